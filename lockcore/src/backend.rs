@@ -1,0 +1,390 @@
+//! The contract of a store: what [`LockBackend`] must do, in the words the conformance kit checks.
+//!
+//! Implementers see this module; users see [`LockManager`](crate::LockManager). A store keeps
+//! entries (contenders and the holder) per name and grants the first live one. It has no renewal
+//! timer and no policy: the core decides what to ask and when.
+//!
+//! # Invariants
+//! - **B1** *One entry per name*: per backend and name the core keeps at most one of {acquisition,
+//!   grant, unconfirmed release} alive at a time. An acquisition whose future was dropped no longer
+//!   counts; cleaning it up is the backend's own business.
+//! - **B2** *Who cleans up*: the core never drops `acquire`'s future while somebody still wants the
+//!   lock. Once dropped, nothing of it stays in the store beyond one ttl (G5, G8).
+//! - **B3** *Leases are announced*: whatever must be renewed is a [`Lease`], named in a [`Grant`] or
+//!   by [`StoreEvent::LeaseOpened`]. Nothing else is renewed.
+//!
+//! Checked by the conformance cases named beside each sentence, as `gN::property`.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use async_trait::async_trait;
+use futures_util::stream::BoxStream;
+
+use crate::clock::Deadline;
+use crate::env::Env;
+use crate::error::{Error, Result};
+use crate::guarantees::Guarantees;
+use crate::guard::LostReason;
+use crate::name::LockName;
+use crate::owner::OwnerId;
+use crate::token::FencingToken;
+
+/// A store of locks.
+///
+/// # Contract
+///
+/// Every request ends within [`Timing::op_timeout`](crate::Timing::op_timeout), waiting in
+/// [`acquire`](Self::acquire) and [`revoke`](Self::revoke) apart. An error says whether the store
+/// may have acted ([`Error::effect`]); what is not provably unapplied is `Unknown`. Nothing panics
+/// on bytes from the network.
+#[async_trait]
+pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
+    /// What this store promises; constant. Every flag is checked by the cases that need it.
+    fn guarantees(&self) -> Guarantees;
+
+    /// Takes the lock if nobody holds it or waits for it: one round trip when it is free
+    /// (`g9::try_takes_a_free_lock`), never waits for a holder (`g9::try_does_not_wait`), and
+    /// leaves no trace when it is not granted or its future is dropped
+    /// (`g9::try_leaves_no_trace`, `g8::cancelled_try_leaves_nothing`).
+    async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt>;
+
+    /// Takes the lock, or queues for it in the same request and waits for its turn
+    /// (`g1::one_holder_at_a_time`, `g7::grants_in_order_of_arrival`).
+    ///
+    /// The deadline of the grant is counted from when the granting request was sent
+    /// (`g2::deadline_counts_from_sending`). While queued, the entry's lease is announced and kept
+    /// by the core's renewals (`g7::waiting_beyond_the_ttl_keeps_the_place`); an entry that was
+    /// lost re-enters the queue by itself (`g6::a_lost_waiter_queues_again`).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future abandons: without being polled again the backend removes the entry,
+    /// also one that a delayed request creates later or that was granted meanwhile
+    /// (`g8::cancelled_acquire_leaves_nothing`).
+    async fn acquire(&self, request: &AcquireRequest) -> Result<Grant>;
+
+    /// Renews leases, batched; one answer per lease, in order.
+    ///
+    /// Only an entry that exists and is ours is extended, never created again
+    /// (`g4::renewing_a_released_lock_does_not_revive_it`). The deadline is counted from sending.
+    async fn renew(&self, leases: &[LeaseId]) -> Vec<Renewal>;
+
+    /// Releases a grant: `Ok` only when the store has let go (`g4::release_frees_the_lock`); the
+    /// next contender is granted (`g7::one_release_wakes_one_contender`).
+    ///
+    /// Anybody else's grant, a later one of the same process included, stays as it is, and the
+    /// answer is `Lost` (`g4::a_stale_release_changes_nothing`).
+    ///
+    /// # Cancel safety
+    ///
+    /// The core does not drop it midway.
+    async fn release(&self, grant: &Grant) -> Result<()>;
+
+    /// What the store has to tell; taken once, by the core. A second call gives a stream that ends.
+    fn events(&self) -> BoxStream<'static, StoreEvent>;
+
+    /// Who holds `name` and how many wait (`g10::inspect_shows_the_holder`). Changes nothing.
+    async fn inspect(&self, name: &LockName) -> Result<LockState>;
+
+    /// The names that begin with `prefix` and are held or waited for, in order
+    /// (`g10::list_shows_names_in_use`).
+    async fn list(&self, prefix: &str) -> Result<Vec<LockState>>;
+
+    /// Asks the holder of `name` to give it up, which loses and releases it
+    /// (`g4::revoke_ends_the_hold`), and waits for that for at most one ttl.
+    ///
+    /// With `force` the entry is deleted at once: until the holder has heard of it, G1 rests on
+    /// fencing (`g3::force_keeps_tokens_growing`). No other name is touched
+    /// (`g10::revoking_one_name_leaves_others_held`).
+    async fn revoke(&self, name: &LockName, force: bool) -> Result<Revocation>;
+
+    /// What an administrator should know about this store and its settings.
+    async fn diagnose(&self) -> Result<Vec<Finding>>;
+
+    /// Ends the session and everything it holds or waits for (`g6::closing_frees_everything`).
+    /// Requests after it are refused as `Closed`.
+    async fn close(&self) -> Result<()>;
+}
+
+/// How to open a store; the typed form of its URL.
+#[async_trait]
+pub trait StoreConfig: fmt::Debug + Send + Sync + 'static {
+    /// The shortest ttl this store keeps reliably.
+    fn min_ttl(&self) -> Duration;
+
+    /// Opens a session. The core bounds it by
+    /// [`Timing::connect_timeout`](crate::Timing::connect_timeout).
+    async fn open(&self, env: Env) -> Result<Arc<dyn LockBackend>>;
+}
+
+/// What an acquisition asks for; the same across its retries.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct AcquireRequest {
+    /// The lock.
+    pub name: LockName,
+    /// How it is to be held.
+    pub mode: Mode,
+    /// The identity of this acquisition.
+    pub owner: OwnerId,
+    /// The lease asked for; a store with one session for all locks uses the session's.
+    pub ttl: Duration,
+    /// The manager's label, for [`Holder::label`].
+    pub label: Arc<str>,
+    /// What the caller wants `inspect` to show.
+    pub metadata: Option<Arc<str>>,
+}
+
+impl AcquireRequest {
+    /// A request for `name` by `owner`, exclusive, without label or metadata.
+    pub fn new(name: LockName, owner: OwnerId, ttl: Duration) -> Self {
+        Self {
+            name,
+            mode: Mode::Exclusive,
+            owner,
+            ttl,
+            label: "".into(),
+            metadata: None,
+        }
+    }
+}
+
+/// How a lock is held.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Mode {
+    /// By one holder.
+    #[default]
+    Exclusive,
+}
+
+/// The answer of [`LockBackend::try_acquire`].
+#[derive(Debug)]
+#[expect(
+    clippy::exhaustive_enums,
+    reason = "an attempt is granted or it is not"
+)]
+pub enum Attempt {
+    /// The lock is ours.
+    Granted(Grant),
+    /// Somebody holds it, or is before us.
+    Held {
+        /// Whom the store names, if it does.
+        holder: Option<Holder>,
+    },
+}
+
+/// One grant of a name by the store.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[expect(clippy::exhaustive_structs, reason = "stores construct it")]
+pub struct Grant {
+    /// The lock.
+    pub name: LockName,
+    /// The identity of the acquisition it answers.
+    pub owner: OwnerId,
+    /// What keeps it. Grants with the same lease id live and die together.
+    pub lease: Lease,
+    /// The store's own number, larger for every later grant of the name (G3), the namespace's
+    /// `token_base` included; at most [`FencingToken::MAX_COUNTER`].
+    pub counter: u64,
+}
+
+/// Bounded-time ownership at the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(clippy::exhaustive_structs, reason = "stores construct it")]
+pub struct Lease {
+    /// Its identity.
+    pub id: LeaseId,
+    /// What it belongs to.
+    pub scope: LeaseScope,
+    /// The ttl that the store *granted*, which may differ from what was asked.
+    pub ttl: Duration,
+    /// Until when it can be trusted.
+    pub deadline: Deadline,
+}
+
+/// The identity of a lease, unique within its backend and never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LeaseId(u64);
+
+impl LeaseId {
+    /// The lease that the backend knows as `id`.
+    pub const fn new(id: u64) -> Self {
+        Self(id)
+    }
+
+    /// The backend's number.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+}
+
+/// How long a lease is renewed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(
+    clippy::exhaustive_enums,
+    reason = "a lease serves one entry or all of them"
+)]
+pub enum LeaseScope {
+    /// One entry: renewed until that entry's grant is released or lost, or the lease is.
+    Entry,
+    /// A session: renewed until it is lost, whatever it holds.
+    Session,
+}
+
+/// The answer to one lease of [`LockBackend::renew`].
+#[derive(Debug)]
+#[expect(
+    clippy::exhaustive_enums,
+    reason = "a renewal succeeded, failed for good, or is unknown"
+)]
+pub enum Renewal {
+    /// Renewed.
+    Until(Deadline),
+    /// The lease is over, certainly.
+    Gone(LostReason),
+    /// No certain answer; the core asks again before the deadline.
+    Unknown(Error),
+}
+
+/// What a store tells without being asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StoreEvent {
+    /// A lease exists that no grant has named yet: a session, or an entry that waits.
+    LeaseOpened(Lease),
+    /// A lease is over, and with it all its grants.
+    LeaseLost {
+        /// Which.
+        lease: LeaseId,
+        /// Why; [`LostReason::Released`] when its entry was abandoned.
+        reason: LostReason,
+    },
+    /// One grant is over (deleted, revoked); its lease goes on.
+    GrantLost {
+        /// The lock.
+        name: LockName,
+        /// The grant's counter.
+        counter: u64,
+        /// Why.
+        reason: LostReason,
+    },
+    /// An acquisition is queued behind `holder`.
+    Queued {
+        /// The lock.
+        name: LockName,
+        /// Whom the store named.
+        holder: Holder,
+    },
+    /// Something an administrator should know.
+    Warning(Cow<'static, str>),
+}
+
+/// Who holds a lock, as far as the store tells. Labels only; nothing is decided by it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Holder {
+    /// The label of the holder's manager.
+    pub label: String,
+    /// The first token of the grant; local hand-offs of the holder's process have larger ones.
+    pub token: Option<FencingToken>,
+    /// When it was granted, by the holder's wall clock.
+    pub since: Option<SystemTime>,
+    /// What the holder attached.
+    pub metadata: Option<String>,
+}
+
+impl Holder {
+    /// A holder of which only the label is known.
+    pub fn new(label: impl Into<String>) -> Self {
+        Self {
+            label: label.into(),
+            token: None,
+            since: None,
+            metadata: None,
+        }
+    }
+
+    /// The same holder with its grant's counter as token.
+    #[must_use]
+    pub fn with_counter(mut self, counter: u64) -> Self {
+        self.token = FencingToken::new(counter, 0);
+        self
+    }
+}
+
+/// What [`LockBackend::inspect`] shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LockState {
+    /// The lock.
+    pub name: LockName,
+    /// Its holder, if it is held.
+    pub holder: Option<Holder>,
+    /// How many wait in the store's queue, the holder not counted.
+    pub contenders: usize,
+}
+
+impl LockState {
+    /// The state of `name`.
+    pub fn new(name: LockName, holder: Option<Holder>, contenders: usize) -> Self {
+        Self {
+            name,
+            holder,
+            contenders,
+        }
+    }
+}
+
+/// The answer of [`LockBackend::revoke`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(clippy::exhaustive_enums, reason = "callers tell the three apart")]
+pub enum Revocation {
+    /// The holder that was asked has let go.
+    Released,
+    /// The holder did not answer within its ttl.
+    Unanswered,
+    /// Nobody held the lock.
+    NotHeld,
+}
+
+/// One line of a diagnosis.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Finding {
+    /// How bad it is.
+    pub severity: Severity,
+    /// What was looked at, a word.
+    pub subject: &'static str,
+    /// What was found, and what to do.
+    pub detail: String,
+}
+
+impl Finding {
+    /// A finding about `subject`.
+    pub fn new(severity: Severity, subject: &'static str, detail: impl Into<String>) -> Self {
+        Self {
+            severity,
+            subject,
+            detail: detail.into(),
+        }
+    }
+}
+
+/// How bad a [`Finding`] is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[expect(
+    clippy::exhaustive_enums,
+    reason = "ok, worth knowing, or breaks a guarantee"
+)]
+pub enum Severity {
+    /// As it should be.
+    Ok,
+    /// Worth knowing.
+    Warning,
+    /// Breaks a guarantee.
+    Broken,
+}

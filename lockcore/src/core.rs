@@ -1,0 +1,310 @@
+//! What a manager and its guards share: the backend, the local queues, the watchdog.
+//!
+//! The parts of a lock's life are told elsewhere: `acquire` (waiting, asking the store), `release`
+//! (hand-off, telling the store), `watchdog` (renewal and loss). Here is what joins them: how a
+//! grant becomes a guard, and how a hold is lost.
+//!
+//! # Invariants
+//! - **K1** A grant is inside a [`LockGuard`] from the instant the core has it, so a receiver who
+//!   has vanished passes it on by `Drop` (G8).
+//! - **K2** Whoever ends a tenure owes the store its release, and the queue the next call.
+//!
+//! Mutexes are taken in the order queue → tenure, table → tenure, never queue and table together,
+//! and none is held while a guard or a future is dropped or awaited.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::backend::{Grant, Holder, LockBackend, Renewal, StoreEvent};
+use crate::clock::Moment;
+use crate::env::Env;
+use crate::error::{Effect, Error, ErrorKind, Result};
+use crate::guarantees::Guarantees;
+use crate::guard::{LockGuard, LostReason};
+use crate::lease::Answer;
+use crate::name::LockName;
+use crate::names::Names;
+use crate::queue::HandoffBudget;
+use crate::tenure::Tenure;
+use crate::watchdog::Watchdog;
+
+pub(crate) struct Core {
+    env: Env,
+    backend: Arc<dyn LockBackend>,
+    pub(crate) label: Arc<str>,
+    pub(crate) min_ttl: Duration,
+    pub(crate) names: Names,
+    pub(crate) watchdog: Watchdog,
+    pub(crate) closing: CancellationToken,
+    pub(crate) guards_dropped: AtomicU64,
+    pub(crate) patrols: AtomicU32,
+}
+
+impl Core {
+    /// Opens for business: the watchdog runs from here on.
+    pub(crate) fn start(
+        env: Env,
+        backend: Arc<dyn LockBackend>,
+        label: Arc<str>,
+        min_ttl: Duration,
+    ) -> Arc<Self> {
+        let closing = CancellationToken::new();
+        let core = Arc::new(Self {
+            watchdog: Watchdog::new(&env, closing.clone()),
+            env,
+            backend,
+            label,
+            min_ttl,
+            names: Names::new(),
+            closing,
+            guards_dropped: AtomicU64::new(0),
+            patrols: AtomicU32::new(0),
+        });
+        core.watchdog.start(&core);
+        core
+    }
+
+    pub(crate) fn env(&self) -> &Env {
+        &self.env
+    }
+
+    pub(crate) fn backend(&self) -> &Arc<dyn LockBackend> {
+        &self.backend
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closing.is_cancelled()
+    }
+
+    pub(crate) fn closed_error() -> Error {
+        Error::not_applied(ErrorKind::Closed, "the lock manager was shut down")
+    }
+
+    /// Makes a guard of the store's grant.
+    ///
+    /// A grant that is over already, or whose counter went back, is released instead.
+    pub(crate) fn adopt(
+        self: &Arc<Self>,
+        grant: Grant,
+        budget: HandoffBudget,
+    ) -> Result<LockGuard> {
+        let counter = grant.counter;
+        let tenure = Arc::new(Tenure::new(grant));
+        let name = &tenure.grant().name;
+        let now = self.env.now();
+        self.watchdog.register(&tenure, now);
+        let adopted = self.names.with(name, |entry| {
+            if let Some((_, reason)) = entry.lost_early.take().filter(|(lost, _)| *lost == counter)
+            {
+                tenure.end(reason);
+            }
+            // RACE: a loss told from here on finds the hold in the queue; one told before has ended
+            // the tenure, and is found below.
+            let token = entry
+                .queue
+                .adopt(Arc::clone(&tenure), counter, now, budget)
+                .map_err(|regressed| went_back(counter, regressed.last))?;
+            match tenure.lost(now) {
+                None => Ok(token),
+                Some(reason) => {
+                    entry.queue.forfeit(counter);
+                    Err(Error::lost(reason))
+                }
+            }
+        });
+        match adopted {
+            Ok(token) => {
+                tracing::debug!(lock = %name, %token, "held");
+                Ok(LockGuard::new(Arc::clone(self), tenure, token))
+            }
+            Err(error) => {
+                tenure.end(error.lost_reason().unwrap_or(LostReason::Gone));
+                self.watchdog.deregister(&tenure);
+                self.release_in_background(&tenure);
+                Err(error.with_context("lock", &tenure.grant().name))
+            }
+        }
+    }
+
+    /// Ends a hold for a reason other than its guard's release, and cleans up behind it.
+    pub(crate) fn lose(self: &Arc<Self>, tenure: &Arc<Tenure>, reason: LostReason) {
+        if !tenure.end(reason) {
+            return;
+        }
+        let grant = tenure.grant();
+        tracing::warn!(lock = %grant.name, counter = grant.counter, %reason, "lost");
+        self.watchdog.deregister(tenure);
+        let ours = self
+            .names
+            .with(&grant.name, |entry| entry.queue.forfeit(grant.counter));
+        if !ours {
+            return;
+        }
+        if reason == LostReason::SessionLost {
+            // Nothing of that session is left to release.
+            self.call_next(&grant.name);
+        } else {
+            self.release_in_background(tenure);
+        }
+    }
+
+    /// Renews one hold besides the watchdog.
+    pub(crate) async fn renew_now(self: &Arc<Self>, tenure: &Arc<Tenure>) -> Result<()> {
+        let lease = tenure.grant().lease.id;
+        let sent_at = self.env.now();
+        let leases = [lease];
+        let answers = self
+            .env
+            .bounded(async { Ok(self.backend.renew(&leases).await) })
+            .await?;
+        let (answer, result) = match answers.into_iter().next() {
+            Some(Renewal::Until(deadline)) => (Answer::Until(deadline), Ok(())),
+            Some(Renewal::Gone(reason)) => (Answer::Gone(reason), Err(Error::lost(reason))),
+            Some(Renewal::Unknown(error)) => return Err(error),
+            None => {
+                return Err(Error::new(
+                    ErrorKind::Protocol,
+                    Effect::Unknown,
+                    "a renewal without answer",
+                ));
+            }
+        };
+        self.watchdog.answered(self, lease, sent_at, answer);
+        result
+    }
+
+    /// Takes in what the store tells.
+    pub(crate) fn told(self: &Arc<Self>, event: StoreEvent) {
+        match event {
+            StoreEvent::LeaseOpened(lease) => self.watchdog.opened(lease, self.env.now()),
+            StoreEvent::LeaseLost { lease, reason } => {
+                self.watchdog.lease_lost(self, lease, reason)
+            }
+            StoreEvent::GrantLost {
+                name,
+                counter,
+                reason,
+            } => self.grant_lost(&name, counter, reason),
+            StoreEvent::Queued { name, holder } => {
+                self.names
+                    .with_known(&name, |entry| entry.heard = Some(Box::new(holder)));
+            }
+            StoreEvent::Warning(text) => tracing::warn!("{text}"),
+        }
+    }
+
+    /// Whom this process knows as holder of `name`: itself, or whom the store named.
+    pub(crate) fn heard_holder(&self, name: &LockName) -> Option<Holder> {
+        self.names
+            .with_known(name, |entry| match entry.queue.held() {
+                Some((_, token)) => {
+                    let mut holder = Holder::new(&*self.label);
+                    holder.token = Some(token);
+                    Some(holder)
+                }
+                None => entry.heard.as_deref().cloned(),
+            })?
+    }
+
+    /// Says so when somebody waits longer than a ttl for a name that this process holds: a task
+    /// that waits for itself waits for ever.
+    pub(crate) fn patrol(&self) {
+        let round = self.patrols.fetch_add(1, Ordering::Relaxed) + 1;
+        let stuck = self.names.collect(|name, entry| {
+            let began_two_rounds_ago = |since: u32| round.wrapping_sub(since) == 2;
+            let waits_long = entry
+                .queue
+                .waiters()
+                .any(|waiter| began_two_rounds_ago(waiter.since_patrol));
+            if entry.queue.held().is_some() && waits_long {
+                vec![name.clone()]
+            } else {
+                Vec::new()
+            }
+        });
+        for name in stuck {
+            tracing::warn!(
+                lock = %name,
+                "a task waits longer than the ttl for a lock that its own process holds; locks are not re-entrant"
+            );
+        }
+    }
+
+    /// No runtime, no renewals: everything ends now rather than unnoticed later.
+    pub(crate) fn runtime_gone(self: &Arc<Self>) {
+        self.refuse_everybody();
+        for tenure in self.watchdog.tenures() {
+            self.lose(&tenure, LostReason::RuntimeGone);
+        }
+    }
+
+    /// From here on new acquisitions and waiters are refused as closed.
+    pub(crate) fn refuse_everybody(&self) {
+        self.closing.cancel();
+        // Dropping a waiter's sender tells it; not under the queue's mutex.
+        drop(self.names.collect(|_, entry| entry.queue.drain().collect()));
+    }
+
+    pub(crate) fn is_runtime_free(&self) -> bool {
+        self.backend.guarantees().contains(Guarantees::RUNTIME_FREE)
+    }
+
+    fn grant_lost(self: &Arc<Self>, name: &LockName, counter: u64, reason: LostReason) {
+        let tenure = self.names.with_known(name, |entry| {
+            if entry.queue.is_acquiring() {
+                entry.lost_early = Some((counter, reason));
+            }
+            let held = entry
+                .queue
+                .held()
+                .filter(|(tenure, _)| tenure.grant().counter == counter);
+            held.map(|(tenure, _)| Arc::clone(tenure))
+        });
+        if let Some(tenure) = tenure.flatten() {
+            self.lose(&tenure, reason);
+        }
+    }
+}
+
+impl Drop for Core {
+    /// The last handle and the last guard are gone: the watchdog ends, and the session with it.
+    fn drop(&mut self) {
+        if self.closing.is_cancelled() {
+            return;
+        }
+        self.closing.cancel();
+        let backend = Arc::clone(&self.backend);
+        self.env.spawn(async move {
+            if let Err(error) = backend.close().await {
+                tracing::warn!(%error, "the session was not closed; it ends with its lease");
+            }
+        });
+    }
+}
+
+impl fmt::Debug for Core {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Core")
+            .field("backend", &self.backend)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Whether a hold may pass to another guard of this process.
+pub(crate) fn may_pass(now: Moment) -> impl FnOnce(&Arc<Tenure>) -> bool {
+    move |tenure| tenure.is_healthy(now)
+}
+
+fn went_back(counter: u64, last: u64) -> Error {
+    Error::not_applied(
+        ErrorKind::Protocol,
+        format!(
+            "the store's counter {counter} is not above {last}, the last one seen: it lost data or was \
+             restored; raise the namespace's token_base"
+        ),
+    )
+}

@@ -1,0 +1,271 @@
+//! What a backend gets from the core instead of reaching for it: clock and timers, tasks, random
+//! bits, time bounds and the drift margin.
+//!
+//! Nothing else in the workspace reads a clock, spawns a task or draws a random number, so a
+//! simulation replays from its seed. Every task spawned here is awaited by `shutdown`.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+use tokio_util::task::TaskTracker;
+
+use crate::clock::{BootClock, Clock, Deadline, Moment};
+use crate::error::{Effect, Error, ErrorKind, Result};
+use crate::owner::OwnerId;
+use crate::timing::Timing;
+
+/// A source of random bits.
+pub trait Entropy: fmt::Debug + Send + Sync + 'static {
+    /// Fills `bytes`; the real source is cryptographically strong.
+    fn fill(&self, bytes: &mut [u8]);
+}
+
+/// The operating system's random bits, drawn in blocks: one system call serves sixteen owner ids.
+///
+/// A block belongs to one environment. Like the manager around it, it must not be used on both
+/// sides of a `fork`.
+#[derive(Debug)]
+pub struct OsEntropy {
+    block: Mutex<Block>,
+}
+
+struct Block {
+    bytes: [u8; 256],
+    used: usize,
+}
+
+impl OsEntropy {
+    /// A source that has drawn nothing yet.
+    pub const fn new() -> Self {
+        Self {
+            block: Mutex::new(Block {
+                bytes: [0; 256],
+                used: 256,
+            }),
+        }
+    }
+}
+
+impl Default for OsEntropy {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Entropy for OsEntropy {
+    /// # Panics
+    ///
+    /// When the system has no random source: without one, ownership means nothing.
+    fn fill(&self, bytes: &mut [u8]) {
+        let mut block = self.block.lock();
+        for part in bytes.chunks_mut(256) {
+            if block.used + part.len() > block.bytes.len() {
+                getrandom::fill(&mut block.bytes)
+                    .expect("the operating system provides random bits");
+                block.used = 0;
+            }
+            let from = block.used;
+            let taken = &mut block.bytes[from..from + part.len()];
+            part.copy_from_slice(taken);
+            taken.fill(0);
+            block.used += part.len();
+        }
+    }
+}
+
+impl fmt::Debug for Block {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[redacted]")
+    }
+}
+
+/// The surroundings of a manager and its backend; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Env {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    clock: Arc<dyn Clock>,
+    entropy: Arc<dyn Entropy>,
+    timing: Timing,
+    runtime: Handle,
+    tasks: TaskTracker,
+}
+
+impl Env {
+    /// An environment on the current runtime with the real clock and the system's random bits.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Misuse`] outside a tokio runtime.
+    pub fn new(timing: Timing) -> Result<Self> {
+        let runtime = Handle::try_current().map_err(|source| {
+            Error::not_applied(
+                ErrorKind::Misuse,
+                "a lock manager is opened inside a tokio runtime",
+            )
+            .with_source(source)
+        })?;
+        Ok(Self {
+            shared: Arc::new(Shared {
+                clock: Arc::new(BootClock::new()),
+                entropy: Arc::new(OsEntropy::new()),
+                timing,
+                runtime,
+                tasks: TaskTracker::new(),
+            }),
+        })
+    }
+
+    /// The same environment with another clock.
+    #[must_use]
+    pub fn with_clock(self, clock: Arc<dyn Clock>) -> Self {
+        self.changed(|shared| shared.clock = clock)
+    }
+
+    /// The same environment with another source of random bits.
+    #[must_use]
+    pub fn with_entropy(self, entropy: Arc<dyn Entropy>) -> Self {
+        self.changed(|shared| shared.entropy = entropy)
+    }
+
+    /// The time that lease decisions read.
+    pub fn now(&self) -> Moment {
+        self.shared.clock.now()
+    }
+
+    /// The wall clock, for labels only.
+    pub fn wall_time(&self) -> SystemTime {
+        self.shared.clock.wall_time()
+    }
+
+    /// The clock itself.
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.shared.clock
+    }
+
+    /// Ends at `at` or later.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops the timer.
+    pub fn sleep_until(&self, at: Moment) -> impl Future<Output = ()> + Send + Unpin + 'static {
+        self.shared.clock.sleep_until(at)
+    }
+
+    /// Ends after `span` or later.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops the timer.
+    pub fn sleep(&self, span: Duration) -> impl Future<Output = ()> + Send + Unpin + 'static {
+        self.sleep_until(self.now() + span)
+    }
+
+    /// Runs `request`, for [`Timing::op_timeout`] at most.
+    ///
+    /// # Errors
+    ///
+    /// The request's own, or [`ErrorKind::Unavailable`] with an unknown effect after the bound.
+    ///
+    /// # Cancel safety
+    ///
+    /// That of `request`.
+    pub async fn bounded<T: Send>(
+        &self,
+        request: impl Future<Output = Result<T>> + Send,
+    ) -> Result<T> {
+        let bound = self.timing().op_timeout;
+        let request = std::pin::pin!(request);
+        tokio::select! {
+            biased;
+            answer = request => answer,
+            () = self.sleep(bound) => Err(Error::new(
+                ErrorKind::Unavailable,
+                Effect::Unknown,
+                format!("the store did not answer within {bound:?}"),
+            )),
+        }
+    }
+
+    /// Runs `task` in the background, owned by the manager; dropped at once if the runtime of
+    /// `connect` is gone.
+    pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.shared.tasks.spawn_on(task, &self.shared.runtime);
+    }
+
+    /// A fresh owner id.
+    pub fn owner_id(&self) -> OwnerId {
+        let mut bits = [0; 16];
+        self.shared.entropy.fill(&mut bits);
+        OwnerId::from_random(bits)
+    }
+
+    /// Fills `bytes` with random bits.
+    pub fn random(&self, bytes: &mut [u8]) {
+        self.shared.entropy.fill(bytes);
+    }
+
+    /// The manager's times.
+    pub fn timing(&self) -> &Timing {
+        &self.shared.timing
+    }
+
+    /// The deadline of a lease for which the store granted `ttl` to a request sent at `sent_at`.
+    pub fn deadline(&self, sent_at: Moment, ttl: Duration) -> Deadline {
+        Deadline::of_lease(sent_at, ttl, self.timing().margin(ttl))
+    }
+
+    /// Waits until every task is done, for `bound` at most; whether they are.
+    pub(crate) async fn drained(&self, bound: Duration) -> bool {
+        self.shared.tasks.close();
+        tokio::select! {
+            biased;
+            () = self.shared.tasks.wait() => true,
+            () = self.sleep(bound) => false,
+        }
+    }
+
+    fn changed(self, change: impl FnOnce(&mut Shared)) -> Self {
+        let mut shared = Shared {
+            clock: Arc::clone(&self.shared.clock),
+            entropy: Arc::clone(&self.shared.entropy),
+            timing: self.shared.timing.clone(),
+            runtime: self.shared.runtime.clone(),
+            tasks: TaskTracker::new(),
+        };
+        change(&mut shared);
+        Self {
+            shared: Arc::new(shared),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// No bit is given out twice, across block borders and for long requests.
+    #[test]
+    fn random_bits_are_fresh() {
+        let source = OsEntropy::new();
+        let mut seen = std::collections::BTreeSet::new();
+        for _ in 0..40 {
+            let mut id = [0; 16];
+            source.fill(&mut id);
+            assert!(seen.insert(id));
+        }
+        let mut long = [0; 1_000];
+        source.fill(&mut long);
+        assert!(
+            long.chunks_exact(16)
+                .all(|id| seen.insert(id.try_into().unwrap()))
+        );
+    }
+}

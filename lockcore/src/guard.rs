@@ -1,0 +1,264 @@
+//! A held lock, and how its holder learns that it is over.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_core::Stream;
+use futures_util::future::BoxFuture;
+use tokio::sync::watch;
+use tokio_stream::wrappers::WatchStream;
+
+use crate::core::Core;
+use crate::error::{Error, Result};
+use crate::name::LockName;
+use crate::queue::Sending;
+use crate::release::Ended;
+use crate::tenure::Tenure;
+use crate::token::FencingToken;
+
+/// A held lock: yours until it is released, dropped, or lost.
+///
+/// The manager renews it in the background. It can be lost all the same (the store fell silent,
+/// the process was stopped, an administrator revoked it), so ask [`ensure_held`](Self::ensure_held)
+/// before acting, watch [`lost`](Self::lost) while acting, and give the resource
+/// [`token`](Self::token), which makes it refuse whoever comes too late.
+///
+/// Dropping a guard releases it in the background, without blocking and without saying whether that
+/// worked; [`release`](Self::release) says. Note that `let _ = lock.acquire().await?` drops at once.
+#[must_use = "a guard that is dropped at once releases the lock"]
+pub struct LockGuard {
+    core: Arc<Core>,
+    tenure: Arc<Tenure>,
+    token: FencingToken,
+    ended: bool,
+}
+
+/// How a guard stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(clippy::exhaustive_enums, reason = "users decide on all three")]
+pub enum GuardState {
+    /// Held, and renewed in time.
+    Held,
+    /// Held, but a renewal is overdue: finish or stop what must not run without the lock.
+    AtRisk,
+    /// Not held any more, for good.
+    Lost(LostReason),
+}
+
+/// Why a guard is not held any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum LostReason {
+    /// The deadline passed without a renewal.
+    Expired,
+    /// The store says that the entry is gone, or belongs to somebody else.
+    Gone,
+    /// It was released, or handed on, by its own guard.
+    Released,
+    /// An administrator asked for the lock.
+    Revoked,
+    /// The async runtime in which the manager was opened is gone, and with it the renewals.
+    RuntimeGone,
+    /// The session with the store is over.
+    SessionLost,
+    /// The manager was shut down.
+    Shutdown,
+}
+
+impl LockGuard {
+    pub(crate) fn new(core: Arc<Core>, tenure: Arc<Tenure>, token: FencingToken) -> Self {
+        Self {
+            core,
+            tenure,
+            token,
+            ended: false,
+        }
+    }
+
+    /// The name of the lock.
+    pub fn name(&self) -> &LockName {
+        &self.tenure.grant().name
+    }
+
+    /// Larger than every token given out for this name before (G3); give it to the resource.
+    pub fn token(&self) -> FencingToken {
+        self.token
+    }
+
+    /// The time left before the deadline, as it stands now; zero once lost, [`Duration::MAX`] on a
+    /// store without leases.
+    pub fn remaining(&self) -> Duration {
+        self.tenure.remaining(self.core.env().now())
+    }
+
+    /// Whether the lock is held at this instant (G2): one clock read and one atomic load, no I/O.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) from the deadline on, whether or not anybody has
+    /// noticed before, and for ever after.
+    pub fn ensure_held(&self) -> Result<()> {
+        if self.tenure.is_held(self.core.env().now()) {
+            return Ok(());
+        }
+        Err(self.found_lost())
+    }
+
+    /// How the guard stands now.
+    pub fn state(&self) -> GuardState {
+        self.tenure.state(self.core.env().now())
+    }
+
+    /// A future that ends when this guard is not held any more, releasing included. Early or on
+    /// time, never after the store can grant the lock to others, as long as timers fire; a host that
+    /// was suspended is told by [`ensure_held`](Self::ensure_held) first.
+    pub fn lost(&self) -> Lost {
+        Lost {
+            states: self.tenure.watch(),
+            waiting: None,
+        }
+    }
+
+    /// The states of this guard, the current one first. A slow reader misses states in between,
+    /// never the last one; the stream ends after it.
+    pub fn changes(&self) -> impl Stream<Item = GuardState> + Send + Unpin + 'static + use<> {
+        WatchStream::new(self.tenure.watch())
+    }
+
+    /// Renews now, besides the watchdog.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) when the lock is gone;
+    /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) when the store did not answer: then
+    /// the lock is held until the deadline as before.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves the renewal's outcome open; the guard stays as it was.
+    pub async fn renew(&self) -> Result<()> {
+        self.ensure_held()?;
+        self.core.renew_now(&self.tenure).await?;
+        self.ensure_held()
+    }
+
+    /// Releases the lock, to the next one of this process or to the store, and says whether that
+    /// is certain.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) when the lock was gone before;
+    /// an error with an unknown effect when the store did not confirm until the deadline, after
+    /// which the lease has ended it.
+    ///
+    /// # Cancel safety
+    ///
+    /// Once called, dropping the future midway lets the release go on in the background.
+    pub async fn release(mut self) -> Result<()> {
+        self.ended = true;
+        match self.core.end(&self.tenure, Sending::Now) {
+            Ended::HandedOn => Ok(()),
+            Ended::Lost(reason) => Err(Error::lost(reason).with_context("lock", self.name())),
+            Ended::Store => self.core.carried_release(&self.tenure).await,
+        }
+    }
+
+    #[cold]
+    fn found_lost(&self) -> Error {
+        let reason = self
+            .tenure
+            .lost(self.core.env().now())
+            .unwrap_or(LostReason::Expired);
+        self.core.lose(&self.tenure, reason);
+        Error::lost(reason).with_context("lock", self.name())
+    }
+}
+
+impl Drop for LockGuard {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.core.drop_guard(&self.tenure);
+        }
+    }
+}
+
+impl fmt::Debug for LockGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockGuard")
+            .field("name", self.name())
+            .field("token", &self.token)
+            .field("state", &self.state())
+            .field("remaining", &self.remaining())
+            .finish()
+    }
+}
+
+/// Ends, with the reason, when its guard is not held any more; see [`LockGuard::lost`].
+///
+/// # Cancel safety
+///
+/// May be dropped and polled again at will; a clone starts afresh and ends alike.
+#[must_use = "futures do nothing unless polled"]
+pub struct Lost {
+    states: watch::Receiver<GuardState>,
+    waiting: Option<BoxFuture<'static, LostReason>>,
+}
+
+impl Future for Lost {
+    type Output = LostReason;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<LostReason> {
+        let this = &mut *self;
+        let waiting = this
+            .waiting
+            .get_or_insert_with(|| Box::pin(ended(this.states.clone())));
+        waiting.as_mut().poll(cx)
+    }
+}
+
+impl Clone for Lost {
+    fn clone(&self) -> Self {
+        Self {
+            states: self.states.clone(),
+            waiting: None,
+        }
+    }
+}
+
+impl fmt::Debug for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lost")
+            .field("state", &*self.states.borrow())
+            .finish()
+    }
+}
+
+async fn ended(mut states: watch::Receiver<GuardState>) -> LostReason {
+    loop {
+        if let GuardState::Lost(reason) = *states.borrow_and_update() {
+            return reason;
+        }
+        if states.changed().await.is_err() {
+            // The tenure is gone without a last word: no guard is left, so it was released.
+            return LostReason::Released;
+        }
+    }
+}
+
+impl fmt::Display for LostReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Expired => "its deadline passed without a renewal",
+            Self::Gone => "the store says it is gone",
+            Self::Released => "it was released",
+            Self::Revoked => "it was revoked",
+            Self::RuntimeGone => "the runtime of its manager is gone",
+            Self::SessionLost => "the session with the store is over",
+            Self::Shutdown => "its manager was shut down",
+        })
+    }
+}

@@ -1,0 +1,56 @@
+//! The heart of `leasehold`: the contract of a store, the API of its users, and everything that is
+//! the same on every store.
+//!
+//! Users start at [`LockManager`]; whoever writes a store, at [`backend`]. The in-memory store in
+//! [`memory`] is the executable specification. This crate names no client library.
+//!
+//! | part | where |
+//! |---|---|
+//! | what users hold | [`LockManager`], [`Lock`], [`LockGuard`], [`FencingToken`], [`FenceGate`] |
+//! | how it is opened | [`Registry`], [`StoreUrl`], [`Builder`], [`Timing`] |
+//! | what stores implement | [`backend`], [`Env`], [`Guarantees`] |
+//! | time | [`clock`] |
+//! | a lock's life | `acquire`, `release`, `watchdog`, joined in `core` |
+//! | pure state machines | `queue`, `lease`, `memory::engine` |
+
+pub mod backend;
+pub mod clock;
+pub mod memory;
+
+mod acquire;
+mod builder;
+mod core;
+mod env;
+mod error;
+mod fence;
+mod guarantees;
+mod guard;
+mod lease;
+mod lock;
+mod manager;
+mod name;
+mod names;
+mod owner;
+mod queue;
+mod registry;
+mod release;
+mod tenure;
+mod timing;
+mod token;
+mod url;
+mod watchdog;
+
+pub use builder::Builder;
+pub use env::{Entropy, Env, OsEntropy};
+pub use error::{Effect, Error, ErrorKind, Result};
+pub use fence::{FenceGate, Fenced};
+pub use guarantees::Guarantees;
+pub use guard::{GuardState, LockGuard, Lost, LostReason};
+pub use lock::{Lock, LockOptions};
+pub use manager::LockManager;
+pub use name::LockName;
+pub use owner::OwnerId;
+pub use registry::Registry;
+pub use timing::Timing;
+pub use token::FencingToken;
+pub use url::StoreUrl;

@@ -1,0 +1,338 @@
+//! The contract on top of the engine: one session of one manager.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use async_trait::async_trait;
+use futures_util::stream::{self, BoxStream};
+use parking_lot::Mutex;
+use tokio::sync::{mpsc, oneshot};
+
+use super::engine::{Answer, Front, Granted, SessionId};
+use super::store::MemoryStore;
+use crate::backend::{
+    AcquireRequest, Attempt, Finding, Grant, Holder, Lease, LeaseId, LeaseScope, LockBackend,
+    LockState, Renewal, Revocation, Severity, StoreEvent,
+};
+use crate::clock::Moment;
+use crate::env::Env;
+use crate::error::{Error, ErrorKind, Result};
+use crate::guarantees::Guarantees;
+use crate::guard::LostReason;
+use crate::name::LockName;
+use crate::owner::OwnerId;
+
+#[derive(Debug)]
+pub(super) struct MemoryBackend {
+    store: MemoryStore,
+    env: Env,
+    session: SessionId,
+    inbox: Mutex<Option<mpsc::UnboundedReceiver<StoreEvent>>>,
+    closed: AtomicBool,
+}
+
+impl MemoryBackend {
+    pub(super) fn open(store: MemoryStore, env: Env) -> Self {
+        let (session, inbox) = store.act(&**env.clock(), |state, _, _| state.open_session());
+        Self {
+            store,
+            env,
+            session,
+            inbox: Mutex::new(Some(inbox)),
+            closed: AtomicBool::new(false),
+        }
+    }
+
+    /// One request: answered, or queued with a way to hear of the grant.
+    fn request(
+        &self,
+        request: &AcquireRequest,
+        queue: bool,
+    ) -> (Answer, Option<oneshot::Receiver<Granted>>) {
+        self.store.act(&**self.env.clock(), |state, now, pushes| {
+            let answer = state
+                .engine
+                .acquire(now, self.session, request, queue, pushes);
+            let Answer::Queued { lease, holder } = &answer else {
+                return (answer, None);
+            };
+            let lease = self.lease(*lease, request.ttl, now.asker);
+            state.tell(self.session, StoreEvent::LeaseOpened(lease));
+            let (name, holder) = (request.name.clone(), self.holder(holder));
+            state.tell(self.session, StoreEvent::Queued { name, holder });
+            let granted = state.wait_for(request.owner);
+            (answer, Some(granted))
+        })
+    }
+
+    /// Waits for a queued entry's grant; `None` when the entry is gone.
+    async fn granted(
+        &self,
+        request: &AcquireRequest,
+        lease: LeaseId,
+        mut granted: oneshot::Receiver<Granted>,
+    ) -> Option<Granted> {
+        let mut place = Place {
+            backend: self,
+            name: &request.name,
+            owner: request.owner,
+            lease,
+            over: false,
+        };
+        loop {
+            let left = self.store.act(&**self.env.clock(), |state, now, pushes| {
+                state.engine.settle(&request.name, now, pushes);
+                state
+                    .engine
+                    .holder_expires(&request.name)
+                    .map(|expires| expires.since(now.store))
+            });
+            tokio::select! {
+                biased;
+                granted = &mut granted => {
+                    place.over = true;
+                    return granted.ok();
+                }
+                () = async {
+                    match left {
+                        Some(left) => self.env.sleep(left).await,
+                        None => std::future::pending().await,
+                    }
+                } => {}
+            }
+        }
+    }
+
+    fn grant(&self, name: &LockName, granted: Granted) -> Grant {
+        let Granted {
+            owner,
+            lease,
+            ttl,
+            sent_at,
+            counter,
+        } = granted;
+        Grant {
+            name: name.clone(),
+            owner,
+            lease: self.lease(lease, ttl, sent_at),
+            counter,
+        }
+    }
+
+    fn lease(&self, id: LeaseId, ttl: std::time::Duration, sent_at: Moment) -> Lease {
+        Lease {
+            id,
+            scope: LeaseScope::Entry,
+            ttl,
+            deadline: self.env.deadline(sent_at, ttl),
+        }
+    }
+
+    fn holder(&self, front: &Front) -> Holder {
+        let mut holder = Holder::new(&*front.label).with_counter(front.counter);
+        holder.since = self.env.wall_time().checked_sub(front.held_for);
+        holder.metadata = front.metadata.as_deref().map(str::to_owned);
+        holder
+    }
+
+    /// Ends what `owner` has of `name`; whether there was something.
+    fn let_go(&self, name: &LockName, owner: OwnerId) -> bool {
+        let let_go = self.store.act(&**self.env.clock(), |state, now, pushes| {
+            state.stop_waiting(owner);
+            state.engine.release(now, name, owner, pushes)
+        });
+        self.store.shared.hold_ended.notify_waiters();
+        let_go
+    }
+
+    fn open_or_refuse(&self) -> Result<()> {
+        if self.closed.load(Ordering::Relaxed) {
+            return Err(Error::not_applied(
+                ErrorKind::Closed,
+                "the session with the store was closed",
+            ));
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl LockBackend for MemoryBackend {
+    fn guarantees(&self) -> Guarantees {
+        Guarantees::FENCED
+            | Guarantees::FIFO
+            | Guarantees::LEASED
+            | Guarantees::PER_LOCK_TTL
+            | Guarantees::RUNTIME_FREE
+    }
+
+    async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt> {
+        self.open_or_refuse()?;
+        Ok(match self.request(request, false).0 {
+            Answer::Granted(granted) => Attempt::Granted(self.grant(&request.name, granted)),
+            Answer::Queued { holder, .. } | Answer::Busy { holder } => Attempt::Held {
+                holder: Some(self.holder(&holder)),
+            },
+        })
+    }
+
+    async fn acquire(&self, request: &AcquireRequest) -> Result<Grant> {
+        let mut request = request.clone();
+        loop {
+            self.open_or_refuse()?;
+            let granted = match self.request(&request, true) {
+                (Answer::Granted(granted), _) => Some(granted),
+                (Answer::Queued { lease, .. }, Some(granted)) => {
+                    self.granted(&request, lease, granted).await
+                }
+                (Answer::Queued { .. } | Answer::Busy { .. }, _) => None,
+            };
+            if let Some(granted) = granted {
+                return Ok(self.grant(&request.name, granted));
+            }
+            // The entry is gone, and owner ids are never reused.
+            request.owner = self.env.owner_id();
+        }
+    }
+
+    async fn renew(&self, leases: &[LeaseId]) -> Vec<Renewal> {
+        self.store.act(&**self.env.clock(), |state, now, pushes| {
+            let renew =
+                |lease: &LeaseId| match state.engine.renew(now, self.session, *lease, pushes) {
+                    Some(ttl) => Renewal::Until(self.env.deadline(now.asker, ttl)),
+                    None => Renewal::Gone(LostReason::Gone),
+                };
+            leases.iter().map(renew).collect()
+        })
+    }
+
+    async fn release(&self, grant: &Grant) -> Result<()> {
+        if self.let_go(&grant.name, grant.owner) {
+            Ok(())
+        } else {
+            Err(Error::lost(LostReason::Gone))
+        }
+    }
+
+    fn events(&self) -> BoxStream<'static, StoreEvent> {
+        match self.inbox.lock().take() {
+            Some(inbox) => Box::pin(stream::unfold(inbox, async |mut inbox| {
+                Some((inbox.recv().await?, inbox))
+            })),
+            None => Box::pin(stream::empty()),
+        }
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<LockState> {
+        self.open_or_refuse()?;
+        Ok(self.store.act(&**self.env.clock(), |state, now, pushes| {
+            state.engine.settle(name, now, pushes);
+            let (holder, contenders) = state.engine.inspect(name, now);
+            LockState::new(
+                name.clone(),
+                holder.map(|holder| self.holder(&holder)),
+                contenders,
+            )
+        }))
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<LockState>> {
+        self.open_or_refuse()?;
+        Ok(self.store.act(&**self.env.clock(), |state, now, pushes| {
+            let mut states = Vec::new();
+            for name in state.engine.names(prefix) {
+                state.engine.settle(&name, now, pushes);
+                let (holder, contenders) = state.engine.inspect(&name, now);
+                if let Some(holder) = holder {
+                    states.push(LockState::new(name, Some(self.holder(&holder)), contenders));
+                }
+            }
+            states
+        }))
+    }
+
+    async fn revoke(&self, name: &LockName, force: bool) -> Result<Revocation> {
+        self.open_or_refuse()?;
+        let target = self.store.act(&**self.env.clock(), |state, now, pushes| {
+            state.engine.settle(name, now, pushes);
+            let target = state.engine.target(name)?;
+            if force {
+                state.engine.release(now, name, target.owner, pushes);
+            }
+            state.tell_lost(name, target, LostReason::Revoked);
+            Some(target)
+        });
+        let Some(target) = target else {
+            return Ok(Revocation::NotHeld);
+        };
+        let give_up_at = self.env.now() + target.ttl;
+        loop {
+            // RACE: listen before looking, so that an end in between is not missed.
+            let ended = self.store.shared.hold_ended.notified();
+            let now_held = self
+                .store
+                .act(&**self.env.clock(), |state, _, _| state.engine.target(name));
+            if now_held.is_none_or(|held| held.counter != target.counter) {
+                return Ok(Revocation::Released);
+            }
+            tokio::select! {
+                biased;
+                () = ended => {}
+                () = self.env.sleep_until(give_up_at) => return Ok(Revocation::Unanswered),
+            }
+        }
+    }
+
+    async fn diagnose(&self) -> Result<Vec<Finding>> {
+        self.open_or_refuse()?;
+        Ok(vec![Finding::new(
+            Severity::Ok,
+            "scope",
+            "locks are held by tasks of this process; other processes are not excluded",
+        )])
+    }
+
+    async fn close(&self) -> Result<()> {
+        if !self.closed.swap(true, Ordering::Relaxed) {
+            self.store.act(&**self.env.clock(), |state, now, pushes| {
+                state.engine.close(now, self.session, pushes);
+                state.close_session(self.session);
+            });
+            self.store.shared.hold_ended.notify_waiters();
+        }
+        Ok(())
+    }
+}
+
+/// A place in the store's queue, given up when the acquisition is dropped.
+struct Place<'a> {
+    backend: &'a MemoryBackend,
+    name: &'a LockName,
+    owner: OwnerId,
+    lease: LeaseId,
+    over: bool,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        if self.over {
+            return;
+        }
+        let Self {
+            backend,
+            name,
+            owner,
+            lease,
+            ..
+        } = *self;
+        backend.let_go(name, owner);
+        backend.store.act(&**backend.env.clock(), |state, _, _| {
+            state.tell(
+                backend.session,
+                StoreEvent::LeaseLost {
+                    lease,
+                    reason: LostReason::Released,
+                },
+            );
+        });
+    }
+}

@@ -1,0 +1,20 @@
+//! The in-memory store: the executable specification of a store, and a real lock for the tasks of
+//! one process.
+//!
+//! A pure [`engine`] behind one mutex: first come, first served; leases on the injected clock; a
+//! counter that grows with every grant. Several managers can share one instance, each as a session
+//! of its own, so tests and examples have contenders without a server. It is deterministic under
+//! `tokio::time::pause` and a manual clock.
+//!
+//! Faults are injected through [`MemoryStore`] (what a server does wrong); what a network does
+//! wrong is the conformance kit's `FaultBackend`.
+//!
+//! Not promised: exclusion of other processes, and anything beyond the life of this one.
+
+mod backend;
+mod config;
+mod engine;
+mod store;
+
+pub use config::MemoryConfig;
+pub use store::MemoryStore;

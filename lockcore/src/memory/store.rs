@@ -1,0 +1,159 @@
+//! The state that managers share, and what a test can do to it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::{Notify, mpsc, oneshot};
+
+use super::engine::{Engine, Granted, Now, Push, SessionId, Target};
+use crate::backend::StoreEvent;
+use crate::clock::Clock;
+use crate::guard::LostReason;
+use crate::name::LockName;
+use crate::owner::OwnerId;
+
+/// An instance of the in-memory store; clones are the same instance.
+///
+/// The methods do what servers do when they fail, for tests of how a program takes it. None of
+/// them keeps A2, the assumption that a store loses nothing.
+#[derive(Clone, Debug, Default)]
+pub struct MemoryStore {
+    pub(super) shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    state: Mutex<State>,
+    /// A hold has ended.
+    pub(super) hold_ended: Notify,
+    /// The store's own clock, if it is not its users'.
+    pub(super) clock: Option<Arc<dyn Clock>>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct State {
+    pub(super) engine: Engine,
+    sessions_opened: u64,
+    waiting: HashMap<OwnerId, oneshot::Sender<Granted>>,
+    inboxes: BTreeMap<SessionId, mpsc::UnboundedSender<StoreEvent>>,
+}
+
+impl MemoryStore {
+    /// An empty store on its users' clock.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// An empty store with a clock of its own, to test clocks that drift apart.
+    pub fn with_clock(clock: Arc<dyn Clock>) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                clock: Some(clock),
+                ..Shared::default()
+            }),
+        }
+    }
+
+    /// Whether nobody holds or waits for anything.
+    pub fn is_empty(&self) -> bool {
+        self.shared.state.lock().engine.is_empty()
+    }
+
+    /// Ends the hold of `name` too early, as a server with a lease bug; the holder is told only if
+    /// `told`. Whether there was a holder.
+    pub fn evict(&self, name: &LockName, now: &dyn Clock, told: bool) -> bool {
+        self.act(now, |state, now, pushes| {
+            let Some(target) = state.engine.target(name) else {
+                return false;
+            };
+            state.engine.release(now, name, target.owner, pushes);
+            if told {
+                state.tell_lost(name, target, LostReason::Gone);
+            }
+            true
+        })
+    }
+
+    /// Loses all data, counters included, as a server that restarts without its disk. Nobody is
+    /// told.
+    pub fn forget(&self, now: &dyn Clock) {
+        self.act(now, |state, _, pushes| state.engine.forget(pushes));
+    }
+
+    /// Makes every later token larger than those of `counter`: the namespace's `token_base`.
+    pub fn raise_counter(&self, counter: u64) {
+        self.shared.state.lock().engine.raise_counter(counter);
+    }
+
+    /// Changes the state at the store's time and delivers what that causes.
+    pub(super) fn act<R>(
+        &self,
+        clock: &dyn Clock,
+        act: impl FnOnce(&mut State, Now, &mut Vec<Push>) -> R,
+    ) -> R {
+        let asker = clock.now();
+        let store = self.shared.clock.as_deref().map_or(asker, Clock::now);
+        let now = Now { store, asker };
+        let mut pushes = Vec::new();
+        let mut state = self.shared.state.lock();
+        let result = act(&mut state, now, &mut pushes);
+        for push in pushes {
+            state.deliver(push);
+        }
+        result
+    }
+}
+
+impl State {
+    pub(super) fn open_session(&mut self) -> (SessionId, mpsc::UnboundedReceiver<StoreEvent>) {
+        self.sessions_opened += 1;
+        let session = SessionId(self.sessions_opened);
+        let (sender, receiver) = mpsc::unbounded_channel();
+        self.inboxes.insert(session, sender);
+        (session, receiver)
+    }
+
+    pub(super) fn close_session(&mut self, session: SessionId) {
+        self.inboxes.remove(&session);
+    }
+
+    pub(super) fn wait_for(&mut self, owner: OwnerId) -> oneshot::Receiver<Granted> {
+        let (sender, receiver) = oneshot::channel();
+        self.waiting.insert(owner, sender);
+        receiver
+    }
+
+    pub(super) fn stop_waiting(&mut self, owner: OwnerId) {
+        self.waiting.remove(&owner);
+    }
+
+    pub(super) fn tell(&self, session: SessionId, event: StoreEvent) {
+        if let Some(inbox) = self.inboxes.get(&session) {
+            // A session that stopped listening is over.
+            let _ = inbox.send(event);
+        }
+    }
+
+    pub(super) fn tell_lost(&self, name: &LockName, target: Target, reason: LostReason) {
+        let event = StoreEvent::GrantLost {
+            name: name.clone(),
+            counter: target.counter,
+            reason,
+        };
+        self.tell(target.session, event);
+    }
+
+    fn deliver(&mut self, push: Push) {
+        match push {
+            Push::Granted(granted) => {
+                if let Some(waiter) = self.waiting.remove(&granted.owner) {
+                    // A waiter who has gone abandons its entry, granted or not.
+                    let _ = waiter.send(granted);
+                }
+            }
+            // Without its sender the waiter queues again.
+            Push::Dropped(owner) => drop(self.waiting.remove(&owner)),
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! The local queues of a manager, by name.
+//!
+//! Sharded, so that names that have nothing to do with each other seldom share a mutex. A queue
+//! that is idle stays for a while: it remembers the last counter of its name, so that a store
+//! whose counter went back is found out (G3).
+//!
+//! Not promised: that memory reaches beyond the most recent few thousand idle names.
+
+use std::collections::HashMap;
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+use foldhash::quality::RandomState;
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+use crate::acquire::Turn;
+use crate::backend::Holder;
+use crate::guard::LostReason;
+use crate::name::LockName;
+use crate::queue::LocalQueue;
+use crate::tenure::Tenure;
+
+#[derive(Debug)]
+pub(crate) struct Names {
+    shards: Box<[Mutex<Shard>]>,
+    hasher: RandomState,
+}
+
+#[derive(Debug)]
+struct Shard {
+    entries: HashMap<LockName, Entry, RandomState>,
+    /// The size at which idle entries are forgotten.
+    full: usize,
+}
+
+/// What this process knows of one name.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) queue: LocalQueue<Arc<Tenure>, Waiter>,
+    /// Whom the store named as holder while we queued.
+    pub(crate) heard: Option<Box<Holder>>,
+    /// A loss that was told before its grant had arrived here: counter and reason.
+    pub(crate) lost_early: Option<(u64, LostReason)>,
+}
+
+/// Somebody of this process who waits for a name.
+#[derive(Debug)]
+pub(crate) struct Waiter {
+    pub(crate) turn: oneshot::Sender<Turn>,
+    /// The round of the watchdog's patrol in which the wait began.
+    pub(crate) since_patrol: u32,
+}
+
+impl Names {
+    pub(crate) fn new() -> Self {
+        let hasher = RandomState::default();
+        let shard = || {
+            let entries = HashMap::with_hasher(hasher.clone());
+            Mutex::new(Shard {
+                entries,
+                full: KEPT_PER_SHARD,
+            })
+        };
+        Self {
+            shards: std::iter::repeat_with(shard).take(SHARDS).collect(),
+            hasher,
+        }
+    }
+
+    /// Calls `act` with the queue of `name`, under its mutex: no waking, no dropping of guards in
+    /// there.
+    pub(crate) fn with<R>(&self, name: &LockName, act: impl FnOnce(&mut Entry) -> R) -> R {
+        let mut shard = self.shard(name).lock();
+        if let Some(entry) = shard.entries.get_mut(name) {
+            return act(entry);
+        }
+        shard.make_room();
+        act(shard.entries.entry(name.clone()).or_insert_with(Entry::new))
+    }
+
+    /// Calls `act` with the queue of `name` if this process knows the name.
+    pub(crate) fn with_known<R>(
+        &self,
+        name: &LockName,
+        act: impl FnOnce(&mut Entry) -> R,
+    ) -> Option<R> {
+        self.shard(name).lock().entries.get_mut(name).map(act)
+    }
+
+    /// Collects from every name, in order of names.
+    pub(crate) fn collect<R>(
+        &self,
+        mut pick: impl FnMut(&LockName, &mut Entry) -> Vec<R>,
+    ) -> Vec<R> {
+        let mut picked = Vec::new();
+        for shard in &self.shards {
+            for (name, entry) in &mut shard.lock().entries {
+                let found = pick(name, entry);
+                if !found.is_empty() {
+                    picked.push((name.clone(), found));
+                }
+            }
+        }
+        picked.sort_by(|(a, _), (b, _)| a.cmp(b));
+        picked.into_iter().flat_map(|(_, found)| found).collect()
+    }
+
+    fn shard(&self, name: &LockName) -> &Mutex<Shard> {
+        let hash = self.hasher.hash_one(name);
+        // The map takes the low and the highest bits.
+        &self.shards[(hash >> 32) as usize % SHARDS]
+    }
+}
+
+impl Shard {
+    /// Forgets idle names once there are many; the bound doubles with the live ones, so that the
+    /// cost stays constant per name.
+    fn make_room(&mut self) {
+        if self.entries.len() < self.full {
+            return;
+        }
+        self.entries.retain(|_, entry| !entry.queue.is_idle());
+        self.full = KEPT_PER_SHARD.max(self.entries.len() * 2);
+    }
+}
+
+impl Entry {
+    fn new() -> Self {
+        Self {
+            queue: LocalQueue::new(),
+            heard: None,
+            lost_early: None,
+        }
+    }
+}
+
+const SHARDS: usize = 16;
+const KEPT_PER_SHARD: usize = 256;

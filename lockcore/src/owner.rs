@@ -1,0 +1,60 @@
+//! Who a grant belongs to, as the store knows it.
+
+use std::fmt;
+
+/// The identity of one grant: 128 random bits, fresh for every acquisition that reaches a store,
+/// the same across retries of that acquisition, and never reused.
+///
+/// A store compares it before it renews or releases (G4). It is a capability, so neither `Debug`
+/// nor any error or event of this crate shows it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OwnerId(u128);
+
+impl OwnerId {
+    /// An owner id from 128 random bits; stores get theirs from
+    /// [`AcquireRequest`](crate::backend::AcquireRequest).
+    pub const fn from_random(bits: [u8; 16]) -> Self {
+        Self(u128::from_be_bytes(bits))
+    }
+
+    /// The 32 lower-case hexadecimal digits that stores write.
+    pub fn to_hex(self) -> String {
+        format!("{:032x}", self.0)
+    }
+
+    /// Reads what [`OwnerId::to_hex`] wrote; `None` for anything else.
+    pub fn from_hex(hex: &str) -> Option<Self> {
+        let lower_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+        if hex.len() != 32 || !hex.bytes().all(lower_hex) {
+            return None;
+        }
+        u128::from_str_radix(hex, 16).ok().map(Self)
+    }
+}
+
+impl fmt::Debug for OwnerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OwnerId([redacted])")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The hexadecimal form is exact, and nothing else is read.
+    #[test]
+    fn hex_round_trips_and_rejects_other_spellings() {
+        let owner = OwnerId::from_random([0xab; 16]);
+        assert_eq!(OwnerId::from_hex(&owner.to_hex()), Some(owner));
+        assert_eq!(OwnerId::from_hex("AB"), None);
+        assert_eq!(OwnerId::from_hex(&"AB".repeat(16)), None);
+        assert_eq!(OwnerId::from_hex(&"+1".repeat(16)), None);
+    }
+
+    /// A log line never carries the capability.
+    #[test]
+    fn debug_does_not_show_the_id() {
+        assert!(!format!("{:?}", OwnerId::from_random([0xab; 16])).contains("ab"));
+    }
+}

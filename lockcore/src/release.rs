@@ -1,0 +1,204 @@
+//! Letting go: to the next waiter of this process, or to the store until it confirms.
+//!
+//! # Invariants
+//! - **R1** Renewal stops before a release is sent.
+//! - **R2** A release, once begun, goes on until the store confirms or the deadline passes,
+//!   whoever stops waiting for it (G5).
+//! - **R3** The next waiter is called only after that (B1).
+//!
+//! Checked by the conformance cases of `g4` and `g5`.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, Waker};
+
+use futures_util::future::BoxFuture;
+
+use crate::acquire::Turn;
+use crate::clock::Deadline;
+use crate::core::Core;
+use crate::env::Env;
+use crate::error::{Effect, Error, ErrorKind, Result};
+use crate::guard::{LockGuard, LostReason};
+use crate::queue::{Release, Sending};
+use crate::tenure::Tenure;
+
+/// What became of a hold whose guard ended.
+#[derive(Debug)]
+pub(crate) enum Ended {
+    HandedOn,
+    Lost(LostReason),
+    /// The store must be told.
+    Store,
+}
+
+impl Core {
+    /// The guard lets go.
+    pub(crate) fn end(self: &Arc<Self>, tenure: &Arc<Tenure>, sending: Sending) -> Ended {
+        let now = self.env().now();
+        let (ended, next) = self.names.with(&tenure.grant().name, |entry| {
+            if let Some(reason) = tenure.lost(now) {
+                return (Ended::Lost(reason), None);
+            }
+            match entry.queue.release(now, tenure.is_healthy(now), sending) {
+                Release::HandOn(_, token, waiter) => (Ended::HandedOn, Some((waiter, token))),
+                Release::Store => (Ended::Store, None),
+                Release::NotHeld => (Ended::Lost(LostReason::Gone), None),
+            }
+        });
+        if let Some((waiter, token)) = next {
+            tenure.pass_on();
+            waiter.call(Turn::Guard(LockGuard::new(
+                Arc::clone(self),
+                Arc::clone(tenure),
+                token,
+            )));
+        }
+        match ended {
+            Ended::Lost(reason) => self.lose(tenure, reason),
+            Ended::Store if sending == Sending::Now => self.stop_renewing(tenure),
+            Ended::Store => tenure.pass_on(),
+            Ended::HandedOn => {}
+        }
+        ended
+    }
+
+    /// A guard is dropped: nothing here blocks, panics, or needs a runtime.
+    pub(crate) fn drop_guard(self: &Arc<Self>, tenure: &Arc<Tenure>) {
+        self.guards_dropped.fetch_add(1, Ordering::Relaxed);
+        let in_place = self.is_runtime_free();
+        let sending = if in_place {
+            Sending::Now
+        } else {
+            Sending::Later
+        };
+        let Ended::Store = self.end(tenure, sending) else {
+            return;
+        };
+        if in_place {
+            self.release_in_background(tenure);
+            return;
+        }
+        let (core, tenure) = (Arc::clone(self), Arc::clone(tenure));
+        self.env().spawn(async move {
+            let grant = tenure.grant();
+            let sends = core
+                .names
+                .with(&grant.name, |entry| entry.queue.send(grant.counter));
+            if sends.is_some() {
+                core.stop_renewing(&tenure);
+                core.confirm_release(&tenure)
+                    .await
+                    .unwrap_or_else(|error| report(&error));
+            }
+        });
+    }
+
+    /// Tells the store with nobody waiting for it: in place if it needs no runtime.
+    pub(crate) fn release_in_background(self: &Arc<Self>, tenure: &Arc<Tenure>) {
+        let (core, tenure) = (Arc::clone(self), Arc::clone(tenure));
+        let mut release: BoxFuture<'static, ()> = Box::pin(async move {
+            core.confirm_release(&tenure)
+                .await
+                .unwrap_or_else(|error| report(&error));
+        });
+        if self.is_runtime_free() {
+            let mut nobody = Context::from_waker(Waker::noop());
+            if release.as_mut().poll(&mut nobody).is_ready() {
+                return;
+            }
+        }
+        self.env().spawn(release);
+    }
+
+    /// Tells the store; dropped midway it goes on in the background (R2).
+    pub(crate) fn carried_release(
+        self: &Arc<Self>,
+        tenure: &Arc<Tenure>,
+    ) -> impl Future<Output = Result<()>> + Send + 'static {
+        let (core, tenure) = (Arc::clone(self), Arc::clone(tenure));
+        let env = core.env().clone();
+        Carried {
+            env,
+            future: Some(Box::pin(async move { core.confirm_release(&tenure).await })),
+        }
+    }
+
+    fn stop_renewing(&self, tenure: &Arc<Tenure>) {
+        tracing::debug!(lock = %tenure.grant().name, counter = tenure.grant().counter, "releasing");
+        tenure.end(LostReason::Released);
+        self.watchdog.deregister(tenure);
+    }
+
+    /// Asks the store to release until it confirms or the deadline has passed; then calls the next
+    /// waiter.
+    async fn confirm_release(self: &Arc<Self>, tenure: &Tenure) -> Result<()> {
+        let grant = tenure.grant();
+        // Without a lease nothing ends the lock but us; a ttl is as long as anybody would wait.
+        let give_up_at = match tenure.last_deadline() {
+            Deadline::At(at) => at,
+            Deadline::Never => self.env().now() + self.env().timing().ttl,
+        };
+        let mut pause = self.env().timing().op_timeout / 32;
+        let mut ambiguous = false;
+        let outcome = loop {
+            let Err(error) = self.env().bounded(self.backend().release(grant)).await else {
+                break Ok(());
+            };
+            let over = give_up_at <= self.env().now();
+            match error.lost_reason() {
+                // An earlier try of ours must have done it: nothing else could, before the deadline.
+                Some(_) if ambiguous && !over => break Ok(()),
+                Some(_) if ambiguous => break Err(error.with_effect(Effect::Unknown)),
+                Some(_) => break Err(error),
+                None => ambiguous |= error.effect() == Effect::Unknown,
+            }
+            if over || *error.kind() == ErrorKind::Closed {
+                let effect = if ambiguous {
+                    Effect::Unknown
+                } else {
+                    Effect::NotApplied
+                };
+                break Err(error.with_effect(effect));
+            }
+            self.env().sleep(pause).await;
+            pause = (pause * 2).min(self.env().timing().op_timeout);
+        };
+        self.call_next(&grant.name);
+        outcome.map_err(|error: Error| error.with_context("lock", &grant.name))
+    }
+}
+
+/// A release that outlives the caller who waits for it.
+struct Carried {
+    env: Env,
+    future: Option<BoxFuture<'static, Result<()>>>,
+}
+
+impl Future for Carried {
+    type Output = Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        let Some(future) = &mut self.future else {
+            unreachable!("polled after it was ready");
+        };
+        let result = std::task::ready!(future.as_mut().poll(cx));
+        self.future = None;
+        Poll::Ready(result)
+    }
+}
+
+impl Drop for Carried {
+    fn drop(&mut self) {
+        if let Some(future) = self.future.take() {
+            self.env
+                .spawn(async move { future.await.unwrap_or_else(|error| report(&error)) });
+        }
+    }
+}
+
+fn report(error: &Error) {
+    tracing::warn!(%error, "a release was not confirmed; the lease ends the lock");
+}

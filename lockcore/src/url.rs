@@ -1,0 +1,271 @@
+//! A store's URL, taken apart once: `scheme://user:password@host,host/path?option=value`.
+//!
+//! Written by hand because a lock URL names several hosts, which a web URL cannot. A store *takes*
+//! its options; what nobody took is an error, so a misspelt option never goes unnoticed.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use percent_encoding::percent_decode_str;
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// A parsed store URL. `Debug` shows no password.
+pub struct StoreUrl {
+    scheme: String,
+    user: Option<String>,
+    password: Option<String>,
+    hosts: Vec<String>,
+    path: String,
+    options: Vec<(String, String)>,
+    /// Every option that was asked for, for the message about one that was not.
+    known: Vec<&'static str>,
+}
+
+impl StoreUrl {
+    /// The part before `://`, in lower case.
+    pub fn scheme(&self) -> &str {
+        &self.scheme
+    }
+
+    /// The user, percent-decoded.
+    pub fn user(&self) -> Option<&str> {
+        self.user.as_deref()
+    }
+
+    /// The password, percent-decoded.
+    pub fn password(&self) -> Option<&str> {
+        self.password.as_deref()
+    }
+
+    /// What stands between the commas of the authority, as written.
+    pub fn hosts(&self) -> &[String] {
+        &self.hosts
+    }
+
+    /// The path, percent-decoded, its first slash included; empty when there is none.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Takes an option's value.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidOption`] when it is given twice.
+    pub fn take(&mut self, option: &'static str) -> Result<Option<String>> {
+        self.known.push(option);
+        let mut values = self
+            .options
+            .extract_if(.., |(key, _)| key == option)
+            .map(|(_, value)| value);
+        let value = values.next();
+        if values.next().is_some() {
+            return Err(invalid(format!("option {option:?} is given twice")));
+        }
+        Ok(value)
+    }
+
+    /// Takes an option and reads it.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidOption`], naming the option, the value and `form`, the form it must have.
+    pub fn take_parsed<T: FromStr>(
+        &mut self,
+        option: &'static str,
+        form: &str,
+    ) -> Result<Option<T>> {
+        let Some(value) = self.take(option)? else {
+            return Ok(None);
+        };
+        match value.parse() {
+            Ok(parsed) => Ok(Some(parsed)),
+            Err(_) => Err(invalid(format!("option {option}={value:?} is not {form}"))),
+        }
+    }
+
+    /// Takes a length of time, such as `15s` or `500ms`.
+    ///
+    /// # Errors
+    ///
+    /// As [`StoreUrl::take_parsed`].
+    pub fn take_duration(&mut self, option: &'static str) -> Result<Option<Duration>> {
+        let value = self
+            .take_parsed::<humantime::Duration>(option, "a length of time such as 15s or 500ms")?;
+        Ok(value.map(Into::into))
+    }
+
+    /// Takes the namespace from the option `prefix` or, for a store whose path means that, the path.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidOption`] when both are given.
+    pub fn take_prefix_or_path(&mut self) -> Result<Option<String>> {
+        let in_path = Some(self.path.trim_matches('/').to_owned()).filter(|path| !path.is_empty());
+        match (self.take("prefix")?, in_path) {
+            (Some(prefix), Some(path)) => Err(invalid(format!(
+                "the prefix is given twice: {path:?} as path and {prefix:?} as option"
+            ))),
+            (prefix, path) => Ok(prefix.or(path)),
+        }
+    }
+
+    /// Fails if an option is left that nobody took.
+    pub(crate) fn all_taken(&mut self) -> Result<()> {
+        let Some((option, _)) = self.options.first() else {
+            return Ok(());
+        };
+        self.known.sort_unstable();
+        self.known.dedup();
+        Err(invalid(format!(
+            "unknown option {option:?} for {}://; known: {}",
+            self.scheme,
+            self.known.join(", ")
+        )))
+    }
+}
+
+impl FromStr for StoreUrl {
+    type Err = Error;
+
+    fn from_str(url: &str) -> Result<Self> {
+        // The URL may carry a password, so no message repeats it.
+        let (scheme, rest) = url.split_once("://").ok_or_else(|| {
+            invalid("a store URL looks like scheme://host/path?option=value; this one has no ://")
+        })?;
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        let (credentials, hosts) = match authority.rsplit_once('@') {
+            Some((credentials, hosts)) => (Some(credentials), hosts),
+            None => (None, authority),
+        };
+        let (user, password) =
+            match credentials.map(|both| both.split_once(':').unwrap_or((both, ""))) {
+                Some((user, password)) => (filled(user)?, filled(password)?),
+                None => (None, None),
+            };
+        Ok(Self {
+            scheme: scheme.to_ascii_lowercase(),
+            user,
+            password,
+            hosts: hosts
+                .split(',')
+                .filter(|host| !host.is_empty())
+                .map(str::to_owned)
+                .collect(),
+            path: decoded(path)?,
+            options: form_urlencoded::parse(query.as_bytes())
+                .into_owned()
+                .collect(),
+            known: Vec::new(),
+        })
+    }
+}
+
+impl fmt::Debug for StoreUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StoreUrl")
+            .field("scheme", &self.scheme)
+            .field("user", &self.user)
+            .field("password", &self.password.as_ref().map(|_| "[redacted]"))
+            .field("hosts", &self.hosts)
+            .field("path", &self.path)
+            .field(
+                "options",
+                &self.options.iter().map(|(key, _)| key).collect::<Vec<_>>(),
+            )
+            .finish()
+    }
+}
+
+fn decoded(text: &str) -> Result<String> {
+    let text = percent_decode_str(text).decode_utf8();
+    text.map(Into::into)
+        .map_err(|_| invalid("a percent-encoded part of the URL is not UTF-8"))
+}
+
+fn filled(text: &str) -> Result<Option<String>> {
+    if text.is_empty() {
+        Ok(None)
+    } else {
+        decoded(text).map(Some)
+    }
+}
+
+pub(crate) fn invalid(message: impl Into<String>) -> Error {
+    Error::not_applied(ErrorKind::InvalidOption, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(url: &str) -> StoreUrl {
+        url.parse().unwrap()
+    }
+
+    /// Several hosts, credentials, path and options come apart as written.
+    #[test]
+    fn every_part_is_found() {
+        let mut url = parsed("ETCD://bill:s%40cret@h1:2379,h2:2379/billing%2Feu?ttl=15s&owner=a+b");
+        assert_eq!(url.scheme(), "etcd");
+        assert_eq!((url.user(), url.password()), (Some("bill"), Some("s@cret")));
+        assert_eq!(url.hosts(), ["h1:2379", "h2:2379"]);
+        assert_eq!(url.path(), "/billing/eu");
+        assert_eq!(
+            url.take_duration("ttl").unwrap(),
+            Some(Duration::from_secs(15))
+        );
+        assert_eq!(url.take("owner").unwrap().as_deref(), Some("a b"));
+        url.all_taken().unwrap();
+    }
+
+    /// A misspelt option is an error that names the known ones.
+    #[test]
+    fn options_that_nobody_takes_are_errors() {
+        let mut url = parsed("memory://?tll=15s");
+        assert_eq!(url.take("ttl").unwrap(), None);
+        let error = url.all_taken().unwrap_err().to_string();
+        assert!(
+            error.contains("\"tll\"") && error.contains("known: ttl"),
+            "{error}"
+        );
+    }
+
+    /// Values in the wrong form, options and prefixes given twice: the message names them.
+    #[test]
+    fn options_in_the_wrong_form_are_errors() {
+        let error = parsed("memory://?ttl=fast")
+            .take_duration("ttl")
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("ttl=\"fast\"") && error.contains("500ms"),
+            "{error}"
+        );
+        let error = parsed("memory://?ttl=1s&ttl=2s")
+            .take("ttl")
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("given twice"), "{error}");
+        let error = parsed("etcd://h/a?prefix=b")
+            .take_prefix_or_path()
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("\"a\"") && error.contains("\"b\""),
+            "{error}"
+        );
+    }
+
+    /// Neither the parsed URL nor an error about it shows the password.
+    #[test]
+    fn the_password_is_never_shown() {
+        let url = parsed("redis://u:sesame@h/0?password=sesame");
+        assert!(!format!("{url:?}").contains("sesame"));
+        let error = "redis:u:sesame@h".parse::<StoreUrl>().unwrap_err();
+        assert!(!format!("{error:?} {error}").contains("sesame"));
+    }
+}

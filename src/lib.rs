@@ -1,0 +1,61 @@
+#![doc = include_str!("../README.md")]
+
+use std::sync::LazyLock;
+
+pub use lockcore::{
+    Builder, Effect, Entropy, Env, Error, ErrorKind, FenceGate, Fenced, FencingToken, Guarantees,
+    GuardState, Lock, LockGuard, LockManager, LockName, LockOptions, Lost, LostReason, OsEntropy,
+    OwnerId, Registry, Result, StoreUrl, Timing, backend, clock, memory,
+};
+
+/// Opens the store that `url` names, contacts it, and opens a session.
+///
+/// The scheme picks the store: `memory://` here and always, the others by Cargo features. Options
+/// that every store knows: `ttl`, `prefix`, `op_timeout`, `connect_timeout`, `drift_margin`,
+/// `handoff_limit`, `owner`; an unknown option is an error. To add a store of your own, see
+/// [`registry`].
+///
+/// # Errors
+///
+/// [`ErrorKind::InvalidOption`] for a URL, scheme or option that is not known or cannot work;
+/// [`ErrorKind::Unsupported`] for a store that is not part of this build, saying what to do;
+/// [`ErrorKind::Unavailable`] when the store cannot be reached within the connect timeout;
+/// [`ErrorKind::Misuse`] outside a tokio runtime.
+///
+/// # Cancel safety
+///
+/// A session that was opened already ends with its lease.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> leasehold::Result<()> {
+/// let locks = leasehold::connect("memory://?ttl=15s").await?;
+/// let guard = locks.lock("invoice/42")?.acquire().await?;
+/// println!("held with token {}", guard.token());
+/// guard.release().await?;
+/// locks.shutdown().await
+/// # }
+/// ```
+pub async fn connect(url: &str) -> Result<LockManager> {
+    static DEFAULTS: LazyLock<Registry> = LazyLock::new(registry);
+    DEFAULTS.connect(url).await
+}
+
+/// The stores of this build; [`Registry::register`] adds others.
+pub fn registry() -> Registry {
+    let mut registry = Registry::new();
+    for scheme in [
+        "etcd",
+        "etcds",
+        "redis",
+        "rediss",
+        "redis+unix",
+        "zk",
+        "zookeeper",
+    ] {
+        registry.missing(scheme, "that store is not part of this version");
+    }
+    registry
+}
