@@ -187,6 +187,7 @@ struct Slot {
 
 impl Slot {
     async fn turn(mut self) -> Result<Turn> {
+        tracing::debug!(lock = %self.name, "waiting behind this process");
         (&mut self.called).await.map_err(|_| Core::closed_error())
     }
 }

@@ -122,10 +122,11 @@ impl Builder {
         if let Some(entropy) = self.entropy {
             env = env.with_entropy(entropy);
         }
+        let store_env = env.sibling();
         let bound = env.timing().connect_timeout;
         let backend = tokio::select! {
             biased;
-            opened = self.store.open(env.clone()) => opened?,
+            opened = self.store.open(store_env.clone()) => opened?,
             () = async { env.sleep(bound).await } => {
                 return Err(Error::new(
                     ErrorKind::Unavailable,
@@ -136,6 +137,7 @@ impl Builder {
         };
         Ok(LockManager::new(Core::start(
             env,
+            store_env,
             backend,
             label.into(),
             min_ttl,

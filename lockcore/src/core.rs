@@ -34,6 +34,8 @@ use crate::watchdog::Watchdog;
 
 pub(crate) struct Core {
     env: Env,
+    /// The backend's own tasks run here.
+    pub(crate) store_env: Env,
     backend: Arc<dyn LockBackend>,
     pub(crate) label: Arc<str>,
     pub(crate) min_ttl: Duration,
@@ -48,6 +50,7 @@ impl Core {
     /// Opens for business: the watchdog runs from here on.
     pub(crate) fn start(
         env: Env,
+        store_env: Env,
         backend: Arc<dyn LockBackend>,
         label: Arc<str>,
         min_ttl: Duration,
@@ -56,6 +59,7 @@ impl Core {
         let core = Arc::new(Self {
             watchdog: Watchdog::new(&env, closing.clone()),
             env,
+            store_env,
             backend,
             label,
             min_ttl,
@@ -98,6 +102,7 @@ impl Core {
         let now = self.env.now();
         self.watchdog.register(&tenure, now);
         let adopted = self.names.with(name, |entry| {
+            entry.heard = None;
             if let Some((_, reason)) = entry.lost_early.take().filter(|(lost, _)| *lost == counter)
             {
                 tenure.end(reason);
@@ -136,7 +141,11 @@ impl Core {
             return;
         }
         let grant = tenure.grant();
-        tracing::warn!(lock = %grant.name, counter = grant.counter, %reason, "lost");
+        if reason == LostReason::Shutdown {
+            tracing::debug!(lock = %grant.name, counter = grant.counter, "given up by shutdown");
+        } else {
+            tracing::warn!(lock = %grant.name, counter = grant.counter, %reason, "lost");
+        }
         self.watchdog.deregister(tenure);
         let ours = self
             .names
@@ -190,6 +199,7 @@ impl Core {
                 reason,
             } => self.grant_lost(&name, counter, reason),
             StoreEvent::Queued { name, holder } => {
+                tracing::debug!(lock = %name, holder = holder.label, "waiting at the store");
                 self.names
                     .with_known(&name, |entry| entry.heard = Some(Box::new(holder)));
             }

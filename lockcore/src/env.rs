@@ -222,6 +222,12 @@ impl Env {
         Deadline::of_lease(sent_at, ttl, self.timing().margin(ttl))
     }
 
+    /// The same environment with tasks of its own: a backend's drivers end only when it is closed,
+    /// the core's tasks before that.
+    pub(crate) fn sibling(&self) -> Self {
+        self.clone().changed(|_| {})
+    }
+
     /// Waits until every task is done, for `bound` at most; whether they are.
     pub(crate) async fn drained(&self, bound: Duration) -> bool {
         self.shared.tasks.close();

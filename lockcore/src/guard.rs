@@ -243,7 +243,7 @@ async fn ended(mut states: watch::Receiver<GuardState>) -> LostReason {
             return reason;
         }
         if states.changed().await.is_err() {
-            // The tenure is gone without a last word: no guard is left, so it was released.
+            // The sender goes only after its last word, which was read above.
             return LostReason::Released;
         }
     }

@@ -5,6 +5,8 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tracing::Instrument;
+
 use crate::acquire::{Tried, Wanted};
 use crate::core::Core;
 use crate::error::{Error, ErrorKind, Result};
@@ -125,7 +127,8 @@ impl Lock {
     /// same name, the process keeps its place at the store.
     pub async fn acquire(&self) -> Result<LockGuard> {
         let wanted = self.wanted()?;
-        self.core.acquire(&wanted).await
+        let span = tracing::debug_span!("acquire", lock = %self.name);
+        self.core.acquire(&wanted).instrument(span).await
     }
 
     /// Takes the lock if that needs no waiting for a holder: `None` when it is held, or when
@@ -143,7 +146,8 @@ impl Lock {
     /// As [`acquire`](Self::acquire).
     pub async fn try_acquire(&self) -> Result<Option<LockGuard>> {
         let wanted = self.wanted()?;
-        match self.core.try_acquire(&wanted).await? {
+        let span = tracing::debug_span!("try_acquire", lock = %self.name);
+        match self.core.try_acquire(&wanted).instrument(span).await? {
             Tried::Granted(guard) => Ok(Some(guard)),
             Tried::Held(_) => Ok(None),
         }

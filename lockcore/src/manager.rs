@@ -161,17 +161,23 @@ impl LockManager {
         for tenure in core.watchdog.tenures() {
             core.lose(&tenure, LostReason::Shutdown);
         }
-        let drained = core.env().drained(core.env().timing().ttl).await;
-        let closed = core.env().bounded(core.backend().close()).await;
-        closed.and(if drained {
-            Ok(())
+        let timing = core.env().timing();
+        let released = core.env().drained(timing.ttl).await;
+        core.env().bounded(core.backend().close()).await?;
+        let ended = core.store_env.drained(timing.op_timeout).await;
+        if released && ended {
+            return Ok(());
+        }
+        let late = if released {
+            "the store's session did not end in time"
         } else {
-            Err(Error::new(
-                ErrorKind::Unavailable,
-                Effect::Unknown,
-                "not every release was confirmed within a ttl; the leases end the rest",
-            ))
-        })
+            "not every release was confirmed"
+        };
+        Err(Error::new(
+            ErrorKind::Unavailable,
+            Effect::Unknown,
+            format!("{late}; the leases end the rest"),
+        ))
     }
 
     async fn answered<T: Send>(

@@ -49,6 +49,7 @@ impl Core {
             }
         });
         if let Some((waiter, token)) = next {
+            tracing::debug!(lock = %tenure.grant().name, %token, "handed on");
             tenure.pass_on();
             waiter.call(Turn::Guard(LockGuard::new(
                 Arc::clone(self),

@@ -140,14 +140,14 @@ impl Tenure {
         }
     }
 
-    /// The states of the current guard.
+    /// The states of the current guard; after the last one the sender is gone.
     pub(crate) fn watch(&self) -> watch::Receiver<GuardState> {
         let mut status = self.status.lock();
         let state = status.state;
-        status
-            .watchers
-            .get_or_insert_with(|| watch::Sender::new(state))
-            .subscribe()
+        if matches!(state, GuardState::Lost(_)) {
+            return watch::channel(state).1;
+        }
+        status.watchers.get_or_insert_with(|| watch::Sender::new(state)).subscribe()
     }
 
     pub(crate) fn state(&self, now: Moment) -> GuardState {
@@ -174,6 +174,9 @@ impl Status {
         self.state = state;
         if let Some(watchers) = &self.watchers {
             watchers.send_replace(state);
+        }
+        if matches!(state, GuardState::Lost(_)) {
+            self.watchers = None;
         }
     }
 }

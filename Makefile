@@ -1,0 +1,37 @@
+# `test` proves it, `verify` is what must hold before a push and never writes, `fix` writes.
+.PHONY: test lint verify fix bench tools
+
+CARGO ?= cargo
+# Every feature set that must build, test and document alone.
+FEATURE_SETS ?= --no-default-features --all-features
+
+test: tools
+	$(CARGO) test --workspace --all-features
+
+# Formatting, lints, docs, and every feature set on its own.
+lint: tools
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --all-features -- -D warnings
+	for set in $(FEATURE_SETS); do $(CARGO) clippy -p leasehold --all-targets $$set -- -D warnings || exit 1; done
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --all-features --no-deps
+
+verify: lint test
+	$(CARGO) deny --version >/dev/null 2>&1 || { echo "install it first: cargo install --locked cargo-deny"; exit 1; }
+	$(CARGO) deny check bans licenses sources
+	typos --version >/dev/null 2>&1 || { echo "install it first: cargo install --locked typos-cli"; exit 1; }
+	typos
+
+fix:
+	$(CARGO) fmt --all
+	$(CARGO) clippy --workspace --all-targets --all-features --fix --allow-dirty --allow-staged
+	UPDATE_README=1 $(CARGO) test -p leasehold --all-features --test readme
+
+bench: tools
+	$(CARGO) bench -p lockcore --bench micro
+
+# What the machine must have: a C compiler (SQLite in an example) and a recent Rust.
+tools:
+	@command -v cc >/dev/null || { \
+		if [ "$$(id -u)" = 0 ]; then apt-get update && apt-get install -y --no-install-recommends build-essential; \
+		else echo "a C compiler is missing; run: sudo apt-get install build-essential"; exit 1; fi; }
+	@command -v $(CARGO) >/dev/null || { echo "cargo is missing; install Rust 1.95 or later with rustup"; exit 1; }

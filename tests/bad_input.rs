@@ -1,0 +1,147 @@
+//! Bad input is refused before any request, by an error that names the value and the rule.
+
+use std::time::Duration;
+
+use leasehold::{ErrorKind, LockManager, Timing, connect, memory::MemoryConfig};
+
+async fn refusal(url: &str) -> (ErrorKind, String) {
+    let error = connect(url).await.expect_err("the URL cannot work");
+    (error.kind().clone(), error.to_string())
+}
+
+/// Every URL that cannot work says why, and what would.
+#[tokio::test]
+async fn urls_that_cannot_work_are_refused() {
+    use ErrorKind::{InvalidOption, Unsupported};
+    let cases = [
+        ("memory", InvalidOption, "no ://"),
+        (
+            "mysql://h/",
+            InvalidOption,
+            "unknown scheme \"mysql\"; known: ",
+        ),
+        ("memory://?tll=15s", InvalidOption, "unknown option \"tll\""),
+        (
+            "memory://?ttl=soon",
+            InvalidOption,
+            "ttl=\"soon\" is not a length of time",
+        ),
+        (
+            "memory://?ttl=0s",
+            InvalidOption,
+            "ttl must be longer than 0s",
+        ),
+        (
+            "memory://?ttl=50ms",
+            InvalidOption,
+            "below this store's minimum of 100ms",
+        ),
+        ("memory://?ttl=25h", InvalidOption, "above 24h"),
+        (
+            "memory://?ttl=3s&op_timeout=2s",
+            InvalidOption,
+            "shorter than 3 × op_timeout",
+        ),
+        (
+            "memory://?ttl=1s&drift_margin=600ms",
+            InvalidOption,
+            "more than half of the ttl",
+        ),
+        ("memory://?ttl=1s&ttl=2s", InvalidOption, "given twice"),
+        ("memory://?handoff_limit=1024", InvalidOption, "above 1023"),
+        (
+            "memory://?handoff_limit=many",
+            InvalidOption,
+            "a whole number from 0 to 1023",
+        ),
+        (
+            "memory://?connect_timeout=0s",
+            InvalidOption,
+            "connect_timeout",
+        ),
+        (
+            "memory://a/b?prefix=c",
+            InvalidOption,
+            "the prefix is given twice",
+        ),
+        ("redis://h/0", Unsupported, "no store for redis://"),
+        ("etcd://h1,h2/p", Unsupported, "no store for etcd://"),
+    ];
+    for (url, kind, part) in cases {
+        let (found, message) = refusal(url).await;
+        assert_eq!(found, kind, "{url}: {message}");
+        assert!(message.contains(part), "{url}: {message}");
+    }
+}
+
+/// A password in a URL never reaches a message.
+#[tokio::test]
+async fn refusals_do_not_repeat_a_password() {
+    for url in [
+        "redis://u:sesame@h/0",
+        "memory://u:sesame@h?x=1",
+        "nosuch://u:sesame@h",
+    ] {
+        let error = connect(url).await.unwrap_err();
+        assert!(!format!("{error} {error:?}").contains("sesame"), "{url}");
+    }
+}
+
+/// Names are checked by `lock`, before anything else happens.
+#[tokio::test]
+async fn names_are_checked_by_lock() {
+    let locks = connect("memory://").await.unwrap();
+    for name in ["", "a\0", "a\tb", &"x".repeat(513)] {
+        let error = locks.lock(name).unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::InvalidName, "{name:?}");
+        let error = locks.inspect(name).await.unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::InvalidName, "{name:?}");
+    }
+}
+
+/// A lock's own options are checked when it is acquired, against the manager's and the store's.
+#[tokio::test]
+async fn options_of_a_lock_are_checked_by_acquire() {
+    let locks = connect("memory://?op_timeout=1s").await.unwrap();
+    let lock = locks.lock("a").unwrap();
+    let refused = [
+        (lock.clone().ttl(Duration::ZERO), "longer than 0s"),
+        (
+            lock.clone().ttl(Duration::from_secs(2)),
+            "shorter than 3 × op_timeout",
+        ),
+        (lock.clone().ttl(Timing::MAX_TTL * 2), "above 24h"),
+        (lock.clone().handoff_limit(1024), "above 1023"),
+        (lock.clone().metadata("x".repeat(1025)), "1025 bytes"),
+    ];
+    for (lock, part) in refused {
+        for error in [
+            lock.acquire().await.unwrap_err(),
+            lock.try_acquire().await.unwrap_err(),
+        ] {
+            assert_eq!(*error.kind(), ErrorKind::InvalidOption);
+            assert!(error.to_string().contains(part), "{error}");
+        }
+    }
+    assert!(locks.list("").await.unwrap().is_empty());
+}
+
+/// Labels go to other people's terminals: no control characters, no novels.
+#[tokio::test]
+async fn owner_labels_are_checked() {
+    for label in ["a\nb".to_owned(), "x".repeat(257)] {
+        let builder = LockManager::builder(MemoryConfig::private()).owner_label(label);
+        assert_eq!(
+            *builder.build().await.unwrap_err().kind(),
+            ErrorKind::InvalidOption
+        );
+    }
+}
+
+/// Outside a runtime nothing could renew, so nothing opens.
+#[test]
+fn a_manager_needs_a_runtime() {
+    let opened = futures_util::FutureExt::now_or_never(connect("memory://"));
+    let error = opened.expect("refused at once").unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::Misuse);
+}

@@ -1,0 +1,274 @@
+//! Guards and managers at the edges of their lives: dropped, panicked, shut down, without runtime.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use leasehold::clock::TokioClock;
+use leasehold::memory::MemoryConfig;
+use leasehold::{ErrorKind, Guarantees, LockManager, LostReason, connect};
+use tokio::runtime::Runtime;
+use tokio::task::JoinSet;
+
+async fn open(store: &MemoryConfig) -> LockManager {
+    let builder = LockManager::builder(store.clone()).owner_label("here");
+    builder.build().await.expect("memory opens")
+}
+
+/// Waiters are refused, guards are lost and released, the session is over; for every clone.
+#[tokio::test]
+async fn shutdown_ends_waiters_and_guards() {
+    let store = MemoryConfig::private();
+    let (locks, others) = (open(&store).await, open(&store).await);
+    let held = locks.lock("a").unwrap().acquire().await.unwrap();
+    let foreign = others.lock("b").unwrap().acquire().await.unwrap();
+    let (a, b) = (locks.lock("a").unwrap(), locks.lock("b").unwrap());
+    let (local, remote) = (a.acquire(), b.acquire());
+    tokio::pin!(local, remote);
+    assert!((&mut local).now_or_never().is_none());
+    assert!((&mut remote).now_or_never().is_none());
+
+    locks.clone().shutdown().await.unwrap();
+    locks.shutdown().await.unwrap();
+
+    assert_eq!(*local.await.unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!(*remote.await.unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!(
+        held.ensure_held().unwrap_err().lost_reason(),
+        Some(LostReason::Shutdown)
+    );
+    assert_eq!(
+        held.release().await.unwrap_err().lost_reason(),
+        Some(LostReason::Shutdown)
+    );
+    assert_eq!(*a.acquire().await.unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!(
+        *a.try_acquire().await.unwrap_err().kind(),
+        ErrorKind::Closed
+    );
+    assert_eq!(
+        *locks.inspect("a").await.unwrap_err().kind(),
+        ErrorKind::Closed
+    );
+    foreign.release().await.unwrap();
+    assert!(store.store().is_empty());
+}
+
+/// The last handle gone, the session ends by itself.
+#[tokio::test(start_paused = true)]
+async fn a_forgotten_manager_ends_its_session() {
+    let store = MemoryConfig::private();
+    let locks = open(&store).await;
+    let waiting = open(&store).await;
+    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+    drop(locks);
+    guard.ensure_held().unwrap();
+    drop(guard);
+    waiting
+        .lock("a")
+        .unwrap()
+        .acquire()
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    assert!(store.store().is_empty());
+}
+
+/// A guard that outlives the runtime of its manager is lost, because nobody renews it; what it held
+/// is released on the spot, and dropping it is quiet.
+#[test]
+fn a_guard_without_its_runtime_is_lost_and_released() {
+    let store = MemoryConfig::private();
+    let runtime = Runtime::new().unwrap();
+    let (locks, guard) = runtime.block_on(async {
+        let locks = open(&store).await;
+        let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+        (locks, guard)
+    });
+    guard.ensure_held().unwrap();
+    drop(runtime);
+    assert_eq!(
+        guard.ensure_held().unwrap_err().lost_reason(),
+        Some(LostReason::RuntimeGone)
+    );
+    assert!(store.store().is_empty());
+    drop(guard);
+    let again = locks.lock("a").unwrap();
+    let refused = again.acquire().now_or_never().expect("refused at once");
+    assert_eq!(*refused.unwrap_err().kind(), ErrorKind::Closed);
+}
+
+/// Dropped on a plain thread, a guard is released there and then: memory needs no runtime.
+#[test]
+fn a_guard_is_released_on_a_thread_without_a_runtime() {
+    let store = MemoryConfig::private();
+    let runtime = Runtime::new().unwrap();
+    let (locks, guard) = runtime.block_on(async {
+        let locks = open(&store).await;
+        assert!(locks.guarantees().contains(Guarantees::RUNTIME_FREE));
+        let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+        (locks, guard)
+    });
+    std::thread::spawn(move || drop(guard)).join().unwrap();
+    assert!(store.store().is_empty());
+    assert_eq!(locks.guards_dropped(), 1);
+}
+
+/// A panic in the work releases the lock and stays a panic.
+#[tokio::test]
+async fn a_panic_inside_with_releases_the_lock() {
+    let store = MemoryConfig::private();
+    let locks = open(&store).await;
+    let lock = locks.lock("a").unwrap();
+    let mut tasks = JoinSet::new();
+    let worker = lock.clone();
+    tasks.spawn(async move {
+        worker
+            .with(async |_| panic!("the work fails"))
+            .await
+            .unwrap_err()
+    });
+    assert!(tasks.join_next().await.unwrap().unwrap_err().is_panic());
+    assert!(store.store().is_empty());
+    assert!(lock.try_acquire().await.unwrap().is_some());
+}
+
+/// The work of `with` is stopped when the lock is lost, and the loss is what the caller hears.
+#[tokio::test]
+async fn with_stops_the_work_on_loss() {
+    let store = MemoryConfig::private();
+    let (locks, admin) = (open(&store).await, open(&store).await);
+    let lock = locks.lock("a").unwrap();
+    let work = lock.with(async |_| {
+        assert_eq!(
+            admin.revoke("a", true).await.unwrap(),
+            leasehold::backend::Revocation::Released
+        );
+        std::future::pending::<()>().await;
+    });
+    assert_eq!(
+        work.await.unwrap_err().lost_reason(),
+        Some(LostReason::Revoked)
+    );
+    assert!(store.store().is_empty());
+}
+
+/// A lock that was lost while the work finished is not a success.
+#[tokio::test]
+async fn with_is_ok_only_if_the_lock_was_held_at_the_end() {
+    let store = MemoryConfig::private();
+    let locks = open(&store).await;
+    let lock = locks.lock("a").unwrap();
+    let done = lock.with(async |held| held.token()).await.unwrap();
+    let lost = lock.with(async |held| {
+        locks.revoke("a", true).await.unwrap();
+        held.lost().await;
+        held.token()
+    });
+    assert_eq!(
+        lost.await.unwrap_err().lost_reason(),
+        Some(LostReason::Revoked)
+    );
+    assert!(lock.acquire().await.unwrap().token() > done);
+}
+
+/// `wait(0)` is one attempt, and its error names the holder.
+#[tokio::test]
+async fn waiting_for_no_time_is_one_attempt() {
+    let store = MemoryConfig::private();
+    let (locks, others) = (open(&store).await, open(&store).await);
+    let guard = others.lock("a").unwrap().acquire().await.unwrap();
+    let error = locks
+        .lock("a")
+        .unwrap()
+        .wait(Duration::ZERO)
+        .acquire()
+        .await
+        .unwrap_err();
+    let ErrorKind::Timeout {
+        holder: Some(holder),
+        ..
+    } = error.kind()
+    else {
+        panic!("{error:?}")
+    };
+    assert_eq!(
+        (holder.label.as_str(), holder.token),
+        ("here", Some(guard.token()))
+    );
+    drop(guard);
+    assert!(
+        locks
+            .lock("a")
+            .unwrap()
+            .wait(Duration::ZERO)
+            .acquire()
+            .await
+            .is_ok()
+    );
+}
+
+/// A timeout names the holder as the store named it, without another request.
+#[tokio::test(start_paused = true)]
+async fn a_timeout_names_the_holder_it_heard_of() {
+    let store = MemoryConfig::private();
+    let clock = Arc::new(TokioClock::new());
+    let locks = LockManager::builder(store.clone())
+        .clock(clock)
+        .build()
+        .await
+        .unwrap();
+    let others = open(&store).await;
+    let guard = others
+        .lock("a")
+        .unwrap()
+        .metadata("month-end")
+        .acquire()
+        .await
+        .unwrap();
+    let lock = locks.lock("a").unwrap().wait(Duration::from_secs(1));
+    let error = lock.acquire().await.unwrap_err();
+    let ErrorKind::Timeout {
+        waited,
+        holder: Some(holder),
+    } = error.kind()
+    else {
+        panic!("{error:?}")
+    };
+    assert_eq!(*waited, Duration::from_secs(1));
+    assert_eq!(holder.metadata.as_deref(), Some("month-end"));
+    assert_eq!(holder.token, Some(guard.token()));
+}
+
+/// Two URLs that say the same name meet; others do not.
+#[tokio::test]
+async fn instances_are_shared_by_name() {
+    let (a, b) = (
+        connect("memory://one").await.unwrap(),
+        connect("memory://one").await.unwrap(),
+    );
+    let (c, d) = (
+        connect("memory://one/p").await.unwrap(),
+        connect("memory://").await.unwrap(),
+    );
+    let _held = a.lock("x").unwrap().acquire().await.unwrap();
+    assert!(b.lock("x").unwrap().try_acquire().await.unwrap().is_none());
+    assert!(c.lock("x").unwrap().try_acquire().await.unwrap().is_some());
+    assert!(d.lock("x").unwrap().try_acquire().await.unwrap().is_some());
+}
+
+/// Moving to a weaker store fails at start-up, by name.
+#[tokio::test]
+async fn require_refuses_what_the_store_does_not_promise() {
+    let locks = connect("memory://").await.unwrap();
+    locks
+        .require(Guarantees::FENCED | Guarantees::FIFO)
+        .unwrap();
+    let error = locks
+        .require(Guarantees::FENCED | Guarantees::CROSS_HOST)
+        .unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().contains("CROSS_HOST"));
+}

@@ -1,0 +1,135 @@
+//! A holder learns that its lock is gone, by its own clock and before anybody else can hold it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::{FutureExt, StreamExt};
+use leasehold::clock::{Clock, ManualClock, TokioClock};
+use leasehold::memory::MemoryConfig;
+use leasehold::{ErrorKind, GuardState, LockManager, LockName, LostReason};
+
+const TTL: Duration = Duration::from_secs(15);
+
+async fn open(store: &MemoryConfig, clock: impl Clock) -> LockManager {
+    let builder = LockManager::builder(store.clone())
+        .ttl(TTL)
+        .clock(Arc::new(clock));
+    builder.build().await.expect("memory opens")
+}
+
+/// A host that was suspended past the deadline: the first look at the guard says so, though no
+/// timer has fired yet, and for ever after.
+#[tokio::test]
+async fn a_clock_jump_ends_the_hold_at_once() {
+    let (store, clock) = (MemoryConfig::private(), ManualClock::new());
+    let locks = open(&store, clock.clone()).await;
+    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+    let lost = guard.lost();
+    clock.suspend(TTL);
+    let error = guard.ensure_held().unwrap_err();
+    assert_eq!(error.lost_reason(), Some(LostReason::Expired));
+    assert_eq!(guard.state(), GuardState::Lost(LostReason::Expired));
+    assert_eq!(guard.remaining(), Duration::ZERO);
+    assert_eq!(lost.now_or_never(), Some(LostReason::Expired));
+    assert_eq!(
+        guard.renew().await.unwrap_err().lost_reason(),
+        Some(LostReason::Expired)
+    );
+    let error = guard.release().await.unwrap_err();
+    assert_eq!(error.lost_reason(), Some(LostReason::Expired));
+}
+
+/// The last instant before the deadline is held, the deadline itself is not.
+#[tokio::test]
+async fn a_hold_ends_at_its_deadline_to_the_nanosecond() {
+    let (store, clock) = (MemoryConfig::private(), ManualClock::new());
+    let locks = open(&store, clock.clone()).await;
+    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+    let left = guard.remaining();
+    assert_eq!(left, TTL - TTL / 100 - Duration::from_millis(10));
+    clock.suspend(left - Duration::from_nanos(1));
+    assert!(guard.ensure_held().is_ok());
+    clock.suspend(Duration::from_nanos(1));
+    assert!(guard.ensure_held().is_err());
+}
+
+/// The watchdog keeps a lock for as long as its holder lives.
+#[tokio::test(start_paused = true)]
+async fn a_live_holder_keeps_its_lock() {
+    let (store, clock) = (MemoryConfig::private(), TokioClock::new());
+    let locks = open(&store, clock).await;
+    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+    for _ in 0..100 {
+        clock.sleep_until(clock.now() + TTL / 2).await;
+        guard.ensure_held().unwrap();
+    }
+    guard.release().await.unwrap();
+}
+
+/// A store that says the entry is gone ends the hold before the deadline; the stream of states ends
+/// with it.
+#[tokio::test(start_paused = true)]
+async fn a_loss_that_the_store_tells_is_passed_on() {
+    let (store, clock) = (MemoryConfig::private(), TokioClock::new());
+    let locks = open(&store, clock).await;
+    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+    let mut changes = guard.changes();
+    assert_eq!(changes.next().await, Some(GuardState::Held));
+    let before = clock.now();
+    assert!(
+        store
+            .store()
+            .evict(&LockName::new("a").unwrap(), &clock, true)
+    );
+    assert_eq!(guard.lost().await, LostReason::Gone);
+    assert_eq!(clock.now(), before);
+    assert_eq!(
+        changes.next().await,
+        Some(GuardState::Lost(LostReason::Gone))
+    );
+    assert_eq!(changes.next().await, None);
+    let mut late = guard.changes();
+    assert_eq!(late.next().await, Some(GuardState::Lost(LostReason::Gone)));
+    assert_eq!(late.next().await, None);
+    assert!(guard.release().await.is_err());
+}
+
+/// A store that lost the entry without telling is found out by the next renewal, a third of the
+/// ttl later at most.
+#[tokio::test(start_paused = true)]
+async fn a_loss_that_nobody_tells_is_found_by_the_next_renewal() {
+    let (store, clock) = (MemoryConfig::private(), TokioClock::new());
+    let locks = open(&store, clock).await;
+    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+    let before = clock.now();
+    store.store().forget(&clock);
+    assert_eq!(guard.lost().await, LostReason::Gone);
+    assert!(clock.now().since(before) <= TTL / 3);
+}
+
+/// After a store lost its counter, its grants are refused rather than fenced off one by one.
+#[tokio::test(start_paused = true)]
+async fn a_counter_that_went_back_is_refused() {
+    let (store, clock) = (MemoryConfig::private(), TokioClock::new());
+    let locks = open(&store, clock).await;
+    let lock = locks.lock("a").unwrap();
+    let token = lock.acquire().await.unwrap().token();
+    store.store().forget(&clock);
+    let error = lock.acquire().await.unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::Protocol);
+    assert!(error.to_string().contains("token_base"), "{error}");
+    assert!(store.store().is_empty());
+    store.store().raise_counter(token.counter());
+    assert!(lock.acquire().await.unwrap().token() > token);
+}
+
+/// A waiter that is told of a release by its own process gets it as `Released`.
+#[tokio::test]
+async fn a_released_guard_ends_its_watchers() {
+    let locks = leasehold::connect("memory://").await.unwrap();
+    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+    let (lost, again) = (guard.lost(), guard.lost().clone());
+    drop(guard);
+    assert_eq!(lost.await, LostReason::Released);
+    assert_eq!(again.await, LostReason::Released);
+}

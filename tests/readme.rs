@@ -1,0 +1,57 @@
+//! The README shows what the stores of this build promise, as they say it themselves.
+//!
+//! `UPDATE_README=1 cargo test --all-features --test readme` writes the table anew.
+
+use std::path::Path;
+
+use leasehold::Guarantees;
+
+const BEGIN: &str = "<!-- guarantees: written by tests/readme.rs -->\n";
+const END: &str = "<!-- end of guarantees -->\n";
+
+async fn stores() -> Vec<(&'static str, Guarantees)> {
+    let memory = leasehold::connect("memory://").await.expect("memory opens");
+    vec![("memory", memory.guarantees())]
+}
+
+fn table(stores: &[(&str, Guarantees)]) -> String {
+    let names: String = stores
+        .iter()
+        .map(|(name, _)| format!(" {name} |"))
+        .collect();
+    let rule = "---|".repeat(stores.len());
+    let mut table = format!("| promise |{names}\n|---|{rule}\n");
+    for (flag, description) in Guarantees::DESCRIBED {
+        let marks: String = stores
+            .iter()
+            .map(|(_, promised)| {
+                if promised.contains(flag) {
+                    " yes |"
+                } else {
+                    " no |"
+                }
+            })
+            .collect();
+        table.push_str(&format!("| `{flag}`: {description} |{marks}\n"));
+    }
+    table
+}
+
+/// The table is what the stores say.
+#[tokio::test]
+async fn the_guarantees_table_is_current() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
+    let readme = std::fs::read_to_string(&path).expect("there is a README");
+    let (before, rest) = readme.split_once(BEGIN).expect("the table's first mark");
+    let (found, after) = rest.split_once(END).expect("the table's last mark");
+    let current = table(&stores().await);
+    if std::env::var_os("UPDATE_README").is_some() {
+        let text = format!("{before}{BEGIN}{current}{END}{after}");
+        std::fs::write(&path, text).expect("the README can be written");
+    } else {
+        assert_eq!(
+            found, current,
+            "the table is stale; `make fix` writes it anew"
+        );
+    }
+}

@@ -1,0 +1,24 @@
+//! Starts and stops what tests need from outside, and breaks it on purpose.
+//!
+//! | need | type |
+//! |---|---|
+//! | a port nobody else is given | [`Port`] |
+//! | a directory that goes away, unless `LEASEHOLD_KEEP=1` | [`Scratch`] |
+//! | a program that can be stopped, continued, killed and talked to by lines | [`Launch`], [`Process`] |
+//! | a network between a client and a server that fails on command | [`Proxy`], [`Mode`] |
+//!
+//! Two rules hold throughout. A step that has returned is in force, so that a test is a sequence of
+//! steps and not a race. What a value started ends with that value: dropping it leaves no process,
+//! task or file behind.
+//!
+//! It knows nothing of locks and depends on nothing of ours. Linux only (pidfds).
+
+mod ports;
+mod process;
+mod proxy;
+mod scratch;
+
+pub use ports::Port;
+pub use process::{Launch, Process, ProcessError, ProcessErrorKind};
+pub use proxy::{Corruption, Direction, Mode, Predicate, Proxy, Traffic};
+pub use scratch::Scratch;

@@ -1,0 +1,120 @@
+//! Accepts clients, connects each to the upstream server and runs its two pumps.
+
+use std::{future, io, sync::Arc};
+
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::{mpsc, oneshot},
+    task::JoinSet,
+};
+
+use super::{
+    pump::{Cut, Pump},
+    registry::{Entry, Shared},
+    traffic::Direction,
+};
+use crate::Port;
+
+/// Whether new connections are accepted.
+#[derive(Debug)]
+pub(super) enum Door {
+    Closed,
+    Open,
+}
+
+pub(super) struct Acceptor {
+    port: Port,
+    /// None while the door is closed. The kernel refuses clients then, and the reservation keeps
+    /// the port ours.
+    listener: Option<TcpListener>,
+    shared: Arc<Shared>,
+    connections: JoinSet<()>,
+}
+
+impl Acceptor {
+    pub(super) fn new(port: Port, shared: Arc<Shared>) -> io::Result<Self> {
+        Ok(Self {
+            listener: Some(port.listen()?),
+            port,
+            shared,
+            connections: JoinSet::new(),
+        })
+    }
+
+    pub(super) async fn run(
+        mut self,
+        mut doors: mpsc::UnboundedReceiver<(Door, oneshot::Sender<io::Result<()>>)>,
+    ) {
+        loop {
+            tokio::select! {
+                biased;
+                knock = doors.recv() => {
+                    let Some((door, reply)) = knock else { return };
+                    // Whoever asked may have gone; it is done all the same.
+                    let _gone = reply.send(self.turn(door));
+                }
+                Some(_ended) = self.connections.join_next() => {}
+                accepted = accept(self.listener.as_ref()) => {
+                    let client = accepted.expect("a loopback listener accepts");
+                    self.connections.spawn(serve(client, Arc::clone(&self.shared)));
+                }
+            }
+        }
+    }
+
+    fn turn(&mut self, door: Door) -> io::Result<()> {
+        match door {
+            Door::Closed => self.listener = None,
+            Door::Open if self.listener.is_none() => self.listener = Some(self.port.listen()?),
+            Door::Open => {}
+        }
+        Ok(())
+    }
+}
+
+async fn accept(listener: Option<&TcpListener>) -> io::Result<TcpStream> {
+    match listener {
+        Some(listener) => Ok(listener.accept().await?.0),
+        None => future::pending().await,
+    }
+}
+
+async fn serve(mut client: TcpStream, shared: Arc<Shared>) {
+    let Ok(mut server) = TcpStream::connect(shared.upstream).await else {
+        reset(&client);
+        return;
+    };
+    for socket in [&client, &server] {
+        socket.set_nodelay(true).expect("a fresh TCP socket");
+    }
+
+    let (entry, [up, down]) = Entry::new(Arc::clone(&shared));
+    let (from_client, to_client) = client.split();
+    let (from_server, to_server) = server.split();
+    let up = Pump::new(
+        Direction::ClientToServer,
+        from_client,
+        to_server,
+        up,
+        &shared,
+    );
+    let down = Pump::new(
+        Direction::ServerToClient,
+        from_server,
+        to_client,
+        down,
+        &shared,
+    );
+    if let Err(Cut::Reset) = tokio::try_join!(up.run(), down.run()) {
+        reset(&client);
+        reset(&server);
+    }
+    // INVARIANT(R2): who finds the connection gone finds its sockets closed.
+    drop((client, server));
+    drop(entry);
+}
+
+/// Makes the close to come a reset.
+fn reset(socket: &TcpStream) {
+    socket.set_zero_linger().expect("an open TCP socket");
+}
