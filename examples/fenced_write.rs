@@ -34,22 +34,11 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let second = quick.lock("account/1")?.acquire().await?;
     assert!(second.token() > first.token());
-    println!(
-        "second holder, token {}: {}",
-        second.token(),
-        written(&database, second.token(), 150)?
-    );
+    println!("second holder, token {}: {}", second.token(), written(&database, second.token(), 150)?);
 
     // The first one goes on as if nothing had happened. It could have asked:
-    println!(
-        "first holder asks: {}",
-        first.ensure_held().expect_err("a minute has passed")
-    );
-    println!(
-        "first holder, token {}: {}",
-        first.token(),
-        written(&database, first.token(), 90)?
-    );
+    println!("first holder asks: {}", first.ensure_held().expect_err("a minute has passed"));
+    println!("first holder, token {}: {}", first.token(), written(&database, first.token(), 90)?);
 
     let balance: i64 = database.query_row("SELECT balance FROM account", [], |row| row.get(0))?;
     assert_eq!(balance, 150);
@@ -57,18 +46,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 /// Writes if no later holder has written; the comparison and the write are one statement.
-fn written(
-    database: &Connection,
-    token: FencingToken,
-    balance: i64,
-) -> rusqlite::Result<&'static str> {
+fn written(database: &Connection, token: FencingToken, balance: i64) -> rusqlite::Result<&'static str> {
     let rows = database.execute(
         "UPDATE account SET balance = ?1, fence = ?2 WHERE id = 1 AND fence <= ?2",
         params![balance, token.get_i64()],
     )?;
-    Ok(if rows == 1 {
-        "written"
-    } else {
-        "refused, a later holder has written"
-    })
+    Ok(if rows == 1 { "written" } else { "refused, a later holder has written" })
 }

@@ -4,17 +4,11 @@
 
 #[tokio::main]
 async fn main() -> leasehold::Result<()> {
-    let url = std::env::args()
-        .nth(1)
-        .unwrap_or_else(|| "memory://".to_owned());
+    let url = std::env::args().nth(1).unwrap_or_else(|| "memory://".to_owned());
     let locks = leasehold::connect(&url).await?;
 
     let guard = locks.lock("invoice/42")?.acquire().await?;
-    println!(
-        "held, token {}, {:?} before the deadline",
-        guard.token(),
-        guard.remaining()
-    );
+    println!("held, token {}, {:?} before the deadline", guard.token(), guard.remaining());
 
     // Before acting: one clock read, no request.
     guard.ensure_held()?;

@@ -20,17 +20,12 @@ async fn main() -> leasehold::Result<()> {
     while let Some(state) = changes.next().await {
         println!("the guard was {state:?}");
     }
-    println!(
-        "releasing it now: {}",
-        guard.release().await.expect_err("it was lost")
-    );
+    println!("releasing it now: {}", guard.release().await.expect_err("it was lost"));
 
     // Or by `with`, which drops the work on loss and releases behind it.
     let lock = locks.lock("index")?;
-    let (outcome, _) = tokio::join!(
-        lock.with(async |held| endless(held).await),
-        admin.revoke("index", false)
-    );
+    let (outcome, _) =
+        tokio::join!(lock.with(async |held| endless(held).await), admin.revoke("index", false));
     println!("with: {}", outcome.expect_err("it was lost"));
     Ok(())
 }

@@ -18,16 +18,11 @@ async fn main() -> leasehold::Result<()> {
 
     let mut tasks = JoinSet::new();
     for _ in 0..TASKS {
-        let (lock, gate, count) = (
-            locks.lock("counter")?,
-            Arc::clone(&gate),
-            Arc::clone(&count),
-        );
+        let (lock, gate, count) = (locks.lock("counter")?, Arc::clone(&gate), Arc::clone(&count));
         tasks.spawn(async move {
             for _ in 0..CYCLES {
                 let guard = lock.acquire().await?;
-                gate.admit(guard.token())
-                    .expect("tokens grow from holder to holder");
+                gate.admit(guard.token()).expect("tokens grow from holder to holder");
                 // Reading and writing apart is a mistake that only the lock makes good.
                 let seen = count.load(Ordering::Relaxed);
                 tokio::task::yield_now().await;
@@ -41,9 +36,6 @@ async fn main() -> leasehold::Result<()> {
         task.expect("no task panics")?;
     }
     assert_eq!(count.load(Ordering::Relaxed), TASKS * CYCLES);
-    println!(
-        "{TASKS} tasks counted to {}, nothing was lost",
-        TASKS * CYCLES
-    );
+    println!("{TASKS} tasks counted to {}, nothing was lost", TASKS * CYCLES);
     locks.shutdown().await
 }

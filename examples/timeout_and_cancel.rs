@@ -13,16 +13,9 @@ async fn main() -> leasehold::Result<()> {
     let held = theirs.lock("report")?.acquire().await?;
 
     let report = ours.lock("report")?;
-    let error = report
-        .clone()
-        .wait(Duration::from_millis(50))
-        .acquire()
-        .await
-        .expect_err("it is held");
+    let error = report.clone().wait(Duration::from_millis(50)).acquire().await.expect_err("it is held");
     if let ErrorKind::Timeout { waited, holder } = error.kind() {
-        let holder = holder
-            .as_ref()
-            .map_or("somebody", |holder| holder.label.as_str());
+        let holder = holder.as_ref().map_or("somebody", |holder| holder.label.as_str());
         println!("gave up after {waited:?}: {holder} holds it");
     }
 
@@ -31,10 +24,7 @@ async fn main() -> leasehold::Result<()> {
         guard = report.acquire() => drop(guard?),
         () = tokio::time::sleep(Duration::from_millis(50)) => println!("something else happened"),
     }
-    println!(
-        "contenders left behind: {}",
-        ours.inspect("report").await?.contenders
-    );
+    println!("contenders left behind: {}", ours.inspect("report").await?.contenders);
 
     held.release().await?;
     report.acquire().await?.release().await?;

@@ -8,11 +8,7 @@ async fn main() -> leasehold::Result<()> {
     let ours = leasehold::connect("memory://jobs?owner=host-a").await?;
     let theirs = leasehold::connect("memory://jobs?owner=host-b").await?;
 
-    let nightly = theirs
-        .lock("nightly")?
-        .metadata("started by cron")
-        .acquire()
-        .await?;
+    let nightly = theirs.lock("nightly")?.metadata("started by cron").acquire().await?;
 
     match ours.lock("nightly")?.try_acquire().await? {
         Some(_guard) => println!("ours: running the nightly job"),

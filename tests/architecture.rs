@@ -14,47 +14,28 @@ const EDGES: [(&str, &[&str], &[&str]); 5] = [
     ("backend-file", &["lockcore"], &[]),
     ("testbed", &[], &[]),
     ("conformance", &["lockcore"], &[]),
-    (
-        "leasehold",
-        &["lockcore", "backend-file"],
-        &["conformance", "testbed"],
-    ),
+    ("leasehold", &["lockcore", "backend-file"], &["conformance", "testbed"]),
 ];
 
 /// The workspace as cargo sees it, with the dependencies of this platform only: those of others
 /// need not be downloaded.
 fn metadata() -> Metadata {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
-    let version = Command::new("rustc")
-        .arg("-vV")
-        .output()
-        .expect("rustc runs");
+    let version = Command::new("rustc").arg("-vV").output().expect("rustc runs");
     let version = String::from_utf8(version.stdout).expect("rustc writes UTF-8");
-    let host = version
-        .lines()
-        .find_map(|line| line.strip_prefix("host: "))
-        .expect("rustc says its host");
+    let host = version.lines().find_map(|line| line.strip_prefix("host: ")).expect("rustc says its host");
     let mut command = MetadataCommand::new();
-    command
-        .manifest_path(manifest)
-        .other_options(["--filter-platform".to_owned(), host.to_owned()]);
+    command.manifest_path(manifest).other_options(["--filter-platform".to_owned(), host.to_owned()]);
     command.exec().expect("cargo describes the workspace")
 }
 
 fn ours(metadata: &Metadata) -> BTreeSet<&str> {
-    metadata
-        .workspace_packages()
-        .iter()
-        .map(|package| package.name.as_str())
-        .collect()
+    metadata.workspace_packages().iter().map(|package| package.name.as_str()).collect()
 }
 
 fn edges(package: &Package, ours: &BTreeSet<&str>, development: bool) -> BTreeSet<String> {
     let wanted = |kind| (kind == DependencyKind::Development) == development;
-    let dependencies = package
-        .dependencies
-        .iter()
-        .filter(|dependency| wanted(dependency.kind));
+    let dependencies = package.dependencies.iter().filter(|dependency| wanted(dependency.kind));
     dependencies
         .map(|dependency| dependency.name.clone())
         .filter(|name| ours.contains(name.as_str()))
@@ -66,20 +47,12 @@ fn edges(package: &Package, ours: &BTreeSet<&str>, development: bool) -> BTreeSe
 fn packages_depend_only_as_drawn() {
     let metadata = metadata();
     let ours = ours(&metadata);
-    let drawn: BTreeMap<_, _> = EDGES
-        .iter()
-        .map(|(name, uses, tests)| (*name, (uses, tests)))
-        .collect();
+    let drawn: BTreeMap<_, _> = EDGES.iter().map(|(name, uses, tests)| (*name, (uses, tests))).collect();
     for package in metadata.workspace_packages() {
         let name = package.name.as_str();
-        let (uses, tests) = drawn
-            .get(name)
-            .unwrap_or_else(|| panic!("{name} is not drawn"));
+        let (uses, tests) = drawn.get(name).unwrap_or_else(|| panic!("{name} is not drawn"));
         for used in edges(package, &ours, false) {
-            assert!(
-                uses.contains(&used.as_str()),
-                "{name} must not depend on {used}"
-            );
+            assert!(uses.contains(&used.as_str()), "{name} must not depend on {used}");
         }
         for used in edges(package, &ours, true) {
             let drawn = tests.contains(&used.as_str()) || uses.contains(&used.as_str());
@@ -92,30 +65,11 @@ fn packages_depend_only_as_drawn() {
 #[test]
 fn the_default_build_has_no_network_client() {
     let mut tree = Command::new(env!("CARGO"));
-    tree.args([
-        "tree",
-        "-p",
-        "leasehold",
-        "-e",
-        "normal",
-        "--prefix",
-        "none",
-        "-f",
-        "{p}",
-    ]);
-    let tree = tree
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .output()
-        .expect("cargo runs");
+    tree.args(["tree", "-p", "leasehold", "-e", "normal", "--prefix", "none", "-f", "{p}"]);
+    let tree = tree.current_dir(env!("CARGO_MANIFEST_DIR")).output().expect("cargo runs");
     let tree = String::from_utf8(tree.stdout).expect("cargo writes UTF-8");
-    let packages: BTreeSet<_> = tree
-        .lines()
-        .filter_map(|line| line.split(' ').next())
-        .collect();
-    assert!(
-        packages.contains("lockcore") && packages.contains("tokio"),
-        "{tree}"
-    );
+    let packages: BTreeSet<_> = tree.lines().filter_map(|line| line.split(' ').next()).collect();
+    assert!(packages.contains("lockcore") && packages.contains("tokio"), "{tree}");
     // tokio has sockets only with mio; the others are the clients and what they stand on.
     let network = [
         "mio",
@@ -132,20 +86,14 @@ fn the_default_build_has_no_network_client() {
         "reqwest",
     ];
     for client in network {
-        assert!(
-            !packages.contains(client),
-            "{client} is in the default build"
-        );
+        assert!(!packages.contains(client), "{client} is in the default build");
     }
 }
 
 fn sources(metadata: &Metadata) -> Vec<(PathBuf, String)> {
     let mut found = Vec::new();
     for package in metadata.workspace_packages() {
-        let root = package
-            .manifest_path
-            .parent()
-            .expect("a manifest has a folder");
+        let root = package.manifest_path.parent().expect("a manifest has a folder");
         for part in ["src", "tests", "examples", "benches"] {
             collect(&root.join(part).into_std_path_buf(), &mut found);
         }
@@ -192,14 +140,9 @@ fn every_file_says_what_it_is_for() {
 /// Names that say nothing hide what belongs elsewhere.
 #[test]
 fn no_file_is_called_util() {
-    let empty = [
-        "util", "utils", "helper", "helpers", "common", "misc", "types", "traits",
-    ];
+    let empty = ["util", "utils", "helper", "helpers", "common", "misc", "types", "traits"];
     for (path, _) in sources(&metadata()) {
-        let stem = path
-            .file_stem()
-            .and_then(|stem| stem.to_str())
-            .unwrap_or_default();
+        let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
         assert!(!empty.contains(&stem), "{}", path.display());
     }
 }
@@ -216,11 +159,7 @@ fn public_waiting_functions_document_cancel_safety() {
             if line.starts_with("///") {
                 docs.push_str(line);
             } else if line.starts_with("pub async fn") {
-                assert!(
-                    docs.contains("# Cancel safety"),
-                    "{}: {line}",
-                    path.display()
-                );
+                assert!(docs.contains("# Cancel safety"), "{}: {line}", path.display());
                 docs.clear();
             } else if !line.starts_with("#[") {
                 docs.clear();

@@ -15,55 +15,19 @@ async fn urls_that_cannot_work_are_refused() {
     use ErrorKind::{InvalidOption, Unsupported};
     let cases = [
         ("memory", InvalidOption, "no ://"),
-        (
-            "mysql://h/",
-            InvalidOption,
-            "unknown scheme \"mysql\"; known: ",
-        ),
+        ("mysql://h/", InvalidOption, "unknown scheme \"mysql\"; known: "),
         ("memory://?tll=15s", InvalidOption, "unknown option \"tll\""),
-        (
-            "memory://?ttl=soon",
-            InvalidOption,
-            "ttl=\"soon\" is not a length of time",
-        ),
-        (
-            "memory://?ttl=0s",
-            InvalidOption,
-            "ttl must be longer than 0s",
-        ),
-        (
-            "memory://?ttl=50ms",
-            InvalidOption,
-            "below this store's minimum of 100ms",
-        ),
+        ("memory://?ttl=soon", InvalidOption, "ttl=\"soon\" is not a length of time"),
+        ("memory://?ttl=0s", InvalidOption, "ttl must be longer than 0s"),
+        ("memory://?ttl=50ms", InvalidOption, "below this store's minimum of 100ms"),
         ("memory://?ttl=25h", InvalidOption, "above 24h"),
-        (
-            "memory://?ttl=3s&op_timeout=2s",
-            InvalidOption,
-            "shorter than 3 × op_timeout",
-        ),
-        (
-            "memory://?ttl=1s&drift_margin=600ms",
-            InvalidOption,
-            "more than half of the ttl",
-        ),
+        ("memory://?ttl=3s&op_timeout=2s", InvalidOption, "shorter than 3 × op_timeout"),
+        ("memory://?ttl=1s&drift_margin=600ms", InvalidOption, "more than half of the ttl"),
         ("memory://?ttl=1s&ttl=2s", InvalidOption, "given twice"),
         ("memory://?handoff_limit=1024", InvalidOption, "above 1023"),
-        (
-            "memory://?handoff_limit=many",
-            InvalidOption,
-            "a whole number from 0 to 1023",
-        ),
-        (
-            "memory://?connect_timeout=0s",
-            InvalidOption,
-            "connect_timeout",
-        ),
-        (
-            "memory://a/b?prefix=c",
-            InvalidOption,
-            "the prefix is given twice",
-        ),
+        ("memory://?handoff_limit=many", InvalidOption, "a whole number from 0 to 1023"),
+        ("memory://?connect_timeout=0s", InvalidOption, "connect_timeout"),
+        ("memory://a/b?prefix=c", InvalidOption, "the prefix is given twice"),
         ("redis://h/0", Unsupported, "no store for redis://"),
         ("etcd://h1,h2/p", Unsupported, "no store for etcd://"),
     ];
@@ -77,11 +41,7 @@ async fn urls_that_cannot_work_are_refused() {
 /// A password in a URL never reaches a message.
 #[tokio::test]
 async fn refusals_do_not_repeat_a_password() {
-    for url in [
-        "redis://u:sesame@h/0",
-        "memory://u:sesame@h?x=1",
-        "nosuch://u:sesame@h",
-    ] {
+    for url in ["redis://u:sesame@h/0", "memory://u:sesame@h?x=1", "nosuch://u:sesame@h"] {
         let error = connect(url).await.unwrap_err();
         assert!(!format!("{error} {error:?}").contains("sesame"), "{url}");
     }
@@ -106,19 +66,13 @@ async fn options_of_a_lock_are_checked_by_acquire() {
     let lock = locks.lock("a").unwrap();
     let refused = [
         (lock.clone().ttl(Duration::ZERO), "longer than 0s"),
-        (
-            lock.clone().ttl(Duration::from_secs(2)),
-            "shorter than 3 × op_timeout",
-        ),
+        (lock.clone().ttl(Duration::from_secs(2)), "shorter than 3 × op_timeout"),
         (lock.clone().ttl(Timing::MAX_TTL * 2), "above 24h"),
         (lock.clone().handoff_limit(1024), "above 1023"),
         (lock.clone().metadata("x".repeat(1025)), "1025 bytes"),
     ];
     for (lock, part) in refused {
-        for error in [
-            lock.acquire().await.unwrap_err(),
-            lock.try_acquire().await.unwrap_err(),
-        ] {
+        for error in [lock.acquire().await.unwrap_err(), lock.try_acquire().await.unwrap_err()] {
             assert_eq!(*error.kind(), ErrorKind::InvalidOption);
             assert!(error.to_string().contains(part), "{error}");
         }
@@ -131,10 +85,7 @@ async fn options_of_a_lock_are_checked_by_acquire() {
 async fn owner_labels_are_checked() {
     for label in ["a\nb".to_owned(), "x".repeat(257)] {
         let builder = LockManager::builder(MemoryConfig::private()).owner_label(label);
-        assert_eq!(
-            *builder.build().await.unwrap_err().kind(),
-            ErrorKind::InvalidOption
-        );
+        assert_eq!(*builder.build().await.unwrap_err().kind(), ErrorKind::InvalidOption);
     }
 }
 

@@ -33,23 +33,11 @@ async fn shutdown_ends_waiters_and_guards() {
 
     assert_eq!(*local.await.unwrap_err().kind(), ErrorKind::Closed);
     assert_eq!(*remote.await.unwrap_err().kind(), ErrorKind::Closed);
-    assert_eq!(
-        held.ensure_held().unwrap_err().lost_reason(),
-        Some(LostReason::Shutdown)
-    );
-    assert_eq!(
-        held.release().await.unwrap_err().lost_reason(),
-        Some(LostReason::Shutdown)
-    );
+    assert_eq!(held.ensure_held().unwrap_err().lost_reason(), Some(LostReason::Shutdown));
+    assert_eq!(held.release().await.unwrap_err().lost_reason(), Some(LostReason::Shutdown));
     assert_eq!(*a.acquire().await.unwrap_err().kind(), ErrorKind::Closed);
-    assert_eq!(
-        *a.try_acquire().await.unwrap_err().kind(),
-        ErrorKind::Closed
-    );
-    assert_eq!(
-        *locks.inspect("a").await.unwrap_err().kind(),
-        ErrorKind::Closed
-    );
+    assert_eq!(*a.try_acquire().await.unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!(*locks.inspect("a").await.unwrap_err().kind(), ErrorKind::Closed);
     foreign.release().await.unwrap();
     assert!(store.store().is_empty());
 }
@@ -64,15 +52,7 @@ async fn a_forgotten_manager_ends_its_session() {
     drop(locks);
     guard.ensure_held().unwrap();
     drop(guard);
-    waiting
-        .lock("a")
-        .unwrap()
-        .acquire()
-        .await
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
+    waiting.lock("a").unwrap().acquire().await.unwrap().release().await.unwrap();
     assert!(store.store().is_empty());
 }
 
@@ -89,10 +69,7 @@ fn a_guard_without_its_runtime_is_lost_and_released() {
     });
     guard.ensure_held().unwrap();
     drop(runtime);
-    assert_eq!(
-        guard.ensure_held().unwrap_err().lost_reason(),
-        Some(LostReason::RuntimeGone)
-    );
+    assert_eq!(guard.ensure_held().unwrap_err().lost_reason(), Some(LostReason::RuntimeGone));
     assert!(store.store().is_empty());
     drop(guard);
     let again = locks.lock("a").unwrap();
@@ -124,12 +101,7 @@ async fn a_panic_inside_with_releases_the_lock() {
     let lock = locks.lock("a").unwrap();
     let mut tasks = JoinSet::new();
     let worker = lock.clone();
-    tasks.spawn(async move {
-        worker
-            .with(async |_| panic!("the work fails"))
-            .await
-            .unwrap_err()
-    });
+    tasks.spawn(async move { worker.with(async |_| panic!("the work fails")).await.unwrap_err() });
     assert!(tasks.join_next().await.unwrap().unwrap_err().is_panic());
     assert!(store.store().is_empty());
     assert!(lock.try_acquire().await.unwrap().is_some());
@@ -142,16 +114,10 @@ async fn with_stops_the_work_on_loss() {
     let (locks, admin) = (open(&store).await, open(&store).await);
     let lock = locks.lock("a").unwrap();
     let work = lock.with(async |_| {
-        assert_eq!(
-            admin.revoke("a", true).await.unwrap(),
-            leasehold::backend::Revocation::Released
-        );
+        assert_eq!(admin.revoke("a", true).await.unwrap(), leasehold::backend::Revocation::Released);
         std::future::pending::<()>().await;
     });
-    assert_eq!(
-        work.await.unwrap_err().lost_reason(),
-        Some(LostReason::Revoked)
-    );
+    assert_eq!(work.await.unwrap_err().lost_reason(), Some(LostReason::Revoked));
     assert!(store.store().is_empty());
 }
 
@@ -167,10 +133,7 @@ async fn with_is_ok_only_if_the_lock_was_held_at_the_end() {
         held.lost().await;
         held.token()
     });
-    assert_eq!(
-        lost.await.unwrap_err().lost_reason(),
-        Some(LostReason::Revoked)
-    );
+    assert_eq!(lost.await.unwrap_err().lost_reason(), Some(LostReason::Revoked));
     assert!(lock.acquire().await.unwrap().token() > done);
 }
 
@@ -180,34 +143,11 @@ async fn waiting_for_no_time_is_one_attempt() {
     let store = MemoryConfig::private();
     let (locks, others) = (open(&store).await, open(&store).await);
     let guard = others.lock("a").unwrap().acquire().await.unwrap();
-    let error = locks
-        .lock("a")
-        .unwrap()
-        .wait(Duration::ZERO)
-        .acquire()
-        .await
-        .unwrap_err();
-    let ErrorKind::Timeout {
-        holder: Some(holder),
-        ..
-    } = error.kind()
-    else {
-        panic!("{error:?}")
-    };
-    assert_eq!(
-        (holder.label.as_str(), holder.token),
-        ("here", Some(guard.token()))
-    );
+    let error = locks.lock("a").unwrap().wait(Duration::ZERO).acquire().await.unwrap_err();
+    let ErrorKind::Timeout { holder: Some(holder), .. } = error.kind() else { panic!("{error:?}") };
+    assert_eq!((holder.label.as_str(), holder.token), ("here", Some(guard.token())));
     drop(guard);
-    assert!(
-        locks
-            .lock("a")
-            .unwrap()
-            .wait(Duration::ZERO)
-            .acquire()
-            .await
-            .is_ok()
-    );
+    assert!(locks.lock("a").unwrap().wait(Duration::ZERO).acquire().await.is_ok());
 }
 
 /// A timeout names the holder as the store named it, without another request.
@@ -215,28 +155,12 @@ async fn waiting_for_no_time_is_one_attempt() {
 async fn a_timeout_names_the_holder_it_heard_of() {
     let store = MemoryConfig::private();
     let clock = Arc::new(TokioClock::new());
-    let locks = LockManager::builder(store.clone())
-        .clock(clock)
-        .build()
-        .await
-        .unwrap();
+    let locks = LockManager::builder(store.clone()).clock(clock).build().await.unwrap();
     let others = open(&store).await;
-    let guard = others
-        .lock("a")
-        .unwrap()
-        .metadata("month-end")
-        .acquire()
-        .await
-        .unwrap();
+    let guard = others.lock("a").unwrap().metadata("month-end").acquire().await.unwrap();
     let lock = locks.lock("a").unwrap().wait(Duration::from_secs(1));
     let error = lock.acquire().await.unwrap_err();
-    let ErrorKind::Timeout {
-        waited,
-        holder: Some(holder),
-    } = error.kind()
-    else {
-        panic!("{error:?}")
-    };
+    let ErrorKind::Timeout { waited, holder: Some(holder) } = error.kind() else { panic!("{error:?}") };
     assert_eq!(*waited, Duration::from_secs(1));
     assert_eq!(holder.metadata.as_deref(), Some("month-end"));
     assert_eq!(holder.token, Some(guard.token()));
@@ -245,14 +169,8 @@ async fn a_timeout_names_the_holder_it_heard_of() {
 /// Two URLs that say the same name meet; others do not.
 #[tokio::test]
 async fn instances_are_shared_by_name() {
-    let (a, b) = (
-        connect("memory://one").await.unwrap(),
-        connect("memory://one").await.unwrap(),
-    );
-    let (c, d) = (
-        connect("memory://one/p").await.unwrap(),
-        connect("memory://").await.unwrap(),
-    );
+    let (a, b) = (connect("memory://one").await.unwrap(), connect("memory://one").await.unwrap());
+    let (c, d) = (connect("memory://one/p").await.unwrap(), connect("memory://").await.unwrap());
     let _held = a.lock("x").unwrap().acquire().await.unwrap();
     assert!(b.lock("x").unwrap().try_acquire().await.unwrap().is_none());
     assert!(c.lock("x").unwrap().try_acquire().await.unwrap().is_some());
@@ -263,12 +181,8 @@ async fn instances_are_shared_by_name() {
 #[tokio::test]
 async fn require_refuses_what_the_store_does_not_promise() {
     let locks = connect("memory://").await.unwrap();
-    locks
-        .require(Guarantees::FENCED | Guarantees::FIFO)
-        .unwrap();
-    let error = locks
-        .require(Guarantees::FENCED | Guarantees::CROSS_HOST)
-        .unwrap_err();
+    locks.require(Guarantees::FENCED | Guarantees::FIFO).unwrap();
+    let error = locks.require(Guarantees::FENCED | Guarantees::CROSS_HOST).unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::Unsupported);
     assert!(error.to_string().contains("CROSS_HOST"));
 }

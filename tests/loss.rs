@@ -11,9 +11,7 @@ use leasehold::{ErrorKind, GuardState, LockManager, LockName, LostReason};
 const TTL: Duration = Duration::from_secs(15);
 
 async fn open(store: &MemoryConfig, clock: impl Clock) -> LockManager {
-    let builder = LockManager::builder(store.clone())
-        .ttl(TTL)
-        .clock(Arc::new(clock));
+    let builder = LockManager::builder(store.clone()).ttl(TTL).clock(Arc::new(clock));
     builder.build().await.expect("memory opens")
 }
 
@@ -31,10 +29,7 @@ async fn a_clock_jump_ends_the_hold_at_once() {
     assert_eq!(guard.state(), GuardState::Lost(LostReason::Expired));
     assert_eq!(guard.remaining(), Duration::ZERO);
     assert_eq!(lost.now_or_never(), Some(LostReason::Expired));
-    assert_eq!(
-        guard.renew().await.unwrap_err().lost_reason(),
-        Some(LostReason::Expired)
-    );
+    assert_eq!(guard.renew().await.unwrap_err().lost_reason(), Some(LostReason::Expired));
     let error = guard.release().await.unwrap_err();
     assert_eq!(error.lost_reason(), Some(LostReason::Expired));
 }
@@ -76,17 +71,10 @@ async fn a_loss_that_the_store_tells_is_passed_on() {
     let mut changes = guard.changes();
     assert_eq!(changes.next().await, Some(GuardState::Held));
     let before = clock.now();
-    assert!(
-        store
-            .store()
-            .evict(&LockName::new("a").unwrap(), &clock, true)
-    );
+    assert!(store.store().evict(&LockName::new("a").unwrap(), &clock, true));
     assert_eq!(guard.lost().await, LostReason::Gone);
     assert_eq!(clock.now(), before);
-    assert_eq!(
-        changes.next().await,
-        Some(GuardState::Lost(LostReason::Gone))
-    );
+    assert_eq!(changes.next().await, Some(GuardState::Lost(LostReason::Gone)));
     assert_eq!(changes.next().await, None);
     let mut late = guard.changes();
     assert_eq!(late.next().await, Some(GuardState::Lost(LostReason::Gone)));

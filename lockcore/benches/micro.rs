@@ -58,9 +58,7 @@ fn cycles_of_64_tasks(bencher: Bencher<'_, '_>) {
 fn held_locks(bencher: Bencher<'_, '_>) {
     const LOCKS: usize = 10_000;
     let (runtime, locks) = opened();
-    let all: Vec<_> = (0..LOCKS)
-        .map(|index| named(&locks, &format!("held/{index}")))
-        .collect();
+    let all: Vec<_> = (0..LOCKS).map(|index| named(&locks, &format!("held/{index}"))).collect();
     bencher.counter(ItemsCount::new(LOCKS)).bench_local(|| {
         runtime.block_on(async {
             let mut guards = Vec::with_capacity(LOCKS);
@@ -83,32 +81,27 @@ fn ensure_held(bencher: Bencher<'_, '_>) {
 fn contended(bencher: Bencher<'_, '_>, tasks: usize, cycles: usize) {
     let (runtime, locks) = opened();
     let lock = named(&locks, "a");
-    bencher
-        .counter(ItemsCount::new(tasks * cycles))
-        .bench_local(|| {
-            runtime.block_on(async {
-                let mut all = JoinSet::new();
-                for _ in 0..tasks {
-                    let lock = lock.clone();
-                    all.spawn(async move {
-                        for _ in 0..cycles {
-                            let guard = held(&lock).await;
-                            // While the others run, and queue up.
-                            tokio::task::yield_now().await;
-                            guard.release().await.expect("memory releases");
-                        }
-                    });
-                }
-                all.join_all().await;
-            });
+    bencher.counter(ItemsCount::new(tasks * cycles)).bench_local(|| {
+        runtime.block_on(async {
+            let mut all = JoinSet::new();
+            for _ in 0..tasks {
+                let lock = lock.clone();
+                all.spawn(async move {
+                    for _ in 0..cycles {
+                        let guard = held(&lock).await;
+                        // While the others run, and queue up.
+                        tokio::task::yield_now().await;
+                        guard.release().await.expect("memory releases");
+                    }
+                });
+            }
+            all.join_all().await;
         });
+    });
 }
 
 fn opened() -> (Runtime, LockManager) {
-    let runtime = Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .expect("a runtime starts");
+    let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime starts");
     let manager = LockManager::builder(MemoryConfig::private()).build();
     let locks = runtime.block_on(manager).expect("memory opens");
     (runtime, locks)

@@ -135,16 +135,8 @@ impl Core {
                 Claim::Wait => {
                     let (sender, called) = oneshot::channel();
                     let since_patrol = self.patrols.load(Ordering::Relaxed);
-                    let id = entry.queue.enqueue(Waiter {
-                        turn: sender,
-                        since_patrol,
-                    });
-                    Claimed::Wait(Slot {
-                        core: Arc::clone(self),
-                        name: name.clone(),
-                        id,
-                        called,
-                    })
+                    let id = entry.queue.enqueue(Waiter { turn: sender, since_patrol });
+                    Claimed::Wait(Slot { core: Arc::clone(self), name: name.clone(), id, called })
                 }
             })
         })
@@ -195,10 +187,7 @@ impl Slot {
 impl Drop for Slot {
     fn drop(&mut self) {
         // A turn that was sent already drops with `called`, which passes it on.
-        let left = self
-            .core
-            .names
-            .with(&self.name, |entry| entry.queue.leave(self.id));
+        let left = self.core.names.with(&self.name, |entry| entry.queue.leave(self.id));
         drop(left);
     }
 }
@@ -216,12 +205,7 @@ type Flight = BoxFuture<'static, Result<Grant>>;
 
 impl Drive {
     fn new(core: &Arc<Core>, name: &LockName) -> Self {
-        Self {
-            core: Arc::clone(core),
-            name: name.clone(),
-            flight: None,
-            over: false,
-        }
+        Self { core: Arc::clone(core), name: name.clone(), flight: None, over: false }
     }
 
     /// Waits in the store's queue.
@@ -238,16 +222,11 @@ impl Drive {
 
     /// Asks the store once.
     async fn attempt(self, wanted: &Wanted) -> Result<Tried> {
-        debug_assert!(
-            self.flight.is_none(),
-            "a `try` is called only when the store has nothing of ours"
-        );
+        debug_assert!(self.flight.is_none(), "a `try` is called only when the store has nothing of ours");
         let core = Arc::clone(&self.core);
         let attempt = {
             let request = core.request(wanted);
-            core.env()
-                .bounded(core.backend().try_acquire(&request))
-                .await?
+            core.env().bounded(core.backend().try_acquire(&request)).await?
         };
         match attempt {
             Attempt::Granted(grant) => self.adopt(grant, wanted).map(Tried::Granted),
@@ -283,9 +262,7 @@ impl Drop for Drive {
 
 impl std::fmt::Debug for Drive {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Drive")
-            .field("name", &self.name)
-            .finish_non_exhaustive()
+        f.debug_struct("Drive").field("name", &self.name).finish_non_exhaustive()
     }
 }
 

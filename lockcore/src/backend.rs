@@ -9,7 +9,8 @@
 //!   grant, unconfirmed release} alive at a time. An acquisition whose future was dropped no longer
 //!   counts; cleaning it up is the backend's own business.
 //! - **B2** *Who cleans up*: the core never drops `acquire`'s future while somebody still wants the
-//!   lock. Once dropped, nothing of it stays in the store beyond one ttl (G5, G8).
+//!   lock. Once dropped, the backend removes what is left of it as soon as the store can be reached;
+//!   nothing stays beyond one ttl even if it never can (G5, G8).
 //! - **B3** *Leases are announced*: whatever must be renewed is a [`Lease`], named in a [`Grant`] or
 //!   by [`StoreEvent::LeaseOpened`]. Nothing else is renewed.
 //!
@@ -120,6 +121,17 @@ pub trait StoreConfig: fmt::Debug + Send + Sync + 'static {
     async fn open(&self, env: Env) -> Result<Arc<dyn LockBackend>>;
 }
 
+#[async_trait]
+impl StoreConfig for Box<dyn StoreConfig> {
+    fn min_ttl(&self) -> Duration {
+        (**self).min_ttl()
+    }
+
+    async fn open(&self, env: Env) -> Result<Arc<dyn LockBackend>> {
+        (**self).open(env).await
+    }
+}
+
 /// What an acquisition asks for; the same across its retries.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -141,14 +153,7 @@ pub struct AcquireRequest {
 impl AcquireRequest {
     /// A request for `name` by `owner`, exclusive, without label or metadata.
     pub fn new(name: LockName, owner: OwnerId, ttl: Duration) -> Self {
-        Self {
-            name,
-            mode: Mode::Exclusive,
-            owner,
-            ttl,
-            label: "".into(),
-            metadata: None,
-        }
+        Self { name, mode: Mode::Exclusive, owner, ttl, label: "".into(), metadata: None }
     }
 }
 
@@ -163,10 +168,7 @@ pub enum Mode {
 
 /// The answer of [`LockBackend::try_acquire`].
 #[derive(Debug)]
-#[expect(
-    clippy::exhaustive_enums,
-    reason = "an attempt is granted or it is not"
-)]
+#[expect(clippy::exhaustive_enums, reason = "an attempt is granted or it is not")]
 pub enum Attempt {
     /// The lock is ours.
     Granted(Grant),
@@ -224,10 +226,7 @@ impl LeaseId {
 
 /// How long a lease is renewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(
-    clippy::exhaustive_enums,
-    reason = "a lease serves one entry or all of them"
-)]
+#[expect(clippy::exhaustive_enums, reason = "a lease serves one entry or all of them")]
 pub enum LeaseScope {
     /// One entry: renewed until that entry's grant is released or lost, or the lease is.
     Entry,
@@ -237,10 +236,7 @@ pub enum LeaseScope {
 
 /// The answer to one lease of [`LockBackend::renew`].
 #[derive(Debug)]
-#[expect(
-    clippy::exhaustive_enums,
-    reason = "a renewal succeeded, failed for good, or is unknown"
-)]
+#[expect(clippy::exhaustive_enums, reason = "a renewal succeeded, failed for good, or is unknown")]
 pub enum Renewal {
     /// Renewed.
     Until(Deadline),
@@ -300,12 +296,7 @@ pub struct Holder {
 impl Holder {
     /// A holder of which only the label is known.
     pub fn new(label: impl Into<String>) -> Self {
-        Self {
-            label: label.into(),
-            token: None,
-            since: None,
-            metadata: None,
-        }
+        Self { label: label.into(), token: None, since: None, metadata: None }
     }
 
     /// The same holder with its grant's counter as token.
@@ -331,11 +322,7 @@ pub struct LockState {
 impl LockState {
     /// The state of `name`.
     pub fn new(name: LockName, holder: Option<Holder>, contenders: usize) -> Self {
-        Self {
-            name,
-            holder,
-            contenders,
-        }
+        Self { name, holder, contenders }
     }
 }
 
@@ -366,20 +353,13 @@ pub struct Finding {
 impl Finding {
     /// A finding about `subject`.
     pub fn new(severity: Severity, subject: &'static str, detail: impl Into<String>) -> Self {
-        Self {
-            severity,
-            subject,
-            detail: detail.into(),
-        }
+        Self { severity, subject, detail: detail.into() }
     }
 }
 
 /// How bad a [`Finding`] is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[expect(
-    clippy::exhaustive_enums,
-    reason = "ok, worth knowing, or breaks a guarantee"
-)]
+#[expect(clippy::exhaustive_enums, reason = "ok, worth knowing, or breaks a guarantee")]
 pub enum Severity {
     /// As it should be.
     Ok,

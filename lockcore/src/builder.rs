@@ -135,13 +135,7 @@ impl Builder {
                 ));
             }
         };
-        Ok(LockManager::new(Core::start(
-            env,
-            store_env,
-            backend,
-            label.into(),
-            min_ttl,
-        )))
+        Ok(LockManager::new(Core::start(env, store_env, backend, label.into(), min_ttl)))
     }
 
     fn timing(&self) -> Result<Timing> {

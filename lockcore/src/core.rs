@@ -91,11 +91,7 @@ impl Core {
     /// Makes a guard of the store's grant.
     ///
     /// A grant that is over already, or whose counter went back, is released instead.
-    pub(crate) fn adopt(
-        self: &Arc<Self>,
-        grant: Grant,
-        budget: HandoffBudget,
-    ) -> Result<LockGuard> {
+    pub(crate) fn adopt(self: &Arc<Self>, grant: Grant, budget: HandoffBudget) -> Result<LockGuard> {
         let counter = grant.counter;
         let tenure = Arc::new(Tenure::new(grant));
         let name = &tenure.grant().name;
@@ -103,8 +99,7 @@ impl Core {
         self.watchdog.register(&tenure, now);
         let adopted = self.names.with(name, |entry| {
             entry.heard = None;
-            if let Some((_, reason)) = entry.lost_early.take().filter(|(lost, _)| *lost == counter)
-            {
+            if let Some((_, reason)) = entry.lost_early.take().filter(|(lost, _)| *lost == counter) {
                 tenure.end(reason);
             }
             // RACE: a loss told from here on finds the hold in the queue; one told before has ended
@@ -147,9 +142,7 @@ impl Core {
             tracing::warn!(lock = %grant.name, counter = grant.counter, %reason, "lost");
         }
         self.watchdog.deregister(tenure);
-        let ours = self
-            .names
-            .with(&grant.name, |entry| entry.queue.forfeit(grant.counter));
+        let ours = self.names.with(&grant.name, |entry| entry.queue.forfeit(grant.counter));
         if !ours {
             return;
         }
@@ -166,20 +159,13 @@ impl Core {
         let lease = tenure.grant().lease.id;
         let sent_at = self.env.now();
         let leases = [lease];
-        let answers = self
-            .env
-            .bounded(async { Ok(self.backend.renew(&leases).await) })
-            .await?;
+        let answers = self.env.bounded(async { Ok(self.backend.renew(&leases).await) }).await?;
         let (answer, result) = match answers.into_iter().next() {
             Some(Renewal::Until(deadline)) => (Answer::Until(deadline), Ok(())),
             Some(Renewal::Gone(reason)) => (Answer::Gone(reason), Err(Error::lost(reason))),
             Some(Renewal::Unknown(error)) => return Err(error),
             None => {
-                return Err(Error::new(
-                    ErrorKind::Protocol,
-                    Effect::Unknown,
-                    "a renewal without answer",
-                ));
+                return Err(Error::new(ErrorKind::Protocol, Effect::Unknown, "a renewal without answer"));
             }
         };
         self.watchdog.answered(self, lease, sent_at, answer);
@@ -190,18 +176,11 @@ impl Core {
     pub(crate) fn told(self: &Arc<Self>, event: StoreEvent) {
         match event {
             StoreEvent::LeaseOpened(lease) => self.watchdog.opened(lease, self.env.now()),
-            StoreEvent::LeaseLost { lease, reason } => {
-                self.watchdog.lease_lost(self, lease, reason)
-            }
-            StoreEvent::GrantLost {
-                name,
-                counter,
-                reason,
-            } => self.grant_lost(&name, counter, reason),
+            StoreEvent::LeaseLost { lease, reason } => self.watchdog.lease_lost(self, lease, reason),
+            StoreEvent::GrantLost { name, counter, reason } => self.grant_lost(&name, counter, reason),
             StoreEvent::Queued { name, holder } => {
                 tracing::debug!(lock = %name, holder = holder.label, "waiting at the store");
-                self.names
-                    .with_known(&name, |entry| entry.heard = Some(Box::new(holder)));
+                self.names.with_known(&name, |entry| entry.heard = Some(Box::new(holder)));
             }
             StoreEvent::Warning(text) => tracing::warn!("{text}"),
         }
@@ -209,15 +188,14 @@ impl Core {
 
     /// Whom this process knows as holder of `name`: itself, or whom the store named.
     pub(crate) fn heard_holder(&self, name: &LockName) -> Option<Holder> {
-        self.names
-            .with_known(name, |entry| match entry.queue.held() {
-                Some((_, token)) => {
-                    let mut holder = Holder::new(&*self.label);
-                    holder.token = Some(token);
-                    Some(holder)
-                }
-                None => entry.heard.as_deref().cloned(),
-            })?
+        self.names.with_known(name, |entry| match entry.queue.held() {
+            Some((_, token)) => {
+                let mut holder = Holder::new(&*self.label);
+                holder.token = Some(token);
+                Some(holder)
+            }
+            None => entry.heard.as_deref().cloned(),
+        })?
     }
 
     /// Says so when somebody waits longer than a ttl for a name that this process holds: a task
@@ -226,15 +204,8 @@ impl Core {
         let round = self.patrols.fetch_add(1, Ordering::Relaxed) + 1;
         let stuck = self.names.collect(|name, entry| {
             let began_two_rounds_ago = |since: u32| round.wrapping_sub(since) == 2;
-            let waits_long = entry
-                .queue
-                .waiters()
-                .any(|waiter| began_two_rounds_ago(waiter.since_patrol));
-            if entry.queue.held().is_some() && waits_long {
-                vec![name.clone()]
-            } else {
-                Vec::new()
-            }
+            let waits_long = entry.queue.waiters().any(|waiter| began_two_rounds_ago(waiter.since_patrol));
+            if entry.queue.held().is_some() && waits_long { vec![name.clone()] } else { Vec::new() }
         });
         for name in stuck {
             tracing::warn!(
@@ -268,10 +239,7 @@ impl Core {
             if entry.queue.is_acquiring() {
                 entry.lost_early = Some((counter, reason));
             }
-            let held = entry
-                .queue
-                .held()
-                .filter(|(tenure, _)| tenure.grant().counter == counter);
+            let held = entry.queue.held().filter(|(tenure, _)| tenure.grant().counter == counter);
             held.map(|(tenure, _)| Arc::clone(tenure))
         });
         if let Some(tenure) = tenure.flatten() {
@@ -298,9 +266,7 @@ impl Drop for Core {
 
 impl fmt::Debug for Core {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Core")
-            .field("backend", &self.backend)
-            .finish_non_exhaustive()
+        f.debug_struct("Core").field("backend", &self.backend).finish_non_exhaustive()
     }
 }
 

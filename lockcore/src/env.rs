@@ -7,8 +7,10 @@
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
+use std::task::{Context, Waker};
 use std::time::{Duration, SystemTime};
 
+use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio_util::task::TaskTracker;
@@ -41,12 +43,7 @@ struct Block {
 impl OsEntropy {
     /// A source that has drawn nothing yet.
     pub const fn new() -> Self {
-        Self {
-            block: Mutex::new(Block {
-                bytes: [0; 256],
-                used: 256,
-            }),
-        }
+        Self { block: Mutex::new(Block { bytes: [0; 256], used: 256 }) }
     }
 }
 
@@ -64,8 +61,7 @@ impl Entropy for OsEntropy {
         let mut block = self.block.lock();
         for part in bytes.chunks_mut(256) {
             if block.used + part.len() > block.bytes.len() {
-                getrandom::fill(&mut block.bytes)
-                    .expect("the operating system provides random bits");
+                getrandom::fill(&mut block.bytes).expect("the operating system provides random bits");
                 block.used = 0;
             }
             let from = block.used;
@@ -106,11 +102,8 @@ impl Env {
     /// [`ErrorKind::Misuse`] outside a tokio runtime.
     pub fn new(timing: Timing) -> Result<Self> {
         let runtime = Handle::try_current().map_err(|source| {
-            Error::not_applied(
-                ErrorKind::Misuse,
-                "a lock manager is opened inside a tokio runtime",
-            )
-            .with_source(source)
+            Error::not_applied(ErrorKind::Misuse, "a lock manager is opened inside a tokio runtime")
+                .with_source(source)
         })?;
         Ok(Self {
             shared: Arc::new(Shared {
@@ -177,16 +170,14 @@ impl Env {
     /// # Cancel safety
     ///
     /// That of `request`.
-    pub async fn bounded<T: Send>(
-        &self,
-        request: impl Future<Output = Result<T>> + Send,
-    ) -> Result<T> {
+    pub async fn bounded<T: Send>(&self, request: impl Future<Output = Result<T>> + Send) -> Result<T> {
         let bound = self.timing().op_timeout;
         let request = std::pin::pin!(request);
         tokio::select! {
             biased;
             answer = request => answer,
-            () = self.sleep(bound) => Err(Error::new(
+            // Not even made if the request is answered at once: that needs no runtime.
+            () = async { self.sleep(bound).await } => Err(Error::new(
                 ErrorKind::Unavailable,
                 Effect::Unknown,
                 format!("the store did not answer within {bound:?}"),
@@ -198,6 +189,17 @@ impl Env {
     /// `connect` is gone.
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.shared.tasks.spawn_on(task, &self.shared.runtime);
+    }
+
+    /// Polls `task` once in place, within the runtime if there is one, and goes on in the background
+    /// if that was not enough.
+    pub(crate) fn run_in_place(&self, mut task: BoxFuture<'static, ()>) {
+        let entered = self.shared.runtime.enter();
+        let polled = task.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        drop(entered);
+        if polled.is_pending() {
+            self.spawn(task);
+        }
     }
 
     /// A fresh owner id.
@@ -247,9 +249,7 @@ impl Env {
             tasks: TaskTracker::new(),
         };
         change(&mut shared);
-        Self {
-            shared: Arc::new(shared),
-        }
+        Self { shared: Arc::new(shared) }
     }
 }
 
@@ -269,9 +269,6 @@ mod tests {
         }
         let mut long = [0; 1_000];
         source.fill(&mut long);
-        assert!(
-            long.chunks_exact(16)
-                .all(|id| seen.insert(id.try_into().unwrap()))
-        );
+        assert!(long.chunks_exact(16).all(|id| seen.insert(id.try_into().unwrap())));
     }
 }

@@ -71,13 +71,7 @@ pub enum Effect {
 impl Error {
     /// An error of `kind`; `message` says what happened and what to do.
     pub fn new(kind: ErrorKind, effect: Effect, message: impl Into<String>) -> Self {
-        Self(Box::new(Details {
-            kind,
-            effect,
-            message: message.into(),
-            context: Vec::new(),
-            source: None,
-        }))
+        Self(Box::new(Details { kind, effect, message: message.into(), context: Vec::new(), source: None }))
     }
 
     /// An error of a request that the store certainly did not carry out.
@@ -87,10 +81,7 @@ impl Error {
 
     /// The hold ended for `reason`.
     pub fn lost(reason: LostReason) -> Self {
-        Self::not_applied(
-            ErrorKind::Lost { reason },
-            format!("the lock is lost: {reason}"),
-        )
+        Self::not_applied(ErrorKind::Lost { reason }, format!("the lock is lost: {reason}"))
     }
 
     /// Adds the cause.
@@ -164,10 +155,7 @@ impl fmt::Debug for Error {
 
 impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        self.0
-            .source
-            .as_deref()
-            .map(|source| source as &(dyn StdError + 'static))
+        self.0.source.as_deref().map(|source| source as &(dyn StdError + 'static))
     }
 }
 
@@ -178,13 +166,9 @@ mod tests {
     /// One line says what, where and whether it may have happened all the same.
     #[test]
     fn display_is_one_line_with_context_and_effect() {
-        let error = Error::new(
-            ErrorKind::Unavailable,
-            Effect::Unknown,
-            "no answer within 2s",
-        )
-        .with_context("lock", "invoice/42")
-        .with_context("store", "memory");
+        let error = Error::new(ErrorKind::Unavailable, Effect::Unknown, "no answer within 2s")
+            .with_context("lock", "invoice/42")
+            .with_context("store", "memory");
         assert_eq!(
             error.to_string(),
             "no answer within 2s (lock: invoice/42, store: memory); the store may have carried it out"

@@ -42,16 +42,12 @@ pub struct Fenced {
 impl FenceGate {
     /// A gate that has seen nothing.
     pub const fn new() -> Self {
-        Self {
-            largest: AtomicU64::new(0),
-        }
+        Self { largest: AtomicU64::new(0) }
     }
 
     /// A gate that has seen `largest`, read back from where the resource keeps it.
     pub const fn resumed(largest: u64) -> Self {
-        Self {
-            largest: AtomicU64::new(largest),
-        }
+        Self { largest: AtomicU64::new(largest) }
     }
 
     /// Admits `token` if none larger was admitted before.
@@ -62,14 +58,7 @@ impl FenceGate {
     pub fn admit(&self, token: FencingToken) -> Result<(), Fenced> {
         // ORDERING: one atomic maximum decides; acquire-release orders what the admitted do.
         let largest_seen = self.largest.fetch_max(token.get(), Ordering::AcqRel);
-        if token.get() < largest_seen {
-            Err(Fenced {
-                token,
-                largest_seen,
-            })
-        } else {
-            Ok(())
-        }
+        if token.get() < largest_seen { Err(Fenced { token, largest_seen }) } else { Ok(()) }
     }
 }
 

@@ -40,19 +40,10 @@ impl Guarantees {
         (Self::LEASED, "a dead holder's lock frees itself"),
         (Self::CROSS_PROCESS, "excludes other processes of the host"),
         (Self::CROSS_HOST, "excludes other hosts"),
-        (
-            Self::SURVIVES_FAILOVER,
-            "the loss of one server loses no lock",
-        ),
-        (
-            Self::SURVIVES_RESTART,
-            "tokens grow across a restart of everything",
-        ),
+        (Self::SURVIVES_FAILOVER, "the loss of one server loses no lock"),
+        (Self::SURVIVES_RESTART, "tokens grow across a restart of everything"),
         (Self::PER_LOCK_TTL, "a ttl per lock"),
-        (
-            Self::RUNTIME_FREE,
-            "a dropped guard is released at once, without a runtime",
-        ),
+        (Self::RUNTIME_FREE, "a dropped guard is released at once, without a runtime"),
     ];
 
     /// Fails when `needed` holds a promise that `self` lacks.
@@ -89,10 +80,7 @@ mod tests {
     /// A table made from `DESCRIBED` forgets no flag and repeats none.
     #[test]
     fn every_flag_is_described_once() {
-        let described: Vec<_> = Guarantees::DESCRIBED
-            .iter()
-            .map(|(flag, _)| *flag)
-            .collect();
+        let described: Vec<_> = Guarantees::DESCRIBED.iter().map(|(flag, _)| *flag).collect();
         assert_eq!(described, Guarantees::all().iter().collect::<Vec<_>>());
     }
 
@@ -101,9 +89,7 @@ mod tests {
     fn require_names_the_missing_promise() {
         let weak = Guarantees::LEASED;
         assert!(weak.require(Guarantees::LEASED).is_ok());
-        let error = weak
-            .require(Guarantees::FENCED | Guarantees::LEASED)
-            .unwrap_err();
+        let error = weak.require(Guarantees::FENCED | Guarantees::LEASED).unwrap_err();
         assert_eq!(*error.kind(), ErrorKind::Unsupported);
         assert!(error.to_string().contains("FENCED"), "{error}");
     }

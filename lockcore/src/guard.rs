@@ -71,12 +71,7 @@ pub enum LostReason {
 
 impl LockGuard {
     pub(crate) fn new(core: Arc<Core>, tenure: Arc<Tenure>, token: FencingToken) -> Self {
-        Self {
-            core,
-            tenure,
-            token,
-            ended: false,
-        }
+        Self { core, tenure, token, ended: false }
     }
 
     /// The name of the lock.
@@ -117,10 +112,7 @@ impl LockGuard {
     /// time, never after the store can grant the lock to others, as long as timers fire; a host that
     /// was suspended is told by [`ensure_held`](Self::ensure_held) first.
     pub fn lost(&self) -> Lost {
-        Lost {
-            states: self.tenure.watch(),
-            waiting: None,
-        }
+        Lost { states: self.tenure.watch(), waiting: None }
     }
 
     /// The states of this guard, the current one first. A slow reader misses states in between,
@@ -169,10 +161,7 @@ impl LockGuard {
 
     #[cold]
     fn found_lost(&self) -> Error {
-        let reason = self
-            .tenure
-            .lost(self.core.env().now())
-            .unwrap_or(LostReason::Expired);
+        let reason = self.tenure.lost(self.core.env().now()).unwrap_or(LostReason::Expired);
         self.core.lose(&self.tenure, reason);
         Error::lost(reason).with_context("lock", self.name())
     }
@@ -213,27 +202,20 @@ impl Future for Lost {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<LostReason> {
         let this = &mut *self;
-        let waiting = this
-            .waiting
-            .get_or_insert_with(|| Box::pin(ended(this.states.clone())));
+        let waiting = this.waiting.get_or_insert_with(|| Box::pin(ended(this.states.clone())));
         waiting.as_mut().poll(cx)
     }
 }
 
 impl Clone for Lost {
     fn clone(&self) -> Self {
-        Self {
-            states: self.states.clone(),
-            waiting: None,
-        }
+        Self { states: self.states.clone(), waiting: None }
     }
 }
 
 impl fmt::Debug for Lost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lost")
-            .field("state", &*self.states.borrow())
-            .finish()
+        f.debug_struct("Lost").field("state", &*self.states.borrow()).finish()
     }
 }
 

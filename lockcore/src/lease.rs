@@ -62,13 +62,8 @@ pub(crate) enum Change {
 impl LeaseState {
     /// A lease as the store announced or granted it; `overdue_after` is the bound of a request.
     pub(crate) fn new(lease: Lease, now: Moment, overdue_after: Duration) -> Self {
-        let mut state = Self {
-            lease,
-            phase: Phase::AtRisk,
-            schedule: Schedule::Never,
-            failures: 0,
-            overdue_after,
-        };
+        let mut state =
+            Self { lease, phase: Phase::AtRisk, schedule: Schedule::Never, failures: 0, overdue_after };
         state.confirm(now);
         state
     }
@@ -126,11 +121,9 @@ impl LeaseState {
 
     /// The renewal sent at `sent_at` was answered, or given up.
     pub(crate) fn answered(&mut self, now: Moment, sent_at: Moment, answer: Answer) -> Change {
-        if let change @ Change::Lost(_) = self.tick(now) {
-            return change;
-        }
+        let passed = self.tick(now);
         if self.lost().is_some() {
-            return Change::Nothing;
+            return passed;
         }
         match answer {
             Answer::Until(deadline) => {
@@ -143,21 +136,20 @@ impl LeaseState {
             Answer::Unknown => {
                 self.schedule = Schedule::Due(now + self.back_off());
                 self.failures += 1;
-                Change::Nothing
+                passed
             }
         }
     }
 
-    /// The store named this lease again, in a grant or an event.
-    pub(crate) fn named_again(&mut self, now: Moment, deadline: Deadline) -> Change {
-        if let change @ Change::Lost(_) = self.tick(now) {
-            return change;
-        }
-        if self.lost().is_none() && deadline > self.lease.deadline {
+    /// The store named this lease again, in a grant or an event; whether that extends it. What time
+    /// has done to it is left to `tick`.
+    pub(crate) fn named_again(&mut self, now: Moment, deadline: Deadline) -> bool {
+        let live = self.lost().is_none() && !self.lease.deadline.has_passed(now);
+        let extends = live && deadline > self.lease.deadline;
+        if extends {
             self.lease.deadline = deadline;
-            return Change::Extended;
         }
-        Change::Nothing
+        extends
     }
 
     /// The lease is over.
@@ -179,9 +171,7 @@ impl LeaseState {
         // A grant that was long on its way is renewed early rather than late.
         let due = (since + third).min(deadline.saturating_sub(third));
         self.schedule = Schedule::Due(due);
-        self.phase = Phase::Live {
-            overdue_at: due.max(since) + self.overdue_after,
-        };
+        self.phase = Phase::Live { overdue_at: due.max(since) + self.overdue_after };
     }
 
     /// Doubles from a 48th to a twelfth of the ttl, so that several tries fit before the deadline.
@@ -223,14 +213,22 @@ mod tests {
         lease.sent();
         assert_eq!(lease.tick(at(3_999)), Change::Nothing);
         assert_eq!(lease.tick(at(4_000)), Change::AtRisk);
-        assert_eq!(
-            lease.answered(at(4_000), at(3_000), Answer::Unknown),
-            Change::Nothing
-        );
+        assert_eq!(lease.answered(at(4_000), at(3_000), Answer::Unknown), Change::Nothing);
         assert!(lease.is_due(at(4_188), Duration::ZERO));
         assert_eq!(lease.tick(at(8_999)), Change::Nothing);
         assert_eq!(lease.tick(at(9_000)), Change::Lost(LostReason::Expired));
         assert_eq!(lease.next_timer(), None);
+    }
+
+    /// A renewal that is given up when it is overdue says both.
+    #[test]
+    fn giving_up_a_renewal_does_not_hide_the_risk() {
+        let mut lease = opened();
+        lease.sent();
+        assert_eq!(lease.answered(at(4_000), at(3_000), Answer::Unknown), Change::AtRisk);
+        let mut late = opened();
+        assert!(!late.named_again(at(9_000), Deadline::At(at(30_000))));
+        assert_eq!(late.tick(at(9_000)), Change::Lost(LostReason::Expired));
     }
 
     /// The next renewal is due a third of the ttl after the last one was sent, not answered.
@@ -239,10 +237,7 @@ mod tests {
         let mut lease = opened();
         lease.sent();
         let renewed = Answer::Until(Deadline::At(at(12_000)));
-        assert_eq!(
-            lease.answered(at(5_000), at(3_000), renewed),
-            Change::Extended
-        );
+        assert_eq!(lease.answered(at(5_000), at(3_000), renewed), Change::Extended);
         assert_eq!(lease.next_timer(), Some(at(6_000)));
     }
 
@@ -252,30 +247,18 @@ mod tests {
         let renewed = Answer::Until(Deadline::At(at(30_000)));
         let mut late = opened();
         late.sent();
-        assert_eq!(
-            late.answered(at(9_000), at(3_000), renewed),
-            Change::Lost(LostReason::Expired)
-        );
+        assert_eq!(late.answered(at(9_000), at(3_000), renewed), Change::Lost(LostReason::Expired));
         let mut gone = opened();
         gone.lose(LostReason::Gone);
-        assert_eq!(
-            gone.answered(at(3_001), at(3_000), renewed),
-            Change::Nothing
-        );
-        assert_eq!(
-            gone.named_again(at(3_002), Deadline::At(at(30_000))),
-            Change::Nothing
-        );
+        assert_eq!(gone.answered(at(3_001), at(3_000), renewed), Change::Nothing);
+        assert!(!gone.named_again(at(3_002), Deadline::At(at(30_000))));
         assert_eq!(gone.lost(), Some(LostReason::Gone));
     }
 
     /// Without a deadline there is nothing to renew and nothing to lose to time.
     #[test]
     fn a_lease_without_deadline_has_no_timer() {
-        let lease = Lease {
-            deadline: Deadline::Never,
-            ..*opened().lease()
-        };
+        let lease = Lease { deadline: Deadline::Never, ..*opened().lease() };
         let mut lease = LeaseState::new(lease, at(0), BOUND);
         assert_eq!(lease.next_timer(), None);
         assert_eq!(lease.tick(at(u64::from(u32::MAX))), Change::Nothing);

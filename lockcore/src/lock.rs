@@ -66,11 +66,7 @@ impl LockOptions {
 
 impl Lock {
     pub(crate) fn new(core: Arc<Core>, name: LockName) -> Self {
-        Self {
-            core,
-            name,
-            options: LockOptions::default(),
-        }
+        Self { core, name, options: LockOptions::default() }
     }
 
     /// The name of the lock.
@@ -186,12 +182,7 @@ impl Lock {
 
     fn wanted(&self) -> Result<Wanted> {
         let timing = self.core.env().timing();
-        let LockOptions {
-            wait,
-            ttl,
-            handoff_limit,
-            metadata,
-        } = &self.options;
+        let LockOptions { wait, ttl, handoff_limit, metadata } = &self.options;
         if let Some(ttl) = *ttl {
             self.core
                 .backend()
@@ -202,16 +193,10 @@ impl Lock {
         }
         let limit = handoff_limit.unwrap_or(timing.handoff_limit);
         if limit > FencingToken::MAX_INDEX {
-            return Err(invalid(format!(
-                "handoff_limit {limit} is above {}",
-                FencingToken::MAX_INDEX
-            )));
+            return Err(invalid(format!("handoff_limit {limit} is above {}", FencingToken::MAX_INDEX)));
         }
         let longest = LockOptions::MAX_METADATA_BYTES;
-        if let Some(metadata) = metadata
-            .as_deref()
-            .filter(|metadata| metadata.len() > longest)
-        {
+        if let Some(metadata) = metadata.as_deref().filter(|metadata| metadata.len() > longest) {
             return Err(invalid(format!(
                 "metadata has {} bytes, at most {longest} are allowed",
                 metadata.len()
@@ -221,10 +206,7 @@ impl Lock {
             name: self.name.clone(),
             ttl: ttl.unwrap_or(timing.ttl),
             wait: *wait,
-            budget: HandoffBudget {
-                limit,
-                tenure: timing.handoff_tenure,
-            },
+            budget: HandoffBudget { limit, tenure: timing.handoff_tenure },
             metadata: metadata.as_deref().map(Arc::from),
         })
     }
@@ -232,10 +214,7 @@ impl Lock {
 
 impl fmt::Debug for Lock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lock")
-            .field("name", &self.name)
-            .field("options", &self.options)
-            .finish()
+        f.debug_struct("Lock").field("name", &self.name).field("options", &self.options).finish()
     }
 }
 

@@ -33,10 +33,7 @@ impl LockManager {
     }
 
     pub(crate) fn new(core: Arc<Core>) -> Self {
-        Self {
-            core,
-            shutdown: Arc::default(),
-        }
+        Self { core, shutdown: Arc::default() }
     }
 
     /// The lock called `name`. No request is made.
@@ -75,10 +72,7 @@ impl LockManager {
     pub async fn inspect(&self, name: impl AsRef<str>) -> Result<LockState> {
         let name = LockName::new(name)?;
         let mut state = self.answered(self.core.backend().inspect(&name)).await?;
-        let ours = self
-            .core
-            .names
-            .with_known(&name, |entry| entry.queue.held().map(|(_, token)| token));
+        let ours = self.core.names.with_known(&name, |entry| entry.queue.held().map(|(_, token)| token));
         if let (Some(holder), Some(token)) = (&mut state.holder, ours.flatten()) {
             // Somebody else's token is larger than ours if our hold is over and we do not know yet.
             holder.token = holder.token.max(Some(token));
@@ -149,10 +143,7 @@ impl LockManager {
     ///
     /// What was begun stays begun; call again to wait for the rest.
     pub async fn shutdown(&self) -> Result<()> {
-        self.shutdown
-            .get_or_try_init(|| self.wind_down())
-            .await
-            .copied()
+        self.shutdown.get_or_try_init(|| self.wind_down()).await.copied()
     }
 
     async fn wind_down(&self) -> Result<()> {
@@ -173,34 +164,21 @@ impl LockManager {
         } else {
             "not every release was confirmed"
         };
-        Err(Error::new(
-            ErrorKind::Unavailable,
-            Effect::Unknown,
-            format!("{late}; the leases end the rest"),
-        ))
+        Err(Error::new(ErrorKind::Unavailable, Effect::Unknown, format!("{late}; the leases end the rest")))
     }
 
-    async fn answered<T: Send>(
-        &self,
-        request: impl Future<Output = Result<T>> + Send,
-    ) -> Result<T> {
+    async fn answered<T: Send>(&self, request: impl Future<Output = Result<T>> + Send) -> Result<T> {
         self.open()?;
         self.core.env().bounded(request).await
     }
 
     fn open(&self) -> Result<()> {
-        if self.core.is_closed() {
-            Err(Core::closed_error())
-        } else {
-            Ok(())
-        }
+        if self.core.is_closed() { Err(Core::closed_error()) } else { Ok(()) }
     }
 }
 
 impl fmt::Debug for LockManager {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LockManager")
-            .field("core", &self.core)
-            .finish_non_exhaustive()
+        f.debug_struct("LockManager").field("core", &self.core).finish_non_exhaustive()
     }
 }

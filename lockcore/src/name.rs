@@ -74,11 +74,7 @@ fn fault(name: &str) -> Option<String> {
         return Some("it is empty".to_owned());
     }
     if name.len() > LockName::MAX_BYTES {
-        return Some(format!(
-            "it has {} bytes, at most {} are allowed",
-            name.len(),
-            LockName::MAX_BYTES
-        ));
+        return Some(format!("it has {} bytes, at most {} are allowed", name.len(), LockName::MAX_BYTES));
     }
     let control = name.chars().find(|c| c.is_control())?;
     Some(format!("it contains the control character {control:?}"))
@@ -125,14 +121,10 @@ mod tests {
     /// Nothing is normalised, folded or decoded.
     #[test]
     fn names_that_an_encoding_might_merge_stay_distinct() {
-        let names = [
-            "a/b", "a%2Fb", "a%2fb", "/a", "a", "A", "a/", ".", "..", "a b", "a+b", "{a}", "é",
-            "e\u{301}",
-        ];
-        let distinct: std::collections::BTreeSet<_> = names
-            .iter()
-            .map(|name| LockName::new(name).unwrap())
-            .collect();
+        let names =
+            ["a/b", "a%2Fb", "a%2fb", "/a", "a", "A", "a/", ".", "..", "a b", "a+b", "{a}", "é", "e\u{301}"];
+        let distinct: std::collections::BTreeSet<_> =
+            names.iter().map(|name| LockName::new(name).unwrap()).collect();
         assert_eq!(distinct.len(), names.len());
     }
 }

@@ -57,15 +57,9 @@ impl Names {
         let hasher = RandomState::default();
         let shard = || {
             let entries = HashMap::with_hasher(hasher.clone());
-            Mutex::new(Shard {
-                entries,
-                full: KEPT_PER_SHARD,
-            })
+            Mutex::new(Shard { entries, full: KEPT_PER_SHARD })
         };
-        Self {
-            shards: std::iter::repeat_with(shard).take(SHARDS).collect(),
-            hasher,
-        }
+        Self { shards: std::iter::repeat_with(shard).take(SHARDS).collect(), hasher }
     }
 
     /// Calls `act` with the queue of `name`, under its mutex: no waking, no dropping of guards in
@@ -80,19 +74,12 @@ impl Names {
     }
 
     /// Calls `act` with the queue of `name` if this process knows the name.
-    pub(crate) fn with_known<R>(
-        &self,
-        name: &LockName,
-        act: impl FnOnce(&mut Entry) -> R,
-    ) -> Option<R> {
+    pub(crate) fn with_known<R>(&self, name: &LockName, act: impl FnOnce(&mut Entry) -> R) -> Option<R> {
         self.shard(name).lock().entries.get_mut(name).map(act)
     }
 
     /// Collects from every name, in order of names.
-    pub(crate) fn collect<R>(
-        &self,
-        mut pick: impl FnMut(&LockName, &mut Entry) -> Vec<R>,
-    ) -> Vec<R> {
+    pub(crate) fn collect<R>(&self, mut pick: impl FnMut(&LockName, &mut Entry) -> Vec<R>) -> Vec<R> {
         let mut picked = Vec::new();
         for shard in &self.shards {
             for (name, entry) in &mut shard.lock().entries {
@@ -127,11 +114,7 @@ impl Shard {
 
 impl Entry {
     fn new() -> Self {
-        Self {
-            queue: LocalQueue::new(),
-            heard: None,
-            lost_early: None,
-        }
+        Self { queue: LocalQueue::new(), heard: None, lost_early: None }
     }
 }
 

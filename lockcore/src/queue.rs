@@ -105,12 +105,7 @@ pub(crate) struct Regressed {
 
 impl<T: Clone, W> LocalQueue<T, W> {
     pub(crate) fn new() -> Self {
-        Self {
-            phase: Phase::Idle,
-            waiters: VecDeque::new(),
-            next_waiter: 0,
-            last_counter: None,
-        }
+        Self { phase: Phase::Idle, waiters: VecDeque::new(), next_waiter: 0, last_counter: None }
     }
 
     /// Somebody wants the lock and would wait for it.
@@ -120,9 +115,7 @@ impl<T: Clone, W> LocalQueue<T, W> {
                 self.phase = Phase::Acquiring;
                 Claim::Drive
             }
-            Phase::Unsent(run)
-                if self.waiters.is_empty() && run.may_pass(now) && healthy(&run.held) =>
-            {
+            Phase::Unsent(run) if self.waiters.is_empty() && run.may_pass(now) && healthy(&run.held) => {
                 let token = run.pass();
                 let run = run.clone();
                 let held = run.held.clone();
@@ -172,45 +165,25 @@ impl<T: Clone, W> LocalQueue<T, W> {
         let token = FencingToken::new(counter, 0).filter(|_| self.last_counter < Some(counter));
         let Some(token) = token else {
             self.phase = Phase::Releasing;
-            return Err(Regressed {
-                last: self.last_counter.unwrap_or(FencingToken::MAX_COUNTER),
-            });
+            return Err(Regressed { last: self.last_counter.unwrap_or(FencingToken::MAX_COUNTER) });
         };
         self.last_counter = Some(counter);
         let until = now + budget.tenure;
-        self.phase = Phase::Held(Run {
-            held,
-            counter,
-            index: 0,
-            limit: budget.limit,
-            until,
-        });
+        self.phase = Phase::Held(Run { held, counter, index: 0, limit: budget.limit, until });
         Ok(token)
     }
 
     /// The acquisition has ended without a hold, or the store has confirmed a release: the next
     /// waiter, who is to ask the store.
     pub(crate) fn next(&mut self) -> Option<W> {
-        debug_assert!(
-            matches!(self.phase, Phase::Acquiring | Phase::Releasing),
-            "Q1"
-        );
+        debug_assert!(matches!(self.phase, Phase::Acquiring | Phase::Releasing), "Q1");
         let next = self.waiters.pop_front();
-        self.phase = if next.is_some() {
-            Phase::Acquiring
-        } else {
-            Phase::Idle
-        };
+        self.phase = if next.is_some() { Phase::Acquiring } else { Phase::Idle };
         next.map(|(_, waiter)| waiter)
     }
 
     /// The holder lets go. A lock that is not `healthy` never passes on.
-    pub(crate) fn release(
-        &mut self,
-        now: Moment,
-        healthy: bool,
-        sending: Sending,
-    ) -> Release<T, W> {
+    pub(crate) fn release(&mut self, now: Moment, healthy: bool, sending: Sending) -> Release<T, W> {
         let Phase::Held(run) = &mut self.phase else {
             return Release::NotHeld;
         };
@@ -254,9 +227,7 @@ impl<T: Clone, W> LocalQueue<T, W> {
 
     /// Ends the queue for everybody who waits.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = W> {
-        std::mem::take(&mut self.waiters)
-            .into_iter()
-            .map(|(_, waiter)| waiter)
+        std::mem::take(&mut self.waiters).into_iter().map(|(_, waiter)| waiter)
     }
 
     /// What is held, and the token of the hold.
@@ -291,8 +262,7 @@ impl<T> Run<T> {
     }
 
     fn token(&self) -> FencingToken {
-        FencingToken::new(self.counter, self.index)
-            .expect("adopt checked the counter, may_pass the index")
+        FencingToken::new(self.counter, self.index).expect("adopt checked the counter, may_pass the index")
     }
 }
 

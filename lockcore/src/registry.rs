@@ -44,9 +44,7 @@ enum Scheme {
 impl Registry {
     /// A registry that knows `memory://` only.
     pub fn new() -> Self {
-        let mut registry = Self {
-            schemes: BTreeMap::new(),
-        };
+        let mut registry = Self { schemes: BTreeMap::new() };
         registry.register("memory", |url| Ok(Box::new(MemoryConfig::from_url(url)?)));
         registry
     }
@@ -58,8 +56,7 @@ impl Registry {
         scheme: &'static str,
         factory: impl Fn(&mut StoreUrl) -> Result<Box<dyn StoreConfig>> + Send + Sync + 'static,
     ) -> &mut Self {
-        self.schemes
-            .insert(scheme, Scheme::Store(Arc::new(factory)));
+        self.schemes.insert(scheme, Scheme::Store(Arc::new(factory)));
         self
     }
 
@@ -129,15 +126,8 @@ impl Registry {
                 format!("this build has no store for {scheme}://: {remedy}"),
             )),
             None => {
-                let known: Vec<_> = self
-                    .schemes
-                    .keys()
-                    .map(|scheme| format!("{scheme}://"))
-                    .collect();
-                Err(invalid(format!(
-                    "unknown scheme {scheme:?}; known: {}",
-                    known.join(", ")
-                )))
+                let known: Vec<_> = self.schemes.keys().map(|scheme| format!("{scheme}://")).collect();
+                Err(invalid(format!("unknown scheme {scheme:?}; known: {}", known.join(", "))))
             }
         }
     }

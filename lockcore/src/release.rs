@@ -12,11 +12,12 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 use futures_util::future::BoxFuture;
 
 use crate::acquire::Turn;
+use crate::backend::Grant;
 use crate::clock::Deadline;
 use crate::core::Core;
 use crate::env::Env;
@@ -51,11 +52,7 @@ impl Core {
         if let Some((waiter, token)) = next {
             tracing::debug!(lock = %tenure.grant().name, %token, "handed on");
             tenure.pass_on();
-            waiter.call(Turn::Guard(LockGuard::new(
-                Arc::clone(self),
-                Arc::clone(tenure),
-                token,
-            )));
+            waiter.call(Turn::Guard(LockGuard::new(Arc::clone(self), Arc::clone(tenure), token)));
         }
         match ended {
             Ended::Lost(reason) => self.lose(tenure, reason),
@@ -70,11 +67,7 @@ impl Core {
     pub(crate) fn drop_guard(self: &Arc<Self>, tenure: &Arc<Tenure>) {
         self.guards_dropped.fetch_add(1, Ordering::Relaxed);
         let in_place = self.is_runtime_free();
-        let sending = if in_place {
-            Sending::Now
-        } else {
-            Sending::Later
-        };
+        let sending = if in_place { Sending::Now } else { Sending::Later };
         let Ended::Store = self.end(tenure, sending) else {
             return;
         };
@@ -85,14 +78,10 @@ impl Core {
         let (core, tenure) = (Arc::clone(self), Arc::clone(tenure));
         self.env().spawn(async move {
             let grant = tenure.grant();
-            let sends = core
-                .names
-                .with(&grant.name, |entry| entry.queue.send(grant.counter));
+            let sends = core.names.with(&grant.name, |entry| entry.queue.send(grant.counter));
             if sends.is_some() {
                 core.stop_renewing(&tenure);
-                core.confirm_release(&tenure)
-                    .await
-                    .unwrap_or_else(|error| report(&error));
+                core.confirm_release(&tenure).await.unwrap_or_else(|error| report(&error));
             }
         });
     }
@@ -100,18 +89,14 @@ impl Core {
     /// Tells the store with nobody waiting for it: in place if it needs no runtime.
     pub(crate) fn release_in_background(self: &Arc<Self>, tenure: &Arc<Tenure>) {
         let (core, tenure) = (Arc::clone(self), Arc::clone(tenure));
-        let mut release: BoxFuture<'static, ()> = Box::pin(async move {
-            core.confirm_release(&tenure)
-                .await
-                .unwrap_or_else(|error| report(&error));
-        });
+        let release = async move {
+            core.confirm_release(&tenure).await.unwrap_or_else(|error| report(&error));
+        };
         if self.is_runtime_free() {
-            let mut nobody = Context::from_waker(Waker::noop());
-            if release.as_mut().poll(&mut nobody).is_ready() {
-                return;
-            }
+            self.env().run_in_place(Box::pin(release));
+        } else {
+            self.env().spawn(release);
         }
-        self.env().spawn(release);
     }
 
     /// Tells the store; dropped midway it goes on in the background (R2).
@@ -121,10 +106,7 @@ impl Core {
     ) -> impl Future<Output = Result<()>> + Send + 'static {
         let (core, tenure) = (Arc::clone(self), Arc::clone(tenure));
         let env = core.env().clone();
-        Carried {
-            env,
-            future: Some(Box::pin(async move { core.confirm_release(&tenure).await })),
-        }
+        Carried { env, future: Some(Box::pin(async move { core.confirm_release(&tenure).await })) }
     }
 
     fn stop_renewing(&self, tenure: &Arc<Tenure>) {
@@ -133,42 +115,47 @@ impl Core {
         self.watchdog.deregister(tenure);
     }
 
-    /// Asks the store to release until it confirms or the deadline has passed; then calls the next
-    /// waiter.
+    /// Tells the store, and calls the next waiter when that is over, however it ended.
     async fn confirm_release(self: &Arc<Self>, tenure: &Tenure) -> Result<()> {
         let grant = tenure.grant();
-        // Without a lease nothing ends the lock but us; a ttl is as long as anybody would wait.
-        let give_up_at = match tenure.last_deadline() {
-            Deadline::At(at) => at,
-            Deadline::Never => self.env().now() + self.env().timing().ttl,
-        };
-        let mut pause = self.env().timing().op_timeout / 32;
-        let mut ambiguous = false;
-        let outcome = loop {
-            let Err(error) = self.env().bounded(self.backend().release(grant)).await else {
-                break Ok(());
-            };
-            let over = give_up_at <= self.env().now();
-            match error.lost_reason() {
-                // An earlier try of ours must have done it: nothing else could, before the deadline.
-                Some(_) if ambiguous && !over => break Ok(()),
-                Some(_) if ambiguous => break Err(error.with_effect(Effect::Unknown)),
-                Some(_) => break Err(error),
-                None => ambiguous |= error.effect() == Effect::Unknown,
-            }
-            if over || *error.kind() == ErrorKind::Closed {
-                let effect = if ambiguous {
-                    Effect::Unknown
-                } else {
-                    Effect::NotApplied
-                };
-                break Err(error.with_effect(effect));
-            }
-            self.env().sleep(pause).await;
-            pause = (pause * 2).min(self.env().timing().op_timeout);
-        };
+        let confirmed = self.release_until(tenure.last_deadline(), grant).await;
         self.call_next(&grant.name);
-        outcome.map_err(|error: Error| error.with_context("lock", &grant.name))
+        confirmed.map_err(|error| error.with_context("lock", &grant.name))
+    }
+
+    /// Asks the store to release until it confirms or the deadline has passed. Nothing is sent after
+    /// the deadline, a first attempt apart: the lease has ended the lock by then.
+    async fn release_until(&self, deadline: Deadline, grant: &Grant) -> Result<()> {
+        let (env, timing) = (self.env(), self.env().timing());
+        // Without a lease nothing ends the lock but us; a ttl is as long as anybody would wait.
+        let give_up_at = match deadline {
+            Deadline::At(at) => at,
+            Deadline::Never => env.now() + timing.ttl,
+        };
+        let mut pause = timing.op_timeout / 32;
+        let mut effect = Effect::NotApplied;
+        loop {
+            let Err(error) = env.bounded(self.backend().release(grant)).await else {
+                return Ok(());
+            };
+            let in_time = env.now() < give_up_at;
+            match (error.lost_reason(), effect) {
+                // An earlier try of ours must have done it: nothing else could, before the deadline.
+                (Some(_), Effect::Unknown) if in_time => return Ok(()),
+                (Some(_), _) => return Err(error.with_effect(effect)),
+                (None, Effect::NotApplied) => effect = error.effect(),
+                (None, Effect::Unknown) => {}
+            }
+            let unconfirmed = error.with_effect(effect);
+            if !in_time || *unconfirmed.kind() == ErrorKind::Closed {
+                return Err(unconfirmed);
+            }
+            env.sleep_until((env.now() + pause).min(give_up_at)).await;
+            if give_up_at <= env.now() {
+                return Err(unconfirmed);
+            }
+            pause = (pause * 2).min(timing.op_timeout);
+        }
     }
 }
 
@@ -194,8 +181,7 @@ impl Future for Carried {
 impl Drop for Carried {
     fn drop(&mut self) {
         if let Some(future) = self.future.take() {
-            self.env
-                .spawn(async move { future.await.unwrap_or_else(|error| report(&error)) });
+            self.env.spawn(async move { future.await.unwrap_or_else(|error| report(&error)) });
         }
     }
 }

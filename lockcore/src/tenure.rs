@@ -78,11 +78,7 @@ impl Tenure {
     pub(crate) fn last_deadline(&self) -> Deadline {
         let status = self.status.lock();
         let ended = matches!(status.state, GuardState::Lost(_));
-        match if ended {
-            status.last_held_before
-        } else {
-            self.held_before.load(Ordering::Acquire)
-        } {
+        match if ended { status.last_held_before } else { self.held_before.load(Ordering::Acquire) } {
             ENDLESS => Deadline::Never,
             nanos => Deadline::At(Moment::from_nanos(nanos)),
         }

@@ -54,8 +54,7 @@ impl Timing {
     /// What to take off a lease of `ttl`: the drift margin, by default 1 % of the ttl plus 10 ms
     /// (A1 with ρ = 1 %).
     pub fn margin(&self, ttl: Duration) -> Duration {
-        self.drift_margin
-            .unwrap_or_else(|| ttl / 100 + Duration::from_millis(10))
+        self.drift_margin.unwrap_or_else(|| ttl / 100 + Duration::from_millis(10))
     }
 
     /// Checks every bound and relation.
@@ -66,9 +65,7 @@ impl Timing {
     pub fn validate(&self, min_ttl: Duration) -> Result<()> {
         self.validate_ttl(self.ttl, min_ttl)?;
         if self.op_timeout.is_zero() || self.connect_timeout.is_zero() {
-            return Err(invalid(
-                "op_timeout and connect_timeout must be longer than 0s",
-            ));
+            return Err(invalid("op_timeout and connect_timeout must be longer than 0s"));
         }
         if self.handoff_limit > FencingToken::MAX_INDEX {
             return Err(invalid(format!(
@@ -90,9 +87,7 @@ impl Timing {
             return Err(invalid("ttl must be longer than 0s"));
         }
         if ttl < min_ttl {
-            return Err(invalid(format!(
-                "ttl {ttl:?} is below this store's minimum of {min_ttl:?}"
-            )));
+            return Err(invalid(format!("ttl {ttl:?} is below this store's minimum of {min_ttl:?}")));
         }
         if ttl > Self::MAX_TTL {
             return Err(invalid(format!("ttl {ttl:?} is above 24h")));

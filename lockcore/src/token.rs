@@ -80,8 +80,7 @@ mod tests {
     /// The largest token is the largest signed 64-bit number.
     #[test]
     fn tokens_fit_a_signed_column() {
-        let largest =
-            FencingToken::new(FencingToken::MAX_COUNTER, FencingToken::MAX_INDEX).unwrap();
+        let largest = FencingToken::new(FencingToken::MAX_COUNTER, FencingToken::MAX_INDEX).unwrap();
         assert_eq!(largest.get_i64(), i64::MAX);
         assert_eq!(FencingToken::new(FencingToken::MAX_COUNTER + 1, 0), None);
         assert_eq!(FencingToken::new(1, FencingToken::MAX_INDEX + 1), None);

@@ -56,10 +56,7 @@ impl StoreUrl {
     /// [`ErrorKind::InvalidOption`] when it is given twice.
     pub fn take(&mut self, option: &'static str) -> Result<Option<String>> {
         self.known.push(option);
-        let mut values = self
-            .options
-            .extract_if(.., |(key, _)| key == option)
-            .map(|(_, value)| value);
+        let mut values = self.options.extract_if(.., |(key, _)| key == option).map(|(_, value)| value);
         let value = values.next();
         if values.next().is_some() {
             return Err(invalid(format!("option {option:?} is given twice")));
@@ -72,11 +69,7 @@ impl StoreUrl {
     /// # Errors
     ///
     /// [`ErrorKind::InvalidOption`], naming the option, the value and `form`, the form it must have.
-    pub fn take_parsed<T: FromStr>(
-        &mut self,
-        option: &'static str,
-        form: &str,
-    ) -> Result<Option<T>> {
+    pub fn take_parsed<T: FromStr>(&mut self, option: &'static str, form: &str) -> Result<Option<T>> {
         let Some(value) = self.take(option)? else {
             return Ok(None);
         };
@@ -92,8 +85,8 @@ impl StoreUrl {
     ///
     /// As [`StoreUrl::take_parsed`].
     pub fn take_duration(&mut self, option: &'static str) -> Result<Option<Duration>> {
-        let value = self
-            .take_parsed::<humantime::Duration>(option, "a length of time such as 15s or 500ms")?;
+        let value =
+            self.take_parsed::<humantime::Duration>(option, "a length of time such as 15s or 500ms")?;
         Ok(value.map(Into::into))
     }
 
@@ -105,9 +98,9 @@ impl StoreUrl {
     pub fn take_prefix_or_path(&mut self) -> Result<Option<String>> {
         let in_path = Some(self.path.trim_matches('/').to_owned()).filter(|path| !path.is_empty());
         match (self.take("prefix")?, in_path) {
-            (Some(prefix), Some(path)) => Err(invalid(format!(
-                "the prefix is given twice: {path:?} as path and {prefix:?} as option"
-            ))),
+            (Some(prefix), Some(path)) => {
+                Err(invalid(format!("the prefix is given twice: {path:?} as path and {prefix:?} as option")))
+            }
             (prefix, path) => Ok(prefix.or(path)),
         }
     }
@@ -141,24 +134,17 @@ impl FromStr for StoreUrl {
             Some((credentials, hosts)) => (Some(credentials), hosts),
             None => (None, authority),
         };
-        let (user, password) =
-            match credentials.map(|both| both.split_once(':').unwrap_or((both, ""))) {
-                Some((user, password)) => (filled(user)?, filled(password)?),
-                None => (None, None),
-            };
+        let (user, password) = match credentials.map(|both| both.split_once(':').unwrap_or((both, ""))) {
+            Some((user, password)) => (filled(user)?, filled(password)?),
+            None => (None, None),
+        };
         Ok(Self {
             scheme: scheme.to_ascii_lowercase(),
             user,
             password,
-            hosts: hosts
-                .split(',')
-                .filter(|host| !host.is_empty())
-                .map(str::to_owned)
-                .collect(),
+            hosts: hosts.split(',').filter(|host| !host.is_empty()).map(str::to_owned).collect(),
             path: decoded(path)?,
-            options: form_urlencoded::parse(query.as_bytes())
-                .into_owned()
-                .collect(),
+            options: form_urlencoded::parse(query.as_bytes()).into_owned().collect(),
             known: Vec::new(),
         })
     }
@@ -172,26 +158,18 @@ impl fmt::Debug for StoreUrl {
             .field("password", &self.password.as_ref().map(|_| "[redacted]"))
             .field("hosts", &self.hosts)
             .field("path", &self.path)
-            .field(
-                "options",
-                &self.options.iter().map(|(key, _)| key).collect::<Vec<_>>(),
-            )
+            .field("options", &self.options.iter().map(|(key, _)| key).collect::<Vec<_>>())
             .finish()
     }
 }
 
 fn decoded(text: &str) -> Result<String> {
     let text = percent_decode_str(text).decode_utf8();
-    text.map(Into::into)
-        .map_err(|_| invalid("a percent-encoded part of the URL is not UTF-8"))
+    text.map(Into::into).map_err(|_| invalid("a percent-encoded part of the URL is not UTF-8"))
 }
 
 fn filled(text: &str) -> Result<Option<String>> {
-    if text.is_empty() {
-        Ok(None)
-    } else {
-        decoded(text).map(Some)
-    }
+    if text.is_empty() { Ok(None) } else { decoded(text).map(Some) }
 }
 
 pub(crate) fn invalid(message: impl Into<String>) -> Error {
@@ -214,10 +192,7 @@ mod tests {
         assert_eq!((url.user(), url.password()), (Some("bill"), Some("s@cret")));
         assert_eq!(url.hosts(), ["h1:2379", "h2:2379"]);
         assert_eq!(url.path(), "/billing/eu");
-        assert_eq!(
-            url.take_duration("ttl").unwrap(),
-            Some(Duration::from_secs(15))
-        );
+        assert_eq!(url.take_duration("ttl").unwrap(), Some(Duration::from_secs(15)));
         assert_eq!(url.take("owner").unwrap().as_deref(), Some("a b"));
         url.all_taken().unwrap();
     }
@@ -228,36 +203,18 @@ mod tests {
         let mut url = parsed("memory://?tll=15s");
         assert_eq!(url.take("ttl").unwrap(), None);
         let error = url.all_taken().unwrap_err().to_string();
-        assert!(
-            error.contains("\"tll\"") && error.contains("known: ttl"),
-            "{error}"
-        );
+        assert!(error.contains("\"tll\"") && error.contains("known: ttl"), "{error}");
     }
 
     /// Values in the wrong form, options and prefixes given twice: the message names them.
     #[test]
     fn options_in_the_wrong_form_are_errors() {
-        let error = parsed("memory://?ttl=fast")
-            .take_duration("ttl")
-            .unwrap_err()
-            .to_string();
-        assert!(
-            error.contains("ttl=\"fast\"") && error.contains("500ms"),
-            "{error}"
-        );
-        let error = parsed("memory://?ttl=1s&ttl=2s")
-            .take("ttl")
-            .unwrap_err()
-            .to_string();
+        let error = parsed("memory://?ttl=fast").take_duration("ttl").unwrap_err().to_string();
+        assert!(error.contains("ttl=\"fast\"") && error.contains("500ms"), "{error}");
+        let error = parsed("memory://?ttl=1s&ttl=2s").take("ttl").unwrap_err().to_string();
         assert!(error.contains("given twice"), "{error}");
-        let error = parsed("etcd://h/a?prefix=b")
-            .take_prefix_or_path()
-            .unwrap_err()
-            .to_string();
-        assert!(
-            error.contains("\"a\"") && error.contains("\"b\""),
-            "{error}"
-        );
+        let error = parsed("etcd://h/a?prefix=b").take_prefix_or_path().unwrap_err().to_string();
+        assert!(error.contains("\"a\"") && error.contains("\"b\""), "{error}");
     }
 
     /// Neither the parsed URL nor an error about it shows the password.

@@ -30,9 +30,7 @@ impl Clock for BootClock {
     fn now(&self) -> Moment {
         let time = clock_gettime(CLOCK);
         // A monotonic clock counts up from boot: neither part is ever negative.
-        Moment::from_nanos(
-            time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned(),
-        )
+        Moment::from_nanos(time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned())
     }
 
     fn sleep_until(&self, at: Moment) -> BoxFuture<'static, ()> {

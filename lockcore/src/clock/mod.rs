@@ -40,10 +40,7 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
 
     /// The wall clock, for labels that people read. Decides nothing.
     fn wall_time(&self) -> SystemTime {
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "the one place that reads it, for labels"
-        )]
+        #[expect(clippy::disallowed_methods, reason = "the one place that reads it, for labels")]
         SystemTime::now()
     }
 }
@@ -92,10 +89,7 @@ impl fmt::Debug for Moment {
 
 /// Until when a hold can be trusted, on the owner's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[expect(
-    clippy::exhaustive_enums,
-    reason = "a deadline is a moment or there is none"
-)]
+#[expect(clippy::exhaustive_enums, reason = "a deadline is a moment or there is none")]
 pub enum Deadline {
     /// Held before this moment, not at it.
     At(Moment),
@@ -144,10 +138,7 @@ mod tests {
         );
         assert!(!deadline.has_passed(Moment::from_nanos(1_089)));
         assert!(deadline.has_passed(Moment::from_nanos(1_090)));
-        assert_eq!(
-            deadline.remaining(Moment::from_nanos(1_080)),
-            Duration::from_nanos(10)
-        );
+        assert_eq!(deadline.remaining(Moment::from_nanos(1_080)), Duration::from_nanos(10));
         assert!(deadline < Deadline::Never);
     }
 

@@ -20,9 +20,7 @@ impl TokioClock {
     /// A clock whose origin lies one second before now.
     pub fn new() -> Self {
         #[expect(clippy::disallowed_methods, reason = "this clock is tokio's")]
-        Self {
-            origin: Instant::now(),
-        }
+        Self { origin: Instant::now() }
     }
 
     const HEAD_START: Duration = Duration::from_secs(1);

@@ -10,8 +10,8 @@ use tokio::sync::{mpsc, oneshot};
 use super::engine::{Answer, Front, Granted, SessionId};
 use super::store::MemoryStore;
 use crate::backend::{
-    AcquireRequest, Attempt, Finding, Grant, Holder, Lease, LeaseId, LeaseScope, LockBackend,
-    LockState, Renewal, Revocation, Severity, StoreEvent,
+    AcquireRequest, Attempt, Finding, Grant, Holder, Lease, LeaseId, LeaseScope, LockBackend, LockState,
+    Renewal, Revocation, Severity, StoreEvent,
 };
 use crate::clock::Moment;
 use crate::env::Env;
@@ -33,25 +33,13 @@ pub(super) struct MemoryBackend {
 impl MemoryBackend {
     pub(super) fn open(store: MemoryStore, env: Env) -> Self {
         let (session, inbox) = store.act(&**env.clock(), |state, _, _| state.open_session());
-        Self {
-            store,
-            env,
-            session,
-            inbox: Mutex::new(Some(inbox)),
-            closed: AtomicBool::new(false),
-        }
+        Self { store, env, session, inbox: Mutex::new(Some(inbox)), closed: AtomicBool::new(false) }
     }
 
     /// One request: answered, or queued with a way to hear of the grant.
-    fn request(
-        &self,
-        request: &AcquireRequest,
-        queue: bool,
-    ) -> (Answer, Option<oneshot::Receiver<Granted>>) {
+    fn request(&self, request: &AcquireRequest, queue: bool) -> (Answer, Option<oneshot::Receiver<Granted>>) {
         self.store.act(&**self.env.clock(), |state, now, pushes| {
-            let answer = state
-                .engine
-                .acquire(now, self.session, request, queue, pushes);
+            let answer = state.engine.acquire(now, self.session, request, queue, pushes);
             let Answer::Queued { lease, holder } = &answer else {
                 return (answer, None);
             };
@@ -71,20 +59,12 @@ impl MemoryBackend {
         lease: LeaseId,
         mut granted: oneshot::Receiver<Granted>,
     ) -> Option<Granted> {
-        let mut place = Place {
-            backend: self,
-            name: &request.name,
-            owner: request.owner,
-            lease,
-            over: false,
-        };
+        let mut place =
+            Place { backend: self, name: &request.name, owner: request.owner, lease, over: false };
         loop {
             let left = self.store.act(&**self.env.clock(), |state, now, pushes| {
                 state.engine.settle(&request.name, now, pushes);
-                state
-                    .engine
-                    .holder_expires(&request.name)
-                    .map(|expires| expires.since(now.store))
+                state.engine.holder_expires(&request.name).map(|expires| expires.since(now.store))
             });
             tokio::select! {
                 biased;
@@ -103,28 +83,12 @@ impl MemoryBackend {
     }
 
     fn grant(&self, name: &LockName, granted: Granted) -> Grant {
-        let Granted {
-            owner,
-            lease,
-            ttl,
-            sent_at,
-            counter,
-        } = granted;
-        Grant {
-            name: name.clone(),
-            owner,
-            lease: self.lease(lease, ttl, sent_at),
-            counter,
-        }
+        let Granted { owner, lease, ttl, sent_at, counter } = granted;
+        Grant { name: name.clone(), owner, lease: self.lease(lease, ttl, sent_at), counter }
     }
 
     fn lease(&self, id: LeaseId, ttl: std::time::Duration, sent_at: Moment) -> Lease {
-        Lease {
-            id,
-            scope: LeaseScope::Entry,
-            ttl,
-            deadline: self.env.deadline(sent_at, ttl),
-        }
+        Lease { id, scope: LeaseScope::Entry, ttl, deadline: self.env.deadline(sent_at, ttl) }
     }
 
     fn holder(&self, front: &Front) -> Holder {
@@ -146,10 +110,7 @@ impl MemoryBackend {
 
     fn open_or_refuse(&self) -> Result<()> {
         if self.closed.load(Ordering::Relaxed) {
-            return Err(Error::not_applied(
-                ErrorKind::Closed,
-                "the session with the store was closed",
-            ));
+            return Err(Error::not_applied(ErrorKind::Closed, "the session with the store was closed"));
         }
         Ok(())
     }
@@ -169,9 +130,9 @@ impl LockBackend for MemoryBackend {
         self.open_or_refuse()?;
         Ok(match self.request(request, false).0 {
             Answer::Granted(granted) => Attempt::Granted(self.grant(&request.name, granted)),
-            Answer::Queued { holder, .. } | Answer::Busy { holder } => Attempt::Held {
-                holder: Some(self.holder(&holder)),
-            },
+            Answer::Queued { holder, .. } | Answer::Busy { holder } => {
+                Attempt::Held { holder: Some(self.holder(&holder)) }
+            }
         })
     }
 
@@ -181,9 +142,7 @@ impl LockBackend for MemoryBackend {
             self.open_or_refuse()?;
             let granted = match self.request(&request, true) {
                 (Answer::Granted(granted), _) => Some(granted),
-                (Answer::Queued { lease, .. }, Some(granted)) => {
-                    self.granted(&request, lease, granted).await
-                }
+                (Answer::Queued { lease, .. }, Some(granted)) => self.granted(&request, lease, granted).await,
                 (Answer::Queued { .. } | Answer::Busy { .. }, _) => None,
             };
             if let Some(granted) = granted {
@@ -196,28 +155,23 @@ impl LockBackend for MemoryBackend {
 
     async fn renew(&self, leases: &[LeaseId]) -> Vec<Renewal> {
         self.store.act(&**self.env.clock(), |state, now, pushes| {
-            let renew =
-                |lease: &LeaseId| match state.engine.renew(now, self.session, *lease, pushes) {
-                    Some(ttl) => Renewal::Until(self.env.deadline(now.asker, ttl)),
-                    None => Renewal::Gone(LostReason::Gone),
-                };
+            let renew = |lease: &LeaseId| match state.engine.renew(now, self.session, *lease, pushes) {
+                Some(ttl) => Renewal::Until(self.env.deadline(now.asker, ttl)),
+                None => Renewal::Gone(LostReason::Gone),
+            };
             leases.iter().map(renew).collect()
         })
     }
 
     async fn release(&self, grant: &Grant) -> Result<()> {
-        if self.let_go(&grant.name, grant.owner) {
-            Ok(())
-        } else {
-            Err(Error::lost(LostReason::Gone))
-        }
+        if self.let_go(&grant.name, grant.owner) { Ok(()) } else { Err(Error::lost(LostReason::Gone)) }
     }
 
     fn events(&self) -> BoxStream<'static, StoreEvent> {
         match self.inbox.lock().take() {
-            Some(inbox) => Box::pin(stream::unfold(inbox, async |mut inbox| {
-                Some((inbox.recv().await?, inbox))
-            })),
+            Some(inbox) => {
+                Box::pin(stream::unfold(inbox, async |mut inbox| Some((inbox.recv().await?, inbox))))
+            }
             None => Box::pin(stream::empty()),
         }
     }
@@ -227,11 +181,7 @@ impl LockBackend for MemoryBackend {
         Ok(self.store.act(&**self.env.clock(), |state, now, pushes| {
             state.engine.settle(name, now, pushes);
             let (holder, contenders) = state.engine.inspect(name, now);
-            LockState::new(
-                name.clone(),
-                holder.map(|holder| self.holder(&holder)),
-                contenders,
-            )
+            LockState::new(name.clone(), holder.map(|holder| self.holder(&holder)), contenders)
         }))
     }
 
@@ -268,9 +218,7 @@ impl LockBackend for MemoryBackend {
         loop {
             // RACE: listen before looking, so that an end in between is not missed.
             let ended = self.store.shared.hold_ended.notified();
-            let now_held = self
-                .store
-                .act(&**self.env.clock(), |state, _, _| state.engine.target(name));
+            let now_held = self.store.act(&**self.env.clock(), |state, _, _| state.engine.target(name));
             if now_held.is_none_or(|held| held.counter != target.counter) {
                 return Ok(Revocation::Released);
             }
@@ -317,22 +265,10 @@ impl Drop for Place<'_> {
         if self.over {
             return;
         }
-        let Self {
-            backend,
-            name,
-            owner,
-            lease,
-            ..
-        } = *self;
+        let Self { backend, name, owner, lease, .. } = *self;
         backend.let_go(name, owner);
         backend.store.act(&**backend.env.clock(), |state, _, _| {
-            state.tell(
-                backend.session,
-                StoreEvent::LeaseLost {
-                    lease,
-                    reason: LostReason::Released,
-                },
-            );
+            state.tell(backend.session, StoreEvent::LeaseLost { lease, reason: LostReason::Released });
         });
     }
 }

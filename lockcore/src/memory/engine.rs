@@ -125,14 +125,9 @@ impl Engine {
         pushes: &mut Vec<Push>,
     ) -> Answer {
         self.settle(&request.name, now, pushes);
-        let busy_with = self
-            .names
-            .get(&request.name)
-            .and_then(|contest| contest.in_front(now));
+        let busy_with = self.names.get(&request.name).and_then(|contest| contest.in_front(now));
         if let Some(holder) = busy_with.as_ref().filter(|_| !queue) {
-            return Answer::Busy {
-                holder: holder.clone(),
-            };
+            return Answer::Busy { holder: holder.clone() };
         }
         self.leases_opened += 1;
         let lease = LeaseId::new(self.leases_opened);
@@ -213,11 +208,7 @@ impl Engine {
         let Some(contest) = self.names.get_mut(name) else {
             return;
         };
-        if contest
-            .holder
-            .as_ref()
-            .is_some_and(|held| held.entry.expires > now.store)
-        {
+        if contest.holder.as_ref().is_some_and(|held| held.entry.expires > now.store) {
             return;
         }
         if let Some(held) = contest.holder.take() {
@@ -242,35 +233,19 @@ impl Engine {
 
     /// The holder and the number of those who wait, as they stand.
     pub(super) fn inspect(&self, name: &LockName, now: Now) -> (Option<Front>, usize) {
-        self.names.get(name).map_or((None, 0), |contest| {
-            (contest.in_front(now), contest.queue.len())
-        })
+        self.names.get(name).map_or((None, 0), |contest| (contest.in_front(now), contest.queue.len()))
     }
 
     /// The names in use that begin with `prefix`.
     pub(super) fn names(&self, prefix: &str) -> Vec<LockName> {
-        self.names
-            .keys()
-            .filter(|name| name.as_str().starts_with(prefix))
-            .cloned()
-            .collect()
+        self.names.keys().filter(|name| name.as_str().starts_with(prefix)).cloned().collect()
     }
 
     /// Who holds `name`.
     pub(super) fn target(&self, name: &LockName) -> Option<Target> {
         let held = self.names.get(name)?.holder.as_ref()?;
-        let Entry {
-            session,
-            owner,
-            ttl,
-            ..
-        } = held.entry;
-        Some(Target {
-            session,
-            owner,
-            counter: held.counter,
-            ttl,
-        })
+        let Entry { session, owner, ttl, .. } = held.entry;
+        Some(Target { session, owner, counter: held.counter, ttl })
     }
 
     /// Makes every later counter larger than `base`.
@@ -303,11 +278,7 @@ impl Contest {
             sent_at: entry.sent_at,
             counter: *counter,
         };
-        self.holder = Some(Held {
-            entry,
-            counter: *counter,
-            since: now.store,
-        });
+        self.holder = Some(Held { entry, counter: *counter, since: now.store });
         granted
     }
 
@@ -323,9 +294,7 @@ impl Contest {
 
     fn entry_mut(&mut self, lease: LeaseId) -> Option<&mut Entry> {
         let holder = self.holder.iter_mut().map(|held| &mut held.entry);
-        holder
-            .chain(&mut self.queue)
-            .find(|entry| entry.lease == lease)
+        holder.chain(&mut self.queue).find(|entry| entry.lease == lease)
     }
 
     fn remove(&mut self, which: impl Fn(&Entry) -> bool) -> Vec<LeaseId> {

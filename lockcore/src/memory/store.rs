@@ -47,12 +47,7 @@ impl MemoryStore {
 
     /// An empty store with a clock of its own, to test clocks that drift apart.
     pub fn with_clock(clock: Arc<dyn Clock>) -> Self {
-        Self {
-            shared: Arc::new(Shared {
-                clock: Some(clock),
-                ..Shared::default()
-            }),
-        }
+        Self { shared: Arc::new(Shared { clock: Some(clock), ..Shared::default() }) }
     }
 
     /// Whether nobody holds or waits for anything.
@@ -136,11 +131,7 @@ impl State {
     }
 
     pub(super) fn tell_lost(&self, name: &LockName, target: Target, reason: LostReason) {
-        let event = StoreEvent::GrantLost {
-            name: name.clone(),
-            counter: target.counter,
-            reason,
-        };
+        let event = StoreEvent::GrantLost { name: name.clone(), counter: target.counter, reason };
         self.tell(target.session, event);
     }
 

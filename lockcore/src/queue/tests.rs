@@ -3,10 +3,7 @@ use proptest::prelude::*;
 
 type Queue = LocalQueue<u64, u32>;
 
-const BUDGET: HandoffBudget = HandoffBudget {
-    limit: 2,
-    tenure: Duration::from_nanos(100),
-};
+const BUDGET: HandoffBudget = HandoffBudget { limit: 2, tenure: Duration::from_nanos(100) };
 
 fn at(nanos: u64) -> Moment {
     Moment::from_nanos(nanos)
@@ -19,10 +16,7 @@ fn token(counter: u64, index: u16) -> FencingToken {
 fn held(counter: u64) -> Queue {
     let mut queue = Queue::new();
     assert_eq!(queue.claim(at(0), |_| true), Claim::Drive);
-    assert_eq!(
-        queue.adopt(counter, counter, at(0), BUDGET),
-        Ok(token(counter, 0))
-    );
+    assert_eq!(queue.adopt(counter, counter, at(0), BUDGET), Ok(token(counter, 0)));
     queue
 }
 
@@ -43,14 +37,8 @@ fn hand_offs_end_with_the_limit() {
     for waiter in 1..=3 {
         queue.enqueue(waiter);
     }
-    assert_eq!(
-        queue.release(at(1), true, Sending::Now),
-        Release::HandOn(7, token(7, 1), 1)
-    );
-    assert_eq!(
-        queue.release(at(2), true, Sending::Now),
-        Release::HandOn(7, token(7, 2), 2)
-    );
+    assert_eq!(queue.release(at(1), true, Sending::Now), Release::HandOn(7, token(7, 1), 1));
+    assert_eq!(queue.release(at(2), true, Sending::Now), Release::HandOn(7, token(7, 2), 2));
     assert_eq!(queue.release(at(3), true, Sending::Now), Release::Store);
     assert_eq!(queue.next(), Some(3));
     assert!(queue.is_acquiring());
@@ -77,10 +65,7 @@ fn an_unhealthy_hold_is_never_handed_on() {
 fn an_unsent_release_is_taken_over() {
     let mut queue = held(7);
     assert_eq!(queue.release(at(1), true, Sending::Later), Release::Store);
-    assert_eq!(
-        queue.try_claim(at(2), |_| true),
-        Claim::TakeOver(7, token(7, 1))
-    );
+    assert_eq!(queue.try_claim(at(2), |_| true), Claim::TakeOver(7, token(7, 1)));
     assert_eq!(queue.send(7), None);
     assert_eq!(queue.release(at(3), true, Sending::Later), Release::Store);
     assert_eq!(queue.send(7), Some(7));
@@ -95,10 +80,7 @@ fn a_counter_that_goes_back_is_refused() {
         queue.release(at(1), true, Sending::Now);
         assert_eq!(queue.next(), None);
         queue.claim(at(2), |_| true);
-        assert_eq!(
-            queue.adopt(1, counter, at(2), BUDGET),
-            Err(Regressed { last: 7 })
-        );
+        assert_eq!(queue.adopt(1, counter, at(2), BUDGET), Err(Regressed { last: 7 }));
         assert_eq!(queue.next(), None);
         assert!(queue.is_idle());
     }

@@ -50,13 +50,7 @@ struct Shared {
 impl Watchdog {
     pub(crate) fn new(env: &Env, closing: CancellationToken) -> Self {
         let table = Mutex::new(Table::new(env.timing().op_timeout, env.timing().ttl / 12));
-        Self {
-            shared: Arc::new(Shared {
-                table,
-                sooner: Notify::new(),
-                closing,
-            }),
-        }
+        Self { shared: Arc::new(Shared { table, sooner: Notify::new(), closing }) }
     }
 
     /// Starts the task; it ends with the manager, and ends the manager if the runtime drops it.
@@ -95,13 +89,7 @@ impl Watchdog {
     }
 
     /// A renewal was answered.
-    pub(crate) fn answered(
-        &self,
-        core: &Arc<Core>,
-        lease: LeaseId,
-        sent_at: Moment,
-        answer: Answer,
-    ) {
+    pub(crate) fn answered(&self, core: &Arc<Core>, lease: LeaseId, sent_at: Moment, answer: Answer) {
         let now = core.env().now();
         let outcome = self.change(|table| table.answered(lease, now, sent_at, answer));
         apply(core, outcome);
@@ -134,10 +122,7 @@ type Renewed = (Vec<LeaseId>, Moment, Vec<Renewal>);
 
 impl Task {
     async fn run(self) {
-        let _bell = Bell {
-            core: Weak::clone(&self.core),
-            closing: self.shared.closing.clone(),
-        };
+        let _bell = Bell { core: Weak::clone(&self.core), closing: self.shared.closing.clone() };
         let mut events = self.backend.events().fuse();
         let mut renewals = FuturesUnordered::new();
         let patrol_every = self.env.timing().ttl;
@@ -172,11 +157,7 @@ impl Task {
     }
 
     /// Renews `leases` in one call; what is not answered within the bound is unknown.
-    fn renew(
-        &self,
-        leases: Vec<LeaseId>,
-        sent_at: Moment,
-    ) -> impl Future<Output = Renewed> + Send + 'static {
+    fn renew(&self, leases: Vec<LeaseId>, sent_at: Moment) -> impl Future<Output = Renewed> + Send + 'static {
         let (backend, env) = (Arc::clone(&self.backend), self.env.clone());
         async move {
             let renewal = async { Ok(backend.renew(&leases).await) };
@@ -229,12 +210,7 @@ fn settle(core: &Arc<Core>, (leases, sent_at, answers): Renewed) {
 }
 
 fn apply(core: &Arc<Core>, outcome: Option<Outcome>) {
-    let Some(Outcome {
-        change,
-        deadline,
-        tenures,
-    }) = outcome
-    else {
+    let Some(Outcome { change, deadline, tenures }) = outcome else {
         return;
     };
     for tenure in tenures {

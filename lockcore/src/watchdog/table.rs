@@ -53,13 +53,7 @@ pub(crate) struct Step {
 
 impl Table {
     pub(crate) fn new(overdue_after: Duration, window: Duration) -> Self {
-        Self {
-            leases: BTreeMap::new(),
-            timers: BTreeSet::new(),
-            asleep_until: None,
-            overdue_after,
-            window,
-        }
+        Self { leases: BTreeMap::new(), timers: BTreeSet::new(), asleep_until: None, overdue_after, window }
     }
 
     /// Adds a tenure to its lease; the reason if that is lost.
@@ -85,11 +79,7 @@ impl Table {
             return;
         };
         let slot = tenure.slot();
-        if entry
-            .tenures
-            .get(slot)
-            .is_some_and(|registered| Arc::ptr_eq(registered, tenure))
-        {
+        if entry.tenures.get(slot).is_some_and(|registered| Arc::ptr_eq(registered, tenure)) {
             entry.tenures.remove(slot);
             if lease.scope == LeaseScope::Entry && entry.tenures.is_empty() {
                 self.remove(lease.id);
@@ -114,11 +104,7 @@ impl Table {
         sent_at: Moment,
         answer: Answer,
     ) -> Option<Outcome> {
-        let change = self
-            .leases
-            .get_mut(&id)?
-            .state
-            .answered(now, sent_at, answer);
+        let change = self.leases.get_mut(&id)?.state.answered(now, sent_at, answer);
         self.settle(id, change)
     }
 
@@ -154,11 +140,7 @@ impl Table {
             }
         }
         self.asleep_until = self.timers.first().map(|(at, _)| *at);
-        Step {
-            outcomes,
-            due,
-            wake_at: self.asleep_until,
-        }
+        Step { outcomes, due, wake_at: self.asleep_until }
     }
 
     /// Whether a timer has come up before the task would wake; answers yes once.
@@ -186,12 +168,9 @@ impl Table {
             timer: None,
             tenures: Slab::new(),
         });
-        if entry.state.named_again(now, lease.deadline) == Change::Extended {
+        if entry.state.named_again(now, lease.deadline) {
             let deadline = entry.state.lease().deadline;
-            entry
-                .tenures
-                .iter()
-                .for_each(|(_, tenure)| tenure.extend(deadline));
+            entry.tenures.iter().for_each(|(_, tenure)| tenure.extend(deadline));
         }
         entry
     }
@@ -203,17 +182,12 @@ impl Table {
         let tenures = match change {
             Change::Nothing => Vec::new(),
             Change::Extended | Change::AtRisk => entry.tenures().collect(),
-            Change::Lost(_) => std::mem::take(&mut entry.tenures)
-                .into_iter()
-                .map(|(_, tenure)| tenure)
-                .collect(),
+            Change::Lost(_) => {
+                std::mem::take(&mut entry.tenures).into_iter().map(|(_, tenure)| tenure).collect()
+            }
         };
         self.reschedule(id);
-        (!tenures.is_empty()).then_some(Outcome {
-            change,
-            deadline,
-            tenures,
-        })
+        (!tenures.is_empty()).then_some(Outcome { change, deadline, tenures })
     }
 
     fn reschedule(&mut self, id: LeaseId) {
@@ -223,9 +197,7 @@ impl Table {
         let next = match (entry.state.lost(), entry.state.lease().deadline) {
             (None, _) => entry.state.next_timer(),
             // WT2: `step` removes it at its deadline.
-            (Some(_), Deadline::At(at)) if entry.state.lease().scope == LeaseScope::Session => {
-                Some(at)
-            }
+            (Some(_), Deadline::At(at)) if entry.state.lease().scope == LeaseScope::Session => Some(at),
             (Some(_), _) => None,
         };
         let over = next.is_none() && entry.state.lost().is_some();
@@ -240,20 +212,13 @@ impl Table {
     }
 
     fn remove(&mut self, id: LeaseId) {
-        if let Some(Entry {
-            timer: Some(at), ..
-        }) = self.leases.remove(&id)
-        {
+        if let Some(Entry { timer: Some(at), .. }) = self.leases.remove(&id) {
             self.timers.remove(&(at, id));
         }
     }
 
     fn timers_until(&self, at: Moment) -> Vec<LeaseId> {
-        self.timers
-            .iter()
-            .take_while(|(timer, _)| *timer <= at)
-            .map(|(_, id)| *id)
-            .collect()
+        self.timers.iter().take_while(|(timer, _)| *timer <= at).map(|(_, id)| *id).collect()
     }
 }
 

@@ -5,10 +5,7 @@ const TTL: Duration = Duration::from_secs(10);
 
 fn at(seconds: u64) -> Now {
     let moment = Moment::from_nanos(seconds * 1_000_000_000);
-    Now {
-        store: moment,
-        asker: moment,
-    }
+    Now { store: moment, asker: moment }
 }
 
 fn name() -> LockName {
@@ -30,21 +27,16 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
-        Self {
-            engine: Engine::default(),
-            pushes: Vec::new(),
-        }
+        Self { engine: Engine::default(), pushes: Vec::new() }
     }
 
     fn acquire(&mut self, who: u8, seconds: u64) -> Answer {
         let session = SessionId(who.into());
-        self.engine
-            .acquire(at(seconds), session, &request(who), true, &mut self.pushes)
+        self.engine.acquire(at(seconds), session, &request(who), true, &mut self.pushes)
     }
 
     fn release(&mut self, who: u8, seconds: u64) -> bool {
-        self.engine
-            .release(at(seconds), &name(), owner(who), &mut self.pushes)
+        self.engine.release(at(seconds), &name(), owner(who), &mut self.pushes)
     }
 
     fn granted(&mut self) -> Vec<(OwnerId, u64)> {
@@ -60,10 +52,7 @@ impl Bench {
 #[test]
 fn a_release_grants_the_first_who_waits() {
     let mut bench = Bench::new();
-    assert!(matches!(
-        bench.acquire(1, 0),
-        Answer::Granted(Granted { counter: 1, .. })
-    ));
+    assert!(matches!(bench.acquire(1, 0), Answer::Granted(Granted { counter: 1, .. })));
     assert!(matches!(bench.acquire(2, 0), Answer::Queued { .. }));
     assert!(matches!(bench.acquire(3, 0), Answer::Queued { .. }));
     assert!(bench.release(1, 1));
@@ -92,25 +81,13 @@ fn expiry_passes_over_the_dead() {
 #[test]
 fn only_the_owner_acts_on_an_entry() {
     let mut bench = Bench::new();
-    let Answer::Granted(granted) = bench.acquire(1, 0) else {
-        panic!("the lock is free")
-    };
+    let Answer::Granted(granted) = bench.acquire(1, 0) else { panic!("the lock is free") };
     assert!(!bench.release(2, 1));
     let stranger = SessionId(9);
-    assert_eq!(
-        bench
-            .engine
-            .renew(at(1), stranger, granted.lease, &mut bench.pushes),
-        None
-    );
+    assert_eq!(bench.engine.renew(at(1), stranger, granted.lease, &mut bench.pushes), None);
     assert_eq!(bench.engine.holder_expires(&name()), Some(at(10).store));
     let session = SessionId(1);
-    assert_eq!(
-        bench
-            .engine
-            .renew(at(1), session, granted.lease, &mut bench.pushes),
-        Some(TTL)
-    );
+    assert_eq!(bench.engine.renew(at(1), session, granted.lease, &mut bench.pushes), Some(TTL));
     assert_eq!(bench.engine.holder_expires(&name()), Some(at(11).store));
 }
 

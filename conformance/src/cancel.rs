@@ -1,0 +1,102 @@
+//! Cancels an operation at every point at which it can be cancelled.
+//!
+//! A scene builds an operation, has it polled so many times and dropped, and checks what is left.
+//! It is played with zero polls, one, two, … until the operation finishes; directly on the store,
+//! where requests may complete at the first poll, and behind a network. The drop comes right after
+//! the last poll, or later: by so much that a request on the network has not arrived yet, that its
+//! answer has not, and that nobody has looked at the answer.
+
+use std::future::Future;
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+
+use crate::failure::{Failure, Outcome};
+use crate::network::Network;
+use crate::world::World;
+
+/// One way to be interrupted.
+pub(crate) struct Scene {
+    /// Where the operation's process is.
+    pub(crate) there: World,
+    /// Where everybody else is.
+    pub(crate) world: World,
+    /// After how many polls it is dropped,
+    pub(crate) polls: usize,
+    /// and how much later.
+    pub(crate) linger: Duration,
+}
+
+/// Plays a scene; whether its operation finished.
+pub(crate) type Play = fn(Scene) -> BoxFuture<'static, Outcome<bool>>;
+
+/// Plays `scene` for every number of polls.
+pub(crate) async fn at_every_poll(world: &World, scene: Play) -> Outcome {
+    let crossing = world.ttl() / 3_000;
+    let distant = world.behind(Network::new(crossing).wrap());
+    for there in [world, &distant] {
+        for half_crossings in [0, 1, 3, 5] {
+            play_to_the_end(world, there, crossing / 2 * half_crossings, scene).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn play_to_the_end(world: &World, there: &World, linger: Duration, scene: Play) -> Outcome {
+    for polls in 0..MANY {
+        let finished = scene(Scene { there: there.clone(), world: world.clone(), polls, linger });
+        let finished = finished
+            .await
+            .map_err(|failure| Failure::new(format!("dropped {linger:?} after {polls} polls: {failure}")))?;
+        if finished {
+            return Ok(());
+        }
+    }
+    Err(Failure::new(format!("not finished after {MANY} polls")))
+}
+
+impl Scene {
+    /// Polls `operation` as often as this scene says, each time when it is woken, and drops it;
+    /// what it came to if it finished by then.
+    pub(crate) async fn interrupt<T>(&self, operation: impl Future<Output = T> + Send) -> Option<T> {
+        let mut operation = pin!(operation);
+        let mut left = self.polls;
+        let done = std::future::poll_fn(|cx| {
+            if left == 0 {
+                return Poll::Ready(None);
+            }
+            left -= 1;
+            match operation.as_mut().poll(cx) {
+                Poll::Ready(done) => Poll::Ready(Some(done)),
+                Poll::Pending if left == 0 => Poll::Ready(None),
+                Poll::Pending => Poll::Pending,
+            }
+        })
+        .await;
+        if done.is_none() {
+            // The operation may be woken meanwhile; nobody listens.
+            self.world.pass(self.linger).await;
+        }
+        done
+    }
+
+    /// An operation that is not interrupted.
+    pub(crate) fn whole(world: World) -> Self {
+        Self { there: world.clone(), world, polls: 0, linger: Duration::ZERO }
+    }
+
+    /// Whoever comes next holds soon, and then nothing is left.
+    pub(crate) async fn ensure_free(&self) -> Outcome {
+        let next = self.world.manager().await?.lock(NAME)?;
+        let guard = self.world.within(self.world.soon(), "whoever comes next", next.acquire()).await??;
+        guard.release().await?;
+        self.world.empty(self.world.soon(), "it was dropped").await
+    }
+}
+
+/// The lock of every scene.
+pub(crate) const NAME: &str = "a";
+
+const MANY: usize = 200;

@@ -1,0 +1,177 @@
+//! The registry: every case by name, with the promises it needs.
+//!
+//! A case is `gN::property`. The contract's documentation in `lockcore::backend` names them; a test
+//! below reads it.
+
+use std::fmt;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use lockcore::Guarantees;
+use lockcore::clock::{BootClock, Clock};
+
+use crate::failure::{Failure, Outcome};
+use crate::mutants::Mutation;
+use crate::subject::{Pace, Subject};
+use crate::world::World;
+
+/// One property of one guarantee.
+#[derive(Clone, Copy)]
+#[non_exhaustive]
+pub struct Case {
+    /// `gN::property`.
+    pub name: &'static str,
+    /// The property, in a line.
+    pub property: &'static str,
+    /// A store that lacks one of these is not asked.
+    pub needs: Guarantees,
+    pub(crate) run: Run,
+}
+
+type Run = fn(World) -> BoxFuture<'static, Outcome>;
+
+/// Every case, in the order of the guarantees.
+pub fn cases() -> impl Iterator<Item = &'static Case> {
+    crate::cases::ALL.into_iter().flatten()
+}
+
+/// Promises that no case on one store in one process can check, and who checks them.
+pub const ENVIRONMENTAL: [(Guarantees, &str); 4] = [
+    (Guarantees::CROSS_PROCESS, "takes several processes: the tests with holder processes"),
+    (Guarantees::CROSS_HOST, "takes a network: the tests with real servers"),
+    (Guarantees::SURVIVES_FAILOVER, "takes a cluster: the tests that kill its leader"),
+    (Guarantees::SURVIVES_RESTART, "takes a server: the tests that restart it"),
+];
+
+impl Case {
+    /// The guarantee, `gN`.
+    pub fn guarantee(&self) -> &'static str {
+        self.name.split_once("::").map_or(self.name, |(guarantee, _)| guarantee)
+    }
+
+    /// What a store with `promises` lacks for this case.
+    pub fn lacking(&self, promises: Guarantees) -> Guarantees {
+        self.needs.difference(promises)
+    }
+
+    /// Runs it, in a runtime of its own. A hang or a panic is a failure too.
+    pub(crate) fn run(&self, subject: Arc<dyn Subject>, mutation: Option<Mutation>) -> Ran {
+        let started = BootClock::new().now();
+        let pace = subject.pace();
+        let runtime = match pace {
+            Pace::Virtual => {
+                tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()
+            }
+            Pace::Real { .. } => {
+                tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()
+            }
+        };
+        let outcome = match runtime {
+            Ok(runtime) => {
+                let outcome = runtime.block_on(self.bounded(subject, mutation));
+                // Whoever still waits in a thread of the store waits for nobody.
+                runtime.shutdown_timeout(Duration::from_secs(1));
+                outcome
+            }
+            Err(error) => Err(Failure::new(format!("no runtime for the case: {error}"))),
+        };
+        Ran { outcome, took: BootClock::new().now().since(started) }
+    }
+
+    async fn bounded(&self, subject: Arc<dyn Subject>, mutation: Option<Mutation>) -> Outcome {
+        let bound = match subject.pace() {
+            Pace::Virtual => Duration::from_secs(60 * 60),
+            Pace::Real { ttl } => 40 * ttl,
+        };
+        let world = World::open(subject, mutation).await?;
+        let run = AssertUnwindSafe((self.run)(world.clone())).catch_unwind();
+        let ran = world.within(bound, "the case hangs", run).await?;
+        ran.unwrap_or_else(|panic| {
+            let said = panic.downcast_ref::<String>().map(String::as_str);
+            let said = said.or_else(|| panic.downcast_ref::<&str>().copied());
+            Err(Failure::new(format!("panicked: {}", said.unwrap_or("without a word"))))
+        })
+    }
+}
+
+impl fmt::Debug for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// What a run came to.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    pub(crate) outcome: Outcome,
+    pub(crate) took: Duration,
+}
+
+/// The table at the top of each file of cases.
+macro_rules! table {
+    ($guarantee:literal: $($name:ident $([$($flag:ident)|+])?: $property:literal,)+) => {
+        pub(super) const CASES: &[$crate::Case] = &[$($crate::case::Case {
+            name: concat!($guarantee, "::", stringify!($name)),
+            property: $property,
+            needs: lockcore::Guarantees::empty()$($(.union(lockcore::Guarantees::$flag))+)?,
+            run: |world| Box::pin($name(world)),
+        }),+];
+    };
+}
+pub(crate) use table;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    /// A name is said once, and says guarantee and property.
+    #[test]
+    fn names_are_unique_and_well_formed() {
+        let mut seen = BTreeSet::new();
+        for case in cases() {
+            assert!(seen.insert(case.name), "{case:?} is there twice");
+            let (guarantee, property) = case.name.split_once("::").unwrap();
+            let number: u8 = guarantee.strip_prefix('g').unwrap().parse().unwrap();
+            assert!((1..=10).contains(&number), "{case:?}");
+            assert!(property.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'), "{case:?}");
+            assert!(!case.property.is_empty());
+        }
+        assert!(seen.len() >= 45, "{} cases", seen.len());
+    }
+
+    /// Every guarantee has cases.
+    #[test]
+    fn every_guarantee_is_covered() {
+        let covered: BTreeSet<_> = cases().map(Case::guarantee).collect();
+        assert_eq!(covered.len(), 10, "{covered:?}");
+    }
+
+    /// Every promise is needed by a case, or is said to be checked elsewhere, not both.
+    #[test]
+    fn every_promise_is_checked_somewhere() {
+        let checked = cases().fold(Guarantees::empty(), |checked, case| checked | case.needs);
+        let elsewhere = ENVIRONMENTAL.iter().fold(Guarantees::empty(), |all, (flag, _)| all | *flag);
+        assert_eq!(checked & elsewhere, Guarantees::empty());
+        assert_eq!(checked | elsewhere, Guarantees::all());
+    }
+
+    /// The contract names no case that is not there.
+    #[test]
+    fn the_contract_names_existing_cases() {
+        let contract = include_str!("../../lockcore/src/backend.rs");
+        let known: BTreeSet<_> = cases().map(|case| case.name).collect();
+        let named: BTreeSet<_> = contract.split('`').filter(|word| is_case_name(word)).collect();
+        assert!(named.len() >= 20, "{named:?}");
+        let missing: Vec<_> = named.difference(&known).collect();
+        assert!(missing.is_empty(), "the contract names cases that do not exist: {missing:?}");
+    }
+
+    fn is_case_name(word: &str) -> bool {
+        let digits = word.strip_prefix('g').and_then(|rest| rest.split_once("::"));
+        digits.is_some_and(|(number, property)| number.parse::<u8>().is_ok() && property != "property")
+    }
+}

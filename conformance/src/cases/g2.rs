@@ -1,0 +1,271 @@
+//! Told before it is gone: a guard is not held any more before the store grants anyone else.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use async_trait::async_trait;
+use futures_util::{FutureExt, StreamExt};
+use lockcore::backend::{LeaseId, Renewal};
+use lockcore::clock::{Deadline, Moment};
+use lockcore::{GuardState, LockGuard, LostReason};
+
+use crate::layer::{Below, Layer, shared};
+use crate::network::Network;
+use crate::{Failure, Outcome, Task, World, case, ensure};
+
+case::table! { "g2":
+    deadline_counts_from_sending [LEASED]: "the time a grant is on its way is not ours",
+    renewal_counts_from_sending [LEASED]: "the time a renewal's answer is on its way is not ours",
+    deadline_uses_the_granted_ttl [LEASED]: "what the store granted counts, less the margin, not what was asked",
+    deadline_survives_the_core [LEASED]: "a guard trusts its lease no longer than the grant says",
+    a_silent_store_loses_the_guard_in_time [LEASED]: "with the network cut, the guard is lost before its lease ends",
+    told_before_another_holds [LEASED]: "when the next one holds, the one cut off knows already",
+    a_slow_clock_is_told_before_another_holds [LEASED]: "a clock that runs one percent slow is within the margin",
+    a_suspended_host_knows_at_once [LEASED]: "the first look after a suspend says lost, before any timer fires",
+    a_lost_guard_stays_lost [LEASED]: "whatever the store says later, a loss is final",
+    a_forced_revocation_is_told [LEASED]: "the holder of a deleted entry hears of it without waiting for the deadline",
+    at_risk_comes_before_loss [LEASED]: "held, at risk, lost: in this order, with time to act",
+    renewals_are_answered_in_order [LEASED]: "one answer per lease, and nobody's lease is nobody's",
+    events_are_told_once: "whoever asks for a session's events again gets a stream that ends",
+    changes_end_after_the_loss [LEASED]: "the states of a guard end with the last one, while the guard lives",
+    with_stops_the_work_on_loss [LEASED]: "work under a lock is dropped when the lock is lost, and does not count as done",
+}
+
+fn latest(world: &World, sent_at: Moment, ttl: std::time::Duration) -> Deadline {
+    Deadline::of_lease(sent_at, ttl, world.margin_of(ttl))
+}
+
+async fn deadline_counts_from_sending(world: World) -> Outcome {
+    let name = world.name("a")?;
+    let delay = world.moment();
+    let session = world.behind(Network::new(delay).wrap()).session().await?;
+    for waiting in [false, true] {
+        let sent_at = world.now();
+        let grant = if waiting { session.acquire(&name).await? } else { session.take(&name).await? };
+        let latest = latest(&world, sent_at + delay / 2, grant.lease.ttl);
+        let deadline = grant.lease.deadline;
+        ensure!(deadline <= latest, "sent at {sent_at:?} and trusted until {deadline:?}, not {latest:?}");
+        session.backend.release(&grant).await?;
+    }
+    Ok(())
+}
+
+async fn renewal_counts_from_sending(world: World) -> Outcome {
+    let name = world.name("a")?;
+    let delay = world.moment();
+    let session = world.behind(Network::new(delay).wrap()).session().await?;
+    let grant = session.take(&name).await?;
+    let sent_at = world.now();
+    let answer = session.renew(grant.lease.id).await?;
+    let latest = latest(&world, sent_at + delay / 2, grant.lease.ttl);
+    let Renewal::Until(deadline) = answer else {
+        return Err(Failure::new(format!("a living lease was answered {answer:?}")));
+    };
+    ensure!(deadline <= latest, "sent at {sent_at:?} and trusted until {deadline:?}, not {latest:?}");
+    ensure!(deadline >= grant.lease.deadline, "a renewal moved the deadline back");
+    Ok(())
+}
+
+async fn deadline_uses_the_granted_ttl(world: World) -> Outcome {
+    let name = world.name("a")?;
+    let session = world.session().await?;
+    let grant = session.take(&name).await?;
+    let (ttl, deadline) = (grant.lease.ttl, grant.lease.deadline);
+    let latest = latest(&world, world.now(), ttl);
+    ensure!(deadline <= latest, "with a ttl of {ttl:?} trusted until {deadline:?}, not {latest:?}");
+    ensure!(!deadline.has_passed(world.now()), "a hold that is born dead");
+    Ok(())
+}
+
+async fn deadline_survives_the_core(world: World) -> Outcome {
+    let delay = world.moment();
+    let manager = world.behind(Network::new(delay).wrap()).manager().await?;
+    let guard = manager.lock("a")?.acquire().await?;
+    let most = world.ttl() - world.margin_of(world.ttl()) - delay;
+    ensure!(
+        guard.remaining() <= most,
+        "{:?} remain after a round trip of {:?}",
+        guard.remaining(),
+        delay * 2
+    );
+    guard.renew().await?;
+    ensure!(guard.remaining() <= most, "{:?} remain after a renewal", guard.remaining());
+    Ok(())
+}
+
+/// A guard whose process has just been cut off from the store, and when its lease began at the
+/// latest.
+async fn cut_off(world: &World, name: &str) -> Outcome<(Network, LockGuard, Moment)> {
+    let network = Network::new(world.ttl() / 3_000);
+    let manager = world.behind(network.wrap()).manager().await?;
+    let guard = manager.lock(name)?.acquire().await?;
+    let leased_at = world.now();
+    network.cut();
+    Ok((network, guard, leased_at))
+}
+
+async fn a_silent_store_loses_the_guard_in_time(world: World) -> Outcome {
+    let (_network, guard, leased_at) = cut_off(&world, "a").await?;
+    ensure!(guard.ensure_held().is_ok(), "lost at the first silence");
+    let reason = world.within(world.ttl(), "the guard is told", guard.lost()).await?;
+    ensure!(reason == LostReason::Expired, "told {reason:?}");
+    ensure!(
+        world.now() <= leased_at + world.ttl(),
+        "told {:?} after the lease began",
+        world.now().since(leased_at)
+    );
+    ensure!(guard.ensure_held().is_err(), "held after it was told");
+    Ok(())
+}
+
+/// Waits for the lock behind `guard` and looks at `guard` the instant it is ours.
+async fn lost_when_another_holds(world: &World, guard: &LockGuard) -> Outcome {
+    let lost = guard.lost();
+    let next = world.manager().await?.lock(guard.name())?;
+    let held = world.within(world.takeover(), "the next holder", next.acquire()).await??;
+    ensure!(guard.ensure_held().is_err(), "two hold: {guard:?} and {held:?}");
+    ensure!(lost.now_or_never().is_some(), "another holds, and `lost` has not ended");
+    Ok(())
+}
+
+async fn told_before_another_holds(world: World) -> Outcome {
+    let (_network, guard, _) = cut_off(&world, "a").await?;
+    lost_when_another_holds(&world, &guard).await
+}
+
+async fn a_slow_clock_is_told_before_another_holds(world: World) -> Outcome {
+    let network = Network::new(world.ttl() / 3_000);
+    let (_, clock) = world.host(10_000);
+    let manager = world.behind(network.wrap()).manager_with(|builder| builder.clock(clock)).await?;
+    let guard = manager.lock("a")?.acquire().await?;
+    network.cut();
+    lost_when_another_holds(&world, &guard).await
+}
+
+async fn a_suspended_host_knows_at_once(world: World) -> Outcome {
+    let (host, clock) = world.host(0);
+    let manager = world.manager_with(|builder| builder.clock(clock)).await?;
+    let next = world.manager().await?.lock("a")?;
+    let guard = manager.lock("a")?.acquire().await?;
+    host.suspend();
+    let held = world.within(world.takeover(), "the next holder", next.acquire()).await??;
+    host.resume();
+    // Nothing of the host runs between here and there.
+    ensure!(guard.ensure_held().is_err(), "a host that slept past its lease still holds");
+    held.ensure_held()?;
+    Ok(())
+}
+
+/// A store that says gone once, and takes it back.
+#[derive(Debug, Default)]
+struct Relapse {
+    said: AtomicBool,
+}
+
+#[async_trait]
+impl Layer for Relapse {
+    async fn renew(&self, below: &Below, leases: &[LeaseId]) -> Vec<Renewal> {
+        let first = !self.said.swap(true, Ordering::Relaxed);
+        let far = Deadline::At(below.env.now() + 10 * below.env.timing().ttl);
+        let answer = |_: &_| if first { Renewal::Gone(LostReason::Gone) } else { Renewal::Until(far) };
+        leases.iter().map(answer).collect()
+    }
+}
+
+async fn a_lost_guard_stays_lost(world: World) -> Outcome {
+    let manager = world.behind(shared(Arc::new(Relapse::default()))).manager().await?;
+    let guard = manager.lock("a")?.acquire().await?;
+    let answer = guard.renew().await;
+    ensure!(answer.is_err(), "the store says gone, and the renewal came to {answer:?}");
+    for _ in 0..6 {
+        ensure!(guard.ensure_held().is_err(), "held again after a loss");
+        ensure!(guard.renew().await.is_err(), "renewed after a loss");
+        world.pass(world.ttl() / 4).await;
+    }
+    ensure!(guard.state() == GuardState::Lost(LostReason::Gone), "the loss became {:?}", guard.state());
+    ensure!(guard.release().await.is_err(), "released after a loss");
+    Ok(())
+}
+
+async fn a_forced_revocation_is_told(world: World) -> Outcome {
+    let (holder, admin) = (world.manager().await?, world.manager().await?);
+    let guard = holder.lock("a")?.acquire().await?;
+    world.within(world.soon(), "the revocation", admin.revoke("a", true)).await??;
+    world.within(world.soon(), "the holder is told", guard.lost()).await?;
+    ensure!(guard.ensure_held().is_err(), "held after it was told");
+    Ok(())
+}
+
+async fn at_risk_comes_before_loss(world: World) -> Outcome {
+    let network = Network::new(world.ttl() / 3_000);
+    let manager = world.behind(network.wrap()).manager().await?;
+    let guard = manager.lock("a")?.acquire().await?;
+    let (mut changes, watch) = (guard.changes(), world.clone());
+    let seen = Task::start(async move {
+        let mut seen = Vec::new();
+        while let Some(state) = changes.next().await {
+            seen.push((state, watch.now()));
+            if matches!(state, GuardState::Lost(_)) {
+                break;
+            }
+        }
+        seen
+    });
+    world.settle().await;
+    network.cut();
+    let seen = world.within(world.takeover(), "the loss among the changes", seen).await??;
+    let states: Vec<_> = seen.iter().map(|(state, _)| *state).collect();
+    let expected = [GuardState::Held, GuardState::AtRisk, GuardState::Lost(LostReason::Expired)];
+    ensure!(states == expected, "the guard went through {states:?}");
+    let warned = seen[2].1.since(seen[1].1);
+    ensure!(warned >= world.moment(), "only {warned:?} from at risk to lost");
+    Ok(())
+}
+
+async fn renewals_are_answered_in_order(world: World) -> Outcome {
+    let session = world.session().await?;
+    let (a, b) = (session.take(&world.name("a")?).await?, session.take(&world.name("b")?).await?);
+    let nobodys = LeaseId::new(u64::MAX);
+    let answers = session.backend.renew(&[a.lease.id, nobodys, b.lease.id]).await;
+    let in_order =
+        matches!(answers[..], [Renewal::Until(_), Renewal::Gone(_) | Renewal::Unknown(_), Renewal::Until(_)]);
+    ensure!(in_order, "a held lease, nobody's and a held one were answered {answers:?}");
+    ensure!(session.backend.renew(&[]).await.is_empty(), "no question was answered");
+    Ok(())
+}
+
+async fn events_are_told_once(world: World) -> Outcome {
+    let session = world.session().await?;
+    let _first = session.backend.events();
+    let mut second = session.backend.events();
+    let told = world.within(world.soon(), "the end of the second stream", second.next()).await?;
+    ensure!(told.is_none(), "the second stream tells {told:?}");
+    Ok(())
+}
+
+async fn changes_end_after_the_loss(world: World) -> Outcome {
+    let (_network, guard, _) = cut_off(&world, "a").await?;
+    let changes = guard.changes();
+    let last =
+        world.within(world.takeover(), "the end of the changes", changes.collect::<Vec<_>>()).await?.pop();
+    ensure!(last == Some(GuardState::Lost(LostReason::Expired)), "the last change was {last:?}");
+    Ok(())
+}
+
+async fn with_stops_the_work_on_loss(world: World) -> Outcome {
+    let network = Network::new(world.ttl() / 3_000);
+    let manager = world.behind(network.wrap()).manager().await?;
+    let done = AtomicBool::new(false);
+    let worked = manager
+        .lock("a")?
+        .with(async |_held| {
+            network.cut();
+            world.pass(3 * world.ttl()).await;
+            done.store(true, Ordering::Relaxed);
+        })
+        .await;
+    let reason = worked.as_ref().err().and_then(lockcore::Error::lost_reason);
+    ensure!(reason == Some(LostReason::Expired), "work without its lock came to {worked:?}");
+    ensure!(!done.load(Ordering::Relaxed), "the work went on without its lock");
+    Ok(())
+}

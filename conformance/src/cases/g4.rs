@@ -1,0 +1,145 @@
+//! Ownership: a release or renewal of one hold never affects another.
+
+use lockcore::LostReason;
+use lockcore::backend::{LeaseScope, Renewal, Revocation};
+
+use crate::{Outcome, World, case, ensure};
+
+case::table! { "g4":
+    release_frees_the_lock: "once `release` has answered, the next one who asks gets the lock",
+    a_stale_release_changes_nothing [LEASED]: "who releases after its lease ended is told so, and the new holder stays",
+    a_second_release_is_lost: "a repeated release of a session that holds the lock anew ends nothing",
+    renewing_a_released_lock_does_not_revive_it [LEASED]: "a renewal behind the release leaves the lock free",
+    renewing_an_expired_lease_is_refused [LEASED]: "a lease that has ended is gone, and its lock stays with the next holder",
+    releasing_one_name_leaves_others_held: "one session's other holds survive a release",
+    revoke_ends_the_hold: "the holder is told, loses the lock and releases it",
+    revoking_a_free_lock_says_so: "there is nobody to ask",
+    a_deaf_holder_keeps_the_lock_until_forced [LEASED]: "who does not answer is reported, and only force takes the lock",
+    releasing_after_a_loss_says_lost: "a guard that was revoked cannot claim to have released",
+}
+
+async fn release_frees_the_lock(world: World) -> Outcome {
+    let name = world.name("a")?;
+    let (first, second) = (world.session().await?, world.session().await?);
+    let grant = first.take(&name).await?;
+    ensure!(second.try_acquire(&name).await?.is_none(), "held twice");
+    first.backend.release(&grant).await?;
+    let grant = second.try_acquire(&name).await?;
+    ensure!(grant.is_some(), "released, and yet not free");
+    Ok(())
+}
+
+async fn a_stale_release_changes_nothing(world: World) -> Outcome {
+    let name = world.name("a")?;
+    let (late, next, third) = (world.session().await?, world.session().await?, world.session().await?);
+    let stale = late.take(&name).await?;
+    let grant = world.within(world.takeover(), "the next holder", next.acquire(&name)).await??;
+    let answer = late.backend.release(&stale).await;
+    let reason = answer.as_ref().err().and_then(lockcore::Error::lost_reason);
+    ensure!(reason.is_some(), "a stale release was answered {answer:?}");
+    ensure!(third.try_acquire(&name).await?.is_none(), "a stale release took the lock from its holder");
+    next.backend.release(&grant).await?;
+    Ok(())
+}
+
+async fn a_second_release_is_lost(world: World) -> Outcome {
+    let name = world.name("a")?;
+    let (session, rival) = (world.session().await?, world.session().await?);
+    let first = session.take(&name).await?;
+    session.backend.release(&first).await?;
+    let second = session.take(&name).await?;
+    let answer = session.backend.release(&first).await;
+    let reason = answer.as_ref().err().and_then(lockcore::Error::lost_reason);
+    ensure!(reason.is_some(), "the second release of one grant was answered {answer:?}");
+    ensure!(rival.try_acquire(&name).await?.is_none(), "it ended a later grant of the same process");
+    session.backend.release(&second).await?;
+    Ok(())
+}
+
+async fn renewing_a_released_lock_does_not_revive_it(world: World) -> Outcome {
+    let name = world.name("a")?;
+    let (session, rival) = (world.session().await?, world.session().await?);
+    let grant = session.take(&name).await?;
+    session.backend.release(&grant).await?;
+    let answer = session.renew(grant.lease.id).await?;
+    if grant.lease.scope == LeaseScope::Entry {
+        ensure!(matches!(answer, Renewal::Gone(_)), "the lease of a released entry was answered {answer:?}");
+    }
+    ensure!(world.inspect(&name).await?.holder.is_none(), "a renewal brought a released lock back");
+    ensure!(rival.try_acquire(&name).await?.is_some(), "a renewal brought a released lock back");
+    Ok(())
+}
+
+async fn renewing_an_expired_lease_is_refused(world: World) -> Outcome {
+    let name = world.name("a")?;
+    let (late, next, third) = (world.session().await?, world.session().await?, world.session().await?);
+    let expired = late.take(&name).await?;
+    let grant = world.within(world.takeover(), "the next holder", next.acquire(&name)).await??;
+    let answer = late.renew(expired.lease.id).await?;
+    ensure!(matches!(answer, Renewal::Gone(_)), "a lease that has ended was answered {answer:?}");
+    let answer = next.renew(grant.lease.id).await?;
+    ensure!(matches!(answer, Renewal::Until(_)), "the new holder's lease was answered {answer:?}");
+    ensure!(third.try_acquire(&name).await?.is_none(), "the renewal of an old lease took the lock away");
+    Ok(())
+}
+
+async fn releasing_one_name_leaves_others_held(world: World) -> Outcome {
+    let (a, b) = (world.name("a")?, world.name("b")?);
+    let (session, rival) = (world.session().await?, world.session().await?);
+    let (grant, other) = (session.take(&a).await?, session.take(&b).await?);
+    session.backend.release(&grant).await?;
+    ensure!(rival.try_acquire(&b).await?.is_none(), "the release of one lock ended another");
+    if world.guarantees().contains(lockcore::Guarantees::LEASED) {
+        let answer = session.renew(other.lease.id).await?;
+        ensure!(matches!(answer, Renewal::Until(_)), "the other lock's lease was answered {answer:?}");
+    }
+    session.backend.release(&other).await?;
+    Ok(())
+}
+
+async fn revoke_ends_the_hold(world: World) -> Outcome {
+    let (holder, admin) = (world.manager().await?, world.manager().await?);
+    let guard = holder.lock("a")?.acquire().await?;
+    let revoked = world.within(world.soon(), "the revocation", admin.revoke("a", false)).await??;
+    ensure!(revoked == Revocation::Released, "a living holder's answer was {revoked:?}");
+    let reason = world.within(world.soon(), "the holder is told", guard.lost()).await?;
+    ensure!(reason == LostReason::Revoked, "the holder was told {reason:?}");
+    ensure!(guard.ensure_held().is_err(), "held after it was revoked");
+    ensure!(admin.lock("a")?.try_acquire().await?.is_some(), "revoked, and yet not free");
+    Ok(())
+}
+
+async fn revoking_a_free_lock_says_so(world: World) -> Outcome {
+    let admin = world.manager().await?;
+    for force in [false, true] {
+        let revoked = world.within(world.soon(), "the revocation", admin.revoke("a", force)).await??;
+        ensure!(revoked == Revocation::NotHeld, "revoking a free lock (force: {force}) came to {revoked:?}");
+    }
+    world.empty(world.soon(), "nothing was held").await
+}
+
+async fn a_deaf_holder_keeps_the_lock_until_forced(world: World) -> Outcome {
+    let name = world.name("a")?;
+    let (deaf, admin) = (world.session().await?, world.session().await?);
+    let grant = deaf.take(&name).await?;
+    let _kept = deaf.keep(&grant);
+    let asked =
+        world.within(world.takeover(), "the revocation", admin.backend.revoke(&name, false)).await??;
+    ensure!(asked == Revocation::Unanswered, "a deaf holder's answer was {asked:?}");
+    ensure!(admin.try_acquire(&name).await?.is_none(), "asking alone took the lock");
+    let forced = world.within(world.soon(), "the revocation", admin.backend.revoke(&name, true)).await??;
+    ensure!(forced == Revocation::Released, "force came to {forced:?}");
+    ensure!(admin.try_acquire(&name).await?.is_some(), "forced, and yet not free");
+    Ok(())
+}
+
+async fn releasing_after_a_loss_says_lost(world: World) -> Outcome {
+    let (holder, admin) = (world.manager().await?, world.manager().await?);
+    let guard = holder.lock("a")?.acquire().await?;
+    world.within(world.soon(), "the revocation", admin.revoke("a", false)).await??;
+    world.within(world.soon(), "the holder is told", guard.lost()).await?;
+    let answer = guard.release().await;
+    let reason = answer.as_ref().err().and_then(lockcore::Error::lost_reason);
+    ensure!(reason == Some(LostReason::Revoked), "releasing after the loss was answered {answer:?}");
+    Ok(())
+}

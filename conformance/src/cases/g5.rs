@@ -1,0 +1,158 @@
+//! Ambiguity is survived: a reply that never came neither grants twice nor leaves an entry behind.
+
+use lockcore::{Effect, ErrorKind, GuardState, Timing};
+
+use crate::network::{Loss, Network, Request};
+use crate::{Outcome, Task, World, case, ensure};
+
+case::table! { "g5":
+    a_release_with_a_lost_reply_succeeds: "the release is asked again, and what it then hears is no error",
+    a_lost_release_is_sent_again: "a release that never arrived is repeated until it has",
+    an_unconfirmed_release_says_so [LEASED]: "cut off, a release ends as unknown by the deadline, and the lease ends the lock",
+    a_release_that_is_not_awaited_goes_on: "who stops waiting for a release does not stop it, nor its repetition",
+    a_try_with_a_lost_reply_leaves_nothing: "what may have been granted is given back, and called unknown",
+    a_renewal_with_a_lost_reply_is_repeated [LEASED]: "one lost answer loses no lock",
+    an_unreachable_store_is_not_a_busy_lock: "silence is unavailable, never held by somebody",
+    a_process_goes_on_after_a_cut [LEASED]: "the lock lost to a cut can be had again once it is over",
+    a_wait_abandoned_during_a_cut_leaves_nothing [LEASED]: "what could not be cleaned up then is cleaned up later",
+    a_refusal_says_that_nothing_was_done: "a closed session refuses, and certainly did nothing",
+}
+
+fn network(world: &World) -> Network {
+    Network::new(world.ttl() / 3_000)
+}
+
+async fn a_release_with_a_lost_reply_succeeds(world: World) -> Outcome {
+    let network = network(&world);
+    let manager = world.behind(network.wrap()).manager().await?;
+    let guard = manager.lock("a")?.acquire().await?;
+    network.lose_next(Request::Release, Loss::Reply);
+    world.within(world.ttl(), "the release", guard.release()).await??;
+    let next = world.manager().await?.lock("a")?.try_acquire().await?;
+    ensure!(next.is_some(), "released, and yet not free");
+    Ok(())
+}
+
+async fn a_lost_release_is_sent_again(world: World) -> Outcome {
+    let network = network(&world);
+    let manager = world.behind(network.wrap()).manager().await?;
+    let guard = manager.lock("a")?.acquire().await?;
+    network.lose_next(Request::Release, Loss::Request);
+    world.within(world.ttl(), "the release", guard.release()).await??;
+    let next = world.manager().await?.lock("a")?.try_acquire().await?;
+    ensure!(next.is_some(), "released, and yet not free");
+    Ok(())
+}
+
+async fn an_unconfirmed_release_says_so(world: World) -> Outcome {
+    let network = network(&world);
+    let manager = world.behind(network.wrap()).manager().await?;
+    let guard = manager.lock("a")?.acquire().await?;
+    network.cut();
+    // The last request may begin just before the deadline.
+    let bound = guard.remaining() + Timing::for_ttl(world.ttl()).op_timeout + world.moment();
+    let answer = world.within(bound, "the release", guard.release()).await?;
+    let effect = answer.as_ref().err().map(lockcore::Error::effect);
+    ensure!(effect == Some(Effect::Unknown), "a release that nobody confirmed came to {answer:?}");
+    let next = world.manager().await?.lock("a")?;
+    let next = world.within(world.takeover(), "the next holder", next.acquire()).await??;
+    next.release().await?;
+    Ok(())
+}
+
+async fn a_release_that_is_not_awaited_goes_on(world: World) -> Outcome {
+    let network = network(&world);
+    let manager = world.behind(network.wrap()).manager().await?;
+    let guard = manager.lock("a")?.acquire().await?;
+    network.lose_next(Request::Release, Loss::Request);
+    let impatient = world.within(world.ttl() / 1_000, "nobody waits so long", guard.release()).await;
+    ensure!(impatient.is_err(), "the lost request was answered");
+    world.empty(world.ttl() * 2 / 3, "the release goes on").await
+}
+
+async fn a_try_with_a_lost_reply_leaves_nothing(world: World) -> Outcome {
+    let network = network(&world);
+    let manager = world.behind(network.wrap()).manager().await?;
+    network.lose_next(Request::TryAcquire, Loss::Reply);
+    let answer = world.within(world.ttl(), "the answer", manager.lock("a")?.try_acquire()).await?;
+    let said = answer.as_ref().err().map(|error| (error.kind(), error.effect()));
+    ensure!(
+        said == Some((&ErrorKind::Unavailable, Effect::Unknown)),
+        "a try without answer came to {answer:?}"
+    );
+    world.empty(world.soon(), "a try whose grant was never heard of").await
+}
+
+async fn a_renewal_with_a_lost_reply_is_repeated(world: World) -> Outcome {
+    let network = network(&world);
+    let manager = world.behind(network.wrap()).manager().await?;
+    let guard = manager.lock("a")?.acquire().await?;
+    for loss in [Loss::Reply, Loss::Request] {
+        network.lose_next(Request::Renew, loss);
+        world.pass(world.ttl()).await;
+        guard.ensure_held()?;
+    }
+    world.pass(world.ttl() / 2).await;
+    ensure!(guard.state() == GuardState::Held, "after two lost renewals: {:?}", guard.state());
+    guard.release().await?;
+    Ok(())
+}
+
+async fn an_unreachable_store_is_not_a_busy_lock(world: World) -> Outcome {
+    let network = network(&world);
+    let manager = world.behind(network.wrap()).manager().await?;
+    network.cut();
+    let answer = world.within(world.ttl(), "the answer", manager.lock("a")?.try_acquire()).await?;
+    let kind = answer.as_ref().err().map(lockcore::Error::kind);
+    ensure!(kind == Some(&ErrorKind::Unavailable), "silence came to {answer:?}");
+    Ok(())
+}
+
+async fn a_process_goes_on_after_a_cut(world: World) -> Outcome {
+    let network = network(&world);
+    let lock = world.behind(network.wrap()).manager().await?.lock("a")?;
+    let guard = lock.acquire().await?;
+    network.cut();
+    world.within(world.ttl(), "the guard is told", guard.lost()).await?;
+    // The lease ends at the store too, as it does in a cut that lasts.
+    world.pass(world.ttl()).await;
+    network.restore();
+    let again = world.within(world.takeover(), "the lock, again", lock.acquire()).await??;
+    again.ensure_held()?;
+    ensure!(guard.ensure_held().is_err(), "the old guard holds again");
+    again.release().await?;
+    Ok(())
+}
+
+async fn a_wait_abandoned_during_a_cut_leaves_nothing(world: World) -> Outcome {
+    let name = world.name("a")?;
+    let network = network(&world);
+    let lock = world.behind(network.wrap()).manager().await?.lock("a")?;
+    let holder = world.manager().await?.lock("a")?.acquire().await?;
+    let waiting = Task::acquire(lock);
+    world.queued(&name, 1).await?;
+    network.cut();
+    drop(waiting);
+    world.settle().await;
+    network.restore();
+    world.queued(&name, 0).await?;
+    holder.release().await?;
+    world.empty(world.soon(), "nobody waits any more").await
+}
+
+async fn a_refusal_says_that_nothing_was_done(world: World) -> Outcome {
+    let name = world.name("a")?;
+    let session = world.session().await?;
+    session.backend.close().await?;
+    let request = session.request(&name);
+    let tried = session.backend.try_acquire(&request).await.map(drop);
+    let waited = world.within(world.soon(), "the answer", session.backend.acquire(&request)).await?.map(drop);
+    for answer in [tried, waited] {
+        let said = answer.as_ref().err().map(|error| (error.kind(), error.effect()));
+        ensure!(
+            said == Some((&ErrorKind::Closed, Effect::NotApplied)),
+            "a closed session answered {answer:?}"
+        );
+    }
+    world.empty(world.soon(), "a closed session did nothing").await
+}

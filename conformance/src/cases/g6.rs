@@ -1,0 +1,203 @@
+//! Liveness: a dead process delays nobody longer than a ttl and a little, an ended one not at all.
+
+use lockcore::{ErrorKind, LostReason};
+
+use crate::network::Network;
+use crate::{Outcome, Task, World, case, dead_holder, dead_waiter, ensure};
+
+case::table! { "g6":
+    a_dead_holder_frees_the_lock [LEASED]: "the next one holds within ttl, granularity and a second",
+    a_dead_holder_without_lease_frees_the_lock: "dead, leased or not, it does not block for ever",
+    a_dead_waiter_is_passed_over [LEASED|FIFO]: "a place whose process died long ago costs no time",
+    a_waiter_that_just_died_delays_by_its_lease [LEASED|FIFO]: "granted to a dead process, the lock goes on after its lease",
+    a_lost_waiter_queues_again [LEASED]: "an entry that was not renewed in time costs the place, not the lock",
+    closing_frees_everything: "what a session held is free, what it waited for forgotten, and it refuses what follows",
+    shutdown_frees_everything: "a manager's guards are lost and released, its waiters refused",
+    the_end_of_a_manager_frees_everything: "the last handle ends the session, without being asked",
+    a_dropped_guard_frees_the_lock: "a guard that goes out of scope is released in the background",
+    a_guard_dropped_off_the_runtime_frees_the_lock [RUNTIME_FREE]: "on a plain thread it is released at once",
+    a_lock_may_have_its_own_ttl [PER_LOCK_TTL|LEASED]: "a shorter lease ends sooner",
+    local_waiters_outlive_a_lost_hold: "those who wait in the process that lost the lock still get it",
+    waiting_for_one_name_delays_no_other: "a wait is for one name",
+}
+
+async fn a_dead_holder_frees_the_lock(world: World) -> Outcome {
+    let name = world.name("a")?;
+    let next = world.manager().await?.lock("a")?;
+    dead_holder(&world, &name).await?;
+    let guard = world.within(world.takeover(), "the next holder", next.acquire()).await??;
+    guard.release().await?;
+    Ok(())
+}
+
+async fn a_dead_holder_without_lease_frees_the_lock(world: World) -> Outcome {
+    let name = world.name("a")?;
+    dead_holder(&world, &name).await?;
+    let next = world.session().await?;
+    let grant = world.within(world.takeover(), "the next holder", next.acquire(&name)).await??;
+    next.backend.release(&grant).await?;
+    Ok(())
+}
+
+async fn a_dead_waiter_is_passed_over(world: World) -> Outcome {
+    let name = world.name("a")?;
+    let holder = world.manager().await?.lock("a")?.acquire().await?;
+    dead_waiter(&world, &name, 0).await?;
+    let next = Task::acquire(world.manager().await?.lock("a")?);
+    world.queued(&name, 2).await?;
+    world.pass(world.takeover()).await;
+    holder.release().await?;
+    let guard = world.joined(world.soon(), "the turn behind a dead waiter", next).await?;
+    guard.release().await?;
+    Ok(())
+}
+
+async fn a_waiter_that_just_died_delays_by_its_lease(world: World) -> Outcome {
+    let name = world.name("a")?;
+    let holder = world.manager().await?.lock("a")?.acquire().await?;
+    dead_waiter(&world, &name, 0).await?;
+    let next = Task::acquire(world.manager().await?.lock("a")?);
+    world.queued(&name, 2).await?;
+    holder.release().await?;
+    let guard = world.joined(world.takeover(), "the turn behind a dead waiter", next).await?;
+    guard.release().await?;
+    Ok(())
+}
+
+async fn a_lost_waiter_queues_again(world: World) -> Outcome {
+    let name = world.name("a")?;
+    let holder = world.manager().await?.lock("a")?.acquire().await?;
+    // Nobody renews the entry of a raw session.
+    let mut waiting = world.session().await?.acquire_aside(&name);
+    world.queued(&name, 1).await?;
+    world.pass(2 * world.takeover()).await;
+    ensure!(!waiting.is_finished(), "granted although held, or given up");
+    holder.release().await?;
+    let grant = world.joined(world.takeover(), "the waiter whose entry was lost", &mut waiting).await?;
+    ensure!(!grant.lease.deadline.has_passed(world.now()), "a hold that is born dead");
+    Ok(())
+}
+
+async fn closing_frees_everything(world: World) -> Outcome {
+    let (held, waited) = (world.name("held")?, world.name("waited")?);
+    let (session, rival) = (world.session().await?, world.session().await?);
+    let other = rival.take(&waited).await?;
+    session.take(&held).await?;
+    let waiting = session.acquire_aside(&waited);
+    world.queued(&waited, 1).await?;
+    for _ in 0..2 {
+        session.backend.close().await?;
+    }
+    let grant = world.within(world.soon(), "what a closed session held", rival.acquire(&held)).await??;
+    let answer = session.backend.try_acquire(&session.request(&held)).await;
+    let kind = answer.as_ref().err().map(lockcore::Error::kind);
+    ensure!(kind == Some(&ErrorKind::Closed), "a closed session answered {answer:?}");
+    drop(waiting);
+    world.queued(&waited, 0).await?;
+    rival.backend.release(&grant).await?;
+    rival.backend.release(&other).await?;
+    world.empty(world.soon(), "everything was closed or released").await
+}
+
+async fn shutdown_frees_everything(world: World) -> Outcome {
+    let waited = world.name("waited")?;
+    let (manager, rival) = (world.manager().await?, world.manager().await?);
+    let other = rival.lock("waited")?.acquire().await?;
+    let guard = manager.lock("held")?.acquire().await?;
+    let local = Task::acquire(manager.lock("held")?);
+    let remote = Task::acquire(manager.lock("waited")?);
+    world.queued(&waited, 1).await?;
+    world.within(world.soon(), "the shutdown", manager.shutdown()).await??;
+    ensure!(guard.ensure_held().is_err(), "held after the shutdown");
+    let reason = world.within(world.soon(), "the guard is told", guard.lost()).await?;
+    ensure!(reason == LostReason::Shutdown, "the guard was told {reason:?}");
+    for waiting in [local, remote] {
+        let answer = world.within(world.soon(), "the waiter is told", waiting).await?;
+        ensure!(answer?.is_err(), "a waiter of a manager that was shut down was granted");
+    }
+    let answer = manager.lock("new")?.try_acquire().await;
+    let kind = answer.as_ref().err().map(lockcore::Error::kind);
+    ensure!(kind == Some(&ErrorKind::Closed), "a manager that was shut down answered {answer:?}");
+    world.queued(&waited, 0).await?;
+    let next = world.within(world.soon(), "what was held", rival.lock("held")?.acquire()).await??;
+    next.release().await?;
+    other.release().await?;
+    world.empty(world.soon(), "everything was shut down or released").await
+}
+
+async fn the_end_of_a_manager_frees_everything(world: World) -> Outcome {
+    let manager = world.manager().await?;
+    let guards = [manager.lock("a")?.acquire().await?, manager.lock("b")?.acquire().await?];
+    drop(manager);
+    world.settle().await;
+    for guard in &guards {
+        guard.ensure_held()?;
+    }
+    drop(guards);
+    world.empty(world.soon(), "the manager and its guards are gone").await
+}
+
+async fn a_dropped_guard_frees_the_lock(world: World) -> Outcome {
+    let (manager, next) = (world.manager().await?, world.manager().await?);
+    drop(manager.lock("a")?.acquire().await?);
+    let guard = world.within(world.soon(), "what was dropped", next.lock("a")?.acquire()).await??;
+    ensure!(manager.guards_dropped() == 1, "{} guards were dropped", manager.guards_dropped());
+    guard.release().await?;
+    Ok(())
+}
+
+async fn a_guard_dropped_off_the_runtime_frees_the_lock(world: World) -> Outcome {
+    let (manager, next) = (world.manager().await?, world.session().await?);
+    let name = world.name("a")?;
+    let guard = manager.lock("a")?.acquire().await?;
+    let dropped = std::thread::spawn(move || drop(guard)).join();
+    ensure!(dropped.is_ok(), "dropping a guard on a plain thread panicked");
+    ensure!(next.try_acquire(&name).await?.is_some(), "not free when `drop` returned");
+    Ok(())
+}
+
+async fn a_lock_may_have_its_own_ttl(world: World) -> Outcome {
+    let network = Network::new(world.ttl() / 3_000);
+    let short = world.ttl() / 2;
+    let manager =
+        world.behind(network.wrap()).manager_with(|builder| builder.op_timeout(world.ttl() / 6)).await?;
+    let guard = manager.lock("a")?.ttl(short).acquire().await?;
+    ensure!(guard.remaining() <= short, "{:?} remain of a lease of {short:?}", guard.remaining());
+    world.pass(world.ttl()).await;
+    guard.ensure_held()?;
+    network.cut();
+    let next = world.manager().await?.lock("a")?;
+    let bound = world.takeover() - short;
+    let next = world.within(bound, "the next holder", next.acquire()).await??;
+    ensure!(guard.ensure_held().is_err(), "two hold");
+    next.release().await?;
+    Ok(())
+}
+
+async fn local_waiters_outlive_a_lost_hold(world: World) -> Outcome {
+    let (manager, admin) = (world.manager().await?, world.manager().await?);
+    let guard = manager.lock("a")?.acquire().await?;
+    let waiting = Task::acquire(manager.lock("a")?);
+    world.settle().await;
+    world.within(world.soon(), "the revocation", admin.revoke("a", false)).await??;
+    let next = world.joined(world.soon(), "the local waiter", waiting).await?;
+    ensure!(guard.ensure_held().is_err(), "two guards of one process hold");
+    next.release().await?;
+    Ok(())
+}
+
+async fn waiting_for_one_name_delays_no_other(world: World) -> Outcome {
+    let busy = world.name("busy")?;
+    let (holder, manager) = (world.manager().await?, world.manager().await?);
+    let guard = holder.lock("busy")?.acquire().await?;
+    let waiting = Task::acquire(manager.lock("busy")?);
+    world.queued(&busy, 1).await?;
+    for round in 0..10 {
+        let free = manager.lock(format!("free {round}"))?;
+        let other = world.within(world.soon(), "a free lock", free.acquire()).await??;
+        other.release().await?;
+    }
+    guard.release().await?;
+    world.joined(world.soon(), "the waiter's turn", waiting).await?.release().await?;
+    Ok(())
+}

@@ -1,0 +1,296 @@
+//! Order and no herd: first come, first served between processes, and one release wakes one
+//! contender.
+
+use std::sync::Arc;
+
+use lockcore::{LockGuard, LockManager};
+use parking_lot::Mutex;
+
+use crate::audit::Audit;
+use crate::dice::Dice;
+use crate::network::Network;
+use crate::tally::{Counts, Tally};
+use crate::{Failure, Outcome, Session, Task, World, case, ensure};
+
+case::table! { "g7":
+    grants_in_order_of_arrival [FIFO]: "five sessions of the contract are granted in the order in which they came",
+    processes_are_served_in_order [FIFO]: "five managers are, too",
+    waiting_beyond_the_ttl_keeps_the_place [FIFO|LEASED]: "who waits for three ttls is still first",
+    one_release_wakes_one_contender [FIFO]: "requests per release are the same with two and with twelve waiting",
+    an_abandoned_place_is_closed_up [FIFO]: "whoever leaves the middle of the queue holds up nobody",
+    a_driver_that_leaves_keeps_the_place_of_its_process [FIFO]: "the place belongs to the process, not to the task that asked",
+    local_waiters_are_served_in_order: "tasks of one process too",
+    local_hand_off_needs_no_request: "any number of tasks of one process cost one acquisition and one release",
+    local_hand_off_stays_within_its_budget [FIFO]: "a process passes the lock on to itself as often as it may, no more",
+    local_hand_off_stays_within_its_tenure [FIFO]: "nor for longer than it may",
+    without_budget_processes_take_turns [FIFO]: "with a budget of none, every release goes to the store",
+    one_entry_per_process_and_name: "a process has one entry per name at the store, whatever its tasks do",
+}
+
+async fn grants_in_order_of_arrival(world: World) -> Outcome {
+    let name = world.name("a")?;
+    let holder = world.session().await?;
+    let grant = holder.take(&name).await?;
+    let mut queue: Vec<(Session, _)> = Vec::new();
+    for place in 1..=5 {
+        let session = world.session().await?;
+        let waiting = session.acquire_aside(&name);
+        world.queued(&name, place).await?;
+        queue.push((session, waiting));
+    }
+    holder.backend.release(&grant).await?;
+    for place in 0..queue.len() {
+        let (session, waiting) = &mut queue[place];
+        let grant = world.joined(world.soon(), &format!("turn {place}"), waiting).await?;
+        world.settle().await;
+        let session = session.clone();
+        let early: Vec<_> = (place + 1..queue.len()).filter(|later| queue[*later].1.is_finished()).collect();
+        ensure!(early.is_empty(), "places {early:?} were served before place {place} let go");
+        session.backend.release(&grant).await?;
+    }
+    Ok(())
+}
+
+async fn processes_are_served_in_order(world: World) -> Outcome {
+    let name = world.name("a")?;
+    let guard = world.manager().await?.lock("a")?.acquire().await?;
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let mut workers = Vec::new();
+    for place in 0..5 {
+        let (manager, order) = (world.manager().await?, Arc::clone(&order));
+        workers.push(Task::start(async move {
+            let guard = manager.lock("a")?.acquire().await?;
+            order.lock().push(place);
+            guard.release().await?;
+            Ok::<_, Failure>(())
+        }));
+        world.queued(&name, place + 1).await?;
+    }
+    guard.release().await?;
+    for worker in workers {
+        world.joined(world.soon(), "everybody's turn", worker).await?;
+    }
+    let order = order.lock().clone();
+    ensure!(order.is_sorted(), "served in the order {order:?}");
+    Ok(())
+}
+
+async fn waiting_beyond_the_ttl_keeps_the_place(world: World) -> Outcome {
+    let name = world.name("a")?;
+    let (first, second) = (world.manager().await?, world.manager().await?);
+    let guard = world.manager().await?.lock("a")?.acquire().await?;
+    let first = Task::acquire(first.lock("a")?);
+    world.queued(&name, 1).await?;
+    world.pass(3 * world.ttl()).await;
+    let mut second = Task::acquire(second.lock("a")?);
+    world.queued(&name, 2).await?;
+    guard.release().await?;
+    tokio::select! {
+        biased;
+        served = world.joined(world.soon(), "the first one's turn", first) => served?.release().await?,
+        _ = &mut second => return Err(Failure::new("who waited for three ttls was overtaken")),
+    }
+    world.joined(world.soon(), "the second one's turn", second).await?.release().await?;
+    Ok(())
+}
+
+async fn one_release_wakes_one_contender(world: World) -> Outcome {
+    let few = requests_of_a_release(&world, "few", 2).await?;
+    let many = requests_of_a_release(&world, "many", 12).await?;
+    ensure!(few == many, "a release with 2 waiting took {few:?}, with 12 waiting {many:?}");
+    Ok(())
+}
+
+async fn requests_of_a_release(world: &World, name: &str, waiting: usize) -> Outcome<Counts> {
+    let name = world.name(name)?;
+    let tally = Tally::new();
+    let there = world.behind(tally.wrap());
+    let holder = there.session().await?;
+    let grant = holder.take(&name).await?;
+    let mut queue = Vec::new();
+    for place in 1..=waiting {
+        queue.push(there.session().await?.acquire_aside(&name));
+        world.queued(&name, place).await?;
+    }
+    world.settle().await;
+    tally.take();
+    holder.backend.release(&grant).await?;
+    world.settle().await;
+    let woken = queue.iter().filter(|waiting| waiting.is_finished()).count();
+    ensure!(woken == 1, "{woken} of {waiting} hold after one release");
+    Ok(tally.take())
+}
+
+async fn an_abandoned_place_is_closed_up(world: World) -> Outcome {
+    let name = world.name("a")?;
+    let guard = world.manager().await?.lock("a")?.acquire().await?;
+    let mut queue = Vec::new();
+    for place in 0..4 {
+        queue.push(Task::acquire(world.manager().await?.lock("a")?));
+        world.queued(&name, place + 1).await?;
+    }
+    let last = queue.pop();
+    drop(queue);
+    world.queued(&name, 1).await?;
+    guard.release().await?;
+    if let Some(last) = last {
+        world.joined(world.soon(), "the turn of the one who stayed", last).await?.release().await?;
+    }
+    Ok(())
+}
+
+async fn a_driver_that_leaves_keeps_the_place_of_its_process(world: World) -> Outcome {
+    let name = world.name("a")?;
+    let (process, rival) = (world.manager().await?, world.manager().await?);
+    let guard = world.manager().await?.lock("a")?.acquire().await?;
+    let driver = Task::acquire(process.lock("a")?);
+    world.queued(&name, 1).await?;
+    let behind = Task::acquire(process.lock("a")?);
+    let rival = Task::acquire(rival.lock("a")?);
+    world.queued(&name, 2).await?;
+    drop(driver);
+    world.settle().await;
+    guard.release().await?;
+    world.settle().await;
+    ensure!(!rival.is_finished(), "the process lost its place with its driver");
+    world.joined(world.soon(), "the driver's heir", behind).await?.release().await?;
+    world.joined(world.soon(), "the rival's turn", rival).await?.release().await?;
+    Ok(())
+}
+
+/// Tasks of one process that wait for `a` and say in which order they held it.
+async fn local_queue(
+    world: &World,
+    manager: &LockManager,
+    tasks: usize,
+) -> Outcome<(Arc<Mutex<Vec<usize>>>, Vec<Task<Outcome>>)> {
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let mut workers = Vec::new();
+    for place in 0..tasks {
+        let (lock, order, there) = (manager.lock("a")?, Arc::clone(&order), world.clone());
+        workers.push(Task::start(async move {
+            let guard = lock.acquire().await?;
+            order.lock().push(place);
+            there.pass(there.ttl() / 1_000).await;
+            guard.release().await?;
+            Ok(())
+        }));
+        // One after the other, so that the order is known.
+        world.pass(world.ttl() / 1_000).await;
+    }
+    Ok((order, workers))
+}
+
+async fn local_waiters_are_served_in_order(world: World) -> Outcome {
+    let manager = world.manager().await?;
+    let guard = manager.lock("a")?.acquire().await?;
+    let (order, workers) = local_queue(&world, &manager, 8).await?;
+    guard.release().await?;
+    for worker in workers {
+        world.joined(world.soon(), "everybody's turn", worker).await?;
+    }
+    let order = order.lock().clone();
+    ensure!(order.is_sorted(), "served in the order {order:?}");
+    Ok(())
+}
+
+async fn local_hand_off_needs_no_request(world: World) -> Outcome {
+    let mut asked = Vec::new();
+    for tasks in [2, 32] {
+        let tally = Tally::new();
+        let there = world.behind(tally.wrap());
+        let manager = there.manager_with(|builder| builder.handoff_tenure(world.ttl())).await?;
+        let guard = manager.lock("a")?.acquire().await?;
+        let (_, workers) = local_queue(&world, &manager, tasks).await?;
+        guard.release().await?;
+        for worker in workers {
+            world.joined(world.soon(), "everybody's turn", worker).await?;
+        }
+        asked.push(tally.take());
+    }
+    let once = Counts { acquires: 1, releases: 1, ..Counts::default() };
+    ensure!(asked.iter().all(|counts| *counts == once), "with 2 and 32 tasks the store was asked {asked:?}");
+    Ok(())
+}
+
+/// How many tasks of a process hold the lock before a rival that came while the first held it.
+async fn holds_before_the_rival(world: &World, manager: &LockManager, tasks: usize) -> Outcome<usize> {
+    let name = world.name("a")?;
+    let rival = world.manager().await?;
+    let guard: LockGuard = manager.lock("a")?.acquire().await?;
+    let (order, workers) = local_queue(world, manager, tasks).await?;
+    let rival = Task::acquire(rival.lock("a")?);
+    world.queued(&name, 1).await?;
+    guard.release().await?;
+    let guard = world.joined(world.soon(), "the rival's turn", rival).await?;
+    let before = order.lock().len();
+    guard.release().await?;
+    for worker in workers {
+        world.joined(world.soon(), "everybody's turn", worker).await?;
+    }
+    Ok(before)
+}
+
+async fn local_hand_off_stays_within_its_budget(world: World) -> Outcome {
+    let generous = world.ttl();
+    let manager = world.manager_with(|builder| builder.handoff_limit(3).handoff_tenure(generous)).await?;
+    let before = holds_before_the_rival(&world, &manager, 8).await?;
+    ensure!(before == 3, "{before} local hand-offs with a budget of 3, past somebody who waits");
+    Ok(())
+}
+
+async fn local_hand_off_stays_within_its_tenure(world: World) -> Outcome {
+    let tenure = world.ttl() / 50;
+    let manager = world.manager_with(|builder| builder.handoff_tenure(tenure)).await?;
+    // Sixty holds of a thousandth of the ttl each are three times the tenure.
+    let before = holds_before_the_rival(&world, &manager, 60).await?;
+    ensure!(before <= 30, "{before} local hand-offs in a tenure for 20, past somebody who waits");
+    Ok(())
+}
+
+async fn without_budget_processes_take_turns(world: World) -> Outcome {
+    let manager = world.manager_with(|builder| builder.handoff_limit(0)).await?;
+    let before = holds_before_the_rival(&world, &manager, 4).await?;
+    ensure!(before == 0, "{before} local hand-offs without a budget");
+    Ok(())
+}
+
+async fn one_entry_per_process_and_name(world: World) -> Outcome {
+    let audit = Audit::new();
+    let network = Network::new(world.ttl() / 3_000);
+    let there = world.behind(network.wrap()).behind(audit.wrap());
+    let mut workers = Vec::new();
+    for process in 0..2 {
+        let manager = there.manager_with(|builder| builder.handoff_limit(2)).await?;
+        for task in 0..4 {
+            let (world, lock, mut dice) = (world.clone(), manager.lock("a")?, Dice::new(process * 4 + task));
+            workers.push(Task::start(async move {
+                for _ in 0..25 {
+                    let patience = world.ttl() / 5_000 * dice.roll(16);
+                    let guard = match dice.roll(3) {
+                        0 => lock.try_acquire().await?,
+                        1 => world.within(patience, "patience", lock.acquire()).await.ok().transpose()?,
+                        _ => Some(lock.acquire().await?),
+                    };
+                    world.pass(world.ttl() / 5_000 * dice.roll(3)).await;
+                    match guard {
+                        Some(guard) if dice.roll(2) == 0 => guard.release().await?,
+                        guard => drop(guard),
+                    }
+                }
+                Ok::<_, Failure>(())
+            }));
+        }
+    }
+    for worker in workers {
+        worker.await??;
+    }
+    let findings = audit.findings();
+    ensure!(
+        findings.is_empty(),
+        "the core broke the contract {} times: {:?}",
+        findings.len(),
+        findings.first()
+    );
+    world.empty(world.soon(), "everybody has gone").await
+}

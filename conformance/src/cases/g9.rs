@@ -1,0 +1,118 @@
+//! `try_acquire` takes a free lock in one request, never waits for a holder, and leaves no trace.
+
+use std::time::Duration;
+
+use lockcore::ErrorKind;
+use lockcore::backend::Attempt;
+
+use crate::tally::Tally;
+use crate::{Outcome, World, case, ensure};
+
+case::table! { "g9":
+    try_takes_a_free_lock: "a lock that nobody holds or waits for is granted, in one request",
+    try_does_not_wait: "a held lock is answered at once",
+    try_leaves_no_trace: "whoever was refused is not in the queue, and gets nothing later",
+    try_does_not_overtake [FIFO]: "a lock that somebody waits for is not taken past them",
+    try_follows_a_dropped_guard: "a process that drops its guard and asks again gets the lock, whatever is on its way",
+    try_asks_no_store_for_what_its_process_holds: "contention within a process costs no request",
+    waiting_for_no_time_is_one_attempt: "a wait of zero is one try, then a timeout that names the holder",
+}
+
+async fn try_takes_a_free_lock(world: World) -> Outcome {
+    let name = world.name("a")?;
+    let session = world.session().await?;
+    let grant = session.take(&name).await?;
+    ensure!(grant.name == name, "{:?} was granted instead of {name:?}", grant.name);
+    ensure!(world.inspect(&name).await?.holder.is_some(), "granted, and the store knows of no holder");
+    session.backend.release(&grant).await?;
+    let tally = Tally::new();
+    let manager = world.behind(tally.wrap()).manager().await?;
+    let guard = manager.lock("b")?.try_acquire().await?;
+    ensure!(guard.is_some(), "a free lock was refused");
+    let asked = tally.take();
+    ensure!(asked.tries == 1 && asked.acquires == 0, "one attempt took {asked:?}");
+    Ok(())
+}
+
+async fn try_does_not_wait(world: World) -> Outcome {
+    let name = world.name("a")?;
+    let (holder, rival) = (world.session().await?, world.session().await?);
+    let grant = holder.take(&name).await?;
+    let request = rival.request(&name);
+    let attempt = world.within(world.moment(), "the answer", rival.backend.try_acquire(&request)).await??;
+    ensure!(matches!(attempt, Attempt::Held { .. }), "granted although held");
+    let manager = world.manager().await?;
+    let refused = world.within(world.moment(), "the answer", manager.lock("a")?.try_acquire()).await??;
+    ensure!(refused.is_none(), "granted although held");
+    holder.backend.release(&grant).await?;
+    Ok(())
+}
+
+async fn try_leaves_no_trace(world: World) -> Outcome {
+    let name = world.name("a")?;
+    let (holder, rival) = (world.session().await?, world.session().await?);
+    let grant = holder.take(&name).await?;
+    for _ in 0..3 {
+        ensure!(rival.try_acquire(&name).await?.is_none(), "granted although held");
+    }
+    world.settle().await;
+    let contenders = world.inspect(&name).await?.contenders;
+    ensure!(contenders == 0, "{contenders} wait, and all of them only tried");
+    holder.backend.release(&grant).await?;
+    world.empty(world.soon(), "nobody wanted the lock any more").await
+}
+
+async fn try_does_not_overtake(world: World) -> Outcome {
+    let name = world.name("a")?;
+    let (holder, waiter, rival) = (world.session().await?, world.session().await?, world.session().await?);
+    let grant = holder.take(&name).await?;
+    let waiting = waiter.acquire_aside(&name);
+    world.queued(&name, 1).await?;
+    holder.backend.release(&grant).await?;
+    ensure!(rival.try_acquire(&name).await?.is_none(), "a try went past somebody who waits");
+    world.joined(world.soon(), "the waiter's turn", waiting).await?;
+    Ok(())
+}
+
+async fn try_follows_a_dropped_guard(world: World) -> Outcome {
+    let lock = world.manager().await?.lock("a")?;
+    for round in 0..5 {
+        let guard = world.within(world.soon(), "the lock", lock.try_acquire()).await??;
+        let Some(guard) = guard else {
+            return Err(crate::Failure::new(format!(
+                "refused in round {round}, after its own guard was dropped"
+            )));
+        };
+        drop(guard);
+    }
+    Ok(())
+}
+
+async fn try_asks_no_store_for_what_its_process_holds(world: World) -> Outcome {
+    let tally = Tally::new();
+    let lock = world.behind(tally.wrap()).manager().await?.lock("a")?;
+    let guard = lock.acquire().await?;
+    tally.take();
+    for _ in 0..10 {
+        ensure!(lock.try_acquire().await?.is_none(), "granted twice in one process");
+    }
+    let asked = tally.take();
+    ensure!(asked == crate::Counts::default(), "the store was asked: {asked:?}");
+    guard.release().await?;
+    Ok(())
+}
+
+async fn waiting_for_no_time_is_one_attempt(world: World) -> Outcome {
+    let (holder, rival) = (world.manager().await?, world.manager().await?);
+    let lock = rival.lock("a")?.wait(Duration::ZERO);
+    let guard = holder.lock("a")?.acquire().await?;
+    let refused = world.within(world.moment(), "the answer", lock.acquire()).await?;
+    match refused.as_ref().map_err(lockcore::Error::kind) {
+        Err(ErrorKind::Timeout { .. }) => {}
+        other => return Err(crate::Failure::new(format!("a wait of zero came to {other:?}"))),
+    }
+    guard.release().await?;
+    let guard = world.within(world.soon(), "the lock", lock.acquire()).await??;
+    guard.release().await?;
+    world.empty(world.soon(), "released").await
+}

@@ -1,0 +1,166 @@
+//! Something between the core and a store that changes what passes through.
+//!
+//! A [`Layer`] says only what it changes; everything else goes straight through. The kit's network,
+//! its counters and its mutants are layers.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::stream::BoxStream;
+use lockcore::backend::{
+    AcquireRequest, Attempt, Finding, Grant, LeaseId, LockBackend, LockState, Renewal, Revocation,
+    StoreConfig, StoreEvent,
+};
+use lockcore::{Env, Guarantees, LockName, Result};
+
+/// One way to a store, wrapped around another.
+pub type Wrap = Arc<dyn Fn(Box<dyn StoreConfig>) -> Box<dyn StoreConfig> + Send + Sync>;
+
+/// What lies beneath a layer: one session of the store, and its surroundings.
+#[derive(Clone, Debug)]
+pub struct Below {
+    /// The session.
+    pub backend: Arc<dyn LockBackend>,
+    /// The surroundings that the layer shares with it.
+    pub env: Env,
+}
+
+/// The contract, method by method, as a detour: see [`LockBackend`] for what each must do.
+#[async_trait]
+#[expect(missing_docs, reason = "as the methods of `LockBackend`")]
+pub trait Layer: fmt::Debug + Send + Sync + 'static {
+    fn guarantees(&self, below: &Below) -> Guarantees {
+        below.backend.guarantees()
+    }
+
+    async fn try_acquire(&self, below: &Below, request: &AcquireRequest) -> Result<Attempt> {
+        below.backend.try_acquire(request).await
+    }
+
+    async fn acquire(&self, below: &Below, request: &AcquireRequest) -> Result<Grant> {
+        below.backend.acquire(request).await
+    }
+
+    async fn renew(&self, below: &Below, leases: &[LeaseId]) -> Vec<Renewal> {
+        below.backend.renew(leases).await
+    }
+
+    async fn release(&self, below: &Below, grant: &Grant) -> Result<()> {
+        below.backend.release(grant).await
+    }
+
+    fn events(&self, below: &Below) -> BoxStream<'static, StoreEvent> {
+        below.backend.events()
+    }
+
+    async fn inspect(&self, below: &Below, name: &LockName) -> Result<LockState> {
+        below.backend.inspect(name).await
+    }
+
+    async fn list(&self, below: &Below, prefix: &str) -> Result<Vec<LockState>> {
+        below.backend.list(prefix).await
+    }
+
+    async fn revoke(&self, below: &Below, name: &LockName, force: bool) -> Result<Revocation> {
+        below.backend.revoke(name, force).await
+    }
+
+    async fn diagnose(&self, below: &Below) -> Result<Vec<Finding>> {
+        below.backend.diagnose().await
+    }
+
+    async fn close(&self, below: &Below) -> Result<()> {
+        below.backend.close().await
+    }
+}
+
+/// The wrap that puts one and the same layer into every session.
+pub fn shared(layer: Arc<dyn Layer>) -> Wrap {
+    per_session(move || Arc::clone(&layer))
+}
+
+/// The wrap that makes a layer for every session.
+pub fn per_session(make: impl Fn() -> Arc<dyn Layer> + Send + Sync + 'static) -> Wrap {
+    let make: Make = Arc::new(make);
+    Arc::new(move |below| Box::new(Layered { below, make: Make::clone(&make) }))
+}
+
+type Make = Arc<dyn Fn() -> Arc<dyn Layer> + Send + Sync>;
+
+struct Layered {
+    below: Box<dyn StoreConfig>,
+    make: Make,
+}
+
+impl fmt::Debug for Layered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Layered").field("below", &self.below).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl StoreConfig for Layered {
+    fn min_ttl(&self) -> Duration {
+        self.below.min_ttl()
+    }
+
+    async fn open(&self, env: Env) -> Result<Arc<dyn LockBackend>> {
+        let backend = self.below.open(env.clone()).await?;
+        Ok(Arc::new(Session { layer: (self.make)(), below: Below { backend, env } }))
+    }
+}
+
+#[derive(Debug)]
+struct Session {
+    layer: Arc<dyn Layer>,
+    below: Below,
+}
+
+#[async_trait]
+impl LockBackend for Session {
+    fn guarantees(&self) -> Guarantees {
+        self.layer.guarantees(&self.below)
+    }
+
+    async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt> {
+        self.layer.try_acquire(&self.below, request).await
+    }
+
+    async fn acquire(&self, request: &AcquireRequest) -> Result<Grant> {
+        self.layer.acquire(&self.below, request).await
+    }
+
+    async fn renew(&self, leases: &[LeaseId]) -> Vec<Renewal> {
+        self.layer.renew(&self.below, leases).await
+    }
+
+    async fn release(&self, grant: &Grant) -> Result<()> {
+        self.layer.release(&self.below, grant).await
+    }
+
+    fn events(&self) -> BoxStream<'static, StoreEvent> {
+        self.layer.events(&self.below)
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<LockState> {
+        self.layer.inspect(&self.below, name).await
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<LockState>> {
+        self.layer.list(&self.below, prefix).await
+    }
+
+    async fn revoke(&self, name: &LockName, force: bool) -> Result<Revocation> {
+        self.layer.revoke(&self.below, name, force).await
+    }
+
+    async fn diagnose(&self) -> Result<Vec<Finding>> {
+        self.layer.diagnose(&self.below).await
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.layer.close(&self.below).await
+    }
+}

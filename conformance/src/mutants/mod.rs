@@ -1,0 +1,83 @@
+//! Stores that are wrong on purpose, each as the published bug it is named after, and the case that
+//! must notice.
+//!
+//! A kit that has never failed proves nothing. Each mutant is a layer over the in-memory store; the
+//! test target runs the case named for it with and without the mutation, and fails unless the
+//! mutation, and nothing else, makes it fail.
+
+mod names;
+mod queueing;
+mod releasing;
+mod silence;
+mod time;
+mod tokens;
+mod waiting;
+
+use std::fmt;
+use std::sync::Arc;
+
+use lockcore::clock::Clock;
+
+use crate::host::HostClock;
+use crate::layer::Wrap;
+
+/// One way to be wrong.
+#[derive(Clone, Copy)]
+#[non_exhaustive]
+pub struct Mutant {
+    /// What it does.
+    pub name: &'static str,
+    /// What is wrong with it, and who has had that bug.
+    pub story: &'static str,
+    /// The case that must fail on it.
+    pub caught_by: &'static str,
+    pub(crate) make: fn() -> Mutation,
+}
+
+impl fmt::Debug for Mutant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// What is broken.
+pub(crate) enum Mutation {
+    /// Every session.
+    Store(Wrap),
+    /// The clock of every host that is not the world's own.
+    Clock(fn(Arc<HostClock>) -> Arc<dyn Clock>),
+}
+
+/// Every mutant.
+pub fn mutants() -> impl Iterator<Item = &'static Mutant> {
+    let all = [
+        releasing::MUTANTS,
+        tokens::MUTANTS,
+        time::MUTANTS,
+        queueing::MUTANTS,
+        waiting::MUTANTS,
+        silence::MUTANTS,
+        names::MUTANTS,
+    ];
+    all.into_iter().flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    /// A mutant has a name of its own, a story, and a case that exists.
+    #[test]
+    fn mutants_are_well_formed() {
+        let known: BTreeSet<_> = crate::cases().map(|case| case.name).collect();
+        let mut seen = BTreeSet::new();
+        for mutant in mutants() {
+            assert!(seen.insert(mutant.name), "{mutant:?} is there twice");
+            assert!(mutant.name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'), "{mutant:?}");
+            assert!(known.contains(mutant.caught_by), "{mutant:?} waits for {}", mutant.caught_by);
+            assert!(!mutant.story.is_empty());
+        }
+        assert!(seen.len() >= 18, "{} mutants", seen.len());
+    }
+}

@@ -1,0 +1,102 @@
+//! Encodings that merge names.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use lockcore::backend::{AcquireRequest, Attempt, Grant, LockState, Revocation};
+use lockcore::{LockName, Result};
+
+use super::{Mutant, Mutation};
+use crate::layer::{Below, Layer, shared};
+
+pub(super) const MUTANTS: &[Mutant] = &[
+    Mutant {
+        name: "names_case_folded",
+        story: "a store whose keys know no case, as a table with such a collation",
+        caught_by: "g10::names_that_encodings_merge_stay_distinct",
+        make: || Mutation::Store(shared(Arc::new(Renaming(str::to_lowercase)))),
+    },
+    Mutant {
+        name: "names_as_paths",
+        story: "who holds a/b holds a: a lock by key prefix, etcd#6278",
+        caught_by: "g10::a_path_blocks_neither_parent_nor_neighbour",
+        make: || Mutation::Store(shared(Arc::new(Renaming(first_segment)))),
+    },
+    Mutant {
+        name: "names_cut_short",
+        story: "names that begin alike are one, as with a file name or a key column of limited length",
+        caught_by: "g10::names_of_any_length_are_held",
+        make: || Mutation::Store(shared(Arc::new(Renaming(|name| name.chars().take(255).collect())))),
+    },
+    Mutant {
+        name: "prefix_as_pattern",
+        story: "the prefix of a list goes into the store's search as it is; KEYS and LIKE",
+        caught_by: "g10::a_prefix_is_no_pattern",
+        make: || Mutation::Store(shared(Arc::new(Pattern))),
+    },
+];
+
+/// Names as the store writes them.
+#[derive(Debug)]
+struct Renaming(fn(&str) -> String);
+
+fn first_segment(name: &str) -> String {
+    match name.split_once('/') {
+        Some((first, _)) if !first.is_empty() => first.to_owned(),
+        _ => name.to_owned(),
+    }
+}
+
+impl Renaming {
+    fn rename(&self, name: &LockName) -> Result<LockName> {
+        LockName::new((self.0)(name.as_str()))
+    }
+
+    fn request(&self, request: &AcquireRequest) -> Result<AcquireRequest> {
+        let mut renamed = request.clone();
+        renamed.name = self.rename(&request.name)?;
+        Ok(renamed)
+    }
+}
+
+#[async_trait]
+impl Layer for Renaming {
+    async fn try_acquire(&self, below: &Below, request: &AcquireRequest) -> Result<Attempt> {
+        Ok(match below.backend.try_acquire(&self.request(request)?).await? {
+            Attempt::Granted(grant) => Attempt::Granted(Grant { name: request.name.clone(), ..grant }),
+            held @ Attempt::Held { .. } => held,
+        })
+    }
+
+    async fn acquire(&self, below: &Below, request: &AcquireRequest) -> Result<Grant> {
+        let grant = below.backend.acquire(&self.request(request)?).await?;
+        Ok(Grant { name: request.name.clone(), ..grant })
+    }
+
+    async fn release(&self, below: &Below, grant: &Grant) -> Result<()> {
+        let renamed = Grant { name: self.rename(&grant.name)?, ..grant.clone() };
+        below.backend.release(&renamed).await
+    }
+
+    async fn inspect(&self, below: &Below, name: &LockName) -> Result<LockState> {
+        let mut state = below.backend.inspect(&self.rename(name)?).await?;
+        state.name = name.clone();
+        Ok(state)
+    }
+
+    async fn revoke(&self, below: &Below, name: &LockName, force: bool) -> Result<Revocation> {
+        below.backend.revoke(&self.rename(name)?, force).await
+    }
+}
+
+/// A prefix in which `*`, `?` and `%` stand for anything.
+#[derive(Debug)]
+struct Pattern;
+
+#[async_trait]
+impl Layer for Pattern {
+    async fn list(&self, below: &Below, prefix: &str) -> Result<Vec<LockState>> {
+        let literal = prefix.find(['*', '?', '%']).map_or(prefix, |wild| &prefix[..wild]);
+        below.backend.list(literal).await
+    }
+}

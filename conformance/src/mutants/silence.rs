@@ -1,0 +1,46 @@
+//! Silence of the store, told as something else.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use lockcore::backend::{AcquireRequest, Attempt};
+use lockcore::{Error, ErrorKind, Result};
+
+use super::{Mutant, Mutation};
+use crate::layer::{Below, Layer, shared};
+
+pub(super) const MUTANTS: &[Mutant] = &[
+    Mutant {
+        name: "unreachable_means_held",
+        story: "no answer is taken for a refusal; locks whose `acquire` returns false on any error",
+        caught_by: "g5::an_unreachable_store_is_not_a_busy_lock",
+        make: || Mutation::Store(shared(Arc::new(Silence::IsHeld))),
+    },
+    Mutant {
+        name: "unknown_means_not_applied",
+        story: "a request without answer is said not to have happened",
+        caught_by: "g5::a_try_with_a_lost_reply_leaves_nothing",
+        make: || Mutation::Store(shared(Arc::new(Silence::IsNotApplied))),
+    },
+];
+
+#[derive(Debug)]
+enum Silence {
+    IsHeld,
+    IsNotApplied,
+}
+
+#[async_trait]
+impl Layer for Silence {
+    async fn try_acquire(&self, below: &Below, request: &AcquireRequest) -> Result<Attempt> {
+        let patience = below.env.timing().op_timeout / 2;
+        tokio::select! {
+            biased;
+            attempt = below.backend.try_acquire(request) => attempt,
+            () = below.env.sleep(patience) => match self {
+                Self::IsHeld => Ok(Attempt::Held { holder: None }),
+                Self::IsNotApplied => Err(Error::not_applied(ErrorKind::Unavailable, "no answer")),
+            },
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! Leases that are trusted too long, kept too long, or ended without a word.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use async_trait::async_trait;
+use futures_util::future::BoxFuture;
+use futures_util::stream::{self, BoxStream, StreamExt};
+use lockcore::backend::{AcquireRequest, Attempt, Grant, Lease, LeaseId, Renewal, StoreEvent};
+use lockcore::clock::{Clock, Deadline, Moment};
+use lockcore::{LockName, OwnerId, Result};
+use parking_lot::Mutex;
+
+use super::{Mutant, Mutation};
+use crate::host::HostClock;
+use crate::layer::{Below, Layer, per_session, shared};
+
+pub(super) const MUTANTS: &[Mutant] = &[
+    Mutant {
+        name: "deadline_from_receipt",
+        story: "a grant is trusted for a ttl from when it arrived",
+        caught_by: "g2::deadline_counts_from_sending",
+        make: || Mutation::Store(shared(Arc::new(Trust::FromReceipt))),
+    },
+    Mutant {
+        name: "renewal_from_receipt",
+        story: "a renewal is trusted for a ttl from when it was answered; the etcd Go client's deadline loop",
+        caught_by: "g2::renewal_counts_from_sending",
+        make: || Mutation::Store(shared(Arc::new(Trust::RenewalFromReceipt))),
+    },
+    Mutant {
+        name: "no_margin",
+        story: "clocks are taken to run alike",
+        caught_by: "g2::a_slow_clock_is_told_before_another_holds",
+        make: || Mutation::Store(shared(Arc::new(Trust::WithoutMargin))),
+    },
+    Mutant {
+        name: "renewal_always_succeeds",
+        story: "a keep-alive is answered although the entry is gone; etcd#14758, Redisson#5698",
+        caught_by: "g4::renewing_an_expired_lease_is_refused",
+        make: || Mutation::Store(shared(Arc::new(Trust::Always))),
+    },
+    Mutant {
+        name: "renewal_revives",
+        story: "the watchdog outlives the release and sets the entry anew; Redisson#2714, #4368",
+        caught_by: "g4::renewing_a_released_lock_does_not_revive_it",
+        make: || Mutation::Store(per_session(|| Arc::new(Reviving::default()))),
+    },
+    Mutant {
+        name: "renews_by_itself",
+        story: "a timer of the store's client keeps the lock of a user who is dead; Redisson#1966, #7272",
+        caught_by: "g6::a_dead_holder_frees_the_lock",
+        make: || Mutation::Store(per_session(|| Arc::new(Undying::default()))),
+    },
+    Mutant {
+        name: "loss_is_not_told",
+        story: "who is revoked never hears of it; Redisson#3712",
+        caught_by: "g4::revoke_ends_the_hold",
+        make: || Mutation::Store(shared(Arc::new(Events::WithoutLoss))),
+    },
+    Mutant {
+        name: "revoking_one_loses_all",
+        story: "the holder of one revoked name is told that its whole session is over",
+        caught_by: "g10::revoking_one_name_leaves_others_held",
+        make: || Mutation::Store(per_session(|| Arc::new(AllOrNothing::default()))),
+    },
+    Mutant {
+        name: "clock_stops_in_suspend",
+        story: "std's Instant and tokio's timers stand still while the host sleeps; rust#87906, tokio#3185",
+        caught_by: "g2::a_suspended_host_knows_at_once",
+        make: || Mutation::Clock(|host| Arc::new(AwakeClock(host))),
+    },
+];
+
+/// How long answers are trusted.
+#[derive(Debug)]
+enum Trust {
+    FromReceipt,
+    RenewalFromReceipt,
+    WithoutMargin,
+    Always,
+}
+
+impl Trust {
+    fn grant(&self, below: &Below, mut grant: Grant) -> Grant {
+        let lease = &mut grant.lease;
+        lease.deadline = match self {
+            Self::FromReceipt => below.env.deadline(below.env.now(), lease.ttl),
+            Self::WithoutMargin => without_margin(below, lease.deadline),
+            Self::RenewalFromReceipt | Self::Always => lease.deadline,
+        };
+        grant
+    }
+}
+
+fn without_margin(below: &Below, deadline: Deadline) -> Deadline {
+    let timing = below.env.timing();
+    match deadline {
+        Deadline::At(at) => Deadline::At(at + timing.margin(timing.ttl)),
+        Deadline::Never => Deadline::Never,
+    }
+}
+
+#[async_trait]
+impl Layer for Trust {
+    async fn try_acquire(&self, below: &Below, request: &AcquireRequest) -> Result<Attempt> {
+        Ok(match below.backend.try_acquire(request).await? {
+            Attempt::Granted(grant) => Attempt::Granted(self.grant(below, grant)),
+            held @ Attempt::Held { .. } => held,
+        })
+    }
+
+    async fn acquire(&self, below: &Below, request: &AcquireRequest) -> Result<Grant> {
+        below.backend.acquire(request).await.map(|grant| self.grant(below, grant))
+    }
+
+    async fn renew(&self, below: &Below, leases: &[LeaseId]) -> Vec<Renewal> {
+        let answers = below.backend.renew(leases).await;
+        let fresh = below.env.deadline(below.env.now(), below.env.timing().ttl);
+        let trusted = |answer| match (self, answer) {
+            (Self::Always, _) | (Self::RenewalFromReceipt, Renewal::Until(_)) => Renewal::Until(fresh),
+            (Self::WithoutMargin, Renewal::Until(deadline)) => {
+                Renewal::Until(without_margin(below, deadline))
+            }
+            (_, answer) => answer,
+        };
+        answers.into_iter().map(trusted).collect()
+    }
+}
+
+/// Renewals that create.
+#[derive(Debug, Default)]
+struct Reviving {
+    released: Mutex<HashMap<LeaseId, (LockName, OwnerId)>>,
+}
+
+#[async_trait]
+impl Layer for Reviving {
+    async fn renew(&self, below: &Below, leases: &[LeaseId]) -> Vec<Renewal> {
+        let mut answers = below.backend.renew(leases).await;
+        for (lease, answer) in leases.iter().zip(&mut answers) {
+            let revived = self.released.lock().remove(lease);
+            if let Some((name, owner)) = revived {
+                let request = AcquireRequest::new(name, owner, below.env.timing().ttl);
+                if let Ok(Attempt::Granted(grant)) = below.backend.try_acquire(&request).await {
+                    *answer = Renewal::Until(grant.lease.deadline);
+                }
+            }
+        }
+        answers
+    }
+
+    async fn release(&self, below: &Below, grant: &Grant) -> Result<()> {
+        self.released.lock().insert(grant.lease.id, (grant.name.clone(), grant.owner));
+        below.backend.release(grant).await
+    }
+}
+
+/// Grants that renew themselves until they are released.
+#[derive(Debug, Default)]
+struct Undying {
+    kept: Arc<Mutex<Vec<LeaseId>>>,
+}
+
+impl Undying {
+    fn keep(&self, below: &Below, lease: Lease) {
+        self.kept.lock().push(lease.id);
+        let (kept, below) = (Arc::clone(&self.kept), below.clone());
+        below.env.clone().spawn(async move {
+            while kept.lock().contains(&lease.id) {
+                below.env.sleep(lease.ttl / 3).await;
+                below.backend.renew(&[lease.id]).await;
+            }
+        });
+    }
+}
+
+#[async_trait]
+impl Layer for Undying {
+    async fn try_acquire(&self, below: &Below, request: &AcquireRequest) -> Result<Attempt> {
+        let attempt = below.backend.try_acquire(request).await?;
+        if let Attempt::Granted(grant) = &attempt {
+            self.keep(below, grant.lease);
+        }
+        Ok(attempt)
+    }
+
+    async fn release(&self, below: &Below, grant: &Grant) -> Result<()> {
+        self.kept.lock().retain(|lease| *lease != grant.lease.id);
+        below.backend.release(grant).await
+    }
+}
+
+/// What a session is told.
+#[derive(Debug)]
+pub(super) enum Events {
+    WithoutLoss,
+    WithoutLeases,
+}
+
+impl Layer for Events {
+    fn events(&self, below: &Below) -> BoxStream<'static, StoreEvent> {
+        let told = match self {
+            Self::WithoutLoss => |event: &StoreEvent| {
+                !matches!(event, StoreEvent::GrantLost { .. } | StoreEvent::LeaseLost { .. })
+            },
+            Self::WithoutLeases => |event: &StoreEvent| !matches!(event, StoreEvent::LeaseOpened(_)),
+        };
+        below.backend.events().filter(move |event| std::future::ready(told(event))).boxed()
+    }
+}
+
+/// One loss is every loss.
+#[derive(Debug, Default)]
+struct AllOrNothing {
+    granted: Arc<Mutex<Vec<LeaseId>>>,
+}
+
+#[async_trait]
+impl Layer for AllOrNothing {
+    async fn acquire(&self, below: &Below, request: &AcquireRequest) -> Result<Grant> {
+        let grant = below.backend.acquire(request).await?;
+        self.granted.lock().push(grant.lease.id);
+        Ok(grant)
+    }
+
+    fn events(&self, below: &Below) -> BoxStream<'static, StoreEvent> {
+        let granted = Arc::clone(&self.granted);
+        let spread = move |event| {
+            let StoreEvent::GrantLost { reason, .. } = event else {
+                return stream::iter(vec![event]);
+            };
+            let lost = granted.lock().clone();
+            let lost = lost.into_iter().map(|lease| StoreEvent::LeaseLost { lease, reason });
+            stream::iter(lost.collect::<Vec<_>>())
+        };
+        below.backend.events().flat_map(spread).boxed()
+    }
+}
+
+/// Time awake.
+#[derive(Debug)]
+struct AwakeClock(Arc<HostClock>);
+
+impl Clock for AwakeClock {
+    fn now(&self) -> Moment {
+        self.0.now().saturating_sub(self.0.asleep())
+    }
+
+    fn sleep_until(&self, at: Moment) -> BoxFuture<'static, ()> {
+        self.0.sleep_until(at + self.0.asleep())
+    }
+
+    fn wall_time(&self) -> SystemTime {
+        self.0.wall_time()
+    }
+}

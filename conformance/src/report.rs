@@ -1,0 +1,149 @@
+//! What a run of the kit has shown: which case ran on which store, and what each mutant died of.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockcore::Guarantees;
+use parking_lot::{Condvar, Mutex};
+
+/// The results of a run, as far as it got.
+#[derive(Clone, Default)]
+pub struct Report {
+    pub(crate) cases: BTreeMap<(String, &'static str), CaseResult>,
+    pub(crate) mutants: BTreeMap<&'static str, MutantResult>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum CaseResult {
+    Passed(Duration),
+    Failed(String),
+    Lacks(Guarantees),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct MutantResult {
+    pub(crate) case: &'static str,
+    pub(crate) caught: bool,
+    pub(crate) said: String,
+}
+
+impl Report {
+    /// The cases that failed: store, case, and what was wrong.
+    pub fn failures(&self) -> impl Iterator<Item = (&str, &'static str, &str)> {
+        self.cases.iter().filter_map(|((store, case), result)| match result {
+            CaseResult::Failed(message) => Some((store.as_str(), *case, message.as_str())),
+            CaseResult::Passed(_) | CaseResult::Lacks(_) => None,
+        })
+    }
+
+    fn stores(&self) -> BTreeMap<&str, Vec<(&'static str, &CaseResult)>> {
+        let mut stores: BTreeMap<&str, Vec<_>> = BTreeMap::new();
+        for ((store, case), result) in &self.cases {
+            stores.entry(store).or_default().push((*case, result));
+        }
+        stores
+    }
+}
+
+/// As `Display`: whoever unwraps a report reads it.
+impl fmt::Debug for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl std::error::Error for Report {}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (store, cases) in self.stores() {
+            let mut by_guarantee: BTreeMap<u8, usize> = BTreeMap::new();
+            let (mut passed, mut lacking, mut took) = (0, 0, Duration::ZERO);
+            for (case, result) in &cases {
+                *by_guarantee.entry(number(case)).or_default() += 1;
+                match result {
+                    CaseResult::Passed(time) => {
+                        passed += 1;
+                        took += *time;
+                    }
+                    CaseResult::Lacks(_) => lacking += 1,
+                    CaseResult::Failed(_) => {}
+                }
+            }
+            let failed = cases.len() - passed - lacking;
+            writeln!(
+                f,
+                "store {store}: {passed} cases passed, {failed} failed, {lacking} lack a promise, in {took:.1?}"
+            )?;
+            let counts: Vec<_> =
+                by_guarantee.iter().map(|(number, count)| format!("g{number} {count}")).collect();
+            writeln!(f, "  {}", counts.join(", "))?;
+            for (case, result) in cases {
+                match result {
+                    CaseResult::Passed(_) => {}
+                    CaseResult::Failed(message) => writeln!(f, "  {case} FAILED: {message}")?,
+                    CaseResult::Lacks(flags) => writeln!(f, "  {case} not run: lacks {flags}")?,
+                }
+            }
+        }
+        for (mutant, MutantResult { case, caught, said }) in &self.mutants {
+            let verdict = if *caught { "caught by" } else { "ESCAPED" };
+            let said: String = said.chars().take(LONGEST_REMARK).collect();
+            writeln!(f, "mutant {mutant}: {verdict} {case} ({said})")?;
+        }
+        if !self.mutants.is_empty() {
+            let caught = self.mutants.values().filter(|result| result.caught).count();
+            writeln!(f, "mutants: {caught} of {} caught", self.mutants.len())?;
+        }
+        Ok(())
+    }
+}
+
+fn number(case: &str) -> u8 {
+    let digits = case.strip_prefix('g').and_then(|rest| rest.split_once("::"));
+    digits.and_then(|(number, _)| number.parse().ok()).unwrap_or_default()
+}
+
+/// A report that trials write at the same time.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ledger {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    book: Mutex<Book>,
+    finished: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Book {
+    report: Report,
+    running: usize,
+}
+
+impl Ledger {
+    /// Runs one trial and writes down what it came to.
+    pub(crate) fn enter<R>(&self, trial: impl FnOnce() -> R, write: impl FnOnce(&mut Report, &R)) -> R {
+        self.shared.book.lock().running += 1;
+        let result = trial();
+        let mut book = self.shared.book.lock();
+        write(&mut book.report, &result);
+        book.running -= 1;
+        self.shared.finished.notify_all();
+        result
+    }
+
+    /// The report once no other trial is running; to be asked for by the last trial.
+    pub(crate) fn close(&self) -> Report {
+        let mut book = self.shared.book.lock();
+        while book.running > 0 {
+            self.shared.finished.wait(&mut book);
+        }
+        book.report.clone()
+    }
+}
+
+const LONGEST_REMARK: usize = 100;

@@ -1,0 +1,174 @@
+//! A process that speaks the raw contract: no queue, no watchdog, nothing that renews.
+
+#![expect(clippy::missing_errors_doc, reason = "an error is the failure of the case")]
+
+use std::future::Future;
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use lockcore::backend::{AcquireRequest, Attempt, Grant, LeaseId, LockBackend, Renewal};
+use lockcore::{Env, Guarantees, LockName};
+
+use crate::failure::{Failure, Outcome};
+use crate::subject::Pace;
+use crate::task::Task;
+use crate::world::World;
+
+/// One session of the store under test.
+#[derive(Clone, Debug)]
+pub struct Session {
+    world: World,
+    /// The session itself.
+    pub backend: Arc<dyn LockBackend>,
+    /// Its surroundings.
+    pub env: Env,
+}
+
+impl Session {
+    pub(crate) fn new(world: World, backend: Arc<dyn LockBackend>, env: Env) -> Self {
+        Self { world, backend, env }
+    }
+
+    /// A fresh acquisition of `name`.
+    pub fn request(&self, name: &LockName) -> AcquireRequest {
+        AcquireRequest::new(name.clone(), self.env.owner_id(), self.world.ttl())
+    }
+
+    /// Waits for the lock; owned, so that it can be polled and dropped at will.
+    pub fn acquire(&self, name: &LockName) -> BoxFuture<'static, Outcome<Grant>> {
+        let (backend, request) = (Arc::clone(&self.backend), self.request(name));
+        Box::pin(async move { Ok(backend.acquire(&request).await?) })
+    }
+
+    /// Waits for the lock in a task.
+    pub fn acquire_aside(&self, name: &LockName) -> Task<Outcome<Grant>> {
+        Task::start(self.acquire(name))
+    }
+
+    /// Asks once; `None` when the lock is held.
+    pub async fn try_acquire(&self, name: &LockName) -> Outcome<Option<Grant>> {
+        match self.backend.try_acquire(&self.request(name)).await? {
+            Attempt::Granted(grant) => Ok(Some(grant)),
+            Attempt::Held { .. } => Ok(None),
+        }
+    }
+
+    /// Takes a lock that must be free.
+    pub async fn take(&self, name: &LockName) -> Outcome<Grant> {
+        let granted = self.try_acquire(name).await?;
+        granted.ok_or_else(|| Failure::new(format!("{name} is not free")))
+    }
+
+    /// Renews one lease.
+    pub async fn renew(&self, lease: LeaseId) -> Outcome<Renewal> {
+        let answers = self.backend.renew(&[lease]).await;
+        answers.into_iter().next().ok_or_else(|| Failure::new("a renewal without answer"))
+    }
+
+    /// Keeps a grant alive as the core would, deaf to everything else.
+    pub fn keep(&self, grant: &Grant) -> Task<()> {
+        let (session, lease) = (self.clone(), grant.lease.id);
+        Task::start(async move {
+            loop {
+                session.world.pass(session.world.ttl() / 3).await;
+                // What it answers is what this process is deaf to.
+                let _ = session.renew(lease).await;
+            }
+        })
+    }
+}
+
+/// A process takes `name` and dies.
+///
+/// In real time it has a runtime of its own, which is stopped under it. In virtual time it is never
+/// polled again, or, where a store knows no lease, closed as the kernel closes a dead process's
+/// files: by dropping its session.
+pub async fn dead_holder(world: &World, name: &LockName) -> Outcome<Grant> {
+    let (world_there, name_there) = (world.clone(), name.clone());
+    let holder = Mortal::new(world, async move {
+        let session = world_there.session().await?;
+        let grant = session.take(&name_there).await?;
+        Ok((session, grant))
+    })?;
+    let ((session, grant), runtime) = holder.live().await?;
+    if world.guarantees().contains(Guarantees::LEASED) {
+        world.bury(session);
+    }
+    runtime.die();
+    Ok(grant)
+}
+
+/// A process queues for `name`, where `ahead` others wait already, and dies.
+pub async fn dead_waiter(world: &World, name: &LockName, ahead: usize) -> Outcome {
+    let (world_there, name_there) = (world.clone(), name.clone());
+    let waiter = Mortal::new(world, async move {
+        let session = world_there.session().await?;
+        let mut acquisition = session.acquire(&name_there);
+        tokio::select! {
+            biased;
+            _ = &mut acquisition => return Err(Failure::new("was granted instead of queued")),
+            queued = world_there.queued(&name_there, ahead + 1) => queued?,
+        }
+        Ok((session, acquisition))
+    })?;
+    let (dead, runtime) = waiter.live().await?;
+    world.bury(dead);
+    runtime.die();
+    Ok(())
+}
+
+/// A process that will die.
+struct Mortal<T> {
+    life: Life<T>,
+    runtime: Mortality,
+}
+
+enum Life<T> {
+    Here(BoxFuture<'static, Outcome<T>>),
+    Elsewhere(tokio::task::JoinHandle<Outcome<T>>),
+}
+
+/// What dies with it.
+struct Mortality(Option<tokio::runtime::Runtime>);
+
+impl<T: Send + 'static> Mortal<T> {
+    fn new(world: &World, life: impl Future<Output = Outcome<T>> + Send + 'static) -> Outcome<Self> {
+        if world.pace() == Pace::Virtual {
+            return Ok(Self { life: Life::Here(Box::pin(life)), runtime: Mortality(None) });
+        }
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .map_err(|error| Failure::new(format!("no runtime for a process: {error}")))?;
+        let life = Life::Elsewhere(runtime.spawn(life));
+        Ok(Self { life, runtime: Mortality(Some(runtime)) })
+    }
+
+    async fn live(self) -> Outcome<(T, Mortality)> {
+        let lived = match self.life {
+            Life::Here(life) => life.await?,
+            Life::Elsewhere(life) => {
+                life.await.map_err(|error| Failure::new(format!("a process died too early: {error}")))??
+            }
+        };
+        Ok((lived, self.runtime))
+    }
+}
+
+impl Mortality {
+    fn die(mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl Drop for Mortality {
+    /// A runtime must not be dropped where others wait.
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Counts what the core asks of a store.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use lockcore::Result;
+use lockcore::backend::{AcquireRequest, Attempt, Grant, LeaseId, Renewal};
+use parking_lot::Mutex;
+
+use crate::layer::{Below, Layer, Wrap, shared};
+
+/// Counters of the requests that are part of a lock's life; clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    counts: Arc<Mutex<Counts>>,
+}
+
+/// How often each was asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counts {
+    /// `try_acquire`.
+    pub tries: usize,
+    /// `acquire`.
+    pub acquires: usize,
+    /// `renew`, a batch being one.
+    pub renewals: usize,
+    /// `release`.
+    pub releases: usize,
+}
+
+impl Tally {
+    /// Counters at zero.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The wrap that counts.
+    pub fn wrap(&self) -> Wrap {
+        shared(Arc::new(self.clone()))
+    }
+
+    /// The requests since the last call, renewals apart: they come with time, not with use.
+    pub fn take(&self) -> Counts {
+        Counts { renewals: 0, ..std::mem::take(&mut *self.counts.lock()) }
+    }
+}
+
+#[async_trait]
+impl Layer for Tally {
+    async fn try_acquire(&self, below: &Below, request: &AcquireRequest) -> Result<Attempt> {
+        self.counts.lock().tries += 1;
+        below.backend.try_acquire(request).await
+    }
+
+    async fn acquire(&self, below: &Below, request: &AcquireRequest) -> Result<Grant> {
+        self.counts.lock().acquires += 1;
+        below.backend.acquire(request).await
+    }
+
+    async fn renew(&self, below: &Below, leases: &[LeaseId]) -> Vec<Renewal> {
+        self.counts.lock().renewals += 1;
+        below.backend.renew(leases).await
+    }
+
+    async fn release(&self, below: &Below, grant: &Grant) -> Result<()> {
+        self.counts.lock().releases += 1;
+        below.backend.release(grant).await
+    }
+}

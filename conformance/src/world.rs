@@ -1,0 +1,269 @@
+//! What a case gets: a namespace of the store under test, contenders on it, and time.
+//!
+//! A process is a [`LockManager`] with a session of its own, or a raw [`Session`]. Every duration
+//! derives from the ttl, so the same case runs in virtual and in real time.
+
+#![expect(clippy::missing_errors_doc, reason = "an error is the failure of the case")]
+
+use std::any::Any;
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockcore::backend::{LockBackend, LockState, StoreConfig};
+use lockcore::clock::{Clock, Moment};
+use lockcore::{Builder, Entropy, Env, Guarantees, LockManager, LockName, OsEntropy, Timing};
+use parking_lot::Mutex;
+
+use crate::failure::{Failure, Outcome};
+use crate::host::HostClock;
+use crate::layer::Wrap;
+use crate::mutants::Mutation;
+use crate::session::Session;
+use crate::subject::{Pace, Subject};
+
+/// The surroundings of one case; clones are the same store.
+#[derive(Clone)]
+pub struct World {
+    shared: Arc<Shared>,
+    /// What lies between this view's sessions and the store, the nearest to the store first.
+    between: Vec<Wrap>,
+}
+
+struct Shared {
+    subject: Arc<dyn Subject>,
+    namespace: String,
+    mutation: Option<Mutation>,
+    clock: Arc<dyn Clock>,
+    observer: Arc<dyn LockBackend>,
+    graves: Mutex<Vec<Box<dyn Any + Send>>>,
+}
+
+impl World {
+    pub(crate) async fn open(subject: Arc<dyn Subject>, mutation: Option<Mutation>) -> Outcome<Self> {
+        let namespace = namespace();
+        let clock = subject.pace().clock();
+        let store = match &mutation {
+            Some(Mutation::Store(wrap)) => wrap(subject.config(&namespace)),
+            Some(Mutation::Clock(_)) | None => subject.config(&namespace),
+        };
+        let env = Env::new(Timing::for_ttl(subject.pace().ttl()))?.with_clock(Arc::clone(&clock));
+        let observer = store.open(env).await?;
+        let shared = Shared { subject, namespace, mutation, clock, observer, graves: Mutex::default() };
+        Ok(Self { shared: Arc::new(shared), between: Vec::new() })
+    }
+
+    /// What the store promises.
+    pub fn guarantees(&self) -> Guarantees {
+        self.shared.observer.guarantees()
+    }
+
+    /// A view of the same store with `wrap` between it and every session opened from there.
+    #[must_use]
+    pub fn behind(&self, wrap: Wrap) -> Self {
+        let mut world = self.clone();
+        world.between.push(wrap);
+        world
+    }
+
+    /// The way to the store, mutation included.
+    pub fn config(&self) -> Box<dyn StoreConfig> {
+        let shared = &self.shared;
+        let mut config = shared.subject.config(&shared.namespace);
+        for wrap in &self.between {
+            config = wrap(config);
+        }
+        match &shared.mutation {
+            Some(Mutation::Store(wrap)) => wrap(config),
+            Some(Mutation::Clock(_)) | None => config,
+        }
+    }
+
+    /// A process: a manager on a session of its own.
+    pub async fn manager(&self) -> Outcome<LockManager> {
+        self.manager_with(|builder| builder).await
+    }
+
+    /// A process with options of its own.
+    pub async fn manager_with(
+        &self,
+        configure: impl FnOnce(Builder) -> Builder + Send,
+    ) -> Outcome<LockManager> {
+        let builder = LockManager::builder(self.config())
+            .ttl(self.ttl())
+            .clock(Arc::clone(&self.shared.clock))
+            .owner_label("a process of the kit");
+        Ok(configure(builder).build().await?)
+    }
+
+    /// A session of the raw contract, which nobody renews.
+    pub async fn session(&self) -> Outcome<Session> {
+        let timing = Timing::for_ttl(self.ttl());
+        let env = Env::new(timing)?.with_clock(Arc::clone(&self.shared.clock));
+        let backend = self.config().open(env.clone()).await?;
+        Ok(Session::new(self.clone(), backend, env))
+    }
+
+    /// A host with a clock of its own, slower than the others' by `slow_ppm` parts per million.
+    pub fn host(&self, slow_ppm: u64) -> (Arc<HostClock>, Arc<dyn Clock>) {
+        let host = Arc::new(HostClock::new(Arc::clone(&self.shared.clock), slow_ppm));
+        let as_read: Arc<dyn Clock> = match &self.shared.mutation {
+            Some(Mutation::Clock(mutate)) => mutate(Arc::clone(&host)),
+            Some(Mutation::Store(_)) | None => Arc::<HostClock>::clone(&host),
+        };
+        (host, as_read)
+    }
+
+    /// A valid name.
+    pub fn name(&self, name: &str) -> Outcome<LockName> {
+        Ok(LockName::new(name)?)
+    }
+
+    /// The ttl of every lease of the case.
+    pub fn ttl(&self) -> Duration {
+        self.shared.subject.pace().ttl()
+    }
+
+    /// What managers take off a lease of `ttl`.
+    pub fn margin_of(&self, ttl: Duration) -> Duration {
+        Timing::for_ttl(self.ttl()).margin(ttl)
+    }
+
+    /// Enough for a few requests, much less than a lease: nothing that is done in time leans on an
+    /// expiry.
+    pub fn soon(&self) -> Duration {
+        self.ttl() / 3
+    }
+
+    /// Enough for one request, and too little for anything that takes time on purpose.
+    pub fn moment(&self) -> Duration {
+        self.ttl() / 30
+    }
+
+    /// How long after a process died the next one may have to wait (G6).
+    pub fn takeover(&self) -> Duration {
+        self.ttl() + self.shared.subject.expiry_granularity() + Duration::from_secs(1)
+    }
+
+    /// The time.
+    pub fn now(&self) -> Moment {
+        self.shared.clock.now()
+    }
+
+    /// Lets `span` pass. For properties that are about time; never to wait for something.
+    pub async fn pass(&self, span: Duration) {
+        self.shared.clock.sleep_until(self.now() + span).await;
+    }
+
+    /// Lets what has been started get as far as it can.
+    pub async fn settle(&self) {
+        self.pass(self.moment()).await;
+    }
+
+    /// What `work` comes to, within `bound`.
+    pub async fn within<T>(
+        &self,
+        bound: Duration,
+        what: &str,
+        work: impl Future<Output = T> + Send,
+    ) -> Outcome<T> {
+        tokio::select! {
+            biased;
+            done = work => Ok(done),
+            () = self.shared.clock.sleep_until(self.now() + bound) => {
+                Err(Failure::new(format!("{what}: not within {bound:?}")))
+            }
+        }
+    }
+
+    /// What a task comes to, within `bound`.
+    pub async fn joined<T>(
+        &self,
+        bound: Duration,
+        what: &str,
+        task: impl Future<Output = Outcome<Outcome<T>>> + Send,
+    ) -> Outcome<T> {
+        self.within(bound, what, task).await??
+    }
+
+    /// Waits until `holds` says yes, for `bound` at most.
+    pub async fn eventually<F: Future<Output = Outcome<bool>> + Send>(
+        &self,
+        bound: Duration,
+        what: &str,
+        mut holds: impl FnMut() -> F + Send,
+    ) -> Outcome {
+        let give_up_at = self.now() + bound;
+        while !holds().await? {
+            if give_up_at <= self.now() {
+                return Err(Failure::new(format!("{what}: not within {bound:?}")));
+            }
+            self.pass(self.ttl() / 300).await;
+        }
+        Ok(())
+    }
+
+    /// What an onlooker sees of a name.
+    pub async fn inspect(&self, name: &LockName) -> Outcome<LockState> {
+        Ok(self.shared.observer.inspect(name).await?)
+    }
+
+    /// What an onlooker sees of all names.
+    pub async fn list(&self) -> Outcome<Vec<LockState>> {
+        Ok(self.shared.observer.list("").await?)
+    }
+
+    /// Waits until `contenders` processes wait for `name` at the store, the holder not counted.
+    pub async fn queued(&self, name: &LockName, contenders: usize) -> Outcome {
+        if !self.guarantees().contains(Guarantees::FIFO) {
+            // A store without a queue cannot show who waits.
+            self.settle().await;
+            return Ok(());
+        }
+        self.eventually(self.soon(), &format!("{contenders} contenders queue"), || async {
+            Ok(self.inspect(name).await?.contenders == contenders)
+        })
+        .await
+    }
+
+    /// Waits until nothing is held or waited for, for `bound` at most.
+    pub async fn empty(&self, bound: Duration, after: &str) -> Outcome {
+        let give_up_at = self.now() + bound;
+        loop {
+            let left = self.list().await?;
+            if left.is_empty() {
+                return Ok(());
+            }
+            if give_up_at <= self.now() {
+                return Err(Failure::new(format!("{after}: left in the store after {bound:?}: {left:?}")));
+            }
+            self.pass(self.ttl() / 300).await;
+        }
+    }
+
+    /// A process that dies, with what it had: never polled, told or asked again.
+    pub(crate) fn bury(&self, dead: impl Any + Send) {
+        self.shared.graves.lock().push(Box::new(dead));
+    }
+
+    pub(crate) fn pace(&self) -> Pace {
+        self.shared.subject.pace()
+    }
+}
+
+impl fmt::Debug for World {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("World")
+            .field("subject", &self.shared.subject)
+            .field("namespace", &self.shared.namespace)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Random, because a store may remember earlier runs.
+fn namespace() -> String {
+    let mut bits = [0; 8];
+    OsEntropy::default().fill(&mut bits);
+    format!("kit-{:016x}", u64::from_be_bytes(bits))
+}
