@@ -3,14 +3,20 @@
 use std::sync::LazyLock;
 
 pub use lockcore::{
-    Builder, Effect, Entropy, Env, Error, ErrorKind, FenceGate, Fenced, FencingToken, Guarantees,
-    GuardState, Lock, LockGuard, LockManager, LockName, LockOptions, Lost, LostReason, OsEntropy,
-    OwnerId, Registry, Result, StoreUrl, Timing, backend, clock, memory,
+    Builder, Effect, Entropy, Env, Error, ErrorKind, FenceGate, Fenced, FencingToken, Guarantees, GuardState,
+    Lock, LockGuard, LockManager, LockName, LockOptions, Lost, LostReason, OsEntropy, OwnerId, Registry,
+    Result, StoreUrl, Timing, backend, clock, memory,
 };
+
+/// The file store: locks between the processes of one host, in a directory.
+#[cfg(feature = "file")]
+pub mod file {
+    pub use backend_file::FileConfig;
+}
 
 /// Opens the store that `url` names, contacts it, and opens a session.
 ///
-/// The scheme picks the store: `memory://` here and always, the others by Cargo features. Options
+/// The scheme picks the store: `memory://` always, `file:///dir` and others by Cargo features. Options
 /// that every store knows: `ttl`, `prefix`, `op_timeout`, `connect_timeout`, `drift_margin`,
 /// `handoff_limit`, `owner`; an unknown option is an error. To add a store of your own, see
 /// [`registry`].
@@ -46,15 +52,11 @@ pub async fn connect(url: &str) -> Result<LockManager> {
 /// The stores of this build; [`Registry::register`] adds others.
 pub fn registry() -> Registry {
     let mut registry = Registry::new();
-    for scheme in [
-        "etcd",
-        "etcds",
-        "redis",
-        "rediss",
-        "redis+unix",
-        "zk",
-        "zookeeper",
-    ] {
+    #[cfg(feature = "file")]
+    registry.register("file", |url| Ok(Box::new(file::FileConfig::from_url(url)?)));
+    #[cfg(not(feature = "file"))]
+    registry.missing("file", "enable the Cargo feature `file` of leasehold");
+    for scheme in ["etcd", "etcds", "redis", "rediss", "redis+unix", "zk", "zookeeper"] {
         registry.missing(scheme, "that store is not part of this version");
     }
     registry

@@ -38,6 +38,33 @@ async fn urls_that_cannot_work_are_refused() {
     }
 }
 
+/// A store whose feature is off says which one to turn on.
+#[cfg(not(feature = "file"))]
+#[tokio::test]
+async fn a_store_that_is_switched_off_names_its_feature() {
+    let (kind, message) = refusal("file:///tmp/locks").await;
+    assert_eq!(kind, ErrorKind::Unsupported);
+    assert!(message.contains("enable the Cargo feature `file`"), "{message}");
+}
+
+/// The file store's own options are checked like the others.
+#[cfg(feature = "file")]
+#[tokio::test]
+async fn file_urls_that_cannot_work_are_refused() {
+    for (url, part) in [
+        ("file://host/dir", "host"),
+        ("file://", "directory"),
+        ("file:///dir?keep=all", "keep=\"all\""),
+        ("file:///dir?mode=rw", "mode=\"rw\""),
+        ("file:///dir?prefix=p", "prefix"),
+        ("file:///dir?ttl=50ms", "minimum of 100ms"),
+    ] {
+        let (kind, message) = refusal(url).await;
+        assert_eq!(kind, ErrorKind::InvalidOption, "{url}: {message}");
+        assert!(message.contains(part), "{url}: {message}");
+    }
+}
+
 /// A password in a URL never reaches a message.
 #[tokio::test]
 async fn refusals_do_not_repeat_a_password() {

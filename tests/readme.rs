@@ -11,26 +11,20 @@ const END: &str = "<!-- end of guarantees -->\n";
 
 async fn stores() -> Vec<(&'static str, Guarantees)> {
     let memory = leasehold::connect("memory://").await.expect("memory opens");
-    vec![("memory", memory.guarantees())]
+    let directory = tempfile::tempdir().expect("there is room for a directory");
+    let url = format!("file://{}", directory.path().display());
+    let file = leasehold::connect(&url).await.expect("the directory can be used");
+    vec![("memory", memory.guarantees()), ("file", file.guarantees())]
 }
 
 fn table(stores: &[(&str, Guarantees)]) -> String {
-    let names: String = stores
-        .iter()
-        .map(|(name, _)| format!(" {name} |"))
-        .collect();
+    let names: String = stores.iter().map(|(name, _)| format!(" {name} |")).collect();
     let rule = "---|".repeat(stores.len());
     let mut table = format!("| promise |{names}\n|---|{rule}\n");
     for (flag, description) in Guarantees::DESCRIBED {
         let marks: String = stores
             .iter()
-            .map(|(_, promised)| {
-                if promised.contains(flag) {
-                    " yes |"
-                } else {
-                    " no |"
-                }
-            })
+            .map(|(_, promised)| if promised.contains(flag) { " yes |" } else { " no |" })
             .collect();
         table.push_str(&format!("| `{flag}`: {description} |{marks}\n"));
     }
@@ -49,9 +43,6 @@ async fn the_guarantees_table_is_current() {
         let text = format!("{before}{BEGIN}{current}{END}{after}");
         std::fs::write(&path, text).expect("the README can be written");
     } else {
-        assert_eq!(
-            found, current,
-            "the table is stale; `make fix` writes it anew"
-        );
+        assert_eq!(found, current, "the table is stale; `make fix` writes it anew");
     }
 }

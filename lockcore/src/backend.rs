@@ -38,7 +38,8 @@ use crate::token::FencingToken;
 /// # Contract
 ///
 /// Every request ends within [`Timing::op_timeout`](crate::Timing::op_timeout), waiting in
-/// [`acquire`](Self::acquire) and [`revoke`](Self::revoke) apart. An error says whether the store
+/// [`acquire`](Self::acquire) and [`revoke`](Self::revoke) apart; a store whose system calls run in
+/// place ends when they do. An error says whether the store
 /// may have acted ([`Error::effect`]); what is not provably unapplied is `Unknown`. Nothing panics
 /// on bytes from the network.
 #[async_trait]
@@ -46,7 +47,7 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
     /// What this store promises; constant. Every flag is checked by the cases that need it.
     fn guarantees(&self) -> Guarantees;
 
-    /// Takes the lock if nobody holds it or waits for it: one round trip when it is free
+    /// Takes the lock if nobody holds it or, with [`Guarantees::FIFO`], waits for it: one round trip when it is free
     /// (`g9::try_takes_a_free_lock`), never waits for a holder (`g9::try_does_not_wait`), and
     /// leaves no trace when it is not granted or its future is dropped
     /// (`g9::try_leaves_no_trace`, `g8::cancelled_try_leaves_nothing`).
@@ -95,7 +96,8 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
     async fn list(&self, prefix: &str) -> Result<Vec<LockState>>;
 
     /// Asks the holder of `name` to give it up, which loses and releases it
-    /// (`g4::revoke_ends_the_hold`), and waits for that for at most one ttl.
+    /// (`g4::revoke_ends_the_hold`), and waits for that for at most the holder's
+    /// ttl.
     ///
     /// With `force` the entry is deleted at once: until the holder has heard of it, G1 rests on
     /// fencing (`g3::force_keeps_tokens_growing`). No other name is touched
@@ -238,7 +240,7 @@ pub enum LeaseScope {
 #[derive(Debug)]
 #[expect(clippy::exhaustive_enums, reason = "a renewal succeeded, failed for good, or is unknown")]
 pub enum Renewal {
-    /// Renewed.
+    /// Renewed; until [`Deadline::Never`] on a store without leases.
     Until(Deadline),
     /// The lease is over, certainly.
     Gone(LostReason),

@@ -187,5 +187,9 @@ impl Drop for Carried {
 }
 
 fn report(error: &Error) {
-    tracing::warn!(%error, "a release was not confirmed; the lease ends the lock");
+    if error.lost_reason().is_some() {
+        tracing::debug!(%error, "there was nothing left to release");
+    } else {
+        tracing::warn!(%error, "a release was not confirmed; a lease ends the lock, where there is one");
+    }
 }

@@ -13,9 +13,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// A script for the shell that speaks by lines.
 fn script(scratch: &Scratch, script: &str) -> Launch {
-    Launch::new("sh", scratch.path())
-        .args(["-c", script])
-        .piped_lines()
+    Launch::new("sh", scratch.path()).args(["-c", script]).piped_lines()
 }
 
 /// The process's line in /proc: its state, or None once it is dead *and* reaped.

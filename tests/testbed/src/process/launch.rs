@@ -30,12 +30,7 @@ impl Launch {
         // For a child that fails to become a `Process`, which then sees to it by itself.
         command.current_dir(&dir).kill_on_drop(true);
         let file_name = Path::new(&program).file_name().unwrap_or(&program);
-        Self {
-            program: file_name.to_string_lossy().into_owned(),
-            command,
-            dir,
-            wiring: Wiring::Logged,
-        }
+        Self { program: file_name.to_string_lossy().into_owned(), command, dir, wiring: Wiring::Logged }
     }
 
     /// Adds arguments.

@@ -30,8 +30,7 @@ use std::{
 use rustix::{
     io::{Errno, retry_on_intr},
     process::{
-        Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitIdStatus, pidfd_open,
-        pidfd_send_signal, waitid,
+        Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitIdStatus, pidfd_open, pidfd_send_signal, waitid,
     },
 };
 use tokio::{

@@ -33,12 +33,7 @@ pub(super) struct Acceptor {
 
 impl Acceptor {
     pub(super) fn new(port: Port, shared: Arc<Shared>) -> io::Result<Self> {
-        Ok(Self {
-            listener: Some(port.listen()?),
-            port,
-            shared,
-            connections: JoinSet::new(),
-        })
+        Ok(Self { listener: Some(port.listen()?), port, shared, connections: JoinSet::new() })
     }
 
     pub(super) async fn run(
@@ -91,20 +86,8 @@ async fn serve(mut client: TcpStream, shared: Arc<Shared>) {
     let (entry, [up, down]) = Entry::new(Arc::clone(&shared));
     let (from_client, to_client) = client.split();
     let (from_server, to_server) = server.split();
-    let up = Pump::new(
-        Direction::ClientToServer,
-        from_client,
-        to_server,
-        up,
-        &shared,
-    );
-    let down = Pump::new(
-        Direction::ServerToClient,
-        from_server,
-        to_client,
-        down,
-        &shared,
-    );
+    let up = Pump::new(Direction::ClientToServer, from_client, to_server, up, &shared);
+    let down = Pump::new(Direction::ServerToClient, from_server, to_client, down, &shared);
     if let Err(Cut::Reset) = tokio::try_join!(up.run(), down.run()) {
         reset(&client);
         reset(&server);

@@ -83,12 +83,7 @@ impl Proxy {
         let acceptor = Acceptor::new(port, Arc::clone(&shared))?;
         let mut tasks = JoinSet::new();
         tasks.spawn(acceptor.run(knocks));
-        Ok(Self {
-            addr,
-            shared,
-            doors,
-            _acceptor: tasks,
-        })
+        Ok(Self { addr, shared, doors, _acceptor: tasks })
     }
 
     /// Where clients connect.
@@ -192,10 +187,7 @@ impl Proxy {
     ///
     /// Nothing is lost.
     pub async fn connected(&self, count: usize) {
-        reach(&self.shared.registry, |registry| {
-            registry.live.len() >= count
-        })
-        .await;
+        reach(&self.shared.registry, |registry| registry.live.len() >= count).await;
     }
 
     /// Waits until no connection is live.
@@ -263,10 +255,8 @@ impl Proxy {
 
     async fn end(&self, order: Order) {
         let ending = self.order(&Direction::BOTH, order).await;
-        reach(&self.shared.registry, |registry| {
-            !ending.iter().any(|id| registry.live.contains_key(id))
-        })
-        .await;
+        reach(&self.shared.registry, |registry| !ending.iter().any(|id| registry.live.contains_key(id)))
+            .await;
     }
 
     async fn turn(&self, door: Door) -> io::Result<()> {

@@ -42,11 +42,7 @@ pub enum Mode {
 impl Mode {
     /// Delays every frame by the same time.
     pub fn delay(base: Duration) -> Self {
-        Self::Delay {
-            base,
-            jitter: Duration::ZERO,
-            seed: 0,
-        }
+        Self::Delay { base, jitter: Duration::ZERO, seed: 0 }
     }
 
     /// Drops every frame for which `picks` is true, and forwards the others.
@@ -57,10 +53,7 @@ impl Mode {
     /// Flips one bit of the next frame, whichever connection it comes on, and forwards the others
     /// as they are. `seed` determines the bit, for a frame of given length.
     pub fn corrupt_next(seed: u64) -> Self {
-        Self::CorruptNext(Corruption {
-            seed,
-            armed: Arc::new(AtomicBool::new(true)),
-        })
+        Self::CorruptNext(Corruption { seed, armed: Arc::new(AtomicBool::new(true)) })
     }
 
     /// Whether frames stay until their delay has passed, the mode changes or they are released.
@@ -155,9 +148,7 @@ mod tests {
         let delays = |seed| -> Vec<Duration> {
             let mode = Mode::Delay { base, jitter, seed };
             let mut random = mode.random();
-            (0..100)
-                .filter_map(|_| mode.delay_of_next(&mut random))
-                .collect()
+            (0..100).filter_map(|_| mode.delay_of_next(&mut random)).collect()
         };
 
         let once = delays(7);

@@ -128,9 +128,10 @@ impl<'a> Pump<'a> {
 
     fn front_goes(&self) -> bool {
         !matches!(self.mode, Mode::Blackhole)
-            && self.frames.front().is_some_and(|front| {
-                front.sent > 0 || matches!(front.pass, Pass::Free) || !self.mode.keeps()
-            })
+            && self
+                .frames
+                .front()
+                .is_some_and(|front| front.sent > 0 || matches!(front.pass, Pass::Free) || !self.mode.keeps())
     }
 
     fn reads(&self) -> bool {
@@ -193,8 +194,7 @@ impl<'a> Pump<'a> {
                     sent => sent?,
                 };
                 front.sent += sent;
-                self.traffic
-                    .send_modify(|traffic| traffic.forwarded += sent as u64);
+                self.traffic.send_modify(|traffic| traffic.forwarded += sent as u64);
             }
             if front.sent == front.bytes.len() {
                 self.queued -= front.bytes.len();
@@ -215,8 +215,7 @@ impl<'a> Pump<'a> {
 
     fn report_held(&mut self, held: usize) {
         if held != self.held {
-            self.traffic
-                .send_modify(|traffic| traffic.held = traffic.held - self.held + held);
+            self.traffic.send_modify(|traffic| traffic.held = traffic.held - self.held + held);
             self.held = held;
         }
     }

@@ -53,8 +53,7 @@ async fn close_ends_every_connection_in_order() {
     rig.proxy.close().await;
     assert_eq!(rig.proxy.connections(), 0);
     hear_end(&mut client).await.unwrap();
-    rig.server_saw(|seen| seen.ends == 1 && seen.resets == 0)
-        .await;
+    rig.server_saw(|seen| seen.ends == 1 && seen.resets == 0).await;
 
     let mut client = rig.client().await;
     say(&mut client, "again\n").await;

@@ -19,8 +19,7 @@ async fn pass_carries_everything_unchanged_and_counts_it() {
     let (mut from, mut to) = rig.client().await.into_split();
 
     let mut heard = vec![0; sent.len()];
-    let (wrote, read) =
-        soon(async { tokio::join!(to.write_all(&sent), from.read_exact(&mut heard)) }).await;
+    let (wrote, read) = soon(async { tokio::join!(to.write_all(&sent), from.read_exact(&mut heard)) }).await;
     wrote.unwrap();
     read.unwrap();
     assert!(heard == sent, "the bytes differ");
@@ -69,9 +68,7 @@ async fn delayed_frames_keep_their_order() {
 async fn healing_a_delay_delivers_at_once() {
     let rig = Rig::start().await;
     let mut client = rig.client().await;
-    rig.proxy
-        .set(ServerToClient, Mode::delay(Duration::from_secs(3600)))
-        .await;
+    rig.proxy.set(ServerToClient, Mode::delay(Duration::from_secs(3600))).await;
 
     say(&mut client, "words\n").await;
     rig.server_saw(|seen| seen.bytes == b"words\n").await;
@@ -109,11 +106,7 @@ async fn a_blackhole_swallows_replies_until_healed() {
     say(&mut client, "request\n").await;
     rig.server_saw(|seen| seen.bytes == b"request\n").await;
     never(client.readable()).await;
-    assert_eq!(
-        rig.proxy.traffic(ServerToClient).held,
-        0,
-        "it is not even read"
-    );
+    assert_eq!(rig.proxy.traffic(ServerToClient).held, 0, "it is not even read");
 
     rig.proxy.set(ServerToClient, Mode::Pass).await;
     hear(&mut client, "request\n").await;
@@ -222,12 +215,7 @@ async fn a_held_direction_stops_reading() {
 async fn dropped_frames_vanish_from_among_the_others() {
     let rig = Rig::start_lines().await;
     let mut client = rig.client().await;
-    rig.proxy
-        .set(
-            ClientToServer,
-            Mode::drop_frames(|line| line.starts_with(b"DEL ")),
-        )
-        .await;
+    rig.proxy.set(ClientToServer, Mode::drop_frames(|line| line.starts_with(b"DEL "))).await;
 
     say(&mut client, "SET a\nDEL a\nGET a\nDEL b\nend\n").await;
     hear(&mut client, "SET a\nGET a\nend\n").await;
@@ -258,10 +246,7 @@ async fn corrupt_next_flips_one_bit_of_one_frame() {
 
     say(&mut client, "first\nother\n").await;
     let seen = rig.server_saw(|seen| seen.bytes.len() == 12).await.bytes;
-    let flipped = seen
-        .iter()
-        .zip(b"first\nother\n")
-        .map(|(saw, sent)| (saw ^ sent).count_ones());
+    let flipped = seen.iter().zip(b"first\nother\n").map(|(saw, sent)| (saw ^ sent).count_ones());
     assert_eq!(flipped.sum::<u32>(), 1);
     assert_eq!(seen[6..], *b"other\n");
 }
@@ -280,21 +265,13 @@ async fn a_mode_is_in_force_on_every_connection_once_set_returns() {
             say(client, "word\n").await;
         }
         soon(rig.proxy.held(ServerToClient, clients.len())).await;
-        assert_eq!(
-            rig.proxy.traffic(ServerToClient).forwarded,
-            before,
-            "round {round}"
-        );
+        assert_eq!(rig.proxy.traffic(ServerToClient).forwarded, before, "round {round}");
 
         rig.proxy.set(ServerToClient, Mode::Pass).await;
         for client in &mut clients {
             hear(client, "word\n").await;
         }
         // The counter follows the bytes.
-        soon(
-            rig.proxy
-                .forwarded(ServerToClient, before + 5 * clients.len() as u64),
-        )
-        .await;
+        soon(rig.proxy.forwarded(ServerToClient, before + 5 * clients.len() as u64)).await;
     }
 }

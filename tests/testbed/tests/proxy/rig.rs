@@ -51,19 +51,13 @@ impl Rig {
                 connections.spawn(echo(socket, saw.clone()));
             }
         });
-        Self {
-            proxy: Proxy::start_framed(upstream, framer).expect("a proxy"),
-            seen,
-            _server: server,
-        }
+        Self { proxy: Proxy::start_framed(upstream, framer).expect("a proxy"), seen, _server: server }
     }
 
     /// A client whose connection is live, if none ends meanwhile.
     pub(crate) async fn client(&self) -> TcpStream {
         let before = self.proxy.connections();
-        let client = TcpStream::connect(self.proxy.addr())
-            .await
-            .expect("a client");
+        let client = TcpStream::connect(self.proxy.addr()).await.expect("a client");
         soon(self.proxy.connected(before + 1)).await;
         client
     }
@@ -111,9 +105,7 @@ pub(crate) async fn never<F: Future>(step: F) {
 }
 
 pub(crate) async fn say(client: &mut TcpStream, words: &str) {
-    soon(client.write_all(words.as_bytes()))
-        .await
-        .expect("open");
+    soon(client.write_all(words.as_bytes())).await.expect("open");
 }
 
 /// The next bytes are these.

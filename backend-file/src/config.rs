@@ -1,0 +1,227 @@
+//! Which directory, and how it is used.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lockcore::backend::{LockBackend, StoreConfig};
+use lockcore::{Env, Error, ErrorKind, Result, StoreUrl, Timing};
+
+use crate::backend::FileBackend;
+use crate::directory::{Directory, FileSystem, Scope};
+use crate::error;
+
+/// The configuration of the file store, `file:///DIR[?keep=N&mode=0600&allow_network_fs=false]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileConfig {
+    directory: PathBuf,
+    keep: usize,
+    mode: u32,
+    allow_network_fs: bool,
+}
+
+impl FileConfig {
+    /// The shortest ttl; here it only bounds how long a holder has to answer a revocation.
+    pub const MIN_TTL: Duration = Duration::from_millis(100);
+    /// The default of [`FileConfig::keep`].
+    pub const DEFAULT_KEEP: usize = 4096;
+    /// The default of [`FileConfig::mode`].
+    pub const DEFAULT_MODE: u32 = 0o600;
+
+    /// Locks in `directory`, which is made if it does not exist.
+    pub fn new(directory: impl Into<PathBuf>) -> Self {
+        Self {
+            directory: directory.into(),
+            keep: Self::DEFAULT_KEEP,
+            mode: Self::DEFAULT_MODE,
+            allow_network_fs: false,
+        }
+    }
+
+    /// About how many lock files that nobody holds may lie about before they are removed: when the
+    /// directory is opened, and each time this manager has made that many. Default 4096.
+    ///
+    /// More keeps the next grant of an old name cheap; fewer keeps the directory small.
+    #[must_use]
+    pub fn keep(mut self, files: usize) -> Self {
+        self.keep = files;
+        self
+    }
+
+    /// The permissions of files that are made; directories let in whoever may read. Default `0o600`:
+    /// the locks of one user. The umask applies. Every user of a directory needs to read and write.
+    #[must_use]
+    pub fn mode(mut self, mode: u32) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// Accepts a network file system. Whether its locks exclude other hosts, or anybody, is then
+    /// up to its server and mount options. Default no.
+    #[must_use]
+    pub fn allow_network_fs(mut self, allow: bool) -> Self {
+        self.allow_network_fs = allow;
+        self
+    }
+
+    /// Reads the configuration from a URL.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidOption`] without a directory, with a host or credentials, or for an
+    /// option in the wrong form.
+    pub fn from_url(url: &mut StoreUrl) -> Result<Self> {
+        if !url.hosts().is_empty() || url.user().is_some() || url.password().is_some() {
+            return Err(error::invalid(
+                "a file URL has three slashes, file:///var/lib/locks: no host, no user, no relative directory",
+            ));
+        }
+        if url.take("prefix")?.is_some() {
+            return Err(error::invalid("a file URL takes no prefix: its path is the directory"));
+        }
+        if url.path().trim_matches('/').is_empty() {
+            return Err(error::invalid("a file URL names a directory: file:///var/lib/locks"));
+        }
+        let mut config = Self::new(url.path());
+        if let Some(keep) = url.take_parsed("keep", "a number of files")? {
+            config = config.keep(keep);
+        }
+        if let Some(Octal(mode)) = url.take_parsed("mode", "an octal mode such as 0600")? {
+            config = config.mode(mode);
+        }
+        if let Some(allow) = url.take_parsed("allow_network_fs", "true or false")? {
+            config = config.allow_network_fs(allow);
+        }
+        Ok(config)
+    }
+
+    /// Removes every lock file that nobody holds, and what processes that died have left; how many
+    /// lock files. Safe at any time, also while others lock: the counters are kept.
+    ///
+    /// # Errors
+    ///
+    /// As opening the directory.
+    ///
+    /// # Cancel safety
+    ///
+    /// What is removed is removed in order; call it again for the rest.
+    pub async fn sweep(&self) -> Result<usize> {
+        let env = Env::new(Timing::for_ttl(Timing::DEFAULT_TTL))?;
+        Directory::open(self, &env)?.sweep(&env, || true).await
+    }
+
+    pub(crate) fn kept(&self) -> usize {
+        self.keep
+    }
+
+    pub(crate) fn file_mode(&self) -> u32 {
+        self.mode
+    }
+
+    /// The directory, whatever the process's own becomes.
+    pub(crate) fn absolute_path(&self) -> Result<PathBuf> {
+        if self.mode & 0o600 != 0o600 || self.mode & !0o666 != 0 {
+            return Err(error::invalid(format!(
+                "mode {:#o} cannot work: files are read and written by their owner, and not executed",
+                self.mode
+            )));
+        }
+        std::path::absolute(&self.directory).map_err(|_| error::invalid("the directory's name is empty"))
+    }
+
+    /// Whether locks may be kept on such a file system.
+    pub(crate) fn admit(&self, file_system: &FileSystem, path: &Path) -> Result<()> {
+        if file_system.scope != Scope::Network || self.allow_network_fs {
+            return Ok(());
+        }
+        let message = format!(
+            "the directory is on a network file system ({file_system}), whose locks may exclude nobody: use a \
+             local one or another store, or set allow_network_fs if you know that they do"
+        );
+        Err(Error::not_applied(ErrorKind::Unsupported, message).with_context("path", path.display()))
+    }
+}
+
+#[async_trait]
+impl StoreConfig for FileConfig {
+    fn min_ttl(&self) -> Duration {
+        Self::MIN_TTL
+    }
+
+    async fn open(&self, env: Env) -> Result<Arc<dyn LockBackend>> {
+        Ok(Arc::new(FileBackend::open(self, env)?))
+    }
+}
+
+/// A number in base 8, with or without leading zeros.
+struct Octal(u32);
+
+impl std::str::FromStr for Octal {
+    type Err = std::num::ParseIntError;
+
+    fn from_str(digits: &str) -> Result<Self, Self::Err> {
+        u32::from_str_radix(digits, 8).map(Self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(url: &str) -> Result<FileConfig> {
+        FileConfig::from_url(&mut url.parse()?)
+    }
+
+    /// The path is the directory, and every option has its form.
+    #[test]
+    fn a_url_says_everything() {
+        assert_eq!(config("file:///var/lib/locks").unwrap(), FileConfig::new("/var/lib/locks"));
+        assert_eq!(
+            config("file:///a%20b/?keep=7&mode=0660&allow_network_fs=true").unwrap(),
+            FileConfig::new("/a b/").keep(7).mode(0o660).allow_network_fs(true)
+        );
+    }
+
+    /// What a URL must not say is an error that shows how it is said.
+    #[test]
+    fn urls_that_name_no_directory_are_refused() {
+        for url in [
+            "file://",
+            "file:///",
+            "file://host/locks",
+            "file://me@/locks",
+            "file:///a?prefix=b",
+            "file:///?prefix=b",
+            "file:///a?keep=many",
+            "file:///a?mode=rw",
+            "file:///a?allow_network_fs=1",
+        ] {
+            let error = config(url).unwrap_err();
+            assert_eq!(*error.kind(), ErrorKind::InvalidOption, "{url}");
+        }
+    }
+
+    /// A mode that locks ourselves out, or that makes programs of lock files, is refused.
+    #[test]
+    fn modes_that_cannot_work_are_refused() {
+        for mode in [0o400, 0o060, 0o700, 0o1600] {
+            assert!(FileConfig::new("/a").mode(mode).absolute_path().is_err(), "{mode:o}");
+        }
+        assert!(FileConfig::new("/a").mode(0o666).absolute_path().is_ok());
+    }
+
+    /// Only network file systems need leave.
+    #[test]
+    fn network_file_systems_need_leave() {
+        let network = FileSystem::of_scope(Scope::Network);
+        let config = FileConfig::new("/a");
+        let error = config.admit(&network, Path::new("/a")).unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains("allow_network_fs"), "{error}");
+        assert!(config.clone().allow_network_fs(true).admit(&network, Path::new("/a")).is_ok());
+        for scope in [Scope::Local, Scope::Memory, Scope::Program] {
+            assert!(config.admit(&FileSystem::of_scope(scope), Path::new("/a")).is_ok());
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Removes lock files that nobody uses, and what the dead left behind.
+//!
+//! The counters of all of them go into the floor first, in one write; then each is locked, looked at
+//! again and removed, which takes microseconds, so that whoever tries for one meanwhile hardly
+//! notices (D3).
+
+use std::fs::File;
+
+use lockcore::{Env, Result};
+
+use super::{Access, Directory, Locked, OUT, entries, remove, see};
+use crate::keys::Key;
+
+impl Directory {
+    /// Removes every idle lock file, as long as `go_on` says so; how many.
+    ///
+    /// # Cancel safety
+    ///
+    /// What is removed is removed in order.
+    pub(crate) async fn sweep(&self, env: &Env, go_on: impl Fn() -> bool + Send + Sync) -> Result<usize> {
+        self.sweep_traces()?;
+        for key in entries(&self.own(OUT))?.iter().filter_map(|file| Key::parse(file)) {
+            let mut floor = self.floor(env, Access::Raise).await?;
+            self.finish_taking_away(&key, &mut floor)?;
+        }
+        let mut idle = Vec::new();
+        let mut highest = 0;
+        for keys in self.keys()?.chunks(CHUNK).take_while(|_| go_on()) {
+            for key in keys {
+                if let Some((record, false)) = self.newest(key)? {
+                    highest = highest.max(record.counter);
+                    idle.push(key.clone());
+                }
+            }
+            tokio::task::yield_now().await;
+        }
+        if idle.is_empty() {
+            return Ok(0);
+        }
+        let mut floor = self.floor(env, Access::Raise).await?;
+        self.fold(&mut floor, highest)?;
+        // What it says later may not be on the disk yet.
+        let folded = floor.counter();
+        drop(floor);
+        let mut removed = 0;
+        for keys in idle.chunks(CHUNK).take_while(|_| go_on()) {
+            let floor = self.floor(env, Access::Read).await?;
+            for key in keys {
+                if let Some(file) = self.open_lock(key)? {
+                    removed += usize::from(self.remove_idle(key, file, folded)?);
+                }
+            }
+            drop(floor);
+            tokio::task::yield_now().await;
+        }
+        Ok(removed)
+    }
+
+    /// Removes the lock file that was opened as `file`, unless it is in use, another is in its place,
+    /// or its counter is above `folded`. Whoever calls has the floor's lock, so nobody takes the file
+    /// away by force meanwhile.
+    pub(super) fn remove_idle(&self, key: &Key, file: File, folded: u64) -> Result<bool> {
+        let path = self.lock_path(key);
+        let Ok(locked) = Locked::try_lock(file, &path)? else {
+            return Ok(false);
+        };
+        if !self.names(key, locked.file())? || see(locked.file(), &path)?.record().counter > folded {
+            return Ok(false);
+        }
+        remove(&path)?;
+        Ok(true)
+    }
+}
+
+const CHUNK: usize = 64;

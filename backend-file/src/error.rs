@@ -1,0 +1,153 @@
+//! What an error of the system, or the bytes of a file, mean for a lock.
+//!
+//! Everything is [`Effect::NotApplied`](lockcore::Effect): whatever fails on the way to a grant is
+//! followed by giving the lock back, in the same call and without a step that can fail.
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+
+use lockcore::{Error, ErrorKind};
+use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
+
+use crate::record::Unreadable;
+
+/// The error of a system call on `path`.
+pub(crate) fn of_system(error: io::Error, doing: &'static str, path: &Path) -> Error {
+    let (kind, what) = meaning(&error);
+    let message = match what {
+        Meaning::Described => format!("cannot {doing}: {error}"),
+        Meaning::Advised(advice) => format!("cannot {doing}: {advice}"),
+        Meaning::OpenFiles => format!("cannot {doing}: {}", open_files()),
+    };
+    let path = path.display();
+    Error::not_applied(kind, message).with_context("path", path).with_source(error)
+}
+
+/// A file whose bytes are not a value of ours.
+pub(crate) fn of_bytes(unreadable: Unreadable, path: &Path) -> Error {
+    let message = match unreadable {
+        Unreadable::Damaged => "the file is damaged, and with it the count of its lock's grants; it is left \
+                                as it is: see docs/file.md before removing it"
+            .to_owned(),
+        Unreadable::Foreign => {
+            "this is not a file of ours, and it is left as it is: move it away, or lock in \
+                                another directory"
+                .to_owned()
+        }
+        Unreadable::Newer { version } => {
+            format!("the file has format version {version}, which this version does not know: upgrade")
+        }
+    };
+    refused(message, path)
+}
+
+/// What stands in the directory must never stand there.
+pub(crate) fn refused(message: impl Into<String>, path: &Path) -> Error {
+    Error::not_applied(ErrorKind::Protocol, message).with_context("path", path.display())
+}
+
+/// An option that cannot work.
+pub(crate) fn invalid(message: impl Into<String>) -> Error {
+    Error::not_applied(ErrorKind::InvalidOption, message)
+}
+
+/// The session is over.
+pub(crate) fn closed() -> Error {
+    Error::not_applied(ErrorKind::Closed, "the session with the directory was closed")
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Meaning {
+    /// The system's own words say enough.
+    Described,
+    Advised(&'static str),
+    OpenFiles,
+}
+
+/// The one mapping from system errors.
+fn meaning(error: &io::Error) -> (ErrorKind, Meaning) {
+    use ErrorKind::{Denied, Protocol, Unavailable, Unsupported};
+    use Meaning::{Advised, Described, OpenFiles};
+    let Some(errno) = Errno::from_io_error(error) else {
+        return (Unavailable, Described);
+    };
+    match errno {
+        Errno::ACCESS | Errno::PERM => (
+            Denied,
+            Advised("permission denied; every user of a directory needs to read and write all of it"),
+        ),
+        Errno::ROFS => (Denied, Advised("the file system is read-only")),
+        Errno::MFILE | Errno::NFILE => (Unavailable, OpenFiles),
+        Errno::NOSPC | Errno::DQUOT => (Unavailable, Advised("the disk, or the quota, is full")),
+        Errno::NOENT | Errno::STALE => {
+            (Unavailable, Advised("the lock directory, or a part of it, was removed while it was in use"))
+        }
+        Errno::AGAIN => (Unavailable, Advised("the limit of threads is reached")),
+        Errno::EXIST | Errno::LOOP | Errno::NOTDIR | Errno::ISDIR => {
+            (Protocol, Advised("something else stands where a file or directory of ours should be"))
+        }
+        Errno::NOLCK | Errno::NOTSUP | Errno::NOSYS => {
+            (Unsupported, Advised("the file system offers no file locks or hard links"))
+        }
+        _ => (Unavailable, Described),
+    }
+}
+
+fn open_files() -> impl fmt::Display {
+    let limit = getrlimit(Resource::Nofile).current;
+    let limit = limit.map_or_else(|| "none".to_owned(), |limit| limit.to_string());
+    format!(
+        "too many open files; every held lock and every contended name takes one: raise the limit of this \
+         process (`ulimit -n`, now {limit}) or of the system"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error as _;
+
+    use lockcore::Effect;
+
+    use super::*;
+
+    /// The whole mapping.
+    #[test]
+    fn system_errors_have_their_kind() {
+        let table = [
+            (Errno::ACCESS, ErrorKind::Denied),
+            (Errno::PERM, ErrorKind::Denied),
+            (Errno::ROFS, ErrorKind::Denied),
+            (Errno::MFILE, ErrorKind::Unavailable),
+            (Errno::NFILE, ErrorKind::Unavailable),
+            (Errno::NOSPC, ErrorKind::Unavailable),
+            (Errno::DQUOT, ErrorKind::Unavailable),
+            (Errno::NOENT, ErrorKind::Unavailable),
+            (Errno::STALE, ErrorKind::Unavailable),
+            (Errno::AGAIN, ErrorKind::Unavailable),
+            (Errno::IO, ErrorKind::Unavailable),
+            (Errno::EXIST, ErrorKind::Protocol),
+            (Errno::LOOP, ErrorKind::Protocol),
+            (Errno::NOTDIR, ErrorKind::Protocol),
+            (Errno::ISDIR, ErrorKind::Protocol),
+            (Errno::NOLCK, ErrorKind::Unsupported),
+            (Errno::NOTSUP, ErrorKind::Unsupported),
+            (Errno::NOSYS, ErrorKind::Unsupported),
+        ];
+        for (errno, kind) in table {
+            let error = of_system(errno.into(), "open the lock file", Path::new("/locks/a.lock"));
+            assert_eq!(*error.kind(), kind, "{errno}");
+            assert_eq!(error.effect(), Effect::NotApplied);
+            assert!(error.to_string().contains("/locks/a.lock"), "{error}");
+            assert!(error.source().is_some());
+        }
+    }
+
+    /// The message about open files says what to do.
+    #[test]
+    fn the_limit_of_open_files_is_named() {
+        let error = of_system(Errno::MFILE.into(), "open the lock file", Path::new("/locks"));
+        assert!(error.to_string().contains("ulimit -n"), "{error}");
+    }
+}

@@ -1,0 +1,31 @@
+//! The file store of `leasehold`: locks between the processes of one host, with no server.
+//!
+//! A directory with one file per name. The holder has the file locked, so the kernel frees it when
+//! the process dies; the file counts the grants, durably, so that tokens grow across restarts. There
+//! is no lease: a lock is held while its process lives, however long that is stopped.
+//!
+//! | file | says |
+//! |---|---|
+//! | `config` | which directory, and its URL |
+//! | `backend` | the contract |
+//! | `session` | what one manager holds, and how it gets it |
+//! | `protocol` | what is written in which order; pure |
+//! | `keys`, `record` | names of files, and bytes in them; pure |
+//! | `error` | what system errors mean |
+//! | `directory` | the files on the disk |
+//! | `waiter` | waiting in the kernel |
+//!
+//! Not promised: order among waiters, and exclusion of other hosts. The whole story is in
+//! `docs/file.md`.
+
+mod backend;
+mod config;
+mod directory;
+mod error;
+mod keys;
+mod protocol;
+mod record;
+mod session;
+mod waiter;
+
+pub use config::FileConfig;

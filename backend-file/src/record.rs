@@ -1,0 +1,283 @@
+//! What stands in a lock file and in the floor file, as bytes. Pure.
+//!
+//! A file has two slots of one block each and, for a lock, a note of how its last hold ended. A new
+//! value goes into the slot that does not hold the newest one, so a write that is cut short at any
+//! byte leaves the newest complete value readable.
+//!
+//! | at | what |
+//! |---|---|
+//! | 0, 4096 | a slot: magic, format version, length, sequence number, SHA-256, value |
+//! | 8192 | the note: counter, whether that counter is durable, checksum |
+//!
+//! # Invariants
+//! - **F1** Reading gives the newest value whose checksum is right, or says why there is none; it
+//!   never panics, whatever the bytes.
+//! - **F2** Bytes that are not ours, and those of a newer format, are told apart from torn ones.
+
+use std::time::{Duration, SystemTime};
+
+use lockcore::{LockName, OwnerId};
+use sha2::{Digest, Sha256};
+
+/// A value with the number of its write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Stamped<T> {
+    pub(crate) seq: u64,
+    pub(crate) value: T,
+}
+
+/// What can stand in a slot.
+pub(crate) trait Value: Sized {
+    const MAGIC: [u8; 16];
+
+    fn encode(&self, bytes: &mut Vec<u8>);
+    fn decode(bytes: &mut Bytes<'_>) -> Option<Self>;
+}
+
+/// The newest grant of a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Record {
+    pub(crate) name: LockName,
+    /// Counts grants; the namespace's `token_base` is not in it.
+    pub(crate) counter: u64,
+    pub(crate) session: SessionId,
+    pub(crate) owner: OwnerId,
+    pub(crate) ttl: Duration,
+    pub(crate) since: Option<SystemTime>,
+    pub(crate) label: String,
+    pub(crate) metadata: Option<String>,
+}
+
+/// What is kept for a whole directory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Floor {
+    /// At least the counter of every lock file that was ever removed.
+    pub(crate) counter: u64,
+    /// Added to every counter of the directory; reserved for moves between stores.
+    pub(crate) token_base: u64,
+}
+
+/// How the newest hold of a lock file ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ending {
+    pub(crate) counter: u64,
+    /// Whether the record with that counter is known to be on the disk.
+    pub(crate) durable: bool,
+}
+
+/// One manager's session with a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct SessionId(pub(crate) u64);
+
+/// Why there is no value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unreadable {
+    /// Ours, but neither slot is whole.
+    Damaged,
+    /// Not ours.
+    Foreign,
+    /// Written by a newer version of this library.
+    Newer {
+        /// Its format version.
+        version: u16,
+    },
+}
+
+/// The bytes of a slot; `None` when the value is too long for one.
+pub(crate) fn slot<T: Value>(stamped: &Stamped<T>) -> Option<Vec<u8>> {
+    let mut value = Vec::new();
+    stamped.value.encode(&mut value);
+    let length = u16::try_from(value.len()).ok()?;
+    let mut slot = Vec::with_capacity(HEADER + value.len());
+    slot.extend(T::MAGIC);
+    slot.extend(VERSION.to_le_bytes());
+    slot.extend(length.to_le_bytes());
+    slot.extend([0; 4]);
+    slot.extend(stamped.seq.to_le_bytes());
+    let sum = checksum(&slot, &value);
+    slot.extend(sum);
+    slot.extend(value);
+    (slot.len() <= SLOT).then_some(slot)
+}
+
+/// Where the value with number `seq` goes.
+pub(crate) const fn slot_at(seq: u64) -> u64 {
+    (seq % 2) * SLOT as u64
+}
+
+/// The newest whole value in the bytes of a file.
+pub(crate) fn newest<T: Value>(image: &[u8]) -> Result<Stamped<T>, Unreadable> {
+    let mut best: Option<Stamped<T>> = None;
+    let mut unreadable = Unreadable::Foreign;
+    for slot in image.chunks(SLOT).take(2) {
+        match read_slot(slot) {
+            Ok(stamped) => best = best.filter(|best| best.seq > stamped.seq).or(Some(stamped)),
+            // What a newer program wrote counts before what we would understand.
+            Err(newer @ Unreadable::Newer { .. }) => return Err(newer),
+            Err(Unreadable::Damaged) => unreadable = Unreadable::Damaged,
+            Err(Unreadable::Foreign) => {}
+        }
+    }
+    best.ok_or(unreadable)
+}
+
+impl Ending {
+    /// Where the note stands in a file.
+    pub(crate) const AT: u64 = 2 * SLOT as u64;
+
+    pub(crate) fn to_bytes(self) -> [u8; ENDING] {
+        let mut bytes = [0; ENDING];
+        bytes[..8].copy_from_slice(&self.counter.to_le_bytes());
+        bytes[8] = self.durable.into();
+        let sum = checksum(&bytes[..16], &[]);
+        bytes[16..].copy_from_slice(&sum[..16]);
+        bytes
+    }
+
+    /// The note in the bytes of a file, if there is a whole one.
+    pub(crate) fn read(image: &[u8]) -> Option<Self> {
+        let (bytes, _) = image.get(2 * SLOT..)?.split_first_chunk::<ENDING>()?;
+        let (counter, rest) = bytes.split_first_chunk()?;
+        let ending = Self { counter: u64::from_le_bytes(*counter), durable: rest[0] == 1 };
+        (ending.to_bytes() == *bytes).then_some(ending)
+    }
+}
+
+impl SessionId {
+    pub(crate) fn to_hex(self) -> String {
+        format!("{:016x}", self.0)
+    }
+
+    pub(crate) fn from_hex(hex: &str) -> Option<Self> {
+        let session = Self(u64::from_str_radix(hex, 16).ok()?);
+        (session.to_hex() == hex).then_some(session)
+    }
+}
+
+impl Value for Record {
+    const MAGIC: [u8; 16] = *b"leasehold lock\n\0";
+
+    fn encode(&self, bytes: &mut Vec<u8>) {
+        bytes.extend(self.counter.to_le_bytes());
+        bytes.extend(self.session.0.to_le_bytes());
+        bytes.extend(self.owner.to_hex().as_bytes());
+        bytes.extend(nanos(self.ttl).to_le_bytes());
+        let since = self.since.and_then(|since| since.duration_since(SystemTime::UNIX_EPOCH).ok());
+        bytes.extend(since.map_or(UNTOLD, nanos).to_le_bytes());
+        put(bytes, self.name.as_str());
+        put(bytes, &self.label);
+        bytes.push(self.metadata.is_some().into());
+        put(bytes, self.metadata.as_deref().unwrap_or_default());
+    }
+
+    fn decode(bytes: &mut Bytes<'_>) -> Option<Self> {
+        let counter = bytes.u64()?;
+        let session = SessionId(bytes.u64()?);
+        let owner = OwnerId::from_hex(std::str::from_utf8(bytes.take(32)?).ok()?)?;
+        let ttl = Duration::from_nanos(bytes.u64()?);
+        let since = match bytes.u64()? {
+            UNTOLD => None,
+            nanos => SystemTime::UNIX_EPOCH.checked_add(Duration::from_nanos(nanos)),
+        };
+        let name = LockName::new(bytes.text()?).ok()?;
+        let label = bytes.text()?.to_owned();
+        let told = bytes.take(1)? == [1];
+        let metadata = Some(bytes.text()?.to_owned()).filter(|_| told);
+        Some(Self { name, counter, session, owner, ttl, since, label, metadata })
+    }
+}
+
+impl Value for Floor {
+    const MAGIC: [u8; 16] = *b"leasehold floor\n";
+
+    fn encode(&self, bytes: &mut Vec<u8>) {
+        bytes.extend(self.counter.to_le_bytes());
+        bytes.extend(self.token_base.to_le_bytes());
+    }
+
+    fn decode(bytes: &mut Bytes<'_>) -> Option<Self> {
+        Some(Self { counter: bytes.u64()?, token_base: bytes.u64()? })
+    }
+}
+
+/// What is left to read of a value.
+pub(crate) struct Bytes<'a>(&'a [u8]);
+
+impl<'a> Bytes<'a> {
+    fn take(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(count)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        let (number, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(u64::from_le_bytes(*number))
+    }
+
+    fn u16(&mut self) -> Option<u16> {
+        let (number, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(u16::from_le_bytes(*number))
+    }
+
+    fn text(&mut self) -> Option<&'a str> {
+        let length = self.u16()?;
+        std::str::from_utf8(self.take(length.into())?).ok()
+    }
+}
+
+fn read_slot<T: Value>(slot: &[u8]) -> Result<Stamped<T>, Unreadable> {
+    if !slot.starts_with(&T::MAGIC) {
+        return Err(Unreadable::Foreign);
+    }
+    whole_slot(slot).unwrap_or(Err(Unreadable::Damaged))
+}
+
+/// `None` when it is cut short or its checksum is wrong.
+fn whole_slot<T: Value>(slot: &[u8]) -> Option<Result<Stamped<T>, Unreadable>> {
+    let mut header = Bytes(slot.get(T::MAGIC.len()..)?);
+    let version = header.u16()?;
+    if version > VERSION {
+        return Some(Err(Unreadable::Newer { version }));
+    }
+    let length = header.u16()?;
+    header.take(4)?;
+    let seq = header.u64()?;
+    let sum = header.take(32)?;
+    let value = header.take(length.into())?;
+    if sum != checksum(&slot[..HEADER - 32], value) {
+        return None;
+    }
+    let value = T::decode(&mut Bytes(value))?;
+    Some(Ok(Stamped { seq, value }))
+}
+
+fn put(bytes: &mut Vec<u8>, text: &str) {
+    // A length above this is above a slot's too, and found there.
+    let length = u16::try_from(text.len()).unwrap_or(u16::MAX);
+    bytes.extend(length.to_le_bytes());
+    bytes.extend(text.as_bytes());
+}
+
+fn nanos(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(UNTOLD)
+}
+
+fn checksum(head: &[u8], value: &[u8]) -> [u8; 32] {
+    Sha256::new().chain_update(head).chain_update(value).finalize().into()
+}
+
+/// The size of a slot: a block, so that writing one never rewrites a part of the other.
+const SLOT: usize = 4096;
+const HEADER: usize = 64;
+const ENDING: usize = 32;
+const VERSION: u16 = 1;
+const UNTOLD: u64 = u64::MAX;
+
+/// The whole of a lock file.
+pub(crate) const FILE: usize = 2 * SLOT + ENDING;
+
+#[cfg(test)]
+mod tests;

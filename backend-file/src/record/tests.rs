@@ -1,0 +1,114 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn record(counter: u64) -> Record {
+    Record {
+        name: LockName::new("invoice/42").unwrap(),
+        counter,
+        session: SessionId(7),
+        owner: OwnerId::from_random([0xab; 16]),
+        ttl: Duration::from_secs(15),
+        since: Some(SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000)),
+        label: "host/1".to_owned(),
+        metadata: Some("why".to_owned()),
+    }
+}
+
+fn image(values: &[Stamped<Record>]) -> Vec<u8> {
+    let mut image = vec![0; FILE];
+    for stamped in values {
+        let at = usize::try_from(slot_at(stamped.seq)).unwrap();
+        let slot = slot(stamped).unwrap();
+        image[at..at + slot.len()].copy_from_slice(&slot);
+    }
+    image
+}
+
+/// Existing directories depend on these bytes: change them only with the format version.
+#[test]
+fn the_format_is_fixed() {
+    let bytes = slot(&Stamped { seq: 3, value: Floor { counter: 258, token_base: 1 } }).unwrap();
+    assert_eq!(bytes.len(), HEADER + 16);
+    assert_eq!(&bytes[..16], b"leasehold floor\n");
+    assert_eq!(&bytes[16..32], [1, 0, 16, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(&bytes[HEADER..], [2, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!((slot_at(0), slot_at(1), slot_at(2), Ending::AT), (0, 4096, 0, 8192));
+}
+
+/// Whatever was written is read, with and without the optional parts.
+#[test]
+fn records_round_trip() {
+    let bare = Record { since: None, metadata: None, label: String::new(), ..record(9) };
+    for value in [record(1), bare] {
+        let stamped = Stamped { seq: 4, value };
+        assert_eq!(newest(&image(std::slice::from_ref(&stamped))), Ok(stamped));
+    }
+    for durable in [false, true] {
+        let mut image = vec![0; FILE];
+        assert_eq!(Ending::read(&image), None);
+        image[2 * SLOT..].copy_from_slice(&Ending { counter: 5, durable }.to_bytes());
+        assert_eq!(Ending::read(&image), Some(Ending { counter: 5, durable }));
+    }
+}
+
+/// The longest name, label and metadata of the core fit; more is refused, not cut.
+#[test]
+fn a_record_that_does_not_fit_is_refused() {
+    let name = LockName::new("x".repeat(LockName::MAX_BYTES)).unwrap();
+    let longest = Record { name, label: "x".repeat(256), metadata: Some("x".repeat(1024)), ..record(1) };
+    assert!(slot(&Stamped { seq: 0, value: longest }).is_some());
+    for length in [4096, 70_000] {
+        let value = Record { metadata: Some("x".repeat(length)), ..record(1) };
+        assert_eq!(slot(&Stamped { seq: 0, value }), None);
+    }
+}
+
+/// A file of a newer format, a foreign one and a damaged one are told apart (F2).
+#[test]
+fn what_cannot_be_read_says_why() {
+    let mut newer = image(&[Stamped { seq: 0, value: record(1) }, Stamped { seq: 1, value: record(2) }]);
+    newer[16] = 2;
+    assert_eq!(newest::<Record>(&newer), Err(Unreadable::Newer { version: 2 }));
+    let mut damaged = image(&[Stamped { seq: 0, value: record(1) }]);
+    damaged[80] ^= 1;
+    assert_eq!(newest::<Record>(&damaged), Err(Unreadable::Damaged));
+    for foreign in [&b""[..], b"x", b"leasehold", &[0; 9000]] {
+        assert_eq!(newest::<Record>(foreign), Err(Unreadable::Foreign));
+    }
+    let floor = slot(&Stamped { seq: 0, value: Floor::default() }).unwrap();
+    assert_eq!(newest::<Record>(&floor), Err(Unreadable::Foreign));
+}
+
+/// A write cut short at any byte leaves the value before it, or is whole (F1).
+#[test]
+fn a_torn_write_leaves_the_value_before() {
+    let before = [Stamped { seq: 6, value: record(6) }, Stamped { seq: 7, value: record(7) }];
+    let next = Stamped { seq: 8, value: Record { label: "another".to_owned(), ..record(8) } };
+    let bytes = slot(&next).unwrap();
+    for cut in 0..=bytes.len() {
+        let mut torn = image(&before);
+        torn[..cut].copy_from_slice(&bytes[..cut]);
+        let counter = newest::<Record>(&torn).unwrap().value.counter;
+        // The last bytes may be what stood there before.
+        assert!(
+            counter == if cut == bytes.len() { 8 } else { 7 } || torn[..bytes.len()] == bytes,
+            "cut at {cut}"
+        );
+    }
+}
+
+proptest! {
+    /// Any bytes at all, and ours with any of them changed, are read without panicking (F1).
+    #[test]
+    fn no_bytes_panic(noise in prop::collection::vec(any::<u8>(), 0..9000), at in 0_usize..300, byte: u8) {
+        let _ = newest::<Record>(&noise);
+        let _ = Ending::read(&noise);
+        let mut bytes = image(&[Stamped { seq: 0, value: record(1) }]);
+        bytes[at] = byte;
+        match newest::<Record>(&bytes) {
+            Ok(stamped) => prop_assert_eq!(stamped.value, record(1)),
+            Err(_) => prop_assert!(true),
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Waits in the kernel for locked files: one plain thread per contended file of this process.
+//!
+//! A thread blocks in the system's lock call, which cannot be interrupted. So it is nobody's: it
+//! gives the lock to whoever of this process wants it when it comes, of any manager, and straight
+//! back if nobody does. Whoever wants the same file meanwhile joins the thread that waits already. The
+//! runtime's pool for blocking calls is not used, because a runtime waits for that when it ends.
+//!
+//! # Invariants
+//! - **W1** A file has a line here exactly while a thread waits for it.
+//! - **W2** A locked file is with whoever was promised it, or unlocked: on its way it unlocks when
+//!   dropped (G8).
+//! - **W3** No thread is waited for, neither by closing, nor by dropping, nor at the end of the
+//!   process.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fs::File;
+use std::io;
+use std::thread;
+
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+use crate::directory::{Inode, Locked};
+
+/// A place in the line for a file; leaves it when dropped.
+#[derive(Debug)]
+pub(crate) struct Place {
+    inode: Inode,
+    id: u64,
+    turn: oneshot::Receiver<io::Result<Locked>>,
+}
+
+/// Everybody of this process who waits for one file, in order of arrival.
+#[derive(Debug, Default)]
+struct Line {
+    wanters: VecDeque<Wanter>,
+    joined: u64,
+}
+
+#[derive(Debug)]
+struct Wanter {
+    id: u64,
+    turn: oneshot::Sender<io::Result<Locked>>,
+    /// What the thread waits with next; the first of a line has given his away.
+    file: Option<File>,
+}
+
+/// Waits for the lock of `file`, which is that of `inode`.
+///
+/// # Errors
+///
+/// When no thread can be started.
+pub(crate) fn join(inode: Inode, file: File) -> io::Result<Place> {
+    let (sender, turn) = oneshot::channel();
+    let mut lines = LINES.lock();
+    let waits = lines.contains_key(&inode);
+    let (file, spare) = if waits { (None, Some(file)) } else { (Some(file), None) };
+    if let Some(file) = file {
+        let wait = move || wait(inode, file);
+        thread::Builder::new().name("leasehold-wait".to_owned()).stack_size(STACK).spawn(wait)?;
+    }
+    let line = lines.entry(inode).or_default();
+    line.joined += 1;
+    let id = line.joined;
+    line.wanters.push_back(Wanter { id, turn: sender, file: spare });
+    Ok(Place { inode, id, turn })
+}
+
+impl Place {
+    /// Whose lock is waited for.
+    pub(crate) fn inode(&self) -> Inode {
+        self.inode
+    }
+
+    /// The locked file; `None` when the wait has to be begun again.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped and called again.
+    pub(crate) async fn turn(&mut self) -> Option<io::Result<Locked>> {
+        (&mut self.turn).await.ok()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut lines = LINES.lock();
+        let left = lines.get_mut(&self.inode).and_then(|line| {
+            let at = line.wanters.iter().position(|wanter| wanter.id == self.id)?;
+            line.wanters.remove(at)
+        });
+        drop(lines);
+        drop(left);
+    }
+}
+
+/// The thread's life.
+fn wait(inode: Inode, mut file: File) {
+    loop {
+        let locked = lock(file);
+        match hand_over(inode, locked) {
+            Some(next) => file = next,
+            None => return,
+        }
+    }
+}
+
+/// Gives the result of a wait to the first who still wants it; the file to wait with next, if
+/// somebody is left.
+fn hand_over(inode: Inode, mut locked: io::Result<Locked>) -> Option<File> {
+    // Nothing is sent or dropped under the mutex: it may wake somebody who leaves a line himself.
+    while let Some(wanter) = change(inode, |line| line.wanters.pop_front()) {
+        match wanter.turn.send(locked) {
+            Ok(()) => return change(inode, |line| line.wanters.front_mut()?.file.take()),
+            Err(unwanted) => locked = unwanted,
+        }
+    }
+    None
+}
+
+/// Asks the line what comes next; with nothing to come, the line ends (W1).
+fn change<R>(inode: Inode, next: impl FnOnce(&mut Line) -> Option<R>) -> Option<R> {
+    let mut lines = LINES.lock();
+    let next = next(lines.get_mut(&inode)?);
+    let over = if next.is_none() { lines.remove(&inode) } else { None };
+    drop(lines);
+    drop(over);
+    next
+}
+
+fn lock(file: File) -> io::Result<Locked> {
+    loop {
+        match file.lock() {
+            Ok(()) => return Ok(Locked::got(file)),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+}
+
+static LINES: Mutex<BTreeMap<Inode, Line>> = Mutex::new(BTreeMap::new());
+
+/// The call needs next to nothing of it.
+const STACK: usize = 128 * 1024;

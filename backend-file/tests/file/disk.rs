@@ -1,0 +1,228 @@
+//! What is on the disk: what lasts, what may be removed, and what is left alone.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Barrier};
+use std::thread;
+
+use backend_file::FileConfig;
+use futures_util::StreamExt;
+use lockcore::backend::{AcquireRequest, Severity, StoreEvent};
+use lockcore::{Effect, ErrorKind, LostReason};
+use tokio::task::JoinSet;
+
+use crate::rig::{Manager, Rig, files, name};
+
+/// The directory is the owner's alone.
+#[tokio::test]
+async fn files_are_private_by_default() {
+    let rig = Rig::new();
+    let a = rig.open().await;
+    a.grant("a").await;
+    let mode = |path: &str| fs::metadata(rig.file(path)).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(""), mode(".leasehold"), mode("a.lock")), (0o700, 0o700, 0o600));
+    assert_eq!(mode(".leasehold/floor"), 0o600);
+}
+
+/// Counters go on after everybody has gone, and after a sweep has removed the files.
+#[tokio::test]
+async fn counters_survive_restarts_and_sweeps() {
+    let rig = Rig::new();
+    let mut last = 0;
+    for round in 0..4 {
+        let a = rig.open().await;
+        for _ in 0..3 {
+            let counter = a.cycle("a").await;
+            assert!(counter > last);
+            last = counter;
+        }
+        a.backend.close().await.unwrap();
+        if round % 2 == 1 {
+            assert_eq!(rig.config().sweep().await.unwrap(), 1);
+            assert!(!rig.file("a.lock").exists());
+        }
+    }
+}
+
+/// A sweep takes what nobody uses, and nothing else.
+#[tokio::test]
+async fn a_sweep_leaves_what_is_in_use() {
+    let rig = Rig::new();
+    let (a, b) = (rig.open().await, rig.open().await);
+    let held = a.grant("held").await;
+    for lock in ["x", "y", "z"] {
+        a.cycle(lock).await;
+    }
+    fs::write(rig.file("foreign.lock"), "not ours").unwrap();
+    fs::write(rig.file("notes.txt"), "not ours").unwrap();
+    for leftover in ["sessions/00000000000000aa", "waiting/x.00000000000000aa", "new/00000000000000aa"] {
+        fs::write(rig.file(".leasehold").join(leftover), "").unwrap();
+    }
+    assert_eq!(b.contenders("x").await, 0);
+    assert_eq!(rig.config().sweep().await.unwrap(), 3);
+    assert_eq!(fs::read_to_string(rig.file("foreign.lock")).unwrap(), "not ours");
+    assert!(rig.file("notes.txt").exists() && rig.file("held.lock").exists());
+    assert_eq!((rig.traces("sessions"), rig.traces("waiting"), rig.traces("new")), (2, 0, 0));
+    assert!(b.refusal("held").await.is_some());
+    a.release(&held).await;
+    assert!(b.cycle("x").await > 1);
+}
+
+/// Sessions that are the first of a directory at the same time find one directory.
+#[test]
+fn a_directory_is_made_once() {
+    let rig = Rig::new();
+    let all = Barrier::new(8);
+    let counters = thread::scope(|scope| {
+        let first = || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+            all.wait();
+            runtime.block_on(async {
+                let a = rig.open().await;
+                a.backend.acquire(&a.request("a")).await.unwrap().counter
+            })
+        };
+        let sessions: Vec<_> = (0..8).map(|_| scope.spawn(first)).collect();
+        sessions.into_iter().map(|session| session.join().unwrap()).collect::<BTreeSet<_>>()
+    });
+    assert_eq!(counters, (1..=8).collect());
+}
+
+/// Sweeps and cycles at the same time: one holder at a time, and counters grow.
+#[tokio::test(flavor = "multi_thread", worker_threads = 6)]
+async fn sweeping_breaks_nothing() {
+    let rig = Rig::new();
+    let (holders, largest) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let mut sessions = JoinSet::new();
+    for _ in 0..3 {
+        let Manager { backend, env, .. } = rig.open().await;
+        let (holders, largest) = (Arc::clone(&holders), Arc::clone(&largest));
+        sessions.spawn(async move {
+            for _ in 0..150 {
+                let request = AcquireRequest::new(name("a"), env.owner_id(), env.timing().ttl);
+                let grant = backend.acquire(&request).await.unwrap();
+                assert_eq!(holders.fetch_add(1, Ordering::SeqCst), 0);
+                assert!(largest.swap(grant.counter, Ordering::SeqCst) < grant.counter);
+                holders.fetch_sub(1, Ordering::SeqCst);
+                backend.release(&grant).await.unwrap();
+                // Lets the file lie idle now and then.
+                tokio::task::yield_now().await;
+            }
+        });
+    }
+    let mut sweepers = JoinSet::new();
+    for _ in 0..3 {
+        let config = rig.config();
+        sweepers.spawn(async move {
+            loop {
+                config.sweep().await.unwrap();
+            }
+        });
+    }
+    while let Some(session) = sessions.join_next().await {
+        session.unwrap();
+    }
+    sweepers.shutdown().await;
+}
+
+/// A manager that meets more idle files than it is to keep removes them by itself.
+#[tokio::test]
+async fn idle_files_are_removed_beyond_the_bound() {
+    let rig = Rig::new();
+    let a = Manager::open(&rig.config().keep(8)).await.unwrap();
+    for lock in 0..64 {
+        a.cycle(&format!("job/{lock}")).await;
+        tokio::task::yield_now().await;
+    }
+    let left = files(&rig.path());
+    assert!(left < 40, "{left} files are left");
+}
+
+/// What is not ours, of a newer version, or of another name is an error and stays as it is.
+#[tokio::test]
+async fn what_is_not_ours_is_left_alone() {
+    let rig = Rig::new();
+    let a = rig.open().await;
+    a.cycle("ours").await;
+    let ours = fs::read(rig.file("ours.lock")).unwrap();
+    let mut newer = ours.clone();
+    newer[16] = 9;
+    let mut damaged = ours.clone();
+    damaged[100] ^= 1;
+    let table = [
+        ("a", b"#!/bin/sh\n".to_vec(), "not a file of ours"),
+        ("b", Vec::new(), "not a file of ours"),
+        ("c", newer, "format version 9"),
+        ("d", damaged, "damaged"),
+        ("e", ours, "that of the lock \"ours\""),
+    ];
+    for (lock, bytes, says) in table {
+        let path = rig.file(&format!("{lock}.lock"));
+        fs::write(&path, &bytes).unwrap();
+        for error in [a.attempt(lock).await.unwrap_err(), a.backend.inspect(&name(lock)).await.unwrap_err()] {
+            assert_eq!((error.kind(), error.effect()), (&ErrorKind::Protocol, Effect::NotApplied));
+            assert!(error.to_string().contains(says), "{error}");
+        }
+        assert_eq!(fs::read(&path).unwrap(), bytes);
+    }
+    std::os::unix::fs::symlink("ours.lock", rig.file("f.lock")).unwrap();
+    assert_eq!(*a.attempt("f").await.unwrap_err().kind(), ErrorKind::Protocol);
+    let findings = a.backend.diagnose().await.unwrap();
+    let files = findings.iter().find(|finding| finding.subject == "files").unwrap();
+    assert!(files.severity == Severity::Warning && files.detail.contains("6 not readable"), "{files:?}");
+}
+
+/// A lock file that is removed by hand, and a directory that is, end the holds as soon as that is
+/// seen.
+#[tokio::test]
+async fn holders_hear_of_removed_files() {
+    let rig = Rig::new();
+    let mut a = rig.open().await;
+    let (first, second) = (a.grant("a").await, a.grant("b").await);
+    let gone =
+        |lock: &str, counter| StoreEvent::GrantLost { name: name(lock), counter, reason: LostReason::Gone };
+    fs::remove_file(rig.file("a.lock")).unwrap();
+    assert_eq!(a.events.next().await, Some(gone("a", first.counter)));
+    fs::rename(rig.path(), rig.path().with_extension("old")).unwrap();
+    loop {
+        match a.events.next().await.unwrap() {
+            StoreEvent::Warning(_) => {}
+            event => break assert_eq!(event, gone("b", second.counter)),
+        }
+    }
+    for grant in [first, second] {
+        let error = a.backend.release(&grant).await.unwrap_err();
+        assert_eq!(error.lost_reason(), Some(LostReason::Gone));
+    }
+    let error = a.attempt("a").await.unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::Unavailable);
+    assert!(error.to_string().contains("was removed"), "{error}");
+}
+
+/// Without its floor a directory has lost counters, and says so; with nothing of ours in it, it is new.
+#[tokio::test]
+async fn a_directory_without_its_floor_is_refused() {
+    let rig = Rig::new();
+    fs::create_dir(rig.path()).unwrap();
+    fs::write(rig.file("cargo.lock"), "not ours").unwrap();
+    rig.open().await.cycle("a").await;
+    fs::remove_file(rig.file(".leasehold/floor")).unwrap();
+    let Err(error) = Manager::open(&rig.config()).await else { panic!("opened without a floor") };
+    assert_eq!(*error.kind(), ErrorKind::Protocol);
+    assert!(error.to_string().contains("no floor"), "{error}");
+}
+
+/// What cannot be a directory, or cannot be written, says which path and why.
+#[tokio::test]
+async fn a_place_that_cannot_work_is_refused() {
+    let rig = Rig::new();
+    fs::write(rig.path(), "a file").unwrap();
+    let Err(error) = Manager::open(&rig.config()).await else { panic!("opened a file") };
+    assert_eq!(*error.kind(), ErrorKind::Protocol, "{error}");
+    assert!(error.to_string().contains(&rig.path().display().to_string()), "{error}");
+    // The kernel lets nobody write there, not even its administrator.
+    let Err(error) = Manager::open(&FileConfig::new("/sys/locks")).await else { panic!("opened /sys") };
+    assert_eq!((error.kind(), error.effect()), (&ErrorKind::Denied, Effect::NotApplied), "{error}");
+}

@@ -1,0 +1,128 @@
+//! Other processes: this test binary, started again to play one part.
+
+use std::env;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use lockcore::{Effect, ErrorKind};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::rig::{Manager, Rig, name};
+
+/// Another process in `part`, ready.
+struct Other {
+    child: Child,
+    said: BufReader<ChildStdout>,
+}
+
+impl Other {
+    fn start(part: &str, directory: &Path) -> Self {
+        let mut command = Command::new(env::current_exe().unwrap());
+        command.args(["--ignored", "--exact", "--nocapture", part]);
+        command.env(DIRECTORY, directory).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let said = BufReader::new(child.stdout.take().unwrap());
+        Self { child, said }
+    }
+
+    /// Ends once the other has said `word`.
+    fn says(&mut self, word: &str) {
+        let mut line = String::new();
+        while !line.contains(word) {
+            line.clear();
+            assert_ne!(self.said.read_line(&mut line).unwrap(), 0, "it ended without saying {word}");
+        }
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+async fn manager() -> Manager {
+    let directory = env::var_os(DIRECTORY).expect("started by another test");
+    Manager::open(&backend_file::FileConfig::new(directory)).await.unwrap()
+}
+
+/// Until whoever started us goes, or kills us.
+fn stay() {
+    let _ = std::io::stdin().read(&mut [0]);
+}
+
+#[tokio::test]
+#[ignore = "a part for another process"]
+async fn holder() {
+    let a = manager().await;
+    a.grant("a").await;
+    println!("holding");
+    stay();
+}
+
+#[tokio::test]
+#[ignore = "a part for another process"]
+async fn limited() {
+    let a = manager().await;
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    setrlimit(Resource::Nofile, Rlimit { current: Some(40), maximum }).unwrap();
+    let mut held = Vec::new();
+    let error = loop {
+        match a.attempt(&format!("job/{}", held.len())).await {
+            Ok(lockcore::backend::Attempt::Granted(grant)) => held.push(grant),
+            Ok(other) => panic!("{other:?}"),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!((error.kind(), error.effect()), (&ErrorKind::Unavailable, Effect::NotApplied));
+    assert!(error.to_string().contains("ulimit -n`, now 40"), "{error}");
+    let freed = held.len();
+    for grant in &held {
+        a.release(grant).await;
+    }
+    // Names that are not held cost none.
+    for lock in 0..200 {
+        a.cycle(&format!("other/{lock}")).await;
+    }
+    println!("limited after {freed}");
+}
+
+/// The kernel frees the locks of a process that is killed; nobody shows it as holder any more, and
+/// counters go on.
+#[tokio::test]
+async fn a_killed_process_frees_its_locks() {
+    let rig = Rig::new();
+    let a = rig.open().await;
+    let mut other = Other::start("processes::holder", &rig.path());
+    other.says("holding");
+    let holder = a.refusal("a").await.unwrap();
+    assert_eq!(a.backend.list("").await.unwrap().len(), 1);
+    drop(other);
+    assert_eq!(a.backend.inspect(&name("a")).await.unwrap().holder, None);
+    assert!(a.grant("a").await.counter > holder.token.unwrap().counter());
+}
+
+/// A program that is started while a lock is held does not inherit it.
+#[tokio::test]
+async fn a_started_program_does_not_inherit_locks() {
+    let rig = Rig::new();
+    let (a, b) = (rig.open().await, rig.open().await);
+    a.grant("a").await;
+    let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+    drop(a);
+    b.cycle("a").await;
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+/// The limit of open files is an error that says what to do; releasing needs none.
+#[tokio::test]
+async fn the_limit_of_open_files_is_an_error() {
+    let rig = Rig::new();
+    let mut other = Other::start("processes::limited", &rig.path());
+    other.says("limited after");
+}
+
+const DIRECTORY: &str = "LEASEHOLD_TEST_DIRECTORY";

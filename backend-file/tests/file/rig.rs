@@ -1,0 +1,143 @@
+//! A directory of its own for one test, and sessions with it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use backend_file::FileConfig;
+use futures_util::StreamExt;
+use futures_util::stream::BoxStream;
+use lockcore::backend::{AcquireRequest, Attempt, Grant, Holder, LockBackend, StoreConfig, StoreEvent};
+use lockcore::{Env, LockName, Result, Timing};
+use tempfile::TempDir;
+use tokio::task::JoinSet;
+
+pub(crate) struct Rig {
+    scratch: TempDir,
+}
+
+/// A session with the directory, as a manager has one.
+pub(crate) struct Manager {
+    pub(crate) backend: Arc<dyn LockBackend>,
+    pub(crate) events: BoxStream<'static, StoreEvent>,
+    pub(crate) env: Env,
+}
+
+impl Rig {
+    pub(crate) fn new() -> Self {
+        Self { scratch: tempfile::tempdir().unwrap() }
+    }
+
+    /// The lock directory, which the first session makes.
+    pub(crate) fn path(&self) -> PathBuf {
+        self.scratch.path().join("locks")
+    }
+
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.path().join(name)
+    }
+
+    pub(crate) fn config(&self) -> FileConfig {
+        FileConfig::new(self.path())
+    }
+
+    pub(crate) async fn open(&self) -> Manager {
+        Manager::open(&self.config()).await.unwrap()
+    }
+
+    /// How many files a part of our bookkeeping has.
+    pub(crate) fn traces(&self, part: &str) -> usize {
+        files(&self.path().join(".leasehold").join(part))
+    }
+}
+
+impl Manager {
+    pub(crate) async fn open(config: &FileConfig) -> Result<Self> {
+        // Short, so that what is looked at again from time to time is looked at often.
+        let mut timing = Timing::for_ttl(Duration::from_secs(5));
+        timing.op_timeout = Duration::from_millis(400);
+        let env = Env::new(timing).unwrap();
+        let backend = config.open(env.clone()).await?;
+        let events = backend.events();
+        Ok(Self { backend, events, env })
+    }
+
+    pub(crate) fn request(&self, lock: &str) -> AcquireRequest {
+        let ttl = self.env.timing().ttl;
+        let mut request = AcquireRequest::new(name(lock), self.env.owner_id(), ttl);
+        request.label = "here".into();
+        request
+    }
+
+    pub(crate) async fn attempt(&self, lock: &str) -> Result<Attempt> {
+        self.backend.try_acquire(&self.request(lock)).await
+    }
+
+    /// The grant of a lock that is free.
+    pub(crate) async fn grant(&self, lock: &str) -> Grant {
+        match self.attempt(lock).await.unwrap() {
+            Attempt::Granted(grant) => grant,
+            Attempt::Held { holder } => panic!("{lock} is held by {holder:?}"),
+        }
+    }
+
+    /// The holder of a lock that is not free.
+    pub(crate) async fn refusal(&self, lock: &str) -> Option<Holder> {
+        match self.attempt(lock).await.unwrap() {
+            Attempt::Granted(grant) => panic!("{grant:?}"),
+            Attempt::Held { holder } => holder,
+        }
+    }
+
+    pub(crate) async fn release(&self, grant: &Grant) {
+        self.backend.release(grant).await.unwrap();
+    }
+
+    /// An acquisition that waits.
+    pub(crate) async fn waiter(&mut self, lock: &str) -> Beside<Result<Grant>> {
+        let (backend, request) = (Arc::clone(&self.backend), self.request(lock));
+        let waiter = Beside::start(async move { backend.acquire(&request).await });
+        self.queued().await;
+        waiter
+    }
+
+    /// Ends once an acquisition of this session is queued.
+    pub(crate) async fn queued(&mut self) {
+        while !matches!(self.events.next().await.unwrap(), StoreEvent::Queued { .. }) {}
+    }
+
+    pub(crate) async fn contenders(&self, lock: &str) -> usize {
+        self.backend.inspect(&name(lock)).await.unwrap().contenders
+    }
+
+    /// A grant that came and went; its counter.
+    pub(crate) async fn cycle(&self, lock: &str) -> u64 {
+        let grant = self.grant(lock).await;
+        self.release(&grant).await;
+        grant.counter
+    }
+}
+
+/// Something that goes on beside the test; it ends with this.
+pub(crate) struct Beside<T>(JoinSet<T>);
+
+impl<T: Send + 'static> Beside<T> {
+    pub(crate) fn start(task: impl Future<Output = T> + Send + 'static) -> Self {
+        let mut tasks = JoinSet::new();
+        tasks.spawn(task);
+        Self(tasks)
+    }
+
+    pub(crate) async fn end(mut self) -> T {
+        let ended = tokio::time::timeout(Duration::from_secs(20), self.0.join_next());
+        ended.await.expect("it would wait for ever").unwrap().unwrap()
+    }
+}
+
+pub(crate) fn name(lock: &str) -> LockName {
+    LockName::new(lock).unwrap()
+}
+
+pub(crate) fn files(directory: &Path) -> usize {
+    std::fs::read_dir(directory).unwrap().count()
+}

@@ -1,0 +1,53 @@
+//! Many processes count together.
+
+use std::time::Duration;
+
+use crate::rig::Rig;
+
+/// Eight processes count a thousand times each while a ninth is killed again and again, wherever
+/// it is: every count is there once, and tokens grow from line to line (G1, G3, G6).
+pub(crate) async fn no_count_is_lost_while_processes_are_killed() {
+    const PROCESSES: usize = 8;
+    const CYCLES: usize = 1_000;
+    let rig = Rig::new();
+    let journal = rig.scratch.path().join("journal");
+    std::fs::write(&journal, "").unwrap();
+
+    let mut workers = Vec::new();
+    for _ in 0..PROCESSES {
+        let mut worker = rig.holder().await;
+        worker.order(&format!("count {} worker {CYCLES}", journal.display())).await;
+        workers.push(worker);
+    }
+    let victims = async {
+        loop {
+            let mut victim = rig.holder().await;
+            victim.order(&format!("count {} victim {CYCLES}", journal.display())).await;
+            // The fault itself: a kill every 200 ms, at whatever the victim is doing.
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            victim.process.kill().await.unwrap();
+        }
+    };
+    let counted = async {
+        for worker in &mut workers {
+            assert_eq!(worker.answer().await, "counted");
+        }
+    };
+    tokio::select! {
+        () = counted => {}
+        () = victims => {}
+    }
+
+    let journal = std::fs::read_to_string(&journal).unwrap();
+    let (mut last_token, mut by_workers, mut by_victims) = (0, 0, 0);
+    for (index, line) in journal.lines().enumerate() {
+        let [count, token, who] = line.split(' ').collect::<Vec<_>>().try_into().unwrap();
+        assert_eq!(count.parse(), Ok(index + 1), "two holders, or a lost count, at line {index}");
+        let token: u64 = token.parse().unwrap();
+        assert!(token > last_token, "token {token} after {last_token}");
+        last_token = token;
+        if who == "worker" { by_workers += 1 } else { by_victims += 1 }
+    }
+    assert_eq!(by_workers, PROCESSES * CYCLES);
+    println!("{by_workers} counts by workers, {by_victims} by processes that were killed");
+}

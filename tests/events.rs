@@ -1,0 +1,92 @@
+//! What an operator reads: warnings that must be there, secrets that must not.
+
+use std::io::Write;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use leasehold::clock::{Clock, TokioClock};
+use leasehold::memory::MemoryConfig;
+use leasehold::{LockManager, LockName};
+use tracing::Level;
+use tracing::subscriber::DefaultGuard;
+
+const TTL: Duration = Duration::from_secs(15);
+
+/// What was written since it was installed, on this thread.
+#[derive(Clone, Default)]
+struct Written(Arc<Mutex<Vec<u8>>>);
+
+impl Written {
+    fn install() -> (Self, DefaultGuard) {
+        let written = Self::default();
+        let writer = written.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_max_level(Level::TRACE)
+            .with_ansi(false)
+            .with_writer(move || writer.clone())
+            .finish();
+        (written, tracing::subscriber::set_default(subscriber))
+    }
+
+    fn text(&self) -> String {
+        let bytes = self.0.lock().expect("nothing panics while writing").clone();
+        String::from_utf8(bytes).expect("events are text")
+    }
+}
+
+impl Write for Written {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().expect("nothing panics while writing").extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A task that waits for itself waits for ever, and hears why after one to two ttls, once.
+#[tokio::test(start_paused = true)]
+async fn waiting_for_oneself_is_warned_of() {
+    let (written, _installed) = Written::install();
+    let clock = TokioClock::new();
+    let builder = LockManager::builder(MemoryConfig::private()).ttl(TTL).clock(Arc::new(clock));
+    let locks = builder.build().await.unwrap();
+    let lock = locks.lock("a").unwrap();
+    let guard = lock.acquire().await.unwrap();
+    let waited = lock.clone().wait(TTL - Duration::from_secs(1)).acquire().await;
+    assert!(waited.is_err());
+    assert!(!written.text().contains("re-entrant"), "{}", written.text());
+    let waited = lock.clone().wait(5 * TTL).acquire().await;
+    assert!(waited.is_err());
+    assert_eq!(written.text().matches("re-entrant").count(), 1, "{}", written.text());
+    guard.release().await.unwrap();
+}
+
+/// Every turn of a lock's life leaves an event with its name; an owner id never does.
+#[tokio::test(start_paused = true)]
+async fn events_tell_the_life_of_a_lock_and_no_secret() {
+    let (written, _installed) = Written::install();
+    let (store, clock) = (MemoryConfig::private(), TokioClock::new());
+    let open = || LockManager::builder(store.clone()).ttl(TTL).clock(Arc::new(clock)).build();
+    let (locks, others) = (open().await.unwrap(), open().await.unwrap());
+    let lock = locks.lock("invoice/42").unwrap();
+    let first = lock.acquire().await.unwrap();
+    let second = lock.acquire();
+    tokio::pin!(second);
+    assert!(futures_util::poll!(&mut second).is_pending());
+    first.release().await.unwrap();
+    let second = second.await.unwrap();
+    let elsewhere = others.lock("invoice/42").unwrap().wait(Duration::from_secs(1)).acquire().await;
+    assert!(elsewhere.is_err());
+    store.store().evict(&LockName::new("invoice/42").unwrap(), &clock, true);
+    second.lost().await;
+    clock.sleep_until(clock.now() + TTL).await;
+    let text = written.text();
+    for part in ["held", "waiting behind this process", "handed on", "waiting at the store", "lost"] {
+        assert!(text.contains(part), "{part:?} is missing in:\n{text}");
+    }
+    let long_hex = |word: &str| word.len() >= 32 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let words = text.split(|character: char| !character.is_ascii_alphanumeric());
+    assert!(!words.into_iter().any(long_hex), "{text}");
+}
