@@ -8,7 +8,7 @@ async fn main() -> leasehold::Result<()> {
     let locks = leasehold::connect(&url).await?;
 
     let guard = locks.lock("invoice/42")?.acquire().await?;
-    println!("held, token {}, {:?} before the deadline", guard.token(), guard.remaining());
+    println!("held, token {}", guard.token());
 
     // Before acting: one clock read, no request.
     guard.ensure_held()?;
