@@ -27,6 +27,8 @@ async fn urls_that_cannot_work_are_refused() {
         ("memory://?handoff_limit=1024", InvalidOption, "above 1023"),
         ("memory://?handoff_limit=many", InvalidOption, "a whole number from 0 to 1023"),
         ("memory://?connect_timeout=0s", InvalidOption, "connect_timeout"),
+        ("memory://?op_timeout=18446744073709551615s", InvalidOption, "shorter than 3 × op_timeout"),
+        ("memory://?drift_margin=18446744073709551615s", InvalidOption, "more than half"),
         ("memory://a/b?prefix=c", InvalidOption, "the prefix is given twice"),
         ("redis://h/0", Unsupported, "no store for redis://"),
         ("etcd://h1,h2/p", Unsupported, "no store for etcd://"),

@@ -79,6 +79,14 @@ impl Core {
 
     /// Takes the lock if that needs no waiting for a holder.
     pub(crate) async fn try_acquire(self: &Arc<Self>, wanted: &Wanted) -> Result<Tried> {
+        tokio::select! {
+            biased;
+            tried = self.try_turn(wanted) => tried,
+            () = self.closing.cancelled() => Err(Self::closed_error()),
+        }
+    }
+
+    async fn try_turn(self: &Arc<Self>, wanted: &Wanted) -> Result<Tried> {
         let now = self.env().now();
         let claimed = self.claim(wanted, |entry| entry.queue.try_claim(now, may_pass(now)))?;
         let turn = match claimed {

@@ -12,7 +12,11 @@
 //!   lock. Once dropped, the backend removes what is left of it as soon as the store can be reached;
 //!   nothing stays beyond one ttl even if it never can (G5, G8).
 //! - **B3** *Leases are announced*: whatever must be renewed is a [`Lease`], named in a [`Grant`] or
-//!   by [`StoreEvent::LeaseOpened`]. Nothing else is renewed.
+//!   by [`StoreEvent::LeaseOpened`]. Nothing else is renewed. The core gives a lease up at its deadline
+//!   on `Env`'s clock, when a renewal answers `Gone`, and at [`StoreEvent::LeaseLost`]; it is never
+//!   renewed again, and no grant may name it. A backend with sessions watches its own deadlines: it
+//!   ends the old session at the store, opens another with a new id, announces it, and queues its
+//!   waiters again.
 //!
 //! Checked by the conformance cases named beside each sentence, as `gN::property`.
 
@@ -65,12 +69,15 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
     ///
     /// Dropping the future abandons: without being polled again the backend removes the entry,
     /// also one that a delayed request creates later or that was granted meanwhile
-    /// (`g8::cancelled_acquire_leaves_nothing`).
+    /// (`g8::cancelled_acquire_leaves_nothing`). Returning an error abandons in the same way. A queued
+    /// acquisition survives a reconnect.
     async fn acquire(&self, request: &AcquireRequest) -> Result<Grant>;
 
     /// Renews leases, batched; one answer per lease, in order.
     ///
-    /// Only an entry that exists and is ours is extended, never created again
+    /// The core waits for at most `op_timeout` and drops the call then, which leaves the whole batch
+    /// unknown: answer what is known by then, `Unknown` for the rest. Only an entry that exists and is
+    /// ours is extended, never created again
     /// (`g4::renewing_a_released_lock_does_not_revive_it`). The deadline is counted from sending.
     async fn renew(&self, leases: &[LeaseId]) -> Vec<Renewal>;
 
@@ -82,7 +89,7 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Cancel safety
     ///
-    /// The core does not drop it midway.
+    /// The core drops it when it exceeds `op_timeout`, and calls again: it must be repeatable.
     async fn release(&self, grant: &Grant) -> Result<()>;
 
     /// What the store has to tell; taken once, by the core. A second call gives a stream that ends.
@@ -187,12 +194,13 @@ pub enum Attempt {
 pub struct Grant {
     /// The lock.
     pub name: LockName,
-    /// The identity of the acquisition it answers.
+    /// The identity of the acquisition it answers: the request's, or a fresh one if the entry was lost
+    /// while it waited and queued again.
     pub owner: OwnerId,
     /// What keeps it. Grants with the same lease id live and die together.
     pub lease: Lease,
     /// The store's own number, larger for every later grant of the name (G3), the namespace's
-    /// `token_base` included; at most [`FencingToken::MAX_COUNTER`].
+    /// `token_base` included, which is read once per session; at most [`FencingToken::MAX_COUNTER`].
     pub counter: u64,
 }
 

@@ -159,14 +159,11 @@ impl Builder {
             return Ok(format!("{host}/{}", std::process::id()));
         };
         if label.len() > Self::MAX_LABEL_BYTES || label.chars().any(char::is_control) {
-            return Err(Error::not_applied(
-                ErrorKind::InvalidOption,
-                format!(
-                    "the owner label has {} bytes; at most {} are allowed, and no control character",
-                    label.len(),
-                    Self::MAX_LABEL_BYTES
-                ),
-            ));
+            return Err(Error::invalid_option(format!(
+                "the owner label has {} bytes; at most {} are allowed, and no control character",
+                label.len(),
+                Self::MAX_LABEL_BYTES
+            )));
         }
         Ok(label.clone())
     }

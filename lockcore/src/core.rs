@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::backend::{Grant, Holder, LockBackend, Renewal, StoreEvent};
+use crate::backend::{Grant, Holder, LeaseScope, LockBackend, Renewal, StoreEvent};
 use crate::clock::Moment;
 use crate::env::Env;
 use crate::error::{Effect, Error, ErrorKind, Result};
@@ -102,6 +102,11 @@ impl Core {
             if let Some((_, reason)) = entry.lost_early.take().filter(|(lost, _)| *lost == counter) {
                 tenure.end(reason);
             }
+            // RACE: registered before `closing` is read, so that a shutdown either finds the tenure in
+            // the table or is seen here.
+            if self.is_closed() {
+                tenure.end(LostReason::Shutdown);
+            }
             // RACE: a loss told from here on finds the hold in the queue; one told before has ended
             // the tenure, and is found below.
             let token = entry
@@ -112,7 +117,10 @@ impl Core {
                 None => Ok(token),
                 Some(reason) => {
                     entry.queue.forfeit(counter);
-                    Err(Error::lost(reason))
+                    Err(match reason {
+                        LostReason::Shutdown | LostReason::RuntimeGone => Self::closed_error(),
+                        _ => Error::lost(reason),
+                    })
                 }
             }
         });
@@ -146,8 +154,9 @@ impl Core {
         if !ours {
             return;
         }
-        if reason == LostReason::SessionLost {
-            // Nothing of that session is left to release.
+        let session_over = grant.lease.scope == LeaseScope::Session && reason == LostReason::Expired;
+        if session_over || reason == LostReason::SessionLost {
+            // The backend ends a session that is over as a whole (B3).
             self.call_next(&grant.name);
         } else {
             self.release_in_background(tenure);
@@ -236,11 +245,11 @@ impl Core {
 
     fn grant_lost(self: &Arc<Self>, name: &LockName, counter: u64, reason: LostReason) {
         let tenure = self.names.with_known(name, |entry| {
-            if entry.queue.is_acquiring() {
+            // The grant to come has a larger counter than any before: the largest loss is the one.
+            if entry.queue.is_acquiring() && entry.lost_early.is_none_or(|(last, _)| last < counter) {
                 entry.lost_early = Some((counter, reason));
             }
-            let held = entry.queue.held().filter(|(tenure, _)| tenure.grant().counter == counter);
-            held.map(|(tenure, _)| Arc::clone(tenure))
+            entry.queue.kept().filter(|tenure| tenure.grant().counter == counter).cloned()
         });
         if let Some(tenure) = tenure.flatten() {
             self.lose(&tenure, reason);

@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::{Duration, SystemTime};
@@ -14,6 +15,7 @@ use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::clock::{BootClock, Clock, Deadline, Moment};
 use crate::error::{Effect, Error, ErrorKind, Result};
@@ -191,11 +193,18 @@ impl Env {
         self.shared.tasks.spawn_on(task, &self.shared.runtime);
     }
 
+    /// Counts as a task until it is dropped, wherever it is polled.
+    pub(crate) fn as_task(&self) -> TaskTrackerToken {
+        self.shared.tasks.token()
+    }
+
     /// Polls `task` once in place, within the runtime if there is one, and goes on in the background
     /// if that was not enough.
     pub(crate) fn run_in_place(&self, mut task: BoxFuture<'static, ()>) {
         let entered = self.shared.runtime.enter();
-        let polled = task.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        // Whatever budget the dropping task has used up.
+        let polled =
+            pin!(tokio::task::unconstrained(task.as_mut())).poll(&mut Context::from_waker(Waker::noop()));
         drop(entered);
         if polled.is_pending() {
             self.spawn(task);

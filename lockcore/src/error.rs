@@ -79,6 +79,11 @@ impl Error {
         Self::new(kind, Effect::NotApplied, message)
     }
 
+    /// An option that cannot work; `message` names the value and the rule.
+    pub fn invalid_option(message: impl Into<String>) -> Self {
+        Self::not_applied(ErrorKind::InvalidOption, message)
+    }
+
     /// The hold ended for `reason`.
     pub fn lost(reason: LostReason) -> Self {
         Self::not_applied(ErrorKind::Lost { reason }, format!("the lock is lost: {reason}"))

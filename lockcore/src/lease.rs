@@ -72,6 +72,10 @@ impl LeaseState {
         &self.lease
     }
 
+    pub(crate) fn is_at_risk(&self) -> bool {
+        self.phase == Phase::AtRisk
+    }
+
     pub(crate) fn lost(&self) -> Option<LostReason> {
         match self.phase {
             Phase::Lost(reason) => Some(reason),
@@ -130,6 +134,10 @@ impl LeaseState {
                 self.lease.deadline = self.lease.deadline.max(deadline);
                 self.failures = 0;
                 self.confirm(sent_at);
+                // An answer that moves the deadline too little is not asked for again at once.
+                if let Schedule::Due(at) = &mut self.schedule {
+                    *at = (*at).max(now + self.lease.ttl / 48);
+                }
                 Change::Extended
             }
             Answer::Gone(reason) => self.lose(reason),
@@ -262,6 +270,15 @@ mod tests {
         let mut lease = LeaseState::new(lease, at(0), BOUND);
         assert_eq!(lease.next_timer(), None);
         assert_eq!(lease.tick(at(u64::from(u32::MAX))), Change::Nothing);
+    }
+
+    /// An answer that moves the deadline too little is no reason to ask without pause.
+    #[test]
+    fn a_renewal_that_moves_nothing_is_not_repeated_at_once() {
+        let mut lease = opened();
+        lease.sent();
+        lease.answered(at(7_000), at(6_900), Answer::Until(Deadline::At(at(9_000))));
+        assert!(lease.next_timer() > Some(at(7_000)), "{:?}", lease.next_timer());
     }
 
     proptest! {

@@ -9,7 +9,7 @@ use tracing::Instrument;
 
 use crate::acquire::{Tried, Wanted};
 use crate::core::Core;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::guarantees::Guarantees;
 use crate::guard::LockGuard;
 use crate::name::LockName;
@@ -111,16 +111,18 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Timeout`] with the holder as last heard; [`ErrorKind::Unavailable`] when the
-    /// store cannot be reached, which is never how a busy lock looks; [`ErrorKind::InvalidOption`]
-    /// before any request; [`ErrorKind::Closed`] after or during a shutdown;
-    /// [`ErrorKind::Lost`] when the lease ended before the grant arrived.
+    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) with the holder as last heard; [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) when the
+    /// store cannot be reached, which is never how a busy lock looks; [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption)
+    /// and [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) (a ttl of its own) before any request; [`ErrorKind::Closed`](crate::ErrorKind::Closed) after
+    /// or during a shutdown; [`ErrorKind::Lost`](crate::ErrorKind::Lost) when the lease ended before the grant arrived;
+    /// [`ErrorKind::Protocol`](crate::ErrorKind::Protocol) when the store's counter went back; [`ErrorKind::Denied`](crate::ErrorKind::Denied).
     ///
     /// # Cancel safety
     ///
     /// Dropping the future at any point gives up the place in the queue, leaves nothing behind, and
     /// passes on whatever it had been given (G8). Should other tasks of this process wait for the
-    /// same name, the process keeps its place at the store.
+    /// same name, the process keeps its place at the store: the next of them goes on polling the
+    /// request, so all of them must be polled to wait.
     pub async fn acquire(&self) -> Result<LockGuard> {
         let wanted = self.wanted()?;
         let span = tracing::debug_span!("acquire", lock = %self.name);
@@ -156,7 +158,7 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire); [`ErrorKind::Lost`] when the lock was lost meanwhile: the work
+    /// As [`acquire`](Self::acquire); [`ErrorKind::Lost`](crate::ErrorKind::Lost) when the lock was lost meanwhile: the work
     /// was dropped at its next await point.
     ///
     /// # Cancel safety
@@ -193,11 +195,14 @@ impl Lock {
         }
         let limit = handoff_limit.unwrap_or(timing.handoff_limit);
         if limit > FencingToken::MAX_INDEX {
-            return Err(invalid(format!("handoff_limit {limit} is above {}", FencingToken::MAX_INDEX)));
+            return Err(Error::invalid_option(format!(
+                "handoff_limit {limit} is above {}",
+                FencingToken::MAX_INDEX
+            )));
         }
         let longest = LockOptions::MAX_METADATA_BYTES;
         if let Some(metadata) = metadata.as_deref().filter(|metadata| metadata.len() > longest) {
-            return Err(invalid(format!(
+            return Err(Error::invalid_option(format!(
                 "metadata has {} bytes, at most {longest} are allowed",
                 metadata.len()
             )));
@@ -216,8 +221,4 @@ impl fmt::Debug for Lock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lock").field("name", &self.name).field("options", &self.options).finish()
     }
-}
-
-fn invalid(message: String) -> Error {
-    Error::not_applied(ErrorKind::InvalidOption, message)
 }

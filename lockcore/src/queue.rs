@@ -201,16 +201,13 @@ impl<T: Clone, W> LocalQueue<T, W> {
         Release::Store
     }
 
-    /// The task that tells the store begins; `None` if the lock was taken over or lost meanwhile.
-    pub(crate) fn send(&mut self, counter: u64) -> Option<T> {
-        match &self.phase {
-            Phase::Unsent(run) if run.counter == counter => {
-                let held = run.held.clone();
-                self.phase = Phase::Releasing;
-                Some(held)
-            }
-            _ => None,
+    /// The task that tells the store begins; false if the lock was taken over or lost meanwhile.
+    pub(crate) fn send(&mut self, counter: u64) -> bool {
+        let unsent = matches!(&self.phase, Phase::Unsent(run) if run.counter == counter);
+        if unsent {
+            self.phase = Phase::Releasing;
         }
+        unsent
     }
 
     /// The hold of `counter` is lost: whether it was still ours to clean up. If so, call `next`
@@ -234,6 +231,14 @@ impl<T: Clone, W> LocalQueue<T, W> {
     pub(crate) fn held(&self) -> Option<(&T, FencingToken)> {
         match &self.phase {
             Phase::Held(run) => Some((&run.held, run.token())),
+            _ => None,
+        }
+    }
+
+    /// What the store has granted and was not told to end.
+    pub(crate) fn kept(&self) -> Option<&T> {
+        match &self.phase {
+            Phase::Held(run) | Phase::Unsent(run) => Some(&run.held),
             _ => None,
         }
     }

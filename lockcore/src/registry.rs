@@ -9,7 +9,7 @@ use crate::builder::Builder;
 use crate::error::{Error, ErrorKind, Result};
 use crate::manager::LockManager;
 use crate::memory::MemoryConfig;
-use crate::url::{StoreUrl, invalid};
+use crate::url::StoreUrl;
 
 /// The stores that URLs can name.
 ///
@@ -127,7 +127,7 @@ impl Registry {
             )),
             None => {
                 let known: Vec<_> = self.schemes.keys().map(|scheme| format!("{scheme}://")).collect();
-                Err(invalid(format!("unknown scheme {scheme:?}; known: {}", known.join(", "))))
+                Err(Error::invalid_option(format!("unknown scheme {scheme:?}; known: {}", known.join(", "))))
             }
         }
     }

@@ -15,6 +15,7 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
 use futures_util::future::BoxFuture;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::acquire::Turn;
 use crate::backend::Grant;
@@ -22,7 +23,7 @@ use crate::clock::Deadline;
 use crate::core::Core;
 use crate::env::Env;
 use crate::error::{Effect, Error, ErrorKind, Result};
-use crate::guard::{LockGuard, LostReason};
+use crate::guard::{GuardState, LockGuard, LostReason};
 use crate::queue::{Release, Sending};
 use crate::tenure::Tenure;
 
@@ -39,26 +40,30 @@ impl Core {
     /// The guard lets go.
     pub(crate) fn end(self: &Arc<Self>, tenure: &Arc<Tenure>, sending: Sending) -> Ended {
         let now = self.env().now();
-        let (ended, next) = self.names.with(&tenure.grant().name, |entry| {
+        let (ended, next, watchers) = self.names.with(&tenure.grant().name, |entry| {
             if let Some(reason) = tenure.lost(now) {
-                return (Ended::Lost(reason), None);
+                return (Ended::Lost(reason), None, None);
             }
             match entry.queue.release(now, tenure.is_healthy(now), sending) {
-                Release::HandOn(_, token, waiter) => (Ended::HandedOn, Some((waiter, token))),
-                Release::Store => (Ended::Store, None),
-                Release::NotHeld => (Ended::Lost(LostReason::Gone), None),
+                Release::HandOn(_, token, waiter) => {
+                    (Ended::HandedOn, Some((waiter, token)), tenure.take_watchers())
+                }
+                Release::Store if sending == Sending::Later => (Ended::Store, None, tenure.take_watchers()),
+                Release::Store => (Ended::Store, None, None),
+                Release::NotHeld => (Ended::Lost(LostReason::Gone), None, None),
             }
         });
+        if let Some(watchers) = watchers {
+            watchers.send_replace(GuardState::Lost(LostReason::Released));
+        }
         if let Some((waiter, token)) = next {
             tracing::debug!(lock = %tenure.grant().name, %token, "handed on");
-            tenure.pass_on();
             waiter.call(Turn::Guard(LockGuard::new(Arc::clone(self), Arc::clone(tenure), token)));
         }
         match ended {
             Ended::Lost(reason) => self.lose(tenure, reason),
             Ended::Store if sending == Sending::Now => self.stop_renewing(tenure),
-            Ended::Store => tenure.pass_on(),
-            Ended::HandedOn => {}
+            Ended::Store | Ended::HandedOn => {}
         }
         ended
     }
@@ -79,7 +84,7 @@ impl Core {
         self.env().spawn(async move {
             let grant = tenure.grant();
             let sends = core.names.with(&grant.name, |entry| entry.queue.send(grant.counter));
-            if sends.is_some() {
+            if sends {
                 core.stop_renewing(&tenure);
                 core.confirm_release(&tenure).await.unwrap_or_else(|error| report(&error));
             }
@@ -106,7 +111,11 @@ impl Core {
     ) -> impl Future<Output = Result<()>> + Send + 'static {
         let (core, tenure) = (Arc::clone(self), Arc::clone(tenure));
         let env = core.env().clone();
-        Carried { env, future: Some(Box::pin(async move { core.confirm_release(&tenure).await })) }
+        Carried {
+            _task: env.as_task(),
+            env,
+            future: Some(Box::pin(async move { core.confirm_release(&tenure).await })),
+        }
     }
 
     fn stop_renewing(&self, tenure: &Arc<Tenure>) {
@@ -128,9 +137,11 @@ impl Core {
     async fn release_until(&self, deadline: Deadline, grant: &Grant) -> Result<()> {
         let (env, timing) = (self.env(), self.env().timing());
         // Without a lease nothing ends the lock but us; a ttl is as long as anybody would wait.
-        let give_up_at = match deadline {
+        let unleased = env.now() + timing.ttl;
+        // A session is renewed for others, so its deadline moves on.
+        let give_up_at = || match self.watchdog.session_deadline(&grant.lease).unwrap_or(deadline) {
             Deadline::At(at) => at,
-            Deadline::Never => env.now() + timing.ttl,
+            Deadline::Never => unleased,
         };
         let mut pause = timing.op_timeout / 32;
         let mut effect = Effect::NotApplied;
@@ -138,7 +149,7 @@ impl Core {
             let Err(error) = env.bounded(self.backend().release(grant)).await else {
                 return Ok(());
             };
-            let in_time = env.now() < give_up_at;
+            let in_time = env.now() < give_up_at();
             match (error.lost_reason(), effect) {
                 // An earlier try of ours must have done it: nothing else could, before the deadline.
                 (Some(_), Effect::Unknown) if in_time => return Ok(()),
@@ -150,8 +161,8 @@ impl Core {
             if !in_time || *unconfirmed.kind() == ErrorKind::Closed {
                 return Err(unconfirmed);
             }
-            env.sleep_until((env.now() + pause).min(give_up_at)).await;
-            if give_up_at <= env.now() {
+            env.sleep_until((env.now() + pause).min(give_up_at())).await;
+            if give_up_at() <= env.now() {
                 return Err(unconfirmed);
             }
             pause = (pause * 2).min(timing.op_timeout);
@@ -159,9 +170,10 @@ impl Core {
     }
 }
 
-/// A release that outlives the caller who waits for it.
+/// A release that outlives the caller who waits for it; a shutdown waits for it as for a task.
 struct Carried {
     env: Env,
+    _task: TaskTrackerToken,
     future: Option<BoxFuture<'static, Result<()>>>,
 }
 

@@ -106,7 +106,8 @@ impl Tenure {
         if matches!(status.state, GuardState::Lost(_)) {
             return;
         }
-        self.held_before.store(encode(deadline), Ordering::Release);
+        // Answers are applied in any order; a deadline never moves back.
+        self.held_before.fetch_max(encode(deadline), Ordering::Release);
         status.turn(GuardState::Held);
     }
 
@@ -129,11 +130,10 @@ impl Tenure {
         true
     }
 
-    /// The current guard was released; another one follows on the same grant.
-    pub(crate) fn pass_on(&self) {
-        if let Some(watchers) = self.status.lock().watchers.take() {
-            watchers.send_replace(GuardState::Lost(LostReason::Released));
-        }
+    /// Who watches the current guard, which is released while the tenure goes on. Taken under the
+    /// queue's mutex, so that nobody who watches the next guard is among them.
+    pub(crate) fn take_watchers(&self) -> Option<watch::Sender<GuardState>> {
+        self.status.lock().watchers.take()
     }
 
     /// The states of the current guard; after the last one the sender is gone.
@@ -244,7 +244,7 @@ mod tests {
     fn watchers_follow_their_guard_only() {
         let tenure = tenure();
         let first = tenure.watch();
-        tenure.pass_on();
+        tenure.take_watchers().unwrap().send_replace(GuardState::Lost(LostReason::Released));
         assert_eq!(*first.borrow(), GuardState::Lost(LostReason::Released));
         let second = tenure.watch();
         assert_eq!(*second.borrow(), GuardState::Held);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::token::FencingToken;
 
 /// Times and bounds of a [`LockManager`](crate::LockManager), checked by the builder.
@@ -61,14 +61,14 @@ impl Timing {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidOption`], naming the value, the rule, and what to set instead.
+    /// [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption), naming the value, the rule, and what to set instead.
     pub fn validate(&self, min_ttl: Duration) -> Result<()> {
         self.validate_ttl(self.ttl, min_ttl)?;
         if self.op_timeout.is_zero() || self.connect_timeout.is_zero() {
-            return Err(invalid("op_timeout and connect_timeout must be longer than 0s"));
+            return Err(Error::invalid_option("op_timeout and connect_timeout must be longer than 0s"));
         }
         if self.handoff_limit > FencingToken::MAX_INDEX {
-            return Err(invalid(format!(
+            return Err(Error::invalid_option(format!(
                 "handoff_limit {} is above {}",
                 self.handoff_limit,
                 FencingToken::MAX_INDEX
@@ -84,26 +84,28 @@ impl Timing {
     /// As [`Timing::validate`].
     pub fn validate_ttl(&self, ttl: Duration, min_ttl: Duration) -> Result<()> {
         if ttl.is_zero() {
-            return Err(invalid("ttl must be longer than 0s"));
+            return Err(Error::invalid_option("ttl must be longer than 0s"));
         }
         if ttl < min_ttl {
-            return Err(invalid(format!("ttl {ttl:?} is below this store's minimum of {min_ttl:?}")));
+            return Err(Error::invalid_option(format!(
+                "ttl {ttl:?} is below this store's minimum of {min_ttl:?}"
+            )));
         }
         if ttl > Self::MAX_TTL {
-            return Err(invalid(format!("ttl {ttl:?} is above 24h")));
+            return Err(Error::invalid_option(format!("ttl {ttl:?} is above 24h")));
         }
-        if ttl < self.op_timeout * 3 {
-            return Err(invalid(format!(
+        if ttl < self.op_timeout.saturating_mul(3) {
+            return Err(Error::invalid_option(format!(
                 "ttl {ttl:?} is shorter than 3 × op_timeout ({:?}): a renewal could not be repeated \
                  in time; raise ttl to {:?} or lower op_timeout to {:?}",
                 self.op_timeout,
-                self.op_timeout * 3,
+                self.op_timeout.saturating_mul(3),
                 ttl / 3,
             )));
         }
         let margin = self.margin(ttl);
-        if margin * 2 > ttl {
-            return Err(invalid(format!(
+        if margin.saturating_mul(2) > ttl {
+            return Err(Error::invalid_option(format!(
                 "drift_margin {margin:?} takes more than half of the ttl {ttl:?}; raise the ttl"
             )));
         }
@@ -111,13 +113,10 @@ impl Timing {
     }
 }
 
-fn invalid(message: impl Into<String>) -> Error {
-    Error::not_applied(ErrorKind::InvalidOption, message)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::ErrorKind;
 
     const SECOND: Duration = Duration::from_secs(1);
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 
 /// A parsed store URL. `Debug` shows no password.
 pub struct StoreUrl {
@@ -53,13 +53,13 @@ impl StoreUrl {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidOption`] when it is given twice.
+    /// [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption) when it is given twice.
     pub fn take(&mut self, option: &'static str) -> Result<Option<String>> {
         self.known.push(option);
         let mut values = self.options.extract_if(.., |(key, _)| key == option).map(|(_, value)| value);
         let value = values.next();
         if values.next().is_some() {
-            return Err(invalid(format!("option {option:?} is given twice")));
+            return Err(Error::invalid_option(format!("option {option:?} is given twice")));
         }
         Ok(value)
     }
@@ -68,14 +68,14 @@ impl StoreUrl {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidOption`], naming the option, the value and `form`, the form it must have.
+    /// [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption), naming the option, the value and `form`, the form it must have.
     pub fn take_parsed<T: FromStr>(&mut self, option: &'static str, form: &str) -> Result<Option<T>> {
         let Some(value) = self.take(option)? else {
             return Ok(None);
         };
         match value.parse() {
             Ok(parsed) => Ok(Some(parsed)),
-            Err(_) => Err(invalid(format!("option {option}={value:?} is not {form}"))),
+            Err(_) => Err(Error::invalid_option(format!("option {option}={value:?} is not {form}"))),
         }
     }
 
@@ -94,13 +94,13 @@ impl StoreUrl {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidOption`] when both are given.
+    /// [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption) when both are given.
     pub fn take_prefix_or_path(&mut self) -> Result<Option<String>> {
         let in_path = Some(self.path.trim_matches('/').to_owned()).filter(|path| !path.is_empty());
         match (self.take("prefix")?, in_path) {
-            (Some(prefix), Some(path)) => {
-                Err(invalid(format!("the prefix is given twice: {path:?} as path and {prefix:?} as option")))
-            }
+            (Some(prefix), Some(path)) => Err(Error::invalid_option(format!(
+                "the prefix is given twice: {path:?} as path and {prefix:?} as option"
+            ))),
             (prefix, path) => Ok(prefix.or(path)),
         }
     }
@@ -112,7 +112,7 @@ impl StoreUrl {
         };
         self.known.sort_unstable();
         self.known.dedup();
-        Err(invalid(format!(
+        Err(Error::invalid_option(format!(
             "unknown option {option:?} for {}://; known: {}",
             self.scheme,
             self.known.join(", ")
@@ -126,7 +126,9 @@ impl FromStr for StoreUrl {
     fn from_str(url: &str) -> Result<Self> {
         // The URL may carry a password, so no message repeats it.
         let (scheme, rest) = url.split_once("://").ok_or_else(|| {
-            invalid("a store URL looks like scheme://host/path?option=value; this one has no ://")
+            Error::invalid_option(
+                "a store URL looks like scheme://host/path?option=value; this one has no ://",
+            )
         })?;
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
@@ -165,15 +167,11 @@ impl fmt::Debug for StoreUrl {
 
 fn decoded(text: &str) -> Result<String> {
     let text = percent_decode_str(text).decode_utf8();
-    text.map(Into::into).map_err(|_| invalid("a percent-encoded part of the URL is not UTF-8"))
+    text.map(Into::into).map_err(|_| Error::invalid_option("a percent-encoded part of the URL is not UTF-8"))
 }
 
 fn filled(text: &str) -> Result<Option<String>> {
     if text.is_empty() { Ok(None) } else { decoded(text).map(Some) }
-}
-
-pub(crate) fn invalid(message: impl Into<String>) -> Error {
-    Error::not_applied(ErrorKind::InvalidOption, message)
 }
 
 #[cfg(test)]

@@ -10,7 +10,8 @@
 //!   hold the lock (G2), provided clocks drift less than the margin per ttl (A1) and timers fire.
 //! - **W2** A renewal answered late never moves a deadline: the store counts it from sending, and
 //!   [`crate::lease`] refuses it after the deadline.
-//! - **W3** A released lock is not renewed: it leaves the table before the release is sent.
+//! - **W3** A released lock is not renewed: it leaves the table before the release is sent. (Only an
+//!   announcement that is handled after that costs one renewal, which finds nothing.)
 //!
 //! Not promised: that the server still lists us. Checked by the conformance cases of `g2` and `g6`.
 
@@ -25,7 +26,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::backend::{Lease, LeaseId, LockBackend, Renewal};
-use crate::clock::Moment;
+use crate::clock::{Deadline, Moment};
 use crate::core::Core;
 use crate::env::Env;
 use crate::guard::LostReason;
@@ -93,6 +94,11 @@ impl Watchdog {
         let now = core.env().now();
         let outcome = self.change(|table| table.answered(lease, now, sent_at, answer));
         apply(core, outcome);
+    }
+
+    /// Until when a session that is not lost lives.
+    pub(crate) fn session_deadline(&self, lease: &Lease) -> Option<Deadline> {
+        self.shared.table.lock().session_deadline(lease)
     }
 
     /// Every live tenure.

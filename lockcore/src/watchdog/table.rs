@@ -2,8 +2,9 @@
 //!
 //! # Invariants
 //! - **WT1** Every lease with a timer has exactly one entry in `timers`, at its next moment.
-//! - **WT2** A lost session stays as a tombstone until its deadline, so that a grant that names it
-//!   late is lost too.
+//! - **WT2** A lost session, and an entry lost before its grant has come, stay as a tombstone for a ttl
+//!   after their deadline: a grant that names them late is lost too. No request sent before the loss
+//!   reaches beyond that.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -33,6 +34,8 @@ struct Entry {
     state: LeaseState,
     timer: Option<Moment>,
     tenures: Slab<Arc<Tenure>>,
+    /// Until when a lost lease is remembered (WT2).
+    tombstone: Option<Moment>,
 }
 
 /// What a change of a lease means for its tenures.
@@ -69,6 +72,9 @@ impl Table {
         if deadline > lease.deadline {
             tenure.extend(deadline);
         }
+        if entry.state.is_at_risk() {
+            tenure.put_at_risk();
+        }
         self.reschedule(lease.id);
         Ok(())
     }
@@ -87,7 +93,11 @@ impl Table {
         }
     }
 
+    /// Adds an announced lease. One that never ends by itself has nothing to renew, and would stay.
     pub(crate) fn opened(&mut self, lease: Lease, now: Moment) {
+        if lease.deadline == Deadline::Never {
+            return;
+        }
         self.named(lease, now);
         self.reschedule(lease.id);
     }
@@ -157,6 +167,11 @@ impl Table {
         sooner
     }
 
+    pub(crate) fn session_deadline(&self, lease: &Lease) -> Option<Deadline> {
+        let state = &self.leases.get(&lease.id).filter(|_| lease.scope == LeaseScope::Session)?.state;
+        state.lost().is_none().then(|| state.lease().deadline)
+    }
+
     pub(crate) fn tenures(&self) -> Vec<Arc<Tenure>> {
         self.leases.values().flat_map(Entry::tenures).collect()
     }
@@ -167,6 +182,7 @@ impl Table {
             state: LeaseState::new(lease, now, overdue_after),
             timer: None,
             tenures: Slab::new(),
+            tombstone: None,
         });
         if entry.state.named_again(now, lease.deadline) {
             let deadline = entry.state.lease().deadline;
@@ -182,8 +198,18 @@ impl Table {
         let tenures = match change {
             Change::Nothing => Vec::new(),
             Change::Extended | Change::AtRisk => entry.tenures().collect(),
-            Change::Lost(_) => {
-                std::mem::take(&mut entry.tenures).into_iter().map(|(_, tenure)| tenure).collect()
+            Change::Lost(reason) => {
+                let tenures: Vec<_> =
+                    std::mem::take(&mut entry.tenures).into_iter().map(|(_, tenure)| tenure).collect();
+                let lease = entry.state.lease();
+                let grant_may_come = tenures.is_empty() && reason != LostReason::Released;
+                entry.tombstone = match lease.deadline {
+                    Deadline::At(at) if grant_may_come || lease.scope == LeaseScope::Session => {
+                        Some(at + lease.ttl)
+                    }
+                    _ => None,
+                };
+                tenures
             }
         };
         self.reschedule(id);
@@ -194,11 +220,9 @@ impl Table {
         let Some(entry) = self.leases.get_mut(&id) else {
             return;
         };
-        let next = match (entry.state.lost(), entry.state.lease().deadline) {
-            (None, _) => entry.state.next_timer(),
-            // WT2: `step` removes it at its deadline.
-            (Some(_), Deadline::At(at)) if entry.state.lease().scope == LeaseScope::Session => Some(at),
-            (Some(_), _) => None,
+        let next = match entry.state.lost() {
+            None => entry.state.next_timer(),
+            Some(_) => entry.tombstone,
         };
         let over = next.is_none() && entry.state.lost().is_some();
         let last = std::mem::replace(&mut entry.timer, next);
@@ -225,5 +249,59 @@ impl Table {
 impl Entry {
     fn tenures(&self) -> impl Iterator<Item = Arc<Tenure>> {
         self.tenures.iter().map(|(_, tenure)| Arc::clone(tenure))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::Grant;
+    use crate::guard::GuardState;
+    use crate::{LockName, OwnerId};
+
+    fn at(seconds: u64) -> Moment {
+        Moment::from_nanos(seconds * 1_000_000_000)
+    }
+
+    fn session(deadline: u64) -> Lease {
+        Lease {
+            id: LeaseId::new(1),
+            scope: LeaseScope::Session,
+            ttl: Duration::from_secs(9),
+            deadline: Deadline::At(at(deadline)),
+        }
+    }
+
+    fn granted(lease: Lease) -> Arc<Tenure> {
+        let (name, owner) = (LockName::new("a").unwrap(), OwnerId::from_random([1; 16]));
+        Arc::new(Tenure::new(Grant { name, owner, lease, counter: 1 }))
+    }
+
+    fn table() -> Table {
+        let mut table = Table::new(Duration::from_secs(1), Duration::from_millis(750));
+        table.opened(session(9), at(0));
+        table
+    }
+
+    /// A backend that heard a late answer believes in its session longer than we do; what it grants
+    /// on that is lost (WT2).
+    #[test]
+    fn a_session_that_expired_stays_lost() {
+        let mut table = table();
+        while table.step(at(9)).wake_at.is_some_and(|wake_at| wake_at <= at(9)) {}
+        assert_eq!(table.register(&granted(session(17)), at(10)), Err(LostReason::Expired));
+        table.step(at(18));
+        assert!(table.leases.is_empty());
+    }
+
+    /// A grant on a session whose renewal is overdue is at risk from the beginning.
+    #[test]
+    fn a_grant_on_a_lease_at_risk_is_at_risk() {
+        let mut table = table();
+        table.step(at(3));
+        table.step(at(4));
+        let late = granted(session(9));
+        assert_eq!(table.register(&late, at(5)), Ok(()));
+        assert_eq!(late.state(at(5)), GuardState::AtRisk);
     }
 }

@@ -1,0 +1,172 @@
+//! What happens when two things happen at once: each test is one such meeting, brought about step by
+//! step on a store that is steered.
+
+mod steered;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use leasehold::backend::StoreEvent;
+use leasehold::clock::{Clock, TokioClock};
+use leasehold::memory::MemoryConfig;
+use leasehold::{LockManager, LockName, LostReason};
+use steered::Steered;
+use tokio::task::{JoinSet, yield_now};
+
+async fn opened(store: impl leasehold::backend::StoreConfig, clock: TokioClock) -> LockManager {
+    LockManager::builder(store).clock(Arc::new(clock)).build().await.expect("memory opens")
+}
+
+/// A process on the steered store and one beside it.
+async fn two(store: &Steered) -> (LockManager, LockManager, TokioClock) {
+    let clock = TokioClock::new();
+    (opened(store.clone(), clock).await, opened(store.memory.clone(), clock).await, clock)
+}
+
+/// An answer that comes after the shutdown makes nobody a holder.
+#[tokio::test]
+async fn a_try_that_is_answered_after_the_shutdown_is_refused() {
+    let store = Steered::default();
+    let (locks, others, _) = two(&store).await;
+    let lock = locks.lock("a").unwrap();
+    let gate = store.hold_tries();
+    let mut late = Box::pin(lock.try_acquire());
+    assert!(late.as_mut().now_or_never().is_none());
+    locks.shutdown().await.unwrap();
+    let other = others.lock("a").unwrap().acquire().await.unwrap();
+    gate.notify_one();
+    assert!(late.await.is_err());
+    other.ensure_held().unwrap();
+}
+
+/// A grant in the very poll that sees the shutdown makes nobody a holder either.
+#[tokio::test(start_paused = true)]
+async fn a_grant_that_meets_the_shutdown_is_refused() {
+    let store = Steered::default();
+    let (locks, others, _) = two(&store).await;
+    let first = others.lock("a").unwrap().acquire().await.unwrap();
+    let lock = locks.lock("a").unwrap();
+    let mut waiting = Box::pin(lock.acquire());
+    assert!(waiting.as_mut().now_or_never().is_none());
+    let mut down = Box::pin(locks.shutdown());
+    assert!(down.as_mut().now_or_never().is_none());
+    first.release().await.unwrap();
+    assert!(waiting.await.is_err());
+    down.await.unwrap();
+    assert!(store.memory.store().is_empty());
+}
+
+/// A loss that is told between a drop and its release is not forgotten by whoever takes over.
+#[tokio::test]
+async fn a_loss_of_an_unsent_release_is_heard() {
+    let store = Steered::default();
+    let (locks, others, clock) = two(&store).await;
+    let lock = locks.lock("a").unwrap();
+    let guard = lock.acquire().await.unwrap();
+    yield_now().await;
+    assert!(store.memory.store().evict(guard.name(), &clock, true));
+    let mut next = JoinSet::new();
+    next.spawn(async move { lock.acquire().await });
+    drop(guard);
+    let next = next.join_next().await.unwrap().unwrap().unwrap();
+    let other = others.lock("a").unwrap().try_acquire().await.unwrap();
+    assert!(next.ensure_held().is_err() || other.is_none(), "two held guards: {next:?} {other:?}");
+}
+
+/// A release on a session that lives is repeated for as long as it lives: no lease would end the
+/// lock.
+#[tokio::test(start_paused = true)]
+async fn a_release_is_repeated_while_its_session_lives() {
+    let store = Steered::with_session();
+    let (locks, others, clock) = two(&store).await;
+    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+    store.fail_releases(true);
+    let mut release = JoinSet::new();
+    release.spawn(guard.release());
+    clock.sleep_until(clock.now() + Duration::from_secs(60)).await;
+    store.fail_releases(false);
+    let next = others.lock("a").unwrap().wait(Duration::from_secs(60)).acquire().await;
+    assert!(next.is_ok(), "{next:?}");
+    release.join_next().await.unwrap().unwrap().unwrap();
+}
+
+/// Of losses told before the grant has arrived, the one that is meant counts, not the last.
+#[tokio::test]
+async fn a_stale_loss_does_not_hide_the_one_that_matters() {
+    let store = Steered::default();
+    let events = store.add_events();
+    let (locks, others, _) = two(&store).await;
+    let lock = locks.lock("a").unwrap();
+    let stale = lock.acquire().await.unwrap().token().counter();
+    yield_now().await;
+    let held = others.lock("a").unwrap().acquire().await.unwrap();
+    let to_come = held.token().counter() + 1;
+    let mut waiting = Box::pin(lock.acquire());
+    assert!(waiting.as_mut().now_or_never().is_none());
+    held.release().await.unwrap();
+    for counter in [to_come, stale] {
+        let (name, reason) = (LockName::new("a").unwrap(), LostReason::Revoked);
+        events.send(StoreEvent::GrantLost { name, counter, reason }).unwrap();
+    }
+    // Until the watchdog has read both.
+    while !events.is_closed() && store.events_unread() > 0 {
+        yield_now().await;
+    }
+    assert_eq!(waiting.await.unwrap_err().lost_reason(), Some(LostReason::Revoked));
+}
+
+/// An entry whose lease was answered `Gone` before its grant was looked at is not held.
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_was_gone_before_its_grant_arrived_stays_gone() {
+    let store = Steered::default();
+    let (locks, others, clock) = two(&store).await;
+    let first = others.lock("a").unwrap().acquire().await.unwrap();
+    let lock = locks.lock("a").unwrap();
+    let mut waiting = Box::pin(lock.acquire());
+    assert!(waiting.as_mut().now_or_never().is_none());
+    first.release().await.unwrap();
+    store.memory.store().evict(&LockName::new("a").unwrap(), &clock, false);
+    clock.sleep_until(clock.now() + Duration::from_secs(6)).await;
+    assert!(store.renewals() > 0, "the watchdog has asked");
+    assert!(others.lock("a").unwrap().try_acquire().await.unwrap().is_some());
+    let late = waiting.await;
+    assert!(late.is_err(), "{late:?}");
+}
+
+/// A task that has used up its budget with the runtime still releases at once.
+#[tokio::test]
+async fn a_busy_task_releases_at_once_all_the_same() {
+    let store = MemoryConfig::private();
+    let locks = opened(store.clone(), TokioClock::new()).await;
+    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+    while tokio::task::consume_budget().now_or_never().is_some() {}
+    drop(guard);
+    assert!(store.store().is_empty());
+}
+
+/// Whoever takes over a lock does not hear of its predecessor's release as of its own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_take_over_hears_nothing_of_its_predecessor() {
+    const CYCLES: u32 = 500_000;
+    let store = Steered::default();
+    let builder = LockManager::builder(store).handoff_tenure(Duration::from_secs(3600)).handoff_limit(1023);
+    let locks = builder.build().await.unwrap();
+    let mut tasks = JoinSet::new();
+    for _ in 0..4 {
+        let lock = locks.lock("a").unwrap();
+        tasks.spawn(async move {
+            for _ in 0..CYCLES {
+                let Some(guard) = lock.try_acquire().await.unwrap() else {
+                    continue;
+                };
+                let lost = guard.lost();
+                // Time for the other thread, which is in the middle of letting go.
+                (0..200).for_each(|_| std::hint::spin_loop());
+                let told = lost.now_or_never();
+                assert!(told.is_none() || guard.ensure_held().is_err(), "told {told:?}, but held");
+            }
+        });
+    }
+    tasks.join_all().await;
+}

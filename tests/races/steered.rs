@@ -1,0 +1,197 @@
+//! The in-memory store behind a wrapper that can hold answers back, fail releases, speak up, and look
+//! like a store with one session for all locks.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::stream::{self, BoxStream, StreamExt};
+use leasehold::backend::{
+    AcquireRequest, Attempt, Finding, Grant, LeaseId, LeaseScope, LockBackend, LockState, Renewal,
+    Revocation, StoreConfig, StoreEvent,
+};
+use leasehold::memory::MemoryConfig;
+use leasehold::{Effect, Env, Error, ErrorKind, Guarantees, LockName, Result};
+use tokio::sync::{Notify, mpsc};
+use tokio_stream::wrappers::UnboundedReceiverStream;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Steered {
+    pub(crate) memory: MemoryConfig,
+    wheel: Arc<Wheel>,
+}
+
+#[derive(Debug, Default)]
+struct Wheel {
+    /// Whether every grant hangs on one session.
+    session: bool,
+    leases: Mutex<Vec<LeaseId>>,
+    gate: Mutex<Option<Arc<Notify>>>,
+    releases_fail: AtomicBool,
+    renewals: AtomicU32,
+    said: Mutex<Option<mpsc::UnboundedReceiver<StoreEvent>>>,
+    unread: Arc<AtomicUsize>,
+}
+
+#[derive(Debug)]
+struct Session {
+    memory: Arc<dyn LockBackend>,
+    wheel: Arc<Wheel>,
+}
+
+/// Says something as the store.
+pub(crate) struct Voice {
+    sender: mpsc::UnboundedSender<StoreEvent>,
+    unread: Arc<AtomicUsize>,
+}
+
+impl Voice {
+    pub(crate) fn send(&self, event: StoreEvent) -> std::result::Result<(), StoreEvent> {
+        self.unread.fetch_add(1, Relaxed);
+        self.sender.send(event).map_err(|unsent| unsent.0)
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.sender.is_closed()
+    }
+}
+
+impl Default for Steered {
+    fn default() -> Self {
+        Self { memory: MemoryConfig::private(), wheel: Arc::default() }
+    }
+}
+
+impl Steered {
+    pub(crate) fn with_session() -> Self {
+        let wheel = Wheel { session: true, ..Wheel::default() };
+        Self { memory: MemoryConfig::private(), wheel: Arc::new(wheel) }
+    }
+
+    /// From here on a try is carried out and its answer held back, until the gate is opened.
+    pub(crate) fn hold_tries(&self) -> Arc<Notify> {
+        let gate = Arc::new(Notify::new());
+        *locked(&self.wheel.gate) = Some(Arc::clone(&gate));
+        gate
+    }
+
+    pub(crate) fn fail_releases(&self, fail: bool) {
+        self.wheel.releases_fail.store(fail, Relaxed);
+    }
+
+    /// How many leases were asked to be renewed.
+    pub(crate) fn renewals(&self) -> u32 {
+        self.wheel.renewals.load(Relaxed)
+    }
+
+    /// A voice in the events of the next session that is opened.
+    pub(crate) fn add_events(&self) -> Voice {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        *locked(&self.wheel.said) = Some(receiver);
+        Voice { sender, unread: Arc::clone(&self.wheel.unread) }
+    }
+
+    /// How many events were said and not read.
+    pub(crate) fn events_unread(&self) -> usize {
+        self.wheel.unread.load(Relaxed)
+    }
+}
+
+#[async_trait]
+impl StoreConfig for Steered {
+    fn min_ttl(&self) -> Duration {
+        self.memory.min_ttl()
+    }
+
+    async fn open(&self, env: Env) -> Result<Arc<dyn LockBackend>> {
+        let memory = self.memory.open(env).await?;
+        Ok(Arc::new(Session { memory, wheel: Arc::clone(&self.wheel) }))
+    }
+}
+
+impl Session {
+    fn dressed(&self, mut grant: Grant) -> Grant {
+        if self.wheel.session {
+            locked(&self.wheel.leases).push(grant.lease.id);
+            (grant.lease.id, grant.lease.scope) = (SESSION, LeaseScope::Session);
+        }
+        grant
+    }
+}
+
+#[async_trait]
+impl LockBackend for Session {
+    fn guarantees(&self) -> Guarantees {
+        self.memory.guarantees() - Guarantees::RUNTIME_FREE
+    }
+
+    async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt> {
+        let attempt = self.memory.try_acquire(request).await?;
+        let gate = locked(&self.wheel.gate).clone();
+        if let Some(gate) = gate {
+            gate.notified().await;
+        }
+        Ok(match attempt {
+            Attempt::Granted(grant) => Attempt::Granted(self.dressed(grant)),
+            held @ Attempt::Held { .. } => held,
+        })
+    }
+
+    async fn acquire(&self, request: &AcquireRequest) -> Result<Grant> {
+        self.memory.acquire(request).await.map(|grant| self.dressed(grant))
+    }
+
+    async fn renew(&self, leases: &[LeaseId]) -> Vec<Renewal> {
+        self.wheel.renewals.fetch_add(1, Relaxed);
+        if leases != [SESSION] {
+            return self.memory.renew(leases).await;
+        }
+        let inner = locked(&self.wheel.leases).clone();
+        self.memory.renew(&inner).await.into_iter().take(1).collect()
+    }
+
+    async fn release(&self, grant: &Grant) -> Result<()> {
+        if self.wheel.releases_fail.load(Relaxed) {
+            return Err(Error::new(ErrorKind::Unavailable, Effect::Unknown, "no answer"));
+        }
+        self.memory.release(grant).await
+    }
+
+    fn events(&self) -> BoxStream<'static, StoreEvent> {
+        let Some(said) = locked(&self.wheel.said).take() else {
+            return self.memory.events();
+        };
+        let unread = Arc::clone(&self.wheel.unread);
+        let said = UnboundedReceiverStream::new(said).inspect(move |_| {
+            unread.fetch_sub(1, Relaxed);
+        });
+        stream::select(self.memory.events(), said).boxed()
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<LockState> {
+        self.memory.inspect(name).await
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<LockState>> {
+        self.memory.list(prefix).await
+    }
+
+    async fn revoke(&self, name: &LockName, force: bool) -> Result<Revocation> {
+        self.memory.revoke(name, force).await
+    }
+
+    async fn diagnose(&self) -> Result<Vec<Finding>> {
+        self.memory.diagnose().await
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.memory.close().await
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+const SESSION: LeaseId = LeaseId::new(1 << 40);
