@@ -37,10 +37,17 @@
 //! | the cases, by guarantee | [`cases`], [`Case`] |
 //! | what a case works with | [`World`], [`Session`], [`HostClock`], [`Task`] |
 //! | what is put between core and store | [`layer`], [`Network`], [`Tally`], [`Audit`] |
+//! | faults at random, or as told | [`fault`] |
+//! | what happened, and what must be true of it | [`history`], [`invariants`] |
+//! | the core under thousands of seeds of faults | [`simulation`] |
 //! | proof that the cases catch what they must | [`mutants`] |
 
+pub mod fault;
+pub mod history;
+pub mod invariants;
 pub mod layer;
 pub mod mutants;
+pub mod simulation;
 
 mod audit;
 mod cancel;

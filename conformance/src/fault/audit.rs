@@ -1,0 +1,113 @@
+//! Writes down what a store really did.
+//!
+//! Sits directly on the store. Between it and the core the network may lose what is said here.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lockcore::backend::{AcquireRequest, Attempt, Grant, LockBackend, StoreConfig};
+use lockcore::{Env, LockName, Result};
+
+use super::layer::{Layer, Layered};
+use crate::history::{Entry, Recorder, What};
+
+/// Opens a store and records its side of the truth: requests in the order of their arrival,
+/// grants, releases.
+///
+/// A grant to an owner id other than the one that asked is taken as one of an entry that had lost
+/// its place. A grant is recorded when the store's answer is looked at; in a process that stands
+/// still that is late.
+#[derive(Debug)]
+pub struct AuditConfig {
+    inner: Box<dyn StoreConfig>,
+    recorder: Recorder,
+}
+
+impl AuditConfig {
+    /// The store of `inner`, asked by the actor of `recorder`.
+    pub fn new(inner: Box<dyn StoreConfig>, recorder: Recorder) -> Self {
+        Self { inner, recorder }
+    }
+}
+
+#[async_trait]
+impl StoreConfig for AuditConfig {
+    fn min_ttl(&self) -> Duration {
+        self.inner.min_ttl()
+    }
+
+    async fn open(&self, env: Env) -> Result<Arc<dyn LockBackend>> {
+        let inner = self.inner.open(env).await?;
+        Ok(Arc::new(Layered(Audit { inner, recorder: self.recorder.clone() })))
+    }
+}
+
+#[derive(Debug)]
+struct Audit {
+    inner: Arc<dyn LockBackend>,
+    recorder: Recorder,
+}
+
+#[async_trait]
+impl Layer for Audit {
+    fn inner(&self) -> &Arc<dyn LockBackend> {
+        &self.inner
+    }
+
+    async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt> {
+        let visit = Visit::begin(&self.recorder, request, false);
+        let attempt = self.inner.try_acquire(request).await;
+        if let Ok(Attempt::Granted(grant)) = &attempt {
+            visit.granted(request, grant);
+        }
+        attempt
+    }
+
+    async fn acquire(&self, request: &AcquireRequest) -> Result<Grant> {
+        let visit = Visit::begin(&self.recorder, request, true);
+        let granted = self.inner.acquire(request).await;
+        if let Ok(grant) = &granted {
+            visit.granted(request, grant);
+        }
+        granted
+    }
+
+    async fn release(&self, grant: &Grant) -> Result<()> {
+        let released = self.inner.release(grant).await;
+        let done = released.is_ok();
+        self.recorder.on(&grant.name, What::StoreReleased { counter: grant.counter, done });
+        released
+    }
+}
+
+/// A request at the store; gone when dropped without a grant.
+struct Visit {
+    recorder: Recorder,
+    name: LockName,
+    entry: Entry,
+    granted: bool,
+}
+
+impl Visit {
+    fn begin(recorder: &Recorder, request: &AcquireRequest, waits: bool) -> Self {
+        let entry = recorder.entry();
+        recorder.on(&request.name, What::StoreAsked { entry, waits });
+        Self { recorder: recorder.clone(), name: request.name.clone(), entry, granted: false }
+    }
+
+    fn granted(mut self, request: &AcquireRequest, grant: &Grant) {
+        self.granted = true;
+        let requeued = grant.owner != request.owner;
+        let what = What::StoreGranted { entry: self.entry, counter: grant.counter, requeued };
+        self.recorder.on(&self.name, what);
+    }
+}
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        if !self.granted {
+            self.recorder.on(&self.name, What::StoreLeft { entry: self.entry });
+        }
+    }
+}

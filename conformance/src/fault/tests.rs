@@ -1,0 +1,286 @@
+//! Each fault is what a network does, and the store is clean behind it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, StreamExt};
+use lockcore::backend::{AcquireRequest, Attempt, Grant, LockBackend, Renewal, StoreConfig, StoreEvent};
+use lockcore::clock::{Clock, TokioClock};
+use lockcore::memory::{MemoryConfig, MemoryStore};
+use lockcore::{Effect, Env, Error, ErrorKind, Guarantees, LockName, LostReason, Result, Timing};
+
+use super::{AuditConfig, CallsConfig, Fault, FaultConfig, Faults, Operation, Rates};
+use crate::history::{Journal, What};
+
+/// One session behind a network, on a store that others use too.
+struct Rig {
+    env: Env,
+    faults: Faults,
+    store: MemoryStore,
+    backend: Arc<dyn LockBackend>,
+    journal: Journal,
+}
+
+const TTL: Duration = Duration::from_secs(3);
+const BOUND: Duration = Duration::from_secs(1);
+
+impl Rig {
+    async fn new() -> Self {
+        Self::on(MemoryConfig::private()).await
+    }
+
+    async fn on(store: MemoryConfig) -> Self {
+        let clock = Arc::new(TokioClock::new());
+        let journal = Journal::new(Arc::clone(&clock) as Arc<dyn Clock>);
+        let env = Env::new(Timing::for_ttl(TTL)).unwrap().with_clock(clock);
+        let faults = Faults::new();
+        let audited = AuditConfig::new(Box::new(store.clone()), journal.actor("p1"));
+        let config = FaultConfig::new(Box::new(audited), faults.clone());
+        let backend = config.open(env.clone()).await.unwrap();
+        Self { env, faults, store: store.store().clone(), backend, journal }
+    }
+
+    fn request(&self) -> AcquireRequest {
+        AcquireRequest::new(LockName::new("a").unwrap(), self.env.owner_id(), TTL)
+    }
+
+    async fn hold(&self) -> Grant {
+        self.backend.acquire(&self.request()).await.unwrap()
+    }
+
+    /// An acquisition that has been sent and waits.
+    async fn wait(&self) -> BoxFuture<'static, Result<Grant>> {
+        let (backend, request) = (Arc::clone(&self.backend), self.request());
+        let mut waits = async move { backend.acquire(&request).await }.boxed();
+        assert!((&mut waits).now_or_never().is_none());
+        self.pass(BOUND / 10).await;
+        waits
+    }
+
+    async fn pass(&self, span: Duration) {
+        self.env.sleep(span).await;
+    }
+
+    fn did(&self, which: fn(&What) -> bool) -> usize {
+        let history = self.journal.history();
+        history.events().iter().filter(|event| which(&event.what)).count()
+    }
+}
+
+fn is_unknown(error: &Error) -> bool {
+    *error.kind() == ErrorKind::Unavailable && error.effect() == Effect::Unknown
+}
+
+fn asked(what: &What) -> bool {
+    matches!(what, What::StoreAsked { .. })
+}
+
+fn granted(what: &What) -> bool {
+    matches!(what, What::StoreGranted { .. })
+}
+
+fn release_asked(what: &What) -> bool {
+    matches!(what, What::StoreReleased { .. })
+}
+
+/// The store never hears of it; the caller hears nothing for the bound of a request.
+#[tokio::test(start_paused = true)]
+async fn a_lost_request_is_not_carried_out() {
+    let rig = Rig::new().await;
+    for operation in [Operation::Acquire, Operation::TryAcquire] {
+        rig.faults.next(operation, Fault::LoseRequest);
+    }
+    let began = rig.env.now();
+    assert!(is_unknown(&rig.backend.acquire(&rig.request()).await.unwrap_err()));
+    assert_eq!(rig.env.now().since(began), BOUND);
+    assert!(is_unknown(&rig.backend.try_acquire(&rig.request()).await.unwrap_err()));
+    assert_eq!(rig.did(asked), 0);
+    assert_eq!(rig.faults.injected(), 2);
+}
+
+/// The store granted it, nobody heard: it is released, and its lease said to be over.
+#[tokio::test(start_paused = true)]
+async fn an_unheard_grant_is_given_back() {
+    let rig = Rig::new().await;
+    rig.faults.next(Operation::Acquire, Fault::LoseReply);
+    rig.faults.next(Operation::TryAcquire, Fault::DelayReply(2 * BOUND));
+    let mut events = rig.backend.events();
+    assert!(is_unknown(&rig.backend.acquire(&rig.request()).await.unwrap_err()));
+    assert!(is_unknown(&rig.backend.try_acquire(&rig.request()).await.unwrap_err()));
+    rig.pass(BOUND).await;
+    assert_eq!((rig.did(granted), rig.did(release_asked)), (2, 2));
+    assert!(rig.store.is_empty());
+    let told = events.next().await.unwrap();
+    assert!(matches!(told, StoreEvent::LeaseLost { reason: LostReason::Released, .. }), "{told:?}");
+}
+
+/// A release whose answer is lost has happened; asked again, the store says so.
+#[tokio::test(start_paused = true)]
+async fn a_release_with_a_lost_reply_has_happened() {
+    let rig = Rig::new().await;
+    let grant = rig.hold().await;
+    rig.faults.next(Operation::Release, Fault::LoseReply);
+    assert!(is_unknown(&rig.backend.release(&grant).await.unwrap_err()));
+    assert!(rig.store.is_empty());
+    assert!(rig.backend.release(&grant).await.unwrap_err().lost_reason().is_some());
+}
+
+/// A caller who gives up does not stop what is on its way; what arrives is abandoned.
+#[tokio::test(start_paused = true)]
+async fn a_delayed_request_arrives_after_its_caller_has_gone() {
+    let rig = Rig::new().await;
+    let rival = rig.hold().await;
+    rig.faults.next(Operation::Acquire, Fault::DelayRequest(BOUND / 2));
+    assert!(rig.backend.acquire(&rig.request()).now_or_never().is_none());
+    rig.pass(BOUND / 4).await;
+    assert_eq!(rig.did(asked), 1);
+    rig.pass(BOUND / 2).await;
+    assert_eq!(rig.did(asked), 2);
+    rig.backend.release(&rival).await.unwrap();
+    assert!(rig.store.is_empty());
+}
+
+/// A dropped acquisition is abandoned without being polled, in the queue and granted alike.
+#[tokio::test(start_paused = true)]
+async fn a_dropped_acquisition_leaves_nothing() {
+    let rig = Rig::new().await;
+    let rival = rig.hold().await;
+    let waits = rig.wait().await;
+    assert_eq!(rig.did(asked), 2);
+    drop(waits);
+    rig.pass(BOUND / 10).await;
+    rig.backend.release(&rival).await.unwrap();
+    assert!(rig.store.is_empty());
+}
+
+/// An acquisition waits until an earlier one of its name has been cleaned up (B1).
+#[tokio::test(start_paused = true)]
+async fn the_store_sees_one_entry_per_name() {
+    let rig = Rig::new().await;
+    rig.faults.next(Operation::Acquire, Fault::DelayRequest(3 * BOUND));
+    assert!(is_unknown(&rig.backend.acquire(&rig.request()).await.unwrap_err()));
+    let began = rig.env.now();
+    let grant = rig.hold().await;
+    assert_eq!(rig.env.now().since(began), 2 * BOUND);
+    assert_eq!(grant.counter, 2);
+}
+
+/// Releases and renewals may arrive twice; the first answer counts.
+#[tokio::test(start_paused = true)]
+async fn a_duplicate_arrives_twice() {
+    let rig = Rig::new().await;
+    let grant = rig.hold().await;
+    for operation in [Operation::Renew, Operation::Release, Operation::Acquire] {
+        rig.faults.always(operation, Fault::Duplicate);
+    }
+    let renewed = rig.backend.renew(&[grant.lease.id]).await;
+    assert!(matches!(renewed.as_slice(), [Renewal::Until(_)]), "{renewed:?}");
+    rig.backend.release(&grant).await.unwrap();
+    assert_eq!(rig.did(release_asked), 2);
+    rig.hold().await;
+    assert_eq!(rig.did(granted), 2);
+}
+
+/// A silent store swallows requests and holds back what was under way.
+#[tokio::test(start_paused = true)]
+async fn silence_holds_everything_back() {
+    let rig = Rig::new().await;
+    let grant = rig.hold().await;
+    let mut waits = rig.wait().await;
+    rig.faults.silence();
+    assert!(is_unknown(&rig.backend.release(&grant).await.unwrap_err()));
+    let renewed = rig.backend.renew(&[grant.lease.id]).await;
+    assert!(matches!(renewed.as_slice(), [Renewal::Unknown(_)]), "{renewed:?}");
+    assert!((&mut waits).now_or_never().is_none());
+    rig.faults.heal();
+    rig.backend.release(&grant).await.unwrap();
+    assert_eq!(waits.await.unwrap().counter, 2);
+}
+
+/// What was dropped during the silence is abandoned after it.
+#[tokio::test(start_paused = true)]
+async fn an_acquisition_dropped_in_silence_is_abandoned_later() {
+    let rig = Rig::new().await;
+    let rival = rig.hold().await;
+    let waits = rig.wait().await;
+    rig.faults.silence();
+    drop(waits);
+    rig.pass(BOUND / 10).await;
+    rig.faults.heal();
+    rig.backend.release(&rival).await.unwrap();
+    rig.pass(BOUND / 10).await;
+    assert!(rig.store.is_empty());
+}
+
+/// Only renewals are swallowed, so the lease ends at the store.
+#[tokio::test(start_paused = true)]
+async fn expiring_leases_end_at_the_store() {
+    let rig = Rig::new().await;
+    let grant = rig.hold().await;
+    rig.faults.expire();
+    let renewed = rig.backend.renew(&[grant.lease.id]).await;
+    assert!(matches!(renewed.as_slice(), [Renewal::Unknown(_)]), "{renewed:?}");
+    rig.pass(TTL).await;
+    let taken = rig.backend.try_acquire(&rig.request()).await.unwrap();
+    assert!(matches!(taken, Attempt::Granted(_)), "{taken:?}");
+}
+
+/// An emitted event arrives in the stream, true or not; a second stream ends.
+#[tokio::test(start_paused = true)]
+async fn emitted_events_arrive() {
+    let rig = Rig::new().await;
+    let mut events = rig.backend.events();
+    let event = StoreEvent::Warning("a lie".into());
+    rig.faults.emit(&event);
+    assert_eq!(events.next().await, Some(event));
+    assert_eq!(rig.backend.events().next().await, None);
+}
+
+/// Messages travel in tasks, so the wrapped store is not free of a runtime; the rest stays.
+#[tokio::test(start_paused = true)]
+async fn guarantees_are_those_of_the_store_but_one() {
+    let rig = Rig::new().await;
+    let bare = MemoryConfig::private().open(rig.env.clone()).await.unwrap();
+    assert_eq!(rig.backend.guarantees(), bare.guarantees() - Guarantees::RUNTIME_FREE);
+}
+
+/// The same seed lets the same things happen.
+#[tokio::test(start_paused = true)]
+async fn seeded_faults_repeat() {
+    let rates = Rates { lose_request: 300, duplicate: 300, ..Rates::default() };
+    let draw = |seed| {
+        let faults = Faults::new();
+        faults.seeded(seed, rates);
+        (0..64).map(|_| faults.draw(Operation::Release)).collect::<Vec<_>>()
+    };
+    assert_eq!(draw(1), draw(1));
+    assert_ne!(draw(1), draw(2));
+}
+
+/// The core's entries are over when the core may count on it, not before.
+#[tokio::test(start_paused = true)]
+async fn calls_of_the_core_are_written_down() {
+    let rig = Rig::new().await;
+    let network = FaultConfig::new(Box::new(MemoryConfig::private()), rig.faults.clone());
+    let config = CallsConfig::new(Box::new(network), rig.journal.actor("p2"));
+    let backend = config.open(rig.env.clone()).await.unwrap();
+    let began = |what: &What| matches!(what, What::EntryBegan { .. });
+    let ended = |what: &What| matches!(what, What::EntryEnded { .. });
+
+    let grant = backend.acquire(&rig.request()).await.unwrap();
+    assert_eq!((rig.did(began), rig.did(ended)), (1, 0));
+    rig.faults.next(Operation::Release, Fault::LoseRequest);
+    assert!(backend.release(&grant).await.is_err());
+    assert_eq!(rig.did(ended), 0);
+    backend.release(&grant).await.unwrap();
+    assert_eq!(rig.did(ended), 1);
+
+    let forgotten = backend.acquire(&rig.request()).await.unwrap();
+    rig.faults.silence();
+    rig.pass(TTL).await;
+    assert!(backend.release(&forgotten).await.is_err());
+    assert_eq!(rig.did(ended), 1);
+    assert!(backend.try_acquire(&rig.request()).await.is_err());
+    assert_eq!((rig.did(began), rig.did(ended)), (3, 3));
+}

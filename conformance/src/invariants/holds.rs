@@ -1,0 +1,98 @@
+//! The holds of a history: who held what, from when until when.
+//!
+//! A hold begins when its caller has the guard. It ends when the caller lets go, is told of the
+//! loss, or dies, and at the last deadline it was promised.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use lockcore::clock::{Deadline, Moment};
+use lockcore::{FencingToken, LockName};
+
+use crate::history::{Attempt, Event, History, What};
+
+/// One hold.
+#[derive(Debug)]
+pub(super) struct Hold<'a> {
+    pub(super) attempt: Attempt,
+    pub(super) token: FencingToken,
+    /// Its grant.
+    pub(super) granted: &'a Event,
+    /// When somebody said that it is over.
+    ended: Option<Moment>,
+    /// The last promise.
+    pub(super) deadline: Deadline,
+    /// Whether the world broke the promises about it (A2, force).
+    pub(super) overruled: bool,
+}
+
+impl Hold<'_> {
+    pub(super) fn begins(&self) -> Moment {
+        self.granted.at
+    }
+
+    pub(super) fn ends(&self) -> Deadline {
+        self.ended.map_or(self.deadline, |ended| self.deadline.min(Deadline::At(ended)))
+    }
+
+    pub(super) fn name(&self) -> Option<&LockName> {
+        self.granted.name.as_ref()
+    }
+
+    /// As violations call it.
+    pub(super) fn describe(&self) -> String {
+        format!("{} of {} (grant {})", self.attempt, self.granted.actor, self.token.counter())
+    }
+}
+
+/// The holds of `history`, in order of their beginning.
+pub(super) fn holds(history: &History) -> Vec<Hold<'_>> {
+    let overruled = overruled(history);
+    let mut holds: Vec<Hold<'_>> = Vec::new();
+    let mut places: BTreeMap<Attempt, usize> = BTreeMap::new();
+    let mut of_actor: BTreeMap<&Arc<str>, Vec<usize>> = BTreeMap::new();
+    for event in history.events() {
+        match &event.what {
+            What::Granted { attempt, token, deadline } => {
+                places.insert(*attempt, holds.len());
+                of_actor.entry(&event.actor).or_default().push(holds.len());
+                holds.push(Hold {
+                    attempt: *attempt,
+                    token: *token,
+                    granted: event,
+                    ended: None,
+                    deadline: *deadline,
+                    overruled: overruled.contains(&(event.name.as_ref(), token.counter())),
+                });
+            }
+            What::HeldSeen { attempt, deadline } => {
+                if let Some(place) = places.get(attempt) {
+                    holds[*place].deadline = holds[*place].deadline.max(*deadline);
+                }
+            }
+            What::LostTold { attempt, .. } | What::ReleaseInvoked { attempt } => {
+                if let Some(place) = places.get(attempt) {
+                    holds[*place].ended.get_or_insert(event.at);
+                }
+            }
+            What::Crashed => {
+                for place in of_actor.remove(&event.actor).unwrap_or_default() {
+                    holds[place].ended.get_or_insert(event.at);
+                }
+            }
+            _ => {}
+        }
+    }
+    holds
+}
+
+/// Grants about which the world broke the promises.
+pub(super) type Overruled<'a> = BTreeSet<(Option<&'a LockName>, u64)>;
+
+pub(super) fn overruled(history: &History) -> Overruled<'_> {
+    let overruled = history.events().iter().filter_map(|event| match event.what {
+        What::Overruled { counter } => Some((event.name.as_ref(), counter)),
+        _ => None,
+    });
+    overruled.collect()
+}

@@ -1,0 +1,24 @@
+//! G5 and G8, nothing is left behind: at rest the store knows of nothing.
+//!
+//! Applies to histories that record [`What::AtRest`]: everybody alive has let go and cancelled
+//! nothing for longer than a lease, and nothing misbehaves. Managers that live on renew what they
+//! still believe to have, so what was forgotten shows.
+
+use super::violation::{Property, Violation};
+use crate::history::{History, What};
+
+/// Names that the store still knows.
+pub fn check(history: &History) -> Vec<Violation> {
+    let mut found = Vec::new();
+    for event in history.events() {
+        if let What::AtRest { left } = &event.what {
+            found.extend(left.iter().map(|name| Violation {
+                property: Property::Litter,
+                at: event.at,
+                name: Some(name.clone()),
+                detail: "the store still has an entry, and nobody wants the lock".to_owned(),
+            }));
+        }
+    }
+    found
+}

@@ -1,0 +1,79 @@
+//! Judges of a [`History`], one file per property.
+//!
+//! | property | from | file |
+//! |---|---|---|
+//! | at most one guard is held | G1 | [`overlap`] |
+//! | nobody believes to hold what the store granted on | G2 | [`notice`] |
+//! | tokens are unique and grow | G3 | [`tokens`] |
+//! | nobody ends the hold of another | G4 | [`ownership`] |
+//! | a lock that is free is taken | G6 | [`hand_over`] |
+//! | first come, first served; overtaking has a budget | G7 | [`order`] |
+//! | in fair weather nobody loses a place | G7 | [`places`] |
+//! | nothing is left behind | G5, G8 | [`litter`] |
+//! | the core has one entry per name | B1 | [`one_entry`] |
+//!
+//! Each takes O(n log n) for n events. A history that records only part of what happened is judged
+//! by that part: a property without its events passes.
+
+pub mod hand_over;
+pub mod litter;
+pub mod notice;
+pub mod one_entry;
+pub mod order;
+pub mod overlap;
+pub mod ownership;
+pub mod places;
+pub mod tokens;
+
+mod holds;
+#[cfg(test)]
+mod plot;
+mod violation;
+
+use std::time::Duration;
+
+use lockcore::Timing;
+
+use crate::history::History;
+pub use violation::{Property, Violation};
+
+/// What the judged managers were configured for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_structs, reason = "tests construct it")]
+pub struct Bounds {
+    /// How long a wanted lock may be held by nobody (G6).
+    pub hand_over: Duration,
+    /// How many times in a row a lock may pass within a process (G7).
+    pub handoff_limit: u16,
+    /// For how long after the store's grant (G7).
+    pub handoff_tenure: Duration,
+}
+
+impl Bounds {
+    /// What managers of `timing` promise on a store that ends leases `granularity` late at most.
+    pub fn of(timing: &Timing, granularity: Duration) -> Self {
+        let drift = |span: Duration| span + span / 100;
+        Self {
+            hand_over: drift(timing.ttl) + granularity + Duration::from_secs(1),
+            handoff_limit: timing.handoff_limit,
+            handoff_tenure: drift(timing.handoff_tenure),
+        }
+    }
+}
+
+/// Every violation of every property, in order of properties.
+pub fn check_all(history: &History, bounds: &Bounds) -> Vec<Violation> {
+    let mut found = overlap::check(history);
+    found.extend(notice::check(history));
+    found.extend(tokens::check(history));
+    found.extend(ownership::check(history));
+    found.extend(hand_over::check(history, bounds));
+    found.extend(order::check(history, bounds));
+    found.extend(places::check(history));
+    found.extend(litter::check(history));
+    found.extend(one_entry::check(history));
+    found
+}
+
+#[cfg(test)]
+mod tests;

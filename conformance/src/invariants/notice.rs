@@ -1,0 +1,132 @@
+//! G2, told before it is gone: once the store has granted a name on, or the holder has been told
+//! of the loss or has let go, `ensure_held` never says yes again for the earlier hold; and by the
+//! time of that grant whoever waits for `lost` has been told.
+//!
+//! Does not apply to a grant that the world overruled, for the store's next grant; nor to telling
+//! while the timers of the holder stand still. Grants that a process which stood still never looked
+//! at are not known, so a history may show less than there was, never more.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use lockcore::LockName;
+use lockcore::clock::Moment;
+
+use super::holds::{Hold, holds};
+use super::violation::{Property, Violation};
+use crate::history::{Attempt, Event, History, What};
+
+/// Holds that were seen as held after their end, and losses that were not told.
+pub fn check(history: &History) -> Vec<Violation> {
+    let holds = holds(history);
+    let mut sweep = Sweep::default();
+    sweep.holds.extend(holds.iter().map(|hold| (hold.attempt, hold)));
+    for event in history.events() {
+        sweep.see(event);
+    }
+    sweep.finish()
+}
+
+#[derive(Default)]
+struct Sweep<'a> {
+    holds: BTreeMap<Attempt, &'a Hold<'a>>,
+    /// Why a hold is over.
+    over: BTreeMap<Attempt, &'static str>,
+    names: BTreeMap<Option<&'a LockName>, OfName>,
+    stopped: BTreeSet<&'a Arc<str>>,
+    resumed: BTreeMap<&'a Arc<str>, Moment>,
+    dead: BTreeSet<&'a Arc<str>>,
+    /// Holds that were not told before a grant, unless they are within its instant.
+    untold: BTreeMap<Attempt, (&'a Event, u64)>,
+    found: Vec<Violation>,
+}
+
+#[derive(Default)]
+struct OfName {
+    largest: u64,
+    /// Holds whose loss somebody waits for, and that are not over.
+    listening: BTreeSet<Attempt>,
+}
+
+impl<'a> Sweep<'a> {
+    fn see(&mut self, event: &'a Event) {
+        let name = event.name.as_ref();
+        match &event.what {
+            What::StoreGranted { counter, .. } => {
+                self.granted(name, *counter);
+                self.granted_on(event, *counter);
+            }
+            What::Granted { token, .. } => self.granted(name, token.counter()),
+            What::Listens { attempt } => {
+                self.names.entry(name).or_default().listening.insert(*attempt);
+            }
+            What::LostTold { attempt, .. } => self.ends(event, *attempt, "its loss was told"),
+            What::ReleaseInvoked { attempt } => self.ends(event, *attempt, "it was let go"),
+            What::HeldSeen { attempt, .. } => self.held(event, *attempt),
+            What::Stopped => {
+                self.stopped.insert(&event.actor);
+            }
+            What::Resumed => {
+                self.stopped.remove(&event.actor);
+                self.resumed.insert(&event.actor, event.at);
+            }
+            What::Crashed => {
+                self.dead.insert(&event.actor);
+            }
+            _ => {}
+        }
+    }
+
+    fn granted(&mut self, name: Option<&'a LockName>, counter: u64) {
+        let of_name = self.names.entry(name).or_default();
+        of_name.largest = of_name.largest.max(counter);
+    }
+
+    fn ends(&mut self, event: &'a Event, attempt: Attempt, why: &'static str) {
+        self.over.entry(attempt).or_insert(why);
+        let of_name = self.names.entry(event.name.as_ref()).or_default();
+        of_name.listening.remove(&attempt);
+        if self.untold.get(&attempt).is_some_and(|(grant, _)| grant.at == event.at) {
+            self.untold.remove(&attempt);
+        }
+    }
+
+    fn held(&mut self, event: &Event, attempt: Attempt) {
+        let Some(hold) = self.holds.get(&attempt) else {
+            return;
+        };
+        let largest = self.names.get(&event.name.as_ref()).map_or(0, |of_name| of_name.largest);
+        let detail = if largest > hold.token.counter() && !hold.overruled {
+            format!("{} is seen held after grant {largest}", hold.describe())
+        } else if let Some(end) = self.over.get(&attempt) {
+            format!("{} is seen held after {end}", hold.describe())
+        } else {
+            return;
+        };
+        self.found.push(Violation::of(Property::Notice, event, detail));
+    }
+
+    /// Those who should have been told before the store granted `counter`.
+    fn granted_on(&mut self, event: &'a Event, counter: u64) {
+        let Self { holds, names, stopped, resumed, dead, untold, .. } = self;
+        let listening = &mut names.entry(event.name.as_ref()).or_default().listening;
+        let late = listening.extract_if(.., |attempt| {
+            let Some(hold) = holds.get(attempt) else {
+                return false;
+            };
+            let actor = &hold.granted.actor;
+            let stands_still = stopped.contains(actor) || resumed.get(actor) == Some(&event.at);
+            hold.token.counter() < counter && !hold.overruled && !stands_still && !dead.contains(actor)
+        });
+        untold.extend(late.map(|attempt| (attempt, (event, counter))));
+    }
+
+    fn finish(mut self) -> Vec<Violation> {
+        self.found.extend(self.untold.iter().map(|(attempt, (grant, counter))| {
+            let hold = self.holds[attempt].describe();
+            let detail = format!("{hold} was not told before grant {counter}");
+            Violation::of(Property::Notice, grant, detail)
+        }));
+        self.found
+    }
+}

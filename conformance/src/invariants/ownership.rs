@@ -1,0 +1,75 @@
+//! G4, ownership: a release or renewal of one hold never affects another.
+//!
+//! A store confirms the release of a grant to the process that was granted it, before any later
+//! grant of the name. A hold that nobody let go, overruled or lied about is not found
+//! gone before its deadline; where nothing misbehaves, it is not lost at all.
+//!
+//! Does not apply to overruled grants, which the world took away. A release that was carried out
+//! and asked for again may be confirmed again.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use lockcore::clock::Deadline;
+use lockcore::{LockName, LostReason};
+
+use super::holds::holds;
+use super::violation::{Property, Violation};
+use crate::history::{Attempt, History, What};
+
+/// Releases that ended what was not theirs, and holds that vanished.
+pub fn check(history: &History) -> Vec<Violation> {
+    let mut found = stray_releases(history);
+    found.extend(vanished_holds(history));
+    found
+}
+
+fn stray_releases(history: &History) -> Vec<Violation> {
+    let mut found = Vec::new();
+    let mut grantees: BTreeMap<(Option<&LockName>, u64), &Arc<str>> = BTreeMap::new();
+    let mut largest: BTreeMap<Option<&LockName>, u64> = BTreeMap::new();
+    for event in history.events() {
+        let name = event.name.as_ref();
+        match event.what {
+            What::StoreGranted { counter, .. } => {
+                grantees.insert((name, counter), &event.actor);
+                let largest = largest.entry(name).or_default();
+                *largest = (*largest).max(counter);
+            }
+            What::StoreReleased { counter, done: true } => {
+                let latest = largest.get(&name).copied().unwrap_or_default();
+                let detail = match grantees.get(&(name, counter)) {
+                    Some(grantee) if *grantee != &event.actor => {
+                        format!("grant {counter} of {grantee} was released by {}", event.actor)
+                    }
+                    _ if latest > counter => {
+                        format!("grant {counter} was released after grant {latest}")
+                    }
+                    _ => continue,
+                };
+                found.push(Violation::of(Property::Ownership, event, detail));
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+fn vanished_holds(history: &History) -> Vec<Violation> {
+    let holds = holds(history);
+    let live: BTreeMap<Attempt, _> =
+        holds.iter().filter(|hold| !hold.overruled).map(|hold| (hold.attempt, hold)).collect();
+    let fair_weather = !history.is_disturbed();
+    let vanished = history.events().iter().filter_map(|event| {
+        let What::LostTold { attempt, reason } = event.what else {
+            return None;
+        };
+        let hold = live.get(&attempt)?;
+        let early = hold.deadline > Deadline::At(event.at);
+        (fair_weather || early && reason == LostReason::Gone).then(|| {
+            let detail = format!("{} is lost and should not be: {reason}", hold.describe());
+            Violation::of(Property::Ownership, event, detail)
+        })
+    });
+    vanished.collect()
+}

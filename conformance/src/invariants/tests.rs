@@ -1,0 +1,307 @@
+//! The judges find what was planted, and nothing else.
+
+use lockcore::LostReason;
+
+use super::plot::{BOUNDS, Plot, token};
+use super::{
+    Property, Violation, check_all, hand_over, litter, notice, one_entry, order, overlap, ownership, places,
+    tokens,
+};
+use crate::history::{Attempt, Entry, What};
+
+/// What `planted` shows as; nothing but that.
+fn found(planted: Plot) -> Vec<Property> {
+    let mut properties: Vec<_> =
+        check_all(&planted.history(), &BOUNDS).iter().map(|found| found.property).collect();
+    properties.dedup();
+    properties
+}
+
+/// A history in which everything is as promised passes every judge.
+#[test]
+fn a_clean_history_passes() {
+    assert_eq!(check_all(&Plot::clean().history(), &BOUNDS), []);
+    assert_eq!(check_all(&Plot::default().history(), &BOUNDS), []);
+}
+
+/// Size is no trouble for any of them.
+#[test]
+fn a_long_history_is_judged() {
+    let history = Plot::rounds(20_000).history();
+    assert!(history.events().len() >= 200_000);
+    assert_eq!(check_all(&history, &BOUNDS), []);
+}
+
+/// G1: a hold that begins inside another one, also when a third lies between.
+#[test]
+fn overlapping_holds_are_found() {
+    let nested = Plot::default().holds(0, "p1", 1, (1, 0), 900).holds(100, "p2", 2, (2, 0), 200).holds(
+        300,
+        "p3",
+        3,
+        (3, 0),
+        400,
+    );
+    assert_eq!(overlap::check(&nested.history()).len(), 2);
+    let renewed = Plot::default().holds(0, "p1", 1, (1, 0), 100).sees(50, "p1", 1, 500).holds(
+        200,
+        "p2",
+        2,
+        (2, 0),
+        900,
+    );
+    assert_eq!(overlap::check(&renewed.history()).len(), 1);
+}
+
+/// G1: holds that meet do not overlap, whatever ended the first.
+#[test]
+fn holds_that_meet_do_not_overlap() {
+    let first = || Plot::default().holds(0, "p1", 1, (1, 0), 900);
+    let second = |plot: Plot, millis| plot.holds(millis, "p2", 2, (2, 0), 2_000);
+    for ended in [
+        second(first(), 900),
+        second(first().lets_go(500, "p1", 1), 500),
+        second(first().loses(500, "p1", 1, LostReason::Expired), 500),
+        second(first().crash(500, "p1"), 500),
+        second(first().overrules(100, 1), 200),
+    ] {
+        assert_eq!(overlap::check(&ended.history()), []);
+    }
+}
+
+/// G2: nobody sees a hold after the store's next grant, its loss, or its release.
+#[test]
+fn a_hold_that_is_seen_too_late_is_found() {
+    let held = || Plot::default().holds(0, "p1", 1, (1, 0), 300);
+    let too_late = [
+        held().store_grants(400, "p2", 2, 2).sees(401, "p1", 1, 700),
+        held().holds(400, "p2", 2, (2, 0), 900).sees(400, "p1", 1, 700),
+        held().loses(100, "p1", 1, LostReason::Revoked).sees(100, "p1", 1, 300),
+        held().lets_go(100, "p1", 1).sees(101, "p1", 1, 300),
+    ];
+    for planted in too_late {
+        assert_eq!(notice::check(&planted.history()).len(), 1);
+    }
+    let excused = held().overrules(100, 1).store_grants(100, "p2", 2, 2).sees(101, "p1", 1, 300);
+    assert_eq!(notice::check(&excused.history()), []);
+    let in_time = held().sees(400, "p1", 1, 700).store_grants(400, "p2", 2, 2);
+    assert_eq!(notice::check(&in_time.history()), []);
+}
+
+/// G2: whoever waits for the loss is told before the store's next grant, if timers fire.
+#[test]
+fn a_loss_that_is_told_too_late_is_found() {
+    let listens = || {
+        let held = Plot::default().holds(0, "p1", 1, (1, 0), 300);
+        held.add(0, "p1", What::Listens { attempt: Attempt::new(1) })
+    };
+    let untold = listens().store_grants(400, "p2", 2, 2).loses(401, "p1", 1, LostReason::Expired);
+    assert_eq!(notice::check(&untold.history()).len(), 1);
+    let excused = [
+        listens().loses(300, "p1", 1, LostReason::Expired).store_grants(400, "p2", 2, 2),
+        listens().lets_go(200, "p1", 1).store_grants(200, "p2", 2, 2),
+        listens().crash(200, "p1").store_grants(400, "p2", 2, 2),
+        listens().add(200, "p1", What::Stopped).store_grants(400, "p2", 2, 2),
+        listens().overrules(200, 1).store_grants(200, "p2", 2, 2),
+    ];
+    for innocent in excused {
+        assert_eq!(notice::check(&innocent.history()), []);
+    }
+    let resumed =
+        listens().add(200, "p1", What::Stopped).add(400, "p1", What::Resumed).store_grants(401, "p2", 2, 2);
+    assert_eq!(notice::check(&resumed.history()).len(), 1);
+}
+
+/// G3: tokens that repeat, or go back for one who asked later or for a process.
+#[test]
+fn tokens_that_do_not_grow_are_found() {
+    let first = || Plot::default().asks(0, "p1", 1).holds(1, "p1", 1, (5, 0), 10).lets_go(2, "p1", 1);
+    let broken = [
+        first().asks(3, "p2", 2).holds(4, "p2", 2, (4, 0), 10),
+        first().holds(4, "p2", 2, (5, 0), 10),
+        first().holds(4, "p1", 2, (5, 0), 10),
+        Plot::default().holds(0, "p1", 1, (5, 1), 10).holds(11, "p1", 2, (5, 0), 20),
+        Plot::default().asks_store(0, "p1", 1).store_grants(0, "p1", 1, 7).store_grants(1, "p2", 2, 7),
+        Plot::default().store_grants(0, "p1", 1, 7).asks_store(1, "p2", 2).store_grants(1, "p2", 2, 6),
+    ];
+    for planted in broken {
+        assert_eq!(tokens::check(&planted.history()).len(), 1);
+    }
+}
+
+/// G3: a grant that was looked at late, and a late hand-off of an overruled grant, break nothing.
+#[test]
+fn late_looks_at_tokens_are_no_violation() {
+    let late = Plot::default()
+        .asks_store(0, "p1", 1)
+        .asks_store(0, "p2", 2)
+        .store_grants(1, "p2", 2, 2)
+        .store_grants(9, "p1", 1, 1);
+    assert_eq!(tokens::check(&late.history()), []);
+    let handed_on = Plot::default()
+        .holds(0, "p1", 1, (1, 0), 900)
+        .overrules(1, 1)
+        .holds(2, "p2", 2, (2, 0), 900)
+        .asks(3, "p1", 3)
+        .lets_go(4, "p1", 1)
+        .holds(4, "p1", 3, (1, 1), 900);
+    assert_eq!(tokens::check(&handed_on.history()), []);
+}
+
+/// G3: a write with a token that is not the writer's, or taken after a larger one.
+#[test]
+fn writes_that_should_be_refused_are_found() {
+    let holds = || Plot::default().holds(0, "p1", 1, (1, 0), 9).holds(9, "p2", 2, (2, 0), 20);
+    let wrote = |attempt, grant, accepted| What::Wrote {
+        attempt: Attempt::new(attempt),
+        token: token(grant),
+        accepted,
+    };
+    let stale = || holds().add(10, "p2", wrote(2, (2, 0), true));
+    assert_eq!(tokens::check(&stale().add(11, "p1", wrote(1, (1, 0), true)).history()).len(), 1);
+    assert_eq!(tokens::check(&stale().add(11, "p1", wrote(1, (1, 0), false)).history()), []);
+    assert_eq!(tokens::check(&holds().add(9, "p1", wrote(1, (2, 0), true)).history()).len(), 1);
+}
+
+/// G4: a release that another grant or another process pays for, and a hold that vanished.
+#[test]
+fn what_ends_the_hold_of_another_is_found() {
+    let granted = || Plot::default().store_grants(0, "p1", 1, 1);
+    let strays = [
+        granted().store_grants(5, "p2", 2, 2).store_releases(6, "p1", 1),
+        granted().store_releases(6, "p2", 1),
+        Plot::default().holds(0, "p1", 1, (1, 0), 900).loses(10, "p1", 1, LostReason::Gone),
+    ];
+    for planted in strays {
+        assert_eq!(found(planted), [Property::Ownership]);
+    }
+    let expired = || Plot::default().holds(0, "p1", 1, (1, 0), 900).loses(10, "p1", 1, LostReason::Expired);
+    assert_eq!(found(expired()), [Property::Ownership]);
+    assert_eq!(found(expired().add(11, "world", What::Disturbed("late"))), []);
+    let explained = [
+        granted().store_releases(6, "p1", 1),
+        Plot::default().holds(0, "p1", 1, (1, 0), 900).overrules(9, 1).loses(10, "p1", 1, LostReason::Gone),
+        Plot::default().holds(0, "p1", 1, (1, 0), 900).add(1, "p1", What::Disturbed("silent")).loses(
+            900,
+            "p1",
+            1,
+            LostReason::Gone,
+        ),
+    ];
+    for innocent in explained {
+        assert_eq!(ownership::check(&innocent.history()), []);
+    }
+}
+
+/// G6: a lock that is wanted and free for too long, and whoever is stuck.
+#[test]
+fn a_lock_that_nobody_takes_is_found() {
+    let waits = || Plot::default().asks(0, "p2", 2);
+    let free_too_long = [
+        waits().holds(2_001, "p2", 2, (2, 0), 9_000),
+        waits().add(9_000, "world", What::AtRest { left: Vec::new() }),
+        Plot::default().holds(0, "p1", 1, (1, 0), 500).asks(10, "p2", 2).holds(2_501, "p2", 2, (2, 0), 9_000),
+        waits().add(1, "world", What::Stuck { waits_for: "ever".to_owned() }),
+        Plot::default()
+            .add(0, "world", What::Disturbed("storm"))
+            .asks(0, "p2", 2)
+            .add(9_000, "world", What::Healed)
+            .holds(11_001, "p2", 2, (2, 0), 20_000),
+    ];
+    for planted in free_too_long {
+        let history = planted.history();
+        assert_eq!(hand_over::check(&history, &BOUNDS).len(), 1, "{history}");
+    }
+    let in_time = [
+        waits().holds(2_000, "p2", 2, (2, 0), 9_000),
+        Plot::default().holds(0, "p1", 1, (1, 0), 8_000).asks(1, "p2", 2).holds(
+            9_000,
+            "p2",
+            2,
+            (2, 0),
+            9_500,
+        ),
+        waits().crash(1_000, "p2").add(9_000, "world", What::AtRest { left: Vec::new() }),
+        Plot::default().add(0, "world", What::Disturbed("storm")).asks(0, "p2", 2).asks(9_000, "p2", 3),
+    ];
+    for innocent in in_time {
+        assert_eq!(hand_over::check(&innocent.history(), &BOUNDS), []);
+    }
+}
+
+/// G7: an entry overtaken in the store's queue, a caller overtaken in its process.
+#[test]
+fn overtaking_is_found() {
+    let queued = || Plot::default().asks_store(0, "p1", 1).asks_store(1, "p2", 2);
+    let overtaken = queued().store_grants(2, "p2", 2, 1).store_grants(3, "p1", 1, 2);
+    assert_eq!(order::check(&overtaken.history(), &BOUNDS).len(), 1);
+    let requeued = || {
+        queued().store_grants(2, "p2", 2, 1).add(
+            3,
+            "p1",
+            What::StoreGranted { entry: Entry::new(1), counter: 2, requeued: true },
+        )
+    };
+    assert_eq!(order::check(&requeued().history(), &BOUNDS), []);
+    assert_eq!(places::check(&requeued().history()).len(), 1);
+    let in_bad_weather = requeued().add(4, "p1", What::Disturbed("silent"));
+    assert_eq!(places::check(&in_bad_weather.history()), []);
+    let asked = || Plot::default().asks(0, "p1", 1).asks(1, "p1", 2);
+    let out_of_turn = asked().holds(2, "p1", 2, (1, 0), 9).holds(9, "p1", 1, (2, 0), 20);
+    assert_eq!(order::check(&out_of_turn.history(), &BOUNDS).len(), 1);
+    let in_turn = asked().holds(2, "p1", 1, (1, 0), 9).holds(9, "p1", 2, (2, 0), 20);
+    assert_eq!(order::check(&in_turn.history(), &BOUNDS), []);
+}
+
+/// G7: a place that is given up while a caller of its process waits on.
+#[test]
+fn a_place_that_is_given_up_is_found() {
+    let left = What::StoreLeft { entry: Entry::new(1) };
+    let waits = || Plot::default().asks(0, "p1", 1).asks_store(0, "p1", 1).asks(1, "p1", 2);
+    let cancelled = |plot: Plot, attempt| {
+        let attempt = Attempt::new(attempt);
+        plot.add(2, "p1", What::Cancelled { attempt })
+    };
+    let given_up = cancelled(waits().add(2, "p1", left.clone()), 1).asks(3, "p1", 3);
+    assert_eq!(places::check(&given_up.history()).len(), 1);
+    let of_no_use = cancelled(cancelled(waits().add(2, "p1", left), 1), 2).asks(3, "p1", 3);
+    assert_eq!(places::check(&of_no_use.history()), []);
+}
+
+/// G7: hand-offs beyond their number and their time.
+#[test]
+fn hand_offs_beyond_the_budget_are_found() {
+    let first = || Plot::default().holds(0, "p1", 1, (1, 0), 900);
+    let too_late = first().holds(101, "p1", 2, (1, 1), 900);
+    assert_eq!(order::check(&too_late.history(), &BOUNDS).len(), 1);
+    let too_often = first().holds(5, "p1", 2, (1, 3), 900);
+    assert_eq!(order::check(&too_often.history(), &BOUNDS).len(), 1);
+    let within = first().holds(5, "p1", 2, (1, 1), 900).holds(100, "p1", 3, (1, 2), 900);
+    assert_eq!(order::check(&within.history(), &BOUNDS), []);
+}
+
+/// G5, G8: what the store still knows at rest.
+#[test]
+fn litter_is_found() {
+    let left = vec![lockcore::LockName::new("b").unwrap()];
+    let violations = litter::check(&Plot::clean().add(9_500, "world", What::AtRest { left }).history());
+    let [Violation { name: Some(name), .. }] = violations.as_slice() else {
+        panic!("not exactly one: {violations:?}");
+    };
+    assert_eq!(name.as_str(), "b");
+}
+
+/// B1: an entry that begins while another one of its process and name is alive.
+#[test]
+fn a_second_entry_is_found() {
+    let began = |entry| What::EntryBegan { entry: Entry::new(entry) };
+    let ended = |entry| What::EntryEnded { entry: Entry::new(entry) };
+    let two = Plot::default().add(0, "p1", began(1)).add(1, "p1", began(2)).add(2, "p1", ended(1));
+    assert_eq!(one_entry::check(&two.history()).len(), 1);
+    let one_each = Plot::default().add(0, "p1", began(1)).add(0, "p2", began(2)).add(1, "p1", ended(1)).add(
+        1,
+        "p1",
+        began(3),
+    );
+    assert_eq!(one_entry::check(&one_each.history()), []);
+}

@@ -1,0 +1,102 @@
+//! G3, fencing: tokens of a name are unique, and whoever asked after another had been granted gets
+//! a larger one; so does every later hold of a process. A resource that refuses smaller tokens never
+//! takes a write of an older hold after one of a newer.
+//!
+//! Needs no timing assumption and holds for overruled grants too; only that callers who share the
+//! process of an overruled grant may get it late, by hand-off or because its answer was on the way,
+//! and are refused by the resource. Judged by what was complete before the request began, so it does
+//! not matter how late a grant was looked at. Does not apply to a store that lost its data without a
+//! raised `token_base`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use lockcore::{FencingToken, LockName};
+
+use super::holds::{Overruled, overruled};
+use super::violation::{Property, Violation};
+use crate::history::{Attempt, Entry, Event, History, What};
+
+/// Tokens and counters that repeat or go back, and writes that a resource should have refused.
+pub fn check(history: &History) -> Vec<Violation> {
+    let mut sweep = Sweep { overruled: overruled(history), ..Sweep::default() };
+    for event in history.events() {
+        sweep.see(event);
+    }
+    sweep.found
+}
+
+#[derive(Default)]
+struct Sweep<'a> {
+    overruled: Overruled<'a>,
+    names: BTreeMap<Option<&'a LockName>, OfName>,
+    /// The largest token that was granted before the request began.
+    floors: BTreeMap<Attempt, Option<FencingToken>>,
+    store_floors: BTreeMap<Entry, Option<u64>>,
+    of_process: BTreeMap<(&'a Arc<str>, Option<&'a LockName>), FencingToken>,
+    granted: BTreeMap<Attempt, FencingToken>,
+    found: Vec<Violation>,
+}
+
+#[derive(Default)]
+struct OfName {
+    tokens: BTreeSet<FencingToken>,
+    counters: BTreeSet<u64>,
+    written: Option<FencingToken>,
+}
+
+impl<'a> Sweep<'a> {
+    fn see(&mut self, event: &'a Event) {
+        let name = event.name.as_ref();
+        let of_name = self.names.entry(name).or_default();
+        match &event.what {
+            What::Invoked { attempt, .. } => {
+                self.floors.insert(*attempt, of_name.tokens.last().copied());
+            }
+            What::StoreAsked { entry, .. } => {
+                self.store_floors.insert(*entry, of_name.counters.last().copied());
+            }
+            What::StoreGranted { entry, counter, .. } => {
+                let floor = self.store_floors.get(entry).copied().flatten();
+                let detail = if !of_name.counters.insert(*counter) {
+                    format!("the store grants {counter} twice")
+                } else if floor >= Some(*counter) {
+                    format!(
+                        "the store grants {counter} to a request that came after grant {}",
+                        floor.unwrap_or(0)
+                    )
+                } else {
+                    return;
+                };
+                self.found.push(Violation::of(Property::Tokens, event, detail));
+            }
+            What::Granted { attempt, token, .. } => {
+                let floor = self.floors.get(attempt).copied().flatten();
+                let last = self.of_process.insert((&event.actor, name), *token);
+                self.granted.insert(*attempt, *token);
+                let detail = if !of_name.tokens.insert(*token) {
+                    format!("{attempt} gets token {token}, which another hold has")
+                } else if floor >= Some(*token) && !self.overruled.contains(&(name, token.counter())) {
+                    format!("{attempt} gets token {token} after a larger one was out when it asked")
+                } else if last >= Some(*token) {
+                    format!("{attempt} gets token {token} after a larger one of its own process")
+                } else {
+                    return;
+                };
+                self.found.push(Violation::of(Property::Tokens, event, detail));
+            }
+            What::Wrote { attempt, token, accepted: true } => {
+                let detail = if self.granted.get(attempt) != Some(token) {
+                    format!("{attempt} writes with token {token}, which is not its own")
+                } else if of_name.written > Some(*token) {
+                    format!("{attempt} writes with token {token} after a larger one has written")
+                } else {
+                    of_name.written = Some(*token);
+                    return;
+                };
+                self.found.push(Violation::of(Property::Tokens, event, detail));
+            }
+            _ => {}
+        }
+    }
+}

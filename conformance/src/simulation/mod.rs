@@ -1,0 +1,88 @@
+//! Runs the real core against a hostile world, in virtual time, as a seed decides, and judges what
+//! happened.
+//!
+//! Several processes with several tasks each share one in-memory store. Phase one: tasks acquire,
+//! try, hold, check, write, release, drop and cancel at random, while requests and answers get
+//! lost or late, processes fall silent, stand still and die, clocks drift, administrators revoke,
+//! and in some seeds the store breaks A2. Phase two: everything heals; whoever waits must be
+//! served, everybody can take every lock once more, and at rest the store must be empty. Then the
+//! [`invariants`] judge the history.
+//!
+//! # Invariants
+//! - **S1** A seed repeats exactly: one thread, tokio's paused time, every choice from [`Dice`],
+//!   and no order of a hash map shows.
+//! - **S2** The judges can fail: for every [`Planted`] bug a few seeds show a violation.
+//!
+//! [`Dice`]: crate::fault::Dice
+
+mod bid;
+mod chaos;
+mod drift;
+mod planted;
+mod process;
+mod scenario;
+mod worker;
+mod world;
+
+use lockcore::FencingToken;
+
+use crate::history::{History, What};
+use crate::invariants::{self, Violation};
+pub use drift::DriftClock;
+pub use planted::Planted;
+use scenario::Scenario;
+use world::World;
+
+/// What a seed came to.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Report {
+    /// The seed.
+    pub seed: u64,
+    /// What happened.
+    pub history: History,
+    /// What should not have.
+    pub violations: Vec<Violation>,
+    /// How many acquisitions were begun.
+    pub acquisitions: u64,
+    /// How many holds there were.
+    pub holds: u64,
+    /// How many of them were handed on within a process.
+    pub hand_offs: u64,
+    /// How many of them were lost.
+    pub losses: u64,
+    /// How many faults happened.
+    pub faults: u64,
+}
+
+/// Runs `seed`, with `planted` in it if something is.
+///
+/// # Panics
+///
+/// When the host gives no memory for a runtime, or the simulation itself is wrong.
+pub fn run(seed: u64, planted: Option<Planted>) -> Report {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("a runtime without I/O needs nothing of the host");
+    let scenario = Scenario::of_seed(seed, planted);
+    let bounds = scenario.bounds();
+    let (history, faults) = runtime.block_on(async { World::open(scenario).await.play().await });
+    let violations = invariants::check_all(&history, &bounds);
+    let count =
+        |which: fn(&What) -> bool| history.events().iter().filter(|event| which(&event.what)).count() as u64;
+    Report {
+        seed,
+        violations,
+        acquisitions: count(|what| matches!(what, What::Invoked { .. })),
+        holds: count(|what| matches!(what, What::Granted { .. })),
+        hand_offs: count(|what| match what {
+            What::Granted { token, .. } => Some(*token) != FencingToken::new(token.counter(), 0),
+            _ => false,
+        }),
+        losses: count(|what| matches!(what, What::LostTold { .. })),
+        faults,
+        history,
+    }
+}

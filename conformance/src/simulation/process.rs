@@ -1,0 +1,148 @@
+//! One process: a manager behind its own network, on its own clock, and its tasks.
+
+use std::fmt;
+use std::sync::Arc;
+
+use lockcore::backend::StoreConfig;
+use lockcore::memory::MemoryConfig;
+use lockcore::{Entropy, LockManager};
+use parking_lot::Mutex;
+use tokio::task::JoinSet;
+
+use super::bid::Listeners;
+use super::drift::DriftClock;
+use super::planted::PlantedConfig;
+use super::scenario::Scenario;
+use super::worker::{Stage, Worker};
+use crate::fault::{AuditConfig, CallsConfig, Dice, FaultConfig, Faults, Rates};
+use crate::history::{Journal, Recorder, What};
+
+/// A process that lives.
+pub(super) struct Process {
+    pub(super) label: String,
+    pub(super) manager: LockManager,
+    pub(super) faults: Faults,
+    pub(super) clock: DriftClock,
+    pub(super) recorder: Recorder,
+    pub(super) workers: JoinSet<()>,
+    pub(super) listeners: Listeners,
+    rates: Rates,
+    dice: Dice,
+}
+
+impl Process {
+    /// Opens the manager; nothing misbehaves yet.
+    pub(super) async fn open(
+        label: String,
+        scenario: &Scenario,
+        store: &MemoryConfig,
+        clock: DriftClock,
+        journal: &Journal,
+        mut dice: Dice,
+    ) -> Self {
+        let recorder = journal.actor(label.as_str());
+        let faults = Faults::new();
+        let bare: Box<dyn StoreConfig> = Box::new(store.clone());
+        let bug = scenario.planted;
+        let inner = PlantedConfig::at_store(bare, bug, store.store().clone(), dice.fork());
+        let audited = Box::new(AuditConfig::new(inner, journal.actor(label.as_str())));
+        let network: Box<dyn StoreConfig> = if dice.chance(PERFECT_NETWORKS) {
+            audited
+        } else {
+            Box::new(FaultConfig::new(audited, faults.clone()))
+        };
+        let outer = PlantedConfig::at_core(network, bug, store.store().clone(), dice.fork());
+        let timing = &scenario.timing;
+        let mut builder = LockManager::builder(CallsConfig::new(outer, recorder.clone()))
+            .ttl(timing.ttl)
+            .op_timeout(timing.op_timeout)
+            .handoff_limit(timing.handoff_limit)
+            .handoff_tenure(timing.handoff_tenure)
+            .owner_label(label.as_str())
+            .clock(Arc::new(clock.clone()))
+            .entropy(Arc::new(SeededEntropy(Mutex::new(dice.fork()))));
+        if let Some(margin) = timing.drift_margin {
+            builder = builder.drift_margin(margin);
+        }
+        let manager = builder.build().await.expect("the store in memory opens");
+        Self {
+            label,
+            manager,
+            faults,
+            clock,
+            recorder,
+            workers: JoinSet::new(),
+            listeners: Listeners::default(),
+            rates: scenario.rates,
+            dice,
+        }
+    }
+
+    /// Sets a task to work.
+    pub(super) fn employ(&mut self, stage: &Arc<Stage>) {
+        let worker = Worker {
+            manager: self.manager.clone(),
+            recorder: self.recorder.clone(),
+            clock: self.clock.clone(),
+            stage: Arc::clone(stage),
+            listeners: Arc::clone(&self.listeners),
+            dice: self.dice.fork(),
+        };
+        self.workers.spawn(worker.run());
+    }
+
+    /// The network is as bad as usual, and time runs.
+    pub(super) fn back_to_usual(&mut self) {
+        self.faults.heal();
+        self.faults.seeded(self.dice.bits(), self.rates);
+        self.resume();
+    }
+
+    /// Its timers stand still, as if it was stopped.
+    pub(super) fn stop(&self) {
+        self.recorder.note(What::Stopped);
+        self.clock.stop();
+    }
+
+    fn resume(&self) {
+        self.clock.resume();
+        self.recorder.note(What::Resumed);
+    }
+
+    /// Nothing misbehaves any more.
+    pub(super) fn heal(&self) {
+        self.faults.heal();
+        self.resume();
+    }
+
+    /// Dies: no request leaves it from here on, and none of its code runs.
+    pub(super) fn crash(mut self) {
+        self.recorder.crash();
+        self.faults.silence();
+        self.workers.abort_all();
+        self.listeners.lock().abort_all();
+    }
+}
+
+impl fmt::Debug for Process {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Process").field("label", &self.label).finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct SeededEntropy(pub(super) Mutex<Dice>);
+
+impl Entropy for SeededEntropy {
+    fn fill(&self, bytes: &mut [u8]) {
+        let mut dice = self.0.lock();
+        for chunk in bytes.chunks_mut(8) {
+            let bits = dice.bits().to_le_bytes();
+            chunk.copy_from_slice(&bits[..chunk.len()]);
+        }
+    }
+}
+
+/// Out of a thousand processes, so many release without a runtime, as the store allows; they cannot
+/// be silenced, and what dies there lets go.
+const PERFECT_NETWORKS: u16 = 150;

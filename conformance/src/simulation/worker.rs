@@ -1,0 +1,196 @@
+//! A task that uses locks as tasks do: well, carelessly and impatiently.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use lockcore::{Error, ErrorKind, FenceGate, Lock, LockGuard, LockManager, LockName};
+
+use super::bid::{Bid, Listeners};
+use super::drift::DriftClock;
+use crate::fault::Dice;
+use crate::history::Recorder;
+
+/// What the tasks of all processes share.
+#[derive(Debug)]
+pub(super) struct Stage {
+    /// The resources that the locks protect.
+    pub(super) resources: BTreeMap<LockName, FenceGate>,
+    pub(super) ttl: Duration,
+    /// The longest pause between two acquisitions.
+    pub(super) pause: Duration,
+    /// Whether tasks are to come to an end.
+    pub(super) calm: AtomicBool,
+}
+
+/// One task.
+pub(super) struct Worker {
+    pub(super) manager: LockManager,
+    pub(super) recorder: Recorder,
+    pub(super) clock: DriftClock,
+    pub(super) stage: Arc<Stage>,
+    pub(super) listeners: Listeners,
+    pub(super) dice: Dice,
+}
+
+impl Worker {
+    pub(super) async fn run(mut self) {
+        for _ in 0..TURNS {
+            let pause = self.dice.span(self.stage.pause) + Duration::from_millis(1);
+            self.clock.sleep(pause).await;
+            if self.stage.is_calm() || self.turn().await.is_break() {
+                return;
+            }
+        }
+    }
+
+    /// One acquisition; breaks when the manager is closed.
+    async fn turn(&mut self) -> ControlFlow<()> {
+        let names: Vec<_> = self.stage.resources.keys().cloned().collect();
+        let name = self.dice.pick(&names).clone();
+        let Ok(mut lock) = self.manager.lock(&name) else {
+            unreachable!("the name is valid");
+        };
+        if self.dice.chance(200) {
+            lock = lock.handoff_limit(0);
+        }
+        if self.dice.chance(150) {
+            lock = lock.ttl(self.stage.ttl * 2);
+        }
+        let impatient = self.dice.chance(150);
+        let patience = if impatient { self.dice.span(self.stage.ttl / 2) } else { Duration::MAX };
+        let clock = self.clock.clone();
+        let style = self.dice.below(100);
+        let whole = async {
+            match style {
+                0..15 => self.inside_with(&lock).await,
+                15..40 => self.once(&lock).await,
+                40..65 => {
+                    let wait = self.dice.span(self.stage.ttl);
+                    self.by_hand(&lock.wait(wait)).await
+                }
+                _ => self.by_hand(&lock).await,
+            }
+        };
+        if patience == Duration::MAX {
+            return whole.await;
+        }
+        tokio::select! {
+            biased;
+            flow = whole => flow,
+            () = clock.sleep(patience) => ControlFlow::Continue(()),
+        }
+    }
+
+    async fn inside_with(&mut self, lock: &Lock) -> ControlFlow<()> {
+        let mut bid = self.ask(lock, true);
+        let work = async |guard: &LockGuard| {
+            bid.granted(guard);
+            self.hold(guard, &bid).await;
+            bid.lets_go();
+        };
+        match lock.with(work).await {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => refused(bid, &error),
+        }
+    }
+
+    async fn once(&mut self, lock: &Lock) -> ControlFlow<()> {
+        let bid = self.ask(lock, false);
+        match lock.try_acquire().await {
+            Ok(Some(guard)) => self.use_and_end(bid, guard).await,
+            Ok(None) => bid.refused("held".to_owned()),
+            Err(error) => return refused(bid, &error),
+        }
+        ControlFlow::Continue(())
+    }
+
+    async fn by_hand(&mut self, lock: &Lock) -> ControlFlow<()> {
+        let bid = self.ask(lock, true);
+        match lock.acquire().await {
+            Ok(guard) => {
+                self.use_and_end(bid, guard).await;
+                ControlFlow::Continue(())
+            }
+            Err(error) => refused(bid, &error),
+        }
+    }
+
+    fn ask(&self, lock: &Lock, waits: bool) -> Bid {
+        Bid::ask(&self.recorder, &self.clock, lock.name(), waits)
+    }
+
+    async fn use_and_end(&mut self, bid: Bid, guard: LockGuard) {
+        // The bid goes before the guard, so that letting go is recorded first.
+        let (guard, mut bid) = (guard, bid);
+        bid.granted(&guard);
+        bid.listens(&guard, &self.listeners);
+        self.hold(&guard, &bid).await;
+        match self.dice.below(4) {
+            0 => {
+                bid.lets_go();
+                drop(guard);
+            }
+            1 => {
+                bid.lets_go();
+                let patience = self.dice.span(self.stage.ttl / 20);
+                tokio::select! {
+                    biased;
+                    answer = guard.release() => bid.released(&answer),
+                    () = self.clock.sleep(patience) => {}
+                }
+            }
+            _ => {
+                bid.lets_go();
+                bid.released(&guard.release().await);
+            }
+        }
+    }
+
+    /// Works under the lock, and sometimes on after its loss.
+    async fn hold(&mut self, guard: &LockGuard, bid: &Bid) {
+        let ttl = self.stage.ttl;
+        let longest = match self.dice.below(100) {
+            _ if self.stage.is_calm() => ttl / 20,
+            0..10 => ttl * 2,
+            10..30 => ttl / 2,
+            _ => ttl / 20,
+        };
+        for _ in 0..self.dice.between(1, 4) {
+            let step = self.dice.span(longest / 3);
+            self.clock.sleep(step).await;
+            if !bid.sees(guard) && self.dice.chance(500) {
+                return;
+            }
+            match self.dice.below(8) {
+                0 => {
+                    // Whether it worked shows in the deadline that is seen next.
+                    let _ = guard.renew().await;
+                }
+                1..4 => {
+                    let written = self.stage.resources[guard.name()].admit(guard.token());
+                    bid.wrote(guard, written.is_ok());
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+impl Stage {
+    pub(super) fn is_calm(&self) -> bool {
+        self.calm.load(Ordering::Relaxed)
+    }
+}
+
+/// The lock was not granted, or lost; breaks when the manager is closed.
+fn refused(bid: Bid, error: &Error) -> ControlFlow<()> {
+    let closed = *error.kind() == ErrorKind::Closed;
+    bid.failed(error);
+    if closed { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+}
+
+/// The most acquisitions of one task, which bounds the time that a seed takes.
+const TURNS: u32 = 40;
