@@ -67,6 +67,7 @@ mod world;
 
 pub use audit::Audit;
 pub use case::{Case, ENVIRONMENTAL, cases};
+pub use dice::Dice;
 pub use failure::{Failure, Outcome};
 pub use host::HostClock;
 pub use network::{Loss, Network, Request};

@@ -171,8 +171,8 @@ async fn comings_and_goings_keep_exclusion(world: World) -> Outcome {
 async fn come_and_go(world: &World, lock: &Lock, number: &Unprotected, mut dice: Dice) -> Outcome<u32> {
     let mut held = 0;
     for _ in 0..20 {
-        let patience = world.ttl() / 5_000 * dice.roll(20);
-        let guard = match dice.roll(4) {
+        let patience = dice.span(world.ttl() * 20 / 5_000);
+        let guard = match dice.below(4) {
             0 => lock.try_acquire().await?,
             1 => lock.clone().wait(patience).acquire().await.ok(),
             2 => world.within(patience, "patience", lock.acquire()).await.ok().transpose()?,
@@ -183,7 +183,7 @@ async fn come_and_go(world: &World, lock: &Lock, number: &Unprotected, mut dice:
         };
         number.increment(world).await;
         held += 1;
-        if dice.roll(2) == 0 {
+        if dice.below(2) == 0 {
             guard.release().await?;
         } else {
             drop(guard);

@@ -266,15 +266,15 @@ async fn one_entry_per_process_and_name(world: World) -> Outcome {
             let (world, lock, mut dice) = (world.clone(), manager.lock("a")?, Dice::new(process * 4 + task));
             workers.push(Task::start(async move {
                 for _ in 0..25 {
-                    let patience = world.ttl() / 5_000 * dice.roll(16);
-                    let guard = match dice.roll(3) {
+                    let patience = dice.span(world.ttl() * 16 / 5_000);
+                    let guard = match dice.below(3) {
                         0 => lock.try_acquire().await?,
                         1 => world.within(patience, "patience", lock.acquire()).await.ok().transpose()?,
                         _ => Some(lock.acquire().await?),
                     };
-                    world.pass(world.ttl() / 5_000 * dice.roll(3)).await;
+                    world.pass(dice.span(world.ttl() * 3 / 5_000)).await;
                     match guard {
-                        Some(guard) if dice.roll(2) == 0 => guard.release().await?,
+                        Some(guard) if dice.below(2) == 0 => guard.release().await?,
                         guard => drop(guard),
                     }
                 }

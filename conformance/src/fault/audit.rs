@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use lockcore::backend::{AcquireRequest, Attempt, Grant, LockBackend, StoreConfig};
 use lockcore::{Env, LockName, Result};
 
-use super::layer::{Layer, Layered};
 use crate::history::{Entry, Recorder, What};
+use crate::layer::{Below, Layer, over};
 
 /// Opens a store and records its side of the truth: requests in the order of their arrival,
 /// grants, releases.
@@ -38,43 +38,39 @@ impl StoreConfig for AuditConfig {
     }
 
     async fn open(&self, env: Env) -> Result<Arc<dyn LockBackend>> {
-        let inner = self.inner.open(env).await?;
-        Ok(Arc::new(Layered(Audit { inner, recorder: self.recorder.clone() })))
+        let backend = self.inner.open(env.clone()).await?;
+        let audit = Audit { recorder: self.recorder.clone() };
+        Ok(over(Arc::new(audit), Below { backend, env }))
     }
 }
 
 #[derive(Debug)]
 struct Audit {
-    inner: Arc<dyn LockBackend>,
     recorder: Recorder,
 }
 
 #[async_trait]
 impl Layer for Audit {
-    fn inner(&self) -> &Arc<dyn LockBackend> {
-        &self.inner
-    }
-
-    async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt> {
+    async fn try_acquire(&self, below: &Below, request: &AcquireRequest) -> Result<Attempt> {
         let visit = Visit::begin(&self.recorder, request, false);
-        let attempt = self.inner.try_acquire(request).await;
+        let attempt = below.backend.try_acquire(request).await;
         if let Ok(Attempt::Granted(grant)) = &attempt {
             visit.granted(request, grant);
         }
         attempt
     }
 
-    async fn acquire(&self, request: &AcquireRequest) -> Result<Grant> {
+    async fn acquire(&self, below: &Below, request: &AcquireRequest) -> Result<Grant> {
         let visit = Visit::begin(&self.recorder, request, true);
-        let granted = self.inner.acquire(request).await;
+        let granted = below.backend.acquire(request).await;
         if let Ok(grant) = &granted {
             visit.granted(request, grant);
         }
         granted
     }
 
-    async fn release(&self, grant: &Grant) -> Result<()> {
-        let released = self.inner.release(grant).await;
+    async fn release(&self, below: &Below, grant: &Grant) -> Result<()> {
+        let released = below.backend.release(grant).await;
         let done = released.is_ok();
         self.recorder.on(&grant.name, What::StoreReleased { counter: grant.counter, done });
         released

@@ -18,8 +18,8 @@ use lockcore::clock::{Deadline, Moment};
 use lockcore::{Env, ErrorKind, LockName, LostReason, Result};
 use parking_lot::Mutex;
 
-use super::layer::{Layer, Layered};
 use crate::history::{Entry, Recorder, What};
+use crate::layer::{Below, Layer, over};
 
 /// Opens a store and records what the core has in it: [`What::EntryBegan`], [`What::EntryEnded`].
 ///
@@ -44,16 +44,15 @@ impl StoreConfig for CallsConfig {
     }
 
     async fn open(&self, env: Env) -> Result<Arc<dyn LockBackend>> {
-        let inner = self.inner.open(env.clone()).await?;
+        let backend = self.inner.open(env.clone()).await?;
         let recorder = self.recorder.clone();
-        let shared = Arc::new(Shared { env, recorder, books: Mutex::default() });
-        Ok(Arc::new(Layered(Calls { inner, shared })))
+        let shared = Arc::new(Shared { env: env.clone(), recorder, books: Mutex::default() });
+        Ok(over(Arc::new(Calls { shared }), Below { backend, env }))
     }
 }
 
 #[derive(Debug)]
 struct Calls {
-    inner: Arc<dyn LockBackend>,
     shared: Arc<Shared>,
 }
 
@@ -179,30 +178,26 @@ impl Shared {
 
 #[async_trait]
 impl Layer for Calls {
-    fn inner(&self) -> &Arc<dyn LockBackend> {
-        &self.inner
-    }
-
-    async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt> {
+    async fn try_acquire(&self, below: &Below, request: &AcquireRequest) -> Result<Attempt> {
         let call = self.shared.began(&request.name);
-        let attempt = self.inner.try_acquire(request).await;
+        let attempt = below.backend.try_acquire(request).await;
         if let Ok(Attempt::Granted(grant)) = &attempt {
             call.granted(grant);
         }
         attempt
     }
 
-    async fn acquire(&self, request: &AcquireRequest) -> Result<Grant> {
+    async fn acquire(&self, below: &Below, request: &AcquireRequest) -> Result<Grant> {
         let call = self.shared.began(&request.name);
-        let granted = self.inner.acquire(request).await;
+        let granted = below.backend.acquire(request).await;
         if let Ok(grant) = &granted {
             call.granted(grant);
         }
         granted
     }
 
-    async fn renew(&self, leases: &[LeaseId]) -> Vec<Renewal> {
-        let answers = self.inner.renew(leases).await;
+    async fn renew(&self, below: &Below, leases: &[LeaseId]) -> Vec<Renewal> {
+        let answers = below.backend.renew(leases).await;
         for (lease, answer) in leases.iter().zip(&answers) {
             match answer {
                 Renewal::Until(deadline) => self.shared.extend(*lease, *deadline, false),
@@ -213,10 +208,10 @@ impl Layer for Calls {
         answers
     }
 
-    async fn release(&self, grant: &Grant) -> Result<()> {
+    async fn release(&self, below: &Below, grant: &Grant) -> Result<()> {
         self.shared.releases(grant);
         let mut pending = PendingRelease { shared: &self.shared, grant, confirmed: false };
-        let released = self.inner.release(grant).await;
+        let released = below.backend.release(grant).await;
         pending.confirmed = match &released {
             Ok(()) => true,
             Err(error) => error.lost_reason().is_some() || *error.kind() == ErrorKind::Closed,
@@ -224,9 +219,9 @@ impl Layer for Calls {
         released
     }
 
-    fn events(&self) -> BoxStream<'static, StoreEvent> {
+    fn events(&self, below: &Below) -> BoxStream<'static, StoreEvent> {
         let shared = Arc::clone(&self.shared);
-        let watched = self.inner.events().inspect(move |event| match event {
+        let watched = below.backend.events().inspect(move |event| match event {
             StoreEvent::LeaseOpened(lease) => shared.know(lease),
             StoreEvent::LeaseLost { lease, reason: LostReason::SessionLost } => shared.lost(*lease),
             _ => {}

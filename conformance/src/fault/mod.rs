@@ -9,23 +9,19 @@
 //! core → CallsConfig → FaultConfig → AuditConfig → the store
 //! ```
 //!
-//! Everything runs on the [`Env`](lockcore::Env) of the manager and draws from [`Dice`], so a run
+//! Everything runs on the [`Env`](lockcore::Env) of the manager and draws from [`Dice`](crate::Dice), so a run
 //! under tokio's paused time repeats exactly.
 
 mod audit;
 mod backend;
 mod calls;
-mod dice;
 mod flight;
-mod layer;
 mod plan;
 mod switch;
 
 pub use audit::AuditConfig;
 pub use backend::FaultConfig;
 pub use calls::CallsConfig;
-pub use dice::Dice;
-pub use layer::{Layer, Layered};
 pub use plan::{Fault, Faults, Operation, Rates};
 pub(crate) use switch::Switch;
 

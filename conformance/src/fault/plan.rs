@@ -8,8 +8,8 @@ use lockcore::backend::StoreEvent;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
-use super::dice::Dice;
 use super::switch::Switch;
+use crate::dice::Dice;
 
 /// What a request asks the store to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -13,7 +13,7 @@
 //!   and no order of a hash map shows.
 //! - **S2** The judges can fail: for every [`Planted`] bug a few seeds show a violation.
 //!
-//! [`Dice`]: crate::fault::Dice
+//! [`Dice`]: crate::Dice
 
 mod bid;
 mod chaos;

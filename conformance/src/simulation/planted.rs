@@ -12,8 +12,9 @@ use lockcore::{Effect, Env, Error, ErrorKind, Result};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use crate::fault::{Dice, Layer, Layered};
+use crate::dice::Dice;
 use crate::invariants::Property;
+use crate::layer::{Below, Layer, over};
 
 /// A bug of a store or its driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -119,14 +120,14 @@ impl StoreConfig for PlantedConfig {
     }
 
     async fn open(&self, env: Env) -> Result<Arc<dyn LockBackend>> {
-        let inner = self.inner.open(env.clone()).await?;
+        let backend = self.inner.open(env.clone()).await?;
         let dice = Mutex::new(self.dice.lock().fork());
-        Ok(Arc::new(Layered(Buggy { inner, env, bug: self.bug, store: self.store.clone(), dice })))
+        let buggy = Buggy { env: env.clone(), bug: self.bug, store: self.store.clone(), dice };
+        Ok(over(Arc::new(buggy), Below { backend, env }))
     }
 }
 
 struct Buggy {
-    inner: Arc<dyn LockBackend>,
     env: Env,
     bug: Planted,
     store: MemoryStore,
@@ -159,25 +160,21 @@ impl Buggy {
 
 #[async_trait]
 impl Layer for Buggy {
-    fn inner(&self) -> &Arc<dyn LockBackend> {
-        &self.inner
-    }
-
-    async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt> {
+    async fn try_acquire(&self, below: &Below, request: &AcquireRequest) -> Result<Attempt> {
         self.before_acquiring(request).await;
-        Ok(match self.inner.try_acquire(request).await? {
+        Ok(match below.backend.try_acquire(request).await? {
             Attempt::Granted(grant) => Attempt::Granted(self.mangled(grant)),
             held @ Attempt::Held { .. } => held,
         })
     }
 
-    async fn acquire(&self, request: &AcquireRequest) -> Result<Grant> {
+    async fn acquire(&self, below: &Below, request: &AcquireRequest) -> Result<Grant> {
         self.before_acquiring(request).await;
         if self.bug != Planted::KeepsAbandoned {
-            return self.inner.acquire(request).await.map(|grant| self.mangled(grant));
+            return below.backend.acquire(request).await.map(|grant| self.mangled(grant));
         }
         let (reply, answer) = oneshot::channel();
-        let (inner, request) = (Arc::clone(&self.inner), request.clone());
+        let (inner, request) = (Arc::clone(&below.backend), request.clone());
         self.env.spawn(async move {
             let granted = inner.acquire(&request).await;
             // The bug: nobody may be left who takes it.
@@ -188,8 +185,8 @@ impl Layer for Buggy {
         })
     }
 
-    async fn renew(&self, leases: &[LeaseId]) -> Vec<Renewal> {
-        let answers = self.inner.renew(leases).await;
+    async fn renew(&self, below: &Below, leases: &[LeaseId]) -> Vec<Renewal> {
+        let answers = below.backend.renew(leases).await;
         let now = self.env.now();
         let ttl = self.env.timing().ttl;
         match self.bug {
@@ -207,8 +204,8 @@ impl Layer for Buggy {
         }
     }
 
-    async fn release(&self, grant: &Grant) -> Result<()> {
-        let released = self.inner.release(grant).await;
+    async fn release(&self, below: &Below, grant: &Grant) -> Result<()> {
+        let released = below.backend.release(grant).await;
         if self.bug == Planted::ReleaseWithoutOwnerCheck && released.is_err() {
             self.store.evict(&grant.name, &**self.env.clock(), false);
             return Ok(());

@@ -14,7 +14,8 @@ use super::drift::DriftClock;
 use super::planted::PlantedConfig;
 use super::scenario::Scenario;
 use super::worker::{Stage, Worker};
-use crate::fault::{AuditConfig, CallsConfig, Dice, FaultConfig, Faults, Rates};
+use crate::dice::Dice;
+use crate::fault::{AuditConfig, CallsConfig, FaultConfig, Faults, Rates};
 use crate::history::{Journal, Recorder, What};
 
 /// A process that lives.

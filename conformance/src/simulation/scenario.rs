@@ -5,7 +5,8 @@ use std::time::Duration;
 use lockcore::{LockName, Timing};
 
 use super::planted::Planted;
-use crate::fault::{Dice, Rates};
+use crate::dice::Dice;
+use crate::fault::Rates;
 use crate::invariants::Bounds;
 
 /// The cast and the rules of one run.

@@ -10,7 +10,7 @@ use lockcore::{Error, ErrorKind, FenceGate, Lock, LockGuard, LockManager, LockNa
 
 use super::bid::{Bid, Listeners};
 use super::drift::DriftClock;
-use crate::fault::Dice;
+use crate::dice::Dice;
 use crate::history::Recorder;
 
 /// What the tasks of all processes share.
