@@ -60,6 +60,11 @@ async fn waiting_for_oneself_is_warned_of() {
     let waited = lock.clone().wait(5 * TTL).acquire().await;
     assert!(waited.is_err());
     assert_eq!(written.text().matches("re-entrant").count(), 1, "{}", written.text());
+    // Whoever stopped waiting is not waited for by the warning.
+    let waited = lock.clone().wait(Duration::from_secs(1)).acquire().await;
+    assert!(waited.is_err());
+    clock.sleep_until(clock.now() + 5 * TTL).await;
+    assert_eq!(written.text().matches("re-entrant").count(), 1, "{}", written.text());
     guard.release().await.unwrap();
 }
 

@@ -61,6 +61,27 @@ async fn a_live_holder_keeps_its_lock() {
     guard.release().await.unwrap();
 }
 
+/// With less than a sixth of the ttl left a lock goes back to the store: the next holder of this
+/// process gets a whole lease, and a token of the store's.
+#[tokio::test]
+async fn a_hold_near_its_end_is_not_handed_on() {
+    let (store, clock) = (MemoryConfig::private(), ManualClock::new());
+    let builder = LockManager::builder(store.clone()).ttl(TTL).clock(Arc::new(clock.clone()));
+    let locks = builder.handoff_tenure(10 * TTL).build().await.unwrap();
+    let lock = locks.lock("a").unwrap();
+    for (left, stays) in [(TTL / 5, true), (TTL / 7, false)] {
+        let guard = lock.acquire().await.unwrap();
+        let before = guard.token().counter();
+        let mut next = Box::pin(lock.acquire());
+        assert!(next.as_mut().now_or_never().is_none());
+        clock.suspend(guard.remaining() - left);
+        guard.release().await.unwrap();
+        let next = next.await.unwrap();
+        assert_eq!(next.token().counter() == before, stays, "{left:?} left");
+        next.release().await.unwrap();
+    }
+}
+
 /// A store that says the entry is gone ends the hold before the deadline; the stream of states ends
 /// with it.
 #[tokio::test(start_paused = true)]

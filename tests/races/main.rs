@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use leasehold::backend::StoreEvent;
-use leasehold::clock::{Clock, TokioClock};
+use leasehold::clock::{Clock, ManualClock, TokioClock};
 use leasehold::memory::MemoryConfig;
-use leasehold::{LockManager, LockName, LostReason};
+use leasehold::{LockManager, LockName, LostReason, Timing};
 use steered::Steered;
 use tokio::task::{JoinSet, yield_now};
 
@@ -21,7 +21,7 @@ async fn opened(store: impl leasehold::backend::StoreConfig, clock: TokioClock) 
 /// A process on the steered store and one beside it.
 async fn two(store: &Steered) -> (LockManager, LockManager, TokioClock) {
     let clock = TokioClock::new();
-    (opened(store.clone(), clock).await, opened(store.memory.clone(), clock).await, clock)
+    (opened(store.config(), clock).await, opened(store.memory.clone(), clock).await, clock)
 }
 
 /// An answer that comes after the shutdown makes nobody a holder.
@@ -72,6 +72,24 @@ async fn a_loss_of_an_unsent_release_is_heard() {
     let next = next.join_next().await.unwrap().unwrap().unwrap();
     let other = others.lock("a").unwrap().try_acquire().await.unwrap();
     assert!(next.ensure_held().is_err() || other.is_none(), "two held guards: {next:?} {other:?}");
+}
+
+/// A lock with less than a sixth of its ttl left is not taken over on its way back to the store.
+#[tokio::test]
+async fn a_hold_near_its_end_is_not_taken_over() {
+    let (store, clock) = (Steered::default(), ManualClock::new());
+    let builder = LockManager::builder(store.config()).clock(Arc::new(clock.clone()));
+    let locks = builder.handoff_tenure(Duration::from_secs(3600)).build().await.unwrap();
+    let lock = locks.lock("a").unwrap();
+    for (share, stays) in [(5, true), (7, false)] {
+        let guard = lock.acquire().await.unwrap();
+        let before = guard.token().counter();
+        clock.suspend(guard.remaining() - Timing::DEFAULT_TTL / share);
+        drop(guard);
+        let next = lock.acquire().await.unwrap();
+        assert_eq!(next.token().counter() == before, stays, "a {share}th of the ttl left");
+        next.release().await.unwrap();
+    }
 }
 
 /// A release on a session that lives is repeated for as long as it lives: no lease would end the
@@ -150,7 +168,8 @@ async fn a_busy_task_releases_at_once_all_the_same() {
 async fn a_take_over_hears_nothing_of_its_predecessor() {
     const CYCLES: u32 = 500_000;
     let store = Steered::default();
-    let builder = LockManager::builder(store).handoff_tenure(Duration::from_secs(3600)).handoff_limit(1023);
+    let builder = LockManager::builder(store.config());
+    let builder = builder.handoff_tenure(Duration::from_secs(3600)).handoff_limit(1023);
     let locks = builder.build().await.unwrap();
     let mut tasks = JoinSet::new();
     for _ in 0..4 {

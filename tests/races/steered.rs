@@ -3,16 +3,15 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use async_trait::async_trait;
+use conformance::layer::{Below, Layer, shared};
 use futures_util::stream::{self, BoxStream, StreamExt};
 use leasehold::backend::{
-    AcquireRequest, Attempt, Finding, Grant, LeaseId, LeaseScope, LockBackend, LockState, Renewal,
-    Revocation, StoreConfig, StoreEvent,
+    AcquireRequest, Attempt, Grant, LeaseId, LeaseScope, Renewal, StoreConfig, StoreEvent,
 };
 use leasehold::memory::MemoryConfig;
-use leasehold::{Effect, Env, Error, ErrorKind, Guarantees, LockName, Result};
+use leasehold::{Effect, Error, ErrorKind, Guarantees, Result};
 use tokio::sync::{Notify, mpsc};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
@@ -32,12 +31,6 @@ struct Wheel {
     renewals: AtomicU32,
     said: Mutex<Option<mpsc::UnboundedReceiver<StoreEvent>>>,
     unread: Arc<AtomicUsize>,
-}
-
-#[derive(Debug)]
-struct Session {
-    memory: Arc<dyn LockBackend>,
-    wheel: Arc<Wheel>,
 }
 
 /// Says something as the store.
@@ -69,6 +62,12 @@ impl Steered {
         Self { memory: MemoryConfig::private(), wheel: Arc::new(wheel) }
     }
 
+    /// The steered way to the store.
+    pub(crate) fn config(&self) -> Box<dyn StoreConfig> {
+        let wheel: Arc<dyn Layer> = Arc::<Wheel>::clone(&self.wheel);
+        shared(wheel)(Box::new(self.memory.clone()))
+    }
+
     /// From here on a try is carried out and its answer held back, until the gate is opened.
     pub(crate) fn hold_tries(&self) -> Arc<Notify> {
         let gate = Arc::new(Notify::new());
@@ -98,22 +97,10 @@ impl Steered {
     }
 }
 
-#[async_trait]
-impl StoreConfig for Steered {
-    fn min_ttl(&self) -> Duration {
-        self.memory.min_ttl()
-    }
-
-    async fn open(&self, env: Env) -> Result<Arc<dyn LockBackend>> {
-        let memory = self.memory.open(env).await?;
-        Ok(Arc::new(Session { memory, wheel: Arc::clone(&self.wheel) }))
-    }
-}
-
-impl Session {
+impl Wheel {
     fn dressed(&self, mut grant: Grant) -> Grant {
-        if self.wheel.session {
-            locked(&self.wheel.leases).push(grant.lease.id);
+        if self.session {
+            locked(&self.leases).push(grant.lease.id);
             (grant.lease.id, grant.lease.scope) = (SESSION, LeaseScope::Session);
         }
         grant
@@ -121,14 +108,14 @@ impl Session {
 }
 
 #[async_trait]
-impl LockBackend for Session {
-    fn guarantees(&self) -> Guarantees {
-        self.memory.guarantees() - Guarantees::RUNTIME_FREE
+impl Layer for Wheel {
+    fn guarantees(&self, below: &Below) -> Guarantees {
+        below.backend.guarantees() - Guarantees::RUNTIME_FREE
     }
 
-    async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt> {
-        let attempt = self.memory.try_acquire(request).await?;
-        let gate = locked(&self.wheel.gate).clone();
+    async fn try_acquire(&self, below: &Below, request: &AcquireRequest) -> Result<Attempt> {
+        let attempt = below.backend.try_acquire(request).await?;
+        let gate = locked(&self.gate).clone();
         if let Some(gate) = gate {
             gate.notified().await;
         }
@@ -138,55 +125,35 @@ impl LockBackend for Session {
         })
     }
 
-    async fn acquire(&self, request: &AcquireRequest) -> Result<Grant> {
-        self.memory.acquire(request).await.map(|grant| self.dressed(grant))
+    async fn acquire(&self, below: &Below, request: &AcquireRequest) -> Result<Grant> {
+        below.backend.acquire(request).await.map(|grant| self.dressed(grant))
     }
 
-    async fn renew(&self, leases: &[LeaseId]) -> Vec<Renewal> {
-        self.wheel.renewals.fetch_add(1, Relaxed);
+    async fn renew(&self, below: &Below, leases: &[LeaseId]) -> Vec<Renewal> {
+        self.renewals.fetch_add(1, Relaxed);
         if leases != [SESSION] {
-            return self.memory.renew(leases).await;
+            return below.backend.renew(leases).await;
         }
-        let inner = locked(&self.wheel.leases).clone();
-        self.memory.renew(&inner).await.into_iter().take(1).collect()
+        let inner = locked(&self.leases).clone();
+        below.backend.renew(&inner).await.into_iter().take(1).collect()
     }
 
-    async fn release(&self, grant: &Grant) -> Result<()> {
-        if self.wheel.releases_fail.load(Relaxed) {
+    async fn release(&self, below: &Below, grant: &Grant) -> Result<()> {
+        if self.releases_fail.load(Relaxed) {
             return Err(Error::new(ErrorKind::Unavailable, Effect::Unknown, "no answer"));
         }
-        self.memory.release(grant).await
+        below.backend.release(grant).await
     }
 
-    fn events(&self) -> BoxStream<'static, StoreEvent> {
-        let Some(said) = locked(&self.wheel.said).take() else {
-            return self.memory.events();
+    fn events(&self, below: &Below) -> BoxStream<'static, StoreEvent> {
+        let Some(said) = locked(&self.said).take() else {
+            return below.backend.events();
         };
-        let unread = Arc::clone(&self.wheel.unread);
+        let unread = Arc::clone(&self.unread);
         let said = UnboundedReceiverStream::new(said).inspect(move |_| {
             unread.fetch_sub(1, Relaxed);
         });
-        stream::select(self.memory.events(), said).boxed()
-    }
-
-    async fn inspect(&self, name: &LockName) -> Result<LockState> {
-        self.memory.inspect(name).await
-    }
-
-    async fn list(&self, prefix: &str) -> Result<Vec<LockState>> {
-        self.memory.list(prefix).await
-    }
-
-    async fn revoke(&self, name: &LockName, force: bool) -> Result<Revocation> {
-        self.memory.revoke(name, force).await
-    }
-
-    async fn diagnose(&self) -> Result<Vec<Finding>> {
-        self.memory.diagnose().await
-    }
-
-    async fn close(&self) -> Result<()> {
-        self.memory.close().await
+        stream::select(below.backend.events(), said).boxed()
     }
 }
 
