@@ -1,5 +1,5 @@
 # `test` proves it, `verify` is what must hold before a push and never writes, `fix` writes.
-.PHONY: test lint verify fix bench tools
+.PHONY: test soak lint verify fix bench tools
 
 CARGO ?= cargo
 
@@ -7,6 +7,10 @@ CARGO ?= cargo
 test: tools
 	$(CARGO) test --workspace --all-features
 	$(CARGO) test -p leasehold --no-default-features
+
+# As long as you like: more seeds of the simulation than a test run has time for.
+soak: tools
+	LEASEHOLD_SEEDS=$${LEASEHOLD_SEEDS:-100000} $(CARGO) test --release -p conformance --test simulation -- --nocapture
 
 # Formatting, lints, docs, and every feature set on its own.
 lint: tools
