@@ -1,8 +1,8 @@
 //! Cancel safety: what is dropped at any await point leaves nothing behind and loses no wake-up.
 
 use futures_util::future::{FutureExt, join};
-use lockcore::ErrorKind;
 use lockcore::backend::Attempt;
+use lockcore::{ErrorKind, Lock, LockGuard};
 
 use crate::cancel::{NAME, Scene, at_every_poll};
 use crate::{Outcome, Task, World, case, ensure};
@@ -111,26 +111,9 @@ async fn a_dropped_try_leaves_nothing(world: World) -> Outcome {
 async fn a_dropped_waiter_passes_its_turn_on(world: World) -> Outcome {
     at_every_poll(&world, |scene| {
         Box::pin(async move {
-            let (holder, next) = (scene.world.manager().await?, scene.world.manager().await?.lock(NAME)?);
-            let lock = scene.there.manager().await?.lock(NAME)?;
-            let held = holder.lock(NAME)?.acquire().await?;
-            let (guard, next) = join(scene.interrupt(lock.acquire()), async {
-                scene.world.settle().await;
-                let next = Task::acquire(next);
-                scene.world.settle().await;
-                held.release().await?;
-                Ok::<_, crate::Failure>(next)
-            })
-            .await;
-            let guard = guard.transpose()?;
-            let finished = guard.is_some();
-            if let Some(guard) = guard {
-                guard.release().await?;
-            }
-            let next = scene.world.joined(scene.world.soon(), "the next one's turn", next?).await?;
-            next.release().await?;
-            scene.ensure_free().await?;
-            Ok(finished)
+            let held = scene.world.manager().await?.lock(NAME)?.acquire().await?;
+            let (leaves, next) = (scene.there.manager().await?, scene.world.manager().await?);
+            a_waiter_leaves(&scene, held, leaves.lock(NAME)?, next.lock(NAME)?).await
         })
     })
     .await
@@ -141,27 +124,31 @@ async fn a_dropped_local_waiter_passes_its_turn_on(world: World) -> Outcome {
         Box::pin(async move {
             let process = scene.there.manager().await?;
             let held = process.lock(NAME)?.acquire().await?;
-            let lock = process.lock(NAME)?;
-            let (guard, next) = join(scene.interrupt(lock.acquire()), async {
-                scene.world.settle().await;
-                let next = Task::acquire(process.lock(NAME)?);
-                scene.world.settle().await;
-                held.release().await?;
-                Ok::<_, crate::Failure>(next)
-            })
-            .await;
-            let guard = guard.transpose()?;
-            let finished = guard.is_some();
-            if let Some(guard) = guard {
-                guard.release().await?;
-            }
-            let next = scene.world.joined(scene.world.soon(), "the next one's turn", next?).await?;
-            next.release().await?;
-            scene.ensure_free().await?;
-            Ok(finished)
+            a_waiter_leaves(&scene, held, process.lock(NAME)?, process.lock(NAME)?).await
         })
     })
     .await
+}
+
+/// While a lock is held, one waits and is interrupted, and another waits behind it.
+async fn a_waiter_leaves(scene: &Scene, held: LockGuard, leaves: Lock, next: Lock) -> Outcome<bool> {
+    let (guard, next) = join(scene.interrupt(leaves.acquire()), async {
+        scene.world.settle().await;
+        let next = Task::acquire(next);
+        scene.world.settle().await;
+        held.release().await?;
+        Ok::<_, crate::Failure>(next)
+    })
+    .await;
+    let guard = guard.transpose()?;
+    let finished = guard.is_some();
+    if let Some(guard) = guard {
+        guard.release().await?;
+    }
+    let next = scene.world.joined(scene.world.soon(), "the next one's turn", next?).await?;
+    next.release().await?;
+    scene.ensure_free().await?;
+    Ok(finished)
 }
 
 async fn a_dropped_driver_passes_its_request_on(world: World) -> Outcome {
