@@ -6,7 +6,10 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use leasehold::clock::TokioClock;
 use leasehold::memory::MemoryConfig;
-use leasehold::{ErrorKind, Guarantees, LockManager, LostReason, connect};
+use leasehold::{
+    Error, ErrorKind, FenceGate, Guarantees, Lock, LockGuard, LockManager, Lost, LostReason, Registry,
+    connect,
+};
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
@@ -185,4 +188,11 @@ async fn require_refuses_what_the_store_does_not_promise() {
     let error = locks.require(Guarantees::FENCED | Guarantees::CROSS_HOST).unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::Unsupported);
     assert!(error.to_string().contains("CROSS_HOST"));
+}
+
+/// What users keep in structs and move between tasks can be kept and moved.
+#[test]
+fn handles_are_send_and_sync() {
+    const fn shared<T: Send + Sync + 'static>() {}
+    shared::<(LockManager, Lock, LockGuard, Lost, Error, FenceGate, Registry)>();
 }

@@ -8,9 +8,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_core::Stream;
-use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 use tokio_stream::wrappers::WatchStream;
+use tokio_util::sync::ReusableBoxFuture;
 
 use crate::core::Core;
 use crate::error::{Error, Result};
@@ -150,6 +150,17 @@ impl LockGuard {
     /// # Cancel safety
     ///
     /// Once called, dropping the future midway lets the release go on in the background.
+    ///
+    /// # Examples
+    ///
+    /// A guard is released once; a second time does not compile:
+    ///
+    /// ```compile_fail,E0382
+    /// # async fn twice(guard: lockcore::LockGuard) -> lockcore::Result<()> {
+    /// guard.release().await?;
+    /// guard.release().await
+    /// # }
+    /// ```
     pub async fn release(mut self) -> Result<()> {
         self.ended = true;
         match self.core.end(&self.tenure, Sending::Now) {
@@ -181,7 +192,7 @@ impl fmt::Debug for LockGuard {
             .field("name", self.name())
             .field("token", &self.token)
             .field("state", &self.state())
-            .field("remaining", &self.remaining())
+            .field("deadline_in", &Some(self.remaining()).filter(|left| *left != Duration::MAX))
             .finish()
     }
 }
@@ -194,7 +205,8 @@ impl fmt::Debug for LockGuard {
 #[must_use = "futures do nothing unless polled"]
 pub struct Lost {
     states: watch::Receiver<GuardState>,
-    waiting: Option<BoxFuture<'static, LostReason>>,
+    /// Boxed so that the whole may be shared, though it is polled by one.
+    waiting: Option<ReusableBoxFuture<'static, LostReason>>,
 }
 
 impl Future for Lost {
@@ -202,8 +214,8 @@ impl Future for Lost {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<LostReason> {
         let this = &mut *self;
-        let waiting = this.waiting.get_or_insert_with(|| Box::pin(ended(this.states.clone())));
-        waiting.as_mut().poll(cx)
+        let begin = || ReusableBoxFuture::new(ended(this.states.clone()));
+        this.waiting.get_or_insert_with(begin).poll(cx)
     }
 }
 

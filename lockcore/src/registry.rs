@@ -126,7 +126,11 @@ impl Registry {
                 format!("this build has no store for {scheme}://: {remedy}"),
             )),
             None => {
-                let known: Vec<_> = self.schemes.keys().map(|scheme| format!("{scheme}://")).collect();
+                let of_this_build = |(scheme, store): (&&str, &Scheme)| match store {
+                    Scheme::Store(_) => Some(format!("{scheme}://")),
+                    Scheme::Missing(_) => None,
+                };
+                let known: Vec<_> = self.schemes.iter().filter_map(of_this_build).collect();
                 Err(Error::invalid_option(format!("unknown scheme {scheme:?}; known: {}", known.join(", "))))
             }
         }
