@@ -145,7 +145,8 @@ impl LockGuard {
     ///
     /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) when the lock was gone before;
     /// an error with an unknown effect when the store did not confirm until the deadline, after
-    /// which the lease has ended it.
+    /// which the lease has ended it. On a store with one session for all locks, only the end of the
+    /// session would end the lock, so the release is repeated while the session lives.
     ///
     /// # Cancel safety
     ///

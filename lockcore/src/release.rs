@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //! - **R1** Renewal stops before a release is sent.
-//! - **R2** A release, once begun, goes on until the store confirms or the deadline passes,
-//!   whoever stops waiting for it (G5).
+//! - **R2** A release, once begun, goes on until the store confirms or the lease has ended, whoever
+//!   stops waiting for it (G5).
 //! - **R3** The next waiter is called only after that (B1).
 //!
 //! Checked by the conformance cases of `g4` and `g5`.
@@ -132,8 +132,9 @@ impl Core {
         confirmed.map_err(|error| error.with_context("lock", &grant.name))
     }
 
-    /// Asks the store to release until it confirms or the deadline has passed. Nothing is sent after
-    /// the deadline, a first attempt apart: the lease has ended the lock by then.
+    /// Asks the store to release until it confirms or the deadline has passed: that of the session, if
+    /// the lock hangs on one. Nothing is sent after it, a first attempt apart: the lease has ended the
+    /// lock by then.
     async fn release_until(&self, deadline: Deadline, grant: &Grant) -> Result<()> {
         let (env, timing) = (self.env(), self.env().timing());
         // Without a lease nothing ends the lock but us; a ttl is as long as anybody would wait.

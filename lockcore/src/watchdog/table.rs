@@ -167,6 +167,7 @@ impl Table {
         sooner
     }
 
+    /// Until when a session lives, if the lease is one and is not lost.
     pub(crate) fn session_deadline(&self, lease: &Lease) -> Option<Deadline> {
         let state = &self.leases.get(&lease.id).filter(|_| lease.scope == LeaseScope::Session)?.state;
         state.lost().is_none().then(|| state.lease().deadline)
@@ -198,19 +199,7 @@ impl Table {
         let tenures = match change {
             Change::Nothing => Vec::new(),
             Change::Extended | Change::AtRisk => entry.tenures().collect(),
-            Change::Lost(reason) => {
-                let tenures: Vec<_> =
-                    std::mem::take(&mut entry.tenures).into_iter().map(|(_, tenure)| tenure).collect();
-                let lease = entry.state.lease();
-                let grant_may_come = tenures.is_empty() && reason != LostReason::Released;
-                entry.tombstone = match lease.deadline {
-                    Deadline::At(at) if grant_may_come || lease.scope == LeaseScope::Session => {
-                        Some(at + lease.ttl)
-                    }
-                    _ => None,
-                };
-                tenures
-            }
+            Change::Lost(reason) => entry.bury(reason),
         };
         self.reschedule(id);
         (!tenures.is_empty()).then_some(Outcome { change, deadline, tenures })
@@ -247,6 +236,18 @@ impl Table {
 }
 
 impl Entry {
+    /// Takes the tenures off a lost lease, and remembers it for as long as a grant may name it (WT2).
+    fn bury(&mut self, reason: LostReason) -> Vec<Arc<Tenure>> {
+        let tenures = std::mem::take(&mut self.tenures);
+        let lease = self.state.lease();
+        let grant_may_come = tenures.is_empty() && reason != LostReason::Released;
+        self.tombstone = match lease.deadline {
+            Deadline::At(at) if grant_may_come || lease.scope == LeaseScope::Session => Some(at + lease.ttl),
+            _ => None,
+        };
+        tenures.into_iter().map(|(_, tenure)| tenure).collect()
+    }
+
     fn tenures(&self) -> impl Iterator<Item = Arc<Tenure>> {
         self.tenures.iter().map(|(_, tenure)| Arc::clone(tenure))
     }
