@@ -23,7 +23,7 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
@@ -32,10 +32,11 @@ use crate::clock::Deadline;
 use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::guarantees::Guarantees;
-use crate::guard::LostReason;
+use crate::loss::LostReason;
 use crate::name::LockName;
 use crate::owner::OwnerId;
-use crate::token::FencingToken;
+
+pub use crate::holder::Holder;
 
 /// A store of locks.
 ///
@@ -200,7 +201,7 @@ pub struct Grant {
     /// What keeps it. Grants with the same lease id live and die together.
     pub lease: Lease,
     /// The store's own number, larger for every later grant of the name (G3), the namespace's
-    /// `token_base` included, which is read once per session; at most [`FencingToken::MAX_COUNTER`].
+    /// `token_base` included, which is read once per session; at most [`FencingToken::MAX_COUNTER`](crate::FencingToken::MAX_COUNTER).
     pub counter: u64,
 }
 
@@ -287,34 +288,6 @@ pub enum StoreEvent {
     },
     /// Something an administrator should know.
     Warning(Cow<'static, str>),
-}
-
-/// Who holds a lock, as far as the store tells. Labels only; nothing is decided by it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Holder {
-    /// The label of the holder's manager.
-    pub label: String,
-    /// The first token of the grant; local hand-offs of the holder's process have larger ones.
-    pub token: Option<FencingToken>,
-    /// When it was granted, by the holder's wall clock.
-    pub since: Option<SystemTime>,
-    /// What the holder attached.
-    pub metadata: Option<String>,
-}
-
-impl Holder {
-    /// A holder of which only the label is known.
-    pub fn new(label: impl Into<String>) -> Self {
-        Self { label: label.into(), token: None, since: None, metadata: None }
-    }
-
-    /// The same holder with its grant's counter as token.
-    #[must_use]
-    pub fn with_counter(mut self, counter: u64) -> Self {
-        self.token = FencingToken::new(counter, 0);
-        self
-    }
 }
 
 /// What [`LockBackend::inspect`] shows.

@@ -7,8 +7,8 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::time::Duration;
 
-use crate::backend::Holder;
-use crate::guard::LostReason;
+use crate::holder::Holder;
+use crate::loss::LostReason;
 
 /// The result of this crate's operations.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

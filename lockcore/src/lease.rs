@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use crate::backend::Lease;
 use crate::clock::{Deadline, Moment};
-use crate::guard::LostReason;
+use crate::loss::LostReason;
 
 /// What the watchdog knows of one lease.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -11,8 +11,8 @@ use crate::builder::Builder;
 use crate::core::Core;
 use crate::error::{Effect, Error, ErrorKind, Result};
 use crate::guarantees::Guarantees;
-use crate::guard::LostReason;
 use crate::lock::Lock;
+use crate::loss::LostReason;
 use crate::name::LockName;
 
 /// Locks on one store. Cheap to clone; clones share everything.

@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 
 use crate::acquire::Turn;
 use crate::backend::Holder;
-use crate::guard::LostReason;
+use crate::loss::LostReason;
 use crate::name::LockName;
 use crate::queue::LocalQueue;
 use crate::tenure::Tenure;

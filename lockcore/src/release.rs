@@ -23,7 +23,8 @@ use crate::clock::Deadline;
 use crate::core::Core;
 use crate::env::Env;
 use crate::error::{Effect, Error, ErrorKind, Result};
-use crate::guard::{GuardState, LockGuard, LostReason};
+use crate::guard::LockGuard;
+use crate::loss::{GuardState, LostReason};
 use crate::queue::{Release, Sending};
 use crate::tenure::Tenure;
 

@@ -17,7 +17,7 @@ use tokio::sync::watch;
 
 use crate::backend::Grant;
 use crate::clock::{Deadline, Moment};
-use crate::guard::{GuardState, LostReason};
+use crate::loss::{GuardState, LostReason};
 
 #[derive(Debug)]
 pub(crate) struct Tenure {

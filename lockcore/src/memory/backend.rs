@@ -17,7 +17,7 @@ use crate::clock::Moment;
 use crate::env::Env;
 use crate::error::{Error, ErrorKind, Result};
 use crate::guarantees::Guarantees;
-use crate::guard::LostReason;
+use crate::loss::LostReason;
 use crate::name::LockName;
 use crate::owner::OwnerId;
 

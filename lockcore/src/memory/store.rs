@@ -9,7 +9,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use super::engine::{Engine, Granted, Now, Push, SessionId, Target};
 use crate::backend::StoreEvent;
 use crate::clock::Clock;
-use crate::guard::LostReason;
+use crate::loss::LostReason;
 use crate::name::LockName;
 use crate::owner::OwnerId;
 

@@ -29,8 +29,8 @@ use crate::backend::{Lease, LeaseId, LockBackend, Renewal};
 use crate::clock::{Deadline, Moment};
 use crate::core::Core;
 use crate::env::Env;
-use crate::guard::LostReason;
 use crate::lease::{Answer, Change};
+use crate::loss::LostReason;
 use crate::tenure::Tenure;
 use table::{Outcome, Table};
 

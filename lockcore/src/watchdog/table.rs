@@ -14,8 +14,8 @@ use slab::Slab;
 
 use crate::backend::{Lease, LeaseId, LeaseScope};
 use crate::clock::{Deadline, Moment};
-use crate::guard::LostReason;
 use crate::lease::{Answer, Change, LeaseState};
+use crate::loss::LostReason;
 use crate::tenure::Tenure;
 
 #[derive(Debug)]
@@ -257,7 +257,7 @@ impl Entry {
 mod tests {
     use super::*;
     use crate::backend::Grant;
-    use crate::guard::GuardState;
+    use crate::loss::GuardState;
     use crate::{LockName, OwnerId};
 
     fn at(seconds: u64) -> Moment {
