@@ -1,11 +1,14 @@
 //! G6, liveness: a lock that somebody waits for is held by nobody only for a bounded time.
 //!
 //! Judged from the last `Healed` on, or throughout if nothing was disturbed: while messages get
-//! lost, nothing is promised about when. Callers that only try do not wait, and a dead process
-//! wants nothing. What the run itself found stuck is a violation as well.
+//! lost, nothing is promised about when. A request that was sent before and then granted may have its
+//! answer lost all the same: whoever sent it finds out, and gives the lock back, one time-out later.
+//! Callers that only try do not wait, and a dead process wants nothing. What the run itself found stuck
+//! is a violation as well.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use lockcore::LockName;
 use lockcore::clock::{Deadline, Moment};
@@ -22,7 +25,7 @@ pub fn check(history: &History, bounds: &Bounds) -> Vec<Violation> {
         return found;
     };
     let mut lines: BTreeMap<Option<&LockName>, Vec<Step<'_>>> = BTreeMap::new();
-    for step in waits(history).into_iter().chain(held(history)) {
+    for step in waits(history, calm, bounds.answer).into_iter().chain(held(history)) {
         lines.entry(step.name).or_default().push(step);
     }
     let end = history.events().last().map_or(calm, |event| event.at);
@@ -30,10 +33,11 @@ pub fn check(history: &History, bounds: &Bounds) -> Vec<Violation> {
         // RACE: what begins in an instant counts before what ends in it.
         steps.sort_by_key(|step| (step.at, step.waits < 0 || step.holds < 0));
         let (mut waiting, mut holding, mut idle_since) = (0_i64, 0_i64, None::<Moment>);
-        let over = Step { at: end, name, waits: -1, holds: 0, who: "the end of the history".to_owned() };
+        let who = "the end of the history".to_owned();
+        let over = Step { at: end, name, waits: -1, holds: 0, grace: Duration::ZERO, who };
         for step in steps.iter().chain([&over]) {
             let idle = idle_since.map_or(step.at, |since| since.max(calm));
-            if step.at.since(idle) > bounds.hand_over {
+            if step.at.since(idle) > bounds.hand_over + step.grace {
                 let detail = format!(
                     "wanted and held by nobody for {:?}, until {} (at most {:?})",
                     step.at.since(idle),
@@ -46,6 +50,8 @@ pub fn check(history: &History, bounds: &Bounds) -> Vec<Violation> {
             }
             (waiting, holding) = (waiting + step.waits, holding + step.holds);
             idle_since = match (waiting > 0, holding > 0) {
+                // Until then the store held it for somebody who had not heard.
+                (true, false) if !step.grace.is_zero() => Some(step.at),
                 (true, false) => Some(idle_since.unwrap_or(step.at)),
                 _ => None,
             };
@@ -60,6 +66,8 @@ struct Step<'a> {
     name: Option<&'a LockName>,
     waits: i64,
     holds: i64,
+    /// How much later than the bound it may come.
+    grace: Duration,
     who: String,
 }
 
@@ -82,13 +90,13 @@ fn calm_since(history: &History) -> Option<Moment> {
     last.unwrap_or_else(|| history.events().first().map(|event| event.at))
 }
 
-fn waits(history: &History) -> Vec<Step<'_>> {
+fn waits(history: &History, calm: Moment, answer: Duration) -> Vec<Step<'_>> {
     let mut steps = Vec::new();
     let mut open: BTreeMap<Attempt, &Event> = BTreeMap::new();
     let mut of_actor: BTreeMap<&Arc<str>, Vec<Attempt>> = BTreeMap::new();
     let step = |event: &Event, name, waits, attempt: Attempt| {
         let who = format!("{attempt} of {}", event.actor);
-        Step { at: event.at, name, waits, holds: 0, who }
+        Step { at: event.at, name, waits, holds: 0, grace: Duration::ZERO, who }
     };
     for event in history.events() {
         match &event.what {
@@ -99,7 +107,9 @@ fn waits(history: &History) -> Vec<Step<'_>> {
             }
             What::Granted { attempt, .. } | What::Refused { attempt, .. } | What::Cancelled { attempt } => {
                 if let Some(asked) = open.remove(attempt) {
-                    steps.push(step(event, asked.name.as_ref(), -1, *attempt));
+                    let unanswered = matches!(event.what, What::Refused { .. }) && asked.at < calm;
+                    let grace = if unanswered { answer } else { Duration::ZERO };
+                    steps.push(Step { grace, ..step(event, asked.name.as_ref(), -1, *attempt) });
                 }
             }
             What::Crashed => {
@@ -123,8 +133,9 @@ fn held(history: &History) -> Vec<Step<'_>> {
             Deadline::At(at) => at.max(begins),
             Deadline::Never => Moment::from_nanos(u64::MAX),
         };
-        steps.push(Step { at: begins, name, waits: 0, holds: 1, who: who.clone() });
-        steps.push(Step { at: ends, name, waits: 0, holds: -1, who });
+        let grace = Duration::ZERO;
+        steps.push(Step { at: begins, name, waits: 0, holds: 1, grace, who: who.clone() });
+        steps.push(Step { at: ends, name, waits: 0, holds: -1, grace, who });
     }
     steps
 }

@@ -43,6 +43,8 @@ pub use violation::{Property, Violation};
 pub struct Bounds {
     /// How long a wanted lock may be held by nobody (G6).
     pub hand_over: Duration,
+    /// How long an answer is waited for that will never come.
+    pub answer: Duration,
     /// How many times in a row a lock may pass within a process (G7).
     pub handoff_limit: u16,
     /// For how long after the store's grant (G7).
@@ -55,6 +57,7 @@ impl Bounds {
         let drift = |span: Duration| span + span / 100;
         Self {
             hand_over: drift(timing.ttl) + granularity + Duration::from_secs(1),
+            answer: drift(timing.op_timeout),
             handoff_limit: timing.handoff_limit,
             handoff_tenure: drift(timing.handoff_tenure),
         }

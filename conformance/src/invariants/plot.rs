@@ -17,6 +17,7 @@ pub(super) struct Plot {
 
 pub(super) const BOUNDS: Bounds = Bounds {
     hand_over: Duration::from_millis(2_000),
+    answer: Duration::from_millis(300),
     handoff_limit: 2,
     handoff_tenure: Duration::from_millis(100),
 };
@@ -38,6 +39,14 @@ impl Plot {
 
     pub(super) fn asks(self, millis: u64, actor: &str, attempt: u64) -> Self {
         self.add(millis, actor, What::Invoked { attempt: Attempt::new(attempt), waits: true })
+    }
+
+    pub(super) fn hears_no(self, millis: u64, actor: &str, attempt: u64) -> Self {
+        self.add(
+            millis,
+            actor,
+            What::Refused { attempt: Attempt::new(attempt), reason: "planted".to_owned() },
+        )
     }
 
     /// `grant` is a counter and an index.

@@ -197,16 +197,15 @@ fn what_ends_the_hold_of_another_is_found() {
 #[test]
 fn a_lock_that_nobody_takes_is_found() {
     let waits = || Plot::default().asks(0, "p2", 2);
+    let storm = || Plot::default().add(0, "world", What::Disturbed("storm"));
     let free_too_long = [
         waits().holds(2_001, "p2", 2, (2, 0), 9_000),
         waits().add(9_000, "world", What::AtRest { left: Vec::new() }),
         Plot::default().holds(0, "p1", 1, (1, 0), 500).asks(10, "p2", 2).holds(2_501, "p2", 2, (2, 0), 9_000),
         waits().add(1, "world", What::Stuck { waits_for: "ever".to_owned() }),
-        Plot::default()
-            .add(0, "world", What::Disturbed("storm"))
-            .asks(0, "p2", 2)
-            .add(9_000, "world", What::Healed)
-            .holds(11_001, "p2", 2, (2, 0), 20_000),
+        storm().asks(0, "p2", 2).add(9_000, "world", What::Healed).holds(11_001, "p2", 2, (2, 0), 20_000),
+        storm().asks(0, "p2", 2).add(100, "world", What::Healed).hears_no(2_401, "p2", 2),
+        storm().add(100, "world", What::Healed).asks(100, "p2", 2).hears_no(2_101, "p2", 2),
     ];
     for planted in free_too_long {
         let history = planted.history();
@@ -222,7 +221,8 @@ fn a_lock_that_nobody_takes_is_found() {
             9_500,
         ),
         waits().crash(1_000, "p2").add(9_000, "world", What::AtRest { left: Vec::new() }),
-        Plot::default().add(0, "world", What::Disturbed("storm")).asks(0, "p2", 2).asks(9_000, "p2", 3),
+        storm().asks(0, "p2", 2).add(100, "world", What::Healed).hears_no(2_400, "p2", 2),
+        storm().asks(0, "p2", 2).asks(9_000, "p2", 3),
     ];
     for innocent in in_time {
         assert_eq!(hand_over::check(&innocent.history(), &BOUNDS), []);
