@@ -23,8 +23,7 @@ pub(crate) async fn no_count_is_lost_while_processes_are_killed() {
         loop {
             let mut victim = rig.holder().await;
             victim.order(&format!("count {} victim {CYCLES}", journal.display())).await;
-            // The fault itself: a kill every 200 ms, at whatever the victim is doing.
-            tokio::time::sleep(Duration::from_millis(200)).await;
+            tokio::time::sleep(Duration::from_millis(200)).await; // the fault's own rhythm
             victim.process.kill().await.unwrap();
         }
     };

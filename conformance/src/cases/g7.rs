@@ -67,6 +67,14 @@ async fn processes_are_served_in_order(world: World) -> Outcome {
         world.queued(&name, place + 1).await?;
     }
     guard.release().await?;
+    all_served_in_order(&world, workers, &order).await
+}
+
+async fn all_served_in_order(
+    world: &World,
+    workers: Vec<Task<Outcome>>,
+    order: &Mutex<Vec<usize>>,
+) -> Outcome {
     for worker in workers {
         world.joined(world.soon(), "everybody's turn", worker).await?;
     }
@@ -186,12 +194,7 @@ async fn local_waiters_are_served_in_order(world: World) -> Outcome {
     let guard = manager.lock("a")?.acquire().await?;
     let (order, workers) = local_queue(&world, &manager, 8).await?;
     guard.release().await?;
-    for worker in workers {
-        world.joined(world.soon(), "everybody's turn", worker).await?;
-    }
-    let order = order.lock().clone();
-    ensure!(order.is_sorted(), "served in the order {order:?}");
-    Ok(())
+    all_served_in_order(&world, workers, &order).await
 }
 
 async fn local_hand_off_needs_no_request(world: World) -> Outcome {
