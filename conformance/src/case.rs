@@ -88,8 +88,9 @@ impl Case {
         };
         let world = World::open(subject, mutation).await?;
         let run = AssertUnwindSafe((self.run)(world.clone())).catch_unwind();
-        let ran = world.within(bound, "the case hangs", run).await?;
-        ran.unwrap_or_else(|panic| {
+        let ran = world.within(bound, "the case hangs", run).await;
+        world.forget_the_dead();
+        ran?.unwrap_or_else(|panic| {
             let said = panic.downcast_ref::<String>().map(String::as_str);
             let said = said.or_else(|| panic.downcast_ref::<&str>().copied());
             Err(Failure::new(format!("panicked: {}", said.unwrap_or("without a word"))))

@@ -247,6 +247,12 @@ impl World {
         self.shared.graves.lock().push(Box::new(dead));
     }
 
+    /// Forgets the dead, who may know the world: else neither would ever be dropped.
+    pub(crate) fn forget_the_dead(&self) {
+        let dead = std::mem::take(&mut *self.shared.graves.lock());
+        drop(dead);
+    }
+
     pub(crate) fn pace(&self) -> Pace {
         self.shared.subject.pace()
     }
