@@ -107,12 +107,12 @@ impl Network {
     }
 
     /// An exchange: there, the store's work, and back. It goes on when the caller has left; a
-    /// caller whose half was lost waits for ever.
-    async fn exchange<T: Send + 'static>(
+    /// caller whose half was lost waits for ever. `work` hears how long the way there took.
+    async fn exchange<T: Send + 'static, W: Future<Output = T> + Send>(
         &self,
         env: &Env,
         request: Option<Request>,
-        work: impl Future<Output = T> + Send + 'static,
+        work: impl FnOnce(Duration) -> W + Send + 'static,
     ) -> T {
         let loss = request.and_then(|request| self.line.loss_of(request));
         let (reply, replied) = oneshot::channel();
@@ -121,9 +121,9 @@ impl Network {
             if line.is_cut() || loss == Some(Loss::Request) {
                 return;
             }
-            env_there.sleep(line.delay).await;
-            let answer = work.await;
-            env_there.sleep(line.delay).await;
+            let way = line.delay(&env_there).await;
+            let answer = work(way).await;
+            line.delay(&env_there).await;
             if !line.is_cut() && loss != Some(Loss::Reply) {
                 // A caller who has left needs no answer.
                 let _ = reply.send(answer);
@@ -141,12 +141,19 @@ impl Line {
         *self.is_cut.borrow()
     }
 
-    /// One way, as often as it takes.
-    async fn cross(&self, env: &Env) {
+    /// One way, as often as it takes; how long the last time took.
+    async fn cross(&self, env: &Env) -> Duration {
         let mut is_cut = self.is_cut.subscribe();
         // The sender lives in `self`.
         let _ = is_cut.wait_for(|is_cut| !is_cut).await;
+        self.delay(env).await
+    }
+
+    /// On a busy machine a delay takes longer than that.
+    async fn delay(&self, env: &Env) -> Duration {
+        let sent_at = env.now();
         env.sleep(self.delay).await;
+        env.now().since(sent_at)
     }
 
     fn loss_of(&self, request: Request) -> Option<Loss> {
@@ -154,18 +161,13 @@ impl Line {
         let place = lost.iter().position(|(lost, _)| *lost == request)?;
         lost.remove(place).map(|(_, loss)| loss)
     }
+}
 
-    /// N1: what was sent before the store had it.
-    fn as_sent(&self, deadline: Deadline) -> Deadline {
-        match deadline {
-            Deadline::At(at) => Deadline::At(at.saturating_sub(self.delay)),
-            Deadline::Never => Deadline::Never,
-        }
-    }
-
-    fn grant_as_sent(&self, mut grant: Grant) -> Grant {
-        grant.lease.deadline = self.as_sent(grant.lease.deadline);
-        grant
+/// N1: what was sent before the store had it, by the time that took.
+fn as_sent(deadline: Deadline, way: Duration) -> Deadline {
+    match deadline {
+        Deadline::At(at) => Deadline::At(at.saturating_sub(way)),
+        Deadline::Never => Deadline::Never,
     }
 }
 
@@ -173,17 +175,20 @@ impl Line {
 struct Parcel {
     line: Arc<Line>,
     below: Below,
+    /// How long the request was on its way.
+    way: Duration,
     grant: Option<Grant>,
 }
 
 impl Parcel {
-    fn new(line: &Arc<Line>, below: &Below, grant: Grant) -> Self {
-        Self { line: Arc::clone(line), below: below.clone(), grant: Some(grant) }
+    fn new(line: &Arc<Line>, below: &Below, way: Duration, grant: Grant) -> Self {
+        Self { line: Arc::clone(line), below: below.clone(), way, grant: Some(grant) }
     }
 
     fn take(mut self) -> Grant {
-        let grant = self.grant.take().expect("a parcel is taken once");
-        self.line.grant_as_sent(grant)
+        let mut grant = self.grant.take().expect("a parcel is taken once");
+        grant.lease.deadline = as_sent(grant.lease.deadline, self.way);
+        grant
     }
 }
 
@@ -212,9 +217,9 @@ impl Layer for Network {
 
     async fn try_acquire(&self, below: &Below, request: &AcquireRequest) -> Result<Attempt> {
         let (line, there, request) = (Arc::clone(&self.line), below.clone(), request.clone());
-        let attempt = self.exchange(&below.env, Some(Request::TryAcquire), async move {
+        let attempt = self.exchange(&below.env, Some(Request::TryAcquire), move |way| async move {
             Ok(match there.backend.try_acquire(&request).await? {
-                Attempt::Granted(grant) => Ok(Parcel::new(&line, &there, grant)),
+                Attempt::Granted(grant) => Ok(Parcel::new(&line, &there, way, grant)),
                 Attempt::Held { holder } => Err(holder),
             })
         });
@@ -229,7 +234,7 @@ impl Layer for Network {
         let (line, there, request) = (Arc::clone(&self.line), below.clone(), request.clone());
         let (mut reply, replied) = oneshot::channel::<Result<Parcel>>();
         below.env.spawn(async move {
-            line.cross(&there.env).await;
+            let way = line.cross(&there.env).await;
             let found_once = line.clean_up == CleanUp::Once && reply.is_closed();
             let granted = tokio::select! {
                 biased;
@@ -239,7 +244,7 @@ impl Layer for Network {
                     line.cross(&there.env).await;
                 }, if line.clean_up != CleanUp::Never && !found_once => return,
             };
-            let parcel = granted.map(|grant| Parcel::new(&line, &there, grant));
+            let parcel = granted.map(|grant| Parcel::new(&line, &there, way, grant));
             line.cross(&there.env).await;
             // A caller who has left drops the parcel, which gives the grant back.
             let _ = reply.send(parcel);
@@ -252,18 +257,20 @@ impl Layer for Network {
 
     async fn renew(&self, below: &Below, leases: &[LeaseId]) -> Vec<Renewal> {
         let (there, leases) = (Arc::clone(&below.backend), leases.to_vec());
-        let answers =
-            self.exchange(&below.env, Some(Request::Renew), async move { there.renew(&leases).await }).await;
-        let as_sent = |answer| match answer {
-            Renewal::Until(deadline) => Renewal::Until(self.line.as_sent(deadline)),
-            other => other,
+        let renewed = move |way| async move {
+            let as_sent = |answer| match answer {
+                Renewal::Until(deadline) => Renewal::Until(as_sent(deadline, way)),
+                other => other,
+            };
+            there.renew(&leases).await.into_iter().map(as_sent).collect()
         };
-        answers.into_iter().map(as_sent).collect()
+        self.exchange(&below.env, Some(Request::Renew), renewed).await
     }
 
     async fn release(&self, below: &Below, grant: &Grant) -> Result<()> {
         let (there, grant) = (Arc::clone(&below.backend), grant.clone());
-        self.exchange(&below.env, Some(Request::Release), async move { there.release(&grant).await }).await
+        self.exchange(&below.env, Some(Request::Release), move |_| async move { there.release(&grant).await })
+            .await
     }
 
     fn events(&self, below: &Below) -> BoxStream<'static, StoreEvent> {
@@ -274,10 +281,10 @@ impl Layer for Network {
             .then(move |event| {
                 let (line, env) = (Arc::clone(&line), env.clone());
                 async move {
-                    line.cross(&env).await;
+                    let way = line.cross(&env).await;
                     match event {
                         StoreEvent::LeaseOpened(mut lease) => {
-                            lease.deadline = line.as_sent(lease.deadline);
+                            lease.deadline = as_sent(lease.deadline, way);
                             StoreEvent::LeaseOpened(lease)
                         }
                         other => other,
@@ -289,26 +296,26 @@ impl Layer for Network {
 
     async fn inspect(&self, below: &Below, name: &LockName) -> Result<LockState> {
         let (there, name) = (Arc::clone(&below.backend), name.clone());
-        self.exchange(&below.env, None, async move { there.inspect(&name).await }).await
+        self.exchange(&below.env, None, move |_| async move { there.inspect(&name).await }).await
     }
 
     async fn list(&self, below: &Below, prefix: &str) -> Result<Vec<LockState>> {
         let (there, prefix) = (Arc::clone(&below.backend), prefix.to_owned());
-        self.exchange(&below.env, None, async move { there.list(&prefix).await }).await
+        self.exchange(&below.env, None, move |_| async move { there.list(&prefix).await }).await
     }
 
     async fn revoke(&self, below: &Below, name: &LockName, force: bool) -> Result<Revocation> {
         let (there, name) = (Arc::clone(&below.backend), name.clone());
-        self.exchange(&below.env, None, async move { there.revoke(&name, force).await }).await
+        self.exchange(&below.env, None, move |_| async move { there.revoke(&name, force).await }).await
     }
 
     async fn diagnose(&self, below: &Below) -> Result<Vec<Finding>> {
         let there = Arc::clone(&below.backend);
-        self.exchange(&below.env, None, async move { there.diagnose().await }).await
+        self.exchange(&below.env, None, move |_| async move { there.diagnose().await }).await
     }
 
     async fn close(&self, below: &Below) -> Result<()> {
         let there = Arc::clone(&below.backend);
-        self.exchange(&below.env, None, async move { there.close().await }).await
+        self.exchange(&below.env, None, move |_| async move { there.close().await }).await
     }
 }

@@ -33,7 +33,8 @@ async fn a_stale_release_changes_nothing(world: World) -> Outcome {
     let name = world.name("a")?;
     let (late, next, third) = (world.session().await?, world.manager().await?, world.session().await?);
     let stale = late.take(&name).await?;
-    let guard = world.within(world.takeover(), "the next holder", next.lock(name.as_str())?.acquire()).await??;
+    let guard =
+        world.within(world.takeover(), "the next holder", next.lock(name.as_str())?.acquire()).await??;
     let answer = late.backend.release(&stale).await;
     let reason = answer.as_ref().err().and_then(lockcore::Error::lost_reason);
     ensure!(reason.is_some(), "a stale release was answered {answer:?}");
@@ -74,7 +75,8 @@ async fn renewing_an_expired_lease_is_refused(world: World) -> Outcome {
     let name = world.name("a")?;
     let (late, next, third) = (world.session().await?, world.manager().await?, world.session().await?);
     let expired = late.take(&name).await?;
-    let guard = world.within(world.takeover(), "the next holder", next.lock(name.as_str())?.acquire()).await??;
+    let guard =
+        world.within(world.takeover(), "the next holder", next.lock(name.as_str())?.acquire()).await??;
     let answer = late.renew(expired.lease.id).await?;
     ensure!(matches!(answer, Renewal::Gone(_)), "a lease that has ended was answered {answer:?}");
     guard.renew().await?;
