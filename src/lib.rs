@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 pub use lockcore::{
     Builder, Effect, Entropy, Env, Error, ErrorKind, FenceGate, Fenced, FencingToken, Guarantees, GuardState,
     Lock, LockGuard, LockManager, LockName, LockOptions, Lost, LostReason, OsEntropy, OwnerId, Registry,
-    Result, StoreUrl, Timing, backend, clock, memory,
+    Result, StoreUrl, Timing, Tls, backend, clock, memory,
 };
 
 /// The file store: locks between the processes of one host, in a directory.
