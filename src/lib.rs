@@ -8,6 +8,9 @@ pub use lockcore::{
     Result, StoreUrl, Timing, Tls, backend, clock, memory,
 };
 
+#[cfg(feature = "metrics")]
+pub use lockcore::describe_metrics;
+
 /// The file store: locks between the processes of one host, in a directory.
 #[cfg(feature = "file")]
 pub mod file {

@@ -27,6 +27,7 @@ use crate::guarantees::Guarantees;
 use crate::guard::LockGuard;
 use crate::lease::Answer;
 use crate::loss::LostReason;
+use crate::meters;
 use crate::name::LockName;
 use crate::names::Names;
 use crate::queue::HandoffBudget;
@@ -144,6 +145,7 @@ impl Core {
         if !tenure.end(reason) {
             return;
         }
+        meters::lost(reason);
         let grant = tenure.grant();
         if reason == LostReason::Shutdown {
             tracing::debug!(lock = %grant.name, counter = grant.counter, "given up by shutdown");

@@ -15,6 +15,7 @@ use tokio_util::sync::ReusableBoxFuture;
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::loss::{GuardState, LostReason};
+use crate::meters::Hold;
 use crate::name::LockName;
 use crate::queue::Sending;
 use crate::release::Ended;
@@ -35,12 +36,14 @@ pub struct LockGuard {
     core: Arc<Core>,
     tenure: Arc<Tenure>,
     token: FencingToken,
+    hold: Hold,
     ended: bool,
 }
 
 impl LockGuard {
     pub(crate) fn new(core: Arc<Core>, tenure: Arc<Tenure>, token: FencingToken) -> Self {
-        Self { core, tenure, token, ended: false }
+        let hold = Hold::begin(core.env());
+        Self { core, tenure, token, hold, ended: false }
     }
 
     /// The name of the lock.
@@ -133,6 +136,7 @@ impl LockGuard {
     /// ```
     pub async fn release(mut self) -> Result<()> {
         self.ended = true;
+        self.hold.end(self.core.env());
         match self.core.end(&self.tenure, Sending::Now) {
             Ended::HandedOn => Ok(()),
             Ended::Lost(reason) => Err(Error::lost(reason).with_context("lock", self.name())),
@@ -151,6 +155,7 @@ impl LockGuard {
 impl Drop for LockGuard {
     fn drop(&mut self) {
         if !self.ended {
+            self.hold.end(self.core.env());
             self.core.drop_guard(&self.tenure);
         }
     }

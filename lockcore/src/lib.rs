@@ -30,6 +30,7 @@ mod lease;
 mod lock;
 mod loss;
 mod manager;
+mod meters;
 mod name;
 mod names;
 mod owner;
@@ -52,6 +53,8 @@ pub use guard::{LockGuard, Lost};
 pub use lock::{Lock, LockOptions};
 pub use loss::{GuardState, LostReason};
 pub use manager::LockManager;
+#[cfg(feature = "metrics")]
+pub use meters::describe as describe_metrics;
 pub use name::LockName;
 pub use owner::OwnerId;
 pub use registry::Registry;

@@ -12,6 +12,7 @@ use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::guarantees::Guarantees;
 use crate::guard::LockGuard;
+use crate::meters::Acquisition;
 use crate::name::LockName;
 use crate::queue::HandoffBudget;
 use crate::token::FencingToken;
@@ -126,7 +127,10 @@ impl Lock {
     pub async fn acquire(&self) -> Result<LockGuard> {
         let wanted = self.wanted()?;
         let span = tracing::debug_span!("acquire", lock = %self.name);
-        self.core.acquire(&wanted).instrument(span).await
+        let acquisition = Acquisition::begin(self.core.env());
+        let granted = self.core.acquire(&wanted).instrument(span).await;
+        acquisition.waited(&granted);
+        granted
     }
 
     /// Takes the lock if that needs no waiting for a holder: `None` when it is held, or when
@@ -145,7 +149,10 @@ impl Lock {
     pub async fn try_acquire(&self) -> Result<Option<LockGuard>> {
         let wanted = self.wanted()?;
         let span = tracing::debug_span!("try_acquire", lock = %self.name);
-        match self.core.try_acquire(&wanted).instrument(span).await? {
+        let acquisition = Acquisition::begin(self.core.env());
+        let tried = self.core.try_acquire(&wanted).instrument(span).await;
+        acquisition.tried(&tried);
+        match tried? {
             Tried::Granted(guard) => Ok(Some(guard)),
             Tried::Held(_) => Ok(None),
         }

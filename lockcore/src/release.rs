@@ -25,6 +25,7 @@ use crate::env::Env;
 use crate::error::{Effect, Error, ErrorKind, Result};
 use crate::guard::LockGuard;
 use crate::loss::{GuardState, LostReason};
+use crate::meters;
 use crate::queue::{Release, Sending};
 use crate::tenure::Tenure;
 
@@ -61,6 +62,9 @@ impl Core {
             tracing::debug!(lock = %tenure.grant().name, %token, "handed on");
             waiter.call(Turn::Guard(LockGuard::new(Arc::clone(self), Arc::clone(tenure), token)));
         }
+        if !matches!(ended, Ended::Lost(_)) {
+            meters::handed_on(matches!(ended, Ended::HandedOn));
+        }
         match ended {
             Ended::Lost(reason) => self.lose(tenure, reason),
             Ended::Store if sending == Sending::Now => self.stop_renewing(tenure),
@@ -72,6 +76,7 @@ impl Core {
     /// A guard is dropped: nothing here blocks, panics, or needs a runtime.
     pub(crate) fn drop_guard(self: &Arc<Self>, tenure: &Arc<Tenure>) {
         self.guards_dropped.fetch_add(1, Ordering::Relaxed);
+        meters::dropped();
         let in_place = self.is_runtime_free();
         let sending = if in_place { Sending::Now } else { Sending::Later };
         let Ended::Store = self.end(tenure, sending) else {

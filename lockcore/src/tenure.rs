@@ -18,6 +18,7 @@ use tokio::sync::watch;
 use crate::backend::Grant;
 use crate::clock::{Deadline, Moment};
 use crate::loss::{GuardState, LostReason};
+use crate::meters;
 
 #[derive(Debug)]
 pub(crate) struct Tenure {
@@ -45,6 +46,7 @@ const ENDLESS: u64 = u64::MAX;
 impl Tenure {
     pub(crate) fn new(grant: Grant) -> Self {
         let held_before = encode(grant.lease.deadline);
+        meters::taken();
         Self {
             grant,
             held_before: AtomicU64::new(held_before),
@@ -127,6 +129,7 @@ impl Tenure {
         }
         status.last_held_before = self.held_before.swap(ENDED, Ordering::AcqRel);
         status.turn(GuardState::Lost(reason));
+        meters::let_go();
         true
     }
 

@@ -31,6 +31,7 @@ use crate::core::Core;
 use crate::env::Env;
 use crate::lease::{Answer, Change};
 use crate::loss::LostReason;
+use crate::meters;
 use crate::tenure::Tenure;
 use table::{Outcome, Table};
 
@@ -91,6 +92,7 @@ impl Watchdog {
 
     /// A renewal was answered.
     pub(crate) fn answered(&self, core: &Arc<Core>, lease: LeaseId, sent_at: Moment, answer: Answer) {
+        meters::renewed(answer);
         let now = core.env().now();
         let outcome = self.change(|table| table.answered(lease, now, sent_at, answer));
         apply(core, outcome);

@@ -1,0 +1,42 @@
+//! Nothing is counted.
+
+use crate::acquire::Tried;
+use crate::env::Env;
+use crate::error::Result;
+use crate::guard::LockGuard;
+use crate::lease::Answer;
+use crate::loss::LostReason;
+
+pub(crate) struct Acquisition;
+
+impl Acquisition {
+    pub(crate) fn begin(_env: &Env) -> Self {
+        Self
+    }
+
+    pub(crate) fn waited(self, _outcome: &Result<LockGuard>) {}
+
+    pub(crate) fn tried(self, _outcome: &Result<Tried>) {}
+}
+
+pub(crate) struct Hold;
+
+impl Hold {
+    pub(crate) fn begin(_env: &Env) -> Self {
+        Self
+    }
+
+    pub(crate) fn end(&self, _env: &Env) {}
+}
+
+pub(crate) fn taken() {}
+
+pub(crate) fn let_go() {}
+
+pub(crate) fn handed_on(_locally: bool) {}
+
+pub(crate) fn lost(_reason: LostReason) {}
+
+pub(crate) fn renewed(_answer: Answer) {}
+
+pub(crate) fn dropped() {}
