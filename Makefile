@@ -2,6 +2,7 @@
 .PHONY: test soak lint verify fix bench tools
 
 CARGO ?= cargo
+STORES = file redis etcd zk
 
 # Everything with every feature, then the facade with none; each feature is the default or one of these.
 test: tools
@@ -17,6 +18,9 @@ lint: tools
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --all-features -- -D warnings
 	$(CARGO) clippy -p leasehold --all-targets --no-default-features -- -D warnings
+	for store in $(STORES); do \
+		$(CARGO) clippy -p leasehold -p leasehold-cli --all-targets --no-default-features --features $$store -- -D warnings || exit 1; \
+	done
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --all-features --no-deps
 
 verify: lint test
@@ -33,9 +37,7 @@ fix:
 bench: tools
 	$(CARGO) bench -p lockcore -p backend-file
 
-# What the machine must have: a C compiler (SQLite in an example) and a recent Rust.
+# What the machine must have: Rust, a C compiler, protoc, the servers, the clients of others.
 tools:
-	@command -v cc >/dev/null || { \
-		if [ "$$(id -u)" = 0 ]; then apt-get update && apt-get install -y --no-install-recommends build-essential; \
-		else echo "a C compiler is missing; run: sudo apt-get install build-essential"; exit 1; fi; }
 	@command -v $(CARGO) >/dev/null || { echo "cargo is missing; install Rust 1.95 or later with rustup"; exit 1; }
+	@tests/testbed/install

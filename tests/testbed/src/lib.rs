@@ -6,6 +6,9 @@
 //! | a directory that goes away, unless `LEASEHOLD_KEEP=1` | [`Scratch`] |
 //! | a program that can be stopped, continued, killed and talked to by lines | [`Launch`], [`Process`] |
 //! | a network between a client and a server that fails on command | [`Proxy`], [`Mode`] |
+//! | a real server, single or several | [`redis`], [`etcd`], [`zookeeper`] |
+//! | certificates for them | [`Certificates`] |
+//! | another library on the same lock | [`peers`] |
 //!
 //! Two rules hold throughout. A step that has returned is in force, so that a test is a sequence of
 //! steps and not a race. What a value started ends with that value: dropping it leaves no process,
@@ -13,12 +16,18 @@
 //!
 //! It knows nothing of locks and depends on nothing of ours. Linux only (pidfds).
 
+pub mod etcd;
+pub mod peers;
 mod ports;
 mod process;
 mod proxy;
+pub mod redis;
 mod scratch;
+mod tls;
+pub mod zookeeper;
 
 pub use ports::Port;
 pub use process::{Launch, Process, ProcessError, ProcessErrorKind};
 pub use proxy::{Corruption, Direction, Mode, Predicate, Proxy, Traffic};
 pub use scratch::Scratch;
+pub use tls::Certificates;

@@ -1,0 +1,167 @@
+//! Says what kind of cluster is started.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use std::{env, io};
+
+use super::member::{Blueprint, Member};
+use super::{Etcd, missing};
+use crate::{Certificates, Scratch, peers};
+
+/// A cluster to start.
+#[derive(Debug)]
+pub struct Setup {
+    program: PathBuf,
+    members: usize,
+    certificates: Option<Arc<Certificates>>,
+    demands_client_certificate: bool,
+    heartbeat: Duration,
+    args: Vec<String>,
+}
+
+/// A server of a current version, if `make tools` has put one there.
+pub fn current() -> Option<PathBuf> {
+    let program = peers::tools().join("etcd-3.6");
+    program.exists().then_some(program)
+}
+
+impl Setup {
+    /// One member of the installed etcd.
+    pub fn new() -> Self {
+        Self {
+            program: PathBuf::from("etcd"),
+            members: 1,
+            certificates: None,
+            demands_client_certificate: false,
+            heartbeat: Duration::from_millis(20),
+            args: Vec::new(),
+        }
+    }
+
+    /// So many members. Several of them tick more slowly than one, so that a busy machine does not
+    /// depose their leader.
+    #[must_use]
+    pub fn members(mut self, members: usize) -> Self {
+        self.members = members;
+        self.heartbeat = Duration::from_millis(if members == 1 { 20 } else { 100 });
+        self
+    }
+
+    /// Another etcd than the installed one.
+    #[must_use]
+    pub fn program(mut self, program: impl Into<PathBuf>) -> Self {
+        self.program = program.into();
+        self
+    }
+
+    /// How often the leader says that it is there; it is deposed after ten times that.
+    #[must_use]
+    pub fn heartbeat(mut self, heartbeat: Duration) -> Self {
+        self.heartbeat = heartbeat;
+        self
+    }
+
+    /// Serves TLS with the server's certificate.
+    #[must_use]
+    pub fn tls(mut self, certificates: Arc<Certificates>) -> Self {
+        self.certificates = Some(certificates);
+        self
+    }
+
+    /// Serves TLS, and only clients that show a certificate of the same authority.
+    #[must_use]
+    pub fn mutual_tls(mut self, certificates: Arc<Certificates>) -> Self {
+        self.demands_client_certificate = true;
+        self.tls(certificates)
+    }
+
+    /// Stops accepting writes (NOSPACE) when the data takes more than `bytes`.
+    #[must_use]
+    pub fn quota(self, bytes: u64) -> Self {
+        self.arg(format!("--quota-backend-bytes={bytes}"))
+    }
+
+    /// How long a user's token lives without being used.
+    #[must_use]
+    pub fn auth_token_ttl(self, seconds: u32) -> Self {
+        self.arg(format!("--auth-token-ttl={seconds}"))
+    }
+
+    /// Any other argument.
+    #[must_use]
+    pub fn arg(mut self, arg: impl Into<String>) -> Self {
+        self.args.push(arg.into());
+        self
+    }
+
+    /// Starts the members and waits until each serves.
+    ///
+    /// # Errors
+    ///
+    /// When the program is missing or a member does not answer within ten seconds; with the end of
+    /// its log.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime.
+    pub async fn start(self) -> io::Result<Etcd> {
+        let program = installed(&self.program)?;
+        let scratch = Scratch::new("etcd")?;
+        let mut blueprints = Vec::new();
+        for index in 0..self.members {
+            blueprints.push(Blueprint::reserve(index)?);
+        }
+        let cluster: Vec<_> = blueprints.iter().map(Blueprint::as_peer).collect();
+        let mut common = vec![
+            format!("--initial-cluster={}", cluster.join(",")),
+            format!("--heartbeat-interval={}", self.heartbeat.as_millis()),
+            format!("--election-timeout={}", self.heartbeat.as_millis() * 10),
+            "--logger=zap".to_owned(),
+            "--log-level=warn".to_owned(),
+        ];
+        common.extend(self.tls_args());
+        common.extend(self.args.iter().cloned());
+        let scheme = if self.certificates.is_some() { "https" } else { "http" };
+        let mut members = Vec::new();
+        for blueprint in blueprints {
+            let member = Member::new(blueprint, &program, scheme, &common, scratch.path())?;
+            members.push(member);
+        }
+        for member in &mut members {
+            member.spawn()?;
+        }
+        for member in &members {
+            member.ready().await?;
+        }
+        Ok(Etcd { members, certificates: self.certificates, user: None, scratch })
+    }
+
+    fn tls_args(&self) -> Vec<String> {
+        let Some(certificates) = &self.certificates else {
+            return Vec::new();
+        };
+        let (certificate, key) = certificates.server();
+        let flag = |name, path: &Path| format!("--{name}={}", path.display());
+        let mut args = vec![flag("cert-file", &certificate), flag("key-file", &key)];
+        if self.demands_client_certificate {
+            args.push("--client-cert-auth".to_owned());
+            args.push(flag("trusted-ca-file", &certificates.authority()));
+        }
+        args
+    }
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Where a program is, looked for as a shell would.
+fn installed(program: &Path) -> io::Result<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let mut places = env::split_paths(&path).map(|directory| directory.join(program));
+    let found = places.find(|place| place.is_file());
+    found.ok_or_else(|| missing(&program.display().to_string())(io::ErrorKind::NotFound.into()))
+}

@@ -1,0 +1,26 @@
+//! What the tests want beside the servers: other libraries and their runtimes.
+
+use std::path::{Path, PathBuf};
+
+/// Says that a part of a test is left out, and why. Where everything must be there (`CI` is set),
+/// that is a failure.
+///
+/// # Panics
+///
+/// In CI.
+#[track_caller]
+pub fn skip(what: &str, reason: &str) {
+    assert!(std::env::var_os("CI").is_none(), "{what} cannot be left out here: {reason}");
+    eprintln!("left out: {what}: {reason}");
+}
+
+/// The Python that has the libraries of `tests/interop/requirements.txt`, which `make tools` makes.
+pub fn python() -> Option<PathBuf> {
+    let python = tools().join("python/bin/python");
+    python.exists().then_some(python)
+}
+
+/// Where `make tools` puts what is not installed for the whole machine.
+pub fn tools() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools")
+}

@@ -1,0 +1,190 @@
+//! How a server is to be set up: what goes into its configuration file and its command line.
+
+use std::fmt::Write as _;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use super::{Ensemble, Server};
+use crate::{Certificates, Launch, Port, Scratch};
+
+/// The settings of servers to start.
+#[derive(Clone, Debug)]
+#[must_use = "nothing runs before `start`"]
+pub struct Setup {
+    tick: Duration,
+    longest_session: Duration,
+    keys: Option<Keys>,
+    lines: Vec<String>,
+    properties: Vec<String>,
+}
+
+/// What a server that speaks TLS shows, and whom it lets in.
+#[derive(Clone, Debug)]
+struct Keys {
+    server: (PathBuf, PathBuf),
+    authority: PathBuf,
+}
+
+impl Setup {
+    /// A tick of 100 ms, sessions of 200 ms to 60 s, no TLS.
+    pub fn new() -> Self {
+        Self {
+            tick: Duration::from_millis(100),
+            longest_session: Duration::from_secs(60),
+            keys: None,
+            lines: Vec::new(),
+            properties: Vec::new(),
+        }
+    }
+
+    /// The tick: sessions last two of them or more, and end up to one late.
+    pub fn tick(mut self, tick: Duration) -> Self {
+        self.tick = tick;
+        self
+    }
+
+    /// The longest session a client can have.
+    pub fn longest_session(mut self, longest: Duration) -> Self {
+        self.longest_session = longest;
+        self
+    }
+
+    /// Listens for TLS on a second port, and lets in who has a certificate of the same authority.
+    pub fn tls(mut self, certificates: &Certificates) -> Self {
+        self.keys = Some(Keys { server: certificates.server(), authority: certificates.authority() });
+        self
+    }
+
+    /// Adds a line to the configuration file.
+    pub fn line(mut self, line: impl Into<String>) -> Self {
+        self.lines.push(line.into());
+        self
+    }
+
+    /// Sets a Java property, such as `znode.container.checkIntervalMs`.
+    pub fn property(mut self, name: &str, value: impl std::fmt::Display) -> Self {
+        self.properties.push(format!("-D{name}={value}"));
+        self
+    }
+
+    /// Starts one server; it is ready when this returns.
+    ///
+    /// # Errors
+    ///
+    /// When ZooKeeper or Java is not installed, or the server does not answer within a minute.
+    pub async fn start(self) -> io::Result<Server> {
+        let server = self.prepare("", None)?;
+        server.ready().await?;
+        Ok(server)
+    }
+
+    /// Starts `size` servers that agree among each other; all of them are ready when this returns.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Self::start).
+    pub async fn start_ensemble(self, size: usize) -> io::Result<Ensemble> {
+        Ensemble::start(self, size).await
+    }
+
+    /// Starts a server whose configuration ends with `more`, and does not wait for it. `member` is
+    /// its number among several.
+    pub(super) fn prepare(&self, more: &str, member: Option<usize>) -> io::Result<Server> {
+        let port = Port::reserve()?;
+        let tls_port = self.keys.as_ref().map(|_| Port::reserve()).transpose()?;
+        let (scratch, data) = (Scratch::new("zookeeper")?, data_dir()?);
+        let config = self.config(&scratch, &data, &port, tls_port.as_ref(), more)?;
+        std::fs::write(scratch.path().join("zoo.cfg"), config)?;
+        if let Some(member) = member {
+            std::fs::write(data.path().join("myid"), member.to_string())?;
+        }
+        Server::spawn(self.launch(scratch.path()), port, tls_port, scratch, data)
+    }
+
+    fn config(
+        &self,
+        scratch: &Scratch,
+        data: &TempDir,
+        port: &Port,
+        tls_port: Option<&Port>,
+        more: &str,
+    ) -> io::Result<String> {
+        let (tick, number) = (self.tick.as_millis(), port.number());
+        let mut text = format!(
+            "tickTime={tick}\nminSessionTimeout={}\nmaxSessionTimeout={}\ndataDir={}\nclientPort={number}\n\
+             clientPortAddress=127.0.0.1\nmaxClientCnxns=0\nadmin.enableServer=false\n\
+             4lw.commands.whitelist=*\n",
+            2 * tick,
+            self.longest_session.as_millis(),
+            data.path().display(),
+        );
+        if let (Some(keys), Some(port)) = (&self.keys, tls_port) {
+            // The server wants key and certificate in one file.
+            let both = scratch.path().join("server.pem");
+            let (certificate, key) = &keys.server;
+            std::fs::write(&both, [std::fs::read(key)?, std::fs::read(certificate)?].concat())?;
+            let _infallible = write!(
+                text,
+                "secureClientPort={}\nsecureClientPortAddress=127.0.0.1\n\
+                 serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory\n\
+                 ssl.keyStore.type=PEM\nssl.keyStore.location={}\n\
+                 ssl.trustStore.type=PEM\nssl.trustStore.location={}\n",
+                port.number(),
+                both.display(),
+                keys.authority.display(),
+            );
+        }
+        for line in &self.lines {
+            text.push_str(line);
+            text.push('\n');
+        }
+        text.push_str(more);
+        Ok(text)
+    }
+
+    fn launch(&self, dir: &Path) -> Launch {
+        // `setpriv` becomes the server, after it has asked the kernel to kill it with its parent.
+        Launch::new("setpriv", dir)
+            .args(["--pdeathsig", "KILL", "--", "java", "-Xmx256m", "-XX:+UseSerialGC"])
+            .args(["-XX:TieredStopAtLevel=1", "-Dzookeeper.forceSync=no", "-Dzookeeper.preAllocSize=1024"])
+            .args(["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Djava.net.preferIPv4Stack=true"])
+            .args(&self.properties)
+            .args(["-cp", &class_path(), "org.apache.zookeeper.server.quorum.QuorumPeerMain", "./zoo.cfg"])
+    }
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Whether ZooKeeper is installed; if not, what to do.
+pub(super) fn installed() -> io::Result<()> {
+    let jar = Path::new(JARS).join("zookeeper.jar");
+    if jar.exists() {
+        return Ok(());
+    }
+    let missing = format!("{} is missing: run `make tools`, which installs ZooKeeper", jar.display());
+    Err(io::Error::new(io::ErrorKind::NotFound, missing))
+}
+
+/// In memory where the system has a place for that.
+fn data_dir() -> io::Result<TempDir> {
+    let mut builder = tempfile::Builder::new();
+    let builder = builder.prefix("leasehold-zookeeper-");
+    builder.tempdir_in("/dev/shm").or_else(|_| builder.tempdir())
+}
+
+/// What `zookeeper.jar` does not ask for itself: a logger, and what TLS needs.
+fn class_path() -> String {
+    ["zookeeper", "slf4j-simple", "netty-codec", "netty-resolver"]
+        .map(|jar| format!("{JARS}/{jar}.jar"))
+        .join(":")
+}
+
+/// Where Debian's packages put them.
+const JARS: &str = "/usr/share/java";
