@@ -1,0 +1,118 @@
+//! The contract on top of a session.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use futures_util::stream::{self, BoxStream};
+use lockcore::backend::{
+    AcquireRequest, Attempt, Finding, Grant, LeaseId, LockBackend, LockState, Renewal, Revocation, StoreEvent,
+};
+use lockcore::{Env, Guarantees, LockName, Result};
+use parking_lot::Mutex;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::UnboundedReceiverStream;
+
+use crate::config::EtcdConfig;
+use crate::diagnosis;
+use crate::error;
+use crate::protocol::Mode;
+use crate::session::{Bidding, Outcome, Sessions};
+
+#[derive(Debug)]
+pub(crate) struct EtcdBackend {
+    sessions: Arc<Sessions>,
+    guarantees: Guarantees,
+    inbox: Mutex<Option<mpsc::UnboundedReceiver<StoreEvent>>>,
+}
+
+impl EtcdBackend {
+    pub(crate) async fn open(config: &EtcdConfig, env: Env) -> Result<Self> {
+        let (events, inbox) = mpsc::unbounded_channel();
+        let sessions = Sessions::new(config, env, events)?;
+        let guarantees = Guarantees::FENCED
+            | Guarantees::FIFO
+            | Guarantees::LEASED
+            | Guarantees::CROSS_PROCESS
+            | Guarantees::CROSS_HOST
+            | Guarantees::SURVIVES_RESTART;
+        // From here on, being dropped ends what was begun.
+        let mut backend = Self { sessions, guarantees, inbox: Mutex::new(Some(inbox)) };
+        let sessions = &backend.sessions;
+        sessions.begin().await?;
+        let cluster = diagnosis::look_at_the_cluster(&sessions.endpoints).await;
+        for warning in cluster.warnings() {
+            sessions.tell(StoreEvent::Warning(warning.into()));
+        }
+        backend.guarantees.set(Guarantees::SURVIVES_FAILOVER, cluster.survives_the_loss_of_a_member());
+        Ok(backend)
+    }
+}
+
+#[async_trait]
+impl LockBackend for EtcdBackend {
+    fn guarantees(&self) -> Guarantees {
+        self.guarantees
+    }
+
+    async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt> {
+        match Bidding::new(&self.sessions, request, Mode::Try).await? {
+            Outcome::Granted(grant) => Ok(Attempt::Granted(grant)),
+            Outcome::Held(holder) => Ok(Attempt::Held { holder }),
+        }
+    }
+
+    async fn acquire(&self, request: &AcquireRequest) -> Result<Grant> {
+        match Bidding::new(&self.sessions, request, Mode::Queue).await? {
+            Outcome::Granted(grant) => Ok(grant),
+            Outcome::Held(_) => Err(error::malformed("a queued acquisition with a refusal")),
+        }
+    }
+
+    async fn renew(&self, leases: &[LeaseId]) -> Vec<Renewal> {
+        let mut answers = Vec::with_capacity(leases.len());
+        for lease in leases {
+            answers.push(self.sessions.renew(*lease).await);
+        }
+        answers
+    }
+
+    async fn release(&self, grant: &Grant) -> Result<()> {
+        self.sessions.refuse_if_closed()?;
+        self.sessions.release(grant).await
+    }
+
+    fn events(&self) -> BoxStream<'static, StoreEvent> {
+        match self.inbox.lock().take() {
+            Some(inbox) => Box::pin(UnboundedReceiverStream::new(inbox)),
+            None => Box::pin(stream::empty()),
+        }
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<LockState> {
+        self.sessions.inspect(name).await
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<LockState>> {
+        self.sessions.list(prefix).await
+    }
+
+    async fn revoke(&self, name: &LockName, force: bool) -> Result<Revocation> {
+        self.sessions.revoke(name, force).await
+    }
+
+    async fn diagnose(&self) -> Result<Vec<Finding>> {
+        self.sessions.refuse_if_closed()?;
+        Box::pin(diagnosis::diagnose(&self.sessions)).await
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.sessions.close().await
+    }
+}
+
+impl Drop for EtcdBackend {
+    /// Ends the tasks; the core has closed what it needs no more.
+    fn drop(&mut self) {
+        self.sessions.end();
+    }
+}

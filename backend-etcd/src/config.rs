@@ -1,0 +1,282 @@
+//! Which cluster, and how it is reached.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lockcore::backend::{LockBackend, StoreConfig};
+use lockcore::{Env, Error, Result, StoreUrl, Tls};
+
+use crate::backend::EtcdBackend;
+
+/// The configuration of the etcd store,
+/// `etcd[s]://[USER:PASSWORD@]HOST[:PORT][,HOST…][/PREFIX][?ca=FILE&cert=FILE&key=FILE&domain=NAME]`.
+///
+/// # Examples
+///
+/// ```
+/// use backend_etcd::EtcdConfig;
+/// use lockcore::Tls;
+///
+/// let plain = EtcdConfig::new(["10.0.0.1", "10.0.0.2:2379", "[::1]:2379"]).prefix("billing");
+/// let secured = plain.tls(Tls::new()).domain("etcd.internal").credentials("billing", "secret");
+/// assert!(!format!("{secured:?}").contains("secret"));
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+pub struct EtcdConfig {
+    endpoints: Vec<String>,
+    prefix: String,
+    credentials: Option<(String, String)>,
+    tls: Option<Tls>,
+    domain: Option<String>,
+}
+
+impl EtcdConfig {
+    /// The shortest ttl: etcd counts leases in whole seconds. A cluster may grant more than it is
+    /// asked for, by default two seconds at least; what it grants is what counts.
+    pub const MIN_TTL: Duration = Duration::from_secs(1);
+    /// The default of [`EtcdConfig::prefix`].
+    pub const DEFAULT_PREFIX: &str = "leasehold";
+    /// The port of an endpoint that names none.
+    pub const DEFAULT_PORT: u16 = 2379;
+
+    /// Locks in the cluster that `endpoints` belong to, each `HOST` or `HOST:PORT`. Name all members:
+    /// a dead one is passed over.
+    pub fn new(endpoints: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        Self {
+            endpoints: endpoints.into_iter().map(Into::into).collect(),
+            prefix: Self::DEFAULT_PREFIX.to_owned(),
+            credentials: None,
+            tls: None,
+            domain: None,
+        }
+    }
+
+    /// The namespace: every key begins with `prefix/`. Default `leasehold`.
+    ///
+    /// `etcdctl lock PREFIX/NAME` is the same lock as ours of that name, if the name has neither `/`
+    /// nor `%`. Two prefixes of which one continues the other at a slash are one namespace.
+    #[must_use]
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// Who we are, where the cluster has authentication switched on. The token is renewed when it
+    /// has expired.
+    #[must_use]
+    pub fn credentials(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
+        self.credentials = Some((user.into(), password.into()));
+        self
+    }
+
+    /// Speaks TLS to every endpoint.
+    #[must_use]
+    pub fn tls(mut self, tls: Tls) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
+    /// The name that the servers' certificates carry, if it is not the host's.
+    #[must_use]
+    pub fn domain(mut self, name: impl Into<String>) -> Self {
+        self.domain = Some(name.into());
+        self
+    }
+
+    /// Reads the configuration from a URL; the scheme `etcds` means TLS. Files are read at once.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidOption`](lockcore::ErrorKind::InvalidOption) without a host, for a file
+    /// that cannot be read, for TLS options without TLS, and for a certificate without its key.
+    pub fn from_url(url: &mut StoreUrl) -> Result<Self> {
+        let mut config = Self::new(url.hosts());
+        if let Some(prefix) = url.take_prefix_or_path()? {
+            config = config.prefix(prefix);
+        }
+        match (url.user(), url.password()) {
+            (Some(user), Some(password)) => config = config.credentials(user, password),
+            (None, None) => {}
+            (Some(_), None) | (None, Some(_)) => {
+                return Err(Error::invalid_option("etcd needs a user and a password, or neither"));
+            }
+        }
+        config.domain = url.take("domain")?;
+        let certificates = Tls::take_from(url)?;
+        if url.scheme() == "etcds" {
+            config.tls = Some(certificates.unwrap_or_default());
+        } else if certificates.is_some() {
+            return Err(Error::invalid_option(
+                "ca, cert and key are about TLS: the URL must begin with etcds://",
+            ));
+        }
+        config.checked()
+    }
+
+    fn checked(self) -> Result<Self> {
+        self.endpoint_urls()?;
+        if self.domain.is_some() && self.tls.is_none() {
+            return Err(Error::invalid_option("domain is about TLS, which is not switched on"));
+        }
+        if self.prefix.chars().any(char::is_control) {
+            return Err(Error::invalid_option(format!(
+                "prefix {:?} contains a control character",
+                self.prefix
+            )));
+        }
+        Ok(self)
+    }
+
+    /// Every endpoint as the client wants it.
+    pub(crate) fn endpoint_urls(&self) -> Result<Vec<String>> {
+        if self.endpoints.is_empty() {
+            return Err(Error::invalid_option("etcd needs an endpoint: etcd://host:2379,host:2379/prefix"));
+        }
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        self.endpoints.iter().map(|endpoint| Ok(format!("{scheme}://{}", with_port(endpoint)?))).collect()
+    }
+
+    pub(crate) fn key_prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    pub(crate) fn user(&self) -> Option<(&str, &str)> {
+        self.credentials.as_ref().map(|(user, password)| (user.as_str(), password.as_str()))
+    }
+
+    pub(crate) fn tls_options(&self) -> Option<etcd_client::TlsOptions> {
+        let tls = self.tls.as_ref()?;
+        let mut options = match tls.authorities() {
+            Some(pem) => {
+                etcd_client::TlsOptions::new().ca_certificate(etcd_client::Certificate::from_pem(pem))
+            }
+            None => etcd_client::TlsOptions::new().with_native_roots(),
+        };
+        if let Some((chain, key)) = tls.identity() {
+            options = options.identity(etcd_client::Identity::from_pem(chain, key));
+        }
+        if let Some(domain) = &self.domain {
+            options = options.domain_name(domain);
+        }
+        Some(options)
+    }
+}
+
+impl fmt::Debug for EtcdConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EtcdConfig")
+            .field("endpoints", &self.endpoints)
+            .field("prefix", &self.prefix)
+            .field("user", &self.credentials.as_ref().map(|(user, _)| user))
+            .field("tls", &self.tls)
+            .field("domain", &self.domain)
+            .finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl StoreConfig for EtcdConfig {
+    fn min_ttl(&self) -> Duration {
+        Self::MIN_TTL
+    }
+
+    async fn open(&self, env: Env) -> Result<Arc<dyn LockBackend>> {
+        Ok(Arc::new(EtcdBackend::open(&self.clone().checked()?, env).await?))
+    }
+}
+
+/// `HOST:PORT`, the port added if it is missing.
+fn with_port(endpoint: &str) -> Result<String> {
+    let refuse = |rule: &str| {
+        Err(Error::invalid_option(format!("{endpoint:?} is not an endpoint, HOST or HOST:PORT: {rule}")))
+    };
+    if endpoint.contains(['/', '@', '?', '#'])
+        || endpoint.chars().any(|c| c.is_whitespace() || c.is_control())
+    {
+        return refuse("TLS and credentials are said elsewhere");
+    }
+    let (host, port) = match endpoint.strip_prefix('[').map(|rest| rest.split_once(']')) {
+        Some(Some((address, rest))) => {
+            if address.parse::<std::net::Ipv6Addr>().is_err() {
+                return refuse("brackets enclose an IPv6 address");
+            }
+            (format!("[{address}]"), rest.strip_prefix(':').or_else(|| (!rest.is_empty()).then_some("")))
+        }
+        Some(None) => return refuse("the bracket is not closed"),
+        None => match endpoint.split_once(':') {
+            Some((host, port)) => (host.to_owned(), Some(port)),
+            None => (endpoint.to_owned(), None),
+        },
+    };
+    if host.is_empty() {
+        return refuse("there is no host");
+    }
+    match port.map(str::parse::<u16>) {
+        None => Ok(format!("{host}:{}", EtcdConfig::DEFAULT_PORT)),
+        Some(Ok(port)) if port > 0 => Ok(format!("{host}:{port}")),
+        Some(_) => refuse("a port is a number from 1 to 65535, and an IPv6 address stands in brackets"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lockcore::ErrorKind;
+
+    fn config(url: &str) -> Result<EtcdConfig> {
+        EtcdConfig::from_url(&mut url.parse()?)
+    }
+
+    /// Hosts, credentials and prefix are where a URL has them; what is left out has a default.
+    #[test]
+    fn a_url_says_everything() {
+        assert_eq!(config("etcd://h").unwrap(), EtcdConfig::new(["h"]));
+        let all = config("etcd://bill:s%40cret@h1:1,[::1]:2,h3/billing/eu").unwrap();
+        let expected = EtcdConfig::new(["h1:1", "[::1]:2", "h3"]).prefix("billing/eu");
+        assert_eq!(all, expected.credentials("bill", "s@cret"));
+        assert_eq!(all.endpoint_urls().unwrap(), ["http://h1:1", "http://[::1]:2", "http://h3:2379"]);
+        assert_eq!(config("etcd://h?prefix=p").unwrap(), EtcdConfig::new(["h"]).prefix("p"));
+    }
+
+    /// `etcds` is TLS, with the system's authorities unless a file is named.
+    #[test]
+    fn the_scheme_says_tls() {
+        let config = config("etcds://h?domain=etcd.internal").unwrap();
+        assert_eq!(config, EtcdConfig::new(["h"]).tls(Tls::new()).domain("etcd.internal"));
+        assert_eq!(config.endpoint_urls().unwrap(), ["https://h:2379"]);
+    }
+
+    /// What cannot work is refused before anybody is contacted.
+    #[test]
+    fn urls_that_cannot_work_are_refused() {
+        for url in [
+            "etcd://",
+            "etcd:///prefix",
+            "etcd://h:0",
+            "etcd://h:99999",
+            "etcd://h:",
+            "etcd://::1",
+            "etcd://[::1",
+            "etcd://[h]",
+            "etcd://[::1]2379",
+            "etcd://user@h",
+            "etcd://h?ca=/none",
+            "etcd://h?domain=d",
+            "etcds://h?ca=/there/is/no/such/file",
+            "etcd://h/a%0ab",
+        ] {
+            let error = config(url).unwrap_err();
+            assert_eq!(*error.kind(), ErrorKind::InvalidOption, "{url}");
+        }
+    }
+
+    /// Neither passwords nor keys are shown.
+    #[test]
+    fn debug_shows_no_secret() {
+        let config =
+            config("etcd://bill:sesame@h").unwrap().tls(Tls::new().client_certificate("c", "sesame"));
+        assert!(!format!("{config:?}").contains("sesame"));
+    }
+}

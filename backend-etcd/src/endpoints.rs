@@ -1,0 +1,298 @@
+//! The way to the cluster: one connection at a time, to a member that answers.
+//!
+//! The client crate spreads its requests over all endpoints, dead ones too. So there is a client
+//! for one endpoint; when it fails or stays silent, the next request goes to the next endpoint on a
+//! connection of its own. Everything sent here may be sent again.
+//!
+//! # Invariants
+//! - **E1** Every attempt has a bound, connecting included.
+//! - **E2** A failure moves on from the connection it was seen on, and from no later one.
+
+use std::error::Error as _;
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use etcd_client::{Client, ConnectOptions, GetOptions, GetResponse, Txn, TxnResponse};
+use lockcore::{Effect, Env, Error, ErrorKind, Result};
+use tokio::sync::{oneshot, watch};
+
+use crate::config::EtcdConfig;
+use crate::error;
+
+pub(crate) struct Endpoints {
+    env: Env,
+    urls: Vec<String>,
+    options: ConnectOptions,
+    /// Of one attempt: a third of a request's, where there are other endpoints to turn to.
+    bound: Duration,
+    state: watch::Sender<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Counts the connections, and says which of the endpoints they go to.
+    generation: usize,
+    link: Option<Link>,
+    is_connecting: bool,
+    /// Why there is no connection to the endpoint before.
+    refused: Option<(ErrorKind, String)>,
+}
+
+/// A connection, and which one it is.
+#[derive(Clone)]
+pub(crate) struct Link {
+    pub(crate) client: Client,
+    pub(crate) generation: usize,
+}
+
+impl Endpoints {
+    pub(crate) fn new(config: &EtcdConfig, env: Env) -> Result<Self> {
+        let urls = config.endpoint_urls()?;
+        let request = env.timing().op_timeout;
+        let bound = if urls.len() > 1 { request / 3 } else { request };
+        let mut options = ConnectOptions::new()
+            .with_require_leader(true)
+            .with_connect_timeout(bound)
+            .with_tcp_keepalive(HTTP_KEEPALIVE.0)
+            .with_keep_alive(HTTP_KEEPALIVE.0, HTTP_KEEPALIVE.1)
+            .with_keep_alive_while_idle(false);
+        if let Some((user, password)) = config.user() {
+            options = options.with_user(user, password).with_auto_token_refresh(true);
+        }
+        if let Some(tls) = config.tls_options() {
+            options = options.with_tls(tls);
+        }
+        // Not everybody on the first one.
+        let mut bits = [0; 1];
+        env.random(&mut bits);
+        let generation = usize::from(bits[0]) % urls.len();
+        let state = watch::Sender::new(State { generation, ..State::default() });
+        Ok(Self { env, urls, options, bound, state })
+    }
+
+    pub(crate) fn urls(&self) -> &[String] {
+        &self.urls
+    }
+
+    /// The bound of one attempt.
+    pub(crate) fn attempt_bound(&self) -> Duration {
+        self.bound
+    }
+
+    /// Ends when that connection is not in use any more.
+    pub(crate) async fn left(&self, generation: usize) {
+        // The sender is here.
+        let _ = self.state.subscribe().wait_for(|state| state.generation != generation).await;
+    }
+
+    /// The connection in use, made if there is none. All who ask meanwhile wait for the same one, and
+    /// are told the same if it cannot be made. It is made in a task of its own: whoever asked first
+    /// may be polled no more, and the others need it.
+    pub(crate) async fn link(self: &Arc<Self>) -> Result<Link> {
+        if let Some(link) = &self.state.borrow().link {
+            return Ok(link.clone());
+        }
+        let (mut generation, mut is_first) = (0, false);
+        self.state.send_if_modified(|state| {
+            generation = state.generation;
+            is_first = state.link.is_none() && !std::mem::replace(&mut state.is_connecting, true);
+            false
+        });
+        if is_first {
+            self.env.spawn(Arc::clone(self).make_link(generation));
+        }
+        let mut states = self.state.subscribe();
+        let made = states.wait_for(|state| state.link.is_some() || state.generation != generation).await;
+        let state = made.map_err(|_over| error::cut("connecting"))?;
+        match (&state.link, &state.refused) {
+            (Some(link), _) => Ok(link.clone()),
+            // Nothing but the connection was asked for.
+            (None, Some((kind, why))) => Err(Error::not_applied(kind.clone(), why.clone())),
+            (None, None) => Err(error::cut("a connection").with_effect(Effect::NotApplied)),
+        }
+    }
+
+    async fn make_link(self: Arc<Self>, generation: usize) {
+        match self.connect(&self.urls[generation % self.urls.len()]).await {
+            Ok(client) => self.state.send_modify(|state| {
+                state.link = Some(Link { client, generation });
+                state.is_connecting = false;
+            }),
+            Err(error) => {
+                let mut why = error.to_string();
+                let mut cause = error.source();
+                while let Some(error) = cause {
+                    why = format!("{why}: {error}");
+                    cause = error.source();
+                }
+                self.leave(generation, Some((error.kind().clone(), why)));
+            }
+        }
+    }
+
+    /// A connection to one endpoint, besides the one in use.
+    pub(crate) async fn connect(&self, url: &str) -> Result<Client> {
+        self.bounded(Box::pin(Client::connect([url], Some(self.options.clone())))).await
+    }
+
+    /// A connection is of no use: the next request goes to the next endpoint.
+    pub(crate) fn failed(&self, generation: usize) {
+        self.leave(generation, None);
+    }
+
+    fn leave(&self, generation: usize, refused: Option<(ErrorKind, String)>) {
+        let has_left = self.state.send_if_modified(|state| {
+            let is_current = state.generation == generation;
+            if is_current {
+                *state = State { generation: generation + 1, refused, ..State::default() };
+            }
+            is_current
+        });
+        if has_left {
+            tracing::debug!(endpoint = self.urls[generation % self.urls.len()], "moves on from an endpoint");
+        }
+    }
+
+    /// One attempt of a request, the connection it may need included.
+    ///
+    /// # Cancel safety
+    ///
+    /// A request that was sent may be carried out.
+    pub(crate) async fn call<T, F>(self: &Arc<Self>, act: impl FnOnce(Client) -> F + Send) -> Result<T>
+    where
+        F: Future<Output = Result<T, etcd_client::Error>> + Send,
+    {
+        let mut over = self.env.sleep(self.bound);
+        let link = tokio::select! {
+            biased;
+            link = self.link() => link?,
+            () = &mut over => return Err(error::silent(self.bound).with_effect(Effect::NotApplied)),
+        };
+        let sent_at = self.env.now();
+        let answer = tokio::select! {
+            biased;
+            // Boxed: the client's futures are large, and most of those around them only wait.
+            answer = Box::pin(act(link.client)) => answer,
+            () = over => {
+                // A connection that took long to be made has had no time to answer.
+                if self.env.now().since(sent_at) >= self.bound / 2 {
+                    self.failed(link.generation);
+                }
+                return Err(error::silent(self.bound));
+            }
+        };
+        answer.map_err(|error| {
+            if error::is_about_the_member(&error) {
+                self.failed(link.generation);
+            }
+            error::of_client(error)
+        })
+    }
+
+    /// A request to one client, for as long as an attempt may last.
+    pub(crate) async fn bounded<T>(
+        &self,
+        request: impl Future<Output = Result<T, etcd_client::Error>> + Send,
+    ) -> Result<T> {
+        let bound = self.bound;
+        tokio::select! {
+            biased;
+            answer = request => answer.map_err(error::of_client),
+            () = self.env.sleep(bound) => Err(error::silent(bound)),
+        }
+    }
+
+    /// A request that may be repeated, until it is answered or the bound of a request has passed.
+    pub(crate) async fn ask<T, F>(self: &Arc<Self>, act: impl Fn(Client) -> F + Send + Sync) -> Result<T>
+    where
+        T: Send,
+        F: Future<Output = Result<T, etcd_client::Error>> + Send,
+    {
+        let bound = self.env.timing().op_timeout;
+        let give_up_at = self.env.now() + bound;
+        let mut pause = Pause::new(&self.env);
+        let mut last: Option<Error> = None;
+        loop {
+            let attempt = tokio::select! {
+                biased;
+                attempt = self.call(&act) => attempt,
+                () = self.env.sleep_until(give_up_at) => return Err(last.unwrap_or_else(|| error::silent(bound))),
+            };
+            match attempt {
+                Err(error) if error::may_pass(&error) && self.env.now() < give_up_at => {
+                    // What any attempt may have done, the request may have done.
+                    let unknown = last.is_some_and(|last| last.effect() == Effect::Unknown);
+                    last = Some(if unknown { error.with_effect(Effect::Unknown) } else { error });
+                    pause.wait(&self.env).await;
+                }
+                answer => return answer,
+            }
+        }
+    }
+
+    /// Reads, as [`ask`](Self::ask) does.
+    pub(crate) async fn get(
+        self: &Arc<Self>,
+        key: impl Into<Vec<u8>>,
+        options: GetOptions,
+    ) -> Result<GetResponse> {
+        let key = key.into();
+        self.ask(|client| {
+            let (key, options) = (key.clone(), options.clone());
+            async move { client.kv_client().get(key, Some(options)).await }
+        })
+        .await
+    }
+
+    /// A transaction that may be repeated, as [`ask`](Self::ask) does.
+    pub(crate) async fn txn(self: &Arc<Self>, txn: Txn) -> Result<TxnResponse> {
+        self.ask(|client| {
+            let txn = txn.clone();
+            async move { client.kv_client().txn(txn).await }
+        })
+        .await
+    }
+}
+
+/// What `work` comes to, in a task of its own: it goes on although nobody polls or wants it any more,
+/// and others wait for what it has taken.
+pub(crate) async fn aside<T: Send + 'static>(
+    env: &Env,
+    work: impl Future<Output = Result<T>> + Send + 'static,
+) -> Result<T> {
+    let (done, outcome) = oneshot::channel();
+    env.spawn(async move { drop(done.send(work.await)) });
+    outcome.await.unwrap_or_else(|_over| Err(error::closed()))
+}
+
+impl fmt::Debug for Endpoints {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Endpoints").field("urls", &self.urls).finish_non_exhaustive()
+    }
+}
+
+/// Growing pauses between attempts.
+#[derive(Debug)]
+pub(crate) struct Pause {
+    next: Duration,
+    longest: Duration,
+}
+
+impl Pause {
+    pub(crate) fn new(env: &Env) -> Self {
+        let bound = env.timing().op_timeout;
+        Self { next: bound / 64, longest: bound / 4 }
+    }
+
+    pub(crate) async fn wait(&mut self, env: &Env) {
+        let pause = self.next;
+        self.next = (pause * 2).min(self.longest);
+        env.sleep(pause).await;
+    }
+}
+
+/// How often a busy connection is tried, and how long an answer may take: less often than servers
+/// allow would let a dead connection go unnoticed, more often is refused by them.
+const HTTP_KEEPALIVE: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(3));

@@ -1,0 +1,267 @@
+//! What the client's and the server's errors mean: a kind, and whether the store may have acted.
+//!
+//! One mapping for every request. A refusal that the server gives before it proposes anything to
+//! its peers is `NotApplied`, and so is a connection that was never made; a cut, a timeout or a change
+//! of leader may have been applied.
+
+use std::error::Error as StdError;
+use std::time::Duration;
+
+use lockcore::{Effect, Error, ErrorKind, LostReason};
+
+/// What an error of the client means.
+pub(crate) fn of_client(error: etcd_client::Error) -> Error {
+    let (kind, effect, message) = meaning(&error);
+    Error::new(kind, effect, message).with_source(error)
+}
+
+/// Whether another member, or another connection, may do better.
+pub(crate) fn is_about_the_member(error: &etcd_client::Error) -> bool {
+    use etcd_client::Error as E;
+    match error {
+        // It knows the new leader already.
+        E::GRpcStatus(status) if status.message().contains("leader changed") => false,
+        E::GRpcStatus(status) => matches!(
+            status.code() as i32,
+            code::CANCELLED
+                | code::UNKNOWN
+                | code::DEADLINE_EXCEEDED
+                | code::INTERNAL
+                | code::UNAVAILABLE
+                | code::DATA_LOSS
+        ),
+        E::TransportError(_) | E::IoError(_) | E::WatchError(_) | E::Internal(_) => true,
+        E::LeaseKeepAliveError(_) => !is_lease_gone(error),
+        E::InvalidArgs(_)
+        | E::InvalidUri(_)
+        | E::Utf8Error(_)
+        | E::ElectError(_)
+        | E::InvalidMetadataValue(_)
+        | E::EndpointError(_)
+        | E::EndpointsNotManaged => false,
+    }
+}
+
+/// Whether a lease was asked for that exists already.
+pub(crate) fn is_lease_known(error: &etcd_client::Error) -> bool {
+    matches!(error, etcd_client::Error::GRpcStatus(status) if status.message().contains("lease already exists"))
+}
+
+/// Whether a lease is gone.
+fn is_lease_gone(error: &etcd_client::Error) -> bool {
+    match error {
+        etcd_client::Error::LeaseKeepAliveError(message) => message.contains("lease not found"),
+        etcd_client::Error::GRpcStatus(status) => status.message().contains("lease not found"),
+        _ => false,
+    }
+}
+
+/// Whether the same request may succeed a little later.
+pub(crate) fn may_pass(error: &Error) -> bool {
+    // A full server stays full until somebody makes room.
+    *error.kind() == ErrorKind::Unavailable && !is_for_space(error)
+}
+
+/// Whether the server answers, and refuses what takes room.
+pub(crate) fn is_for_space(error: &Error) -> bool {
+    error.to_string().contains("database space exceeded")
+}
+
+/// Whether a revision was asked for that the store has forgotten.
+pub(crate) fn is_compacted(error: &Error) -> bool {
+    error.to_string().contains("required revision has been compacted")
+}
+
+pub(crate) fn silent(bound: Duration) -> Error {
+    Error::new(ErrorKind::Unavailable, Effect::Unknown, format!("etcd did not answer within {bound:?}"))
+}
+
+pub(crate) fn cut(what: &str) -> Error {
+    Error::new(ErrorKind::Unavailable, Effect::Unknown, format!("{what} was ended by etcd"))
+}
+
+pub(crate) fn closed() -> Error {
+    Error::not_applied(ErrorKind::Closed, "the session with etcd was closed")
+}
+
+pub(crate) fn malformed(what: &str) -> Error {
+    Error::new(ErrorKind::Protocol, Effect::Unknown, format!("etcd answered {what}"))
+}
+
+/// What may be told to a user, and what the code decides on.
+fn meaning(error: &etcd_client::Error) -> (ErrorKind, Effect, String) {
+    use etcd_client::Error as E;
+    let shown = error.to_string();
+    match error {
+        E::GRpcStatus(status) => {
+            let (number, text) = (status.code() as i32, status.message());
+            let (kind, effect) = of_status(number, text, never_connected(status));
+            (kind, effect, format!("etcd: {text}"))
+        }
+        E::InvalidArgs(_) | E::InvalidUri(_) | E::InvalidMetadataValue(_) | E::EndpointsNotManaged => {
+            (ErrorKind::InvalidOption, Effect::NotApplied, shown)
+        }
+        E::EndpointError(_) => (ErrorKind::Unavailable, Effect::NotApplied, shown),
+        E::TransportError(source) => match never_connected(source) {
+            true => (ErrorKind::Unavailable, Effect::NotApplied, shown),
+            false => (ErrorKind::Unavailable, Effect::Unknown, shown),
+        },
+        E::LeaseKeepAliveError(_) if is_lease_gone(error) => {
+            (ErrorKind::Lost { reason: LostReason::SessionLost }, Effect::NotApplied, shown)
+        }
+        E::IoError(_) | E::WatchError(_) | E::LeaseKeepAliveError(_) | E::Internal(_) => {
+            (ErrorKind::Unavailable, Effect::Unknown, shown)
+        }
+        E::Utf8Error(_) | E::ElectError(_) => (ErrorKind::Protocol, Effect::Unknown, shown),
+    }
+}
+
+fn of_status(number: i32, text: &str, never_connected: bool) -> (ErrorKind, Effect) {
+    let from_etcd = text.starts_with("etcdserver:");
+    match number {
+        // A wrong password is an invalid argument to etcd, and so is none.
+        code::INVALID_ARGUMENT
+            if text.contains("authentication failed") || text.contains("user name is empty") =>
+        {
+            (ErrorKind::Denied, Effect::NotApplied)
+        }
+        // The rights were changed while it was on its way: asked again, it is answered.
+        code::INVALID_ARGUMENT if text.contains("auth store is old") => {
+            (ErrorKind::Unavailable, Effect::NotApplied)
+        }
+        code::INVALID_ARGUMENT if from_etcd => (ErrorKind::Protocol, Effect::NotApplied),
+        code::PERMISSION_DENIED | code::UNAUTHENTICATED => (ErrorKind::Denied, Effect::NotApplied),
+        code::FAILED_PRECONDITION if text.contains("authentication is not enabled") => {
+            (ErrorKind::InvalidOption, Effect::NotApplied)
+        }
+        code::NOT_FOUND if text.contains("lease not found") => {
+            (ErrorKind::Lost { reason: LostReason::SessionLost }, Effect::NotApplied)
+        }
+        code::NOT_FOUND | code::ALREADY_EXISTS | code::FAILED_PRECONDITION => {
+            (ErrorKind::Unavailable, Effect::NotApplied)
+        }
+        // No space, or too many requests at once.
+        code::RESOURCE_EXHAUSTED if from_etcd => (ErrorKind::Unavailable, Effect::NotApplied),
+        code::UNIMPLEMENTED => (ErrorKind::Unsupported, Effect::NotApplied),
+        code::UNAVAILABLE | code::UNKNOWN if never_connected => (ErrorKind::Unavailable, Effect::NotApplied),
+        code::OK | code::INVALID_ARGUMENT | code::OUT_OF_RANGE => (ErrorKind::Protocol, Effect::Unknown),
+        // Whatever else there is, and what gRPC does not know yet.
+        _ => (ErrorKind::Unavailable, Effect::Unknown),
+    }
+}
+
+/// The client's words for a connection that was not made; nothing was sent on it.
+fn never_connected(error: &(dyn StdError + 'static)) -> bool {
+    std::iter::successors(Some(error), |error: &&(dyn StdError + 'static)| (*error).source()).any(|error| {
+        let text = error.to_string();
+        text.contains("tcp connect error") || text.contains("dns error")
+    })
+}
+
+/// The status codes of gRPC, whose type the client does not name.
+mod code {
+    pub(super) const OK: i32 = 0;
+    pub(super) const CANCELLED: i32 = 1;
+    pub(super) const UNKNOWN: i32 = 2;
+    pub(super) const INVALID_ARGUMENT: i32 = 3;
+    pub(super) const DEADLINE_EXCEEDED: i32 = 4;
+    pub(super) const NOT_FOUND: i32 = 5;
+    pub(super) const ALREADY_EXISTS: i32 = 6;
+    pub(super) const PERMISSION_DENIED: i32 = 7;
+    pub(super) const RESOURCE_EXHAUSTED: i32 = 8;
+    pub(super) const FAILED_PRECONDITION: i32 = 9;
+    pub(super) const OUT_OF_RANGE: i32 = 11;
+    pub(super) const UNIMPLEMENTED: i32 = 12;
+    pub(super) const INTERNAL: i32 = 13;
+    pub(super) const UNAVAILABLE: i32 = 14;
+    pub(super) const DATA_LOSS: i32 = 15;
+    pub(super) const UNAUTHENTICATED: i32 = 16;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every code, with the words that make a difference.
+    #[test]
+    fn every_status_has_a_meaning() {
+        use Effect::{NotApplied, Unknown};
+        use ErrorKind::{Denied, InvalidOption, Lost, Protocol, Unavailable, Unsupported};
+        let table = [
+            (0, "", Protocol, Unknown),
+            (1, "Timeout expired", Unavailable, Unknown),
+            (2, "transport error", Unavailable, Unknown),
+            (3, "", Protocol, Unknown),
+            (3, "etcdserver: key is not provided", Protocol, NotApplied),
+            (3, "etcdserver: authentication failed, invalid user ID or password", Denied, NotApplied),
+            (3, "etcdserver: user name is empty", Denied, NotApplied),
+            (3, "etcdserver: revision of auth store is old", Unavailable, NotApplied),
+            (4, "context deadline exceeded", Unavailable, Unknown),
+            (5, "", Unavailable, NotApplied),
+            (
+                5,
+                "etcdserver: requested lease not found",
+                Lost { reason: LostReason::SessionLost },
+                NotApplied,
+            ),
+            (6, "", Unavailable, NotApplied),
+            (7, "etcdserver: permission denied", Denied, NotApplied),
+            (8, "etcdserver: mvcc: database space exceeded", Unavailable, NotApplied),
+            (8, "grpc: received message larger than max", Unavailable, Unknown),
+            (9, "etcdserver: lease already exists", Unavailable, NotApplied),
+            (9, "etcdserver: authentication is not enabled", InvalidOption, NotApplied),
+            (10, "", Unavailable, Unknown),
+            (11, "", Protocol, Unknown),
+            (12, "", Unsupported, NotApplied),
+            (13, "", Unavailable, Unknown),
+            (14, "etcdserver: request timed out", Unavailable, Unknown),
+            (14, "etcdserver: leader changed", Unavailable, Unknown),
+            (14, "etcdserver: no leader", Unavailable, Unknown),
+            (15, "", Unavailable, Unknown),
+            (16, "etcdserver: invalid auth token", Denied, NotApplied),
+            (99, "", Unavailable, Unknown),
+        ];
+        for (number, text, kind, effect) in table {
+            assert_eq!(of_status(number, text, false), (kind, effect), "{number} {text}");
+        }
+    }
+
+    /// A full server is not asked again and again.
+    #[test]
+    fn a_full_server_is_known() {
+        let of = |text: &str| {
+            let (kind, effect) = of_status(code::RESOURCE_EXHAUSTED, text, false);
+            Error::new(kind, effect, format!("etcd: {text}"))
+        };
+        let full = of("etcdserver: mvcc: database space exceeded");
+        assert!(is_for_space(&full) && !may_pass(&full));
+        let busy = of("etcdserver: too many requests");
+        assert!(!is_for_space(&busy) && may_pass(&busy));
+    }
+
+    /// Only a connection that was never made proves that nothing was done.
+    #[test]
+    fn a_connection_never_made_did_nothing() {
+        let refused = std::io::Error::other("tcp connect error");
+        assert!(never_connected(&refused));
+        assert!(!never_connected(&std::io::Error::other("error reading a body from connection")));
+        for number in [code::UNAVAILABLE, code::UNKNOWN] {
+            assert_eq!(of_status(number, "", true).1, Effect::NotApplied);
+            assert_eq!(of_status(number, "", false).1, Effect::Unknown);
+        }
+    }
+
+    /// The client's own errors are told apart, and keep their words.
+    #[test]
+    fn the_clients_errors_have_a_meaning() {
+        let gone = etcd_client::Error::LeaseKeepAliveError("lease not found".to_owned());
+        assert!(is_lease_gone(&gone) && !is_about_the_member(&gone));
+        let broken = etcd_client::Error::WatchError("channel closed".to_owned());
+        assert!(is_about_the_member(&broken));
+        let error = of_client(broken);
+        assert_eq!((error.kind(), error.effect()), (&ErrorKind::Unavailable, Effect::Unknown));
+        assert!(error.source().is_some());
+        let error = of_client(etcd_client::Error::InvalidArgs("no".to_owned()));
+        assert_eq!((error.kind(), error.effect()), (&ErrorKind::InvalidOption, Effect::NotApplied));
+    }
+}

@@ -1,0 +1,276 @@
+//! Names of keys, and what stands in them; pure.
+//!
+//! | key | holds |
+//! |---|---|
+//! | `PREFIX/enc(NAME)/LEASE` | one contender of a lock, in the order of its creation |
+//! | `PREFIX/%session/LEASE` | a session; its revision is the session's epoch |
+//! | `PREFIX/%session/LEASE/REVISION` | that session is asked to give up the entry created at REVISION |
+//! | `PREFIX/%token_base` | what is added to every counter |
+//!
+//! Numbers are lower-case hexadecimal, as other clients of etcd write lease ids.
+//!
+//! # Invariants
+//! - **K1** `enc` is injective and leaves no `/`, so what lies under one name lies under no other
+//!   (G10), and no name meets a `%` that is not followed by two digits.
+
+use std::time::Duration;
+
+use lockcore::backend::{AcquireRequest, Holder};
+use lockcore::{LockName, OwnerId};
+
+use crate::protocol::Revision;
+
+/// The keys of one namespace.
+#[derive(Clone, Debug)]
+pub(crate) struct Keyspace {
+    root: String,
+}
+
+/// The keys of one lock, as one session sees them.
+#[derive(Clone, Debug)]
+pub(crate) struct LockKeys {
+    /// What every contender's key begins with.
+    pub(crate) queue: Vec<u8>,
+    /// The session's own entry.
+    pub(crate) own: Vec<u8>,
+}
+
+impl Keyspace {
+    pub(crate) fn new(prefix: &str) -> Self {
+        let root = if prefix.is_empty() { String::new() } else { format!("{prefix}/") };
+        Self { root }
+    }
+
+    pub(crate) fn lock(&self, name: &LockName, lease: i64) -> LockKeys {
+        let queue = self.queue(name);
+        let mut own = queue.clone();
+        own.extend_from_slice(format!("{lease:x}").as_bytes());
+        LockKeys { queue, own }
+    }
+
+    pub(crate) fn queue(&self, name: &LockName) -> Vec<u8> {
+        let mut queue = String::with_capacity(self.root.len() + name.as_str().len() + 18);
+        queue.push_str(&self.root);
+        escape(name.as_str(), &mut queue);
+        queue.push('/');
+        queue.into_bytes()
+    }
+
+    /// Where the keys of names that begin with `prefix` begin.
+    pub(crate) fn names(&self, prefix: &str) -> Vec<u8> {
+        let mut key = self.root.clone();
+        escape(prefix, &mut key);
+        key.into_bytes()
+    }
+
+    /// The lock in whose queue a key stands; `None` for a key that is no contender's.
+    pub(crate) fn name_of(&self, key: &[u8]) -> Option<LockName> {
+        let rest = std::str::from_utf8(key).ok()?.strip_prefix(&self.root)?;
+        let (name, _contender) = rest.split_once('/')?;
+        LockName::new(unescape(name)?).ok()
+    }
+
+    pub(crate) fn session(&self, lease: i64) -> Vec<u8> {
+        format!("{}%session/{lease:x}", self.root).into_bytes()
+    }
+
+    /// The end of the range that holds a session's key and its inbox, and nothing else: `0` comes
+    /// right after `/`.
+    pub(crate) fn session_end(&self, lease: i64) -> Vec<u8> {
+        format!("{}%session/{lease:x}0", self.root).into_bytes()
+    }
+
+    pub(crate) fn inbox(&self, lease: i64, create: Revision) -> Vec<u8> {
+        format!("{}%session/{lease:x}/{create:x}", self.root).into_bytes()
+    }
+
+    /// The entry that a message in the inbox of `lease` is about.
+    pub(crate) fn asked_for(&self, lease: i64, key: &[u8]) -> Option<Revision> {
+        let inbox = format!("{}%session/{lease:x}/", self.root);
+        let create = std::str::from_utf8(key).ok()?.strip_prefix(&inbox)?;
+        Revision::from_str_radix(create, 16).ok()
+    }
+
+    pub(crate) fn token_base(&self) -> Vec<u8> {
+        format!("{}%token_base", self.root).into_bytes()
+    }
+
+    /// A key that is never written.
+    pub(crate) fn probe(&self) -> Vec<u8> {
+        format!("{}%probe", self.root).into_bytes()
+    }
+}
+
+/// What a contender's key holds. Other clients leave theirs empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Record {
+    pub(crate) owner: OwnerId,
+    pub(crate) ttl: Duration,
+    pub(crate) label: String,
+    pub(crate) metadata: Option<String>,
+}
+
+impl Record {
+    pub(crate) fn new(request: &AcquireRequest, owner: OwnerId, ttl: Duration) -> Self {
+        let metadata = request.metadata.as_deref().map(str::to_owned);
+        Self { owner, ttl, label: request.label.as_ref().to_owned(), metadata }
+    }
+
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        let mut text = format!("{FORMAT}\n{}\n{}\n", self.owner.to_hex(), self.ttl.as_millis());
+        escape_line(&self.label, &mut text);
+        if let Some(metadata) = &self.metadata {
+            text.push('\n');
+            escape_line(metadata, &mut text);
+        }
+        text.into_bytes()
+    }
+
+    /// Reads what [`Record::to_bytes`] wrote; `None` for anything else.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let mut lines = std::str::from_utf8(bytes).ok()?.split('\n');
+        if lines.next()? != FORMAT {
+            return None;
+        }
+        let owner = OwnerId::from_hex(lines.next()?)?;
+        let ttl = Duration::from_millis(lines.next()?.parse().ok()?);
+        let label = unescape(lines.next()?)?;
+        let metadata = match lines.next() {
+            Some(line) => Some(unescape(line)?),
+            None => None,
+        };
+        if lines.next().is_some() {
+            return None;
+        }
+        Some(Self { owner, ttl, label, metadata })
+    }
+}
+
+/// Whom a key names as holder: its record's label, or of another client the key itself.
+pub(crate) fn holder(key: &[u8], value: &[u8], counter: u64) -> Holder {
+    let Some(record) = Record::from_bytes(value) else {
+        return Holder::new(format!("etcd key {}", String::from_utf8_lossy(key))).with_counter(counter);
+    };
+    let mut holder = Holder::new(record.label).with_counter(counter);
+    holder.metadata = record.metadata;
+    holder
+}
+
+fn escape(text: &str, into: &mut String) {
+    for c in text.chars() {
+        match c {
+            '%' => into.push_str("%25"),
+            '/' => into.push_str("%2F"),
+            c => into.push(c),
+        }
+    }
+}
+
+fn escape_line(text: &str, into: &mut String) {
+    for c in text.chars() {
+        match c {
+            '%' => into.push_str("%25"),
+            '\n' => into.push_str("%0A"),
+            c => into.push(c),
+        }
+    }
+}
+
+/// Undoes both; `None` for an escape that neither writes.
+fn unescape(text: &str) -> Option<String> {
+    let mut parts = text.split('%');
+    let mut plain = parts.next()?.to_owned();
+    for part in parts {
+        let (escaped, rest) = part.split_at_checked(2)?;
+        plain.push(match escaped {
+            "25" => '%',
+            "2F" => '/',
+            "0A" => '\n',
+            _ => return None,
+        });
+        plain.push_str(rest);
+    }
+    Some(plain)
+}
+
+/// The first line of every record: what it is, and in which version.
+const FORMAT: &str = "leasehold 1";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn name(name: &str) -> LockName {
+        LockName::new(name).unwrap()
+    }
+
+    /// A name without special characters is the lock that `etcdctl lock PREFIX/NAME` takes.
+    #[test]
+    fn plain_names_are_shared_with_other_clients() {
+        let keys = Keyspace::new("leasehold").lock(&name("nightly"), 0x1a);
+        assert_eq!(keys.queue, b"leasehold/nightly/");
+        assert_eq!(keys.own, b"leasehold/nightly/1a");
+    }
+
+    /// A session's range holds its key and its inbox, and not those of a session whose id begins alike.
+    #[test]
+    fn sessions_do_not_meet() {
+        let keys = Keyspace::new("p");
+        let (from, to) = (keys.session(0x1a), keys.session_end(0x1a));
+        let inside = |key: &[u8]| from.as_slice() <= key && key < to.as_slice();
+        assert!(inside(&keys.session(0x1a)) && inside(&keys.inbox(0x1a, 7)));
+        for other in [0x1, 0x1a0, 0x1aa, 0x1b, 0x1a_9999] {
+            assert!(!inside(&keys.session(other)) && !inside(&keys.inbox(other, 7)), "{other:x}");
+        }
+        assert_eq!(keys.asked_for(0x1a, &keys.inbox(0x1a, 77)), Some(77));
+        assert_eq!(keys.asked_for(0x1a, &keys.session(0x1a)), None);
+    }
+
+    /// What is not a contender's key is nobody's name.
+    #[test]
+    fn other_keys_are_nobodys() {
+        let keys = Keyspace::new("p");
+        for key in ["p/%session/1a", "p/%token_base", "p/a", "q/a/1", "p/a%2f/1", "p/a%/1", "p//1"] {
+            assert_eq!(keys.name_of(key.as_bytes()), None, "{key}");
+        }
+        assert_eq!(keys.name_of(&[b'p', b'/', 0xff, b'/', b'1']), None);
+        assert_eq!(Keyspace::new("").name_of(b"a/1"), Some(name("a")));
+    }
+
+    /// A record that was cut, or that somebody else wrote, is no record.
+    #[test]
+    fn foreign_values_are_no_records() {
+        for value in ["", "leasehold 1", "leasehold 2\nx", "leasehold 1\nnohex\n1\nl"] {
+            assert_eq!(Record::from_bytes(value.as_bytes()), None, "{value:?}");
+        }
+        assert!(holder(b"p/a/1a", b"", 7).label.contains("p/a/1a"));
+    }
+
+    proptest! {
+        /// K1, and what is written can be read.
+        #[test]
+        fn names_come_back_and_stay_apart(a in "[a/%.0-9F ]{1,12}", b in "[a/%.0-9F ]{1,12}") {
+            let keys = Keyspace::new("p");
+            let (ka, kb) = (keys.queue(&name(&a)), keys.queue(&name(&b)));
+            prop_assert_eq!(keys.name_of(&keys.lock(&name(&a), 1).own), Some(name(&a)));
+            prop_assert!(a == b || !ka.starts_with(&kb));
+            prop_assert_eq!(ka.starts_with(&keys.names(&b)), a.starts_with(&b));
+        }
+
+        /// Records carry every label and metadata.
+        #[test]
+        fn records_come_back(label in "\\PC*|.{0,9}\n.{0,9}%", metadata in proptest::option::of(".*|\n")) {
+            let owner = OwnerId::from_random([7; 16]);
+            let record = Record { owner, ttl: Duration::from_millis(1500), label, metadata };
+            prop_assert_eq!(Record::from_bytes(&record.to_bytes()), Some(record));
+        }
+
+        /// No bytes make the reader panic.
+        #[test]
+        fn any_bytes_are_read(bytes: Vec<u8>) {
+            let _ = Record::from_bytes(&bytes);
+            let _ = Keyspace::new("").name_of(&bytes);
+        }
+    }
+}

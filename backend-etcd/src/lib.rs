@@ -1,0 +1,33 @@
+//! The etcd store of `leasehold`: locks in an etcd cluster.
+//!
+//! A lock is a queue of keys in the order of their creation; the oldest holds. A session is one lease,
+//! to which every key is attached. A process that waits has a watch on the queue that stands before it
+//! asks, so a release reaches the next one in the time of a message: two requests per cycle, however
+//! many wait. The keys are those of other clients' lock recipe, so a plain name is one lock with theirs.
+//!
+//! | file | says |
+//! |---|---|
+//! | `config` | which cluster, and its URL |
+//! | `backend` | the contract |
+//! | `session` | what one manager holds, and how it gets it |
+//! | `protocol` | how an entry becomes a hold, and how it is taken back; pure |
+//! | `keys` | names of keys, and what stands in them; pure |
+//! | `error` | what errors mean |
+//! | `endpoints` | the way to the cluster |
+//! | `watch` | one stream for all watches |
+//! | `diagnosis` | what an administrator should know |
+//!
+//! Not promised: that a server never ends a lease early; then fencing still holds, and the guard is told
+//! within milliseconds. The whole story is in `docs/etcd.md`.
+
+mod backend;
+mod config;
+mod diagnosis;
+mod endpoints;
+mod error;
+mod keys;
+mod protocol;
+mod session;
+mod watch;
+
+pub use config::EtcdConfig;

@@ -1,0 +1,402 @@
+//! Drives one acquisition: carries out what [`Contender`] asks for, and tells it what came of it.
+//!
+//! Requests are never given up midway: an acquisition that is dropped goes on in the background as its
+//! own clean-up, from where it stands.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use lockcore::backend::{AcquireRequest, Grant, Holder, Mode as LockMode, StoreEvent};
+use lockcore::clock::Moment;
+use lockcore::{Env, Error, ErrorKind, LockName, OwnerId, Result};
+use tokio_util::sync::CancellationToken;
+
+use super::sessions::Sessions;
+use super::{Claim, Session};
+use crate::endpoints::{Pause, aside};
+use crate::error;
+use crate::keys::{LockKeys, Record};
+use crate::protocol::{Contender, Delete, End, Mode, Revision, Step};
+use crate::watch::{Change, Kind, Listener, Range, Told};
+
+/// What an acquisition came to.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    Granted(Grant),
+    Held(Option<Holder>),
+}
+
+/// An acquisition under way.
+///
+/// # Cancel safety
+///
+/// Dropped, it goes on as clean-up until nothing of it is left.
+pub(crate) struct Bidding {
+    env: Env,
+    left: CancellationToken,
+    future: Option<BoxFuture<'static, Result<Outcome>>>,
+    begun: bool,
+}
+
+impl Bidding {
+    pub(crate) fn new(sessions: &Arc<Sessions>, request: &AcquireRequest, mode: Mode) -> Self {
+        let left = CancellationToken::new();
+        let future = bid(Arc::clone(sessions), request.clone(), mode, left.clone());
+        Self { env: sessions.env.clone(), left, future: Some(Box::pin(future)), begun: false }
+    }
+}
+
+impl Future for Bidding {
+    type Output = Result<Outcome>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.begun = true;
+        let Some(future) = &mut self.future else {
+            unreachable!("polled after it was ready");
+        };
+        let outcome = std::task::ready!(future.as_mut().poll(cx));
+        self.future = None;
+        Poll::Ready(outcome)
+    }
+}
+
+impl Drop for Bidding {
+    fn drop(&mut self) {
+        if let Some(future) = self.future.take().filter(|_| self.begun) {
+            self.left.cancel();
+            self.env.spawn(async move { drop(future.await) });
+        }
+    }
+}
+
+async fn bid(
+    sessions: Arc<Sessions>,
+    request: AcquireRequest,
+    mode: Mode,
+    left: CancellationToken,
+) -> Result<Outcome> {
+    let LockMode::Exclusive = request.mode else {
+        return Err(Error::not_applied(ErrorKind::Unsupported, "this store has exclusive locks only"));
+    };
+    let env = sessions.env.clone();
+    let mut owner = request.owner;
+    let mut pause = Pause::new(&env);
+    let mut was_queued = false;
+    loop {
+        let session = match sessions.session().await {
+            Ok(session) => session,
+            // Whoever has waited already waits on.
+            Err(error) if was_queued && is_worth_another_try(&error) && !left.is_cancelled() => {
+                tracing::debug!(lock = %request.name, %error, "no session to wait on; trying again");
+                pause.wait(&env).await;
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
+        let mut bid = Bid::new(&session, &request, owner, mode).await;
+        bid.was_queued = was_queued;
+        let end = match bid.drive(&left).await {
+            Ok(end) => end,
+            Err(error) => {
+                bid.clean_up();
+                return Err(error);
+            }
+        };
+        was_queued |= bid.was_queued;
+        match end {
+            // Nothing is awaited between the last look at `left` and here: a grant that nobody wants is
+            // given back by the drive.
+            End::Granted(create) => match session.grant(&request.name, create) {
+                Ok(Some(grant)) => return Ok(Outcome::Granted(grant)),
+                Ok(None) => session.forget(&request.name, create),
+                Err(error) => {
+                    bid.contender = Contender::leaving(create);
+                    bid.clean_up();
+                    return Err(error);
+                }
+            },
+            End::Refused => return Ok(Outcome::Held(bid.holder.take())),
+            End::Left => return Err(abandoned()),
+            End::EntryLost | End::SessionOver => {
+                if let Some(create) = bid.contender.create() {
+                    session.forget(&request.name, create);
+                }
+            }
+        }
+        sessions.refuse_if_closed()?;
+        if left.is_cancelled() {
+            return Err(abandoned());
+        }
+        tracing::debug!(lock = %request.name, ?end, "queues again");
+        owner = env.owner_id();
+    }
+}
+
+/// A session or entry that is gone is followed by another.
+fn is_worth_another_try(error: &Error) -> bool {
+    error::may_pass(error) || error.lost_reason().is_some()
+}
+
+/// Nobody hears this.
+fn abandoned() -> Error {
+    Error::not_applied(ErrorKind::Closed, "the acquisition was abandoned")
+}
+
+/// One entry on its way into a queue, and out of it.
+struct Bid {
+    session: Arc<Session>,
+    name: LockName,
+    keys: LockKeys,
+    range: Range,
+    owner: OwnerId,
+    mode: Mode,
+    value: Vec<u8>,
+    contender: Contender,
+    listener: Option<Listener>,
+    /// When to read the queue whatever the watch tells.
+    look_at: Moment,
+    heard: Option<Revision>,
+    holder: Option<Holder>,
+    was_queued: bool,
+    _claim: Claim,
+}
+
+impl Bid {
+    async fn new(session: &Arc<Session>, request: &AcquireRequest, owner: OwnerId, mode: Mode) -> Self {
+        let claim = session.claim(&request.name).await;
+        let keys = session.keys(&request.name);
+        let range = Range::Queue(keys.queue.as_slice().into());
+        Self {
+            name: request.name.clone(),
+            owner,
+            mode,
+            value: Record::new(request, owner, session.ttl).to_bytes(),
+            contender: Contender::new(mode),
+            // A lock that was waited for lately is watched already; it must be listened to before
+            // it is asked for.
+            listener: session.watches.standing(&range),
+            look_at: session.env().now() + first_look(session.ttl),
+            heard: None,
+            holder: None,
+            was_queued: false,
+            _claim: claim,
+            session: Arc::clone(session),
+            keys,
+            range,
+        }
+    }
+
+    /// Goes on until the end. An error is one of a request for an entry that does not wait yet; the
+    /// clean-up is then due.
+    async fn drive(&mut self, left: &CancellationToken) -> Result<End> {
+        let session = Arc::clone(&self.session);
+        let env = session.env();
+        // Early enough to say why before nobody listens any more.
+        let give_up_at = env.now() + env.timing().op_timeout * 3 / 4;
+        let mut pause = Pause::new(env);
+        let (mut is_fresh, mut last) = (false, None);
+        loop {
+            if left.is_cancelled() {
+                self.contender.abandon();
+            }
+            self.hear();
+            self.contender.in_epoch(session.epoch());
+            let step = self.contender.next(env.now(), session.deadline());
+            let failed = match step {
+                Step::End(End::Granted(create)) if left.is_cancelled() => {
+                    self.contender = Contender::leaving(create);
+                    Ok(())
+                }
+                Step::End(End::Granted(_)) if !is_fresh && session.is_nearly_over() => {
+                    // If it fails, the deadline is what it is.
+                    // Others need the stream: not in a task that may be polled no more.
+                    let renewing = Arc::clone(&session);
+                    let _ = aside(env, async move { Ok(renewing.renew().await) }).await;
+                    is_fresh = true;
+                    Ok(())
+                }
+                Step::End(end) => return Ok(end),
+                Step::Wait => {
+                    last = None;
+                    self.wait(left).await;
+                    Ok(())
+                }
+                Step::Ask | Step::Delete(_) | Step::Settle | Step::Find | Step::Look(_) => {
+                    // The answer has changed nothing: it came from a server that lags behind.
+                    if last.replace(step) == Some(step) {
+                        pause.wait(env).await;
+                    }
+                    tokio::select! {
+                        biased;
+                        sent = self.send(step, left) => sent,
+                        // Whatever becomes of it ends with the lease.
+                        () = session.ended.cancelled() => Ok(()),
+                    }
+                }
+            };
+            let Err(error) = failed else {
+                continue;
+            };
+            last = None;
+            let hopeless = !is_worth_another_try(&error);
+            let too_late = !self.was_queued && give_up_at <= env.now();
+            if (hopeless || too_late) && !left.is_cancelled() {
+                return Err(error);
+            }
+            tracing::debug!(lock = %self.name, ?step, %error, "tried again");
+            tokio::select! {
+                biased;
+                () = session.ended.cancelled() => {}
+                () = pause.wait(env) => {}
+            }
+        }
+    }
+
+    /// Goes on in the background until nothing is left.
+    fn clean_up(mut self) {
+        let env = self.session.env().clone();
+        env.spawn(async move {
+            let left = CancellationToken::new();
+            left.cancel();
+            // It ends without error when it is abandoned.
+            let _ = self.drive(&left).await;
+        });
+    }
+
+    async fn send(&mut self, step: Step, left: &CancellationToken) -> Result<()> {
+        let session = Arc::clone(&self.session);
+        match step {
+            Step::Ask => {
+                let epoch = session.epoch();
+                let asked = session.ask(self.mode, &self.keys, &self.value, epoch).await;
+                let (answer, holder) =
+                    asked.inspect_err(|error| self.contender.failed(error.effect(), epoch))?;
+                let since = self.listener.as_ref().and_then(|listener| listener.since);
+                self.contender.asked(&answer, since);
+                self.holder = holder;
+                if let Some(create) = self.contender.create() {
+                    session.enter(&self.name, create, self.owner);
+                    self.was_queued = true;
+                }
+            }
+            Step::Delete(create) => {
+                session.delete(&self.keys.own, create).await?;
+                session.forget(&self.name, create);
+                self.contender.deleted();
+            }
+            Step::Settle => {
+                let moved = session.move_epoch().await;
+                // A full server lets no copy in, and lets go of what is there.
+                if let Err(error) = &moved
+                    && error::is_for_space(error)
+                    && left.is_cancelled()
+                    && let Some(create) = session.find(&self.keys.own).await?
+                {
+                    session.delete(&self.keys.own, create).await?;
+                }
+                moved?;
+            }
+            Step::Find => {
+                let found = session.find(&self.keys.own).await?;
+                self.contender.found(found);
+            }
+            Step::Look(create) => self.look(create).await?,
+            Step::Wait | Step::End(_) => {}
+        }
+        Ok(())
+    }
+
+    async fn look(&mut self, create: Revision) -> Result<()> {
+        let seen = self.session.look(&self.keys, create).await?;
+        self.contender.looked(seen.revision, seen.present, seen.older);
+        self.look_at = self.session.env().now() + next_look(self.session.env(), self.session.ttl);
+        if let Some((holds, holder)) = seen.holder
+            && holds != create
+            && self.heard.replace(holds) != Some(holds)
+        {
+            self.session.sessions.tell(StoreEvent::Queued { name: self.name.clone(), holder });
+        }
+        Ok(())
+    }
+
+    /// Takes in what the watch has told so far.
+    fn hear(&mut self) {
+        while let Some(told) = self.listener.as_mut().and_then(|listener| listener.told.try_recv().ok()) {
+            self.told(told);
+        }
+    }
+
+    /// Waits for something to happen.
+    async fn wait(&mut self, left: &CancellationToken) {
+        let session = Arc::clone(&self.session);
+        let Some(listener) = &mut self.listener else {
+            let listener = session.watches.listen(&self.range);
+            self.contender.watched(listener.since);
+            self.listener = Some(listener);
+            return;
+        };
+        tokio::select! {
+            biased;
+            () = left.cancelled() => {}
+            () = session.ended.cancelled() => {}
+            told = listener.told.recv() => match told {
+                Some(told) => self.told(told),
+                // The watch is served no longer: the session ends.
+                None => session.ended.cancelled().await,
+            },
+            () = session.env().sleep_until(self.look_at) => {
+                if let Some(create) = self.contender.create()
+                    && let Err(error) = self.look(create).await
+                {
+                    tracing::debug!(lock = %self.name, %error, "the queue could not be read");
+                    self.look_at = session.env().now() + first_look(session.ttl);
+                }
+            }
+        }
+    }
+
+    fn told(&mut self, told: Told) {
+        match told {
+            Told::Stands(since) => self.stands(Some(since)),
+            Told::Broken => self.stands(None),
+            Told::Changes(changes) => {
+                let delete = |change: &Change| match change.kind {
+                    Kind::Put => None,
+                    Kind::Deleted(created) => Some(Delete {
+                        revision: change.revision,
+                        mine: change.key.as_ref() == self.keys.own,
+                        key: change.key.clone(),
+                        created,
+                    }),
+                };
+                let deletes: Vec<_> = changes.iter().filter_map(delete).collect();
+                self.contender.saw(&deletes);
+            }
+        }
+    }
+
+    fn stands(&mut self, since: Option<Revision>) {
+        if let Some(listener) = &mut self.listener {
+            listener.since = since;
+        }
+        self.contender.watched(since);
+    }
+}
+
+/// How soon a queue is read for the first time while its lock is waited for: who waits that long wants to
+/// know for whom.
+fn first_look(ttl: Duration) -> Duration {
+    (ttl / 10).clamp(Duration::from_millis(100), Duration::from_millis(250))
+}
+
+/// How long until the queue is read again, whatever the watch tells: half a ttl, and up to a quarter
+/// more, so that those who came together do not ask together.
+fn next_look(env: &Env, ttl: Duration) -> Duration {
+    let mut bits = [0; 1];
+    env.random(&mut bits);
+    ttl / 2 + ttl / 4 * u32::from(bits[0]) / 256
+}

@@ -1,0 +1,202 @@
+//! What administrators see and ask for; no entry of ours is needed for it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use etcd_client::{Compare, CompareOp, GetOptions, KeyValue, PutOptions, Txn, TxnOp};
+use lockcore::backend::{LockState, Revocation};
+use lockcore::{LockName, Result};
+
+use super::requests::oldest;
+use super::sessions::Sessions;
+use crate::error;
+use crate::keys::{Record, holder};
+use crate::protocol::Revision;
+use crate::watch::Range;
+
+/// A holder's entry, as a stranger sees it.
+struct Held {
+    key: Vec<u8>,
+    create: Revision,
+    lease: i64,
+    /// How long its session lasts; unknown of other clients.
+    ttl: Option<Duration>,
+    /// Whether it is one of ours, which hears what it is asked.
+    listens: bool,
+}
+
+impl Sessions {
+    pub(crate) async fn inspect(&self, name: &LockName) -> Result<LockState> {
+        self.refuse_if_closed()?;
+        let (first, entries) = self.first(name).await?;
+        let holder = first.map(|kv| self.holder(&kv));
+        Ok(LockState::new(name.clone(), holder, entries.saturating_sub(1)))
+    }
+
+    /// The oldest entry of a queue, and how many there are.
+    async fn first(&self, name: &LockName) -> Result<(Option<KeyValue>, usize)> {
+        let answer = self.endpoints.get(self.keys.queue(name), oldest()).await?;
+        Ok((answer.kvs().first().cloned(), usize::try_from(answer.count()).unwrap_or(0)))
+    }
+
+    pub(crate) async fn list(&self, prefix: &str) -> Result<Vec<LockState>> {
+        self.refuse_if_closed()?;
+        let begin = self.keys.names(prefix);
+        let end = end_of(&begin);
+        let mut queues = BTreeMap::<LockName, (Revision, lockcore::backend::Holder, usize)>::new();
+        // An empty key is none to etcd.
+        let begin = if begin.is_empty() { vec![0] } else { begin };
+        let (mut from, mut at) = (begin.clone(), 0);
+        loop {
+            let options = GetOptions::new().with_range(end.clone()).with_limit(PAGE).with_revision(at);
+            let page = match self.endpoints.get(from.clone(), options).await {
+                // The moment of the first page is forgotten: what is shown is of a later one.
+                Err(error) if at > 0 && error::is_compacted(&error) => {
+                    queues.clear();
+                    (from, at) = (begin.clone(), 0);
+                    continue;
+                }
+                page => page?,
+            };
+            // Every page shows the same moment.
+            at = page.header().map_or(at, |header| if at == 0 { header.revision() } else { at });
+            for kv in page.kvs() {
+                let Some(name) = self.keys.name_of(kv.key()) else {
+                    continue;
+                };
+                let create = kv.create_revision();
+                let queue = queues.entry(name).or_insert_with(|| (create, self.holder(kv), 0));
+                queue.2 += 1;
+                if create < queue.0 {
+                    (queue.0, queue.1) = (create, self.holder(kv));
+                }
+            }
+            match page.kvs().last().filter(|_| page.more()) {
+                Some(last) => from = [last.key(), &[0]].concat(),
+                None => break,
+            }
+        }
+        let state = |(name, (_, holder, entries))| LockState::new(name, Some(holder), entries - 1);
+        Ok(queues.into_iter().map(state).collect())
+    }
+
+    /// Asks the holder to let go, and waits for it as long as its session lasts; with `force`, deletes
+    /// its entry.
+    ///
+    /// # Cancel safety
+    ///
+    /// What was asked stays asked.
+    pub(crate) async fn revoke(self: &Arc<Self>, name: &LockName, force: bool) -> Result<Revocation> {
+        self.refuse_if_closed()?;
+        if force {
+            return self.take_away(name).await;
+        }
+        let session = self.session().await?;
+        let range = Range::Queue(self.keys.queue(name).into());
+        // Listening first: what happens after the reading is heard.
+        let mut listener = session.watches.listen(&range);
+        let Some(held) = self.held(name).await? else {
+            return Ok(Revocation::NotHeld);
+        };
+        self.ask_to_let_go(&held).await?;
+        let patience = held.ttl.unwrap_or_else(|| self.env.timing().ttl);
+        let give_up_at = self.env.now() + patience;
+        let outcome = loop {
+            let look_at = (self.env.now() + self.env.timing().op_timeout / 2).min(give_up_at);
+            tokio::select! {
+                biased;
+                () = self.closing.cancelled() => return Err(error::closed()),
+                Some(_something) = listener.told.recv() => {}
+                () = self.env.sleep_until(look_at) => {}
+            }
+            if self.is_gone(&held).await? {
+                break Revocation::Released;
+            }
+            if give_up_at <= self.env.now() {
+                break Revocation::Unanswered;
+            }
+        };
+        self.withdraw(&held);
+        Ok(outcome)
+    }
+
+    async fn held(&self, name: &LockName) -> Result<Option<Held>> {
+        let (first, _) = self.first(name).await?;
+        Ok(first.map(|kv| {
+            let record = Record::from_bytes(kv.value());
+            Held {
+                key: kv.key().to_vec(),
+                create: kv.create_revision(),
+                lease: kv.lease(),
+                listens: record.is_some(),
+                ttl: record.map(|record| record.ttl),
+            }
+        }))
+    }
+
+    async fn is_gone(&self, held: &Held) -> Result<bool> {
+        let answer = self.endpoints.get(held.key.clone(), GetOptions::new().with_keys_only()).await?;
+        Ok(answer.kvs().first().is_none_or(|kv| kv.create_revision() != held.create))
+    }
+
+    /// Deletes the holder's entry, and says so to the holder.
+    async fn take_away(&self, name: &LockName) -> Result<Revocation> {
+        let Some(held) = self.held(name).await? else {
+            return Ok(Revocation::NotHeld);
+        };
+        let same = Compare::create_revision(held.key.clone(), CompareOp::Equal, held.create);
+        let delete = TxnOp::delete(held.key.clone(), None);
+        self.endpoints.txn(Txn::new().when([same]).and_then([delete])).await?;
+        if let Err(error) = self.ask_to_let_go(&held).await {
+            tracing::warn!(lock = %name, %error, "taken away by force, and its holder could not be told");
+        }
+        Ok(Revocation::Released)
+    }
+
+    /// Leaves a message in the holder's inbox, on the holder's lease: it ends with the session.
+    async fn ask_to_let_go(&self, held: &Held) -> Result<()> {
+        if !held.listens || held.lease == 0 {
+            return Ok(());
+        }
+        let on_lease = PutOptions::new().with_lease(held.lease);
+        let put = TxnOp::put(self.keys.inbox(held.lease, held.create), "", Some(on_lease));
+        match self.endpoints.txn(Txn::new().and_then([put])).await {
+            // Its session is over, and the hold with it.
+            Err(error) if error.lost_reason().is_some() => Ok(()),
+            other => other.map(drop),
+        }
+    }
+
+    fn withdraw(self: &Arc<Self>, held: &Held) {
+        if !held.listens || held.lease == 0 {
+            return;
+        }
+        let (sessions, inbox) = (Arc::clone(self), self.keys.inbox(held.lease, held.create));
+        self.env.spawn(async move {
+            let delete = Txn::new().and_then([TxnOp::delete(inbox, None)]);
+            if let Err(error) = sessions.endpoints.txn(delete).await {
+                tracing::debug!(%error, "a message stays in an inbox until its session ends");
+            }
+        });
+    }
+
+    fn holder(&self, kv: &KeyValue) -> lockcore::backend::Holder {
+        holder(kv.key(), kv.value(), self.shown_counter(kv.create_revision()))
+    }
+}
+
+/// The first key that does not begin with `prefix`; for an empty one, what etcd reads as no end.
+fn end_of(prefix: &[u8]) -> Vec<u8> {
+    let mut end = prefix.to_vec();
+    while let Some(last) = end.pop() {
+        if last < u8::MAX {
+            end.push(last + 1);
+            return end;
+        }
+    }
+    vec![0]
+}
+
+/// How many keys are read at once.
+const PAGE: i64 = 1_000;

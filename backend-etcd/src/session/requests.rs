@@ -1,0 +1,228 @@
+//! The transactions on the wire, each safe to send again.
+
+use std::sync::Arc;
+
+use etcd_client::{
+    Compare, CompareOp, GetOptions, GetResponse, KeyValue, PutOptions, SortOrder, SortTarget, Txn, TxnOp,
+    TxnOpResponse, TxnResponse,
+};
+use lockcore::backend::Holder;
+use lockcore::{Error, LostReason, Result};
+
+use super::Session;
+use crate::error;
+use crate::keys::{LockKeys, holder};
+use crate::protocol::{Answer, Mode, Revision};
+
+/// What a look at a queue showed.
+pub(super) struct Seen {
+    pub(super) revision: Revision,
+    pub(super) present: bool,
+    pub(super) older: usize,
+    pub(super) holder: Option<(Revision, Holder)>,
+}
+
+impl Session {
+    /// Puts the entry unless one is there; with [`Mode::Try`], unless anybody's is.
+    pub(super) async fn ask(
+        self: &Arc<Self>,
+        mode: Mode,
+        keys: &LockKeys,
+        value: &[u8],
+        epoch: Revision,
+    ) -> Result<(Answer, Option<Holder>)> {
+        let absent = match mode {
+            Mode::Queue => Compare::create_revision(keys.own.clone(), CompareOp::Equal, 0),
+            Mode::Try => Compare::create_revision(keys.queue.clone(), CompareOp::Equal, 0).with_prefix(),
+        };
+        let in_epoch = Compare::mod_revision(self.key.clone(), CompareOp::Equal, epoch);
+        let put = TxnOp::put(keys.own.clone(), value, Some(PutOptions::new().with_lease(self.lease)));
+        let count = GetOptions::new().with_prefix().with_count_only();
+        let queue = match mode {
+            Mode::Queue => GetOptions::new().with_prefix().with_keys_only(),
+            Mode::Try => oldest(),
+        };
+        let txn = Txn::new()
+            .when([absent, in_epoch])
+            .and_then([put, TxnOp::get(keys.queue.clone(), Some(count))])
+            .or_else([
+                TxnOp::get(keys.own.clone(), None),
+                TxnOp::get(keys.queue.clone(), Some(queue)),
+                TxnOp::get(self.key.clone(), Some(GetOptions::new().with_keys_only())),
+            ]);
+        let answer = self.txn(txn).await?;
+        let revision = revision(&answer)?;
+        let mut parts = gets(&answer)?;
+        if answer.succeeded() {
+            let count = parts.next().ok_or_else(|| error::malformed("without a count"))?.count();
+            let older = usize::try_from(count).unwrap_or(0).saturating_sub(1);
+            return Ok((Answer::Entered { revision, older }, None));
+        }
+        let (Some(own), Some(queue), Some(session)) = (parts.next(), parts.next(), parts.next()) else {
+            return Err(error::malformed("with parts missing"));
+        };
+        let Some(session) = session.kvs().first() else {
+            self.lose(LostReason::SessionLost);
+            return Err(Error::lost(LostReason::SessionLost));
+        };
+        self.saw_epoch(session.mod_revision());
+        let mine = own.kvs().first().map(|kv| (kv.create_revision(), kv.value() == value));
+        let create = mine.map_or(Revision::MAX, |(create, _)| create);
+        let older = queue.kvs().iter().filter(|kv| kv.create_revision() < create).count();
+        let in_epoch = session.mod_revision() == epoch;
+        let holder = queue.kvs().first().and_then(|kv| self.holder(kv)).map(|(_, holder)| holder);
+        Ok((Answer::NotEntered { revision, mine, older, in_epoch }, holder))
+    }
+
+    /// Reads the queue up to the entry created at `create`, and whose is the oldest.
+    pub(super) async fn look(self: &Arc<Self>, keys: &LockKeys, create: Revision) -> Result<Seen> {
+        let upto = GetOptions::new().with_prefix().with_keys_only().with_max_create_revision(create);
+        let txn = Txn::new().and_then([
+            TxnOp::get(keys.queue.clone(), Some(upto)),
+            TxnOp::get(keys.queue.clone(), Some(oldest())),
+        ]);
+        let answer = self.txn(txn).await?;
+        let revision = revision(&answer)?;
+        let mut parts = gets(&answer)?;
+        let (Some(queue), Some(oldest)) = (parts.next(), parts.next()) else {
+            return Err(error::malformed("with parts missing"));
+        };
+        Ok(Seen {
+            revision,
+            present: queue.kvs().iter().any(|kv| kv.key() == keys.own && kv.create_revision() == create),
+            older: queue.kvs().iter().filter(|kv| kv.create_revision() < create).count(),
+            holder: oldest.kvs().first().and_then(|kv| self.holder(kv)),
+        })
+    }
+
+    /// Deletes an entry if it was created at `create`; whether it did.
+    pub(super) async fn delete(self: &Arc<Self>, key: &[u8], create: Revision) -> Result<bool> {
+        let same = Compare::create_revision(key, CompareOp::Equal, create);
+        let txn = Txn::new().when([same]).and_then([TxnOp::delete(key, None)]);
+        Ok(self.txn(txn).await?.succeeded())
+    }
+
+    /// Moves the epoch on. If another has moved it meanwhile, it is known where to.
+    pub(super) async fn move_epoch(self: &Arc<Self>) -> Result<()> {
+        let at_epoch = Compare::mod_revision(self.key.clone(), CompareOp::Equal, self.epoch());
+        let moved = TxnOp::put(self.key.clone(), "", Some(PutOptions::new().with_lease(self.lease)));
+        let read = TxnOp::get(self.key.clone(), Some(GetOptions::new().with_keys_only()));
+        let answer = self.txn(Txn::new().when([at_epoch]).and_then([moved]).or_else([read])).await?;
+        if answer.succeeded() {
+            self.saw_epoch(revision(&answer)?);
+            return Ok(());
+        }
+        match gets(&answer)?.next().and_then(|read| read.kvs().first().map(KeyValue::mod_revision)) {
+            Some(revision) => self.saw_epoch(revision),
+            None => self.lose(LostReason::SessionLost),
+        }
+        Ok(())
+    }
+
+    /// When an entry was created, if it is there.
+    pub(super) async fn find(self: &Arc<Self>, key: &[u8]) -> Result<Option<Revision>> {
+        let read = TxnOp::get(key, Some(GetOptions::new().with_keys_only()));
+        let answer = self.txn(Txn::new().and_then([read])).await?;
+        let found = gets(&answer)?.next().ok_or_else(|| error::malformed("with parts missing"))?;
+        Ok(found.kvs().first().map(KeyValue::create_revision))
+    }
+
+    /// Reads the session's key and inbox at or after `since`; whether that was possible.
+    pub(super) async fn look_after(self: &Arc<Self>, since: Revision) -> Result<bool> {
+        let end = self.sessions.keys.session_end(self.lease);
+        let range = GetOptions::new().with_range(end).with_keys_only();
+        let answer = self.txn(Txn::new().and_then([TxnOp::get(self.key.clone(), Some(range))])).await?;
+        if revision(&answer)? < since {
+            return Ok(false);
+        }
+        let parts: Vec<_> = gets(&answer)?.collect();
+        let kvs = parts.iter().flat_map(|part| part.kvs());
+        let mut is_there = false;
+        // Those that were withdrawn meanwhile are not told of.
+        self.book.lock().asked.clear();
+        for kv in kvs {
+            if kv.key() == self.key {
+                is_there = kv.create_revision() == self.created;
+            } else if let Some(create) = self.sessions.keys.asked_for(self.lease, kv.key()) {
+                self.asked_to_let_go(create);
+            }
+        }
+        if !is_there {
+            self.lose(LostReason::SessionLost);
+        }
+        Ok(true)
+    }
+
+    /// Reads keys of ours, each at or after a revision, and deals with those that are gone.
+    pub(super) async fn read_own(self: &Arc<Self>, keys: &[(Box<[u8]>, Revision)]) -> Result<()> {
+        let read = |(key, _): &(Box<[u8]>, Revision)| {
+            TxnOp::get(key.as_ref(), Some(GetOptions::new().with_keys_only()))
+        };
+        let answer = self.txn(Txn::new().and_then(keys.iter().map(read).collect::<Vec<_>>())).await?;
+        let revision = revision(&answer)?;
+        if keys.iter().any(|(_, since)| revision < *since) {
+            return Err(error::cut("a read that should have been later"));
+        }
+        for ((key, _), part) in keys.iter().zip(gets(&answer)?) {
+            match part.kvs().first() {
+                // A later entry of ours has taken its place.
+                Some(kv) => self.entry_deleted(key, kv.create_revision()),
+                None => self.entry_deleted(key, revision.saturating_add(1)),
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) async fn revoke_lease(&self) -> Result<()> {
+        let lease = self.lease;
+        let revoked =
+            self.sessions.endpoints.ask(|client| async move { client.lease_client().revoke(lease).await });
+        match revoked.await {
+            // It is over already.
+            Err(error) if error.lost_reason().is_some() => Ok(()),
+            other => other.map(drop),
+        }
+    }
+
+    /// One attempt of a transaction. A lease that is gone ends the session.
+    async fn txn(self: &Arc<Self>, txn: Txn) -> Result<TxnResponse> {
+        let answer = self
+            .sessions
+            .endpoints
+            .call(|client| async move { client.kv_client().txn(txn).await })
+            .await
+            .inspect_err(|error| {
+                if let Some(reason) = error.lost_reason() {
+                    self.lose(reason);
+                }
+            })?;
+        self.is_of_cluster(answer.header())?;
+        Ok(answer)
+    }
+
+    fn holder(&self, kv: &KeyValue) -> Option<(Revision, Holder)> {
+        let create = kv.create_revision();
+        Some((create, holder(kv.key(), kv.value(), self.counter(create).ok()?)))
+    }
+}
+
+/// The oldest key that begins with another, and how many there are.
+pub(super) fn oldest() -> GetOptions {
+    GetOptions::new().with_prefix().with_sort(SortTarget::Create, SortOrder::Ascend).with_limit(1)
+}
+
+pub(super) fn revision(answer: &TxnResponse) -> Result<Revision> {
+    let header = answer.header().ok_or_else(|| error::malformed("without a header"))?;
+    Ok(header.revision())
+}
+
+/// The reads of an answer, in order.
+pub(super) fn gets(answer: &TxnResponse) -> Result<impl Iterator<Item = GetResponse> + use<>> {
+    // The client panics on a part that it does not know.
+    let parts = std::panic::catch_unwind(|| answer.op_responses());
+    let parts = parts.map_err(|_panic| error::malformed("with an unknown part"))?;
+    Ok(parts.into_iter().filter_map(|part| match part {
+        TxnOpResponse::Get(get) => Some(get),
+        TxnOpResponse::Put(_) | TxnOpResponse::Delete(_) | TxnOpResponse::Txn(_) => None,
+    }))
+}

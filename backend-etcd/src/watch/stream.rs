@@ -1,0 +1,214 @@
+//! The task behind the watches: opens streams, reads them, and passes on what they tell.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use etcd_client::{
+    GetOptions, WatchFilterType, WatchOptions, WatchRequestSender, WatchResponse, WatchResponseStream,
+};
+use lockcore::{Env, Result};
+use tokio::sync::mpsc;
+
+use super::{Change, Heard, Kind, Order, Range, Tap, Told, Watches};
+use crate::endpoints::{Endpoints, Link, Pause};
+use crate::error;
+
+/// The task behind the watches.
+pub(super) struct Server {
+    pub(super) watches: Arc<Watches>,
+    pub(super) endpoints: Arc<Endpoints>,
+    pub(super) env: Env,
+    pub(super) tap: Tap,
+    pub(super) probe: Vec<u8>,
+    pub(super) orders: mpsc::UnboundedReceiver<Order>,
+}
+
+/// Why a stream is not read any longer.
+enum Ended {
+    Broken,
+    /// The server refuses a watch: the token of the stream may have run out.
+    Refused,
+}
+
+impl Server {
+    /// Serves whatever is listened to, on one stream after the other.
+    pub(super) async fn run(mut self) {
+        let mut pause = Pause::new(&self.env);
+        loop {
+            // What is listened to is opened below; the orders say no more than that.
+            while self.orders.try_recv().is_ok() {}
+            let ids = self.watches.table.lock().renew_all();
+            if ids.is_empty() {
+                match self.orders.recv().await {
+                    Some(_) => continue,
+                    None => return,
+                }
+            }
+            let begun_at = self.env.now();
+            match self.serve(ids).await {
+                Ok(Ended::Broken) => {}
+                Ok(Ended::Refused) => self.refresh_token().await,
+                Err(error) => tracing::debug!(%error, "the watch stream is not to be had"),
+            }
+            // Whoever cuts every stream at once is not asked for ever more of them.
+            if self.env.now().since(begun_at) > self.env.timing().op_timeout {
+                pause = Pause::new(&self.env);
+            }
+            pause.wait(&self.env).await;
+        }
+    }
+
+    /// A plain request makes the client fetch a new token when the old one has run out; opening a stream
+    /// does not.
+    async fn refresh_token(&self) {
+        let options = GetOptions::new().with_keys_only();
+        if let Err(error) = self.endpoints.get(self.probe.clone(), options).await {
+            tracing::debug!(%error, "a watch was refused, and so is reading");
+        }
+    }
+
+    /// Opens a stream with the watches `ids`, and reads it until it ends.
+    async fn serve(&mut self, ids: Vec<i64>) -> Result<Ended> {
+        let watches = Arc::clone(&self.watches);
+        let mut ids = ids.into_iter();
+        let Some((first, range)) = ids.find_map(|id| Some((id, watches.range(id)?))) else {
+            return Ok(Ended::Broken);
+        };
+        let link = self.endpoints.link().await?;
+        let bound = self.endpoints.attempt_bound();
+        let opened = tokio::select! {
+            biased;
+            opened = open(&link, first, &range) => opened,
+            () = self.env.sleep(bound) => {
+                self.endpoints.failed(link.generation);
+                return Err(error::silent(bound));
+            }
+        };
+        let (mut sender, mut stream) = opened.map_err(|error| {
+            if error::is_about_the_member(&error) {
+                self.endpoints.failed(link.generation);
+            }
+            error::of_client(error)
+        })?;
+        // Sent while answers are read: a server that cannot answer stops listening.
+        let mut unsent: VecDeque<_> = ids.map(Order::Open).collect();
+        let endpoints = Arc::clone(&self.endpoints);
+        // Requests or renewals have given up the connection: it may be dead without saying so.
+        let mut left = std::pin::pin!(endpoints.left(link.generation));
+        let mut sweep_at = self.env.now() + self.env.timing().ttl / 2;
+        loop {
+            tokio::select! {
+                biased;
+                response = stream.message() => {
+                    let Ok(Some(response)) = response else {
+                        self.endpoints.failed(link.generation);
+                        return Ok(Ended::Broken);
+                    };
+                    if !self.take_in(&response) {
+                        return Ok(Ended::Refused);
+                    }
+                }
+                Some(order) = self.orders.recv() => unsent.push_back(order),
+                sent = send(&watches, &mut sender, unsent.front().copied()), if !unsent.is_empty() => {
+                    if sent.is_err() {
+                        return Ok(Ended::Broken);
+                    }
+                    unsent.pop_front();
+                }
+                () = &mut left => return Ok(Ended::Broken),
+                () = self.env.sleep_until(sweep_at) => {
+                    self.watches.sweep(self.env.timing().ttl);
+                    sweep_at = self.env.now() + self.env.timing().ttl / 2;
+                }
+            }
+        }
+    }
+
+    /// Passes a response on; `false` for one that ends a watch that is wanted, and the stream with it.
+    fn take_in(&self, response: &WatchResponse) -> bool {
+        let id = response.watch_id();
+        let mut table = self.watches.table.lock();
+        if response.canceled() {
+            tracing::debug!(reason = response.cancel_reason(), "a watch was ended by the server");
+            // Newer servers do not say which one they refuse.
+            return id >= 0 && !table.watches.contains_key(&id);
+        }
+        let Some(watch) = table.watches.get_mut(&id) else {
+            return true;
+        };
+        if response.created() {
+            let since = response.header().map_or(0, etcd_client::ResponseHeader::revision);
+            watch.since = Some(since);
+            watch.tell(&Told::Stands(since));
+            if let Range::Own(key) = &watch.range {
+                (self.tap)(Heard::Stands(key, since));
+            }
+        }
+        let Some(since) = watch.since else {
+            return true;
+        };
+        // Some servers tell old changes to a new watch.
+        let changes: Arc<[Change]> =
+            response.events().iter().filter_map(change).filter(|change| change.revision > since).collect();
+        if !changes.is_empty() {
+            if !matches!(watch.range, Range::Session(..)) {
+                (self.tap)(Heard::Changes(&changes));
+            }
+            // Whoever comes now has not heard of them.
+            watch.since = changes.last().map(|change| change.revision);
+            watch.tell(&Told::Changes(changes));
+        }
+        true
+    }
+}
+
+async fn send(
+    watches: &Watches,
+    sender: &mut WatchRequestSender,
+    order: Option<Order>,
+) -> Result<(), etcd_client::Error> {
+    match order {
+        None => Ok(()),
+        Some(Order::Open(id)) => match watches.range(id) {
+            Some(range) => {
+                let (key, options) = request(id, &range);
+                sender.watch(key, Some(options)).await
+            }
+            None => Ok(()),
+        },
+        Some(Order::Cancel(id)) => sender.cancel(id).await,
+    }
+}
+
+async fn open(
+    link: &Link,
+    id: i64,
+    range: &Range,
+) -> Result<(WatchRequestSender, WatchResponseStream), etcd_client::Error> {
+    let (key, options) = request(id, range);
+    let stream = link.client.watch_client().watch(key, Some(options)).await?;
+    Ok(stream.split())
+}
+
+fn request(id: i64, range: &Range) -> (Vec<u8>, WatchOptions) {
+    // Without a first revision: one that is not in the future is served by a slow loop of the server.
+    let options = WatchOptions::new().with_watch_id(id).with_prev_key();
+    match range {
+        Range::Queue(prefix) => {
+            (prefix.to_vec(), options.with_prefix().with_filters([WatchFilterType::NoPut]))
+        }
+        Range::Own(key) => (key.to_vec(), options.with_filters([WatchFilterType::NoPut])),
+        Range::Session(from, to) => (from.to_vec(), options.with_range(to.to_vec())),
+    }
+}
+
+/// Reads a change. Its type is not asked for: the client panics on one that it does not know; a
+/// deletion is told with a key that has no version.
+fn change(event: &etcd_client::Event) -> Option<Change> {
+    let kv = event.kv()?;
+    let kind = match kv.version() {
+        0 => Kind::Deleted(event.prev_kv().map(etcd_client::KeyValue::create_revision)),
+        _ => Kind::Put,
+    };
+    Some(Change { revision: kv.mod_revision(), key: kv.key().into(), kind })
+}

@@ -1,0 +1,165 @@
+//! Others change what is ours: leases revoked, keys deleted, holders that are asked to leave.
+
+use std::time::Duration;
+
+use etcd_client::PutOptions;
+use lockcore::LostReason;
+
+use crate::rig::{BOUND, PREFIX, Rig, TTL, eventually, hold, hold_aside, now, open_with_ttl, trials, within};
+
+trials![
+    a_revoked_lease_is_noticed_at_once,
+    a_waiter_whose_lease_was_revoked_queues_again,
+    a_deleted_key_is_noticed_with_the_next_renewal,
+    a_deleted_key_that_is_watched_is_noticed_at_once,
+    a_waiter_whose_key_was_deleted_queues_again,
+    a_deleted_key_of_another_is_not_our_turn,
+    an_entry_that_is_asked_to_leave_before_it_holds_leaves,
+];
+
+/// Well below what is left of a lease, which would tell in the end.
+const AT_ONCE: Duration = Duration::from_secs(1);
+
+/// A lease that somebody revokes, as an old leader does by mistake: all holds of the session end,
+/// each with its reason, long before the lease would; the next acquisition opens another.
+async fn a_revoked_lease_is_noticed_at_once() {
+    let rig = Rig::start().await;
+    let (one, other) = (rig.manager().await, rig.manager().await);
+    let (guard, bystander) = (hold(&one, "n").await, hold(&one, "m").await);
+    let diary = rig.store.diary("").await;
+    let held = rig.store.queue("n").await.remove(0);
+
+    rig.store.revoke(held.lease).await;
+    let reasons =
+        within(BOUND, "both are lost", async { (guard.lost().await, bystander.lost().await) }).await;
+    let lost = now();
+    let deletion = diary.deletion(&held.key).await;
+    assert!(lost.since(deletion.at) < AT_ONCE, "{:?} after the deletion", lost.since(deletion.at));
+    for reason in [reasons.0, reasons.1] {
+        assert!(matches!(reason, LostReason::SessionLost | LostReason::Gone), "{reason:?}");
+    }
+
+    let next = hold(&other, "n").await;
+    assert!(next.token() > guard.token());
+    next.release().await.unwrap();
+    let again = hold(&one, "n").await;
+    assert_ne!(rig.store.queue("n").await[0].lease, held.lease);
+    assert!(again.token() > guard.token());
+}
+
+/// Nobody waits for ever behind a predecessor with a key that is no longer there.
+async fn a_waiter_whose_lease_was_revoked_queues_again() {
+    let rig = Rig::start().await;
+    let (holder, waiter) = (rig.manager().await, rig.manager().await);
+    let guard = hold(&holder, "n").await;
+    let next = hold_aside(&waiter, "n");
+    rig.store.queued("n", 2).await;
+
+    let lost = rig.store.queue("n").await.remove(1);
+    rig.store.revoke(lost.lease).await;
+    eventually(BOUND, "the waiter queues again", async || {
+        let queue = rig.store.queue("n").await;
+        queue.len() == 2 && queue[1].lease != lost.lease
+    })
+    .await;
+    guard.ensure_held().unwrap();
+    guard.release().await.unwrap();
+    next.end("the waiter holds").await.release().await.unwrap();
+}
+
+/// One key goes, its session stays: this hold is over, the other one is not.
+async fn a_deleted_key_is_noticed_with_the_next_renewal() {
+    let rig = Rig::start().await;
+    let (one, other) = (rig.manager().await, rig.manager().await);
+    let (guard, bystander) = (hold(&one, "n").await, hold(&one, "m").await);
+    let diary = rig.store.diary("").await;
+    let held = rig.store.queue("n").await.remove(0);
+
+    rig.store.delete(&held.key).await;
+    let reason = within(BOUND, "it is lost", guard.lost()).await;
+    let lost = now();
+    let deletion = diary.deletion(&held.key).await;
+    println!("a deleted key was noticed after {:?}", lost.since(deletion.at));
+    assert_eq!(reason, LostReason::Gone);
+    assert!(lost.since(deletion.at) < TTL, "{:?} after the deletion", lost.since(deletion.at));
+    bystander.ensure_held().unwrap();
+    let next = hold(&other, "n").await;
+    assert!(next.token() > guard.token());
+}
+
+/// Once a lock has been held for a while its key is watched, and nothing needs a renewal any more.
+async fn a_deleted_key_that_is_watched_is_noticed_at_once() {
+    let rig = Rig::start().await;
+    let manager = open_with_ttl(rig.config(), 3 * TTL).await.unwrap();
+    let watches = async || rig.etcd.requests().await.unwrap().of("Watch");
+    let before = watches().await;
+    let guard = hold(&manager, "n").await;
+    eventually(3 * TTL, "its key is watched", async || watches().await > before).await;
+    rig.quiet().await;
+    let held = rig.store.queue("n").await.remove(0);
+    let diary = rig.store.diary("").await;
+
+    rig.store.delete(&held.key).await;
+    assert_eq!(within(BOUND, "it is lost", guard.lost()).await, LostReason::Gone);
+    let lost = now();
+    let deletion = diary.deletion(&held.key).await;
+    assert!(lost.since(deletion.at) < AT_ONCE, "{:?} after the deletion", lost.since(deletion.at));
+}
+
+/// The same for one who waits.
+async fn a_waiter_whose_key_was_deleted_queues_again() {
+    let rig = Rig::start().await;
+    let (holder, waiter) = (rig.manager().await, rig.manager().await);
+    let guard = hold(&holder, "n").await;
+    let next = hold_aside(&waiter, "n");
+    rig.store.queued("n", 2).await;
+
+    let deleted = rig.store.queue("n").await.remove(1);
+    rig.store.delete(&deleted.key).await;
+    eventually(BOUND, "the waiter queues again", async || {
+        let queue = rig.store.queue("n").await;
+        queue.len() == 2 && queue[1].created > deleted.created
+    })
+    .await;
+    guard.ensure_held().unwrap();
+    guard.release().await.unwrap();
+    next.end("the waiter holds").await.release().await.unwrap();
+}
+
+/// In a queue of three the middle one vanishes: the last one is not first because of that.
+async fn a_deleted_key_of_another_is_not_our_turn() {
+    let rig = Rig::start().await;
+    let (holder, middle, last) = (rig.manager().await, rig.manager().await, rig.manager().await);
+    let guard = hold(&holder, "n").await;
+    let leaving = hold_aside(&middle, "n");
+    rig.store.queued("n", 2).await;
+    let next = hold_aside(&last, "n");
+    rig.store.queued("n", 3).await;
+
+    drop(leaving);
+    rig.store.queued("n", 2).await;
+    assert!(last.lock("n").unwrap().wait(Duration::ZERO).acquire().await.is_err());
+    guard.ensure_held().unwrap();
+    let token = guard.token();
+    guard.release().await.unwrap();
+    let next = next.end("the last one holds").await;
+    assert!(next.token() > token);
+}
+
+/// A message that comes before its entry holds, or before it is known that it does, is not lost.
+async fn an_entry_that_is_asked_to_leave_before_it_holds_leaves() {
+    let rig = Rig::start().await;
+    let (holder, waiter) = (rig.manager().await, rig.manager().await);
+    let guard = hold(&holder, "n").await;
+    let next = hold_aside(&waiter, "n");
+    rig.store.queued("n", 2).await;
+    let entry = rig.store.queue("n").await.remove(1);
+    let inbox = format!("{PREFIX}/%session/{:x}/{:x}", entry.lease, entry.created);
+    let on_lease = PutOptions::new().with_lease(entry.lease);
+    rig.store.client.kv_client().put(inbox, "", Some(on_lease)).await.unwrap();
+
+    guard.release().await.unwrap();
+    let next = next.end("it is granted").await;
+    assert_eq!(within(AT_ONCE, "it is lost", next.lost()).await, LostReason::Revoked);
+    eventually(AT_ONCE, "it lets go", async || rig.store.queue("n").await.is_empty()).await;
+}

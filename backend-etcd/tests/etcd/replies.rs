@@ -1,0 +1,281 @@
+//! Requests whose answers never come, that come twice, or too late.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use backend_etcd::EtcdConfig;
+use lockcore::backend::{AcquireRequest, Attempt, Grant, LockBackend, StoreConfig};
+use lockcore::{Env, LockName, LostReason, Timing};
+use testbed::{Direction, Mode, Proxy};
+
+use crate::rig::{
+    BOUND, Beside, PREFIX, Rig, TTL, behind, eventually, hold, hold_aside, open, trials, within,
+};
+
+trials![
+    a_grant_whose_reply_was_lost_is_held,
+    an_abandoned_grant_whose_reply_was_lost_leaves_nothing,
+    an_abandoned_grant_whose_reply_is_late_leaves_nothing,
+    an_attempt_whose_reply_was_lost_leaves_nothing,
+    a_release_whose_reply_was_lost_is_a_release,
+    a_repeated_release_spares_a_newer_lock,
+    a_delayed_release_spares_a_newer_lock,
+    a_delayed_acquisition_creates_nothing,
+    abandoned_acquisitions_leave_no_key,
+    many_lost_answers_cost_a_few_requests_each,
+];
+
+/// The server has put the key, the connection breaks before it says so: held all the same, with the
+/// token of that key, and with no other key beside it.
+async fn a_grant_whose_reply_was_lost_is_held() {
+    let rig = Rig::start().await;
+    let proxy = rig.proxy(0);
+    let manager = rig.manager_behind(&proxy).await;
+    proxy.set(Direction::ServerToClient, Mode::Hold).await;
+    let acquiring = hold_aside(&manager, "n");
+    rig.store.queued("n", 1).await;
+
+    proxy.set(Direction::ServerToClient, Mode::Pass).await;
+    proxy.reset().await;
+    let guard = acquiring.end("it holds").await;
+    let queue = rig.store.queue("n").await;
+    assert_eq!(queue.len(), 1, "{queue:?}");
+    assert_eq!(guard.token().counter(), queue[0].created.cast_unsigned());
+    guard.release().await.unwrap();
+    assert_eq!(rig.store.queue("n").await, []);
+}
+
+/// The same, but nobody wants it any more when the connection breaks.
+async fn an_abandoned_grant_whose_reply_was_lost_leaves_nothing() {
+    abandoned_grant(async |proxy| {
+        proxy.reset().await;
+        proxy.set(Direction::ServerToClient, Mode::Pass).await;
+    })
+    .await;
+}
+
+/// The same, but the reply does arrive in the end.
+async fn an_abandoned_grant_whose_reply_is_late_leaves_nothing() {
+    abandoned_grant(async |proxy| proxy.set(Direction::ServerToClient, Mode::Pass).await).await;
+}
+
+async fn abandoned_grant(heal: impl AsyncFn(&Proxy)) {
+    let rig = Rig::start().await;
+    let proxy = rig.proxy(0);
+    let manager = rig.manager_behind(&proxy).await;
+    proxy.set(Direction::ServerToClient, Mode::Hold).await;
+    let acquiring = hold_aside(&manager, "n");
+    rig.store.queued("n", 1).await;
+    drop(acquiring);
+
+    heal(&proxy).await;
+    // Much less than the lease, with which it would go anyway.
+    eventually(TTL / 2, "the key goes", async || rig.store.queue("n").await.is_empty()).await;
+    hold(&manager, "n").await.release().await.unwrap();
+}
+
+/// An attempt whose answer was lost is an error, and no hold.
+async fn an_attempt_whose_reply_was_lost_leaves_nothing() {
+    let rig = Rig::start().await;
+    let proxy = rig.proxy(0);
+    let manager = rig.manager_behind(&proxy).await;
+    proxy.set(Direction::ServerToClient, Mode::Hold).await;
+    let lock = manager.lock("n").unwrap();
+    let attempt = Beside::start(async move { lock.try_acquire().await });
+    rig.store.queued("n", 1).await;
+
+    proxy.set(Direction::ServerToClient, Mode::Pass).await;
+    proxy.reset().await;
+    match attempt.end("an answer").await {
+        // Asked again, and told that it is ours.
+        Ok(Some(guard)) => guard.release().await.unwrap(),
+        Ok(None) => panic!("nobody else holds it"),
+        Err(unknown) => assert_eq!(unknown.effect(), lockcore::Effect::Unknown, "{unknown}"),
+    }
+    eventually(TTL / 2, "the key goes", async || rig.store.queue("n").await.is_empty()).await;
+}
+
+/// The server has deleted the key, the connection breaks before it says so.
+async fn a_release_whose_reply_was_lost_is_a_release() {
+    let rig = Rig::start().await;
+    let proxy = rig.proxy(0);
+    let (manager, other) = (rig.manager_behind(&proxy).await, rig.manager().await);
+    let guard = hold(&manager, "n").await;
+    let next = hold_aside(&other, "n");
+    rig.store.queued("n", 2).await;
+    proxy.set(Direction::ServerToClient, Mode::Hold).await;
+    let release = Beside::start(guard.release());
+    let next = next.end("the other holds").await;
+
+    proxy.set(Direction::ServerToClient, Mode::Pass).await;
+    proxy.reset().await;
+    release.end("the release ends").await.unwrap();
+    next.ensure_held().unwrap();
+    next.release().await.unwrap();
+}
+
+/// A session as a manager has it, without one.
+struct Session {
+    backend: Arc<dyn LockBackend>,
+    env: Env,
+}
+
+impl Session {
+    async fn open(config: EtcdConfig) -> Self {
+        let env = Env::new(Timing::for_ttl(4 * TTL)).unwrap();
+        Self { backend: config.open(env.clone()).await.unwrap(), env }
+    }
+
+    async fn grant(&self, name: &str) -> Grant {
+        let request = AcquireRequest::new(self::name(name), self.env.owner_id(), self.env.timing().ttl);
+        match within(BOUND, "an answer", self.backend.try_acquire(&request)).await.unwrap() {
+            Attempt::Granted(grant) => grant,
+            Attempt::Held { holder } => panic!("held by {holder:?}"),
+        }
+    }
+}
+
+/// A release is sent again because its answer was lost; meanwhile the same session holds the name
+/// again, by the same key. The newer hold is not what was released (etcd#22082).
+async fn a_repeated_release_spares_a_newer_lock() {
+    let rig = Rig::start().await;
+    let proxy = rig.proxy(0);
+    let session = Session::open(behind(&proxy)).await;
+    let older = session.grant("n").await;
+    proxy.set(Direction::ServerToClient, Mode::Hold).await;
+    let (backend, grant) = (Arc::clone(&session.backend), older.clone());
+    let release = Beside::start(async move { backend.release(&grant).await });
+    rig.store.queued("n", 0).await;
+    drop(release);
+    proxy.set(Direction::ServerToClient, Mode::Pass).await;
+
+    let newer = session.grant("n").await;
+    assert!(newer.counter > older.counter);
+    let keys = rig.store.queue("n").await;
+    let refused = session.backend.release(&older).await.unwrap_err();
+    assert_eq!(refused.lost_reason(), Some(LostReason::Gone), "{refused}");
+    assert_eq!(rig.store.queue("n").await, keys);
+    session.backend.release(&newer).await.unwrap();
+    assert_eq!(rig.store.queue("n").await, []);
+}
+
+/// A release that is stuck on its way, on a connection that was left for another; it was repeated
+/// there, and the name is held again by the same key when the first copy arrives.
+async fn a_delayed_release_spares_a_newer_lock() {
+    let rig = Rig::start().await;
+    let proxies = [rig.proxy(0), rig.proxy(0)];
+    let endpoints = proxies.iter().map(|proxy| proxy.addr().to_string());
+    let session = Session::open(EtcdConfig::new(endpoints).prefix(PREFIX)).await;
+    let used =
+        the_one_used(&proxies, async || drop(session.backend.inspect(&name("n")).await.unwrap())).await;
+    let older = session.grant("n").await;
+    proxies[used].set(Direction::ClientToServer, Mode::Hold).await;
+    // Repeated, as the core repeats what was not answered.
+    eventually(BOUND, "the release", async || session.backend.release(&older).await.is_ok()).await;
+    assert!(proxies[used].traffic(Direction::ClientToServer).held > 0, "nothing was on its way");
+    let newer = session.grant("n").await;
+
+    let_it_arrive(&proxies[used]).await;
+    let keys = rig.store.queue("n").await;
+    assert_eq!(keys.len(), 1, "{keys:?}");
+    assert_eq!(keys[0].created.cast_unsigned(), newer.counter);
+    session.backend.release(&newer).await.unwrap();
+}
+
+/// Over which of two ways `act` goes.
+async fn the_one_used(proxies: &[Proxy; 2], act: impl AsyncFn()) -> usize {
+    let sent = |proxy: &Proxy| proxy.traffic(Direction::ClientToServer).forwarded;
+    let before = [sent(&proxies[0]), sent(&proxies[1])];
+    act().await;
+    usize::from(sent(&proxies[1]) - before[1] > sent(&proxies[0]) - before[0])
+}
+
+/// What was held on its way to the server goes on, and is carried out.
+async fn let_it_arrive(proxy: &Proxy) {
+    let arrived = proxy.traffic(Direction::ClientToServer).forwarded;
+    proxy.set(Direction::ClientToServer, Mode::Pass).await;
+    within(BOUND, "it arrives", proxy.forwarded(Direction::ClientToServer, arrived + 1)).await;
+    // Long enough for the server to carry it out.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+}
+
+fn name(name: &str) -> LockName {
+    LockName::new(name).unwrap()
+}
+
+/// A request that is stuck on its way while its acquisition is abandoned, on a connection that has
+/// been left for another: when it arrives it creates nothing.
+async fn a_delayed_acquisition_creates_nothing() {
+    let rig = Rig::start().await;
+    let proxies = [rig.proxy(0), rig.proxy(0)];
+    let endpoints = proxies.iter().map(|proxy| proxy.addr().to_string());
+    let manager = open(EtcdConfig::new(endpoints).prefix(PREFIX)).await;
+    let cycle = async || hold(&manager, "n").await.release().await.unwrap();
+    let used = the_one_used(&proxies, cycle).await;
+
+    proxies[used].set(Direction::ClientToServer, Mode::Hold).await;
+    let acquiring = hold_aside(&manager, "n");
+    within(BOUND, "it is sent", proxies[used].held(Direction::ClientToServer, 1)).await;
+    drop(acquiring);
+    // Over the other connection, after whatever clean-up there is to do.
+    let again = hold(&manager, "n").await;
+    again.release().await.unwrap();
+    let diary = rig.store.diary(&format!("{PREFIX}/n/")).await;
+    let_it_arrive(&proxies[used]).await;
+    let created: Vec<_> = diary.entries().into_iter().filter(|entry| !entry.is_deletion).collect();
+    assert!(created.is_empty(), "{created:?}");
+}
+
+/// Two hundred acquisitions dropped at any point, held and free names mixed: in the end only the
+/// holder's key is there.
+async fn abandoned_acquisitions_leave_no_key() {
+    let rig = Rig::start().await;
+    let (holder, manager) = (rig.manager().await, rig.manager().await);
+    let guard = hold(&holder, "n").await;
+    for round in 0..200_u64 {
+        let name = if round % 2 == 0 { "n".to_owned() } else { format!("free{round}") };
+        let lock = manager.lock(&name).unwrap();
+        let acquiring = hold_aside(&manager, &name);
+        tokio::time::sleep(Duration::from_micros(round * 37 % 3000)).await;
+        drop(acquiring);
+        if round % 5 == 0 {
+            let attempt = Beside::start(async move { lock.try_acquire().await });
+            tokio::time::sleep(Duration::from_micros(round * 23 % 1000)).await;
+            drop(attempt);
+        }
+    }
+    rig.quiet().await;
+    let keys = rig.store.keys(&format!("{PREFIX}/")).await;
+    let locks = keys.into_iter().filter(|key| key.key.contains("/free") || key.key.contains("/n/"));
+    assert_eq!(locks.collect::<Vec<_>>(), rig.store.queue("n").await);
+    assert_eq!(rig.store.queue("n").await.len(), 1);
+    guard.ensure_held().unwrap();
+    guard.release().await.unwrap();
+    hold(&manager, "n").await.release().await.unwrap();
+}
+
+/// The answers to many acquisitions are lost together: one move of the epoch serves all who see it.
+async fn many_lost_answers_cost_a_few_requests_each() {
+    const NAMES: usize = 40;
+    let rig = Rig::start().await;
+    let proxy = rig.proxy(0);
+    let manager = rig.manager_behind(&proxy).await;
+    let before = rig.etcd.requests().await.unwrap();
+    proxy.set(Direction::ServerToClient, Mode::Hold).await;
+    let acquiring: Vec<_> = (0..NAMES).map(|index| hold_aside(&manager, &format!("many{index}"))).collect();
+    let prefix = format!("{PREFIX}/many");
+    eventually(BOUND, "all are asked for", async || rig.store.keys(&prefix).await.len() == NAMES).await;
+    proxy.reset().await;
+    proxy.set(Direction::ServerToClient, Mode::Pass).await;
+    let mut guards = Vec::new();
+    for acquiring in acquiring {
+        guards.push(acquiring.end("it holds").await);
+    }
+    let made = (rig.etcd.requests().await.unwrap() - &before).of("Txn");
+    println!("{made} transactions for {NAMES} lost answers");
+    // Each is asked for, moves the epoch or sees that it has moved, and is asked for again.
+    assert!(made <= 4 * NAMES as u64, "{made}");
+    for guard in guards {
+        guard.release().await.unwrap();
+    }
+}

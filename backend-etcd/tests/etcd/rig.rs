@@ -1,0 +1,294 @@
+//! What every test here works with: servers of its own, managers on them, and a client of its own
+//! that sees and changes what lies in the store.
+
+use std::fmt::Display;
+use std::sync::Arc;
+use std::time::Duration;
+
+use backend_etcd::EtcdConfig;
+use etcd_client::{Client, DeleteOptions, EventType, GetOptions, SortOrder, SortTarget, WatchOptions};
+use libtest_mimic::Trial;
+use lockcore::clock::{BootClock, Clock, Moment};
+use lockcore::{LockGuard, LockManager, Result};
+use testbed::Proxy;
+use testbed::etcd::{Etcd, Requests, Setup};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+/// The tests of a file, by name.
+macro_rules! trials {
+    ($($name:ident),+ $(,)?) => {
+        pub(crate) fn trials() -> Vec<libtest_mimic::Trial> {
+            let file = module_path!().rsplit("::").next().unwrap();
+            vec![$($crate::rig::trial(file, stringify!($name), || $name())),+]
+        }
+    };
+}
+pub(crate) use trials;
+
+/// One test, in a runtime of its own.
+pub(crate) fn trial<F: Future<Output = ()> + 'static>(file: &str, name: &str, test: fn() -> F) -> Trial {
+    Trial::test(format!("{file}::{name}"), move || {
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        let runtime = runtime.worker_threads(2).enable_all().build().unwrap();
+        // On this thread, with which the servers end.
+        runtime.block_on(async { within(Duration::from_secs(90), "the test", test()).await });
+        runtime.shutdown_timeout(Duration::from_secs(1));
+        Ok(())
+    })
+}
+
+/// Servers, and a way to see what they store.
+pub(crate) struct Rig {
+    pub(crate) etcd: Etcd,
+    pub(crate) store: Store,
+}
+
+impl Rig {
+    /// One member of the installed etcd.
+    pub(crate) async fn start() -> Self {
+        Self::on(Setup::new()).await
+    }
+
+    pub(crate) async fn on(setup: Setup) -> Self {
+        let etcd = setup.start().await.unwrap();
+        let store = Store::connect(&etcd.endpoints()).await;
+        Self { etcd, store }
+    }
+
+    pub(crate) fn config(&self) -> EtcdConfig {
+        EtcdConfig::new(self.etcd.endpoints()).prefix(PREFIX)
+    }
+
+    /// A process.
+    pub(crate) async fn manager(&self) -> LockManager {
+        open(self.config()).await
+    }
+
+    /// A process whose every connection goes through `proxy`.
+    pub(crate) async fn manager_behind(&self, proxy: &Proxy) -> LockManager {
+        open(behind(proxy)).await
+    }
+
+    /// Ends when the servers are asked nothing but renewals any more.
+    pub(crate) async fn quiet(&self) {
+        let settled = async || {
+            let before = self.etcd.requests().await.unwrap();
+            tokio::time::sleep(TTL / 10).await;
+            without_renewals(&(self.etcd.requests().await.unwrap() - &before)) == 0
+        };
+        eventually(BOUND, "the servers are left alone", settled).await;
+    }
+
+    pub(crate) fn proxy(&self, member: usize) -> Proxy {
+        Proxy::start(self.etcd.addr(member)).unwrap()
+    }
+}
+
+/// Without those that keep sessions: they come with time, not with use.
+pub(crate) fn without_renewals(requests: &Requests) -> u64 {
+    requests.total() - requests.of("LeaseKeepAlive")
+}
+
+pub(crate) fn behind(proxy: &Proxy) -> EtcdConfig {
+    EtcdConfig::new([proxy.addr().to_string()]).prefix(PREFIX)
+}
+
+pub(crate) async fn open(config: EtcdConfig) -> LockManager {
+    open_with_ttl(config, TTL).await.unwrap()
+}
+
+pub(crate) async fn open_with_ttl(config: EtcdConfig, ttl: Duration) -> Result<LockManager> {
+    LockManager::builder(config).ttl(ttl).owner_label("a process of the test").build().await
+}
+
+pub(crate) async fn hold(manager: &LockManager, name: &str) -> LockGuard {
+    within(BOUND, "a free lock is granted", manager.lock(name).unwrap().acquire()).await.unwrap()
+}
+
+/// Waits for the lock in a task.
+pub(crate) fn hold_aside(manager: &LockManager, name: &str) -> Beside<LockGuard> {
+    let lock = manager.lock(name).unwrap();
+    Beside::start(async move { lock.acquire().await.unwrap() })
+}
+
+/// A key of the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Key {
+    pub(crate) key: String,
+    pub(crate) created: i64,
+    pub(crate) lease: i64,
+}
+
+/// The store itself, beside everything under test.
+pub(crate) struct Store {
+    pub(crate) client: Client,
+}
+
+impl Store {
+    pub(crate) async fn connect(endpoints: &[String]) -> Self {
+        Self { client: Client::connect(endpoints, None).await.unwrap() }
+    }
+
+    /// The contenders of a name, the holder first.
+    pub(crate) async fn queue(&self, name: &str) -> Vec<Key> {
+        self.keys(&format!("{PREFIX}/{name}/")).await
+    }
+
+    /// Every key that begins with `prefix`, the oldest first.
+    pub(crate) async fn keys(&self, prefix: &str) -> Vec<Key> {
+        let options = GetOptions::new().with_prefix().with_sort(SortTarget::Create, SortOrder::Ascend);
+        let answer = self.client.kv_client().get(prefix, Some(options)).await.unwrap();
+        let keys = answer.kvs().iter().map(|kv| Key {
+            key: kv.key_str().unwrap().to_owned(),
+            created: kv.create_revision(),
+            lease: kv.lease(),
+        });
+        keys.collect()
+    }
+
+    /// Waits until so many contend for a name, the holder counted.
+    pub(crate) async fn queued(&self, name: &str, contenders: usize) {
+        let what = format!("{contenders} contend for {name}");
+        eventually(BOUND, &what, async || self.queue(name).await.len() == contenders).await;
+    }
+
+    pub(crate) async fn delete(&self, key: &str) {
+        self.client.kv_client().delete(key, None).await.unwrap();
+    }
+
+    pub(crate) async fn delete_all(&self, prefix: &str) {
+        let options = DeleteOptions::new().with_prefix();
+        self.client.kv_client().delete(prefix, Some(options)).await.unwrap();
+    }
+
+    pub(crate) async fn revoke(&self, lease: i64) {
+        self.client.lease_client().revoke(lease).await.unwrap();
+    }
+
+    pub(crate) async fn leases(&self) -> usize {
+        self.client.lease_client().leases().await.unwrap().leases().len()
+    }
+
+    /// Writes down what happens below `prefix` from here on.
+    pub(crate) async fn diary(&self, prefix: &str) -> Diary {
+        let options = WatchOptions::new().with_prefix();
+        let mut stream = self.client.watch_client().watch(prefix, Some(options)).await.unwrap();
+        let created = stream.message().await.unwrap().unwrap();
+        assert!(created.created());
+        let entries = watch::Sender::new(Vec::new());
+        let (written, clock) = (entries.clone(), BootClock::new());
+        let task = Beside::start(async move {
+            while let Ok(Some(message)) = stream.message().await {
+                let now = clock.now();
+                for event in message.events() {
+                    let kv = event.kv().unwrap();
+                    let entry = Entry {
+                        is_deletion: event.event_type() == EventType::Delete,
+                        key: kv.key_str().unwrap().to_owned(),
+                        at: now,
+                    };
+                    written.send_modify(|entries| entries.push(entry));
+                }
+            }
+        });
+        Diary { entries, _task: task }
+    }
+}
+
+/// What happened to the keys below a prefix, as told by the store.
+pub(crate) struct Diary {
+    entries: watch::Sender<Vec<Entry>>,
+    _task: Beside<()>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub(crate) is_deletion: bool,
+    pub(crate) key: String,
+    pub(crate) at: Moment,
+}
+
+impl Diary {
+    pub(crate) fn entries(&self) -> Vec<Entry> {
+        self.entries.borrow().clone()
+    }
+
+    /// The deletion of a key, as soon as the store has told of it.
+    pub(crate) async fn deletion(&self, key: &str) -> Entry {
+        let mut watcher = self.entries.subscribe();
+        let found = |entries: &Vec<Entry>| {
+            entries.iter().find(|entry| entry.is_deletion && entry.key == key).cloned()
+        };
+        let what = format!("{key} is deleted");
+        let entries = within(BOUND, &what, watcher.wait_for(|entries| found(entries).is_some())).await;
+        found(&entries.unwrap()).unwrap()
+    }
+}
+
+/// Something that goes on beside the test; it ends with this.
+pub(crate) struct Beside<T>(JoinSet<T>);
+
+impl<T: Send + 'static> Beside<T> {
+    pub(crate) fn start(task: impl Future<Output = T> + Send + 'static) -> Self {
+        let mut tasks = JoinSet::new();
+        tasks.spawn(task);
+        Self(tasks)
+    }
+
+    pub(crate) async fn end(self, what: &str) -> T {
+        self.end_within(BOUND, what).await
+    }
+
+    pub(crate) async fn end_within(mut self, bound: Duration, what: &str) -> T {
+        within(bound, what, self.0.join_next()).await.unwrap().unwrap()
+    }
+}
+
+/// What `work` comes to, within `bound`.
+#[track_caller]
+pub(crate) fn within<T>(
+    bound: Duration,
+    what: impl Display,
+    work: impl Future<Output = T>,
+) -> impl Future<Output = T> {
+    let at = std::panic::Location::caller();
+    async move {
+        match tokio::time::timeout(bound, work).await {
+            Ok(done) => done,
+            Err(_elapsed) => panic!("{what}: not within {bound:?} ({at})"),
+        }
+    }
+}
+
+/// Waits until `holds` says yes, for what can only be looked at.
+pub(crate) async fn eventually(bound: Duration, what: &str, holds: impl AsyncFn() -> bool) {
+    let looking = async {
+        while !holds().await {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    within(bound, what, looking).await;
+}
+
+pub(crate) fn now() -> Moment {
+    BootClock::new().now()
+}
+
+/// Managers, opened at the same time.
+pub(crate) async fn managers(rig: &Rig, count: usize) -> Vec<LockManager> {
+    let config = Arc::new(rig.config());
+    let opening = (0..count).map(|_| {
+        let config = Arc::clone(&config);
+        async move { open((*config).clone()).await }
+    });
+    futures_util::future::join_all(opening).await
+}
+
+pub(crate) const PREFIX: &str = "locks";
+
+/// Long enough that a busy machine renews in time, short enough to wait for its end.
+pub(crate) const TTL: Duration = Duration::from_secs(3);
+
+/// What takes milliseconds has so long on a busy machine; what has to wait for a lease, too.
+pub(crate) const BOUND: Duration = Duration::from_secs(15);

@@ -1,0 +1,166 @@
+//! TLS, client certificates, users and their rights.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use backend_etcd::EtcdConfig;
+use lockcore::{ErrorKind, LockManager, Result, Tls};
+use testbed::Certificates;
+use testbed::etcd::{Etcd, Setup};
+
+use crate::rig::{BOUND, PREFIX, TTL, hold, hold_aside, open, open_with_ttl, trials, within};
+
+trials![
+    tls_takes_the_right_authority,
+    mutual_tls_takes_a_certificate,
+    a_url_says_all_of_it,
+    a_limited_role_is_enough,
+    credentials_are_checked_when_opening,
+    a_token_that_ran_out_is_renewed,
+];
+
+fn read(path: impl AsRef<Path>) -> Vec<u8> {
+    std::fs::read(path).unwrap()
+}
+
+fn trusting(certificates: &Certificates) -> Tls {
+    Tls::new().ca(read(certificates.authority()))
+}
+
+fn config(etcd: &Etcd) -> EtcdConfig {
+    EtcdConfig::new(etcd.endpoints()).prefix(PREFIX)
+}
+
+/// Opens, or says why not within the bound of connecting.
+async fn attempt(config: EtcdConfig) -> Result<LockManager> {
+    let opening = LockManager::builder(config).ttl(TTL).connect_timeout(Duration::from_secs(2)).build();
+    within(BOUND, "an answer", opening).await
+}
+
+async fn refused(config: EtcdConfig, why: &str) -> lockcore::Error {
+    match attempt(config).await {
+        Ok(_) => panic!("it opens {why}"),
+        Err(refused) => refused,
+    }
+}
+
+/// A cycle and a hand-off, streams and all.
+async fn works(one: &LockManager, other: &LockManager) {
+    works_as("w", one, other).await;
+}
+
+async fn works_as(name: &str, one: &LockManager, other: &LockManager) {
+    let guard = hold(one, name).await;
+    let next = hold_aside(other, name);
+    within(BOUND, "it queues", async {
+        while one.inspect(name).await.unwrap().contenders == 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+    guard.release().await.unwrap();
+    next.end("the other holds").await.release().await.unwrap();
+}
+
+/// The authority that signed the server's certificate, and no other; never without TLS.
+async fn tls_takes_the_right_authority() {
+    let certificates = Arc::new(Certificates::new("client").unwrap());
+    let strangers = Certificates::new("client").unwrap();
+    let etcd = Setup::new().tls(Arc::clone(&certificates)).start().await.unwrap();
+    let secured = config(&etcd).tls(trusting(&certificates));
+    works(&open(secured.clone()).await, &open(secured).await).await;
+
+    let error = refused(config(&etcd).tls(trusting(&strangers)), "with another authority").await;
+    assert!(matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Denied), "{error:?}");
+    refused(config(&etcd), "without TLS").await;
+    let elsewhere = config(&etcd).tls(trusting(&certificates)).domain("elsewhere.example");
+    refused(elsewhere, "under another name").await;
+    open(config(&etcd).tls(trusting(&certificates)).domain("localhost")).await;
+}
+
+/// The server asks for a certificate of its authority.
+async fn mutual_tls_takes_a_certificate() {
+    let certificates = Arc::new(Certificates::new("client").unwrap());
+    let strangers = Certificates::new("client").unwrap();
+    let etcd = Setup::new().mutual_tls(Arc::clone(&certificates)).start().await.unwrap();
+    let identified = |by: &Certificates| {
+        let (certificate, key) = by.client();
+        config(&etcd).tls(trusting(&certificates).client_certificate(read(certificate), read(key)))
+    };
+    works(&open(identified(&certificates)).await, &open(identified(&certificates)).await).await;
+
+    refused(config(&etcd).tls(trusting(&certificates)), "without a certificate").await;
+    refused(identified(&strangers), "with a stranger's certificate").await;
+}
+
+/// Everything above by URL: files for the certificates, user and password before the hosts.
+async fn a_url_says_all_of_it() {
+    let certificates = Arc::new(Certificates::new("client").unwrap());
+    let mut etcd = Setup::new().mutual_tls(Arc::clone(&certificates)).start().await.unwrap();
+    etcd.enable_auth("alice", "s/cret", "locks/").await.unwrap();
+    let (certificate, key) = certificates.client();
+    let hosts = etcd.endpoints().join(",");
+    let url = format!(
+        "etcds://alice:s%2Fcret@{hosts}/locks?ca={}&cert={}&key={}",
+        certificates.authority().display(),
+        certificate.display(),
+        key.display()
+    );
+    let open = async || attempt(EtcdConfig::from_url(&mut url.parse().unwrap()).unwrap()).await.unwrap();
+    works(&open().await, &open().await).await;
+}
+
+/// Read and write below the prefix is all it takes, and nothing outside of it is reached for.
+async fn a_limited_role_is_enough() {
+    let mut etcd = Etcd::start().await.unwrap();
+    etcd.enable_auth("alice", "secret", "locks/").await.unwrap();
+    let alice = || config(&etcd).credentials("alice", "secret");
+    let (one, other) = (open(alice()).await, open(alice()).await);
+    works(&one, &other).await;
+    let guard = hold(&one, "n").await;
+    assert_eq!(one.list("").await.unwrap().len(), 1);
+    one.diagnose().await.unwrap();
+    let revoked = other.revoke("n", false).await.unwrap();
+    assert_eq!(revoked, lockcore::backend::Revocation::Released);
+    within(BOUND, "it is lost", guard.lost()).await;
+    one.shutdown().await.unwrap();
+    other.shutdown().await.unwrap();
+
+    let outside = EtcdConfig::new(etcd.endpoints()).prefix("elsewhere").credentials("alice", "secret");
+    let error = refused(outside, "outside of its rights").await;
+    assert_eq!(*error.kind(), ErrorKind::Denied, "{error:?}");
+}
+
+/// A wrong password and a missing one are said to be that, and the password is not repeated.
+async fn credentials_are_checked_when_opening() {
+    let mut etcd = Etcd::start().await.unwrap();
+    etcd.enable_auth("alice", "secret", "locks/").await.unwrap();
+    let error = refused(config(&etcd).credentials("alice", "sesame"), "with a wrong password").await;
+    assert_eq!(*error.kind(), ErrorKind::Denied, "{error:?}");
+    assert!(!format!("{error:?} {error}").contains("sesame"), "{error:?}");
+    let error = refused(config(&etcd), "without a user").await;
+    assert_eq!(*error.kind(), ErrorKind::Denied, "{error:?}");
+}
+
+/// A token that nobody used for longer than it lives: the next request gets another one by itself.
+async fn a_token_that_ran_out_is_renewed() {
+    let token_ttl = 1;
+    let mut etcd = Setup::new().auth_token_ttl(token_ttl).start().await.unwrap();
+    etcd.enable_auth("alice", "secret", "locks/").await.unwrap();
+    let alice = config(&etcd).credentials("alice", "secret");
+    // Renewed every ten seconds: nothing else is sent.
+    let (one, other) = (
+        open_with_ttl(alice.clone(), 10 * TTL).await.unwrap(),
+        open_with_ttl(alice, 10 * TTL).await.unwrap(),
+    );
+    let guard = hold(&one, "n").await;
+    let next = hold_aside(&other, "n");
+    tokio::time::sleep(3 * Duration::from_secs(token_ttl.into())).await; // The token's life, and more.
+
+    guard.release().await.unwrap();
+    next.end("the other holds").await.release().await.unwrap();
+    tokio::time::sleep(3 * Duration::from_secs(token_ttl.into())).await; // The same without a hold.
+    // On a name that nobody has watched: the streams are as old as the token.
+    works_as("fresh", &one, &other).await;
+}

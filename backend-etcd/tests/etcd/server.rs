@@ -1,0 +1,183 @@
+//! One server: restarted, full, of several versions, compacted.
+
+use std::time::Duration;
+
+use etcd_client::{CompactionOptions, Error as ClientError};
+use futures_util::StreamExt;
+use lockcore::backend::{Finding, Severity, StoreConfig, StoreEvent};
+use lockcore::{Env, ErrorKind, LostReason, Timing};
+use testbed::etcd::{Setup, current};
+
+use crate::rig::{BOUND, PREFIX, Rig, TTL, eventually, hold, hold_aside, open_with_ttl, trials, within};
+
+trials![
+    a_restart_with_the_data_loses_nothing,
+    a_restart_without_the_data_loses_every_hold,
+    a_full_server_keeps_and_releases_what_is_held,
+    a_version_with_known_bugs_is_named,
+    a_current_version_is_not_warned_of,
+    compaction_does_not_disturb_a_waiter,
+];
+
+/// Shorter than the ttl, a restart is no loss; the one who waits keeps waiting.
+async fn a_restart_with_the_data_loses_nothing() {
+    let mut rig = Rig::start().await;
+    let ttl = Duration::from_secs(8);
+    let holder = open_with_ttl(rig.config(), ttl).await.unwrap();
+    let guard = hold(&holder, "n").await;
+    let waiter = open_with_ttl(rig.config(), ttl).await.unwrap();
+    let next = hold_aside(&waiter, "n");
+    rig.store.queued("n", 2).await;
+
+    rig.etcd.kill(0).await.unwrap();
+    rig.etcd.restart(0).await.unwrap();
+    guard.renew().await.unwrap();
+    let token = guard.token();
+    guard.release().await.unwrap();
+    let next = next.end("the waiter holds").await;
+    assert!(next.token() > token);
+}
+
+/// Another cluster at the same address has none of our leases: what was held is lost before anybody
+/// can hold it again, and the next acquisition opens a new session.
+async fn a_restart_without_the_data_loses_every_hold() {
+    let mut rig = Rig::start().await;
+    let (one, other) = (rig.manager().await, rig.manager().await);
+    let guard = hold(&one, "n").await;
+    let bystander = hold(&one, "m").await;
+
+    rig.etcd.restart_without_data().await.unwrap();
+    let (reason, _) =
+        within(BOUND, "both are lost", async { (guard.lost().await, bystander.lost().await) }).await;
+    assert_ne!(reason, LostReason::Released);
+    // The others' sessions are gone, too; they notice by themselves.
+    let taken = hold(&other, "n").await;
+    assert!(guard.ensure_held().is_err());
+    taken.release().await.unwrap();
+    hold(&one, "n").await.release().await.unwrap();
+}
+
+/// NOSPACE refuses what needs room. Renewals and deletions do not.
+async fn a_full_server_keeps_and_releases_what_is_held() {
+    let rig = Rig::on(Setup::new().quota(4 << 20)).await;
+    let (one, other) = (rig.manager().await, rig.manager().await);
+    let guard = hold(&one, "n").await;
+    let filled = async {
+        let junk = vec![b'x'; 1 << 20];
+        for index in 0.. {
+            if let Err(refused) =
+                rig.store.client.kv_client().put(format!("junk/{index}"), junk.clone(), None).await
+            {
+                return refused;
+            }
+        }
+        unreachable!("a server without bounds")
+    };
+    let refused = within(BOUND, "the server is full", filled).await;
+    assert!(
+        matches!(&refused, ClientError::GRpcStatus(status) if status.message().contains("space")),
+        "{refused}"
+    );
+
+    let refused = within(BOUND, "an answer", other.lock("m").unwrap().acquire()).await.unwrap_err();
+    assert_eq!(*refused.kind(), ErrorKind::Unavailable, "{refused}");
+    assert!(refused.to_string().contains("space"), "{refused}");
+    let refused = other.lock("m").unwrap().try_acquire().await.unwrap_err();
+    assert_eq!(*refused.kind(), ErrorKind::Unavailable, "{refused}");
+    tokio::time::sleep(TTL + TTL / 3).await; // The hold lasts longer than its lease would by itself.
+    guard.ensure_held().unwrap();
+    guard.release().await.unwrap();
+    assert_eq!(rig.store.queue("n").await, []);
+
+    rig.store.delete_all("junk/").await;
+    let revision = rig.store.client.kv_client().get("k", None).await.unwrap().header().unwrap().revision();
+    let physically = CompactionOptions::new().with_physical();
+    rig.store.client.kv_client().compact(revision, Some(physically)).await.unwrap();
+    rig.etcd.ctl(["defrag"]).await.unwrap();
+    rig.etcd.ctl(["alarm", "disarm"]).await.unwrap();
+    eventually(BOUND, "there is room again", async || match other.lock("m").unwrap().try_acquire().await {
+        Ok(granted) => granted.is_some(),
+        Err(_still_full) => false,
+    })
+    .await;
+}
+
+/// The installed 3.4.23 has bugs that end leases early: said at once, and shown to who asks.
+async fn a_version_with_known_bugs_is_named() {
+    let rig = Rig::start().await;
+    let warning = first_warning(&rig).await.expect("3.4.23 is warned of");
+    assert!(warning.contains("3.4.23") && warning.contains("15247"), "{warning}");
+
+    let findings = rig.manager().await.diagnose().await.unwrap();
+    let is_named = |finding: &Finding| finding.severity > Severity::Ok && finding.detail.contains("3.4.23");
+    assert!(findings.iter().any(is_named), "{findings:?}");
+}
+
+/// The other side of it.
+async fn a_current_version_is_not_warned_of() {
+    let Some(program) = current() else {
+        return testbed::peers::skip("etcd 3.6", "there is none in target/tools; run: make tools");
+    };
+    let rig = Rig::on(Setup::new().program(program)).await;
+    assert_eq!(first_warning(&rig).await, None);
+    let findings = rig.manager().await.diagnose().await.unwrap();
+    let mut of_version = findings.iter().filter(|finding| finding.subject == "version");
+    assert!(of_version.all(|finding| finding.severity == Severity::Ok), "{findings:?}");
+}
+
+/// What a session says of its own before it ends.
+async fn first_warning(rig: &Rig) -> Option<String> {
+    let env = Env::new(Timing::for_ttl(TTL)).unwrap();
+    let backend = rig.config().open(env).await.unwrap();
+    let mut events = backend.events();
+    let warned = async {
+        while let Some(event) = events.next().await {
+            if let StoreEvent::Warning(warning) = event {
+                return Some(warning.into_owned());
+            }
+        }
+        None
+    };
+    let warned = async { tokio::time::timeout(TTL, warned).await.unwrap_or(None) }.await;
+    backend.close().await.unwrap();
+    warned
+}
+
+/// The history that a watch was opened on may go while it is open, and while it is cut off.
+async fn compaction_does_not_disturb_a_waiter() {
+    let rig = Rig::start().await;
+    let proxy = rig.proxy(0);
+    let (holder, waiter) = (rig.manager().await, rig.manager_behind(&proxy).await);
+    let guard = hold(&holder, "n").await;
+    let next = hold_aside(&waiter, "n");
+    rig.store.queued("n", 2).await;
+
+    compact_everything(&rig).await;
+    guard.release().await.unwrap();
+    let guard = next.end("the waiter holds").await;
+    let next = hold_aside(&holder, "n");
+    rig.store.queued("n", 2).await;
+    guard.release().await.unwrap();
+    let guard = next.end("the waiter holds").await;
+
+    let next = hold_aside(&waiter, "n");
+    rig.store.queued("n", 2).await;
+    proxy.refuse_new().await.unwrap();
+    proxy.reset().await;
+    guard.release().await.unwrap();
+    compact_everything(&rig).await;
+    proxy.accept_new().await.unwrap();
+    next.end("the waiter holds").await.release().await.unwrap();
+    eventually(BOUND, "nothing is left", async || rig.store.queue("n").await.is_empty()).await;
+}
+
+async fn compact_everything(rig: &Rig) {
+    let mut client = rig.store.client.kv_client();
+    let mut revision = 0;
+    for index in 0..20 {
+        revision =
+            client.put(format!("history/{index}"), "x", None).await.unwrap().header().unwrap().revision();
+    }
+    client.compact(revision, Some(CompactionOptions::new().with_physical())).await.unwrap();
+    assert!(!rig.store.keys(PREFIX).await.is_empty());
+}
