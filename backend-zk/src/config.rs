@@ -1,0 +1,404 @@
+//! Which ensemble, where in its tree, as whom, and how the connection is protected.
+
+use std::fmt;
+use std::net::Ipv6Addr;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lockcore::backend::{LockBackend, StoreConfig};
+use lockcore::{Env, Error, Result, StoreUrl, Tls};
+use zookeeper_client::{Acl, AuthId, Client, Permission, TlsOptions};
+
+use crate::backend::ZkBackend;
+use crate::keys::Namespace;
+
+/// The configuration of the ZooKeeper store,
+/// `zk://[USER:PASSWORD@]HOST[:PORT],…[/CHROOT][?prefix=P&acl=A&tls=true&ca=F&cert=F&key=F]`.
+///
+/// A lock is the directory `/CHROOT/PREFIX/NAME`, which Curator's `InterProcessMutex` on the same path
+/// shares. Directories are container nodes: made when needed, removed by the server when empty.
+#[derive(Clone)]
+pub struct ZkConfig {
+    hosts: Vec<String>,
+    chroot: String,
+    prefix: String,
+    credentials: Option<(String, String)>,
+    acl: Option<Vec<Acl>>,
+    tls: Option<Tls>,
+}
+
+impl ZkConfig {
+    /// The shortest ttl. A server keeps sessions of two of its ticks or more, by default 4 s, and grants
+    /// that where less is asked for.
+    pub const MIN_TTL: Duration = Duration::from_secs(1);
+    /// The default of [`ZkConfig::prefix`].
+    pub const DEFAULT_PREFIX: &str = "leasehold";
+    /// The port of a host that names none.
+    pub const DEFAULT_PORT: u16 = 2181;
+
+    /// An ensemble of `hosts`, each `host` or `host:port`, an IPv6 address in brackets.
+    pub fn new<H: Into<String>>(hosts: impl IntoIterator<Item = H>) -> Self {
+        Self {
+            hosts: hosts.into_iter().map(Into::into).collect(),
+            chroot: String::new(),
+            prefix: Self::DEFAULT_PREFIX.to_owned(),
+            credentials: None,
+            acl: None,
+            tls: None,
+        }
+    }
+
+    /// The node below which everything is; made if it does not exist. Default the root.
+    #[must_use]
+    pub fn chroot(mut self, path: impl Into<String>) -> Self {
+        self.chroot = path.into();
+        self
+    }
+
+    /// The node below the chroot that keeps the locks apart from other things; may have several
+    /// segments, or be empty. Default `leasehold`.
+    #[must_use]
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// Authenticates with the scheme `digest`. Nodes are then for this user alone, unless
+    /// [`acl`](Self::acl) says otherwise.
+    #[must_use]
+    pub fn credentials(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
+        self.credentials = Some((user.into(), password.into()));
+        self
+    }
+
+    /// Who may do what with the nodes that are made: `open`, `creator`, or entries
+    /// `scheme:id:rights` with commas between, rights among `rwcda`. A manager needs
+    /// `rwcd` on its own nodes, and whoever shares a lock with it, `rcd`. Default `creator` with credentials, `open` without.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidOption`](lockcore::ErrorKind::InvalidOption) for another form.
+    pub fn acl(mut self, acl: &str) -> Result<Self> {
+        self.acl = Some(match acl {
+            "open" => vec![Acl::new(Permission::ALL, AuthId::anyone())],
+            "creator" => vec![Acl::new(Permission::ALL, AuthId::authed())],
+            entries => entries.split(',').map(acl_entry).collect::<Result<_>>()?,
+        });
+        Ok(self)
+    }
+
+    /// Speaks TLS. The system's authorities, if `tls` names no others, are read from its bundle file.
+    #[must_use]
+    pub fn tls(mut self, tls: Tls) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
+    /// Reads the configuration from a URL.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidOption`](lockcore::ErrorKind::InvalidOption) without a host, for an option
+    /// in the wrong form, for a certificate file that cannot be read, and when TLS is half configured.
+    pub fn from_url(url: &mut StoreUrl) -> Result<Self> {
+        let mut config = Self::new(url.hosts()).chroot(url.path());
+        match (url.user(), url.password()) {
+            (None, None) => {}
+            (Some(user), Some(password)) => config = config.credentials(user, password),
+            _ => return Err(Error::invalid_option("a user needs a password, and a password a user")),
+        }
+        if let Some(prefix) = url.take("prefix")? {
+            config = config.prefix(prefix);
+        }
+        if let Some(acl) = url.take("acl")? {
+            config = config.acl(&acl)?;
+        }
+        match (url.take_parsed("tls", "true or false")?, Tls::take_from(url)?) {
+            (Some(false), Some(_)) => {
+                return Err(Error::invalid_option("tls=false and certificates contradict"));
+            }
+            (Some(true), given) => config = config.tls(given.unwrap_or_default()),
+            (None, Some(given)) => config = config.tls(given),
+            (Some(false) | None, None) => {}
+        }
+        config.validate()?;
+        Ok(config)
+    }
+
+    /// Checks everything that can be known without a server.
+    pub(crate) fn validate(&self) -> Result<()> {
+        if self.hosts.is_empty() {
+            return Err(Error::invalid_option("a ZooKeeper URL names its servers: zk://h1:2181,h2:2181"));
+        }
+        self.endpoints()?;
+        self.namespace()?;
+        let by_creator = |acl: &Acl| acl.scheme() == "auth";
+        if self.credentials.is_none() && self.acl.iter().flatten().any(by_creator) {
+            return Err(Error::invalid_option("acl=creator needs a user: zk://user:password@host"));
+        }
+        self.tls_options()?;
+        Ok(())
+    }
+
+    pub(crate) fn namespace(&self) -> Result<Namespace> {
+        Namespace::new(&self.chroot, &self.prefix)
+    }
+
+    /// The rights on every node that is made.
+    pub(crate) fn rights(&self) -> Vec<Acl> {
+        let default = || {
+            let who = if self.credentials.is_some() { AuthId::authed() } else { AuthId::anyone() };
+            vec![Acl::new(Permission::ALL, who)]
+        };
+        self.acl.clone().unwrap_or_else(default)
+    }
+
+    /// Host and port of every server.
+    pub(crate) fn endpoints(&self) -> Result<Vec<(String, u16)>> {
+        self.hosts.iter().map(|host| endpoint(host)).collect()
+    }
+
+    pub(crate) fn is_encrypted(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// Opens a session of about `timeout` at the server; not bounded here, but so that one server after
+    /// the other is tried within `bound`.
+    pub(crate) async fn connect(
+        &self,
+        timeout: Duration,
+        bound: Duration,
+    ) -> Result<Client, zookeeper_client::Error> {
+        let silence = silence(timeout, bound, self.hosts.len());
+        let mut connector =
+            Client::connector().with_session_timeout(timeout).with_connection_timeout(silence);
+        if let Some((user, password)) = &self.credentials {
+            connector = connector.with_auth("digest", format!("{user}:{password}").as_bytes());
+        }
+        let servers = self.servers();
+        match self.tls_options() {
+            Ok(Some(tls)) => connector.with_tls(tls).secure_connect(&servers).await,
+            Ok(None) => connector.connect(&servers).await,
+            Err(_) => Err(zookeeper_client::Error::BadArguments(&"the certificates were changed")),
+        }
+    }
+
+    /// What to look at when no server answers; the client library keeps the cause to its log.
+    pub(crate) fn advice(&self) -> &'static str {
+        if self.is_encrypted() {
+            ": are they up, do they speak TLS on these ports, and do the certificates and names fit?"
+        } else {
+            ": are they up, and do they speak plain text on these ports?"
+        }
+    }
+
+    /// The servers as the client library writes them.
+    pub(crate) fn servers(&self) -> String {
+        let endpoints = self.endpoints().unwrap_or_default();
+        let server = |(host, port): &(String, u16)| match host.parse::<Ipv6Addr>() {
+            Ok(_) => format!("[{host}]:{port}"),
+            Err(_) => format!("{host}:{port}"),
+        };
+        endpoints.iter().map(server).collect::<Vec<_>>().join(",")
+    }
+
+    fn tls_options(&self) -> Result<Option<TlsOptions>> {
+        let Some(tls) = &self.tls else {
+            return Ok(None);
+        };
+        let refused =
+            |source| Error::invalid_option("the certificates for TLS cannot be used").with_source(source);
+        let authorities = match tls.authorities() {
+            Some(pem) => text(pem)?.to_owned(),
+            None => system_authorities()?,
+        };
+        let mut options = TlsOptions::new().with_pem_ca(&authorities).map_err(refused)?;
+        if let Some((chain, key)) = tls.identity() {
+            options = options.with_pem_identity(text(chain)?, text(key)?).map_err(refused)?;
+        }
+        Ok(Some(options))
+    }
+}
+
+#[async_trait]
+impl StoreConfig for ZkConfig {
+    fn min_ttl(&self) -> Duration {
+        Self::MIN_TTL
+    }
+
+    async fn open(&self, env: Env) -> Result<Arc<dyn LockBackend>> {
+        self.validate()?;
+        Ok(Arc::new(ZkBackend::open(self.clone(), env).await?))
+    }
+}
+
+impl fmt::Debug for ZkConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ZkConfig")
+            .field("hosts", &self.hosts)
+            .field("chroot", &self.chroot)
+            .field("prefix", &self.prefix)
+            .field("user", &self.credentials.as_ref().map(|(user, _)| user))
+            .field("tls", &self.is_encrypted())
+            .finish_non_exhaustive()
+    }
+}
+
+/// How long a server may say nothing before another one is tried: so short that two that are silent in
+/// turn leave time to renew a session of `timeout`, and all but one leave time to open it in `bound`.
+fn silence(timeout: Duration, bound: Duration, servers: usize) -> Duration {
+    let servers = u32::try_from(servers).unwrap_or(u32::MAX - 1);
+    (timeout / 8).min(bound / (servers + 1)).max(SHORTEST_SILENCE)
+}
+
+fn text(pem: &[u8]) -> Result<&str> {
+    std::str::from_utf8(pem).map_err(|_| Error::invalid_option("a certificate is not in PEM"))
+}
+
+/// The authorities that the system trusts; the client library knows none by itself.
+fn system_authorities() -> Result<String> {
+    let named = std::env::var_os("SSL_CERT_FILE").map(PathBuf::from);
+    let bundles = named.into_iter().chain(BUNDLES.map(PathBuf::from));
+    bundles.into_iter().find_map(|bundle| std::fs::read_to_string(bundle).ok()).ok_or_else(|| {
+        Error::invalid_option("the system has no bundle of authorities where it is looked for: name a ca")
+    })
+}
+
+fn endpoint(host: &str) -> Result<(String, u16)> {
+    let refused = |rule: &str| Error::invalid_option(format!("{host:?} is not a server: {rule}"));
+    let (name, port) = match host.strip_prefix('[') {
+        Some(rest) => {
+            let (name, port) = rest.split_once(']').ok_or_else(|| refused("a bracket is not closed"))?;
+            name.parse::<Ipv6Addr>().map_err(|_| refused("brackets enclose an IPv6 address"))?;
+            (name, port)
+        }
+        None => host.split_at(host.find(':').unwrap_or(host.len())),
+    };
+    // The client library takes what is no host name for granted.
+    let known = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_' | ':');
+    if name.is_empty() || !name.chars().all(known) || name.starts_with(['-', '.']) || name.len() > 253 {
+        return Err(refused("a host name has letters, digits, hyphens and dots"));
+    }
+    let port = match port.strip_prefix(':') {
+        None if port.is_empty() => ZkConfig::DEFAULT_PORT,
+        None => return Err(refused("the port follows a colon")),
+        Some(port) => {
+            let port = u16::from_str(port).ok().filter(|port| *port > 0);
+            port.ok_or_else(|| refused("a port is a number from 1 to 65535"))?
+        }
+    };
+    Ok((name.to_owned(), port))
+}
+
+fn acl_entry(entry: &str) -> Result<Acl> {
+    let refused = || {
+        Error::invalid_option(format!(
+            "{entry:?} is no access right: write open, creator, or scheme:id:rights with rights among rwcda"
+        ))
+    };
+    let (scheme, rest) = entry.split_once(':').ok_or_else(refused)?;
+    let (id, rights) = rest.rsplit_once(':').ok_or_else(refused)?;
+    if scheme.is_empty() || rights.is_empty() {
+        return Err(refused());
+    }
+    let mut permission = Permission::NONE;
+    for right in rights.chars() {
+        permission = permission
+            | match right {
+                'r' => Permission::READ,
+                'w' => Permission::WRITE,
+                'c' => Permission::CREATE,
+                'd' => Permission::DELETE,
+                'a' => Permission::ADMIN,
+                _ => return Err(refused()),
+            };
+    }
+    Ok(Acl::new(permission, AuthId::new(scheme, id)))
+}
+
+/// Where systems keep the authorities that they trust.
+const BUNDLES: [&str; 4] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+];
+
+/// What a busy server may need for an answer.
+const SHORTEST_SILENCE: Duration = Duration::from_millis(500);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lockcore::ErrorKind;
+
+    fn config(url: &str) -> Result<ZkConfig> {
+        ZkConfig::from_url(&mut url.parse()?)
+    }
+
+    /// Servers, chroot, prefix and credentials are where they are expected.
+    #[test]
+    fn a_url_says_everything() {
+        let config =
+            config("zk://me:s%40cret@h1,h2:2182,[::1]:2183/a/b?prefix=c&acl=world:anyone:r").unwrap();
+        assert_eq!(config.servers(), "h1:2181,h2:2182,[::1]:2183");
+        assert_eq!(config.namespace().unwrap().root(), "/a/b/c");
+        assert_eq!(config.credentials, Some(("me".to_owned(), "s@cret".to_owned())));
+        assert_eq!(config.rights(), [Acl::new(Permission::READ, AuthId::anyone())]);
+        assert!(!format!("{config:?}").contains("cret"));
+    }
+
+    /// Nodes are for their creator when there is one, and the digest's id may have colons.
+    #[test]
+    fn rights_follow_the_credentials() {
+        assert_eq!(config("zk://h").unwrap().rights(), [Acl::new(Permission::ALL, AuthId::anyone())]);
+        assert_eq!(config("zk://u:p@h").unwrap().rights(), [Acl::new(Permission::ALL, AuthId::authed())]);
+        let digest = acl_entry("digest:u:aGFzaA==:rcd").unwrap();
+        assert_eq!((digest.scheme(), digest.id()), ("digest", "u:aGFzaA=="));
+        assert_eq!(digest.permission(), Permission::READ | Permission::CREATE | Permission::DELETE);
+    }
+
+    /// A silent server takes no more of the time for opening than its share, and little of the session.
+    #[test]
+    fn a_silent_server_leaves_time_for_the_others() {
+        const SECOND: Duration = Duration::from_secs(1);
+        for servers in 1..9 {
+            for ttl in [4, 15, 60] {
+                let silence = silence(ttl * SECOND, 5 * SECOND, servers);
+                assert!(silence * (servers as u32) < 5 * SECOND, "{servers} {ttl}");
+                assert!(silence * 8 <= ttl * SECOND, "{servers} {ttl}");
+            }
+        }
+        assert_eq!(silence(SECOND, SECOND, 3), SHORTEST_SILENCE);
+    }
+
+    /// What cannot work is refused before any request, and the message names it.
+    #[test]
+    fn urls_that_cannot_work_are_refused() {
+        for (url, named) in [
+            ("zk://", "names its servers"),
+            ("zk://h:0", "65535"),
+            ("zk://h:port", "65535"),
+            ("zk://a b", "letters"),
+            ("zk://[h]", "IPv6"),
+            ("zk://user@h", "password"),
+            ("zk://h?acl=all", "scheme:id:rights"),
+            ("zk://h?acl=world:anyone:x", "rwcda"),
+            ("zk://h?acl=creator", "needs a user"),
+            ("zk://h?tls=false&ca=Cargo.toml", "contradict"),
+            ("zk://h?ca=/nowhere/ca.pem", "cannot be read"),
+            ("zk://h?cert=Cargo.toml", "need each other"),
+            ("zk://h?ca=Cargo.toml", "certificates"),
+            ("zk://h/a/../b", ".."),
+            ("zk://h?prefix=a//b", "empty"),
+        ] {
+            let error = config(url).unwrap_err();
+            assert_eq!(*error.kind(), ErrorKind::InvalidOption, "{url}");
+            let chain = format!("{error} {error:?}");
+            assert!(chain.contains(named), "{url}: {chain}");
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! What ZooKeeper's errors mean, in one table.
+//!
+//! # Invariants
+//! - **E1** Whatever does not prove that the server did nothing has an unknown effect: the client
+//!   library tells a lost connection by several names, `Custom` among them.
+
+use std::time::Duration;
+
+use lockcore::{Effect, Error, ErrorKind, LostReason};
+use zookeeper_client::Error as ZkError;
+
+use crate::protocol::Failure;
+
+/// Why a request has no answer to work with.
+#[derive(Debug)]
+pub(crate) enum Unanswered {
+    /// The server, or the client library, said so.
+    Refused(ZkError),
+    /// Nobody said anything for so long.
+    Silent(Duration),
+    /// The session ended meanwhile.
+    SessionOver,
+}
+
+impl Unanswered {
+    /// What it means to an acquisition.
+    pub(crate) fn failure(&self) -> Failure {
+        match self {
+            Self::Refused(source) => failure(source),
+            Self::Silent(_) => Failure::Unknown,
+            Self::SessionOver => Failure::SessionOver,
+        }
+    }
+
+    /// Whether the server said that there is no such node.
+    pub(crate) fn is_absent(&self) -> bool {
+        self.failure() == Failure::Absent
+    }
+
+    /// The error of a store that was to do `what`.
+    pub(crate) fn into_error(self, what: &str) -> Error {
+        match self {
+            Self::Refused(source) => of_request(source, what),
+            Self::Silent(bound) => Error::new(
+                ErrorKind::Unavailable,
+                Effect::Unknown,
+                format!("ZooKeeper did not {what} within {bound:?}"),
+            ),
+            Self::SessionOver => session_over(),
+        }
+    }
+}
+
+/// The error of a request: what it was to do, and what ZooKeeper said.
+pub(crate) fn of_request(source: ZkError, what: &str) -> Error {
+    let (kind, effect) = classified(&source);
+    let advice = match source {
+        ZkError::NoAuth => ": the credentials lack a right on the node",
+        ZkError::AuthFailed => ": the server refused the credentials",
+        ZkError::InvalidAcl => ": the server refused the access rights; is there a user?",
+        ZkError::NotReadOnly => ": the server has lost its quorum and only reads",
+        ZkError::QuotaExceeded => ": the quota of the path is used up",
+        ZkError::Unimplemented => ": the server is older than 3.5",
+        _ => "",
+    };
+    Error::new(kind, effect, format!("ZooKeeper did not {what}{advice}")).with_source(source)
+}
+
+/// The error of a store whose session ended while it was asked.
+pub(crate) fn session_over() -> Error {
+    // Whatever it did, it did for the session, which has ended.
+    Error::lost(LostReason::SessionLost).with_effect(Effect::Unknown)
+}
+
+/// The error of a store that was closed.
+pub(crate) fn closed() -> Error {
+    Error::not_applied(ErrorKind::Closed, "the session with the store was closed")
+}
+
+/// What an error means to an acquisition.
+fn failure(source: &ZkError) -> Failure {
+    match source {
+        ZkError::NoNode => Failure::Absent,
+        ZkError::SessionExpired | ZkError::ClientClosed | ZkError::AuthFailed => Failure::SessionOver,
+        // Nothing was done, but may be in a moment.
+        ZkError::SessionMoved | ZkError::NotReadOnly | ZkError::Throttled => Failure::Unknown,
+        _ if classified(source).1 == Effect::NotApplied => Failure::Refused,
+        _ => Failure::Unknown,
+    }
+}
+
+fn classified(source: &ZkError) -> (ErrorKind, Effect) {
+    use Effect::{NotApplied, Unknown};
+    match source {
+        ZkError::NoAuth | ZkError::AuthFailed => (ErrorKind::Denied, NotApplied),
+        ZkError::InvalidAcl => (ErrorKind::InvalidOption, NotApplied),
+        // The client library checks these before it sends.
+        ZkError::BadArguments(_) => (ErrorKind::Misuse, NotApplied),
+        ZkError::NoNode
+        | ZkError::NodeExists
+        | ZkError::NotEmpty
+        | ZkError::BadVersion
+        | ZkError::NoChildrenForEphemerals
+        | ZkError::NoWatcher => (ErrorKind::Protocol, NotApplied),
+        ZkError::Unimplemented | ZkError::ReconfigDisabled => (ErrorKind::Unsupported, NotApplied),
+        ZkError::MarshallingError => (ErrorKind::Protocol, NotApplied),
+        ZkError::QuotaExceeded
+        | ZkError::Throttled
+        | ZkError::NotReadOnly
+        | ZkError::SessionMoved
+        | ZkError::NoHosts => (ErrorKind::Unavailable, NotApplied),
+        ZkError::SessionExpired => (ErrorKind::Lost { reason: LostReason::SessionLost }, Unknown),
+        ZkError::UnmarshalError { .. } | ZkError::UnexpectedErrorCode(_) | ZkError::UnexpectedError(_) => {
+            (ErrorKind::Protocol, Unknown)
+        }
+        ZkError::Timeout
+        | ZkError::ConnectionLoss
+        | ZkError::ClientClosed
+        | ZkError::RuntimeInconsistent
+        | ZkError::Custom(_) => (ErrorKind::Unavailable, Unknown),
+        _ => (ErrorKind::Protocol, Unknown),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error as _;
+
+    use super::*;
+
+    /// Every error has its kind, its effect, and what an acquisition makes of it.
+    #[test]
+    fn every_error_is_classified() {
+        use Effect::{NotApplied, Unknown};
+        let lost = ErrorKind::Lost { reason: LostReason::SessionLost };
+        let table = [
+            (ZkError::NoAuth, ErrorKind::Denied, NotApplied, Failure::Refused),
+            (ZkError::AuthFailed, ErrorKind::Denied, NotApplied, Failure::SessionOver),
+            (ZkError::InvalidAcl, ErrorKind::InvalidOption, NotApplied, Failure::Refused),
+            (ZkError::BadArguments(&"x"), ErrorKind::Misuse, NotApplied, Failure::Refused),
+            (ZkError::NoNode, ErrorKind::Protocol, NotApplied, Failure::Absent),
+            (ZkError::NodeExists, ErrorKind::Protocol, NotApplied, Failure::Refused),
+            (ZkError::NotEmpty, ErrorKind::Protocol, NotApplied, Failure::Refused),
+            (ZkError::BadVersion, ErrorKind::Protocol, NotApplied, Failure::Refused),
+            (ZkError::NoChildrenForEphemerals, ErrorKind::Protocol, NotApplied, Failure::Refused),
+            (ZkError::NoWatcher, ErrorKind::Protocol, NotApplied, Failure::Refused),
+            (ZkError::Unimplemented, ErrorKind::Unsupported, NotApplied, Failure::Refused),
+            (ZkError::ReconfigDisabled, ErrorKind::Unsupported, NotApplied, Failure::Refused),
+            (ZkError::MarshallingError, ErrorKind::Protocol, NotApplied, Failure::Refused),
+            (ZkError::QuotaExceeded, ErrorKind::Unavailable, NotApplied, Failure::Refused),
+            (ZkError::NoHosts, ErrorKind::Unavailable, NotApplied, Failure::Refused),
+            (ZkError::Throttled, ErrorKind::Unavailable, NotApplied, Failure::Unknown),
+            (ZkError::NotReadOnly, ErrorKind::Unavailable, NotApplied, Failure::Unknown),
+            (ZkError::SessionMoved, ErrorKind::Unavailable, NotApplied, Failure::Unknown),
+            (ZkError::SessionExpired, lost, Unknown, Failure::SessionOver),
+            (ZkError::ClientClosed, ErrorKind::Unavailable, Unknown, Failure::SessionOver),
+            (ZkError::UnexpectedErrorCode(-4), ErrorKind::Protocol, Unknown, Failure::Unknown),
+            (ZkError::UnexpectedError(String::new()), ErrorKind::Protocol, Unknown, Failure::Unknown),
+            (ZkError::Timeout, ErrorKind::Unavailable, Unknown, Failure::Unknown),
+            (ZkError::ConnectionLoss, ErrorKind::Unavailable, Unknown, Failure::Unknown),
+            (ZkError::RuntimeInconsistent, ErrorKind::Unavailable, Unknown, Failure::Unknown),
+        ];
+        for (source, kind, effect, failed) in table {
+            assert_eq!(failure(&source), failed, "{source}");
+            let error = of_request(source, "create a node");
+            assert_eq!((error.kind(), error.effect()), (&kind, effect), "{error}");
+            assert!(error.source().is_some());
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! Names of nodes, and the order they stand for; pure.
+//!
+//! A lock is the directory `/CHROOT/PREFIX/enc(NAME)`; a contender in it is
+//! `_c_<uuid>-lock-<sequence>`, as Curator's `InterProcessMutex` writes them. Beside the locks stand the
+//! store's own directories, whose names begin with `%` and a letter that is no hexadecimal digit, which
+//! no encoded name does.
+//!
+//! # Invariants
+//! - **K1** Two lock names never have the same directory (G10), and no name is one of ours.
+//! - **K2** Contenders are ordered by the wrapping difference of their sequence numbers: the server
+//!   counts in a signed 32-bit number and goes on at −2 147 483 648.
+//! - **K3** Every child whose name ends in `lock-` and a sequence number is a contender, whoever made
+//!   it; any other is none.
+
+mod note;
+
+use std::fmt;
+
+use lockcore::{Error, LockName, OwnerId, Result};
+
+pub(crate) use note::Note;
+
+/// Where a store's nodes are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Namespace {
+    root: String,
+}
+
+impl Namespace {
+    /// Below `prefix` below `chroot`; slashes at the ends do not count.
+    pub(crate) fn new(chroot: &str, prefix: &str) -> Result<Self> {
+        let mut root = String::new();
+        for part in [chroot, prefix] {
+            let part = part.trim_matches('/');
+            if part.is_empty() {
+                continue;
+            }
+            for segment in part.split('/') {
+                if let Some(rule) = fault(segment) {
+                    return Err(Error::invalid_option(format!("{part:?} is not a path of nodes: {rule}")));
+                }
+                root.push('/');
+                root.push_str(segment);
+            }
+        }
+        Ok(Self { root })
+    }
+
+    /// The node of the whole store; empty for the root of the tree.
+    pub(crate) fn root(&self) -> &str {
+        &self.root
+    }
+
+    /// The directory of a lock.
+    pub(crate) fn directory(&self, name: &LockName) -> String {
+        format!("{}/{}", self.root, encoded(name.as_str()))
+    }
+
+    /// The node that an answered write on proves the session `id` by.
+    pub(crate) fn session(&self, id: i64) -> String {
+        format!("{}/{SESSIONS}/{id:016x}", self.root)
+    }
+
+    /// The node in which the session `id` is told of revocations.
+    pub(crate) fn inbox(&self, id: i64) -> String {
+        format!("{}/{INBOXES}/{id:016x}", self.root)
+    }
+
+    /// The node with the number that is added to every counter.
+    pub(crate) fn token_base(&self) -> String {
+        format!("{}/{TOKEN_BASE}", self.root)
+    }
+}
+
+/// The parent of a node; `None` for one at the top.
+pub(crate) fn parent(path: &str) -> Option<&str> {
+    path.rsplit_once('/').map(|(parent, _)| parent).filter(|parent| !parent.is_empty())
+}
+
+/// The lock of a directory's last segment; `None` for segments that no lock has.
+pub(crate) fn decoded(segment: &str) -> Option<LockName> {
+    let mut bytes = Vec::with_capacity(segment.len());
+    let mut rest = segment.as_bytes();
+    while let [first, after @ ..] = rest {
+        rest = after;
+        if *first != b'%' {
+            bytes.push(*first);
+            continue;
+        }
+        let ([high, low], after) = rest.split_first_chunk::<2>()?;
+        bytes.push(hex(*high)? << 4 | hex(*low)?);
+        rest = after;
+    }
+    let name = LockName::new(String::from_utf8(bytes).ok()?).ok()?;
+    // Another spelling of the same name is somebody else's node.
+    (encoded(name.as_str()) == segment).then_some(name)
+}
+
+/// The place of a contender in its queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Sequence(i32);
+
+impl Sequence {
+    pub(crate) const fn new(sequence: i32) -> Self {
+        Self(sequence)
+    }
+
+    /// How far behind `other` this is; negative when it is ahead.
+    pub(crate) const fn behind(self, other: Self) -> i32 {
+        self.0.wrapping_sub(other.0)
+    }
+
+    /// The place of the child called `node`, if that is a contender.
+    pub(crate) fn of(node: &str) -> Option<Self> {
+        let (_, digits) = node.rsplit_once("lock-")?;
+        let plain = digits.strip_prefix('-').unwrap_or(digits);
+        let all_digits = plain.len() >= 9 && plain.bytes().all(|byte| byte.is_ascii_digit());
+        if all_digits { digits.parse().ok().map(Self) } else { None }
+    }
+}
+
+/// One of our own contenders.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Node {
+    owner: OwnerId,
+    sequence: Sequence,
+}
+
+impl Node {
+    pub(crate) fn new(owner: OwnerId, sequence: Sequence) -> Self {
+        Self { owner, sequence }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn sequence(&self) -> Sequence {
+        self.sequence
+    }
+
+    /// The name of the child, as the server writes it.
+    pub(crate) fn name(&self) -> String {
+        format!("{}{:010}", stem(self.owner), self.sequence.0)
+    }
+}
+
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Node({})", self.sequence.0)
+    }
+}
+
+/// The name of `owner`'s child without its sequence number, which the server appends.
+pub(crate) fn stem(owner: OwnerId) -> String {
+    let hex = owner.to_hex();
+    let (a, b, c, d, e) = (&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]);
+    format!("_c_{a}-{b}-{c}-{d}-{e}-lock-")
+}
+
+/// The children of a lock's directory, as one answer of a server listed them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Listing(Vec<String>);
+
+/// Where a contender stands in a listing.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Place {
+    /// Not in it.
+    Absent,
+    /// Nobody is older.
+    First,
+    /// `predecessor` is the next older one, and the only one if `only`.
+    Behind { predecessor: String, only: bool },
+}
+
+impl Listing {
+    pub(crate) fn new(children: Vec<String>) -> Self {
+        Self(children)
+    }
+
+    pub(crate) fn children(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(String::as_str)
+    }
+
+    /// Where `node` stands.
+    pub(crate) fn place_of(&self, node: &Node) -> Place {
+        let (name, mut present, mut older) = (node.name(), false, 0_usize);
+        let mut predecessor: Option<(i32, &String)> = None;
+        for child in &self.0 {
+            if *child == name {
+                present = true;
+                continue;
+            }
+            let Some(sequence) = Sequence::of(child) else {
+                continue;
+            };
+            let behind = sequence.behind(node.sequence);
+            if behind < 0 {
+                older += 1;
+                if predecessor.is_none_or(|(nearest, _)| nearest < behind) {
+                    predecessor = Some((behind, child));
+                }
+            }
+        }
+        match predecessor {
+            _ if !present => Place::Absent,
+            None => Place::First,
+            Some((_, child)) => Place::Behind { predecessor: child.clone(), only: older == 1 },
+        }
+    }
+
+    /// The node of `owner`, found by name.
+    pub(crate) fn find(&self, owner: OwnerId) -> Option<Node> {
+        let stem = stem(owner);
+        let child = self.0.iter().find(|child| child.starts_with(&stem))?;
+        Sequence::of(child).map(|sequence| Node::new(owner, sequence))
+    }
+
+    /// The contenders, the oldest first.
+    pub(crate) fn contenders(&self) -> Vec<&str> {
+        let numbered = |child: &'_ String| Sequence::of(child);
+        let Some(reference) = self.0.iter().find_map(numbered) else {
+            return Vec::new();
+        };
+        let numbered = |child| Some((Sequence::of(child)?.behind(reference), child));
+        let mut contenders: Vec<(i32, &str)> =
+            self.0.iter().map(String::as_str).filter_map(numbered).collect();
+        contenders.sort_unstable();
+        contenders.into_iter().map(|(_, child)| child).collect()
+    }
+}
+
+/// What of a name may stand in a path; the rest is `%` and two upper-case hexadecimal digits per byte.
+fn encoded(name: &str) -> String {
+    let mut segment = String::with_capacity(name.len());
+    // As whole segments these mean something else; one escape makes them ordinary.
+    let reserved = matches!(name, "." | ".." | "zookeeper");
+    for (at, c) in name.char_indices() {
+        if stands_for_itself(c) && !(reserved && at == 0) {
+            segment.push(c);
+            continue;
+        }
+        for byte in c.encode_utf8(&mut [0; 4]).bytes() {
+            segment.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    segment
+}
+
+/// Beside the separator and the escape, what the server refuses in a path: control characters, and
+/// UTF-16 units from D800 to F8FF and from FFF0 on, which every character beyond U+FFFF is made of.
+fn stands_for_itself(c: char) -> bool {
+    !matches!(c, '/' | '%') && !matches!(u32::from(c), 0..=0x1f | 0x7f..=0x9f | 0xd800..=0xf8ff | 0xfff0..)
+}
+
+/// What keeps a segment of the chroot or the prefix from being one.
+fn fault(segment: &str) -> Option<&'static str> {
+    match segment {
+        "" => Some("a segment is empty"),
+        "." | ".." => Some("a segment is neither . nor .."),
+        _ if !segment.chars().all(|c| c == '%' || stands_for_itself(c)) => {
+            Some("it has a character that ZooKeeper refuses")
+        }
+        _ => None,
+    }
+}
+
+fn hex(digit: u8) -> Option<u8> {
+    match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'A'..=b'F' => Some(digit - b'A' + 10),
+        _ => None,
+    }
+}
+
+const SESSIONS: &str = "%sessions";
+const INBOXES: &str = "%inboxes";
+const TOKEN_BASE: &str = "%token_base";
+
+#[cfg(test)]
+mod tests;

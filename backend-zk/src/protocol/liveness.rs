@@ -1,0 +1,109 @@
+//! Until when a session cannot have ended at the server.
+//!
+//! An answered write proves a quorum, but does not move the session's end: the server we talk to
+//! tells the leader of our being alive with its next ping only, at most half a tick later. A second
+//! write that is sent later than that, and answered, proves that the ping went through, since both
+//! travel on one ordered connection. No session is shorter than two ticks, unless the server is told to allow
+//! it, so half a tick is at most a quarter of it.
+//!
+//! The next renewal confirms the last one. When it is late, the session writes once by itself: that
+//! makes the last renewal worth its full timeout, and no more.
+//!
+//! # Invariants
+//! - **L1** The session ends at the server no earlier than its timeout after [`Liveness::base`]. The
+//!   base is when a write was *sent* whose answer was followed, a quarter of the timeout and the lag
+//!   later, by the sending of another that was answered too; at first, when the connection was asked
+//!   for.
+//! - **L2** The base never moves back.
+//! - **L3** However often the session is proved, the memory of it is bounded.
+//! - **L4** Without renewals the base is at most when the last one was sent.
+//! - **L5** Nothing moves the base once the session was given up, its margin before its end: whoever held
+//!   by it has been told.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use lockcore::clock::Moment;
+
+/// What a session's answered writes prove.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Liveness {
+    timeout: Duration,
+    margin: Duration,
+    base: Moment,
+    /// Answered, the oldest first, and not yet followed by one that confirms them.
+    unconfirmed: VecDeque<Write>,
+}
+
+/// An answered write of the session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Write {
+    pub(crate) sent: Moment,
+    pub(crate) answered: Moment,
+    pub(crate) purpose: Purpose,
+}
+
+/// What a write is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Purpose {
+    /// The lease is to last longer.
+    Renewal,
+    /// The last renewal is to count.
+    Confirmation,
+}
+
+impl Liveness {
+    /// A session of `timeout` that was asked for at `asked`, and is given up `margin` before its end.
+    pub(crate) fn new(asked: Moment, timeout: Duration, margin: Duration) -> Self {
+        Self { timeout, margin, base: asked, unconfirmed: VecDeque::new() }
+    }
+
+    /// The timeout that the server granted.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// From when on the session lives for at least its timeout.
+    pub(crate) fn base(&self) -> Moment {
+        self.base
+    }
+
+    /// When the oldest unconfirmed renewal needs a confirmation, unless another renewal comes before.
+    pub(crate) fn confirm_at(&self) -> Option<Moment> {
+        let oldest = self.unconfirmed.front()?;
+        Some(oldest.answered + self.told_after() + self.timeout / 12)
+    }
+
+    /// A write of this session was answered; whether that was before it was given up.
+    #[must_use]
+    pub(crate) fn proved(&mut self, write: Write) -> bool {
+        // The core has to hear of it in time, too.
+        if self.base + self.timeout < write.answered + self.margin + self.timeout / 48 {
+            return false;
+        }
+        while let Some(earlier) = self.unconfirmed.front() {
+            if earlier.answered + self.told_after() > write.sent {
+                break;
+            }
+            self.base = self.base.max(earlier.sent);
+            self.unconfirmed.pop_front();
+        }
+        if write.purpose == Purpose::Confirmation {
+            return true;
+        }
+        // Writes close to each other say the same; the earlier is confirmed sooner.
+        let apart = |last: &Write| last.sent + self.timeout / 48 <= write.sent;
+        if self.unconfirmed.back().is_none_or(apart) {
+            self.unconfirmed.push_back(write);
+        }
+        true
+    }
+
+    /// How long after a write's answer the leader has been told for certain, if the way is open.
+    fn told_after(&self) -> Duration {
+        self.timeout / 4 + self.timeout / 20
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,375 @@
+//! Carries out what a claim asks for, and gives the caller the grant.
+//!
+//! It runs as a task of its own: a caller who leaves at any moment is one more thing that happens, and
+//! what the claim made is removed whether anybody waits for that or not.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, join, join_all};
+use lockcore::backend::{AcquireRequest, Grant, Holder, StoreEvent};
+use lockcore::{Error, LostReason, OwnerId};
+
+use super::Session;
+use crate::error::Unanswered;
+use crate::keys::{Node, Note};
+use crate::protocol::{Answer, Ask, Claim, End, Failure, Happening, Mine, Owned, Pause, Step};
+use crate::znode::Answered;
+
+/// How an acquisition in one session ended.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    Granted(Offer),
+    /// Somebody else has it.
+    Busy(Option<Holder>),
+    /// The caller has left, and nothing is left of it.
+    Left,
+    /// The server refused.
+    Refused(Error),
+    /// The session or the entry is over: start again, as somebody else.
+    Again,
+}
+
+/// A grant on its way to the caller; given back if nobody takes it.
+#[derive(Debug)]
+pub(crate) struct Offer {
+    session: Arc<Session>,
+    granted: Option<(Grant, Mine)>,
+}
+
+impl Offer {
+    pub(crate) fn take(mut self) -> Grant {
+        let (grant, _) = self.granted.take().expect("an offer is taken once");
+        grant
+    }
+}
+
+impl Drop for Offer {
+    fn drop(&mut self) {
+        if let Some((grant, mine)) = self.granted.take() {
+            let session = Arc::clone(&self.session);
+            self.session.env.spawn(async move { give_back(&session, &grant, mine).await });
+        }
+    }
+}
+
+impl Session {
+    /// Waits for the lock as `owner`, or tries once, until `abandoned` ends.
+    pub(crate) async fn acquire(
+        self: &Arc<Self>,
+        request: &AcquireRequest,
+        owner: OwnerId,
+        waits: bool,
+        abandoned: &mut (impl Future<Output = ()> + Unpin + Send),
+    ) -> Outcome {
+        if !self.freshened(abandoned).await {
+            return Outcome::Again;
+        }
+        let (claim, first) =
+            if waits { Claim::waiting(owner, self.id) } else { Claim::trying(owner, self.id) };
+        let mut acquisition = Acquisition::new(self, request, owner);
+        match acquisition.run(claim, first, abandoned).await {
+            End::Held(mine) => {
+                if self.freshened(abandoned).await {
+                    let own = acquisition.own.take();
+                    return self.granted(request, owner, mine, own);
+                }
+                let (claim, first) = Claim::leaving(owner, self.id, mine);
+                acquisition.run(claim, first, &mut std::future::pending()).await;
+                Outcome::Again
+            }
+            End::Busy(first) => Outcome::Busy(acquisition.holder(&first).await),
+            End::Left => Outcome::Left,
+            End::Refused => match acquisition.refusal.take() {
+                Some(refusal) => Outcome::Refused(refusal),
+                None => Outcome::Again,
+            },
+            End::Lost => Outcome::Again,
+            End::SessionOver => {
+                // What cannot be cleaned up any other way ends with the session.
+                self.end(LostReason::SessionLost);
+                Outcome::Again
+            }
+        }
+    }
+
+    /// Watches the nodes of holds that have stood for a while, each once, so that one which somebody
+    /// deletes is told. Short holds cost no such request; those that waited have the watch already.
+    pub(super) fn watch_what_stands(self: &Arc<Self>) {
+        let standing = self.standing();
+        if standing.is_empty() {
+            return;
+        }
+        let session = Arc::clone(self);
+        self.env.spawn(async move {
+            for some in standing.chunks(AT_ONCE) {
+                join_all(some.iter().map(|(owner, path)| session.watch_hold(*owner, path))).await;
+            }
+        });
+    }
+
+    async fn watch_hold(self: &Arc<Self>, owner: OwnerId, path: &str) {
+        match self.connection.watch(path).await {
+            Ok((_, _, watch)) => {
+                self.env.spawn(watch_the_hold(Arc::clone(self), owner, watch.fired().boxed()));
+            }
+            Err(gone) if gone.is_absent() => self.lost_its_node(owner),
+            Err(_) => self.unwatched(owner),
+        }
+    }
+
+    fn granted(
+        self: &Arc<Self>,
+        request: &AcquireRequest,
+        owner: OwnerId,
+        mine: Mine,
+        own: Option<BoxFuture<'static, Happening>>,
+    ) -> Outcome {
+        let offer = |grant| Offer { session: Arc::clone(self), granted: Some((grant, mine.clone())) };
+        match self.hold(request, owner, mine.clone(), own.is_some()) {
+            Ok(grant) => {
+                if let Some(own) = own {
+                    self.env.spawn(watch_the_hold(Arc::clone(self), owner, own));
+                }
+                Outcome::Granted(offer(grant))
+            }
+            Err(error) => {
+                let grant = Grant { name: request.name.clone(), owner, lease: self.lease(), counter: 0 };
+                drop(offer(grant));
+                Outcome::Refused(error)
+            }
+        }
+    }
+
+    /// Waits until the session has enough left to be worth a grant; false if it ends instead, or
+    /// nobody waits for that.
+    async fn freshened(&self, abandoned: &mut (impl Future<Output = ()> + Unpin + Send)) -> bool {
+        while !self.is_fresh(self.env.now()) {
+            tokio::select! {
+                biased;
+                () = self.connection.over() => return false,
+                () = &mut *abandoned => return false,
+                () = self.env.sleep(self.timeout() / 48) => {}
+            }
+        }
+        !self.connection.is_over()
+    }
+}
+
+/// Tells of a hold whose node somebody else deletes.
+async fn watch_the_hold(session: Arc<Session>, owner: OwnerId, own: BoxFuture<'static, Happening>) {
+    tokio::select! {
+        biased;
+        () = session.connection.over() => {}
+        happening = own => match happening {
+            Happening::Ended => session.lost_its_node(owner),
+            _ => session.unwatched(owner),
+        },
+    }
+}
+
+/// Removes the node of a grant that nobody wants.
+async fn give_back(session: &Arc<Session>, grant: &Grant, mine: Mine) {
+    if let Some(hold) = session.holds.lock().held.get_mut(&grant.owner) {
+        hold.ending = true;
+    }
+    let request = AcquireRequest::new(grant.name.clone(), grant.owner, session.timeout());
+    let (claim, first) = Claim::leaving(grant.owner, session.id, mine);
+    let mut acquisition = Acquisition::new(session, &request, grant.owner);
+    acquisition.run(claim, first, &mut std::future::pending()).await;
+    session.holds.lock().held.remove(&grant.owner);
+}
+
+/// A claim and the means to carry it out.
+struct Acquisition<'a> {
+    session: &'a Session,
+    request: &'a AcquireRequest,
+    owner: OwnerId,
+    directory: String,
+    /// What is watched: the contender ahead, and our own node.
+    ahead: Option<BoxFuture<'static, Happening>>,
+    own: Option<BoxFuture<'static, Happening>>,
+    refusal: Option<Error>,
+}
+
+impl<'a> Acquisition<'a> {
+    fn new(session: &'a Session, request: &'a AcquireRequest, owner: OwnerId) -> Self {
+        let directory = session.namespace.directory(&request.name);
+        Self { session, request, owner, directory, ahead: None, own: None, refusal: None }
+    }
+
+    async fn run(
+        &mut self,
+        mut claim: Claim,
+        mut step: Step,
+        abandoned: &mut (impl Future<Output = ()> + Unpin + Send),
+    ) -> End {
+        let mut reconnects = self.session.reconnects();
+        let mut left = false;
+        loop {
+            step = match step {
+                Step::End(end) => return end,
+                Step::Ask(ask) => {
+                    (self.ahead, self.own) = (None, None);
+                    let mut carried_out = std::pin::pin!(self.carried_out(ask));
+                    loop {
+                        tokio::select! {
+                            biased;
+                            answer = &mut carried_out => break claim.answered(answer),
+                            () = &mut *abandoned, if !left => {
+                                left = true;
+                                claim.happens(Happening::Abandoned);
+                            }
+                            Ok(()) = reconnects.changed() => {
+                                claim.happens(Happening::Reconnected);
+                            }
+                        }
+                    }
+                }
+                Step::Wait => {
+                    let happening = tokio::select! {
+                        biased;
+                        () = self.session.connection.over() => return End::SessionOver,
+                        own = fired(&mut self.own) => match own {
+                            Happening::Ended => Happening::Removed,
+                            other => other,
+                        },
+                        // Watches that were set again may fire in any order.
+                        ahead = fired(&mut self.ahead) => match self.session.is_trusted() {
+                            true => ahead,
+                            false => Happening::Reconnected,
+                        },
+                        () = &mut *abandoned, if !left => {
+                            left = true;
+                            Happening::Abandoned
+                        }
+                        Ok(()) = reconnects.changed() => Happening::Reconnected,
+                    };
+                    claim.happens(happening)
+                }
+            };
+        }
+    }
+
+    async fn carried_out(&mut self, ask: Ask) -> Answer {
+        let connection = &self.session.connection;
+        match ask {
+            Ask::Enter => self.entered().await,
+            Ask::MakeDirectory => {
+                let made = connection.make_directory(&self.directory).await;
+                Answer::Done(self.noted(made, "make the lock's directory"))
+            }
+            Ask::Barrier => {
+                let written = connection.write(&self.session.node, &[], None).await;
+                Answer::Done(written.map(drop).map_err(|unanswered| unanswered.failure()))
+            }
+            Ask::List => {
+                let listed = connection.list(&self.directory).await;
+                Answer::Listed(self.noted(listed, "list the contenders"))
+            }
+            Ask::Look(node) => {
+                let stat = connection.stat(&self.path(&node.name())).await;
+                Answer::Looked(match stat {
+                    Ok(Some(stat)) => Ok(Owned { session: stat.ephemeral_owner, czxid: stat.czxid }),
+                    Ok(None) => Err(Failure::Absent),
+                    Err(unanswered) => Err(unanswered.failure()),
+                })
+            }
+            Ask::Watch { predecessor, own } => self.armed(&predecessor, own).await,
+            Ask::Delete(node) => {
+                let deleted = connection.delete(&self.path(&node.name())).await;
+                if deleted.as_ref().err().is_some_and(|refused| refused.failure() == Failure::Refused) {
+                    let warning = "a place in a queue cannot be deleted: the right to delete is missing; it ends with the session";
+                    self.session.tell(StoreEvent::Warning(warning.into()));
+                }
+                Answer::Done(self.noted(deleted, "delete the lock's node"))
+            }
+            Ask::Rest(pause) => {
+                let bound = self.session.env.timing().op_timeout;
+                let span = match pause {
+                    Pause::Brief => bound / 16,
+                    Pause::Request => bound,
+                };
+                tokio::select! {
+                    biased;
+                    () = connection.over() => Answer::Done(Err(Failure::SessionOver)),
+                    () = self.session.env.sleep(span) => Answer::Done(Ok(())),
+                }
+            }
+        }
+    }
+
+    async fn entered(&mut self) -> Answer {
+        let (ttl, label) = (self.session.timeout(), &self.request.label);
+        let note = Note::encoded(ttl, label, self.request.metadata.as_deref());
+        let (made, listed) = self.session.connection.enter(&self.directory, self.owner, &note).await;
+        let made = match made {
+            // Another session's node is no place of ours.
+            Ok((_, stat)) if !stat.is_invalid() && stat.ephemeral_owner != self.session.id => {
+                self.session.end(LostReason::SessionLost);
+                Err(Failure::SessionOver)
+            }
+            // Some servers leave the stat out; the node is looked for then.
+            Ok((_, stat)) if stat.is_invalid() => Err(Failure::Unknown),
+            Ok((node, stat)) => Ok(Mine { node, czxid: stat.czxid }),
+            Err(unanswered) => self.noted(Err(unanswered), "create the lock's node"),
+        };
+        let listed = self.noted(listed, "list the contenders");
+        Answer::Entered { made, listed }
+    }
+
+    async fn armed(&mut self, predecessor: &str, own: Option<Node>) -> Answer {
+        let connection = &self.session.connection;
+        let (ahead_path, own_path) = (self.path(predecessor), own.map(|node| self.path(&node.name())));
+        let (ahead, own) = join(connection.watch(&ahead_path), async {
+            match &own_path {
+                Some(path) => connection.watch(path).await.map(Some),
+                None => Ok(None),
+            }
+        })
+        .await;
+        let ahead = ahead.map(|(data, stat, watch)| {
+            self.ahead = Some(watch.fired().boxed());
+            if let Ok(counter) = self.session.counter(stat.czxid) {
+                let (name, holder) = (self.request.name.clone(), Note::decoded(&data).into_holder(counter));
+                self.session.tell(StoreEvent::Queued { name, holder });
+            }
+        });
+        let own = own.map(|own| self.own = own.map(|(_, _, watch)| watch.fired().boxed()));
+        let what = "watch the contender ahead";
+        Answer::Watched { ahead: self.noted(ahead, what), own: self.noted(own, what) }
+    }
+
+    /// Whom the store names as the one ahead.
+    async fn holder(&mut self, first: &str) -> Option<Holder> {
+        let (data, stat) = self.session.connection.read(&self.path(first)).await.ok()?;
+        let counter = self.session.counter(stat.czxid).ok()?;
+        Some(Note::decoded(&data).into_holder(counter))
+    }
+
+    /// Keeps what the server refused for the caller.
+    fn noted<T>(&mut self, answered: Answered<T>, what: &str) -> Result<T, Failure> {
+        answered.map_err(|unanswered: Unanswered| {
+            let failure = unanswered.failure();
+            if matches!(failure, Failure::Refused | Failure::Absent) {
+                self.refusal = Some(unanswered.into_error(what).with_context("lock", &self.request.name));
+            }
+            failure
+        })
+    }
+
+    fn path(&self, child: &str) -> String {
+        format!("{}/{child}", self.directory)
+    }
+}
+
+async fn fired(watch: &mut Option<BoxFuture<'static, Happening>>) -> Happening {
+    match watch {
+        Some(watch) => watch.await,
+        None => std::future::pending().await,
+    }
+}
+
+/// How many nodes are watched in one flight.
+const AT_ONCE: usize = 64;

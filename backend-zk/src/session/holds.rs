@@ -1,0 +1,128 @@
+//! What a session holds, what is known of its nodes, and how it lets go.
+
+use std::collections::{HashMap, HashSet};
+
+use lockcore::backend::{AcquireRequest, Grant, StoreEvent};
+use lockcore::clock::Moment;
+use lockcore::{Error, LockName, LostReason, OwnerId, Result};
+
+use super::Session;
+use crate::error::Unanswered;
+use crate::protocol::Mine;
+
+#[derive(Debug, Default)]
+pub(super) struct Holds {
+    pub(super) held: HashMap<OwnerId, Hold>,
+    /// Of whom an administrator said to give it up, as last read.
+    revoked: HashSet<i64>,
+}
+
+#[derive(Debug)]
+pub(super) struct Hold {
+    name: LockName,
+    mine: Mine,
+    since: Moment,
+    /// Its node is watched, or is about to be.
+    watched: bool,
+    /// We have asked for its end ourselves.
+    pub(super) ending: bool,
+}
+
+impl Session {
+    /// Books a node that holds its lock.
+    pub(super) fn hold(
+        &self,
+        request: &AcquireRequest,
+        owner: OwnerId,
+        mine: Mine,
+        watched: bool,
+    ) -> Result<Grant> {
+        let counter = self.counter(mine.czxid)?;
+        let czxid = mine.czxid;
+        let mut holds = self.holds.lock();
+        let (name, since) = (request.name.clone(), self.env.now());
+        holds.held.insert(owner, Hold { name, mine, since, watched, ending: false });
+        if holds.revoked.contains(&czxid) {
+            let name = request.name.clone();
+            self.tell(StoreEvent::GrantLost { name, counter, reason: LostReason::Revoked });
+        }
+        Ok(Grant { name: request.name.clone(), owner, lease: self.lease(), counter })
+    }
+
+    /// Lets go of what was granted.
+    pub(crate) async fn release(&self, grant: &Grant) -> Result<()> {
+        let path = {
+            let mut holds = self.holds.lock();
+            let hold = holds.held.get_mut(&grant.owner).filter(|hold| hold.name == grant.name);
+            let Some(hold) = hold else {
+                return Err(Error::lost(LostReason::Gone));
+            };
+            hold.ending = true;
+            self.path_of(hold)
+        };
+        let deleted = self.connection.delete(&path).await;
+        let absent = deleted.as_ref().err().is_some_and(Unanswered::is_absent);
+        if deleted.is_ok() || absent {
+            self.holds.lock().held.remove(&grant.owner);
+        }
+        match deleted {
+            Ok(()) => Ok(()),
+            Err(_) if absent => Err(Error::lost(LostReason::Gone)),
+            Err(unanswered) => Err(unanswered.into_error("delete the lock's node")),
+        }
+    }
+
+    fn path_of(&self, hold: &Hold) -> String {
+        format!("{}/{}", self.namespace.directory(&hold.name), hold.mine.node.name())
+    }
+
+    /// The holds that have stood for a while and are not watched; from here on they count as watched.
+    pub(super) fn standing(&self) -> Vec<(OwnerId, String)> {
+        let (now, long) = (self.env.now(), self.timeout() / 10);
+        let mut holds = self.holds.lock();
+        let stands = |hold: &Hold| !hold.watched && !hold.ending && long <= now.since(hold.since);
+        let standing = holds.held.iter_mut().filter(|(_, hold)| stands(hold));
+        standing
+            .map(|(owner, hold)| {
+                hold.watched = true;
+                (*owner, self.path_of(hold))
+            })
+            .collect()
+    }
+
+    /// The node of a hold is not watched any more.
+    pub(super) fn unwatched(&self, owner: OwnerId) {
+        if let Some(hold) = self.holds.lock().held.get_mut(&owner) {
+            hold.watched = false;
+        }
+    }
+
+    /// The node of a hold is gone.
+    pub(super) fn lost_its_node(&self, owner: OwnerId) {
+        let holds = self.holds.lock();
+        let Some(hold) = holds.held.get(&owner).filter(|hold| !hold.ending) else {
+            return;
+        };
+        let told = holds.revoked.contains(&hold.mine.czxid);
+        if let Some(counter) = self.counter(hold.mine.czxid).ok().filter(|_| !told) {
+            let name = hold.name.clone();
+            self.tell(StoreEvent::GrantLost { name, counter, reason: LostReason::Gone });
+        }
+    }
+
+    /// Takes in what the inbox says: the transactions whose locks are to be given up.
+    pub(crate) fn told_to_give_up(&self, revoked: HashSet<i64>) {
+        let mut holds = self.holds.lock();
+        for hold in holds.held.values() {
+            let czxid = hold.mine.czxid;
+            if !revoked.contains(&czxid) || holds.revoked.contains(&czxid) {
+                continue;
+            }
+            if let Ok(counter) = self.counter(czxid) {
+                let name = hold.name.clone();
+                self.tell(StoreEvent::GrantLost { name, counter, reason: LostReason::Revoked });
+            }
+        }
+        holds.revoked = revoked;
+    }
+}

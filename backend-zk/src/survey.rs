@@ -1,0 +1,171 @@
+//! What an administrator asks: who holds what, to have it given up, and how the ensemble stands.
+
+mod diagnosis;
+
+use futures_util::future::{join, join_all};
+use lockcore::backend::{LockState, Revocation};
+use lockcore::clock::Moment;
+use lockcore::{LockName, Result, Timing};
+use zookeeper_client::{Error as ZkError, Stat};
+
+use crate::error::Unanswered;
+use crate::keys::{Listing, Note, decoded};
+use crate::protocol::Failure;
+use crate::session::Session;
+use crate::watch::with_transaction;
+use crate::znode::Answered;
+
+/// What came of a revocation.
+#[derive(Debug)]
+pub(crate) enum Revoked {
+    AtOnce(Revocation),
+    /// The holder's node ends until then, or it does not answer.
+    Asked {
+        path: String,
+        give_up_at: Moment,
+    },
+}
+
+/// The first contender of a lock.
+struct First {
+    path: String,
+    note: Note,
+    stat: Stat,
+    behind: usize,
+}
+
+impl Session {
+    /// Who holds `name` and how many wait.
+    pub(crate) async fn inspect(&self, name: &LockName) -> Result<LockState> {
+        let first = self.first(name).await.map_err(|unanswered| unanswered.into_error("show a lock"))?;
+        let Some(First { note, stat, behind, .. }) = first else {
+            return Ok(LockState::new(name.clone(), None, 0));
+        };
+        Ok(LockState::new(name.clone(), Some(note.into_holder(self.counter(stat.czxid)?)), behind))
+    }
+
+    /// The locks that begin with `prefix` and have contenders, in order.
+    pub(crate) async fn list(&self, prefix: &str) -> Result<Vec<LockState>> {
+        let root = self.namespace.root();
+        let root = if root.is_empty() { "/" } else { root };
+        let (_, listed) = join(self.connection.catch_up(root), self.connection.list(root)).await;
+        let listing = listed.map_err(|unanswered| unanswered.into_error("list the locks"))?;
+        let names = listing.children().filter_map(decoded).filter(|name| name.as_str().starts_with(prefix));
+        let mut names: Vec<_> = names.collect();
+        names.sort_unstable();
+        let mut states = Vec::new();
+        for some in names.chunks(AT_ONCE) {
+            for state in join_all(some.iter().map(|name| self.inspect(name))).await {
+                states.push(state?);
+            }
+        }
+        states.retain(|state| state.holder.is_some());
+        Ok(states)
+    }
+
+    /// Asks the holder of `name` to give it up, or takes it away.
+    pub(crate) async fn revoke(&self, name: &LockName, force: bool) -> Result<Revoked> {
+        let failed = |unanswered: Unanswered| unanswered.into_error("revoke a lock");
+        let Some(First { path, note, stat, .. }) = self.first(name).await.map_err(failed)? else {
+            return Ok(Revoked::AtOnce(Revocation::NotHeld));
+        };
+        // What a node says is bounded by what there can be.
+        let ttl = note.ttl.unwrap_or_else(|| self.timeout()).min(Timing::MAX_TTL);
+        let give_up_at = self.env.now() + ttl;
+        let told = self.tell_to_give_up(&stat).await;
+        if !force {
+            told.map_err(failed)?;
+            return Ok(Revoked::Asked { path, give_up_at });
+        }
+        // Not told is no reason to leave it: that is what force is for.
+        match self.connection.delete(&path).await {
+            Err(unanswered) if !unanswered.is_absent() => Err(failed(unanswered)),
+            _ => Ok(Revoked::AtOnce(Revocation::Released)),
+        }
+    }
+
+    /// Waits for the end of a holder that was asked; none when the session ends before.
+    pub(crate) async fn given_up(&self, path: &str, give_up_at: Moment) -> Result<Option<Revocation>> {
+        let mut reconnects = self.reconnects();
+        loop {
+            let ended = match self.connection.watch(path).await {
+                Ok((_, _, watch)) => Some(watch.fired()),
+                Err(gone) if gone.is_absent() => return Ok(Some(Revocation::Released)),
+                Err(Unanswered::SessionOver) => return Ok(None),
+                Err(unanswered) if unanswered.failure() == Failure::Refused => {
+                    return Err(unanswered.into_error("watch the holder"));
+                }
+                Err(_) => None,
+            };
+            tokio::select! {
+                biased;
+                () = async {
+                    match ended {
+                        Some(ended) => drop(ended.await),
+                        None => self.env.sleep(self.env.timing().op_timeout / 16).await,
+                    }
+                } => {}
+                _ = reconnects.changed() => {}
+                () = self.connection.over() => return Ok(None),
+                () = self.env.sleep_until(give_up_at) => return Ok(Some(Revocation::Unanswered)),
+            }
+        }
+    }
+
+    /// Adds a message to the inbox of the session that made a node; others than we have none.
+    async fn tell_to_give_up(&self, holder: &Stat) -> Answered<()> {
+        let inbox = self.namespace.inbox(holder.ephemeral_owner);
+        loop {
+            let (data, stat) = match self.connection.read(&inbox).await {
+                Ok(read) => read,
+                Err(missing) if missing.is_absent() => return Ok(()),
+                Err(unanswered) => return Err(unanswered),
+            };
+            let data = with_transaction(&data, holder.czxid);
+            match self.connection.write(&inbox, &data, Some(stat.version)).await {
+                Ok(_) => return Ok(()),
+                // Another administrator was faster: add to what they wrote.
+                Err(Unanswered::Refused(ZkError::BadVersion)) => {}
+                Err(missing) if missing.is_absent() => return Ok(()),
+                Err(unanswered) => return Err(unanswered),
+            }
+        }
+    }
+
+    /// The first contender of `name`, as the leader knows it.
+    async fn first(&self, name: &LockName) -> Answered<Option<First>> {
+        let directory = self.namespace.directory(name);
+        for _ in 0..LOOKS {
+            let (_, listed) =
+                join(self.connection.catch_up(&directory), self.connection.list(&directory)).await;
+            let listing: Listing = match listed {
+                Ok(listing) => listing,
+                Err(missing) if missing.is_absent() => return Ok(None),
+                Err(unanswered) => return Err(unanswered),
+            };
+            let contenders = listing.contenders();
+            if contenders.is_empty() {
+                return Ok(None);
+            }
+            for (before, first) in contenders.iter().enumerate().take(LOOKS) {
+                let path = format!("{directory}/{first}");
+                match self.connection.read(&path).await {
+                    Ok((data, stat)) => {
+                        let (note, behind) = (Note::decoded(&data), contenders.len() - 1 - before);
+                        return Ok(Some(First { path, note, stat, behind }));
+                    }
+                    // It left between the two requests: the next one has its place.
+                    Err(gone) if gone.is_absent() => {}
+                    Err(unanswered) => return Err(unanswered),
+                }
+            }
+        }
+        // Whoever has it leaves sooner than it takes to look.
+        Ok(None)
+    }
+}
+
+/// How many listings, and how many contenders of each, are looked at for one that stays.
+const LOOKS: usize = 3;
+/// How many locks are looked at in one flight.
+const AT_ONCE: usize = 64;

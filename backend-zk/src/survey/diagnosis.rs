@@ -1,0 +1,187 @@
+//! How the ensemble stands: versions, modes, the bounds of sessions, rights.
+
+use std::time::Duration;
+
+use futures_util::future::{join, join_all};
+use lockcore::Env;
+use lockcore::backend::{Finding, Severity};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use zookeeper_client::CreateMode;
+
+use crate::config::ZkConfig;
+use crate::session::Session;
+use crate::znode::Answered;
+
+impl Session {
+    /// Looks at the servers, the session and the rights.
+    pub(crate) async fn diagnose(&self, config: &ZkConfig) -> Vec<Finding> {
+        let (servers, (session, rights)) =
+            join(servers(config, &self.env), join(self.of_the_session(config), self.of_the_rights())).await;
+        let mut findings = servers;
+        findings.extend(session);
+        findings.push(rights);
+        findings
+    }
+
+    async fn of_the_session(&self, config: &ZkConfig) -> Vec<Finding> {
+        // ZooKeeper counts milliseconds.
+        let millis = self.env.timing().ttl.as_millis();
+        let asked = Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX));
+        let granted = self.timeout();
+        let mut findings = vec![if asked == granted {
+            Finding::new(Severity::Ok, "session", format!("sessions last {granted:?}, as asked"))
+        } else {
+            let detail = format!(
+                "asked for sessions of {asked:?}, granted {granted:?}: the servers' minSessionTimeout and \
+                 maxSessionTimeout, by default 2 and 20 ticks, bound them"
+            );
+            Finding::new(Severity::Warning, "session", detail)
+        }];
+        let (shortest, longest) =
+            join(granted_for(config, &self.env, SHORT), granted_for(config, &self.env, LONG)).await;
+        findings.push(match (shortest, longest) {
+            (Some(shortest), Some(longest)) if granted != asked.max(shortest).min(longest) => {
+                let detail = format!(
+                    "sessions now last from {shortest:?} to {longest:?}, ours was granted {granted:?}: the \
+                     servers' bounds differ or have changed; make them equal and restart the managers"
+                );
+                Finding::new(Severity::Broken, "bounds", detail)
+            }
+            (Some(shortest), Some(longest)) => {
+                let tick = shortest / 2;
+                let detail = format!(
+                    "sessions last from {shortest:?} to {longest:?}, so ticks are of {tick:?} unless the bounds \
+                     were set: a dead holder's lock is free after {:?} at most",
+                    granted + tick
+                );
+                Finding::new(Severity::Ok, "bounds", detail)
+            }
+            _ => Finding::new(Severity::Warning, "bounds", "no other session could be opened to find them"),
+        });
+        findings
+    }
+
+    async fn of_the_rights(&self) -> Finding {
+        match self.try_rights().await {
+            Ok(()) => Finding::new(Severity::Ok, "rights", "nodes can be made, listed, written and deleted"),
+            Err(unanswered) => Finding::new(
+                Severity::Broken,
+                "rights",
+                unanswered.into_error("make and delete a node").to_string(),
+            ),
+        }
+    }
+
+    async fn try_rights(&self) -> Answered<()> {
+        let root = self.namespace.root();
+        self.connection.list(if root.is_empty() { "/" } else { root }).await?;
+        let path = format!("{}-rights", self.namespace.session(self.id()));
+        self.connection.create(&path, &[], CreateMode::Ephemeral).await?;
+        self.connection.write(&path, &[], None).await?;
+        self.connection.delete(&path).await
+    }
+}
+
+/// What each server says about itself.
+async fn servers(config: &ZkConfig, env: &Env) -> Vec<Finding> {
+    if config.is_encrypted() {
+        let detail =
+            "servers are asked for version and mode in plain text only, and this connection is encrypted";
+        return vec![Finding::new(Severity::Warning, "server", detail)];
+    }
+    let endpoints = config.endpoints().unwrap_or_default();
+    let asked = endpoints.iter().map(|(host, port)| async move {
+        let said = tokio::select! {
+            biased;
+            said = asked_for_status(host, *port) => said.unwrap_or_default(),
+            () = env.sleep(env.timing().op_timeout) => String::new(),
+        };
+        of_a_server(&format!("{host}:{port}"), &said)
+    });
+    join_all(asked).await
+}
+
+async fn asked_for_status(host: &str, port: u16) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect((host, port)).await?;
+    stream.write_all(b"srvr").await?;
+    let mut said = Vec::new();
+    stream.take(STATUS_BYTES).read_to_end(&mut said).await?;
+    Ok(String::from_utf8_lossy(&said).into_owned())
+}
+
+/// What a server's answer to `srvr` means.
+fn of_a_server(server: &str, said: &str) -> Finding {
+    let line = |key| said.lines().find_map(|line: &str| line.strip_prefix(key)).map(str::trim);
+    let finding = |severity, what: &str| Finding::new(severity, "server", format!("{server} {what}"));
+    let (Some(version), mode) = (line("Zookeeper version:"), line("Mode:")) else {
+        return match said {
+            "" => finding(Severity::Warning, "does not answer: it is down, or something is in between"),
+            said if said.contains("not currently serving") => finding(Severity::Warning, "has no quorum"),
+            _ => finding(Severity::Warning, "does not tell version and mode: allow the command srvr"),
+        };
+    };
+    let version = version.split(['-', ',']).next().unwrap_or(version);
+    let is_old = version.split('.').take(2).filter_map(|part| part.parse::<u32>().ok()).lt([3, 5]);
+    match mode {
+        _ if is_old => finding(Severity::Broken, &format!("runs {version}; 3.5 or later is needed")),
+        Some("standalone") => {
+            let warning = format!("runs {version} alone: while it is down nobody gets or keeps a lock");
+            finding(Severity::Warning, &warning)
+        }
+        Some("read-only") => {
+            finding(Severity::Warning, &format!("runs {version}, lost its quorum and only reads"))
+        }
+        mode => {
+            finding(Severity::Ok, &format!("runs {version} as {}", mode.unwrap_or("what it does not say")))
+        }
+    }
+}
+
+/// The timeout of a session for which `wish` was asked.
+async fn granted_for(config: &ZkConfig, env: &Env, wish: Duration) -> Option<Duration> {
+    tokio::select! {
+        biased;
+        client = config.connect(wish, env.timing().connect_timeout) => client.ok().map(|client| client.session_timeout()),
+        () = env.sleep(env.timing().op_timeout) => None,
+    }
+}
+
+/// Less than any server grants, and enough to connect.
+const SHORT: Duration = Duration::from_millis(150);
+/// More than any server grants.
+const LONG: Duration = Duration::from_secs(24 * 60 * 60);
+const STATUS_BYTES: u64 = 16 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every answer of a server has its meaning.
+    #[test]
+    fn answers_of_servers_are_understood() {
+        let status = |version: &str, mode: &str| {
+            format!(
+                "Zookeeper version: {version}-5a02a05eddb59aee6ac762f7ea82e92a68eb9c0f, built on 2022\nLatency min/avg/max: 0/0.0/0\nMode: {mode}\nNode count: 5\n"
+            )
+        };
+        for (said, severity, shown) in [
+            (status("3.8.0", "leader"), Severity::Ok, "3.8.0 as leader"),
+            (status("3.10.1", "observer"), Severity::Ok, "3.10.1 as observer"),
+            (status("3.8.0", "standalone"), Severity::Warning, "alone"),
+            (status("3.8.0", "read-only"), Severity::Warning, "only reads"),
+            (status("3.4.14", "follower"), Severity::Broken, "3.5 or later"),
+            (String::new(), Severity::Warning, "does not answer"),
+            ("srvr is not executed because it is not in the whitelist.".into(), Severity::Warning, "srvr"),
+            (
+                "This ZooKeeper instance is not currently serving requests\n".into(),
+                Severity::Warning,
+                "quorum",
+            ),
+        ] {
+            let finding = of_a_server("h:2181", &said);
+            assert_eq!(finding.severity, severity, "{said}");
+            assert!(finding.detail.starts_with("h:2181 ") && finding.detail.contains(shown), "{finding:?}");
+        }
+    }
+}

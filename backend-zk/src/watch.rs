@@ -1,0 +1,154 @@
+//! Watches over a session: the connection, the inbox, the time.
+
+use std::collections::HashSet;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use lockcore::LostReason;
+use zookeeper_client::{CreateMode, StateWatcher};
+
+use crate::session::Session;
+use crate::znode::{Answered, Watch};
+
+/// Keeps watch until the session is over.
+pub(crate) async fn keep(session: Arc<Session>, states: StateWatcher) {
+    let watched = async {
+        tokio::select! {
+            biased;
+            () = session.connection.over() => {}
+            () = watch_the_time(&session) => {}
+            () = watch_the_renewals(&session) => {}
+            () = watch_the_connection(&session, states) => {}
+            () = watch_the_inbox(&session) => {}
+        }
+    };
+    if AssertUnwindSafe(watched).catch_unwind().await.is_err() {
+        session.end(LostReason::SessionLost);
+    }
+    // From here on the next contender may hold, so no guard may. As to the timer, see below.
+    let left = session.deadline().remaining(session.env.now());
+    tokio::select! {
+        biased;
+        () = session.closed.cancelled() => {}
+        () = session.connection.closed() => {}
+        () = tokio::time::sleep(left) => {}
+    }
+    session.connection.close();
+}
+
+/// Ends the session when nobody has renewed it.
+///
+/// By tokio's timers and not those of `Env`: the client library keeps the session alive by timers of
+/// that kind, so what ends it must not stand still while they run. What is decided reads `Env`'s clock.
+async fn watch_the_time(session: &Session) {
+    let seldom = session.timeout() / 12;
+    while let Some(left) = session.time_left() {
+        tokio::time::sleep(left.min(seldom)).await;
+    }
+    session.end(LostReason::Expired);
+}
+
+/// Confirms a renewal whose successor is late.
+async fn watch_the_renewals(session: &Session) {
+    let pause = session.timeout() / 24;
+    loop {
+        session.env.sleep(pause).await;
+        session.confirm_if_late().await;
+    }
+}
+
+/// Looks into every connection that was made again, and takes the library's word for the end.
+async fn watch_the_connection(session: &Session, mut states: StateWatcher) {
+    let mut state = states.state();
+    loop {
+        if state.is_terminated() {
+            session.end(LostReason::SessionLost);
+            return;
+        }
+        if session.must_look() && session.look_into_the_connection().await.is_err() {
+            session.env.sleep(retry_after(session)).await;
+            state = states.state();
+            continue;
+        }
+        state = states.changed().await;
+    }
+}
+
+/// Reads the inbox whenever it changes, and after every reconnect.
+async fn watch_the_inbox(session: &Session) {
+    let mut reconnects = session.reconnects();
+    loop {
+        match read_the_inbox(session).await {
+            Ok(changed) => {
+                tokio::select! {
+                    biased;
+                    _ = changed.fired() => {}
+                    _ = reconnects.changed() => {}
+                }
+            }
+            Err(_) => session.env.sleep(retry_after(session)).await,
+        }
+    }
+}
+
+async fn read_the_inbox(session: &Session) -> Answered<Watch> {
+    let inbox = session.inbox();
+    match session.connection.watch(&inbox).await {
+        Ok((data, _, watch)) => {
+            session.told_to_give_up(transactions(&data));
+            Ok(watch)
+        }
+        Err(missing) => {
+            if missing.is_absent() {
+                session.connection.create(&inbox, &[], CreateMode::Ephemeral).await?;
+            }
+            Err(missing)
+        }
+    }
+}
+
+fn retry_after(session: &Session) -> Duration {
+    session.env.timing().op_timeout / 16
+}
+
+/// The transactions in an inbox: decimal, one a line.
+pub(crate) fn transactions(data: &[u8]) -> HashSet<i64> {
+    data.split(|byte| *byte == b'\n')
+        .filter_map(|line| std::str::from_utf8(line).ok()?.parse().ok())
+        .collect()
+}
+
+/// An inbox with one more transaction, and no more of the older ones than need be.
+pub(crate) fn with_transaction(data: &[u8], czxid: i64) -> Vec<u8> {
+    let text = String::from_utf8_lossy(data);
+    let lines: Vec<_> = text.lines().collect();
+    let kept = lines.len().saturating_sub(KEPT);
+    let mut inbox = lines[kept..].join("\n");
+    if !inbox.is_empty() {
+        inbox.push('\n');
+    }
+    inbox.push_str(&czxid.to_string());
+    inbox.into_bytes()
+}
+
+/// More than a session is told between two looks, and far less than a node may have.
+const KEPT: usize = 4_095;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What was told is read, in whatever else there is, and the inbox stays small.
+    #[test]
+    fn inboxes_keep_the_latest() {
+        assert_eq!(transactions(b""), HashSet::new());
+        assert_eq!(transactions(b"7\nx\n\xff\n-1\n8"), HashSet::from([7, -1, 8]));
+        let mut inbox = Vec::new();
+        for czxid in 0..5_000 {
+            inbox = with_transaction(&inbox, czxid);
+        }
+        assert_eq!(transactions(&inbox), (904..5_000).collect());
+    }
+}

@@ -1,0 +1,231 @@
+//! Requests on one connection, each bounded and each answered by the session's end at the latest.
+//!
+//! The client library queues what is asked while it is disconnected, without a bound, and keeps the
+//! session alive as long as anybody has a handle on it. So the one handle is here, and is dropped when
+//! the session ends; a request in flight borrows it for as long as it is polled by a task of ours.
+//!
+//! # Invariants
+//! - **R1** Every request ends within the bound of a request, or at once when the session ends.
+//! - **R2** Once the connection is closed, nothing holds it open: the server is told.
+//! - **R3** No answer makes a task of ours panic.
+
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::join;
+use lockcore::{Env, OwnerId};
+use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
+use zookeeper_client::{Acl, Acls, Client, CreateMode, Error as ZkError, EventType, OneshotWatcher, Stat};
+
+use crate::error::Unanswered;
+use crate::keys::{self, Listing, Node, Sequence};
+use crate::protocol::Happening;
+
+/// What was asked, or why there is no answer.
+pub(crate) type Answered<T> = Result<T, Unanswered>;
+
+/// The way to the server.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    client: Mutex<Option<Client>>,
+    env: Env,
+    /// The bound of a request.
+    bound: Duration,
+    rights: Arc<[Acl]>,
+    over: CancellationToken,
+}
+
+impl Connection {
+    pub(crate) fn new(client: Client, env: Env, bound: Duration, rights: Arc<[Acl]>) -> Self {
+        Self { client: Mutex::new(Some(client)), env, bound, rights, over: CancellationToken::new() }
+    }
+
+    /// Nothing is asked any more, and what is out has no answer.
+    pub(crate) fn end(&self) {
+        self.over.cancel();
+    }
+
+    /// Ends the session at the server, as soon as that can be reached.
+    pub(crate) fn close(&self) {
+        drop(self.client.lock().take());
+    }
+
+    /// Waits until the session has ended at the server, or is known to have.
+    pub(crate) fn closed(&self) -> impl Future<Output = ()> + Send + 'static {
+        let states = self.client.lock().as_ref().map(Client::state_watcher);
+        async move {
+            if let Some(mut states) = states {
+                while !states.state().is_terminated() {
+                    states.changed().await;
+                }
+            }
+        }
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.over.is_cancelled()
+    }
+
+    /// Waits for the end of the session.
+    pub(crate) async fn over(&self) {
+        self.over.cancelled().await;
+    }
+
+    /// Makes a contender in `directory` and lists it, in one flight.
+    pub(crate) async fn enter(
+        &self,
+        directory: &str,
+        owner: OwnerId,
+        data: &[u8],
+    ) -> (Answered<(Node, Stat)>, Answered<Listing>) {
+        let client = match self.client() {
+            Ok(client) => client,
+            Err(over) => return (Err(over), Err(Unanswered::SessionOver)),
+        };
+        let stem = format!("{directory}/{}", keys::stem(owner));
+        let options = CreateMode::EphemeralSequential.with_acls(Acls::new(&self.rights));
+        let flight = join(
+            // Polled in this order, so sent in this order.
+            async { client.create(&stem, data, &options).await },
+            async { client.get_children(directory).await },
+        );
+        match self.bounded(async { Ok(flight.await) }).await {
+            Ok((made, listed)) => {
+                let node = |(stat, sequence): (Stat, zookeeper_client::CreateSequence)| {
+                    let sequence = i32::try_from(sequence.into_i64())
+                        .map_err(|_| ZkError::UnexpectedError("a sequence beyond 32 bits".to_owned()))?;
+                    Ok((Node::new(owner, Sequence::new(sequence)), stat))
+                };
+                let listed = listed.map(|(children, _)| Listing::new(children));
+                (made.and_then(node).map_err(Unanswered::Refused), listed.map_err(Unanswered::Refused))
+            }
+            Err(Unanswered::Silent(bound)) => {
+                (Err(Unanswered::Silent(bound)), Err(Unanswered::Silent(bound)))
+            }
+            Err(_) => (Err(Unanswered::SessionOver), Err(Unanswered::SessionOver)),
+        }
+    }
+
+    /// Makes a directory and whatever is missing above it, as nodes that the server removes again.
+    pub(crate) async fn make_directory(&self, path: &str) -> Answered<()> {
+        let mut missing = vec![path];
+        // Down and up again, and once more: somebody may remove what we make.
+        for _ in 0..4 * path.split('/').count() {
+            let Some(next) = missing.last().copied() else {
+                return Ok(());
+            };
+            match self.create(next, &[], CreateMode::Container).await {
+                Ok(_) | Err(Unanswered::Refused(ZkError::NodeExists)) => drop(missing.pop()),
+                Err(failed) if failed.is_absent() => missing.push(keys::parent(next).ok_or(failed)?),
+                Err(failed) => return Err(failed),
+            }
+        }
+        Err(Unanswered::Refused(ZkError::NoNode))
+    }
+
+    /// Makes a node with a name of its own.
+    pub(crate) async fn create(&self, path: &str, data: &[u8], mode: CreateMode) -> Answered<Stat> {
+        let client = self.client()?;
+        let options = mode.with_acls(Acls::new(&self.rights));
+        let made = self.bounded(async { client.create(path, data, &options).await }).await?;
+        Ok(made.0)
+    }
+
+    pub(crate) async fn delete(&self, path: &str) -> Answered<()> {
+        let request = self.with(|client| client.delete(path, None))?;
+        self.bounded(request).await
+    }
+
+    pub(crate) async fn list(&self, path: &str) -> Answered<Listing> {
+        let request = self.with(|client| client.get_children(path))?;
+        self.bounded(request).await.map(|(children, _)| Listing::new(children))
+    }
+
+    /// Writes a node; in any version, or only in one.
+    pub(crate) async fn write(&self, path: &str, data: &[u8], version: Option<i32>) -> Answered<Stat> {
+        let request = self.with(|client| client.set_data(path, data, version))?;
+        self.bounded(request).await
+    }
+
+    pub(crate) async fn read(&self, path: &str) -> Answered<(Vec<u8>, Stat)> {
+        let request = self.with(|client| client.get_data(path))?;
+        self.bounded(request).await
+    }
+
+    pub(crate) async fn stat(&self, path: &str) -> Answered<Option<Stat>> {
+        let request = self.with(|client| client.check_stat(path))?;
+        self.bounded(request).await
+    }
+
+    /// Reads a node and is told of its next change. One that does not exist is not watched.
+    pub(crate) async fn watch(&self, path: &str) -> Answered<(Vec<u8>, Stat, Watch)> {
+        let client = self.client()?;
+        let (data, stat, watcher) = self.bounded(async { client.get_and_watch_data(path).await }).await?;
+        Ok((data, stat, Watch(watcher)))
+    }
+
+    /// Lets the server we talk to catch up with what the leader knows, for reads that nothing is
+    /// decided by.
+    pub(crate) async fn catch_up(&self, path: &str) -> Answered<()> {
+        let client = self.client()?;
+        self.bounded(async { client.sync(path).await }).await
+    }
+
+    fn client(&self) -> Answered<Client> {
+        self.with(Client::clone)
+    }
+
+    /// Sends a request whose answer needs no handle.
+    fn with<T>(&self, request: impl FnOnce(&Client) -> T) -> Answered<T> {
+        let client = self.client.lock();
+        client.as_ref().filter(|_| !self.is_over()).map(request).ok_or(Unanswered::SessionOver)
+    }
+
+    async fn bounded<T>(&self, request: impl Future<Output = Result<T, ZkError>>) -> Answered<T> {
+        let bound = self.bound;
+        tokio::select! {
+            biased;
+            answer = caught(request) => answer.map_err(Unanswered::Refused),
+            () = self.over.cancelled() => Err(Unanswered::SessionOver),
+            () = async { self.env.sleep(bound).await } => Err(Unanswered::Silent(bound)),
+        }
+    }
+}
+
+/// A request whose answer may be garbled: the client library takes the length of some for granted.
+async fn caught<T>(request: impl Future<Output = Result<T, ZkError>>) -> Result<T, ZkError> {
+    let answer = AssertUnwindSafe(request).catch_unwind().await;
+    answer.unwrap_or_else(|_| Err(ZkError::UnexpectedError("the answer is no answer to this".to_owned())))
+}
+
+/// A watch on one node, good for one change.
+#[derive(Debug)]
+pub(crate) struct Watch(OneshotWatcher);
+
+impl Watch {
+    /// Waits for the change. The session's end is none; it is told otherwise.
+    pub(crate) async fn fired(self) -> Happening {
+        match self.0.changed().await.event_type {
+            EventType::NodeDeleted => Happening::Ended,
+            EventType::Session => std::future::pending().await,
+            _ => Happening::Changed,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An answer that the client library cannot take is an error, of unknown effect.
+    #[tokio::test]
+    async fn a_garbled_answer_is_an_error() {
+        let garbled = caught::<()>(async { panic!("attempt to subtract with overflow") }).await;
+        assert!(matches!(garbled, Err(ZkError::UnexpectedError(_))), "{garbled:?}");
+        assert_eq!(caught(async { Ok(7) }).await, Ok(7));
+    }
+}

@@ -1,0 +1,298 @@
+//! How to get there, and who may do what.
+
+use std::fs::read;
+use std::sync::Arc;
+use std::time::Duration;
+
+use backend_zk::ZkConfig;
+use lockcore::backend::{Revocation, Severity};
+use lockcore::{ErrorKind, LockManager, StoreUrl, Tls};
+use testbed::zookeeper::Setup;
+use testbed::{Certificates, Direction, Mode, Port};
+use tokio::net::TcpListener;
+use tokio_util::task::AbortOnDropHandle;
+use zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Error as ZkError, Permission};
+
+use crate::rig::{BOUND, Rig, TTL, acquire, eventually, now, proxy, server};
+
+/// Servers are tried in any order, so several times; none of them fails or waits for long.
+pub(crate) async fn a_server_that_is_dead_is_passed_over(rig: Arc<Rig>) {
+    let dead = Port::reserve().unwrap();
+    let space = rig.space_on([dead.addr(), rig.server().await.addr()]);
+    for _ in 0..6 {
+        let locks = space.manager().await;
+        locks.lock("a").unwrap().acquire().await.unwrap().release().await.unwrap();
+        locks.shutdown().await.unwrap();
+    }
+}
+
+/// The same for one that takes connections and says nothing, with the times that are the default.
+pub(crate) async fn a_server_that_is_silent_is_passed_over(rig: Arc<Rig>) {
+    let mute = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let space = rig.space_on([mute.local_addr().unwrap(), rig.server().await.addr()]);
+    for _ in 0..4 {
+        let locks = LockManager::builder(space.config()).build().await.unwrap();
+        locks.lock("a").unwrap().acquire().await.unwrap().release().await.unwrap();
+        locks.shutdown().await.unwrap();
+    }
+}
+
+/// Opening goes on until its own bound, however short the session is that is asked for.
+pub(crate) async fn a_server_that_comes_late_is_waited_for(rig: Arc<Rig>) {
+    const TTL: Duration = Duration::from_secs(1);
+    let proxy = proxy(rig.server().await);
+    proxy.refuse_new().await.unwrap();
+    let space = rig.space_on([proxy.addr()]);
+    let builder = LockManager::builder(space.config()).ttl(TTL).connect_timeout(BOUND);
+    let opening = AbortOnDropHandle::new(tokio::spawn(builder.build()));
+    tokio::time::sleep(2 * TTL).await; // longer than a session lasts
+    assert!(!opening.is_finished());
+    proxy.accept_new().await.unwrap();
+    opening.await.unwrap().unwrap();
+}
+
+/// However slowly a session is opened, it is kept from then on.
+pub(crate) async fn a_slow_opening_is_no_loss_afterwards(rig: Arc<Rig>) {
+    let proxy = proxy(rig.server().await);
+    let space = rig.space_on([proxy.addr()]);
+    for slow in [TTL / 3, TTL * 2 / 3] {
+        proxy.set(Direction::ServerToClient, Mode::Hold).await;
+        let opening =
+            AbortOnDropHandle::new(tokio::spawn(LockManager::builder(space.config()).ttl(TTL).build()));
+        tokio::time::sleep(slow).await; // the server takes its time
+        proxy.set(Direction::ServerToClient, Mode::Pass).await;
+        let locks = opening.await.unwrap().unwrap();
+        let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+        tokio::time::sleep(TTL).await; // longer than the session lasts by itself
+        guard.release().await.unwrap();
+    }
+}
+
+/// Opening a store that says nothing ends with the bound for that.
+pub(crate) async fn silence_while_connecting_ends_in_time(rig: Arc<Rig>) {
+    let mute = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let space = rig.space_on([mute.local_addr().unwrap()]);
+    let began = now();
+    let connect_timeout = Duration::from_millis(500);
+    let opening = LockManager::builder(space.config()).ttl(TTL).connect_timeout(connect_timeout).build();
+    let error = opening.await.expect_err("nobody has answered");
+    assert_eq!(*error.kind(), ErrorKind::Unavailable, "{error:?}");
+    assert!(now().since(began) >= connect_timeout);
+}
+
+/// Many who want a session that cannot be opened are told together, not one after the other.
+pub(crate) async fn openings_that_fail_fail_for_all_who_wait(rig: Arc<Rig>) {
+    const NAMES: u32 = 10;
+    let server = rig.server().await;
+    let space = rig.space().await;
+    let proxy = proxy(server);
+    let bound = Duration::from_millis(600);
+    let locks = space.by(proxy.addr()).manager_with(|builder| builder.connect_timeout(bound)).await;
+    let session = space.session(server).await;
+    proxy.refuse_new().await.unwrap();
+    server.end_session(session).await.unwrap();
+    proxy.reset().await;
+    // The library tries for longer than the session lasts; then ours ends, and nothing else is open.
+    eventually("another session is asked for", async || {
+        let said = locks.inspect("a").await.expect_err("nobody answers").to_string();
+        said.contains("opened a session")
+    })
+    .await;
+    let began = now();
+    let mut asked = tokio::task::JoinSet::new();
+    for name in 0..NAMES {
+        let lock = locks.lock(format!("{name}")).unwrap();
+        asked.spawn(async move { lock.acquire().await.expect_err("nobody answers") });
+    }
+    for error in asked.join_all().await {
+        assert_eq!(*error.kind(), ErrorKind::Unavailable, "{error:?}");
+    }
+    assert!(now().since(began) < bound * NAMES / 2, "{:?}", now().since(began));
+}
+
+/// A chroot of several segments is made; the same name in another one is another lock.
+pub(crate) async fn a_chroot_is_made_and_keeps_apart(rig: Arc<Rig>) {
+    let mut space = rig.space().await;
+    let plain = space.manager().await;
+    space.chroot = format!("{}/deep/er", space.chroot);
+    let deep = space.manager().await;
+    let one = plain.lock("a").unwrap().try_acquire().await.unwrap().expect("it is free");
+    let other = deep.lock("a").unwrap().try_acquire().await.unwrap().expect("it is another lock");
+    space.outside().await.has(&space.directory("a"), 1).await;
+    one.ensure_held().unwrap();
+    other.ensure_held().unwrap();
+}
+
+/// Everything that a URL says has its effect.
+pub(crate) async fn a_url_says_the_same(rig: Arc<Rig>) {
+    let space = rig.space().await;
+    let url = format!("zk://me:secret@{}{}?prefix=x/y&acl=world:anyone:", space.hosts(), space.chroot);
+    let open = |rights| {
+        let mut url = format!("{url}{rights}").parse::<StoreUrl>().unwrap();
+        LockManager::builder(ZkConfig::from_url(&mut url).unwrap()).ttl(TTL).build()
+    };
+    let locks = open("rwcd").await.unwrap();
+    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+    let outside = space.outside().await;
+    let directory = format!("{}/x/y/a", space.chroot);
+    let nodes = outside.has(&directory, 1).await;
+    let (acl, _) = outside.client.get_acl(&format!("{directory}/{}", nodes[0])).await.unwrap();
+    assert_eq!(acl.len(), 1);
+    assert_eq!((acl[0].scheme(), acl[0].id()), ("world", "anyone"));
+    // These rights keep the session, and fewer do not open one.
+    let refused = open("rcd").await.expect_err("a session is proved by writing");
+    assert_eq!(*refused.kind(), ErrorKind::Denied, "{refused:?}");
+    tokio::time::sleep(TTL).await; // without renewals it would be over
+    guard.release().await.unwrap();
+}
+
+/// With credentials nodes are for their creator: nobody else reads, queues or removes.
+pub(crate) async fn nodes_belong_to_their_creator(rig: Arc<Rig>) {
+    let space = rig.space().await;
+    let config = || space.config().credentials("me", "secret");
+    let open = |config| LockManager::builder(config).ttl(TTL).build();
+    let (one, same) = (open(config()).await.unwrap(), open(config()).await.unwrap());
+    let guard = one.lock("a").unwrap().acquire().await.unwrap();
+    assert!(same.lock("a").unwrap().try_acquire().await.unwrap().is_none());
+
+    let directory = space.directory("a");
+    let outside = space.outside().await;
+    assert_eq!(outside.client.list_children(&directory).await.unwrap_err(), ZkError::NoAuth);
+    let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+    let intruding = outside.client.create(&format!("{directory}/_c_x-lock-"), b"", &options).await;
+    assert_eq!(intruding.unwrap_err(), ZkError::NoAuth);
+
+    let insider =
+        Client::connector().with_auth("digest", b"me:secret").connect(&space.hosts()).await.unwrap();
+    let nodes = insider.list_children(&directory).await.unwrap();
+    let node = format!("{directory}/{}", nodes[0]);
+    assert_eq!(outside.client.delete(&node, None).await.unwrap_err(), ZkError::NoAuth);
+    guard.ensure_held().unwrap();
+    guard.release().await.unwrap();
+    same.lock("a").unwrap().acquire().await.unwrap().release().await.unwrap();
+}
+
+/// Who has no right to the nodes is denied, at once and without a word of the password.
+pub(crate) async fn a_wrong_password_is_denied_and_not_shown(rig: Arc<Rig>) {
+    let space = rig.space().await;
+    let owner =
+        LockManager::builder(space.config().credentials("me", "secret")).ttl(TTL).build().await.unwrap();
+    let guard = owner.lock("a").unwrap().acquire().await.unwrap();
+    let wrong = space.config().credentials("me", "sesame");
+    let opened = LockManager::builder(wrong).ttl(TTL).build().await;
+    let error = match opened {
+        Ok(locks) => locks.lock("a").unwrap().try_acquire().await.expect_err("no right"),
+        Err(error) => error,
+    };
+    assert_eq!(*error.kind(), ErrorKind::Denied, "{error:?}");
+    assert!(!format!("{error} {error:?}").contains("sesame"), "{error:?}");
+    guard.ensure_held().unwrap();
+}
+
+/// TLS with certificates on both sides; nobody gets in, and nobody is let in, with a wrong one.
+pub(crate) async fn tls_is_spoken_and_checked(rig: Arc<Rig>) {
+    let certificates = Certificates::new("client").unwrap();
+    let server = server(Setup::new().tls(&certificates)).await;
+    let space = rig.space_on([format!("localhost:{}", server.tls_addr().port())]);
+    let trusting = |certificates: &Certificates| Tls::new().ca(read(certificates.authority()).unwrap());
+    let known = |tls: Tls, certificates: &Certificates| {
+        let (certificate, key) = certificates.client();
+        tls.client_certificate(read(certificate).unwrap(), read(key).unwrap())
+    };
+    let config = space.config().tls(known(trusting(&certificates), &certificates));
+    let locks = LockManager::builder(config).build().await.unwrap();
+    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+    space.by(server.addr()).outside().await.has(&space.directory("a"), 1).await;
+    guard.release().await.unwrap();
+
+    let stranger = Certificates::new("client").unwrap();
+    for (what, config) in [
+        ("no certificate", space.config().tls(trusting(&certificates))),
+        ("a stranger's certificate", space.config().tls(known(trusting(&certificates), &stranger))),
+        ("another authority", space.config().tls(known(trusting(&stranger), &certificates))),
+        ("the system's authorities", space.config().tls(known(Tls::new(), &certificates))),
+        ("no TLS", space.config()),
+    ] {
+        let builder = LockManager::builder(config).ttl(TTL).connect_timeout(Duration::from_secs(2));
+        let error = builder.build().await.expect_err(what);
+        assert!(matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Denied), "{what}: {error:?}");
+        println!("{what}: {error}");
+    }
+}
+
+/// A user with these rights below the prefix can do everything, and needs none above.
+pub(crate) async fn rights_to_read_write_create_and_delete_suffice(rig: Arc<Rig>) {
+    let space = rig.space().await;
+    let admin =
+        Client::connector().with_auth("digest", b"admin:secret").connect(&space.hosts()).await.unwrap();
+    let user = Client::connector().with_auth("digest", b"me:secret").connect(&space.hosts()).await.unwrap();
+    let closed = CreateMode::Persistent.with_acls(Acls::creator_all());
+    admin.create(&space.chroot, b"", &closed).await.unwrap();
+    let root = format!("{}/leasehold", space.chroot);
+    admin.create(&root, b"", &closed).await.unwrap();
+    let probe = format!("{}-digest", space.chroot);
+    user.create(&probe, b"", &closed).await.unwrap();
+    let (acl, _) = user.get_acl(&probe).await.unwrap();
+    let rights = Permission::READ | Permission::WRITE | Permission::CREATE | Permission::DELETE;
+    admin.set_acl(&root, &[Acl::new(rights, AuthId::new(acl[0].scheme(), acl[0].id()))], None).await.unwrap();
+
+    let config = || space.config().credentials("me", "secret").acl("auth::rwcd").unwrap();
+    let open = |config| LockManager::builder(config).ttl(TTL).build();
+    let (one, other) = (open(config()).await.unwrap(), open(config()).await.unwrap());
+    let guard = one.lock("a/b").unwrap().acquire().await.unwrap();
+    let waiting = acquire(&other, "a/b");
+    eventually("the other waits", async || other.inspect("a/b").await.unwrap().contenders == 1).await;
+    assert_eq!(one.list("").await.unwrap().len(), 1);
+    assert_eq!(other.revoke("a/b", false).await.unwrap(), Revocation::Released);
+    guard.ensure_held().unwrap_err();
+    waiting.await.unwrap().release().await.unwrap();
+}
+
+/// What an administrator is told of this server.
+pub(crate) async fn the_version_and_the_session_are_diagnosed(rig: Arc<Rig>) {
+    let space = rig.space().await;
+    let locks = space.manager().await;
+    let findings = locks.diagnose().await.unwrap();
+    for finding in &findings {
+        println!("{:?} {}: {}", finding.severity, finding.subject, finding.detail);
+    }
+    assert!(findings.iter().all(|finding| finding.severity != Severity::Broken));
+    assert!(findings.iter().any(|finding| finding.detail.contains("3.8.0")), "{findings:?}");
+    assert!(findings.iter().any(|finding| finding.detail.contains("3s")), "{findings:?}");
+
+    // A session that the server bounds differs from what was asked for, and that is said.
+    let bounded = server(Setup::new().longest_session(Duration::from_secs(4))).await;
+    let space = rig.space_on([bounded.addr()]);
+    let locks = space.manager_with(|builder| builder.ttl(Duration::from_secs(20))).await;
+    let findings = locks.diagnose().await.unwrap();
+    assert!(
+        findings.iter().any(|finding| finding.severity == Severity::Warning && finding.detail.contains("4s")),
+        "{findings:?}"
+    );
+    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+    assert!(guard.remaining() < Duration::from_secs(4), "{:?}", guard.remaining());
+
+    // A margin that suits what was asked for, and not what was granted, leaves nothing to hold by.
+    let builder = LockManager::builder(space.config()).ttl(Duration::from_secs(20));
+    let refused = builder.drift_margin(Duration::from_secs(5)).build().await.expect_err("of 4s");
+    assert_eq!(*refused.kind(), ErrorKind::InvalidOption, "{refused:?}");
+    assert!(refused.to_string().contains("drift_margin 5s"), "{refused}");
+}
+
+/// The number in the namespace is added to every token of it.
+pub(crate) async fn the_token_base_is_added(rig: Arc<Rig>) {
+    const BASE: u64 = 1 << 40;
+    let space = rig.space().await;
+    let locks = space.manager().await;
+    let before = locks.lock("a").unwrap().acquire().await.unwrap();
+    let outside = space.outside().await;
+    let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    let node = format!("{}/leasehold/%token_base", space.chroot);
+    outside.client.create(&node, BASE.to_string().as_bytes(), &options).await.unwrap();
+    let lifted = space.manager().await;
+    let token = before.token();
+    before.release().await.unwrap();
+    let after = lifted.lock("a").unwrap().acquire().await.unwrap();
+    assert!(after.token() > token);
+    assert!(after.token().get() >> 10 >= BASE, "{:?}", after.token());
+}

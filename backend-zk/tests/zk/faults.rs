@@ -1,0 +1,465 @@
+//! Connections that break, sessions and nodes that vanish, replies that never come.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use lockcore::{Effect, ErrorKind, GuardState, LockManager, LostReason};
+use testbed::zookeeper::Setup;
+use testbed::{Direction, Mode};
+use zookeeper_client::{Acls, CreateMode};
+
+use crate::rig::{BOUND, Rig, Space, TTL, acquire, eventually, now, proxy, server};
+use crate::switch::Switch;
+
+/// The session outlives the server's restart, and with it holder and waiter.
+pub(crate) async fn a_restarted_server_takes_nobodys_lock(rig: Arc<Rig>) {
+    let mut server = server(Setup::new()).await;
+    let space = rig.space_on([server.addr()]);
+    let (one, other) = (patient(&space).await, patient(&space).await);
+    let guard = one.lock("a").unwrap().acquire().await.unwrap();
+    let waiting = acquire(&other, "a");
+    let outside = space.outside().await;
+    outside.has(&space.directory("a"), 2).await;
+
+    server.kill().await.unwrap();
+    server.restart().unwrap();
+    server.ready().await.unwrap();
+    eventually("the session is served again", async || guard.renew().await.is_ok()).await;
+    guard.ensure_held().unwrap();
+    let token = guard.token();
+    guard.release().await.unwrap();
+    assert!(waiting.await.unwrap().token() > token);
+}
+
+/// A server without its data has no session of ours: the hold ends, and the next is a new one.
+pub(crate) async fn a_server_that_forgot_everything_ends_the_hold(rig: Arc<Rig>) {
+    // The way leads to another server that has never heard of us.
+    let (first, second) = (server(Setup::new()).await, server(Setup::new()).await);
+    let switch = Switch::start(first.addr()).await;
+    let space = rig.space_on([first.addr()]).by(switch.addr());
+    let locks = space.manager().await;
+    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+    switch.turn(second.addr());
+    drop(first);
+    let reason = guard.lost().await;
+    assert!(matches!(reason, LostReason::SessionLost | LostReason::Expired), "{reason:?}");
+    guard.release().await.unwrap_err();
+}
+
+/// Whoever holds is told at once when the session was ended by others, and the next hold has a new
+/// session and a larger token.
+pub(crate) async fn a_session_that_ends_outside_ends_the_hold(rig: Arc<Rig>) {
+    let server = rig.server().await;
+    let space = rig.space().await;
+    let locks = patient(&space).await;
+    let guards = [
+        locks.lock("a").unwrap().acquire().await.unwrap(),
+        locks.lock("b").unwrap().acquire().await.unwrap(),
+    ];
+    let session = space.session(server).await;
+    let began = now();
+    server.end_session(session).await.unwrap();
+    for guard in &guards {
+        assert_eq!(guard.lost().await, LostReason::SessionLost);
+        assert_eq!(guard.state(), GuardState::Lost(LostReason::SessionLost));
+    }
+    // Not by the deadline: somebody said so.
+    assert!(now().since(began) < patience() / 3, "{:?}", now().since(began));
+    let again = locks.lock("a").unwrap().acquire().await.unwrap();
+    assert!(again.token() > guards[0].token());
+    assert_ne!(space.session(server).await, session);
+    for guard in guards {
+        guard.release().await.unwrap_err();
+    }
+    again.ensure_held().unwrap();
+}
+
+/// Whoever waits in a session that was ended goes on waiting in the next one.
+pub(crate) async fn a_session_that_ends_outside_queues_its_waiters_again(rig: Arc<Rig>) {
+    let server = rig.server().await;
+    let space = rig.space().await;
+    let outside = space.outside().await;
+    let waiter = space.manager().await;
+    let session = space.session(server).await;
+    let holder = space.manager().await;
+    let guard = holder.lock("a").unwrap().acquire().await.unwrap();
+    let waiting = acquire(&waiter, "a");
+    let before = outside.has(&space.directory("a"), 2).await;
+    server.end_session(session).await.unwrap();
+    eventually("the waiter has queued again", async || {
+        let now = outside.children(&space.directory("a")).await;
+        now.len() == 2 && now[1] != before[1]
+    })
+    .await;
+    assert!(!waiting.is_finished());
+    let token = guard.token();
+    guard.release().await.unwrap();
+    assert!(waiting.await.unwrap().token() > token);
+}
+
+/// The next one holds when the guard's deadline has passed, and not as soon as we know of the loss.
+pub(crate) async fn a_session_that_we_end_keeps_its_locks_until_the_deadline(rig: Arc<Rig>) {
+    let server = rig.server().await;
+    let space = rig.space().await;
+    let locks = space.manager().await;
+    let node = format!("{}/leasehold/%sessions/{:016x}", space.chroot, space.session(server).await);
+    let rival = space.manager().await;
+    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+    let mut waiting = acquire(&rival, "a");
+    let outside = space.outside().await;
+    outside.has(&space.directory("a"), 2).await;
+    outside.client.delete(&node, None).await.unwrap();
+    assert_eq!(guard.lost().await, LostReason::SessionLost);
+    // It was told by a renewal, so a third of the session is left.
+    let early = tokio::time::timeout(TTL / 6, &mut waiting).await;
+    assert!(early.is_err(), "two holders, if the guard had been told a little later");
+    assert!(waiting.await.unwrap().token() > guard.token());
+}
+
+/// Whoever waits in a session that was ended goes on waiting while no other can be opened, whatever the
+/// reason that may pass.
+pub(crate) async fn a_waiter_outlasts_what_keeps_its_session_from_opening(rig: Arc<Rig>) {
+    let server = rig.server().await;
+    let space = rig.space().await;
+    let waiter = space.manager().await;
+    let session = space.session(server).await;
+    let holder = space.manager().await;
+    let guard = holder.lock("a").unwrap().acquire().await.unwrap();
+    let waiting = acquire(&waiter, "a");
+    let outside = space.outside().await;
+    outside.has(&space.directory("a"), 2).await;
+    let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    let base = format!("{}/leasehold/%token_base", space.chroot);
+    outside.client.create(&base, b"no number", &options).await.unwrap();
+    server.end_session(session).await.unwrap();
+    eventually("no session can be opened", async || {
+        waiter.inspect("a").await.is_err_and(|error| *error.kind() == ErrorKind::Protocol)
+    })
+    .await;
+    outside.client.delete(&base, None).await.unwrap();
+    outside.has(&space.directory("a"), 2).await;
+    assert!(!waiting.is_finished());
+    let token = guard.token();
+    guard.release().await.unwrap();
+    assert!(waiting.await.unwrap().token() > token);
+}
+
+/// A reconnect that silently leads to another session keeps nothing alive: the guard is lost before
+/// anybody else holds.
+pub(crate) async fn a_session_that_was_exchanged_is_a_loss(rig: Arc<Rig>) {
+    let server = rig.server().await;
+    let space = rig.space().await;
+    let switch = Switch::start(server.addr()).await;
+    let locks = space.by(switch.addr()).manager().await;
+    let rival = space.manager().await;
+    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+    let waiting = acquire(&rival, "a");
+    space.outside().await.has(&space.directory("a"), 2).await;
+    switch.forget_sessions();
+    let rivals = waiting.await.unwrap();
+    guard.ensure_held().expect_err("two holders");
+    assert!(rivals.token() > guard.token());
+    let waiting = acquire(&locks, "a");
+    rivals.release().await.unwrap();
+    assert!(waiting.await.unwrap().token() > guard.token());
+}
+
+/// After a reset connection the holder holds, and the waiter waits where it was.
+pub(crate) async fn a_connection_that_breaks_costs_neither_hold_nor_place(rig: Arc<Rig>) {
+    let server = rig.server().await;
+    let space = rig.space().await;
+    let proxy = proxy(server);
+    let (one, other) = (space.by(proxy.addr()).manager().await, space.by(proxy.addr()).manager().await);
+    let guard = one.lock("a").unwrap().acquire().await.unwrap();
+    let waiting = acquire(&other, "a");
+    let outside = space.outside().await;
+    let nodes = outside.has(&space.directory("a"), 2).await;
+    for _ in 0..5 {
+        proxy.reset().await;
+        proxy.connected(2).await;
+        eventually("the session is served again", async || guard.renew().await.is_ok()).await;
+    }
+    assert_eq!(outside.children(&space.directory("a")).await, nodes);
+    // The watch is there as before, also when the release falls into the gap.
+    proxy.refuse_new().await.unwrap();
+    proxy.reset().await;
+    outside.client.delete(&format!("{}/{}", space.directory("a"), nodes[0]), None).await.unwrap();
+    proxy.accept_new().await.unwrap();
+    let next = waiting.await.unwrap();
+    assert!(next.token() > guard.token());
+    assert_eq!(outside.children(&space.directory("a")).await, nodes[1..]);
+}
+
+/// A create whose reply was lost is found again; it is neither repeated nor left behind.
+pub(crate) async fn a_reply_that_never_comes_leaves_one_node(rig: Arc<Rig>) {
+    let server = rig.server().await;
+    let space = rig.space().await;
+    let proxy = proxy(server);
+    let locks = space.by(proxy.addr()).manager().await;
+    drop(locks.lock("a").unwrap().acquire().await.unwrap());
+    let outside = space.outside().await;
+    outside.has(&space.directory("a"), 0).await;
+
+    proxy.set(Direction::ServerToClient, Mode::Hold).await;
+    let taking = acquire(&locks, "a");
+    let nodes = outside.has(&space.directory("a"), 1).await;
+    proxy.held(Direction::ServerToClient, 1).await;
+    proxy.reset().await; // the reply is gone
+    proxy.set(Direction::ServerToClient, Mode::Pass).await;
+    let guard = taking.await.unwrap();
+    guard.ensure_held().unwrap();
+    let found = outside.children(&space.directory("a")).await;
+    assert_eq!(found.len(), 1, "{found:?} after {nodes:?}");
+    guard.release().await.unwrap();
+    outside.has(&space.directory("a"), 0).await;
+}
+
+/// Who gives up while the reply is under way leaves no node, whether the reply comes or not.
+pub(crate) async fn a_reply_that_nobody_waits_for_leaves_none(rig: Arc<Rig>) {
+    let server = rig.server().await;
+    let space = rig.space().await;
+    let proxy = proxy(server);
+    let locks = space.by(proxy.addr()).manager().await;
+    drop(locks.lock("a").unwrap().acquire().await.unwrap());
+    let outside = space.outside().await;
+    for comes in [true, false] {
+        outside.has(&space.directory("a"), 0).await;
+        proxy.set(Direction::ServerToClient, Mode::Hold).await;
+        let taking = acquire(&locks, "a");
+        outside.has(&space.directory("a"), 1).await;
+        proxy.held(Direction::ServerToClient, 1).await;
+        taking.abort();
+        if !comes {
+            proxy.reset().await;
+        }
+        proxy.set(Direction::ServerToClient, Mode::Pass).await;
+    }
+    outside.has(&space.directory("a"), 0).await;
+    // And not only because the session ended.
+    locks.lock("a").unwrap().acquire().await.unwrap().release().await.unwrap();
+}
+
+/// A release whose reply is lost is certain all the same in the end, and takes nothing from the
+/// next holder.
+pub(crate) async fn a_release_without_reply_is_repeated(rig: Arc<Rig>) {
+    let server = rig.server().await;
+    let space = rig.space().await;
+    let proxy = proxy(server);
+    let (locks, rival) = (space.by(proxy.addr()).manager().await, space.manager().await);
+    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+    let waiting = acquire(&rival, "a");
+    let outside = space.outside().await;
+    outside.has(&space.directory("a"), 2).await;
+    proxy.set(Direction::ServerToClient, Mode::Hold).await;
+    let releasing = tokio::spawn(guard.release());
+    let next = waiting.await.unwrap();
+    proxy.held(Direction::ServerToClient, 1).await;
+    proxy.reset().await;
+    proxy.set(Direction::ServerToClient, Mode::Pass).await;
+    releasing.await.unwrap().unwrap();
+    next.renew().await.unwrap();
+    assert_eq!(outside.children(&space.directory("a")).await.len(), 1);
+}
+
+/// Containers are removed when they are empty; tokens grow all the same, as sequences do not.
+pub(crate) async fn a_parent_that_was_reaped_is_made_again(rig: Arc<Rig>) {
+    let server = server(reaping(100)).await;
+    let space = rig.space_on([server.addr()]);
+    let locks = space.manager().await;
+    let outside = space.outside().await;
+    let mut last = 0;
+    for _ in 0..3 {
+        let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+        assert!(guard.token().get() > last);
+        last = guard.token().get();
+        let nodes = outside.children(&space.directory("a")).await;
+        assert!(nodes[0].ends_with("-lock-0000000000"), "{nodes:?}: the parent was not reaped");
+        guard.release().await.unwrap();
+        eventually("the parent is gone", async || {
+            outside.client.check_stat(&space.directory("a")).await.unwrap().is_none()
+        })
+        .await;
+    }
+}
+
+/// The parent vanishes between any two steps: nothing is granted twice, nothing fails.
+pub(crate) async fn a_parent_that_is_reaped_all_the_time_grants_once(rig: Arc<Rig>) {
+    const CYCLES: u64 = 150;
+    let server = server(reaping(1)).await;
+    let space = rig.space_on([server.addr()]);
+    let mut workers = tokio::task::JoinSet::new();
+    let (last, held) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+    for _ in 0..3 {
+        let locks = space.manager().await;
+        let (last, held) = (Arc::clone(&last), Arc::clone(&held));
+        workers.spawn(async move {
+            for _ in 0..CYCLES {
+                let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+                let earlier = last.swap(guard.token().get(), Ordering::SeqCst);
+                assert!(guard.token().get() > earlier);
+                assert!(!held.swap(true, Ordering::SeqCst), "two holders");
+                tokio::task::yield_now().await;
+                assert!(held.swap(false, Ordering::SeqCst));
+                guard.release().await.unwrap();
+            }
+        });
+    }
+    workers.join_all().await;
+}
+
+/// Given up at any moment of a slow request, an acquisition leaves nothing.
+pub(crate) async fn acquisitions_given_up_on_a_slow_line_leave_nothing(rig: Arc<Rig>) {
+    let server = rig.server().await;
+    let space = rig.space().await;
+    let proxy = proxy(server);
+    let locks = space.by(proxy.addr()).manager().await;
+    locks.lock("a").unwrap().acquire().await.unwrap().release().await.unwrap();
+    proxy
+        .set_both(Mode::Delay { base: Duration::from_millis(5), jitter: Duration::from_millis(10), seed: 7 })
+        .await;
+    for patience in 0..60 {
+        let lock = locks.lock("a").unwrap();
+        let given_up = tokio::time::timeout(Duration::from_millis(patience), lock.acquire()).await;
+        drop(given_up);
+    }
+    let outside = space.outside().await;
+    outside.has(&space.directory("a"), 0).await;
+    proxy.set_both(Mode::Pass).await;
+    let rival = space.manager().await;
+    let guard = rival.lock("a").unwrap().try_acquire().await.unwrap().expect("it is free");
+    assert_eq!(outside.children(&space.directory("a")).await.len(), 1);
+    guard.release().await.unwrap();
+}
+
+/// Whose node was removed by hand has lost the lock: its release says so and takes nothing from the
+/// next holder.
+pub(crate) async fn a_holders_node_that_was_removed_is_not_released_twice(rig: Arc<Rig>) {
+    let space = rig.space().await;
+    let (locks, rival) = (space.manager().await, space.manager().await);
+    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+    let waiting = acquire(&rival, "a");
+    let outside = space.outside().await;
+    let nodes = outside.has(&space.directory("a"), 2).await;
+    outside.client.delete(&format!("{}/{}", space.directory("a"), nodes[0]), None).await.unwrap();
+    let next = waiting.await.unwrap();
+    assert!(next.token() > guard.token());
+    let error = guard.release().await.expect_err("it was not ours any more");
+    assert!(error.lost_reason().is_some(), "{error:?}");
+    next.renew().await.unwrap();
+    assert_eq!(outside.children(&space.directory("a")).await, nodes[1..]);
+
+    // Who had to wait has a watch on its own node, and is told.
+    outside.client.delete(&format!("{}/{}", space.directory("a"), nodes[1]), None).await.unwrap();
+    assert_eq!(next.lost().await, LostReason::Gone);
+}
+
+/// Whoever holds for longer is told that its node was removed by hand: by a watch that it sets with
+/// its next renewal.
+pub(crate) async fn a_removed_node_is_noticed_while_it_is_held(rig: Arc<Rig>) {
+    let space = rig.space().await;
+    let locks = space.manager().await;
+    let outside = space.outside().await;
+    let directory = space.directory("a");
+    for renewed_before in [false, true] {
+        let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+        if renewed_before {
+            // A third of the session is enough for a renewal.
+            tokio::time::sleep(TTL / 2).await;
+        }
+        let nodes = outside.has(&directory, 1).await;
+        outside.client.delete(&format!("{directory}/{}", nodes[0]), None).await.unwrap();
+        let began = now();
+        assert_eq!(guard.lost().await, LostReason::Gone);
+        assert!(now().since(began) < TTL, "{:?}", now().since(began));
+        // The session goes on.
+        locks.lock("b").unwrap().acquire().await.unwrap().release().await.unwrap();
+    }
+}
+
+/// A waiter whose node was removed by hand does not hold because its turn seems to come: the queue
+/// has others before it then.
+pub(crate) async fn a_waiters_node_that_was_removed_grants_nothing(rig: Arc<Rig>) {
+    let space = rig.space().await;
+    let (first, second, third) = (space.manager().await, space.manager().await, space.manager().await);
+    let guard = first.lock("a").unwrap().acquire().await.unwrap();
+    let outside = space.outside().await;
+    let directory = space.directory("a");
+    let removed = acquire(&second, "a");
+    let nodes = outside.has(&directory, 2).await;
+    let behind = acquire(&third, "a");
+    outside.has(&directory, 3).await;
+    outside.client.delete(&format!("{directory}/{}", nodes[1]), None).await.unwrap();
+    guard.release().await.unwrap();
+    // Both hold in the end, one after the other.
+    let (mut removed, mut behind) = (removed, behind);
+    let (earlier, other) = tokio::select! {
+        guard = &mut removed => (guard.unwrap(), behind),
+        guard = &mut behind => (guard.unwrap(), removed),
+    };
+    let rival = space.manager().await;
+    assert!(rival.lock("a").unwrap().try_acquire().await.unwrap().is_none());
+    assert!(!other.is_finished(), "two holders");
+    let token = earlier.token();
+    earlier.release().await.unwrap();
+    assert!(other.await.unwrap().token() > token);
+}
+
+/// Silence is never taken for a holder: asking ends within the bound of a request, as unavailable.
+pub(crate) async fn a_silent_server_is_unavailable_and_not_busy(rig: Arc<Rig>) {
+    let server = rig.server().await;
+    let space = rig.space().await;
+    let proxy = proxy(server);
+    let locks = space.by(proxy.addr()).manager().await;
+    locks.lock("a").unwrap().acquire().await.unwrap().release().await.unwrap();
+    proxy.set_both(Mode::Blackhole).await;
+    let began = now();
+    let error = locks.lock("a").unwrap().try_acquire().await.expect_err("nobody has answered");
+    assert_eq!(*error.kind(), ErrorKind::Unavailable, "{error:?}");
+    assert_eq!(error.effect(), Effect::Unknown, "{error:?}");
+    assert!(now().since(began) < TTL, "{:?}", now().since(began));
+    proxy.set_both(Mode::Pass).await;
+    let outside = space.outside().await;
+    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+    assert_eq!(outside.children(&space.directory("a")).await.len(), 1);
+    guard.release().await.unwrap();
+    outside.has(&space.directory("a"), 0).await;
+}
+
+/// A lock whose holders leave sooner than it takes to look at them can be shown all the same.
+pub(crate) async fn a_lock_that_changes_hands_all_the_time_is_shown(rig: Arc<Rig>) {
+    let space = rig.space().await;
+    let proxy = proxy(rig.server().await);
+    let administrator = patient(&space.by(proxy.addr())).await;
+    let mut users = tokio::task::JoinSet::new();
+    for _ in 0..3 {
+        let locks = space.manager().await;
+        users.spawn(async move {
+            loop {
+                locks.lock("a").unwrap().acquire().await.unwrap().release().await.unwrap();
+            }
+        });
+    }
+    proxy.set_both(Mode::delay(Duration::from_millis(30))).await;
+    for _ in 0..5 {
+        administrator.inspect("a").await.unwrap();
+        administrator.list("").await.unwrap();
+    }
+    users.shutdown().await;
+}
+
+/// A session so long that a busy machine does not end it.
+async fn patient(space: &Space) -> LockManager {
+    space.manager_with(|builder| builder.ttl(patience())).await
+}
+
+fn patience() -> Duration {
+    BOUND / 2
+}
+
+/// A server that looks for empty containers all `milliseconds`.
+fn reaping(milliseconds: u32) -> Setup {
+    Setup::new()
+        .property("znode.container.checkIntervalMs", milliseconds)
+        .property("znode.container.maxPerMinute", 1_000_000)
+}

@@ -1,0 +1,161 @@
+//! One lock with Curator's `InterProcessMutex`; kazoo's, which neither of the two can see.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockcore::ErrorKind;
+use lockcore::backend::Revocation;
+
+use crate::peer::Peer;
+use crate::rig::{BOUND, Rig, acquire, milliseconds, now};
+
+/// Of the peers: so long that no wake-up can come from a session that ended.
+const SESSION: Duration = BOUND;
+
+/// Whoever of the two holds, the other does not.
+pub(crate) async fn curator_and_we_exclude_each_other(rig: Arc<Rig>) {
+    let space = rig.space().await;
+    let Some(mut curator) = Peer::curator(&space.hosts(), SESSION).await else { return };
+    let locks = space.manager().await;
+    let path = space.directory("a");
+    for _ in 0..3 {
+        let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+        assert_eq!(curator.ask(&format!("try {path} 200")).await, "busy");
+        guard.release().await.unwrap();
+        assert_eq!(curator.ask(&format!("acquire {path}")).await, "held");
+        assert!(locks.lock("a").unwrap().try_acquire().await.unwrap().is_none());
+        let late = locks.lock("a").unwrap().wait(Duration::from_millis(200)).acquire().await.unwrap_err();
+        assert!(matches!(late.kind(), ErrorKind::Timeout { .. }), "{late:?}");
+        assert_eq!(curator.ask("release").await, "released");
+    }
+    // Neither leaves anything in the queue.
+    space.outside().await.has(&path, 0).await;
+}
+
+/// One queue: whoever came first is served first, whichever library it uses.
+pub(crate) async fn curator_and_we_queue_in_order(rig: Arc<Rig>) {
+    let space = rig.space().await;
+    let Some(mut second) = Peer::curator(&space.hosts(), SESSION).await else { return };
+    let Some(mut fourth) = Peer::curator(&space.hosts(), SESSION).await else { return };
+    let (first, third) = (space.manager().await, space.manager().await);
+    let (path, outside) = (space.directory("a"), space.outside().await);
+    let first = first.lock("a").unwrap().acquire().await.unwrap();
+    second.order(&format!("acquire {path}")).await;
+    outside.has(&path, 2).await;
+    let third = acquire(&third, "a");
+    outside.has(&path, 3).await;
+    fourth.order(&format!("acquire {path}")).await;
+    outside.has(&path, 4).await;
+
+    first.release().await.unwrap();
+    assert_eq!(second.answer().await, "held");
+    assert!(!third.is_finished());
+    assert_eq!(second.ask("release").await, "released");
+    let third = third.await.unwrap();
+    fourth.is_silent().await;
+    third.release().await.unwrap();
+    assert_eq!(fourth.answer().await, "held");
+}
+
+/// A release is heard by a watch, in either direction; nobody waits for a session to end or looks
+/// now and then.
+pub(crate) async fn a_release_wakes_curator_and_us_at_once(rig: Arc<Rig>) {
+    const ROUNDS: usize = 5;
+    let space = rig.space().await;
+    let Some(mut curator) = Peer::curator(&space.hosts(), SESSION).await else { return };
+    let locks = space.manager_with(|builder| builder.ttl(SESSION)).await;
+    let (path, outside) = (space.directory("a"), space.outside().await);
+    let (mut to_curator, mut to_us) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+        curator.order(&format!("acquire {path}")).await;
+        outside.has(&path, 2).await;
+        let began = now();
+        guard.release().await.unwrap();
+        assert_eq!(curator.answer().await, "held");
+        to_curator.push(milliseconds(began));
+
+        let waiting = acquire(&locks, "a");
+        outside.has(&path, 2).await;
+        let began = now();
+        curator.order("release").await;
+        let guard = waiting.await.unwrap();
+        to_us.push(milliseconds(began));
+        assert_eq!(curator.answer().await, "released");
+        guard.release().await.unwrap();
+    }
+    println!(
+        "milliseconds from release to hold: Curator after us {to_curator:?}, we after Curator {to_us:?}"
+    );
+    let bound = SESSION.as_millis() / 6;
+    assert!(to_curator.iter().chain(&to_us).all(|taken| *taken < bound), "{to_curator:?} {to_us:?}");
+}
+
+/// A release by whoever does not hold is refused, and the holder holds on.
+pub(crate) async fn nobody_releases_what_belongs_to_another(rig: Arc<Rig>) {
+    let space = rig.space().await;
+    let Some(mut curator) = Peer::curator(&space.hosts(), SESSION).await else { return };
+    let locks = space.manager().await;
+    let (path, outside) = (space.directory("a"), space.outside().await);
+    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+    assert_eq!(curator.ask(&format!("try {path} 1")).await, "busy");
+    assert!(curator.ask("release").await.starts_with("refused"));
+    guard.ensure_held().unwrap();
+
+    // Ours is taken away, so that Curator holds: our release finds nothing of ours.
+    curator.order(&format!("acquire {path}")).await;
+    let nodes = outside.has(&path, 2).await;
+    outside.client.delete(&format!("{path}/{}", nodes[0]), None).await.unwrap();
+    assert_eq!(curator.answer().await, "held");
+    let error = guard.release().await.expect_err("it is Curator's");
+    assert!(error.lost_reason().is_some(), "{error:?}");
+    assert_eq!(outside.children(&path).await, nodes[1..]);
+    assert_eq!(curator.ask("release").await, "released");
+}
+
+/// `inspect` and `list` show a hold of Curator's, and `revoke --force` ends it.
+pub(crate) async fn curators_hold_is_shown(rig: Arc<Rig>) {
+    let space = rig.space().await;
+    let Some(mut curator) = Peer::curator(&space.hosts(), SESSION).await else { return };
+    let locks = space.manager().await;
+    let path = space.directory("a");
+    assert_eq!(curator.ask(&format!("acquire {path}")).await, "held");
+    let state = locks.inspect("a").await.unwrap();
+    let holder = state.holder.expect("Curator holds");
+    println!("Curator's hold is shown as {holder:?}");
+    assert_eq!(state.contenders, 0);
+    let names: Vec<_> = locks.list("").await.unwrap().iter().map(|state| state.name.to_string()).collect();
+    assert_eq!(names, ["a"]);
+
+    assert_eq!(locks.revoke("a", true).await.unwrap(), Revocation::Released);
+    let guard = locks.lock("a").unwrap().try_acquire().await.unwrap().expect("it was taken from Curator");
+    assert!(holder.token.is_none_or(|token| guard.token() > token));
+}
+
+/// What kazoo's default names mean: neither side sees the other, and both hold.
+pub(crate) async fn kazoo_by_default_sees_nobody(rig: Arc<Rig>) {
+    let space = rig.space().await;
+    let Some(mut kazoo) = Peer::kazoo(&space.hosts(), SESSION).await else { return };
+    let locks = space.manager().await;
+    let path = space.directory("a");
+    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+    assert_eq!(kazoo.ask(&format!("try {path}")).await, "held");
+    guard.release().await.unwrap();
+    let guard = locks.lock("a").unwrap().try_acquire().await.unwrap();
+    assert!(guard.is_some(), "kazoo is seen after all: say so in the documentation");
+}
+
+/// With our names as its pattern kazoo waits for us; we still do not wait for kazoo.
+pub(crate) async fn kazoo_with_the_pattern_waits_for_us(rig: Arc<Rig>) {
+    let space = rig.space().await;
+    let Some(mut kazoo) = Peer::kazoo(&space.hosts(), SESSION).await else { return };
+    let locks = space.manager().await;
+    let path = space.directory("a");
+    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+    assert_eq!(kazoo.ask(&format!("try {path} -lock-")).await, "busy");
+    kazoo.order(&format!("acquire {path} -lock-")).await;
+    space.outside().await.has(&path, 2).await;
+    guard.release().await.unwrap();
+    assert_eq!(kazoo.answer().await, "held");
+    assert!(locks.lock("a").unwrap().try_acquire().await.unwrap().is_some());
+}

@@ -1,0 +1,110 @@
+//! The ZooKeeper store on real servers: what it asks of them, what it survives, whom it shares locks
+//! with.
+//!
+//! | part | where |
+//! |---|---|
+//! | requests, as the server counts them | `requests` |
+//! | connections that break, sessions and nodes that vanish | `faults` |
+//! | a client that is cut off, beside other libraries in the same place | `cuts` |
+//! | three servers, of which some are gone | `quorum` |
+//! | who may do what, and how to get there | `access` |
+//! | one lock with Curator; kazoo, which is not | `interop` |
+
+#![allow(clippy::unwrap_used, reason = "test binary")]
+#![expect(clippy::disallowed_methods, reason = "a test's tasks end with its runtime")]
+
+mod access;
+mod cuts;
+mod faults;
+mod interop;
+mod peer;
+mod quorum;
+mod requests;
+mod rig;
+mod switch;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use libtest_mimic::{Arguments, Trial};
+
+use crate::rig::Rig;
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    // They mostly wait; those that count have a server of their own.
+    arguments.test_threads.get_or_insert(6);
+    let rig = Arc::new(Rig::new());
+    let mut trials: Vec<Trial> = Vec::new();
+    macro_rules! trials {
+        ($($part:ident: $($name:ident)*;)*) => {
+            $($(trials.push(rig.trial(concat!(stringify!($part), "::", stringify!($name)), $part::$name));)*)*
+        };
+    }
+    // The longest first.
+    trials! {
+        requests:
+            ten_thousand_locks_are_kept_by_one_request;
+        quorum:
+            a_leader_that_dies_takes_nobodys_lock
+            whoever_moves_to_another_server_keeps_hold_and_place
+            a_follower_that_is_cut_off_tells_its_clients_in_time
+            a_lost_quorum_ends_the_hold_and_a_healed_one_goes_on
+            a_stopped_leader_grants_nothing_twice;
+        cuts:
+            the_holder_hears_nothing
+            the_holder_is_not_heard
+            the_holder_is_cut_off
+            kazoo_is_not_told
+            curator_is_told_late;
+        requests:
+            an_uncontended_cycle_is_three_requests_in_two_flights
+            eight_sessions_need_at_most_five_requests_each
+            a_release_wakes_one_contender
+            ten_thousand_waiters_cost_the_last_no_more_than_two;
+        faults:
+            a_restarted_server_takes_nobodys_lock
+            a_server_that_forgot_everything_ends_the_hold
+            a_session_that_ends_outside_ends_the_hold
+            a_session_that_ends_outside_queues_its_waiters_again
+            a_session_that_we_end_keeps_its_locks_until_the_deadline
+            a_waiter_outlasts_what_keeps_its_session_from_opening
+            a_lock_that_changes_hands_all_the_time_is_shown
+            a_session_that_was_exchanged_is_a_loss
+            a_connection_that_breaks_costs_neither_hold_nor_place
+            a_reply_that_never_comes_leaves_one_node
+            a_reply_that_nobody_waits_for_leaves_none
+            a_release_without_reply_is_repeated
+            a_parent_that_was_reaped_is_made_again
+            a_parent_that_is_reaped_all_the_time_grants_once
+            acquisitions_given_up_on_a_slow_line_leave_nothing
+            a_holders_node_that_was_removed_is_not_released_twice
+            a_removed_node_is_noticed_while_it_is_held
+            a_waiters_node_that_was_removed_grants_nothing
+            a_silent_server_is_unavailable_and_not_busy;
+        access:
+            a_server_that_is_dead_is_passed_over
+            a_server_that_is_silent_is_passed_over
+            a_server_that_comes_late_is_waited_for
+            a_slow_opening_is_no_loss_afterwards
+            silence_while_connecting_ends_in_time
+            openings_that_fail_fail_for_all_who_wait
+            a_chroot_is_made_and_keeps_apart
+            a_url_says_the_same
+            nodes_belong_to_their_creator
+            a_wrong_password_is_denied_and_not_shown
+            rights_to_read_write_create_and_delete_suffice
+            tls_is_spoken_and_checked
+            the_version_and_the_session_are_diagnosed
+            the_token_base_is_added;
+        interop:
+            curator_and_we_exclude_each_other
+            curator_and_we_queue_in_order
+            a_release_wakes_curator_and_us_at_once
+            nobody_releases_what_belongs_to_another
+            curators_hold_is_shown
+            kazoo_by_default_sees_nobody
+            kazoo_with_the_pattern_waits_for_us;
+    }
+    libtest_mimic::run(&arguments, trials).exit_code()
+}

@@ -1,0 +1,167 @@
+//! Three servers, of which some die, stop or are cut off.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockcore::{ErrorKind, LockManager};
+use testbed::zookeeper::Ensemble;
+
+use crate::rig::{Rig, Space, TTL, acquire, ensemble, eventually, milliseconds, now};
+
+/// An election ends neither hold nor wait of a session that is long enough for it.
+pub(crate) async fn a_leader_that_dies_takes_nobodys_lock(rig: Arc<Rig>) {
+    let mut ensemble = ensemble().await;
+    let space = rig.space_on(ensemble.endpoints());
+    let (one, other) = (patient(&space).await, patient(&space).await);
+    let guard = one.lock("a").unwrap().acquire().await.unwrap();
+    let waiting = acquire(&other, "a");
+    let outside = space.outside().await;
+    let nodes = outside.has(&space.directory("a"), 2).await;
+
+    let leader = ensemble.leader().await.unwrap();
+    ensemble[leader].kill().await.unwrap();
+    ensemble.leader().await.unwrap();
+    let renewed = async || guard.renew().await.is_ok();
+    eventually("the session is served again", renewed).await;
+    guard.ensure_held().unwrap();
+    assert_eq!(outside.children(&space.directory("a")).await, nodes);
+    let token = guard.token();
+    guard.release().await.unwrap();
+    let next = waiting.await.unwrap();
+    assert!(next.token() > token);
+    next.release().await.unwrap();
+}
+
+/// Sessions move from a server that dies to another one, with what they hold and where they wait.
+pub(crate) async fn whoever_moves_to_another_server_keeps_hold_and_place(rig: Arc<Rig>) {
+    let mut ensemble = ensemble().await;
+    let space = rig.space_on(ensemble.endpoints());
+    let (one, other) = (patient(&space).await, patient(&space).await);
+    let guard = one.lock("a").unwrap().acquire().await.unwrap();
+    let waiting = acquire(&other, "a");
+    space.outside().await.has(&space.directory("a"), 2).await;
+    let leader = ensemble.leader().await.unwrap();
+    for session in space.sessions(&ensemble[leader]).await {
+        let left = serves(&ensemble, session).await.expect("the session is connected");
+        ensemble[left].kill().await.unwrap();
+        eventually("the session has moved", async || {
+            serves(&ensemble, session).await.is_some_and(|server| server != left)
+        })
+        .await;
+        ensemble[left].restart().unwrap();
+        ensemble[left].ready().await.unwrap();
+    }
+    guard.ensure_held().unwrap();
+    assert!(!waiting.is_finished());
+    let token = guard.token();
+    guard.release().await.unwrap();
+    assert!(waiting.await.unwrap().token() > token);
+}
+
+/// A follower without a leader serves its clients for a while, stale: their guards are lost before
+/// anybody else holds, and nobody gets a lock from it.
+pub(crate) async fn a_follower_that_is_cut_off_tells_its_clients_in_time(rig: Arc<Rig>) {
+    let ensemble = ensemble().await;
+    let leader = ensemble.leader().await.unwrap();
+    let follower = (leader + 1) % 3;
+    let space = rig.space_on([ensemble[leader].addr()]);
+    let (locks, rival) = (space.by(ensemble[follower].addr()).manager().await, space.manager().await);
+    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+    let waiting = acquire(&rival, "a");
+    space.outside().await.has(&space.directory("a"), 2).await;
+    let lost = guard.lost();
+    let told = tokio::spawn(async move {
+        lost.await;
+        now()
+    });
+
+    ensemble.cut(follower).await;
+    let began = now();
+    let next = waiting.await.unwrap();
+    let granted = milliseconds(began);
+    guard.ensure_held().expect_err("two holders");
+    let told = told.await.unwrap().since(began).as_millis();
+    println!("cut follower, session of {TTL:?}: told after {told} ms, the next holds after {granted} ms");
+    let refused = locks.lock("b").unwrap().try_acquire().await.expect_err("there is no quorum");
+    assert_eq!(*refused.kind(), ErrorKind::Unavailable, "{refused:?}");
+
+    ensemble.heal(follower).await;
+    let token = next.token();
+    next.release().await.unwrap();
+    let again = open_again(&locks).await;
+    assert!(again.token() > token);
+}
+
+/// Without a quorum nothing is held for longer than promised, and nothing is granted; with it again
+/// the tokens go on where they were.
+pub(crate) async fn a_lost_quorum_ends_the_hold_and_a_healed_one_goes_on(rig: Arc<Rig>) {
+    let mut ensemble = ensemble().await;
+    let space = rig.space_on(ensemble.endpoints());
+    let locks = space.manager().await;
+    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+    for server in [0, 1] {
+        ensemble[server].kill().await.unwrap();
+    }
+    let began = now();
+    guard.lost().await;
+    assert!(now().since(began) < TTL, "held without a quorum for {:?}", now().since(began));
+    let refused = locks.lock("b").unwrap().try_acquire().await.expect_err("there is no quorum");
+    assert_eq!(*refused.kind(), ErrorKind::Unavailable, "{refused:?}");
+    for server in [0, 1] {
+        ensemble[server].restart().unwrap();
+    }
+    ensemble.leader().await.unwrap();
+    let again = open_again(&locks).await;
+    assert!(again.token() > guard.token());
+    guard.release().await.expect_err("it was lost");
+}
+
+/// A leader that stands still is replaced; its clients move, or lose their locks in time.
+pub(crate) async fn a_stopped_leader_grants_nothing_twice(rig: Arc<Rig>) {
+    let ensemble = ensemble().await;
+    let leader = ensemble.leader().await.unwrap();
+    let follower = (leader + 1) % 3;
+    let space = rig.space_on([ensemble[follower].addr()]);
+    let (locks, rival) = (space.by(ensemble[leader].addr()).manager().await, space.manager().await);
+    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+    let waiting = acquire(&rival, "a");
+    space.outside().await.has(&space.directory("a"), 2).await;
+
+    ensemble[leader].stop().await.unwrap();
+    let began = now();
+    let next = waiting.await.unwrap();
+    let granted = milliseconds(began);
+    guard.ensure_held().expect_err("two holders");
+    println!("stopped leader, session of {TTL:?}: the next holds after {granted} ms");
+    ensemble[leader].cont().unwrap();
+    let token = next.token();
+    next.release().await.unwrap();
+    assert!(open_again(&locks).await.token() > token);
+}
+
+/// The server that a session is connected to.
+async fn serves(ensemble: &Ensemble, session: i64) -> Option<usize> {
+    for server in 0..ensemble.size() {
+        let connections = ensemble[server].connections().await.unwrap_or_default();
+        if connections.iter().any(|connection| connection.session == session) {
+            return Some(server);
+        }
+    }
+    None
+}
+
+/// Takes the lock once the way to the servers is open again.
+async fn open_again(locks: &LockManager) -> lockcore::LockGuard {
+    let lock = locks.lock("a").unwrap();
+    let mut taken = None;
+    eventually("the lock can be had again", async || {
+        taken = lock.acquire().await.ok();
+        taken.is_some()
+    })
+    .await;
+    taken.unwrap()
+}
+
+async fn patient(space: &Space) -> LockManager {
+    space.manager_with(|builder| builder.ttl(Duration::from_secs(30))).await
+}

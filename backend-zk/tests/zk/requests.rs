@@ -1,0 +1,248 @@
+//! Requests, as the server counts them.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockcore::{LockGuard, LockManager};
+use parking_lot::Mutex;
+use testbed::zookeeper::{Head, Op, Server, Setup};
+use testbed::{Direction, Mode};
+use tokio::task::JoinSet;
+use zookeeper_client::{Acls, CreateMode};
+
+use crate::rig::{Outside, Rig, Space, acquire, eventually, proxy, requests_of, server};
+
+/// Create and list leave together, the delete follows; nothing else is asked, in any cycle.
+pub(crate) async fn an_uncontended_cycle_is_three_requests_in_two_flights(rig: Arc<Rig>) {
+    const CYCLES: u64 = 100;
+    let server = rig.server().await;
+    let space = rig.space().await;
+    let locks = long_session(&space).await;
+    cycle(&locks, 1).await;
+    let session = space.session(server).await;
+    let before = requests_of(server, session).await;
+    cycle(&locks, CYCLES).await;
+    assert_eq!(requests_of(server, session).await - before, 3 * CYCLES);
+    locks.shutdown().await.unwrap();
+
+    // While no reply gets through, what has been sent is one flight.
+    let proxy = proxy(server);
+    let locks = long_session(&space.by(proxy.addr())).await;
+    cycle(&locks, 1).await;
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    proxy.set(Direction::ServerToClient, Mode::Hold).await;
+    proxy.set(Direction::ClientToServer, noting(&seen)).await;
+    let lock = locks.lock("a").unwrap();
+    let taking = tokio::spawn(async move { lock.acquire().await });
+    proxy.held(Direction::ServerToClient, 2).await;
+    assert_eq!(*seen.lock(), [Op::Create, Op::List]);
+    proxy.set(Direction::ServerToClient, Mode::Pass).await;
+    let guard = taking.await.unwrap().unwrap();
+    seen.lock().clear();
+    guard.release().await.unwrap();
+    assert_eq!(*seen.lock(), [Op::Delete]);
+}
+
+/// Eight processes in turn: create, list, the watch on the one ahead, delete, and at most one more
+/// request, a second look or the watch on one's own node.
+pub(crate) async fn eight_sessions_need_at_most_five_requests_each(rig: Arc<Rig>) {
+    const SESSIONS: usize = 8;
+    const CYCLES: usize = 100;
+    let server = rig.server().await;
+    let space = rig.space().await;
+    let mut managers = Vec::new();
+    for _ in 0..SESSIONS {
+        let locks = long_session(&space).await;
+        cycle(&locks, 1).await;
+        managers.push(locks);
+    }
+    let sessions = space.sessions(server).await;
+    assert_eq!(sessions.len(), SESSIONS);
+    let before = total(server, &sessions).await;
+    let mut workers = JoinSet::new();
+    for locks in managers {
+        workers.spawn(async move {
+            cycle(&locks, CYCLES as u64).await;
+            locks
+        });
+    }
+    let _managers = workers.join_all().await;
+    let cycles = (SESSIONS * CYCLES) as u64;
+    let requests = total(server, &sessions).await - before;
+    println!("{requests} requests in {cycles} cycles of {SESSIONS} sessions");
+    assert!(requests <= 5 * cycles, "{requests} requests in {cycles} cycles");
+}
+
+/// Of all who wait, a release tells the next one and nobody else.
+pub(crate) async fn a_release_wakes_one_contender(rig: Arc<Rig>) {
+    const SESSIONS: usize = 8;
+    let server = server(Setup::new()).await;
+    let space = rig.space_on([server.addr()]);
+    let outside = space.outside().await;
+    let (mut managers, mut waiting) = (Vec::new(), VecDeque::new());
+    for position in 0..SESSIONS {
+        managers.push(long_session(&space).await);
+        waiting.push_back(acquire(&managers[position], "a"));
+        outside.has(&space.directory("a"), position + 1).await;
+    }
+    let watches = async || server.counters().await.unwrap().get("watch_count");
+    // Each but the first watches the one ahead; the second, whose turn is next, itself as well. And
+    // every session its inbox.
+    let settled = (SESSIONS - 1 + 1 + SESSIONS) as u64;
+    eventually("all of them watch", async || watches().await == settled).await;
+
+    let woken = async || server.counters().await.unwrap().get("sum_node_deleted_watch_count");
+    let mut told = Vec::new();
+    while let Some(first) = waiting.pop_front() {
+        let guard = first.await.unwrap();
+        let before = woken().await;
+        guard.release().await.unwrap();
+        told.push(woken().await - before);
+    }
+    // The second one's watch on itself is told of its own release.
+    assert_eq!(told, [1, 2, 1, 1, 1, 1, 1, 0]);
+}
+
+/// However many locks are held: one connection, one request per third of the session.
+pub(crate) async fn ten_thousand_locks_are_kept_by_one_request(rig: Arc<Rig>) {
+    const LOCKS: usize = 10_000;
+    // So long that a renewal is not late on a busy machine: a late one costs one request more.
+    const TTL: Duration = Duration::from_secs(30);
+    let server = server(Setup::new()).await;
+    let space = rig.space_on([server.addr()]);
+    let locks = space.manager_with(|builder| builder.ttl(TTL)).await;
+    let guards = hold_many(&locks, LOCKS).await;
+    let session = space.session(&server).await;
+    // With the first renewal each hold that lasts gets a watch, once.
+    let watches = async || server.counters().await.unwrap().get("watch_count");
+    eventually("every hold is watched", async || watches().await >= LOCKS as u64).await;
+
+    let before = requests_of(&server, session).await;
+    tokio::time::sleep(TTL / 3).await; // what happens in this time is what is measured
+    let renewals = requests_of(&server, session).await - before;
+    println!("{renewals} requests in a third of the session for {LOCKS} locks");
+    // As long as a third is, the beginning of one renewal is in it, or of two.
+    assert!((1..=2).contains(&renewals), "{renewals} requests in a third of the session");
+    for guard in &guards {
+        guard.ensure_held().unwrap();
+    }
+    let connections = server.connections().await.unwrap();
+    assert_eq!(connections.iter().filter(|connection| connection.session == session).count(), 1);
+    assert_eq!(connections.len(), 1, "{connections:?}");
+    drop(guards);
+    locks.shutdown().await.unwrap();
+}
+
+/// Behind ten thousand others the last one hears of its predecessor alone, and makes as many requests as
+/// behind two.
+pub(crate) async fn ten_thousand_waiters_cost_the_last_no_more_than_two(rig: Arc<Rig>) {
+    let server = server(Setup::new()).await;
+    let mut spent = Vec::new();
+    for waiters in [2, 10_000] {
+        let space = rig.space_on([server.addr()]);
+        let (first, last) = (long_session(&space).await, long_session(&space).await);
+        let holder = first.lock("a").unwrap().acquire().await.unwrap();
+        let outside = space.outside().await;
+        let directory = space.directory("a");
+        let others = stand_in_line(&outside, &directory, waiters).await;
+        cycle_of(&last, "warm").await;
+        let session = session_of(&space, &server, &outside, &last).await;
+        let before = requests_of(&server, session).await;
+        let lock = last.lock("a").unwrap();
+        let waiting = tokio::spawn(async move { lock.acquire().await });
+        outside.has(&directory, waiters + 2).await;
+        // Those ahead leave from the front; the last one watches only the nearest.
+        let mut removals = Vec::new();
+        for other in &others {
+            removals.push(outside.client.delete(other, None));
+        }
+        for removal in removals {
+            removal.await.unwrap();
+        }
+        outside.has(&directory, 2).await;
+        holder.release().await.unwrap();
+        let guard = waiting.await.unwrap().unwrap();
+        spent.push(requests_of(&server, session).await - before);
+        guard.release().await.unwrap();
+    }
+    println!("{spent:?} requests of the last of 2 and of 10 000");
+    assert_eq!(spent[0], spent[1]);
+    // Create, list, watch; and then, as the holder alone is left ahead, list, watch it and ourselves.
+    assert_eq!(spent[0], 6);
+}
+
+async fn long_session(space: &Space) -> LockManager {
+    // So long that no renewal falls into what is counted.
+    space.manager_with(|builder| builder.ttl(Duration::from_secs(60))).await
+}
+
+/// Takes the lock and releases it, again and again, without passing it on in between.
+async fn cycle(locks: &LockManager, times: u64) {
+    for _ in 0..times {
+        cycle_of(locks, "a").await;
+    }
+}
+
+async fn cycle_of(locks: &LockManager, name: &str) {
+    locks.lock(name).unwrap().acquire().await.unwrap().release().await.unwrap();
+}
+
+async fn hold_many(locks: &LockManager, count: usize) -> Vec<LockGuard> {
+    let mut guards = Vec::with_capacity(count);
+    let mut index = 0;
+    while index < count {
+        let mut batch = JoinSet::new();
+        for _ in 0..500.min(count - index) {
+            let lock = locks.lock(format!("many/{index}")).unwrap();
+            batch.spawn(async move { lock.acquire().await.unwrap() });
+            index += 1;
+        }
+        guards.extend(batch.join_all().await);
+    }
+    guards
+}
+
+/// Contenders of somebody else's, who wait for nothing.
+async fn stand_in_line(outside: &Outside, directory: &str, count: usize) -> Vec<String> {
+    let path = format!("{directory}/_c_00000000-0000-0000-0000-000000000000-lock-");
+    let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+    let creations: Vec<_> = (0..count).map(|_| outside.client.create(&path, b"", &options)).collect();
+    let mut nodes = Vec::new();
+    for creation in creations {
+        let (_, sequence) = creation.await.unwrap();
+        nodes.push(format!("{path}{sequence}"));
+    }
+    nodes
+}
+
+async fn total(server: &Server, sessions: &[i64]) -> u64 {
+    let connections = server.connections().await.unwrap();
+    let ours = connections.iter().filter(|connection| sessions.contains(&connection.session));
+    ours.map(|connection| connection.requests).sum()
+}
+
+/// The session of one manager among several: the one that owns the node of a lock it holds.
+async fn session_of(space: &Space, server: &Server, outside: &Outside, locks: &LockManager) -> i64 {
+    let guard = locks.lock("which").unwrap().acquire().await.unwrap();
+    let directory = space.directory("which");
+    let children = outside.has(&directory, 1).await;
+    let node = format!("{directory}/{}", children[0]);
+    let owners = server.ephemerals().await.unwrap();
+    let owner = owners.iter().find(|(_, nodes)| nodes.contains(&node)).map(|(session, _)| *session);
+    guard.release().await.unwrap();
+    owner.expect("the node belongs to a session")
+}
+
+/// Lets everything pass, and notes what is asked.
+fn noting(seen: &Arc<Mutex<Vec<Op>>>) -> Mode {
+    let seen = Arc::clone(seen);
+    Mode::drop_frames(move |frame| {
+        if let Some(head) = Head::of(frame)
+            && head.op != Op::Ping
+        {
+            seen.lock().push(head.op);
+        }
+        false
+    })
+}

@@ -1,0 +1,214 @@
+//! What the tests share: a server, places on it that belong to one test, and ways to look at them
+//! from outside.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use backend_zk::ZkConfig;
+use libtest_mimic::Trial;
+use lockcore::clock::{BootClock, Clock, Moment};
+use lockcore::{Builder, LockGuard, LockManager};
+use testbed::zookeeper::{Ensemble, Server, Setup, frame};
+use testbed::{Direction, Mode, Proxy};
+use tokio::runtime::Runtime;
+use tokio::sync::OnceCell;
+use tokio_util::task::AbortOnDropHandle;
+use zookeeper_client::Client;
+
+/// Of most sessions here.
+pub(crate) const TTL: Duration = Duration::from_secs(3);
+
+/// Longer than anything here takes; a bound against hanging, nothing is timed by it.
+pub(crate) const BOUND: Duration = Duration::from_secs(60);
+
+/// Starts what tests share when the first of them wants it.
+pub(crate) struct Rig {
+    /// Its one worker starts the shared server, which dies with it.
+    runtime: Runtime,
+    server: OnceCell<Server>,
+    spaces: AtomicUsize,
+}
+
+impl Rig {
+    pub(crate) fn new() -> Self {
+        Self { runtime: runtime(), server: OnceCell::new(), spaces: AtomicUsize::new(0) }
+    }
+
+    pub(crate) fn trial<F: Future<Output = ()> + 'static>(
+        self: &Arc<Self>,
+        name: &'static str,
+        test: fn(Arc<Self>) -> F,
+    ) -> Trial {
+        let rig = Arc::clone(self);
+        Trial::test(name, move || {
+            runtime().block_on(async { tokio::time::timeout(3 * BOUND, test(rig)).await.expect("it hangs") });
+            Ok(())
+        })
+    }
+
+    /// The server that tests share which neither break nor count it.
+    pub(crate) async fn server(&self) -> &Server {
+        let start = || async {
+            let started = self.runtime.spawn(Setup::new().start());
+            started.await.unwrap().unwrap_or_else(|error| panic!("{error}"))
+        };
+        self.server.get_or_init(start).await
+    }
+
+    /// A place on the shared server that no other test has.
+    pub(crate) async fn space(&self) -> Space {
+        self.space_on([self.server().await.addr()])
+    }
+
+    /// A place on servers of the test's own.
+    pub(crate) fn space_on(&self, hosts: impl IntoIterator<Item = impl ToString>) -> Space {
+        let number = self.spaces.fetch_add(1, Ordering::Relaxed);
+        Space {
+            hosts: hosts.into_iter().map(|host| host.to_string()).collect(),
+            chroot: format!("/t{number}"),
+        }
+    }
+}
+
+/// A server of the test's own.
+pub(crate) async fn server(setup: Setup) -> Server {
+    setup.start().await.unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Three servers of the test's own.
+pub(crate) async fn ensemble() -> Ensemble {
+    Setup::new().start_ensemble(3).await.unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// A place of one test, on some servers.
+#[derive(Clone)]
+pub(crate) struct Space {
+    hosts: Vec<String>,
+    pub(crate) chroot: String,
+}
+
+impl Space {
+    pub(crate) fn config(&self) -> ZkConfig {
+        ZkConfig::new(&self.hosts).chroot(&self.chroot)
+    }
+
+    /// The same place, by another way.
+    pub(crate) fn by(&self, way: impl ToString) -> Self {
+        Self { hosts: vec![way.to_string()], chroot: self.chroot.clone() }
+    }
+
+    pub(crate) fn hosts(&self) -> String {
+        self.hosts.join(",")
+    }
+
+    /// A session of its own.
+    pub(crate) async fn manager(&self) -> LockManager {
+        self.manager_with(|builder| builder).await
+    }
+
+    pub(crate) async fn manager_with(&self, set: impl FnOnce(Builder) -> Builder) -> LockManager {
+        set(LockManager::builder(self.config()).ttl(TTL)).build().await.unwrap()
+    }
+
+    /// The directory of a lock with a simple name.
+    pub(crate) fn directory(&self, name: &str) -> String {
+        format!("{}/leasehold/{name}", self.chroot)
+    }
+
+    /// A client that is none of ours, at the root of the tree.
+    pub(crate) async fn outside(&self) -> Outside {
+        let connector = Client::connector().with_session_timeout(BOUND);
+        Outside { client: connector.connect(&self.hosts()).await.unwrap() }
+    }
+
+    /// The sessions of this place that are known to `server`.
+    pub(crate) async fn sessions(&self, server: &Server) -> Vec<i64> {
+        server.sessions_below(&format!("{}/", self.chroot)).await.unwrap()
+    }
+
+    /// The one session of this place.
+    pub(crate) async fn session(&self, server: &Server) -> i64 {
+        let sessions = self.sessions(server).await;
+        assert_eq!(sessions.len(), 1, "{sessions:x?}");
+        sessions[0]
+    }
+}
+
+/// How many requests a session has made, as the server counts them.
+pub(crate) async fn requests_of(server: &Server, session: i64) -> u64 {
+    let connections = server.connections().await.unwrap();
+    let connection = connections.iter().find(|connection| connection.session == session);
+    connection.expect("the session is connected").requests
+}
+
+/// A look at the tree from outside.
+pub(crate) struct Outside {
+    pub(crate) client: Client,
+}
+
+impl Outside {
+    /// The children of a directory, the oldest first; none where there is no directory.
+    pub(crate) async fn children(&self, directory: &str) -> Vec<String> {
+        let mut children = match self.client.list_children(directory).await {
+            Ok(children) => children,
+            Err(zookeeper_client::Error::NoNode) => Vec::new(),
+            Err(error) => panic!("{error}"),
+        };
+        children.sort_by_key(|child| child.rsplit('-').next().map(str::to_owned));
+        children
+    }
+
+    /// Waits until a directory has so many children, and returns them.
+    pub(crate) async fn has(&self, directory: &str, count: usize) -> Vec<String> {
+        let mut children = Vec::new();
+        eventually(&format!("{count} nodes in {directory}"), async || {
+            children = self.children(directory).await;
+            children.len() == count
+        })
+        .await;
+        children
+    }
+}
+
+/// Takes a lock of one task's own, which gives it up when dropped.
+pub(crate) fn acquire(locks: &LockManager, name: &str) -> AbortOnDropHandle<LockGuard> {
+    let lock = locks.lock(name).unwrap();
+    AbortOnDropHandle::new(tokio::spawn(async move { lock.acquire().await.unwrap() }))
+}
+
+/// Waits until something is true.
+pub(crate) async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    let so = async {
+        while !is_so().await {
+            tokio::time::sleep(Duration::from_millis(5)).await; // between two looks
+        }
+    };
+    tokio::time::timeout(BOUND, so).await.unwrap_or_else(|_elapsed| panic!("never so: {what}"));
+}
+
+/// A proxy that knows where ZooKeeper's frames end.
+pub(crate) fn proxy(server: &Server) -> Proxy {
+    Proxy::start_framed(server.addr(), frame).unwrap()
+}
+
+/// Cuts the network between a client and a server.
+pub(crate) async fn cut(proxy: &Proxy, directions: &[Direction]) {
+    for direction in directions {
+        proxy.set(*direction, Mode::Blackhole).await;
+    }
+}
+
+/// The time of all guards here.
+pub(crate) fn now() -> Moment {
+    BootClock::new().now()
+}
+
+pub(crate) fn milliseconds(since: Moment) -> u128 {
+    now().since(since).as_millis()
+}
+
+fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
+}

@@ -1,0 +1,78 @@
+//! A way to a server that can be led to another one, or make the server forget who comes back.
+
+use std::net::SocketAddr;
+
+use testbed::Port;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+pub(crate) struct Switch {
+    addr: SocketAddr,
+    ways: watch::Sender<Way>,
+    _port: Port,
+    _acceptor: JoinSet<()>,
+}
+
+#[derive(Clone, Copy)]
+struct Way {
+    to: SocketAddr,
+    /// Whoever connects is given a new session, as some servers of the same protocol do.
+    forgets: bool,
+}
+
+impl Switch {
+    pub(crate) async fn start(to: SocketAddr) -> Self {
+        let port = Port::reserve().unwrap();
+        let listener = port.listen().unwrap();
+        let ways = watch::Sender::new(Way { to, forgets: false });
+        let turns = ways.subscribe();
+        let mut acceptor = JoinSet::new();
+        acceptor.spawn(async move {
+            let mut connections = JoinSet::new();
+            loop {
+                let (client, _) = listener.accept().await.unwrap();
+                connections.spawn(serve(client, turns.clone()));
+            }
+        });
+        Self { addr: port.addr(), ways, _port: port, _acceptor: acceptor }
+    }
+
+    pub(crate) fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// Breaks all connections; who comes back is led to `to`.
+    pub(crate) fn turn(&self, to: SocketAddr) {
+        self.ways.send_modify(|way| way.to = to);
+    }
+
+    /// Breaks all connections; who comes back is given a new session instead of its own.
+    pub(crate) fn forget_sessions(&self) {
+        self.ways.send_modify(|way| way.forgets = true);
+    }
+}
+
+/// Ends when either side does, or at the next turn.
+async fn serve(mut client: TcpStream, mut turns: watch::Receiver<Way>) {
+    let way = *turns.borrow_and_update();
+    let carried = async {
+        let mut server = TcpStream::connect(way.to).await?;
+        let length = client.read_u32().await?;
+        let mut hello = vec![0; length as usize];
+        client.read_exact(&mut hello).await?;
+        if way.forgets {
+            // The session's id, and after the length of it its password.
+            hello[16..24].fill(0);
+            hello[28..44].fill(0);
+        }
+        server.write_u32(length).await?;
+        server.write_all(&hello).await?;
+        tokio::io::copy_bidirectional(&mut client, &mut server).await
+    };
+    tokio::select! {
+        _ended = carried => {}
+        _turned = turns.changed() => {}
+    }
+}
