@@ -1,0 +1,382 @@
+//! Which server, and how locks are kept in it.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lockcore::backend::{LockBackend, StoreConfig};
+use lockcore::{Env, Error, Result, StoreUrl, Tls};
+use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
+use redis::{
+    Client, ClientTlsConfig, ConnectionAddr, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo,
+    TlsCertificates,
+};
+use rustls::crypto::CryptoProvider;
+
+use crate::backend::RedisBackend;
+use crate::error;
+use crate::keys::Keys;
+
+/// The configuration of the Redis store,
+/// `redis://[USER[:PASSWORD]@]HOST[:PORT][/DB][?prefix=P&wait_replicas=N&exact_key=false]`.
+///
+/// `rediss://` is the same over TLS, with the options `ca`, `cert` and `key` (PEM files);
+/// `redis+unix:///SOCKET?db=N` goes through a Unix socket. `Debug` shows no secret.
+#[derive(Clone, PartialEq, Eq)]
+pub struct RedisConfig {
+    address: Address,
+    tls: Option<Tls>,
+    user: Option<String>,
+    password: Option<String>,
+    database: u32,
+    prefix: String,
+    exact_key: bool,
+    wait_replicas: u32,
+}
+
+/// Where the server listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Address {
+    Tcp { host: String, port: u16 },
+    Unix(PathBuf),
+}
+
+impl RedisConfig {
+    /// The shortest ttl: the server keeps expiry to the millisecond, the rest is the network's.
+    pub const MIN_TTL: Duration = Duration::from_millis(300);
+    /// The default port.
+    pub const DEFAULT_PORT: u16 = 6379;
+    /// The default of [`RedisConfig::prefix`].
+    pub const DEFAULT_PREFIX: &str = "leasehold";
+
+    /// Locks in the server at `host`, a name or an address, and `port`, over TCP.
+    pub fn new(host: impl Into<String>, port: u16) -> Self {
+        Self::at(Address::Tcp { host: host.into(), port })
+    }
+
+    /// Locks in the server that listens on the Unix socket `path`.
+    pub fn unix(path: impl Into<PathBuf>) -> Self {
+        Self::at(Address::Unix(path.into()))
+    }
+
+    fn at(address: Address) -> Self {
+        Self {
+            address,
+            tls: None,
+            user: None,
+            password: None,
+            database: 0,
+            prefix: Self::DEFAULT_PREFIX.to_owned(),
+            exact_key: false,
+            wait_replicas: 0,
+        }
+    }
+
+    /// The user of the server's access control list, and the password. Default: the server's
+    /// `default` user without one.
+    #[must_use]
+    pub fn credentials(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
+        self.user = Some(user.into());
+        self.password(password)
+    }
+
+    /// The password of the `default` user, for a server with `requirepass`.
+    #[must_use]
+    pub fn password(mut self, password: impl Into<String>) -> Self {
+        self.password = Some(password.into());
+        self
+    }
+
+    /// The number of the database. Default 0. Messages between contenders do not belong to a
+    /// database, the locks do.
+    #[must_use]
+    pub fn database(mut self, number: u32) -> Self {
+        self.database = number;
+        self
+    }
+
+    /// What every key and channel of ours begins with: the namespace of the names. Default
+    /// `leasehold`. Not empty, without braces and control characters.
+    #[must_use]
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// Keeps a lock under the key that is exactly its name, for clients of other libraries that
+    /// lock the same key with `SET NX PX`: they exclude us and we exclude them. Queue and counter
+    /// stay under the prefix. Default no.
+    ///
+    /// Such clients take no part in the queue: they may overtake our contenders, and our fencing
+    /// tokens do not count their grants.
+    #[must_use]
+    pub fn exact_key(mut self, exact: bool) -> Self {
+        self.exact_key = exact;
+        self
+    }
+
+    /// How many replicas must have confirmed a grant or a renewal before it counts, on a second
+    /// connection. Default 0.
+    ///
+    /// It makes the loss of a lock at a fail-over less likely and does not exclude it: replication
+    /// stays asynchronous, and whoever promotes a replica does not know which has the lock.
+    #[must_use]
+    pub fn wait_replicas(mut self, replicas: u32) -> Self {
+        self.wait_replicas = replicas;
+        self
+    }
+
+    /// Speaks TLS with the server. Not through a Unix socket.
+    #[must_use]
+    pub fn tls(mut self, tls: Tls) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
+    /// Reads the configuration from a URL. Files of certificates are read at once.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidOption`](lockcore::ErrorKind::InvalidOption), naming the value and the rule.
+    pub fn from_url(url: &mut StoreUrl) -> Result<Self> {
+        let mut config = match url.scheme() {
+            "redis+unix" => Self::from_socket_url(url)?,
+            scheme => Self::from_host_url(url, scheme == "rediss")?,
+        };
+        (config.user, config.password) = (url.user().map(Into::into), url.password().map(Into::into));
+        if let Some(prefix) = url.take("prefix")? {
+            config = config.prefix(prefix);
+        }
+        if let Some(exact) = url.take_parsed("exact_key", "true or false")? {
+            config = config.exact_key(exact);
+        }
+        if let Some(replicas) = url.take_parsed("wait_replicas", "a number of replicas")? {
+            config = config.wait_replicas(replicas);
+        }
+        config.checked()?;
+        Ok(config)
+    }
+
+    fn from_socket_url(url: &mut StoreUrl) -> Result<Self> {
+        if !url.hosts().is_empty() {
+            return Err(Error::invalid_option(
+                "a Unix socket's URL names no host: redis+unix:///run/redis.sock, with three slashes",
+            ));
+        }
+        if url.path().trim_matches('/').is_empty() {
+            return Err(Error::invalid_option("a Unix socket's URL names it: redis+unix:///run/redis.sock"));
+        }
+        let config = Self::unix(url.path());
+        let database = url.take_parsed("db", "the number of a database")?;
+        Ok(config.database(database.unwrap_or(0)))
+    }
+
+    fn from_host_url(url: &mut StoreUrl, encrypted: bool) -> Result<Self> {
+        let [host] = url.hosts() else {
+            return Err(Error::invalid_option(format!(
+                "a Redis URL names one server, this one {}: redis://host:6379/0",
+                url.hosts().len()
+            )));
+        };
+        let (host, port) = host_and_port(host)?;
+        let mut config = Self::new(host, port);
+        let path = url.path().trim_matches('/');
+        if !path.is_empty() {
+            config = config.database(path.parse().map_err(|_| {
+                Error::invalid_option(format!(
+                    "the path of a Redis URL is the number of a database, not {path:?}; the prefix is an option"
+                ))
+            })?);
+        }
+        Ok(if encrypted { config.tls(Tls::take_from(url)?.unwrap_or_default()) } else { config })
+    }
+
+    /// Checks what needs no server.
+    fn checked(&self) -> Result<()> {
+        match &self.address {
+            Address::Unix(_) if self.tls.is_some() => {
+                return Err(Error::invalid_option("there is no TLS through a Unix socket"));
+            }
+            Address::Tcp { host, port } if host.is_empty() || *port == 0 => {
+                return Err(Error::invalid_option("a Redis server has a host and a port above 0"));
+            }
+            Address::Tcp { .. } | Address::Unix(_) => {}
+        }
+        if self.user.is_some() && self.password.is_none() {
+            return Err(Error::invalid_option("a Redis user needs a password"));
+        }
+        self.keys().map(drop)
+    }
+
+    pub(crate) fn keys(&self) -> Result<Keys> {
+        Keys::new(&self.prefix, self.exact_key)
+    }
+
+    /// What connects; nothing is sent yet.
+    pub(crate) fn client(&self) -> Result<Client> {
+        let address = match (&self.address, &self.tls) {
+            (Address::Unix(path), _) => ConnectionAddr::Unix(path.clone()),
+            (Address::Tcp { host, port }, None) => ConnectionAddr::Tcp(host.clone(), *port),
+            (Address::Tcp { host, port }, Some(_)) => {
+                ConnectionAddr::TcpTls { host: host.clone(), port: *port, insecure: false, tls_params: None }
+            }
+        };
+        let mut settings = RedisConnectionInfo::default()
+            .set_protocol(ProtocolVersion::RESP3)
+            .set_db(i64::from(self.database))
+            .set_skip_set_lib_name();
+        if let Some(user) = &self.user {
+            settings = settings.set_username(user);
+        }
+        if let Some(password) = &self.password {
+            settings = settings.set_password(password);
+        }
+        let info = address.into_connection_info().map_err(error::of_configuring)?;
+        let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE);
+        let tcp = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);
+        let info = info.set_redis_settings(settings).set_tcp_settings(tcp);
+        let Some(tls) = &self.tls else {
+            return Client::open(info).map_err(error::of_configuring);
+        };
+        // Only if nobody has chosen: where a program links two providers, none is the default.
+        if CryptoProvider::get_default().is_none() {
+            // Another thread was first, then.
+            let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        }
+        let client_tls = tls
+            .identity()
+            .map(|(chain, key)| ClientTlsConfig { client_cert: chain.to_vec(), client_key: key.to_vec() });
+        let certificates = TlsCertificates { client_tls, root_cert: tls.authorities().map(<[u8]>::to_vec) };
+        Client::build_with_tls(info, certificates).map_err(error::of_configuring)
+    }
+
+    pub(crate) fn replicas(&self) -> u32 {
+        self.wait_replicas
+    }
+}
+
+#[async_trait]
+impl StoreConfig for RedisConfig {
+    fn min_ttl(&self) -> Duration {
+        Self::MIN_TTL
+    }
+
+    async fn open(&self, env: Env) -> Result<Arc<dyn LockBackend>> {
+        self.checked()?;
+        Ok(Arc::new(RedisBackend::open(self, env).await?))
+    }
+}
+
+impl fmt::Debug for RedisConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisConfig")
+            .field("address", &self.address)
+            .field("tls", &self.tls)
+            .field("user", &self.user)
+            .field("password", &self.password.as_ref().map(|_| "[redacted]"))
+            .field("database", &self.database)
+            .field("prefix", &self.prefix)
+            .field("exact_key", &self.exact_key)
+            .field("wait_replicas", &self.wait_replicas)
+            .finish()
+    }
+}
+
+/// Takes `host:port`, `[v6]:port` or either without a port apart.
+fn host_and_port(text: &str) -> Result<(&str, u16)> {
+    let wrong = || Error::invalid_option(format!("{text:?} is not host:port or [address]:port"));
+    let (host, port) = match text.strip_prefix('[') {
+        Some(rest) => {
+            let (host, port) = rest.split_once(']').ok_or_else(wrong)?;
+            (host, if port.is_empty() { None } else { Some(port.strip_prefix(':').ok_or_else(wrong)?) })
+        }
+        None => text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port))),
+    };
+    let port = port.map_or(Ok(RedisConfig::DEFAULT_PORT), str::parse).map_err(|_| wrong())?;
+    if host.is_empty() || port == 0 { Err(wrong()) } else { Ok((host, port)) }
+}
+
+/// How long a connection is idle before the system asks whether the peer still lives.
+const KEEPALIVE: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lockcore::ErrorKind;
+
+    fn config(url: &str) -> Result<RedisConfig> {
+        RedisConfig::from_url(&mut url.parse()?)
+    }
+
+    /// The path is the database, and every option has its form.
+    #[test]
+    fn a_url_says_everything() {
+        let host = || RedisConfig::new("h", 6379);
+        assert_eq!(config("redis://h").unwrap(), host());
+        assert_eq!(config("redis://h:1/").unwrap(), RedisConfig::new("h", 1));
+        assert_eq!(config("redis://[::1]:7/2").unwrap(), RedisConfig::new("::1", 7).database(2));
+        assert_eq!(config("redis://:p%40s@h").unwrap(), host().password("p@s"));
+        assert_eq!(
+            config("rediss://bill:s@h/3?prefix=a+b&exact_key=true&wait_replicas=2").unwrap(),
+            host()
+                .tls(Tls::new())
+                .credentials("bill", "s")
+                .database(3)
+                .prefix("a b")
+                .exact_key(true)
+                .wait_replicas(2)
+        );
+        let socket = RedisConfig::unix("/run/redis.sock").database(4).password("p");
+        assert_eq!(config("redis+unix://:p@/run/redis.sock?db=4").unwrap(), socket);
+    }
+
+    /// What cannot work is refused before anything is sent.
+    #[test]
+    fn what_cannot_work_is_refused() {
+        for url in [
+            "redis://",
+            "redis:///0",
+            "redis://a,b",
+            "redis://h:0",
+            "redis://h:port",
+            "redis://[::1",
+            "redis://[::1]7",
+            "redis://h/locks",
+            "redis://h/-1",
+            "redis://me@h",
+            "redis://h?prefix=",
+            "redis://h?prefix={a}",
+            "redis://h?exact_key=1",
+            "redis://h?wait_replicas=-1",
+            "rediss://h?cert=Cargo.toml",
+            "rediss://h?ca=/no/such/file",
+            "redis+unix://h/run/redis.sock",
+            "redis+unix:///",
+            "redis+unix:///s?db=x",
+        ] {
+            let error = config(url).unwrap_err();
+            assert_eq!(*error.kind(), ErrorKind::InvalidOption, "{url}: {error}");
+        }
+        for config in [
+            RedisConfig::new("", 1),
+            RedisConfig::new("h", 0),
+            RedisConfig::unix("/s").tls(Tls::new()),
+            RedisConfig::new("h", 1).prefix("a}"),
+        ] {
+            assert!(config.checked().is_err(), "{config:?}");
+        }
+        let no_pem = RedisConfig::new("h", 1).tls(Tls::new().client_certificate("no", "pem"));
+        assert_eq!(*no_pem.client().unwrap_err().kind(), ErrorKind::InvalidOption);
+    }
+
+    /// Neither a configuration nor an error about one shows a secret.
+    #[test]
+    fn secrets_are_never_shown() {
+        let config = RedisConfig::new("h", 1).credentials("bill", "sesame");
+        assert!(!format!("{config:?}").contains("sesame"));
+        let error = "redis://bill:sesame@h/x".parse().and_then(|mut url| RedisConfig::from_url(&mut url));
+        assert!(!format!("{error:?}").contains("sesame"));
+    }
+}

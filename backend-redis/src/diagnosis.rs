@@ -1,0 +1,222 @@
+//! What an administrator should know about a server, as far as it lets us ask.
+//!
+//! A right that is missing is said, and is no error: the minimal rights have no `INFO` and no
+//! `CONFIG GET`.
+
+use std::time::{Duration, SystemTime};
+
+use lockcore::backend::{Finding, Severity};
+use redis::{Pipeline, Value};
+
+use crate::scripts::{number, text};
+
+/// The questions, asked together.
+pub(crate) fn questions() -> Pipeline {
+    let mut questions = redis::pipe();
+    questions.cmd("INFO");
+    questions.cmd("CONFIG").arg("GET").arg("maxmemory-policy");
+    questions.cmd("TIME");
+    questions
+}
+
+/// What the answers to the questions say, at `now` of our clock; `deaf` if the inbox may not be heard,
+/// `replicas` as many as confirm each grant.
+pub(crate) fn findings(answers: &[Value], now: SystemTime, deaf: bool, replicas: u32) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    match answers.first().and_then(text) {
+        Some(info) => findings.extend(of_info(&Info(info), replicas)),
+        None => findings.push(Finding::new(
+            Severity::Warning,
+            "info",
+            "the user may not ask INFO: version, persistence and replication are not known",
+        )),
+    }
+    findings.push(of_policy(answers.get(1)));
+    findings.push(of_clock(answers.get(2), now));
+    findings.push(match deaf {
+        false => Finding::new(Severity::Ok, "messages", "contenders hear of their turn at once"),
+        true => Finding::new(
+            Severity::Warning,
+            "messages",
+            "the user may not hear the channels of the prefix: contenders learn of their turn within a third \
+             of the ttl; grant &PREFIX:inbox:* and +subscribe",
+        ),
+    });
+    findings
+}
+
+/// The server's own report: lines of `field:value`.
+struct Info<'a>(&'a str);
+
+impl<'a> Info<'a> {
+    fn get(&self, field: &str) -> Option<&'a str> {
+        self.0.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':')).map(str::trim)
+    }
+}
+
+fn of_info(info: &Info<'_>, confirmed_by: u32) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let version = info.get("redis_version").unwrap_or("of unknown version");
+    let restarts = "after a crash its locks are gone before their leases end, and two may hold";
+    let major: Option<u32> = version.split('.').next().and_then(|major| major.parse().ok());
+    findings.push(if major.is_some_and(|major| major < 7) {
+        let detail = format!("the server is {version}: 7.0 or later is needed");
+        Finding::new(Severity::Broken, "version", detail)
+    } else {
+        Finding::new(Severity::Ok, "version", format!("the server is {version}"))
+    });
+    findings.push(match info.get("aof_enabled") {
+        Some("1") => Finding::new(
+            Severity::Ok,
+            "persistence",
+            "the append-only file is on; with appendfsync everysec a power failure may lose a second of locks",
+        ),
+        _ => Finding::new(
+            Severity::Warning,
+            "persistence",
+            format!("the append-only file is off: {restarts}; set appendonly yes, or fence what the lock guards"),
+        ),
+    });
+    if info.get("cluster_enabled") == Some("1") {
+        let detail = "the server is part of a Redis Cluster, which this store does not support";
+        findings.push(Finding::new(Severity::Broken, "cluster", detail));
+    }
+    if info.get("role") == Some("slave") {
+        let detail = "the server is a replica and takes no locks: connect to the primary";
+        findings.push(Finding::new(Severity::Broken, "replication", detail));
+        return findings;
+    }
+    let replicas: u32 = info.get("connected_slaves").and_then(|count| count.parse().ok()).unwrap_or(0);
+    findings.push(match (replicas, confirmed_by) {
+        (0, 0) => {
+            Finding::new(Severity::Ok, "replication", "no replica: there is no fail-over to lose a lock in")
+        }
+        (_, 0) => Finding::new(
+            Severity::Warning,
+            "replication",
+            format!(
+                "{replicas} replicas and wait_replicas=0: a fail-over may lose locks that were granted; only \
+                 fencing protects then"
+            ),
+        ),
+        (_, wanted) if wanted > replicas => Finding::new(
+            Severity::Broken,
+            "replication",
+            format!("wait_replicas={wanted} and {replicas} replicas connected: nothing can be granted"),
+        ),
+        (_, wanted) => Finding::new(
+            Severity::Ok,
+            "replication",
+            format!("{wanted} of {replicas} replicas confirm each grant; fail-over may still lose one"),
+        ),
+    });
+    findings
+}
+
+fn of_policy(answer: Option<&Value>) -> Finding {
+    let policy = match answer {
+        Some(Value::Map(pairs)) => pairs.first().and_then(|(_, policy)| text(policy)),
+        Some(Value::Array(parts)) => parts.get(1).and_then(text),
+        _ => None,
+    };
+    match policy {
+        Some("noeviction") => Finding::new(Severity::Ok, "eviction", "maxmemory-policy is noeviction"),
+        Some(policy) => Finding::new(
+            Severity::Broken,
+            "eviction",
+            format!("maxmemory-policy is {policy}, which evicts locks that are held: set noeviction"),
+        ),
+        None => Finding::new(
+            Severity::Warning,
+            "eviction",
+            "the user may not ask CONFIG GET: make sure that maxmemory-policy is noeviction",
+        ),
+    }
+}
+
+fn of_clock(answer: Option<&Value>, now: SystemTime) -> Finding {
+    let time = match answer {
+        Some(Value::Array(parts)) => parts.first().and_then(number),
+        _ => None,
+    };
+    let Some(time) = time else {
+        return Finding::new(Severity::Broken, "clock", "the user may not ask TIME, which the scripts need");
+    };
+    let ours = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let apart = Duration::from_secs(time.abs_diff(ours.as_secs()));
+    if apart <= CLOCKS_APART {
+        return Finding::new(Severity::Ok, "clock", "the server's clock agrees with ours");
+    }
+    Finding::new(
+        Severity::Warning,
+        "clock",
+        format!(
+            "the server's clock and ours are {apart:?} apart. Leases do not compare them; but if the server's is \
+             set forward, leases end early"
+        ),
+    )
+}
+
+/// How far two clocks may be apart without a word.
+const CLOCKS_APART: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn severity(findings: &[Finding], subject: &str) -> Option<Severity> {
+        findings.iter().find(|finding| finding.subject == subject).map(|finding| finding.severity)
+    }
+
+    fn info(lines: &str) -> Value {
+        Value::VerbatimString { format: redis::VerbatimFormat::Text, text: lines.replace('\n', "\r\n") }
+    }
+
+    fn policy(policy: &str) -> Value {
+        let bulk = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+        Value::Map(vec![(bulk("maxmemory-policy"), bulk(policy))])
+    }
+
+    fn time(seconds: i64) -> Value {
+        Value::Array(vec![Value::Int(seconds), Value::Int(0)])
+    }
+
+    const NOW: SystemTime = SystemTime::UNIX_EPOCH;
+
+    /// A server as it should be.
+    #[test]
+    fn a_good_server_is_ok() {
+        let answers = [
+            info("redis_version:7.0.15\naof_enabled:1\nrole:master\nconnected_slaves:0"),
+            policy("noeviction"),
+            time(1),
+        ];
+        let findings = findings(&answers, NOW, false, 0);
+        assert!(findings.iter().all(|finding| finding.severity == Severity::Ok), "{findings:?}");
+    }
+
+    /// What breaks a guarantee, or may, is said.
+    #[test]
+    fn what_endangers_locks_is_said() {
+        let answers =
+            [info("aof_enabled:0\nrole:master\nconnected_slaves:1"), policy("allkeys-lru"), time(60)];
+        let found = findings(&answers, NOW, true, 0);
+        assert_eq!(severity(&found, "eviction"), Some(Severity::Broken));
+        for subject in ["persistence", "replication", "clock", "messages"] {
+            assert_eq!(severity(&found, subject), Some(Severity::Warning), "{subject}");
+        }
+        assert_eq!(severity(&findings(&answers, NOW, true, 2), "replication"), Some(Severity::Broken));
+        let replica = [info("role:slave\ncluster_enabled:1"), policy("noeviction"), time(0)];
+        let found = findings(&replica, NOW, false, 0);
+        assert_eq!(severity(&found, "replication"), Some(Severity::Broken));
+        assert_eq!(severity(&found, "cluster"), Some(Severity::Broken));
+    }
+
+    /// Without rights there are findings that say so.
+    #[test]
+    fn missing_rights_are_findings() {
+        let found = findings(&[Value::Nil, Value::Nil, time(0)], NOW, false, 0);
+        assert_eq!(severity(&found, "info"), Some(Severity::Warning));
+        assert_eq!(severity(&found, "eviction"), Some(Severity::Warning));
+    }
+}

@@ -1,0 +1,194 @@
+//! What errors of the server and of its client mean: one table, and one mapping of what never
+//! reached a server.
+//!
+//! The server refuses a *write* for its own state (`READONLY`, `OOM`, …) before the first write of a
+//! script, and that state does not change while one runs: nothing was applied. A missing right may
+//! show in the middle of a script, so `NOPERM` is unknown; so is every error that is not in the table.
+
+use lockcore::{Effect, Error, ErrorKind};
+use redis::RedisError;
+
+/// What a failed request means for its caller.
+pub(crate) fn of(error: RedisError) -> Error {
+    let (kind, effect, message) = meaning(&error);
+    explained(Error::new(kind, effect, message), error)
+}
+
+/// A connection that could not be made; no request was sent.
+pub(crate) fn of_connecting(error: RedisError) -> Error {
+    let (kind, _, message) = meaning(&error);
+    // Whatever the client cannot name happened to the socket or to TLS.
+    let kind = if kind == ErrorKind::Protocol { ErrorKind::Unavailable } else { kind };
+    explained(Error::not_applied(kind, format!("cannot connect: {message}")), error)
+}
+
+/// A configuration that the client refuses; nothing was sent.
+pub(crate) fn of_configuring(error: RedisError) -> Error {
+    Error::invalid_option("address or certificates cannot be used").with_source(error)
+}
+
+/// An answer that no script of ours gives.
+pub(crate) fn unexpected(what: &str) -> Error {
+    Error::new(
+        ErrorKind::Protocol,
+        Effect::Unknown,
+        format!("the server answered {what} in a form we never use"),
+    )
+}
+
+/// Whether the server has not got the script: it did nothing, and wants its text.
+pub(crate) fn wants_the_text(error: &RedisError) -> bool {
+    error.code() == Some("NOSCRIPT")
+}
+
+/// Whether another server is to be asked: this one is no primary any more.
+pub(crate) fn wants_another_server(error: &RedisError) -> bool {
+    matches!(error.code(), Some("READONLY" | "MASTERDOWN"))
+}
+
+/// Whether a right is missing.
+pub(crate) fn is_denied(error: &RedisError) -> bool {
+    error.code() == Some("NOPERM")
+}
+
+fn explained(explanation: Error, error: RedisError) -> Error {
+    let explanation = match error.code() {
+        Some(code) => explanation.with_context("redis", code),
+        None => explanation,
+    };
+    explanation.with_source(error)
+}
+
+fn meaning(error: &RedisError) -> (ErrorKind, Effect, String) {
+    use redis::ErrorKind as Native;
+    match error.kind() {
+        Native::Server(_) | Native::Extension => {
+            let detail = error.detail().unwrap_or_default();
+            let (kind, effect, message) = of_server(error.code().unwrap_or_default(), detail);
+            (kind, effect, message.to_owned())
+        }
+        Native::Io => (ErrorKind::Unavailable, Effect::Unknown, format!("the connection failed: {error}")),
+        Native::AuthenticationFailed => (ErrorKind::Denied, Effect::NotApplied, WRONG_PASSWORD.to_owned()),
+        Native::InvalidClientConfig => {
+            (ErrorKind::InvalidOption, Effect::NotApplied, format!("the configuration cannot work: {error}"))
+        }
+        Native::RESP3NotSupported => (ErrorKind::Unsupported, Effect::NotApplied, TOO_OLD.to_owned()),
+        _ => (ErrorKind::Protocol, Effect::Unknown, format!("the server cannot be understood: {error}")),
+    }
+}
+
+/// The table, by the first word of the server's error.
+fn of_server(code: &str, detail: &str) -> (ErrorKind, Effect, &'static str) {
+    use Effect::{NotApplied, Unknown};
+    use ErrorKind::{Denied, InvalidOption, Protocol, Unavailable, Unsupported};
+    match code {
+        "LOADING" => (Unavailable, NotApplied, "the server is loading its data"),
+        "READONLY" => (Unavailable, NotApplied, "the server is a replica: connect to the primary"),
+        "MASTERDOWN" => (Unavailable, NotApplied, "the server is a replica that has lost its primary"),
+        "NOREPLICAS" => (Unavailable, NotApplied, "too few replicas are connected (min-replicas-to-write)"),
+        "OOM" => (Unavailable, NotApplied, "the server is at its memory limit (maxmemory)"),
+        "MISCONF" => {
+            (Unavailable, NotApplied, "the server refuses writes because it cannot save to its disk")
+        }
+        "BUSY" => (Unavailable, NotApplied, "the server is busy with somebody's script"),
+        "UNKILLABLE" => (Unavailable, Unknown, "the server is busy with a script that it cannot end"),
+        "NOSCRIPT" => (Unavailable, NotApplied, "the server does not keep our scripts"),
+        "MOVED" | "ASK" | "CROSSSLOT" | "CLUSTERDOWN" | "TRYAGAIN" => (
+            Unsupported,
+            NotApplied,
+            "the server is part of a Redis Cluster, which this store does not support",
+        ),
+        "NOAUTH" => (Denied, NotApplied, "the server wants a password"),
+        "WRONGPASS" => (Denied, NotApplied, WRONG_PASSWORD),
+        "NOPERM" => (Denied, Unknown, "the user lacks a right that the store's page lists"),
+        "DENIED" => (Denied, NotApplied, "the server is in protected mode: it wants a password"),
+        "WRONGTYPE" => (Protocol, Unknown, "a key of this lock is used for something that is no lock"),
+        "NOPROTO" => (Unsupported, NotApplied, TOO_OLD),
+        "ERR" if detail.contains("max number of clients") => {
+            (Unavailable, NotApplied, "the server has as many clients as it takes (maxclients)")
+        }
+        "ERR" if detail.contains("DB index") || detail.contains("refused to switch database") => {
+            (InvalidOption, NotApplied, "the server has no database of that number")
+        }
+        "ERR" if detail.contains("without any password configured") => {
+            (Denied, NotApplied, "the server has no such user, or no password for it")
+        }
+        // How a server before 7.2 says NOPERM inside a script.
+        "ERR" if NO_RIGHT_IN_A_SCRIPT.iter().any(|words| detail.contains(words)) => {
+            (Denied, Unknown, "the user lacks a right that the store's page lists")
+        }
+        "ERR" if detail.contains("unknown command") && detail.contains("HELLO") => {
+            (Unsupported, NotApplied, TOO_OLD)
+        }
+        _ => (Protocol, Unknown, "the server answered with an error that this store does not know"),
+    }
+}
+
+const WRONG_PASSWORD: &str = "the server refuses user and password";
+const NO_RIGHT_IN_A_SCRIPT: [&str; 3] =
+    ["ACL failure in script", "The user executing the script can't", "can't access at least one of the keys"];
+const TOO_OLD: &str = "the server does not speak RESP3: Redis 7.0 or later is needed";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn from_server(line: &str) -> Error {
+        let value = redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
+        let redis::Value::ServerError(error) = value else { panic!("{line}: {value:?}") };
+        of(error.into())
+    }
+
+    /// Every error that a server is known to give to a client of ours.
+    #[test]
+    fn server_errors_mean_what_the_table_says() {
+        use Effect::{NotApplied, Unknown};
+        use ErrorKind::{Denied, InvalidOption, Protocol, Unavailable, Unsupported};
+        for (line, kind, effect) in [
+            ("LOADING Redis is loading the dataset in memory", Unavailable, NotApplied),
+            ("READONLY You can't write against a read only replica.", Unavailable, NotApplied),
+            ("MASTERDOWN Link with MASTER is down", Unavailable, NotApplied),
+            ("NOREPLICAS Not enough good replicas to write.", Unavailable, NotApplied),
+            ("OOM command not allowed when used memory > 'maxmemory'.", Unavailable, NotApplied),
+            ("MISCONF Redis is configured to save RDB snapshots", Unavailable, NotApplied),
+            ("BUSY Redis is busy running a script.", Unavailable, NotApplied),
+            ("UNKILLABLE Sorry the script already executed write commands", Unavailable, Unknown),
+            ("CLUSTERDOWN The cluster is down", Unsupported, NotApplied),
+            ("TRYAGAIN Multiple keys request during rehashing of slot", Unsupported, NotApplied),
+            ("NOSCRIPT No matching script. Please use EVAL.", Unavailable, NotApplied),
+            ("MOVED 3999 127.0.0.1:6381", Unsupported, NotApplied),
+            ("ASK 3999 127.0.0.1:6381", Unsupported, NotApplied),
+            ("CROSSSLOT Keys in request don't hash to the same slot", Unsupported, NotApplied),
+            ("NOAUTH Authentication required.", Denied, NotApplied),
+            ("WRONGPASS invalid username-password pair or user is disabled.", Denied, NotApplied),
+            ("NOPERM this user has no permissions to run the 'set' command", Denied, Unknown),
+            ("DENIED Redis is running in protected mode", Denied, NotApplied),
+            ("WRONGTYPE Operation against a key holding the wrong kind of value", Protocol, Unknown),
+            ("NOPROTO unsupported protocol version", Unsupported, NotApplied),
+            ("ERR max number of clients reached", Unavailable, NotApplied),
+            ("ERR DB index is out of range", InvalidOption, NotApplied),
+            ("ERR unknown command 'HELLO', with args beginning with: '3'", Unsupported, NotApplied),
+            (
+                "ERR ACL failure in script: User x has no permissions to run the 'set' command",
+                Denied,
+                Unknown,
+            ),
+            ("ERR The user executing the script can't run this command or subcommand", Denied, Unknown),
+            ("ERR user_script:12: attempt to compare nil with number", Protocol, Unknown),
+            ("SOMETHING new", Protocol, Unknown),
+        ] {
+            let error = from_server(line);
+            assert_eq!((error.kind(), error.effect()), (&kind, effect), "{line}");
+            assert!(std::error::Error::source(&error).is_some(), "{line}");
+        }
+    }
+
+    /// What happens to a connection is unknown to have been applied, unless it was still being made.
+    #[test]
+    fn broken_connections_are_unknown() {
+        let broken = || RedisError::from(std::io::Error::from(std::io::ErrorKind::ConnectionReset));
+        assert_eq!(of(broken()).effect(), Effect::Unknown);
+        assert_eq!(*of(broken()).kind(), ErrorKind::Unavailable);
+        assert_eq!(of_connecting(broken()).effect(), Effect::NotApplied);
+    }
+}

@@ -1,0 +1,211 @@
+//! The keys of a name, and back.
+//!
+//! All keys of a name carry it in braces, escaped, so they lie in one slot of a cluster and no two
+//! names share one (G10): braces never occur elsewhere in them.
+//!
+//! | key | holds |
+//! |---|---|
+//! | `P:{N}`, or with exact keys the name itself | the lock: the holder's owner id, with the lease as expiry |
+//! | `P:{N}:q` | the queue: owner ids in order of arrival |
+//! | `P:{N}:e` | the queue's entries: who they are, and until when they are live |
+//! | `P:{N}:n` | the last grant: its counter and whom it went to; gone a day after it, or after its last renewal |
+//!
+//! Checked by the tests below and the cases of `g10`.
+
+use lockcore::{Error, ErrorKind, LockName, Result};
+
+/// How names become keys in one namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Keys {
+    prefix: String,
+    exact: bool,
+}
+
+/// The keys of one name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct NameKeys {
+    pub(crate) lock: String,
+    pub(crate) queue: String,
+    pub(crate) entries: String,
+    pub(crate) grants: String,
+}
+
+impl Keys {
+    /// Keys that begin with `prefix`; with `exact`, locks lie under their bare names.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidOption`] for a prefix that cannot be told from a name.
+    pub(crate) fn new(prefix: &str, exact: bool) -> Result<Self> {
+        let wrong = |c: char| c.is_control() || c == '{' || c == '}';
+        if prefix.is_empty() || prefix.contains(wrong) {
+            return Err(Error::invalid_option(format!(
+                "prefix {prefix:?} must not be empty, nor contain braces or control characters"
+            )));
+        }
+        Ok(Self { prefix: prefix.to_owned(), exact })
+    }
+
+    /// The keys of `name`.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidName`] with exact keys, for a name that looks like a key of ours.
+    pub(crate) fn of(&self, name: &LockName) -> Result<NameKeys> {
+        let base = format!("{}:{{{}}}", self.prefix, escaped(name.as_str()));
+        let lock = if self.exact { name.as_str().to_owned() } else { base.clone() };
+        if self.exact && self.is_ours(name.as_str()) {
+            return Err(Error::not_applied(
+                ErrorKind::InvalidName,
+                format!("with exact keys, names that begin with \"{}:{{\" are the store's own", self.prefix),
+            ));
+        }
+        Ok(NameKeys {
+            queue: format!("{base}:q"),
+            entries: format!("{base}:e"),
+            grants: format!("{base}:n"),
+            lock,
+        })
+    }
+
+    /// What the id of an inbox follows in its channel's name.
+    pub(crate) fn channels(&self) -> String {
+        format!("{}:inbox:", self.prefix)
+    }
+
+    /// The key of the number that is added to every counter of the namespace.
+    pub(crate) fn token_base(&self) -> String {
+        format!("{}:token_base", self.prefix)
+    }
+
+    /// The pattern of the keys of every name that begins with `start`.
+    pub(crate) fn pattern(&self, start: &str) -> String {
+        let mut pattern = glob_escaped(&self.prefix);
+        pattern.push_str(":{");
+        pattern.push_str(&glob_escaped(&escaped(start)));
+        pattern.push('*');
+        pattern
+    }
+
+    /// The name that `key` belongs to, unless it is not one of ours.
+    pub(crate) fn name_of(&self, key: &str) -> Option<LockName> {
+        let rest = key.strip_prefix(&self.prefix)?.strip_prefix(":{")?;
+        let (name, part) = rest.split_once('}')?;
+        if !matches!(part, "" | ":q" | ":e" | ":n") {
+            return None;
+        }
+        let name = LockName::new(unescaped(name)?).ok()?;
+        (escaped(name.as_str()) == rest[..rest.len() - part.len() - 1]).then_some(name)
+    }
+
+    /// The name whose lock `key` is, unless it is not one of ours.
+    pub(crate) fn name_of_lock(&self, key: &str) -> Option<LockName> {
+        if self.exact { LockName::new(key).ok() } else { self.name_of(key) }
+    }
+
+    fn is_ours(&self, key: &str) -> bool {
+        key.strip_prefix(&self.prefix).is_some_and(|rest| rest.starts_with(":{"))
+    }
+}
+
+/// `name` without braces; injective.
+fn escaped(name: &str) -> String {
+    let mut escaped = String::with_capacity(name.len());
+    for c in name.chars() {
+        match c {
+            '%' => escaped.push_str("%25"),
+            '{' => escaped.push_str("%7B"),
+            '}' => escaped.push_str("%7D"),
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}
+
+fn unescaped(text: &str) -> Option<String> {
+    let mut parts = text.split('%');
+    let mut name = parts.next()?.to_owned();
+    for part in parts {
+        name.push(match part.get(..2)? {
+            "25" => '%',
+            "7B" => '{',
+            "7D" => '}',
+            _ => return None,
+        });
+        name.push_str(&part[2..]);
+    }
+    Some(name)
+}
+
+/// `text` as a pattern that matches only itself.
+fn glob_escaped(text: &str) -> String {
+    let mut pattern = String::with_capacity(text.len());
+    for c in text.chars() {
+        if matches!(c, '*' | '?' | '[' | ']' | '\\') {
+            pattern.push('\\');
+        }
+        pattern.push(c);
+    }
+    pattern
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys(exact: bool) -> Keys {
+        Keys::new("p", exact).unwrap()
+    }
+
+    /// Names that an encoding might merge have keys of their own, and every key leads back to its name.
+    #[test]
+    fn keys_are_injective_and_lead_back() {
+        let mut seen = std::collections::BTreeSet::new();
+        for name in ["a", "a}", "a}:q", "{a}", "a%7D", "a%257D", "a:q", "%", "é", "a*", "a b", "."] {
+            let name = LockName::new(name).unwrap();
+            let NameKeys { lock, queue, entries, grants } = keys(false).of(&name).unwrap();
+            for key in [lock, queue, entries, grants] {
+                assert_eq!(keys(false).name_of(&key), Some(name.clone()), "{key}");
+                assert_eq!(key.matches(['{', '}']).count(), 2, "{key}");
+                assert!(seen.insert(key));
+            }
+        }
+    }
+
+    /// Keys of others, and of spellings we never write, belong to no name.
+    #[test]
+    fn foreign_keys_belong_to_no_name() {
+        for key in ["p", "p:x", "p:{a", "p:{a}:z", "q:{a}", "p:{%41}", "p:{}", "p:{a%7}", "p:{%é}", "pp:{a}"]
+        {
+            assert_eq!(keys(false).name_of(key), None, "{key}");
+        }
+    }
+
+    /// An exact key is the name; a name that could be a key of ours is refused.
+    #[test]
+    fn exact_keys_are_bare_names() {
+        let name = LockName::new("orders").unwrap();
+        assert_eq!(keys(true).of(&name).unwrap().lock, "orders");
+        assert_eq!(keys(true).of(&name).unwrap().queue, "p:{orders}:q");
+        let error = keys(true).of(&LockName::new("p:{orders}:q").unwrap()).unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::InvalidName);
+        assert!(keys(true).of(&LockName::new("p:orders").unwrap()).is_ok());
+        assert_eq!(keys(true).name_of_lock("orders"), Some(name.clone()));
+        assert_eq!(keys(false).name_of_lock("p:{orders}"), Some(name));
+    }
+
+    /// A pattern matches what it says literally.
+    #[test]
+    fn patterns_escape_what_globs_mean() {
+        let keys = Keys::new("p*", false).unwrap();
+        assert_eq!(keys.pattern("a[1]?\\{"), "p\\*:{a\\[1\\]\\?\\\\%7B*");
+    }
+
+    /// A prefix that could be taken for a name is refused.
+    #[test]
+    fn prefixes_have_no_braces() {
+        for prefix in ["", "a{b", "a}", "a\nb"] {
+            assert!(Keys::new(prefix, false).is_err(), "{prefix:?}");
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! A connection to the server that is made again whenever it breaks.
+//!
+//! One task per link connects, hears what arrives unasked, and connects again with growing pauses.
+//! Requests go through whatever connection is up; one that breaks, or that is silent for a whole
+//! request, takes what was in flight with it, and nothing is repeated here.
+//!
+//! The client crate's own reconnecting manager is not used: after it has subscribed again, answers
+//! can belong to other requests.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use lockcore::clock::Moment;
+use lockcore::{Effect, Env, Error, ErrorKind, Result};
+use parking_lot::Mutex;
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, Cmd, Pipeline, PushInfo, PushKind, RedisError, Value};
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::error;
+use crate::scripts::Script;
+
+/// One link; it is up or down.
+#[derive(Debug)]
+pub(crate) struct Link {
+    env: Env,
+    client: Client,
+    /// The channel to hear, if this link is to hear.
+    inbox: Option<String>,
+    up: watch::Sender<Option<Connected>>,
+    connections: AtomicU64,
+    /// Why it is down.
+    failure: Mutex<Option<(ErrorKind, String)>>,
+}
+
+/// A link while it is up; cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Connected {
+    env: Env,
+    /// Unlike that of any other connection of the link.
+    id: u64,
+    connection: MultiplexedConnection,
+    broken: CancellationToken,
+    /// When an answer was last read, on `Env`'s clock.
+    heard_at: Arc<AtomicU64>,
+}
+
+/// What a link tells the session.
+#[derive(Debug)]
+pub(crate) enum LinkEvent {
+    /// It is up, again or for the first time: what was said meanwhile went unheard.
+    Up,
+    /// It is up, and may not hear its inbox.
+    Deaf,
+    /// A message in the inbox.
+    Message(Vec<u8>),
+}
+
+impl Link {
+    /// A link that is down.
+    pub(crate) fn new(env: Env, client: Client, inbox: Option<String>) -> Self {
+        let (up, connections) = (watch::Sender::new(None), AtomicU64::new(0));
+        Self { env, client, inbox, up, connections, failure: Mutex::new(None) }
+    }
+
+    /// Connects, and stays connected in a task until `closed`; `tell` hears what there is to hear.
+    ///
+    /// # Errors
+    ///
+    /// When the first attempt fails.
+    pub(crate) async fn start(
+        self: &Arc<Self>,
+        closed: CancellationToken,
+        tell: impl Fn(LinkEvent) + Send + Sync + 'static,
+    ) -> Result<()> {
+        let first = self.connect(self.env.timing().connect_timeout).await?;
+        self.up.send_replace(Some(first.0.clone()));
+        let link = Arc::clone(self);
+        self.env.spawn(async move {
+            tokio::select! {
+                biased;
+                () = closed.cancelled() => {}
+                () = link.keep_up(first, tell) => {}
+            }
+            if let Some(connected) = link.up.send_replace(None) {
+                connected.broken.cancel();
+            }
+        });
+        Ok(())
+    }
+
+    /// The connection, as soon as there is one.
+    ///
+    /// # Errors
+    ///
+    /// Not applied: why there was none until `give_up_at`.
+    pub(crate) async fn connected(&self, give_up_at: Moment) -> Result<Connected> {
+        let is_whole =
+            |up: &Option<Connected>| up.as_ref().is_some_and(|connected| !connected.broken.is_cancelled());
+        {
+            let up = self.up.borrow();
+            if is_whole(&up)
+                && let Some(connected) = &*up
+            {
+                return Ok(connected.clone());
+            }
+        }
+        let mut up = self.up.subscribe();
+        let connected = tokio::select! {
+            biased;
+            up = up.wait_for(is_whole) => up.ok().and_then(|up| up.clone()),
+            () = self.env.sleep_until(give_up_at) => None,
+        };
+        connected.ok_or_else(|| {
+            let failure = self.failure.lock().clone();
+            let (kind, message) = failure
+                .unwrap_or_else(|| (ErrorKind::Unavailable, "the connection was just lost".to_owned()));
+            Error::not_applied(kind, message)
+        })
+    }
+
+    async fn keep_up(&self, first: (Connected, Inbox), tell: impl Fn(LinkEvent) + Send + Sync) {
+        let mut next = Some(first);
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let attempt = match next.take() {
+                Some(first) => Ok(first),
+                // Short: an attempt that hangs keeps the next one waiting.
+                None => self.connect(self.env.timing().op_timeout).await,
+            };
+            match attempt {
+                Ok((connected, mut inbox)) => {
+                    let up_at = self.env.now();
+                    *self.failure.lock() = None;
+                    let broken = connected.broken.clone();
+                    self.up.send_replace(Some(connected));
+                    tell(if inbox.deaf { LinkEvent::Deaf } else { LinkEvent::Up });
+                    tokio::select! {
+                        () = broken.cancelled() => {}
+                        () = inbox.hear(&tell) => {}
+                    }
+                    broken.cancel();
+                    self.up.send_replace(None);
+                    // A server that accepts and refuses is not asked more often than one that does not.
+                    if self.env.now().since(up_at) > LAST_PAUSE {
+                        pause = FIRST_PAUSE;
+                    }
+                    tracing::debug!("the connection to the server is lost");
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "the server cannot be reached");
+                    *self.failure.lock() = Some((error.kind().clone(), error.to_string()));
+                }
+            }
+            self.env.sleep(self.jittered(pause)).await;
+            pause = (pause * 2).min(LAST_PAUSE);
+        }
+    }
+
+    async fn connect(&self, bound: Duration) -> Result<(Connected, Inbox)> {
+        let give_up_at = self.env.now() + bound;
+        let (push, pushes) = mpsc::unbounded_channel();
+        let options = AsyncConnectionConfig::new()
+            .set_connection_timeout(None)
+            .set_response_timeout(None)
+            .set_pipeline_buffer_size(BUFFERED)
+            .set_push_sender(push);
+        let connection = tokio::select! {
+            biased;
+            connection = self.client.get_multiplexed_async_connection_with_config(&options) => {
+                connection.map_err(error::of_connecting)?
+            }
+            () = self.env.sleep_until(give_up_at) => {
+                let message = format!("cannot connect: no answer within {bound:?}");
+                return Err(Error::not_applied(ErrorKind::Unavailable, message));
+            }
+        };
+        let (broken, heard_at) = (CancellationToken::new(), Arc::new(AtomicU64::new(0)));
+        let id = self.connections.fetch_add(1, Ordering::Relaxed);
+        let connected = Connected { env: self.env.clone(), id, connection, broken, heard_at };
+        let set_up = connected.set_up(self.inbox.as_deref(), give_up_at).await;
+        let deaf = set_up.map_err(|error| error.with_effect(Effect::NotApplied))?;
+        Ok((connected, Inbox { pushes, deaf }))
+    }
+
+    /// Between half of it and all of it, so that many do not come back at once.
+    fn jittered(&self, pause: Duration) -> Duration {
+        let mut byte = [0];
+        self.env.random(&mut byte);
+        pause / 2 + pause / 2 * u32::from(byte[0]) / 255
+    }
+}
+
+impl Connected {
+    /// Which connection of its link it is.
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Loads the scripts, and subscribes; whether the inbox must not be heard.
+    async fn set_up(&self, inbox: Option<&str>, give_up_at: Moment) -> Result<bool> {
+        let mut load = redis::pipe();
+        for script in Script::all() {
+            load.add_command(script.load());
+        }
+        // Without the right to load, the first use of each brings its text.
+        self.ask_all(&load, give_up_at).await?;
+        let Some(inbox) = inbox else {
+            return Ok(false);
+        };
+        let mut connection = self.connection.clone();
+        let subscribed = self.bounded(give_up_at, async { Ok(connection.subscribe(inbox).await) }).await?;
+        match subscribed {
+            Ok(()) => Ok(false),
+            Err(denied) if error::is_denied(&denied) => Ok(true),
+            Err(other) => Err(error::of_connecting(other)),
+        }
+    }
+
+    /// Sends one command and waits for its answer until `give_up_at`.
+    ///
+    /// # Errors
+    ///
+    /// As the server's table, or unknown when it did not answer.
+    pub(crate) async fn ask(&self, command: &Cmd, give_up_at: Moment) -> Result<Value> {
+        self.ask_raw(command, give_up_at).await?.map_err(error::of)
+    }
+
+    /// Runs a script by its hash, or by its text if the server has not got it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Connected::ask`].
+    pub(crate) async fn run(&self, script: &Script, call: &Cmd, give_up_at: Moment) -> Result<Value> {
+        match self.ask_raw(call, give_up_at).await? {
+            Err(error) if error::wants_the_text(&error) => {
+                self.ask(&script.with_text(call), give_up_at).await
+            }
+            answer => answer.map_err(error::of),
+        }
+    }
+
+    async fn ask_raw(&self, command: &Cmd, give_up_at: Moment) -> Result<Result<Value, RedisError>> {
+        let mut connection = self.connection.clone();
+        let answer =
+            self.bounded(give_up_at, async { Ok(command.query_async(&mut connection).await) }).await?;
+        if let Err(error) = &answer
+            && error::wants_another_server(error)
+        {
+            self.broken.cancel();
+        }
+        Ok(answer)
+    }
+
+    /// Sends commands together; the answers in order, errors of the server among them.
+    ///
+    /// # Errors
+    ///
+    /// Unknown when the server did not answer.
+    pub(crate) async fn ask_all(&self, commands: &Pipeline, give_up_at: Moment) -> Result<Vec<Value>> {
+        let mut connection = self.connection.clone();
+        let answers =
+            async { connection.send_packed_commands(commands, 0, commands.len()).await.map_err(error::of) };
+        self.bounded(give_up_at, answers).await
+    }
+
+    /// Until the answer, the end of the connection, or `give_up_at`; then the connection is given up
+    /// too, if it was silent since the request was sent: a peer that vanished sends no word of it.
+    async fn bounded<T>(&self, give_up_at: Moment, answer: impl Future<Output = Result<T>>) -> Result<T> {
+        let sent_at = self.env.now();
+        tokio::select! {
+            biased;
+            answer = answer => {
+                self.heard_at.fetch_max(self.env.now().as_nanos(), Ordering::Relaxed);
+                answer
+            }
+            () = self.broken.cancelled() => Err(unanswered("the connection was lost before the answer")),
+            () = async { self.env.sleep_until(give_up_at).await } => {
+                if self.heard_at.load(Ordering::Relaxed) < sent_at.as_nanos() {
+                    self.broken.cancel();
+                }
+                Err(unanswered("the server did not answer in time"))
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Connected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connected").field("broken", &self.broken.is_cancelled()).finish_non_exhaustive()
+    }
+}
+
+/// What arrives unasked on one connection.
+#[derive(Debug)]
+struct Inbox {
+    pushes: mpsc::UnboundedReceiver<PushInfo>,
+    deaf: bool,
+}
+
+impl Inbox {
+    /// Hears until the connection ends.
+    async fn hear(&mut self, tell: &(impl Fn(LinkEvent) + Send + Sync)) {
+        while let Some(PushInfo { kind, data }) = self.pushes.recv().await {
+            match (kind, data.into_iter().nth(1)) {
+                (PushKind::Disconnection, _) => return,
+                (PushKind::Message, Some(Value::BulkString(payload))) => tell(LinkEvent::Message(payload)),
+                _ => {}
+            }
+        }
+    }
+}
+
+fn unanswered(message: &str) -> Error {
+    Error::new(ErrorKind::Unavailable, Effect::Unknown, message)
+}
+
+/// The pauses between attempts to connect.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LAST_PAUSE: Duration = Duration::from_secs(1);
+/// How many requests may wait to be written.
+const BUFFERED: usize = 1024;

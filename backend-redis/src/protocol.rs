@@ -1,0 +1,251 @@
+//! How one acquisition goes, as a pure state machine: answers, messages and the time go in, what to
+//! do next comes out.
+//!
+//! A contender enters the queue, or has the lock at once; it is granted by an answer, or by a message
+//! in the inbox, whichever is heard first. An entry is a lease: its owner's refreshes keep it, and
+//! one that is gone is left for good.
+//!
+//! # Invariants
+//! - **R1** A deadline counts from the sending of a request that was answered, or of the entry's first
+//!   one; never from a message's arrival or from a refresh without answer (G1, G2). The server keeps a
+//!   lock that it hands on for at least as long as the entry would have lived.
+//! - **R2** A message that grants counter c counts only if c is above every counter that was answered
+//!   to a waiting entry: what was answered later knows better (G1).
+//! - **R3** An owner id that is gone or past its deadline is never used again; the next entry
+//!   has a fresh one (G4).
+//! - **R4** Whatever an entry had is released until the server confirms, when it is over (G5, G8).
+//! - **R5** A waiting entry asks by itself only when the holder's lease ends before the next renewal;
+//!   so nobody polls, and a dead holder is passed over in time (G6, G7).
+//! - **R6** Who was granted and hears, asked after that, that it waits, does not hold: the server has
+//!   forgotten the grant, or never gave it (G2).
+//!
+//! Not promised: that messages arrive. Checked by `protocol/tests.rs`, against a model of the scripts.
+
+use std::time::Duration;
+
+use lockcore::LostReason;
+use lockcore::clock::{Deadline, Moment};
+
+/// One entry of a name, from its first request to its end.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Contender {
+    ttl: Duration,
+    margin: Duration,
+    phase: Phase,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Phase {
+    /// No request was answered.
+    Entering { first_sent: Option<Moment> },
+    /// In the queue.
+    Waiting {
+        /// When the latest answered request was sent.
+        sent_at: Moment,
+        /// The largest counter that was answered.
+        seen: u64,
+        /// When to ask whether the holder's lease has ended.
+        ask_at: Option<Moment>,
+    },
+    /// The lock is ours, as was heard then.
+    Holding { counter: u64, heard_at: Moment, deadline: Deadline },
+    /// Nothing may come of this owner id any more.
+    Over(LostReason),
+}
+
+/// What the server says of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Answer {
+    /// It holds the lock, extended by the full ttl.
+    Holds { counter: u64 },
+    /// It waits, refreshed by the full ttl; what is left of the holder's lease, if that ends.
+    Waits { seen: u64, lease_left: Option<Duration> },
+    /// The same; it was asked to let go.
+    Revoked { counter: u64 },
+    /// There is no such entry.
+    Gone,
+}
+
+/// What an answer means for the entry's lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Verdict {
+    Until(Deadline),
+    Gone(LostReason),
+}
+
+/// What to do now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Step {
+    /// Send the request to enter, again if it was sent before.
+    Enter,
+    /// Send a refresh of this entry alone.
+    Refresh,
+    /// Nothing, until something is heard or that moment.
+    Wait(Moment),
+    /// Give the lock to whoever wants it.
+    Take { counter: u64, deadline: Deadline },
+    /// Release this owner id; enter again with a fresh one, if the lock is still wanted.
+    Leave(LostReason),
+}
+
+impl Contender {
+    /// An entry that no request was sent for, with leases of `ttl` that count as over `margin` early.
+    pub(crate) fn new(ttl: Duration, margin: Duration) -> Self {
+        Self { ttl, margin, phase: Phase::Entering { first_sent: None } }
+    }
+
+    /// What to do at `now`.
+    pub(crate) fn step(&mut self, now: Moment) -> Step {
+        self.expire(now);
+        match self.phase {
+            Phase::Entering { .. } => Step::Enter,
+            Phase::Waiting { ask_at: Some(at), .. } if at <= now => Step::Refresh,
+            Phase::Waiting { sent_at, ask_at, .. } => {
+                let over_at = sent_at + self.ttl.saturating_sub(self.margin);
+                Step::Wait(ask_at.map_or(over_at, |at| at.min(over_at)))
+            }
+            Phase::Holding { counter, deadline, .. } => Step::Take { counter, deadline },
+            Phase::Over(reason) => Step::Leave(reason),
+        }
+    }
+
+    /// A request that may enter this entry is about to be sent.
+    pub(crate) fn sent(&mut self, now: Moment) {
+        if let Phase::Entering { first_sent } = &mut self.phase {
+            first_sent.get_or_insert(now);
+        }
+    }
+
+    /// The request to enter that was sent at `sent_at` was certainly not carried out.
+    pub(crate) fn refused(&mut self, sent_at: Moment) {
+        if let Phase::Entering { first_sent } = &mut self.phase
+            && *first_sent == Some(sent_at)
+        {
+            *first_sent = None;
+        }
+    }
+
+    /// The request sent at `sent_at` was answered; what that means for the lease.
+    pub(crate) fn answered(&mut self, now: Moment, sent_at: Moment, answer: Answer) -> Verdict {
+        self.expire(now);
+        let deadline = self.deadline(sent_at);
+        match (answer, &mut self.phase) {
+            // R3: an answer to a request that was long on its way revives nothing.
+            (_, Phase::Over(_)) => {}
+            (Answer::Gone, phase) => *phase = Phase::Over(LostReason::Gone),
+            (Answer::Holds { .. } | Answer::Revoked { .. }, Phase::Holding { deadline: until, .. }) => {
+                *until = deadline.max(*until)
+            }
+            (Answer::Holds { counter } | Answer::Revoked { counter }, phase) => {
+                *phase = Phase::Holding { counter, heard_at: now, deadline }
+            }
+            (Answer::Waits { seen, .. }, Phase::Holding { counter, heard_at, .. })
+                if seen < *counter && sent_at <= *heard_at =>
+            {
+                // It may have been answered before the grant. R6: what was asked later was not.
+            }
+            (Answer::Waits { .. }, phase @ Phase::Holding { .. }) => *phase = Phase::Over(LostReason::Gone),
+            (Answer::Waits { seen, lease_left }, Phase::Entering { .. }) => {
+                let ask_at = self.ask_at(now, sent_at, lease_left);
+                self.phase = Phase::Waiting { sent_at, seen, ask_at };
+            }
+            (Answer::Waits { seen, lease_left }, Phase::Waiting { sent_at: last, seen: before, .. }) => {
+                let (latest, seen) = (sent_at.max(*last), seen.max(*before));
+                let ask_at = self.ask_at(now, latest, lease_left);
+                self.phase = Phase::Waiting { sent_at: latest, seen, ask_at };
+            }
+        }
+        self.expire(now);
+        self.verdict()
+    }
+
+    /// A refresh of this entry alone had no answer: another one later.
+    pub(crate) fn unanswered(&mut self, now: Moment) {
+        if let Phase::Waiting { ask_at: Some(at), .. } = &mut self.phase {
+            *at = now + self.ttl / 24;
+        }
+    }
+
+    /// A message says that this entry was granted the lock as `counter`.
+    pub(crate) fn told(&mut self, now: Moment, counter: u64) {
+        self.expire(now);
+        let counts_from = match self.phase {
+            Phase::Entering { first_sent: Some(first_sent) } => first_sent,
+            // R2
+            Phase::Waiting { sent_at, seen, .. } if seen < counter => sent_at,
+            Phase::Entering { first_sent: None }
+            | Phase::Waiting { .. }
+            | Phase::Holding { .. }
+            | Phase::Over(_) => return,
+        };
+        // R1
+        self.phase = Phase::Holding { counter, heard_at: now, deadline: self.deadline(counts_from) };
+        self.expire(now);
+    }
+
+    /// Ends the entry, if it has not ended.
+    pub(crate) fn end(&mut self, reason: LostReason) {
+        if !matches!(self.phase, Phase::Over(_)) {
+            self.phase = Phase::Over(reason);
+        }
+    }
+
+    /// Whether the entry waits in the queue.
+    pub(crate) fn is_waiting(&self) -> bool {
+        matches!(self.phase, Phase::Waiting { .. })
+    }
+
+    /// Until when the entry keeps its place, if it waits.
+    pub(crate) fn waits_until(&self) -> Option<Deadline> {
+        match self.phase {
+            Phase::Waiting { sent_at, .. } => Some(self.deadline(sent_at)),
+            Phase::Entering { .. } | Phase::Holding { .. } | Phase::Over(_) => None,
+        }
+    }
+
+    /// The counter under which the lock is held.
+    pub(crate) fn held_as(&self) -> Option<u64> {
+        match self.phase {
+            Phase::Holding { counter, .. } => Some(counter),
+            Phase::Entering { .. } | Phase::Waiting { .. } | Phase::Over(_) => None,
+        }
+    }
+
+    fn verdict(&self) -> Verdict {
+        match self.phase {
+            // Nothing is answered before it was sent.
+            Phase::Entering { .. } => Verdict::Gone(LostReason::Gone),
+            Phase::Waiting { sent_at, .. } => Verdict::Until(self.deadline(sent_at)),
+            Phase::Holding { deadline, .. } => Verdict::Until(deadline),
+            Phase::Over(reason) => Verdict::Gone(reason),
+        }
+    }
+
+    fn expire(&mut self, now: Moment) {
+        let over = match self.phase {
+            Phase::Waiting { sent_at, .. } => self.deadline(sent_at).has_passed(now),
+            Phase::Holding { deadline, .. } => deadline.has_passed(now),
+            Phase::Entering { .. } | Phase::Over(_) => false,
+        };
+        if over {
+            self.phase = Phase::Over(LostReason::Expired);
+        }
+    }
+
+    fn deadline(&self, sent_at: Moment) -> Deadline {
+        Deadline::of_lease(sent_at, self.ttl, self.margin)
+    }
+
+    /// R5: the lease ends after what was left of it when the answer was written; the next renewal is
+    /// sent a third of the ttl after the last.
+    fn ask_at(&self, now: Moment, sent_at: Moment, lease_left: Option<Duration>) -> Option<Moment> {
+        let ends_at = now + lease_left? + EXPIRY;
+        (ends_at < sent_at + self.ttl / 3).then_some(ends_at)
+    }
+}
+
+/// What a key that expires may be late, by the server's rounding.
+const EXPIRY: Duration = Duration::from_millis(1);
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,481 @@
+//! The contenders against a model of the scripts, with a network that delays, loses, repeats and
+//! reorders, and clients that leave at any time.
+//!
+//! After every step: whoever thinks it holds is the holder at the server (G1, G2, G4), and taken
+//! counters grow (G3). When the faults end: everybody who still wants the lock gets it in turn (G6,
+//! G7, G8), and nothing is left at the server: at once if each connection kept its order, and after a
+//! ttl whatever arrived late (G5). Planted mutants must be caught, or the properties prove nothing.
+
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestError, TestRunner};
+
+use super::*;
+use model::{Message, Owner, Request, Server};
+
+mod model;
+
+const TTL: u64 = 900;
+const MARGIN: u64 = 10;
+const CLIENTS: usize = 3;
+/// How far apart a client's looks are when nothing goes wrong.
+const ROUND: u64 = TTL / 90;
+
+/// What is done wrong, if anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mutant {
+    None,
+    /// A message's grant counts from its arrival.
+    CountsFromArrival,
+    /// An answer counts from its arrival.
+    CountsFromAnswer,
+    /// A refresh counts although it was not answered.
+    CountsUnanswered,
+    /// A message is believed although a later answer knows better.
+    BelievesOldNews,
+    /// An owner id is used again after it was gone.
+    ReusesIds,
+    /// A hand-on leaves the next holder a sixth of the ttl, whatever its entry has.
+    ShortHandOn,
+    /// A refresh of an entry that is gone enters it again.
+    RefreshEnters,
+    /// What is left behind is released once, whether that arrives or not.
+    ReleasesOnce,
+    /// A grant that nobody wants any more is not given back.
+    KeepsUnwanted,
+}
+
+/// How messages may travel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Network {
+    /// Each connection keeps its order, and loses everything that is in flight when it breaks.
+    Ordered,
+    /// Anything may be late, as between a connection that broke and the next.
+    Any,
+}
+
+#[derive(Debug)]
+struct Client {
+    contender: Contender,
+    owner: Owner,
+    wants: bool,
+    /// Owner ids whose release was not confirmed.
+    leaving: BTreeSet<Owner>,
+    renewed_at: u64,
+    held: bool,
+}
+
+#[derive(Debug)]
+struct World {
+    now: u64,
+    server: Server,
+    clients: Vec<Client>,
+    flying: Vec<Message>,
+    owners: Owner,
+    taken: u64,
+    network: Network,
+    mutant: Mutant,
+}
+
+fn at(millis: u64) -> Moment {
+    Moment::from_nanos(millis * 1_000_000)
+}
+
+fn contender() -> Contender {
+    Contender::new(Duration::from_millis(TTL), Duration::from_millis(MARGIN))
+}
+
+impl World {
+    fn new(network: Network, mutant: Mutant) -> Self {
+        let client = |owner| Client {
+            contender: contender(),
+            owner,
+            wants: true,
+            leaving: BTreeSet::new(),
+            renewed_at: 0,
+            held: false,
+        };
+        Self {
+            now: 1_000,
+            server: Server { short_hand_on: mutant == Mutant::ShortHandOn, ..Server::default() },
+            clients: (1..=CLIENTS as u64).map(client).collect(),
+            flying: Vec::new(),
+            owners: CLIENTS as u64,
+            taken: 0,
+            network,
+            mutant,
+        }
+    }
+
+    fn send(&mut self, client: usize, owner: Owner, request: Request) {
+        self.flying.push(Message::Request { client, owner, request, sent_at: self.now });
+    }
+
+    /// The client does what its contender asks for.
+    fn act(&mut self, id: usize) -> Result<(), String> {
+        let now = at(self.now);
+        if !self.clients[id].wants {
+            return Ok(());
+        }
+        match self.clients[id].contender.step(now) {
+            Step::Enter => {
+                self.clients[id].contender.sent(now);
+                self.send(id, self.clients[id].owner, Request::Acquire);
+            }
+            Step::Refresh => {
+                self.send(id, self.clients[id].owner, Request::Refresh);
+                self.clients[id].contender.unanswered(now);
+            }
+            Step::Wait(_) => {}
+            Step::Take { counter, .. } if !self.clients[id].held => {
+                if counter <= self.taken {
+                    return Err(format!("counter {counter} was taken after {}", self.taken));
+                }
+                self.taken = counter;
+                self.clients[id].held = true;
+            }
+            Step::Take { .. } => {}
+            Step::Leave(_) => self.leave(id, true),
+        }
+        Ok(())
+    }
+
+    /// Gives up what the client has, and enters again if it still wants the lock.
+    fn leave(&mut self, id: usize, wants: bool) {
+        let client = &mut self.clients[id];
+        client.contender = contender();
+        (client.wants, client.held) = (wants, false);
+        let left = client.owner;
+        if self.mutant == Mutant::ReusesIds && wants {
+            return;
+        }
+        client.leaving.insert(left);
+        self.owners += 1;
+        client.owner = self.owners;
+        self.send(id, left, Request::Release);
+        if self.mutant == Mutant::ReleasesOnce {
+            self.clients[id].leaving.clear();
+        }
+    }
+
+    /// The watchdog's round, and the releases that were not confirmed.
+    fn renew(&mut self, id: usize) {
+        for owner in self.clients[id].leaving.clone() {
+            self.send(id, owner, Request::Release);
+        }
+        let client = &mut self.clients[id];
+        client.renewed_at = self.now;
+        let Client { owner, wants: true, .. } = *client else {
+            return;
+        };
+        if client.contender.is_waiting() || client.contender.held_as().is_some() {
+            if self.mutant == Mutant::CountsUnanswered && client.contender.is_waiting() {
+                let answer = Answer::Waits { seen: 0, lease_left: None };
+                client.contender.answered(at(self.now), at(self.now), answer);
+            }
+            self.send(id, owner, Request::Refresh);
+        }
+    }
+
+    fn deliver(&mut self, message: Message) -> Result<(), String> {
+        let mut sent = Vec::new();
+        let now = self.now;
+        match message {
+            Message::Request { client, owner, request, sent_at } => match request {
+                Request::Release => {
+                    self.server.release(now, owner, &mut sent);
+                    sent.push(Message::Released { client, owner });
+                }
+                Request::Acquire => {
+                    let answer = self.server.acquire(now, owner, client, &mut sent);
+                    sent.push(Message::Reply { client, owner, answer, sent_at });
+                }
+                Request::Refresh => {
+                    let had = self.server.has(owner);
+                    let mut answer = self.server.refresh(now, owner, &mut sent);
+                    if answer == Answer::Gone && self.mutant == Mutant::RefreshEnters {
+                        answer = self.server.acquire(now, owner, client, &mut sent);
+                    }
+                    if !had && self.server.has(owner) && self.server.released.contains(&owner) {
+                        return Err(format!("a refresh revived {owner}"));
+                    }
+                    sent.push(Message::Reply { client, owner, answer, sent_at });
+                }
+            },
+            Message::Reply { client, owner, answer, sent_at } => {
+                let client = &mut self.clients[client];
+                if client.owner == owner && client.wants {
+                    let late = self.mutant == Mutant::CountsFromAnswer;
+                    let sent_at = at(if late { now } else { sent_at });
+                    client.contender.answered(at(now), sent_at, answer);
+                }
+            }
+            Message::Released { client, owner } => {
+                self.clients[client].leaving.remove(&owner);
+            }
+            Message::Push { client, owner, counter } => self.push(client, owner, counter),
+        }
+        self.flying.extend(sent);
+        Ok(())
+    }
+
+    fn push(&mut self, id: usize, owner: Owner, counter: u64) {
+        let now = at(self.now);
+        let client = &mut self.clients[id];
+        if client.owner != owner || !client.wants {
+            if self.mutant != Mutant::KeepsUnwanted {
+                client.leaving.insert(owner);
+                self.send(id, owner, Request::Release);
+            }
+            return;
+        }
+        match self.mutant {
+            Mutant::CountsFromArrival => {
+                client.contender.answered(now, now, Answer::Holds { counter });
+            }
+            Mutant::BelievesOldNews => {
+                if let Phase::Waiting { sent_at, .. } = client.contender.phase {
+                    client.contender.answered(now, sent_at, Answer::Holds { counter });
+                }
+            }
+            _ => client.contender.told(now, counter),
+        }
+    }
+
+    /// Whoever thinks it holds does.
+    fn check(&mut self) -> Result<(), String> {
+        self.server.expire(self.now);
+        for client in &mut self.clients {
+            let holds = matches!(client.contender.step(at(self.now)), Step::Take { .. }) && client.wants;
+            if holds && self.server.lock.map(|(holder, _)| holder) != Some(client.owner) {
+                return Err(format!(
+                    "{} holds at {}, says {client:?}; not {:?}",
+                    client.owner, self.now, self.server
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// One random event.
+    fn event(&mut self, kind: u8, pick: usize) -> Result<(), String> {
+        let client = pick % CLIENTS;
+        let message = match self.network {
+            Network::Any => (!self.flying.is_empty()).then(|| pick % self.flying.len().max(1)),
+            Network::Ordered => self.flying.iter().position(|message| {
+                message.client() == client && message.is_request() == pick.is_multiple_of(2)
+            }),
+        };
+        match (kind, message) {
+            (0, _) => self.now += pick as u64 % (TTL / 2),
+            (1 | 2, _) => self.act(client)?,
+            (3, _) => self.renew(client),
+            (4, _) if pick.is_multiple_of(5) => self.leave(client, pick.is_multiple_of(2)),
+            (4, _) if self.clients[client].held => self.leave(client, true),
+            (5, Some(_)) if self.network == Network::Ordered => {
+                self.flying.retain(|message| message.client() != client);
+            }
+            (5, Some(message)) => {
+                self.flying.remove(message);
+            }
+            (6, Some(message)) if matches!(self.flying[message], Message::Push { .. }) => {
+                self.flying.push(self.flying[message]);
+            }
+            (7.., Some(message)) => {
+                let message = self.flying.remove(message);
+                self.deliver(message)?;
+            }
+            _ => {}
+        }
+        self.check()
+    }
+
+    /// Faults end; everybody who wants the lock gets it, in turn, and in the end nothing is left.
+    fn settle(&mut self) -> Result<(), String> {
+        let mut missing: BTreeSet<_> = (0..CLIENTS).filter(|id| self.clients[*id].wants).collect();
+        let began = self.now;
+        // Everybody before may take a ttl to be passed over, and a third of one to be noticed.
+        let bound = (CLIENTS as u64 + 1) * 2 * TTL;
+        while !missing.is_empty() {
+            self.round()?;
+            for id in missing.clone() {
+                if self.clients[id].held {
+                    missing.remove(&id);
+                    self.leave(id, false);
+                }
+            }
+            if self.now > began + bound {
+                return Err(format!("{missing:?} never got the lock: {self:?}"));
+            }
+        }
+        // The next round of clean-up.
+        let ended = self.now;
+        while self.now <= ended + TTL / 2 {
+            self.round()?;
+        }
+        let is_empty = |server: &Server| server.lock.is_none() && server.queue.is_empty();
+        self.server.expire(self.now);
+        let was_told = self.server.lock.is_some() && self.server.handed_on;
+        if was_told || self.network == Network::Ordered && !is_empty(&self.server) {
+            return Err(format!("something is left: {self:?}"));
+        }
+        // What was on its way arrived within the first round.
+        self.server.expire(ended + ROUND + TTL);
+        if is_empty(&self.server) { Ok(()) } else { Err(format!("something stays: {self:?}")) }
+    }
+
+    fn round(&mut self) -> Result<(), String> {
+        self.now += ROUND;
+        for id in 0..CLIENTS {
+            self.act(id)?;
+            if self.now >= self.clients[id].renewed_at + TTL / 3 {
+                self.renew(id);
+            }
+        }
+        while !self.flying.is_empty() {
+            let message = self.flying.remove(0);
+            self.deliver(message)?;
+            self.check()?;
+        }
+        (0..CLIENTS).try_for_each(|id| self.act(id))
+    }
+}
+
+fn run(events: &[(u8, u16)], network: Network, mutant: Mutant) -> Result<(), String> {
+    let mut world = World::new(network, mutant);
+    for (kind, pick) in events {
+        world.event(*kind, usize::from(*pick))?;
+    }
+    world.settle()
+}
+
+fn schedules() -> impl Strategy<Value = (Network, Vec<(u8, u16)>)> {
+    let network = prop_oneof![Just(Network::Ordered), Just(Network::Any)];
+    (network, prop::collection::vec((0_u8..12, any::<u16>()), 0..120))
+}
+
+proptest! {
+    #![proptest_config(Config { failure_persistence: None, ..Config::with_cases(5_000) })]
+
+    /// Whatever the network does.
+    #[test]
+    fn random_schedules_keep_the_guarantees((network, events) in schedules()) {
+        if let Err(violation) = run(&events, network, Mutant::None) {
+            return Err(TestCaseError::fail(violation));
+        }
+    }
+}
+
+/// Each rule is needed: without it some schedule breaks a guarantee.
+#[test]
+fn planted_mutants_are_caught() {
+    for mutant in [
+        Mutant::CountsFromArrival,
+        Mutant::CountsFromAnswer,
+        Mutant::CountsUnanswered,
+        Mutant::BelievesOldNews,
+        Mutant::ReusesIds,
+        Mutant::ShortHandOn,
+        Mutant::ReleasesOnce,
+        Mutant::KeepsUnwanted,
+        Mutant::RefreshEnters,
+    ] {
+        let config = Config { failure_persistence: None, max_shrink_iters: 0, ..Config::with_cases(60_000) };
+        let rng = proptest::test_runner::TestRng::deterministic_rng(config.rng_algorithm);
+        let mut runner = TestRunner::new_with_rng(config, rng);
+        let outcome = runner.run(&schedules(), |(network, events)| {
+            run(&events, network, mutant).map_err(TestCaseError::fail)
+        });
+        assert!(matches!(outcome, Err(TestError::Fail(..))), "{mutant:?} was not caught");
+    }
+}
+
+/// A waiter asks when the holder's lease ends, if that is before its next renewal; not otherwise (R5).
+#[test]
+fn a_waiter_asks_when_the_holders_lease_ends() {
+    let mut waiter = contender();
+    waiter.sent(at(0));
+    let waits = |left| Answer::Waits { seen: 5, lease_left: Some(Duration::from_millis(left)) };
+    waiter.answered(at(10), at(0), waits(TTL));
+    assert_eq!(waiter.step(at(10)), Step::Wait(at(TTL - MARGIN)));
+    waiter.answered(at(310), at(300), waits(100));
+    assert_eq!(waiter.step(at(310)), Step::Wait(at(411)));
+    assert_eq!(waiter.step(at(411)), Step::Refresh);
+    waiter.unanswered(at(500));
+    assert_eq!(waiter.step(at(500)), Step::Wait(at(537) + Duration::from_micros(500)));
+    waiter.answered(at(520), at(515), Answer::Holds { counter: 6 });
+    let deadline = Deadline::At(at(515 + TTL - MARGIN));
+    assert_eq!(waiter.step(at(520)), Step::Take { counter: 6, deadline });
+}
+
+/// A message is believed only if it is news, and counts from the latest answered request (R1, R2).
+#[test]
+fn a_message_counts_from_the_latest_answered_request() {
+    let mut waiter = contender();
+    waiter.told(at(0), 9);
+    assert_eq!(waiter.step(at(0)), Step::Enter, "granted before anything was sent");
+    waiter.sent(at(0));
+    waiter.answered(at(10), at(0), Answer::Waits { seen: 5, lease_left: None });
+    waiter.answered(at(310), at(300), Answer::Waits { seen: 5, lease_left: None });
+    waiter.told(at(400), 5);
+    assert!(waiter.is_waiting(), "believed what was answered already");
+    waiter.told(at(500), 6);
+    let deadline = Deadline::At(at(300 + TTL - MARGIN));
+    assert_eq!(waiter.step(at(500)), Step::Take { counter: 6, deadline });
+    assert_eq!(
+        waiter.answered(at(510), at(305), Answer::Waits { seen: 5, lease_left: None }),
+        Verdict::Until(deadline)
+    );
+    waiter.answered(at(520), at(506), Answer::Waits { seen: 6, lease_left: None });
+    assert_eq!(waiter.step(at(520)), Step::Leave(LostReason::Gone), "waits although it was granted");
+}
+
+/// What is past its deadline is left, whatever arrives then (R3).
+#[test]
+fn an_expired_entry_is_left() {
+    let mut waiter = contender();
+    waiter.sent(at(0));
+    waiter.answered(at(10), at(0), Answer::Waits { seen: 5, lease_left: None });
+    waiter.told(at(TTL - MARGIN), 6);
+    assert_eq!(waiter.step(at(TTL - MARGIN)), Step::Leave(LostReason::Expired));
+    let late = waiter.answered(at(TTL), at(TTL - 20), Answer::Holds { counter: 6 });
+    assert_eq!(late, Verdict::Gone(LostReason::Expired));
+}
+
+/// A holder whose grant the server does not know any more hears it from the next request that it sends;
+/// an answer that was on its way when it was granted says nothing (R6).
+#[test]
+fn a_forgotten_grant_is_found_by_the_next_request() {
+    let granted = |told_at| {
+        let mut waiter = contender();
+        waiter.sent(at(0));
+        waiter.answered(at(10), at(0), Answer::Waits { seen: 5, lease_left: None });
+        waiter.told(at(told_at), 99);
+        waiter
+    };
+    let waits = Answer::Waits { seen: 5, lease_left: None };
+    let kept = Verdict::Until(Deadline::At(at(TTL - MARGIN)));
+    assert_eq!(granted(300).answered(at(310), at(290), waits), kept);
+    assert_eq!(granted(300).answered(at(330), at(320), waits), Verdict::Gone(LostReason::Gone));
+}
+
+/// A deadline does not count from a request that was refused, however long ago (R1).
+#[test]
+fn a_refused_request_is_no_first_one() {
+    let mut entering = contender();
+    entering.sent(at(0));
+    entering.refused(at(0));
+    entering.sent(at(2 * TTL));
+    entering.told(at(2 * TTL + 5), 6);
+    let deadline = Deadline::At(at(3 * TTL - MARGIN));
+    assert_eq!(entering.step(at(2 * TTL + 5)), Step::Take { counter: 6, deadline });
+
+    let mut repeated = contender();
+    repeated.sent(at(0));
+    repeated.sent(at(100));
+    repeated.refused(at(100));
+    repeated.told(at(105), 6);
+    let deadline = Deadline::At(at(TTL - MARGIN));
+    assert_eq!(repeated.step(at(105)), Step::Take { counter: 6, deadline }, "the first one may be granted");
+}

@@ -1,0 +1,396 @@
+//! What the server runs, and how it answers.
+//!
+//! Every request that changes a lock is one script, so it acts at once or not at all as others see
+//! it. Names reach a script only as keys, everything else as arguments; the texts are constants. The
+//! bytes of an answer are not trusted: what has not the expected form is an error.
+
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, UNIX_EPOCH};
+
+use lockcore::backend::Holder;
+use lockcore::{Error, FencingToken, OwnerId, Result};
+use redis::{Cmd, Value};
+
+use crate::error;
+use crate::keys::NameKeys;
+use crate::protocol::Answer;
+
+/// A script and the name under which a server keeps it.
+#[derive(Debug)]
+pub(crate) struct Script {
+    text: &'static str,
+    hash: String,
+}
+
+pub(crate) static ACQUIRE: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(concat!(
+        include_str!("grant.lua"),
+        include_str!("acquire_free.lua"),
+        include_str!("queue.lua"),
+        include_str!("acquire.lua")
+    ))
+});
+pub(crate) static REFRESH: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(concat!(include_str!("grant.lua"), include_str!("queue.lua"), include_str!("refresh.lua")))
+});
+pub(crate) static RELEASE: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(concat!(
+        include_str!("grant.lua"),
+        include_str!("release_free.lua"),
+        include_str!("queue.lua"),
+        include_str!("release.lua")
+    ))
+});
+pub(crate) static REVOKE: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(concat!(include_str!("grant.lua"), include_str!("queue.lua"), include_str!("revoke.lua")))
+});
+pub(crate) static INSPECT: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(concat!(include_str!("grant.lua"), include_str!("queue.lua"), include_str!("inspect.lua")))
+});
+
+impl Script {
+    fn new(text: &'static str) -> Self {
+        Self { text, hash: redis::Script::new(text).get_hash().to_owned() }
+    }
+
+    /// Every script, to be loaded ahead of its first use.
+    pub(crate) fn all() -> [&'static Self; 5] {
+        [&ACQUIRE, &REFRESH, &RELEASE, &REVOKE, &INSPECT]
+    }
+
+    pub(crate) fn load(&self) -> Cmd {
+        let mut command = redis::cmd("SCRIPT");
+        command.arg("LOAD").arg(self.text);
+        command
+    }
+
+    /// The script on the keys of `names`, by its hash.
+    pub(crate) fn call<'k>(&self, names: impl ExactSizeIterator<Item = &'k NameKeys>) -> Cmd {
+        let mut command = redis::cmd("EVALSHA");
+        command.arg(&self.hash);
+        add_keys(&mut command, names);
+        command
+    }
+
+    /// The same request with the text, for a server that does not have it.
+    pub(crate) fn with_text(&self, call: &Cmd) -> Cmd {
+        let mut command = redis::cmd("EVAL");
+        command.arg(self.text);
+        for argument in call.args_iter().skip(2) {
+            if let redis::Arg::Simple(bytes) = argument {
+                command.arg(bytes);
+            }
+        }
+        command
+    }
+}
+
+fn add_keys<'k>(command: &mut Cmd, names: impl ExactSizeIterator<Item = &'k NameKeys>) {
+    command.arg(names.len() * 4);
+    for NameKeys { lock, queue, entries, grants } in names {
+        command.arg(lock).arg(queue).arg(entries).arg(grants);
+    }
+}
+
+/// What the server keeps for `inspect` of whoever holds or waits: the label, and metadata if any.
+pub(crate) fn info(label: &str, metadata: Option<&str>) -> String {
+    match metadata {
+        None => format!("{} {label}", label.len()),
+        Some(metadata) => format!("{}+{label}{metadata}", label.len()),
+    }
+}
+
+/// The holder as the server names it; `grant` are the counter, and since and info if the last grant is
+/// the holder's.
+fn holder(counter: Option<u64>, grant: &[Value]) -> Holder {
+    let stranger = || Holder::new("another client");
+    let [since, info, ..] = grant else {
+        return stranger();
+    };
+    let (Some(since), Some(info)) = (number(since), text(info)) else {
+        return stranger();
+    };
+    let Some((label, metadata)) = told_info(info) else {
+        return stranger();
+    };
+    let mut holder = Holder::new(label);
+    holder.token = counter.and_then(|counter| FencingToken::new(counter, 0));
+    holder.since = UNIX_EPOCH.checked_add(Duration::from_micros(since));
+    holder.metadata = metadata.map(str::to_owned);
+    holder
+}
+
+/// Label and metadata out of what [`info`] made.
+fn told_info(info: &str) -> Option<(&str, Option<&str>)> {
+    let (length, rest) = info.split_at(info.find([' ', '+'])?);
+    let (label, metadata) = rest.get(1..)?.split_at_checked(length.parse().ok()?)?;
+    Some((label, rest.starts_with('+').then_some(metadata)))
+}
+
+/// What an entry was answered, and the holder whom it waits for.
+#[derive(Debug)]
+pub(crate) struct Heard {
+    pub(crate) answer: Answer,
+    /// `None` unless it waits.
+    pub(crate) holder: Option<Holder>,
+}
+
+/// Reads the answer of `acquire`, or one of `refresh`'s; counters are shown with `base` added.
+///
+/// # Errors
+///
+/// [`ErrorKind::Protocol`](lockcore::ErrorKind::Protocol).
+pub(crate) fn heard(value: &Value, base: u64) -> Result<Heard> {
+    let wrong = || error::unexpected("for an entry");
+    let Value::Array(parts) = value else {
+        return Err(wrong());
+    };
+    let counter = || parts.get(1).and_then(number).ok_or_else(wrong);
+    let answer = match parts.first().and_then(number) {
+        Some(0) => {
+            let lease_left = match parts.get(2) {
+                Some(Value::Int(left)) => u64::try_from(*left).ok().map(Duration::from_millis),
+                _ => return Err(wrong()),
+            };
+            Answer::Waits { seen: counter()?, lease_left }
+        }
+        Some(1) => Answer::Holds { counter: counter()? },
+        Some(2) => Answer::Revoked { counter: counter()? },
+        Some(3) => Answer::Gone,
+        _ => return Err(wrong()),
+    };
+    let holder = match answer {
+        Answer::Waits { seen, .. } => Some(holder(seen.checked_add(base), &parts[3..])),
+        Answer::Holds { .. } | Answer::Revoked { .. } | Answer::Gone => None,
+    };
+    Ok(Heard { answer, holder })
+}
+
+/// Reads the answers of `refresh`, one for each of `entries`.
+///
+/// # Errors
+///
+/// As [`heard`].
+pub(crate) fn all_heard(value: &Value, entries: usize, base: u64) -> Result<Vec<Heard>> {
+    match value {
+        Value::Array(answers) if answers.len() == entries => {
+            answers.iter().map(|answer| heard(answer, base)).collect()
+        }
+        _ => Err(error::unexpected("for a batch of entries")),
+    }
+}
+
+/// Whom `revoke` found.
+#[derive(Debug)]
+pub(crate) struct Revoked {
+    /// What the lock's key holds.
+    pub(crate) holder: Vec<u8>,
+    /// How long its lease lasts, if it ends.
+    pub(crate) lease_left: Option<Duration>,
+}
+
+/// Reads the answer of `revoke`; `None` when nobody held the lock.
+///
+/// # Errors
+///
+/// As [`heard`].
+pub(crate) fn revoked(value: &Value) -> Result<Option<Revoked>> {
+    let wrong = || error::unexpected("to a revocation");
+    let Value::Array(parts) = value else {
+        return Err(wrong());
+    };
+    match parts.as_slice() {
+        [Value::Int(0)] => Ok(None),
+        [Value::Int(1), Value::BulkString(holder), Value::Int(left)] => {
+            let lease_left = u64::try_from(*left).ok().map(Duration::from_millis);
+            Ok(Some(Revoked { holder: holder.clone(), lease_left }))
+        }
+        _ => Err(wrong()),
+    }
+}
+
+/// Reads the answers of `inspect`: for each name its holder and how many wait.
+///
+/// # Errors
+///
+/// As [`heard`].
+pub(crate) fn inspected(value: &Value, names: usize, base: u64) -> Result<Vec<(Option<Holder>, usize)>> {
+    let wrong = || error::unexpected("about a name");
+    let Value::Array(answers) = value else {
+        return Err(wrong());
+    };
+    if answers.len() != names {
+        return Err(wrong());
+    }
+    let one = |answer: &Value| {
+        let Value::Array(parts) = answer else {
+            return Err(wrong());
+        };
+        let [Value::Int(waiting), Value::Int(held), grant @ ..] = parts.as_slice() else {
+            return Err(wrong());
+        };
+        let counter = grant.first().and_then(number).and_then(|counter| counter.checked_add(base));
+        let holder = (*held == 1).then(|| holder(counter, grant.get(1..).unwrap_or_default()));
+        Ok((holder, usize::try_from(*waiting).map_err(|_| wrong())?))
+    };
+    answers.iter().map(one).collect()
+}
+
+/// A message in an inbox.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Message {
+    pub(crate) news: News,
+    pub(crate) owner: OwnerId,
+    /// The lock's key.
+    pub(crate) lock: Arc<str>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum News {
+    /// That entry has the lock.
+    Granted { counter: u64 },
+    /// That holder is to let go, or has lost the lock by force.
+    Revoked,
+    /// That holder, whom we asked to, has let go.
+    Ended,
+}
+
+impl Message {
+    /// Reads what a script published; `None` for anything else.
+    pub(crate) fn parse(payload: &[u8]) -> Option<Self> {
+        let mut words = std::str::from_utf8(payload).ok()?.splitn(4, ' ');
+        let (news, owner) = (words.next()?, OwnerId::from_hex(words.next()?)?);
+        let (counter, lock) = (words.next()?.parse().ok()?, words.next()?.into());
+        let news = match news {
+            "granted" => News::Granted { counter },
+            "revoked" => News::Revoked,
+            "ended" => News::Ended,
+            _ => return None,
+        };
+        Some(Self { news, owner, lock })
+    }
+}
+
+/// A whole number as scripts write it, which is as text where it may be large.
+pub(crate) fn number(value: &Value) -> Option<u64> {
+    match value {
+        Value::Int(number) => u64::try_from(*number).ok(),
+        _ => text(value)?.parse().ok(),
+    }
+}
+
+pub(crate) fn text(value: &Value) -> Option<&str> {
+    match value {
+        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
+        Value::SimpleString(text) | Value::VerbatimString { text, .. } => Some(text),
+        _ => None,
+    }
+}
+
+/// A counter with the namespace's base, if a token can hold it.
+///
+/// # Errors
+///
+/// [`ErrorKind::Protocol`](lockcore::ErrorKind::Protocol).
+pub(crate) fn counter(counter: u64, base: u64) -> Result<u64> {
+    let counter = counter.checked_add(base).filter(|counter| *counter <= FencingToken::MAX_COUNTER);
+    counter.ok_or_else(|| -> Error { error::unexpected("a counter beyond the largest token") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn bulk(text: &str) -> Value {
+        Value::BulkString(text.as_bytes().to_vec())
+    }
+
+    fn owner() -> OwnerId {
+        OwnerId::from_random([7; 16])
+    }
+
+    /// Labels and metadata come back as they went, whatever is in them.
+    #[test]
+    fn info_round_trips() {
+        for (label, metadata) in [
+            ("host", None),
+            ("", None),
+            ("", Some("")),
+            ("7 up", Some("5+x\n y")),
+            ("é", Some("{\"build\": 7}")),
+            ("+", None),
+        ] {
+            let holder = holder(Some(9), &[bulk("1000000"), bulk(&info(label, metadata))]);
+            assert_eq!((holder.label.as_str(), holder.metadata.as_deref()), (label, metadata));
+            assert_eq!(holder.token, FencingToken::new(9, 0));
+            assert_eq!(holder.since, UNIX_EPOCH.checked_add(Duration::from_secs(1)));
+        }
+    }
+
+    /// Info that nobody of us wrote is a stranger's.
+    #[test]
+    fn strange_info_is_read_too() {
+        for strange in ["", "5", "5 é", "1 é", "-1 a", "é", "5é", "99999999999999999999 a"] {
+            assert_eq!(holder(None, &[bulk("1"), bulk(strange)]).label, "another client", "{strange:?}");
+        }
+    }
+
+    /// Each form of answer is read; a lease without end has no end.
+    #[test]
+    fn answers_are_read() {
+        let waits = |left| Value::Array(vec![Value::Int(0), bulk("7"), Value::Int(left)]);
+        let lease_left = Some(Duration::from_millis(30));
+        assert_eq!(heard(&waits(30), 0).unwrap().answer, Answer::Waits { seen: 7, lease_left });
+        assert_eq!(heard(&waits(-1), 0).unwrap().answer, Answer::Waits { seen: 7, lease_left: None });
+        assert_eq!(heard(&waits(1), 0).unwrap().holder.unwrap().label, "another client");
+        let holds = Value::Array(vec![Value::Int(1), bulk("1795219022957972")]);
+        assert_eq!(heard(&holds, 0).unwrap().answer, Answer::Holds { counter: 1_795_219_022_957_972 });
+    }
+
+    /// A message is read with a lock's key that has spaces.
+    #[test]
+    fn messages_are_read() {
+        let payload = format!("granted {} 42 p:{{a b}}", owner().to_hex());
+        let message = Message::parse(payload.as_bytes()).unwrap();
+        let news = News::Granted { counter: 42 };
+        assert_eq!(message, Message { news, owner: owner(), lock: "p:{a b}".into() });
+        for other in ["", "granted", "granted x 1 k", "hello world 1 k", "granted 00 -1 k"] {
+            assert_eq!(Message::parse(other.as_bytes()), None, "{other}");
+        }
+    }
+
+    /// A counter that no token can hold is refused, and none wraps.
+    #[test]
+    fn counters_beyond_the_largest_token_are_refused() {
+        assert_eq!(counter(1, 2).unwrap(), 3);
+        assert!(counter(FencingToken::MAX_COUNTER, 1).is_err());
+        assert!(counter(u64::MAX, u64::MAX).is_err());
+    }
+
+    fn any_value() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Nil),
+            Just(Value::Okay),
+            any::<i64>().prop_map(Value::Int),
+            (-1_i64..4).prop_map(Value::Int),
+            "[0-9+ a-zé]{0,12}".prop_map(|text| Value::BulkString(text.into_bytes())),
+            prop::collection::vec(any::<u8>(), 0..9).prop_map(Value::BulkString),
+        ];
+        leaf.prop_recursive(3, 24, 6, |inner| prop::collection::vec(inner, 0..6).prop_map(Value::Array))
+    }
+
+    proptest! {
+        /// No answer and no message makes a reader panic.
+        #[test]
+        fn anything_may_be_answered(
+            value in any_value(), names in 0_usize..4, base: u64, payload in prop::collection::vec(any::<u8>(), 0..60)
+        ) {
+            let _ = heard(&value, base);
+            let _ = all_heard(&value, names, base);
+            let _ = revoked(&value);
+            let _ = inspected(&value, names, base);
+            let _ = Message::parse(&payload);
+        }
+    }
+}

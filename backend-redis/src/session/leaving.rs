@@ -1,0 +1,145 @@
+//! Giving back what a session has at the server: grants, and what acquisitions leave behind.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockcore::backend::Grant;
+use lockcore::clock::Moment;
+use lockcore::{Error, LostReason, OwnerId, Result};
+
+use super::{Entry, Session, closed};
+use crate::error;
+use crate::keys::NameKeys;
+use crate::scripts;
+
+/// A request that had no answer: a connection that broke may still deliver it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Unanswered {
+    pub(super) connection: u64,
+    pub(super) sent_at: Moment,
+}
+
+/// What is to be released of an entry.
+#[derive(Debug)]
+pub(super) struct Remains {
+    pub(super) keys: NameKeys,
+    pub(super) owner: OwnerId,
+    pub(super) ttl: Duration,
+    pub(super) unanswered: Vec<Unanswered>,
+}
+
+impl Session {
+    /// Releases a grant of ours.
+    ///
+    /// # Errors
+    ///
+    /// `Lost` when the server has it no more; as the server's table otherwise.
+    pub(crate) async fn release(self: &Arc<Self>, grant: &Grant) -> Result<()> {
+        let keys = self.keys.of(&grant.name)?;
+        // S1: known until it is answered, or the caller gives up.
+        let _known = Releasing { session: self, owner: grant.owner };
+        if let Some(entry) = self.entry_of(grant.owner) {
+            entry.contender.lock().end(LostReason::Released);
+        }
+        if self.closed.is_cancelled() {
+            return Err(closed());
+        }
+        match self.release_owner(&keys, grant.owner).await? {
+            (1, _) => Ok(()),
+            _ => Err(Error::lost(LostReason::Gone)),
+        }
+    }
+
+    /// Ends what `owner` has of a name: 1 if it held the lock, 2 if it waited, 0 if it had nothing; and
+    /// the connection that has brought the answer.
+    async fn release_owner(&self, keys: &NameKeys, owner: OwnerId) -> Result<(u64, u64)> {
+        let mut call = scripts::RELEASE.call([keys].into_iter());
+        call.arg(&self.channels).arg(owner.to_hex());
+        let give_up_at = self.patience();
+        let connected = self.connected(give_up_at).await?;
+        let value = connected.run(&scripts::RELEASE, &call, give_up_at).await?;
+        let had = scripts::number(&value).ok_or_else(|| error::unexpected("to a release"))?;
+        Ok((had, connected.id()))
+    }
+
+    /// Releases in the background until the server confirms. Requests that may still arrive through
+    /// another connection are waited for until their leases would have ended; what they create is released
+    /// then, or at once when the server tells of it.
+    pub(super) fn let_go(self: &Arc<Self>, mut remains: Remains) {
+        let session = Arc::clone(self);
+        let release = async move {
+            let mut pause = session.env.timing().op_timeout / 32;
+            while session.confirm_release(&mut remains).await && !remains.unanswered.is_empty() {
+                tokio::select! {
+                    biased;
+                    () = session.closing.cancelled() => return,
+                    () = session.env.sleep(pause) => {}
+                }
+                pause = (pause * 2).min(session.env.timing().op_timeout);
+            }
+        };
+        let closed = self.closed.clone();
+        self.env.spawn(self.leaving.track_future(async move {
+            tokio::select! {
+                biased;
+                () = closed.cancelled() => {}
+                () = release => {}
+            }
+        }));
+    }
+
+    pub(super) fn let_go_if_unanswered(self: &Arc<Self>, remains: Remains) {
+        if !remains.unanswered.is_empty() {
+            self.let_go(remains);
+        }
+    }
+
+    /// Releases until the server has answered once, or the lease has ended it; whether it has answered.
+    /// What may still arrive stays in `remains`.
+    pub(super) async fn confirm_release(&self, remains: &mut Remains) -> bool {
+        let give_up_at = self.env.now() + remains.ttl;
+        let mut pause = self.env.timing().op_timeout / 32;
+        loop {
+            match self.release_owner(&remains.keys, remains.owner).await {
+                Ok((_, connection)) => {
+                    let now = self.env.now();
+                    let ttl = remains.ttl;
+                    // What was sent before it on the same connection has arrived before it.
+                    remains
+                        .unanswered
+                        .retain(|sent| sent.connection != connection && now < sent.sent_at + ttl);
+                    return true;
+                }
+                Err(error) if give_up_at <= self.env.now() => {
+                    tracing::debug!(%error, "an entry was not released; it has ended by itself");
+                    return false;
+                }
+                Err(_) => self.env.sleep(pause).await,
+            }
+            pause = (pause * 2).min(self.env.timing().op_timeout);
+        }
+    }
+}
+
+impl Entry {
+    pub(super) fn remains(&self) -> Remains {
+        let unanswered = self.unanswered.lock().clone();
+        Remains { keys: self.keys.clone(), owner: self.owner, ttl: self.ttl, unanswered }
+    }
+}
+
+/// A grant is being released.
+struct Releasing<'s> {
+    session: &'s Arc<Session>,
+    owner: OwnerId,
+}
+
+impl Drop for Releasing<'_> {
+    fn drop(&mut self) {
+        if let Some(entry) = self.session.entry_of(self.owner) {
+            self.session.forget(self.owner);
+            // A copy of the request that was granted may still arrive.
+            self.session.let_go_if_unanswered(entry.remains());
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! One acquisition: a place in the queue, and who gives it up.
+//!
+//! # Invariants
+//! - **P1** A place that is dropped releases its owner id in the background, whatever is on its way
+//!   (G8); one whose grant was taken does not.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use lockcore::backend::{AcquireRequest, Attempt, Grant, Holder, LeaseId, StoreEvent};
+use lockcore::clock::{Deadline, Moment};
+use lockcore::{Effect, Error, ErrorKind, LostReason, OwnerId, Result};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use super::leaving::Unanswered;
+use super::{Entry, Session, closed, millis, too_few_replicas};
+use crate::protocol::{Answer, Contender, Step};
+use crate::scripts::{self, Heard};
+
+/// An entry of ours, until its grant is taken.
+struct Place<'s> {
+    session: &'s Arc<Session>,
+    entry: Arc<Entry>,
+    /// What `inspect` shows of us.
+    info: String,
+    /// Whether the core knows the lease.
+    announced: bool,
+    state: State,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// No request was sent.
+    Unsent,
+    /// The server may have something of ours.
+    Sent,
+    /// The server has nothing of ours.
+    Settled,
+    /// The caller has the grant.
+    Taken,
+}
+
+impl Session {
+    /// Takes the lock, or waits for it. Dropping the future abandons.
+    pub(crate) async fn acquire(self: &Arc<Self>, request: &AcquireRequest) -> Result<Grant> {
+        tokio::select! {
+            biased;
+            grant = self.contend(request) => grant,
+            () = self.closing.cancelled() => Err(closed()),
+        }
+    }
+
+    async fn contend(self: &Arc<Self>, request: &AcquireRequest) -> Result<Grant> {
+        let mut place = Place::new(self, request, request.owner)?;
+        let mut give_up_at = Some(self.patience());
+        let first_pause = self.env.timing().op_timeout / 32;
+        let mut pause = first_pause;
+        loop {
+            let step = place.step();
+            match step {
+                Step::Enter => match place.enter(true, give_up_at).await {
+                    Ok(_) => (give_up_at, pause) = (None, first_pause),
+                    Err(error) => {
+                        let again = *error.kind() == ErrorKind::Unavailable
+                            && match give_up_at {
+                                // The answer was lost on the way: the same request again is safe.
+                                Some(at) => error.effect() == Effect::Unknown && self.env.now() < at,
+                                // It was in the queue before.
+                                None => true,
+                            };
+                        if !again {
+                            return Err(place.after_all_attempts(error));
+                        }
+                        self.env.sleep(pause).await;
+                        pause = (pause * 2).min(self.env.timing().op_timeout);
+                    }
+                },
+                Step::Refresh => place.refresh().await,
+                Step::Wait(until) => tokio::select! {
+                    biased;
+                    () = place.entry.heard.notified() => {}
+                    () = self.env.sleep_until(until) => {}
+                },
+                Step::Take { counter, deadline } => {
+                    match place.confirmed(deadline).await {
+                        Ok(Some(deadline)) => return place.take(counter, deadline),
+                        Ok(None) => {}
+                        Err(error) => {
+                            // The way to the replicas is made again; the turn is ours meanwhile.
+                            let again = place.announced
+                                && *error.kind() == ErrorKind::Unavailable
+                                && !too_few_replicas(&error);
+                            if !again {
+                                return Err(place.after_all_attempts(error));
+                            }
+                            self.env.sleep(pause).await;
+                            pause = (pause * 2).min(self.env.timing().op_timeout);
+                        }
+                    }
+                }
+                Step::Leave(reason) => {
+                    place.leave(reason).await;
+                    give_up_at = None;
+                    // The place is lost; owner ids are never used again.
+                    place = Place::new(self, request, self.env.owner_id())?;
+                }
+            }
+        }
+    }
+
+    /// Takes the lock if nobody has it or is before us. Dropping the future leaves nothing.
+    pub(crate) async fn try_acquire(self: &Arc<Self>, request: &AcquireRequest) -> Result<Attempt> {
+        let mut place = Place::new(self, request, request.owner)?;
+        let holder = tokio::select! {
+            biased;
+            holder = place.enter(false, Some(self.patience())) => holder?,
+            () = self.closing.cancelled() => return Err(closed()),
+        };
+        match place.step() {
+            Step::Take { counter, deadline } => match place.confirmed(deadline).await {
+                Ok(Some(deadline)) => place.take(counter, deadline).map(Attempt::Granted),
+                Ok(None) => Ok(Attempt::Held { holder: None }),
+                Err(error) => Err(place.after_all_attempts(error)),
+            },
+            // Held, or granted so late that nothing is left of it.
+            _ => {
+                if holder.is_some() {
+                    place.state = State::Settled;
+                }
+                Ok(Attempt::Held { holder })
+            }
+        }
+    }
+}
+
+impl<'s> Place<'s> {
+    fn new(session: &'s Arc<Session>, request: &AcquireRequest, owner: OwnerId) -> Result<Self> {
+        session.open_or_refuse()?;
+        let lease = LeaseId::new(session.leases_opened.fetch_add(1, Ordering::Relaxed) + 1);
+        // The server counts whole milliseconds.
+        let ttl = Duration::from_millis(millis(request.ttl));
+        let entry = Arc::new(Entry {
+            name: request.name.clone(),
+            keys: session.keys.of(&request.name)?,
+            owner,
+            lease,
+            ttl,
+            contender: Mutex::new(Contender::new(ttl, session.env.timing().margin(ttl))),
+            heard: Notify::new(),
+            unanswered: Mutex::default(),
+        });
+        let mut entries = session.entries.lock();
+        entries.by_lease.insert(lease, Arc::clone(&entry));
+        entries.by_owner.insert(owner, lease);
+        drop(entries);
+        let info = scripts::info(&request.label, request.metadata.as_deref());
+        Ok(Self { session, entry, info, announced: false, state: State::Unsent })
+    }
+
+    fn step(&self) -> Step {
+        self.entry.contender.lock().step(self.session.env.now())
+    }
+
+    /// Sends the request to enter; whom the server names, if it does not grant.
+    async fn enter(&mut self, queues: bool, give_up_at: Option<Moment>) -> Result<Option<Holder>> {
+        let session = self.session;
+        let Entry { keys, owner, ttl, .. } = &*self.entry;
+        let mut call = scripts::ACQUIRE.call([keys].into_iter());
+        call.arg(&session.channels).arg(owner.to_hex()).arg(millis(*ttl)).arg(u8::from(queues));
+        call.arg(&session.inbox).arg(&self.info);
+        let give_up_at = give_up_at.unwrap_or_else(|| session.patience());
+        let connected = session.connected(give_up_at).await?;
+        let sent_at = session.env.now();
+        self.entry.contender.lock().sent(sent_at);
+        let before = std::mem::replace(&mut self.state, State::Sent);
+        self.entry.unanswered.lock().push(Unanswered { connection: connected.id(), sent_at });
+        let answer = connected.run(&scripts::ACQUIRE, &call, give_up_at).await;
+        let refused = answer.as_ref().is_err_and(|error| error.effect() == Effect::NotApplied);
+        if refused {
+            self.state = before;
+            self.entry.contender.lock().refused(sent_at);
+        }
+        if refused || answer.is_ok() {
+            self.entry.unanswered.lock().pop();
+        }
+        let Heard { answer, holder } = scripts::heard(&answer?, session.token_base)?;
+        if !queues && matches!(answer, Answer::Waits { .. }) {
+            return Ok(holder);
+        }
+        self.entry.contender.lock().answered(session.env.now(), sent_at, answer);
+        if let (Answer::Waits { .. }, Some(holder)) = (answer, &holder) {
+            self.announce();
+            session.tell(StoreEvent::Queued { name: self.entry.name.clone(), holder: holder.clone() });
+        }
+        Ok(holder)
+    }
+
+    /// Asks whether the holder's lease has ended.
+    async fn refresh(&mut self) {
+        let session = self.session;
+        match session.refresh(&[Arc::clone(&self.entry)], session.patience()).await {
+            Ok(_) => self.announce(),
+            Err(error) => {
+                tracing::debug!(lock = %self.entry.name, %error, "a refresh had no answer");
+                self.entry.contender.lock().unanswered(session.env.now());
+            }
+        }
+    }
+
+    fn announce(&mut self) {
+        self.announced = true;
+        self.session.announce(&self.entry);
+    }
+
+    /// The grant's deadline, once as many replicas as configured have it; `None` if it is over meanwhile.
+    async fn confirmed(&self, deadline: Deadline) -> Result<Option<Deadline>> {
+        let session = self.session;
+        if session.confirming.is_none() {
+            return Ok(Some(deadline));
+        }
+        session.refresh(&[Arc::clone(&self.entry)], session.patience()).await?;
+        Ok(match self.step() {
+            Step::Take { deadline, .. } => Some(deadline),
+            Step::Enter | Step::Refresh | Step::Wait(_) | Step::Leave(_) => None,
+        })
+    }
+
+    /// The lock is the caller's.
+    fn take(mut self, counter: u64, deadline: Deadline) -> Result<Grant> {
+        let counter = scripts::counter(counter, self.session.token_base)?;
+        self.state = State::Taken;
+        let Entry { name, owner, .. } = &*self.entry;
+        Ok(Grant { name: name.clone(), owner: *owner, lease: self.entry.lease(deadline), counter })
+    }
+
+    /// Gives the place up and waits until the server has heard, so that the next entry does not wait
+    /// behind this one.
+    async fn leave(mut self, reason: LostReason) {
+        let session = self.session;
+        tracing::debug!(lock = %self.entry.name, %reason, "the place in the queue is lost");
+        session.forget(self.entry.owner);
+        self.tell_end(reason);
+        let mut remains = self.entry.remains();
+        let settled = session.confirm_release(&mut remains).await;
+        if settled {
+            self.state = State::Settled;
+            session.let_go_if_unanswered(remains);
+        }
+    }
+
+    /// An attempt that was certainly not applied says nothing of those before it.
+    fn after_all_attempts(&self, error: Error) -> Error {
+        if self.state == State::Sent { error.with_effect(Effect::Unknown) } else { error }
+    }
+
+    fn tell_end(&mut self, reason: LostReason) {
+        if std::mem::take(&mut self.announced) {
+            self.session.tell(StoreEvent::LeaseLost { lease: self.entry.lease, reason });
+        }
+    }
+}
+
+impl Drop for Place<'_> {
+    /// P1
+    fn drop(&mut self) {
+        let session = self.session;
+        if self.state == State::Taken {
+            return;
+        }
+        self.entry.contender.lock().end(LostReason::Released);
+        session.forget(self.entry.owner);
+        self.tell_end(LostReason::Released);
+        if self.state == State::Sent {
+            session.let_go(self.entry.remains());
+        }
+    }
+}

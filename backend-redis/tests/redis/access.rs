@@ -1,0 +1,266 @@
+//! The ways to a server: users and their rights, TLS, the Unix socket, databases.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use backend_redis::RedisConfig;
+use futures_util::future::join_all;
+use libtest_mimic::Trial;
+use lockcore::backend::Revocation;
+use lockcore::{Error, ErrorKind, LockManager, Result, Tls};
+use testbed::Certificates;
+use testbed::redis::{Server, Settings};
+use tokio::time::{sleep, timeout};
+
+use crate::rig::{
+    BOUND, LONG, NAME, TTL, Waiter, command, direct, hold, ok, open, open_for, server, start, trial,
+};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    vec![
+        trial("access::the_documented_rights_are_enough", the_documented_rights_are_enough),
+        trial("access::each_documented_right_is_needed", each_documented_right_is_needed),
+        trial(
+            "access::some_options_need_the_rights_that_are_named",
+            some_options_need_the_rights_that_are_named,
+        ),
+        trial("access::a_wrong_password_is_denied", a_wrong_password_is_denied),
+        trial("access::tls_with_the_right_authority", tls_with_the_right_authority),
+        trial("access::tls_with_a_wrong_authority_is_refused", tls_with_a_wrong_authority_is_refused),
+        trial("access::a_unix_socket_is_a_way", a_unix_socket_is_a_way),
+        trial("access::databases_keep_their_own_locks", databases_keep_their_own_locks),
+        trial("access::a_prefix_may_be_any_that_is_accepted", a_prefix_may_be_any_that_is_accepted),
+    ]
+}
+
+/// The page that tells administrators what to allow.
+const PAGE: &str = include_str!("../../../docs/redis.md");
+
+/// The rights in the page's example, after its user and password.
+fn documented_rights() -> Vec<&'static str> {
+    let line = PAGE.lines().find_map(|line| line.trim().strip_prefix("ACL SETUSER billing on >secret "));
+    line.expect("the page shows the rights").split(' ').collect()
+}
+
+async fn user(server: &Server, rights: &[&str]) -> RedisConfig {
+    let command = [["ACL", "SETUSER", "billing", "on", ">secret"].as_slice(), rights].concat();
+    ok(server, &command).await;
+    direct(server).prefix("billing").credentials("billing", "secret")
+}
+
+/// Everything a program or an administrator can ask for, once.
+async fn everything(server: &Server, config: impl Fn() -> RedisConfig + Send + Sync) -> Result<()> {
+    let open = async || LockManager::builder(config()).ttl(TTL).connect_timeout(BOUND).build().await;
+    let (a, b, c) = (open().await?, open().await?, open().await?);
+    let lock = |locks: &LockManager| locks.lock(NAME).unwrap().wait(BOUND);
+    let guard = lock(&a).acquire().await?;
+    assert!(lock(&b).try_acquire().await?.is_none());
+    guard.renew().await?;
+    let waiting = lock(&b);
+    let handed_on = async {
+        let next = waiting.acquire().await?;
+        next.renew().await?;
+        next.release().await
+    };
+    let queued = async {
+        while c.inspect(NAME).await?.contenders == 0 {
+            sleep(Duration::from_millis(2)).await;
+        }
+        lock(&c).wait(TTL / 20).acquire().await.unwrap_err();
+        guard.release().await
+    };
+    let (handed_on, queued) = tokio::join!(handed_on, queued);
+    handed_on?;
+    queued?;
+    ok(server, &["SCRIPT", "FLUSH"]).await;
+    let guard = lock(&a).acquire().await?;
+    assert_eq!(c.list("").await?.len(), 1);
+    assert_eq!(c.revoke(NAME, false).await?, Revocation::Released);
+    drop(guard);
+    let guard = lock(&a).acquire().await?;
+    assert_eq!(c.revoke(NAME, true).await?, Revocation::Released);
+    drop(guard);
+    c.diagnose().await?;
+    for locks in [a, b, c] {
+        locks.shutdown().await?;
+    }
+    Ok(())
+}
+
+/// What the server has refused, by name; what only a full diagnosis asks for, left out.
+async fn refusals(server: &Server) -> Vec<String> {
+    let log = command(server, &["ACL", "LOG"]).await.elements();
+    let objects = log.into_iter().map(|entry| {
+        let fields = entry.elements();
+        let object = fields.iter().position(|field| field.text().as_deref() == Some("object")).unwrap();
+        fields[object + 1].text().unwrap()
+    });
+    objects.filter(|object| !["info", "config|get"].contains(&object.as_str())).collect()
+}
+
+/// With the rights of the page everything works, and the server has refused nothing.
+async fn the_documented_rights_are_enough() {
+    let server = server().await;
+    let config = user(&server, &documented_rights()).await;
+    everything(&server, || config.clone()).await.unwrap();
+    assert_eq!(refusals(&server).await, Vec::<String>::new());
+    for words in [["GET", "other"].as_slice(), &["FLUSHALL"], &["KEYS", "*"], &["CONFIG", "GET", "save"]] {
+        let mut client = server.client().await.unwrap();
+        client.command(&["AUTH", "billing", "secret"]).await.unwrap();
+        let reply = client.command(words).await.unwrap();
+        assert!(reply.text().unwrap_or_default().starts_with("NOPERM"), "{words:?}: {reply:?}");
+    }
+}
+
+/// Without any one of them something fails, takes too long, or is refused and done without.
+async fn each_documented_right_is_needed() {
+    let rights = documented_rights();
+    let commands = rights.iter().filter(|right| right.starts_with('+'));
+    join_all(commands.map(async |missing| {
+        let server = server().await;
+        let rest: Vec<_> = rights.iter().copied().filter(|right| right != missing).collect();
+        let config = user(&server, &rest).await;
+        let outcome = timeout(2 * TTL, everything(&server, || config.clone())).await;
+        let done = outcome.is_ok_and(|outcome| outcome.is_ok());
+        assert!(!done || !refusals(&server).await.is_empty(), "{missing} is not needed");
+    }))
+    .await;
+}
+
+/// What the page adds for another database and for replicas is enough for them, and needed.
+async fn some_options_need_the_rights_that_are_named() {
+    let server = server().await;
+    let replica = start(Settings::new().replica_of(server.addr())).await;
+    replica.follows().await.unwrap();
+    option_needs(&server, "+select", |config| config.database(1)).await;
+    option_needs(&server, "+wait", |config| config.wait_replicas(1)).await;
+}
+
+async fn option_needs(server: &Server, right: &str, option: fn(RedisConfig) -> RedisConfig) {
+    assert!(PAGE.contains(&format!("| `{right}` |")), "{right}");
+    let config = option(user(server, &documented_rights()).await);
+    let done = timeout(2 * TTL, everything(server, || config.clone())).await;
+    assert!(!matches!(done, Ok(Ok(()))), "without {right}");
+    ok(server, &["FLUSHALL"]).await;
+
+    let config = option(user(server, &[documented_rights(), vec![right]].concat()).await);
+    ok(server, &["ACL", "LOG", "RESET"]).await;
+    everything(server, || config.clone()).await.unwrap();
+    assert_eq!(refusals(server).await, Vec::<String>::new(), "with {right}");
+}
+
+async fn refused(config: RedisConfig) -> Error {
+    LockManager::builder(config).ttl(TTL).build().await.expect_err("nobody is let in")
+}
+
+/// Wrong credentials are told as such, without showing them.
+async fn a_wrong_password_is_denied() {
+    let server = server().await;
+    user(&server, &["+@all", "~*", "&*"]).await;
+    for (user, password) in [("billing", "guessed"), ("nobody", "secret")] {
+        let config = direct(&server).credentials(user, password);
+        let error = refused(config.clone()).await;
+        assert_eq!(*error.kind(), ErrorKind::Denied, "{error:?}");
+        let shown = format!("{error} {error:?} {config:?}");
+        assert!(!shown.contains(password), "{shown}");
+    }
+    open(direct(&server).credentials("billing", "secret")).await.shutdown().await.unwrap();
+}
+
+/// The certificate is checked against the authority that was named, the host's name included; a server
+/// that wants to see ours is shown it.
+async fn tls_with_the_right_authority() {
+    let certificates = Certificates::new("billing").unwrap();
+    let server = start(Settings::new().tls(&certificates)).await;
+    let port = server.tls_addr().unwrap().port();
+    let tls = Tls::new().ca(read(certificates.authority()));
+    for host in ["localhost", "127.0.0.1"] {
+        let locks = open(RedisConfig::new(host, port).tls(tls.clone())).await;
+        hold(&locks).await.release().await.unwrap();
+    }
+
+    ok(&server, &["CONFIG", "SET", "tls-auth-clients", "yes"]).await;
+    let error = refused(RedisConfig::new("localhost", port).tls(tls.clone())).await;
+    assert_eq!(*error.kind(), ErrorKind::Unavailable, "{error:?}");
+    let (chain, key) = certificates.client();
+    let url = format!(
+        "rediss://localhost:{port}?ca={}&cert={}&key={}",
+        certificates.authority().display(),
+        chain.display(),
+        key.display()
+    );
+    let ours = RedisConfig::new("localhost", port).tls(tls.client_certificate(read(chain), read(key)));
+    assert!(RedisConfig::from_url(&mut url.parse().unwrap()).unwrap() == ours);
+    hold(&open(ours).await).await.release().await.unwrap();
+}
+
+fn read(path: PathBuf) -> Vec<u8> {
+    std::fs::read(path).unwrap()
+}
+
+/// Somebody else's authority, the system's, another host's name, and a server without TLS are all
+/// refused, at once.
+async fn tls_with_a_wrong_authority_is_refused() {
+    let (right, wrong) = (Certificates::new("billing").unwrap(), Certificates::new("billing").unwrap());
+    let server = start(Settings::new().tls(&right)).await;
+    let (plain, port) = (server.addr().port(), server.tls_addr().unwrap().port());
+    let [right, wrong] = [right, wrong].map(|certificates| Tls::new().ca(read(certificates.authority())));
+    for config in [
+        RedisConfig::new("localhost", port).tls(wrong),
+        RedisConfig::new("localhost", port).tls(Tls::new()),
+        RedisConfig::new("127.0.0.2", port).tls(right.clone()),
+        RedisConfig::new("localhost", plain).tls(right),
+        RedisConfig::new("localhost", port),
+    ] {
+        let error = refused(config.clone()).await;
+        assert_eq!(*error.kind(), ErrorKind::Unavailable, "{config:?}: {error:?}");
+    }
+}
+
+/// The same locks by way of the socket.
+async fn a_unix_socket_is_a_way() {
+    let server = server().await;
+    let (near, far) = (open(RedisConfig::unix(server.socket())).await, open(direct(&server)).await);
+    let guard = hold(&near).await;
+    let waiting = Waiter::queued(&far, 0, &near).await;
+    guard.release().await.unwrap();
+    waiting.held().await.release().await.unwrap();
+
+    let url = format!("redis+unix://{}?db=0", server.socket().display());
+    let locks = open(RedisConfig::from_url(&mut url.parse().unwrap()).unwrap()).await;
+    hold(&locks).await.release().await.unwrap();
+}
+
+/// The same name in two databases is two locks, and messages find their way in both.
+async fn databases_keep_their_own_locks() {
+    let server = server().await;
+    let one = open(direct(&server)).await;
+    let (other, third) = (open(direct(&server).database(1)).await, open(direct(&server).database(1)).await);
+    let guard = hold(&one).await;
+    let independent = hold(&other).await;
+    let waiting = Waiter::queued(&third, 0, &other).await;
+    guard.ensure_held().unwrap();
+    independent.release().await.unwrap();
+    waiting.held().await.release().await.unwrap();
+    guard.release().await.unwrap();
+}
+
+/// What the configuration accepts as prefix works, messages included; the same name under two prefixes
+/// is two locks.
+async fn a_prefix_may_be_any_that_is_accepted() {
+    let server = server().await;
+    let mut held = Vec::new();
+    for prefix in ["a", "a:b", "ä/b", "%", "*", "[a]?", "\\", "'\"", "a b", "-1"] {
+        let open = || open_for(direct(&server).prefix(prefix), LONG);
+        let (a, b) = (open().await, open().await);
+        let guard = a.lock(NAME).unwrap().try_acquire().await.unwrap().expect("it is free");
+        let waiting = Waiter::queued(&b, 0, &a).await;
+        let listed = a.list("").await.unwrap();
+        assert_eq!(listed.len(), 1, "{prefix:?}: {listed:?}");
+        guard.release().await.unwrap();
+        held.push((a, waiting.held().await));
+    }
+    for (_, guard) in held {
+        guard.release().await.unwrap();
+    }
+}

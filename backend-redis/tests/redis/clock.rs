@@ -1,0 +1,109 @@
+//! The server's wall clock steps, by which it ends its keys (A3): what breaks then, and what does not.
+
+use libtest_mimic::Trial;
+use lockcore::{FenceGate, LockManager, LostReason};
+use testbed::redis::{Server, Settings, WallClock};
+
+use crate::rig::{LONG, TTL, Waiter, direct, hold, open, open_for, pass, start, trial};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    vec![
+        trial("clock::a_step_forward_frees_a_held_lock", a_step_forward_frees_a_held_lock),
+        trial("clock::a_step_forward_loses_no_contender", a_step_forward_loses_no_contender),
+        trial("clock::a_step_back_changes_nothing", a_step_back_changes_nothing),
+        trial(
+            "clock::a_clock_that_was_ahead_leaves_tokens_growing",
+            a_clock_that_was_ahead_leaves_tokens_growing,
+        ),
+    ]
+}
+
+const HOUR: i64 = 3600;
+
+const DAY: i64 = 24 * HOUR;
+
+async fn server() -> (Server, WallClock) {
+    let clock = WallClock::new().unwrap();
+    (start(Settings::new().clock(&clock)).await, clock)
+}
+
+async fn cycle(locks: &LockManager) -> lockcore::FencingToken {
+    let guard = hold(locks).await;
+    let token = guard.token();
+    guard.release().await.unwrap();
+    token
+}
+
+/// Without A3 there are two holders: shown here. The tokens tell them apart, and the former holder's
+/// next renewal tells it.
+async fn a_step_forward_frees_a_held_lock() {
+    let (server, clock) = server().await;
+    let (a, b) = (open_for(direct(&server), LONG).await, open(direct(&server)).await);
+    let guard = hold(&a).await;
+
+    clock.shift_by(HOUR).unwrap();
+    let next = hold(&b).await;
+    guard.ensure_held().expect("it cannot know yet");
+    next.ensure_held().unwrap();
+    let gate = FenceGate::new();
+    gate.admit(next.token()).unwrap();
+    gate.admit(guard.token()).unwrap_err();
+
+    let lost = guard.renew().await.unwrap_err();
+    assert_eq!(lost.lost_reason(), Some(LostReason::Gone), "{lost}");
+    next.release().await.unwrap();
+}
+
+/// Entries end by the same clock; a contender that has lost its own queues again.
+async fn a_step_forward_loses_no_contender() {
+    let (server, clock) = server().await;
+    let (a, b) = (open_for(direct(&server), LONG).await, open(direct(&server)).await);
+    let guard = hold(&a).await;
+    let waiting = Waiter::queued(&b, 0, &a).await;
+
+    clock.shift_by(HOUR).unwrap();
+    let next = waiting.held().await;
+    assert!(next.token() > guard.token());
+    next.release().await.unwrap();
+}
+
+/// Who lives renews from the new time on, tokens do not follow the clock back, and the queue goes on.
+async fn a_step_back_changes_nothing() {
+    let (server, clock) = server().await;
+    let (a, b) = (open(direct(&server)).await, open(direct(&server)).await);
+    let before = cycle(&b).await;
+    let guard = hold(&a).await;
+    let mut waiting = Waiter::queued(&b, 0, &a).await;
+
+    clock.shift_by(-HOUR).unwrap();
+    pass(2 * TTL).await;
+    guard.ensure_held().unwrap();
+    assert!(waiting.is_waiting());
+    let token = guard.token();
+    assert!(token > before);
+    guard.release().await.unwrap();
+    let next = waiting.held().await;
+    assert!(next.token() > token);
+    next.release().await.unwrap();
+    assert!(cycle(&a).await > token);
+}
+
+/// The counter outlives the time it was taken from, so a clock that is set right does not bring
+/// small tokens back; and when the counter has ended, the time is beyond it.
+async fn a_clock_that_was_ahead_leaves_tokens_growing() {
+    let (server, clock) = server().await;
+    let locks = open(direct(&server)).await;
+    clock.shift_by(10 * DAY).unwrap();
+    let ahead = cycle(&locks).await;
+    clock.shift_by(0).unwrap();
+    let right = cycle(&locks).await;
+    assert!(right > ahead, "{right:?} after {ahead:?}");
+    let mut last = right;
+    // While the counter must be there, and when it has ended.
+    for days in [5, 12] {
+        clock.shift_by(days * DAY).unwrap();
+        let later = cycle(&locks).await;
+        assert!(later > last, "{later:?} after {last:?} on day {days}");
+        last = later;
+    }
+}

@@ -1,0 +1,176 @@
+//! What the store costs its server, by the server's own count.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use futures_util::stream::{self, StreamExt};
+use libtest_mimic::Trial;
+use lockcore::{LockGuard, LockManager};
+use testbed::redis::Server;
+
+use crate::rig::{
+    LONG, NAME, Waiter, command, direct, eventually, hold, now, ok, open, open_for, server, trial,
+};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    vec![
+        trial("counts::an_uncontended_cycle_is_two_requests", an_uncontended_cycle_is_two_requests),
+        trial("counts::a_cycle_of_8_contenders_is_two_requests", || contended(8, 50)),
+        trial("counts::a_cycle_of_64_contenders_is_two_requests", || contended(64, 10)),
+        trial("counts::a_quiet_wait_is_a_refresh_per_third", a_quiet_wait_is_a_refresh_per_third),
+        trial("counts::held_locks_are_renewed_by_the_hundred", held_locks_are_renewed_by_the_hundred),
+        trial("counts::a_manager_has_one_connection", a_manager_has_one_connection),
+    ]
+}
+
+/// What the server was asked since the count began. Commands that only scripts call are not requests;
+/// every other one is, whatever it is.
+struct Requests(BTreeMap<String, u64>);
+
+impl Requests {
+    async fn begin(server: &Server) {
+        ok(server, &["CONFIG", "RESETSTAT"]).await;
+    }
+
+    async fn since(server: &Server) -> Self {
+        let mut calls = server.calls().await.unwrap();
+        // The count's own.
+        calls.remove("config|resetstat");
+        calls.remove("info");
+        calls.retain(|command, _| !BY_SCRIPTS.contains(&command.as_str()));
+        Self(calls)
+    }
+
+    fn total(&self) -> u64 {
+        self.0.values().sum()
+    }
+}
+
+/// The commands that scripts of this store call and its sessions never send.
+const BY_SCRIPTS: [&str; 16] = [
+    "del",
+    "exists",
+    "get",
+    "hdel",
+    "hget",
+    "hset",
+    "pexpire",
+    "pttl",
+    "publish",
+    "set",
+    "time",
+    "zadd",
+    "zrange",
+    "zrem",
+    "zrevrange",
+    "zscore",
+];
+
+/// One script takes a free lock, one releases it.
+async fn an_uncontended_cycle_is_two_requests() {
+    const CYCLES: u64 = 200;
+    let server = server().await;
+    let locks = open_for(direct(&server), LONG).await;
+    hold(&locks).await.release().await.unwrap();
+    Requests::begin(&server).await;
+    for _ in 0..CYCLES {
+        hold(&locks).await.release().await.unwrap();
+    }
+    let requests = Requests::since(&server).await;
+    assert_eq!(requests.total(), 2 * CYCLES, "{:?}", requests.0);
+}
+
+/// The release grants to the next in line, so the number of contenders is no factor.
+async fn contended(contenders: u64, cycles: u64) {
+    let server = server().await;
+    let managers = join_all((0..contenders).map(|_| open_for(direct(&server), LONG))).await;
+    for locks in &managers {
+        hold(locks).await.release().await.unwrap();
+    }
+    Requests::begin(&server).await;
+    let work = managers.iter().map(async |locks| {
+        for _ in 0..cycles {
+            hold(locks).await.release().await.unwrap();
+        }
+    });
+    join_all(work).await;
+    let requests = Requests::since(&server).await;
+    assert_eq!(requests.total(), 2 * contenders * cycles, "{:?}", requests.0);
+}
+
+/// Who waits asks once per third of its ttl, and nobody polls. The holder's ttl is so long that none
+/// of what is counted is its own.
+async fn a_quiet_wait_is_a_refresh_per_third() {
+    const THIRD: Duration = Duration::from_millis(500);
+    let server = server().await;
+    let (holder, waiter) =
+        (open_for(direct(&server), LONG).await, open_for(direct(&server), 3 * THIRD).await);
+    let guard = hold(&holder).await;
+    let waiting = Waiter::queued(&waiter, 0, &holder).await;
+    let began = now();
+    Requests::begin(&server).await;
+    // The number of refreshes is what passes the time.
+    eventually("the contender has refreshed six times", async || Requests::since(&server).await.total() >= 6)
+        .await;
+    let (requests, took) = (Requests::since(&server).await, now().since(began));
+    let thirds = took.as_millis() / THIRD.as_millis();
+    assert!(u128::from(requests.total()) <= thirds + 1, "{:?} in {took:?}", requests.0);
+    guard.release().await.unwrap();
+    waiting.held().await.release().await.unwrap();
+}
+
+/// Ten thousand locks are a hundred calls per third of the ttl.
+async fn held_locks_are_renewed_by_the_hundred() {
+    const LOCKS: usize = 10_000;
+    let ttl = Duration::from_secs(30);
+    let server = server().await;
+    let locks = open_for(direct(&server), ttl).await;
+    let began = now();
+    let guards: Vec<LockGuard> = stream::iter(0..LOCKS)
+        .map(|index| take(&locks, format!("lock/{index}")))
+        .buffer_unordered(256)
+        .collect()
+        .await;
+    let spread = now().since(began);
+    let known = guards.iter().map(|guard| now() + guard.remaining()).collect::<Vec<_>>();
+    let began = now();
+    Requests::begin(&server).await;
+    eventually("each is renewed", async || {
+        let mut each = guards.iter().zip(&known);
+        each.all(|(guard, known)| now() + guard.remaining() > *known + ttl / 6)
+    })
+    .await;
+    let (requests, took) = (Requests::since(&server).await, now().since(began));
+    // Renewals that are due within a twelfth of the ttl go out together; each such group may have one
+    // call that is not full.
+    let groups = spread.as_millis() / (ttl / 12).as_millis();
+    let thirds = took.as_millis() / (ttl / 3).as_millis() + 1;
+    assert!(
+        u128::from(requests.total()) <= (100 + groups) * thirds,
+        "{:?} in {took:?}, taken in {spread:?}",
+        requests.0
+    );
+    for guard in &guards {
+        guard.ensure_held().unwrap();
+    }
+    drop(guards);
+    locks.shutdown().await.unwrap();
+    assert!(locks.lock(NAME).unwrap().try_acquire().await.is_err());
+}
+
+async fn take(locks: &LockManager, name: String) -> LockGuard {
+    locks.lock(name).unwrap().acquire().await.unwrap()
+}
+
+/// Messages come on the connection that carries the requests.
+async fn a_manager_has_one_connection() {
+    let server = server().await;
+    let managers = [open(direct(&server)).await, open(direct(&server)).await];
+    let guard = hold(&managers[0]).await;
+    let _waiting = Waiter::queued(&managers[1], 0, &managers[0]).await;
+    let list = command(&server, &["CLIENT", "LIST"]).await.text().unwrap();
+    // The third is the one that asks.
+    assert_eq!(list.lines().count(), 3, "{list}");
+    guard.release().await.unwrap();
+}

@@ -1,0 +1,69 @@
+//! What `diagnose` says of real servers.
+
+use libtest_mimic::Trial;
+use lockcore::LockManager;
+use lockcore::backend::Severity;
+use testbed::redis::{Settings, WallClock};
+
+use crate::rig::{direct, ok, open, start, trial};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    vec![
+        trial("diagnosis::a_good_server_is_ok", a_good_server_is_ok),
+        trial("diagnosis::what_breaks_a_promise_is_said", what_breaks_a_promise_is_said),
+    ]
+}
+
+/// The worst of what is said about `subject`, and all of its text.
+async fn of(locks: &LockManager, subject: &str) -> (Severity, String) {
+    let all = locks.diagnose().await.unwrap();
+    let said: Vec<_> = all.iter().filter(|finding| finding.subject == subject).collect();
+    let worst = said.iter().map(|finding| finding.severity).max();
+    let text = said.iter().map(|finding| finding.detail.as_str()).collect::<Vec<_>>().join("; ");
+    (worst.unwrap_or_else(|| panic!("nothing about {subject}: {all:?}")), text)
+}
+
+/// Nothing is found where everything is as the page says it should be.
+async fn a_good_server_is_ok() {
+    let server = start(Settings::new().append_only().memory(1 << 30, "noeviction")).await;
+    let locks = open(direct(&server)).await;
+    let findings = locks.diagnose().await.unwrap();
+    assert!(findings.iter().all(|finding| finding.severity == Severity::Ok), "{findings:?}");
+    assert!(of(&locks, "version").await.1.contains("7."), "{findings:?}");
+}
+
+/// Each setting that the page warns of is found.
+async fn what_breaks_a_promise_is_said() {
+    let clock = WallClock::new().unwrap();
+    let server = start(Settings::new().clock(&clock)).await;
+    let locks = open(direct(&server)).await;
+    assert_eq!(of(&locks, "persistence").await.0, Severity::Warning);
+    assert_eq!(of(&locks, "clock").await.0, Severity::Ok);
+
+    ok(&server, &["CONFIG", "SET", "maxmemory-policy", "volatile-ttl"]).await;
+    ok(&server, &["CONFIG", "SET", "maxmemory", "1000000000"]).await;
+    let (severity, text) = of(&locks, "eviction").await;
+    assert_eq!(severity, Severity::Broken);
+    assert!(text.contains("volatile-ttl") && text.contains("noeviction"), "{text}");
+
+    clock.shift_by(60).unwrap();
+    assert_eq!(of(&locks, "clock").await.0, Severity::Warning);
+
+    let replica = start(Settings::new().replica_of(server.addr())).await;
+    replica.follows().await.unwrap();
+    assert_eq!(of(&locks, "replication").await.0, Severity::Warning);
+    let ofreplica = open(direct(&replica)).await;
+    assert_eq!(of(&ofreplica, "replication").await.0, Severity::Broken);
+    let confirmed = open(direct(&server).wait_replicas(2)).await;
+    assert_eq!(of(&confirmed, "replication").await.0, Severity::Broken);
+
+    ok(
+        &server,
+        &["ACL", "SETUSER", "app", "on", ">secret", "~*", "resetchannels", "+@all", "-info", "-config|get"],
+    )
+    .await;
+    let restricted = open(direct(&server).credentials("app", "secret")).await;
+    for subject in ["info", "eviction", "messages"] {
+        assert_eq!(of(&restricted, subject).await.0, Severity::Warning, "{subject}");
+    }
+}

@@ -1,0 +1,117 @@
+//! A replica takes over: what is lost without `wait_replicas`, and what that option changes.
+
+use libtest_mimic::Trial;
+use lockcore::{ErrorKind, FenceGate, LostReason};
+use testbed::redis::{Server, Settings};
+use testbed::{Mode, Proxy};
+
+use crate::rig::{
+    KEY, LONG, NAME, TTL, assert_lost, command, direct, eventually, exists, hold, ok, open, open_for, server,
+    start, trial,
+};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    vec![
+        trial(
+            "failover::a_write_that_was_not_copied_is_a_second_holder",
+            a_write_that_was_not_copied_is_a_second_holder,
+        ),
+        trial("failover::a_copied_write_excludes", a_copied_write_excludes),
+        trial("failover::a_guard_waits_for_its_replicas", a_guard_waits_for_its_replicas),
+        trial("failover::too_few_replicas_grant_nothing", too_few_replicas_grant_nothing),
+        trial("failover::a_lost_replica_ends_the_hold", a_lost_replica_ends_the_hold),
+    ]
+}
+
+async fn replica_of(primary: &Server) -> Server {
+    let replica = start(Settings::new().replica_of(primary.addr())).await;
+    replica.follows().await.unwrap();
+    replica
+}
+
+/// Replication is asynchronous, so a promoted replica may know nothing of a lock: two holders, shown
+/// here. The second one's token is larger, although the replica did not have the counter either.
+async fn a_write_that_was_not_copied_is_a_second_holder() {
+    let mut primary = server().await;
+    // What passes is no protocol of requests, so frames are what is read.
+    let between = Proxy::start(primary.addr()).unwrap();
+    let replica = start(Settings::new().replica_of(between.addr())).await;
+    replica.follows().await.unwrap();
+    let a = open_for(direct(&primary), LONG).await;
+    hold(&a).await.release().await.unwrap();
+
+    between.set_both(Mode::Blackhole).await;
+    let guard = hold(&a).await;
+    primary.kill().await.unwrap();
+    ok(&replica, &["REPLICAOF", "NO", "ONE"]).await;
+    let b = open(direct(&replica)).await;
+    let next = hold(&b).await;
+    guard.ensure_held().expect("nobody could tell it");
+    next.ensure_held().unwrap();
+
+    let gate = FenceGate::new();
+    gate.admit(next.token()).unwrap();
+    gate.admit(guard.token()).unwrap_err();
+    next.release().await.unwrap();
+}
+
+/// What the replica had confirmed is still there when it takes over.
+async fn a_copied_write_excludes() {
+    let mut primary = server().await;
+    let replica = replica_of(&primary).await;
+    let a = open_for(direct(&primary).wait_replicas(1), LONG).await;
+    let guard = hold(&a).await;
+    primary.kill().await.unwrap();
+    ok(&replica, &["REPLICAOF", "NO", "ONE"]).await;
+    let b = open(direct(&replica)).await;
+    assert!(b.lock(NAME).unwrap().try_acquire().await.unwrap().is_none());
+    guard.ensure_held().unwrap();
+}
+
+/// When the guard exists, the replica has the lock; renewals are confirmed, too, and all of that costs
+/// one connection more.
+async fn a_guard_waits_for_its_replicas() {
+    let primary = server().await;
+    let replica = replica_of(&primary).await;
+    let locks = open(direct(&primary).wait_replicas(1)).await;
+    for _ in 0..20 {
+        let guard = hold(&locks).await;
+        assert!(exists(&replica, KEY).await);
+        guard.release().await.unwrap();
+    }
+    let guard = hold(&locks).await;
+    guard.renew().await.unwrap();
+    let list = command(&primary, &["CLIENT", "LIST", "TYPE", "normal"]).await.text().unwrap();
+    let subscribed = command(&primary, &["CLIENT", "LIST", "TYPE", "pubsub"]).await.text().unwrap();
+    let count = list.lines().count() + subscribed.lines().count();
+    // The third is the one that asks.
+    assert!(count <= 3, "{list}{subscribed}");
+    guard.release().await.unwrap();
+}
+
+/// Without replicas there is no guard, and the key that was written is taken back.
+async fn too_few_replicas_grant_nothing() {
+    let primary = server().await;
+    let locks = open_for(direct(&primary).wait_replicas(1), LONG).await;
+    let error = locks.lock(NAME).unwrap().try_acquire().await.unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::Unavailable, "{error}");
+    eventually("the lock is free", async || !exists(&primary, KEY).await).await;
+    let error = locks.lock(NAME).unwrap().wait(TTL).acquire().await.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Timeout { .. }), "{error}");
+    eventually("the lock is free", async || !exists(&primary, KEY).await).await;
+    let others = open(direct(&primary)).await;
+    hold(&others).await.release().await.unwrap();
+}
+
+/// A hold whose renewals no replica confirms any more ends at its deadline.
+async fn a_lost_replica_ends_the_hold() {
+    let primary = server().await;
+    let mut replica = replica_of(&primary).await;
+    let (a, b) = (open(direct(&primary).wait_replicas(1)).await, open(direct(&primary)).await);
+    let guard = hold(&a).await;
+    replica.kill().await.unwrap();
+    assert_eq!(guard.lost().await, LostReason::Expired);
+    let next = hold(&b).await;
+    assert_lost(&guard, "when the next one holds");
+    next.release().await.unwrap();
+}

@@ -1,0 +1,44 @@
+//! The Redis store on real servers: what it costs them, what breaks, and what holds all the same.
+//!
+//! Every trial starts servers of its own, so that it may break them and count what they were asked.
+
+#![allow(clippy::unwrap_used, reason = "test binary")]
+
+mod access;
+mod clock;
+mod counts;
+mod diagnosis;
+mod failover;
+mod interop;
+mod litter;
+mod messages;
+mod network;
+mod refusals;
+mod replies;
+mod restart;
+mod rig;
+
+use std::process::ExitCode;
+
+use libtest_mimic::Arguments;
+
+fn main() -> ExitCode {
+    let mut args = Arguments::from_args();
+    // Trials mostly wait for leases to end.
+    args.test_threads = args.test_threads.or(Some(8));
+    let trials = [
+        access::trials(),
+        clock::trials(),
+        counts::trials(),
+        diagnosis::trials(),
+        failover::trials(),
+        interop::trials(),
+        litter::trials(),
+        messages::trials(),
+        network::trials(),
+        refusals::trials(),
+        replies::trials(),
+        restart::trials(),
+    ];
+    libtest_mimic::run(&args, trials.into_iter().flatten().collect()).exit_code()
+}

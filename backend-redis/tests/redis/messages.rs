@@ -1,0 +1,272 @@
+//! The messages that tell a contender of its turn are only hints: they are lost, late, repeated, made
+//! up, or forbidden, and the lock is passed on all the same, once.
+
+use std::time::Duration;
+
+use libtest_mimic::Trial;
+use lockcore::LockManager;
+use testbed::redis::{Client, Reply, Server, is_push};
+use testbed::{Direction, Mode};
+
+use crate::rig::{
+    KEY, LONG, NAME, TTL, Waiter, command, direct, eventually, exists, hold, now, ok, open, open_for, pass,
+    proxy, server, trial, via,
+};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    vec![
+        trial("messages::a_lost_grant_is_found_by_a_refresh", a_lost_grant_is_found_by_a_refresh),
+        trial("messages::a_killed_subscription_is_replaced", a_killed_subscription_is_replaced),
+        trial("messages::a_killed_subscription_loses_no_turn", a_killed_subscription_loses_no_turn),
+        trial("messages::a_late_or_repeated_grant_grants_nothing", a_late_or_repeated_grant_grants_nothing),
+        trial("messages::a_grant_later_than_the_ttl_is_not_a_hold", a_grant_later_than_the_ttl_is_not_a_hold),
+        trial("messages::garbage_disturbs_nobody", garbage_disturbs_nobody),
+        trial("messages::an_unwanted_grant_is_given_back", || unwanted(false, KEY)),
+        trial("messages::an_unwanted_grant_of_an_exact_key_is_given_back", || unwanted(true, NAME)),
+        trial("messages::without_the_right_to_listen_turns_come_by_refresh", || {
+            unheard("+@all resetchannels")
+        }),
+        trial("messages::without_the_right_to_publish_turns_come_by_refresh", || {
+            unheard("+@all -publish &*")
+        }),
+        trial("messages::forgotten_scripts_are_sent_again", forgotten_scripts_are_sent_again),
+    ]
+}
+
+/// Everything that is published, seen from outside.
+struct Ear(Client);
+
+impl Ear {
+    async fn listen(server: &Server) -> Self {
+        let mut client = server.client().await.unwrap();
+        client.command(&["PSUBSCRIBE", "*"]).await.unwrap();
+        Self(client)
+    }
+
+    /// The next message: channel and text.
+    async fn hear(&mut self) -> (String, String) {
+        let message = self.0.reply().await.unwrap().elements();
+        let text = |index: usize| message[index].text().unwrap();
+        (text(2), text(3))
+    }
+}
+
+/// The owner that the server has for the lock.
+async fn owner(server: &Server) -> Option<String> {
+    command(server, &["GET", KEY]).await.text()
+}
+
+/// Nobody hears of the grant: the contender's next refresh finds it, long before the lease that it was
+/// given could end.
+async fn a_lost_grant_is_found_by_a_refresh() {
+    let server = server().await;
+    let proxy = proxy(&server);
+    let (a, b) = (open(direct(&server)).await, open(via(&proxy)).await);
+    let guard = hold(&a).await;
+    let waiting = Waiter::queued(&b, 0, &a).await;
+    let holder = owner(&server).await;
+
+    proxy.set(Direction::ServerToClient, Mode::drop_frames(is_push)).await;
+    let (token, released) = (guard.token(), now());
+    guard.release().await.unwrap();
+    let (next, granted) = (owner(&server).await, now());
+    assert!(next.is_some() && next != holder, "the release grants to the next in line");
+    proxy.dropped(Direction::ServerToClient, 1).await;
+    let guard = waiting.held().await;
+    assert!(guard.token() > token);
+    assert!(now().since(granted) < TTL, "after {:?}", now().since(released));
+    assert_eq!(owner(&server).await, next, "it is the grant that was not heard of");
+    guard.release().await.unwrap();
+}
+
+/// A subscription that ends is made anew, so that later turns are heard of at once.
+async fn a_killed_subscription_is_replaced() {
+    let server = server().await;
+    let (a, b) = (open_for(direct(&server), LONG).await, open_for(direct(&server), LONG).await);
+    let guard = hold(&a).await;
+    let waiting = Waiter::queued(&b, 0, &a).await;
+
+    let killed = command(&server, &["CLIENT", "KILL", "TYPE", "pubsub"]).await;
+    assert_eq!(killed, Reply::Integer(2));
+    eventually("both listen again", async || {
+        let list = command(&server, &["CLIENT", "LIST", "TYPE", "pubsub"]).await.text().unwrap();
+        list.lines().count() == 2
+    })
+    .await;
+    // Their refreshes are minutes away: only a message can tell.
+    guard.release().await.unwrap();
+    let next = waiting.held().await;
+    next.release().await.unwrap();
+}
+
+/// Killed again and again while the lock goes round: everybody has their turns.
+async fn a_killed_subscription_loses_no_turn() {
+    let server = server().await;
+    let managers = [open(direct(&server)).await, open(direct(&server)).await, open(direct(&server)).await];
+    let mut last = None;
+    for round in 0..12 {
+        let guard = hold(&managers[round % 3]).await;
+        let waiting = Waiter::queued(&managers[(round + 1) % 3], 0, &managers[(round + 2) % 3]).await;
+        command(&server, &["CLIENT", "KILL", "TYPE", "pubsub"]).await;
+        assert!(last < Some(guard.token()));
+        let (release, next) = tokio::join!(guard.release(), waiting.held());
+        release.unwrap();
+        last = Some(next.token());
+        next.release().await.unwrap();
+    }
+}
+
+/// A grant counts once, for the acquisition it answered: repeated while that is held, after it was
+/// released, and while the same process waits again, it changes nothing.
+async fn a_late_or_repeated_grant_grants_nothing() {
+    let server = server().await;
+    let mut ear = Ear::listen(&server).await;
+    let (a, b) = (open_for(direct(&server), LONG).await, open_for(direct(&server), LONG).await);
+    let guard = hold(&a).await;
+    let waiting = Waiter::queued(&b, 0, &a).await;
+    guard.release().await.unwrap();
+    let next = waiting.held().await;
+    let (channel, grant) = ear.hear().await;
+    let repeat = async || {
+        for _ in 0..3 {
+            command(&server, &["PUBLISH", &channel, &grant]).await;
+        }
+        // What comes after it on the same connection has been preceded by it.
+        b.inspect("another").await.unwrap();
+    };
+
+    repeat().await;
+    next.ensure_held().unwrap();
+    next.release().await.unwrap();
+
+    let guard = hold(&a).await;
+    repeat().await;
+    let mut waiting = Waiter::queued(&b, 0, &a).await;
+    repeat().await;
+    pass(Duration::from_millis(200)).await;
+    assert!(waiting.is_waiting());
+    guard.ensure_held().unwrap();
+    guard.release().await.unwrap();
+    waiting.held().await.release().await.unwrap();
+}
+
+/// The contender hears nothing for longer than its lease, then everything at once, the grant included.
+/// By then another one holds the lock, so it must not.
+async fn a_grant_later_than_the_ttl_is_not_a_hold() {
+    let server = server().await;
+    let proxy = proxy(&server);
+    let (a, b, c) = (open(direct(&server)).await, open(via(&proxy)).await, open(direct(&server)).await);
+    let guard = hold(&a).await;
+    let mut late = Waiter::queued(&b, 0, &a).await;
+    let waiting = Waiter::queued(&c, 1, &a).await;
+
+    proxy.set(Direction::ServerToClient, Mode::Hold).await;
+    let token = guard.token();
+    guard.release().await.unwrap();
+    proxy.held(Direction::ServerToClient, 1).await;
+    let next = waiting.held().await;
+    assert!(next.token() > token);
+    proxy.set(Direction::ServerToClient, Mode::Pass).await;
+    // Long enough for everything held to arrive and for a refresh.
+    pass(TTL).await;
+    assert!(late.is_waiting(), "two holders");
+    next.ensure_held().unwrap();
+    let token = next.token();
+    next.release().await.unwrap();
+    let last = late.held().await;
+    assert!(last.token() > token);
+    last.release().await.unwrap();
+}
+
+/// Whoever may publish may say anything; it is not believed, and nobody panics.
+async fn garbage_disturbs_nobody() {
+    let server = server().await;
+    let mut ear = Ear::listen(&server).await;
+    let (a, b) = (open_for(direct(&server), LONG).await, open_for(direct(&server), LONG).await);
+    let guard = hold(&a).await;
+    let waiting = Waiter::queued(&b, 0, &a).await;
+    guard.release().await.unwrap();
+    let next = waiting.held().await;
+    let (channel, grant) = ear.hear().await;
+    let mut waiting = Waiter::queued(&a, 0, &b).await;
+
+    let (id, zero) = ("0".repeat(32), "0".repeat(grant.len()));
+    let texts = [
+        "".to_owned(),
+        " ".to_owned(),
+        "\u{0}\u{ff}".to_owned(),
+        zero,
+        id.clone(),
+        format!("{id} 1"),
+        format!("{id} 99999999999999999999999"),
+        format!("{grant} {grant}"),
+        grant.chars().rev().collect(),
+        grant[..grant.len() / 2].to_owned(),
+        format!("{grant}0"),
+        "x".repeat(1 << 20),
+    ];
+    let inboxes = command(&server, &["PUBSUB", "CHANNELS"]).await.elements();
+    assert!(inboxes.contains(&Reply::Bulk(channel.clone().into_bytes())) && inboxes.len() == 2);
+    for inbox in inboxes.into_iter().filter_map(|inbox| inbox.text()) {
+        for text in &texts {
+            command(&server, &["PUBLISH", &inbox, text]).await;
+        }
+    }
+    a.inspect("another").await.unwrap();
+    b.inspect("another").await.unwrap();
+    next.ensure_held().unwrap();
+    assert!(waiting.is_waiting());
+    next.release().await.unwrap();
+    waiting.held().await.release().await.unwrap();
+}
+
+/// A manager that is granted a lock for an owner it does not know gives it back.
+async fn unwanted(exact: bool, key: &'static str) {
+    let server = server().await;
+    let _locks = open_for(direct(&server).exact_key(exact), LONG).await;
+    let inboxes = command(&server, &["PUBSUB", "CHANNELS"]).await.elements();
+    let owner = "7".repeat(32);
+    ok(&server, &["SET", key, &owner, "PX", "600000"]).await;
+    let grant = format!("granted {owner} 1 {key}");
+    command(&server, &["PUBLISH", &inboxes[0].text().unwrap(), &grant]).await;
+    eventually("it is given back", async || !exists(&server, key).await).await;
+}
+
+/// Where messages are forbidden, each turn comes with the contender's next refresh.
+async fn unheard(rights: &'static str) {
+    let server = server().await;
+    let user = ["ACL", "SETUSER", "app", "on", ">secret", "~*"];
+    let user: Vec<&str> = user.into_iter().chain(rights.split(' ')).collect();
+    ok(&server, &user).await;
+    let config = || direct(&server).credentials("app", "secret");
+    let managers: [LockManager; 2] = [open(config()).await, open(config()).await];
+    for round in 0..2 {
+        let guard = hold(&managers[round % 2]).await;
+        let waiting = Waiter::queued(&managers[(round + 1) % 2], 0, &managers[round % 2]).await;
+        let released = now();
+        guard.release().await.unwrap();
+        let next = waiting.held().await;
+        assert!(now().since(released) < TTL, "after {:?}", now().since(released));
+        next.release().await.unwrap();
+    }
+}
+
+/// Scripts that the server has forgotten are sent again, by whoever needs them next.
+async fn forgotten_scripts_are_sent_again() {
+    let server = server().await;
+    let (a, b) = (open(direct(&server)).await, open(direct(&server)).await);
+    let guard = hold(&a).await;
+    let mut waiting = Waiter::queued(&b, 0, &a).await;
+
+    ok(&server, &["SCRIPT", "FLUSH"]).await;
+    pass(2 * TTL).await;
+    guard.ensure_held().unwrap();
+    assert!(waiting.is_waiting());
+    ok(&server, &["SCRIPT", "FLUSH"]).await;
+    guard.release().await.unwrap();
+    let next = waiting.held().await;
+    ok(&server, &["SCRIPT", "FLUSH"]).await;
+    next.release().await.unwrap();
+    ok(&server, &["SCRIPT", "FLUSH"]).await;
+    hold(&a).await.release().await.unwrap();
+}

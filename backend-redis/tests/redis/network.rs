@@ -1,0 +1,199 @@
+//! The network fails between a manager and the server: broken, cut in one direction or both, slow.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use libtest_mimic::Trial;
+use testbed::redis::Server;
+use testbed::{Direction, Mode};
+
+use crate::rig::{
+    BOUND, LONG, NAME, TTL, Waiter, assert_lost, command, direct, eventually, hold, ok, open, open_for, pass,
+    proxy, server, trial, via,
+};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    vec![
+        trial("network::a_reset_costs_nobody_their_place", a_reset_costs_nobody_their_place),
+        trial("network::a_cut_of_requests_ends_the_hold_first", || cut_holder(&[Direction::ClientToServer])),
+        trial("network::a_cut_of_replies_ends_the_hold_first", || cut_holder(&[Direction::ServerToClient])),
+        trial("network::a_cut_of_both_ends_the_hold_first", || cut_holder(&Direction::BOTH)),
+        trial(
+            "network::a_contender_that_was_cut_off_queues_again",
+            a_contender_that_was_cut_off_queues_again,
+        ),
+        trial("network::a_slow_network_loses_nothing", a_slow_network_loses_nothing),
+        trial(
+            "network::a_network_slower_than_the_lease_grants_nothing",
+            a_network_slower_than_the_lease_grants_nothing,
+        ),
+        trial("network::a_refused_connection_is_tried_again", a_refused_connection_is_tried_again),
+        trial("network::a_server_that_cuts_is_not_stormed", a_server_that_cuts_is_not_stormed),
+        trial("network::closing_says_what_was_not_confirmed", closing_says_what_was_not_confirmed),
+        trial("network::damaged_answers_are_survived", damaged_answers_are_survived),
+    ]
+}
+
+/// Connections are replaced; leases and places in the queue are the server's and stay.
+async fn a_reset_costs_nobody_their_place() {
+    let server = server().await;
+    let proxy = proxy(&server);
+    let (a, b) = (open(via(&proxy)).await, open(via(&proxy)).await);
+    let guard = hold(&a).await;
+    let mut waiting = Waiter::queued(&b, 0, &a).await;
+    for _ in 0..3 {
+        proxy.connected(2).await;
+        proxy.reset().await;
+    }
+    pass(2 * TTL).await;
+    guard.ensure_held().unwrap();
+    assert!(waiting.is_waiting());
+    guard.release().await.unwrap();
+    waiting.held().await.release().await.unwrap();
+}
+
+/// Cut off for longer than its lease, a holder knows that it holds no more before the next one does;
+/// that stays so when the network is back, and its manager works again.
+async fn cut_holder(directions: &[Direction]) {
+    let server = server().await;
+    let proxy = proxy(&server);
+    let (a, b) = (open(via(&proxy)).await, open(direct(&server)).await);
+    let guard = hold(&a).await;
+    let waiting = Waiter::queued(&b, 0, &b).await;
+
+    for direction in directions {
+        proxy.set(*direction, Mode::Blackhole).await;
+    }
+    let next = waiting.held().await;
+    assert_lost(&guard, "when the next one holds");
+    assert!(next.token() > guard.token());
+
+    proxy.set_both(Mode::Pass).await;
+    let again = Waiter::queued(&a, 0, &b).await;
+    assert_lost(&guard, "when the network is back");
+    next.ensure_held().unwrap();
+    let token = next.token();
+    next.release().await.unwrap();
+    let again = again.held().await;
+    assert!(again.token() > token);
+    again.release().await.unwrap();
+}
+
+/// A contender that is cut off for longer than its lease is passed over and delays nobody beyond that;
+/// when the network is back it is in the queue again, by itself.
+async fn a_contender_that_was_cut_off_queues_again() {
+    let server = server().await;
+    let proxy = proxy(&server);
+    let (a, b, c) = (open(direct(&server)).await, open(via(&proxy)).await, open(direct(&server)).await);
+    let guard = hold(&a).await;
+    let mut cut = Waiter::queued(&b, 0, &a).await;
+    let waiting = Waiter::queued(&c, 1, &a).await;
+
+    proxy.set_both(Mode::Blackhole).await;
+    eventually("its entry has ended", async || a.inspect(NAME).await.unwrap().contenders == 1).await;
+    guard.release().await.unwrap();
+    let next = waiting.held().await;
+    proxy.set_both(Mode::Pass).await;
+    eventually("it is in the queue again", async || a.inspect(NAME).await.unwrap().contenders == 1).await;
+    assert!(cut.is_waiting());
+    next.release().await.unwrap();
+    cut.held().await.release().await.unwrap();
+}
+
+/// Round trips of a tenth of a second are nothing for a lease of two.
+async fn a_slow_network_loses_nothing() {
+    let server = server().await;
+    let proxy = proxy(&server);
+    let (a, b) = (open(via(&proxy)).await, open(via(&proxy)).await);
+    let (base, jitter) = (Duration::from_millis(40), Duration::from_millis(20));
+    proxy.set_both(Mode::Delay { base, jitter, seed: 7 }).await;
+    let guard = hold(&a).await;
+    let mut waiting = Waiter::queued(&b, 0, &a).await;
+    pass(2 * TTL).await;
+    guard.ensure_held().unwrap();
+    assert!(waiting.is_waiting());
+    guard.release().await.unwrap();
+    waiting.held().await.release().await.unwrap();
+}
+
+/// Where an answer takes longer than the lease there is no guard, and nothing is left behind.
+async fn a_network_slower_than_the_lease_grants_nothing() {
+    let server = server().await;
+    let proxy = proxy(&server);
+    let (a, b) = (open(via(&proxy)).await, open(direct(&server)).await);
+    proxy.set(Direction::ServerToClient, Mode::delay(TTL * 5 / 4)).await;
+    let late = a.lock(NAME).unwrap().wait(2 * TTL).acquire().await;
+    assert!(late.is_err(), "{late:?}");
+    proxy.set(Direction::ServerToClient, Mode::Pass).await;
+    hold(&b).await.release().await.unwrap();
+    eventually("nobody is left in the queue", async || {
+        b.inspect(NAME).await.is_ok_and(|state| state.contenders == 0 && state.holder.is_none())
+    })
+    .await;
+}
+
+/// Nobody listens for a while; requests fail as such, and work again when somebody does.
+async fn a_refused_connection_is_tried_again() {
+    let server = server().await;
+    let proxy = proxy(&server);
+    let locks = open(via(&proxy)).await;
+    let guard = hold(&locks).await;
+    proxy.refuse_new().await.unwrap();
+    proxy.reset().await;
+    locks.inspect(NAME).await.unwrap_err();
+    proxy.accept_new().await.unwrap();
+    eventually("requests are answered", async || locks.inspect(NAME).await.is_ok()).await;
+    guard.ensure_held().unwrap();
+    guard.release().await.unwrap();
+}
+
+/// A contender of a server that is no primary any more connects again with growing pauses: in three
+/// seconds at most a dozen times, if every pause is as short as it may be, and as often as the trial.
+async fn a_server_that_cuts_is_not_stormed() {
+    let server = server().await;
+    let (a, b) = (open_for(direct(&server), LONG).await, open_for(direct(&server), LONG).await);
+    let _guard = hold(&a).await;
+    let _waiting = Waiter::queued(&b, 0, &a).await;
+    ok(&server, &["REPLICAOF", "127.0.0.1", "1"]).await;
+    let connections = async || {
+        let stats = server.info("stats").await.unwrap();
+        stats["total_connections_received"].parse::<u64>().unwrap()
+    };
+    let before = connections().await;
+    command(&server, &["CLIENT", "KILL", "TYPE", "pubsub"]).await;
+    pass(Duration::from_secs(3)).await;
+    let made = connections().await - before;
+    assert!((2..=30).contains(&made), "{made} connections");
+}
+
+/// Closing while the server cannot be told fails, as what waited stays until its lease ends.
+async fn closing_says_what_was_not_confirmed() {
+    let server = server().await;
+    let proxy = proxy(&server);
+    let (a, b) = (open(direct(&server)).await, open(via(&proxy)).await);
+    let guard = hold(&a).await;
+    let mut waiting = Waiter::queued(&b, 0, &a).await;
+    proxy.set_both(Mode::Blackhole).await;
+    b.shutdown().await.unwrap_err();
+    waiting.outcome().await.unwrap_err();
+    guard.release().await.unwrap();
+}
+
+/// A flipped bit in an answer, wherever it is, leaves a manager that works again.
+async fn damaged_answers_are_survived() {
+    let server = server().await;
+    join_all((0..24).map(|seed| damaged(&server, seed))).await;
+}
+
+async fn damaged(server: &Server, seed: u64) {
+    let proxy = proxy(server);
+    let locks = open(via(&proxy)).await;
+    proxy.set(Direction::ServerToClient, Mode::corrupt_next(seed)).await;
+    // An error, a guard that is lost, or one that is held: TCP would have noticed, Redis does not.
+    drop(locks.lock(format!("damaged/{seed}")).unwrap().wait(TTL).acquire().await);
+    proxy.set(Direction::ServerToClient, Mode::Pass).await;
+    let lock = locks.lock(format!("sound/{seed}")).unwrap().wait(BOUND);
+    let guard = lock.acquire().await.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+    guard.ensure_held().unwrap();
+    guard.release().await.unwrap();
+}

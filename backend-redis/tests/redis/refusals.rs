@@ -1,0 +1,320 @@
+//! The server refuses: because it is full, a replica, busy, loading, or because it may not.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use libtest_mimic::Trial;
+use lockcore::{Effect, ErrorKind, LostReason};
+use testbed::redis::{Client, Server, Settings};
+
+use crate::rig::{
+    KEY, LONG, NAME, TTL, Waiter, command, direct, eventually, hold, ok, open, open_for, pass, server, start,
+    trial,
+};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    vec![
+        trial("refusals::a_full_server_still_renews_and_lets_go", a_full_server_still_renews_and_lets_go),
+        trial("refusals::a_replica_grants_nothing", passing::<Readonly>),
+        trial("refusals::too_few_replicas_grant_nothing", passing::<NoReplicas>),
+        trial("refusals::a_server_that_cannot_save_grants_nothing", passing::<Misconfigured>),
+        trial("refusals::a_loading_server_grants_nothing", passing::<Loading>),
+        trial("refusals::a_busy_server_grants_nothing", passing::<Busy>),
+        trial("refusals::an_orphaned_replica_grants_nothing", passing::<Orphaned>),
+        trial("refusals::without_rights_nothing_is_granted", without_rights_nothing_is_granted),
+        trial("refusals::a_refusal_that_lasts_ends_the_hold", a_refusal_that_lasts_ends_the_hold),
+        trial("refusals::a_foreign_type_is_left_alone", a_foreign_type_is_left_alone),
+        trial("refusals::a_foreign_type_costs_no_other_name", a_foreign_type_costs_no_other_name),
+        trial("refusals::a_cluster_is_refused_by_name", a_cluster_is_refused_by_name),
+    ]
+}
+
+/// A state of the server in which it refuses to write, and the way out of it.
+trait Refusal {
+    /// What its answers begin with.
+    const CODE: &str;
+
+    /// Whether it may be over before [`Refusal::end`].
+    const IS_SHORT: bool = false;
+
+    /// Brings it about.
+    async fn begin(server: &Server) -> Client;
+
+    async fn end(server: &Server, client: Client);
+}
+
+async fn asked(server: &Server, words: &[&str]) -> Client {
+    let mut client = server.client().await.unwrap();
+    let reply = client.command(words).await.unwrap();
+    assert_eq!(reply.text().as_deref(), Some("OK"), "{words:?}");
+    client
+}
+
+struct Readonly;
+
+impl Refusal for Readonly {
+    const CODE: &str = "READONLY";
+
+    async fn begin(server: &Server) -> Client {
+        // Nobody listens on that port.
+        asked(server, &["REPLICAOF", "127.0.0.1", "1"]).await
+    }
+
+    async fn end(server: &Server, _client: Client) {
+        ok(server, &["REPLICAOF", "NO", "ONE"]).await;
+    }
+}
+
+struct NoReplicas;
+
+impl Refusal for NoReplicas {
+    const CODE: &str = "NOREPLICAS";
+
+    async fn begin(server: &Server) -> Client {
+        asked(server, &["CONFIG", "SET", "min-replicas-to-write", "1"]).await
+    }
+
+    async fn end(server: &Server, _client: Client) {
+        ok(server, &["CONFIG", "SET", "min-replicas-to-write", "0"]).await;
+    }
+}
+
+struct Misconfigured;
+
+impl Misconfigured {
+    async fn data(server: &Server) -> PathBuf {
+        let reply = command(server, &["CONFIG", "GET", "dir"]).await.elements();
+        reply[1].text().unwrap().into()
+    }
+}
+
+impl Refusal for Misconfigured {
+    const CODE: &str = "MISCONF";
+
+    async fn begin(server: &Server) -> Client {
+        std::fs::remove_dir_all(Self::data(server).await).unwrap();
+        let mut client = asked(server, &["CONFIG", "SET", "save", "3600 1000000"]).await;
+        client.command(&["BGSAVE"]).await.unwrap();
+        eventually("the snapshot has failed", async || {
+            server.info("persistence").await.unwrap()["rdb_last_bgsave_status"] == "err"
+        })
+        .await;
+        client
+    }
+
+    async fn end(server: &Server, _client: Client) {
+        ok(server, &["CONFIG", "SET", "save", ""]).await;
+    }
+}
+
+struct Loading;
+
+impl Refusal for Loading {
+    const CODE: &str = "LOADING";
+
+    const IS_SHORT: bool = true;
+
+    async fn begin(server: &Server) -> Client {
+        for index in 0..100 {
+            command(server, &["SET", &format!("ballast/{index}"), "x"]).await;
+        }
+        ok(server, &["CONFIG", "SET", "key-load-delay", "20000"]).await;
+        let mut client = server.client().await.unwrap();
+        client.send(&["DEBUG", "RELOAD"]).await.unwrap();
+        client
+    }
+
+    async fn end(_server: &Server, mut client: Client) {
+        // It ends by itself, after two seconds.
+        client.reply().await.unwrap();
+    }
+}
+
+struct Busy;
+
+impl Refusal for Busy {
+    const CODE: &str = "BUSY";
+
+    async fn begin(server: &Server) -> Client {
+        ok(server, &["CONFIG", "SET", "busy-reply-threshold", "1"]).await;
+        let mut client = server.client().await.unwrap();
+        client.send(&["EVAL", "while true do end", "0"]).await.unwrap();
+        client
+    }
+
+    async fn end(server: &Server, mut client: Client) {
+        ok(server, &["SCRIPT", "KILL"]).await;
+        client.reply().await.unwrap();
+    }
+}
+
+struct Orphaned;
+
+impl Refusal for Orphaned {
+    const CODE: &str = "MASTERDOWN";
+
+    async fn begin(server: &Server) -> Client {
+        ok(server, &["CONFIG", "SET", "replica-serve-stale-data", "no"]).await;
+        Readonly::begin(server).await
+    }
+
+    async fn end(server: &Server, client: Client) {
+        Readonly::end(server, client).await;
+    }
+}
+
+/// While the server refuses, nothing is granted and the error says that it was the server; what is
+/// held is held, who waits waits. When it is over before the lease is, nothing has happened.
+async fn passing<R: Refusal>() {
+    let settings = Settings::new().debug_commands().set("loading-process-events-interval-bytes", &["1024"]);
+    let server = start(settings).await;
+    // Long enough for everything here, short enough to be renewed after it.
+    let ttl = 5 * TTL;
+    let (a, b) = (open_for(direct(&server), ttl).await, open_for(direct(&server), ttl).await);
+    let guard = hold(&a).await;
+    let mut waiting = Waiter::queued(&b, 0, &a).await;
+
+    let client = R::begin(&server).await;
+    // Another name each time: one that was granted before it began may wait for its release.
+    let (mut refused, mut names) = (None, 0_u32..);
+    eventually("the server refuses", async || {
+        let name = format!("another/{}", names.next().unwrap());
+        refused = b.lock(name).unwrap().try_acquire().await.err();
+        refused.is_some()
+    })
+    .await;
+    let refused = refused.unwrap();
+    assert_eq!(*refused.kind(), ErrorKind::Unavailable, "{refused}");
+    assert_eq!(refused.effect(), Effect::NotApplied, "{refused}");
+    assert!(format!("{refused:?}").contains(R::CODE), "{refused:?}");
+    let renewed = guard.renew().await;
+    assert!(renewed.is_err() || R::IS_SHORT);
+    guard.ensure_held().unwrap();
+    R::end(&server, client).await;
+
+    eventually("the hold is renewed", async || guard.remaining() > ttl * 9 / 10).await;
+    assert!(waiting.is_waiting());
+    assert!(b.lock("yet another").unwrap().try_acquire().await.unwrap().is_some());
+    let token = guard.token();
+    guard.release().await.unwrap();
+    let next = waiting.held().await;
+    assert!(next.token() > token);
+    next.release().await.unwrap();
+}
+
+/// A server without memory to spare refuses new entries; it extends, shortens and passes on those it
+/// has.
+async fn a_full_server_still_renews_and_lets_go() {
+    let server = server().await;
+    let (a, b) = (open(direct(&server)).await, open(direct(&server)).await);
+    let guard = hold(&a).await;
+    let mut waiting = Waiter::queued(&b, 0, &a).await;
+    let (mut leaving, observer) = (open(direct(&server)).await, open(direct(&server)).await);
+    let left = Waiter::queued(&leaving, 1, &a).await;
+
+    ok(&server, &["CONFIG", "SET", "maxmemory", "1"]).await;
+    let refused = observer.lock("another").unwrap().try_acquire().await.unwrap_err();
+    assert_eq!(
+        (refused.kind(), refused.effect()),
+        (&ErrorKind::Unavailable, Effect::NotApplied),
+        "{refused}"
+    );
+    assert!(format!("{refused:?}").contains("OOM"), "{refused:?}");
+    pass(2 * TTL).await;
+    guard.ensure_held().unwrap();
+    assert!(waiting.is_waiting());
+    assert_eq!(observer.inspect(NAME).await.unwrap().contenders, 2);
+    drop(left);
+    eventually("who leaves is gone", async || observer.inspect(NAME).await.unwrap().contenders == 1).await;
+    guard.release().await.unwrap();
+    let next = waiting.held().await;
+    next.renew().await.unwrap();
+    next.release().await.unwrap();
+    assert_eq!(observer.inspect(NAME).await.unwrap().holder, None);
+
+    ok(&server, &["CONFIG", "SET", "maxmemory", "0"]).await;
+    hold(&leaving).await.release().await.unwrap();
+    leaving = observer;
+    hold(&leaving).await.release().await.unwrap();
+}
+
+/// Rights that are taken away are `Denied`; given back in time, nothing has happened.
+async fn without_rights_nothing_is_granted() {
+    let server = server().await;
+    ok(&server, &["ACL", "SETUSER", "app", "on", ">secret", "~*", "&*", "+@all"]).await;
+    let locks = open_for(direct(&server).credentials("app", "secret"), LONG).await;
+    let guard = hold(&locks).await;
+
+    for (taken, given) in [("-@scripting", "+@scripting"), ("resetkeys", "~*"), ("-@write", "+@write")] {
+        ok(&server, &["ACL", "SETUSER", "app", taken]).await;
+        let refused = locks.lock("another").unwrap().try_acquire().await.unwrap_err();
+        assert_eq!(*refused.kind(), ErrorKind::Denied, "{taken}: {refused}");
+        assert!(!format!("{refused:?} {refused}").contains("secret"));
+        guard.renew().await.unwrap_err();
+        guard.ensure_held().unwrap();
+        ok(&server, &["ACL", "SETUSER", "app", given]).await;
+        guard.renew().await.unwrap();
+        let other = locks.lock("another").unwrap().try_acquire().await.unwrap().unwrap();
+        other.release().await.unwrap();
+    }
+    guard.release().await.unwrap();
+}
+
+/// A refusal is no proof that the lock is gone, but without renewals it ends.
+async fn a_refusal_that_lasts_ends_the_hold() {
+    let server = server().await;
+    let locks = open(direct(&server)).await;
+    let guard = hold(&locks).await;
+    let client = Readonly::begin(&server).await;
+    assert_eq!(guard.lost().await, LostReason::Expired);
+    Readonly::end(&server, client).await;
+    hold(&locks).await.release().await.unwrap();
+}
+
+/// What other programs keep under the lock's key is neither taken for a holder nor overwritten.
+async fn a_foreign_type_is_left_alone() {
+    let server = server().await;
+    let locks = open(direct(&server)).await;
+    command(&server, &["LPUSH", KEY, "x"]).await;
+    for attempt in
+        [locks.lock(NAME).unwrap().try_acquire().await, locks.lock(NAME).unwrap().acquire().await.map(Some)]
+    {
+        let refused = attempt.unwrap_err();
+        assert_eq!(*refused.kind(), ErrorKind::Protocol, "{refused}");
+        assert!(format!("{refused:?}").contains("WRONGTYPE"), "{refused:?}");
+    }
+    assert_eq!(command(&server, &["LLEN", KEY]).await.integer(), Some(1));
+    command(&server, &["DEL", KEY]).await;
+    hold(&locks).await.release().await.unwrap();
+}
+
+/// A name whose keys somebody has overwritten is lost; those that are renewed and listed with it are not.
+async fn a_foreign_type_costs_no_other_name() {
+    let server = server().await;
+    let locks = open(direct(&server)).await;
+    let take = async |name: &str| locks.lock(name).unwrap().try_acquire().await.unwrap().unwrap();
+    let (sound, spoilt, other) = (take("sound").await, take("spoilt").await, take("other").await);
+    command(&server, &["DEL", "leasehold:{spoilt}:n"]).await;
+    command(&server, &["LPUSH", "leasehold:{spoilt}:n", "x"]).await;
+    spoilt.lost().await;
+    pass(TTL).await;
+    sound.ensure_held().unwrap();
+    other.ensure_held().unwrap();
+    let names: Vec<_> = locks.list("").await.unwrap().into_iter().map(|state| state.name).collect();
+    assert_eq!(names.len(), 2, "{names:?}");
+    sound.release().await.unwrap();
+    other.release().await.unwrap();
+}
+
+/// A node of a cluster serves only some keys, so it is no place for locks: it says so, or answers that
+/// it does not serve this one.
+async fn a_cluster_is_refused_by_name() {
+    let server = start(Settings::new().set("cluster-enabled", &["yes"]).set("cluster-port", &["0"])).await;
+    let opened = lockcore::LockManager::builder(direct(&server)).ttl(TTL).build().await;
+    let refused = match opened {
+        Err(refused) => refused,
+        Ok(locks) => locks.lock(NAME).unwrap().wait(Duration::from_secs(1)).acquire().await.unwrap_err(),
+    };
+    assert_eq!(*refused.kind(), ErrorKind::Unsupported, "{refused:?}");
+    assert!(refused.to_string().contains("Cluster"), "{refused}");
+}

@@ -1,0 +1,164 @@
+//! Requests that were carried out and whose answers were not heard (G5).
+
+use std::time::Duration;
+
+use libtest_mimic::Trial;
+use lockcore::LostReason;
+use testbed::{Direction, Mode};
+
+use crate::rig::{
+    KEY, LONG, NAME, TTL, Waiter, command, direct, eventually, exists, hold, ok, open, open_for, pass, proxy,
+    server, trial, via,
+};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    vec![
+        trial("replies::a_lost_grant_is_granted_once", a_lost_grant_is_granted_once),
+        trial(
+            "replies::a_grant_to_somebody_who_has_left_is_given_back",
+            a_grant_to_somebody_who_has_left_is_given_back,
+        ),
+        trial(
+            "replies::a_request_that_arrives_late_leaves_nothing",
+            a_request_that_arrives_late_leaves_nothing,
+        ),
+        trial(
+            "replies::a_request_that_outlives_its_connection_leaves_nothing",
+            a_request_that_outlives_its_connection_leaves_nothing,
+        ),
+        trial(
+            "replies::a_release_that_was_not_confirmed_is_repeated",
+            a_release_that_was_not_confirmed_is_repeated,
+        ),
+        trial(
+            "replies::a_renewal_answered_too_late_revives_nothing",
+            a_renewal_answered_too_late_revives_nothing,
+        ),
+    ]
+}
+
+/// The acquisition is repeated under the same identity, and finds that it holds already.
+async fn a_lost_grant_is_granted_once() {
+    let server = server().await;
+    let proxy = proxy(&server);
+    let (a, b) = (open_for(via(&proxy), LONG).await, open_for(direct(&server), LONG).await);
+    proxy.set(Direction::ServerToClient, Mode::Hold).await;
+    let acquiring = Waiter::start(&a);
+    eventually("it is carried out", async || exists(&server, KEY).await).await;
+    proxy.held(Direction::ServerToClient, 1).await;
+    let owner = command(&server, &["GET", KEY]).await;
+    proxy.reset().await;
+    proxy.set(Direction::ServerToClient, Mode::Pass).await;
+
+    let guard = acquiring.held().await;
+    assert_eq!(command(&server, &["GET", KEY]).await, owner);
+    assert!(b.lock(NAME).unwrap().try_acquire().await.unwrap().is_none());
+    let token = guard.token();
+    guard.release().await.unwrap();
+    let next = hold(&b).await;
+    assert!(next.token() > token);
+    next.release().await.unwrap();
+}
+
+/// Dropped while its grant is on the way, an acquisition is given back at once: its lease would have
+/// lasted for minutes.
+async fn a_grant_to_somebody_who_has_left_is_given_back() {
+    let server = server().await;
+    let proxy = proxy(&server);
+    let (a, b) = (open_for(via(&proxy), LONG).await, open(direct(&server)).await);
+    proxy.set(Direction::ServerToClient, Mode::Hold).await;
+    let acquiring = Waiter::start(&a);
+    eventually("it is carried out", async || exists(&server, KEY).await).await;
+    proxy.held(Direction::ServerToClient, 1).await;
+    drop(acquiring);
+    proxy.set(Direction::ServerToClient, Mode::Pass).await;
+    hold(&b).await.release().await.unwrap();
+}
+
+/// Dropped before its request has arrived: when that arrives after all, what it makes is removed.
+async fn a_request_that_arrives_late_leaves_nothing() {
+    let server = server().await;
+    let proxy = proxy(&server);
+    let (a, b) = (open_for(via(&proxy), LONG).await, open(direct(&server)).await);
+    let holder = hold(&b).await;
+    for left_by in [Duration::ZERO, TTL] {
+        proxy.set(Direction::ClientToServer, Mode::Hold).await;
+        let acquiring = Waiter::start(&a);
+        proxy.held(Direction::ClientToServer, 1).await;
+        drop(acquiring);
+        pass(left_by).await;
+        proxy.set(Direction::ClientToServer, Mode::Pass).await;
+        // Answered on the same connection, so after what was held.
+        eventually("its manager is answered", async || a.inspect(NAME).await.is_ok()).await;
+        eventually("nobody is in the queue", async || b.inspect(NAME).await.unwrap().contenders == 0).await;
+    }
+    holder.release().await.unwrap();
+    hold(&b).await.release().await.unwrap();
+}
+
+/// Its connection breaks, its release finds nothing, and then what it asked for is done after all, as by
+/// the last bytes of a connection that was given up: that is found and removed long before its lease ends.
+async fn a_request_that_outlives_its_connection_leaves_nothing() {
+    let server = server().await;
+    let proxy = proxy(&server);
+    let a = open_for(via(&proxy), Duration::from_secs(30)).await;
+    proxy.set(Direction::ClientToServer, Mode::Hold).await;
+    let acquiring = Waiter::start(&a);
+    proxy.held(Direction::ClientToServer, 1).await;
+    let mut monitor = server.client().await.unwrap();
+    monitor.command(&["MONITOR"]).await.unwrap();
+    drop(acquiring);
+    proxy.reset().await;
+    proxy.set(Direction::ClientToServer, Mode::Pass).await;
+    let owner = loop {
+        let line = monitor.reply().await.unwrap().text().unwrap();
+        let last = line.trim_end_matches('"').rsplit('"').next().unwrap();
+        if line.to_lowercase().contains("\"evalsha\"") && last.len() == 32 {
+            break last.to_owned();
+        }
+    };
+    ok(&server, &["SET", KEY, &owner, "PX", "600000"]).await;
+    eventually("what came late is removed", async || !exists(&server, KEY).await).await;
+}
+
+/// A release whose answer is lost is repeated; the next holder, who came in between, is not touched.
+async fn a_release_that_was_not_confirmed_is_repeated() {
+    let server = server().await;
+    let proxy = proxy(&server);
+    let (a, b) = (open_for(via(&proxy), LONG).await, open_for(direct(&server), LONG).await);
+    let guard = hold(&a).await;
+    let waiting = Waiter::queued(&b, 0, &b).await;
+
+    proxy.set(Direction::ServerToClient, Mode::Hold).await;
+    let step = async {
+        let next = waiting.held().await;
+        proxy.held(Direction::ServerToClient, 1).await;
+        proxy.reset().await;
+        proxy.set(Direction::ServerToClient, Mode::Pass).await;
+        next
+    };
+    let (released, next) = tokio::join!(guard.release(), step);
+    released.unwrap();
+    next.renew().await.unwrap();
+    next.release().await.unwrap();
+    assert!(!exists(&server, KEY).await);
+}
+
+/// The answers to renewals are held back for longer than the lease: the server has extended it, the
+/// guard is lost all the same and stays so when they arrive.
+async fn a_renewal_answered_too_late_revives_nothing() {
+    let server = server().await;
+    let proxy = proxy(&server);
+    let (a, b) = (open(via(&proxy)).await, open(direct(&server)).await);
+    let guard = hold(&a).await;
+    proxy.set(Direction::ServerToClient, Mode::Hold).await;
+    proxy.held(Direction::ServerToClient, 1).await;
+    assert_eq!(guard.lost().await, LostReason::Expired);
+    proxy.set(Direction::ServerToClient, Mode::Pass).await;
+    let next = hold(&b).await;
+    guard.ensure_held().unwrap_err();
+    let late = guard.release().await.unwrap_err();
+    assert!(late.lost_reason().is_some(), "{late}");
+    next.ensure_held().unwrap();
+    next.release().await.unwrap();
+}

@@ -1,0 +1,163 @@
+//! The server goes away and comes back: with its data, without them, or emptied while it runs.
+
+use futures_util::future::join_all;
+use libtest_mimic::Trial;
+use lockcore::{FenceGate, LostReason};
+use testbed::redis::Settings;
+
+use crate::rig::{
+    KEY, LONG, NAME, TTL, Waiter, assert_lost, command, direct, eventually, exists, hold, ok, open, open_for,
+    pass, server, start, trial,
+};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    vec![
+        trial("restart::with_data_everybody_keeps_their_place", with_data_everybody_keeps_their_place),
+        trial("restart::without_data_tokens_grow", without_data_tokens_grow),
+        trial("restart::a_long_absence_ends_the_hold_first", a_long_absence_ends_the_hold_first),
+        trial("restart::an_emptied_server_is_noticed", an_emptied_server_is_noticed),
+        trial("restart::a_deleted_key_goes_to_the_next_in_line", a_deleted_key_goes_to_the_next_in_line),
+        trial("restart::evicted_keys_are_noticed", evicted_keys_are_noticed),
+        trial("restart::a_stopped_server_ends_the_hold", a_stopped_server_ends_the_hold),
+    ]
+}
+
+/// A server that wrote everything down comes back within the ttl: the holder holds on, who waits is
+/// next, and tokens grow.
+async fn with_data_everybody_keeps_their_place() {
+    let mut server = start(Settings::new().append_only()).await;
+    let (a, b) = (open(direct(&server)).await, open(direct(&server)).await);
+    let guard = hold(&a).await;
+    let mut waiting = Waiter::queued(&b, 0, &a).await;
+
+    server.kill().await.unwrap();
+    server.start_again().await.unwrap();
+    pass(2 * TTL).await;
+    guard.ensure_held().unwrap();
+    assert!(waiting.is_waiting());
+
+    let token = guard.token();
+    guard.release().await.unwrap();
+    let next = waiting.held().await;
+    assert!(next.token() > token);
+    next.release().await.unwrap();
+}
+
+/// A server that has forgotten everything grants again; the former holder is told at its next
+/// renewal, and its token is the smaller one.
+async fn without_data_tokens_grow() {
+    let mut server = server().await;
+    let (a, b) = (open(direct(&server)).await, open(direct(&server)).await);
+    let guard = hold(&a).await;
+
+    server.kill().await.unwrap();
+    server.start_empty().await.unwrap();
+    assert_eq!(guard.lost().await, LostReason::Gone);
+    let next = hold(&b).await;
+    assert!(next.token() > guard.token(), "{:?} after {:?}", next.token(), guard.token());
+
+    let gate = FenceGate::new();
+    gate.admit(next.token()).unwrap();
+    gate.admit(guard.token()).unwrap_err();
+    next.release().await.unwrap();
+}
+
+/// A server that is away for longer than the ttl: the hold is over before it can grant again.
+async fn a_long_absence_ends_the_hold_first() {
+    let mut server = start(Settings::new().append_only()).await;
+    let (a, b) = (open(direct(&server)).await, open(direct(&server)).await);
+    let guard = hold(&a).await;
+    let waiting = Waiter::queued(&b, 0, &a).await;
+
+    server.kill().await.unwrap();
+    assert_eq!(guard.lost().await, LostReason::Expired);
+    pass(TTL).await;
+    server.start_again().await.unwrap();
+    let next = waiting.held().await;
+    assert!(next.token() > guard.token());
+    next.release().await.unwrap();
+}
+
+/// FLUSHALL takes lock, queue and counter: the holder is told, who waits queues again, and the next
+/// token is larger all the same.
+async fn an_emptied_server_is_noticed() {
+    let server = server().await;
+    let (a, b, c) = (open(direct(&server)).await, open(direct(&server)).await, open(direct(&server)).await);
+    let guard = hold(&a).await;
+    let waiting = Waiter::queued(&b, 0, &c).await;
+
+    ok(&server, &["FLUSHALL"]).await;
+    let next = waiting.held().await;
+    assert!(next.token() > guard.token());
+    assert_eq!(guard.lost().await, LostReason::Gone);
+    let gate = FenceGate::new();
+    gate.admit(next.token()).unwrap();
+    gate.admit(guard.token()).unwrap_err();
+    next.release().await.unwrap();
+    let after = hold(&c).await;
+    assert!(gate.admit(after.token()).is_ok());
+    after.release().await.unwrap();
+}
+
+/// A lock that was taken away is free, and yet it goes to who waits: a newcomer, who finds it so, grants
+/// it to them. Their own refreshes are minutes away.
+async fn a_deleted_key_goes_to_the_next_in_line() {
+    let server = server().await;
+    let managers = [(); 3].map(|()| open_for(direct(&server), LONG));
+    let [a, b, c] = join_all(managers).await.try_into().unwrap();
+    let guard = hold(&a).await;
+    let waiting = Waiter::queued(&b, 0, &a).await;
+    command(&server, &["DEL", KEY]).await;
+    assert!(c.lock(NAME).unwrap().try_acquire().await.unwrap().is_none());
+    let next = waiting.held().await;
+    guard.release().await.unwrap_err();
+
+    let waiting = Waiter::queued(&a, 0, &b).await;
+    command(&server, &["DEL", KEY]).await;
+    let mut newcomer = Waiter::start(&c);
+    let last = waiting.held().await;
+    assert!(newcomer.is_waiting() && last.token() > next.token());
+    last.release().await.unwrap();
+    newcomer.held().await.release().await.unwrap();
+}
+
+/// A server that evicts what it should keep breaks the promise; the holder is told at its next
+/// renewal, the next token is larger.
+async fn evicted_keys_are_noticed() {
+    let server = start(Settings::new().memory(2 << 20, "allkeys-lru")).await;
+    let (a, b) = (open(direct(&server)).await, open(direct(&server)).await);
+    let guard = hold(&a).await;
+    let mut writes = server.client().await.unwrap();
+    let ballast = "x".repeat(4096);
+    let mut written = 0_u32;
+    while exists(&server, KEY).await {
+        written += 1;
+        writes.command(&["SET", &format!("ballast/{written}"), &ballast]).await.unwrap();
+        assert!(written < 1_000_000, "nothing was evicted");
+    }
+    assert_eq!(guard.lost().await, LostReason::Gone);
+    let next = hold(&b).await;
+    assert!(next.token() > guard.token());
+    next.release().await.unwrap();
+}
+
+/// A stopped server answers nobody: the hold ends by the holder's own clock, before anybody else's
+/// can begin, and everything goes on when the server does.
+async fn a_stopped_server_ends_the_hold() {
+    let server = server().await;
+    let (a, b) = (open(direct(&server)).await, open(direct(&server)).await);
+    let guard = hold(&a).await;
+    let waiting = Waiter::queued(&b, 0, &a).await;
+
+    server.process().stop().await.unwrap();
+    assert_eq!(guard.lost().await, LostReason::Expired);
+    server.process().cont().unwrap();
+    let next = waiting.held().await;
+    assert_lost(&guard, "when the next one holds");
+    assert!(next.token() > guard.token());
+    next.release().await.unwrap();
+    eventually("the former holder's manager works", async || {
+        a.lock(NAME).unwrap().try_acquire().await.is_ok_and(|guard| guard.is_some())
+    })
+    .await;
+}

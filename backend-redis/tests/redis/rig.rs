@@ -1,0 +1,157 @@
+//! The words in which the trials are written: servers, managers, and what is waited for.
+
+use std::fmt;
+use std::future::Future;
+use std::time::Duration;
+
+use backend_redis::RedisConfig;
+use libtest_mimic::Trial;
+use lockcore::clock::{BootClock, Clock, Moment};
+use lockcore::{LockGuard, LockManager, Result};
+use testbed::Proxy;
+use testbed::redis::{Reply, Server, Settings};
+use tokio::runtime::Runtime;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+/// The lease of most trials: short, as they wait for its end, and long enough for a busy machine.
+pub(crate) const TTL: Duration = Duration::from_secs(2);
+
+/// A lease during which nothing is renewed or refreshed by itself: a third of it is longer than
+/// [`BOUND`].
+pub(crate) const LONG: Duration = Duration::from_secs(600);
+
+/// Longer than anything here takes; a bound against hanging, nothing is timed by it.
+pub(crate) const BOUND: Duration = Duration::from_secs(60);
+
+/// The name of the lock of a trial that needs one.
+pub(crate) const NAME: &str = "invoice/42";
+
+/// The key of that lock.
+pub(crate) const KEY: &str = "leasehold:{invoice/42}";
+
+pub(crate) fn trial<T: Future<Output = ()>>(name: &str, test: impl FnOnce() -> T + Send + 'static) -> Trial {
+    trial_within(name, BOUND * 2, test)
+}
+
+/// A trial that may take longer than others.
+pub(crate) fn trial_within<T: Future<Output = ()>>(
+    name: &str,
+    bound: Duration,
+    test: impl FnOnce() -> T + Send + 'static,
+) -> Trial {
+    Trial::test(name, move || {
+        Runtime::new()?.block_on(async { timeout(bound, test()).await })?;
+        Ok(())
+    })
+}
+
+pub(crate) async fn server() -> Server {
+    start(Settings::new()).await
+}
+
+pub(crate) async fn start(settings: Settings) -> Server {
+    settings.start().await.unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// A way to the server that nothing disturbs.
+pub(crate) fn direct(server: &Server) -> RedisConfig {
+    RedisConfig::new("127.0.0.1", server.addr().port())
+}
+
+/// A way to the server through a proxy.
+pub(crate) fn via(proxy: &Proxy) -> RedisConfig {
+    RedisConfig::new("127.0.0.1", proxy.addr().port())
+}
+
+/// A proxy whose frames are messages of the protocol.
+pub(crate) fn proxy(server: &Server) -> Proxy {
+    Proxy::start_framed(server.addr(), testbed::redis::frame).unwrap()
+}
+
+pub(crate) async fn open(config: RedisConfig) -> LockManager {
+    open_for(config, TTL).await
+}
+
+pub(crate) async fn open_for(config: RedisConfig, ttl: Duration) -> LockManager {
+    // A long bound for connecting, as the machine may be busy; those of requests follow the ttl.
+    LockManager::builder(config).ttl(ttl).connect_timeout(BOUND).build().await.unwrap()
+}
+
+pub(crate) async fn hold(locks: &LockManager) -> LockGuard {
+    locks.lock(NAME).unwrap().wait(BOUND).acquire().await.unwrap()
+}
+
+/// An acquisition that goes on by itself, until dropped.
+pub(crate) struct Waiter(JoinSet<Result<LockGuard>>);
+
+impl Waiter {
+    pub(crate) fn start(locks: &LockManager) -> Self {
+        let lock = locks.lock(NAME).unwrap();
+        let mut task = JoinSet::new();
+        task.spawn(async move { lock.acquire().await });
+        Self(task)
+    }
+
+    /// One that has its entry in the queue, with `ahead` others before it.
+    pub(crate) async fn queued(locks: &LockManager, ahead: usize, observer: &LockManager) -> Self {
+        let waiter = Self::start(locks);
+        eventually("the contender is in the queue", async || {
+            observer.inspect(NAME).await.is_ok_and(|state| state.contenders > ahead)
+        })
+        .await;
+        // Answered on the connection that the acquisition uses, after it: so that knows, too.
+        locks.inspect(NAME).await.unwrap();
+        waiter
+    }
+
+    pub(crate) async fn held(mut self) -> LockGuard {
+        self.outcome().await.unwrap()
+    }
+
+    pub(crate) async fn outcome(&mut self) -> Result<LockGuard> {
+        let outcome = timeout(BOUND, self.0.join_next()).await.expect("the acquisition ends in time");
+        outcome.expect("it was not asked for before").unwrap()
+    }
+
+    pub(crate) fn is_waiting(&mut self) -> bool {
+        self.0.try_join_next().is_none()
+    }
+}
+
+/// Waits for what nobody announces.
+pub(crate) async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let asking = async {
+        while !holds().await {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    assert!(timeout(BOUND, asking).await.is_ok(), "never: {what}");
+}
+
+/// Lets time pass in which something must *not* happen, or a lease ends.
+pub(crate) async fn pass(time: Duration) {
+    sleep(time).await;
+}
+
+pub(crate) fn now() -> Moment {
+    BootClock::new().now()
+}
+
+pub(crate) async fn command(server: &Server, words: &[&str]) -> Reply {
+    server.command(words).await.unwrap()
+}
+
+pub(crate) async fn ok(server: &Server, words: &[&str]) {
+    let reply = command(server, words).await;
+    assert_eq!(reply, Reply::Simple("OK".to_owned()), "{words:?}");
+}
+
+pub(crate) async fn exists(server: &Server, key: &str) -> bool {
+    command(server, &["EXISTS", key]).await == Reply::Integer(1)
+}
+
+/// Fails unless the guard is lost, and says when it was not.
+pub(crate) fn assert_lost(guard: &LockGuard, when: impl fmt::Display) {
+    assert!(guard.ensure_held().is_err(), "still held {when}: {guard:?}");
+}
