@@ -152,6 +152,8 @@ pub(crate) async fn ten_thousand_waiters_cost_the_last_no_more_than_two(rig: Arc
         let lock = last.lock("a").unwrap();
         let waiting = tokio::spawn(async move { lock.acquire().await });
         outside.has(&directory, waiters + 2).await;
+        // It has made its node, seen those ahead, and watches one.
+        eventually("the last one watches", async || requests_of(&server, session).await == before + 3).await;
         // Those ahead leave from the front; the last one watches only the nearest.
         let mut removals = Vec::new();
         for other in &others {
