@@ -19,7 +19,8 @@ lint: tools
 	$(CARGO) clippy --workspace --all-targets --all-features -- -D warnings
 	$(CARGO) clippy -p leasehold --all-targets --no-default-features -- -D warnings
 	for store in $(STORES); do \
-		$(CARGO) clippy -p leasehold -p leasehold-cli --all-targets --no-default-features --features $$store -- -D warnings || exit 1; \
+		$(CARGO) clippy -p leasehold --all-targets --no-default-features --features $$store -- -D warnings && \
+		$(CARGO) clippy -p leasehold-cli --no-default-features --features $$store -- -D warnings || exit 1; \
 	done
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --all-features --no-deps
 

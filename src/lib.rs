@@ -17,6 +17,24 @@ pub mod file {
     pub use backend_file::FileConfig;
 }
 
+/// The Redis store: locks in a Redis server.
+#[cfg(feature = "redis")]
+pub mod redis {
+    pub use backend_redis::RedisConfig;
+}
+
+/// The etcd store: locks in an etcd cluster.
+#[cfg(feature = "etcd")]
+pub mod etcd {
+    pub use backend_etcd::EtcdConfig;
+}
+
+/// The ZooKeeper store: locks in a ZooKeeper ensemble.
+#[cfg(feature = "zk")]
+pub mod zk {
+    pub use backend_zk::ZkConfig;
+}
+
 /// Opens the store that `url` names, contacts it, and opens a session.
 ///
 /// The scheme picks the store: `memory://` always, `file:///dir` and others by Cargo features. Options
@@ -59,8 +77,23 @@ pub fn registry() -> Registry {
     registry.register("file", |url| Ok(Box::new(file::FileConfig::from_url(url)?)));
     #[cfg(not(feature = "file"))]
     registry.missing("file", "enable the Cargo feature `file` of leasehold");
-    for scheme in ["etcd", "etcds", "redis", "rediss", "redis+unix", "zk", "zookeeper"] {
-        registry.missing(scheme, "that store is not part of this version");
+    for scheme in ["redis", "rediss", "redis+unix"] {
+        #[cfg(feature = "redis")]
+        registry.register(scheme, |url| Ok(Box::new(redis::RedisConfig::from_url(url)?)));
+        #[cfg(not(feature = "redis"))]
+        registry.missing(scheme, "enable the Cargo feature `redis` of leasehold");
+    }
+    for scheme in ["etcd", "etcds"] {
+        #[cfg(feature = "etcd")]
+        registry.register(scheme, |url| Ok(Box::new(etcd::EtcdConfig::from_url(url)?)));
+        #[cfg(not(feature = "etcd"))]
+        registry.missing(scheme, "enable the Cargo feature `etcd` of leasehold");
+    }
+    for scheme in ["zk", "zookeeper"] {
+        #[cfg(feature = "zk")]
+        registry.register(scheme, |url| Ok(Box::new(zk::ZkConfig::from_url(url)?)));
+        #[cfg(not(feature = "zk"))]
+        registry.missing(scheme, "enable the Cargo feature `zk` of leasehold");
     }
     registry
 }

@@ -9,12 +9,22 @@ use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
 
 /// Who may depend on whom: package, normal and build dependencies, and dev-dependencies beyond
 /// those. Packages that are not here yet may not exist.
-const EDGES: [(&str, &[&str], &[&str]); 5] = [
+const EDGES: [(&str, &[&str], &[&str]); 11] = [
     ("lockcore", &[], &[]),
     ("backend-file", &["lockcore"], &[]),
+    ("backend-etcd", &["lockcore"], &["conformance", "testbed"]),
+    ("backend-redis", &["lockcore"], &["conformance", "testbed"]),
+    ("backend-zk", &["lockcore"], &["conformance", "testbed"]),
+    ("contender", &[], &[]),
+    ("bench", &["leasehold", "contender", "testbed"], &[]),
+    ("leasehold-cli", &["leasehold", "bench"], &["testbed"]),
     ("testbed", &[], &[]),
     ("conformance", &["lockcore"], &[]),
-    ("leasehold", &["lockcore", "backend-file"], &["conformance", "testbed"]),
+    (
+        "leasehold",
+        &["lockcore", "backend-etcd", "backend-file", "backend-redis", "backend-zk"],
+        &["conformance", "testbed"],
+    ),
 ];
 
 /// The workspace as cargo sees it, with the dependencies of this platform only: those of others

@@ -14,7 +14,16 @@ async fn stores() -> Vec<(&'static str, Guarantees)> {
     let directory = tempfile::tempdir().expect("there is room for a directory");
     let url = format!("file://{}", directory.path().display());
     let file = leasehold::connect(&url).await.expect("the directory can be used");
-    vec![("memory", memory.guarantees()), ("file", file.guarantees())]
+    let redis = testbed::redis::Settings::new().start().await.unwrap_or_else(|error| panic!("{error}"));
+    // As clusters are run.
+    let etcd = testbed::etcd::Setup::new().members(3).start().await.unwrap_or_else(|error| panic!("{error}"));
+    let zookeeper = testbed::zookeeper::Setup::new().start().await.unwrap_or_else(|error| panic!("{error}"));
+    let mut promised = vec![("memory", memory.guarantees()), ("file", file.guarantees())];
+    for (name, url) in [("Redis", redis.url()), ("etcd", etcd.url()), ("ZooKeeper", zookeeper.url())] {
+        let locks = leasehold::connect(&url).await.unwrap_or_else(|error| panic!("{error}"));
+        promised.push((name, locks.guarantees()));
+    }
+    promised
 }
 
 fn table(stores: &[(&str, Guarantees)]) -> String {

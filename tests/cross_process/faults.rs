@@ -1,17 +1,13 @@
-//! Holders and waiters that are killed, stopped, revoked; a disk that is full.
+//! Holders and waiters that are killed, stopped, revoked.
 
 use std::process::Command;
 
+use crate::rig::Rig;
 use leasehold::backend::Revocation;
 use leasehold::connect;
-use libtest_mimic::{Completion, Failed, Trial};
-use tokio::runtime::Runtime;
-
-use crate::rig::Rig;
 
 /// The kernel frees the lock of a process that dies: no lease has to run out (G6).
-pub(crate) async fn a_killed_holder_frees_the_lock_at_once() {
-    let rig = Rig::new();
+pub(crate) async fn a_killed_holder_frees_the_lock_at_once(rig: Rig) {
     let (mut holder, mut next) = (rig.holder().await, rig.holder().await);
     let token = holder.acquire("a").await;
     assert_eq!(next.ask("try a").await, "busy");
@@ -21,8 +17,7 @@ pub(crate) async fn a_killed_holder_frees_the_lock_at_once() {
 }
 
 /// A process that is stopped holds on, however long: there is no lease that could run out.
-pub(crate) async fn a_stopped_holder_keeps_the_lock() {
-    let rig = Rig::new();
+pub(crate) async fn a_stopped_holder_keeps_the_lock(rig: Rig) {
     let (mut holder, mut next) = (rig.holder().await, rig.holder().await);
     holder.acquire("a").await;
     holder.process.stop().await.unwrap();
@@ -38,8 +33,7 @@ pub(crate) async fn a_stopped_holder_keeps_the_lock() {
 }
 
 /// A child that was started under the lock does not inherit it.
-pub(crate) async fn a_child_of_the_holder_does_not_keep_the_lock() {
-    let rig = Rig::new();
+pub(crate) async fn a_child_of_the_holder_does_not_keep_the_lock(rig: Rig) {
     let (mut holder, mut next) = (rig.holder().await, rig.holder().await);
     holder.acquire("a").await;
     let child = holder.ask("child").await;
@@ -51,8 +45,7 @@ pub(crate) async fn a_child_of_the_holder_does_not_keep_the_lock() {
 }
 
 /// A waiter that dies leaves nothing that those behind it would wait for (G6).
-pub(crate) async fn a_killed_waiter_disturbs_nobody() {
-    let rig = Rig::new();
+pub(crate) async fn a_killed_waiter_disturbs_nobody(rig: Rig) {
     let (mut holder, mut waiter, mut next) = (rig.holder().await, rig.holder().await, rig.holder().await);
     let token = holder.acquire("a").await;
     waiter.order("acquire a").await;
@@ -63,8 +56,7 @@ pub(crate) async fn a_killed_waiter_disturbs_nobody() {
 }
 
 /// `inspect` and `list` see across processes, and a revocation is heard there.
-pub(crate) async fn another_process_is_seen_and_revoked() {
-    let rig = Rig::new();
+pub(crate) async fn another_process_is_seen_and_revoked(rig: Rig) {
     let mut holder = rig.holder().await;
     let (token, _) = (holder.acquire("a").await, rig.holder().await);
     let admin = connect(rig.url()).await.unwrap();
@@ -81,8 +73,7 @@ pub(crate) async fn another_process_is_seen_and_revoked() {
 }
 
 /// Whatever ends and begins again, tokens grow while the directory lives (G3).
-pub(crate) async fn tokens_grow_across_a_restart_of_everything() {
-    let rig = Rig::new();
+pub(crate) async fn tokens_grow_across_a_restart_of_everyone(rig: Rig) {
     let mut last = 0;
     for round in 0..4 {
         let mut holder = rig.holder().await;
@@ -95,48 +86,4 @@ pub(crate) async fn tokens_grow_across_a_restart_of_everything() {
             assert_eq!(holder.ask("release").await, "released");
         }
     }
-}
-
-/// On a full disk an acquisition fails, says so, and destroys nothing; with room again it works.
-pub(crate) fn full_disk() -> Trial {
-    Trial::ignorable_test("file::a_full_disk_refuses_and_destroys_nothing", || {
-        let mount = testbed::Scratch::new("full-disk").map_err(|error| Failed::from(error.to_string()))?;
-        let path = mount.path().to_owned();
-        let mounted =
-            Command::new("mount").args(["-t", "tmpfs", "-o", "size=64k", "tmpfs"]).arg(&path).output();
-        if !mounted.is_ok_and(|output| output.status.success()) {
-            return Ok(Completion::ignored_with("needs the right to mount a small file system"));
-        }
-        let outcome = std::panic::catch_unwind(|| Runtime::new().unwrap().block_on(on_a_full_disk(&path)));
-        let unmounted = Command::new("umount").arg(&path).status();
-        if unmounted.is_ok_and(|status| status.success()) && outcome.is_ok() {
-            Ok(Completion::Completed)
-        } else {
-            Err("see above".into())
-        }
-    })
-}
-
-async fn on_a_full_disk(disk: &std::path::Path) {
-    let rig = Rig::on(&disk.join("locks"));
-    let locks = connect(rig.url()).await.unwrap();
-    let before = locks.lock("a").unwrap().acquire().await.unwrap();
-    let token = before.token();
-    before.release().await.unwrap();
-
-    let filler = disk.join("filler");
-    let mut size = 1 << 16;
-    while size > 0 {
-        // Until not one more byte fits.
-        let mut text = std::fs::read(&filler).unwrap_or_default();
-        text.resize(text.len() + size, b'x');
-        if std::fs::write(&filler, &text).is_err() {
-            size /= 2;
-        }
-    }
-    let refused = locks.lock("new").unwrap().acquire().await.expect_err("the disk is full");
-    assert_eq!(refused.effect(), leasehold::Effect::NotApplied, "{refused}");
-    std::fs::remove_file(&filler).unwrap();
-    locks.lock("new").unwrap().acquire().await.unwrap().release().await.unwrap();
-    assert!(locks.lock("a").unwrap().acquire().await.unwrap().token() > token);
 }

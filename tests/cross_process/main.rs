@@ -5,47 +5,98 @@
 
 mod contest;
 mod faults;
+mod full_disk;
 mod holder;
+#[cfg(any(feature = "etcd", feature = "redis", feature = "zk"))]
+mod leased;
 mod rig;
+mod store;
 
 use std::process::ExitCode;
 
-use libtest_mimic::{Arguments, Failed, Trial};
+use libtest_mimic::{Arguments, Trial};
+#[cfg(any(feature = "etcd", feature = "redis", feature = "zk"))]
 use tokio::runtime::Runtime;
+
+use crate::store::Store;
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
     if arguments.next().as_deref() == Some("holder") {
         return holder::run(&arguments.next().unwrap());
     }
-    libtest_mimic::run(&Arguments::from_args(), trials()).exit_code()
+    // Looks after the servers' processes.
+    #[cfg(any(feature = "etcd", feature = "redis", feature = "zk"))]
+    let runtime = Runtime::new().unwrap();
+    let directories = testbed::Scratch::new("cross-process-file").unwrap();
+    #[cfg_attr(not(any(feature = "etcd", feature = "redis", feature = "zk")), expect(unused_mut))]
+    let mut trials = of_file(&directories);
+    #[cfg(feature = "redis")]
+    let redis =
+        runtime.block_on(testbed::redis::Settings::new().start()).unwrap_or_else(|error| panic!("{error}"));
+    #[cfg(feature = "redis")]
+    trials.extend(of_leased("redis", {
+        let url = redis.url();
+        move |namespace| format!("{url}?prefix={namespace}&ttl=3s")
+    }));
+    #[cfg(feature = "etcd")]
+    let etcd = runtime.block_on(testbed::etcd::Etcd::start()).unwrap_or_else(|error| panic!("{error}"));
+    #[cfg(feature = "etcd")]
+    trials.extend(of_leased("etcd", {
+        let url = etcd.url();
+        move |namespace| format!("{url}/{namespace}?ttl=3s")
+    }));
+    #[cfg(feature = "zk")]
+    let zk =
+        runtime.block_on(testbed::zookeeper::Setup::new().start()).unwrap_or_else(|error| panic!("{error}"));
+    #[cfg(feature = "zk")]
+    trials.extend(of_leased("zk", {
+        let url = zk.url();
+        move |namespace| format!("{url}/{namespace}?ttl=3s")
+    }));
+    let mut arguments = Arguments::from_args();
+    // The tests mostly wait for leases to end.
+    arguments.test_threads.get_or_insert(8);
+    libtest_mimic::run(&arguments, trials).exit_code()
 }
 
-fn trials() -> Vec<Trial> {
+/// What holds on every store.
+fn of_any(store: &Store) -> Vec<Trial> {
     vec![
-        trial(
+        store.trial(
             "no_count_is_lost_while_processes_are_killed",
             contest::no_count_is_lost_while_processes_are_killed,
         ),
-        trial("a_killed_holder_frees_the_lock_at_once", faults::a_killed_holder_frees_the_lock_at_once),
-        trial("a_stopped_holder_keeps_the_lock", faults::a_stopped_holder_keeps_the_lock),
-        trial(
-            "a_child_of_the_holder_does_not_keep_the_lock",
-            faults::a_child_of_the_holder_does_not_keep_the_lock,
+        store.trial("a_killed_waiter_disturbs_nobody", faults::a_killed_waiter_disturbs_nobody),
+        store.trial("another_process_is_seen_and_revoked", faults::another_process_is_seen_and_revoked),
+        store.trial(
+            "tokens_grow_across_a_restart_of_everyone",
+            faults::tokens_grow_across_a_restart_of_everyone,
         ),
-        trial("a_killed_waiter_disturbs_nobody", faults::a_killed_waiter_disturbs_nobody),
-        trial("another_process_is_seen_and_revoked", faults::another_process_is_seen_and_revoked),
-        trial(
-            "tokens_grow_across_a_restart_of_everything",
-            faults::tokens_grow_across_a_restart_of_everything,
-        ),
-        faults::full_disk(),
     ]
 }
 
-fn trial<F: Future<Output = ()> + 'static>(name: &str, test: fn() -> F) -> Trial {
-    Trial::test(format!("file::{name}"), move || {
-        Runtime::new().map_err(|error| Failed::from(error.to_string()))?.block_on(test());
-        Ok(())
-    })
+/// What holds where a lock belongs to a lease.
+#[cfg(any(feature = "etcd", feature = "redis", feature = "zk"))]
+fn of_leased(name: &'static str, url: impl Fn(&str) -> String + Send + Sync + 'static) -> Vec<Trial> {
+    let store = Store::new(name, true, url);
+    of_any(&store).into_iter().chain(leased::trials(&store)).collect()
+}
+
+/// What holds where a lock belongs to a process.
+fn of_file(directories: &testbed::Scratch) -> Vec<Trial> {
+    let root = directories.path().to_owned();
+    let store =
+        Store::new("file", false, move |namespace| format!("file://{}/{namespace}?ttl=3s", root.display()));
+    let mut trials = of_any(&store);
+    trials.extend([
+        store.trial("a_killed_holder_frees_the_lock_at_once", faults::a_killed_holder_frees_the_lock_at_once),
+        store.trial("a_stopped_holder_keeps_the_lock", faults::a_stopped_holder_keeps_the_lock),
+        store.trial(
+            "a_child_of_the_holder_does_not_keep_the_lock",
+            faults::a_child_of_the_holder_does_not_keep_the_lock,
+        ),
+        full_disk::full_disk(),
+    ]);
+    trials
 }

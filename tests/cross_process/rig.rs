@@ -1,28 +1,23 @@
-//! A directory of locks, and holders on it.
+//! A namespace of locks, and holders on it.
 
-use std::path::Path;
 use std::time::Duration;
 
 use testbed::{Launch, Process, Scratch};
+
+use crate::store::Store;
 
 /// Longer than anything here takes; a bound against hanging, nothing is timed by it.
 pub(crate) const BOUND: Duration = Duration::from_secs(120);
 
 pub(crate) struct Rig {
     pub(crate) scratch: Scratch,
+    pub(crate) leased: bool,
     url: String,
 }
 
 impl Rig {
-    pub(crate) fn new() -> Self {
-        let scratch = Scratch::new("cross-process").unwrap();
-        let url = url(&scratch.path().join("locks"));
-        Self { scratch, url }
-    }
-
-    /// On a directory of somebody else's making.
-    pub(crate) fn on(locks: &Path) -> Self {
-        Self { scratch: Scratch::new("cross-process").unwrap(), url: url(locks) }
+    pub(crate) fn new(store: Store) -> Self {
+        Self { scratch: Scratch::new("cross-process").unwrap(), leased: store.leased, url: store.fresh_url() }
     }
 
     pub(crate) fn url(&self) -> &str {
@@ -37,11 +32,6 @@ impl Rig {
         assert_eq!(process.next_line(BOUND).await.unwrap(), "ready");
         Holder { process }
     }
-}
-
-fn url(locks: &Path) -> String {
-    // Short enough that an unanswered revocation does not take long.
-    format!("file://{}?ttl=3s", locks.display())
 }
 
 pub(crate) struct Holder {

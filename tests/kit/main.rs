@@ -1,46 +1,28 @@
 //! The conformance kit on the stores of this build, through the facade.
 
+#[cfg(feature = "etcd")]
+mod etcd;
+#[cfg(feature = "file")]
+mod file;
+#[cfg(feature = "redis")]
+mod redis;
+#[cfg(feature = "zk")]
+mod zk;
+
 use std::process::ExitCode;
 
 use conformance::Suite;
 
 fn main() -> ExitCode {
-    let suite = Suite::new();
+    // The cases mostly wait.
+    let suite = Suite::new().threads(8);
     #[cfg(feature = "file")]
     let suite = suite.store(Box::new(file::Directories::new()));
+    #[cfg(feature = "redis")]
+    let suite = suite.store(Box::new(redis::Server::start()));
+    #[cfg(feature = "etcd")]
+    let suite = suite.store(Box::new(etcd::Server::start()));
+    #[cfg(feature = "zk")]
+    let suite = suite.store(Box::new(zk::Server::start()));
     suite.run()
-}
-
-#[cfg(feature = "file")]
-mod file {
-    use std::time::Duration;
-
-    use conformance::{Pace, Subject};
-    use leasehold::backend::StoreConfig;
-    use leasehold::file::FileConfig;
-    use testbed::Scratch;
-
-    /// A directory per namespace, in one that goes with the test.
-    #[derive(Debug)]
-    pub(super) struct Directories(Scratch);
-
-    impl Directories {
-        pub(super) fn new() -> Self {
-            Self(Scratch::new("kit-file").expect("there is room for a directory"))
-        }
-    }
-
-    impl Subject for Directories {
-        fn name(&self) -> &str {
-            "file"
-        }
-
-        fn pace(&self) -> Pace {
-            Pace::Real { ttl: Duration::from_secs(3) }
-        }
-
-        fn config(&self, namespace: &str) -> Box<dyn StoreConfig> {
-            Box::new(FileConfig::new(self.0.path().join(namespace)))
-        }
-    }
 }

@@ -1,0 +1,69 @@
+//! Holders that die or stand still, where a lock belongs to a lease.
+
+use std::time::Duration;
+
+use libtest_mimic::Trial;
+use tokio::time::timeout;
+
+use crate::rig::Rig;
+use crate::store::Store;
+
+/// The ttl of every lock here: short, because the locks of those who die are waited for.
+pub(crate) const TTL: Duration = Duration::from_secs(3);
+
+pub(crate) fn trials(store: &Store) -> Vec<Trial> {
+    vec![
+        store.trial("a_killed_holder_frees_the_lock_in_time", a_killed_holder_frees_the_lock_in_time),
+        store.trial(
+            "a_stopped_holder_has_lost_before_another_holds",
+            a_stopped_holder_has_lost_before_another_holds,
+        ),
+        store.trial("a_short_stop_loses_nothing", a_short_stop_loses_nothing),
+    ]
+}
+
+/// A dead holder's lease ends, not before its time by much and not long after it (G6).
+async fn a_killed_holder_frees_the_lock_in_time(rig: Rig) {
+    let (mut holder, mut next) = (rig.holder().await, rig.holder().await);
+    let token = holder.acquire("a").await;
+    next.order("acquire a").await;
+    holder.process.kill().await.unwrap();
+    // The lease had at most a ttl to go; a store looks for ended ones every second or so.
+    let after = timeout(2 * TTL, next.token()).await.expect("the lease ended long ago");
+    assert!(after > token, "token {after} after {token}");
+}
+
+/// A holder that is stopped for longer than its lease finds out at its first look, and whoever
+/// holds next has the larger token (G2, G3).
+async fn a_stopped_holder_has_lost_before_another_holds(rig: Rig) {
+    let (mut holder, mut next) = (rig.holder().await, rig.holder().await);
+    let token = holder.acquire("a").await;
+    holder.process.stop().await.unwrap();
+    assert!(next.acquire("a").await > token);
+    holder.process.cont().unwrap();
+    let state = holder.ask("state").await;
+    assert!(state.starts_with("lost "), "{state}");
+    // The loss was the hold's, not the manager's: it can hold again, after the other.
+    let released = holder.ask("release").await;
+    assert!(released.starts_with("error "), "{released}");
+    assert_eq!(next.ask("state").await, "held");
+    assert_eq!(next.ask("release").await, "released");
+    holder.acquire("a").await;
+}
+
+/// A stop that the lease outlives is survived, and the renewals go on.
+async fn a_short_stop_loses_nothing(rig: Rig) {
+    let (mut holder, mut next) = (rig.holder().await, rig.holder().await);
+    holder.acquire("a").await;
+    next.order("acquire a").await;
+    for _ in 0..3 {
+        holder.process.stop().await.unwrap();
+        tokio::time::sleep(TTL / 5).await; // the fault's own length
+        holder.process.cont().unwrap();
+        assert_eq!(holder.ask("state").await, "held");
+        tokio::time::sleep(TTL / 2).await; // a renewal is due in between
+        assert_eq!(holder.ask("state").await, "held");
+    }
+    assert_eq!(holder.ask("release").await, "released");
+    next.token().await;
+}

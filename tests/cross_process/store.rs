@@ -1,0 +1,55 @@
+//! The stores that processes contend on here, and what tells them apart.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use libtest_mimic::{Failed, Trial};
+use tokio::runtime::Runtime;
+
+use crate::rig::Rig;
+
+/// A store, its server running, with a namespace for whoever asks.
+#[derive(Clone)]
+pub(crate) struct Store {
+    pub(crate) name: &'static str,
+    /// Whether a dead holder's lock frees itself only when its lease ends.
+    pub(crate) leased: bool,
+    url: Arc<dyn Fn(&str) -> String + Send + Sync>,
+    namespaces: Arc<AtomicUsize>,
+}
+
+impl Store {
+    /// `url` tells where a namespace is.
+    pub(crate) fn new(
+        name: &'static str,
+        leased: bool,
+        url: impl Fn(&str) -> String + Send + Sync + 'static,
+    ) -> Self {
+        Self { name, leased, url: Arc::new(url), namespaces: Arc::default() }
+    }
+
+    /// Where nobody has been yet.
+    pub(crate) fn fresh_url(&self) -> String {
+        (self.url)(&format!("cross-{}", self.namespaces.fetch_add(1, Ordering::Relaxed)))
+    }
+
+    /// A test on this store.
+    pub(crate) fn trial<F: Future<Output = ()> + 'static>(&self, name: &str, test: fn(Rig) -> F) -> Trial {
+        let store = self.clone();
+        Trial::test(format!("{}::{name}", self.name), move || {
+            let runtime = Runtime::new().map_err(|error| Failed::from(error.to_string()))?;
+            runtime.block_on(test(Rig::new(store)));
+            Ok(())
+        })
+    }
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store")
+            .field("name", &self.name)
+            .field("leased", &self.leased)
+            .finish_non_exhaustive()
+    }
+}
