@@ -1,0 +1,212 @@
+//! What can be said on the command line.
+
+use std::ffi::OsString;
+#[cfg(feature = "metrics")]
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use clap::{ArgAction, Args, Parser, Subcommand};
+use clap_complete::Shell;
+
+/// Locks that hold across processes and hosts: one command on every store.
+#[derive(Debug, Parser)]
+#[command(name = "leasehold", version, max_term_width = 100, after_help = EXIT_CODES)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) store: Store,
+    /// Write results and errors as JSON.
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// Tell on standard error what happens to the lock; twice, everything.
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    pub(crate) verbose: u8,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Where the locks are.
+#[derive(Args, Debug)]
+pub(crate) struct Store {
+    /// The store: file:///DIR, redis://HOST, etcd://HOST,HOST, zk://HOST,HOST, with its options.
+    /// Without it, a directory of the user on this host. A URL with a password is better given in
+    /// the environment, where other users do not see it.
+    #[arg(long, global = true, env = "LEASEHOLD_URL", hide_env_values = true, value_name = "URL")]
+    pub(crate) url: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Hold a lock while a command runs.
+    #[command(after_help = RUN_HELP)]
+    Run(Run),
+    /// Hold a lock until standard input closes or a signal comes; one JSON line per change.
+    #[command(after_help = HOLD_HELP)]
+    Hold(Hold),
+    /// Show who holds a lock and how many wait.
+    Inspect {
+        /// The lock.
+        name: String,
+    },
+    /// List the locks that are held or waited for.
+    Ls {
+        /// Only names that begin with this.
+        #[arg(default_value = "")]
+        prefix: String,
+    },
+    /// Ask the holder of a lock to give it up, or take it away.
+    #[command(after_help = REVOKE_HELP)]
+    Revoke(Revoke),
+    /// Check the store: what is guaranteed there, and what breaks a guarantee.
+    #[command(after_help = DOCTOR_HELP)]
+    Doctor,
+    /// Compare stores, their floors and other libraries on real servers.
+    #[cfg(feature = "compare")]
+    Compare(Box<bench::Options>),
+    /// Write completions for a shell.
+    Completions {
+        /// Which shell.
+        shell: Shell,
+    },
+}
+
+/// How a lock is waited for and held.
+#[derive(Args, Debug)]
+pub(crate) struct Terms {
+    /// Wait at most this long: `30s`, `1m30s`, or seconds as a number. Default: without end.
+    #[arg(short, long, visible_alias = "timeout", value_name = "D", value_parser = span)]
+    pub(crate) wait: Option<Duration>,
+    /// Do not wait: give up at once if the lock is held.
+    #[arg(short = 'n', long = "try", visible_alias = "nonblock", conflicts_with = "wait")]
+    pub(crate) attempt: bool,
+    /// Exit with this code instead of 75 when the lock is not granted in time.
+    #[arg(short = 'E', long, value_name = "CODE")]
+    pub(crate) conflict_exit_code: Option<u8>,
+    /// How long the lock outlives its holder, on stores with leases. Default: the URL's, or 15s.
+    #[arg(long, value_name = "D", value_parser = span)]
+    pub(crate) ttl: Option<Duration>,
+    /// What others see as holder. Default: the URL's, or the host's name and the process id.
+    #[arg(long, value_name = "LABEL")]
+    pub(crate) owner: Option<String>,
+    /// A text that `inspect` shows while the lock is held.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) metadata: Option<String>,
+    /// Serve metrics for Prometheus there, such as 127.0.0.1:9187.
+    #[cfg(feature = "metrics")]
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) metrics_addr: Option<SocketAddr>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Run {
+    #[command(flatten)]
+    pub(crate) terms: Terms,
+    /// Release the lock when CMD itself has ended, although processes it started still run.
+    #[arg(long)]
+    pub(crate) leave_running: bool,
+    /// The lock.
+    pub(crate) name: String,
+    /// The command, and its arguments.
+    #[arg(last = true, required = true, value_name = "CMD")]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Hold {
+    #[command(flatten)]
+    pub(crate) terms: Terms,
+    /// Hold until a signal, whatever standard input is.
+    #[arg(long)]
+    pub(crate) ignore_stdin: bool,
+    /// The lock.
+    pub(crate) name: String,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Revoke {
+    /// Take the lock away without the holder's consent.
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Do not ask before taking it away.
+    #[arg(long, requires = "force")]
+    pub(crate) yes: bool,
+    /// The lock.
+    pub(crate) name: String,
+}
+
+/// A length of time: with units, or in seconds as flock(1) takes it.
+fn span(text: &str) -> Result<Duration, String> {
+    if let Ok(seconds) = text.parse::<f64>() {
+        return Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string());
+    }
+    humantime::parse_duration(text).map_err(|_| "not a length of time such as 500ms, 30s or 1m30s".to_owned())
+}
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0    done
+  1    doctor: something breaks a guarantee; revoke: nobody held the lock
+  64   the command line, the URL or the lock's name is wrong
+  69   the store is unavailable
+  70   the store answered what it never should
+  71   the system refused something
+  75   the lock was not granted in time; revoke: the holder did not answer
+  76   the lock was lost, or the command was stopped because it was about to be
+  77   the store denies access
+  128+n  ended by signal n while waiting
+`run` ends as its command does: its exit code, 128+n if signal n ended it, 126 if it cannot be
+run, 127 if it is not found.";
+
+const RUN_HELP: &str = "\
+CMD finds LEASEHOLD_NAME and LEASEHOLD_TOKEN in its environment. It runs in a process group of its
+own. When a renewal is overdue the group gets SIGTERM, and SIGKILL before anybody else can hold the
+lock; when the lock is lost, SIGKILL at once. The lock is released when the whole group has ended.
+
+Exit codes: CMD's own; 75 busy or timed out, 76 lost, 69 store unavailable, 64 usage, 77 access
+denied, 126 and 127 CMD cannot be run or is not found, 128+n ended by signal n.
+
+Example:
+  leasehold run --wait 30s backup -- pg_dump -f /backup/db.sql mydb";
+
+const HOLD_HELP: &str = "\
+A line is {\"state\":\"waiting|held|at_risk|lost|released\",\"name\",\"token\",\"remaining_ms\"}; a line that
+says lost has a \"reason\".
+
+Exit codes: 0 released, 75 busy or timed out, 76 lost, 69 store unavailable, 64 usage, 77 access
+denied, 128+n ended by signal n while waiting.";
+
+const REVOKE_HELP: &str = "\
+Without --force the holder's process is asked. It loses the lock, releases it, and cannot refuse;
+this waits for at most the holder's ttl.
+
+With --force the entry is deleted at once. Until the former holder has heard of it, two may believe
+they hold the lock, and only the fencing token keeps them apart.
+
+Exit codes: 0 the lock is released, 1 nobody held it, 75 the holder did not answer, 69 store
+unavailable, 64 usage, 77 access denied.";
+
+const DOCTOR_HELP: &str = "\
+Exit codes: 0 nothing breaks a guarantee, 1 something does, 69 store unavailable, 64 usage.";
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    /// Names, short options and help do not contradict each other.
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    /// Both ways of writing a length of time are read, and others are refused.
+    #[test]
+    fn lengths_of_time_have_units_or_are_seconds() {
+        assert_eq!(span("1m30s").unwrap(), Duration::from_secs(90));
+        assert_eq!(span("0.25").unwrap(), Duration::from_millis(250));
+        assert_eq!(span("0").unwrap(), Duration::ZERO);
+        for wrong in ["", "soon", "-1", "nan", "inf", "1e300", "5 parsecs"] {
+            assert!(span(wrong).is_err(), "{wrong}");
+        }
+    }
+}

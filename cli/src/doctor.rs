@@ -1,0 +1,123 @@
+//! `leasehold doctor`: what is guaranteed at a store, and what breaks a guarantee there.
+
+use leasehold::backend::{Finding, Severity};
+use leasehold::{Error, ErrorKind, Guarantees};
+use serde::Serialize;
+
+use crate::arguments::Store;
+use crate::failure::{Exit, Failure};
+use crate::{output, store};
+
+/// The diagnosis as JSON shows it.
+#[derive(Debug, Serialize)]
+struct Diagnosis {
+    store: String,
+    findings: Vec<Found>,
+    guarantees: Vec<Promise>,
+    /// Whether a finding breaks a guarantee.
+    broken: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Found {
+    severity: &'static str,
+    subject: String,
+    detail: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Promise {
+    name: String,
+    means: &'static str,
+    promised: bool,
+}
+
+pub(crate) async fn doctor(store: &Store, json: bool) -> Result<Exit, Failure> {
+    let builder = store::configure(store)?;
+    let diagnosis = match builder.build().await {
+        Err(error) => Diagnosis::of_refusal(store, error)?,
+        Ok(locks) => {
+            let found = locks.diagnose().await;
+            let guarantees = locks.guarantees();
+            store::close(&locks).await;
+            match found {
+                Ok(findings) => Diagnosis::new(store, findings, Some(guarantees)),
+                Err(error) => Diagnosis::of_refusal(store, error)?,
+            }
+        }
+    };
+    if json {
+        output::json(&diagnosis)?;
+    } else {
+        diagnosis.show()?;
+    }
+    Ok(if diagnosis.broken { Exit::NO } else { Exit::SUCCESS })
+}
+
+impl Diagnosis {
+    fn new(store: &Store, findings: Vec<Finding>, guarantees: Option<Guarantees>) -> Self {
+        let broken = findings.iter().any(|finding| finding.severity == Severity::Broken);
+        let promises = guarantees.map(promises).unwrap_or_default();
+        let findings = findings.into_iter().map(Found::from).collect();
+        Self { store: store::shown(store), findings, guarantees: promises, broken }
+    }
+
+    /// A store that cannot be used as it is, is a finding; one that does not answer is a failure.
+    fn of_refusal(store: &Store, error: Error) -> Result<Self, Failure> {
+        let subject = match error.kind() {
+            ErrorKind::Denied => "access",
+            ErrorKind::InvalidOption => "options",
+            ErrorKind::Protocol => "protocol",
+            ErrorKind::Unsupported => "store",
+            _ => return Err(error.into()),
+        };
+        let failure = Failure::from(error);
+        let finding = Finding::new(Severity::Broken, subject, failure.message());
+        Ok(Self::new(store, vec![finding], None))
+    }
+
+    fn show(&self) -> Result<(), Failure> {
+        output::say(&format!("{}\n", output::safe(&self.store)))?;
+        let mut findings = output::table::<3>(None);
+        for found in &self.findings {
+            findings.add_row([found.severity, &output::safe(&found.subject), &output::safe(&found.detail)]);
+        }
+        output::show(&mut findings)?;
+        if !self.guarantees.is_empty() {
+            output::say("\nWhat this store promises:")?;
+            let mut promises = output::table::<3>(None);
+            for promise in &self.guarantees {
+                promises.add_row([if promise.promised { "yes" } else { "no" }, &promise.name, promise.means]);
+            }
+            output::show(&mut promises)?;
+        }
+        let broken = self.findings.iter().filter(|found| found.severity == BROKEN).count();
+        output::say(&match broken {
+            0 => "\nNothing breaks a guarantee.".to_owned(),
+            1 => "\nOne finding breaks a guarantee.".to_owned(),
+            many => format!("\n{many} findings break a guarantee."),
+        })
+    }
+}
+
+impl From<Finding> for Found {
+    fn from(finding: Finding) -> Self {
+        let severity = match finding.severity {
+            Severity::Ok => "ok",
+            Severity::Warning => "warning",
+            Severity::Broken => BROKEN,
+        };
+        Self { severity, subject: finding.subject.to_owned(), detail: finding.detail }
+    }
+}
+
+fn promises(guarantees: Guarantees) -> Vec<Promise> {
+    let promise = |(flag, means): (Guarantees, _)| Promise {
+        name: flag.to_string(),
+        means,
+        promised: guarantees.contains(flag),
+    };
+    Guarantees::DESCRIBED.into_iter().map(promise).collect()
+}
+
+const BROKEN: &str = "broken";

@@ -1,0 +1,35 @@
+//! `leasehold inspect`: who holds a lock, and how many wait.
+
+use crate::arguments::Store;
+use crate::failure::{Exit, Failure};
+use crate::{output, store};
+
+pub(crate) async fn inspect(store: &Store, name: &str, json: bool) -> Result<Exit, Failure> {
+    let locks = store::open(store).await?;
+    let state = locks.inspect(name).await;
+    store::close(&locks).await;
+    let state = state?;
+    if json {
+        output::json(&output::State::from(&state))?;
+        return Ok(Exit::SUCCESS);
+    }
+    let mut table = output::table::<2>(None);
+    let mut row = |subject: &str, value: &str| {
+        table.add_row([subject, &output::safe(value)]);
+    };
+    row("name", state.name.as_str());
+    match &state.holder {
+        None => row("holder", "nobody"),
+        Some(holder) => {
+            row("holder", if holder.label.is_empty() { "(without a label)" } else { &holder.label });
+            row("token", &holder.token.map_or_else(|| "unknown".to_owned(), |token| token.to_string()));
+            row("since", &holder.since.map_or_else(|| "unknown".to_owned(), output::ago));
+            if let Some(metadata) = &holder.metadata {
+                row("metadata", metadata);
+            }
+        }
+    }
+    row("contenders", &state.contenders.to_string());
+    output::show(&mut table)?;
+    Ok(Exit::SUCCESS)
+}

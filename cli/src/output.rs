@@ -1,0 +1,151 @@
+//! What people and programs read: tables, JSON, and nothing that steers a terminal.
+//!
+//! Labels and metadata come from whoever holds a lock, so control characters in them are shown
+//! escaped. In JSON they are as they are.
+
+use std::borrow::Cow;
+use std::io::{self, Write};
+use std::time::{Duration, SystemTime};
+
+use comfy_table::presets::NOTHING;
+use comfy_table::{ContentArrangement, Table};
+use leasehold::backend;
+use leasehold::clock::{BootClock, Clock};
+use serde::Serialize;
+
+use crate::failure::Failure;
+
+/// A holder as JSON shows it.
+#[derive(Debug, Serialize)]
+pub(crate) struct Holder {
+    label: String,
+    token: Option<u64>,
+    since: Option<String>,
+    metadata: Option<String>,
+}
+
+impl From<&backend::Holder> for Holder {
+    fn from(holder: &backend::Holder) -> Self {
+        Self {
+            label: holder.label.clone(),
+            token: holder.token.map(|token| token.get()),
+            since: holder.since.map(moment),
+            metadata: holder.metadata.clone(),
+        }
+    }
+}
+
+/// The state of a lock as JSON shows it.
+#[derive(Debug, Serialize)]
+pub(crate) struct State {
+    name: String,
+    held: bool,
+    holder: Option<Holder>,
+    contenders: usize,
+}
+
+impl From<&backend::LockState> for State {
+    fn from(state: &backend::LockState) -> Self {
+        Self {
+            name: state.name.to_string(),
+            held: state.holder.is_some(),
+            holder: state.holder.as_ref().map(Holder::from),
+            contenders: state.contenders,
+        }
+    }
+}
+
+/// A holder in a sentence.
+pub(crate) fn who(holder: &backend::Holder) -> String {
+    let label = if holder.label.is_empty() { "a holder without a label" } else { &holder.label };
+    match holder.since {
+        Some(since) => format!("{label} since {}", moment(since)),
+        None => label.to_owned(),
+    }
+}
+
+/// A point in time, in UTC to the second.
+pub(crate) fn moment(time: SystemTime) -> String {
+    humantime::format_rfc3339_seconds(time).to_string()
+}
+
+/// A point in time, and how long ago that is.
+pub(crate) fn ago(time: SystemTime) -> String {
+    match BootClock::new().wall_time().duration_since(time) {
+        Ok(age) => {
+            let age = Duration::from_secs(age.as_secs());
+            format!("{} ({} ago)", moment(time), humantime::format_duration(age))
+        }
+        Err(_ahead) => moment(time),
+    }
+}
+
+/// A table without lines, as wide as the terminal if there is one.
+pub(crate) fn table<const N: usize>(header: Option<[&str; N]>) -> Table {
+    let mut table = Table::new();
+    table.load_style(NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
+    if let Some(header) = header {
+        table.set_header(header);
+    }
+    table
+}
+
+/// The text, control characters escaped.
+pub(crate) fn safe(text: &str) -> Cow<'_, str> {
+    if !text.chars().any(char::is_control) {
+        return text.into();
+    }
+    let escaped = text.chars().map(|c| match c.is_control() {
+        true => c.escape_default().to_string(),
+        false => c.to_string(),
+    });
+    escaped.collect::<String>().into()
+}
+
+/// Writes a table to standard output.
+pub(crate) fn show(table: &mut Table) -> Result<(), Failure> {
+    table.column_iter_mut().for_each(|column| _ = column.set_padding((0, 2)));
+    let lines: Vec<_> = table.lines().map(|line| line.trim_end().to_owned()).collect();
+    say(&lines.join("\n"))
+}
+
+/// Writes a value as one line of JSON to standard output.
+pub(crate) fn json(value: &impl Serialize) -> Result<(), Failure> {
+    say(&serde_json::to_string(value).expect("names and numbers have a form in JSON"))
+}
+
+/// Writes a line to standard output, for whoever waits for it.
+pub(crate) fn say(line: &str) -> Result<(), Failure> {
+    let mut stdout = io::stdout().lock();
+    match writeln!(stdout, "{line}").and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written.map_err(|error| Failure::system("cannot write to standard output", error)),
+    }
+}
+
+/// Writes a line to standard error, if that can be.
+pub(crate) fn complain(line: &str) {
+    let _unread = writeln!(io::stderr().lock(), "{line}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a holder calls itself cannot move a cursor; other letters stay.
+    #[test]
+    fn control_characters_are_shown_escaped() {
+        assert_eq!(safe("grün/7"), "grün/7");
+        assert_eq!(safe("a\x1b[2J\nb\u{9b}"), "a\\u{1b}[2J\\nb\\u{9b}");
+    }
+
+    /// A holder without a label still reads as a sentence.
+    #[test]
+    fn a_holder_is_somebody() {
+        let mut holder = backend::Holder::new("");
+        assert_eq!(who(&holder), "a holder without a label");
+        holder.label = "host/7".to_owned();
+        holder.since = Some(SystemTime::UNIX_EPOCH);
+        assert_eq!(who(&holder), "host/7 since 1970-01-01T00:00:00Z");
+    }
+}

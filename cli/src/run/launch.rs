@@ -1,0 +1,97 @@
+//! Starting the command so that it does not outlive us.
+//!
+//! A process can be told to die with its parent only by itself, before it becomes the command. So we
+//! start ourselves again under another name, and that becomes the command.
+
+use std::env;
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use rustix::process::Pid;
+
+use crate::failure::{Exit, Failure};
+use crate::run::group::Group;
+
+/// Starts `command` in a group of its own, with `environment` added to ours.
+pub(crate) fn launch<const N: usize>(
+    command: &[OsString],
+    environment: [(&str, String); N],
+    json: bool,
+) -> Result<Group, Failure> {
+    system::adopt_orphans();
+    let mut launcher = Command::new(system::this_program()?);
+    launcher.arg0(LAUNCHER).arg(rustix::process::getpid().to_string()).arg(json.to_string());
+    launcher.args(command).envs(environment).process_group(0);
+    let child = launcher.spawn().map_err(|error| Failure::system("cannot start the command", error))?;
+    let leader = Pid::from_raw(child.id().cast_signed()).expect("a child has a number");
+    Ok(Group::of(leader))
+}
+
+/// Becomes the command if that is what this process was started for; returns only if it cannot.
+pub(crate) fn as_launcher() -> Option<Exit> {
+    let mut arguments = env::args_os();
+    if arguments.next()? != LAUNCHER {
+        return None;
+    }
+    let (parent, json) = (arguments.next()?, arguments.next()? == "true");
+    let program = arguments.next()?;
+    system::die_with_the_parent();
+    // It may have died before that.
+    let raised_by = rustix::process::getppid().map(|pid| pid.to_string());
+    if raised_by.map(OsString::from) != Some(parent) {
+        return Some(Exit::LOST);
+    }
+    let error = Command::new(&program).args(arguments).exec();
+    let exit = match error.kind() {
+        io::ErrorKind::NotFound => Exit::NOT_FOUND,
+        _ => Exit::NOT_EXECUTABLE,
+    };
+    let doing = format!("{} cannot be run", program.display());
+    Some(Failure::not_started(doing, &error, exit).report(json))
+}
+
+/// What the process is called until it is the command.
+const LAUNCHER: &str = "leasehold: launcher";
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+mod system {
+    use std::path::PathBuf;
+
+    use rustix::process::{Signal, getpid, set_child_subreaper, set_parent_process_death_signal};
+
+    use crate::failure::Failure;
+
+    /// This very program, also if its file was replaced meanwhile.
+    pub(super) fn this_program() -> Result<PathBuf, Failure> {
+        Ok(PathBuf::from("/proc/self/exe"))
+    }
+
+    pub(super) fn die_with_the_parent() {
+        // Refused by no system that has it; without it the command merely outlives a killed parent.
+        let _refused = set_parent_process_death_signal(Some(Signal::KILL));
+    }
+
+    /// Makes us the parent of descendants whose parent ends, so that their end is told to us.
+    pub(super) fn adopt_orphans() {
+        // Without it they are looked for now and then.
+        let _refused = set_child_subreaper(Some(getpid()));
+    }
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+mod system {
+    use std::env;
+    use std::path::PathBuf;
+
+    use crate::failure::Failure;
+
+    pub(super) fn this_program() -> Result<PathBuf, Failure> {
+        env::current_exe().map_err(|error| Failure::system("cannot find this program", error))
+    }
+
+    pub(super) fn die_with_the_parent() {}
+
+    pub(super) fn adopt_orphans() {}
+}

@@ -1,0 +1,243 @@
+//! `leasehold run`: a lock for as long as a command runs.
+//!
+//! The command must not work without the lock, so it is stopped before anybody else can have it: a
+//! lock at risk sends SIGTERM to the command's process group, and SIGKILL while there is still time
+//! for that before the deadline. A lock that is gone sends SIGKILL at once. The lock is released
+//! only when nobody of the group is left.
+//!
+//! # Invariants
+//! - **R1** While the lock is not held, the group is sent SIGKILL as the next thing (G2).
+//! - **R2** The lock is not released while a process of the group lives, unless that was asked for.
+//! - **R3** While we are stopped by a terminal, so is the group; it goes on only if the lock is held.
+//!
+//! Not promised: to stop processes that have left the group (daemons) or run as another user, nor
+//! that a stopped (`SIGSTOP`) or killed `leasehold` stops grandchildren. The command itself is killed
+//! with us where the system can do that (Linux).
+
+mod group;
+pub(crate) mod launch;
+mod terminal;
+
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use leasehold::{GuardState, LockGuard, LostReason};
+use rustix::process::Signal;
+
+use crate::arguments::{Run, Store};
+use crate::failure::{Exit, Failure};
+use crate::run::group::{Group, Seen};
+use crate::run::terminal::Terminal;
+use crate::signals::Signals;
+use crate::{output, store, wait};
+
+pub(crate) async fn run(store: &Store, arguments: &Run, json: bool) -> Result<Exit, Failure> {
+    let mut ending = Signals::of_the_end()?;
+    let locks = store::open_for(store, &arguments.terms).await?;
+    let guard = match wait::acquire(&locks, &arguments.name, &arguments.terms, &mut ending).await {
+        Ok(guard) => guard,
+        Err(failure) => {
+            store::close(&locks).await;
+            return Err(failure);
+        }
+    };
+    let outcome = under(&guard, arguments, ending, json).await;
+    let lost = guard.ensure_held().err().and_then(|error| error.lost_reason());
+    if let Err(error) = guard.release().await
+        && error.lost_reason().is_none()
+    {
+        output::complain(&Failure::from(error).to_string());
+    }
+    store::close(&locks).await;
+    let ended = outcome?;
+    let name = &arguments.name;
+    match (ended.why, lost) {
+        // It has come to a good end in spite of being asked to stop, and under the lock.
+        (Some(Why::AtRisk), None) if ended.exit == Exit::SUCCESS => Ok(ended.exit),
+        (Some(Why::Lost(reason)), _) | (_, Some(reason)) => {
+            Err(Failure::lost(format!("the lock {name:?} was lost: {reason}")))
+        }
+        (Some(Why::AtRisk), None) => Err(Failure::lost(format!(
+            "the command was stopped: the lock {name:?} was not renewed in time and could have been lost"
+        ))),
+        (None, None) => Ok(ended.exit),
+    }
+}
+
+/// How the command ended, and why it was stopped, if it was.
+struct Ended {
+    exit: Exit,
+    why: Option<Why>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Why {
+    AtRisk,
+    Lost(LostReason),
+}
+
+/// Runs the command while `guard` is held.
+async fn under(guard: &LockGuard, arguments: &Run, ending: Signals, json: bool) -> Result<Ended, Failure> {
+    let children = Signals::of_children()?;
+    let stopping = Signals::of_the_keyboard()?;
+    let environment =
+        [("LEASEHOLD_NAME", arguments.name.clone()), ("LEASEHOLD_TOKEN", guard.token().to_string())];
+    let group = launch::launch(&arguments.command, environment, json)?;
+    let watch = Watch {
+        guard,
+        group,
+        terminal: Terminal::of_this_process(),
+        wants_terminal: false,
+        leave_running: arguments.leave_running,
+        why: None,
+        killed: false,
+        silent: json,
+    };
+    Ok(watch.until_the_end(ending, stopping, children).await)
+}
+
+/// A command that runs, and the lock it runs under.
+struct Watch<'a> {
+    guard: &'a LockGuard,
+    group: Group,
+    terminal: Terminal,
+    /// The command is stopped because it would use a terminal that it does not have.
+    wants_terminal: bool,
+    leave_running: bool,
+    why: Option<Why>,
+    killed: bool,
+    /// Nothing but one error is expected on standard error.
+    silent: bool,
+}
+
+impl Watch<'_> {
+    async fn until_the_end(
+        mut self,
+        mut ending: Signals,
+        mut stopping: Signals,
+        mut children: Signals,
+    ) -> Ended {
+        let mut changes = self.guard.changes();
+        let mut at_risk = None;
+        loop {
+            // Looked at before waiting: the command may have ended before we listened.
+            self.look();
+            if let Some(exit) = self.group.ended()
+                && (self.leave_running || self.group.is_gone())
+            {
+                self.terminal.take_back(&self.group);
+                return Ended { exit, why: self.why };
+            }
+            tokio::select! {
+                biased;
+                Some(state) = changes.next() => at_risk = self.turned(state),
+                () = last_moment(self.guard, at_risk), if at_risk.is_some() => {
+                    at_risk = None;
+                    self.kill();
+                }
+                signal = ending.next() => {
+                    self.group.signal(signal);
+                    if self.wants_terminal {
+                        self.go_on();
+                    }
+                }
+                _stop = stopping.next() => {
+                    self.group.signal(Signal::STOP);
+                    self.suspend();
+                }
+                _child = children.next() => {}
+                () = tokio::time::sleep(TICK), if self.wants_terminal || self.group.ended().is_some() => {}
+            }
+        }
+    }
+
+    /// What has become of the children.
+    fn look(&mut self) {
+        while let Some(seen) = self.group.look() {
+            match seen {
+                Seen::Something => {}
+                Seen::StoppedAtTerminal => self.wants_terminal = true,
+                Seen::Suspended if self.terminal.belongs_to(&self.group) => self.suspend(),
+                Seen::Suspended => {}
+            }
+        }
+        if self.wants_terminal && self.terminal.give_to(&self.group) {
+            self.wants_terminal = false;
+            self.go_on();
+        }
+    }
+
+    /// The lock is in another state; how much time is kept for killing, if it is at risk.
+    fn turned(&mut self, state: GuardState) -> Option<Duration> {
+        match state {
+            GuardState::Held => None,
+            GuardState::AtRisk => {
+                if self.why.is_none() {
+                    self.tell("a renewal is overdue: stopping the command");
+                    self.why = Some(Why::AtRisk);
+                }
+                self.group.signal(Signal::TERM);
+                // One that is stopped does not hear it.
+                self.go_on();
+                Some((self.guard.remaining() / 4).clamp(TICK / 5, TICK * 20))
+            }
+            GuardState::Lost(reason) => {
+                self.why = Some(Why::Lost(reason));
+                self.kill();
+                None
+            }
+        }
+    }
+
+    fn kill(&mut self) {
+        if !self.killed {
+            self.tell("killing the command");
+            self.killed = true;
+        }
+        self.group.signal(Signal::KILL);
+    }
+
+    fn tell(&self, what: &str) {
+        if !self.silent {
+            output::complain(&format!("leasehold: {what}"));
+        }
+    }
+
+    /// Stops us as the terminal has stopped the command, and goes on when the shell says so.
+    fn suspend(&mut self) {
+        let had_terminal = self.terminal.take_back(&self.group);
+        // Stops the whole job the shell knows, unless nobody is there who could let it go on. It is not
+        // SIGTSTP, which we listen for. We stand still in here.
+        terminal::stop_this_job();
+        if had_terminal {
+            self.terminal.give_to(&self.group);
+        }
+        self.go_on();
+    }
+
+    /// Lets the command go on if the lock is held (R3).
+    fn go_on(&mut self) {
+        match self.guard.ensure_held() {
+            Ok(()) => self.group.signal(Signal::CONT),
+            Err(_lost) => self.kill(),
+        }
+    }
+}
+
+/// Ends when the time that is `kept` for killing begins.
+async fn last_moment(guard: &LockGuard, kept: Option<Duration>) {
+    let Some(kept) = kept else {
+        return std::future::pending().await;
+    };
+    loop {
+        let left = guard.remaining().saturating_sub(kept);
+        if left.is_zero() {
+            return;
+        }
+        tokio::time::sleep(left).await;
+    }
+}
+
+/// How often things are looked at that nobody tells us: a terminal that is free again, processes
+/// of the group that are not our children.
+const TICK: Duration = Duration::from_millis(50);

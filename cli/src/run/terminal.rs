@@ -1,0 +1,64 @@
+//! Who may read from the terminal: the command, once it wants to.
+//!
+//! A process group of its own puts the command into the background, where what it writes appears and
+//! where reading stops it (SIGTTIN). Then it is given the terminal, if that is ours, and goes on. Until
+//! then the keyboard's signals reach us, who forward them, and from then on the command. A command
+//! that never asks for the terminal leaves it to its neighbours in a pipeline, such as a pager.
+
+use std::fs::File;
+
+use nix::sys::signal::{SigSet, SigmaskHow, Signal as Blocked};
+use rustix::process::{Signal, getpgrp, kill_current_process_group};
+use rustix::termios::{tcgetpgrp, tcsetpgrp};
+
+use crate::run::group::Group;
+
+/// The terminal that controls this process, if one does.
+#[derive(Debug)]
+pub(crate) struct Terminal {
+    device: Option<File>,
+}
+
+impl Terminal {
+    pub(crate) fn of_this_process() -> Self {
+        Self { device: File::open("/dev/tty").ok() }
+    }
+
+    /// Whether the group has the terminal.
+    pub(crate) fn belongs_to(&self, group: &Group) -> bool {
+        self.device.as_ref().is_some_and(|device| tcgetpgrp(device) == Ok(group.id()))
+    }
+
+    /// Gives the terminal to the group if it is ours; whether it has it now.
+    pub(crate) fn give_to(&self, group: &Group) -> bool {
+        let Some(device) = &self.device else {
+            return false;
+        };
+        if tcgetpgrp(device) == Ok(getpgrp()) {
+            return tcsetpgrp(device, group.id()).is_ok();
+        }
+        self.belongs_to(group)
+    }
+
+    /// Takes the terminal back from the group; whether it had it.
+    pub(crate) fn take_back(&self, group: &Group) -> bool {
+        let Some(device) = self.device.as_ref().filter(|_| self.belongs_to(group)) else {
+            return false;
+        };
+        // From the background that is allowed only to who does not hear SIGTTOU.
+        let mut output_stop = SigSet::empty();
+        output_stop.add(Blocked::SIGTTOU);
+        let Ok(before) = output_stop.thread_swap_mask(SigmaskHow::SIG_BLOCK) else {
+            return false;
+        };
+        let taken = tcsetpgrp(device, getpgrp()).is_ok();
+        let _restored = before.thread_set_mask();
+        taken
+    }
+}
+
+/// Stops this process and its neighbours in the shell's job, until the shell lets them go on. The
+/// system ignores it where no shell could.
+pub(crate) fn stop_this_job() {
+    let _ignored = kill_current_process_group(Signal::TTOU);
+}

@@ -1,0 +1,93 @@
+//! The signals that end a command, and those about its terminal and its children.
+//!
+//! A signal that was ignored when we were started stays ignored, here and in the commands we start:
+//! that is what `nohup` and shells that start something in the background rely on.
+
+use std::fs;
+use std::future::poll_fn;
+use std::io;
+use std::task::Poll;
+
+use rustix::process::Signal;
+use tokio::signal::unix::{self, SignalKind};
+
+use crate::failure::Failure;
+
+/// Signals that were asked for, from that moment on.
+#[derive(Debug)]
+pub(crate) struct Signals {
+    streams: Vec<(Signal, unix::Signal)>,
+}
+
+impl Signals {
+    /// Those by which a process is asked to end.
+    pub(crate) fn of_the_end() -> Result<Self, Failure> {
+        Self::of(&[Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM], ignored())
+    }
+
+    /// The one by which a terminal asks a process to stop for a while.
+    pub(crate) fn of_the_keyboard() -> Result<Self, Failure> {
+        Self::of(&[Signal::TSTP], ignored())
+    }
+
+    /// The one that says that a child has ended or was stopped. If it was ignored, that would be lost.
+    pub(crate) fn of_children() -> Result<Self, Failure> {
+        Self::of(&[Signal::CHILD], 0)
+    }
+
+    fn of(signals: &[Signal], ignored: u64) -> Result<Self, Failure> {
+        let heard = signals.iter().filter(|signal| ignored & bit(**signal) == 0);
+        let listen = |signal: &Signal| -> io::Result<_> {
+            Ok((*signal, unix::signal(SignalKind::from_raw(signal.as_raw()))?))
+        };
+        let streams = heard.map(listen).collect::<io::Result<_>>();
+        Ok(Self { streams: streams.map_err(|error| Failure::system("cannot listen for signals", error))? })
+    }
+
+    /// The next signal.
+    ///
+    /// # Cancel safety
+    ///
+    /// None is lost; several of one kind may count as one.
+    pub(crate) async fn next(&mut self) -> Signal {
+        poll_fn(|cx| {
+            for (signal, stream) in &mut self.streams {
+                if let Poll::Ready(Some(())) = stream.poll_recv(cx) {
+                    return Poll::Ready(*signal);
+                }
+            }
+            Poll::Pending
+        })
+        .await
+    }
+}
+
+/// The signals this process ignores, a bit each; none where the system does not tell.
+fn ignored() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    ignored_in(&status).unwrap_or_default()
+}
+
+fn ignored_in(status: &str) -> Option<u64> {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"))?;
+    u64::from_str_radix(mask.trim(), 16).ok()
+}
+
+fn bit(signal: Signal) -> u64 {
+    1 << (signal.as_raw() - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The mask is read as the kernel writes it.
+    #[test]
+    fn ignored_signals_are_read_from_the_status() {
+        let mask = ignored_in("Name:\tx\nSigBlk:\t0000000000000002\nSigIgn:\t0000000000001001\n").unwrap();
+        assert_ne!(mask & bit(Signal::HUP), 0);
+        assert_ne!(mask & bit(Signal::PIPE), 0);
+        assert_eq!(mask & bit(Signal::INT), 0);
+        assert_eq!(ignored_in("nothing of the kind"), None);
+    }
+}

@@ -1,0 +1,68 @@
+//! `run`: the process group of the command, and what is left of it.
+
+use rustix::process::Signal;
+
+use crate::rig::{Rig, exit_code, is_alive, kill, line, send, until_gone, until_leader};
+
+/// The lock is held until the last process of the group has ended, not only the command.
+#[tokio::test]
+async fn the_lock_is_held_while_the_group_lives() {
+    let rig = Rig::new();
+    let script = "sleep 1000 >/dev/null 2>&1 & echo $!; exit 5";
+    let mut running = rig.start(["run", "a", "--", "sh", "-c", script]);
+    let sleeper: u32 = line(&mut running).await.parse().unwrap();
+    assert_eq!(rig.done(["run", "--wait", "300ms", "a", "--", "true"]).await.code, 75);
+    kill(sleeper);
+    assert_eq!(exit_code(&mut running).await, 5);
+    assert_eq!(rig.done(["run", "--try", "a", "--", "true"]).await.code, 0);
+}
+
+/// A signal reaches everybody in the group.
+#[tokio::test]
+async fn signals_reach_grandchildren() {
+    let rig = Rig::new();
+    let grandchild = "trap - TERM; exec sh -c 'echo $$; exec sleep 1000'";
+    let script = format!("trap '' TERM; ({grandchild}) & wait; echo waited");
+    let mut running = rig.start(["run", "a", "--", "sh", "-c", &script]);
+    let sleeper: u32 = line(&mut running).await.parse().unwrap();
+    send(&running, Signal::TERM);
+    assert_eq!(line(&mut running).await, "waited");
+    assert_eq!(exit_code(&mut running).await, 0);
+    until_gone(sleeper).await;
+}
+
+/// A lock that is revoked ends the command and its group at once, whatever they ignore; what has
+/// left the group is left alone.
+#[tokio::test]
+async fn a_lost_lock_kills_the_group() {
+    let rig = Rig::new();
+    let script = "trap '' TERM HUP INT; sleep 1000 & echo $!; setsid sleep 1000 & echo $!; wait";
+    let mut running = rig.start(["run", "a", "--", "sh", "-c", script]);
+    let inside: u32 = line(&mut running).await.parse().unwrap();
+    let outside: u32 = line(&mut running).await.parse().unwrap();
+    until_leader(outside).await;
+    let revoked = rig.done(["revoke", "a"]).await;
+    assert_eq!(revoked.code, 0, "{revoked:?}");
+    assert_eq!(exit_code(&mut running).await, 76);
+    until_gone(inside).await;
+    assert!(is_alive(outside));
+    kill(outside);
+    let said = std::fs::read_to_string(running.log()).unwrap();
+    assert!(said.contains("\"a\" was lost: it was revoked"), "{said}");
+}
+
+/// A holder that stands still does not find out; when it goes on, its command ends before anything
+/// else.
+#[tokio::test]
+async fn a_stopped_holder_kills_its_command_when_it_goes_on() {
+    let rig = Rig::new();
+    let mut running = rig.start(["run", "a", "--", "sh", "-c", "echo $$; exec sleep 1000"]);
+    let command: u32 = line(&mut running).await.parse().unwrap();
+    running.stop().await.unwrap();
+    assert_eq!(rig.done(["revoke", "--force", "--yes", "a"]).await.code, 0);
+    assert_eq!(rig.done(["run", "--try", "a", "--", "true"]).await.code, 0);
+    assert!(is_alive(command));
+    running.cont().unwrap();
+    assert_eq!(exit_code(&mut running).await, 76);
+    until_gone(command).await;
+}

@@ -1,0 +1,84 @@
+//! `hold`: a line per change, until standard input closes or a signal comes.
+
+use rustix::process::Signal;
+use serde_json::json;
+
+use crate::rig::{Rig, exit_code, line, rest, send, value};
+
+/// Waiting, held, released: each line when it happens, with the token.
+#[tokio::test]
+async fn a_line_is_written_per_change() {
+    let rig = Rig::new();
+    let mut first = rig.start(["hold", "a", "--owner", "first", "--metadata", "why"]);
+    let waiting = json!({ "state": "waiting", "name": "a", "token": null, "remaining_ms": null });
+    assert_eq!(value(&mut first).await, waiting);
+    let held = value(&mut first).await;
+    let token = held["token"].as_u64().unwrap();
+    assert_eq!(held, json!({ "state": "held", "name": "a", "token": token, "remaining_ms": null }));
+    let seen = rig.inspect("a").await;
+    assert_eq!(seen["holder"]["label"], "first");
+    assert_eq!(seen["holder"]["metadata"], "why");
+    assert_eq!(seen["holder"]["token"], token);
+    let mut second = rig.start(["hold", "a"]);
+    assert_eq!(value(&mut second).await, waiting);
+    rig.until_contended("a", 1).await;
+    first.close_stdin();
+    let released = json!({ "state": "released", "name": "a", "token": token, "remaining_ms": 0 });
+    assert_eq!(value(&mut first).await, released);
+    assert_eq!(exit_code(&mut first).await, 0);
+    assert!(value(&mut second).await["token"].as_u64().unwrap() > token);
+}
+
+/// A signal is as good as the end of input.
+#[tokio::test]
+async fn a_signal_releases() {
+    let rig = Rig::new();
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+        let mut holder = rig.start(["hold", "--ignore-stdin", "a"]);
+        holder.close_stdin();
+        line(&mut holder).await;
+        assert_eq!(value(&mut holder).await["state"], "held");
+        send(&holder, signal);
+        assert_eq!(value(&mut holder).await["state"], "released");
+        assert_eq!(exit_code(&mut holder).await, 0);
+    }
+    assert_eq!(rig.inspect("a").await["held"], false);
+}
+
+/// A holder that is revoked says so, and ends with the code for it.
+#[tokio::test]
+async fn a_loss_is_told_with_its_reason() {
+    let rig = Rig::new();
+    let mut holder = rig.start(["hold", "a"]);
+    line(&mut holder).await;
+    let token = value(&mut holder).await["token"].clone();
+    assert_eq!(rig.done(["revoke", "a"]).await.code, 0);
+    let lost =
+        json!({ "state": "lost", "name": "a", "token": token, "remaining_ms": 0, "reason": "revoked" });
+    assert_eq!(value(&mut holder).await, lost);
+    assert_eq!(exit_code(&mut holder).await, 76);
+}
+
+/// What cannot be had is an error, not a line; whoever stops waiting leaves nothing behind.
+#[tokio::test]
+async fn a_held_lock_is_waited_for_as_asked() {
+    let rig = Rig::new();
+    let mut holder = rig.start(["hold", "a"]);
+    line(&mut holder).await;
+    assert_eq!(value(&mut holder).await["state"], "held");
+    let busy = rig.done(["hold", "--try", "--ignore-stdin", "--json", "a"]).await;
+    assert_eq!((busy.code, busy.out.as_str()), (75, ""));
+    assert_eq!(busy.error()["kind"], "busy");
+    // Told to end while it waits: by a signal, and by the end of input.
+    let mut waiter = rig.start(["hold", "a"]);
+    line(&mut waiter).await;
+    rig.until_contended("a", 1).await;
+    send(&waiter, Signal::TERM);
+    assert_eq!(exit_code(&mut waiter).await, 143);
+    let mut waiter = rig.start(["hold", "a"]);
+    line(&mut waiter).await;
+    waiter.close_stdin();
+    assert_eq!(exit_code(&mut waiter).await, 0);
+    assert_eq!(rest(&mut waiter).await, [""; 0]);
+    rig.until_contended("a", 0).await;
+}

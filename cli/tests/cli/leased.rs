@@ -1,0 +1,172 @@
+//! What holds on every store with leases: the same scenes, on the store they are given.
+
+#![allow(clippy::unwrap_used, reason = "bodies of tests")]
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+use rustix::time::{ClockId, clock_gettime};
+use serde_json::Value;
+
+use crate::rig::{Rig, exit_code, line, rest, send, until_gone, value};
+
+/// The ttl of every lock here.
+pub(crate) const TTL: Duration = Duration::from_secs(3);
+
+/// Every command does here what it does elsewhere.
+pub(crate) async fn the_commands_work(rig: &Rig) {
+    let mut first = rig.start(["run", "--owner", "first", "--metadata", "why", "a/b", "--", "cat"]);
+    first.send_line("in").await.unwrap();
+    assert_eq!(line(&mut first).await, "in");
+    let mut second = rig.start(["run", "a/b", "--", "sh", "-c", "echo $LEASEHOLD_TOKEN; read line"]);
+    rig.until_contended("a/b", 1).await;
+    let seen = rig.inspect("a/b").await;
+    assert_eq!(seen["holder"]["label"], "first");
+    assert_eq!(seen["holder"]["metadata"], "why");
+    let token = seen["holder"]["token"].as_u64().unwrap();
+    assert_eq!(rig.done(["run", "--try", "a/b", "--", "true"]).await.code, 75);
+    assert_eq!(rig.done(["run", "--wait", "200ms", "a/b", "--", "true"]).await.code, 75);
+    let listed = rig.done(["ls", "--json", "a/"]).await.json();
+    assert_eq!(listed.as_array().unwrap().len(), 1, "{listed}");
+    first.close_stdin();
+    assert_eq!(exit_code(&mut first).await, 0);
+    let next: u64 = line(&mut second).await.parse().unwrap();
+    assert!(next > token, "{next} after {token}");
+    let revoked = rig.done(["revoke", "--json", "a/b"]).await;
+    assert_eq!((revoked.code, revoked.json()["outcome"].as_str()), (0, Some("released")));
+    assert_eq!(exit_code(&mut second).await, 76);
+    assert_eq!(rig.done(["revoke", "a/b"]).await.code, 1);
+    let mut holder = rig.start(["hold", "a/b"]);
+    assert_eq!(value(&mut holder).await["state"], "waiting");
+    let held = value(&mut holder).await;
+    assert!(held["token"].as_u64().unwrap() > next, "{held}");
+    let remaining = Duration::from_millis(held["remaining_ms"].as_u64().unwrap());
+    assert!(!remaining.is_zero() && remaining < TTL, "{held}");
+    send(&holder, Signal::TERM);
+    assert_eq!(value(&mut holder).await["state"], "released");
+    assert_eq!(exit_code(&mut holder).await, 0);
+    let diagnosis = rig.done(["doctor", "--json"]).await.json();
+    let leased = diagnosis["guarantees"].as_array().unwrap().iter().find(|it| it["name"] == "LEASED");
+    assert_eq!(leased.unwrap()["promised"], true);
+}
+
+/// When the store falls silent, a command is asked to end, and one that does not is killed before the
+/// lease, of `ttl`, can have ended.
+pub(crate) async fn a_command_ends_before_its_lease(rig: &Rig, ttl: Duration, silence: impl AsyncFnOnce()) {
+    let clock = "trap 'echo TERM' TERM; while :; do cut -d' ' -f1 /proc/uptime; sleep 0.02; done";
+    let mut running = rig.start(["run", "--json", "a", "--", "sh", "-c", clock]);
+    line(&mut running).await;
+    silence().await;
+    // Whatever was renewed was renewed before this.
+    let over = boot_time() + ttl;
+    let lines = rest(&mut running).await;
+    assert!(lines.iter().any(|line| line == "TERM"), "it was not asked: {lines:?}");
+    let last = lines.iter().rev().find_map(|line| line.parse().ok());
+    let last = Duration::from_secs_f64(last.expect("it told the time"));
+    assert!(last < over, "it lived until {last:?}, its lease until {over:?} at most");
+    assert_eq!(exit_code(&mut running).await, 76);
+    let said = std::fs::read_to_string(running.log()).unwrap();
+    let error: Value = serde_json::from_str(said.lines().last().unwrap()).unwrap();
+    assert_eq!(error["error"]["kind"], "lost", "{said}");
+    // Not even by our own clock had it run out.
+    assert!(error["error"]["message"].as_str().unwrap().contains("could have been lost"), "{said}");
+}
+
+/// A command that ends when it is asked to has not lost the lock, and its work may be half done: that
+/// is told. One that comes to a good end all the same is not stopped, if the store comes back.
+pub(crate) async fn a_risk_that_passes(rig: &Rig, silence: impl AsyncFn(), back: impl AsyncFn()) {
+    for (end, code) in [("0", 0), ("3", 76)] {
+        let script = format!("trap 'echo TERM' TERM; echo ready; until read line; do :; done; exit {end}");
+        let mut running = rig.start(["run", "a", "--", "sh", "-c", &script]);
+        assert_eq!(line(&mut running).await, "ready");
+        silence().await;
+        assert_eq!(line(&mut running).await, "TERM");
+        back().await;
+        running.send_line("end").await.unwrap();
+        assert_eq!(exit_code(&mut running).await, code);
+    }
+}
+
+/// The lines of a holder whose store falls silent, comes back, and falls silent for good.
+pub(crate) async fn risk_and_loss_are_told(rig: &Rig, silence: impl AsyncFn(), back: impl AsyncFn()) {
+    let mut holder = rig.start(["hold", "a"]);
+    assert_eq!(value(&mut holder).await["state"], "waiting");
+    let held = value(&mut holder).await;
+    assert_eq!(held["state"], "held");
+    for end in ["held", "lost"] {
+        silence().await;
+        let at_risk = value(&mut holder).await;
+        assert_eq!(at_risk["state"], "at_risk");
+        assert_eq!(at_risk["token"], held["token"]);
+        assert!(at_risk["remaining_ms"].as_u64().unwrap() < held["remaining_ms"].as_u64().unwrap());
+        if end == "held" {
+            back().await;
+        }
+        let next = value(&mut holder).await;
+        assert_eq!(next["state"], end, "{next}");
+    }
+    back().await;
+    assert_eq!(exit_code(&mut holder).await, 76);
+}
+
+/// Stopped for longer than its lease, we find out at once when we go on, and the command ends; the
+/// next holder has long begun.
+pub(crate) async fn a_stopped_holder_ends_its_command(rig: &Rig) {
+    let mut running = rig.start(["run", "a", "--", "sh", "-c", "echo $$; exec sleep 1000"]);
+    let command: u32 = line(&mut running).await.parse().unwrap();
+    running.stop().await.unwrap();
+    assert_eq!(rig.done(["run", "--wait", "30s", "a", "--", "true"]).await.code, 0);
+    running.cont().unwrap();
+    assert_eq!(exit_code(&mut running).await, 76);
+    until_gone(command).await;
+}
+
+/// A store that is down is unavailable, whatever it is asked.
+pub(crate) async fn a_store_that_is_down_is_unavailable(rig: &Rig) {
+    for words in [
+        &["ls"] as &[&str],
+        &["doctor"],
+        &["inspect", "a"],
+        &["revoke", "a"],
+        &["run", "a", "--", "true"],
+        &["hold", "--ignore-stdin", "a"],
+    ] {
+        let failed = rig.done(["--json"].iter().chain(words).copied()).await;
+        assert_eq!(failed.code, 69, "{words:?}: {failed:?}");
+        assert_eq!(failed.error()["kind"], "unavailable", "{words:?}");
+    }
+}
+
+/// What `doctor` found about a subject, the worst first, and with which code it ended.
+pub(crate) async fn found(rig: &Rig, subject: &str) -> (Vec<String>, String, i32) {
+    let diagnosis = rig.done(["doctor", "--json"]).await;
+    let found = diagnosis.json();
+    let findings = found["findings"].as_array().unwrap().iter();
+    let mut about: Vec<_> = findings.filter(|finding| finding["subject"] == subject).collect();
+    about.sort_by_key(|finding| finding["severity"] != "broken");
+    let text = |finding: &&Value, field: &str| finding[field].as_str().unwrap().to_owned();
+    let severities = about.iter().map(|finding| text(finding, "severity")).collect();
+    let details: Vec<_> = about.iter().map(|finding| text(finding, "detail")).collect();
+    assert!(!about.is_empty(), "nothing about {subject}: {found}");
+    (severities, details.join("\n"), diagnosis.code)
+}
+
+/// `doctor` finds something that breaks a guarantee: it says so, and its code does.
+pub(crate) async fn breaks(rig: &Rig, subject: &str, words: &[&str]) {
+    let (severities, details, code) = found(rig, subject).await;
+    assert_eq!((severities[0].as_str(), code), ("broken", 1), "{details}");
+    assert!(words.iter().all(|word| details.contains(word)), "{details}");
+}
+
+/// `doctor` warns.
+pub(crate) async fn warns(rig: &Rig, subject: &str, words: &[&str]) {
+    let (severities, details, _) = found(rig, subject).await;
+    assert!(severities.iter().any(|severity| severity == "warning"), "{severities:?}: {details}");
+    assert!(words.iter().all(|word| details.contains(word)), "{details}");
+}
+
+/// The host's time since it was started, which a command reads from `/proc/uptime`.
+fn boot_time() -> Duration {
+    let time = clock_gettime(ClockId::Boottime);
+    Duration::new(time.tv_sec.cast_unsigned(), u32::try_from(time.tv_nsec).expect("less than a second"))
+}

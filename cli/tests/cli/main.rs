@@ -1,0 +1,28 @@
+//! The `leasehold` command as people and scripts use it: started, talked to, signalled, killed.
+
+#[cfg(feature = "etcd")]
+mod etcd;
+#[cfg(feature = "file")]
+mod group;
+#[cfg(feature = "file")]
+mod hold;
+#[cfg(feature = "file")]
+mod host;
+#[cfg(any(feature = "etcd", feature = "redis", feature = "zk"))]
+mod leased;
+#[cfg(all(feature = "file", feature = "metrics"))]
+mod metrics;
+#[cfg(feature = "redis")]
+mod redis;
+#[cfg(feature = "file")]
+mod revoke;
+mod rig;
+#[cfg(feature = "file")]
+mod run;
+#[cfg(feature = "file")]
+mod show;
+#[cfg(feature = "file")]
+mod terminal;
+mod usage;
+#[cfg(feature = "zk")]
+mod zk;

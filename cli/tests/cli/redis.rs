@@ -1,0 +1,132 @@
+//! On Redis: every command, a server that falls silent, and what `doctor` finds.
+
+use std::time::Duration;
+
+use testbed::Port;
+use testbed::redis::{Reply, Server, Settings, WallClock};
+
+use crate::leased::{self, breaks, warns};
+use crate::rig::Rig;
+
+async fn start(settings: Settings) -> Server {
+    settings.start().await.unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn rig(server: &Server) -> Rig {
+    Rig::on(format!("{}/0?prefix=cli&ttl=3s", server.url()))
+}
+
+/// With more time between a renewal that is overdue and the deadline.
+fn patient(server: &Server) -> Rig {
+    Rig::on(format!("{}/0?prefix=cli&ttl=6s&op_timeout=1s", server.url()))
+}
+
+const PATIENT_TTL: Duration = Duration::from_secs(6);
+
+/// With all the time there is for questions.
+fn asking(server: &Server) -> Rig {
+    Rig::on(format!("{}/0?prefix=cli&op_timeout=10s&ttl=30s", server.url()))
+}
+
+/// The same as on every store.
+#[tokio::test]
+async fn the_commands_work() {
+    let server = start(Settings::new()).await;
+    leased::the_commands_work(&rig(&server)).await;
+}
+
+/// The same as on every store with leases.
+#[tokio::test]
+async fn a_command_ends_before_its_lease() {
+    let server = start(Settings::new()).await;
+    let silence = async || server.process().stop().await.unwrap();
+    leased::a_command_ends_before_its_lease(&patient(&server), PATIENT_TTL, silence).await;
+}
+
+/// The same as on every store with leases.
+#[tokio::test]
+async fn a_risk_that_passes() {
+    let server = start(Settings::new()).await;
+    let silence = async || server.process().stop().await.unwrap();
+    let back = async || server.process().cont().unwrap();
+    leased::a_risk_that_passes(&rig(&server), silence, back).await;
+}
+
+/// The same as on every store with leases.
+#[tokio::test]
+async fn risk_and_loss_are_told() {
+    let server = start(Settings::new()).await;
+    let silence = async || server.process().stop().await.unwrap();
+    let back = async || server.process().cont().unwrap();
+    leased::risk_and_loss_are_told(&rig(&server), silence, back).await;
+}
+
+/// The same as on every store with leases.
+#[tokio::test]
+async fn a_stopped_holder_ends_its_command() {
+    let server = start(Settings::new()).await;
+    leased::a_stopped_holder_ends_its_command(&rig(&server)).await;
+}
+
+/// Nobody listens; the password in the URL is not repeated.
+#[tokio::test]
+async fn a_server_that_is_down() {
+    let port = Port::reserve().unwrap();
+    let rig = Rig::on(format!("redis://me:sesame@{}/0?connect_timeout=500ms", port.addr()));
+    leased::a_store_that_is_down_is_unavailable(&rig).await;
+    let failed = rig.done(["ls"]).await;
+    assert!(!failed.err.contains("sesame"), "{}", failed.err);
+}
+
+/// Keys that may be evicted are locks that may be lost.
+#[tokio::test]
+async fn doctor_finds_an_evicting_policy() {
+    let server = start(Settings::new().append_only().memory(64 << 20, "allkeys-lru")).await;
+    breaks(&asking(&server), "eviction", &["allkeys-lru", "noeviction"]).await;
+    let server = start(Settings::new().append_only().memory(64 << 20, "noeviction")).await;
+    assert_eq!(asking(&server).done(["doctor"]).await.code, 0);
+}
+
+/// A restart forgets what is not on the disk.
+#[tokio::test]
+async fn doctor_finds_that_nothing_persists() {
+    let server = start(Settings::new()).await;
+    warns(&asking(&server), "persistence", &["appendonly"]).await;
+}
+
+/// A replica that nobody waits for loses locks in a fail-over; a replica takes none.
+#[tokio::test]
+async fn doctor_finds_replicas_that_are_not_waited_for() {
+    let primary = start(Settings::new().append_only()).await;
+    let replica = start(Settings::new().replica_of(primary.addr())).await;
+    replica.follows().await.unwrap();
+    warns(&asking(&primary), "replication", &["wait_replicas", "fail-over"]).await;
+}
+
+/// Locks end early when the server's clock is put right.
+#[tokio::test]
+async fn doctor_finds_a_clock_that_is_off() {
+    let clock = WallClock::new().unwrap();
+    let server = start(Settings::new().clock(&clock)).await;
+    clock.shift_by(3_600).unwrap();
+    warns(&asking(&server), "clock", &["apart"]).await;
+}
+
+/// A user without rights, one with a few, and a wrong password.
+#[tokio::test]
+async fn doctor_finds_missing_rights() {
+    let server = start(Settings::new()).await;
+    for (user, rights) in [("nobody", &[][..]), ("reader", &["+@read", "+@connection", "~cli:*"])] {
+        let command = [&["ACL", "SETUSER", user, "on", ">secret"], rights].concat();
+        assert_eq!(server.command(&command).await.unwrap(), Reply::Simple("OK".to_owned()));
+        let rig =
+            Rig::on(format!("redis://{user}:secret@{}/0?prefix=cli&op_timeout=10s&ttl=30s", server.addr()));
+        let denied = rig.done(["run", "a", "--", "true"]).await;
+        assert_eq!(denied.code, 77, "{denied:?}");
+        let diagnosis = rig.done(["doctor", "--json"]).await;
+        assert_eq!(diagnosis.code, 1, "{user}: {diagnosis:?}");
+        assert_eq!(diagnosis.json()["broken"], true, "{user}");
+    }
+    let rig = Rig::on(format!("redis://reader:guessed@{}/0?op_timeout=10s&ttl=30s", server.addr()));
+    breaks(&rig, "access", &[]).await;
+}

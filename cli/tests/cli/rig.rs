@@ -1,0 +1,180 @@
+//! A store of one's own, and the command on it.
+
+#![cfg_attr(not(feature = "file"), allow(dead_code, reason = "most tests are of the file store"))]
+
+use std::process::{Output, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, getpgid, kill_process, test_kill_process};
+use serde_json::Value;
+use testbed::{Launch, Process, ProcessErrorKind, Scratch};
+use tokio::process::Command;
+use tokio::time::{sleep, timeout};
+
+/// How long anything here may take, on a machine that is busy.
+pub(crate) const BOUND: Duration = Duration::from_secs(60);
+
+pub(crate) const LEASEHOLD: &str = env!("CARGO_BIN_EXE_leasehold");
+
+pub(crate) struct Rig {
+    pub(crate) scratch: Scratch,
+    url: String,
+}
+
+/// A command that has ended.
+#[derive(Debug)]
+pub(crate) struct Done {
+    pub(crate) code: i32,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Rig {
+    /// On a directory of its own.
+    #[cfg(feature = "file")]
+    pub(crate) fn new() -> Self {
+        Self::with("")
+    }
+
+    /// On a directory of its own, with options.
+    #[cfg(feature = "file")]
+    pub(crate) fn with(options: &str) -> Self {
+        let scratch = Scratch::new("cli").expect("a directory can be made");
+        let url = format!("file://{}/locks{options}", scratch.path().display());
+        Self { scratch, url }
+    }
+
+    /// On any store.
+    pub(crate) fn on(url: impl Into<String>) -> Self {
+        Self { scratch: Scratch::new("cli").expect("a directory can be made"), url: url.into() }
+    }
+
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Starts `leasehold` with its lines piped.
+    pub(crate) fn start<'a>(&self, words: impl IntoIterator<Item = &'a str>) -> Process {
+        self.start_program(LEASEHOLD, words)
+    }
+
+    /// Starts a program that finds the store in its environment.
+    pub(crate) fn start_program<'a>(
+        &self,
+        program: &str,
+        words: impl IntoIterator<Item = &'a str>,
+    ) -> Process {
+        let launch = Launch::new(program, self.scratch.path()).args(words);
+        launch.env("LEASEHOLD_URL", &self.url).piped_lines().spawn().expect("the program starts")
+    }
+
+    /// Runs `leasehold` to its end, without input.
+    pub(crate) async fn done<'a>(&self, words: impl IntoIterator<Item = &'a str>) -> Done {
+        let mut command = Command::new(LEASEHOLD);
+        command.args(words).env("LEASEHOLD_URL", &self.url).stdin(Stdio::null()).kill_on_drop(true);
+        done(command).await
+    }
+
+    /// What `inspect` says, as JSON.
+    pub(crate) async fn inspect(&self, name: &str) -> Value {
+        let seen = self.done(["inspect", "--json", name]).await;
+        assert_eq!(seen.code, 0, "{seen:?}");
+        seen.json()
+    }
+
+    /// Waits until so many wait for `name` at the store.
+    pub(crate) async fn until_contended(&self, name: &str, contenders: u64) {
+        let waiting = async {
+            while self.inspect(name).await["contenders"] != contenders {
+                sleep(POLL).await;
+            }
+        };
+        timeout(BOUND, waiting).await.expect("they wait");
+    }
+}
+
+impl Done {
+    /// Its output, one value.
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    /// The error that it wrote as JSON.
+    pub(crate) fn error(&self) -> Value {
+        let line: Value = serde_json::from_str(&self.err).unwrap_or_else(|error| panic!("{error}: {self:?}"));
+        line["error"].clone()
+    }
+}
+
+pub(crate) async fn done(mut command: Command) -> Done {
+    let output = timeout(BOUND, command.output()).await.expect("it ends").expect("it starts");
+    let Output { status, stdout, stderr } = output;
+    let text = |bytes| String::from_utf8(bytes).expect("it writes UTF-8");
+    Done { code: status.code().expect("no signal ends it"), out: text(stdout), err: text(stderr) }
+}
+
+pub(crate) async fn line(process: &mut Process) -> String {
+    process.next_line(BOUND).await.expect("a line")
+}
+
+/// The next line, as JSON.
+pub(crate) async fn value(process: &mut Process) -> Value {
+    let line = line(process).await;
+    serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"))
+}
+
+/// The lines that are left, until nobody can write any more.
+pub(crate) async fn rest(process: &mut Process) -> Vec<String> {
+    let mut lines = Vec::new();
+    loop {
+        match process.next_line(BOUND).await {
+            Ok(line) => lines.push(line),
+            Err(error) if error.kind() == ProcessErrorKind::Ended => return lines,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+pub(crate) async fn exit_code(process: &mut Process) -> i32 {
+    let status = process.wait(BOUND).await.expect("it ends");
+    status.code().unwrap_or_else(|| panic!("a signal has ended it: {status}"))
+}
+
+pub(crate) fn send(process: &Process, signal: Signal) {
+    kill_process(pid(process.pid()), signal).expect("it runs");
+}
+
+/// Waits until there is no such process. It is nobody's who would leave it unreaped.
+pub(crate) async fn until_gone(process: u32) {
+    let gone = async {
+        while test_kill_process(pid(process)).is_ok() {
+            sleep(POLL).await;
+        }
+    };
+    timeout(BOUND, gone).await.expect("it ends");
+}
+
+/// Waits until a process has a group of its own.
+pub(crate) async fn until_leader(process: u32) {
+    let leads = async {
+        while getpgid(Some(pid(process))) != Ok(pid(process)) {
+            sleep(POLL).await;
+        }
+    };
+    timeout(BOUND, leads).await.expect("it leads a group");
+}
+
+pub(crate) fn is_alive(process: u32) -> bool {
+    test_kill_process(pid(process)).is_ok()
+}
+
+pub(crate) fn kill(process: u32) {
+    kill_process(pid(process), Signal::KILL).expect("it runs");
+}
+
+fn pid(number: u32) -> Pid {
+    Pid::from_raw(number.cast_signed()).expect("a process has a number")
+}
+
+/// How often something is looked at that nobody tells us.
+const POLL: Duration = Duration::from_millis(5);

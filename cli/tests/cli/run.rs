@@ -1,0 +1,164 @@
+//! `run`: what the command gets, what comes back, and who has to wait.
+
+use rustix::process::Signal;
+
+use crate::rig::{Rig, exit_code, is_alive, kill, line, rest, send, until_gone};
+
+/// The command's own exit code is ours; a signal, and a command that cannot be run, are told as
+/// shells do.
+#[tokio::test]
+async fn the_commands_exit_code_is_passed_on() {
+    let rig = Rig::new();
+    for (script, code) in [("exit 0", 0), ("exit 3", 3), ("kill -TERM $$", 143), ("kill -KILL $$", 137)] {
+        assert_eq!(rig.done(["run", "a", "--", "sh", "-c", script]).await.code, code, "{script}");
+    }
+    let missing = rig.done(["run", "a", "--", "no-such-program"]).await;
+    assert_eq!(missing.code, 127);
+    assert!(missing.err.contains("no-such-program"), "{}", missing.err);
+    assert_eq!(rig.done(["run", "a", "--", "/dev/null"]).await.code, 126);
+    let missing = rig.done(["run", "--json", "a", "--", "no-such-program"]).await;
+    assert_eq!(missing.error()["exit_code"], 127);
+    assert_eq!(rig.inspect("a").await["held"], false);
+}
+
+/// The command knows the lock and a token that grows; its arguments arrive as they are.
+#[tokio::test]
+async fn the_command_finds_name_and_token() {
+    let rig = Rig::new();
+    let mut last = 0;
+    for _ in 0..3 {
+        let script = "echo $LEASEHOLD_NAME; echo $LEASEHOLD_TOKEN; echo \"$1|$2\"";
+        let ran = rig.done(["run", "a b", "--", "sh", "-c", script, "sh", "--json", "x  y"]).await;
+        let lines: Vec<_> = ran.out.lines().collect();
+        assert_eq!([lines[0], lines[2]], ["a b", "--json|x  y"]);
+        let token: u64 = lines[1].parse().unwrap();
+        assert!(token > last, "{token} after {last}");
+        last = token;
+    }
+}
+
+/// Input and output are the command's.
+#[tokio::test]
+async fn input_reaches_the_command() {
+    let rig = Rig::new();
+    let mut cat = rig.start(["run", "a", "--", "cat"]);
+    cat.send_line("as it is").await.unwrap();
+    assert_eq!(line(&mut cat).await, "as it is");
+    cat.close_stdin();
+    assert_eq!(exit_code(&mut cat).await, 0);
+}
+
+/// A lock that is held is not waited for longer than was asked; the code for that can be chosen.
+#[tokio::test]
+async fn a_held_lock_makes_others_give_up_in_time() {
+    let rig = Rig::new();
+    let mut holder = rig.start(["run", "--owner", "me", "a", "--", "cat"]);
+    holder.send_line("in").await.unwrap();
+    assert_eq!(line(&mut holder).await, "in");
+    let forms: [(&[&str], i32); 6] = [
+        (&["--try"], 75),
+        (&["-n"], 75),
+        (&["--nonblock"], 75),
+        (&["--wait", "200ms"], 75),
+        (&["-w", "0.1"], 75),
+        (&["-n", "-E", "9"], 9),
+    ];
+    for (form, code) in forms {
+        let words = ["run"].iter().chain(form).chain(&["a", "--", "echo", "never"]).copied();
+        let gave_up = rig.done(words).await;
+        assert_eq!(gave_up.code, code, "{form:?}");
+        assert_eq!(gave_up.out, "");
+        assert!(gave_up.err.contains("held by me"), "{}", gave_up.err);
+    }
+    let gave_up = rig.done(["run", "--json", "--try", "a", "--", "true"]).await;
+    assert_eq!(gave_up.error()["kind"], "busy");
+    assert_eq!(gave_up.error()["holder"]["label"], "me");
+    holder.close_stdin();
+    assert_eq!(exit_code(&mut holder).await, 0);
+    assert_eq!(rig.done(["run", "--try", "a", "--", "true"]).await.code, 0);
+}
+
+/// Who waits is next.
+#[tokio::test]
+async fn a_waiting_command_runs_after_the_holder() {
+    let rig = Rig::new();
+    let mut first = rig.start(["run", "a", "--", "cat"]);
+    first.send_line("in").await.unwrap();
+    assert_eq!(line(&mut first).await, "in");
+    let mut second = rig.start(["run", "--wait", "1m", "a", "--", "echo", "second"]);
+    rig.until_contended("a", 1).await;
+    first.close_stdin();
+    assert_eq!(line(&mut second).await, "second");
+    assert_eq!((exit_code(&mut first).await, exit_code(&mut second).await), (0, 0));
+}
+
+/// Somebody who is told to end while waiting ends, and is not waited for.
+#[tokio::test]
+async fn a_signal_ends_the_wait() {
+    let rig = Rig::new();
+    let mut holder = rig.start(["run", "a", "--", "cat"]);
+    holder.send_line("in").await.unwrap();
+    assert_eq!(line(&mut holder).await, "in");
+    let mut waiter = rig.start(["run", "a", "--", "echo", "never"]);
+    rig.until_contended("a", 1).await;
+    send(&waiter, Signal::INT);
+    assert_eq!(exit_code(&mut waiter).await, 130);
+    assert_eq!(rest(&mut waiter).await, [""; 0]);
+    rig.until_contended("a", 0).await;
+}
+
+/// The signals that end things reach the command, which decides.
+#[tokio::test]
+async fn signals_are_forwarded() {
+    let rig = Rig::new();
+    let traps = "for s in HUP INT QUIT TERM; do trap \"echo $s; exit 7\" $s; done";
+    let script = format!("{traps}; echo ready; while :; do sleep 0.05; done");
+    for (signal, word) in
+        [(Signal::HUP, "HUP"), (Signal::INT, "INT"), (Signal::QUIT, "QUIT"), (Signal::TERM, "TERM")]
+    {
+        let mut running = rig.start(["run", "a", "--", "sh", "-c", &script]);
+        assert_eq!(line(&mut running).await, "ready");
+        send(&running, signal);
+        assert_eq!(line(&mut running).await, word);
+        assert_eq!(exit_code(&mut running).await, 7);
+    }
+}
+
+/// What was ignored stays ignored, as `nohup` wants it.
+#[tokio::test]
+async fn ignored_signals_are_not_forwarded() {
+    let rig = Rig::new();
+    let script = "trap 'echo TERM; exit 7' TERM; echo ready; while :; do sleep 0.05; done";
+    let outer = format!("trap '' HUP; exec {} run a -- sh -c \"{script}\"", crate::rig::LEASEHOLD);
+    let mut running = rig.start_program("sh", ["-c", &outer]);
+    assert_eq!(line(&mut running).await, "ready");
+    // Of two pending signals, that with the smaller number is delivered first.
+    send(&running, Signal::HUP);
+    send(&running, Signal::TERM);
+    assert_eq!(line(&mut running).await, "TERM");
+    assert_eq!(exit_code(&mut running).await, 7);
+}
+
+/// A command does not go on without a lock because somebody has killed us.
+#[tokio::test]
+async fn the_command_dies_with_us() {
+    let rig = Rig::new();
+    let mut running = rig.start(["run", "a", "--", "sh", "-c", "echo $$; exec sleep 1000"]);
+    let command: u32 = line(&mut running).await.parse().unwrap();
+    running.kill().await.unwrap();
+    until_gone(command).await;
+    assert_eq!(rig.done(["run", "--try", "a", "--", "true"]).await.code, 0);
+}
+
+/// With `--leave-running` the lock is free when the command has ended; what it started lives on.
+#[tokio::test]
+async fn what_the_command_leaves_running_need_not_be_waited_for() {
+    let rig = Rig::new();
+    let script = "sleep 1000 >/dev/null 2>&1 & echo $!; exit 5";
+    let left = rig.done(["run", "--leave-running", "a", "--", "sh", "-c", script]).await;
+    assert_eq!(left.code, 5);
+    let sleeper: u32 = left.out.trim().parse().unwrap();
+    assert!(is_alive(sleeper));
+    kill(sleeper);
+    assert_eq!(rig.inspect("a").await["held"], false);
+}

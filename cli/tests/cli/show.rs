@@ -1,0 +1,82 @@
+//! `inspect`, `ls` and `doctor`: the same for people and for programs.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+
+use crate::rig::{Rig, line, value};
+
+/// A lock that is held and waited for, in words and in JSON; one that is not.
+#[tokio::test]
+async fn a_lock_is_shown() {
+    let rig = Rig::new();
+    let mut holder = rig.start(["hold", "a", "--owner", "me", "--metadata", "line\u{1b}[2J\nline"]);
+    line(&mut holder).await;
+    let token = value(&mut holder).await["token"].as_u64().unwrap();
+    let mut waiter = rig.start(["hold", "a"]);
+    line(&mut waiter).await;
+    rig.until_contended("a", 1).await;
+    let seen = rig.inspect("a").await;
+    assert_eq!((&seen["held"], &seen["name"]), (&true.into(), &"a".into()));
+    assert_eq!(seen["holder"]["metadata"], "line\u{1b}[2J\nline");
+    assert!(seen["holder"]["since"].as_str().unwrap().ends_with('Z'), "{seen}");
+    let words = rig.done(["inspect", "a"]).await.out;
+    for shown in ["me", &token.to_string(), "line\\u{1b}[2J\\nline", "ago)"] {
+        assert!(words.contains(shown), "{words}");
+    }
+    assert!(!words.contains('\u{1b}'), "{words}");
+    let free = rig.inspect("free").await;
+    assert_eq!(free, serde_json::json!({ "name": "free", "held": false, "holder": null, "contenders": 0 }));
+    assert!(rig.done(["inspect", "free"]).await.out.contains("nobody"));
+}
+
+/// Every lock in use, in order, or those that begin alike.
+#[tokio::test]
+async fn locks_in_use_are_listed() {
+    let rig = Rig::new();
+    assert_eq!(rig.done(["ls", "--json"]).await.json(), serde_json::json!([]));
+    let mut holders = Vec::new();
+    for name in ["b/2", "a", "b/1"] {
+        let mut holder = rig.start(["hold", name, "--owner", "me"]);
+        line(&mut holder).await;
+        assert_eq!(value(&mut holder).await["state"], "held");
+        holders.push(holder);
+    }
+    let names = |listed: serde_json::Value| -> Vec<String> {
+        let states = listed.as_array().unwrap().iter();
+        states.map(|state| state["name"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(names(rig.done(["ls", "--json"]).await.json()), ["a", "b/1", "b/2"]);
+    assert_eq!(names(rig.done(["ls", "--json", "b/"]).await.json()), ["b/1", "b/2"]);
+    let words = rig.done(["ls", "b/"]).await.out;
+    let lines: Vec<_> = words.lines().collect();
+    assert!(lines[0].starts_with("NAME") && lines[1].starts_with("b/1") && lines.len() == 3, "{words}");
+}
+
+/// What is found and what is promised; what others may write to is worth a warning.
+#[tokio::test]
+async fn a_store_is_diagnosed() {
+    let rig = Rig::new();
+    let well = rig.done(["doctor", "--json"]).await;
+    assert_eq!(well.code, 0, "{well:?}");
+    let found = well.json();
+    assert_eq!(found["broken"], false);
+    assert!(found["store"].as_str().unwrap().starts_with("file:///"), "{found}");
+    let promises = found["guarantees"].as_array().unwrap();
+    let fenced = promises.iter().find(|promise| promise["name"] == "FENCED").unwrap();
+    assert_eq!(fenced["promised"], true);
+    let directory = rig.scratch.path().join("locks");
+    fs::set_permissions(directory, Permissions::from_mode(0o777)).unwrap();
+    let words = rig.done(["doctor"]).await;
+    assert_eq!(words.code, 0);
+    assert!(words.out.contains("warning") && words.out.contains("other users may write"), "{}", words.out);
+    assert!(words.out.contains("Nothing breaks a guarantee."), "{}", words.out);
+}
+
+/// With `-v`, what happens to a lock is told on standard error.
+#[tokio::test]
+async fn verbosity_tells_of_state_changes() {
+    let rig = Rig::new();
+    assert_eq!(rig.done(["run", "a", "--", "true"]).await.err, "");
+    let told = rig.done(["run", "-v", "a", "--", "true"]).await.err;
+    assert!(told.contains("held") && told.contains("releasing"), "{told}");
+}

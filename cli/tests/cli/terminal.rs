@@ -1,0 +1,193 @@
+//! At a terminal: who reads from it, whom the keyboard's signals reach, and stopping for a while.
+//!
+//! The words that are waited for are written so that the terminal's echo of what is typed does not
+//! contain them.
+
+use std::fs::File;
+use std::process::{Child, Command};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::OwnedFd;
+use rustix::fs::{Mode, OFlags};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+
+use crate::rig::{BOUND, LEASEHOLD, Rig, line, value};
+
+/// A terminal with a program at it, in a session of their own.
+struct Screen {
+    keyboard: OwnedFd,
+    program: Child,
+    shown: String,
+}
+
+impl Screen {
+    fn new(rig: &Rig, words: &[&str]) -> Self {
+        let keyboard = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+        grantpt(&keyboard).and_then(|()| unlockpt(&keyboard)).expect("it is ours");
+        let name = ptsname(&keyboard, Vec::new()).expect("it has a name");
+        let screen = rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).expect("it opens");
+        let screen = || File::from(screen.try_clone().expect("a descriptor is left"));
+        let mut setsid = Command::new("setsid");
+        setsid.arg("--ctty").args(words).env("LEASEHOLD_URL", rig.url()).env("PS1", "> ");
+        setsid.stdin(screen()).stdout(screen()).stderr(screen());
+        Self { keyboard, program: setsid.spawn().expect("setsid starts"), shown: String::new() }
+    }
+
+    fn press(&self, keys: &str) {
+        rustix::io::write(&self.keyboard, keys.as_bytes()).expect("the terminal takes it");
+    }
+
+    /// Waits until `text` is shown, and forgets everything up to it.
+    fn until(&mut self, text: &str) {
+        let bound = Timespec { tv_sec: BOUND.as_secs().cast_signed(), tv_nsec: 0 };
+        loop {
+            if let Some(at) = self.shown.find(text) {
+                self.shown.drain(..at + text.len());
+                return;
+            }
+            let ready = poll(&mut [PollFd::new(&self.keyboard, PollFlags::IN)], Some(&bound));
+            assert_eq!(ready, Ok(1), "{text:?} is not shown, only {:?}", self.shown);
+            let mut bytes = [0; 1024];
+            let read = rustix::io::read(&self.keyboard, &mut bytes);
+            let read = read.unwrap_or_else(|_| panic!("{text:?} was not shown, only {:?}", self.shown));
+            self.shown.push_str(&String::from_utf8_lossy(&bytes[..read]));
+        }
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        // What runs at the terminal is told that it has gone; the session's leader need not listen.
+        let _dead = self.program.kill();
+        let _reaped = self.program.wait();
+    }
+}
+
+/// A command that reads from the terminal gets it, and who started us has it afterwards.
+#[tokio::test]
+async fn a_command_may_read_from_the_terminal() {
+    let rig = Rig::new();
+    let inner = "echo rea''dy; read line; echo got-$line";
+    let script = format!("{LEASEHOLD} run a -- sh -c \"{inner}\"; read after; echo after-$after");
+    let mut screen = Screen::new(&rig, &["sh", "-c", &script.replace("$line", "\\$line")]);
+    screen.until("ready");
+    screen.press("one\n");
+    screen.until("got-one");
+    screen.press("two\n");
+    screen.until("after-two");
+}
+
+/// An interrupt from the keyboard reaches the command, whether or not it has the terminal.
+#[tokio::test]
+async fn the_keyboards_signals_reach_the_command() {
+    let rig = Rig::new();
+    let trap = "trap 'echo interrupt''ed; exit 5' INT";
+    for first in ["", "read line; "] {
+        let inner = format!("{trap}; {first}echo rea''dy; while :; do sleep 0.05; done");
+        let script = format!("trap : INT; {LEASEHOLD} run a -- sh -c \"{inner}\"; echo code-$?");
+        let mut screen = Screen::new(&rig, &["sh", "-c", &script]);
+        if !first.is_empty() {
+            screen.press("line\n");
+        }
+        screen.until("ready");
+        screen.press("\u{3}");
+        screen.until("interrupted");
+        screen.until("code-5");
+    }
+}
+
+/// Stopped from the keyboard, a command stops with us and keeps the lock; both go on in the
+/// foreground.
+#[tokio::test]
+async fn a_job_can_be_stopped_and_continued() {
+    let rig = Rig::new();
+    let commands = ["exec cat", "while read line; do echo $line; done </dev/tty"];
+    for command in commands {
+        let mut screen = Screen::new(&rig, &["bash", "--norc", "-i"]);
+        screen.until("> ");
+        screen.press(&format!("{LEASEHOLD} run a -- sh -c 'echo rea\"\"dy; {command}'\n"));
+        screen.until("ready");
+        screen.press("one\n");
+        screen.until("one");
+        screen.until("one");
+        screen.press("\u{1a}");
+        screen.until("Stopped");
+        screen.until("> ");
+        assert_eq!(rig.done(["run", "--try", "a", "--", "true"]).await.code, 75);
+        screen.press("fg\n");
+        screen.until(command);
+        screen.press("two\n");
+        screen.until("two");
+        screen.until("two");
+        screen.press("\u{4}");
+        screen.until("> ");
+        screen.press("echo co''de-$?\n");
+        screen.until("code-0");
+    }
+}
+
+/// A job that was stopped for longer than its lease is killed when it is told to go on: somebody else
+/// has held the lock meanwhile.
+#[cfg(feature = "redis")]
+#[tokio::test]
+async fn a_job_that_was_stopped_for_too_long_does_not_go_on() {
+    let server = testbed::redis::Settings::new().start().await.unwrap();
+    let rig = Rig::on(format!("{}/0?ttl=3s", server.url()));
+    let mut screen = Screen::new(&rig, &["bash", "--norc", "-i"]);
+    screen.until("> ");
+    screen.press(&format!("{LEASEHOLD} run a -- sh -c 'echo rea\"\"dy; read line; echo went\"\"-on'\n"));
+    screen.until("ready");
+    screen.press("\u{1a}");
+    screen.until("Stopped");
+    screen.until("> ");
+    assert_eq!(rig.done(["run", "--wait", "30s", "a", "--", "true"]).await.code, 0);
+    screen.press("fg\n");
+    screen.until("killing the command");
+    screen.until("> ");
+    screen.press("echo co''de-$?\n");
+    screen.until("code-76");
+    assert!(!screen.shown.contains("went-on"));
+}
+
+/// A command in the background that wants to read waits for the foreground, and keeps the lock.
+#[tokio::test]
+async fn a_background_job_reads_when_it_is_brought_forward() {
+    let rig = Rig::new();
+    let mut screen = Screen::new(&rig, &["bash", "--norc", "-i"]);
+    screen.until("> ");
+    screen.press(&format!("{LEASEHOLD} run a -- sh -c 'echo rea\"\"dy; read line; echo got-$line' &\n"));
+    screen.until("ready");
+    assert_eq!(rig.done(["run", "--try", "a", "--", "true"]).await.code, 75);
+    screen.press("fg\n");
+    screen.until("got-$line");
+    screen.press("one\n");
+    screen.until("got-one");
+}
+
+/// A pager beside us in a pipeline reads the keyboard, as the command does not ask for it.
+#[tokio::test]
+async fn neighbours_in_a_pipeline_keep_the_keyboard() {
+    let rig = Rig::new();
+    let script = format!("{LEASEHOLD} run a -- echo out | sh -c 'cat; read line </dev/tty; echo got-$line'");
+    let mut screen = Screen::new(&rig, &["sh", "-c", &script]);
+    screen.until("out");
+    screen.press("one\n");
+    screen.until("got-one");
+}
+
+/// Taking a lock away is asked about at a terminal, and done after a yes only.
+#[tokio::test]
+async fn force_is_asked_about() {
+    let rig = Rig::new();
+    let mut holder = rig.start(["hold", "a"]);
+    line(&mut holder).await;
+    assert_eq!(value(&mut holder).await["state"], "held");
+    for (answer, code, held) in [("n", 64, true), ("", 64, true), ("y", 0, false)] {
+        let script = format!("{LEASEHOLD} revoke --force a; echo code-$?");
+        let mut screen = Screen::new(&rig, &["sh", "-c", &script]);
+        screen.until("[y/N]");
+        screen.press(&format!("{answer}\n"));
+        screen.until(&format!("code-{code}"));
+        assert_eq!(rig.inspect("a").await["held"], held);
+    }
+}

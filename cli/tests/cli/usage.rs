@@ -1,0 +1,83 @@
+//! What is wrong before a store is asked: exit code 64, and a sentence that helps.
+
+use tokio::process::Command;
+
+use crate::rig::{Done, LEASEHOLD, Rig, done};
+
+async fn leasehold(words: &[&str]) -> Done {
+    let mut command = Command::new(LEASEHOLD);
+    command.env_remove("LEASEHOLD_URL").args(words).kill_on_drop(true);
+    done(command).await
+}
+
+/// Command lines, URLs, options and names that cannot work.
+#[tokio::test]
+async fn what_cannot_work_is_refused_with_64() {
+    let long = "n".repeat(513);
+    let memory = "memory://";
+    let wrong: [(&[&str], &str); 12] = [
+        (&[], "Usage"),
+        (&["hodl", "a"], "hodl"),
+        (&["run", "a"], "CMD"),
+        (&["run", "a", "true"], "true"),
+        (&["run", "--try", "--wait", "1s", "a", "--", "true"], "--wait"),
+        (&["run", "--wait", "soon", "a", "--", "true"], "1m30s"),
+        (&["--url", "nowhere", "ls"], "://"),
+        (&["--url", "gopher://x", "ls"], "gopher"),
+        (&["--url", "memory://?tll=1s", "ls"], "tll"),
+        (&["--url", memory, "inspect", ""], "name"),
+        (&["--url", memory, "inspect", &long], "name"),
+        (&["--url", memory, "run", "--ttl", "1ns", "a", "--", "true"], "ttl"),
+    ];
+    for (words, hint) in wrong {
+        let refused = leasehold(words).await;
+        assert_eq!(refused.code, 64, "{words:?}: {refused:?}");
+        assert!(refused.err.contains(hint), "{words:?}: {refused:?}");
+        assert_eq!(refused.out, "", "{words:?}");
+    }
+}
+
+/// Errors are JSON where that was asked for, whoever found them.
+#[tokio::test]
+async fn errors_are_json_where_that_was_asked_for() {
+    for words in [&["--json", "hodl"] as &[&str], &["--url", "gopher://x", "ls", "--json"]] {
+        let refused = leasehold(words).await;
+        assert_eq!(refused.error()["exit_code"], 64, "{refused:?}");
+        assert!(refused.error()["message"].is_string());
+    }
+}
+
+/// Help says what the exit codes mean, and never what is in the URL.
+#[tokio::test]
+async fn help_tells_the_exit_codes_and_no_secret() {
+    let rig = Rig::on("redis://me:sesame@localhost");
+    for words in [&["--help"] as &[&str], &["run", "--help"], &["hold", "--help"], &["revoke", "--help"]] {
+        let help = rig.done(words.iter().copied()).await;
+        assert_eq!(help.code, 0);
+        for code in ["75", "69", "64", "77"] {
+            assert!(help.out.contains(code), "{words:?} does not tell {code}");
+        }
+        assert!(!help.out.contains("sesame"), "{}", help.out);
+    }
+    let version = leasehold(&["--version"]).await;
+    assert_eq!((version.code, version.out.as_str()), (0, "leasehold 0.1.0\n"));
+}
+
+/// Every shell gets completions that know the commands.
+#[tokio::test]
+async fn completions_are_written_for_every_shell() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let completions = leasehold(&["completions", shell]).await;
+        assert_eq!(completions.code, 0);
+        for command in ["run", "hold", "inspect", "ls", "revoke", "doctor"] {
+            assert!(completions.out.contains(command), "{shell} does not know {command}");
+        }
+    }
+    let mut sourced = Command::new("bash");
+    let script = format!(
+        "source <({LEASEHOLD} completions bash) && COMP_WORDS=(leasehold re) COMP_CWORD=1 && \
+         _leasehold leasehold re leasehold && echo ${{COMPREPLY[@]}}"
+    );
+    sourced.args(["-c", &script]).kill_on_drop(true);
+    assert_eq!(done(sourced).await.out.trim(), "revoke");
+}
