@@ -1,0 +1,87 @@
+//! The orders, as they are read from standard input.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// One line of orders.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    Open { sessions: usize, ttl: Duration },
+    Run(Run),
+    Acquire { name: String },
+    Release,
+    Hold { name: String, count: usize },
+    Quit,
+}
+
+/// Contenders that go for one lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    pub(crate) name: String,
+    pub(crate) contenders: u32,
+    /// How many cycles they make together; no bound if 0.
+    pub(crate) cycles: u64,
+    /// When nobody begins another cycle, counted from `start`; no bound if 0.
+    pub(crate) bound: Duration,
+    /// How long each holds.
+    pub(crate) hold: Duration,
+    /// When they begin; at once if that has passed.
+    pub(crate) start: u64,
+    pub(crate) journal: Option<PathBuf>,
+    /// A file with a number that each adds one to while it holds.
+    pub(crate) counter: Option<PathBuf>,
+}
+
+impl Order {
+    /// `None` for a line that is no order.
+    pub(crate) fn parse(line: &str) -> Option<Self> {
+        let words: Vec<_> = line.split(' ').collect();
+        Some(match words[..] {
+            ["open", sessions, ttl] => {
+                Self::Open { sessions: sessions.parse().ok()?, ttl: Duration::from_millis(ttl.parse().ok()?) }
+            }
+            ["run", name, contenders, cycles, millis, hold, start, journal, counter] => Self::Run(Run {
+                name: name.to_owned(),
+                contenders: contenders.parse().ok()?,
+                cycles: cycles.parse().ok()?,
+                bound: Duration::from_millis(millis.parse().ok()?),
+                hold: Duration::from_micros(hold.parse().ok()?),
+                start: start.parse().ok()?,
+                journal: path(journal),
+                counter: path(counter),
+            }),
+            ["acquire", name] => Self::Acquire { name: name.to_owned() },
+            ["release"] => Self::Release,
+            ["hold", name, count] => Self::Hold { name: name.to_owned(), count: count.parse().ok()? },
+            ["quit"] => Self::Quit,
+            _ => return None,
+        })
+    }
+}
+
+fn path(word: &str) -> Option<PathBuf> {
+    (word != "-").then(|| PathBuf::from(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every order of the protocol is understood, and nothing else.
+    #[test]
+    fn orders_are_lines_of_words() {
+        assert_eq!(
+            Order::parse("open 2 1500"),
+            Some(Order::Open { sessions: 2, ttl: Duration::from_millis(1500) })
+        );
+        let run = Order::parse("run n 8 1000 0 100 7 /tmp/journal -");
+        let Some(Order::Run(run)) = run else { panic!("{run:?}") };
+        assert_eq!((run.contenders, run.cycles, run.start), (8, 1000, 7));
+        assert_eq!((run.journal, run.counter), (Some("/tmp/journal".into()), None));
+        assert_eq!(Order::parse("acquire n"), Some(Order::Acquire { name: "n".to_owned() }));
+        assert_eq!(Order::parse("quit"), Some(Order::Quit));
+        for wrong in ["", "open", "open 1", "open x 1", "run n 8", "acquire", "jump"] {
+            assert_eq!(Order::parse(wrong), None, "{wrong:?}");
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! The program: reads orders, carries them out one after the other, answers each with a line.
+
+use std::collections::VecDeque;
+use std::fmt::Display;
+use std::io::{self, Write as _};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::task::JoinSet;
+
+use crate::clock::now;
+use crate::contest::contest;
+use crate::implementation::{Failure, Implementation, Session};
+use crate::journal;
+use crate::order::Order;
+
+/// Speaks the protocol for `implementation` until standard input ends or says `quit`.
+///
+/// # Errors
+///
+/// When standard input or output is gone.
+///
+/// # Panics
+///
+/// Outside of a tokio runtime.
+///
+/// # Cancel safety
+///
+/// What is held stays held until its lease ends.
+pub async fn run<I: Implementation>(implementation: I) -> io::Result<()> {
+    say(format_args!("ready {}", implementation.version()))?;
+    let mut program = Program { implementation, sessions: Vec::new(), held: None, kept: VecDeque::new() };
+    let mut orders = BufReader::new(tokio::io::stdin()).lines();
+    while let Some(line) = orders.next_line().await? {
+        match Order::parse(&line) {
+            Some(Order::Quit) => break,
+            Some(order) => {
+                let answer = program.carry_out(order).await;
+                match answer {
+                    Ok(answer) => say(answer)?,
+                    Err(failure) => say(format_args!("failed {} {failure}", now()))?,
+                }
+            }
+            None => say(format_args!("failed {} no order: {line:?}", now()))?,
+        }
+    }
+    Ok(())
+}
+
+fn say(answer: impl Display) -> io::Result<()> {
+    let mut output = io::stdout().lock();
+    writeln!(output, "{answer}")?;
+    output.flush()
+}
+
+struct Program<I: Implementation> {
+    implementation: I,
+    sessions: Vec<Arc<I::Session>>,
+    held: Option<<I::Session as Session>::Held>,
+    kept: VecDeque<<I::Session as Session>::Held>,
+}
+
+impl<I: Implementation> Program<I> {
+    async fn carry_out(&mut self, order: Order) -> Result<String, Failure> {
+        match order {
+            Order::Open { sessions, ttl } => self.open(sessions, ttl).await,
+            Order::Run(run) => {
+                let path = run.journal.clone();
+                self.first()?;
+                let outcome = contest(&self.sessions, run).await;
+                if let Some(path) = path {
+                    journal::write(&path, &outcome.cycles)?;
+                }
+                let first = outcome.failures.first().map(ToString::to_string).unwrap_or_default();
+                let said = format!("done {} {} {first}", outcome.cycles.len(), outcome.failures.len());
+                Ok(said.trim_end().to_owned())
+            }
+            Order::Acquire { name } => {
+                let session = self.first()?;
+                let lock = session.lock(&name).await?;
+                let held = session.acquire(&lock).await?;
+                let at = now();
+                let token =
+                    I::Session::token(&held).map_or_else(|| "-".to_owned(), |token| token.to_string());
+                self.held = Some(held);
+                Ok(format!("held {at} {token}"))
+            }
+            Order::Release => {
+                let held = self.held.take().ok_or_else(|| Failure::new("nothing is held"))?;
+                let before = now();
+                self.first()?.release(held).await?;
+                Ok(format!("released {before} {}", now()))
+            }
+            Order::Hold { name, count } => self.hold(&name, count).await,
+            Order::Quit => Ok(String::new()),
+        }
+    }
+
+    /// Opens as many as are missing.
+    async fn open(&mut self, sessions: usize, ttl: Duration) -> Result<String, Failure> {
+        while self.sessions.len() < sessions {
+            self.sessions.push(Arc::new(self.implementation.open(ttl).await?));
+        }
+        Ok("opened".to_owned())
+    }
+
+    async fn hold(&mut self, name: &str, count: usize) -> Result<String, Failure> {
+        let session = Arc::clone(self.first()?);
+        let before = now();
+        let mut taking = JoinSet::new();
+        for index in 0..count {
+            if taking.len() == AT_ONCE {
+                self.keep(taking.join_next().await)?;
+            }
+            let (session, name) = (Arc::clone(&session), format!("{name}-{index}"));
+            taking.spawn(async move {
+                let lock = session.lock(&name).await?;
+                session.acquire(&lock).await
+            });
+        }
+        while let Some(taken) = taking.join_next().await {
+            self.keep(Some(taken))?;
+        }
+        Ok(format!("holding {count} {before} {}", now()))
+    }
+
+    fn keep(&mut self, taken: Option<Taken<I>>) -> Result<(), Failure> {
+        if let Some(taken) = taken {
+            self.kept.push_back(taken??);
+        }
+        Ok(())
+    }
+
+    fn first(&self) -> Result<&Arc<I::Session>, Failure> {
+        self.sessions.first().ok_or_else(|| Failure::new("no session is open"))
+    }
+}
+
+type Taken<I> =
+    Result<Result<<<I as Implementation>::Session as Session>::Held, Failure>, tokio::task::JoinError>;
+
+/// How many locks are asked for at the same time.
+const AT_ONCE: usize = 64;

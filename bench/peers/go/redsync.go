@@ -1,0 +1,60 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"math"
+	"time"
+
+	"github.com/go-redsync/redsync/v4"
+	"github.com/go-redsync/redsync/v4/redis"
+	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
+	goredislib "github.com/redis/go-redis/v9"
+)
+
+// redsyncLocks is Redlock on one server or several, through go-redis. Waits by trying again.
+//
+// Its defaults stay: a random pause of 50 to 250 ms between tries, a twentieth of the ttl for a try, a
+// hundredth of it for the drift of clocks. By default the ttl is 8 s and it gives up after 32 tries; here
+// it waits as long as it takes. It does not renew.
+type redsyncLocks struct{ urls []string }
+
+func (redsyncLocks) version() string { return versionOf("github.com/go-redsync/redsync/v4") }
+
+func (r redsyncLocks) open(ttl time.Duration) (session, error) {
+	pools := make([]redis.Pool, len(r.urls))
+	for index, url := range r.urls {
+		options, err := goredislib.ParseURL(url)
+		if err != nil {
+			return nil, err
+		}
+		client := goredislib.NewClient(options)
+		if err := client.Ping(context.Background()).Err(); err != nil {
+			return nil, err
+		}
+		pools[index] = goredis.NewPool(client)
+	}
+	return redsyncSession{redsync.New(pools...), ttl}, nil
+}
+
+type redsyncSession struct {
+	locks *redsync.Redsync
+	ttl   time.Duration
+}
+
+// lock makes one object for each contender, because it remembers the value that its owner has set.
+func (s redsyncSession) lock(name string, _ int) (lock, error) {
+	return redsyncLock{s.locks.NewMutex(name, redsync.WithExpiry(s.ttl), redsync.WithTries(math.MaxInt))}, nil
+}
+
+type redsyncLock struct{ mutex *redsync.Mutex }
+
+func (l redsyncLock) acquire() error { return l.mutex.Lock() }
+
+func (l redsyncLock) release() error {
+	released, err := l.mutex.Unlock()
+	if err == nil && !released {
+		return errors.New("the lock was not released on a majority of servers")
+	}
+	return err
+}

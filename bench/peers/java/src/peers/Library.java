@@ -1,0 +1,42 @@
+package peers;
+
+import java.nio.file.Path;
+import java.security.CodeSource;
+
+/** What can be compared, told where its store is. */
+interface Library {
+    String version();
+
+    /** Opens a session with a connection of its own and leases of that length. */
+    Session open(long ttlMillis) throws Exception;
+
+    /** One participant of the store. */
+    interface Session {
+        /**
+         * Prepares the lock of that name for one contender. {@code slot} counts those who share this
+         * session, for libraries in which a lease can own a lock only once.
+         */
+        Lock lock(String name, int slot) throws Exception;
+    }
+
+    /** Used by one contender, in the same thread from acquisition to release. */
+    interface Lock {
+        /** Waits as long as it takes. */
+        void acquire() throws Exception;
+
+        /** Returns when the store has confirmed it. */
+        void release() throws Exception;
+    }
+
+    /** The version in the name of the jar that {@code type} is from. */
+    static String versionOf(Class<?> type) {
+        CodeSource jar = type.getProtectionDomain().getCodeSource();
+        String name = Path.of(jar.getLocation().getPath()).getFileName().toString();
+        return name.replaceFirst("^.*?-(?=\\d)", "").replaceFirst("\\.jar$", "");
+    }
+
+    /** {@code host:port}, without the scheme. */
+    static String address(String url) {
+        return url.substring(url.indexOf("://") + 3);
+    }
+}

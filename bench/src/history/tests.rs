@@ -1,0 +1,104 @@
+use super::*;
+
+fn cycle(requested: u64, granted: u64, releasing: u64) -> Cycle {
+    Cycle { contender: 0, requested, granted, releasing, released: releasing + 1, token: None }
+}
+
+fn with_tokens(tokens: [u64; 3]) -> History {
+    let cycles = (0_u64..).zip(tokens).map(|(index, token)| Cycle {
+        token: Some(token),
+        ..cycle(index * 10, index * 10 + 1, index * 10 + 5)
+    });
+    History::new([cycles.collect()])
+}
+
+/// A lock that two hold at once is flagged, also if their holds only touch the third's far away.
+#[test]
+fn a_broken_lock_is_flagged() {
+    let sound = [vec![cycle(0, 1, 10), cycle(20, 21, 30)], vec![cycle(0, 10, 21)]];
+    assert_eq!(History::new(sound).violations(), 0);
+
+    let overlap = [vec![cycle(0, 1, 10)], vec![cycle(0, 9, 20)]];
+    assert_eq!(History::new(overlap).violations(), 1);
+
+    // The first holds for so long that both others are inside.
+    let nested = [vec![cycle(0, 1, 100)], vec![cycle(0, 10, 20), cycle(20, 30, 40)]];
+    assert_eq!(History::new(nested).violations(), 2);
+}
+
+/// A lock that is no lock at all is flagged in nearly every cycle.
+#[test]
+fn no_lock_at_all_is_flagged() {
+    let journal =
+        |shift: u64| (0..100).map(move |n| cycle(n * 10 + shift, n * 10 + shift, n * 10 + shift + 9));
+    let both = [journal(0).collect::<Vec<_>>(), journal(4).collect()];
+    assert_eq!(History::new(both).violations(), 199);
+}
+
+/// Tokens of a name grow with every grant, or something is wrong.
+#[test]
+fn a_token_that_does_not_grow_is_flagged() {
+    assert_eq!(with_tokens([1, 2, 3]).violations(), 0);
+    assert_eq!(with_tokens([1, 2, 2]).violations(), 1);
+    assert_eq!(with_tokens([5, 1, 2]).violations(), 2);
+}
+
+/// In the order of arrival nobody is overtaken; a grant that passes over an earlier request counts once,
+/// whatever the number of those who wait.
+#[test]
+fn overtakes_are_grants_before_an_earlier_request() {
+    const MS: u64 = 1_000_000;
+    let ms =
+        |requested: u64, granted: u64, releasing: u64| cycle(requested * MS, granted * MS, releasing * MS);
+    let in_order = [vec![ms(0, 10, 20)], vec![ms(1, 20, 30)], vec![ms(2, 30, 40)]];
+    assert_eq!(History::new(in_order).overtakes(), Some(0.0));
+
+    let last_first = [vec![ms(2, 10, 20)], vec![ms(1, 20, 30)], vec![ms(0, 30, 40)]];
+    assert_eq!(History::new(last_first).overtakes(), Some(2.0 / 3.0));
+
+    // The first takes the lock again and again while the other waits.
+    let again = [vec![ms(0, 1, 10), ms(11, 12, 20), ms(21, 22, 30)], vec![ms(5, 40, 50)]];
+    assert_eq!(History::new(again).overtakes(), Some(0.5));
+
+    let simultaneous = [vec![cycle(0, 20, 30)], vec![cycle(MS - 1, 10, 20)]];
+    assert_eq!(History::new(simultaneous).overtakes(), Some(0.0));
+}
+
+/// One contender alone overtakes nobody, which is not the same as fair.
+#[test]
+fn one_contender_has_no_order() {
+    assert_eq!(History::new([vec![cycle(0, 1, 2), cycle(3, 4, 5)]]).overtakes(), None);
+    assert_eq!(History::new([Vec::new()]).overtakes(), None);
+}
+
+/// From the release to the next grant, if the next one waited; not across a pause, and not to oneself.
+#[test]
+fn hand_offs_are_to_somebody_who_waits() {
+    let handed = [vec![cycle(0, 1, 1_000)], vec![cycle(500, 3_000, 4_000)]];
+    let times = History::new(handed).hand_offs();
+    assert_eq!((times.len(), times.micros(1.0)), (1, Some(2.0)));
+
+    let late = [vec![cycle(0, 1, 1_000)], vec![cycle(2_000, 3_000, 4_000)]];
+    assert_eq!(History::new(late).hand_offs().len(), 0);
+
+    let to_oneself = [vec![cycle(0, 1, 1_000), cycle(900, 1_500, 2_000)]];
+    assert_eq!(History::new(to_oneself).hand_offs().len(), 0);
+}
+
+/// Throughput is over the whole run, not over the time that somebody held.
+#[test]
+fn throughput_counts_from_the_first_request_to_the_last_release() {
+    let history = History::new([vec![cycle(0, 1, 2), cycle(999_999_000, 999_999_500, 999_999_999)]]);
+    assert_eq!(history.cycles_per_s(), Some(2.0));
+    assert_eq!(History::new([Vec::new()]).cycles_per_s(), None);
+}
+
+/// What is drawn names contenders from 0 and begins at 0.
+#[test]
+fn an_excerpt_begins_at_its_first_grant() {
+    let history = History::new([vec![cycle(0, 1_000_000, 2_000_000)], vec![cycle(0, 3_000_000, 5_000_000)]]);
+    let excerpt = history.excerpt(10);
+    assert_eq!(excerpt.len(), 2);
+    assert_eq!((excerpt[0].contender, excerpt[1].contender), (0, 1));
+    assert_eq!((excerpt[0].from_ms, excerpt[1].until_ms), (0.0, 4.0));
+}

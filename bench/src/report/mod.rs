@@ -1,0 +1,103 @@
+//! What came out: the rows of `report.json`, and what is drawn beside them.
+
+mod html;
+pub(crate) mod table;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::environment::Environment;
+use crate::error::{Error, Result};
+use crate::figures::{Spread, Times};
+use crate::history::Hold;
+
+pub(crate) use html::page;
+pub(crate) use table::print;
+
+/// `report.json`. What is not known is null.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Report {
+    pub(crate) environment: Environment,
+    pub(crate) results: Vec<Row>,
+    pub(crate) claims: Vec<Claim>,
+}
+
+/// One implementation in one scenario.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Row {
+    pub(crate) scenario: String,
+    pub(crate) store: String,
+    pub(crate) implementation: String,
+    pub(crate) contenders: u64,
+    pub(crate) cycles_per_s: Option<f64>,
+    pub(crate) acquire_us: Spread,
+    pub(crate) release_us: Spread,
+    pub(crate) handoff_us: Spread,
+    pub(crate) requests_per_cycle: Option<f64>,
+    pub(crate) floor_ratio: Option<f64>,
+    pub(crate) overtakes: Option<f64>,
+    pub(crate) violations: Option<u64>,
+    pub(crate) runs: u32,
+}
+
+/// A sentence somebody has published, or a budget of ours, and what was measured.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Claim {
+    pub(crate) claim: String,
+    pub(crate) source: String,
+    pub(crate) measured: Option<String>,
+    pub(crate) holds: Option<bool>,
+}
+
+impl Report {
+    /// The row of an implementation in a scenario, if it was measured.
+    pub(crate) fn row(
+        &self,
+        scenario: &str,
+        store: &str,
+        implementation: &str,
+        contenders: u64,
+    ) -> Option<&Row> {
+        self.results.iter().find(|row| {
+            (row.scenario.as_str(), row.store.as_str(), row.implementation.as_str(), row.contenders)
+                == (scenario, store, implementation, contenders)
+        })
+    }
+
+    /// The rows of a scenario.
+    pub(crate) fn rows<'a>(&'a self, scenario: &'a str) -> impl Iterator<Item = &'a Row> + Clone {
+        self.results.iter().filter(move |row| row.scenario == scenario)
+    }
+
+    pub(crate) fn write(&self, path: &Path) -> Result<()> {
+        std::fs::write(path, self.json()?).map_err(Error::during(format!("writing {}", path.display())))
+    }
+
+    pub(crate) fn json(&self) -> Result<String> {
+        let mut json = serde_json::to_string_pretty(self).map_err(Error::during("writing the report"))?;
+        json.push('\n');
+        Ok(json)
+    }
+}
+
+/// What is drawn and is no row; by store and implementation.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Drawings {
+    /// How long a free lock took to take and release.
+    pub(crate) cycles: BTreeMap<Who, Times>,
+    /// Who held when, among eight.
+    pub(crate) turns: BTreeMap<Who, Vec<Hold>>,
+    /// Bytes per held lock, at the client.
+    pub(crate) memory: BTreeMap<Who, f64>,
+    /// How long until the next one held after each kill.
+    pub(crate) recovery: BTreeMap<Who, Vec<Duration>>,
+}
+
+/// A store and an implementation.
+pub(crate) type Who = (String, String);
+
+#[cfg(test)]
+mod tests;

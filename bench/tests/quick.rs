@@ -1,0 +1,63 @@
+//! The comparison as a program, on the stores that need no server.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+fn compare(out: &Path, arguments: &[&str]) -> std::process::Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_compare"));
+    command.args(["--quick", "--peers", "none", "--store", "memory,file", "--out"]).arg(out).args(arguments);
+    command.output().expect("the program starts")
+}
+
+fn report(out: &Path) -> Value {
+    let json = std::fs::read_to_string(out.join("report.json")).expect("there is a report");
+    serde_json::from_str(&json).expect("the report is JSON")
+}
+
+/// Both stores are measured in every scenario that is possible there, nobody breaks exclusion, and what
+/// is not known is null.
+#[test]
+fn stores_without_servers_are_compared() {
+    let out = tempfile::tempdir().expect("there is room for a report");
+    let ran = compare(
+        out.path(),
+        &["--scenario", "uncontended,hand-off,tasks,processes,herd,fairness,counter,crash"],
+    );
+    let said = String::from_utf8_lossy(&ran.stdout);
+    assert!(ran.status.success(), "{said}\n{}", String::from_utf8_lossy(&ran.stderr));
+    assert!(said.contains("violations of mutual exclusion: 0"), "{said}");
+
+    let report = report(out.path());
+    let results = report["results"].as_array().expect("results are a list");
+    for store in ["memory", "file"] {
+        for scenario in ["uncontended", "hand-off", "tasks", "processes", "herd", "fairness", "counter"] {
+            let row = results.iter().find(|row| row["scenario"] == scenario && row["store"] == store);
+            let row = row.unwrap_or_else(|| panic!("{scenario} on {store} is missing: {said}"));
+            assert!(row["cycles_per_s"].as_f64().expect("a rate") > 0.0, "{row}");
+            assert_eq!(row["violations"], 0, "{row}");
+            assert!(row["requests_per_cycle"].is_null(), "nobody counts there: {row}");
+        }
+    }
+    let floor =
+        results.iter().find(|row| row["implementation"] == "floor").expect("the file store has a floor");
+    assert_eq!(floor["floor_ratio"], 1.0);
+    let crash = results.iter().find(|row| row["scenario"] == "crash").expect("a process can be killed");
+    assert!(crash["handoff_us"]["p50"].as_f64().expect("a time") > 0.0);
+
+    let page = std::fs::read_to_string(out.path().join("report.html")).expect("there is a page");
+    assert!(page.contains("<svg"));
+}
+
+/// `--json` prints what `report.json` holds, and a store that cannot be had is left out with the reason.
+#[test]
+fn the_report_is_printed_and_says_what_is_missing() {
+    let out = tempfile::tempdir().expect("there is room for a report");
+    let ran = compare(out.path(), &["--scenario", "crash", "--json"]);
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    let printed: Value = serde_json::from_slice(&ran.stdout).expect("JSON and nothing else is printed");
+    assert_eq!(printed, report(out.path()));
+    let left_out = printed["environment"]["left_out"].as_array().expect("a list");
+    assert!(left_out.iter().any(|missing| missing["what"] == "memory in crash"), "{left_out:?}");
+}
