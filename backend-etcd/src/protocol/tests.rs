@@ -2,13 +2,15 @@
 //! they were given up; watches that lag, repeat themselves, forget and are cut; sessions that end.
 
 mod model;
+mod mutant;
 
 use lockcore::Effect;
 use lockcore::clock::{Deadline, Moment};
 use proptest::prelude::*;
 
 use super::*;
-use model::{Mutant, World};
+use model::World;
+use mutant::Mutant;
 
 const NOW: Moment = Moment::from_nanos(1);
 const AHEAD: Deadline = Deadline::At(Moment::from_nanos(2));

@@ -1,0 +1,38 @@
+//! Drivers that are wrong in one way each.
+
+/// What a driver might get wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mutant {
+    /// A request without answer counts as not carried out.
+    TrustsSilence,
+    /// Moving the epoch is taken for done when its answer was lost.
+    SettlesUnconfirmed,
+    /// A copy is taken for bound to an epoch before its own.
+    SettlesByAnOlderEpoch,
+    /// A deletion is taken for done when its answer was lost.
+    DeletesUnconfirmed,
+    /// Requests are not bound to the epoch.
+    IgnoresTheEpoch,
+    /// Whatever entry is there is taken for this acquisition's.
+    AdoptsAnything,
+    /// A watch is said to stand since the last answer, though it was opened later.
+    BackdatesTheWatch,
+    /// A cut stream is not noticed: the watch goes on with a gap.
+    MissesTheGap,
+    /// Deletions are told by name only: later entries count as older ones.
+    CountsEverything,
+}
+
+impl Mutant {
+    pub(super) const ALL: [Self; 9] = [
+        Self::TrustsSilence,
+        Self::SettlesUnconfirmed,
+        Self::SettlesByAnOlderEpoch,
+        Self::DeletesUnconfirmed,
+        Self::IgnoresTheEpoch,
+        Self::AdoptsAnything,
+        Self::BackdatesTheWatch,
+        Self::MissesTheGap,
+        Self::CountsEverything,
+    ];
+}

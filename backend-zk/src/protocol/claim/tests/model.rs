@@ -1,0 +1,433 @@
+//! A store that does what ZooKeeper may do, and clients that contend on it through the engine.
+
+use proptest::prelude::*;
+
+use super::super::*;
+use crate::keys::Sequence;
+
+/// Ways to be wrong; each must be caught by a property below.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mutant {
+    /// A changed predecessor counts as ended.
+    ChangedIsEnded,
+    /// The end of the predecessor is enough, whoever else is older.
+    PredecessorIsEnough,
+    /// A listing without our node decides too.
+    AnyListingDecides,
+    /// What is not found at once was never made.
+    SearchOnce,
+    /// The search reads without writing before.
+    NoBarrier,
+    /// Clean-up is asked for once.
+    DeleteOnce,
+    /// After a reconnect the old watch is believed.
+    NoListingAfterReconnect,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Contender {
+    pub(super) node: Node,
+    pub(super) session: i64,
+    pub(super) czxid: i64,
+}
+
+/// What a request does when it reaches the leader.
+#[derive(Clone, Debug)]
+pub(super) enum Write {
+    Create(OwnerId, i64),
+    Delete(String),
+}
+
+/// One client with one claim.
+#[derive(Clone, Debug)]
+pub(super) struct Client {
+    pub(super) owner: OwnerId,
+    pub(super) session: i64,
+    pub(super) claim: Claim,
+    /// Asked, and not yet answered.
+    pub(super) asked: Option<Ask>,
+    pub(super) end: Option<End>,
+    /// As much of the history as its server has shown it.
+    pub(super) seen: usize,
+    pub(super) watched: Option<String>,
+    pub(super) watches_own: bool,
+    pub(super) alive: bool,
+    pub(super) left: bool,
+    pub(super) released: bool,
+}
+
+pub(super) struct World {
+    /// Everything that was ever committed: the children after each change.
+    pub(super) history: Vec<Vec<Contender>>,
+    pub(super) next: i32,
+    pub(super) czxid: i64,
+    pub(super) clients: Vec<Client>,
+    /// Writes of clients that stopped waiting for them.
+    pub(super) stray: Vec<(usize, Write)>,
+    pub(super) mutant: Option<Mutant>,
+    /// In order of being held.
+    pub(super) held: Vec<(usize, Sequence)>,
+}
+
+impl World {
+    pub(super) fn new(clients: usize, start: i32, mutant: Option<Mutant>) -> Self {
+        let mut world = Self {
+            history: vec![Vec::new()],
+            next: start,
+            czxid: 100,
+            clients: Vec::new(),
+            stray: Vec::new(),
+            mutant,
+            held: Vec::new(),
+        };
+        for at in 0..clients {
+            let session = i64::try_from(at).unwrap() + 1;
+            let owner = OwnerId::from_random([u8::try_from(at).unwrap() + 1; 16]);
+            let (claim, step) = Claim::waiting(owner, session);
+            let client = Client {
+                owner,
+                session,
+                claim,
+                asked: None,
+                end: None,
+                seen: 0,
+                watched: None,
+                watches_own: false,
+                alive: true,
+                left: false,
+                released: false,
+            };
+            world.clients.push(client);
+            world.step(at, step);
+        }
+        world
+    }
+
+    pub(super) fn children(&self) -> &[Contender] {
+        self.history.last().unwrap()
+    }
+
+    pub(super) fn commit(&mut self, change: impl FnOnce(&mut Vec<Contender>)) {
+        let mut children = self.children().to_vec();
+        change(&mut children);
+        self.history.push(children);
+    }
+
+    pub(super) fn carry_out(&mut self, write: &Write) -> Option<Mine> {
+        match write {
+            Write::Create(owner, session) => {
+                let node = Node::new(*owner, Sequence::new(self.next));
+                self.next = self.next.wrapping_add(1);
+                self.czxid += 1;
+                let contender = Contender { node: node.clone(), session: *session, czxid: self.czxid };
+                self.commit(|children| children.push(contender));
+                Some(Mine { node, czxid: self.czxid })
+            }
+            Write::Delete(name) => {
+                let there = self.children().iter().any(|child| child.node.name() == *name);
+                self.commit(|children| children.retain(|child| child.node.name() != *name));
+                there.then(|| Mine {
+                    node: Node::new(OwnerId::from_random([0; 16]), Sequence::new(0)),
+                    czxid: 0,
+                })
+            }
+        }
+    }
+
+    /// What the client's server shows: anything between what it has shown and the present.
+    pub(super) fn view(&mut self, at: usize, lag: usize) -> Listing {
+        let newest = self.history.len() - 1;
+        let shown = newest.saturating_sub(lag).max(self.clients[at].seen);
+        self.clients[at].seen = shown;
+        let mut names: Vec<_> = self.history[shown].iter().map(|child| child.node.name()).collect();
+        let mine = self.mine(at).map(|mine| mine.name());
+        match (self.mutant, mine) {
+            (Some(Mutant::AnyListingDecides), Some(mine)) => names.push(mine),
+            (Some(Mutant::PredecessorIsEnough), Some(mine)) => {
+                let place = names.iter().position(|name| *name == mine).unwrap_or(0);
+                names.drain(..place.saturating_sub(1));
+            }
+            _ => {}
+        }
+        Listing::new(names)
+    }
+
+    /// The node of a client as the present has it.
+    pub(super) fn mine(&self, at: usize) -> Option<Node> {
+        let owner = self.clients[at].owner;
+        let numbered = |child: &&Contender| child.node.name().starts_with(&crate::keys::stem(owner));
+        self.children().iter().find(numbered).map(|child| child.node.clone())
+    }
+
+    pub(super) fn step(&mut self, at: usize, step: Step) {
+        match step {
+            Step::Ask(ask) => {
+                let client = &mut self.clients[at];
+                (client.watched, client.watches_own) = (None, false);
+                client.asked = Some(ask);
+            }
+            Step::Wait => {}
+            Step::End(end) => self.ended(at, end),
+        }
+    }
+
+    pub(super) fn ended(&mut self, at: usize, end: End) {
+        if let End::Held(mine) = &end {
+            self.held.push((at, mine.node.sequence()));
+        }
+        let client = &mut self.clients[at];
+        (client.watched, client.asked) = (None, None);
+        client.end = Some(end);
+    }
+
+    pub(super) fn happens(&mut self, at: usize, happening: Happening) {
+        if self.clients[at].end.is_some() {
+            return;
+        }
+        let step = self.clients[at].claim.happens(happening);
+        self.step(at, step);
+    }
+
+    /// Answers what a client asked. `fate` says whether it is done, and whether the answer arrives.
+    pub(super) fn answer(&mut self, at: usize, fate: Fate, lag: usize) {
+        let Some(ask) = self.clients[at].asked.take() else {
+            return;
+        };
+        if !self.clients[at].alive {
+            return self.answered(at, Answer::Done(Err(Failure::SessionOver)));
+        }
+        let (owner, session) = (self.clients[at].owner, self.clients[at].session);
+        let lost = matches!(fate, Fate::Lost | Fate::Late | Fate::Unheard);
+        let answer = match ask {
+            Ask::Enter => {
+                let create = Write::Create(owner, session);
+                let made = self.fated(at, fate, create).map(Option::unwrap);
+                // One session, one order: what its server shows has its own create.
+                if made.is_ok() && self.mutant != Some(Mutant::AnyListingDecides) {
+                    self.clients[at].seen = self.history.len() - 1;
+                }
+                let listed = if lost { Err(Failure::Unknown) } else { Ok(self.view(at, lag)) };
+                Answer::Entered { made, listed }
+            }
+            Ask::MakeDirectory => Answer::Done(Ok(())),
+            Ask::Barrier if self.mutant == Some(Mutant::NoBarrier) => Answer::Done(Ok(())),
+            Ask::Barrier if lost => Answer::Done(Err(Failure::Unknown)),
+            Ask::Barrier => {
+                self.clients[at].seen = self.history.len() - 1;
+                Answer::Done(Ok(()))
+            }
+            Ask::List if lost => Answer::Listed(Err(Failure::Unknown)),
+            Ask::List => Answer::Listed(Ok(self.view(at, lag))),
+            Ask::Look(_) if lost => Answer::Looked(Err(Failure::Unknown)),
+            Ask::Look(node) => {
+                let there = self.children().iter().find(|child| child.node == node);
+                let owned = |child: &Contender| Owned { session: child.session, czxid: child.czxid };
+                Answer::Looked(there.map_or(Err(Failure::Absent), |child| Ok(owned(child))))
+            }
+            Ask::Watch { .. } if lost => {
+                Answer::Watched { ahead: Err(Failure::Unknown), own: Err(Failure::Unknown) }
+            }
+            Ask::Watch { predecessor, own } => self.watch(at, predecessor, own.as_ref(), lag),
+            Ask::Delete(node) => {
+                let name = node.name();
+                let deleted = self.fated(at, fate, Write::Delete(name));
+                let once = self.mutant == Some(Mutant::DeleteOnce);
+                Answer::Done(match deleted {
+                    Ok(Some(_)) => Ok(()),
+                    Ok(None) => Err(Failure::Absent),
+                    Err(_) if once => Ok(()),
+                    Err(failure) => Err(failure),
+                })
+            }
+            Ask::Rest(pause) => {
+                if pause == Pause::Request {
+                    // Nothing is under way for longer than a request may take.
+                    self.strays_arrive(at);
+                    if self.mutant == Some(Mutant::SearchOnce) {
+                        return self.ended(at, End::Lost);
+                    }
+                }
+                Answer::Done(Ok(()))
+            }
+        };
+        self.answered(at, answer);
+    }
+
+    pub(super) fn answered(&mut self, at: usize, answer: Answer) {
+        let step = self.clients[at].claim.answered(answer);
+        self.step(at, step);
+    }
+
+    pub(super) fn fated(&mut self, at: usize, fate: Fate, write: Write) -> Result<Option<Mine>, Failure> {
+        match fate {
+            Fate::Done => Ok(self.carry_out(&write)),
+            Fate::Unheard => {
+                self.carry_out(&write);
+                Err(Failure::Unknown)
+            }
+            Fate::Late => {
+                self.stray.push((at, write));
+                Err(Failure::Unknown)
+            }
+            Fate::Lost => Err(Failure::Unknown),
+        }
+    }
+
+    pub(super) fn strays_arrive(&mut self, of: usize) {
+        let (arriving, rest) = std::mem::take(&mut self.stray).into_iter().partition(|(at, _)| *at == of);
+        self.stray = rest;
+        let arriving: Vec<(usize, Write)> = arriving;
+        for (at, write) in arriving {
+            // What a session sent and what it holds end together.
+            if self.clients[at].alive {
+                self.carry_out(&write);
+            }
+        }
+    }
+
+    pub(super) fn watch(&mut self, at: usize, predecessor: String, own: Option<&Node>, lag: usize) -> Answer {
+        self.view(at, lag);
+        let shown = &self.history[self.clients[at].seen];
+        let has = |name: &str| shown.iter().any(|child| child.node.name() == name);
+        let ahead = if has(&predecessor) { Ok(()) } else { Err(Failure::Absent) };
+        let watches_own = match own {
+            Some(own) if !has(&own.name()) => Err(Failure::Absent),
+            _ => Ok(()),
+        };
+        let client = &mut self.clients[at];
+        (client.watched, client.watches_own) = (ahead.is_ok().then_some(predecessor), own.is_some());
+        Answer::Watched { ahead, own: watches_own }
+    }
+
+    /// The server shows a client more of the history, and tells what it watches.
+    pub(super) fn advance(&mut self, at: usize) {
+        while self.clients[at].seen + 1 < self.history.len() && self.clients[at].end.is_none() {
+            self.clients[at].seen += 1;
+            let client = &self.clients[at];
+            let shown = &self.history[client.seen];
+            let own_is_gone =
+                !shown.iter().any(|child| child.node.name().starts_with(&crate::keys::stem(client.owner)));
+            let Some(watched) = client.watched.clone() else {
+                continue;
+            };
+            if client.watches_own && own_is_gone {
+                return self.happens(at, Happening::Removed);
+            }
+            if !shown.iter().any(|child| child.node.name() == watched) {
+                return self.happens(at, Happening::Ended);
+            }
+        }
+    }
+
+    /// Something is written to a watched node.
+    pub(super) fn change(&mut self, at: usize) {
+        if self.clients[at].watched.is_some() && self.clients[at].asked.is_none() {
+            let ends = self.mutant == Some(Mutant::ChangedIsEnded);
+            self.happens(at, if ends { Happening::Ended } else { Happening::Changed });
+        }
+    }
+
+    /// The connection is made again; a watch may have got lost.
+    pub(super) fn reconnect(&mut self, at: usize, watch_is_lost: bool) {
+        if watch_is_lost {
+            self.clients[at].watched = None;
+        }
+        if self.mutant != Some(Mutant::NoListingAfterReconnect) {
+            self.happens(at, Happening::Reconnected);
+        }
+    }
+
+    pub(super) fn expire(&mut self, at: usize) {
+        let session = self.clients[at].session;
+        self.clients[at].alive = false;
+        self.commit(|children| children.retain(|child| child.session != session));
+        if self.clients[at].end.is_none() {
+            self.ended(at, End::SessionOver);
+        }
+    }
+
+    /// An administrator deletes the node of a client.
+    pub(super) fn delete_by_hand(&mut self, at: usize) {
+        if let Some(mine) = self.mine(at) {
+            self.carry_out(&Write::Delete(mine.name()));
+        }
+    }
+
+    pub(super) fn abandon(&mut self, at: usize) {
+        if !self.clients[at].left {
+            self.clients[at].left = true;
+            self.happens(at, Happening::Abandoned);
+        }
+    }
+
+    pub(super) fn release(&mut self, at: usize) {
+        match self.clients[at].end.clone() {
+            Some(End::Held(mine)) if !self.clients[at].released => {
+                self.clients[at].released = true;
+                self.carry_out(&Write::Delete(mine.node.name()));
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn holders(&self) -> Vec<usize> {
+        let holds = |at: &usize| {
+            let client = &self.clients[*at];
+            let held = matches!(client.end, Some(End::Held(_))) && !client.released && client.alive;
+            held && self.mine(*at).is_some()
+        };
+        (0..self.clients.len()).filter(holds).collect()
+    }
+
+    /// What must hold at every moment.
+    pub(super) fn check(&self) -> Result<(), TestCaseError> {
+        let holders = self.holders();
+        prop_assert!(holders.len() <= 1, "{holders:?} hold at once");
+        for (at, client) in self.clients.iter().enumerate() {
+            if let Some(End::Held(mine)) = &client.end {
+                let ours = self.history.iter().flatten().find(|child| child.node == mine.node);
+                let ours = ours.map(|child| (child.session, child.czxid));
+                prop_assert_eq!(ours, Some((client.session, mine.czxid)), "{} holds what is not its own", at);
+            }
+        }
+        Ok(())
+    }
+
+    /// No more faults: everybody gets what they wait for, and nothing is left behind.
+    pub(super) fn calm_down(&mut self) -> Result<(), TestCaseError> {
+        let busy = |client: &Client| client.asked.is_some() || client.end.is_none();
+        for _ in 0..100 {
+            if !self.clients.iter().any(busy) && self.holders().is_empty() {
+                break;
+            }
+            for at in 0..self.clients.len() {
+                self.answer(at, Fate::Done, 0);
+                self.advance(at);
+                self.check()?;
+                if self.clients[at].asked.is_none() && self.clients[at].watched.is_none() {
+                    self.release(at);
+                }
+            }
+        }
+        for at in 0..self.clients.len() {
+            self.strays_arrive(at);
+        }
+        for (at, client) in self.clients.iter().enumerate() {
+            prop_assert!(client.end.is_some(), "{} waits for ever: {:?}", at, client.claim);
+        }
+        let left: Vec<_> = self.children().iter().map(|child| child.node.name()).collect();
+        prop_assert!(left.is_empty(), "left behind: {left:?}");
+        Ok(())
+    }
+}
+
+/// What becomes of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    Done,
+    /// Done, and the answer is lost.
+    Unheard,
+    /// Done after we have stopped waiting.
+    Late,
+    Lost,
+}
