@@ -1,5 +1,6 @@
 -- Goes on after acquire_free: the lock is held, or somebody waits.
 
+local holder = redis.call('GET', lock)
 local now = clock()
 
 -- The request was repeated, because its answer was lost.
@@ -7,9 +8,9 @@ if holder == me then
   redis.call('PEXPIRE', lock, number(ttl))
   local counter, owner = last_grant(grants)
   if owner ~= me then
-    return { 1, count(grants, me, inbox, info, now) }
+    return tonumber(count(grants, me, inbox, info, now))
   end
-  return { 1, number(counter) }
+  return counter
 end
 
 if not holder then
@@ -19,7 +20,7 @@ if not holder then
     if first then
       drop_entry(queue, entries, me)
     end
-    return { 1, count(grants, me, inbox, info, now) }
+    return tonumber(count(grants, me, inbox, info, now))
   end
   holder = hand_on(lock, queue, entries, grants, channels, now)
 end

@@ -2,16 +2,23 @@
 --
 -- KEYS  lock, queue, entries, grants
 -- ARGV  channels, owner id, ttl, whether to queue (1 or 0), inbox, info
--- Answer: {1, counter} or, in the queue or turned away, {0, last counter, lease left[, since, info]}
+-- Answer: counter or, in the queue or turned away, {0, last counter, lease left[, since, info]}
 
 local lock, queue, entries, grants = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local channels, me, ttl = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local queues, inbox, info = ARGV[4] == '1', ARGV[5], ARGV[6]
 
-local holder = redis.call('GET', lock)
--- Free, and nobody waits: what follows is not even defined.
-if not holder and redis.call('EXISTS', queue) == 0 then
-  redis.call('SET', lock, me, 'PX', ARGV[3])
-  return { 1, count(grants, me, inbox, info, clock()) }
+-- Nobody waits, and it is free: what follows is not even defined.
+if redis.call('EXISTS', queue) == 0 and redis.call('SET', lock, me, 'NX', 'PX', ARGV[3]) then
+  local time = redis.call('TIME')
+  local now = time[1] .. string.format('%06d', time[2])
+  -- As `count` does, with one command.
+  local record = now .. ' ' .. me .. ' ' .. now .. ' ' .. inbox .. ' ' .. info
+  local last = redis.call('SET', grants, record, 'EXAT', time[1] + 86401, 'GET')
+  if not last or tonumber(string.match(last, '^%d+') or 0) < tonumber(now) then
+    return tonumber(now)
+  end
+  -- The clock was set back: it is held, and counted below as a repeated request is.
+  redis.call('SET', grants, last)
 end
 

@@ -1,4 +1,4 @@
--- What granting needs; it stands before each of the other scripts.
+-- What granting needs; it stands before whatever uses it.
 --
 -- lock     the holder's owner id, with the lease as expiry
 -- queue    owner ids, scored by their order of arrival

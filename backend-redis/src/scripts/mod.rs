@@ -24,8 +24,8 @@ pub(crate) struct Script {
 
 pub(crate) static ACQUIRE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(concat!(
-        include_str!("grant.lua"),
         include_str!("acquire_free.lua"),
+        include_str!("grant.lua"),
         include_str!("queue.lua"),
         include_str!("acquire.lua")
     ))
@@ -35,8 +35,8 @@ pub(crate) static REFRESH: LazyLock<Script> = LazyLock::new(|| {
 });
 pub(crate) static RELEASE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(concat!(
-        include_str!("grant.lua"),
         include_str!("release_free.lua"),
+        include_str!("grant.lua"),
         include_str!("queue.lua"),
         include_str!("release.lua")
     ))
@@ -142,8 +142,12 @@ pub(crate) struct Heard {
 /// [`ErrorKind::Protocol`](lockcore::ErrorKind::Protocol).
 pub(crate) fn heard(value: &Value, base: u64) -> Result<Heard> {
     let wrong = || error::unexpected("for an entry");
-    let Value::Array(parts) = value else {
-        return Err(wrong());
+    let parts = match value {
+        Value::Array(parts) => parts,
+        granted => {
+            let counter = number(granted).ok_or_else(wrong)?;
+            return Ok(Heard { answer: Answer::Holds { counter }, holder: None });
+        }
     };
     let counter = || parts.get(1).and_then(number).ok_or_else(wrong);
     let answer = match parts.first().and_then(number) {
@@ -344,8 +348,10 @@ mod tests {
         assert_eq!(heard(&waits(30), 0).unwrap().answer, Answer::Waits { seen: 7, lease_left });
         assert_eq!(heard(&waits(-1), 0).unwrap().answer, Answer::Waits { seen: 7, lease_left: None });
         assert_eq!(heard(&waits(1), 0).unwrap().holder.unwrap().label, "another client");
-        let holds = Value::Array(vec![Value::Int(1), bulk("1795219022957972")]);
-        assert_eq!(heard(&holds, 0).unwrap().answer, Answer::Holds { counter: 1_795_219_022_957_972 });
+        let holds = Answer::Holds { counter: 1_795_219_022_957_972 };
+        assert_eq!(heard(&Value::Int(1_795_219_022_957_972), 0).unwrap().answer, holds);
+        let renewed = Value::Array(vec![Value::Int(1), bulk("1795219022957972")]);
+        assert_eq!(heard(&renewed, 0).unwrap().answer, holds);
     }
 
     /// A message is read with a lock's key that has spaces.

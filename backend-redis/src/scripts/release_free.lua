@@ -12,8 +12,8 @@ local held = holder == me
 if held then
   -- The first write, which a full server takes. Who holds is not in the queue.
   redis.call('DEL', lock)
-  -- Nobody waits, nobody asked: what follows is not even defined.
-  if redis.call('EXISTS', queue, entries) == 0 then
+  -- Nobody waits, as who waits has an entry, and nobody asked: what follows is not even defined.
+  if redis.call('EXISTS', entries) == 0 then
     return 1
   end
 end

@@ -1,5 +1,6 @@
 //! Giving back what a session has at the server: grants, and what acquisitions leave behind.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,12 +36,16 @@ impl Session {
     ///
     /// `Lost` when the server has it no more; as the server's table otherwise.
     pub(crate) async fn release(self: &Arc<Self>, grant: &Grant) -> Result<()> {
-        let keys = self.keys.of(&grant.name)?;
         // S1: known until it is answered, or the caller gives up.
         let _known = Releasing { session: self, owner: grant.owner };
-        if let Some(entry) = self.entry_of(grant.owner) {
-            entry.contender.lock().end(LostReason::Released);
-        }
+        let entry = self.entry_of(grant.owner);
+        let keys = match &entry {
+            Some(entry) => {
+                entry.contender.lock().end(LostReason::Released);
+                Cow::Borrowed(&entry.keys)
+            }
+            None => Cow::Owned(self.keys.of(&grant.name)?),
+        };
         if self.closed.is_cancelled() {
             return Err(closed());
         }
