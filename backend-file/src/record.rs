@@ -1,13 +1,14 @@
 //! What stands in a lock file and in the floor file, as bytes. Pure.
 //!
-//! A file has two slots of one block each and, for a lock, a note of how its last hold ended. A new
-//! value goes into the slot that does not hold the newest one, so a write that is cut short at any
-//! byte leaves the newest complete value readable.
+//! A file has two pages, each with a slot and, for a lock, a note of how the hold in the *other*
+//! page's slot ended. A new value goes into the slot that does not hold the newest one, so a write
+//! that is cut short at any byte leaves the newest complete value readable. The note stands in the
+//! page that is written next anyway: noting an end costs the next sync no page more.
 //!
 //! | at | what |
 //! |---|---|
 //! | 0, 4096 | a slot: magic, format version, length, sequence number, SHA-256, value |
-//! | 8192 | the note: counter, whether that counter is durable, checksum |
+//! | 4056, 8152 | a note: counter and sequence number of the record, whether that is durable, checksum |
 //!
 //! # Invariants
 //! - **F1** Reading gives the newest value whose checksum is right, or says why there is none; it
@@ -57,11 +58,13 @@ pub(crate) struct Floor {
     pub(crate) token_base: u64,
 }
 
-/// How the newest hold of a lock file ended.
+/// How a hold of a lock file ended. It names the hold, since it may stand there longer than the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ending {
     pub(crate) counter: u64,
-    /// Whether the record with that counter is known to be on the disk.
+    /// The number of the record's write, which says where the note goes.
+    pub(crate) seq: u64,
+    /// Whether the record is known to be on the disk.
     pub(crate) durable: bool,
 }
 
@@ -102,15 +105,15 @@ pub(crate) fn slot<T: Value>(stamped: &Stamped<T>) -> Option<Vec<u8>> {
 
 /// Where the value with number `seq` goes.
 pub(crate) const fn slot_at(seq: u64) -> u64 {
-    (seq % 2) * SLOT as u64
+    (seq % 2) * PAGE as u64
 }
 
 /// The newest whole value in the bytes of a file.
 pub(crate) fn newest<T: Value>(image: &[u8]) -> Result<Stamped<T>, Unreadable> {
     let mut best: Option<Stamped<T>> = None;
     let mut unreadable = Unreadable::Foreign;
-    for slot in image.chunks(SLOT).take(2) {
-        match read_slot(slot) {
+    for page in image.chunks(PAGE).take(2) {
+        match read_slot(&page[..page.len().min(SLOT)]) {
             Ok(stamped) => best = best.filter(|best| best.seq > stamped.seq).or(Some(stamped)),
             // What a newer program wrote counts before what we would understand.
             Err(newer @ Unreadable::Newer { .. }) => return Err(newer),
@@ -122,24 +125,31 @@ pub(crate) fn newest<T: Value>(image: &[u8]) -> Result<Stamped<T>, Unreadable> {
 }
 
 impl Ending {
-    /// Where the note stands in a file.
-    pub(crate) const AT: u64 = 2 * SLOT as u64;
+    /// Where the note stands in a file: behind the slot that is written after the record's.
+    pub(crate) const fn at(self) -> u64 {
+        slot_at(self.seq ^ 1) + SLOT as u64
+    }
 
     pub(crate) fn to_bytes(self) -> [u8; ENDING] {
         let mut bytes = [0; ENDING];
         bytes[..8].copy_from_slice(&self.counter.to_le_bytes());
-        bytes[8] = self.durable.into();
-        let sum = checksum(&bytes[..16], &[]);
-        bytes[16..].copy_from_slice(&sum[..16]);
+        bytes[8..16].copy_from_slice(&self.seq.to_le_bytes());
+        bytes[16] = self.durable.into();
+        let sum = checksum(&bytes[..24], &[]);
+        bytes[24..].copy_from_slice(&sum[..16]);
         bytes
     }
 
-    /// The note in the bytes of a file, if there is a whole one.
-    pub(crate) fn read(image: &[u8]) -> Option<Self> {
-        let (bytes, _) = image.get(2 * SLOT..)?.split_first_chunk::<ENDING>()?;
-        let (counter, rest) = bytes.split_first_chunk()?;
-        let ending = Self { counter: u64::from_le_bytes(*counter), durable: rest[0] == 1 };
-        (ending.to_bytes() == *bytes).then_some(ending)
+    /// The newest whole note in the bytes of a file.
+    pub(crate) fn newest(image: &[u8]) -> Option<Self> {
+        let notes = image.chunks_exact(PAGE).take(2).filter_map(|page| Self::read(&page[SLOT..]));
+        notes.max_by_key(|ending| ending.counter)
+    }
+
+    fn read(note: &[u8]) -> Option<Self> {
+        let mut bytes = Bytes(note);
+        let ending = Self { counter: bytes.u64()?, seq: bytes.u64()?, durable: bytes.take(1)? == [1] };
+        (ending.to_bytes() == *note).then_some(ending)
     }
 }
 
@@ -269,15 +279,16 @@ fn checksum(head: &[u8], value: &[u8]) -> [u8; 32] {
     Sha256::new().chain_update(head).chain_update(value).finalize().into()
 }
 
-/// The size of a slot: a block, so that writing one never rewrites a part of the other.
-const SLOT: usize = 4096;
+/// A block, so that writing one slot never rewrites a part of the other.
+const PAGE: usize = 4096;
+const SLOT: usize = PAGE - ENDING;
 const HEADER: usize = 64;
-const ENDING: usize = 32;
+const ENDING: usize = 40;
 const VERSION: u16 = 1;
 const UNTOLD: u64 = u64::MAX;
 
 /// The whole of a lock file.
-pub(crate) const FILE: usize = 2 * SLOT + ENDING;
+pub(crate) const FILE: usize = 2 * PAGE;
 
 #[cfg(test)]
 mod tests;

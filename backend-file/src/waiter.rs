@@ -13,14 +13,13 @@
 //!   process.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::fs::File;
 use std::io;
 use std::thread;
 
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use crate::directory::{Inode, Locked};
+use crate::directory::{Inode, Locked, Opened};
 
 /// A place in the line for a file; leaves it when dropped.
 #[derive(Debug)]
@@ -42,15 +41,16 @@ struct Wanter {
     id: u64,
     turn: oneshot::Sender<io::Result<Locked>>,
     /// What the thread waits with next; the first of a line has given his away.
-    file: Option<File>,
+    file: Option<Opened>,
 }
 
-/// Waits for the lock of `file`, which is that of `inode`.
+/// Waits for the lock of `file`.
 ///
 /// # Errors
 ///
 /// When no thread can be started.
-pub(crate) fn join(inode: Inode, file: File) -> io::Result<Place> {
+pub(crate) fn join(file: Opened) -> io::Result<Place> {
+    let inode = file.inode();
     let (sender, turn) = oneshot::channel();
     let mut lines = LINES.lock();
     let waits = lines.contains_key(&inode);
@@ -95,7 +95,7 @@ impl Drop for Place {
 }
 
 /// The thread's life.
-fn wait(inode: Inode, mut file: File) {
+fn wait(inode: Inode, mut file: Opened) {
     loop {
         let locked = lock(file);
         match hand_over(inode, locked) {
@@ -107,7 +107,7 @@ fn wait(inode: Inode, mut file: File) {
 
 /// Gives the result of a wait to the first who still wants it; the file to wait with next, if
 /// somebody is left.
-fn hand_over(inode: Inode, mut locked: io::Result<Locked>) -> Option<File> {
+fn hand_over(inode: Inode, mut locked: io::Result<Locked>) -> Option<Opened> {
     // Nothing is sent or dropped under the mutex: it may wake somebody who leaves a line himself.
     while let Some(wanter) = change(inode, |line| line.wanters.pop_front()) {
         match wanter.turn.send(locked) {
@@ -128,9 +128,9 @@ fn change<R>(inode: Inode, next: impl FnOnce(&mut Line) -> Option<R>) -> Option<
     next
 }
 
-fn lock(file: File) -> io::Result<Locked> {
+fn lock(file: Opened) -> io::Result<Locked> {
     loop {
-        match file.lock() {
+        match file.file().lock() {
             Ok(()) => return Ok(Locked::got(file)),
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             Err(e) => return Err(e),

@@ -54,8 +54,8 @@ impl Directory {
     pub(super) fn first_floor(&self, env: &Env) -> Result<Floor> {
         let path = self.own(FLOOR);
         for _ in 0..TRIES {
-            if let Some(file) = open(OpenOptions::new().read(true), &path)? {
-                return Ok(read(&file, &path, newest::<Floor>)?.value);
+            if let Some(opened) = open(OpenOptions::new().read(true), &path)? {
+                return Ok(read(opened.file(), &path, newest::<Floor>)?.value);
             }
             self.refuse_without_floor()?;
             drop(self.bear(env, Floor::default(), &path)?);
@@ -112,20 +112,20 @@ impl Directory {
     /// (D1), so its counter is the last.
     pub(super) fn finish_taking_away(&self, key: &Key, floor: &mut FloorLock) -> Result<()> {
         let path = self.set_aside(key);
-        let Some(file) = open(OpenOptions::new().read(true), &path)? else {
+        let Some(opened) = open(OpenOptions::new().read(true), &path)? else {
             return Ok(());
         };
-        let counter = see(&file, &path)?.record().counter;
+        let counter = see(opened.file(), &path)?.record().counter;
         self.fold(floor, counter)?;
         remove(&path)
     }
 
     fn try_floor(&self, access: Access) -> Result<Option<FloorLock>> {
         let path = self.own(FLOOR);
-        let file = open(OpenOptions::new().read(true).write(true), &path)?.ok_or_else(|| gone(&path))?;
+        let opened = open(OpenOptions::new().read(true).write(true), &path)?.ok_or_else(|| gone(&path))?;
         let tried = match access {
-            Access::Read => file.try_lock_shared(),
-            Access::Raise => file.try_lock(),
+            Access::Read => opened.file().try_lock_shared(),
+            Access::Raise => opened.file().try_lock(),
         };
         match tried {
             Ok(()) => {}
@@ -134,7 +134,7 @@ impl Directory {
                 return Err(error::of_system(e, "lock the floor", &path));
             }
         }
-        let file = Locked::got(file);
+        let file = Locked::got(opened);
         let newest = read(file.file(), &path, newest)?;
         Ok(Some(FloorLock { file, newest }))
     }

@@ -23,6 +23,7 @@
 mod diagnosis;
 mod file_system;
 mod floor;
+mod inode;
 mod sweep;
 #[cfg(test)]
 mod tests;
@@ -44,6 +45,8 @@ use crate::protocol::{self, Seen, Step};
 use crate::record::{Ending, FILE, Record, Unreadable, Value};
 pub(crate) use file_system::{FileSystem, Scope};
 pub(crate) use floor::Access;
+pub(crate) use inode::Inode;
+use inode::Node;
 pub(crate) use traces::{Presence, Request};
 
 #[derive(Debug)]
@@ -56,17 +59,17 @@ pub(crate) struct Directory {
     token_base: u64,
 }
 
-/// Which file a path names, whatever its name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Inode {
-    device: u64,
-    number: u64,
+/// An open file and which one it is, which is asked once: it stays that.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    file: File,
+    inode: Inode,
 }
 
 /// A file locked by us. Unlocked by name and not only closed: a forked child may have it open.
 #[derive(Debug)]
 pub(crate) struct Locked {
-    file: File,
+    opened: Opened,
     locked: bool,
 }
 
@@ -77,7 +80,7 @@ impl Directory {
         let mode = config.file_mode();
         make(&path, mode)?;
         let handle = File::open(&path).map_err(|e| error::of_system(e, "open the lock directory", &path))?;
-        let inode = Inode::of(&metadata(&handle, &path)?);
+        let inode = Inode::from(&metadata(&handle, &path)?);
         let file_system = FileSystem::of(&handle, &path)?;
         config.admit(&file_system, &path)?;
         let mut directory = Self { path, handle, inode, mode, file_system, token_base: 0 };
@@ -102,7 +105,7 @@ impl Directory {
 
     /// Whether the path still leads here.
     pub(crate) fn is_in_place(&self) -> bool {
-        fs::metadata(&self.path).is_ok_and(|metadata| Inode::of(&metadata) == self.inode)
+        fs::metadata(&self.path).is_ok_and(|metadata| Inode::from(&metadata) == self.inode)
     }
 
     /// The bits of the directory's mode.
@@ -115,7 +118,7 @@ impl Directory {
     }
 
     /// The lock file of `key`, to lock it.
-    pub(crate) fn open_lock(&self, key: &Key) -> Result<Option<File>> {
+    pub(crate) fn open_lock(&self, key: &Key) -> Result<Option<Opened>> {
         open(OpenOptions::new().read(true).write(true), &self.lock_path(key))
     }
 
@@ -124,7 +127,7 @@ impl Directory {
     pub(crate) fn live(&self, name: &LockName) -> Result<Option<Record>> {
         let path = self.lock_path(&Key::of(name));
         match open(OpenOptions::new().read(true), &path)? {
-            Some(file) => self.live_in(&file, name),
+            Some(opened) => self.live_in(opened.file(), name),
             None => Ok(None),
         }
     }
@@ -147,13 +150,7 @@ impl Directory {
         Err(error::refused(format!("the file is that of the lock {other:?}: was it copied?"), &path))
     }
 
-    /// Whether the path of `key` names `file` (D1).
-    pub(crate) fn names(&self, key: &Key, file: &File) -> Result<bool> {
-        let inode = Inode::of(&metadata(file, &self.lock_path(key))?);
-        self.is_at(key, inode)
-    }
-
-    /// Whether the path of `key` names `inode`.
+    /// Whether the path of `key` names `inode` (D1).
     pub(crate) fn is_at(&self, key: &Key, inode: Inode) -> Result<bool> {
         Ok(inode_at(&self.lock_path(key))? == Some(inode))
     }
@@ -203,8 +200,9 @@ impl Directory {
     /// ours (D4).
     pub(crate) fn newest(&self, key: &Key) -> Result<Option<(Record, bool)>> {
         let path = self.lock_path(key);
-        let file = open(OpenOptions::new().read(true), &path);
-        let seen = match file.and_then(|file| file.map(|file| see(&file, &path)).transpose()) {
+        let opened = open(OpenOptions::new().read(true), &path);
+        let seen = opened.and_then(|opened| opened.map(|it| see(it.file(), &path)).transpose());
+        let seen = match seen {
             Err(error) if *error.kind() == ErrorKind::Protocol => return Ok(None),
             seen => seen?,
         };
@@ -223,7 +221,7 @@ impl Directory {
         let Some((new, file)) = self.leave(new)? else {
             return Ok(None);
         };
-        let Ok(locked) = Locked::try_lock(file, new.path())? else {
+        let Ok(locked) = Locked::try_lock(Opened::new(file, new.path())?, new.path())? else {
             return Ok(None);
         };
         self.carry_out(locked.file(), &steps, new.path())?;
@@ -252,38 +250,51 @@ impl Directory {
     }
 }
 
-impl Inode {
-    pub(crate) fn of(metadata: &Metadata) -> Self {
-        Self { device: metadata.dev(), number: metadata.ino() }
-    }
-}
-
-impl Locked {
-    /// A file whose lock we have got.
-    pub(crate) fn got(file: File) -> Self {
-        Self { file, locked: true }
-    }
-
-    /// Locks `file`; gives it back when somebody else has it.
-    pub(crate) fn try_lock(file: File, path: &Path) -> Result<Result<Self, File>> {
-        match file.try_lock() {
-            Ok(()) => Ok(Ok(Self::got(file))),
-            Err(TryLockError::WouldBlock) => Ok(Err(file)),
-            Err(TryLockError::Error(e)) => Err(error::of_system(e, "lock the file", path)),
-        }
+impl Opened {
+    fn new(file: File, path: &Path) -> Result<Self> {
+        let Node { inode, .. } = node(&file, path)?;
+        Ok(Self { file, inode })
     }
 
     pub(crate) fn file(&self) -> &File {
         &self.file
     }
 
+    pub(crate) fn inode(&self) -> Inode {
+        self.inode
+    }
+}
+
+impl Locked {
+    /// A file whose lock we have got.
+    pub(crate) fn got(opened: Opened) -> Self {
+        Self { opened, locked: true }
+    }
+
+    /// Locks a file; gives it back when somebody else has it locked.
+    pub(crate) fn try_lock(opened: Opened, path: &Path) -> Result<Result<Self, Opened>> {
+        match opened.file().try_lock() {
+            Ok(()) => Ok(Ok(Self::got(opened))),
+            Err(TryLockError::WouldBlock) => Ok(Err(opened)),
+            Err(TryLockError::Error(e)) => Err(error::of_system(e, "lock the file", path)),
+        }
+    }
+
+    pub(crate) fn file(&self) -> &File {
+        self.opened.file()
+    }
+
+    pub(crate) fn inode(&self) -> Inode {
+        self.opened.inode()
+    }
+
     /// Whether no path leads to the file any more.
     pub(crate) fn is_removed(&self) -> bool {
-        self.file.metadata().is_ok_and(|metadata| metadata.nlink() == 0)
+        self.file().metadata().is_ok_and(|metadata| metadata.nlink() == 0)
     }
 
     pub(crate) fn unlock(&mut self) -> io::Result<()> {
-        if std::mem::take(&mut self.locked) { self.file.unlock() } else { Ok(()) }
+        if std::mem::take(&mut self.locked) { self.file().unlock() } else { Ok(()) }
     }
 }
 
@@ -345,17 +356,22 @@ fn image(file: &File, path: &Path) -> Result<Vec<u8>> {
 }
 
 /// Opens a regular file, never a link's target; `None` when there is none.
-fn open(options: &mut OpenOptions, path: &Path) -> Result<Option<File>> {
+fn open(options: &mut OpenOptions, path: &Path) -> Result<Option<Opened>> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let file = match options.custom_flags(flags.bits().cast_signed()).open(path) {
         Ok(file) => file,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(error::of_system(e, "open the file", path)),
     };
-    if metadata(&file, path)?.is_file() {
-        return Ok(Some(file));
+    let Node { inode, is_file } = node(&file, path)?;
+    if is_file {
+        return Ok(Some(Opened { file, inode }));
     }
     Err(error::of_bytes(Unreadable::Foreign, path))
+}
+
+fn node(file: &File, path: &Path) -> Result<Node> {
+    Node::of(file).map_err(|e| error::of_system(e, "look at the file", path))
 }
 
 fn metadata(file: &File, path: &Path) -> Result<Metadata> {
@@ -367,8 +383,8 @@ fn remove(path: &Path) -> Result<()> {
 }
 
 fn inode_at(path: &Path) -> Result<Option<Inode>> {
-    match fs::symlink_metadata(path) {
-        Ok(metadata) => Ok(Some(Inode::of(&metadata))),
+    match Node::at(path) {
+        Ok(node) => Ok(Some(node.inode)),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(e) => Err(error::of_system(e, "look at the file", path)),
     }

@@ -4,11 +4,9 @@
 //! again and removed, which takes microseconds, so that whoever tries for one meanwhile hardly
 //! notices (D3).
 
-use std::fs::File;
-
 use lockcore::{Env, Result};
 
-use super::{Access, Directory, Locked, OUT, entries, remove, see};
+use super::{Access, Directory, Locked, OUT, Opened, entries, remove, see};
 use crate::keys::Key;
 
 impl Directory {
@@ -46,8 +44,8 @@ impl Directory {
         for keys in idle.chunks(CHUNK).take_while(|_| go_on()) {
             let floor = self.floor(env, Access::Read).await?;
             for key in keys {
-                if let Some(file) = self.open_lock(key)? {
-                    removed += usize::from(self.remove_idle(key, file, folded)?);
+                if let Some(opened) = self.open_lock(key)? {
+                    removed += usize::from(self.remove_idle(key, opened, folded)?);
                 }
             }
             drop(floor);
@@ -56,15 +54,15 @@ impl Directory {
         Ok(removed)
     }
 
-    /// Removes the lock file that was opened as `file`, unless it is in use, another is in its place,
+    /// Removes the lock file that is `opened`, unless it is in use, another is in its place,
     /// or its counter is above `folded`. Whoever calls has the floor's lock, so nobody takes the file
     /// away by force meanwhile.
-    pub(super) fn remove_idle(&self, key: &Key, file: File, folded: u64) -> Result<bool> {
+    pub(super) fn remove_idle(&self, key: &Key, opened: Opened, folded: u64) -> Result<bool> {
         let path = self.lock_path(key);
-        let Ok(locked) = Locked::try_lock(file, &path)? else {
+        let Ok(locked) = Locked::try_lock(opened, &path)? else {
             return Ok(false);
         };
-        if !self.names(key, locked.file())? || see(locked.file(), &path)?.record().counter > folded {
+        if !self.is_at(key, locked.inode())? || see(locked.file(), &path)?.record().counter > folded {
             return Ok(false);
         }
         remove(&path)?;

@@ -97,7 +97,8 @@ async fn a_file_in_the_place_of_another_is_not_removed() {
     assert_eq!(cycles(&config, 1).await, 4);
     assert!(!directory.remove_idle(&key, replaced, u64::MAX).unwrap());
     let idle = directory.open_lock(&key).unwrap().unwrap();
-    assert!(!directory.remove_idle(&key, idle.try_clone().unwrap(), 3).unwrap());
+    assert!(!directory.remove_idle(&key, idle, 3).unwrap());
+    let idle = directory.open_lock(&key).unwrap().unwrap();
     assert!(directory.remove_idle(&key, idle, 4).unwrap());
 }
 

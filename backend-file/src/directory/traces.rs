@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use lockcore::{Env, Result};
 
-use super::{Directory, Inode, Locked, NEW, REVOKE, SESSIONS, WAITING, entries, inode_at, metadata, open};
+use super::{Directory, Locked, NEW, Opened, REVOKE, SESSIONS, WAITING, entries, inode_at, open};
 use crate::error;
 use crate::keys::Key;
 use crate::record::{Record, SessionId};
@@ -95,8 +95,8 @@ impl Directory {
             };
             // RACE: whoever looks for sessions that ended may have this one locked for a moment, or
             // have removed it, before it was locked by us. Nobody knows its id yet.
-            if let Ok(locked) = Locked::try_lock(file, trace.path())?
-                && inode_at(trace.path())? == Some(Inode::of(&metadata(locked.file(), trace.path())?))
+            if let Ok(locked) = Locked::try_lock(Opened::new(file, trace.path())?, trace.path())?
+                && inode_at(trace.path())? == Some(locked.inode())
             {
                 return Ok(Presence { id, _file: trace, _locked: locked });
             }
@@ -108,12 +108,12 @@ impl Directory {
     /// locks its file for itself, so that looking disturbs nobody.
     pub(crate) fn is_alive(&self, session: SessionId) -> Result<bool> {
         let path = self.session_path(session);
-        let Some(file) = open(OpenOptions::new().read(true), &path)? else {
+        let Some(opened) = open(OpenOptions::new().read(true), &path)? else {
             return Ok(false);
         };
-        match file.try_lock_shared() {
+        match opened.file().try_lock_shared() {
             Ok(()) => {
-                drop(Locked::got(file));
+                drop(Locked::got(opened));
                 Ok(false)
             }
             Err(TryLockError::WouldBlock) => Ok(true),
@@ -188,10 +188,10 @@ impl Directory {
         let new = self.own(NEW);
         for path in entries(&new)?.iter().map(|file| new.join(file)) {
             // A file that is being made is locked.
-            if let Some(file) = open(OpenOptions::new().read(true), &path)?
-                && file.try_lock_shared().is_ok()
+            if let Some(opened) = open(OpenOptions::new().read(true), &path)?
+                && opened.file().try_lock_shared().is_ok()
             {
-                drop((Trace { path }, Locked::got(file)));
+                drop((Trace { path }, Locked::got(opened)));
             }
         }
         Ok(())

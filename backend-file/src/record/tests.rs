@@ -25,6 +25,11 @@ fn image(values: &[Stamped<Record>]) -> Vec<u8> {
     image
 }
 
+fn write(image: &mut [u8], ending: Ending) {
+    let at = usize::try_from(ending.at()).unwrap();
+    image[at..at + ENDING].copy_from_slice(&ending.to_bytes());
+}
+
 /// Existing directories depend on these bytes: change them only with the format version.
 #[test]
 fn the_format_is_fixed() {
@@ -33,7 +38,13 @@ fn the_format_is_fixed() {
     assert_eq!(&bytes[..16], b"leasehold floor\n");
     assert_eq!(&bytes[16..32], [1, 0, 16, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0]);
     assert_eq!(&bytes[HEADER..], [2, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
-    assert_eq!((slot_at(0), slot_at(1), slot_at(2), Ending::AT), (0, 4096, 0, 8192));
+    assert_eq!((slot_at(0), slot_at(1), slot_at(2), FILE), (0, 4096, 0, 8192));
+    let ending = Ending { counter: 258, seq: 3, durable: true };
+    assert_eq!(
+        &ending.to_bytes()[..24],
+        [2, 1, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]
+    );
+    assert_eq!((ending.at(), Ending { seq: 2, ..ending }.at()), (4056, 8152));
 }
 
 /// Whatever was written is read, with and without the optional parts.
@@ -44,12 +55,42 @@ fn records_round_trip() {
         let stamped = Stamped { seq: 4, value };
         assert_eq!(newest(&image(std::slice::from_ref(&stamped))), Ok(stamped));
     }
-    for durable in [false, true] {
-        let mut image = vec![0; FILE];
-        assert_eq!(Ending::read(&image), None);
-        image[2 * SLOT..].copy_from_slice(&Ending { counter: 5, durable }.to_bytes());
-        assert_eq!(Ending::read(&image), Some(Ending { counter: 5, durable }));
+    for (seq, durable) in [(4, false), (5, true)] {
+        let (mut image, ending) = (vec![0; FILE], Ending { counter: 5, seq, durable });
+        assert_eq!(Ending::newest(&image), None);
+        write(&mut image, ending);
+        assert_eq!(Ending::newest(&image), Some(ending));
+        write(&mut image, Ending { counter: 4, seq: seq ^ 1, durable });
+        assert_eq!(Ending::newest(&image), Some(ending));
     }
+}
+
+/// A note and the slot before it leave each other alone, however long the record is; one that is torn,
+/// or not in a place of notes, is none.
+#[test]
+fn a_note_stands_beside_the_slot() {
+    let fits = |metadata: &usize| {
+        let value = Record { metadata: Some("x".repeat(*metadata)), ..record(9) };
+        slot(&Stamped { seq: 9, value })
+    };
+    let longest = (0..PAGE).rev().find_map(|metadata| fits(&metadata)).unwrap();
+    assert_eq!(longest.len(), SLOT);
+    let mut image = image(&[Stamped { seq: 8, value: record(8) }]);
+    let ending = Ending { counter: 8, seq: 8, durable: true };
+    write(&mut image, ending);
+    image[PAGE..PAGE + SLOT].copy_from_slice(&longest);
+    assert_eq!(newest::<Record>(&image).map(|stamped| stamped.seq), Ok(9));
+    assert_eq!(Ending::newest(&image), Some(ending));
+    for at in FILE - ENDING..FILE {
+        let mut torn = image.clone();
+        torn[at] ^= 1;
+        assert_eq!(Ending::newest(&torn), None);
+    }
+    let mut elsewhere = image.clone();
+    elsewhere[FILE - ENDING..].fill(0);
+    elsewhere.extend(ending.to_bytes());
+    assert_eq!(Ending::newest(&elsewhere), None);
+    assert_eq!(Ending::newest(&image[..FILE - 1]), None);
 }
 
 /// The longest name, label and metadata of the core fit; more is refused, not cut.
@@ -103,7 +144,7 @@ proptest! {
     #[test]
     fn no_bytes_panic(noise in prop::collection::vec(any::<u8>(), 0..9000), at in 0_usize..300, byte: u8) {
         let _ = newest::<Record>(&noise);
-        let _ = Ending::read(&noise);
+        let _ = Ending::newest(&noise);
         let mut bytes = image(&[Stamped { seq: 0, value: record(1) }]);
         bytes[at] = byte;
         match newest::<Record>(&bytes) {

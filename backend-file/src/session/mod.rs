@@ -13,7 +13,6 @@
 mod revocation;
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -27,7 +26,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::FileConfig;
-use crate::directory::{Directory, Inode, Locked, Presence, note, too_long};
+use crate::directory::{Directory, Locked, Opened, Presence, note, too_long};
 use crate::error;
 use crate::keys::Key;
 use crate::protocol;
@@ -84,7 +83,7 @@ pub(crate) enum Attempted {
     /// Somebody has the file locked: the holder, if there is one that lives; else somebody who is
     /// about to hold it or to give it back.
     Busy {
-        file: File,
+        file: Opened,
         holder: Option<Record>,
     },
 }
@@ -151,8 +150,8 @@ impl Session {
                     }
                 }
                 Err(file) => {
-                    if self.directory.names(key, &file)? {
-                        let holder = self.directory.live_in(&file, &request.name)?;
+                    if self.directory.is_at(key, file.inode())? {
+                        let holder = self.directory.live_in(file.file(), &request.name)?;
                         return Ok(Attempted::Busy { file, holder });
                     }
                 }
@@ -172,13 +171,11 @@ impl Session {
         &self,
         request: &AcquireRequest,
         key: &Key,
-        file: File,
+        file: Opened,
     ) -> Result<Option<Grant>> {
         let path = self.directory.lock_path(key);
         let _shown = self.directory.show_waiting(key, self.id)?;
-        let inode = file.metadata().map(|metadata| Inode::of(&metadata));
-        let place = inode.and_then(|inode| waiter::join(inode, file));
-        let mut place = place.map_err(|e| error::of_system(e, "wait for the lock", &path))?;
+        let mut place = waiter::join(file).map_err(|e| error::of_system(e, "wait for the lock", &path))?;
         let mut heard = None;
         loop {
             self.hear(request, &mut heard)?;
@@ -212,7 +209,8 @@ impl Session {
         let Some(mut hold) = hold else {
             return Err(Error::lost(LostReason::Gone));
         };
-        let replaced = self.directory.names(&hold.key, hold.tenure.locked.file()).is_ok_and(|names| !names);
+        // Was it taken away, or the directory? Then the hold was lost, whatever happens to it now.
+        let replaced = self.directory.is_at(&hold.key, hold.tenure.locked.inode()).is_ok_and(|there| !there);
         let path = self.directory.lock_path(&hold.key);
         let ended = hold.tenure.end();
         ended.map_err(|e| error::of_system(e, "unlock the file", &path).with_effect(Effect::Unknown))?;
@@ -225,7 +223,7 @@ impl Session {
             .lock()
             .holds
             .get(&lease)
-            .is_some_and(|hold| self.directory.names(&hold.key, hold.tenure.locked.file()).unwrap_or(true))
+            .is_some_and(|hold| self.directory.is_at(&hold.key, hold.tenure.locked.inode()).unwrap_or(true))
     }
 
     /// Ends everything. Nobody is waited for.
@@ -270,7 +268,7 @@ impl Session {
         let Some((locked, counter)) = self.directory.create(&self.env, key, record).await? else {
             return Ok(None);
         };
-        let ending = Some(Ending { counter, durable: true });
+        let ending = Some(Ending { counter, seq: protocol::FIRST, durable: true });
         let grant = self.grant(request, key, Tenure { locked, ending, counter })?;
         if self.made.fetch_add(1, Ordering::Relaxed) >= self.keep {
             self.sweep_in_background();
@@ -280,17 +278,19 @@ impl Session {
 
     /// Records a grant in a file that we have locked; `None` when another has taken its place (D1).
     fn take(&self, request: &AcquireRequest, key: &Key, locked: Locked) -> Result<Option<Grant>> {
-        if !self.directory.names(key, locked.file())? {
+        // RACE: the file may have been swept or taken away between opening and locking it.
+        if !self.directory.is_at(key, locked.inode())? {
             return Ok(None);
         }
         let seen = self.directory.see(locked.file(), &request.name)?;
-        let counter = self.after(seen.record().counter)?;
+        let counter = self.after(seen.counter())?;
         let steps = protocol::grant(&seen, self.record(request, counter)).ok_or_else(too_long)?;
-        let mut tenure = Tenure { locked, ending: Some(Ending { counter, durable: false }), counter };
+        let ending = Ending { counter, seq: seen.next_seq(), durable: false };
+        let mut tenure = Tenure { locked, ending: Some(ending), counter };
         self.directory.carry_out(tenure.locked.file(), &steps, &self.directory.lock_path(key))?;
-        tenure.ending = Some(Ending { counter, durable: true });
-        // S2
-        if !self.directory.names(key, tenure.locked.file())? {
+        tenure.ending = Some(Ending { durable: true, ..ending });
+        // INVARIANT(S2): taking a file away by force needs no lock of it.
+        if !self.directory.is_at(key, tenure.locked.inode())? {
             return Ok(None);
         }
         self.grant(request, key, tenure).map(Some)
