@@ -157,8 +157,10 @@ struct Bid {
     value: Vec<u8>,
     contender: Contender,
     listener: Option<Listener>,
-    /// When to read the queue whatever the watch tells.
+    /// When to read the queue if it does not move: who waits for one holder wants to know for whom.
     look_at: Moment,
+    /// When to read it whatever the watch tells.
+    look_by: Moment,
     heard: Option<Revision>,
     holder: Option<Holder>,
     was_queued: bool,
@@ -170,6 +172,7 @@ impl Bid {
         let claim = session.claim(&request.name).await;
         let keys = session.keys(&request.name);
         let range = Range::Queue(keys.queue.as_slice().into());
+        let now = session.env().now();
         Self {
             name: request.name.clone(),
             owner,
@@ -179,7 +182,8 @@ impl Bid {
             // A lock that was waited for lately is watched already; it must be listened to before
             // it is asked for.
             listener: session.watches.standing(&range),
-            look_at: session.env().now() + first_look(session.ttl),
+            look_at: now + first_look(session.ttl),
+            look_by: now + next_look(session.env(), session.ttl),
             heard: None,
             holder: None,
             was_queued: false,
@@ -313,7 +317,8 @@ impl Bid {
     async fn look(&mut self, create: Revision) -> Result<()> {
         let seen = self.session.look(&self.keys, create).await?;
         self.contender.looked(seen.revision, seen.present, seen.older);
-        self.look_at = self.session.env().now() + next_look(self.session.env(), self.session.ttl);
+        self.look_by = self.session.env().now() + next_look(self.session.env(), self.session.ttl);
+        self.look_at = self.look_by;
         if let Some((holds, holder)) = seen.holder
             && holds != create
             && self.heard.replace(holds) != Some(holds)
@@ -374,6 +379,10 @@ impl Bid {
                     }),
                 };
                 let deletes: Vec<_> = changes.iter().filter_map(delete).collect();
+                if self.look_at < self.look_by && !deletes.is_empty() {
+                    let soon = self.session.env().now() + first_look(self.session.ttl);
+                    self.look_at = soon.min(self.look_by);
+                }
                 self.contender.saw(&deletes);
             }
         }
@@ -387,8 +396,7 @@ impl Bid {
     }
 }
 
-/// How soon a queue is read for the first time while its lock is waited for: who waits that long wants to
-/// know for whom.
+/// How soon a queue that does not move is read for the first time.
 fn first_look(ttl: Duration) -> Duration {
     (ttl / 10).clamp(Duration::from_millis(100), Duration::from_millis(250))
 }
