@@ -1,10 +1,14 @@
 //! Order and no herd: first come, first served between processes, and one release wakes one
 //! contender.
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 
 use lockcore::{LockGuard, LockManager};
 use parking_lot::Mutex;
+use tokio::sync::oneshot;
 
 use crate::audit::Audit;
 use crate::dice::Dice;
@@ -176,15 +180,24 @@ async fn local_queue(
     let mut workers = Vec::new();
     for place in 0..tasks {
         let (lock, order, there) = (manager.lock("a")?, Arc::clone(&order), world.clone());
+        let (tell, told) = oneshot::channel();
         workers.push(Task::start(async move {
-            let guard = lock.acquire().await?;
+            let mut acquiring = pin!(lock.acquire());
+            // Its first poll puts it into the queue.
+            let first = poll_fn(|cx| Poll::Ready(acquiring.as_mut().poll(cx))).await;
+            let _ = tell.send(());
+            let guard = match first {
+                Poll::Ready(guard) => guard?,
+                Poll::Pending => acquiring.await?,
+            };
             order.lock().push(place);
             there.pass(there.ttl() / 1_000).await;
             guard.release().await?;
             Ok(())
         }));
         // One after the other, so that the order is known.
-        world.pass(world.ttl() / 1_000).await;
+        let asked = world.within(world.soon(), "a task asks for the lock", told).await?;
+        asked.map_err(|_| Failure::new("a task died before it asked"))?;
     }
     Ok((order, workers))
 }
