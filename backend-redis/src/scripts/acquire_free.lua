@@ -8,17 +8,20 @@ local lock, queue, entries, grants = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local channels, me, ttl = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local queues, inbox, info = ARGV[4] == '1', ARGV[5], ARGV[6]
 
--- Nobody waits, and it is free: what follows is not even defined.
-if redis.call('EXISTS', queue) == 0 and redis.call('SET', lock, me, 'NX', 'PX', ARGV[3]) then
+-- A full server refuses this, and may have more to say below to who holds already.
+local taken = redis.call('EXISTS', queue) == 0 and redis.pcall('SET', lock, me, 'NX', 'PX', ARGV[3])
+-- Nobody waits, and it was free: what follows is not even defined.
+if taken and taken.ok then
   local time = redis.call('TIME')
   local now = time[1] .. string.format('%06d', time[2])
   -- As `count` does, with one command.
   local record = now .. ' ' .. me .. ' ' .. now .. ' ' .. inbox .. ' ' .. info
   local last = redis.call('SET', grants, record, 'EXAT', time[1] + 86401, 'GET')
-  if not last or tonumber(string.match(last, '^%d+') or 0) < tonumber(now) then
+  local counted = last and tonumber(string.match(last, '^%d+')) or 0
+  if counted < tonumber(now) then
     return tonumber(now)
   end
   -- The clock was set back: it is held, and counted below as a repeated request is.
-  redis.call('SET', grants, last)
+  redis.call('SET', grants, last, 'EXAT', string.format('%.0f', counted / 1000000 + 86401))
 end
 

@@ -211,8 +211,12 @@ async fn a_full_server_still_renews_and_lets_go() {
     let mut waiting = Waiter::queued(&b, 0, &a).await;
     let (mut leaving, observer) = (open(direct(&server)).await, open(direct(&server)).await);
     let left = Waiter::queued(&leaving, 1, &a).await;
+    let alone = a.lock("alone").unwrap().acquire().await.unwrap();
 
     ok(&server, &["CONFIG", "SET", "maxmemory", "1"]).await;
+    // Who does not queue needs no room.
+    assert!(observer.lock("alone").unwrap().try_acquire().await.unwrap().is_none());
+    alone.release().await.unwrap();
     let refused = observer.lock("another").unwrap().try_acquire().await.unwrap_err();
     assert_eq!(
         (refused.kind(), refused.effect()),
