@@ -379,7 +379,8 @@ impl Bid {
                     }),
                 };
                 let deletes: Vec<_> = changes.iter().filter_map(delete).collect();
-                if self.look_at < self.look_by && !deletes.is_empty() {
+                let moves = |delete: &Delete| delete.created < self.contender.create();
+                if self.look_at < self.look_by && deletes.iter().any(moves) {
                     let soon = self.session.env().now() + first_look(self.session.ttl);
                     self.look_at = soon.min(self.look_by);
                 }
