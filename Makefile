@@ -1,8 +1,16 @@
 # `test` proves it, `verify` is what must hold before a push and never writes, `fix` writes.
-.PHONY: test soak lint verify fix bench tools
+.PHONY: compare compare-full test soak lint verify fix bench tools
 
 CARGO ?= cargo
 STORES = file redis etcd zk
+
+# The main job: every store, its floor and the libraries of others, on this machine, in ten minutes.
+compare:
+	@bench/compare
+
+# The same with longer runs, up to a thousand waiters and virtual machines by the process; it takes a while.
+compare-full:
+	@bench/compare --full
 
 # Everything with every feature, then the facade with none; each feature is the default or one of these.
 test: tools
@@ -34,6 +42,7 @@ fix:
 	$(CARGO) fmt --all
 	$(CARGO) clippy --workspace --all-targets --all-features --fix --allow-dirty --allow-staged
 	UPDATE_README=1 $(CARGO) test -p leasehold --all-features --test readme
+	UPDATE_DOCS=1 $(CARGO) test -p bench --test documents
 
 bench: tools
 	$(CARGO) bench -p lockcore -p backend-file

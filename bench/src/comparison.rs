@@ -39,7 +39,7 @@ impl Comparison {
             _ => "usual",
         };
         let environment = Environment::here(mode, &place);
-        let report = Report { environment, results: Vec::new(), claims: Vec::new() };
+        let report = Report { environment, results: Vec::new(), claims: Vec::new(), profiles: Vec::new() };
         let room = Scratch::new("compare").map_err(Error::during("making a room for files"))?;
         let mut comparison = Self {
             scale: Scale::of(options),
@@ -108,10 +108,9 @@ impl Comparison {
     async fn open_stores(&mut self, options: &Options) {
         for store in &options.store {
             if !is_built(*store) {
-                self.leave_out(
-                    store.to_string(),
-                    format!("this build has no store for it: enable the feature `{store}`"),
-                );
+                let needs = if *store == Store::Etcd { ", which needs protoc to build" } else { "" };
+                let why = format!("this build has no store for it: enable the feature `{store}`{needs}");
+                self.leave_out(store.to_string(), why);
                 continue;
             }
             if let Some(given) = options.given(*store) {
@@ -156,6 +155,15 @@ impl Comparison {
             }
         }
         stores.retain(|(_, everybody)| !everybody.is_empty());
+        if self.scale.spares_heavy
+            && stores.iter().any(|(_, everybody)| everybody.iter().any(Implementation::is_heavy))
+        {
+            self.leave_out(
+                "libraries with a virtual machine or an interpreter, in tasks, herd and counter",
+                "only in the full mode",
+            );
+            self.leave_out("other libraries in held", "only in the full mode");
+        }
         self.put_back(stores);
     }
 }

@@ -120,7 +120,7 @@ fn today() -> String {
 const COLUMNS: [(&str, &str); 9] = [
     (
         "contenders",
-        "who go for one lock, on memory as sessions of one process; in herd: who wait; in held: locks that are held",
+        "who go for one lock, with a session each: in processes of their own, but on memory, and in the quick and usual modes for libraries with a virtual machine or an interpreter, in one; in herd: who wait; in held: locks that are held",
     ),
     ("cycles_per_s", "times through the lock per second, all contenders together; median of the runs"),
     (
@@ -134,7 +134,7 @@ const COLUMNS: [(&str, &str); 9] = [
     ),
     (
         "requests_per_cycle",
-        "requests that the server counted per time through the lock; in held: per third of the ttl",
+        "requests that the server counted per time through the lock; in held: per third of the ttl, once all are held",
     ),
     ("floor_ratio", "rate as a share of the floor's in the same round; median of the rounds"),
     ("overtakes", "the share of grants that passed over a request made at least a millisecond earlier"),

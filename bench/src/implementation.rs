@@ -50,12 +50,18 @@ impl Implementation {
         matches!(self.kind, Kind::Floor)
     }
 
+    /// Whether it is slow to start, or takes much memory for a process.
+    pub(crate) fn is_heavy(&self) -> bool {
+        matches!(&self.kind, Kind::Peer(peer) if peer.is_heavy)
+    }
+
     /// In how many processes it takes part at most.
     pub(crate) fn most_processes(&self) -> usize {
         match &self.kind {
             Kind::Ours => usize::MAX,
             Kind::Floor => 1,
-            Kind::Peer(peer) => peer.processes,
+            Kind::Peer(peer) if peer.is_heavy => 8,
+            Kind::Peer(_) => 16,
         }
     }
 

@@ -11,12 +11,12 @@
 //! | who takes part, and on what | `implementation`, `peers`, `servers` |
 //! | processes that contend | `contend` (what they do), `contenders` (how they are driven), `bench/peers/README.md` (the lines in between) |
 //! | the questions | `scenarios`, `claims` |
-//! | what follows from the answers | `history`, `figures` |
+//! | what follows from the answers | `history`, `figures`, `cpu` |
 //! | what is shown | `report`, `environment`, `progress` |
 //!
 //! # Invariants
-//! - **B1** Every figure comes from a history whose exclusion was checked; violations are counted and
-//!   printed, whoever's they are.
+//! - **B1** Every rate and every time of a contest comes from a history whose exclusion was checked;
+//!   violations are counted and printed, whoever's they are.
 //! - **B2** What is not known is null.
 //! - **B3** Servers and processes end with the comparison.
 //!
@@ -26,6 +26,7 @@ mod claims;
 mod comparison;
 mod contend;
 mod contenders;
+mod cpu;
 mod environment;
 mod error;
 mod figures;

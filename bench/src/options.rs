@@ -26,7 +26,7 @@ pub struct Options {
         value_enum,
         value_delimiter = ',',
         value_name = "LIST",
-        default_value = "uncontended,hand-off,tasks,processes,herd,fairness,crash,held,counter,claims"
+        default_value = "uncontended,hand-off,tasks,processes,herd,fairness,crash,counter,held,claims"
     )]
     pub scenario: Vec<Scenario>,
 
@@ -47,7 +47,7 @@ pub struct Options {
     #[arg(long, conflicts_with = "full")]
     pub quick: bool,
 
-    /// Every figure the median of five interleaved runs
+    /// More and longer runs, more contenders, and what is slow to start in processes of its own
     #[arg(long)]
     pub full: bool,
 
@@ -106,10 +106,10 @@ pub enum Scenario {
     Fairness,
     /// How long until the next one holds after a holder was killed.
     Crash,
-    /// What it costs to hold ten thousand locks.
-    Held,
     /// Clients that increment a number which only the lock protects.
     Counter,
+    /// What it costs to hold ten thousand locks. The servers are busy with their end for a while.
+    Held,
     /// Published claims and our own budgets, as experiments.
     Claims,
 }

@@ -10,19 +10,19 @@ pub(crate) struct Peer {
     pub(crate) name: &'static str,
     pub(crate) store: Store,
     folder: &'static str,
-    /// In how many processes at most: what has a virtual machine is heavy.
-    pub(crate) processes: usize,
+    /// Whether it has a virtual machine, or an interpreter, for each process.
+    pub(crate) is_heavy: bool,
     /// With how many sessions or tasks at most.
     pub(crate) contenders: u64,
 }
 
 const fn peer(name: &'static str, store: Store, folder: &'static str) -> Peer {
-    Peer { name, store, folder, processes: 16, contenders: 1_000 }
+    Peer { name, store, folder, is_heavy: false, contenders: 1_000 }
 }
 
 /// As [`peer`], in a runtime that is slow to start or has a thread per contender.
 const fn heavy(name: &'static str, store: Store, folder: &'static str) -> Peer {
-    Peer { processes: 8, contenders: 200, ..peer(name, store, folder) }
+    Peer { is_heavy: true, contenders: 200, ..peer(name, store, folder) }
 }
 
 /// Everyone.

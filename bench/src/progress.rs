@@ -1,4 +1,4 @@
-//! Tells a person at a terminal how far the comparison is; says nothing elsewhere.
+//! Tells how far the comparison is: with a bar at a terminal, with a line for each step elsewhere.
 
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -11,6 +11,15 @@ impl Progress {
         let style = ProgressStyle::with_template("{bar:30} {pos:>3}/{len} {elapsed_precise} {wide_msg}");
         bar.set_style(style.expect("the template is one"));
         Self(bar)
+    }
+
+    /// The next step begins.
+    pub(crate) fn begin(&self, what: &str) {
+        let bar = &self.0;
+        if bar.is_hidden() {
+            eprintln!("{}/{} {what}", bar.position() + 1, bar.length().unwrap_or_default());
+        }
+        self.doing(what);
     }
 
     /// What is being done now.

@@ -16,12 +16,19 @@ pub(crate) struct Scale {
     pub(crate) processes: &'static [usize],
     /// How many wait.
     pub(crate) herd: &'static [u64],
+    /// When those of a herd stop to come again.
+    pub(crate) herd_span: Duration,
     /// How many clients count together.
     pub(crate) counters: &'static [u32],
     /// How many locks are held.
     pub(crate) locks: usize,
+    /// The leases of those that are held.
+    pub(crate) held_ttl: Duration,
     /// How many holders are killed.
     pub(crate) crashes: u32,
+    /// Whether what is slow to start contends from one process, with a session each, and only where many
+    /// processes want one lock.
+    pub(crate) spares_heavy: bool,
 }
 
 impl Scale {
@@ -41,21 +48,35 @@ impl Scale {
         tasks: &[64],
         processes: &[8],
         herd: &[1, 100],
+        herd_span: Duration::from_secs(2),
         counters: &[10],
         locks: 2_000,
+        held_ttl: Duration::from_secs(3),
         crashes: 1,
+        spares_heavy: true,
     };
 
     const USUAL: Self = Self {
-        runs: 3,
-        span: Duration::from_millis(300),
+        runs: 5,
+        span: Duration::from_millis(200),
+        tasks: &[8, 64],
+        processes: &[8, 16],
+        herd: &[1, 10, 100],
+        herd_span: Duration::from_secs(2),
+        counters: &[10, 100, 200],
+        locks: 10_000,
+        held_ttl: Duration::from_secs(6),
+        crashes: 2,
+        spares_heavy: true,
+    };
+
+    const FULL: Self = Self {
+        span: Duration::from_millis(500),
         tasks: &[8, 64, 256],
         processes: &[4, 8, 16],
         herd: &[1, 10, 100, 1_000],
-        counters: &[10, 100, 200],
-        locks: 10_000,
-        crashes: 2,
+        crashes: 5,
+        spares_heavy: false,
+        ..Self::USUAL
     };
-
-    const FULL: Self = Self { runs: 5, span: Duration::from_secs(1), crashes: 5, ..Self::USUAL };
 }

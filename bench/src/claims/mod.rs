@@ -9,6 +9,8 @@ mod lease;
 mod names;
 mod outage;
 mod published;
+#[cfg(feature = "etcd")]
+mod shared_lease;
 
 use futures_util::future::{BoxFuture, join_all};
 
@@ -34,7 +36,7 @@ struct Experiment<'a> {
 
 /// Runs every experiment that can be run here.
 pub(crate) async fn run(comparison: &mut Comparison) {
-    comparison.progress.doing("claims");
+    comparison.progress.begin("claims");
     let mut claims = published::claims(&comparison.report);
     let mut troubles = Vec::new();
     {
@@ -47,6 +49,8 @@ pub(crate) async fn run(comparison: &mut Comparison) {
         }
         if comparison.has(Store::Etcd) {
             experiments.extend(names::experiments(room, comparison.peer("etcd-lock-rpc")));
+            #[cfg(feature = "etcd")]
+            experiments.extend(shared_lease::experiments());
         }
         // They mostly wait, each on servers of its own.
         let outcomes = join_all(

@@ -8,7 +8,6 @@ pub(super) fn claims(report: &Report) -> Vec<Claim> {
         redis_is_faster_than_zookeeper(report),
         etcd_is_fair(report),
         etcd_has_no_herd(report),
-        etcd_shares_a_lease(report),
         counters_are_exact(report),
     ]
 }
@@ -69,18 +68,11 @@ fn etcd_has_no_herd(report: &Report) -> Claim {
         }
     }
     let finding = (!told.is_empty()).then(|| (told.join("; "), holds));
-    claim("etcd wakes one waiter per release, not all", "etcd's documentation of its lock", finding)
-}
-
-fn etcd_shares_a_lease(report: &Report) -> Claim {
-    let rows = report.rows("tasks").filter(|row| row.implementation == "etcd-lock-rpc");
-    let broken: Vec<_> = rows.filter_map(|row| Some((row.contenders, row.violations?))).collect();
-    let told = broken
-        .iter()
-        .map(|(tasks, times)| format!("{tasks} tasks with one lease: {times} times two at once"));
-    let told = told.collect::<Vec<_>>().join("; ");
-    let finding = (!broken.is_empty()).then(|| (told, broken.iter().any(|(_, times)| *times > 0)));
-    claim("etcd's Lock RPC grants a held lock again on the same lease", "reports by etcd's users", finding)
+    claim(
+        "etcd's lock has no herd: a release costs no more requests however many wait",
+        "etcd's documentation of its lock",
+        finding,
+    )
 }
 
 fn counters_are_exact(report: &Report) -> Claim {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use contender::Cycle;
 use testbed::Process;
 
+use crate::cpu;
 use crate::error::{Error, Result};
 use crate::implementation::Implementation;
 
@@ -36,6 +37,8 @@ pub(crate) struct Orders<'a> {
     pub(crate) hold: Duration,
     pub(crate) start: u64,
     pub(crate) counter: Option<&'a Path>,
+    /// Whether it keeps a journal.
+    pub(crate) journal: bool,
 }
 
 impl Worker {
@@ -70,24 +73,29 @@ impl Worker {
 
     /// Begins a contest.
     pub(crate) async fn begin(&mut self, orders: &Orders<'_>) -> Result<()> {
-        let Orders { name, contenders, cycles, span, hold, start, counter } = orders;
+        let Orders { name, contenders, cycles, span, hold, start, counter, journal } = orders;
         let counter = counter.map_or_else(|| "-".to_owned(), |path| path.display().to_string());
-        let (millis, micros, journal) = (span.as_millis(), hold.as_micros(), self.journal.display());
+        let journal = if *journal { self.journal.display().to_string() } else { "-".to_owned() };
+        let (millis, micros) = (span.as_millis(), hold.as_micros());
         let order = format!("run {name} {contenders} {cycles} {millis} {micros} {start} {journal} {counter}");
         self.send(&order).await
     }
 
-    /// Waits for the contest's end.
-    pub(crate) async fn end(&mut self) -> Result<Vec<Cycle>> {
+    /// Waits for the contest's end; how many cycles it made.
+    pub(crate) async fn end(&mut self) -> Result<u64> {
         let answer = self.answer(BOUND).await?;
         let words: Vec<_> = answer.splitn(4, ' ').collect();
         match words[..] {
-            ["done", _, "0"] => {}
+            ["done", cycles, "0"] => cycles.parse().map_err(Error::during("reading how many cycles it made")),
             ["done", _, contenders, reason] => {
-                return Err(Error::new(format!("{contenders} contenders gave up: {reason}")));
+                Err(Error::new(format!("{contenders} contenders gave up: {reason}")))
             }
-            _ => return Err(unexpected(&answer)),
+            _ => Err(unexpected(&answer)),
         }
+    }
+
+    /// What it wrote down in the contest that has ended.
+    pub(crate) fn journal(&self) -> Result<Vec<Cycle>> {
         let journal = fs::read_to_string(&self.journal).map_err(Error::during("reading its journal"))?;
         let cycles = journal.lines().map(Cycle::parse).collect::<Option<_>>();
         cycles.ok_or_else(|| Error::new("its journal is not as agreed"))
@@ -135,6 +143,11 @@ impl Worker {
         self.process.kill().await.map(drop).map_err(Error::during("killing it"))
     }
 
+    /// The processor time it has used, in nanoseconds.
+    pub(crate) fn cpu_nanos(&self) -> Option<u64> {
+        cpu::nanos(self.process.pid())
+    }
+
     /// The memory it has, in bytes.
     pub(crate) fn memory(&self) -> Result<u64> {
         let path = format!("/proc/{}/status", self.process.pid());
@@ -154,7 +167,8 @@ impl Worker {
     }
 
     async fn answer(&mut self, bound: Duration) -> Result<String> {
-        self.process.next_line(bound).await.map_err(Error::during("waiting for its answer"))
+        let answer = self.process.next_line(bound).await;
+        answer.map_err(Error::during(format!("waiting {} s for its answer", bound.as_secs())))
     }
 }
 

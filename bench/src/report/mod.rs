@@ -23,6 +23,8 @@ pub(crate) struct Report {
     pub(crate) environment: Environment,
     pub(crate) results: Vec<Row>,
     pub(crate) claims: Vec<Claim>,
+    /// Where the time of a free lock goes.
+    pub(crate) profiles: Vec<Profile>,
 }
 
 /// One implementation in one scenario.
@@ -52,7 +54,31 @@ pub(crate) struct Claim {
     pub(crate) holds: Option<bool>,
 }
 
+/// What a free lock costs, there and back, in microseconds. The rest of the cycle is the way between
+/// the two processes, the disk, and whatever else they wait for.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Profile {
+    pub(crate) store: String,
+    pub(crate) implementation: String,
+    pub(crate) cycle_us: f64,
+    /// Processor time of the client.
+    pub(crate) client_us: Option<f64>,
+    /// Processor time of the server.
+    pub(crate) server_us: Option<f64>,
+}
+
+impl Profile {
+    /// What is neither the client's nor the server's, or not known to be.
+    pub(crate) fn rest_us(&self) -> f64 {
+        (self.cycle_us - self.client_us.unwrap_or(0.0) - self.server_us.unwrap_or(0.0)).max(0.0)
+    }
+}
+
 impl Report {
+    pub(crate) fn profile(&self, store: &str, implementation: &str) -> Option<&Profile> {
+        self.profiles.iter().find(|of| of.store == store && of.implementation == implementation)
+    }
+
     /// The row of an implementation in a scenario, if it was measured.
     pub(crate) fn row(
         &self,

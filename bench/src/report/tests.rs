@@ -11,7 +11,7 @@ fn report() -> Report {
         ..Row::default()
     };
     let claim = Claim { claim: "a".into(), source: "b".into(), measured: None, holds: None };
-    Report { environment, results: vec![row], claims: vec![claim] }
+    Report { environment, results: vec![row], claims: vec![claim], profiles: Vec::new() }
 }
 
 fn keys(value: &Value) -> Vec<&str> {
@@ -24,7 +24,7 @@ fn keys(value: &Value) -> Vec<&str> {
 #[test]
 fn the_report_has_the_agreed_form() {
     let json: Value = serde_json::from_str(&report().json().unwrap()).unwrap();
-    assert_eq!(keys(&json), ["claims", "environment", "results"]);
+    assert_eq!(keys(&json), ["claims", "environment", "profiles", "results"]);
     let row = &json["results"][0];
     let columns = [
         "acquire_us",

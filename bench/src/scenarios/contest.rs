@@ -9,7 +9,7 @@ use crate::figures::{Spread, Times, median, rounded};
 use crate::history::History;
 use crate::implementation::Implementation;
 use crate::options::Scenario;
-use crate::report::{Row, Who};
+use crate::report::{Profile, Row, Who};
 use crate::servers::Target;
 
 /// What is to be run.
@@ -27,10 +27,18 @@ pub(crate) struct Contest {
 struct Entry {
     team: Team,
     requests_per_cycle: Option<f64>,
+    cost: Option<Cost>,
     violations: u64,
     runs: Vec<Figures>,
     cycles: Times,
     last: Option<History>,
+}
+
+/// Processor time of one cycle, in microseconds.
+#[derive(Clone, Copy)]
+struct Cost {
+    client: Option<f64>,
+    server: Option<f64>,
 }
 
 /// Of one run.
@@ -49,7 +57,8 @@ impl Contest {
         target: &Target,
         everybody: &[Implementation],
     ) {
-        let able = everybody.iter().filter(|who| self.is_for(who));
+        let spares_heavy = comparison.scale.spares_heavy;
+        let able = everybody.iter().filter(|who| self.is_for(who, spares_heavy));
         if self.contenders > AT_ONCE {
             // So many sessions that idle ones of others would be in the way.
             for who in able {
@@ -61,12 +70,27 @@ impl Contest {
         }
     }
 
-    fn is_for(&self, who: &Implementation) -> bool {
+    fn is_for(&self, who: &Implementation, spares_heavy: bool) -> bool {
         // A floor does not wait, and the scenario with one task is the one without contention.
         let uncontended = self.scenario == Scenario::Uncontended;
         self.shape.processes <= who.most_processes()
             && self.contenders <= who.most_contenders()
             && (uncontended || !who.is_floor())
+            && !(spares_heavy && who.is_heavy() && matches!(self.scenario, Scenario::Tasks | Scenario::Herd))
+    }
+
+    /// How `who` is spread: what is slow to start contends from one process if it is to be spared.
+    fn shape_of(&self, who: &Implementation, spares_heavy: bool) -> Shape {
+        let Shape { processes, contenders, sessions } = self.shape;
+        if !(spares_heavy && who.is_heavy()) {
+            return self.shape;
+        }
+        let everyone = processes * contenders as usize;
+        Shape {
+            processes: 1,
+            contenders: u32::try_from(everyone).unwrap_or(u32::MAX),
+            sessions: processes * sessions,
+        }
     }
 
     async fn among(&self, comparison: &mut Comparison, target: &Target, able: &[Implementation]) {
@@ -112,10 +136,14 @@ impl Contest {
     /// Starts the processes, lets them find their places, and counts what they ask.
     async fn enter(&self, who: Implementation, comparison: &Comparison, target: &Target) -> Result<Entry> {
         let urls = std::slice::from_ref(&target.url);
-        let mut team = Team::start(who, urls, self.shape, comparison.room()).await?;
+        let scale = comparison.scale;
+        let shape = self.shape_of(&who, scale.spares_heavy);
+        let mut team = Team::start(who, urls, shape, comparison.room()).await?;
         let name = self.name(&who);
         let everyone = u64::from(self.shape.contenders) * self.shape.processes as u64;
-        let warm_up = Effort::cycles((2 * everyone).max(20)).until(WARM_UP);
+        // What is compiled while it runs needs all of the time.
+        let most = if who.is_heavy() { NO_BOUND } else { (2 * everyone).max(20) };
+        let warm_up = Effort::cycles(most).until(WARM_UP);
         let mut violations = team.contest(&name, &warm_up).await?.violations();
 
         let counting = target.count().await;
@@ -126,7 +154,21 @@ impl Contest {
             Some(counting) => Some(rounded(counting.end().await? as f64 / history.len().max(1) as f64)),
             None => None,
         };
-        Ok(Entry { team, requests_per_cycle, violations, runs: Vec::new(), cycles: Times::new(), last: None })
+        let uncontended = self.scenario == Scenario::Uncontended;
+        let cost = if uncontended { Some(self.cost(&mut team, target).await?) } else { None };
+        let (runs, cycles) = (Vec::new(), Times::new());
+        Ok(Entry { team, requests_per_cycle, cost, violations, runs, cycles, last: None })
+    }
+
+    async fn cost(&self, team: &mut Team, target: &Target) -> Result<Cost> {
+        let before = (team.cpu_nanos(), target.cpu_nanos());
+        let effort = Effort::cycles(NO_BOUND).until(PROFILED);
+        let cycles = team.unwatched(&self.name(&team.who), &effort).await?;
+        let after = (team.cpu_nanos(), target.cpu_nanos());
+        let each = |before: Option<u64>, after: Option<u64>| {
+            Some(rounded(after?.saturating_sub(before?) as f64 / 1e3 / cycles.max(1) as f64))
+        };
+        Ok(Cost { client: each(before.0, after.0), server: each(before.1, after.1) })
     }
 
     fn conclude(
@@ -155,6 +197,16 @@ impl Contest {
             violations: Some(entry.violations),
             runs: self.runs,
         });
+        let rate = median(runs.iter().filter_map(|run| run.cycles_per_s));
+        if let Some((Cost { client, server }, rate)) = entry.cost.zip(rate) {
+            comparison.report.profiles.push(Profile {
+                store: who.0.clone(),
+                implementation: who.1.clone(),
+                cycle_us: rounded(1e6 / rate),
+                client_us: client,
+                server_us: server,
+            });
+        }
         if self.scenario == Scenario::Uncontended {
             comparison.drawings.cycles.insert(who, entry.cycles.clone());
         } else if let (Scenario::Fairness, Some(history)) = (self.scenario, &entry.last) {
@@ -204,11 +256,17 @@ impl Entry {
     }
 }
 
+/// Of an effort.
+const NO_BOUND: u64 = 0;
+
 /// Above so many contenders, implementations come one after the other.
 const AT_ONCE: u64 = 16;
 
 /// How long those who poll may look for their places.
 const WARM_UP: Duration = Duration::from_millis(500);
+
+/// Long enough for processor times, which are told in hundredths of a second.
+const PROFILED: Duration = Duration::from_millis(600);
 
 /// How long requests are counted at most.
 const COUNTED: Duration = Duration::from_secs(1);

@@ -16,7 +16,9 @@ use crate::servers::Target;
 
 pub(super) async fn run(comparison: &mut Comparison, target: &Target, everybody: &[Implementation]) {
     for &clients in comparison.scale.counters {
-        for who in everybody.iter().filter(|who| u64::from(clients) <= who.most_contenders()) {
+        let spares_heavy = comparison.scale.spares_heavy;
+        let able = everybody.iter().filter(|who| u64::from(clients) <= who.most_contenders());
+        for who in able.filter(|who| !(spares_heavy && who.is_heavy())) {
             comparison.progress.doing(format!(
                 "{}: {clients} clients count with {}",
                 target.label,

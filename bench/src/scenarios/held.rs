@@ -13,7 +13,9 @@ use crate::servers::Target;
 
 pub(super) async fn run(comparison: &mut Comparison, target: &Target, everybody: &[Implementation]) {
     let locks = comparison.scale.locks;
-    for who in everybody.iter().filter(|who| who.is_ours() || who.most_processes() > 8) {
+    let only_ours = comparison.scale.spares_heavy;
+    let able = everybody.iter().filter(|who| !who.is_floor() && !who.is_heavy());
+    for who in able.filter(|who| who.is_ours() || !only_ours) {
         comparison.progress.doing(format!("{}: {} holds {locks} locks", target.label, who.name()));
         match hold(comparison, target, who, locks).await {
             Ok((bytes, row)) => {
@@ -37,20 +39,14 @@ async fn hold(
     locks: usize,
 ) -> Result<(f64, Row)> {
     let mut worker = Worker::start(who, std::slice::from_ref(&target.url), comparison.room()).await?;
-    worker.open(1, TTL).await?;
+    let ttl = comparison.scale.held_ttl;
+    worker.open(1, ttl).await?;
     // What a first lock brings along is not what a further one costs.
     worker.hold(&format!("compare-first-{}", who.name()), 64).await?;
     let before = worker.memory()?;
     worker.hold(&format!("compare-held-{}", who.name()), locks).await?;
     let bytes = worker.memory()?.saturating_sub(before) as f64 / locks as f64;
-    let requests = match target.count().await {
-        Some(counting) => {
-            // The count is over time here.
-            tokio::time::sleep(TTL).await;
-            Some(rounded(counting.end().await? as f64 / 3.0))
-        }
-        None => None,
-    };
+    let requests = if target.counts() { renewals(target, ttl).await? } else { None };
     let row = Row {
         scenario: Scenario::Held.name().to_owned(),
         store: target.label.clone(),
@@ -63,4 +59,13 @@ async fn hold(
     Ok((rounded(bytes), row))
 }
 
-const TTL: Duration = Duration::from_secs(9);
+/// Requests per third of the ttl.
+async fn renewals(target: &Target, ttl: Duration) -> Result<Option<f64>> {
+    // What a lock that is kept asks once, with its first renewal, is not what it asks for ever.
+    tokio::time::sleep(ttl / 2).await;
+    let Some(counting) = target.count().await else {
+        return Ok(None);
+    };
+    tokio::time::sleep(ttl).await;
+    Ok(Some(rounded(counting.end().await? as f64 / 3.0)))
+}

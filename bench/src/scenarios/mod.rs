@@ -25,7 +25,7 @@ pub(crate) use crash::TTL as CRASH_TTL;
 pub(crate) async fn run(comparison: &mut Comparison, scenario: Scenario) {
     let stores = comparison.take_stores();
     for (target, everybody) in &stores {
-        comparison.progress.doing(format!("{}: {}", target.label, scenario.name()));
+        comparison.progress.begin(&format!("{}: {}", target.label, scenario.name()));
         on_store(comparison, scenario, target, everybody).await;
         comparison.progress.step();
     }
@@ -59,7 +59,7 @@ async fn on_store(
         }
         Scenario::Herd => {
             for &waiters in scale.herd {
-                let effort = Effort::cycles((2 * waiters).max(50)).until(HERD_SPAN);
+                let effort = Effort::cycles((2 * waiters).max(50)).until(scale.herd_span);
                 contest(waiters, sessions(waiters + 1), effort, 1);
             }
         }
@@ -97,9 +97,6 @@ fn sessions(count: u64) -> Shape {
 
 /// Enough for a median, and not too much for a journal.
 const MOST_CYCLES: u64 = 50_000;
-
-/// When those of a herd stop to come again.
-const HERD_SPAN: Duration = Duration::from_secs(5);
 
 /// How long each holds when the order is looked at.
 const HOLD: Duration = Duration::from_millis(1);

@@ -11,6 +11,7 @@ use std::path::Path;
 use tempfile::TempDir;
 use testbed::{etcd, redis, zookeeper};
 
+use crate::cpu;
 use crate::error::{Error, Result};
 use crate::options::Store;
 
@@ -91,6 +92,21 @@ impl Target {
     /// Begins to count what clients ask of it; `None` where nobody counts.
     pub(crate) async fn count(&self) -> Option<Counting<'_>> {
         Counting::begin(&self.server).await
+    }
+
+    /// Whether somebody counts there.
+    pub(crate) fn counts(&self) -> bool {
+        !matches!(self.server, Server::Foreign)
+    }
+
+    /// The processor time that the server has used, in nanoseconds; `None` where it is none of ours.
+    pub(crate) fn cpu_nanos(&self) -> Option<u64> {
+        match &self.server {
+            Server::Foreign => None,
+            Server::Redis(server) => cpu::nanos(server.process().pid()),
+            Server::Etcd(server) => server.pids().into_iter().map(cpu::nanos).sum(),
+            Server::Zk(server) => cpu::nanos(server.process().pid()),
+        }
     }
 
     async fn ask_version(&self) -> Option<String> {

@@ -7,6 +7,7 @@ mod bars;
 mod lines;
 mod ridges;
 mod rows;
+mod stacks;
 mod svg;
 mod turns;
 
@@ -17,6 +18,7 @@ use super::{Drawings, Report, Row, Who};
 use bars::Bar;
 use lines::Line;
 use ridges::Ridge;
+use stacks::Stack;
 use svg::{safe, time};
 
 /// The page.
@@ -26,11 +28,12 @@ pub(crate) fn page(report: &Report, drawings: &Drawings) -> String {
     body.push_str(&page.at_a_glance());
     for (id, title, text, cards) in [
         ("latency", "A free lock", LATENCY, page.latency()),
+        ("profile", "Where its time goes", PROFILE, page.profile()),
         (
             "throughput",
             "Many want it",
             THROUGHPUT,
-            page.lines(&["uncontended", "hand-off", "processes"], "processes", "cycles/s", |row| {
+            page.lines(&["uncontended", "hand-off", "processes"], "contenders", "cycles/s", |row| {
                 row.cycles_per_s
             }),
         ),
@@ -38,7 +41,7 @@ pub(crate) fn page(report: &Report, drawings: &Drawings) -> String {
             "hand-off",
             "From hand to hand",
             HAND_OFF,
-            page.lines(&["hand-off", "processes"], "processes", "µs at the 99th percentile", |row| {
+            page.lines(&["hand-off", "processes"], "contenders", "µs at the 99th percentile", |row| {
                 row.handoff_us.p99
             }),
         ),
@@ -108,7 +111,7 @@ impl Page<'_> {
             "<h1>Distributed locks, side by side</h1><p class=\"soft\">{machine}</p>\
              <p>Every store with our library, with the least that a lock can ask of it (its <em>floor</em>), and with the \
              libraries people use otherwise: on the same servers, in the same run, in turns. {verdict}</p>\
-             <nav><a href=\"#glance\">at a glance</a><a href=\"#latency\">latency</a><a href=\"#throughput\">throughput</a>\
+             <nav><a href=\"#glance\">at a glance</a><a href=\"#latency\">latency</a><a href=\"#profile\">profile</a><a href=\"#throughput\">throughput</a>\
              <a href=\"#requests\">requests</a><a href=\"#fairness\">fairness</a><a href=\"#recovery\">recovery</a>\
              <a href=\"#memory\">memory</a><a href=\"#claims\">claims</a><a href=\"#results\">all results</a>\
              <a href=\"#environment\">environment</a></nav>"
@@ -139,7 +142,7 @@ impl Page<'_> {
                 free.and_then(|row| row.floor_ratio).map(|ratio| format!("{ratio:.2}")),
             );
             let crowd = ours("processes", 8);
-            fact("8 processes, cycles/s", crowd.and_then(|row| row.cycles_per_s).map(super::table::number));
+            fact("8 contenders, cycles/s", crowd.and_then(|row| row.cycles_per_s).map(super::table::number));
             if let Some((name, rate)) = self.best_other(store) {
                 fact(&format!("the same, {}", safe(&name)), Some(super::table::number(rate)));
             }
@@ -180,6 +183,23 @@ impl Page<'_> {
             ridges::chart(ridges.collect())
         };
         self.cards(ridges, |_| String::new())
+    }
+
+    /// A stack for each implementation: the client, the server, the rest.
+    fn profile(&self) -> String {
+        let stacks = |store: &str| {
+            let here = self.report.profiles.iter().filter(|profile| profile.store == store);
+            let stacks: Vec<_> = here
+                .map(|profile| Stack {
+                    name: &profile.implementation,
+                    whole: profile.cycle_us,
+                    parts: [profile.client_us, profile.server_us, Some(profile.rest_us())],
+                })
+                .collect();
+            stacks::chart(&stacks)
+        };
+        let parts = stacks::PARTS.iter().map(|part| (part.class, part.name));
+        self.cards(stacks, |_| legend(parts.clone()))
     }
 
     /// A chart per store of the rows of some scenarios over their contenders. A floor has no line.
@@ -333,7 +353,7 @@ fn legend<'a>(entries: impl Iterator<Item = (&'a str, &'a str)>) -> String {
     format!("<ul class=\"legend\">{}</ul>", entries.map(entry).collect::<String>())
 }
 
-const COLOURS: usize = 7;
+const COLOURS: usize = 8;
 
 const STYLE: &str = include_str!("style.css");
 
@@ -342,7 +362,14 @@ const SCRIPT: &str = include_str!("script.js");
 const LATENCY: &str = "How long one client takes to acquire and release a lock that nobody else wants. Marks are the \
                        median and the 99th percentile; the time axis is logarithmic.";
 
-const THROUGHPUT: &str = "Processes with a session each go for one lock as fast as they can. Libraries that poll look fast \
+const PROFILE: &str = "One cycle of a free lock: processor time of the client, processor time of the server where it is one \
+                       of ours, and the rest, which is the way between the two, the disk, and sleeping processors that \
+                       wake up. Client and server partly work at the same time, so the parts may be more than the whole. \
+                       A floor asks the least there is to ask, by the same client library.";
+
+const THROUGHPUT: &str = "Contenders with a session each go for one lock as fast as they can: a process each, but in the \
+                          usual and the quick mode one process for a library with a virtual machine or an interpreter, and \
+                          always on memory. Libraries that poll look fast \
                           when the one that released takes the lock again: look at whose turn it is below.";
 
 const HAND_OFF: &str = "From the instant a holder lets go to the instant the next one holds, which waited already: what \
@@ -354,7 +381,7 @@ const TASKS: &str = "Tasks of one process that share a session. A library that p
 const REQUESTS: &str = "What the server was asked per time through the lock, by its own count, while so many wait with a \
                         session each.";
 
-const FAIRNESS: &str = "Eight processes, a lane each, and who held in 120 grants in a row. First come, first served looks \
+const FAIRNESS: &str = "Eight contenders, a lane each, and who held in 120 grants in a row. First come, first served looks \
                         like a staircase; one lane that goes on and on is a holder that takes the lock again.";
 
 const RECOVERY: &str =

@@ -1,3 +1,4 @@
+use super::super::Profile;
 use super::*;
 use crate::environment::Environment;
 use crate::figures::{Spread, Times};
@@ -22,7 +23,14 @@ fn report() -> Report {
             results.push(row(scenario, "<script>alert(1)</script>", contenders));
         }
     }
-    Report { environment: Environment::default(), results, claims: Vec::new() }
+    let profile = Profile {
+        store: "redis".into(),
+        implementation: "leasehold".into(),
+        cycle_us: 90.0,
+        client_us: Some(30.0),
+        server_us: None,
+    };
+    Report { environment: Environment::default(), results, claims: Vec::new(), profiles: vec![profile] }
 }
 
 fn drawings() -> Drawings {
@@ -53,7 +61,8 @@ fn the_page_stands_alone() {
 #[test]
 fn every_drawing_is_there() {
     let page = page(&report(), &drawings());
-    for section in ["latency", "throughput", "tasks", "requests", "fairness", "recovery", "memory"] {
+    for section in ["latency", "profile", "throughput", "tasks", "requests", "fairness", "recovery", "memory"]
+    {
         assert!(page.contains(&format!("<h2 id=\"{section}\">")), "{section}");
     }
     for element in ["svg", "g", "section", "table", "div", "details"] {
@@ -67,7 +76,12 @@ fn every_drawing_is_there() {
 /// A report without results is a page all the same.
 #[test]
 fn nothing_is_drawn_of_nothing() {
-    let empty = Report { environment: Environment::default(), results: Vec::new(), claims: Vec::new() };
+    let empty = Report {
+        environment: Environment::default(),
+        results: Vec::new(),
+        claims: Vec::new(),
+        profiles: Vec::new(),
+    };
     let page = page(&empty, &Drawings::default());
     assert!(!page.contains("<svg") && page.ends_with("</html>\n"));
 }

@@ -113,6 +113,10 @@ impl Member {
         self.metrics().await.is_ok_and(|metrics| metrics.sum("etcd_server_is_leader", "") > 0.0)
     }
 
+    pub(super) fn pid(&self) -> Option<u32> {
+        self.process.as_ref().map(Process::pid)
+    }
+
     pub(super) async fn stop(&mut self) -> io::Result<()> {
         self.process()?.stop().await.map_err(io::Error::other)?;
         self.is_stopped = true;

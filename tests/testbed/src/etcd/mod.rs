@@ -62,6 +62,11 @@ impl Etcd {
         self.members[member].client.addr()
     }
 
+    /// The process ids of the members that run.
+    pub fn pids(&self) -> Vec<u32> {
+        self.members.iter().filter_map(Member::pid).collect()
+    }
+
     /// Every member as `host:port`.
     pub fn endpoints(&self) -> Vec<String> {
         self.members.iter().map(|member| member.client.addr().to_string()).collect()
