@@ -14,14 +14,14 @@ local taken = redis.call('EXISTS', queue) == 0 and redis.pcall('SET', lock, me, 
 if taken and taken.ok then
   local time = redis.call('TIME')
   local now = time[1] .. string.format('%06d', time[2])
-  -- As `count` does, with one command.
+  -- As `count` does, with one command; it lives for a day after the counter's value.
   local record = now .. ' ' .. me .. ' ' .. now .. ' ' .. inbox .. ' ' .. info
-  local last = redis.call('SET', grants, record, 'EXAT', time[1] + 86401, 'GET')
+  local last = redis.call('SET', grants, record, 'EX', 86401, 'GET')
   local counted = last and tonumber(string.match(last, '^%d+')) or 0
   if counted < tonumber(now) then
     return tonumber(now)
   end
   -- The clock was set back: it is held, and counted below as a repeated request is.
-  redis.call('SET', grants, last, 'EXAT', string.format('%.0f', counted / 1000000 + 86401))
+  redis.call('SET', grants, last, 'PXAT', string.format('%.0f', counted / 1000 + 86400000))
 end
 
