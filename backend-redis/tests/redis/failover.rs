@@ -39,6 +39,9 @@ async fn a_write_that_was_not_copied_is_a_second_holder() {
     replica.follows().await.unwrap();
     let a = open_for(direct(&primary), LONG).await;
     hold(&a).await.release().await.unwrap();
+    // What was written before this is copied when this is: the release, too.
+    ok(&primary, &["SET", "last", "copied"]).await;
+    eventually("the replica has caught up", async || exists(&replica, "last").await).await;
 
     between.set_both(Mode::Blackhole).await;
     let guard = hold(&a).await;
