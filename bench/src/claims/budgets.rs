@@ -133,7 +133,7 @@ pub(super) fn claims(report: &Report, drawings: &Drawings) -> Vec<Claim> {
                         "{store}: {} held locks are renewed by at most {most} requests per third of the ttl",
                         row.contenders
                     ),
-                    row.requests_per_cycle.map(|requests| (number(requests), requests <= most * 1.35)),
+                    row.requests_per_cycle.map(|requests| (number(requests), requests <= most * 1.25)),
                 );
             }
         }
