@@ -19,6 +19,7 @@ pub struct Setup {
     keys: Option<Keys>,
     lines: Vec<String>,
     properties: Vec<String>,
+    counters: Vec<String>,
 }
 
 /// What a server that speaks TLS shows, and whom it lets in.
@@ -37,6 +38,7 @@ impl Setup {
             keys: None,
             lines: Vec::new(),
             properties: Vec::new(),
+            counters: Vec::new(),
         }
     }
 
@@ -67,6 +69,13 @@ impl Setup {
     /// Sets a Java property, such as `znode.container.checkIntervalMs`.
     pub fn property(mut self, name: &str, value: impl std::fmt::Display) -> Self {
         self.properties.push(format!("-D{name}={value}"));
+        self
+    }
+
+    /// Begins with an empty container `path` that has numbered so many children; Java's tools for
+    /// developers are needed for that.
+    pub fn counted(mut self, path: &str, counter: i32) -> Self {
+        self.counters.push(format!("{path}={counter}"));
         self
     }
 
@@ -101,7 +110,28 @@ impl Setup {
         if let Some(member) = member {
             std::fs::write(data.path().join("myid"), member.to_string())?;
         }
+        if !self.counters.is_empty() {
+            self.seed(&data)?;
+        }
         Server::spawn(self.launch(scratch.path()), port, tls_port, scratch, data)
+    }
+
+    /// Writes the data that the server begins with.
+    fn seed(&self, data: &TempDir) -> io::Result<()> {
+        installed()?;
+        let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/zookeeper/Seed.java");
+        let mut seed = std::process::Command::new("java");
+        seed.args(["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"])
+            .args(["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", &class_path()])
+            .arg(program)
+            .arg(data.path())
+            .args(&self.counters);
+        let output = seed.output()?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let said = String::from_utf8_lossy(&output.stderr);
+        Err(io::Error::other(format!("the data of a server could not be written: {said}")))
     }
 
     fn config(
