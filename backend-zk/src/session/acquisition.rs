@@ -72,7 +72,7 @@ impl Session {
         match acquisition.run(claim, first, abandoned).await {
             End::Held(mine) => {
                 if self.freshened(abandoned).await {
-                    let own = acquisition.own.take();
+                    let own = acquisition.watches.own.take();
                     return self.granted(request, owner, mine, own);
                 }
                 let (claim, first) = Claim::leaving(owner, self.id, mine);
@@ -187,16 +187,34 @@ struct Acquisition<'a> {
     request: &'a AcquireRequest,
     owner: OwnerId,
     directory: String,
-    /// What is watched: the contender ahead, and our own node.
+    watches: Watches,
+    refusal: Option<Error>,
+}
+
+/// What is watched: the contender ahead, and our own node.
+#[derive(Default)]
+struct Watches {
     ahead: Option<BoxFuture<'static, Happening>>,
     own: Option<BoxFuture<'static, Happening>>,
-    refusal: Option<Error>,
+}
+
+impl Watches {
+    /// What happens next to either.
+    async fn fired(&mut self) -> Happening {
+        let removed = |own| if own == Happening::Ended { Happening::Removed } else { own };
+        tokio::select! {
+            biased;
+            own = fired(&mut self.own) => removed(own),
+            // RACE: both may have fired since our own was looked at, and then that was the first.
+            ahead = fired(&mut self.ahead) => fired(&mut self.own).now_or_never().map_or(ahead, removed),
+        }
+    }
 }
 
 impl<'a> Acquisition<'a> {
     fn new(session: &'a Session, request: &'a AcquireRequest, owner: OwnerId) -> Self {
         let directory = session.namespace.directory(&request.name);
-        Self { session, request, owner, directory, ahead: None, own: None, refusal: None }
+        Self { session, request, owner, directory, watches: Watches::default(), refusal: None }
     }
 
     async fn run(
@@ -211,7 +229,7 @@ impl<'a> Acquisition<'a> {
             step = match step {
                 Step::End(end) => return end,
                 Step::Ask(ask) => {
-                    (self.ahead, self.own) = (None, None);
+                    self.watches = Watches::default();
                     let mut carried_out = std::pin::pin!(self.carried_out(ask));
                     loop {
                         tokio::select! {
@@ -231,14 +249,11 @@ impl<'a> Acquisition<'a> {
                     let happening = tokio::select! {
                         biased;
                         () = self.session.connection.over() => return End::SessionOver,
-                        own = fired(&mut self.own) => match own {
-                            Happening::Ended => Happening::Removed,
-                            other => other,
-                        },
-                        // Watches that were set again may fire in any order.
-                        ahead = fired(&mut self.ahead) => match self.session.is_trusted() {
-                            true => ahead,
-                            false => Happening::Reconnected,
+                        fired = self.watches.fired() => match fired {
+                            // Watches that were set again may fire in any order.
+                            Happening::Removed => fired,
+                            _ if self.session.is_trusted() => fired,
+                            _ => Happening::Reconnected,
                         },
                         () = &mut *abandoned, if !left => {
                             left = true;
@@ -330,13 +345,13 @@ impl<'a> Acquisition<'a> {
         })
         .await;
         let ahead = ahead.map(|(data, stat, watch)| {
-            self.ahead = Some(watch.fired().boxed());
+            self.watches.ahead = Some(watch.fired().boxed());
             if let Ok(counter) = self.session.counter(stat.czxid) {
                 let (name, holder) = (self.request.name.clone(), Note::decoded(&data).into_holder(counter));
                 self.session.tell(StoreEvent::Queued { name, holder });
             }
         });
-        let own = own.map(|own| self.own = own.map(|(_, _, watch)| watch.fired().boxed()));
+        let own = own.map(|own| self.watches.own = own.map(|(_, _, watch)| watch.fired().boxed()));
         let what = "watch the contender ahead";
         Answer::Watched { ahead: self.noted(ahead, what), own: self.noted(own, what) }
     }
@@ -373,3 +388,6 @@ async fn fired(watch: &mut Option<BoxFuture<'static, Happening>>) -> Happening {
 
 /// How many nodes are watched in one flight.
 const AT_ONCE: usize = 64;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,36 @@
+use std::task::Poll;
+
+use futures_util::future::poll_fn;
+
+use super::*;
+
+/// Fires when it is looked at for the second time.
+fn second_look(happening: Happening) -> Option<BoxFuture<'static, Happening>> {
+    let mut looked = false;
+    let watch =
+        poll_fn(
+            move |_| {
+                if std::mem::replace(&mut looked, true) { Poll::Ready(happening) } else { Poll::Pending }
+            },
+        );
+    Some(watch.boxed())
+}
+
+fn at_once(happening: Happening) -> Option<BoxFuture<'static, Happening>> {
+    Some(std::future::ready(happening).boxed())
+}
+
+/// Whoever's node went just before the one ahead did, between two looks, has not got the lock.
+#[tokio::test]
+async fn our_own_end_goes_before_that_of_the_one_ahead() {
+    for (own, expected) in [
+        (second_look(Happening::Ended), Happening::Removed),
+        (at_once(Happening::Ended), Happening::Removed),
+        (second_look(Happening::Changed), Happening::Changed),
+        (Some(std::future::pending().boxed()), Happening::Ended),
+        (None, Happening::Ended),
+    ] {
+        let mut watches = Watches { ahead: at_once(Happening::Ended), own };
+        assert_eq!(watches.fired().await, expected);
+    }
+}
