@@ -41,7 +41,8 @@ impl Session {
         let Some(First { note, stat, behind, .. }) = first else {
             return Ok(LockState::new(name.clone(), None, 0));
         };
-        Ok(LockState::new(name.clone(), Some(note.into_holder(self.counter(stat.czxid)?)), behind))
+        let holder = note.into_holder(self.counter(stat.czxid)?, stat.ctime);
+        Ok(LockState::new(name.clone(), Some(holder), behind))
     }
 
     /// The locks that begin with `prefix` and have contenders, in order.

@@ -4,7 +4,7 @@
 //! may have lines of its own. Curator's nodes have the address of their host, others something else.
 
 use std::str::Lines;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use lockcore::backend::Holder;
 
@@ -34,9 +34,11 @@ impl Note {
         Self::ours(&text).unwrap_or_else(|| Self { ttl: None, label: foreign(text.lines()), metadata: None })
     }
 
-    /// The holder that wrote it.
-    pub(crate) fn into_holder(self, counter: u64) -> Holder {
+    /// The holder that wrote it, into a node of `ctime` milliseconds.
+    pub(crate) fn into_holder(self, counter: u64, ctime: i64) -> Holder {
         let mut holder = Holder::new(self.label).with_counter(counter);
+        let millis = u64::try_from(ctime).ok().filter(|millis| *millis > 0);
+        holder.since = millis.and_then(|millis| UNIX_EPOCH.checked_add(Duration::from_millis(millis)));
         holder.metadata = self.metadata;
         holder
     }

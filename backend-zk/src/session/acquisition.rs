@@ -347,7 +347,8 @@ impl<'a> Acquisition<'a> {
         let ahead = ahead.map(|(data, stat, watch)| {
             self.watches.ahead = Some(watch.fired().boxed());
             if let Ok(counter) = self.session.counter(stat.czxid) {
-                let (name, holder) = (self.request.name.clone(), Note::decoded(&data).into_holder(counter));
+                let holder = Note::decoded(&data).into_holder(counter, stat.ctime);
+                let name = self.request.name.clone();
                 self.session.tell(StoreEvent::Queued { name, holder });
             }
         });
@@ -360,7 +361,7 @@ impl<'a> Acquisition<'a> {
     async fn holder(&mut self, first: &str) -> Option<Holder> {
         let (data, stat) = self.session.connection.read(&self.path(first)).await.ok()?;
         let counter = self.session.counter(stat.czxid).ok()?;
-        Some(Note::decoded(&data).into_holder(counter))
+        Some(Note::decoded(&data).into_holder(counter, stat.ctime))
     }
 
     /// Keeps what the server refused for the caller.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use lockcore::ErrorKind;
 use lockcore::backend::Revocation;
+use lockcore::clock::{BootClock, Clock};
 
 use crate::peer::Peer;
 use crate::rig::{BOUND, Rig, acquire, milliseconds, now};
@@ -130,6 +131,23 @@ pub(crate) async fn curators_hold_is_shown(rig: Arc<Rig>) {
     assert_eq!(locks.revoke("a", true).await.unwrap(), Revocation::Released);
     let guard = locks.lock("a").unwrap().try_acquire().await.unwrap().expect("it was taken from Curator");
     assert!(holder.token.is_none_or(|token| guard.token() > token));
+}
+
+/// `inspect` says since when a holder's node is there, ours or Curator's.
+pub(crate) async fn holders_are_shown_since_they_came(rig: Arc<Rig>) {
+    let space = rig.space().await;
+    let locks = space.manager().await;
+    let before = BootClock::new().wall_time();
+    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+    let since = locks.inspect("a").await.unwrap().holder.unwrap().since.expect("the server's time is shown");
+    // ZooKeeper counts milliseconds.
+    let (earliest, latest) = (before - Duration::from_millis(1), BootClock::new().wall_time());
+    assert!((earliest..=latest).contains(&since), "{earliest:?} {since:?} {latest:?}");
+    guard.release().await.unwrap();
+    let Some(mut curator) = Peer::curator(&space.hosts(), SESSION).await else { return };
+    assert_eq!(curator.ask(&format!("acquire {}", space.directory("a"))).await, "held");
+    let of_curator = locks.inspect("a").await.unwrap().holder.unwrap().since;
+    assert!(of_curator > Some(since), "{of_curator:?}");
 }
 
 /// What kazoo's default names mean: neither side sees the other, and both hold.

@@ -103,6 +103,7 @@ fn main() -> ExitCode {
             a_release_wakes_curator_and_us_at_once
             nobody_releases_what_belongs_to_another
             curators_hold_is_shown
+            holders_are_shown_since_they_came
             kazoo_by_default_sees_nobody
             kazoo_with_the_pattern_waits_for_us;
     }
