@@ -83,7 +83,9 @@ fn failure(source: &ZkError) -> Failure {
         ZkError::NoNode => Failure::Absent,
         ZkError::SessionExpired | ZkError::ClientClosed | ZkError::AuthFailed => Failure::SessionOver,
         // Nothing was done, but may be in a moment.
-        ZkError::SessionMoved | ZkError::NotReadOnly | ZkError::Throttled => Failure::Unknown,
+        ZkError::SessionMoved | ZkError::NotReadOnly | ZkError::Throttled | ZkError::NotEmpty => {
+            Failure::Unknown
+        }
         _ if classified(source).1 == Effect::NotApplied => Failure::Refused,
         _ => Failure::Unknown,
     }
@@ -140,7 +142,7 @@ mod tests {
             (ZkError::BadArguments(&"x"), ErrorKind::Misuse, NotApplied, Failure::Refused),
             (ZkError::NoNode, ErrorKind::Protocol, NotApplied, Failure::Absent),
             (ZkError::NodeExists, ErrorKind::Protocol, NotApplied, Failure::Refused),
-            (ZkError::NotEmpty, ErrorKind::Protocol, NotApplied, Failure::Refused),
+            (ZkError::NotEmpty, ErrorKind::Protocol, NotApplied, Failure::Unknown),
             (ZkError::BadVersion, ErrorKind::Protocol, NotApplied, Failure::Refused),
             (ZkError::NoChildrenForEphemerals, ErrorKind::Protocol, NotApplied, Failure::Refused),
             (ZkError::NoWatcher, ErrorKind::Protocol, NotApplied, Failure::Refused),

@@ -7,10 +7,11 @@
 //!
 //! # Invariants
 //! - **K1** Two lock names never have the same directory (G10), and no name is one of ours.
-//! - **K2** Contenders are ordered by the wrapping difference of their sequence numbers: the server
-//!   counts in a signed 32-bit number and goes on at −2 147 483 648.
-//! - **K3** Every child whose name ends in `lock-` and a sequence number is a contender, whoever made
-//!   it; any other is none.
+//! - **K2** Contenders are ordered by their sequence numbers, which a directory gives out once each, and
+//!   growing, until its counter is at the end: that is 2 147 483 647, and there it stays. Equal numbers
+//!   have no order.
+//! - **K3** Every child whose name ends in ten digits of a sequence number is a contender, whoever made
+//!   it: the numbers of a directory are one row, whatever stands before them. Any other is none.
 
 mod note;
 
@@ -96,26 +97,37 @@ pub(crate) fn decoded(segment: &str) -> Option<LockName> {
     (encoded(name.as_str()) == segment).then_some(name)
 }
 
-/// The place of a contender in its queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Sequence(i32);
+/// The place of a contender in its queue: the number that the server gave it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Sequence(u32);
 
 impl Sequence {
-    pub(crate) const fn new(sequence: i32) -> Self {
-        Self(sequence)
-    }
-
-    /// How far behind `other` this is; negative when it is ahead.
-    pub(crate) const fn behind(self, other: Self) -> i32 {
-        self.0.wrapping_sub(other.0)
+    /// The server counts in 32 bits with a sign. Below 0 it is past the end.
+    pub(crate) fn new(number: i32) -> Self {
+        Self(u32::try_from(number).unwrap_or(PAST_THE_END))
     }
 
     /// The place of the child called `node`, if that is a contender.
+    ///
+    /// A sign is not told from a dash, so a number past the end is read as one that is near it.
     pub(crate) fn of(node: &str) -> Option<Self> {
-        let (_, digits) = node.rsplit_once("lock-")?;
-        let plain = digits.strip_prefix('-').unwrap_or(digits);
-        let all_digits = plain.len() >= 9 && plain.bytes().all(|byte| byte.is_ascii_digit());
-        if all_digits { digits.parse().ok().map(Self) } else { None }
+        let digits = node.get(node.len().checked_sub(DIGITS)?..)?;
+        let all_digits = digits.bytes().all(|byte| byte.is_ascii_digit());
+        let number = digits.parse().ok().filter(|number| all_digits && *number <= PAST_THE_END);
+        number.map(Self)
+    }
+
+    /// Whether the directory that gave it out is to be made anew, if that can be done now.
+    ///
+    /// Not for all numbers from the half on: whoever keeps the directory from being empty is not
+    /// disturbed all the time.
+    pub(crate) fn calls_for_renewal(self) -> bool {
+        HALF <= self.0 && self.0 % RENEWAL_EVERY < RENEWAL_LASTS
+    }
+
+    /// Whether no lock may be taken any more among such numbers.
+    pub(crate) fn is_near_the_end(self) -> bool {
+        END <= self.0
     }
 }
 
@@ -123,28 +135,27 @@ impl Sequence {
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Node {
     owner: OwnerId,
-    sequence: Sequence,
+    number: i32,
 }
 
 impl Node {
-    pub(crate) fn new(owner: OwnerId, sequence: Sequence) -> Self {
-        Self { owner, sequence }
+    pub(crate) fn new(owner: OwnerId, number: i32) -> Self {
+        Self { owner, number }
     }
 
-    #[cfg(test)]
     pub(crate) fn sequence(&self) -> Sequence {
-        self.sequence
+        Sequence::new(self.number)
     }
 
     /// The name of the child, as the server writes it.
     pub(crate) fn name(&self) -> String {
-        format!("{}{:010}", stem(self.owner), self.sequence.0)
+        format!("{}{:010}", stem(self.owner), self.number)
     }
 }
 
 impl fmt::Debug for Node {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Node({})", self.sequence.0)
+        write!(f, "Node({})", self.number)
     }
 }
 
@@ -179,24 +190,27 @@ impl Listing {
         self.0.iter().map(String::as_str)
     }
 
+    /// Leaves out who is known to be gone.
+    pub(crate) fn without(mut self, gone: &[String]) -> Self {
+        self.0.retain(|child| !gone.contains(child));
+        self
+    }
+
     /// Where `node` stands.
     pub(crate) fn place_of(&self, node: &Node) -> Place {
-        let (name, mut present, mut older) = (node.name(), false, 0_usize);
-        let mut predecessor: Option<(i32, &String)> = None;
+        let (name, own, mut present, mut older) = (node.name(), node.sequence(), false, 0_usize);
+        let mut predecessor: Option<(Sequence, &String)> = None;
         for child in &self.0 {
             if *child == name {
                 present = true;
                 continue;
             }
-            let Some(sequence) = Sequence::of(child) else {
+            let Some(sequence) = Sequence::of(child).filter(|sequence| *sequence <= own) else {
                 continue;
             };
-            let behind = sequence.behind(node.sequence);
-            if behind < 0 {
-                older += 1;
-                if predecessor.is_none_or(|(nearest, _)| nearest < behind) {
-                    predecessor = Some((behind, child));
-                }
+            older += 1;
+            if predecessor.is_none_or(|(nearest, _)| nearest < sequence) {
+                predecessor = Some((sequence, child));
             }
         }
         match predecessor {
@@ -206,22 +220,31 @@ impl Listing {
         }
     }
 
+    /// A contender whose number is near the end of the directory's counter.
+    pub(crate) fn near_the_end(&self) -> Option<&str> {
+        self.children().find(|child| Sequence::of(child).is_some_and(Sequence::is_near_the_end))
+    }
+
+    /// A contender whose name is none that we, or Curator's mutex, give: it may not wait for us.
+    pub(crate) fn stranger(&self) -> Option<&str> {
+        let mut numbered = self.children().filter(|child| Sequence::of(child).is_some());
+        numbered.find(|child| {
+            let kind = &child[..child.len() - DIGITS];
+            !["lock-", "lock--"].iter().any(|ours| kind.ends_with(ours))
+        })
+    }
+
     /// The node of `owner`, found by name.
     pub(crate) fn find(&self, owner: OwnerId) -> Option<Node> {
         let stem = stem(owner);
-        let child = self.0.iter().find(|child| child.starts_with(&stem))?;
-        Sequence::of(child).map(|sequence| Node::new(owner, sequence))
+        let number = self.0.iter().find_map(|child| child.strip_prefix(&stem)?.parse().ok())?;
+        Some(Node::new(owner, number))
     }
 
     /// The contenders, the oldest first.
     pub(crate) fn contenders(&self) -> Vec<&str> {
-        let numbered = |child: &'_ String| Sequence::of(child);
-        let Some(reference) = self.0.iter().find_map(numbered) else {
-            return Vec::new();
-        };
-        let numbered = |child| Some((Sequence::of(child)?.behind(reference), child));
-        let mut contenders: Vec<(i32, &str)> =
-            self.0.iter().map(String::as_str).filter_map(numbered).collect();
+        let numbered = |child| Some((Sequence::of(child)?, child));
+        let mut contenders: Vec<(Sequence, &str)> = self.children().filter_map(numbered).collect();
         contenders.sort_unstable();
         contenders.into_iter().map(|(_, child)| child).collect()
     }
@@ -270,6 +293,16 @@ fn hex(digit: u8) -> Option<u8> {
     }
 }
 
+/// Of every sequence number in a name.
+const DIGITS: usize = 10;
+/// From here on a directory is made anew when it can be: half of the numbers are left.
+const HALF: u32 = 1 << 30;
+/// Of so many numbers, the first [`RENEWAL_LASTS`] call for it: more than there are contenders.
+const RENEWAL_EVERY: u32 = 1 << 20;
+const RENEWAL_LASTS: u32 = 1 << 16;
+/// So many contenders can still come while the last one holds that was let in.
+const END: u32 = PAST_THE_END - (1 << 22);
+const PAST_THE_END: u32 = 1 << 31;
 const SESSIONS: &str = "%sessions";
 const INBOXES: &str = "%inboxes";
 const TOKEN_BASE: &str = "%token_base";

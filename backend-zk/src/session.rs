@@ -11,6 +11,7 @@
 mod acquisition;
 mod holds;
 
+use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use futures_util::FutureExt;
 use futures_util::future::join3;
 use lockcore::backend::{Lease, LeaseId, LeaseScope, Renewal, StoreEvent};
 use lockcore::clock::{Deadline, Moment};
-use lockcore::{Effect, Env, Error, ErrorKind, FencingToken, LostReason, Result};
+use lockcore::{Effect, Env, Error, ErrorKind, FencingToken, LockName, LostReason, Result};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -49,6 +50,8 @@ pub(crate) struct Session {
     /// Counts the connections that were made again and looked into.
     reconnects: watch::Sender<u64>,
     holds: Mutex<Holds>,
+    /// The locks for which contenders of another kind were told of.
+    strangers: Mutex<HashSet<LockName>>,
     events: mpsc::UnboundedSender<StoreEvent>,
     /// The manager was closed.
     pub(crate) closed: CancellationToken,
@@ -146,6 +149,7 @@ impl Session {
             trust: Mutex::new(trust),
             reconnects: watch::Sender::new(0),
             holds: Mutex::default(),
+            strangers: Mutex::default(),
             events: events.clone(),
             closed: closed.clone(),
         });

@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use zookeeper_client::{Acl, Acls, Client, CreateMode, Error as ZkError, EventType, OneshotWatcher, Stat};
 
 use crate::error::Unanswered;
-use crate::keys::{self, Listing, Node, Sequence};
+use crate::keys::{self, Listing, Node};
 use crate::protocol::Happening;
 
 /// What was asked, or why there is no answer.
@@ -98,7 +98,7 @@ impl Connection {
                 let node = |(stat, sequence): (Stat, zookeeper_client::CreateSequence)| {
                     let sequence = i32::try_from(sequence.into_i64())
                         .map_err(|_| ZkError::UnexpectedError("a sequence beyond 32 bits".to_owned()))?;
-                    Ok((Node::new(owner, Sequence::new(sequence)), stat))
+                    Ok((Node::new(owner, sequence), stat))
                 };
                 let listed = listed.map(|(children, _)| Listing::new(children));
                 (made.and_then(node).map_err(Unanswered::Refused), listed.map_err(Unanswered::Refused))
@@ -168,6 +168,18 @@ impl Connection {
         Ok((data, stat, Watch(watcher)))
     }
 
+    /// Whether there is a node, by the word of the leader: the server we talk to may have lost a change.
+    pub(crate) async fn confirm(&self, path: &str) -> Answered<()> {
+        let client = self.client()?;
+        let asked = async {
+            // Of every transaction the leader says whether it can be, and this one changes nothing.
+            let mut transaction = client.new_multi_writer();
+            transaction.add_check_version(path, ANY_VERSION)?;
+            transaction.commit().await.map(drop).map_err(ZkError::from)
+        };
+        self.bounded(asked).await
+    }
+
     /// Lets the server we talk to catch up with what the leader knows, for reads that nothing is
     /// decided by.
     pub(crate) async fn catch_up(&self, path: &str) -> Answered<()> {
@@ -216,6 +228,8 @@ impl Watch {
         }
     }
 }
+
+const ANY_VERSION: i32 = -1;
 
 #[cfg(test)]
 mod tests {

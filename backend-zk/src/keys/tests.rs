@@ -30,56 +30,119 @@ fn directories_are_readable_and_fixed() {
     assert_eq!(Namespace::new("/", "").unwrap().token_base(), "/%token_base");
 }
 
-/// A contender is called as Curator calls its own.
+/// A contender is called as Curator calls its own, and by the number that the server gave it.
 #[test]
 fn contenders_are_named_as_curators() {
-    let node = Node::new(owner(0xab), Sequence::new(7));
+    let node = Node::new(owner(0xab), 7);
     assert_eq!(node.name(), "_c_abababab-abab-abab-abab-abababababab-lock-0000000007");
-    let wrapped = Node::new(owner(1), Sequence::new(i32::MIN));
-    assert!(wrapped.name().ends_with("-lock--2147483648"), "{}", wrapped.name());
-    assert!(Node::new(owner(1), Sequence::new(-5)).name().ends_with("-lock--000000005"));
+    let past_the_end = Node::new(owner(1), i32::MIN);
+    assert!(past_the_end.name().ends_with("-lock--2147483648"), "{}", past_the_end.name());
+    assert_eq!(Listing::new(vec![past_the_end.name()]).find(owner(1)), Some(past_the_end));
 }
 
-/// Whoever writes `lock-` and a number contends; readers, kazoo's locks and strangers do not.
+/// Whatever ends in a sequence number contends, readers, kazoo's locks and strangers too.
 #[test]
-fn contenders_are_known_by_their_ending() {
+fn contenders_are_known_by_their_number() {
+    let past_the_end = Sequence::new(i32::MIN);
     for (child, sequence) in [
-        ("_c_6f1a-lock-0000000012", Some(12)),
-        ("lock-0000000003", Some(3)),
-        ("_c_6f1a-lock--2147483648", Some(i32::MIN)),
-        ("_c_6f1a-lock--000000005", Some(-5)),
-        ("lock-lock-0000000004", Some(4)),
-        ("5d41402a__lock__0000000001", None),
-        ("_c_6f1a-__READ__0000000002", None),
+        ("_c_6f1a-lock-0000000012", Some(Sequence::new(12))),
+        ("lock-0000000003", Some(Sequence::new(3))),
+        ("lock-2147483647", Some(Sequence::new(i32::MAX))),
+        ("_c_6f1a-lock--2147483648", Some(past_the_end)),
+        ("5d41402a__lock__0000000001", Some(Sequence::new(1))),
+        ("_c_6f1a-__READ__0000000002", Some(Sequence::new(2))),
+        ("x-72057594037927936-0000000005", Some(Sequence::new(5))),
+        ("0000000006", Some(Sequence::new(6))),
+        ("n10000000007", Some(Sequence::new(7))),
         ("lock-", None),
         ("lock-12", None),
         ("lock-00000000x1", None),
+        ("lock-000000001", None),
+        ("lock-+000000001", None),
+        ("lock-2147483649", None),
         ("lock-9999999999", None),
+        ("größe00000001", None),
+        ("locks", None),
         ("", None),
     ] {
-        assert_eq!(Sequence::of(child), sequence.map(Sequence::new), "{child}");
+        assert_eq!(Sequence::of(child), sequence, "{child}");
     }
 }
 
-/// After its largest number the server goes on at the smallest.
+/// Contenders of another kind are told from Curator's, Go's and ours.
 #[test]
-fn order_survives_the_wrap() {
-    let me = Node::new(owner(1), Sequence::new(i32::MIN + 1));
-    let others = ["lock-2147483646", "lock-2147483647", "lock--2147483648", "lock--2147483646"];
-    let mut children: Vec<_> = others.map(str::to_owned).into();
-    children.push(me.name());
-    let listing = Listing::new(children);
-    let predecessor = "lock--2147483648".to_owned();
-    assert_eq!(listing.place_of(&me), Place::Behind { predecessor, only: false });
-    let contenders = listing.contenders();
-    assert_eq!(contenders[..3], others[..3]);
-    assert_eq!(contenders[3], me.name());
+fn strangers_are_told_from_ours() {
+    for (child, strange) in [
+        ("_c_6f1a-lock-0000000012", false),
+        ("lock-0000000003", false),
+        ("_c_6f1a-lock--2147483648", false),
+        ("config", false),
+        ("5d41402a__lock__0000000001", true),
+        ("_c_6f1a-__READ__0000000002", true),
+        ("flock0000000002", true),
+    ] {
+        let listing = Listing::new(vec![Node::new(owner(1), 1).name(), child.to_owned()]);
+        assert_eq!(listing.stranger(), strange.then_some(child));
+    }
+}
+
+/// The counter stops at its largest number, so equal numbers have no order: nobody of them is first.
+#[test]
+fn equal_numbers_are_in_each_others_way() {
+    let (me, other) = (Node::new(owner(1), i32::MAX), Node::new(owner(2), i32::MAX));
+    let listing = Listing::new(vec![me.name(), other.name()]);
+    assert_eq!(listing.place_of(&me), Place::Behind { predecessor: other.name(), only: true });
+    assert_eq!(listing.place_of(&other), Place::Behind { predecessor: me.name(), only: true });
+}
+
+/// Numbers near the end are known as such, and those past it, which the server may give out, too.
+#[test]
+fn the_end_is_seen_from_afar() {
+    for (number, near) in [
+        (0, false),
+        (1 << 30, false),
+        (i32::MAX - (1 << 23), false),
+        (i32::MAX - (1 << 21), true),
+        (i32::MAX, true),
+        (i32::MIN, true),
+        (i32::MIN + 1_000, true),
+        (-5, true),
+    ] {
+        assert_eq!(Sequence::new(number).is_near_the_end(), near, "{number}");
+        let listing = Listing::new(vec!["config".to_owned(), Node::new(owner(1), number).name()]);
+        // With fewer digits it is no number of a child; the node's own says it.
+        assert_eq!(listing.near_the_end().is_some(), near && number != -5, "{number}");
+    }
+}
+
+/// A directory is made anew from the half of its numbers on, and not all the time.
+#[test]
+fn renewal_is_called_for_now_and_then() {
+    let half = 1 << 30;
+    for (number, called_for) in [
+        (0, false),
+        (half - 1, false),
+        (half, true),
+        (half + (1 << 16) - 1, true),
+        (half + (1 << 16), false),
+        (half + (1 << 20), true),
+    ] {
+        assert_eq!(Sequence::new(number).calls_for_renewal(), called_for, "{number}");
+    }
+}
+
+/// Who is known to be gone has no place, whatever a server lists.
+#[test]
+fn who_is_gone_is_left_out() {
+    let (me, other) = (Node::new(owner(1), 5), Node::new(owner(2), 4));
+    let listing = Listing::new(vec![me.name(), other.name()]).without(&[other.name()]);
+    assert_eq!(listing.place_of(&me), Place::First);
 }
 
 /// A listing decides only about whom it has.
 #[test]
 fn who_is_not_listed_has_no_place() {
-    let me = Node::new(owner(1), Sequence::new(5));
+    let me = Node::new(owner(1), 5);
     assert_eq!(Listing::default().place_of(&me), Place::Absent);
     assert_eq!(Listing::new(vec![me.name()]).place_of(&me), Place::First);
     let behind = Listing::new(vec![me.name(), "lock-0000000006".to_owned(), "config".to_owned()]);
@@ -91,7 +154,7 @@ fn who_is_not_listed_has_no_place() {
 /// A node is found by its owner, whatever number it was given.
 #[test]
 fn a_node_is_found_by_its_owner() {
-    let (mine, other) = (Node::new(owner(1), Sequence::new(9)), Node::new(owner(2), Sequence::new(8)));
+    let (mine, other) = (Node::new(owner(1), 9), Node::new(owner(2), 8));
     let listing = Listing::new(vec![other.name(), mine.name()]);
     assert_eq!(listing.find(owner(1)), Some(mine));
     assert_eq!(listing.find(owner(3)), None);
@@ -117,15 +180,15 @@ proptest! {
         prop_assert!(!segment(&a).contains('/'));
     }
 
-    /// K2: around any reference, order is that of creation, and exactly one contender is first.
+    /// K2: order is that of creation, and exactly one contender is first.
     #[test]
-    fn places_follow_creation(start in any::<i32>(), steps in prop::collection::btree_set(0_u16..2_000, 1..20)) {
+    fn places_follow_creation(start in 0..=i32::MAX - 2_000, steps in prop::collection::btree_set(0_u16..2_000, 1..20)) {
         let nodes: Vec<_> = steps
             .iter()
             .enumerate()
             .map(|(at, step)| {
                 let owner = owner(u8::try_from(at).unwrap());
-                Node::new(owner, Sequence::new(start.wrapping_add(i32::from(*step))))
+                Node::new(owner, start + i32::from(*step))
             })
             .collect();
         let mut names: Vec<_> = nodes.iter().map(Node::name).collect();

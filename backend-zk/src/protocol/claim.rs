@@ -13,10 +13,25 @@
 //!   still be on its way. A node counts as ours only if this session owns it.
 //! - **Z3** An end other than held leaves nothing behind but what ends with the session.
 //! - **Z4** After a reconnect nothing is waited for before a new listing: a watch may have been lost.
+//! - **Z5** Nothing is waited for longer than until it is overdue without the leader's word that it is
+//!   still there. What the leader does not know is left out of every later listing.
+//! - **Z6** Nobody holds by a listing with a number near the end of the directory's counter, our own
+//!   included: soon numbers repeat, and other libraries read those past the end as the smallest.
+//!
+//! # Renewal
+//! A directory's numbers begin anew when it is removed, which the server allows while it is empty. From
+//! the half of the numbers on, now and then, and near their end always, an acquisition that would hold or
+//! wait leaves instead, tries to remove the directory for a while, and enters again; it does so once. What
+//! it finds then it takes as it is: it queues, or near the end it is refused. So a directory that others
+//! keep in use costs time and never the lock. Whoever has a smaller number holds on undisturbed.
+
+mod words;
 
 use lockcore::OwnerId;
 
 use crate::keys::{Listing, Node, Place};
+
+pub(crate) use words::{Answer, Ask, End, Failure, Happening, Mine, Owned, Pause, Step};
 
 /// One acquisition.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -25,6 +40,10 @@ pub(crate) struct Claim {
     session: i64,
     patience: Patience,
     wanted: bool,
+    /// How often the removal of the directory may still be tried.
+    removals: u8,
+    /// Who is gone, as the leader said, whatever other servers say.
+    gone: Vec<String>,
     state: State,
 }
 
@@ -33,124 +52,6 @@ pub(crate) struct Claim {
 enum Patience {
     Waits,
     Tries,
-}
-
-/// Our node, as the server made it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Mine {
-    pub(crate) node: Node,
-    /// The transaction that created it.
-    pub(crate) czxid: i64,
-}
-
-/// Whose a node is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Owned {
-    pub(crate) session: i64,
-    pub(crate) czxid: i64,
-}
-
-/// What to ask the server; there is one answer to each.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Ask {
-    /// Make our node and list the directory, in one flight.
-    Enter,
-    /// Make the directory and what is above it.
-    MakeDirectory,
-    /// A write that is answered after whatever was sent before it.
-    Barrier,
-    List,
-    /// Whose a node is.
-    Look(Node),
-    /// Tell of the end of a contender, and of our own node's if its end decides; in this order, so
-    /// that ours was there when the other one was seen.
-    Watch {
-        predecessor: String,
-        own: Option<Node>,
-    },
-    Delete(Node),
-    /// No request: let time pass.
-    Rest(Pause),
-}
-
-/// How long to rest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Pause {
-    /// Before a request is repeated.
-    Brief,
-    /// As long as a request may take.
-    Request,
-}
-
-/// What came of what was asked.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Answer {
-    Entered {
-        made: Result<Mine, Failure>,
-        listed: Result<Listing, Failure>,
-    },
-    Listed(Result<Listing, Failure>),
-    Looked(Result<Owned, Failure>),
-    /// Own: as if it were watched when that was not asked.
-    Watched {
-        ahead: Result<(), Failure>,
-        own: Result<(), Failure>,
-    },
-    /// To everything else.
-    Done(Result<(), Failure>),
-}
-
-/// Why a request did not do what it was to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Failure {
-    /// There is no such node, or no such directory.
-    Absent,
-    /// The server did nothing, and will not.
-    Refused,
-    /// The session has ended, and with it what it made.
-    SessionOver,
-    /// It may have been done.
-    Unknown,
-}
-
-/// What happens besides answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Happening {
-    /// The watched contender was deleted.
-    Ended,
-    /// Something else happened to it, or to our node.
-    Changed,
-    /// Our own node was deleted, by somebody else.
-    Removed,
-    /// The connection was lost and made again.
-    Reconnected,
-    /// Nobody wants the lock any more.
-    Abandoned,
-}
-
-/// What to do next.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Step {
-    Ask(Ask),
-    /// Wait for the answer that is out, or for what happens.
-    Wait,
-    End(End),
-}
-
-/// How an acquisition ended.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum End {
-    Held(Mine),
-    /// Somebody else is first: this contender.
-    Busy(String),
-    /// Abandoned, and nothing is left.
-    Left,
-    /// The server refused, and nothing is left.
-    Refused,
-    /// Our node is gone, or was never made; whoever still wants the lock starts again.
-    Lost,
-    /// The session is over, or can tell nothing certain any more.
-    SessionOver,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -185,16 +86,34 @@ enum State {
         predecessor: String,
         only: bool,
     },
+    /// Is the predecessor still there?
+    Confirming {
+        mine: Mine,
+        predecessor: String,
+        only: bool,
+        stale: bool,
+    },
     /// The watch could not be set.
     Pausing {
         mine: Mine,
     },
     Leaving {
         mine: Mine,
-        end: End,
+        then: Then,
+        resting: bool,
+    },
+    /// Without a node, until the directory is gone.
+    Renewing {
         resting: bool,
     },
     Over,
+}
+
+/// What follows when our node is gone.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Then {
+    End(End),
+    Renew,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -226,7 +145,12 @@ impl Claim {
 
     fn start(owner: OwnerId, session: i64, patience: Patience) -> (Self, Step) {
         let state = State::Entering { directories_made: 0 };
-        (Self { owner, session, patience, wanted: true, state }, Step::Ask(Ask::Enter))
+        let removals = match patience {
+            Patience::Waits => MANY,
+            Patience::Tries => 1,
+        };
+        let claim = Self { owner, session, patience, wanted: true, removals, gone: Vec::new(), state };
+        (claim, Step::Ask(Ask::Enter))
     }
 
     /// Something happens while an answer is out, or is waited for.
@@ -236,7 +160,7 @@ impl Claim {
         }
         match (happening, &mut self.state) {
             (Happening::Removed, State::Waiting { .. }) => self.none_of_ours(),
-            (Happening::Reconnected, State::Arming { stale, .. }) => {
+            (Happening::Reconnected, State::Arming { stale, .. } | State::Confirming { stale, .. }) => {
                 *stale = true;
                 Step::Wait
             }
@@ -246,6 +170,10 @@ impl Claim {
                     Happening::Ended => self.predecessor_ended(mine, only),
                     Happening::Changed => self.arm(mine, predecessor, only),
                     Happening::Reconnected => self.list(mine),
+                    Happening::Overdue => {
+                        let ask = Ask::Confirm(predecessor.clone());
+                        self.ask(State::Confirming { mine, predecessor, only, stale: false }, ask)
+                    }
                     Happening::Abandoned | Happening::Removed => self.leave(mine, End::Left),
                 }
             }
@@ -261,7 +189,7 @@ impl Claim {
         match (std::mem::replace(&mut self.state, State::Over), answer) {
             (State::Entering { directories_made }, Answer::Entered { made, listed }) => match made {
                 Ok(mine) => match listed {
-                    Ok(listing) => self.decide(mine, &listing),
+                    Ok(listing) => self.decide(mine, listing),
                     Err(Failure::Refused) => self.leave(mine, End::Refused),
                     Err(_) => self.list(mine),
                 },
@@ -275,7 +203,7 @@ impl Claim {
             },
             (State::Searching { last, at }, answer) => self.searched(last, at, answer),
             (State::Listing { mine }, Answer::Listed(listed)) => match listed {
-                Ok(listing) => self.decide(mine, &listing),
+                Ok(listing) => self.decide(mine, listing),
                 Err(Failure::Refused) => self.leave(mine, End::Refused),
                 Err(Failure::Absent) => self.doubt(mine),
                 Err(_) => self.pause(mine),
@@ -286,7 +214,7 @@ impl Claim {
             (State::Doubting { mine, written: true }, Answer::Listed(Ok(listing))) => {
                 match listing.place_of(&mine.node) {
                     Place::Absent => self.none_of_ours(),
-                    _ => self.decide(mine, &listing),
+                    _ => self.decide(mine, listing),
                 }
             }
             (State::Doubting { .. }, Answer::Listed(Err(Failure::Absent))) => self.none_of_ours(),
@@ -305,12 +233,41 @@ impl Claim {
                     _ => self.pause(mine),
                 }
             }
+            (State::Confirming { mine, predecessor, only, stale }, Answer::Done(there)) => match there {
+                _ if !self.wanted => self.leave(mine, End::Left),
+                Err(Failure::Absent) => {
+                    self.gone.push(predecessor);
+                    self.list(mine)
+                }
+                _ if stale => self.list(mine),
+                _ => {
+                    self.state = State::Waiting { mine, predecessor, only };
+                    Step::Wait
+                }
+            },
             (State::Pausing { mine }, _) => self.list(mine),
-            (State::Leaving { mine, end, resting: true }, _) => self.leave(mine, end),
-            (State::Leaving { mine, end, resting: false }, Answer::Done(deleted)) => match deleted {
-                Ok(()) | Err(Failure::Absent) => self.end(end),
+            (State::Leaving { mine, then, resting: true }, _) => self.delete(mine, then),
+            (State::Leaving { mine, then, resting: false }, Answer::Done(deleted)) => match deleted {
+                Ok(()) | Err(Failure::Absent) => match then {
+                    Then::End(end) => self.end(end),
+                    Then::Renew => self.remove_directory(),
+                },
                 Err(Failure::Refused) => self.end(End::Refused),
-                Err(_) => self.ask(State::Leaving { mine, end, resting: true }, Ask::Rest(Pause::Brief)),
+                Err(_) => self.ask(State::Leaving { mine, then, resting: true }, Ask::Rest(Pause::Brief)),
+            },
+            (State::Renewing { resting: true }, _) => self.remove_directory(),
+            (State::Renewing { resting: false }, Answer::Done(removed)) => match removed {
+                _ if !self.wanted => self.end(End::Left),
+                Err(Failure::Unknown) if self.removals > 0 => {
+                    self.ask(State::Renewing { resting: true }, Ask::Rest(Pause::Brief))
+                }
+                removed => {
+                    // Without the right to, it is taken as it is.
+                    if removed == Err(Failure::Refused) {
+                        self.removals = 0;
+                    }
+                    self.ask(State::Entering { directories_made: 0 }, Ask::Enter)
+                }
             },
             (State::Waiting { .. } | State::Over, _) => unreachable!("nothing was asked"),
             (_, answer) => unreachable!("the answer to another question: {answer:?}"),
@@ -365,18 +322,23 @@ impl Claim {
         self.ask(State::Searching { last: true, at: Search::Resting }, Ask::Rest(Pause::Request))
     }
 
-    fn decide(&mut self, mine: Mine, listing: &Listing) -> Step {
-        match listing.place_of(&mine.node) {
+    fn decide(&mut self, mine: Mine, listing: Listing) -> Step {
+        let listing = listing.without(&self.gone);
+        let number = mine.node.sequence();
+        let ours = number.is_near_the_end().then(|| mine.node.name());
+        let near_the_end = ours.or_else(|| listing.near_the_end().map(str::to_owned));
+        let renews = self.removals > 0 && (near_the_end.is_some() || number.calls_for_renewal());
+        match (listing.place_of(&mine.node), near_the_end) {
             _ if !self.wanted => self.leave(mine, End::Left),
-            Place::Absent => self.doubt(mine),
-            Place::First => self.end(End::Held(mine)),
-            Place::Behind { predecessor, only } => match self.patience {
-                Patience::Waits => self.arm(mine, predecessor, only),
-                Patience::Tries => {
-                    let first = listing.contenders().first().map_or(predecessor, |first| (*first).to_owned());
-                    self.leave(mine, End::Busy(first))
-                }
-            },
+            (Place::Absent, _) => self.doubt(mine),
+            (Place::Behind { predecessor, .. }, _) if self.patience == Patience::Tries => {
+                let first = listing.contenders().first().map_or(predecessor, |first| (*first).to_owned());
+                self.leave(mine, End::Busy(first))
+            }
+            _ if renews => self.delete(mine, Then::Renew),
+            (_, Some(child)) => self.leave(mine, End::WornOut(child)),
+            (Place::First, None) => self.end(End::Held(mine)),
+            (Place::Behind { predecessor, only }, None) => self.arm(mine, predecessor, only),
         }
     }
 
@@ -420,8 +382,20 @@ impl Claim {
     }
 
     fn leave(&mut self, mine: Mine, end: End) -> Step {
+        self.delete(mine, Then::End(end))
+    }
+
+    fn delete(&mut self, mine: Mine, then: Then) -> Step {
         let ask = Ask::Delete(mine.node.clone());
-        self.ask(State::Leaving { mine, end, resting: false }, ask)
+        self.ask(State::Leaving { mine, then, resting: false }, ask)
+    }
+
+    fn remove_directory(&mut self) -> Step {
+        if !self.wanted {
+            return self.end(End::Left);
+        }
+        self.removals = self.removals.saturating_sub(1);
+        self.ask(State::Renewing { resting: false }, Ask::RemoveDirectory)
     }
 
     fn ask(&mut self, state: State, ask: Ask) -> Step {
@@ -435,22 +409,8 @@ impl Claim {
     }
 }
 
-impl Answer {
-    fn tells_the_end_of_the_session(&self) -> bool {
-        let over = Some(Failure::SessionOver);
-        match self {
-            Self::Entered { made, listed } => {
-                made.as_ref().err().copied() == over || listed.as_ref().err().copied() == over
-            }
-            Self::Listed(listed) => listed.as_ref().err().copied() == over,
-            Self::Looked(looked) => looked.err() == over,
-            Self::Watched { ahead, own } => ahead.err() == over || own.err() == over,
-            Self::Done(done) => done.err() == over,
-        }
-    }
-}
-
-/// How often a directory is made that is removed again before our node is in it.
+/// How often a directory is made that is removed again before our node is in it, and how often the
+/// removal of one is tried.
 const MANY: u8 = 16;
 
 #[cfg(test)]

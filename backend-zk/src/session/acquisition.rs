@@ -9,11 +9,11 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join, join_all};
 use lockcore::backend::{AcquireRequest, Grant, Holder, StoreEvent};
-use lockcore::{Error, LostReason, OwnerId};
+use lockcore::{Error, ErrorKind, LostReason, OwnerId};
 
 use super::Session;
 use crate::error::Unanswered;
-use crate::keys::{Node, Note};
+use crate::keys::{Listing, Node, Note};
 use crate::protocol::{Answer, Ask, Claim, End, Failure, Happening, Mine, Owned, Pause, Step};
 use crate::znode::Answered;
 
@@ -85,6 +85,7 @@ impl Session {
                 Some(refusal) => Outcome::Refused(refusal),
                 None => Outcome::Again,
             },
+            End::WornOut(child) => Outcome::Refused(worn_out(&acquisition.path(&child), request)),
             End::Lost => Outcome::Again,
             End::SessionOver => {
                 // What cannot be cleaned up any other way ends with the session.
@@ -229,7 +230,9 @@ impl<'a> Acquisition<'a> {
             step = match step {
                 Step::End(end) => return end,
                 Step::Ask(ask) => {
-                    self.watches = Watches::default();
+                    if !matches!(ask, Ask::Confirm(_)) {
+                        self.watches = Watches::default();
+                    }
                     let mut carried_out = std::pin::pin!(self.carried_out(ask));
                     loop {
                         tokio::select! {
@@ -260,6 +263,7 @@ impl<'a> Acquisition<'a> {
                             Happening::Abandoned
                         }
                         Ok(()) = reconnects.changed() => Happening::Reconnected,
+                        () = async { self.session.env.sleep(self.session.timeout()).await } => Happening::Overdue,
                     };
                     claim.happens(happening)
                 }
@@ -281,7 +285,7 @@ impl<'a> Acquisition<'a> {
             }
             Ask::List => {
                 let listed = connection.list(&self.directory).await;
-                Answer::Listed(self.noted(listed, "list the contenders"))
+                Answer::Listed(self.listed(listed))
             }
             Ask::Look(node) => {
                 let stat = connection.stat(&self.path(&node.name())).await;
@@ -299,6 +303,14 @@ impl<'a> Acquisition<'a> {
                     self.session.tell(StoreEvent::Warning(warning.into()));
                 }
                 Answer::Done(self.noted(deleted, "delete the lock's node"))
+            }
+            Ask::RemoveDirectory => {
+                let removed = connection.delete(&self.directory).await;
+                Answer::Done(removed.map_err(|unanswered| unanswered.failure()))
+            }
+            Ask::Confirm(contender) => {
+                let there = connection.confirm(&self.path(&contender)).await;
+                Answer::Done(there.map_err(|unanswered| unanswered.failure()))
             }
             Ask::Rest(pause) => {
                 let bound = self.session.env.timing().op_timeout;
@@ -330,8 +342,7 @@ impl<'a> Acquisition<'a> {
             Ok((node, stat)) => Ok(Mine { node, czxid: stat.czxid }),
             Err(unanswered) => self.noted(Err(unanswered), "create the lock's node"),
         };
-        let listed = self.noted(listed, "list the contenders");
-        Answer::Entered { made, listed }
+        Answer::Entered { made, listed: self.listed(listed) }
     }
 
     async fn armed(&mut self, predecessor: &str, own: Option<Node>) -> Answer {
@@ -357,6 +368,21 @@ impl<'a> Acquisition<'a> {
         Answer::Watched { ahead: self.noted(ahead, what), own: self.noted(own, what) }
     }
 
+    /// Who contends; the caller hears of it when there is one of another kind.
+    fn listed(&mut self, listed: Answered<Listing>) -> Result<Listing, Failure> {
+        if let Some(stranger) = listed.as_ref().ok().and_then(Listing::stranger)
+            && self.session.strangers.lock().insert(self.request.name.clone())
+        {
+            let warning = format!(
+                "{stranger:?} in the directory of the lock {:?} is a contender of another kind: we wait for it, \
+                 but it may not wait for us",
+                self.request.name.as_str()
+            );
+            self.session.tell(StoreEvent::Warning(warning.into()));
+        }
+        self.noted(listed, "list the contenders")
+    }
+
     /// Whom the store names as the one ahead.
     async fn holder(&mut self, first: &str) -> Option<Holder> {
         let (data, stat) = self.session.connection.read(&self.path(first)).await.ok()?;
@@ -378,6 +404,15 @@ impl<'a> Acquisition<'a> {
     fn path(&self, child: &str) -> String {
         format!("{}/{child}", self.directory)
     }
+}
+
+/// The error of a lock whose directory has a `contender` with a number that is too large.
+fn worn_out(contender: &str, request: &AcquireRequest) -> Error {
+    let message = format!(
+        "{contender:?} has a number near the largest that ZooKeeper gives out, 2147483647: end what keeps nodes in \
+         that directory, and delete it, so that it counts anew"
+    );
+    Error::not_applied(ErrorKind::Protocol, message).with_context("lock", &request.name)
 }
 
 async fn fired(watch: &mut Option<BoxFuture<'static, Happening>>) -> Happening {

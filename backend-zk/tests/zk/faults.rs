@@ -405,6 +405,26 @@ pub(crate) async fn a_waiters_node_that_was_removed_grants_nothing(rig: Arc<Rig>
     assert!(other.await.unwrap().token() > token);
 }
 
+/// A watch that is never answered delays the one who waits by a session's length, and no longer.
+pub(crate) async fn a_watch_that_is_lost_costs_a_session_at_most(rig: Arc<Rig>) {
+    let space = rig.space().await;
+    let proxy = proxy(rig.server().await);
+    let (holder, waiter) = (space.manager().await, space.by(proxy.addr()).manager().await);
+    let guard = holder.lock("a").unwrap().acquire().await.unwrap();
+    let waiting = acquire(&waiter, "a");
+    space.outside().await.has(&space.directory("a"), 2).await;
+    // What the server says of its own accord has this number.
+    let told = |frame: &[u8]| frame.get(4..8) == Some(&(-1_i32).to_be_bytes());
+    proxy.set(Direction::ServerToClient, Mode::drop_frames(told)).await;
+    let began = now();
+    guard.release().await.unwrap();
+    let guard = tokio::time::timeout(4 * TTL, waiting).await.expect("it waits for ever").unwrap();
+    let taken = now().since(began);
+    println!("held {taken:?} after a release that nobody was told of");
+    assert!(taken <= 2 * TTL, "{taken:?}");
+    guard.release().await.unwrap();
+}
+
 /// Silence is never taken for a holder: asking ends within the bound of a request, as unavailable.
 pub(crate) async fn a_silent_server_is_unavailable_and_not_busy(rig: Arc<Rig>) {
     let server = rig.server().await;

@@ -1,11 +1,12 @@
-//! One lock with Curator's `InterProcessMutex`; kazoo's, which neither of the two can see.
+//! One lock with Curator's `InterProcessMutex`, and with kazoo's `Lock`, which has to be told of us.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockcore::ErrorKind;
-use lockcore::backend::Revocation;
+use futures_util::StreamExt;
+use lockcore::backend::{AcquireRequest, Attempt, Revocation, StoreConfig, StoreEvent};
 use lockcore::clock::{BootClock, Clock};
+use lockcore::{Env, ErrorKind, LockName, Timing};
 
 use crate::peer::Peer;
 use crate::rig::{BOUND, Rig, acquire, milliseconds, now};
@@ -150,30 +151,56 @@ pub(crate) async fn holders_are_shown_since_they_came(rig: Arc<Rig>) {
     assert!(of_curator > Some(since), "{of_curator:?}");
 }
 
-/// What kazoo's default names mean: neither side sees the other, and both hold.
-pub(crate) async fn kazoo_by_default_sees_nobody(rig: Arc<Rig>) {
+/// What kazoo's default names mean: it sees nobody, and we wait for it and say so, once for each lock.
+pub(crate) async fn kazoo_is_waited_for_and_warned_of(rig: Arc<Rig>) {
     let space = rig.space().await;
     let Some(mut kazoo) = Peer::kazoo(&space.hosts(), SESSION).await else { return };
-    let locks = space.manager().await;
     let path = space.directory("a");
-    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+    let env = Env::new(Timing::for_ttl(SESSION)).unwrap();
+    let store = space.config().open(env.clone()).await.unwrap();
+    let request = || AcquireRequest::new(LockName::new("a").unwrap(), env.owner_id(), SESSION);
     assert_eq!(kazoo.ask(&format!("try {path}")).await, "held");
-    guard.release().await.unwrap();
-    let guard = locks.lock("a").unwrap().try_acquire().await.unwrap();
-    assert!(guard.is_some(), "kazoo is seen after all: say so in the documentation");
+    for _ in 0..2 {
+        let attempt = store.try_acquire(&request()).await.unwrap();
+        assert!(matches!(attempt, Attempt::Held { holder: Some(_) }), "{attempt:?}");
+    }
+    let next = request();
+    let mut waiting = store.acquire(&next);
+    assert!(futures_util::poll!(&mut waiting).is_pending());
+    space.outside().await.has(&path, 2).await;
+    assert_eq!(kazoo.ask("release").await, "released");
+    let grant = waiting.await.unwrap();
+    // It does not wait for us.
+    assert_eq!(kazoo.ask(&format!("try {path}")).await, "held");
+    store.release(&grant).await.unwrap();
+    let events = store.events();
+    store.close().await.unwrap();
+    drop(store);
+    let warnings = events.filter(|event| std::future::ready(matches!(event, StoreEvent::Warning(_))));
+    let warnings: Vec<_> = warnings.collect().await;
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    let warning = format!("{:?}", warnings[0]);
+    assert!(warning.contains("__lock__") && warning.contains("wait"), "{warning}");
 }
 
-/// With our names as its pattern kazoo waits for us; we still do not wait for kazoo.
-pub(crate) async fn kazoo_with_the_pattern_waits_for_us(rig: Arc<Rig>) {
+/// With our names as its pattern kazoo waits for us, as we do for kazoo.
+pub(crate) async fn kazoo_with_the_pattern_and_we_exclude_each_other(rig: Arc<Rig>) {
     let space = rig.space().await;
     let Some(mut kazoo) = Peer::kazoo(&space.hosts(), SESSION).await else { return };
     let locks = space.manager().await;
-    let path = space.directory("a");
-    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
-    assert_eq!(kazoo.ask(&format!("try {path} -lock-")).await, "busy");
-    kazoo.order(&format!("acquire {path} -lock-")).await;
-    space.outside().await.has(&path, 2).await;
-    guard.release().await.unwrap();
-    assert_eq!(kazoo.answer().await, "held");
-    assert!(locks.lock("a").unwrap().try_acquire().await.unwrap().is_some());
+    let (path, outside) = (space.directory("a"), space.outside().await);
+    for _ in 0..3 {
+        let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+        assert_eq!(kazoo.ask(&format!("try {path} -lock-")).await, "busy");
+        kazoo.order(&format!("acquire {path} -lock-")).await;
+        outside.has(&path, 2).await;
+        guard.release().await.unwrap();
+        assert_eq!(kazoo.answer().await, "held");
+        assert!(locks.lock("a").unwrap().try_acquire().await.unwrap().is_none());
+        let waiting = acquire(&locks, "a");
+        outside.has(&path, 2).await;
+        assert_eq!(kazoo.ask("release").await, "released");
+        waiting.await.unwrap().release().await.unwrap();
+    }
+    outside.has(&path, 0).await;
 }

@@ -8,7 +8,8 @@
 //! | a client that is cut off, beside other libraries in the same place | `cuts` |
 //! | three servers, of which some are gone | `quorum` |
 //! | who may do what, and how to get there | `access` |
-//! | one lock with Curator; kazoo, which is not | `interop` |
+//! | one lock with Curator, and with kazoo | `interop` |
+//! | directories that have counted far | `numbers` |
 
 #![allow(clippy::unwrap_used, reason = "test binary")]
 #![expect(clippy::disallowed_methods, reason = "a test's tasks end with its runtime")]
@@ -17,6 +18,7 @@ mod access;
 mod cuts;
 mod faults;
 mod interop;
+mod numbers;
 mod peer;
 mod quorum;
 mod requests;
@@ -61,7 +63,8 @@ fn main() -> ExitCode {
             an_uncontended_cycle_is_three_requests_in_two_flights
             eight_sessions_need_at_most_five_requests_each
             a_release_wakes_one_contender
-            ten_thousand_waiters_cost_the_last_no_more_than_two;
+            a_waiter_asks_the_leader_once_in_a_session
+            twenty_thousand_waiters_cost_the_last_no_more_than_two;
         faults:
             a_restarted_server_takes_nobodys_lock
             a_server_that_forgot_everything_ends_the_hold
@@ -81,6 +84,7 @@ fn main() -> ExitCode {
             a_holders_node_that_was_removed_is_not_released_twice
             a_removed_node_is_noticed_while_it_is_held
             a_waiters_node_that_was_removed_grants_nothing
+            a_watch_that_is_lost_costs_a_session_at_most
             a_silent_server_is_unavailable_and_not_busy;
         access:
             a_server_that_is_dead_is_passed_over
@@ -104,8 +108,12 @@ fn main() -> ExitCode {
             nobody_releases_what_belongs_to_another
             curators_hold_is_shown
             holders_are_shown_since_they_came
-            kazoo_by_default_sees_nobody
-            kazoo_with_the_pattern_waits_for_us;
+            kazoo_is_waited_for_and_warned_of
+            kazoo_with_the_pattern_and_we_exclude_each_other;
+        numbers:
+            worn_numbers_begin_anew
+            nobody_holds_at_the_end_of_the_numbers
+            a_directory_that_curator_uses_is_served_past_its_half;
     }
     libtest_mimic::run(&arguments, trials).exit_code()
 }

@@ -94,6 +94,11 @@ impl Space {
         ZkConfig::new(&self.hosts).chroot(&self.chroot)
     }
 
+    /// All of a server of the test's own.
+    pub(crate) fn whole(server: &Server) -> Self {
+        Self { hosts: vec![server.addr().to_string()], chroot: String::new() }
+    }
+
     /// The same place, by another way.
     pub(crate) fn by(&self, way: impl ToString) -> Self {
         Self { hosts: vec![way.to_string()], chroot: self.chroot.clone() }

@@ -1,5 +1,6 @@
 //! Claims against a store that does what ZooKeeper may do: answers late or never, requests that are
-//! carried out after we stopped waiting, reads that lag behind, watches, sessions that end.
+//! carried out after we stopped waiting, reads that lag behind or are wrong for good, watches, sessions
+//! that end, numbers that do.
 
 mod model;
 
@@ -8,7 +9,6 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::keys::Sequence;
 use model::*;
 
 #[derive(Clone, Debug)]
@@ -22,6 +22,11 @@ enum Event {
     Expire,
     DeleteByHand,
     StraysArrive,
+    Overdue,
+    /// Something goes wrong that nobody is told of; for good, or until somebody looks.
+    GoesWrong(bool),
+    StrangerComes,
+    StrangerGoes,
 }
 
 fn event() -> impl Strategy<Value = Event> {
@@ -41,19 +46,37 @@ fn event() -> impl Strategy<Value = Event> {
         1 => Just(Event::Expire),
         1 => Just(Event::DeleteByHand),
         1 => Just(Event::StraysArrive),
+        1 => Just(Event::Overdue),
+        1 => any::<bool>().prop_map(Event::GoesWrong),
+        1 => Just(Event::StrangerComes),
+        1 => Just(Event::StrangerGoes),
     ]
 }
 
-type Script = (i32, Vec<(usize, Event)>);
+/// Where the directory's counter is, and whether there are faults that nobody is told of.
+type Script = (i32, bool, Vec<(usize, Event)>);
 
 const CLIENTS: usize = 4;
 
-fn script() -> impl Strategy<Value = Script> {
-    let start = prop_oneof![Just(0), Just(i32::MAX - 2), any::<i32>()];
-    (start, prop::collection::vec((0..CLIENTS, event()), 0..120))
+/// Of the numbers: the half, and what is near the end.
+const HALF: i32 = 1 << 30;
+const END: i32 = i32::MAX - (1 << 22) + 1;
+
+fn counter() -> impl Strategy<Value = i32> {
+    prop_oneof![
+        2 => Just(0),
+        1 => Just(HALF - 2),
+        1 => Just(END - 2),
+        1 => Just(i32::MAX - 2),
+        1 => 0..=i32::MAX,
+    ]
 }
 
-fn play((start, events): &Script, mutant: Option<Mutant>) -> Result<World, TestCaseError> {
+fn script() -> impl Strategy<Value = Script> {
+    (counter(), any::<bool>(), prop::collection::vec((0..CLIENTS, event()), 0..120))
+}
+
+fn play((start, silent, events): &Script, mutant: Option<Mutant>) -> Result<World, TestCaseError> {
     let mut world = World::new(CLIENTS, *start, mutant);
     for (at, event) in events {
         let at = *at;
@@ -67,6 +90,11 @@ fn play((start, events): &Script, mutant: Option<Mutant>) -> Result<World, TestC
             Event::Expire => world.expire(at),
             Event::DeleteByHand => world.delete_by_hand(at),
             Event::StraysArrive => world.strays_arrive(at),
+            Event::Overdue => world.overdue(at),
+            Event::GoesWrong(for_good) if *silent => world.goes_wrong(at, *for_good),
+            Event::GoesWrong(_) => {}
+            Event::StrangerComes => world.stranger_comes(),
+            Event::StrangerGoes => world.stranger_goes(),
         }
         world.check()?;
     }
@@ -74,18 +102,28 @@ fn play((start, events): &Script, mutant: Option<Mutant>) -> Result<World, TestC
     Ok(world)
 }
 
+/// Without strangers: whoever comes when the numbers are used up finds them new, and holds.
+fn renewed(start: i32, mutant: Option<Mutant>) -> Result<(), TestCaseError> {
+    let mut world = World::new(CLIENTS, start, mutant);
+    world.calm_down()?;
+    let ends: Vec<_> = world.clients.iter().map(|client| client.end.clone()).collect();
+    prop_assert_eq!(world.held.len(), CLIENTS, "{:?}", ends);
+    prop_assert!(world.directory.next < HALF, "the counter is at {}", world.directory.next);
+    Ok(())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
-    /// Z1 to Z4 under everything at once: one holder, nothing left behind, nobody waits for ever.
+    /// Z1 to Z6 under everything at once: one holder, nothing left behind, nobody waits for ever.
     #[test]
     fn locks_exclude_and_leave_nothing(script in script()) {
         play(&script, None)?;
     }
 
-    /// First come, first served, across the wrap of the sequence.
+    /// First come, first served.
     #[test]
-    fn locks_are_granted_in_order(start in any::<i32>(), order in prop::collection::vec(0..CLIENTS, 0..40)) {
+    fn locks_are_granted_in_order(start in 0..HALF - 100, order in prop::collection::vec(0..CLIENTS, 0..40)) {
         let mut world = World::new(CLIENTS, start, None);
         for at in order {
             world.answer(at, Fate::Done, 1);
@@ -94,7 +132,7 @@ proptest! {
         world.calm_down()?;
         let held = &world.held;
         prop_assert_eq!(held.len(), CLIENTS);
-        prop_assert!(held.windows(2).all(|pair| pair[0].1.behind(pair[1].1) < 0), "{:?}", held);
+        prop_assert!(held.windows(2).all(|pair| pair[0].1 < pair[1].1), "{:?}", held);
     }
 
     /// A try never waits, and leaves nothing.
@@ -104,7 +142,7 @@ proptest! {
         let (claim, step) = Claim::trying(world.clients[0].owner, world.clients[0].session);
         world.clients[0].claim = claim;
         world.step(0, step);
-        for (at, event) in &script.1 {
+        for (at, event) in &script.2 {
             if let Event::Answer(fate, lag) = event {
                 world.answer(*at, *fate, *lag);
             }
@@ -114,12 +152,84 @@ proptest! {
     }
 }
 
+/// A directory that only we use is made anew in time, and from anywhere near the end of its numbers.
+#[test]
+fn worn_numbers_begin_anew() {
+    for start in [HALF, HALF + 7, END, END + 1_000, i32::MAX - 2, i32::MAX] {
+        renewed(start, None).unwrap_or_else(|failed| panic!("from {start}: {failed}"));
+    }
+}
+
+/// Who keeps a directory in use costs time: past the half of its numbers everybody holds in the end, and
+/// near the end of them everybody is refused.
+#[test]
+fn a_directory_in_use_is_served_until_near_its_end() {
+    for (start, served) in [(HALF, true), (END - 100, true), (END - 1, false), (i32::MAX - 1, false)] {
+        let mut world = World::new(CLIENTS, start, None);
+        world.stranger_comes();
+        for at in (0..CLIENTS).cycle().take(100 * CLIENTS) {
+            world.answer(at, Fate::Done, 0);
+            world.advance(at);
+            world.check().unwrap();
+        }
+        let settled = world.clients.iter().all(|client| client.asked.is_none());
+        assert!(settled, "from {start} somebody goes on asking");
+        world.calm_down().unwrap();
+        for client in &world.clients {
+            let held = matches!(client.end, Some(End::Held(_)));
+            assert_eq!(
+                (held, matches!(client.end, Some(End::WornOut(_)))),
+                (served, !served),
+                "from {start}: {client:?}"
+            );
+        }
+    }
+}
+
+/// Whoever tries, or has no right to remove the directory, asks once whether the numbers can begin anew,
+/// and takes them as they are otherwise.
+#[test]
+fn a_directory_that_stays_is_taken_as_it_is() {
+    let owner = OwnerId::from_random([1; 16]);
+    let entered = |number| entered_alone(owner, number);
+    let (trying, waiting) = (Claim::trying(owner, 7).0, Claim::waiting(owner, 7).0);
+    for (mut claim, failure) in [(trying, Failure::Unknown), (waiting, Failure::Refused)] {
+        let (node, answer) = entered(HALF);
+        assert_eq!(claim.answered(answer), Step::Ask(Ask::Delete(node)));
+        assert_eq!(claim.answered(Answer::Done(Ok(()))), Step::Ask(Ask::RemoveDirectory));
+        assert_eq!(claim.answered(Answer::Done(Err(failure))), Step::Ask(Ask::Enter));
+        let (node, answer) = entered(HALF + 1);
+        assert_eq!(claim.answered(answer), Step::End(End::Held(Mine { node, czxid: 9 })));
+    }
+}
+
+/// Near the end of the numbers and past it nobody holds, also who is alone.
+#[test]
+fn a_number_near_the_end_is_never_held() {
+    let owner = OwnerId::from_random([1; 16]);
+    for number in [END, i32::MAX, i32::MIN, -5] {
+        let (mut claim, _) = Claim::trying(owner, 7);
+        let (node, answer) = entered_alone(owner, number);
+        assert_eq!(claim.answered(answer.clone()), Step::Ask(Ask::Delete(node.clone())));
+        assert_eq!(claim.answered(Answer::Done(Ok(()))), Step::Ask(Ask::RemoveDirectory));
+        assert_eq!(claim.answered(Answer::Done(Err(Failure::Unknown))), Step::Ask(Ask::Enter));
+        assert_eq!(claim.answered(answer), Step::Ask(Ask::Delete(node.clone())));
+        assert_eq!(claim.answered(Answer::Done(Ok(()))), Step::End(End::WornOut(node.name())));
+    }
+}
+
+fn entered_alone(owner: OwnerId, number: i32) -> (Node, Answer) {
+    let node = Node::new(owner, number);
+    let listed = Ok(Listing::new(vec![node.name()]));
+    (node.clone(), Answer::Entered { made: Ok(Mine { node, czxid: 9 }), listed })
+}
+
 /// A node is adopted only if this session owns it, whatever it is called.
 #[test]
 fn a_node_of_another_session_is_not_ours() {
     for (session, adopted) in [(7, true), (6, false)] {
         let owner = OwnerId::from_random([1; 16]);
-        let node = Node::new(owner, Sequence::new(3));
+        let node = Node::new(owner, 3);
         let (mut claim, _) = Claim::waiting(owner, 7);
         let unknown = Answer::Entered { made: Err(Failure::Unknown), listed: Err(Failure::Unknown) };
         assert_eq!(claim.answered(unknown), Step::Ask(Ask::Barrier));
@@ -144,6 +254,11 @@ fn mutants_are_caught() {
         Mutant::NoBarrier,
         Mutant::DeleteOnce,
         Mutant::NoListingAfterReconnect,
+        Mutant::WrapAssumed,
+        Mutant::EqualIsNotOlder,
+        Mutant::NeverOverdue,
+        Mutant::OverdueIsGone,
+        Mutant::OwnServersWordIsEnough,
     ];
     let mut caught = BTreeMap::new();
     for mutant in mutants {
@@ -157,4 +272,5 @@ fn mutants_are_caught() {
         caught.insert(format!("{mutant:?}"), at);
     }
     assert!(caught.values().all(Option::is_some), "{caught:?}");
+    assert!(renewed(HALF, Some(Mutant::NoRenewal)).is_err());
 }

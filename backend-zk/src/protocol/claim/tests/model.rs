@@ -1,9 +1,12 @@
 //! A store that does what ZooKeeper may do, and clients that contend on it through the engine.
 
+mod directory;
+
 use proptest::prelude::*;
 
 use super::super::*;
 use crate::keys::Sequence;
+use directory::{Directory, Write};
 
 /// Ways to be wrong; each must be caught by a property below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,20 +25,18 @@ pub(super) enum Mutant {
     DeleteOnce,
     /// After a reconnect the old watch is believed.
     NoListingAfterReconnect,
-}
-
-#[derive(Clone, Debug)]
-pub(super) struct Contender {
-    pub(super) node: Node,
-    pub(super) session: i64,
-    pub(super) czxid: i64,
-}
-
-/// What a request does when it reaches the leader.
-#[derive(Clone, Debug)]
-pub(super) enum Write {
-    Create(OwnerId, i64),
-    Delete(String),
+    /// The counter is taken to go on at the smallest number after its largest.
+    WrapAssumed,
+    /// So it is, and nobody with an equal number is in the way.
+    EqualIsNotOlder,
+    /// A directory is never removed.
+    NoRenewal,
+    /// Waiting has no bound.
+    NeverOverdue,
+    /// Whoever is overdue is taken for gone.
+    OverdueIsGone,
+    /// Whoever is overdue is looked for at our own server.
+    OwnServersWordIsEnough,
 }
 
 /// One client with one claim.
@@ -50,6 +51,8 @@ pub(super) struct Client {
     /// As much of the history as its server has shown it.
     pub(super) seen: usize,
     pub(super) watched: Option<String>,
+    /// A contender that its server has lost the end of.
+    pub(super) ghost: Option<String>,
     pub(super) watches_own: bool,
     pub(super) alive: bool,
     pub(super) left: bool,
@@ -57,28 +60,33 @@ pub(super) struct Client {
 }
 
 pub(super) struct World {
-    /// Everything that was ever committed: the children after each change.
-    pub(super) history: Vec<Vec<Contender>>,
-    pub(super) next: i32,
-    pub(super) czxid: i64,
+    pub(super) directory: Directory,
     pub(super) clients: Vec<Client>,
     /// Writes of clients that stopped waiting for them.
     pub(super) stray: Vec<(usize, Write)>,
     pub(super) mutant: Option<Mutant>,
     /// In order of being held.
     pub(super) held: Vec<(usize, Sequence)>,
+    /// Contenders of Curator's, which know nothing of renewal.
+    pub(super) strangers: Vec<OwnerId>,
+    /// Something went wrong that nobody is told of.
+    pub(super) silent: bool,
 }
 
 impl World {
     pub(super) fn new(clients: usize, start: i32, mutant: Option<Mutant>) -> Self {
+        let shift = match mutant {
+            Some(Mutant::WrapAssumed | Mutant::EqualIsNotOlder) => start,
+            _ => 0,
+        };
         let mut world = Self {
-            history: vec![Vec::new()],
-            next: start,
-            czxid: 100,
+            directory: Directory::new(start, shift),
             clients: Vec::new(),
             stray: Vec::new(),
             mutant,
             held: Vec::new(),
+            strangers: Vec::new(),
+            silent: false,
         };
         for at in 0..clients {
             let session = i64::try_from(at).unwrap() + 1;
@@ -92,6 +100,7 @@ impl World {
                 end: None,
                 seen: 0,
                 watched: None,
+                ghost: None,
                 watches_own: false,
                 alive: true,
                 left: false,
@@ -103,43 +112,12 @@ impl World {
         world
     }
 
-    pub(super) fn children(&self) -> &[Contender] {
-        self.history.last().unwrap()
-    }
-
-    pub(super) fn commit(&mut self, change: impl FnOnce(&mut Vec<Contender>)) {
-        let mut children = self.children().to_vec();
-        change(&mut children);
-        self.history.push(children);
-    }
-
-    pub(super) fn carry_out(&mut self, write: &Write) -> Option<Mine> {
-        match write {
-            Write::Create(owner, session) => {
-                let node = Node::new(*owner, Sequence::new(self.next));
-                self.next = self.next.wrapping_add(1);
-                self.czxid += 1;
-                let contender = Contender { node: node.clone(), session: *session, czxid: self.czxid };
-                self.commit(|children| children.push(contender));
-                Some(Mine { node, czxid: self.czxid })
-            }
-            Write::Delete(name) => {
-                let there = self.children().iter().any(|child| child.node.name() == *name);
-                self.commit(|children| children.retain(|child| child.node.name() != *name));
-                there.then(|| Mine {
-                    node: Node::new(OwnerId::from_random([0; 16]), Sequence::new(0)),
-                    czxid: 0,
-                })
-            }
-        }
-    }
-
     /// What the client's server shows: anything between what it has shown and the present.
     pub(super) fn view(&mut self, at: usize, lag: usize) -> Listing {
-        let newest = self.history.len() - 1;
+        let newest = self.directory.history.len() - 1;
         let shown = newest.saturating_sub(lag).max(self.clients[at].seen);
         self.clients[at].seen = shown;
-        let mut names: Vec<_> = self.history[shown].iter().map(|child| child.node.name()).collect();
+        let mut names = self.shown_to(at);
         let mine = self.mine(at).map(|mine| mine.name());
         match (self.mutant, mine) {
             (Some(Mutant::AnyListingDecides), Some(mine)) => names.push(mine),
@@ -147,23 +125,37 @@ impl World {
                 let place = names.iter().position(|name| *name == mine).unwrap_or(0);
                 names.drain(..place.saturating_sub(1));
             }
+            (Some(Mutant::EqualIsNotOlder), Some(mine)) => {
+                let equal = |name: &String| *name != mine && Sequence::of(name) == Sequence::of(&mine);
+                names.retain(|name| !equal(name));
+            }
             _ => {}
         }
         Listing::new(names)
     }
 
+    fn shown_to(&self, at: usize) -> Vec<String> {
+        let client = &self.clients[at];
+        let shown = &self.directory.history[client.seen];
+        let mut names: Vec<_> = shown.iter().map(|child| self.directory.name(child)).collect();
+        if let Some(ghost) = client.ghost.as_ref().filter(|ghost| !names.contains(ghost)) {
+            names.push(ghost.clone());
+        }
+        names
+    }
+
     /// The node of a client as the present has it.
     pub(super) fn mine(&self, at: usize) -> Option<Node> {
-        let owner = self.clients[at].owner;
-        let numbered = |child: &&Contender| child.node.name().starts_with(&crate::keys::stem(owner));
-        self.children().iter().find(numbered).map(|child| child.node.clone())
+        self.directory.of(self.clients[at].owner).map(|child| self.directory.node(child))
     }
 
     pub(super) fn step(&mut self, at: usize, step: Step) {
         match step {
             Step::Ask(ask) => {
                 let client = &mut self.clients[at];
-                (client.watched, client.watches_own) = (None, false);
+                if !matches!(ask, Ask::Confirm(_)) {
+                    (client.watched, client.watches_own) = (None, false);
+                }
                 client.asked = Some(ask);
             }
             Step::Wait => {}
@@ -198,31 +190,46 @@ impl World {
         }
         let (owner, session) = (self.clients[at].owner, self.clients[at].session);
         let lost = matches!(fate, Fate::Lost | Fate::Late | Fate::Unheard);
+        let newest = |world: &Self| world.directory.history.len() - 1;
         let answer = match ask {
             Ask::Enter => {
                 let create = Write::Create(owner, session);
                 let made = self.fated(at, fate, create).map(Option::unwrap);
                 // One session, one order: what its server shows has its own create.
                 if made.is_ok() && self.mutant != Some(Mutant::AnyListingDecides) {
-                    self.clients[at].seen = self.history.len() - 1;
+                    self.clients[at].seen = newest(self);
                 }
                 let listed = if lost { Err(Failure::Unknown) } else { Ok(self.view(at, lag)) };
                 Answer::Entered { made, listed }
             }
-            Ask::MakeDirectory => Answer::Done(Ok(())),
+            Ask::MakeDirectory => Answer::Done(self.fated(at, fate, Write::MakeDirectory).map(drop)),
+            Ask::RemoveDirectory if self.mutant == Some(Mutant::NoRenewal) => {
+                Answer::Done(Err(Failure::Refused))
+            }
+            Ask::RemoveDirectory => Answer::Done(self.fated(at, fate, Write::RemoveDirectory).map(drop)),
+            Ask::Confirm(_) if lost => Answer::Done(Err(Failure::Unknown)),
+            Ask::Confirm(contender) => {
+                let there = match self.mutant {
+                    Some(Mutant::OverdueIsGone) => false,
+                    Some(Mutant::OwnServersWordIsEnough) => self.shown_to(at).contains(&contender),
+                    _ => self.directory.has(&contender),
+                };
+                Answer::Done(if there { Ok(()) } else { Err(Failure::Absent) })
+            }
             Ask::Barrier if self.mutant == Some(Mutant::NoBarrier) => Answer::Done(Ok(())),
             Ask::Barrier if lost => Answer::Done(Err(Failure::Unknown)),
             Ask::Barrier => {
-                self.clients[at].seen = self.history.len() - 1;
+                self.clients[at].seen = newest(self);
                 Answer::Done(Ok(()))
             }
             Ask::List if lost => Answer::Listed(Err(Failure::Unknown)),
             Ask::List => Answer::Listed(Ok(self.view(at, lag))),
             Ask::Look(_) if lost => Answer::Looked(Err(Failure::Unknown)),
             Ask::Look(node) => {
-                let there = self.children().iter().find(|child| child.node == node);
-                let owned = |child: &Contender| Owned { session: child.session, czxid: child.czxid };
-                Answer::Looked(there.map_or(Err(Failure::Absent), |child| Ok(owned(child))))
+                let mut children = self.directory.children().iter();
+                let there = children.find(|child| self.directory.node(child) == node);
+                let owned = there.map(|child| Owned { session: child.session, czxid: child.czxid });
+                Answer::Looked(owned.ok_or(Failure::Absent))
             }
             Ask::Watch { .. } if lost => {
                 Answer::Watched { ahead: Err(Failure::Unknown), own: Err(Failure::Unknown) }
@@ -232,12 +239,7 @@ impl World {
                 let name = node.name();
                 let deleted = self.fated(at, fate, Write::Delete(name));
                 let once = self.mutant == Some(Mutant::DeleteOnce);
-                Answer::Done(match deleted {
-                    Ok(Some(_)) => Ok(()),
-                    Ok(None) => Err(Failure::Absent),
-                    Err(_) if once => Ok(()),
-                    Err(failure) => Err(failure),
-                })
+                Answer::Done(if once { Ok(()) } else { deleted.map(drop) })
             }
             Ask::Rest(pause) => {
                 if pause == Pause::Request {
@@ -260,9 +262,9 @@ impl World {
 
     pub(super) fn fated(&mut self, at: usize, fate: Fate, write: Write) -> Result<Option<Mine>, Failure> {
         match fate {
-            Fate::Done => Ok(self.carry_out(&write)),
+            Fate::Done => self.directory.carry_out(&write),
             Fate::Unheard => {
-                self.carry_out(&write);
+                let _unheard = self.directory.carry_out(&write);
                 Err(Failure::Unknown)
             }
             Fate::Late => {
@@ -280,15 +282,15 @@ impl World {
         for (at, write) in arriving {
             // What a session sent and what it holds end together.
             if self.clients[at].alive {
-                self.carry_out(&write);
+                let _unheard = self.directory.carry_out(&write);
             }
         }
     }
 
     pub(super) fn watch(&mut self, at: usize, predecessor: String, own: Option<&Node>, lag: usize) -> Answer {
         self.view(at, lag);
-        let shown = &self.history[self.clients[at].seen];
-        let has = |name: &str| shown.iter().any(|child| child.node.name() == name);
+        let shown = self.shown_to(at);
+        let has = |name: &str| shown.iter().any(|child| child == name);
         let ahead = if has(&predecessor) { Ok(()) } else { Err(Failure::Absent) };
         let watches_own = match own {
             Some(own) if !has(&own.name()) => Err(Failure::Absent),
@@ -299,21 +301,23 @@ impl World {
         Answer::Watched { ahead, own: watches_own }
     }
 
-    /// The server shows a client more of the history, and tells what it watches.
+    /// The server shows a client more of the history, and tells what it watches; after an answer that is out.
     pub(super) fn advance(&mut self, at: usize) {
-        while self.clients[at].seen + 1 < self.history.len() && self.clients[at].end.is_none() {
+        if self.clients[at].watched.is_some() && self.clients[at].asked.is_some() {
+            return;
+        }
+        while self.clients[at].seen + 1 < self.directory.history.len() && self.clients[at].end.is_none() {
             self.clients[at].seen += 1;
+            let shown = self.shown_to(at);
             let client = &self.clients[at];
-            let shown = &self.history[client.seen];
-            let own_is_gone =
-                !shown.iter().any(|child| child.node.name().starts_with(&crate::keys::stem(client.owner)));
+            let own_is_gone = !shown.iter().any(|child| child.starts_with(&crate::keys::stem(client.owner)));
             let Some(watched) = client.watched.clone() else {
                 continue;
             };
             if client.watches_own && own_is_gone {
                 return self.happens(at, Happening::Removed);
             }
-            if !shown.iter().any(|child| child.node.name() == watched) {
+            if !shown.contains(&watched) {
                 return self.happens(at, Happening::Ended);
             }
         }
@@ -337,10 +341,45 @@ impl World {
         }
     }
 
+    /// Nothing has happened for long.
+    pub(super) fn overdue(&mut self, at: usize) {
+        if self.clients[at].asked.is_none() && self.mutant != Some(Mutant::NeverOverdue) {
+            self.happens(at, Happening::Overdue);
+        }
+    }
+
+    /// A watch is lost, and the connection is not; or the server loses the end of what is watched for good.
+    pub(super) fn goes_wrong(&mut self, at: usize, for_good: bool) {
+        self.silent = true;
+        let watched = self.clients[at].watched.take();
+        if for_good && watched.is_some() {
+            self.clients[at].ghost.clone_from(&watched);
+            self.clients[at].watched = watched;
+        }
+    }
+
+    pub(super) fn stranger_comes(&mut self) {
+        let number = 100 + u8::try_from(self.strangers.len() % 100).unwrap();
+        let stranger = OwnerId::from_random([number; 16]);
+        if self.directory.of(stranger).is_none() {
+            let _no_directory = self.directory.carry_out(&Write::MakeDirectory);
+            let _made = self.directory.carry_out(&Write::Create(stranger, 0));
+            self.strangers.push(stranger);
+        }
+    }
+
+    /// The stranger that came first leaves.
+    pub(super) fn stranger_goes(&mut self) {
+        let there = self.strangers.iter().find_map(|stranger| self.directory.of(*stranger));
+        if let Some(name) = there.map(|child| self.directory.name(child)) {
+            let _deleted = self.directory.carry_out(&Write::Delete(name));
+        }
+    }
+
     pub(super) fn expire(&mut self, at: usize) {
         let session = self.clients[at].session;
         self.clients[at].alive = false;
-        self.commit(|children| children.retain(|child| child.session != session));
+        self.directory.commit(|children| children.retain(|child| child.session != session));
         if self.clients[at].end.is_none() {
             self.ended(at, End::SessionOver);
         }
@@ -349,7 +388,7 @@ impl World {
     /// An administrator deletes the node of a client.
     pub(super) fn delete_by_hand(&mut self, at: usize) {
         if let Some(mine) = self.mine(at) {
-            self.carry_out(&Write::Delete(mine.name()));
+            let _deleted = self.directory.carry_out(&Write::Delete(mine.name()));
         }
     }
 
@@ -364,7 +403,7 @@ impl World {
         match self.clients[at].end.clone() {
             Some(End::Held(mine)) if !self.clients[at].released => {
                 self.clients[at].released = true;
-                self.carry_out(&Write::Delete(mine.node.name()));
+                let _deleted = self.directory.carry_out(&Write::Delete(mine.node.name()));
             }
             _ => {}
         }
@@ -379,15 +418,29 @@ impl World {
         (0..self.clients.len()).filter(holds).collect()
     }
 
+    /// Whether a stranger holds, or would if it looked now: nobody has a smaller number.
+    pub(super) fn a_stranger_holds(&self) -> bool {
+        let children = self.directory.children();
+        let smallest = children.iter().map(|child| child.number).min();
+        children.iter().any(|child| self.strangers.contains(&child.owner) && Some(child.number) == smallest)
+    }
+
     /// What must hold at every moment.
     pub(super) fn check(&self) -> Result<(), TestCaseError> {
         let holders = self.holders();
         prop_assert!(holders.len() <= 1, "{holders:?} hold at once");
+        prop_assert!(
+            holders.is_empty() || !self.a_stranger_holds(),
+            "{holders:?} and a stranger hold at once"
+        );
         for (at, client) in self.clients.iter().enumerate() {
             if let Some(End::Held(mine)) = &client.end {
-                let ours = self.history.iter().flatten().find(|child| child.node == mine.node);
-                let ours = ours.map(|child| (child.session, child.czxid));
-                prop_assert_eq!(ours, Some((client.session, mine.czxid)), "{} holds what is not its own", at);
+                let ours = |child: &directory::Contender| {
+                    let made = (self.directory.node(child), child.session, child.czxid);
+                    made == (mine.node.clone(), client.session, mine.czxid)
+                };
+                let ours = self.directory.history.iter().flatten().any(ours);
+                prop_assert!(ours, "{at} holds what is not its own");
             }
         }
         Ok(())
@@ -396,7 +449,7 @@ impl World {
     /// No more faults: everybody gets what they wait for, and nothing is left behind.
     pub(super) fn calm_down(&mut self) -> Result<(), TestCaseError> {
         let busy = |client: &Client| client.asked.is_some() || client.end.is_none();
-        for _ in 0..100 {
+        for _ in 0..200 {
             if !self.clients.iter().any(busy) && self.holders().is_empty() {
                 break;
             }
@@ -407,15 +460,23 @@ impl World {
                 if self.clients[at].asked.is_none() && self.clients[at].watched.is_none() {
                     self.release(at);
                 }
+                // What was told to nobody is found in time; everything else is told.
+                if self.silent {
+                    self.overdue(at);
+                }
             }
+            self.stranger_goes();
         }
         for at in 0..self.clients.len() {
             self.strays_arrive(at);
         }
+        while self.strangers.iter().any(|stranger| self.directory.of(*stranger).is_some()) {
+            self.stranger_goes();
+        }
         for (at, client) in self.clients.iter().enumerate() {
             prop_assert!(client.end.is_some(), "{} waits for ever: {:?}", at, client.claim);
         }
-        let left: Vec<_> = self.children().iter().map(|child| child.node.name()).collect();
+        let left: Vec<_> = self.directory.children().iter().map(|child| self.directory.name(child)).collect();
         prop_assert!(left.is_empty(), "left behind: {left:?}");
         Ok(())
     }

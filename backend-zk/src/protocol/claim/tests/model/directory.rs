@@ -1,0 +1,103 @@
+//! A lock's directory at the leader: its children, its counter, and everything it ever was.
+
+use super::super::super::*;
+use crate::keys::Node;
+
+#[derive(Clone, Debug)]
+pub(in super::super) struct Contender {
+    pub(in super::super) owner: OwnerId,
+    /// As the server gave it.
+    pub(in super::super) number: i32,
+    pub(in super::super) session: i64,
+    pub(in super::super) czxid: i64,
+}
+
+/// What a request does when it reaches the leader.
+#[derive(Clone, Debug)]
+pub(in super::super) enum Write {
+    Create(OwnerId, i64),
+    Delete(String),
+    MakeDirectory,
+    RemoveDirectory,
+}
+
+pub(in super::super) struct Directory {
+    /// Everything that was ever committed: the children after each change.
+    pub(in super::super) history: Vec<Vec<Contender>>,
+    pub(in super::super) next: i32,
+    exists: bool,
+    czxid: i64,
+    /// What is taken from every number that a client is shown; the client's mistake.
+    shift: i32,
+}
+
+impl Directory {
+    pub(super) fn new(start: i32, shift: i32) -> Self {
+        Self { history: vec![Vec::new()], next: start, exists: true, czxid: 100, shift }
+    }
+
+    pub(super) fn children(&self) -> &[Contender] {
+        self.history.last().unwrap()
+    }
+
+    /// A contender as clients know it.
+    pub(super) fn node(&self, child: &Contender) -> Node {
+        Node::new(child.owner, child.number.wrapping_sub(self.shift))
+    }
+
+    pub(super) fn name(&self, child: &Contender) -> String {
+        self.node(child).name()
+    }
+
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.children().iter().any(|child| self.name(child) == name)
+    }
+
+    pub(super) fn of(&self, owner: OwnerId) -> Option<&Contender> {
+        self.children().iter().find(|child| child.owner == owner)
+    }
+
+    pub(super) fn commit(&mut self, change: impl FnOnce(&mut Vec<Contender>)) {
+        let mut children = self.children().to_vec();
+        change(&mut children);
+        self.history.push(children);
+    }
+
+    pub(super) fn carry_out(&mut self, write: &Write) -> Result<Option<Mine>, Failure> {
+        match write {
+            Write::Create(owner, session) if self.exists => {
+                self.czxid += 1;
+                let (owner, session, czxid) = (*owner, *session, self.czxid);
+                let contender = Contender { owner, number: self.numbered(), session, czxid };
+                let node = self.node(&contender);
+                self.commit(|children| children.push(contender));
+                Ok(Some(Mine { node, czxid }))
+            }
+            Write::Delete(name) if self.has(name) => {
+                let kept =
+                    self.children().iter().filter(|child| self.name(child) != *name).cloned().collect();
+                self.history.push(kept);
+                Ok(None)
+            }
+            Write::MakeDirectory => {
+                self.exists = true;
+                Ok(None)
+            }
+            Write::RemoveDirectory if self.exists && self.children().is_empty() => {
+                (self.exists, self.next) = (false, 0);
+                Ok(None)
+            }
+            // It is in use.
+            Write::RemoveDirectory if self.exists => Err(Failure::Unknown),
+            Write::Create(..) | Write::Delete(_) | Write::RemoveDirectory => Err(Failure::Absent),
+        }
+    }
+
+    /// The counter sticks at its end; but of requests that come close together the leader numbers the
+    /// later ones beyond, before the first of them is done.
+    fn numbered(&mut self) -> i32 {
+        let number = self.next;
+        self.next = number.saturating_add(1);
+        if number == i32::MAX && self.czxid % 3 == 0 { i32::MIN } else { number }
+    }
+}

@@ -1,0 +1,134 @@
+//! Directories that have numbered very many contenders: a server begins with them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use lockcore::{Builder, ErrorKind, FencingToken, LockManager};
+use testbed::zookeeper::{Server, Setup};
+use tokio::task::JoinSet;
+use zookeeper_client::{Acls, CreateMode};
+
+use crate::peer::Peer;
+use crate::rig::{BOUND, Outside, Rig, Space, acquire, server};
+
+/// Six numbers before the last one there is.
+const NEAR_THE_END: i32 = i32::MAX - 7;
+/// The last one of the first half.
+const HALF: i32 = (1 << 30) - 1;
+
+/// A directory that only we use begins to count anew: before its end, and long before that; whoever holds
+/// is alone, and tokens grow.
+pub(crate) async fn worn_numbers_begin_anew(_rig: Arc<Rig>) {
+    for counter in [NEAR_THE_END, HALF] {
+        let (_server, space) = counted(counter).await;
+        let tokens = contest(&space, 4, 10).await;
+        assert!(tokens.windows(2).all(|pair| pair[0] < pair[1]), "{tokens:?}");
+        let locks = space.manager().await;
+        let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+        assert!(Some(guard.token()) > tokens.last().copied());
+        let number = number_of_the_first(&space).await;
+        assert!(number < 1_000, "from {counter} to {number}");
+    }
+}
+
+/// At the end of the numbers nobody holds, and everybody hears why; what holds up the directory is not
+/// ours, and once it is gone the lock is as it was.
+pub(crate) async fn nobody_holds_at_the_end_of_the_numbers(_rig: Arc<Rig>) {
+    let (_server, space) = counted(NEAR_THE_END).await;
+    let (outside, directory) = (space.outside().await, space.directory("a"));
+    let kept = format!("{directory}/kept");
+    let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    outside.client.create(&kept, b"", &options).await.unwrap();
+    let mut attempts = JoinSet::new();
+    for at in 0..8 {
+        let locks = space.manager().await;
+        attempts.spawn(async move {
+            let lock = locks.lock("a").unwrap();
+            let refused =
+                if at % 2 == 0 { lock.acquire().await.map(drop) } else { lock.try_acquire().await.map(drop) };
+            locks.shutdown().await.unwrap();
+            refused
+        });
+    }
+    for attempt in attempts.join_all().await {
+        // Whoever tries finds it taken by somebody who has not left yet, or hears it, too.
+        let Err(refused) = attempt else { continue };
+        assert_eq!(refused.kind(), &ErrorKind::Protocol, "{refused}");
+        assert!(
+            refused.to_string().contains("2147483647") && refused.to_string().contains(&directory),
+            "{refused}"
+        );
+    }
+    let locks = space.manager().await;
+    let refused = locks.lock("a").unwrap().try_acquire().await.unwrap_err();
+    assert_eq!(refused.kind(), &ErrorKind::Protocol, "{refused}");
+    assert_eq!(outside.children(&directory).await, ["kept"]);
+
+    outside.client.delete(&kept, None).await.unwrap();
+    locks.lock("a").unwrap().acquire().await.unwrap().release().await.unwrap();
+}
+
+/// Whoever knows nothing of renewal keeps the directory from it, and is waited for in order.
+pub(crate) async fn a_directory_that_curator_uses_is_served_past_its_half(_rig: Arc<Rig>) {
+    let (server, space) = counted(HALF).await;
+    let Some(mut curator) = Peer::curator(&space.hosts(), BOUND).await else { return };
+    let (directory, outside) = (space.directory("a"), space.outside().await);
+    let locks = space.manager().await;
+    for _ in 0..3 {
+        assert_eq!(curator.ask(&format!("acquire {directory}")).await, "held");
+        let waiting = acquire(&locks, "a");
+        watches(&server, &outside, &directory).await;
+        assert!(!waiting.is_finished());
+        assert_eq!(curator.ask("release").await, "released");
+        let guard = waiting.await.unwrap();
+        assert_eq!(curator.ask(&format!("try {directory} 100")).await, "busy");
+        guard.release().await.unwrap();
+    }
+}
+
+/// A server on which one lock has a directory that has numbered so many.
+async fn counted(counter: i32) -> (Server, Space) {
+    let server = server(Setup::new().counted("/leasehold/a", counter)).await;
+    let space = Space::whole(&server);
+    (server, space)
+}
+
+/// Takes turns between sessions, and returns the tokens in the order of the holds.
+async fn contest(space: &Space, sessions: usize, cycles: usize) -> Vec<FencingToken> {
+    let inside = Arc::new(AtomicU32::new(0));
+    let tokens = Arc::new(parking_lot::Mutex::new(Vec::new()));
+    let mut workers = JoinSet::new();
+    for _ in 0..sessions {
+        let locks: LockManager =
+            space.manager_with(|builder: Builder| builder.ttl(Duration::from_secs(10))).await;
+        let (inside, tokens) = (Arc::clone(&inside), Arc::clone(&tokens));
+        workers.spawn(async move {
+            for _ in 0..cycles {
+                let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+                assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two hold at once");
+                tokens.lock().push(guard.token());
+                tokio::time::sleep(Duration::from_millis(2)).await; // time for another one to come in
+                inside.fetch_sub(1, Ordering::SeqCst);
+                guard.release().await.unwrap();
+            }
+        });
+    }
+    workers.join_all().await;
+    Arc::into_inner(tokens).unwrap().into_inner()
+}
+
+async fn number_of_the_first(space: &Space) -> i64 {
+    let children = space.outside().await.has(&space.directory("a"), 1).await;
+    children[0].rsplit("lock-").next().unwrap().parse().unwrap()
+}
+
+/// Waits until the second contender of a directory watches the first.
+async fn watches(server: &Server, outside: &Outside, directory: &str) {
+    crate::rig::eventually("the second one watches the first", async || {
+        let children = outside.children(directory).await;
+        let watched = server.ask("wchp").await.unwrap();
+        children.len() == 2 && children.first().is_some_and(|first| watched.contains(first.as_str()))
+    })
+    .await;
+}
