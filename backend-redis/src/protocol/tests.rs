@@ -12,8 +12,9 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestError, TestRunner};
 
 use super::*;
-use model::{Message, Owner, Request, Server};
+use model::{Asker, Message, Owner, Request, Server};
 
+mod differential;
 mod model;
 
 const TTL: u64 = 900;
@@ -80,6 +81,11 @@ struct World {
 
 fn at(millis: u64) -> Moment {
     Moment::from_nanos(millis * 1_000_000)
+}
+
+/// The server's clock.
+fn micros(millis: u64) -> u64 {
+    millis * 1000
 }
 
 fn contender() -> Contender {
@@ -181,21 +187,22 @@ impl World {
     fn deliver(&mut self, message: Message) -> Result<(), String> {
         let mut sent = Vec::new();
         let now = self.now;
+        let asker = |client, owner| Asker { owner, client, ttl: TTL };
         match message {
             Message::Request { client, owner, request, sent_at } => match request {
                 Request::Release => {
-                    self.server.release(now, owner, &mut sent);
+                    self.server.release(micros(now), owner, &mut sent);
                     sent.push(Message::Released { client, owner });
                 }
                 Request::Acquire => {
-                    let answer = self.server.acquire(now, owner, client, &mut sent);
+                    let answer = self.server.acquire(micros(now), asker(client, owner), true, &mut sent);
                     sent.push(Message::Reply { client, owner, answer, sent_at });
                 }
                 Request::Refresh => {
                     let had = self.server.has(owner);
-                    let mut answer = self.server.refresh(now, owner, &mut sent);
+                    let mut answer = self.server.refresh(micros(now), asker(client, owner), &mut sent);
                     if answer == Answer::Gone && self.mutant == Mutant::RefreshEnters {
-                        answer = self.server.acquire(now, owner, client, &mut sent);
+                        answer = self.server.acquire(micros(now), asker(client, owner), true, &mut sent);
                     }
                     if !had && self.server.has(owner) && self.server.released.contains(&owner) {
                         return Err(format!("a refresh revived {owner}"));
@@ -215,6 +222,7 @@ impl World {
                 self.clients[client].leaving.remove(&owner);
             }
             Message::Push { client, owner, counter } => self.push(client, owner, counter),
+            Message::Revoked { .. } | Message::Ended { .. } => {}
         }
         self.flying.extend(sent);
         Ok(())
@@ -245,10 +253,10 @@ impl World {
 
     /// Whoever thinks it holds does.
     fn check(&mut self) -> Result<(), String> {
-        self.server.expire(self.now);
+        self.server.expire(micros(self.now));
         for client in &mut self.clients {
             let holds = matches!(client.contender.step(at(self.now)), Step::Take { .. }) && client.wants;
-            if holds && self.server.lock.map(|(holder, _)| holder) != Some(client.owner) {
+            if holds && !self.server.is_held_by(client.owner) {
                 return Err(format!(
                     "{} holds at {}, says {client:?}; not {:?}",
                     client.owner, self.now, self.server
@@ -315,13 +323,13 @@ impl World {
             self.round()?;
         }
         let is_empty = |server: &Server| server.lock.is_none() && server.queue.is_empty();
-        self.server.expire(self.now);
+        self.server.expire(micros(self.now));
         let was_told = self.server.lock.is_some() && self.server.handed_on;
         if was_told || self.network == Network::Ordered && !is_empty(&self.server) {
             return Err(format!("something is left: {self:?}"));
         }
         // What was on its way arrived within the first round.
-        self.server.expire(ended + ROUND + TTL);
+        self.server.expire(micros(ended + ROUND + TTL + 1));
         if is_empty(&self.server) { Ok(()) } else { Err(format!("something stays: {self:?}")) }
     }
 

@@ -1,120 +1,316 @@
-//! The scripts and the network, as a model.
+//! The scripts and the network, as a model. `differential` holds the scripts against it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::TTL;
 use crate::protocol::Answer;
 
 pub(super) type Owner = u64;
 
-/// The scripts, on a clock in milliseconds.
-#[derive(Debug, Default)]
+/// Who asks, as the scripts are told.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asker {
+    pub(super) owner: Owner,
+    pub(super) client: usize,
+    /// In milliseconds.
+    pub(super) ttl: u64,
+}
+
+/// The keys of one name. The clock is in microseconds, the ends of keys in milliseconds.
+#[derive(Clone, Debug, Default)]
 pub(super) struct Server {
+    /// The holder, and until when; without end at [`ENDLESS`].
     pub(super) lock: Option<(Owner, u64)>,
-    pub(super) queue: Vec<(Owner, usize, u64)>,
-    pub(super) counter: u64,
-    pub(super) granted_to: Owner,
+    /// Who waits, and with what score.
+    pub(super) queue: Vec<(Owner, u64)>,
+    pub(super) queue_until: u64,
+    pub(super) entries: BTreeMap<Owner, Entry>,
+    /// The holder that was asked to let go, and who asked.
+    pub(super) revoked: Option<(Owner, usize)>,
+    pub(super) entries_until: u64,
+    pub(super) grant: Option<Granted>,
     /// The holder was told by a message.
     pub(super) handed_on: bool,
     pub(super) short_hand_on: bool,
     pub(super) released: BTreeSet<Owner>,
 }
 
+/// What an entry has.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry {
+    pub(super) ttl: u64,
+    pub(super) client: usize,
+    /// In microseconds.
+    pub(super) live_until: u64,
+}
+
+/// The last grant.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Granted {
+    pub(super) counter: u64,
+    pub(super) owner: Owner,
+    pub(super) since: u64,
+    pub(super) client: usize,
+    /// The record says who it is.
+    pub(super) named: bool,
+    pub(super) until: u64,
+}
+
+/// A lock of somebody else may have no end.
+pub(super) const ENDLESS: u64 = u64::MAX;
+
+const DAY: u64 = 86_400_000;
+
 impl Server {
+    /// Removes the keys that have ended. One that ends now is still there.
     pub(super) fn expire(&mut self, now: u64) {
-        self.lock = self.lock.filter(|(_, until)| *until > now);
-        // A queue's key ends with its last entry.
-        if self.queue.iter().all(|(_, _, until)| *until <= now) {
+        let now = now / 1000;
+        self.lock = self.lock.filter(|(_, until)| now <= *until);
+        self.grant = self.grant.filter(|grant| now <= grant.until);
+        if self.queue_until < now {
             self.queue.clear();
         }
+        if self.entries_until < now {
+            self.entries.clear();
+            self.revoked = None;
+        }
+        self.forget_empty_keys();
     }
 
-    pub(super) fn count(&mut self, owner: Owner) -> u64 {
-        (self.counter, self.granted_to) = (self.counter + 1, owner);
-        self.counter
-    }
-
-    pub(super) fn hand_on(&mut self, now: u64, pushes: &mut Vec<Message>) {
-        while self.lock.is_none() && !self.queue.is_empty() {
-            let (owner, client, until) = self.queue.remove(0);
-            if until > now {
-                let lease = if self.short_hand_on { TTL / 6 } else { (until - now).max(TTL / 6) };
-                (self.lock, self.handed_on) = (Some((owner, now + lease)), true);
-                let counter = self.count(owner);
-                pushes.push(Message::Push { client, owner, counter });
-            }
+    /// A key ends with the last of what it holds.
+    fn forget_empty_keys(&mut self) {
+        if self.queue.is_empty() {
+            self.queue_until = 0;
+        }
+        if self.entries.is_empty() && self.revoked.is_none() {
+            self.entries_until = 0;
         }
     }
 
-    pub(super) fn holds(&mut self, owner: Owner, now: u64) -> Answer {
-        self.lock = Some((owner, now + TTL));
-        let counter = if self.granted_to == owner { self.counter } else { self.count(owner) };
-        Answer::Holds { counter }
+    pub(super) fn counter(&self) -> u64 {
+        self.grant.map_or(0, |grant| grant.counter)
+    }
+
+    pub(super) fn is_held_by(&self, owner: Owner) -> bool {
+        self.lock.is_some_and(|(holder, _)| holder == owner)
     }
 
     pub(super) fn has(&self, owner: Owner) -> bool {
-        self.lock.is_some_and(|(holder, _)| holder == owner)
-            || self.queue.iter().any(|entry| entry.0 == owner)
+        self.is_held_by(owner) || self.queue.iter().any(|(waiting, _)| *waiting == owner)
     }
 
-    pub(super) fn waits(&self, now: u64) -> Answer {
-        let lease_left = self.lock.map(|(_, until)| Duration::from_millis(until - now));
-        Answer::Waits { seen: self.counter, lease_left }
+    fn was_granted_to(&self, owner: Owner) -> bool {
+        self.grant.is_some_and(|grant| grant.owner == owner)
+    }
+
+    fn count(&mut self, now: u64, owner: Owner, client: usize, named: bool) -> u64 {
+        let counter = now.max(self.counter() + 1);
+        let until = counter.div_ceil(1000) + DAY;
+        self.grant = Some(Granted { counter, owner, since: now, client, named, until });
+        counter
+    }
+
+    fn keep(&mut self, now: u64, ttl: u64) {
+        self.queue_until = self.queue_until.max(now / 1000 + ttl);
+        self.entries_until = self.entries_until.max(now / 1000 + ttl);
+    }
+
+    fn live_until(&self, owner: Owner) -> u64 {
+        self.entries.get(&owner).map_or(0, |entry| entry.live_until)
+    }
+
+    fn drop_entry(&mut self, owner: Owner) -> bool {
+        let Some(at) = self.queue.iter().position(|(waiting, _)| *waiting == owner) else {
+            return false;
+        };
+        self.queue.remove(at);
+        self.entries.remove(&owner);
+        self.forget_empty_keys();
+        true
+    }
+
+    fn first_live(&mut self, now: u64) -> Option<Owner> {
+        loop {
+            let (owner, _) = *self.queue.first()?;
+            if self.live_until(owner) > now {
+                return Some(owner);
+            }
+            self.drop_entry(owner);
+        }
+    }
+
+    fn hand_on(&mut self, now: u64, pushes: &mut Vec<Message>) {
+        let Some(owner) = self.first_live(now) else {
+            return;
+        };
+        let Entry { ttl, client, live_until } = self.entries[&owner];
+        self.drop_entry(owner);
+        let least = ttl.div_ceil(6);
+        let lease = if self.short_hand_on { least } else { (live_until - now).div_ceil(1000).max(least) };
+        (self.lock, self.handed_on) = (Some((owner, now / 1000 + lease)), true);
+        let counter = self.count(now, owner, client, true);
+        pushes.push(Message::Push { client, owner, counter });
+    }
+
+    /// The lock is extended for its holder.
+    fn holds(&mut self, now: u64, Asker { owner, client, ttl }: Asker, named: bool) -> Answer {
+        self.lock = Some((owner, now / 1000 + ttl));
+        let counter =
+            if self.was_granted_to(owner) { self.counter() } else { self.count(now, owner, client, named) };
+        Answer::Holds { counter }
+    }
+
+    fn waits(&self, now: u64) -> Answer {
+        let lease_left = match self.lock {
+            None | Some((_, ENDLESS)) => None,
+            Some((_, until)) => Some(Duration::from_millis(until - now / 1000)),
+        };
+        Answer::Waits { seen: self.counter(), lease_left }
     }
 
     pub(super) fn acquire(
         &mut self,
         now: u64,
-        owner: Owner,
-        client: usize,
+        asker: Asker,
+        queues: bool,
         pushes: &mut Vec<Message>,
     ) -> Answer {
         self.expire(now);
-        if self.lock.is_none() {
-            self.queue.retain(|(_, _, until)| *until > now);
-            if self.queue.first().is_none_or(|(first, ..)| *first == owner) {
-                self.queue.retain(|(waiting, ..)| *waiting != owner);
-                (self.lock, self.handed_on) = (Some((owner, now)), false);
+        let Asker { owner, client, ttl } = asker;
+        if self.queue.is_empty() && self.lock.is_none() {
+            (self.lock, self.handed_on) = (Some((owner, now / 1000 + ttl)), false);
+            match &mut self.grant {
+                // The clock was set back, or more was granted than microseconds have passed.
+                Some(last) if now <= last.counter => last.until = rounded(last.counter) + DAY,
+                _ => {
+                    self.count(now, owner, client, true);
+                    self.grant.as_mut().unwrap().until = now / 1000 + DAY + 1000;
+                    return Answer::Holds { counter: now };
+                }
             }
-            self.hand_on(now, pushes);
         }
-        if self.lock.is_some_and(|(holder, _)| holder == owner) {
-            return self.holds(owner, now);
+        if self.lock.is_none() {
+            match self.first_live(now) {
+                Some(first) if first != owner => self.hand_on(now, pushes),
+                _ => {
+                    self.drop_entry(owner);
+                    (self.lock, self.handed_on) = (Some((owner, now / 1000 + ttl)), false);
+                    return Answer::Holds { counter: self.count(now, owner, client, true) };
+                }
+            }
         }
-        match self.queue.iter_mut().find(|(waiting, ..)| *waiting == owner) {
-            Some((.., until)) => *until = now + TTL,
-            None => self.queue.push((owner, client, now + TTL)),
+        if self.is_held_by(owner) {
+            return self.holds(now, asker, true);
+        }
+        if queues {
+            if !self.queue.iter().any(|(waiting, _)| *waiting == owner) {
+                let score = self.queue.last().map_or(now, |(_, last)| now.max(last + 1));
+                self.queue.push((owner, score));
+            }
+            self.entries.insert(owner, Entry { ttl, client, live_until: now + ttl * 1000 });
+            self.keep(now, ttl);
         }
         self.waits(now)
     }
 
-    pub(super) fn refresh(&mut self, now: u64, owner: Owner, pushes: &mut Vec<Message>) -> Answer {
+    pub(super) fn refresh(&mut self, now: u64, asker: Asker, pushes: &mut Vec<Message>) -> Answer {
         self.expire(now);
-        self.hand_on(now, pushes);
-        if self.lock.is_some_and(|(holder, _)| holder == owner) {
-            return self.holds(owner, now);
+        let Asker { owner, ttl, .. } = asker;
+        if self.lock.is_none() {
+            self.hand_on(now, pushes);
         }
-        let entry = self.queue.iter_mut().find(|(waiting, ..)| *waiting == owner);
-        match entry.filter(|(.., until)| *until > now) {
-            Some((.., until)) => {
-                *until = now + TTL;
-                self.waits(now)
+        if self.is_held_by(owner) {
+            let was_granted = self.was_granted_to(owner);
+            let Answer::Holds { counter } = self.holds(now, asker, false) else { unreachable!() };
+            if was_granted && now + 2000 * ttl > counter + 1000 * DAY {
+                self.grant.as_mut().unwrap().until = now / 1000 + DAY;
             }
-            None => {
-                self.queue.retain(|(waiting, ..)| *waiting != owner);
-                Answer::Gone
+            if self.revoked.is_some_and(|(asked, _)| asked == owner) {
+                self.entries_until = self.entries_until.max(now / 1000 + ttl);
+                return Answer::Revoked { counter };
             }
+            return Answer::Holds { counter };
         }
+        if !self.queue.iter().any(|(waiting, _)| *waiting == owner) {
+            return Answer::Gone;
+        }
+        if self.live_until(owner) <= now {
+            self.drop_entry(owner);
+            return Answer::Gone;
+        }
+        self.entries.get_mut(&owner).unwrap().live_until = now + ttl * 1000;
+        self.keep(now, ttl);
+        self.waits(now)
     }
 
-    pub(super) fn release(&mut self, now: u64, owner: Owner, pushes: &mut Vec<Message>) {
+    /// 1 if it held, 2 if it waited, 0 if it had nothing.
+    pub(super) fn release(&mut self, now: u64, owner: Owner, pushes: &mut Vec<Message>) -> u64 {
         self.expire(now);
         self.released.insert(owner);
-        self.queue.retain(|(waiting, ..)| *waiting != owner);
-        self.lock = self.lock.filter(|(holder, _)| *holder != owner);
-        self.hand_on(now, pushes);
+        if self.is_held_by(owner) {
+            self.lock = None;
+            // Who waits has an entry.
+            if self.entries_until == 0 {
+                return 1;
+            }
+            if let Some((_, client)) = self.revoked.filter(|(asked, _)| *asked == owner) {
+                self.revoked = None;
+                self.forget_empty_keys();
+                pushes.push(Message::Ended { client, owner });
+            }
+            self.hand_on(now, pushes);
+            return 1;
+        }
+        let waited = self.drop_entry(owner);
+        if self.lock.is_none() {
+            self.hand_on(now, pushes);
+        }
+        if waited { 2 } else { 0 }
     }
+
+    /// Whom it found, and how long the lease lasts.
+    pub(super) fn revoke(
+        &mut self,
+        now: u64,
+        asker: usize,
+        force: bool,
+        pushes: &mut Vec<Message>,
+    ) -> Option<(Owner, Option<u64>)> {
+        self.expire(now);
+        let Some((holder, until)) = self.lock else {
+            self.hand_on(now, pushes);
+            return None;
+        };
+        let left = (until != ENDLESS).then(|| until - now / 1000);
+        let granted = self.grant.filter(|grant| grant.owner == holder);
+        if force {
+            self.lock = None;
+            self.revoked = None;
+            self.forget_empty_keys();
+            self.hand_on(now, pushes);
+        } else {
+            self.revoked = Some((holder, asker));
+            self.entries_until = self.entries_until.max(now / 1000 + left.unwrap_or(1).max(1));
+        }
+        if let Some(Granted { client, counter, .. }) = granted {
+            pushes.push(Message::Revoked { client, owner: holder, counter });
+        }
+        Some((holder, left))
+    }
+
+    /// How many wait, and under which counter the lock is held, if it is ours.
+    pub(super) fn inspect(&mut self, now: u64) -> (usize, bool, Option<u64>) {
+        self.expire(now);
+        let live = self.queue.iter().filter(|(owner, _)| self.live_until(*owner) > now).count();
+        let granted = self.grant.filter(|grant| self.is_held_by(grant.owner));
+        (live, self.lock.is_some(), granted.map(|grant| grant.counter))
+    }
+}
+
+/// Milliseconds as the script that takes a free lock rounds them.
+fn rounded(micros: u64) -> u64 {
+    (micros / 1000 + u64::from(micros % 1000 >= 500))
+        - u64::from(micros % 1000 == 500 && micros / 1000 % 2 == 0)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,6 +326,8 @@ pub(super) enum Message {
     Reply { client: usize, owner: Owner, answer: Answer, sent_at: u64 },
     Released { client: usize, owner: Owner },
     Push { client: usize, owner: Owner, counter: u64 },
+    Revoked { client: usize, owner: Owner, counter: u64 },
+    Ended { client: usize, owner: Owner },
 }
 
 impl Message {
@@ -138,7 +336,9 @@ impl Message {
             Self::Request { client, .. }
             | Self::Reply { client, .. }
             | Self::Released { client, .. }
-            | Self::Push { client, .. } => *client,
+            | Self::Push { client, .. }
+            | Self::Revoked { client, .. }
+            | Self::Ended { client, .. } => *client,
         }
     }
 

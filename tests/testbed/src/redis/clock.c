@@ -1,4 +1,5 @@
-/* A wall clock that is off by as many microseconds as a file says, at any moment; for LD_PRELOAD. */
+/* A wall clock that is off by as many microseconds as a file says, or stands still at the second number
+   of that file unless it is 0; at any moment; for LD_PRELOAD. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -12,10 +13,12 @@
 
 static volatile int64_t *shift;
 
+enum { SIZE = 2 * sizeof(int64_t) };
+
 __attribute__((constructor)) static void map_shift(void) {
     int file = open(getenv("TESTBED_CLOCK"), O_RDONLY);
     if (file < 0) abort();
-    void *mapped = mmap(NULL, sizeof *shift, PROT_READ, MAP_SHARED, file, 0);
+    void *mapped = mmap(NULL, SIZE, PROT_READ, MAP_SHARED, file, 0);
     if (mapped == MAP_FAILED) abort();
     close(file);
     shift = mapped;
@@ -23,7 +26,10 @@ __attribute__((constructor)) static void map_shift(void) {
 
 int clock_gettime(clockid_t clock, struct timespec *now) {
     int failed = syscall(SYS_clock_gettime, clock, now);
-    if (!failed && clock == CLOCK_REALTIME && shift) {
+    if (!failed && clock == CLOCK_REALTIME && shift && shift[1]) {
+        now->tv_sec = shift[1] / 1000000;
+        now->tv_nsec = shift[1] % 1000000 * 1000;
+    } else if (!failed && clock == CLOCK_REALTIME && shift) {
         int64_t nanos = now->tv_nsec + *shift % 1000000 * 1000;
         now->tv_sec += *shift / 1000000 + nanos / 1000000000;
         now->tv_nsec = nanos % 1000000000;

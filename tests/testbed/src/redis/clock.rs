@@ -1,8 +1,8 @@
 //! A wall clock for one server, that can be set while it runs.
 //!
 //! A few lines of C stand before the C library's own functions in the server's process. How much the
-//! clock is off stands in a file that they have mapped into memory, so a step is in force once it is
-//! written. Monotonic clocks are left alone.
+//! clock is off, or where it stands still, is in a file that they have mapped into memory, so a step is
+//! in force once it is written. Monotonic clocks are left alone.
 
 use std::{
     fs::{self, File},
@@ -42,6 +42,7 @@ impl WallClock {
         }
         let shift = File::create_new(scratch.path().join(SHIFT))?;
         let clock = Self { scratch: Arc::new(scratch), shift: Arc::new(shift) };
+        clock.stand_at(0)?;
         clock.shift_by(0)?;
         Ok(clock)
     }
@@ -53,6 +54,15 @@ impl WallClock {
     /// When the file cannot be written.
     pub fn shift_by(&self, seconds: i64) -> io::Result<()> {
         self.shift.write_all_at(&(seconds * 1_000_000).to_ne_bytes(), 0)
+    }
+
+    /// Lets the clock stand still from now on, at `micros` after the epoch; 0 lets it go on.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be written.
+    pub fn stand_at(&self, micros: u64) -> io::Result<()> {
+        self.shift.write_all_at(&micros.to_ne_bytes(), 8)
     }
 
     /// Has a program that is to be started go by this clock.

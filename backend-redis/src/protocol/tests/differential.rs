@@ -1,0 +1,408 @@
+//! The scripts against the model of them: the same operations to both, and after each the same answer,
+//! the same messages, the same keys with the same ends.
+//!
+//! The server's clock stands still and is moved on by the test, so what a lease has left is equal, not
+//! nearly equal. Scripts that are changed by hand must be told apart, or this proves nothing.
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestError, TestRng, TestRunner};
+use redis::{Arg, Cmd, Connection, Value};
+use testbed::redis::{Server as RealServer, Settings, WallClock};
+
+use super::model::{Asker, ENDLESS, Message, Server};
+use crate::keys::{Keys, NameKeys};
+use crate::protocol::Answer;
+use crate::scripts::{self, Script};
+
+/// What is done to both.
+#[derive(Clone, Debug)]
+enum Operation {
+    Acquire {
+        owner: u64,
+        ttl: u64,
+        queues: bool,
+    },
+    Refresh {
+        owners: Vec<u64>,
+        ttl: u64,
+    },
+    Release {
+        owner: u64,
+    },
+    Revoke {
+        asker: usize,
+        force: bool,
+    },
+    Inspect,
+    /// Microseconds.
+    Pass(u64),
+    /// Another client takes the lock, if it is free, for so many milliseconds or without end.
+    Foreign(Option<u64>),
+    /// A key is lost: the lock's, the queue's, the entries', or the last grant's.
+    Lose(usize),
+}
+
+fn operations() -> impl Strategy<Value = Vec<Operation>> {
+    let ttl = || prop::sample::select(vec![300, 901, 2_000, 9_000, 43_200_001]);
+    let owner = || 1_u64..=OWNERS;
+    let operation = prop_oneof![
+        6 => (owner(), ttl(), prop::bool::weighted(0.8))
+            .prop_map(|(owner, ttl, queues)| Operation::Acquire { owner, ttl, queues }),
+        4 => (prop::collection::vec(owner(), 1..4), ttl())
+            .prop_map(|(owners, ttl)| Operation::Refresh { owners, ttl }),
+        4 => owner().prop_map(|owner| Operation::Release { owner }),
+        1 => (0_usize..CLIENTS, any::<bool>()).prop_map(|(asker, force)| Operation::Revoke { asker, force }),
+        1 => Just(Operation::Inspect),
+        2 => (0_u64..3_000).prop_map(Operation::Pass),
+        4 => (0_u64..2_000_000).prop_map(Operation::Pass),
+        1 => prop::sample::select(vec![300_000, 901_000, 9_001_000, 43_200_000_000]).prop_map(Operation::Pass),
+        1 => prop::option::of(ttl()).prop_map(Operation::Foreign),
+        1 => (0_usize..4).prop_map(Operation::Lose),
+    ];
+    prop::collection::vec(operation, 0..50)
+}
+
+const OWNERS: u64 = 6;
+const CLIENTS: usize = 3;
+/// Nobody of ours.
+const STRANGER: u64 = 99;
+const CHANNELS: &str = "p:inbox:";
+/// The last message of an operation.
+const END: &str = "end";
+
+fn hex(owner: u64) -> String {
+    format!("{owner:032x}")
+}
+
+fn client(owner: u64) -> usize {
+    usize::try_from(owner).unwrap() % CLIENTS
+}
+
+fn info(owner: u64) -> String {
+    scripts::info(&format!("host {owner}"), (owner % 2 == 0).then_some("{}"))
+}
+
+/// A server whose clock stands still, and one that hears everything it says.
+struct Real {
+    clock: WallClock,
+    now: u64,
+    connection: Connection,
+    ear: Connection,
+    keys: NameKeys,
+    /// A part of a script, and what stands there instead.
+    mutant: Option<(&'static str, &'static str)>,
+    _server: RealServer,
+}
+
+impl Real {
+    fn start() -> Self {
+        let clock = WallClock::new().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let server = runtime.block_on(Settings::new().clock(&clock).start()).unwrap();
+        let client = redis::Client::open(format!("redis://{}", server.addr())).unwrap();
+        let (connection, mut ear) = (client.get_connection().unwrap(), client.get_connection().unwrap());
+        redis::cmd("PSUBSCRIBE").arg("*").exec(&mut ear).unwrap();
+        let keys = Keys::new("p", false).unwrap().of(&"a b".parse().unwrap()).unwrap();
+        let mut real = Self { clock, now: 0, connection, ear, keys, mutant: None, _server: server };
+        real.pass(1_800_000_000_000_000);
+        real
+    }
+
+    fn pass(&mut self, micros: u64) {
+        self.now += micros;
+        self.clock.stand_at(self.now).unwrap();
+    }
+
+    fn ask(&mut self, command: &Cmd) -> Value {
+        command.query(&mut self.connection).unwrap()
+    }
+
+    /// Runs a script, changed if it is to be.
+    fn run(&mut self, script: &Script, call: &Cmd) -> Result<Value, String> {
+        let call = script.with_text(call);
+        let mut changed = Cmd::new();
+        for (at, argument) in call.args_iter().enumerate() {
+            let Arg::Simple(bytes) = argument else { unreachable!("no script takes a cursor") };
+            match self.mutant {
+                Some((from, to)) if at == 1 => {
+                    changed.arg(std::str::from_utf8(bytes).unwrap().replace(from, to));
+                }
+                _ => {
+                    changed.arg(bytes);
+                }
+            }
+        }
+        changed.query(&mut self.connection).map_err(|error| error.to_string())
+    }
+
+    /// What was published since the last time: inbox and text.
+    fn heard(&mut self) -> Vec<(String, String)> {
+        self.ask(redis::cmd("PUBLISH").arg(END).arg(END));
+        let mut heard = Vec::new();
+        loop {
+            let message = self.ear.recv_response().unwrap();
+            let words: Vec<String> = redis::from_redis_value(message).unwrap();
+            match &*words[2] {
+                END => return heard,
+                channel => heard.push((channel.to_owned(), words[3].clone())),
+            }
+        }
+    }
+
+    /// All keys of the name, each with its end.
+    fn state(&mut self) -> Vec<Vec<String>> {
+        const DUMP: &str = "
+            local h = redis.call('HGETALL', KEYS[3])
+            return { { redis.call('GET', KEYS[1]) or 'none', tostring(redis.call('PTTL', KEYS[1])) },
+                redis.call('ZRANGE', KEYS[2], 0, -1, 'WITHSCORES'), { tostring(redis.call('PTTL', KEYS[2])) },
+                h, { tostring(redis.call('PTTL', KEYS[3])) },
+                { redis.call('GET', KEYS[4]) or 'none', tostring(redis.call('PTTL', KEYS[4])) } }";
+        let NameKeys { lock, queue, entries, grants } = &self.keys;
+        let mut dump = redis::cmd("EVAL");
+        dump.arg(DUMP).arg(4).arg(lock).arg(queue).arg(entries).arg(grants);
+        let mut state: Vec<Vec<String>> = redis::from_redis_value(self.ask(&dump)).unwrap();
+        let mut fields: Vec<_> = state[3].chunks(2).map(|pair| pair.join(": ")).collect();
+        fields.sort();
+        state[3] = fields;
+        state
+    }
+}
+
+impl Server {
+    /// As [`Real::state`] shows the real one.
+    fn state(&mut self, now: u64) -> Vec<Vec<String>> {
+        self.expire(now);
+        let left = |until: u64| match until {
+            0 => "-2".to_owned(),
+            ENDLESS => "-1".to_owned(),
+            until => (until - now / 1000).to_string(),
+        };
+        let lock = self.lock.map_or_else(|| "none".to_owned(), |(holder, _)| hex(holder));
+        let queue = self.queue.iter().flat_map(|(owner, score)| [hex(*owner), score.to_string()]).collect();
+        let mut fields: Vec<_> = Vec::new();
+        for (owner, entry) in &self.entries {
+            let inbox = entry.client;
+            fields.push(format!("{}: {} {inbox} {}", hex(*owner), entry.ttl, info(*owner)));
+            fields.push(format!("u:{}: {}", hex(*owner), entry.live_until));
+        }
+        if let Some((holder, asker)) = self.revoked {
+            fields.push(format!("revoked: {}", hex(holder)));
+            fields.push(format!("revoker: {asker}"));
+        }
+        fields.sort();
+        let grant = self.grant.map_or_else(
+            || "none".to_owned(),
+            |grant| {
+                let info = if grant.named { info(grant.owner) } else { "0 ".to_owned() };
+                format!("{} {} {} {} {info}", grant.counter, hex(grant.owner), grant.since, grant.client)
+            },
+        );
+        vec![
+            vec![lock, left(self.lock.map_or(0, |(_, until)| until))],
+            queue,
+            vec![left(self.queue_until)],
+            fields,
+            vec![left(self.entries_until)],
+            vec![grant, left(self.grant.map_or(0, |grant| grant.until))],
+        ]
+    }
+}
+
+/// As the scripts write it.
+fn written(message: &Message, lock: &str) -> (String, String) {
+    let (client, text) = match *message {
+        Message::Push { client, owner, counter } => (client, format!("granted {} {counter}", hex(owner))),
+        Message::Revoked { client, owner, counter } => (client, format!("revoked {} {counter}", hex(owner))),
+        Message::Ended { client, owner } => (client, format!("ended {} 0", hex(owner))),
+        Message::Request { .. } | Message::Reply { .. } | Message::Released { .. } => unreachable!(),
+    };
+    (format!("{CHANNELS}{client}"), format!("{text} {lock}"))
+}
+
+/// Does `operation` to both; what each has answered.
+fn step(
+    real: &mut Real,
+    model: &mut Server,
+    operation: &Operation,
+    said: &mut Vec<Message>,
+) -> Result<(String, String), String> {
+    let keys = real.keys.clone();
+    let now = real.now;
+    let answers = |value: &Value, entries| -> Result<Vec<Answer>, String> {
+        let heard = scripts::all_heard(value, entries, 0).map_err(|error| error.to_string())?;
+        Ok(heard.into_iter().map(|heard| heard.answer).collect())
+    };
+    Ok(match operation {
+        Operation::Acquire { owner, ttl, queues } => {
+            let mut call = scripts::ACQUIRE.call([&keys].into_iter());
+            call.arg(CHANNELS).arg(hex(*owner)).arg(*ttl).arg(u8::from(*queues));
+            call.arg(client(*owner)).arg(info(*owner));
+            let answer = real.run(&scripts::ACQUIRE, &call)?;
+            let asker = Asker { owner: *owner, client: client(*owner), ttl: *ttl };
+            let expected = model.acquire(now, asker, *queues, said);
+            (format!("{:?}", answers(&Value::Array(vec![answer]), 1)?), format!("{:?}", [expected]))
+        }
+        Operation::Refresh { owners, ttl } => {
+            let mut call = scripts::REFRESH.call(owners.iter().map(|_| &keys));
+            call.arg(CHANNELS).arg(0);
+            for owner in owners {
+                call.arg(hex(*owner)).arg(*ttl);
+            }
+            let answer = real.run(&scripts::REFRESH, &call)?;
+            let expected: Vec<_> = owners
+                .iter()
+                .map(|owner| model.refresh(now, Asker { owner: *owner, client: 0, ttl: *ttl }, said))
+                .collect();
+            (format!("{:?}", answers(&answer, owners.len())?), format!("{expected:?}"))
+        }
+        Operation::Release { owner } => {
+            let mut call = scripts::RELEASE.call([&keys].into_iter());
+            call.arg(CHANNELS).arg(hex(*owner));
+            let answer = scripts::number(&real.run(&scripts::RELEASE, &call)?);
+            (format!("{answer:?}"), format!("{:?}", Some(model.release(now, *owner, said))))
+        }
+        Operation::Revoke { asker, force } => {
+            let mut call = scripts::REVOKE.call([&keys].into_iter());
+            call.arg(CHANNELS).arg(*asker).arg(u8::from(*force));
+            let answer = scripts::revoked(&real.run(&scripts::REVOKE, &call)?).map_err(|e| e.to_string())?;
+            let answer = answer.map(|found| {
+                let left = found.lease_left.map(|left| u64::try_from(left.as_millis()).unwrap());
+                (String::from_utf8(found.holder).unwrap(), left)
+            });
+            let expected = model.revoke(now, *asker, *force, said);
+            (format!("{answer:?}"), format!("{:?}", expected.map(|(holder, left)| (hex(holder), left))))
+        }
+        Operation::Inspect => {
+            let call = scripts::INSPECT.call([&keys].into_iter());
+            let shown = scripts::inspected(&real.run(&scripts::INSPECT, &call)?, 1, 0);
+            let (holder, waiting) = shown.map_err(|error| error.to_string())?.remove(0);
+            let counter = holder.as_ref().and_then(|holder| holder.token).map(|token| token.counter());
+            (format!("{:?}", (waiting, holder.is_some(), counter)), format!("{:?}", model.inspect(now)))
+        }
+        Operation::Pass(micros) => {
+            real.pass(*micros);
+            Default::default()
+        }
+        Operation::Foreign(lease) => {
+            let mut set = redis::cmd("SET");
+            set.arg(&keys.lock).arg(hex(STRANGER)).arg("NX");
+            if let Some(lease) = lease {
+                set.arg("PX").arg(*lease);
+            }
+            real.ask(&set);
+            model.expire(now);
+            let until = lease.map_or(ENDLESS, |lease| now / 1000 + lease);
+            model.lock = model.lock.or(Some((STRANGER, until)));
+            Default::default()
+        }
+        Operation::Lose(key) => {
+            let NameKeys { lock, queue, entries, grants } = &keys;
+            real.ask(redis::cmd("DEL").arg([lock, queue, entries, grants][*key]));
+            match key {
+                0 => model.lock = None,
+                1 => (model.queue, model.queue_until) = Default::default(),
+                2 => (model.entries, model.revoked, model.entries_until) = Default::default(),
+                _ => model.grant = None,
+            }
+            Default::default()
+        }
+    })
+}
+
+fn compare(real: &mut Real, operations: &[Operation]) -> Result<(), String> {
+    real.ask(&redis::cmd("FLUSHALL"));
+    let mut model = Server::default();
+    for (at, operation) in operations.iter().enumerate() {
+        let mut said = Vec::new();
+        let (answer, expected) = step(real, &mut model, operation, &mut said)?;
+        let differs = |what, real: &dyn std::fmt::Debug, model: &dyn std::fmt::Debug| {
+            Err(format!("{what} of operation {at}, {operation:?}: {real:?}, the model's is {model:?}"))
+        };
+        if answer != expected {
+            return differs("the answer", &answer, &expected);
+        }
+        let (heard, said) =
+            (real.heard(), said.iter().map(|said| written(said, &real.keys.lock)).collect::<Vec<_>>());
+        if heard != said {
+            return differs("a message", &heard, &said);
+        }
+        let (state, expected) = (real.state(), model.state(real.now));
+        if state != expected {
+            return differs("a key", &state, &expected);
+        }
+    }
+    Ok(())
+}
+
+fn search(real: &mut Real, cases: u32) -> Result<(), TestError<Vec<Operation>>> {
+    let shrinks = if real.mutant.is_some() { 0 } else { 500 };
+    let config = Config { failure_persistence: None, max_shrink_iters: shrinks, ..Config::with_cases(cases) };
+    let mut runner = match real.mutant {
+        Some(_) => {
+            let rng = TestRng::deterministic_rng(config.rng_algorithm);
+            TestRunner::new_with_rng(config, rng)
+        }
+        None => TestRunner::new(config),
+    };
+    let real = std::cell::RefCell::new(real);
+    runner.run(&operations(), |operations| {
+        compare(&mut real.borrow_mut(), &operations).map_err(TestCaseError::fail)
+    })
+}
+
+/// Whatever is asked for in whatever order, also after keys were lost and beside a stranger.
+#[test]
+fn the_scripts_do_what_the_model_does() {
+    search(&mut Real::start(), 300).unwrap();
+}
+
+/// What a script could do wrong, one at a time.
+const MUTANTS: [(&str, &str); 18] = [
+    // acquire
+    ("redis.call('EXISTS', queue) == 0 and redis.pcall", "redis.pcall"),
+    ("if counted < tonumber(now) then", "if true then"),
+    ("'EX', 86401", "'EX', 86400"),
+    ("if not first or first == me then", "if not first then"),
+    ("(tonumber(last) or 0) + 1, now", "0, now"),
+    // grant and queue
+    ("string.match(last, '^%d+')) or 0) + 1, now", "string.match(last, '^%d+')) or 0) + 1, 0"),
+    ("if live_until > now then\n      return owner", "if live_until > 0 then\n      return owner"),
+    ("math.max(math.ceil((live_until - now) / 1000), math.ceil(ttl / 6))", "math.ceil(ttl / 6)"),
+    ("redis.call('HDEL', entries, owner, 'u:' .. owner)", "redis.call('HDEL', entries, owner)"),
+    ("if redis.call('PTTL', key) < ms then", "do"),
+    // refresh
+    ("if live_until <= now then\n    drop_entry(queue, entries, me)", "if false then"),
+    (
+        "if holder == me then\n    redis.call('PEXPIRE', lock, number(ttl))\n    local",
+        "if holder == me then\n    local",
+    ),
+    ("elseif now / 1000 + 2 * ttl > counter / 1000 + DAY then", "elseif false then"),
+    ("if redis.call('HGET', entries, 'revoked') ~= me then", "if true then"),
+    // release
+    ("local held = holder == me", "local held = holder"),
+    ("redis.call('HDEL', entries, 'revoked', 'revoker')\n    redis.pcall", "redis.pcall"),
+    (
+        "local waited = drop_entry(queue, entries, me)\nif not holder then",
+        "local waited = drop_entry(queue, entries, me)\nif false then",
+    ),
+    // revoke
+    ("if owner == holder then\n  redis.pcall", "do\n  redis.pcall"),
+];
+
+/// Each difference is found.
+#[test]
+fn changed_scripts_are_told_from_the_model() {
+    let texts = Script::all().map(|script| {
+        let call = script.with_text(&script.call([].into_iter()));
+        let Some(Arg::Simple(text)) = call.args_iter().nth(1) else { unreachable!() };
+        String::from_utf8(text.to_vec()).unwrap()
+    });
+    let mut real = Real::start();
+    for (from, to) in MUTANTS {
+        assert!(texts.iter().any(|text| text.contains(from)), "no script has {from:?}");
+        real.mutant = Some((from, to));
+        let found = search(&mut real, 2_000);
+        assert!(matches!(found, Err(TestError::Fail(..))), "not told apart: {to:?} instead of {from:?}");
+        real.heard();
+    }
+}
