@@ -50,14 +50,14 @@ impl Keys {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidName`] with exact keys, for a name that looks like a key of ours.
+    /// [`ErrorKind::InvalidName`] with exact keys, for a name that could be a key of ours.
     pub(crate) fn of(&self, name: &LockName) -> Result<NameKeys> {
         let base = format!("{}:{{{}}}", self.prefix, escaped(name.as_str()));
         let lock = if self.exact { name.as_str().to_owned() } else { base.clone() };
         if self.exact && self.is_ours(name.as_str()) {
             return Err(Error::not_applied(
                 ErrorKind::InvalidName,
-                format!("with exact keys, names that begin with \"{}:{{\" are the store's own", self.prefix),
+                format!("with exact keys, names that begin with \"{}:\" are the store's own", self.prefix),
             ));
         }
         Ok(NameKeys {
@@ -104,7 +104,7 @@ impl Keys {
     }
 
     fn is_ours(&self, key: &str) -> bool {
-        key.strip_prefix(&self.prefix).is_some_and(|rest| rest.starts_with(":{"))
+        key.strip_prefix(&self.prefix).is_some_and(|rest| rest.starts_with(':'))
     }
 }
 
@@ -187,9 +187,12 @@ mod tests {
         let name = LockName::new("orders").unwrap();
         assert_eq!(keys(true).of(&name).unwrap().lock, "orders");
         assert_eq!(keys(true).of(&name).unwrap().queue, "p:{orders}:q");
-        let error = keys(true).of(&LockName::new("p:{orders}:q").unwrap()).unwrap_err();
-        assert_eq!(*error.kind(), ErrorKind::InvalidName);
-        assert!(keys(true).of(&LockName::new("p:orders").unwrap()).is_ok());
+        for ours in ["p:{orders}:q", "p:token_base", "p:orders", "p:"] {
+            let error = keys(true).of(&LockName::new(ours).unwrap()).unwrap_err();
+            assert_eq!(*error.kind(), ErrorKind::InvalidName, "{ours}");
+            assert!(keys(false).of(&LockName::new(ours).unwrap()).is_ok(), "{ours}");
+        }
+        assert!(keys(true).of(&LockName::new("porders").unwrap()).is_ok());
         assert_eq!(keys(true).name_of_lock("orders"), Some(name.clone()));
         assert_eq!(keys(false).name_of_lock("p:{orders}"), Some(name));
     }
