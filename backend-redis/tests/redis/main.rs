@@ -8,6 +8,7 @@ mod access;
 mod clock;
 mod counts;
 mod diagnosis;
+mod earlier;
 mod failover;
 mod interop;
 mod litter;
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
         clock::trials(),
         counts::trials(),
         diagnosis::trials(),
+        earlier::trials(),
         failover::trials(),
         interop::trials(),
         litter::trials(),

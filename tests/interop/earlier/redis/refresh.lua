@@ -1,0 +1,54 @@
+-- Frozen: as version 0.1 at ceac613 ran it, for backend-redis/tests/redis/earlier.rs. Never changed.
+-- Renews holders and refreshes those who wait, many in one call.
+--
+-- KEYS  lock, queue, entries, grants of each
+-- ARGV  channels, inbox, then owner id and ttl of each
+-- Answer, of each: {1, counter} it holds, {0, last counter, lease left[, since, info]} it waits,
+-- {2, counter} it holds and was asked to let go, {3} it is gone
+
+-- Whether `me` waits, and what became of the lock while it did.
+local function refresh(lock, queue, entries, grants, me, ttl, now)
+  -- A key of another type is a lock of somebody else.
+  local holder = redis.pcall('GET', lock)
+  if not holder then
+    holder = hand_on(lock, queue, entries, grants, ARGV[1], now)
+  end
+  if holder == me then
+    redis.call('PEXPIRE', lock, number(ttl))
+    local counter, owner = last_grant(grants)
+    if owner ~= me then
+      -- It was lost, and with it who we are.
+      counter = tonumber(count(grants, me, ARGV[2], '0 ', now))
+    elseif now / 1000 + 2 * ttl > counter / 1000 + DAY then
+      -- Held for a day.
+      redis.call('PEXPIRE', grants, number(DAY))
+    end
+    if redis.call('HGET', entries, 'revoked') ~= me then
+      return { 1, number(counter) }
+    end
+    -- The message may have been lost. Until the holder has heard, it keeps the lock.
+    keep(entries, ttl)
+    return { 2, number(counter) }
+  end
+  if not redis.call('ZSCORE', queue, me) then
+    return { 3 }
+  end
+  local live_until = tonumber(redis.call('HGET', entries, 'u:' .. me) or 0)
+  if live_until <= now then
+    drop_entry(queue, entries, me)
+    return { 3 }
+  end
+  redis.call('HSET', entries, 'u:' .. me, number(now + ttl * 1000))
+  keep(queue, ttl)
+  keep(entries, ttl)
+  return waits(lock, grants, holder)
+end
+
+write_on_a_full_server(KEYS[2])
+local now = clock()
+local answers = {}
+for i = 1, #KEYS / 4 do
+  local lock, queue, entries, grants = KEYS[4 * i - 3], KEYS[4 * i - 2], KEYS[4 * i - 1], KEYS[4 * i]
+  answers[i] = refresh(lock, queue, entries, grants, ARGV[2 * i + 1], tonumber(ARGV[2 * i + 2]), now)
+end
+return answers

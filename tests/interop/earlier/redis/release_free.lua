@@ -1,0 +1,21 @@
+-- Frozen: as version 0.1 at ceac613 ran it, for backend-redis/tests/redis/earlier.rs. Never changed.
+-- Ends what one owner has of a name, held or waiting, and hands a free lock on.
+--
+-- KEYS  lock, queue, entries, grants
+-- ARGV  channels, owner id
+-- Answer: 1 if it held the lock, 2 if it waited, 0 if it had nothing
+
+local lock, queue, entries, grants = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local channels, me = ARGV[1], ARGV[2]
+
+local holder = redis.pcall('GET', lock)
+local held = holder == me
+if held then
+  -- The first write, which a full server takes. Who holds is not in the queue.
+  redis.call('DEL', lock)
+  -- Nobody waits, as who waits has an entry, and nobody asked: what follows is not even defined.
+  if redis.call('EXISTS', entries) == 0 then
+    return 1
+  end
+end
+
