@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use crate::config::RedisConfig;
 use crate::diagnosis;
 use crate::error;
-use crate::scripts;
+use crate::scripts::{self, Shown};
 use crate::session::Session;
 
 #[derive(Debug)]
@@ -60,8 +60,9 @@ impl RedisBackend {
         let call = scripts::INSPECT.call(keys.iter());
         let answer = self.session.run(&scripts::INSPECT, &call).await?;
         let shown = scripts::inspected(&answer, names.len(), self.session.token_base())?;
-        let state =
-            |(name, (holder, contenders)): (&LockName, _)| LockState::new(name.clone(), holder, contenders);
+        let state = |(name, Shown { holder, waiting, .. }): (&LockName, _)| {
+            LockState::new(name.clone(), holder, waiting)
+        };
         Ok(names.iter().zip(shown).map(state).collect())
     }
 }
@@ -169,7 +170,7 @@ impl Drop for RedisBackend {
     }
 }
 
-/// How many names one request shows.
-const SHOWN: usize = 100;
+/// How many names one request shows: of each, a few entries of the queue are looked at.
+const SHOWN: usize = 50;
 /// How many keys a step of SCAN looks at.
 const SCANNED: usize = 1000;

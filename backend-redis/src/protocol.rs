@@ -14,8 +14,9 @@
 //! - **R3** An owner id that is gone or past its deadline is never used again; the next entry
 //!   has a fresh one (G4).
 //! - **R4** Whatever an entry had is released until the server confirms, when it is over (G5, G8).
-//! - **R5** A waiting entry asks by itself only when the holder's lease ends before the next renewal;
-//!   so nobody polls, and a dead holder is passed over in time (G6, G7).
+//! - **R5** A waiting entry asks by itself only if its turn may come before its next renewal without a
+//!   message: when the holder's lease is over, and so is the entry before it, which asks otherwise. So
+//!   one entry asks at a time, and the dead are passed over in time (G6, G7).
 //! - **R6** Who was granted and hears, asked after that, that it waits, does not hold: the server has
 //!   forgotten the grant, or never gave it (G2).
 //!
@@ -44,7 +45,7 @@ enum Phase {
         sent_at: Moment,
         /// The largest counter that was answered.
         seen: u64,
-        /// When to ask whether the holder's lease has ended.
+        /// When to ask whether its turn has come.
         ask_at: Option<Moment>,
     },
     /// The lock is ours, as was heard then.
@@ -58,8 +59,8 @@ enum Phase {
 pub(crate) enum Answer {
     /// It holds the lock, extended by the full ttl.
     Holds { counter: u64 },
-    /// It waits, refreshed by the full ttl; what is left of the holder's lease, if that ends.
-    Waits { seen: u64, lease_left: Option<Duration> },
+    /// It waits, refreshed by the full ttl; when its turn may come without a message, if ever.
+    Waits { seen: u64, ask_in: Option<Duration> },
     /// The same; it was asked to let go.
     Revoked { counter: u64 },
     /// There is no such entry.
@@ -145,13 +146,13 @@ impl Contender {
                 // It may have been answered before the grant. R6: what was asked later was not.
             }
             (Answer::Waits { .. }, phase @ Phase::Holding { .. }) => *phase = Phase::Over(LostReason::Gone),
-            (Answer::Waits { seen, lease_left }, Phase::Entering { .. }) => {
-                let ask_at = self.ask_at(now, sent_at, lease_left);
+            (Answer::Waits { seen, ask_in }, Phase::Entering { .. }) => {
+                let ask_at = self.ask_at(now, sent_at, ask_in);
                 self.phase = Phase::Waiting { sent_at, seen, ask_at };
             }
-            (Answer::Waits { seen, lease_left }, Phase::Waiting { sent_at: last, seen: before, .. }) => {
+            (Answer::Waits { seen, ask_in }, Phase::Waiting { sent_at: last, seen: before, .. }) => {
                 let (latest, seen) = (sent_at.max(*last), seen.max(*before));
-                let ask_at = self.ask_at(now, latest, lease_left);
+                let ask_at = self.ask_at(now, latest, ask_in);
                 self.phase = Phase::Waiting { sent_at: latest, seen, ask_at };
             }
         }
@@ -181,6 +182,16 @@ impl Contender {
         // R1
         self.phase = Phase::Holding { counter, heard_at: now, deadline: self.deadline(counts_from) };
         self.expire(now);
+    }
+
+    /// A message says when the turn of this entry may come without another one: the one before it has
+    /// left.
+    pub(crate) fn due(&mut self, now: Moment, ask_in: Duration) {
+        self.expire(now);
+        if let Phase::Waiting { sent_at, seen, ask_at } = self.phase {
+            let ask_at = ask_at.into_iter().chain(self.ask_at(now, sent_at, Some(ask_in))).min();
+            self.phase = Phase::Waiting { sent_at, seen, ask_at };
+        }
     }
 
     /// Ends the entry, if it has not ended.
@@ -236,11 +247,11 @@ impl Contender {
         Deadline::of_lease(sent_at, self.ttl, self.margin)
     }
 
-    /// R5: the lease ends after what was left of it when the answer was written; the next renewal is
-    /// sent a third of the ttl after the last.
-    fn ask_at(&self, now: Moment, sent_at: Moment, lease_left: Option<Duration>) -> Option<Moment> {
-        let ends_at = now + lease_left? + EXPIRY;
-        (ends_at < sent_at + self.ttl / 3).then_some(ends_at)
+    /// R5: the time counts from when the answer was written; the next renewal is sent a third of the ttl
+    /// after the last.
+    fn ask_at(&self, now: Moment, sent_at: Moment, ask_in: Option<Duration>) -> Option<Moment> {
+        let ask_at = now + ask_in? + EXPIRY;
+        (ask_at < sent_at + self.ttl / 3).then_some(ask_at)
     }
 }
 

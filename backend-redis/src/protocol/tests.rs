@@ -12,8 +12,9 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestError, TestRunner};
 
 use super::*;
-use model::{Asker, Message, Owner, Request, Server};
+use model::{Asker, Fault, Message, Owner, Request, Server};
 
+mod delays;
 mod differential;
 mod model;
 
@@ -104,7 +105,10 @@ impl World {
         };
         Self {
             now: 1_000,
-            server: Server { short_hand_on: mutant == Mutant::ShortHandOn, ..Server::default() },
+            server: Server {
+                fault: if mutant == Mutant::ShortHandOn { Fault::ShortHandOn } else { Fault::None },
+                ..Server::default()
+            },
             clients: (1..=CLIENTS as u64).map(client).collect(),
             flying: Vec::new(),
             owners: CLIENTS as u64,
@@ -177,7 +181,7 @@ impl World {
         };
         if client.contender.is_waiting() || client.contender.held_as().is_some() {
             if self.mutant == Mutant::CountsUnanswered && client.contender.is_waiting() {
-                let answer = Answer::Waits { seen: 0, lease_left: None };
+                let answer = Answer::Waits { seen: 0, ask_in: None };
                 client.contender.answered(at(self.now), at(self.now), answer);
             }
             self.send(id, owner, Request::Refresh);
@@ -222,6 +226,12 @@ impl World {
                 self.clients[client].leaving.remove(&owner);
             }
             Message::Push { client, owner, counter } => self.push(client, owner, counter),
+            Message::Due { client, owner, ask_in } => {
+                let client = &mut self.clients[client];
+                if client.owner == owner {
+                    client.contender.due(at(now), Duration::from_millis(ask_in));
+                }
+            }
             Message::Revoked { .. } | Message::Ended { .. } => {}
         }
         self.flying.extend(sent);
@@ -404,7 +414,7 @@ fn planted_mutants_are_caught() {
 fn a_waiter_asks_when_the_holders_lease_ends() {
     let mut waiter = contender();
     waiter.sent(at(0));
-    let waits = |left| Answer::Waits { seen: 5, lease_left: Some(Duration::from_millis(left)) };
+    let waits = |left| Answer::Waits { seen: 5, ask_in: Some(Duration::from_millis(left)) };
     waiter.answered(at(10), at(0), waits(TTL));
     assert_eq!(waiter.step(at(10)), Step::Wait(at(TTL - MARGIN)));
     waiter.answered(at(310), at(300), waits(100));
@@ -424,18 +434,18 @@ fn a_message_counts_from_the_latest_answered_request() {
     waiter.told(at(0), 9);
     assert_eq!(waiter.step(at(0)), Step::Enter, "granted before anything was sent");
     waiter.sent(at(0));
-    waiter.answered(at(10), at(0), Answer::Waits { seen: 5, lease_left: None });
-    waiter.answered(at(310), at(300), Answer::Waits { seen: 5, lease_left: None });
+    waiter.answered(at(10), at(0), Answer::Waits { seen: 5, ask_in: None });
+    waiter.answered(at(310), at(300), Answer::Waits { seen: 5, ask_in: None });
     waiter.told(at(400), 5);
     assert!(waiter.is_waiting(), "believed what was answered already");
     waiter.told(at(500), 6);
     let deadline = Deadline::At(at(300 + TTL - MARGIN));
     assert_eq!(waiter.step(at(500)), Step::Take { counter: 6, deadline });
     assert_eq!(
-        waiter.answered(at(510), at(305), Answer::Waits { seen: 5, lease_left: None }),
+        waiter.answered(at(510), at(305), Answer::Waits { seen: 5, ask_in: None }),
         Verdict::Until(deadline)
     );
-    waiter.answered(at(520), at(506), Answer::Waits { seen: 6, lease_left: None });
+    waiter.answered(at(520), at(506), Answer::Waits { seen: 6, ask_in: None });
     assert_eq!(waiter.step(at(520)), Step::Leave(LostReason::Gone), "waits although it was granted");
 }
 
@@ -444,7 +454,7 @@ fn a_message_counts_from_the_latest_answered_request() {
 fn an_expired_entry_is_left() {
     let mut waiter = contender();
     waiter.sent(at(0));
-    waiter.answered(at(10), at(0), Answer::Waits { seen: 5, lease_left: None });
+    waiter.answered(at(10), at(0), Answer::Waits { seen: 5, ask_in: None });
     waiter.told(at(TTL - MARGIN), 6);
     assert_eq!(waiter.step(at(TTL - MARGIN)), Step::Leave(LostReason::Expired));
     let late = waiter.answered(at(TTL), at(TTL - 20), Answer::Holds { counter: 6 });
@@ -458,11 +468,11 @@ fn a_forgotten_grant_is_found_by_the_next_request() {
     let granted = |told_at| {
         let mut waiter = contender();
         waiter.sent(at(0));
-        waiter.answered(at(10), at(0), Answer::Waits { seen: 5, lease_left: None });
+        waiter.answered(at(10), at(0), Answer::Waits { seen: 5, ask_in: None });
         waiter.told(at(told_at), 99);
         waiter
     };
-    let waits = Answer::Waits { seen: 5, lease_left: None };
+    let waits = Answer::Waits { seen: 5, ask_in: None };
     let kept = Verdict::Until(Deadline::At(at(TTL - MARGIN)));
     assert_eq!(granted(300).answered(at(310), at(290), waits), kept);
     assert_eq!(granted(300).answered(at(330), at(320), waits), Verdict::Gone(LostReason::Gone));

@@ -14,25 +14,33 @@ if holder == me then
 end
 
 if not holder then
-  local first = first_live(queue, entries, now)
-  if not first or first == me then
+  local first, _, _, more = first_live(queue, entries, now)
+  if first == me or not (first or more) then
     redis.call('SET', lock, me, 'PX', number(ttl))
     if first then
       drop_entry(queue, entries, me)
     end
     return tonumber(count(grants, me, inbox, info, now))
   end
-  holder = hand_on(lock, queue, entries, grants, channels, now)
+  -- Without a first one, who comes next goes on to look for it.
+  if first then
+    holder = hand_on(lock, queue, entries, grants, channels, now)
+  end
 end
 
-if queues then
-  if not redis.call('ZSCORE', queue, me) then
-    local last = redis.call('ZREVRANGE', queue, 0, 0, 'WITHSCORES')[2]
-    redis.call('ZADD', queue, number(math.max((tonumber(last) or 0) + 1, now)), me)
-  end
-  local entry = number(ttl) .. ' ' .. inbox .. ' ' .. info
-  redis.call('HSET', entries, me, entry, 'u:' .. me, number(now + ttl * 1000))
-  keep(queue, ttl)
-  keep(entries, ttl)
+if not queues then
+  return waits(grants, holder, -1)
 end
-return waits(lock, grants, holder)
+local score = redis.call('ZSCORE', queue, me)
+if not score then
+  local last = redis.call('ZREVRANGE', queue, 0, 0, 'WITHSCORES')[2]
+  score = number(math.max((tonumber(last) or 0) + 1, now))
+  redis.call('ZADD', queue, score, me)
+end
+local entry = number(ttl) .. ' ' .. inbox .. ' ' .. info
+redis.call('HSET', entries, me, entry, 'u:' .. me, number(now + ttl * 1000))
+keep(queue, ttl)
+keep(entries, ttl)
+-- Each comes with two that are dropped, so those that end while the lock stays held do not pile up.
+before(queue, entries, number(now - ttl * 1000), now)
+return waits(grants, holder, due(lock, queue, entries, score, now))

@@ -1,20 +1,42 @@
 -- Shows names; changes nothing.
 --
 -- KEYS  lock, queue, entries, grants of each
--- Answer, of each: {live entries, 1 if it is held[, counter, since, info]}
+-- Answer, of each: {how many wait, the holder's id or 1 or, if it is free, 0[, counter, since, info]}
+
+-- So many of a queue are looked at; those after them count although they may have ended.
+local LOOKED_AT = 50
+
+-- The end of a queue, found by halves: a command that counts would want a right of its own.
+local function length(queue)
+  local low, high = LOOKED_AT, 2 * LOOKED_AT
+  while redis.call('ZRANGE', queue, high - 1, high - 1)[1] do
+    low, high = high, 2 * high
+  end
+  while high - low > 1 do
+    local middle = math.floor((low + high) / 2)
+    if redis.call('ZRANGE', queue, middle - 1, middle - 1)[1] then
+      low = middle
+    else
+      high = middle
+    end
+  end
+  return low
+end
 
 local now = clock()
 local answers = {}
 for i = 1, #KEYS / 4 do
   local lock, queue, entries, grants = KEYS[4 * i - 3], KEYS[4 * i - 2], KEYS[4 * i - 1], KEYS[4 * i]
-  local live = 0
-  for _, owner in ipairs(redis.call('ZRANGE', queue, 0, -1)) do
-    if tonumber(redis.call('HGET', entries, 'u:' .. owner) or 0) > now then
-      live = live + 1
+  local looked_at = redis.call('ZRANGE', queue, 0, LOOKED_AT - 1)
+  local waiting = #looked_at < LOOKED_AT and 0 or length(queue) - LOOKED_AT
+  for _, owner in ipairs(looked_at) do
+    if live_until(entries, owner) > now then
+      waiting = waiting + 1
     end
   end
   local holder = redis.pcall('GET', lock)
-  local answer = { live, holder and 1 or 0 }
+  local id = type(holder) == 'string' and string.sub(holder, 1, LONGEST) or holder and 1 or 0
+  local answer = { waiting, id }
   local counter, owner, since, _, info = last_grant(grants)
   if holder and owner == holder then
     answer[3], answer[4], answer[5] = number(counter), since, info

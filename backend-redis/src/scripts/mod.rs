@@ -152,11 +152,11 @@ pub(crate) fn heard(value: &Value, base: u64) -> Result<Heard> {
     let counter = || parts.get(1).and_then(number).ok_or_else(wrong);
     let answer = match parts.first().and_then(number) {
         Some(0) => {
-            let lease_left = match parts.get(2) {
-                Some(Value::Int(left)) => u64::try_from(*left).ok().map(Duration::from_millis),
+            let ask_in = match parts.get(2) {
+                Some(Value::Int(millis)) => u64::try_from(*millis).ok().map(Duration::from_millis),
                 _ => return Err(wrong()),
             };
-            Answer::Waits { seen: counter()?, lease_left }
+            Answer::Waits { seen: counter()?, ask_in }
         }
         Some(1) => Answer::Holds { counter: counter()? },
         Some(2) => Answer::Revoked { counter: counter()? },
@@ -213,12 +213,21 @@ pub(crate) fn revoked(value: &Value) -> Result<Option<Revoked>> {
     }
 }
 
-/// Reads the answers of `inspect`: for each name its holder and how many wait.
+/// What `inspect` shows of a name.
+#[derive(Debug)]
+pub(crate) struct Shown {
+    pub(crate) holder: Option<Holder>,
+    /// What the lock's key holds, if that is a lock.
+    pub(crate) id: Option<Vec<u8>>,
+    pub(crate) waiting: usize,
+}
+
+/// Reads the answers of `inspect`, one for each name.
 ///
 /// # Errors
 ///
 /// As [`heard`].
-pub(crate) fn inspected(value: &Value, names: usize, base: u64) -> Result<Vec<(Option<Holder>, usize)>> {
+pub(crate) fn inspected(value: &Value, names: usize, base: u64) -> Result<Vec<Shown>> {
     let wrong = || error::unexpected("about a name");
     let Value::Array(answers) = value else {
         return Err(wrong());
@@ -230,12 +239,18 @@ pub(crate) fn inspected(value: &Value, names: usize, base: u64) -> Result<Vec<(O
         let Value::Array(parts) = answer else {
             return Err(wrong());
         };
-        let [Value::Int(waiting), Value::Int(held), grant @ ..] = parts.as_slice() else {
+        let [Value::Int(waiting), held, grant @ ..] = parts.as_slice() else {
             return Err(wrong());
         };
+        let (is_held, id) = match held {
+            Value::Int(0) => (false, None),
+            Value::Int(1) => (true, None),
+            Value::BulkString(id) => (true, Some(id.clone())),
+            _ => return Err(wrong()),
+        };
         let counter = grant.first().and_then(number).and_then(|counter| counter.checked_add(base));
-        let holder = (*held == 1).then(|| holder(counter, grant.get(1..).unwrap_or_default()));
-        Ok((holder, usize::try_from(*waiting).map_err(|_| wrong())?))
+        let holder = is_held.then(|| holder(counter, grant.get(1..).unwrap_or_default()));
+        Ok(Shown { holder, id, waiting: usize::try_from(*waiting).map_err(|_| wrong())? })
     };
     answers.iter().map(one).collect()
 }
@@ -257,6 +272,8 @@ pub(crate) enum News {
     Revoked,
     /// That holder, whom we asked to, has let go.
     Ended,
+    /// The turn of that entry may come then without another message.
+    Due { ask_in: Duration },
 }
 
 impl Message {
@@ -264,9 +281,10 @@ impl Message {
     pub(crate) fn parse(payload: &[u8]) -> Option<Self> {
         let mut words = std::str::from_utf8(payload).ok()?.splitn(4, ' ');
         let (news, owner) = (words.next()?, OwnerId::from_hex(words.next()?)?);
-        let (counter, lock) = (words.next()?.parse().ok()?, words.next()?.into());
+        let (number, lock) = (words.next()?.parse().ok()?, words.next()?.into());
         let news = match news {
-            "granted" => News::Granted { counter },
+            "granted" => News::Granted { counter: number },
+            "due" => News::Due { ask_in: Duration::from_millis(number) },
             "revoked" => News::Revoked,
             "ended" => News::Ended,
             _ => return None,
@@ -344,9 +362,9 @@ mod tests {
     #[test]
     fn answers_are_read() {
         let waits = |left| Value::Array(vec![Value::Int(0), bulk("7"), Value::Int(left)]);
-        let lease_left = Some(Duration::from_millis(30));
-        assert_eq!(heard(&waits(30), 0).unwrap().answer, Answer::Waits { seen: 7, lease_left });
-        assert_eq!(heard(&waits(-1), 0).unwrap().answer, Answer::Waits { seen: 7, lease_left: None });
+        let ask_in = Some(Duration::from_millis(30));
+        assert_eq!(heard(&waits(30), 0).unwrap().answer, Answer::Waits { seen: 7, ask_in });
+        assert_eq!(heard(&waits(-1), 0).unwrap().answer, Answer::Waits { seen: 7, ask_in: None });
         assert_eq!(heard(&waits(1), 0).unwrap().holder.unwrap().label, "another client");
         let holds = Answer::Holds { counter: 1_795_219_022_957_972 };
         assert_eq!(heard(&Value::Int(1_795_219_022_957_972), 0).unwrap().answer, holds);

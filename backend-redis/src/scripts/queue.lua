@@ -1,5 +1,15 @@
 -- What the scripts share that deal with a queue.
 
+-- So many ended entries a script drops at most, to block nobody for long; the next one goes on.
+local SWEEP = 500
+
+-- What we write is shorter, in bytes; what somebody else has written is not carried around.
+local LONGEST = 2048
+
+-- The least lease of who is granted in the queue, in milliseconds: a refresh that is on its way finds
+-- it, and the dead do not delay who is behind them for longer than their entries and this.
+local GRACE = 500
+
 -- At its memory limit the server refuses a script's first write if that may take memory, and none
 -- after a first write that does not. So whatever must be possible on a full server begins with ZREM,
 -- here with one that changes nothing.
@@ -19,6 +29,7 @@ local function last_grant(grants)
   if not record then
     return 0
   end
+  record = string.sub(record, 1, LONGEST)
   local counter, owner, since, inbox, info = string.match(record, '^(%d+) (%S+) (%d+) (%S+) (.*)$')
   return tonumber(counter) or 0, owner, since, inbox, info
 end
@@ -31,33 +42,72 @@ local function drop_entry(queue, entries, owner)
   return was_there
 end
 
--- The first live entry, until when it is live, and the time; the stale ones before it are dropped.
+-- What is longer is no id of ours, and would be told in messages.
+local function live_until(entries, owner)
+  return #owner > LONGEST and 0 or tonumber(redis.call('HGET', entries, 'u:' .. owner) or 0)
+end
+
+-- The first live entry, until when it is live, and the time; the ended ones before it are dropped.
+-- The fourth is true if there may be one behind more ended ones than that.
 local function first_live(queue, entries, now)
-  while true do
+  for _ = 1, SWEEP do
     local owner = redis.call('ZRANGE', queue, 0, 0)[1]
     if not owner then
       return nil
     end
     now = now or clock()
-    local live_until = tonumber(redis.call('HGET', entries, 'u:' .. owner) or 0)
-    if live_until > now then
-      return owner, live_until, now
+    local ends = live_until(entries, owner)
+    if ends > now then
+      return owner, ends, now
     end
     drop_entry(queue, entries, owner)
   end
+  return nil, nil, now, true
+end
+
+-- Until when the entry that came last before `score` is live; it and one more are dropped if they
+-- have ended.
+local function before(queue, entries, score, now)
+  for _ = 1, 2 do
+    local owner = redis.call('ZRANGE', queue, '(' .. score, '-inf', 'BYSCORE', 'REV', 'LIMIT', 0, 1)[1]
+    if not owner then
+      return now
+    end
+    local ends = live_until(entries, owner)
+    if ends > now then
+      return ends
+    end
+    drop_entry(queue, entries, owner)
+  end
+  return now
+end
+
+-- When an entry that nobody tells anything may have its turn: the lock's lease is over, and so is the
+-- entry before it, which would have asked. In milliseconds from now; negative if the lock has no end.
+local function due(lock, queue, entries, score, now)
+  local ends = before(queue, entries, score, now)
+  local left = redis.call('PTTL', lock)
+  if left == -1 then
+    return left
+  elseif left == -2 then
+    -- Free: there were more ended entries than one script drops.
+    return 0
+  end
+  return math.max(left, math.ceil((ends - now) / 1000))
 end
 
 -- Grants a free lock to the first live entry and tells its inbox; whom. The time is
 -- asked for if it is needed and not given.
 local function hand_on(lock, queue, entries, grants, channels, now)
-  local owner, live_until, now = first_live(queue, entries, now)
+  local owner, ends, now = first_live(queue, entries, now)
   if not owner then
     return nil
   end
-  local ttl, inbox, info = string.match(redis.call('HGET', entries, owner), '^(%d+) (%S+) (.*)$')
+  local entry = string.sub(redis.call('HGET', entries, owner), 1, LONGEST)
+  local ttl, inbox, info = string.match(entry, '^(%d+) (%S+) (.*)$')
   drop_entry(queue, entries, owner)
   -- Not less than what the entry has: its owner may count on that until its next refresh.
-  local lease = math.max(math.ceil((live_until - now) / 1000), math.ceil(ttl / 6))
+  local lease = math.max(math.ceil((ends - now) / 1000), math.min(math.ceil(ttl / 6), GRACE))
   redis.call('SET', lock, owner, 'PX', number(lease))
   local counter = count(grants, owner, inbox, info, now)
   -- Without the right to publish, the next refresh tells.
@@ -65,11 +115,28 @@ local function hand_on(lock, queue, entries, grants, channels, now)
   return owner
 end
 
--- What somebody hears who has to wait: the last counter, how long the holder's lease lasts, and whom
--- the last grant names if that is the holder.
-local function waits(lock, grants, holder)
+-- The entry that came before the next one of `score` has left: that one hears when to ask, if its next
+-- refresh comes later.
+local function tell_next(lock, queue, entries, channels, score)
+  local owner, its = unpack(redis.call(
+    'ZRANGE', queue, '(' .. score, '+inf', 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES'))
+  local entry = owner and redis.call('HGET', entries, owner)
+  if not entry then
+    return
+  end
+  local now = clock()
+  local ttl, inbox = string.match(string.sub(entry, 1, LONGEST), '^(%d+) (%S+) ')
+  local asks = due(lock, queue, entries, its, now)
+  if asks >= 0 and asks < (live_until(entries, owner) - now) / 1000 - ttl * 2 / 3 then
+    redis.pcall('PUBLISH', channels .. inbox, 'due ' .. owner .. ' ' .. number(asks) .. ' ' .. lock)
+  end
+end
+
+-- What somebody hears who has to wait: the last counter, when to ask, and whom the last grant names if
+-- that is the holder.
+local function waits(grants, holder, asks)
   local counter, owner, since, _, info = last_grant(grants)
-  local answer = { 0, number(counter), redis.call('PTTL', lock) }
+  local answer = { 0, number(counter), asks }
   if owner == holder then
     answer[4], answer[5] = since, info
   end

@@ -2,7 +2,7 @@
 --
 -- KEYS  lock, queue, entries, grants of each
 -- ARGV  channels, inbox, then owner id and ttl of each
--- Answer, of each: {1, counter} it holds, {0, last counter, lease left[, since, info]} it waits,
+-- Answer, of each: {1, counter} it holds, {0, last counter, ask in[, since, info]} it waits,
 -- {2, counter} it holds and was asked to let go, {3} it is gone
 
 -- Whether `me` waits, and what became of the lock while it did.
@@ -29,18 +29,18 @@ local function refresh(lock, queue, entries, grants, me, ttl, now)
     keep(entries, ttl)
     return { 2, number(counter) }
   end
-  if not redis.call('ZSCORE', queue, me) then
+  local score = redis.call('ZSCORE', queue, me)
+  if not score then
     return { 3 }
   end
-  local live_until = tonumber(redis.call('HGET', entries, 'u:' .. me) or 0)
-  if live_until <= now then
+  if live_until(entries, me) <= now then
     drop_entry(queue, entries, me)
     return { 3 }
   end
   redis.call('HSET', entries, 'u:' .. me, number(now + ttl * 1000))
   keep(queue, ttl)
   keep(entries, ttl)
-  return waits(lock, grants, holder)
+  return waits(grants, holder, due(lock, queue, entries, score, now))
 end
 
 write_on_a_full_server(KEYS[2])

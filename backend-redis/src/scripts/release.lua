@@ -9,9 +9,12 @@ if held then
   hand_on(lock, queue, entries, grants, channels)
   return 1
 end
+local score = redis.call('ZSCORE', queue, me)
 -- The first write, which a full server takes.
 local waited = drop_entry(queue, entries, me)
-if not holder then
+if waited and holder then
+  tell_next(lock, queue, entries, channels, score)
+elseif not holder then
   hand_on(lock, queue, entries, grants, channels)
 end
 return waited and 2 or 0

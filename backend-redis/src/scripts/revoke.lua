@@ -27,4 +27,4 @@ end
 if owner == holder then
   redis.pcall('PUBLISH', channels .. inbox, 'revoked ' .. holder .. ' ' .. number(counter) .. ' ' .. lock)
 end
-return { 1, holder, lease }
+return { 1, string.sub(holder, 1, LONGEST), lease }

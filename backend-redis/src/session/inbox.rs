@@ -77,6 +77,12 @@ impl Session {
                     self.tell_revoked(&entry);
                 }
             }
+            News::Due { ask_in } => {
+                if let Some(entry) = self.entry_of(owner) {
+                    entry.contender.lock().due(self.env.now(), ask_in);
+                    entry.heard.notify_one();
+                }
+            }
             News::Ended => {
                 for (_, ended) in self.asked.lock().iter().filter(|(asked, _)| *asked == owner) {
                     ended.notify_one();

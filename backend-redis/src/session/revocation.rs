@@ -6,7 +6,6 @@ use std::time::Duration;
 use lockcore::backend::Revocation;
 use lockcore::clock::Moment;
 use lockcore::{Effect, LockName, OwnerId, Result};
-use redis::Value;
 use tokio::sync::Notify;
 
 use super::Session;
@@ -60,11 +59,11 @@ impl Session {
             }
             let looked = tokio::select! {
                 biased;
-                looked = self.look(keys, self.patience()) => looked,
+                looked = self.look(keys) => looked,
                 () = self.env.sleep_until(expires_at) => return Ok(Revocation::Unanswered),
             };
             match looked {
-                Ok(Value::BulkString(now)) if now == holder => {}
+                Ok(Some(now)) if now == holder => {}
                 Ok(_) if self.env.now() < expires_at => return Ok(Revocation::Released),
                 Ok(_) => {}
                 // It was asked all the same; the next look may be answered.
@@ -74,9 +73,10 @@ impl Session {
         }
     }
 
-    async fn look(&self, keys: &NameKeys, give_up_at: Moment) -> Result<Value> {
-        let connected = self.connected(give_up_at).await?;
-        connected.ask(redis::cmd("GET").arg(&keys.lock), give_up_at).await
+    /// Who holds the lock, as `revoke` names holders.
+    async fn look(&self, keys: &NameKeys) -> Result<Option<Vec<u8>>> {
+        let answer = self.run(&scripts::INSPECT, &scripts::INSPECT.call([keys].into_iter())).await?;
+        Ok(scripts::inspected(&answer, 1, self.token_base)?.into_iter().next().and_then(|shown| shown.id))
     }
 }
 

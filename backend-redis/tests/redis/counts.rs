@@ -26,14 +26,14 @@ pub(crate) fn trials() -> Vec<Trial> {
 
 /// What the server was asked since the count began. Commands that only scripts call are not requests;
 /// every other one is, whatever it is.
-struct Requests(BTreeMap<String, u64>);
+pub(crate) struct Requests(pub(crate) BTreeMap<String, u64>);
 
 impl Requests {
-    async fn begin(server: &Server) {
+    pub(crate) async fn begin(server: &Server) {
         ok(server, &["CONFIG", "RESETSTAT"]).await;
     }
 
-    async fn since(server: &Server) -> Self {
+    pub(crate) async fn since(server: &Server) -> Self {
         let mut calls = server.calls().await.unwrap();
         // The count's own.
         calls.remove("config|resetstat");
@@ -42,7 +42,7 @@ impl Requests {
         Self(calls)
     }
 
-    fn total(&self) -> u64 {
+    pub(crate) fn total(&self) -> u64 {
         self.0.values().sum()
     }
 }

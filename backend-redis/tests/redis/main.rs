@@ -18,6 +18,7 @@ mod refusals;
 mod replies;
 mod restart;
 mod rig;
+mod waiting;
 
 use std::process::ExitCode;
 
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
         refusals::trials(),
         replies::trials(),
         restart::trials(),
+        waiting::trials(),
     ];
     libtest_mimic::run(&args, trials.into_iter().flatten().collect()).exit_code()
 }

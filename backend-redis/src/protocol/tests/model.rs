@@ -17,7 +17,7 @@ pub(super) struct Asker {
 }
 
 /// The keys of one name. The clock is in microseconds, the ends of keys in milliseconds.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Server {
     /// The holder, and until when; without end at [`ENDLESS`].
     pub(super) lock: Option<(Owner, u64)>,
@@ -31,8 +31,26 @@ pub(super) struct Server {
     pub(super) grant: Option<Granted>,
     /// The holder was told by a message.
     pub(super) handed_on: bool,
-    pub(super) short_hand_on: bool,
+    pub(super) fault: Fault,
+    /// How many ended entries a request drops at most.
+    pub(super) sweep: usize,
     pub(super) released: BTreeSet<Owner>,
+}
+
+/// What the scripts do wrong, if anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    None,
+    /// Who is granted in the queue has a sixth of its ttl, whatever its entry has.
+    ShortHandOn,
+    /// It has a sixth at least, however long that is.
+    LongHandOn,
+    /// Only the first in the queue is told when to ask.
+    OnlyTheFirstAsks,
+    /// Everybody is told to ask when the lease ends.
+    AllAsk,
+    /// An entry that leaves says nothing to the next one.
+    LeavesSilently,
 }
 
 /// What an entry has.
@@ -60,6 +78,8 @@ pub(super) struct Granted {
 pub(super) const ENDLESS: u64 = u64::MAX;
 
 const DAY: u64 = 86_400_000;
+
+const GRACE: u64 = 500;
 
 impl Server {
     /// Removes the keys that have ended. One that ends now is still there.
@@ -96,7 +116,7 @@ impl Server {
     }
 
     pub(super) fn has(&self, owner: Owner) -> bool {
-        self.is_held_by(owner) || self.queue.iter().any(|(waiting, _)| *waiting == owner)
+        self.is_held_by(owner) || self.score(owner).is_some()
     }
 
     fn was_granted_to(&self, owner: Owner) -> bool {
@@ -129,24 +149,81 @@ impl Server {
         true
     }
 
-    fn first_live(&mut self, now: u64) -> Option<Owner> {
-        loop {
-            let (owner, _) = *self.queue.first()?;
+    fn first_live(&mut self, now: u64) -> First {
+        for _ in 0..self.sweep {
+            let Some((owner, _)) = self.queue.first().copied() else {
+                return First::Nobody;
+            };
             if self.live_until(owner) > now {
-                return Some(owner);
+                return First::Is(owner);
             }
             self.drop_entry(owner);
+        }
+        First::Unknown
+    }
+
+    /// Until when the last entry before `score` is live; it and one more are dropped if they have ended.
+    fn before(&mut self, now: u64, score: u64) -> Option<u64> {
+        for _ in 0..2 {
+            let (owner, _) = *self.queue.iter().rev().find(|(_, its)| *its < score)?;
+            let live_until = self.live_until(owner);
+            if live_until > now {
+                return Some(live_until);
+            }
+            self.drop_entry(owner);
+        }
+        None
+    }
+
+    fn score(&self, owner: Owner) -> Option<u64> {
+        self.queue.iter().find(|(waiting, _)| *waiting == owner).map(|(_, score)| *score)
+    }
+
+    /// In how many milliseconds an entry's turn may come without a message.
+    fn due(&mut self, now: u64, score: u64) -> Option<u64> {
+        let before = self.before(now, score);
+        let left = match self.lock {
+            None => return Some(0),
+            Some((_, ENDLESS)) => return None,
+            Some((_, until)) => until - now / 1000,
+        };
+        match (before, self.fault) {
+            (None, _) | (_, Fault::AllAsk) => Some(left),
+            (Some(_), Fault::OnlyTheFirstAsks) => None,
+            (Some(live_until), _) => Some(left.max((live_until - now).div_ceil(1000))),
+        }
+    }
+
+    /// Somebody who waited has left.
+    fn tell_next(&mut self, now: u64, score: u64, pushes: &mut Vec<Message>) {
+        let Some((owner, its)) = self.queue.iter().copied().find(|(_, its)| *its > score) else {
+            return;
+        };
+        let Some(Entry { ttl, client, live_until }) = self.entries.get(&owner).copied() else {
+            return;
+        };
+        let Some(ask_in) = self.due(now, its) else {
+            return;
+        };
+        // Its next refresh comes a third of the ttl after its last.
+        let refreshes_in = live_until as f64 / 1000.0 - now as f64 / 1000.0 - (ttl * 2) as f64 / 3.0;
+        if (ask_in as f64) < refreshes_in && self.fault != Fault::LeavesSilently {
+            pushes.push(Message::Due { client, owner, ask_in });
         }
     }
 
     fn hand_on(&mut self, now: u64, pushes: &mut Vec<Message>) {
-        let Some(owner) = self.first_live(now) else {
+        let First::Is(owner) = self.first_live(now) else {
             return;
         };
         let Entry { ttl, client, live_until } = self.entries[&owner];
         self.drop_entry(owner);
-        let least = ttl.div_ceil(6);
-        let lease = if self.short_hand_on { least } else { (live_until - now).div_ceil(1000).max(least) };
+        let (sixth, left) = (ttl.div_ceil(6), (live_until - now).div_ceil(1000));
+        let lease = match self.fault {
+            Fault::ShortHandOn => sixth,
+            Fault::LongHandOn => left.max(sixth),
+            _ => left.max(sixth.min(GRACE)),
+        };
         (self.lock, self.handed_on) = (Some((owner, now / 1000 + lease)), true);
         let counter = self.count(now, owner, client, true);
         pushes.push(Message::Push { client, owner, counter });
@@ -160,12 +237,9 @@ impl Server {
         Answer::Holds { counter }
     }
 
-    fn waits(&self, now: u64) -> Answer {
-        let lease_left = match self.lock {
-            None | Some((_, ENDLESS)) => None,
-            Some((_, until)) => Some(Duration::from_millis(until - now / 1000)),
-        };
-        Answer::Waits { seen: self.counter(), lease_left }
+    fn waits(&mut self, now: u64, owner: Owner) -> Answer {
+        let ask_in = self.score(owner).and_then(|score| self.due(now, score)).map(Duration::from_millis);
+        Answer::Waits { seen: self.counter(), ask_in }
     }
 
     pub(super) fn acquire(
@@ -191,8 +265,9 @@ impl Server {
         }
         if self.lock.is_none() {
             match self.first_live(now) {
-                Some(first) if first != owner => self.hand_on(now, pushes),
-                _ => {
+                First::Unknown => {}
+                First::Is(first) if first != owner => self.hand_on(now, pushes),
+                First::Is(_) | First::Nobody => {
                     self.drop_entry(owner);
                     (self.lock, self.handed_on) = (Some((owner, now / 1000 + ttl)), false);
                     return Answer::Holds { counter: self.count(now, owner, client, true) };
@@ -202,15 +277,17 @@ impl Server {
         if self.is_held_by(owner) {
             return self.holds(now, asker, true);
         }
-        if queues {
-            if !self.queue.iter().any(|(waiting, _)| *waiting == owner) {
-                let score = self.queue.last().map_or(now, |(_, last)| now.max(last + 1));
-                self.queue.push((owner, score));
-            }
-            self.entries.insert(owner, Entry { ttl, client, live_until: now + ttl * 1000 });
-            self.keep(now, ttl);
+        if !queues {
+            return Answer::Waits { seen: self.counter(), ask_in: None };
         }
-        self.waits(now)
+        if self.score(owner).is_none() {
+            let score = self.queue.last().map_or(now, |(_, last)| now.max(last + 1));
+            self.queue.push((owner, score));
+        }
+        self.entries.insert(owner, Entry { ttl, client, live_until: now + ttl * 1000 });
+        self.keep(now, ttl);
+        self.before(now, now.saturating_sub(ttl * 1000));
+        self.waits(now, owner)
     }
 
     pub(super) fn refresh(&mut self, now: u64, asker: Asker, pushes: &mut Vec<Message>) -> Answer {
@@ -231,7 +308,7 @@ impl Server {
             }
             return Answer::Holds { counter };
         }
-        if !self.queue.iter().any(|(waiting, _)| *waiting == owner) {
+        if self.score(owner).is_none() {
             return Answer::Gone;
         }
         if self.live_until(owner) <= now {
@@ -240,7 +317,7 @@ impl Server {
         }
         self.entries.get_mut(&owner).unwrap().live_until = now + ttl * 1000;
         self.keep(now, ttl);
-        self.waits(now)
+        self.waits(now, owner)
     }
 
     /// 1 if it held, 2 if it waited, 0 if it had nothing.
@@ -261,11 +338,14 @@ impl Server {
             self.hand_on(now, pushes);
             return 1;
         }
-        let waited = self.drop_entry(owner);
-        if self.lock.is_none() {
-            self.hand_on(now, pushes);
+        let score = self.score(owner);
+        self.drop_entry(owner);
+        match (self.lock, score) {
+            (None, _) => self.hand_on(now, pushes),
+            (Some(_), Some(score)) => self.tell_next(now, score, pushes),
+            (Some(_), None) => {}
         }
-        if waited { 2 } else { 0 }
+        if score.is_some() { 2 } else { 0 }
     }
 
     /// Whom it found, and how long the lease lasts.
@@ -307,10 +387,36 @@ impl Server {
     }
 }
 
+/// Who is to be granted next.
+enum First {
+    Is(Owner),
+    Nobody,
+    /// There are more ended entries before it than a script drops.
+    Unknown,
+}
+
+impl Default for Server {
+    fn default() -> Self {
+        Self {
+            lock: None,
+            queue: Vec::new(),
+            queue_until: 0,
+            entries: BTreeMap::new(),
+            revoked: None,
+            entries_until: 0,
+            grant: None,
+            handed_on: false,
+            fault: Fault::None,
+            sweep: 500,
+            released: BTreeSet::new(),
+        }
+    }
+}
+
 /// Milliseconds as the script that takes a free lock rounds them.
 fn rounded(micros: u64) -> u64 {
     (micros / 1000 + u64::from(micros % 1000 >= 500))
-        - u64::from(micros % 1000 == 500 && micros / 1000 % 2 == 0)
+        - u64::from(micros % 1000 == 500 && (micros / 1000).is_multiple_of(2))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -328,6 +434,7 @@ pub(super) enum Message {
     Push { client: usize, owner: Owner, counter: u64 },
     Revoked { client: usize, owner: Owner, counter: u64 },
     Ended { client: usize, owner: Owner },
+    Due { client: usize, owner: Owner, ask_in: u64 },
 }
 
 impl Message {
@@ -338,7 +445,8 @@ impl Message {
             | Self::Released { client, .. }
             | Self::Push { client, .. }
             | Self::Revoked { client, .. }
-            | Self::Ended { client, .. } => *client,
+            | Self::Ended { client, .. }
+            | Self::Due { client, .. } => *client,
         }
     }
 

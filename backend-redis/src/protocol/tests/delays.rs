@@ -1,0 +1,159 @@
+//! How long the dead delay the living (G6), and how often those who wait ask: contenders that die or
+//! leave at any moment, on a network that does nothing wrong, against the model of the scripts.
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestError, TestRng, TestRunner};
+
+use super::model::{Asker, Fault, Message, Server};
+use super::*;
+
+/// One contender; the last one never ends.
+#[derive(Clone, Debug)]
+struct Life {
+    /// When it enters, in thirds of the ttl and thousandths of one.
+    enters: u64,
+    ends: u64,
+    leaves: bool,
+}
+
+/// A ttl, and whoever lives before the one that waits longest.
+fn scenes() -> impl Strategy<Value = (u64, Vec<Life>)> {
+    // Many die together.
+    let ends = prop_oneof![4 => Just(5_001_u64), 1 => 3_000_u64..9_000];
+    let life = (0_u64..3_000, ends, prop::bool::weighted(0.2)).prop_map(|(enters, ends, leaves)| Life {
+        enters,
+        ends,
+        leaves,
+    });
+    (prop::sample::select(vec![300, 9_000, 15_000]), prop::collection::vec(life, 1..5))
+}
+
+/// What the last one had to wait for, and what was asked beyond entering and refreshing.
+struct Outcome {
+    /// Milliseconds from the last death, or from the last hold that was released, to its own.
+    waited: u64,
+    asked: usize,
+}
+
+/// The last one enters then.
+fn play(ttl: u64, lives: &[Life], enters: u64, fault: Fault) -> Outcome {
+    let millis = |thousandths: u64| thousandths * ttl / 3_000;
+    let mut server = Server { fault, ..Server::default() };
+    let last = lives.len();
+    let mut lives: Vec<_> = lives
+        .iter()
+        .map(|life| Life { enters: millis(life.enters), ends: millis(life.ends), ..life.clone() })
+        .collect();
+    lives.sort_by_key(|life| life.enters);
+    lives.push(Life { enters: millis(enters), ends: u64::MAX, leaves: false });
+    let new = || Contender::new(Duration::from_millis(ttl), Duration::from_millis(ttl / 100));
+    let mut contenders: Vec<_> = lives.iter().map(|_| new()).collect();
+    let mut refreshed_at = vec![0; lives.len()];
+    let (mut asked, mut now, mut waits_since) = (0, 1_000, 0);
+    let began = now;
+    loop {
+        let since = now - began;
+        for id in 0..lives.len() {
+            let (owner, moment) = (id as u64 + 1, at(now));
+            let asker = Asker { owner, client: id, ttl };
+            if since < lives[id].enters || lives[id].ends < since {
+                continue;
+            }
+            let mut said = Vec::new();
+            if lives[id].ends == since {
+                if !lives[id].leaves || server.is_held_by(owner) {
+                    waits_since = since;
+                }
+                if lives[id].leaves {
+                    server.release(micros(now), owner, &mut said);
+                }
+            } else {
+                let step = contenders[id].step(moment);
+                let answer = match step {
+                    Step::Take { .. } if id == last => {
+                        return Outcome { waited: since - waits_since, asked };
+                    }
+                    Step::Enter => {
+                        contenders[id].sent(moment);
+                        Some(server.acquire(micros(now), asker, true, &mut said))
+                    }
+                    Step::Refresh => {
+                        asked += 1;
+                        Some(server.refresh(micros(now), asker, &mut said))
+                    }
+                    _ if refreshed_at[id] + ttl / 3 <= now => {
+                        Some(server.refresh(micros(now), asker, &mut said))
+                    }
+                    _ => None,
+                };
+                if let Some(answer) = answer {
+                    if step != Step::Refresh {
+                        refreshed_at[id] = now;
+                    }
+                    contenders[id].answered(moment, moment, answer);
+                }
+            }
+            for message in said {
+                let client = message.client();
+                if since < lives[client].ends {
+                    match message {
+                        Message::Push { counter, .. } => contenders[client].told(moment, counter),
+                        Message::Due { ask_in, .. } => {
+                            contenders[client].due(moment, Duration::from_millis(ask_in));
+                        }
+                        _ => unreachable!("nobody revokes"),
+                    }
+                }
+            }
+        }
+        // Thousandths of a third, where those are whole milliseconds.
+        now += (ttl / 3_000).max(1);
+        assert!(now < began + 10 * ttl + 10_000, "never: {lives:?}, {server:?}");
+    }
+}
+
+/// Fails if the last one waited for too long.
+fn search(fault: Fault, cases: u32) -> Result<(), TestError<(u64, Vec<Life>)>> {
+    let config = Config { failure_persistence: None, max_shrink_iters: 0, ..Config::with_cases(cases) };
+    let rng = TestRng::deterministic_rng(config.rng_algorithm);
+    TestRunner::new_with_rng(config, rng).run(&scenes(), |(ttl, lives)| {
+        let Outcome { waited, .. } = play(ttl, &lives, 3_000, fault);
+        if waited > ttl + 1_000 {
+            return Err(TestCaseError::fail(format!("{waited} ms after the last death, ttl {ttl}")));
+        }
+        Ok(())
+    })
+}
+
+/// Whoever dies or leaves while others wait or hold, together or apart.
+#[test]
+fn the_dead_delay_nobody_longer_than_their_leases() {
+    search(Fault::None, 500).unwrap();
+}
+
+/// Without these rules they do.
+#[test]
+fn delays_by_the_dead_are_found() {
+    for fault in [Fault::LongHandOn, Fault::OnlyTheFirstAsks] {
+        assert!(matches!(search(fault, 2_000), Err(TestError::Fail(..))), "{fault:?} delays nobody");
+    }
+}
+
+/// The first contender leaves when the second has just been told to count on it.
+#[test]
+fn who_leaves_tells_the_next_one_when_to_ask() {
+    let holder = Life { enters: 0, ends: 5_001, leaves: false };
+    let lives = [holder, Life { enters: 100, ends: 7_900, leaves: true }];
+    let (ttl, enters) = (15_000, 2_700);
+    assert!(play(ttl, &lives, enters, Fault::None).waited <= ttl + 10);
+    assert!(play(ttl, &lives, enters, Fault::LeavesSilently).waited > ttl + 1_000);
+}
+
+/// Twenty contenders wait, and the holder is dead: at the end of its lease one of them asks.
+#[test]
+fn one_asks_when_a_lease_ends() {
+    let mut lives = vec![Life { enters: 0, ends: 500, leaves: false }];
+    lives.extend((1..20).map(|entry| Life { enters: entry, ends: 8_999, leaves: true }));
+    assert_eq!(play(9_000, &lives, 3_000, Fault::None).asked, 1);
+    assert!(play(9_000, &lives, 3_000, Fault::AllAsk).asked > 10);
+}
