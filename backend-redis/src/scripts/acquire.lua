@@ -31,16 +31,23 @@ end
 if not queues then
   return waits(grants, holder, -1)
 end
+local last, alone
 local score = redis.call('ZSCORE', queue, me)
 if not score then
-  local last = redis.call('ZREVRANGE', queue, 0, 0, 'WITHSCORES')[2]
-  score = number(math.max((tonumber(last) or 0) + 1, now))
+  local its
+  last, its = unpack(redis.call('ZREVRANGE', queue, 0, 0, 'WITHSCORES'))
+  alone = not last
+  score = number(math.max((tonumber(its) or 0) + 1, now))
   redis.call('ZADD', queue, score, me)
 end
 local entry = number(ttl) .. ' ' .. inbox .. ' ' .. info
 redis.call('HSET', entries, me, entry, 'u:' .. me, number(now + ttl * 1000))
 keep(queue, ttl)
 keep(entries, ttl)
+if alone then
+  return waits(grants, holder, due(lock, now, now))
+end
+local ends = before(queue, entries, score, now, last)
 -- Each comes with two that are dropped, so those that end while the lock stays held do not pile up.
 before(queue, entries, number(now - ttl * 1000), now)
-return waits(grants, holder, due(lock, queue, entries, score, now))
+return waits(grants, holder, due(lock, ends, now))

@@ -65,11 +65,11 @@ local function first_live(queue, entries, now)
   return nil, nil, now, true
 end
 
--- Until when the entry that came last before `score` is live; it and one more are dropped if they
--- have ended.
-local function before(queue, entries, score, now)
+-- Until when the entry that came last before `score` is live, which is `owner` if that is given; it and
+-- one more are dropped if they have ended.
+local function before(queue, entries, score, now, owner)
   for _ = 1, 2 do
-    local owner = redis.call('ZRANGE', queue, '(' .. score, '-inf', 'BYSCORE', 'REV', 'LIMIT', 0, 1)[1]
+    owner = owner or redis.call('ZRANGE', queue, '(' .. score, '-inf', 'BYSCORE', 'REV', 'LIMIT', 0, 1)[1]
     if not owner then
       return now
     end
@@ -78,14 +78,15 @@ local function before(queue, entries, score, now)
       return ends
     end
     drop_entry(queue, entries, owner)
+    owner = nil
   end
   return now
 end
 
 -- When an entry that nobody tells anything may have its turn: the lock's lease is over, and so is the
--- entry before it, which would have asked. In milliseconds from now; negative if the lock has no end.
-local function due(lock, queue, entries, score, now)
-  local ends = before(queue, entries, score, now)
+-- entry before it, at `ends`, which would have asked. In milliseconds from now; negative if the lock
+-- has no end.
+local function due(lock, ends, now)
   local left = redis.call('PTTL', lock)
   if left == -1 then
     return left
@@ -126,7 +127,7 @@ local function tell_next(lock, queue, entries, channels, score)
   end
   local now = clock()
   local ttl, inbox = string.match(string.sub(entry, 1, LONGEST), '^(%d+) (%S+) ')
-  local asks = due(lock, queue, entries, its, now)
+  local asks = due(lock, before(queue, entries, its, now), now)
   if asks >= 0 and asks < (live_until(entries, owner) - now) / 1000 - ttl * 2 / 3 then
     redis.pcall('PUBLISH', channels .. inbox, 'due ' .. owner .. ' ' .. number(asks) .. ' ' .. lock)
   end

@@ -40,7 +40,7 @@ local function refresh(lock, queue, entries, grants, me, ttl, now)
   redis.call('HSET', entries, 'u:' .. me, number(now + ttl * 1000))
   keep(queue, ttl)
   keep(entries, ttl)
-  return waits(grants, holder, due(lock, queue, entries, score, now))
+  return waits(grants, holder, due(lock, before(queue, entries, score, now), now))
 end
 
 write_on_a_full_server(KEYS[2])

@@ -370,13 +370,13 @@ fn a_sweep_that_is_cut_short_is_gone_on_with() {
 }
 
 /// What a script could do wrong, one at a time.
-const MUTANTS: [(&str, &str); 26] = [
+const MUTANTS: [(&str, &str); 27] = [
     // acquire
     ("redis.call('EXISTS', queue) == 0 and redis.pcall", "redis.pcall"),
     ("if counted < tonumber(now) then", "if true then"),
     ("'EX', 86401", "'EX', 86400"),
     ("if first == me or not (first or more) then", "if not (first or more) then"),
-    ("(tonumber(last) or 0) + 1, now", "0, now"),
+    ("(tonumber(its) or 0) + 1, now", "0, now"),
     // grant and queue
     ("string.match(last, '^%d+')) or 0) + 1, now", "string.match(last, '^%d+')) or 0) + 1, 0"),
     ("if ends > now then\n      return owner", "if ends > 0 then\n      return owner"),
@@ -390,6 +390,7 @@ const MUTANTS: [(&str, &str); 26] = [
     ("math.max(left, math.ceil((ends - now) / 1000))", "left"),
     ("'(' .. score, '-inf'", "score, '-inf'"),
     ("before(queue, entries, number(now - ttl * 1000), now)", ""),
+    ("owner = nil", ""),
     ("tell_next(lock, queue, entries, channels, score)\nelse", "\nelse"),
     ("asks < (live_until(entries, owner) - now) / 1000 - ttl * 2 / 3", "true"),
     // refresh

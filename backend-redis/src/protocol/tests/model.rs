@@ -286,8 +286,9 @@ impl Server {
         }
         self.entries.insert(owner, Entry { ttl, client, live_until: now + ttl * 1000 });
         self.keep(now, ttl);
+        let answer = self.waits(now, owner);
         self.before(now, now.saturating_sub(ttl * 1000));
-        self.waits(now, owner)
+        answer
     }
 
     pub(super) fn refresh(&mut self, now: u64, asker: Asker, pushes: &mut Vec<Message>) -> Answer {
