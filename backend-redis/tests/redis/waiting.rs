@@ -24,6 +24,7 @@ pub(crate) fn trials() -> Vec<Trial> {
             "waiting::the_dead_in_front_are_passed_over_in_time",
             the_dead_in_front_are_passed_over_in_time,
         ),
+        trial("waiting::the_dead_are_granted_little", the_dead_are_granted_little),
         trial("waiting::who_leaves_tells_the_next_one", who_leaves_tells_the_next_one),
         trial("waiting::the_ended_do_not_pile_up_behind_a_holder", the_ended_do_not_pile_up_behind_a_holder),
         trial("waiting::a_release_drops_few_of_many_ended", a_release_drops_few_of_many_ended),
@@ -135,6 +136,30 @@ async fn the_dead_in_front_are_passed_over_in_time() {
     let waiting = Waiter::queued(&locks, 2, &locks).await;
     let guard = waiting.held().await;
     assert!(now().since(died) < TTL + Duration::from_secs(1), "{:?}", now().since(died));
+    guard.release().await.unwrap();
+}
+
+/// Two dead contenders, of which the first one's lease ends last: it is granted the lock, for half a
+/// second and not for a sixth of its ttl, which G6 has no room for.
+async fn the_dead_are_granted_little() {
+    const QUEUE: &str = "
+        local time = redis.call('TIME')
+        local now = time[1] * 1000000 + time[2]
+        for i, left in ipairs({ 1200000, 1000000 }) do
+          local id = string.format('%032x', i)
+          redis.call('ZADD', KEYS[1], string.format('%.0f', now + i), id)
+          redis.call('HSET', KEYS[2], id, '9000 x 4 dead', 'u:' .. id, string.format('%.0f', now + left))
+          redis.call('PEXPIRE', KEYS[i], 1200)
+        end";
+    let server = server().await;
+    let locks = open_for(direct(&server), LONG).await;
+    ok(&server, &["SET", KEY, &"7".repeat(32), "PX", "1000"]).await;
+    let mut client = server.client().await.unwrap();
+    eval(&mut client, QUEUE, &[]).await;
+    let began = now();
+    let guard = hold(&locks).await;
+    let took = now().since(began);
+    assert!(took < Duration::from_millis(1200 + 1000), "{took:?}");
     guard.release().await.unwrap();
 }
 
