@@ -103,12 +103,10 @@ impl World {
             renewed_at: 0,
             held: false,
         };
+        let fault = if mutant == Mutant::ShortHandOn { Fault::ShortHandOn } else { Fault::None };
         Self {
             now: 1_000,
-            server: Server {
-                fault: if mutant == Mutant::ShortHandOn { Fault::ShortHandOn } else { Fault::None },
-                ..Server::default()
-            },
+            server: Server { fault, ..Server::default() },
             clients: (1..=CLIENTS as u64).map(client).collect(),
             flying: Vec::new(),
             owners: CLIENTS as u64,
@@ -295,7 +293,8 @@ impl World {
                 self.flying.retain(|message| message.client() != client);
             }
             (5, Some(message)) => {
-                self.flying.remove(message);
+                // Who was to be told has not been.
+                self.server.handed_on &= !matches!(self.flying.remove(message), Message::Push { .. });
             }
             (6, Some(message)) if matches!(self.flying[message], Message::Push { .. }) => {
                 self.flying.push(self.flying[message]);
