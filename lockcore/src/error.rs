@@ -5,6 +5,7 @@
 
 use std::error::Error as StdError;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::holder::Holder;
@@ -14,14 +15,18 @@ use crate::loss::LostReason;
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What went wrong; ask [`Error::kind`] and [`Error::effect`].
+///
+/// A copy shares the cause: one failure may be told to all whom it concerns.
+#[derive(Clone)]
 pub struct Error(Box<Details>);
 
+#[derive(Clone)]
 struct Details {
     kind: ErrorKind,
     effect: Effect,
     message: String,
     context: Vec<(&'static str, String)>,
-    source: Option<Box<dyn StdError + Send + Sync>>,
+    source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
 /// The kind of an [`Error`]; what a program may decide on.
@@ -92,7 +97,7 @@ impl Error {
     /// Adds the cause.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
-        self.0.source = Some(source.into());
+        self.0.source = Some(Arc::from(source.into()));
         self
     }
 
@@ -186,6 +191,7 @@ mod tests {
         let error = Error::not_applied(ErrorKind::Unavailable, "cannot connect")
             .with_source(std::io::Error::other("refused"));
         assert_eq!(error.source().unwrap().to_string(), "refused");
+        assert_eq!(error.clone().source().unwrap().to_string(), "refused");
     }
 
     /// An error is one pointer wide, so results stay small.
