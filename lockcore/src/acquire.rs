@@ -8,8 +8,10 @@
 //! - **A1** Whoever holds a [`Drive`] either adopts a grant or calls the next waiter, by `Drop` at
 //!   the latest: no wake-up is lost (G8).
 //! - **A2** A request in flight is dropped, which abandons it, before its queue turns idle (B1).
+//! - **A3** What an `acquire` hears about the store, and not about its own request, everybody hears
+//!   who is queued behind it then: a store that is down is not asked once for each of them.
 //!
-//! Checked by the conformance cases of `g7` and `g8`, and the simulation.
+//! Checked by the conformance cases of `g7` and `g8`, the simulation, and `tests/bystanders`.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,6 +23,7 @@ use tokio::sync::oneshot;
 use crate::backend::{AcquireRequest, Attempt, Grant, Holder, Mode};
 use crate::clock::Moment;
 use crate::core::{Core, may_pass};
+use crate::env::Panicked;
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::LockGuard;
 use crate::name::LockName;
@@ -45,6 +48,8 @@ pub(crate) enum Turn {
     Guard(LockGuard),
     /// Ask the store.
     Drive(Drive),
+    /// The store was asked, and is of no use to anybody now.
+    Refused(Error),
 }
 
 /// What `try_acquire` came to.
@@ -98,6 +103,7 @@ impl Core {
         match turn {
             Turn::Guard(guard) => Ok(Tried::Granted(guard)),
             Turn::Drive(drive) => drive.attempt(wanted).await,
+            Turn::Refused(error) => Err(error),
         }
     }
 
@@ -117,6 +123,7 @@ impl Core {
         match turn {
             Turn::Guard(guard) => Ok(guard),
             Turn::Drive(drive) => drive.run(wanted).await,
+            Turn::Refused(error) => Err(error),
         }
     }
 
@@ -143,7 +150,8 @@ impl Core {
                 Claim::Wait => {
                     let (sender, called) = oneshot::channel();
                     let since_patrol = self.patrols.load(Ordering::Relaxed);
-                    let id = entry.queue.enqueue(Waiter { turn: sender, since_patrol });
+                    let id = WaiterId(self.waiters.fetch_add(1, Ordering::Relaxed));
+                    entry.queue.enqueue(id, Waiter { turn: sender, since_patrol });
                     Claimed::Wait(Slot { core: Arc::clone(self), name: name.clone(), id, called })
                 }
             })
@@ -156,11 +164,15 @@ impl Core {
             Some(holder) => format!("held by {:?}", holder.label),
             None => "its holder is not known".to_owned(),
         };
-        Error::not_applied(
+        let error = Error::not_applied(
             ErrorKind::Timeout { waited, holder },
             format!("not granted within {waited:?}; {held_by}"),
         )
-        .with_context("lock", &wanted.name)
+        .with_context("lock", &wanted.name);
+        match self.names.with_known(&wanted.name, |entry| entry.refused.clone()).flatten() {
+            Some(refused) => error.with_source(refused),
+            None => error,
+        }
     }
 }
 
@@ -220,12 +232,33 @@ impl Drive {
     async fn run(mut self, wanted: &Wanted) -> Result<LockGuard> {
         let core = Arc::clone(&self.core);
         let flight = self.flight.get_or_insert_with(|| {
-            let (backend, request) = (Arc::clone(core.backend()), core.request(wanted));
-            Box::pin(async move { backend.acquire(&request).await })
+            let (core, request) = (Arc::clone(&core), core.request(wanted));
+            Box::pin(async move { core.env().answer_to(core.backend().acquire(&request)).await })
         });
         let granted = flight.await;
         self.flight = None;
-        self.adopt(granted?, wanted)
+        match granted {
+            Ok(grant) => self.adopt(grant, wanted),
+            Err(error) => Err(self.refused(error)),
+        }
+    }
+
+    /// The store refused: whom that concerns hears the same (A3).
+    fn refused(mut self, error: Error) -> Error {
+        if concerns_everybody(&error) {
+            self.over = true;
+            let waiters: Vec<_> = self.core.names.with(&self.name, |entry| {
+                entry.refused = Some(error.clone());
+                let waiters = entry.queue.drain().collect();
+                let nobody = entry.queue.next();
+                debug_assert!(nobody.is_none(), "all were taken out");
+                waiters
+            });
+            for waiter in waiters {
+                waiter.call(Turn::Refused(error.clone()));
+            }
+        }
+        error
     }
 
     /// Asks the store once.
@@ -246,6 +279,15 @@ impl Drive {
         self.over = true;
         self.core.adopt(grant, wanted.budget)
     }
+}
+
+/// Whether an error says something about the store: that it cannot be reached, speaks nonsense, is
+/// closed, or refuses us or what we ask. The rest is about one request: its name, its options, the
+/// lease it lost, or a panic on its way.
+fn concerns_everybody(error: &Error) -> bool {
+    use ErrorKind::{Closed, Denied, Protocol, Unavailable, Unsupported};
+    let panicked = std::error::Error::source(error).is_some_and(|source| source.is::<Panicked>());
+    !panicked && matches!(error.kind(), Closed | Denied | Protocol | Unavailable | Unsupported)
 }
 
 impl Drop for Drive {

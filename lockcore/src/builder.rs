@@ -105,8 +105,8 @@ impl Builder {
     /// # Errors
     ///
     /// [`ErrorKind::InvalidOption`] before any request; [`ErrorKind::Unavailable`] when the store
-    /// is not open within the connect timeout; [`ErrorKind::Misuse`] outside a tokio runtime;
-    /// otherwise the store's.
+    /// is not open within the connect timeout; [`ErrorKind::Misuse`] outside a tokio runtime,
+    /// or in one without timers; otherwise the store's.
     ///
     /// # Cancel safety
     ///

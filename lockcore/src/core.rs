@@ -46,6 +46,8 @@ pub(crate) struct Core {
     pub(crate) closing: CancellationToken,
     pub(crate) guards_dropped: AtomicU64,
     pub(crate) patrols: AtomicU32,
+    /// How many have waited; the id of the next one.
+    pub(crate) waiters: AtomicU64,
 }
 
 impl Core {
@@ -69,6 +71,7 @@ impl Core {
             closing,
             guards_dropped: AtomicU64::new(0),
             patrols: AtomicU32::new(0),
+            waiters: AtomicU64::new(0),
         });
         core.watchdog.start(&core);
         core
@@ -100,7 +103,7 @@ impl Core {
         let now = self.env.now();
         self.watchdog.register(&tenure, now);
         let adopted = self.names.with(name, |entry| {
-            entry.heard = None;
+            (entry.heard, entry.refused) = (None, None);
             if let Some((_, reason)) = entry.lost_early.take().filter(|(lost, _)| *lost == counter) {
                 tenure.end(reason);
             }
@@ -192,7 +195,9 @@ impl Core {
             StoreEvent::GrantLost { name, counter, reason } => self.grant_lost(&name, counter, reason),
             StoreEvent::Queued { name, holder } => {
                 tracing::debug!(lock = %name, holder = holder.label, "waiting at the store");
-                self.names.with_known(&name, |entry| entry.heard = Some(Box::new(holder)));
+                self.names.with_known(&name, |entry| {
+                    (entry.heard, entry.refused) = (Some(Box::new(holder)), None);
+                });
             }
             StoreEvent::Warning(text) => tracing::warn!("{text}"),
         }
@@ -229,6 +234,7 @@ impl Core {
 
     /// No runtime, no renewals: everything ends now rather than unnoticed later.
     pub(crate) fn runtime_gone(self: &Arc<Self>) {
+        self.env.runtime_gone();
         self.refuse_everybody();
         for tenure in self.watchdog.tenures() {
             self.lose(&tenure, LostReason::RuntimeGone);

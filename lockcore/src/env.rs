@@ -3,17 +3,27 @@
 //!
 //! Nothing else in the workspace reads a clock, spawns a task or draws a random number, so a
 //! simulation replays from its seed. Every task spawned here is awaited by `shutdown`.
+//!
+//! # Invariants
+//! - **N1** Timers and requests belong to the runtime in which the manager was opened, wherever they
+//!   are polled: the end of a caller's runtime ends nothing that others wait for.
+//! - **N2** A panic in a store's code is the answer to one request, not the end of whoever polls it.
+//!
+//! Checked by `tests/bystanders`.
 
+use std::any::Any;
 use std::fmt;
-use std::future::Future;
-use std::pin::pin;
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, SystemTime};
 
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
-use tokio::runtime::Handle;
+use tokio::runtime::{EnterGuard, Handle, TryCurrentError};
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
@@ -93,6 +103,8 @@ struct Shared {
     entropy: Arc<dyn Entropy>,
     timing: Timing,
     runtime: Handle,
+    /// The runtime is gone: none of its timers will fire.
+    gone: CancellationToken,
     tasks: TaskTracker,
 }
 
@@ -101,18 +113,26 @@ impl Env {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Misuse`] outside a tokio runtime.
+    /// [`ErrorKind::Misuse`] outside a tokio runtime, or in one without timers.
     pub fn new(timing: Timing) -> Result<Self> {
         let runtime = Handle::try_current().map_err(|source| {
             Error::not_applied(ErrorKind::Misuse, "a lock manager is opened inside a tokio runtime")
                 .with_source(source)
         })?;
+        if !has_timers() {
+            return Err(Error::not_applied(
+                ErrorKind::Misuse,
+                "this tokio runtime has no timers, and leases are renewed by them: build it with \
+                 `enable_time` or `enable_all`",
+            ));
+        }
         Ok(Self {
             shared: Arc::new(Shared {
                 clock: Arc::new(BootClock::new()),
                 entropy: Arc::new(OsEntropy::new()),
                 timing,
                 runtime,
+                gone: CancellationToken::new(),
                 tasks: TaskTracker::new(),
             }),
         })
@@ -145,16 +165,16 @@ impl Env {
         &self.shared.clock
     }
 
-    /// Ends at `at` or later.
+    /// Ends at `at` or later; never, once the manager's runtime is gone.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future drops the timer.
     pub fn sleep_until(&self, at: Moment) -> impl Future<Output = ()> + Send + Unpin + 'static {
-        self.shared.clock.sleep_until(at)
+        Timer { env: self.clone(), at, timer: None }
     }
 
-    /// Ends after `span` or later.
+    /// Ends after `span` or later; as [`sleep_until`](Self::sleep_until).
     ///
     /// # Cancel safety
     ///
@@ -167,14 +187,16 @@ impl Env {
     ///
     /// # Errors
     ///
-    /// The request's own, or [`ErrorKind::Unavailable`] with an unknown effect after the bound.
+    /// The request's own; [`ErrorKind::Unavailable`] with an unknown effect after the bound;
+    /// [`ErrorKind::Protocol`] with an unknown effect if it panicked; [`ErrorKind::Closed`] once the
+    /// manager's runtime is gone.
     ///
     /// # Cancel safety
     ///
     /// That of `request`.
     pub async fn bounded<T: Send>(&self, request: impl Future<Output = Result<T>> + Send) -> Result<T> {
         let bound = self.timing().op_timeout;
-        let request = std::pin::pin!(request);
+        let request = pin!(self.answer_to(request));
         tokio::select! {
             biased;
             answer = request => answer,
@@ -184,7 +206,33 @@ impl Env {
                 Effect::Unknown,
                 format!("the store did not answer within {bound:?}"),
             )),
+            () = async { self.gone().await } => {
+                Err(Error::new(ErrorKind::Closed, Effect::Unknown, "the runtime of the lock manager is gone"))
+            }
         }
+    }
+
+    /// Runs `request` within the manager's runtime; a panic is an answer (N1, N2).
+    pub(crate) async fn answer_to<T>(&self, request: impl Future<Output = Result<T>> + Send) -> Result<T> {
+        let mut request = pin!(request);
+        poll_fn(|cx| {
+            let polled = catch_unwind(AssertUnwindSafe(|| {
+                let _entered = self.entered();
+                request.as_mut().poll(cx)
+            }));
+            polled.unwrap_or_else(|panic| Poll::Ready(Err(Panicked::error(&*panic))))
+        })
+        .await
+    }
+
+    /// The runtime is gone; its timers with it.
+    pub(crate) fn runtime_gone(&self) {
+        self.shared.gone.cancel();
+    }
+
+    /// Ends when the manager's runtime does.
+    pub(crate) async fn gone(&self) {
+        self.shared.gone.cancelled().await;
     }
 
     /// Runs `task` in the background, owned by the manager; dropped at once if the runtime of
@@ -201,7 +249,7 @@ impl Env {
     /// Polls `task` once in place, within the runtime if there is one, and goes on in the background
     /// if that was not enough.
     pub(crate) fn run_in_place(&self, mut task: BoxFuture<'static, ()>) {
-        let entered = self.shared.runtime.enter();
+        let entered = self.entered();
         // Whatever budget the dropping task has used up.
         let polled =
             pin!(tokio::task::unconstrained(task.as_mut())).poll(&mut Context::from_waker(Waker::noop()));
@@ -249,17 +297,76 @@ impl Env {
         }
     }
 
+    /// Enters the manager's runtime; `None` in a thread that is at its very end and has destroyed what
+    /// that takes.
+    fn entered(&self) -> Option<EnterGuard<'_>> {
+        let ends_here = |error: TryCurrentError| error.is_thread_local_destroyed();
+        let ends = Handle::try_current().is_err_and(ends_here);
+        (!ends).then(|| self.shared.runtime.enter())
+    }
+
     fn changed(self, change: impl FnOnce(&mut Shared)) -> Self {
         let mut shared = Shared {
             clock: Arc::clone(&self.shared.clock),
             entropy: Arc::clone(&self.shared.entropy),
             timing: self.shared.timing.clone(),
             runtime: self.shared.runtime.clone(),
+            gone: self.shared.gone.clone(),
             tasks: TaskTracker::new(),
         };
         change(&mut shared);
         Self { shared: Arc::new(shared) }
     }
+}
+
+/// A timer of the manager's runtime, wherever it is polled (N1).
+struct Timer {
+    env: Env,
+    at: Moment,
+    /// Made when it is first polled.
+    timer: Option<BoxFuture<'static, ()>>,
+}
+
+impl Future for Timer {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let Self { env, at, timer } = &mut *self;
+        match env.entered() {
+            Some(_entered) if !env.shared.gone.is_cancelled() => {
+                timer.get_or_insert_with(|| env.shared.clock.sleep_until(*at)).as_mut().poll(cx)
+            }
+            // In a thread that ends nobody waits for it; a runtime that is gone fires no timers.
+            _ => Poll::Pending,
+        }
+    }
+}
+
+/// The cause of an error that was a panic.
+#[derive(Debug)]
+pub(crate) struct Panicked(String);
+
+impl Panicked {
+    fn error(panic: &(dyn Any + Send)) -> Error {
+        let said = panic.downcast_ref::<String>().map(String::as_str);
+        let said = said.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a word");
+        Error::new(ErrorKind::Protocol, Effect::Unknown, "the store's code panicked")
+            .with_source(Self(said.to_owned()))
+    }
+}
+
+impl fmt::Display for Panicked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Panicked {}
+
+/// Whether the current runtime has timers. It offers no other way to ask, and says what is missing in
+/// the panic's message.
+fn has_timers() -> bool {
+    catch_unwind(|| drop(tokio::time::sleep(Duration::ZERO))).is_ok()
 }
 
 #[cfg(test)]

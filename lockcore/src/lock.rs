@@ -112,8 +112,9 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) with the holder as last heard; [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) when the
-    /// store cannot be reached, which is never how a busy lock looks; [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption)
+    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) with the holder as last heard, and what the store refused last
+    /// as its source; [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) when the
+    /// store cannot be reached, which is never how a busy lock looks, and which all hear who wait in this process; [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption)
     /// and [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) (a ttl of its own) before any request; [`ErrorKind::Closed`](crate::ErrorKind::Closed) after
     /// or during a shutdown; [`ErrorKind::Lost`](crate::ErrorKind::Lost) when the lease ended before the grant arrived;
     /// [`ErrorKind::Protocol`](crate::ErrorKind::Protocol) when the store's counter went back; [`ErrorKind::Denied`](crate::ErrorKind::Denied).

@@ -16,6 +16,7 @@ use tokio::sync::oneshot;
 
 use crate::acquire::Turn;
 use crate::backend::Holder;
+use crate::error::Error;
 use crate::loss::LostReason;
 use crate::name::LockName;
 use crate::queue::LocalQueue;
@@ -42,6 +43,8 @@ pub(crate) struct Entry {
     pub(crate) heard: Option<Box<Holder>>,
     /// A loss that was told before its grant had arrived here: counter and reason.
     pub(crate) lost_early: Option<(u64, LostReason)>,
+    /// What the store said last, if that was no grant and no place in its queue.
+    pub(crate) refused: Option<Error>,
 }
 
 /// Somebody of this process who waits for a name.
@@ -114,7 +117,7 @@ impl Shard {
 
 impl Entry {
     fn new() -> Self {
-        Self { queue: LocalQueue::new(), heard: None, lost_early: None }
+        Self { queue: LocalQueue::new(), heard: None, lost_early: None, refused: None }
     }
 }
 

@@ -26,7 +26,6 @@ use crate::token::FencingToken;
 pub(crate) struct LocalQueue<T, W> {
     phase: Phase<T>,
     waiters: VecDeque<(WaiterId, W)>,
-    next_waiter: u64,
     last_counter: Option<u64>,
 }
 
@@ -54,9 +53,10 @@ struct Run<T> {
     until: Moment,
 }
 
-/// The place of a waiter; unique within its queue.
+/// A waiter: unique within its manager, so that one who leaves late takes nobody else out of a queue
+/// that was forgotten and made again. Later waiters have larger ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct WaiterId(u64);
+pub(crate) struct WaiterId(pub(crate) u64);
 
 /// How long a lock may pass on locally.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -105,7 +105,7 @@ pub(crate) struct Regressed {
 
 impl<T: Clone, W> LocalQueue<T, W> {
     pub(crate) fn new() -> Self {
-        Self { phase: Phase::Idle, waiters: VecDeque::new(), next_waiter: 0, last_counter: None }
+        Self { phase: Phase::Idle, waiters: VecDeque::new(), last_counter: None }
     }
 
     /// Somebody wants the lock and would wait for it.
@@ -137,12 +137,10 @@ impl<T: Clone, W> LocalQueue<T, W> {
     }
 
     /// Puts a waiter at the end.
-    pub(crate) fn enqueue(&mut self, waiter: W) -> WaiterId {
+    pub(crate) fn enqueue(&mut self, id: WaiterId, waiter: W) {
         debug_assert!(!self.is_idle(), "Q3: nobody would call this waiter");
-        let id = WaiterId(self.next_waiter);
-        self.next_waiter += 1;
+        debug_assert!(self.waiters.back().is_none_or(|(last, _)| *last < id), "ids grow");
         self.waiters.push_back((id, waiter));
-        id
     }
 
     /// Takes a waiter out; `None` if it was called already.

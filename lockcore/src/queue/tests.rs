@@ -35,7 +35,7 @@ fn one_caller_drives_and_the_others_wait() {
 fn hand_offs_end_with_the_limit() {
     let mut queue = held(7);
     for waiter in 1..=3 {
-        queue.enqueue(waiter);
+        queue.enqueue(WaiterId(waiter.into()), waiter);
     }
     assert_eq!(queue.release(at(1), true, Sending::Now), Release::HandOn(7, token(7, 1), 1));
     assert_eq!(queue.release(at(2), true, Sending::Now), Release::HandOn(7, token(7, 2), 2));
@@ -48,7 +48,7 @@ fn hand_offs_end_with_the_limit() {
 #[test]
 fn hand_offs_end_with_the_tenure() {
     let mut queue = held(7);
-    queue.enqueue(1);
+    queue.enqueue(WaiterId(1), 1);
     assert_eq!(queue.release(at(100), true, Sending::Now), Release::Store);
 }
 
@@ -56,8 +56,18 @@ fn hand_offs_end_with_the_tenure() {
 #[test]
 fn an_unhealthy_hold_is_never_handed_on() {
     let mut queue = held(7);
-    queue.enqueue(1);
+    queue.enqueue(WaiterId(1), 1);
     assert_eq!(queue.release(at(1), false, Sending::Now), Release::Store);
+}
+
+/// A release that was not sent yet passes nobody by: whoever waits was there before.
+#[test]
+fn an_unsent_release_is_not_taken_over_past_waiters() {
+    let mut queue = held(7);
+    queue.enqueue(WaiterId(1), 1);
+    assert_eq!(queue.release(at(1), false, Sending::Later), Release::Store);
+    assert_eq!(queue.claim(at(2), |_| true), Claim::Wait);
+    assert_eq!(queue.try_claim(at(2), |_| true), Claim::Busy);
 }
 
 /// A release that was not sent yet is taken over, once, by a `try` too.
@@ -116,7 +126,9 @@ proptest! {
             let called = match step {
                 0 | 1 => match queue.claim(at(now), |_| true) {
                     Claim::Wait => {
-                        waiting.push((queue.enqueue(next_waiter), next_waiter));
+                        let id = WaiterId(next_waiter.into());
+                        queue.enqueue(id, next_waiter);
+                        waiting.push((id, next_waiter));
                         next_waiter += 1;
                         None
                     }

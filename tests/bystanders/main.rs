@@ -1,0 +1,299 @@
+//! Nobody's runtime, panic or dropped future stops a name, or harms whoever else waits for it.
+
+mod trickster;
+
+use std::cell::RefCell;
+use std::error::Error as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use leasehold::clock::{Clock, TokioClock};
+use leasehold::memory::MemoryConfig;
+use leasehold::{Error, ErrorKind, Guarantees, LockGuard, LockManager, LostReason, connect};
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::sync::{Notify, watch};
+use tokio::task::{JoinSet, yield_now};
+use trickster::{Trick, Trickster};
+
+async fn opened(store: &Trickster) -> LockManager {
+    LockManager::builder(store.config()).build().await.expect("memory opens")
+}
+
+async fn virtually(store: &Trickster) -> (LockManager, TokioClock) {
+    let clock = TokioClock::new();
+    let builder = LockManager::builder(store.config()).clock(Arc::new(clock));
+    (builder.build().await.expect("memory opens"), clock)
+}
+
+/// A runtime without a thread of its own, which ends before its tasks do.
+fn short_lived() -> Runtime {
+    Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+type Waiters = JoinSet<leasehold::Result<LockGuard>>;
+
+/// `n` tasks that wait for `name`, in order.
+async fn waiters(locks: &LockManager, name: &str, n: usize) -> Waiters {
+    let mut waiters = JoinSet::new();
+    for _ in 0..n {
+        let lock = locks.lock(name).unwrap();
+        waiters.spawn(async move { lock.acquire().await });
+        yield_now().await;
+    }
+    waiters
+}
+
+/// What is left of the waiters, each of whom lets go at once; none may have panicked.
+async fn served(mut waiters: Waiters) -> Vec<leasehold::Result<()>> {
+    let mut served = Vec::new();
+    while let Some(waiter) = waiters.join_next().await {
+        match waiter.expect("no waiter panics") {
+            Ok(guard) => served.push(guard.release().await),
+            Err(error) => served.push(Err(error)),
+        }
+    }
+    served
+}
+
+fn kinds(served: Vec<leasehold::Result<()>>) -> Vec<Option<ErrorKind>> {
+    served.into_iter().map(|answer| answer.err().map(|error| error.kind().clone())).collect()
+}
+
+/// A release that is polled in a runtime which ends goes on in the manager's.
+#[test]
+fn a_release_survives_the_runtime_that_polled_it() {
+    let (store, home) = (Trickster::default(), Runtime::new().unwrap());
+    let (lock, guard) = home.block_on(async {
+        let locks = LockManager::builder(store.config()).ttl(Duration::from_secs(3)).build().await.unwrap();
+        let lock = locks.lock("a").unwrap();
+        let guard = lock.acquire().await.unwrap();
+        (lock, guard)
+    });
+    store.next_release(Trick::NeverAnswer);
+    let abroad = short_lived();
+    abroad.block_on(async {
+        let mut release = JoinSet::new();
+        release.spawn(guard.release());
+        yield_now().await;
+        release.detach_all();
+    });
+    drop(abroad);
+    let next = home.block_on(lock.wait(Duration::from_secs(6)).acquire());
+    assert!(next.is_ok(), "{next:?}");
+}
+
+/// Who drives for others and goes down with its runtime takes nobody along.
+#[test]
+fn waiters_survive_the_runtime_of_their_driver() {
+    let (store, home) = (MemoryConfig::private(), Runtime::new().unwrap());
+    let (locks, held) = home.block_on(async {
+        let locks = LockManager::builder(store.clone()).build().await.unwrap();
+        let others = LockManager::builder(store.clone()).build().await.unwrap();
+        let held = others.lock("a").unwrap().acquire().await.unwrap();
+        (locks, held)
+    });
+    let (abroad, driver) = (short_lived(), locks.lock("a").unwrap());
+    abroad.block_on(async {
+        let mut driving = JoinSet::new();
+        driving.spawn(async move { driver.acquire().await });
+        yield_now().await;
+        driving.detach_all();
+    });
+    let (poke, poked) = watch::channel(false);
+    let looked = Arc::new(AtomicUsize::new(0));
+    let mut waiting = JoinSet::new();
+    for _ in 0..3 {
+        let (lock, mut poked, looked) = (locks.lock("a").unwrap(), poked.clone(), Arc::clone(&looked));
+        let looks = async move {
+            poked.wait_for(|poked| *poked).await.unwrap();
+            looked.fetch_add(1, Relaxed);
+        };
+        let mut acquire = Box::pin(async move { lock.acquire().await });
+        assert!(acquire.as_mut().now_or_never().is_none(), "it queues behind the driver");
+        waiting.spawn_on(async move { tokio::join!(biased; acquire, looks).0 }, home.handle());
+    }
+    drop(abroad);
+    poke.send(true).unwrap();
+    let served = async {
+        // Each has polled its acquisition again, behind the end of the other runtime.
+        while looked.load(Relaxed) < 3 {
+            yield_now().await;
+        }
+        held.release().await.unwrap();
+        served(waiting).await
+    };
+    let served = home.block_on(async { tokio::time::timeout(Duration::from_secs(10), served).await });
+    let served = served.expect("nobody is forgotten");
+    assert_eq!(kinds(served), [None, None, None]);
+}
+
+/// A panic in the store's code is an error of the caller who was asking; the others have their turn.
+#[tokio::test]
+async fn a_panic_in_the_store_harms_nobody_else() {
+    let (store, gate) = (Trickster::default(), Arc::new(Notify::new()));
+    let locks = opened(&store).await;
+    store.next_acquire(Trick::PanicOn(Arc::clone(&gate)));
+    let waiting = waiters(&locks, "a", 4).await;
+    gate.notify_one();
+    let mut kinds = kinds(served(waiting).await);
+    kinds.sort_by_key(Option::is_none);
+    assert_eq!(kinds, [Some(ErrorKind::Protocol), None, None, None]);
+
+    store.next_try(Trick::Panic);
+    let lock = locks.lock("a").unwrap();
+    assert_eq!(*lock.try_acquire().await.unwrap_err().kind(), ErrorKind::Protocol);
+    assert!(lock.try_acquire().await.unwrap().is_some());
+}
+
+/// A release in which the store's code panics is tried again, as one that was not answered.
+#[tokio::test]
+async fn a_panic_in_a_release_is_an_answer_that_did_not_come() {
+    let store = Trickster::default();
+    let locks = opened(&store).await;
+    let lock = locks.lock("a").unwrap().handoff_limit(0);
+    let guard = lock.acquire().await.unwrap();
+    let waiting = waiters(&locks, "a", 2).await;
+    store.next_release(Trick::Panic);
+    guard.release().await.unwrap();
+    assert_eq!(kinds(served(waiting).await), [None, None]);
+}
+
+/// A renewal in which the store's code panics is one that was not answered; the watchdog lives on.
+#[tokio::test(start_paused = true)]
+async fn a_panic_in_a_renewal_is_an_answer_that_did_not_come() {
+    let store = Trickster::default();
+    let (locks, clock) = virtually(&store).await;
+    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+    store.next_renewal(Trick::Panic);
+    clock.sleep_until(clock.now() + Duration::from_secs(60)).await;
+    guard.ensure_held().unwrap();
+}
+
+/// A store that is down says so to everybody who waits, after one attempt.
+#[tokio::test(start_paused = true)]
+async fn everybody_in_the_queue_hears_that_the_store_refuses() {
+    use ErrorKind::{Denied, Protocol, Unavailable, Unsupported};
+    for kind in [Unavailable, Denied, Protocol, Unsupported] {
+        let store = Trickster::default();
+        let (locks, clock) = virtually(&store).await;
+        let began = clock.now();
+        for _ in 0..50 {
+            store.next_acquire(Trick::RefuseAfter(Duration::from_secs(1), kind.clone()));
+        }
+        let heard = kinds(served(waiters(&locks, "a", 50).await).await);
+        assert_eq!(heard, vec![Some(kind); 50]);
+        assert_eq!((store.acquires(), clock.now().since(began).as_secs()), (1, 1));
+    }
+}
+
+/// What went wrong with one request says nothing to those behind it: they ask on their own.
+#[tokio::test(start_paused = true)]
+async fn what_ends_one_request_does_not_end_the_wait_of_others() {
+    let reason = LostReason::Expired;
+    for kind in [ErrorKind::Lost { reason }, ErrorKind::InvalidOption] {
+        let store = Trickster::default();
+        let (locks, _) = virtually(&store).await;
+        store.next_acquire(Trick::RefuseAfter(Duration::from_secs(1), kind.clone()));
+        let mut heard = kinds(served(waiters(&locks, "a", 3).await).await);
+        heard.sort_by_key(Option::is_none);
+        assert_eq!(heard, [Some(kind), None, None]);
+    }
+}
+
+/// Whoever gives up waiting for a store that has refused is told what it said last.
+#[tokio::test(start_paused = true)]
+async fn a_timeout_has_the_last_error_of_the_store_as_its_cause() {
+    let store = Trickster::default();
+    let (locks, _) = virtually(&store).await;
+    store.next_acquire(Trick::Refuse(ErrorKind::Unavailable));
+    let lock = locks.lock("a").unwrap().wait(Duration::from_secs(1));
+    assert_eq!(*lock.acquire().await.unwrap_err().kind(), ErrorKind::Unavailable);
+    store.next_acquire(Trick::NeverAnswer);
+    let error = lock.acquire().await.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Timeout { holder: None, .. }), "{error:?}");
+    let cause = error.source().and_then(|source| source.downcast_ref::<Error>()).expect("a cause");
+    assert_eq!(*cause.kind(), ErrorKind::Unavailable);
+
+    // A grant is news of the store that is newer.
+    drop(lock.acquire().await.unwrap());
+    store.next_acquire(Trick::NeverAnswer);
+    assert!(lock.acquire().await.unwrap_err().source().is_none());
+}
+
+/// Who has been told, and has not looked yet, takes no place in the queue from anybody when it goes.
+#[tokio::test]
+async fn a_waiter_that_leaves_late_evicts_nobody() {
+    let (store, gate) = (Trickster::default(), Arc::new(Notify::new()));
+    let locks = opened(&store).await;
+    store.next_acquire(Trick::RefuseOn(Arc::clone(&gate), ErrorKind::Unavailable));
+    let lock = locks.lock("a").unwrap();
+    let (mut driver, mut late) = (Box::pin(lock.acquire()), Box::pin(lock.acquire()));
+    assert!(driver.as_mut().now_or_never().is_none());
+    assert!(late.as_mut().now_or_never().is_none());
+    gate.notify_one();
+    driver.await.unwrap_err();
+    // So many names that those nobody needs are forgotten.
+    for n in 0..20_000 {
+        drop(locks.lock(format!("{n}")).unwrap().acquire().await.unwrap());
+    }
+    let held = lock.acquire().await.unwrap();
+    let waiting = waiters(&locks, "a", 1).await;
+    drop(late);
+    held.release().await.unwrap();
+    assert_eq!(kinds(served(waiting).await), [None]);
+}
+
+thread_local! {
+    static LAST: RefCell<Vec<LockGuard>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A guard that a thread drops as its very last is released all the same.
+#[test]
+fn a_guard_dropped_with_its_thread_is_released() {
+    let home = Runtime::new().unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    for url in ["memory://".to_owned(), format!("file://{}", directory.path().display())] {
+        let locks = home.block_on(connect(&url)).unwrap();
+        assert!(locks.guarantees().contains(Guarantees::RUNTIME_FREE), "{url}");
+        let (lock, handle) = (locks.lock("a").unwrap(), home.handle().clone());
+        let thread = std::thread::spawn(move || {
+            // First ours, then tokio's: what was first is dropped last.
+            LAST.with_borrow_mut(|last| assert!(last.is_empty()));
+            let _entered = handle.enter();
+            let guard = handle.block_on(lock.acquire()).unwrap();
+            LAST.with_borrow_mut(|last| last.push(guard));
+        });
+        thread.join().unwrap();
+        assert_eq!(locks.guards_dropped(), 1, "{url}");
+        assert!(home.block_on(locks.lock("a").unwrap().try_acquire()).unwrap().is_some(), "{url}");
+    }
+}
+
+/// A runtime that cannot tell time is refused where the manager is opened.
+#[test]
+fn a_runtime_without_timers_is_refused() {
+    let timeless = Builder::new_current_thread().build().unwrap();
+    let error = timeless.block_on(connect("memory://")).unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::Misuse);
+    assert!(error.to_string().contains("enable_time"), "{error}");
+}
+
+/// Whoever waits may do so anywhere: the timers are the manager's.
+#[test]
+fn waiting_needs_no_runtime_of_the_callers() {
+    let (store, home) = (MemoryConfig::private(), Runtime::new().unwrap());
+    let (locks, held) = home.block_on(async {
+        let locks = LockManager::builder(store.clone()).build().await.unwrap();
+        let others = LockManager::builder(store.clone()).build().await.unwrap();
+        (locks, others.lock("a").unwrap().acquire().await.unwrap())
+    });
+    let timeless = Builder::new_current_thread().build().unwrap();
+    assert!(timeless.block_on(async { Handle::current().id() }) != home.handle().id());
+    let lock = locks.lock("a").unwrap().wait(Duration::from_millis(50));
+    let refused = timeless.block_on(lock.acquire()).unwrap_err();
+    assert!(matches!(refused.kind(), ErrorKind::Timeout { .. }), "{refused:?}");
+    drop(held);
+    assert!(timeless.block_on(lock.acquire()).is_ok());
+}

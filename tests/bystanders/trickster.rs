@@ -1,0 +1,141 @@
+//! The in-memory store behind a layer that plays tricks: it panics, refuses, or never answers, once
+//! for every trick it was told.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use conformance::layer::{Below, Layer, shared};
+use leasehold::backend::{AcquireRequest, Attempt, Grant, LeaseId, Renewal, StoreConfig};
+use leasehold::memory::MemoryConfig;
+use leasehold::{Effect, Error, ErrorKind, Result};
+use tokio::sync::Notify;
+
+#[derive(Clone, Debug)]
+pub(crate) enum Trick {
+    /// As the store does it.
+    Pass,
+    Panic,
+    Refuse(ErrorKind),
+    /// The answer takes so long.
+    RefuseAfter(Duration, ErrorKind),
+    /// The answer waits for this.
+    RefuseOn(Arc<Notify>, ErrorKind),
+    PanicOn(Arc<Notify>),
+    NeverAnswer,
+}
+
+/// What is done to the calls of one method, in order; then they pass.
+#[derive(Debug, Default)]
+struct Tricks {
+    told: Mutex<VecDeque<Trick>>,
+    asked: Mutex<usize>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Trickster {
+    pub(crate) memory: MemoryConfig,
+    hand: Arc<Hand>,
+}
+
+#[derive(Debug, Default)]
+struct Hand {
+    acquires: Tricks,
+    tries: Tricks,
+    releases: Tricks,
+    renewals: Tricks,
+}
+
+impl Default for Trickster {
+    fn default() -> Self {
+        Self { memory: MemoryConfig::private(), hand: Arc::default() }
+    }
+}
+
+impl Trickster {
+    pub(crate) fn config(&self) -> Box<dyn StoreConfig> {
+        let hand: Arc<dyn Layer> = Arc::<Hand>::clone(&self.hand);
+        shared(hand)(Box::new(self.memory.clone()))
+    }
+
+    pub(crate) fn next_acquire(&self, trick: Trick) {
+        self.hand.acquires.tell(trick);
+    }
+
+    pub(crate) fn next_try(&self, trick: Trick) {
+        self.hand.tries.tell(trick);
+    }
+
+    pub(crate) fn next_release(&self, trick: Trick) {
+        self.hand.releases.tell(trick);
+    }
+
+    pub(crate) fn next_renewal(&self, trick: Trick) {
+        self.hand.renewals.tell(trick);
+    }
+
+    /// How often the store was asked for a lock, tries apart.
+    pub(crate) fn acquires(&self) -> usize {
+        *locked(&self.hand.acquires.asked)
+    }
+}
+
+impl Tricks {
+    fn tell(&self, trick: Trick) {
+        locked(&self.told).push_back(trick);
+    }
+
+    async fn play(&self) -> Result<()> {
+        *locked(&self.asked) += 1;
+        let trick = locked(&self.told).pop_front().unwrap_or(Trick::Pass);
+        let kind = match trick {
+            Trick::Pass => return Ok(()),
+            Trick::Panic => panic!("a fault in the store's code"),
+            Trick::Refuse(kind) => kind,
+            Trick::RefuseAfter(span, kind) => {
+                tokio::time::sleep(span).await;
+                kind
+            }
+            Trick::RefuseOn(gate, kind) => {
+                gate.notified().await;
+                kind
+            }
+            Trick::PanicOn(gate) => {
+                gate.notified().await;
+                panic!("a fault in the store's code")
+            }
+            Trick::NeverAnswer => std::future::pending().await,
+        };
+        Err(Error::new(kind, Effect::Unknown, "a trick"))
+    }
+}
+
+#[async_trait]
+impl Layer for Hand {
+    async fn try_acquire(&self, below: &Below, request: &AcquireRequest) -> Result<Attempt> {
+        self.tries.play().await?;
+        below.backend.try_acquire(request).await
+    }
+
+    async fn acquire(&self, below: &Below, request: &AcquireRequest) -> Result<Grant> {
+        self.acquires.play().await?;
+        below.backend.acquire(request).await
+    }
+
+    async fn renew(&self, below: &Below, leases: &[LeaseId]) -> Vec<Renewal> {
+        match self.renewals.play().await {
+            Ok(()) => below.backend.renew(leases).await,
+            Err(_) => Vec::new(),
+        }
+    }
+
+    async fn release(&self, below: &Below, grant: &Grant) -> Result<()> {
+        self.releases.play().await?;
+        below.backend.release(grant).await
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
