@@ -57,6 +57,7 @@ mod dice;
 mod failure;
 mod host;
 mod network;
+mod refusals;
 mod report;
 mod runner;
 mod session;

@@ -13,7 +13,8 @@
 //!   nothing stays beyond one ttl even if it never can (G5, G8).
 //! - **B3** *Leases are announced*: whatever must be renewed is a [`Lease`], named in a [`Grant`] or
 //!   by [`StoreEvent::LeaseOpened`]. Nothing else is renewed. The core gives a lease up at its deadline
-//!   on `Env`'s clock, when a renewal answers `Gone`, and at [`StoreEvent::LeaseLost`]; it is never
+//!   on `Env`'s clock, when a renewal answers `Gone`, at [`StoreEvent::LeaseLost`], and when a release in
+//!   a session is not confirmed within a ttl or refused for good; it is never
 //!   renewed again, and no grant may name it. A backend with sessions watches its own deadlines: it
 //!   ends the old session at the store, opens another with a new id, announces it, and queues its
 //!   waiters again.
@@ -87,6 +88,13 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
     ///
     /// Anybody else's grant, a later one of the same process included, stays as it is, and the
     /// answer is `Lost` (`g4::a_stale_release_changes_nothing`).
+    ///
+    /// Every release ends (`g5::a_release_that_is_unavailable_ends`). What is not confirmed is asked
+    /// again: on an entry's own lease until that has ended, on a session's lease for at most one ttl;
+    /// then the core gives the session up, as only its end ends the entry (B3). A refusal that asking
+    /// again cannot change (`Denied`, `Unsupported`) gives the session up at once
+    /// (`g5::a_release_that_is_denied_ends`): a store with sessions that answers so ends its session
+    /// itself, before or after the answer, and opens another.
     ///
     /// # Cancel safety
     ///

@@ -116,9 +116,11 @@ impl LockGuard {
     /// # Errors
     ///
     /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) when the lock was gone before;
-    /// an error with an unknown effect when the store did not confirm until the deadline, after
-    /// which the lease has ended it. On a store with one session for all locks, only the end of the
-    /// session would end the lock, so the release is repeated while the session lives.
+    /// the store's last error when it did not confirm until the deadline, after which the lease has
+    /// ended the lock. On a store with one session for all locks, only the end of the session would
+    /// end it: such a release is repeated for at most one ttl, and not at all once it is refused for
+    /// good ([`ErrorKind::Denied`](crate::ErrorKind::Denied)); then the session is given up, with every
+    /// other hold on it ([`LostReason::SessionLost`]).
     ///
     /// # Cancel safety
     ///

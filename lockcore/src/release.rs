@@ -4,9 +4,12 @@
 //! - **R1** Renewal stops before a release is sent.
 //! - **R2** A release, once begun, goes on until the store confirms or the lease has ended, whoever
 //!   stops waiting for it (G5).
-//! - **R3** The next waiter is called only after that (B1).
+//! - **R3** The next waiter is called after that, whoever dies on the way (B1): the duty is an [`Owed`].
+//! - **R4** Every release ends: confirmed, or with the reason why not, at the latest one ttl and one
+//!   request after it began. A session that is kept alive for others would keep the entry with it, so
+//!   the session is given up then.
 //!
-//! Checked by the conformance cases of `g4` and `g5`.
+//! Checked by the conformance cases of `g4` and `g5`, the tests below, and `tests/races`.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -18,8 +21,8 @@ use futures_util::future::BoxFuture;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::acquire::Turn;
-use crate::backend::Grant;
-use crate::clock::Deadline;
+use crate::backend::{Grant, LeaseScope};
+use crate::clock::{Deadline, Moment};
 use crate::core::Core;
 use crate::env::Env;
 use crate::error::{Effect, Error, ErrorKind, Result};
@@ -86,23 +89,14 @@ impl Core {
             self.release_in_background(tenure);
             return;
         }
-        let (core, tenure) = (Arc::clone(self), Arc::clone(tenure));
-        self.env().spawn(async move {
-            let grant = tenure.grant();
-            let sends = core.names.with(&grant.name, |entry| entry.queue.send(grant.counter));
-            if sends {
-                core.stop_renewing(&tenure);
-                core.confirm_release(&tenure).await.unwrap_or_else(|error| report(&error));
-            }
-        });
+        let mut owed = Owed::new(self, tenure);
+        owed.unsent = true;
+        self.env().spawn(owed.settled_unheard());
     }
 
     /// Tells the store with nobody waiting for it: in place if it needs no runtime.
     pub(crate) fn release_in_background(self: &Arc<Self>, tenure: &Arc<Tenure>) {
-        let (core, tenure) = (Arc::clone(self), Arc::clone(tenure));
-        let release = async move {
-            core.confirm_release(&tenure).await.unwrap_or_else(|error| report(&error));
-        };
+        let release = Owed::new(self, tenure).settled_unheard();
         if self.is_runtime_free() {
             self.env().run_in_place(Box::pin(release));
         } else {
@@ -115,13 +109,9 @@ impl Core {
         self: &Arc<Self>,
         tenure: &Arc<Tenure>,
     ) -> impl Future<Output = Result<()>> + Send + 'static {
-        let (core, tenure) = (Arc::clone(self), Arc::clone(tenure));
-        let env = core.env().clone();
-        Carried {
-            _task: env.as_task(),
-            env,
-            future: Some(Box::pin(async move { core.confirm_release(&tenure).await })),
-        }
+        let env = self.env().clone();
+        let release = Owed::new(self, tenure).settled();
+        Carried { _task: env.as_task(), env, future: Some(Box::pin(release)) }
     }
 
     fn stop_renewing(&self, tenure: &Arc<Tenure>) {
@@ -130,49 +120,137 @@ impl Core {
         self.watchdog.deregister(tenure);
     }
 
-    /// Tells the store, and calls the next waiter when that is over, however it ended.
+    /// Tells the store. An entry that stays in a session is left to the session's end (R4).
     async fn confirm_release(self: &Arc<Self>, tenure: &Tenure) -> Result<()> {
         let grant = tenure.grant();
         let confirmed = self.release_until(tenure.last_deadline(), grant).await;
-        self.call_next(&grant.name);
-        confirmed.map_err(|error| error.with_context("lock", &grant.name))
+        let Err(error) = confirmed else {
+            return Ok(());
+        };
+        let over = error.lost_reason().is_some() || *error.kind() == ErrorKind::Closed;
+        if grant.lease.scope == LeaseScope::Session && !over {
+            tracing::warn!(lock = %grant.name, %error, "not released; its session is given up");
+            self.watchdog.lease_lost(self, grant.lease.id, LostReason::SessionLost);
+        }
+        Err(error.with_context("lock", &grant.name))
     }
 
-    /// Asks the store to release until it confirms or the deadline has passed: that of the session, if
-    /// the lock hangs on one. Nothing is sent after it, a first attempt apart: the lease has ended the
-    /// lock by then.
+    /// Asks the store to release until it confirms, or refuses for good, or it is too late. Nothing is
+    /// sent after that, a first attempt apart.
     async fn release_until(&self, deadline: Deadline, grant: &Grant) -> Result<()> {
-        let (env, timing) = (self.env(), self.env().timing());
-        // Without a lease nothing ends the lock but us; a ttl is as long as anybody would wait.
-        let unleased = env.now() + timing.ttl;
-        // A session is renewed for others, so its deadline moves on.
-        let give_up_at = || match self.watchdog.session_deadline(&grant.lease).unwrap_or(deadline) {
+        let (env, began) = (self.env(), self.env().now());
+        let in_session = grant.lease.scope == LeaseScope::Session;
+        // A session is renewed for others, so its deadline moves on. Without a lease nothing ends the
+        // lock but us; a ttl is as long as anybody would wait.
+        let lease_ends_at = || match self.watchdog.session_deadline(&grant.lease).unwrap_or(deadline) {
             Deadline::At(at) => at,
-            Deadline::Never => unleased,
+            Deadline::Never => began + env.timing().ttl,
         };
-        let mut pause = timing.op_timeout / 32;
+        let give_up_at = || {
+            let patience = if in_session { began + grant.lease.ttl } else { Moment::LAST };
+            patience.min(lease_ends_at())
+        };
+        let mut pause = env.timing().op_timeout / 32;
         let mut effect = Effect::NotApplied;
         loop {
             let Err(error) = env.bounded(self.backend().release(grant)).await else {
                 return Ok(());
             };
-            let in_time = env.now() < give_up_at();
             match (error.lost_reason(), effect) {
                 // An earlier try of ours must have done it: nothing else could, before the deadline.
-                (Some(_), Effect::Unknown) if in_time => return Ok(()),
+                (Some(_), Effect::Unknown) if env.now() < lease_ends_at() => return Ok(()),
                 (Some(_), _) => return Err(error.with_effect(effect)),
                 (None, Effect::NotApplied) => effect = error.effect(),
                 (None, Effect::Unknown) => {}
             }
             let unconfirmed = error.with_effect(effect);
-            if !in_time || *unconfirmed.kind() == ErrorKind::Closed {
+            if ends_release(unconfirmed.kind(), in_session) || give_up_at() <= env.now() {
                 return Err(unconfirmed);
             }
-            env.sleep_until((env.now() + pause).min(give_up_at())).await;
+            tokio::select! {
+                biased;
+                () = env.sleep_until((env.now() + pause).min(give_up_at())) => {}
+                () = env.gone() => return Err(unconfirmed),
+            }
             if give_up_at() <= env.now() {
                 return Err(unconfirmed);
             }
-            pause = (pause * 2).min(timing.op_timeout);
+            pause = (pause * 2).min(env.timing().op_timeout);
+        }
+    }
+}
+
+/// Whether asking again is of no use. An entry with a lease of its own may wait for that to end; one
+/// in a session ends with the session, and the sooner the better.
+fn ends_release(kind: &ErrorKind, in_session: bool) -> bool {
+    use ErrorKind::{Closed, Denied, InvalidName, InvalidOption, Misuse, Unsupported};
+    match kind {
+        Closed => true,
+        Denied | InvalidName | InvalidOption | Misuse | Unsupported => in_session,
+        _ => false,
+    }
+}
+
+/// A release that is owed to the store, and after it a call to the next waiter (R3).
+///
+/// Whoever dies with it leaves it to a task. A task that dies has lost its runtime: there is nobody
+/// left to tell the store, and the next waiter is called at once.
+struct Owed {
+    core: Arc<Core>,
+    /// Whose release it is, until that is over.
+    tenure: Option<Arc<Tenure>>,
+    /// The lock may still be taken over.
+    unsent: bool,
+    is_task: bool,
+}
+
+impl Owed {
+    fn new(core: &Arc<Core>, tenure: &Arc<Tenure>) -> Self {
+        Self { core: Arc::clone(core), tenure: Some(Arc::clone(tenure)), unsent: false, is_task: false }
+    }
+
+    /// Tells the store and calls the next waiter, however that ended.
+    async fn settled(mut self) -> Result<()> {
+        self.send();
+        let Some(tenure) = self.tenure.clone() else {
+            return Ok(());
+        };
+        let confirmed = self.core.confirm_release(&tenure).await;
+        self.tenure = None;
+        self.core.call_next(&tenure.grant().name);
+        confirmed
+    }
+
+    async fn settled_unheard(self) {
+        self.settled().await.unwrap_or_else(|error| report(&error));
+    }
+
+    /// From here on nobody takes the lock over. Whoever has done so owes this release anew.
+    fn send(&mut self) {
+        let Some(tenure) = self.tenure.take_if(|_| self.unsent) else {
+            return;
+        };
+        self.unsent = false;
+        let grant = tenure.grant();
+        if self.core.names.with(&grant.name, |entry| entry.queue.send(grant.counter)) {
+            self.core.stop_renewing(&tenure);
+            self.tenure = Some(tenure);
+        }
+    }
+}
+
+impl Drop for Owed {
+    fn drop(&mut self) {
+        self.send();
+        let Some(tenure) = self.tenure.take() else {
+            return;
+        };
+        if self.is_task {
+            self.core.call_next(&tenure.grant().name);
+        } else {
+            let mut owed = Self::new(&self.core, &tenure);
+            owed.is_task = true;
+            self.core.env().spawn(owed.settled_unheard());
         }
     }
 }
@@ -188,12 +266,14 @@ impl Future for Carried {
     type Output = Result<()>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        let Some(future) = &mut self.future else {
+        let Some(mut future) = self.future.take() else {
             unreachable!("polled after it was ready");
         };
-        let result = std::task::ready!(future.as_mut().poll(cx));
-        self.future = None;
-        Poll::Ready(result)
+        let polled = future.as_mut().poll(cx);
+        if polled.is_pending() {
+            self.future = Some(future);
+        }
+        polled
     }
 }
 
@@ -210,5 +290,93 @@ fn report(error: &Error) {
         tracing::debug!(%error, "there was nothing left to release");
     } else {
         tracing::warn!(%error, "a release was not confirmed; a lease ends the lock, where there is one");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::acquire::Wanted;
+    use crate::backend::StoreConfig;
+    use crate::memory::{MemoryConfig, MemoryStore};
+    use crate::queue::HandoffBudget;
+    use crate::{LockName, Timing};
+    use futures_util::FutureExt;
+    use std::time::Duration;
+    use tokio::runtime::Runtime;
+
+    /// A lock that is let go, and whose release nobody has told the store yet.
+    async fn let_go() -> (Arc<Core>, MemoryStore, Arc<Tenure>) {
+        let (env, config) =
+            (Env::new(Timing::for_ttl(Timing::DEFAULT_TTL)).unwrap(), MemoryConfig::private());
+        let store = config.store().clone();
+        let backend = config.open(env.sibling()).await.unwrap();
+        let core = Core::start(env.clone(), env.sibling(), backend, "here".into(), Duration::ZERO);
+        let wanted = Wanted {
+            name: LockName::new("a").unwrap(),
+            ttl: Timing::DEFAULT_TTL,
+            wait: None,
+            budget: HandoffBudget { limit: 0, tenure: Duration::ZERO },
+            metadata: None,
+        };
+        let guard = core.acquire(&wanted).await.unwrap();
+        let tenure =
+            core.names.with(&wanted.name, |entry| entry.queue.held().map(|(held, _)| Arc::clone(held)));
+        let tenure = tenure.expect("it was just acquired");
+        assert!(matches!(core.end(&tenure, Sending::Now), Ended::Store));
+        drop(guard);
+        assert!(!store.is_empty(), "nobody has told the store");
+        (core, store, tenure)
+    }
+
+    fn is_idle(core: &Core, tenure: &Tenure) -> bool {
+        core.names.with(&tenure.grant().name, |entry| entry.queue.is_idle())
+    }
+
+    async fn settled(core: &Core, tenure: &Tenure) {
+        let settled = async {
+            while !is_idle(core, tenure) {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(10), settled).await.expect("the next waiter is called");
+    }
+
+    /// Whoever dies owing a release leaves it to a task (R2), which calls the next waiter (R3).
+    #[tokio::test]
+    async fn a_release_outlives_whoever_owed_it() {
+        let (core, store, tenure) = let_go().await;
+        drop(Owed::new(&core, &tenure));
+        settled(&core, &tenure).await;
+        assert!(store.is_empty());
+    }
+
+    /// A release that is dropped before its first poll is owed all the same.
+    #[tokio::test]
+    async fn a_release_that_was_never_polled_is_made() {
+        let (core, store, tenure) = let_go().await;
+        drop(Owed::new(&core, &tenure).settled());
+        settled(&core, &tenure).await;
+        assert!(store.is_empty());
+    }
+
+    /// Without its runtime nobody tells the store; the name is not stopped by that (R3).
+    #[test]
+    fn a_release_without_its_runtime_stops_no_name() {
+        let runtime = Runtime::new().unwrap();
+        let (core, _, tenure) = runtime.block_on(let_go());
+        drop(runtime);
+        let release = Owed::new(&core, &tenure);
+        assert!(!is_idle(&core, &tenure));
+        drop(release);
+        assert!(is_idle(&core, &tenure));
+    }
+
+    /// A release that was confirmed is owed no more.
+    #[tokio::test]
+    async fn a_release_is_settled_once() {
+        let (core, store, tenure) = let_go().await;
+        Owed::new(&core, &tenure).settled().now_or_never().expect("memory answers").unwrap();
+        assert!(store.is_empty() && is_idle(&core, &tenure));
     }
 }

@@ -6,11 +6,11 @@ mod steered;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt;
+use futures_util::{FutureExt, StreamExt};
 use leasehold::backend::StoreEvent;
 use leasehold::clock::{Clock, ManualClock, TokioClock};
 use leasehold::memory::MemoryConfig;
-use leasehold::{LockManager, LockName, LostReason, Timing};
+use leasehold::{Effect, ErrorKind, GuardState, LockManager, LockName, LostReason, Timing};
 use steered::Steered;
 use tokio::task::{JoinSet, yield_now};
 
@@ -92,21 +92,159 @@ async fn a_hold_near_its_end_is_not_taken_over() {
     }
 }
 
-/// A release on a session that lives is repeated for as long as it lives: no lease would end the
-/// lock.
+/// A release that its store confirms late, within a ttl, is confirmed; its session lives on.
 #[tokio::test(start_paused = true)]
-async fn a_release_is_repeated_while_its_session_lives() {
+async fn a_release_is_repeated_for_a_ttl_while_its_session_lives() {
     let store = Steered::with_session();
     let (locks, others, clock) = two(&store).await;
+    let other = locks.lock("b").unwrap().acquire().await.unwrap();
     let guard = locks.lock("a").unwrap().acquire().await.unwrap();
-    store.fail_releases(true);
+    store.fail_releases(ErrorKind::Unavailable, Effect::Unknown);
     let mut release = JoinSet::new();
     release.spawn(guard.release());
-    clock.sleep_until(clock.now() + Duration::from_secs(60)).await;
-    store.fail_releases(false);
-    let next = others.lock("a").unwrap().wait(Duration::from_secs(60)).acquire().await;
+    clock.sleep_until(clock.now() + Timing::DEFAULT_TTL * 4 / 5).await;
+    store.pass_releases();
+    let next = others.lock("a").unwrap().wait(Timing::DEFAULT_TTL).acquire().await;
     assert!(next.is_ok(), "{next:?}");
     release.join_next().await.unwrap().unwrap().unwrap();
+    other.ensure_held().unwrap();
+}
+
+/// A release on a session that lives ends after a ttl all the same: the session is given up, which is
+/// what ends the lock, and is renewed no more.
+#[tokio::test(start_paused = true)]
+async fn a_release_that_is_never_confirmed_ends_with_its_session() {
+    let store = Steered::with_session();
+    let (locks, others, clock) = two(&store).await;
+    let other = locks.lock("b").unwrap().acquire().await.unwrap();
+    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+    store.fail_releases(ErrorKind::Unavailable, Effect::Unknown);
+    let began = clock.now();
+    let release = tokio::time::timeout(Timing::DEFAULT_TTL * 2, guard.release()).await;
+    let error = release.expect("it ends").unwrap_err();
+    assert_eq!((error.kind(), error.effect()), (&ErrorKind::Unavailable, Effect::Unknown));
+    let took = clock.now().since(began);
+    assert!(took <= Timing::DEFAULT_TTL + Timing::for_ttl(Timing::DEFAULT_TTL).op_timeout, "{took:?}");
+    assert_eq!(other.ensure_held().unwrap_err().lost_reason(), Some(LostReason::SessionLost));
+    let renewed = store.renewals();
+    let next = others.lock("a").unwrap().wait(Timing::DEFAULT_TTL * 2).acquire().await;
+    assert!(next.is_ok(), "{next:?}");
+    assert_eq!(store.renewals(), renewed, "a session that was given up is not renewed");
+}
+
+/// A release that a store with sessions refuses for good is over at once, with the store's reason.
+#[tokio::test(start_paused = true)]
+async fn a_release_that_is_denied_gives_its_session_up_at_once() {
+    for (kind, effect) in [
+        (ErrorKind::Denied, Effect::NotApplied),
+        (ErrorKind::Denied, Effect::Unknown),
+        (ErrorKind::Unsupported, Effect::NotApplied),
+    ] {
+        let store = Steered::with_session();
+        let (locks, _, clock) = two(&store).await;
+        let other = locks.lock("b").unwrap().acquire().await.unwrap();
+        let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+        store.fail_releases(kind.clone(), effect);
+        let began = clock.now();
+        let release = tokio::time::timeout(Timing::DEFAULT_TTL * 2, guard.release()).await;
+        let error = release.expect("it ends").unwrap_err();
+        assert_eq!((error.kind(), error.effect()), (&kind, effect));
+        assert_eq!((clock.now(), store.releases()), (began, 1));
+        assert_eq!(other.ensure_held().unwrap_err().lost_reason(), Some(LostReason::SessionLost));
+    }
+}
+
+/// A lease of its own ends the lock, so a refused release is tried until then and says why at last.
+#[tokio::test(start_paused = true)]
+async fn a_release_that_is_denied_ends_with_its_own_lease() {
+    let store = Steered::default();
+    let (locks, others, clock) = two(&store).await;
+    let other = locks.lock("b").unwrap().acquire().await.unwrap();
+    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+    store.fail_releases(ErrorKind::Denied, Effect::NotApplied);
+    let deadline = clock.now() + guard.remaining();
+    let error = guard.release().await.unwrap_err();
+    assert_eq!((error.kind(), error.effect()), (&ErrorKind::Denied, Effect::NotApplied));
+    assert_eq!(clock.now(), deadline);
+    assert!(store.releases() > 1, "it may have passed meanwhile");
+    let next = others.lock("a").unwrap().wait(Timing::DEFAULT_TTL).acquire().await;
+    assert!(next.is_ok(), "{next:?}");
+    other.ensure_held().unwrap();
+}
+
+/// Not there any more, and the deadline has passed: that may have been the lease's end as well as the
+/// earlier try without answer, so it is no success.
+#[tokio::test]
+async fn a_release_that_finds_nothing_after_the_deadline_is_not_confirmed() {
+    let (store, clock) = (Steered::default(), ManualClock::new());
+    let builder = LockManager::builder(store.config()).clock(Arc::new(clock.clone()));
+    let locks = builder.build().await.unwrap();
+    for late in [false, true] {
+        let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+        let (asked, left) = (store.releases(), guard.remaining());
+        store.fail_releases(ErrorKind::Unavailable, Effect::Unknown);
+        let mut release = Box::pin(guard.release());
+        assert!(release.as_mut().now_or_never().is_none());
+        assert_eq!(store.releases(), asked + 1);
+        store.memory.store().evict(&LockName::new("a").unwrap(), &clock, false);
+        let gate = store.hold_releases();
+        store.pass_releases();
+        clock.advance(left / 2);
+        assert!(release.as_mut().now_or_never().is_none());
+        assert_eq!(store.releases(), asked + 2, "asked again before the deadline");
+        // Answered before it, or after it; within the bound of a request the test's clock stands.
+        clock.suspend(if late { left } else { Duration::ZERO });
+        gate.notify_one();
+        let answer = release.now_or_never().expect("answered");
+        let reason = answer.as_ref().err().and_then(leasehold::Error::lost_reason);
+        assert_eq!(reason, late.then_some(LostReason::Gone), "{answer:?}");
+    }
+}
+
+/// The last handle and guard gone, the session is closed, not left to its lease.
+#[tokio::test]
+async fn a_forgotten_manager_closes_its_session() {
+    let store = Steered::default();
+    let locks = LockManager::builder(store.config()).build().await.unwrap();
+    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+    drop(locks);
+    yield_now().await;
+    assert_eq!(store.closes(), 0, "a guard lives");
+    guard.release().await.unwrap();
+    tokio::time::timeout(Duration::from_secs(10), async {
+        while store.closes() == 0 {
+            yield_now().await;
+        }
+    })
+    .await
+    .expect("the session is closed");
+}
+
+/// Who watches a guard hears of its release, also when the lock passes on within the process.
+#[tokio::test]
+async fn the_watchers_of_a_guard_hear_that_it_was_handed_on() {
+    let store = Steered::default();
+    let locks = LockManager::builder(store.config()).build().await.unwrap();
+    let lock = locks.lock("a").unwrap();
+    for dropped in [false, true] {
+        let guard = lock.acquire().await.unwrap();
+        let (lost, mut changes) = (guard.lost(), guard.changes());
+        assert_eq!(changes.next().await, Some(GuardState::Held));
+        let mut next = Box::pin(lock.acquire());
+        assert!(next.as_mut().now_or_never().is_none());
+        let asked = store.releases();
+        if dropped {
+            drop(guard)
+        } else {
+            guard.release().await.unwrap()
+        }
+        let next = next.now_or_never().expect("it was handed on").unwrap();
+        assert_eq!(store.releases(), asked, "the store hears nothing");
+        assert_eq!(lost.now_or_never(), Some(LostReason::Released));
+        assert_eq!(changes.next().now_or_never(), Some(Some(GuardState::Lost(LostReason::Released))));
+        assert_eq!(changes.next().now_or_never(), Some(None));
+        next.release().await.unwrap();
+    }
 }
 
 /// Of losses told before the grant has arrived, the one that is meant counts, not the last.

@@ -1,7 +1,7 @@
 //! The in-memory store behind a wrapper that can hold answers back, fail releases, speak up, and look
 //! like a store with one session for all locks.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
@@ -27,10 +27,20 @@ struct Wheel {
     session: bool,
     leases: Mutex<Vec<LeaseId>>,
     gate: Mutex<Option<Arc<Notify>>>,
-    releases_fail: AtomicBool,
+    release_gate: Mutex<Option<Arc<Notify>>>,
+    refusal: Mutex<Option<Refusal>>,
+    releases: AtomicU32,
     renewals: AtomicU32,
+    closes: AtomicU32,
     said: Mutex<Option<mpsc::UnboundedReceiver<StoreEvent>>>,
     unread: Arc<AtomicUsize>,
+}
+
+/// How releases fail.
+#[derive(Clone, Debug)]
+struct Refusal {
+    kind: ErrorKind,
+    effect: Effect,
 }
 
 /// Says something as the store.
@@ -75,8 +85,30 @@ impl Steered {
         gate
     }
 
-    pub(crate) fn fail_releases(&self, fail: bool) {
-        self.wheel.releases_fail.store(fail, Relaxed);
+    /// From here on a release is answered only when the gate is opened.
+    pub(crate) fn hold_releases(&self) -> Arc<Notify> {
+        let gate = Arc::new(Notify::new());
+        *locked(&self.wheel.release_gate) = Some(Arc::clone(&gate));
+        gate
+    }
+
+    /// From here on every release fails like this.
+    pub(crate) fn fail_releases(&self, kind: ErrorKind, effect: Effect) {
+        *locked(&self.wheel.refusal) = Some(Refusal { kind, effect });
+    }
+
+    pub(crate) fn pass_releases(&self) {
+        *locked(&self.wheel.refusal) = None;
+    }
+
+    /// How many releases were asked for.
+    pub(crate) fn releases(&self) -> u32 {
+        self.wheel.releases.load(Relaxed)
+    }
+
+    /// How often a session was closed.
+    pub(crate) fn closes(&self) -> u32 {
+        self.wheel.closes.load(Relaxed)
     }
 
     /// How many leases were asked to be renewed.
@@ -139,10 +171,21 @@ impl Layer for Wheel {
     }
 
     async fn release(&self, below: &Below, grant: &Grant) -> Result<()> {
-        if self.releases_fail.load(Relaxed) {
-            return Err(Error::new(ErrorKind::Unavailable, Effect::Unknown, "no answer"));
+        self.releases.fetch_add(1, Relaxed);
+        let refusal = locked(&self.refusal).clone();
+        if let Some(Refusal { kind, effect }) = refusal {
+            return Err(Error::new(kind, effect, "refused"));
+        }
+        let gate = locked(&self.release_gate).take();
+        if let Some(gate) = gate {
+            gate.notified().await;
         }
         below.backend.release(grant).await
+    }
+
+    async fn close(&self, below: &Below) -> Result<()> {
+        self.closes.fetch_add(1, Relaxed);
+        below.backend.close().await
     }
 
     fn events(&self, below: &Below) -> BoxStream<'static, StoreEvent> {

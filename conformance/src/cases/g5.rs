@@ -1,14 +1,22 @@
 //! Ambiguity is survived: a reply that never came neither grants twice nor leaves an entry behind.
 
-use lockcore::{Effect, ErrorKind, GuardState, Timing};
+use lockcore::{Effect, ErrorKind, Guarantees, GuardState, Timing};
 
 use crate::network::{Loss, Network, Request};
+use crate::refusals::{Refusal, Refusals};
 use crate::{Outcome, Task, World, case, ensure};
 
 case::table! { "g5":
     a_release_with_a_lost_reply_succeeds: "the release is asked again, and what it then hears is no error",
     a_lost_release_is_sent_again: "a release that never arrived is repeated until it has",
     an_unconfirmed_release_says_so [LEASED]: "cut off, a release ends as unknown by the deadline, and the lease ends the lock",
+    a_release_that_is_denied_ends: "it says so within a ttl and a request, and the lock can be had again",
+    a_release_that_may_have_been_denied_ends: "as one that is denied, and it is called unknown",
+    a_release_that_is_unsupported_ends: "as one that is denied",
+    a_release_that_is_unavailable_ends: "as one that is denied, however often it is asked again",
+    a_release_that_is_misunderstood_ends: "as one that is denied, however often it is asked again",
+    a_release_that_is_never_answered_ends: "as one that is denied, and it is called unknown",
+    a_release_that_panics_ends: "as one that is denied, and the process lives on",
     a_release_that_is_not_awaited_goes_on: "who stops waiting for a release does not stop it, nor its repetition",
     a_try_with_a_lost_reply_leaves_nothing: "what may have been granted is given back, and called unknown",
     a_renewal_with_a_lost_reply_is_repeated [LEASED]: "one lost answer loses no lock",
@@ -58,6 +66,58 @@ async fn an_unconfirmed_release_says_so(world: World) -> Outcome {
     let next = world.within(world.takeover(), "the next holder", next.acquire()).await??;
     next.release().await?;
     Ok(())
+}
+
+/// Whatever a store answers to every release, the release ends, its lock is free for others and for
+/// the same process within a lease, and nobody else is harmed.
+async fn ends(world: World, refusal: Refusal) -> Outcome {
+    let refusals = Refusals::new(refusal);
+    let (refused, other) = (world.behind(refusals.wrap()).manager().await?, world.manager().await?);
+    let bystander = other.lock("b")?.acquire().await?;
+    let guard = refused.lock("a")?.acquire().await?;
+    let bound = world.ttl() + Timing::for_ttl(world.ttl()).op_timeout + world.moment();
+    let answer = world.within(bound, "the release", guard.release()).await?;
+    let said = answer.as_ref().err().map(|error| (error.kind().clone(), error.effect()));
+    ensure!(said == Some(refusals.heard()), "a release that was refused came to {answer:?}");
+    refusals.end();
+    if world.guarantees().contains(Guarantees::LEASED) {
+        for (who, manager) in [("another process", &other), ("the same process", &refused)] {
+            let lock = manager.lock("a")?;
+            let next = world.within(world.takeover(), who, lock.acquire()).await??;
+            next.release().await?;
+        }
+    }
+    bystander.ensure_held()?;
+    bystander.release().await?;
+    Ok(())
+}
+
+async fn a_release_that_is_denied_ends(world: World) -> Outcome {
+    ends(world, Refusal::Says(ErrorKind::Denied, Effect::NotApplied)).await
+}
+
+async fn a_release_that_may_have_been_denied_ends(world: World) -> Outcome {
+    ends(world, Refusal::Says(ErrorKind::Denied, Effect::Unknown)).await
+}
+
+async fn a_release_that_is_unsupported_ends(world: World) -> Outcome {
+    ends(world, Refusal::Says(ErrorKind::Unsupported, Effect::NotApplied)).await
+}
+
+async fn a_release_that_is_unavailable_ends(world: World) -> Outcome {
+    ends(world, Refusal::Says(ErrorKind::Unavailable, Effect::Unknown)).await
+}
+
+async fn a_release_that_is_misunderstood_ends(world: World) -> Outcome {
+    ends(world, Refusal::Says(ErrorKind::Protocol, Effect::Unknown)).await
+}
+
+async fn a_release_that_is_never_answered_ends(world: World) -> Outcome {
+    ends(world, Refusal::NeverAnswers).await
+}
+
+async fn a_release_that_panics_ends(world: World) -> Outcome {
+    ends(world, Refusal::Panics).await
 }
 
 async fn a_release_that_is_not_awaited_goes_on(world: World) -> Outcome {

@@ -50,6 +50,9 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
 pub struct Moment(u64);
 
 impl Moment {
+    /// Later than everything.
+    pub(crate) const LAST: Self = Self(u64::MAX);
+
     /// The moment `nanos` nanoseconds after the clock's origin.
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
