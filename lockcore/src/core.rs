@@ -215,9 +215,10 @@ impl Core {
         })?
     }
 
-    /// Says so when somebody waits longer than a ttl for a name that this process holds: a task
-    /// that waits for itself waits for ever.
+    /// Once a ttl: forgets what nobody needs, and says so when somebody waits longer than a ttl for a
+    /// name that this process holds: a task that waits for itself waits for ever.
     pub(crate) fn patrol(&self) {
+        self.names.trim();
         let round = self.patrols.fetch_add(1, Ordering::Relaxed) + 1;
         let stuck = self.names.collect(|name, entry| {
             let began_two_rounds_ago = |since: u32| round.wrapping_sub(since) == 2;
@@ -301,4 +302,32 @@ fn went_back(counter: u64, last: u64) -> Error {
              restored; raise the namespace's token_base"
         ),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Timing;
+    use crate::backend::StoreConfig;
+    use crate::memory::MemoryConfig;
+    use crate::queue::Claim;
+
+    /// Names that nobody needs any more do not stay for as long as the manager.
+    #[tokio::test]
+    async fn the_patrol_forgets_idle_names() {
+        let env = Env::new(Timing::for_ttl(Timing::DEFAULT_TTL)).unwrap();
+        let backend = MemoryConfig::private().open(env.sibling()).await.unwrap();
+        let core = Core::start(env.clone(), env.sibling(), backend, "here".into(), Duration::ZERO);
+        let names: Vec<_> = (0..20_000).map(|n| LockName::new(format!("{n}")).unwrap()).collect();
+        let now = core.env().now();
+        for name in &names {
+            let claim = core.names.with(name, |entry| entry.queue.claim(now, may_pass(now)));
+            assert!(matches!(claim, Claim::Drive));
+        }
+        names.iter().for_each(|name| core.call_next(name));
+        let known = || core.names.collect(|_, _| vec![()]).len();
+        assert_eq!(known(), names.len());
+        core.patrol();
+        assert!(known() < names.len() / 2, "{} names are known", known());
+    }
 }

@@ -4,7 +4,10 @@
 //! that is idle stays for a while: it remembers the last counter of its name, so that a store
 //! whose counter went back is found out (G3).
 //!
-//! Not promised: that memory reaches beyond the most recent few thousand idle names.
+//! Idle names are forgotten when a shard is full, and once a ttl; what they took is given back then.
+//! Not promised: that memory reaches beyond the few thousand idle names that stay, nor which they are.
+//!
+//! Checked by the tests below.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -96,6 +99,13 @@ impl Names {
         picked.into_iter().flat_map(|(_, found)| found).collect()
     }
 
+    /// Forgets idle names where there are many, and gives their memory back.
+    pub(crate) fn trim(&self) {
+        for shard in &self.shards {
+            shard.lock().trim();
+        }
+    }
+
     fn shard(&self, name: &LockName) -> &Mutex<Shard> {
         let hash = self.hasher.hash_one(name);
         // The map takes the low and the highest bits.
@@ -104,12 +114,25 @@ impl Names {
 }
 
 impl Shard {
-    /// Forgets idle names once there are many; the bound doubles with the live ones, so that the
-    /// cost stays constant per name.
+    /// Forgets idle names once the shard is full. The bound doubles with the live ones, so that the cost
+    /// stays constant per name.
     fn make_room(&mut self) {
-        if self.entries.len() < self.full {
-            return;
+        if self.full <= self.entries.len() {
+            self.forget();
         }
+    }
+
+    fn trim(&mut self) {
+        if KEPT_PER_SHARD < self.entries.len() {
+            self.forget();
+        }
+        // As large as it was while it was full, and no larger; half of that is no reason to move all.
+        if self.full * 2 < self.entries.capacity() {
+            self.entries.shrink_to(self.full);
+        }
+    }
+
+    fn forget(&mut self) {
         self.entries.retain(|_, entry| !entry.queue.is_idle());
         self.full = KEPT_PER_SHARD.max(self.entries.len() * 2);
     }
@@ -123,3 +146,76 @@ impl Entry {
 
 const SHARDS: usize = 16;
 const KEPT_PER_SHARD: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Moment;
+    use crate::queue::Claim;
+
+    const MANY: usize = 100_000;
+
+    fn name(n: usize) -> LockName {
+        LockName::new(format!("{n}")).unwrap()
+    }
+
+    fn known(names: &Names) -> usize {
+        names.shards.iter().map(|shard| shard.lock().entries.len()).sum()
+    }
+
+    fn room(names: &Names) -> usize {
+        names.shards.iter().map(|shard| shard.lock().entries.capacity()).sum()
+    }
+
+    fn claimed(names: &Names, n: usize) {
+        let claim = names.with(&name(n), |entry| entry.queue.claim(Moment::from_nanos(0), |_| true));
+        assert!(matches!(claim, Claim::Drive));
+    }
+
+    fn idle(names: &Names, n: usize) {
+        names.with(&name(n), |entry| assert!(entry.queue.next().is_none()));
+    }
+
+    /// Names that come and go leave a bounded number behind, however many there were.
+    #[test]
+    fn idle_names_are_forgotten() {
+        let names = Names::new();
+        for n in 0..MANY {
+            claimed(&names, n);
+            idle(&names, n);
+        }
+        assert!(known(&names) <= SHARDS * KEPT_PER_SHARD, "{} names are kept", known(&names));
+    }
+
+    /// Names in use are never forgotten.
+    #[test]
+    fn names_in_use_stay() {
+        let names = Names::new();
+        (0..MANY).for_each(|n| claimed(&names, n));
+        names.trim();
+        assert_eq!(known(&names), MANY);
+    }
+
+    /// What many locks held at once took is given back when they are gone.
+    #[test]
+    fn the_room_of_many_names_is_given_back() {
+        let names = Names::new();
+        (0..MANY).for_each(|n| claimed(&names, n));
+        (0..MANY).for_each(|n| idle(&names, n));
+        names.trim();
+        assert!(room(&names) <= SHARDS * KEPT_PER_SHARD * 4, "room for {} names", room(&names));
+        assert!(known(&names) <= SHARDS * KEPT_PER_SHARD);
+    }
+
+    /// A few idle names are remembered with their last counters, trimmed or not.
+    #[test]
+    fn a_few_idle_names_are_remembered() {
+        let names = Names::new();
+        for n in 0..100 {
+            claimed(&names, n);
+            idle(&names, n);
+        }
+        names.trim();
+        assert_eq!(known(&names), 100);
+    }
+}
