@@ -297,3 +297,49 @@ fn waiting_needs_no_runtime_of_the_callers() {
     drop(held);
     assert!(timeless.block_on(lock.acquire()).is_ok());
 }
+
+/// A store's code finds the manager's runtime wherever it is polled.
+#[test]
+fn a_store_is_polled_within_the_managers_runtime() {
+    let (store, home) = (Trickster::default(), Runtime::new().unwrap());
+    let lock = home.block_on(opened(&store)).lock("a").unwrap();
+    let timeless = Builder::new_current_thread().build().unwrap();
+    let late = || Trick::RefuseAfter(Duration::from_millis(10), ErrorKind::Unavailable);
+    store.next_acquire(late());
+    store.next_try(late());
+    assert_eq!(*timeless.block_on(lock.acquire()).unwrap_err().kind(), ErrorKind::Unavailable);
+    assert_eq!(*timeless.block_on(lock.try_acquire()).unwrap_err().kind(), ErrorKind::Unavailable);
+}
+
+/// With the manager's runtime its timers are gone; whoever waits elsewhere for an answer is told.
+#[test]
+fn nobody_waits_for_a_runtime_that_is_gone() {
+    for trick in [Trick::NeverAnswer, Trick::Refuse(ErrorKind::Unavailable)] {
+        let (store, home, abroad) = (Trickster::default(), Runtime::new().unwrap(), short_lived());
+        let locks = home.block_on(opened(&store));
+        let held = home.block_on(locks.lock("a").unwrap().acquire()).unwrap();
+        for trick in [trick.clone(), Trick::NeverAnswer] {
+            store.next_release(trick);
+        }
+        for never in [Trickster::next_acquire, Trickster::next_try] {
+            never(&store, Trick::NeverAnswer);
+        }
+        let (b, c) = (locks.lock("b").unwrap(), locks.lock("c").unwrap());
+        let b = b.wait(Duration::from_secs(3_600));
+        let (mut release, mut acquire) = (Box::pin(held.release()), Box::pin(b.acquire()));
+        let mut attempt = Box::pin(c.try_acquire());
+        abroad.block_on(async {
+            assert!((&mut release).now_or_never().is_none());
+            assert!((&mut acquire).now_or_never().is_none());
+            assert!((&mut attempt).now_or_never().is_none());
+        });
+        drop(home);
+        let told = async { (release.await.is_err(), acquire.await.map(drop), attempt.await.map(drop)) };
+        let told = abroad.block_on(async { tokio::time::timeout(Duration::from_secs(10), told).await });
+        let (unreleased, acquired, tried) = told.expect("nobody waits");
+        assert!(unreleased, "{trick:?}");
+        for answer in [acquired, tried] {
+            assert_eq!(*answer.unwrap_err().kind(), ErrorKind::Closed, "{trick:?}");
+        }
+    }
+}
