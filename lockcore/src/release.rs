@@ -127,8 +127,7 @@ impl Core {
         let Err(error) = confirmed else {
             return Ok(());
         };
-        let over = error.lost_reason().is_some() || *error.kind() == ErrorKind::Closed;
-        if grant.lease.scope == LeaseScope::Session && !over {
+        if grant.lease.scope == LeaseScope::Session && error.lost_reason().is_none() {
             tracing::warn!(lock = %grant.name, %error, "not released; its session is given up");
             self.watchdog.lease_lost(self, grant.lease.id, LostReason::SessionLost);
         }
