@@ -29,7 +29,7 @@ async fn virtually(store: &Trickster) -> (LockManager, TokioClock) {
 
 /// A runtime without a thread of its own, which ends before its tasks do.
 fn short_lived() -> Runtime {
-    Builder::new_current_thread().enable_all().build().unwrap()
+    Builder::new_current_thread().enable_all().build().expect("there is room for a runtime")
 }
 
 type Waiters = JoinSet<leasehold::Result<LockGuard>>;
@@ -38,7 +38,7 @@ type Waiters = JoinSet<leasehold::Result<LockGuard>>;
 async fn waiters(locks: &LockManager, name: &str, n: usize) -> Waiters {
     let mut waiters = JoinSet::new();
     for _ in 0..n {
-        let lock = locks.lock(name).unwrap();
+        let lock = locks.lock(name).expect("a valid name");
         waiters.spawn(async move { lock.acquire().await });
         yield_now().await;
     }
