@@ -217,7 +217,7 @@ async fn a_timeout_has_the_last_error_of_the_store_as_its_cause() {
     assert_eq!(*cause.kind(), ErrorKind::Unavailable);
 
     // A grant is news of the store that is newer.
-    drop(lock.acquire().await.unwrap());
+    lock.acquire().await.unwrap().release().await.unwrap();
     store.next_acquire(Trick::NeverAnswer);
     assert!(lock.acquire().await.unwrap_err().source().is_none());
 }
@@ -249,14 +249,17 @@ thread_local! {
     static LAST: RefCell<Vec<LockGuard>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A guard that a thread drops as its very last is released all the same.
+/// A guard that a thread drops as its very last is released all the same: in place, where the store
+/// needs no runtime, or by a task.
 #[test]
 fn a_guard_dropped_with_its_thread_is_released() {
-    let home = Runtime::new().unwrap();
-    let directory = tempfile::tempdir().unwrap();
-    for url in ["memory://".to_owned(), format!("file://{}", directory.path().display())] {
-        let locks = home.block_on(connect(&url)).unwrap();
-        assert!(locks.guarantees().contains(Guarantees::RUNTIME_FREE), "{url}");
+    let (home, directory) = (Runtime::new().unwrap(), tempfile::tempdir().unwrap());
+    let file = format!("file://{}", directory.path().display());
+    let memory = home.block_on(connect("memory://")).unwrap();
+    let file = home.block_on(connect(&file)).unwrap();
+    let runtime_bound = home.block_on(opened(&Trickster::default()));
+    for (in_place, locks) in [(true, memory), (true, file), (false, runtime_bound)] {
+        assert_eq!(locks.guarantees().contains(Guarantees::RUNTIME_FREE), in_place);
         let (lock, handle) = (locks.lock("a").unwrap(), home.handle().clone());
         let thread = std::thread::spawn(move || {
             // First ours, then tokio's: what was first is dropped last.
@@ -266,8 +269,14 @@ fn a_guard_dropped_with_its_thread_is_released() {
             LAST.with_borrow_mut(|last| last.push(guard));
         });
         thread.join().unwrap();
-        assert_eq!(locks.guards_dropped(), 1, "{url}");
-        assert!(home.block_on(locks.lock("a").unwrap().try_acquire()).unwrap().is_some(), "{url}");
+        assert_eq!(locks.guards_dropped(), 1, "{locks:?}");
+        let lock = locks.lock("a").unwrap();
+        let again = if in_place {
+            home.block_on(lock.try_acquire()).unwrap()
+        } else {
+            home.block_on(lock.wait(Duration::from_secs(10)).acquire()).ok()
+        };
+        assert!(again.is_some(), "{locks:?}");
     }
 }
 

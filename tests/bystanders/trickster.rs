@@ -1,5 +1,5 @@
 //! The in-memory store behind a layer that plays tricks: it panics, refuses, or never answers, once
-//! for every trick it was told.
+//! for every trick it was told. It needs a runtime, as stores with a network do.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use conformance::layer::{Below, Layer, shared};
 use leasehold::backend::{AcquireRequest, Attempt, Grant, LeaseId, Renewal, StoreConfig};
 use leasehold::memory::MemoryConfig;
-use leasehold::{Effect, Error, ErrorKind, Result};
+use leasehold::{Effect, Error, ErrorKind, Guarantees, Result};
 use tokio::sync::Notify;
 
 #[derive(Clone, Debug)]
@@ -113,6 +113,10 @@ impl Tricks {
 
 #[async_trait]
 impl Layer for Hand {
+    fn guarantees(&self, below: &Below) -> Guarantees {
+        below.backend.guarantees() - Guarantees::RUNTIME_FREE
+    }
+
     async fn try_acquire(&self, below: &Below, request: &AcquireRequest) -> Result<Attempt> {
         self.tries.play().await?;
         below.backend.try_acquire(request).await
