@@ -352,3 +352,16 @@ fn nobody_waits_for_a_runtime_that_is_gone() {
         }
     }
 }
+
+/// A runtime that ends before it has run anything of the manager's ends its holds all the same.
+#[test]
+fn a_hold_ends_with_a_runtime_that_never_ran_its_watchdog() {
+    let (store, home) = (MemoryConfig::private(), short_lived());
+    let guard = home.block_on(async {
+        let locks = LockManager::builder(store.clone()).build().await.unwrap();
+        locks.lock("a").unwrap().acquire().await.unwrap()
+    });
+    drop(home);
+    assert_eq!(guard.ensure_held().unwrap_err().lost_reason(), Some(LostReason::RuntimeGone));
+    assert!(store.store().is_empty());
+}

@@ -57,13 +57,14 @@ impl Watchdog {
 
     /// Starts the task; it ends with the manager, and ends the manager if the runtime drops it.
     pub(crate) fn start(&self, core: &Arc<Core>) {
+        let bell = Bell { core: Arc::downgrade(core), closing: self.shared.closing.clone() };
         let task = Task {
             shared: Arc::clone(&self.shared),
             core: Arc::downgrade(core),
             backend: Arc::clone(core.backend()),
             env: core.env().clone(),
         };
-        core.env().spawn(task.run());
+        core.env().spawn(task.run(bell));
     }
 
     /// A grant names a lease. The tenure ends here if that lease is lost.
@@ -129,8 +130,8 @@ struct Task {
 type Renewed = (Vec<LeaseId>, Moment, Vec<Renewal>);
 
 impl Task {
-    async fn run(self) {
-        let _bell = Bell { core: Weak::clone(&self.core), closing: self.shared.closing.clone() };
+    /// `_bell` was made before, so that it also rings for a task that was never polled.
+    async fn run(self, _bell: Bell) {
         let mut events = self.backend.events().fuse();
         let mut renewals = FuturesUnordered::new();
         let patrol_every = self.env.timing().ttl;
