@@ -13,9 +13,9 @@
 //!   nothing stays beyond one ttl even if it never can (G5, G8).
 //! - **B3** *Leases are announced*: whatever must be renewed is a [`Lease`], named in a [`Grant`] or
 //!   by [`StoreEvent::LeaseOpened`]. Nothing else is renewed. The core gives a lease up at its deadline
-//!   on `Env`'s clock, when a renewal answers `Gone`, at [`StoreEvent::LeaseLost`], and when a release in
-//!   a session is not confirmed within a ttl or refused for good; it is never
-//!   renewed again, and no grant may name it. A backend with sessions watches its own deadlines: it
+//!   on `Env`'s clock, when a renewal answers `Gone`, at [`StoreEvent::LeaseLost`], and, if it is a
+//!   session's, when a release in it is refused for good or not confirmed within a ttl. It is never
+//!   renewed again then, and no grant may name it. A backend with sessions watches its own deadlines: it
 //!   ends the old session at the store, opens another with a new id, announces it, and queues its
 //!   waiters again.
 //!
