@@ -48,6 +48,49 @@ async fn a_hold_ends_at_its_deadline_to_the_nanosecond() {
     assert!(guard.ensure_held().is_err());
 }
 
+/// Work that wakes in a host that was suspended past the deadline is not run on, though no timer has
+/// fired yet.
+#[tokio::test]
+async fn work_is_not_run_on_after_a_suspend() {
+    let (store, clock) = (MemoryConfig::private(), ManualClock::new());
+    let lock = open(&store, clock.clone()).await.lock("a").unwrap();
+    let mut steps = 0;
+    let work = lock.with(async |_held| {
+        for _ in 0..5 {
+            // The first time until the watchdog sleeps.
+            tokio::task::yield_now().await;
+            steps += 1;
+            clock.suspend(TTL);
+        }
+    });
+    assert_eq!(work.await.unwrap_err().lost_reason(), Some(LostReason::Expired));
+    assert_eq!(steps, 1);
+}
+
+/// Work whose last step outlasts the lease was not done under the lock.
+#[tokio::test]
+async fn work_that_ends_after_the_deadline_is_lost() {
+    let (store, clock) = (MemoryConfig::private(), ManualClock::new());
+    let lock = open(&store, clock.clone()).await.lock("a").unwrap();
+    let done = lock.with(async |_held| clock.suspend(TTL)).await;
+    assert_eq!(done.unwrap_err().lost_reason(), Some(LostReason::Expired));
+    assert!(lock.with(async |_held| ()).await.is_ok());
+}
+
+/// Whoever polls on hears the same again.
+#[tokio::test]
+async fn a_loss_is_told_as_often_as_it_is_asked_for() {
+    let locks = leasehold::connect("memory://").await.unwrap();
+    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+    let mut lost = guard.lost();
+    assert_eq!((&mut lost).now_or_never(), None);
+    guard.release().await.unwrap();
+    for _ in 0..3 {
+        assert_eq!((&mut lost).now_or_never(), Some(LostReason::Released));
+    }
+    assert_eq!(lost.clone().await, LostReason::Released);
+}
+
 /// The watchdog keeps a lock for as long as its holder lives.
 #[tokio::test(start_paused = true)]
 async fn a_live_holder_keeps_its_lock() {

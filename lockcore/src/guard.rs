@@ -4,7 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use futures_core::Stream;
@@ -84,7 +84,7 @@ impl LockGuard {
     /// time, never after the store can grant the lock to others, as long as timers fire; a host that
     /// was suspended is told by [`ensure_held`](Self::ensure_held) first.
     pub fn lost(&self) -> Lost {
-        Lost { states: self.tenure.watch(), waiting: None }
+        Lost { states: self.tenure.watch(), told: Told::NotAsked }
     }
 
     /// The states of this guard, the current one first. A slow reader misses states in between,
@@ -178,27 +178,38 @@ impl fmt::Debug for LockGuard {
 ///
 /// # Cancel safety
 ///
-/// May be dropped and polled again at will; a clone starts afresh and ends alike.
+/// May be dropped, and polled again at will, also after it has ended: it keeps the reason. A clone
+/// starts afresh and ends alike.
 #[must_use = "futures do nothing unless polled"]
 pub struct Lost {
     states: watch::Receiver<GuardState>,
+    told: Told,
+}
+
+enum Told {
+    NotAsked,
     /// Boxed so that the whole may be shared, though it is polled by one.
-    waiting: Option<ReusableBoxFuture<'static, LostReason>>,
+    Waiting(ReusableBoxFuture<'static, LostReason>),
+    Already(LostReason),
 }
 
 impl Future for Lost {
     type Output = LostReason;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<LostReason> {
-        let this = &mut *self;
-        let begin = || ReusableBoxFuture::new(ended(this.states.clone()));
-        this.waiting.get_or_insert_with(begin).poll(cx)
+        loop {
+            self.told = match &mut self.told {
+                Told::NotAsked => Told::Waiting(ReusableBoxFuture::new(ended(self.states.clone()))),
+                Told::Waiting(waiting) => Told::Already(ready!(waiting.poll(cx))),
+                Told::Already(reason) => return Poll::Ready(*reason),
+            };
+        }
     }
 }
 
 impl Clone for Lost {
     fn clone(&self) -> Self {
-        Self { states: self.states.clone(), waiting: None }
+        Self { states: self.states.clone(), told: Told::NotAsked }
     }
 }
 

@@ -1,7 +1,8 @@
 //! A named lock that is not held, and the ways to hold it.
 
 use std::fmt;
-use std::pin::pin;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -167,21 +168,22 @@ impl Lock {
     /// # Errors
     ///
     /// As [`acquire`](Self::acquire); [`ErrorKind::Lost`](crate::ErrorKind::Lost) when the lock was lost meanwhile: the work
-    /// was dropped at its next await point.
+    /// was dropped at its next await point, after a suspend of the host too.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future drops the work and releases in the background.
     pub async fn with<T>(&self, work: impl AsyncFnOnce(&LockGuard) -> T) -> Result<T> {
         let guard = self.acquire().await?;
-        let lost = guard.lost();
         let done = {
-            let work = pin!(work(&guard));
-            tokio::select! {
-                biased;
-                reason = lost => return Err(Error::lost(reason).with_context("lock", &self.name)),
-                done = work => done,
-            }
+            let (mut lost, mut work) = (guard.lost(), pin!(work(&guard)));
+            let while_held = poll_fn(|cx| {
+                // Woken by `lost`, decided by the clock: timers stand still while a host is suspended.
+                let _told = Pin::new(&mut lost).poll(cx);
+                guard.ensure_held()?;
+                work.as_mut().poll(cx).map(Ok)
+            });
+            while_held.await?
         };
         guard.ensure_held()?;
         if let Err(error) = guard.release().await {

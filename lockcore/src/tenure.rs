@@ -230,6 +230,16 @@ mod tests {
         assert_eq!(tenure.lost(at(100)), Some(LostReason::Expired));
     }
 
+    /// Answers to two renewals may come in any order (L2).
+    #[test]
+    fn an_earlier_deadline_takes_nothing_back() {
+        let tenure = tenure();
+        tenure.extend(Deadline::At(at(200)));
+        tenure.extend(Deadline::At(at(150)));
+        assert!(tenure.is_held(at(199)) && !tenure.is_held(at(200)));
+        assert_eq!(tenure.remaining(at(150)), Duration::from_nanos(50));
+    }
+
     /// Hand-off needs a sixth of the ttl, and no overdue renewal.
     #[test]
     fn a_tenure_near_its_end_or_at_risk_is_not_healthy() {

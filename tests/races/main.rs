@@ -290,6 +290,24 @@ async fn a_lease_that_was_gone_before_its_grant_arrived_stays_gone() {
     assert!(late.is_err(), "{late:?}");
 }
 
+/// A store that never stops telling neither keeps a renewal from being sent nor other tasks from
+/// running: both come before the last event is read.
+#[tokio::test]
+async fn a_flood_of_events_delays_no_renewal() {
+    let (store, clock) = (Steered::default(), ManualClock::new());
+    let flood = store.add_flood(100_000);
+    let locks = LockManager::builder(store.config()).clock(Arc::new(clock.clone())).build().await.unwrap();
+    let _guard = locks.lock("a").unwrap().acquire().await.unwrap();
+    // Until the watchdog sleeps.
+    yield_now().await;
+    flood.notify_one();
+    clock.advance(Timing::DEFAULT_TTL / 3);
+    while store.renewals() == 0 && store.events_unread() > 0 {
+        yield_now().await;
+    }
+    assert!(store.events_unread() > 0, "{} renewals, and every event is read", store.renewals());
+}
+
 /// A task that has used up its budget with the runtime still releases at once.
 #[tokio::test]
 async fn a_busy_task_releases_at_once_all_the_same() {

@@ -34,6 +34,7 @@ struct Wheel {
     closes: AtomicU32,
     said: Mutex<Option<mpsc::UnboundedReceiver<StoreEvent>>>,
     unread: Arc<AtomicUsize>,
+    flood: Mutex<Option<Arc<Notify>>>,
 }
 
 /// How releases fail.
@@ -123,6 +124,15 @@ impl Steered {
         Voice { sender, unread: Arc::clone(&self.wheel.unread) }
     }
 
+    /// As many events, always ready and never making way for anybody, from when the gate is opened; for
+    /// the next session that is opened.
+    pub(crate) fn add_flood(&self, events: usize) -> Arc<Notify> {
+        let gate = Arc::new(Notify::new());
+        *locked(&self.wheel.flood) = Some(Arc::clone(&gate));
+        self.wheel.unread.store(events, Relaxed);
+        gate
+    }
+
     /// How many events were said and not read.
     pub(crate) fn events_unread(&self) -> usize {
         self.wheel.unread.load(Relaxed)
@@ -189,10 +199,21 @@ impl Layer for Wheel {
     }
 
     fn events(&self, below: &Below) -> BoxStream<'static, StoreEvent> {
+        let unread = Arc::clone(&self.unread);
+        if let Some(gate) = locked(&self.flood).take() {
+            let opened = stream::once(async move { gate.notified().await });
+            let events = opened.flat_map(move |()| {
+                let unread = Arc::clone(&unread);
+                stream::iter(0..unread.load(Relaxed)).map(move |event| {
+                    unread.fetch_sub(1, Relaxed);
+                    StoreEvent::Warning(format!("event {event} of a flood").into())
+                })
+            });
+            return events.boxed();
+        }
         let Some(said) = locked(&self.said).take() else {
             return below.backend.events();
         };
-        let unread = Arc::clone(&self.unread);
         let said = UnboundedReceiverStream::new(said).inspect(move |_| {
             unread.fetch_sub(1, Relaxed);
         });

@@ -157,8 +157,14 @@ impl Task {
             tokio::select! {
                 biased;
                 () = self.shared.closing.cancelled() => return,
-                Some(event) = events.next() => self.with_core(|core| core.told(event)),
+                // Before the events, of which there may always be one more. Renewals end: of each lease one
+                // is in flight (L3).
                 Some(renewed) = renewals.next() => self.with_core(|core| settle(core, renewed)),
+                Some(event) = events.next() => {
+                    self.with_core(|core| core.told(event));
+                    // A stream that is always ready need not let others have their turn: we do.
+                    tokio::task::coop::consume_budget().await;
+                }
                 () = self.shared.sooner.notified() => {}
                 () = self.env.sleep_until(wake_at) => {}
             }

@@ -295,6 +295,24 @@ mod tests {
         assert!(table.leases.is_empty());
     }
 
+    /// An entry that was announced while it queued, and lost, is lost for the grant that comes late; for
+    /// a ttl after its deadline, as no request from before reaches further (WT2). One that was given
+    /// back is no grant's.
+    #[test]
+    fn an_entry_that_was_lost_before_its_grant_stays_lost() {
+        let entry = Lease { scope: LeaseScope::Entry, ..session(9) };
+        let mut table = Table::new(Duration::from_secs(1), Duration::from_millis(750));
+        table.opened(entry, at(0));
+        assert!(table.lose(entry.id, LostReason::Gone).is_none());
+        table.step(at(17));
+        assert_eq!(table.register(&granted(entry), at(17)), Err(LostReason::Gone));
+        table.step(at(18));
+        assert!(table.leases.is_empty() && table.timers.is_empty());
+        table.opened(entry, at(0));
+        table.lose(entry.id, LostReason::Released);
+        assert!(table.leases.is_empty());
+    }
+
     /// A grant on a session whose renewal is overdue is at risk from the beginning.
     #[test]
     fn a_grant_on_a_lease_at_risk_is_at_risk() {
