@@ -90,7 +90,7 @@ pub(crate) struct Terms {
     /// A text that `inspect` shows while the lock is held.
     #[arg(long, value_name = "TEXT")]
     pub(crate) metadata: Option<String>,
-    /// Serve metrics for Prometheus there, such as 127.0.0.1:9187.
+    /// Serve metrics for Prometheus there, such as 127.0.0.1:9187; without a password.
     #[cfg(feature = "metrics")]
     #[arg(long, value_name = "ADDR")]
     pub(crate) metrics_addr: Option<SocketAddr>,

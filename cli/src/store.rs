@@ -27,7 +27,7 @@ pub(crate) async fn open_for(store: &Store, terms: &Terms) -> Result<LockManager
     let mut builder = configure(store)?;
     #[cfg(feature = "metrics")]
     if let Some(address) = terms.metrics_addr {
-        crate::metrics::serve(address)?;
+        crate::metrics::serve(address).await?;
     }
     if let Some(ttl) = terms.ttl {
         builder = builder.ttl(ttl);

@@ -1,12 +1,18 @@
 //! `--metrics-addr`: what Prometheus would read.
 
 use std::net::SocketAddr;
+#[cfg(feature = "redis")]
+use std::time::Duration;
 
 use testbed::Port;
+#[cfg(feature = "redis")]
+use testbed::ProcessErrorKind;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+#[cfg(feature = "redis")]
+use crate::rig::LEASEHOLD;
 use crate::rig::{BOUND, Rig, exit_code, line, value};
 
 async fn metrics(address: SocketAddr) -> String {
@@ -56,4 +62,34 @@ async fn a_command_does_not_run_unwatched() {
     assert_eq!((taken.code, taken.out.as_str()), (71, ""), "{taken:?}");
     running.close_stdin();
     assert_eq!(exit_code(&mut running).await, 0);
+}
+
+/// Whoever opens connections there and says nothing takes neither files nor time from the lock: its
+/// connection to the store is made anew, it is renewed, and whoever asks is answered after that.
+#[cfg(feature = "redis")]
+#[tokio::test]
+async fn idle_connections_do_not_cost_the_lock() {
+    const TTL: Duration = Duration::from_secs(1);
+    let server = testbed::redis::Settings::new().start().await.unwrap_or_else(|error| panic!("{error}"));
+    let rig = Rig::on(format!("{}/0?prefix=cli&ttl=1s", server.url()));
+    let port = Port::reserve().unwrap();
+    let address = port.addr().to_string();
+    let limited = "ulimit -n 64 && exec \"$0\" \"$@\"";
+    let mut holder =
+        rig.start_program("sh", ["-c", limited, LEASEHOLD, "hold", "--metrics-addr", &address, "a"]);
+    line(&mut holder).await;
+    assert_eq!(value(&mut holder).await["state"], "held");
+    let mut idle = Vec::new();
+    for _ in 0..100 {
+        idle.push(TcpStream::connect(port.addr()).await.expect("the system takes them"));
+    }
+    server.command(&["CLIENT", "KILL", "TYPE", "normal"]).await.unwrap();
+    server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]).await.unwrap();
+    // It would say so if a renewal were overdue.
+    let told = holder.next_line(3 * TTL).await;
+    assert!(matches!(&told, Err(error) if error.kind() == ProcessErrorKind::TimedOut), "{told:?}");
+    drop(idle);
+    assert!(metrics(port.addr()).await.contains("leasehold_held_locks 1\n"));
+    holder.close_stdin();
+    assert_eq!(exit_code(&mut holder).await, 0);
 }
