@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use testbed::Port;
 #[cfg(feature = "redis")]
-use testbed::ProcessErrorKind;
+use testbed::{Process, ProcessErrorKind};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -64,6 +64,11 @@ async fn a_command_does_not_run_unwatched() {
     assert_eq!(exit_code(&mut running).await, 0);
 }
 
+#[cfg(feature = "redis")]
+fn open_files(process: &Process) -> usize {
+    std::fs::read_dir(format!("/proc/{}/fd", process.pid())).expect("it runs").count()
+}
+
 /// Whoever opens connections there and says nothing takes neither files nor time from the lock: its
 /// connection to the store is made anew, it is renewed, and whoever asks is answered after that.
 #[cfg(feature = "redis")]
@@ -79,6 +84,7 @@ async fn idle_connections_do_not_cost_the_lock() {
         rig.start_program("sh", ["-c", limited, LEASEHOLD, "hold", "--metrics-addr", &address, "a"]);
     line(&mut holder).await;
     assert_eq!(value(&mut holder).await["state"], "held");
+    let before = open_files(&holder);
     let mut idle = Vec::new();
     for _ in 0..100 {
         idle.push(TcpStream::connect(port.addr()).await.expect("the system takes them"));
@@ -88,6 +94,7 @@ async fn idle_connections_do_not_cost_the_lock() {
     // It would say so if a renewal were overdue.
     let told = holder.next_line(3 * TTL).await;
     assert!(matches!(&told, Err(error) if error.kind() == ProcessErrorKind::TimedOut), "{told:?}");
+    assert!(open_files(&holder) <= before + 8, "{} files, {before} before", open_files(&holder));
     drop(idle);
     assert!(metrics(port.addr()).await.contains("leasehold_held_locks 1\n"));
     holder.close_stdin();
