@@ -13,7 +13,8 @@ async fn refusal(url: &str) -> (ErrorKind, String) {
 #[tokio::test]
 async fn urls_that_cannot_work_are_refused() {
     let cases = [
-        ("memory", "no ://"),
+        ("memory", "no scheme and ://"),
+        ("memory://u:1/2@h", "an @ after its host"),
         ("mysql://h/", "unknown scheme \"mysql\"; known: "),
         ("memory://?tll=15s", "unknown option \"tll\""),
         ("memory://?ttl=soon", "ttl=\"soon\" is not a length of time"),
@@ -75,7 +76,16 @@ async fn file_urls_that_cannot_work_are_refused() {
 /// A password in a URL never reaches a message.
 #[tokio::test]
 async fn refusals_do_not_repeat_a_password() {
-    for url in ["redis://u:sesame@h/0", "memory://u:sesame@h?x=1", "nosuch://u:sesame@h"] {
+    for url in [
+        "redis://u:sesame@h/0",
+        "memory://u:sesame@h?x=1",
+        "nosuch://u:sesame@h",
+        "redis://u:sesame/1@h/0",
+        "redis://:sesame?1@h/0",
+        "etcd://u:1234/sesame@h1,h2/p",
+        "zk://u:1234/sesame@h1,h2",
+        "file://u:1/sesame@h",
+    ] {
         let error = connect(url).await.unwrap_err();
         assert!(!format!("{error} {error:?}").contains("sesame"), "{url}");
     }

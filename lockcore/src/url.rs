@@ -2,6 +2,9 @@
 //!
 //! Written by hand because a lock URL names several hosts, which a web URL cannot. A store *takes*
 //! its options; what nobody took is an error, so a misspelt option never goes unnoticed.
+//!
+//! # Invariants
+//! - Nothing that may be part of a password is taken for a host, a path or an option, or shown.
 
 use std::fmt;
 use std::str::FromStr;
@@ -124,14 +127,22 @@ impl FromStr for StoreUrl {
     type Err = Error;
 
     fn from_str(url: &str) -> Result<Self> {
-        // The URL may carry a password, so no message repeats it.
-        let (scheme, rest) = url.split_once("://").ok_or_else(|| {
-            Error::invalid_option(
-                "a store URL looks like scheme://host/path?option=value; this one has no ://",
-            )
-        })?;
-        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        // The URL may carry a password, so no message repeats it, or what may be a part of one.
+        let letter = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
+        let Some((scheme, rest)) = url.split_once("://").filter(|(scheme, _)| scheme.chars().all(letter))
+        else {
+            return Err(Error::invalid_option(
+                "a store URL looks like scheme://host/path?option=value; this one has no scheme and ://",
+            ));
+        };
+        let (authority, rest) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+        if !authority.is_empty() && rest.contains('@') {
+            return Err(Error::invalid_option(
+                "the URL has an @ after its host: in a user, password, path or option, / is written %2F, \
+                 ? is written %3F and @ is written %40",
+            ));
+        }
+        let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (credentials, hosts) = match authority.rsplit_once('@') {
             Some((credentials, hosts)) => (Some(credentials), hosts),
             None => (None, authority),
@@ -213,6 +224,33 @@ mod tests {
         assert!(error.contains("given twice"), "{error}");
         let error = parsed("etcd://h/a?prefix=b").take_prefix_or_path().unwrap_err().to_string();
         assert!(error.contains("\"a\"") && error.contains("\"b\""), "{error}");
+    }
+
+    /// A `/` or `?` of a password that is not percent-encoded would make a host and a path of its parts:
+    /// every URL that may be one is refused, in words that show nothing of it.
+    #[test]
+    fn an_at_sign_after_the_authority_is_refused() {
+        for url in [
+            "redis://u:qqq/zzz@h/0",
+            "redis://u:qqq?zzz@h/0",
+            "redis://:1234/zzz@h",
+            "etcd://qqq:1234/zzz@h1,h2",
+            "zk://u:q@qq/zzz@h1:2181,h2:2181/chroot",
+            "rediss://u:p@h/0?owner=zzz@h",
+            "qqq/zzz://u:p@h",
+            "u:qqq://h",
+            "",
+        ] {
+            let error = url.parse::<StoreUrl>().unwrap_err();
+            let shown = format!("{error} {error:?}");
+            assert!(!["qq", "zz", "1234"].iter().any(|part| shown.contains(part)), "{shown}");
+        }
+        let error = "etcd://u:1/2@h".parse::<StoreUrl>().unwrap_err().to_string();
+        assert!(error.contains("%2F") && error.contains("%3F") && error.contains("%40"), "{error}");
+        assert_eq!(parsed("redis://u:s%2F%3F%40@h/0?owner=a%40b").password(), Some("s/?@"));
+        // Without an authority there is no password.
+        assert_eq!(parsed("file:///run/a@b?keep=3").path(), "/run/a@b");
+        assert_eq!(parsed("memory://?owner=a@b").take("owner").unwrap().as_deref(), Some("a@b"));
     }
 
     /// Neither the parsed URL nor an error about it shows the password.
