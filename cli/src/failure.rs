@@ -115,7 +115,7 @@ impl Failure {
     /// Says it on standard error, and with which code to exit.
     pub(crate) fn report(&self, json: bool) -> Exit {
         if json {
-            output::complain(&serde_json::json!({ "error": self }).to_string());
+            output::complain(&output::line_of_json(&serde_json::json!({ "error": self })));
         } else {
             output::complain(&self.to_string());
         }

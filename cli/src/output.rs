@@ -1,7 +1,7 @@
 //! What people and programs read: tables, JSON, and nothing that steers a terminal.
 //!
-//! Labels and metadata come from whoever holds a lock, so control characters in them are shown
-//! escaped. In JSON they are as they are.
+//! Labels and metadata come from whoever holds a lock, so what could move a cursor, hide or reorder
+//! letters is written escaped, in text and in JSON. Whoever reads the JSON has it as it is.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -90,16 +90,35 @@ pub(crate) fn table<const N: usize>(header: Option<[&str; N]>) -> Table {
     table
 }
 
-/// The text, control characters escaped.
+/// The text, with escapes for what steers a terminal.
 pub(crate) fn safe(text: &str) -> Cow<'_, str> {
-    if !text.chars().any(char::is_control) {
+    escaped(text, |c| c.escape_default().to_string())
+}
+
+/// The value on one line of JSON, which a terminal may show.
+pub(crate) fn line_of_json(value: &impl Serialize) -> String {
+    let line = serde_json::to_string(value).expect("names and numbers have a form in JSON");
+    // Such characters stand within strings only.
+    let units = |c: char| c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")).collect();
+    escaped(&line, units).into_owned()
+}
+
+fn escaped(text: &str, escape: impl Fn(char) -> String) -> Cow<'_, str> {
+    if !text.chars().any(steers) {
         return text.into();
     }
-    let escaped = text.chars().map(|c| match c.is_control() {
-        true => c.escape_default().to_string(),
-        false => c.to_string(),
-    });
-    escaped.collect::<String>().into()
+    text.chars().map(|c| if steers(c) { escape(c) } else { c.into() }).collect::<String>().into()
+}
+
+/// Whether a character has no form of its own and changes how others are shown: of the categories Cc, Cf,
+/// Zl and Zp of Unicode 17.
+fn steers(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{ad}' | '\u{600}'..='\u{605}' | '\u{61c}' | '\u{6dd}' | '\u{70f}'
+            | '\u{890}'..='\u{891}' | '\u{8e2}' | '\u{180e}' | '\u{200b}'..='\u{200f}'
+            | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
+            | '\u{110bd}' | '\u{110cd}' | '\u{13430}'..='\u{1343f}' | '\u{1bca0}'..='\u{1bca3}'
+            | '\u{1d173}'..='\u{1d17a}' | '\u{e0001}' | '\u{e0020}'..='\u{e007f}')
 }
 
 /// Writes a table to standard output.
@@ -111,7 +130,7 @@ pub(crate) fn show(table: &mut Table) -> Result<(), Failure> {
 
 /// Writes a value as one line of JSON to standard output.
 pub(crate) fn json(value: &impl Serialize) -> Result<(), Failure> {
-    say(&serde_json::to_string(value).expect("names and numbers have a form in JSON"))
+    say(&line_of_json(value))
 }
 
 /// Writes a line to standard output, for whoever waits for it.
@@ -132,11 +151,31 @@ pub(crate) fn complain(line: &str) {
 mod tests {
     use super::*;
 
-    /// What a holder calls itself cannot move a cursor; other letters stay.
+    /// What a holder calls itself can neither move a cursor nor reorder or hide letters; other letters
+    /// stay.
     #[test]
-    fn control_characters_are_shown_escaped() {
-        assert_eq!(safe("grün/7"), "grün/7");
+    fn what_steers_a_terminal_is_shown_escaped() {
+        assert_eq!(safe("grün/7 \u{5e9}\u{300} \"\\\u{1f512}"), "grün/7 \u{5e9}\u{300} \"\\\u{1f512}");
         assert_eq!(safe("a\x1b[2J\nb\u{9b}"), "a\\u{1b}[2J\\nb\\u{9b}");
+        for (unsafe_one, shown) in [
+            ('\u{7f}', "\\u{7f}"),
+            ('\u{9b}', "\\u{9b}"),
+            ('\u{ad}', "\\u{ad}"),
+            ('\u{200b}', "\\u{200b}"),
+            ('\u{2028}', "\\u{2028}"),
+            ('\u{2029}', "\\u{2029}"),
+            ('\u{202e}', "\\u{202e}"),
+            ('\u{2066}', "\\u{2066}"),
+            ('\u{feff}', "\\u{feff}"),
+            ('\u{e0041}', "\\u{e0041}"),
+        ] {
+            assert_eq!(safe(&format!("a{unsafe_one}b")), format!("a{shown}b"));
+            let text = format!("a{unsafe_one}\"b");
+            let json = line_of_json(&text);
+            assert!(json.is_ascii() && !json.chars().any(char::is_control), "{json}");
+            assert_eq!(serde_json::from_str::<String>(&json).unwrap(), text);
+        }
+        assert_eq!(line_of_json(&"\x1b\u{9b}\u{e0041}ü"), "\"\\u001b\\u009b\\udb40\\udc41ü\"");
     }
 
     /// A holder without a label still reads as a sentence.

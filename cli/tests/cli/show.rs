@@ -5,11 +5,14 @@ use std::os::unix::fs::PermissionsExt;
 
 use crate::rig::{Rig, line, value};
 
+/// It would clear a terminal, colour it, and turn the letters around.
+const METADATA: &str = "line\u{1b}[2J\n\u{7f}\u{9b}1m\u{202e}enil";
+
 /// A lock that is held and waited for, in words and in JSON; one that is not.
 #[tokio::test]
 async fn a_lock_is_shown() {
     let rig = Rig::new();
-    let mut holder = rig.start(["hold", "a", "--owner", "me", "--metadata", "line\u{1b}[2J\nline"]);
+    let mut holder = rig.start(["hold", "a", "--owner", "me", "--metadata", METADATA]);
     line(&mut holder).await;
     let token = value(&mut holder).await["token"].as_u64().unwrap();
     let mut waiter = rig.start(["hold", "a"]);
@@ -17,13 +20,21 @@ async fn a_lock_is_shown() {
     rig.until_contended("a", 1).await;
     let seen = rig.inspect("a").await;
     assert_eq!((&seen["held"], &seen["name"]), (&true.into(), &"a".into()));
-    assert_eq!(seen["holder"]["metadata"], "line\u{1b}[2J\nline");
+    assert_eq!(seen["holder"]["metadata"], METADATA);
     assert!(seen["holder"]["since"].as_str().unwrap().ends_with('Z'), "{seen}");
     let words = rig.done(["inspect", "a"]).await.out;
-    for shown in ["me", &token.to_string(), "line\\u{1b}[2J\\nline", "ago)"] {
+    for shown in ["me", &token.to_string(), "line\\u{1b}[2J\\n\\u{7f}\\u{9b}1m\\u{202e}enil", "ago)"] {
         assert!(words.contains(shown), "{words}");
     }
-    assert!(!words.contains('\u{1b}'), "{words}");
+    let listed = rig.done(["ls"]).await.out;
+    let json = rig.done(["inspect", "--json", "a"]).await.out + &rig.done(["ls", "--json"]).await.out;
+    let busy = rig.done(["run", "--json", "--try", "a", "--", "true"]).await.err;
+    for written in [words, listed, json, busy] {
+        assert!(
+            written.contains("enil") && !written.contains(['\u{1b}', '\u{7f}', '\u{9b}', '\u{202e}']),
+            "{written}"
+        );
+    }
     let free = rig.inspect("free").await;
     assert_eq!(free, serde_json::json!({ "name": "free", "held": false, "holder": null, "contenders": 0 }));
     assert!(rig.done(["inspect", "free"]).await.out.contains("nobody"));
