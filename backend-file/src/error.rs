@@ -17,7 +17,7 @@ use crate::record::Unreadable;
 pub(crate) fn of_system(error: io::Error, doing: &'static str, path: &Path) -> Error {
     let (kind, what) = meaning(&error);
     let message = match what {
-        Meaning::Described => format!("cannot {doing}: {error}"),
+        Meaning::Described => format!("cannot {doing}"),
         Meaning::Advised(advice) => format!("cannot {doing}: {advice}"),
         Meaning::OpenFiles => format!("cannot {doing}: {}", open_files()),
     };
@@ -140,7 +140,8 @@ mod tests {
             assert_eq!(*error.kind(), kind, "{errno}");
             assert_eq!(error.effect(), Effect::NotApplied);
             assert!(error.to_string().contains("/locks/a.lock"), "{error}");
-            assert!(error.source().is_some());
+            let cause = error.source().expect("it has a cause").to_string();
+            assert!(!error.to_string().contains(&cause), "{error} repeats its cause");
         }
     }
 

@@ -41,7 +41,7 @@ pub(crate) async fn open_for(store: &Store, terms: &Terms) -> Result<LockManager
 /// Ends the session. What is not confirmed ends with its lease, and is no failure.
 pub(crate) async fn close(locks: &LockManager) {
     if let Err(error) = locks.shutdown().await {
-        tracing::warn!(%error, "the session was not closed in order");
+        tracing::warn!(error = %format_args!("{error:#}"), "the session was not closed in order");
     }
 }
 

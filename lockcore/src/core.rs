@@ -277,7 +277,7 @@ impl Drop for Core {
         let backend = Arc::clone(&self.backend);
         self.env.spawn(async move {
             if let Err(error) = backend.close().await {
-                tracing::warn!(%error, "the session was not closed; it ends with its lease");
+                tracing::warn!(error = %format_args!("{error:#}"), "the session was not closed; it ends with its lease");
             }
         });
     }

@@ -1,6 +1,8 @@
 //! One opaque error: what happened ([`ErrorKind`]), whether the store may have acted on it
 //! ([`Effect`]), a sentence, and the cause.
 //!
+//! `Display` does not repeat the cause: whoever reports walks the chain of sources, as `{:#}` does.
+//!
 //! Contention is not an error: `try_acquire` answers `Ok(None)`. `Unavailable` never means busy.
 
 use std::error::Error as StdError;
@@ -94,7 +96,7 @@ impl Error {
         Self::not_applied(ErrorKind::Lost { reason }, format!("the lock is lost: {reason}"))
     }
 
-    /// Adds the cause.
+    /// Adds the cause. The message says what it means, and does not repeat it.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         self.0.source = Some(Arc::from(source.into()));
@@ -134,6 +136,7 @@ impl Error {
     }
 }
 
+/// One line; `{:#}` with its causes.
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0.message)?;
@@ -146,6 +149,17 @@ impl fmt::Display for Error {
         }
         if self.0.effect == Effect::Unknown {
             f.write_str("; the store may have carried it out")?;
+        }
+        let mut cause = self.source().filter(|_| f.alternate());
+        let mut told = String::new();
+        while let Some(next) = cause {
+            let text = next.to_string();
+            // Errors of others may repeat what is below them.
+            if text != told {
+                write!(f, ": {text}")?;
+            }
+            told = text;
+            cause = next.source();
         }
         Ok(())
     }
@@ -192,6 +206,9 @@ mod tests {
             .with_source(std::io::Error::other("refused"));
         assert_eq!(error.source().unwrap().to_string(), "refused");
         assert_eq!(error.clone().source().unwrap().to_string(), "refused");
+        assert_eq!(error.to_string(), "cannot connect");
+        let outer = Error::not_applied(ErrorKind::Unavailable, "not opened").with_source(error);
+        assert_eq!(format!("{outer:#}"), "not opened: cannot connect: refused");
     }
 
     /// An error is one pointer wide, so results stay small.

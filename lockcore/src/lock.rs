@@ -187,6 +187,7 @@ impl Lock {
         };
         guard.ensure_held()?;
         if let Err(error) = guard.release().await {
+            let error = format_args!("{error:#}");
             tracing::warn!(lock = %self.name, %error, "the work is done, its lock was not released cleanly");
         }
         Ok(done)

@@ -285,7 +285,9 @@ impl Drop for Carried {
 }
 
 fn report(error: &Error) {
-    if error.lost_reason().is_some() {
+    let nothing_left = error.lost_reason().is_some();
+    let error = format_args!("{error:#}");
+    if nothing_left {
         tracing::debug!(%error, "there was nothing left to release");
     } else {
         tracing::warn!(%error, "a release was not confirmed; a lease ends the lock, where there is one");

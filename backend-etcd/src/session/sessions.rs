@@ -55,7 +55,7 @@ impl Sessions {
         match self.session().await {
             // It can still be looked at; whoever wants a lock is told why there is none.
             Err(error) if error::is_for_space(&error) => {
-                self.tell(StoreEvent::Warning(format!("no lock can be taken: {error}").into()));
+                self.tell(StoreEvent::Warning(format!("no lock can be taken: {error:#}").into()));
                 Ok(())
             }
             opened => opened.map(drop),

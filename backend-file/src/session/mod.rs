@@ -358,7 +358,7 @@ impl Session {
                 && let Some(events) = events.upgrade()
             {
                 let _ = events
-                    .send(StoreEvent::Warning(format!("idle lock files were not removed: {error}").into()));
+                    .send(StoreEvent::Warning(format!("idle lock files were not removed: {error:#}").into()));
             }
         });
     }

@@ -62,7 +62,7 @@ impl Session {
         }
         drop(state);
         if let (Err(error), false) = (requests, was_blind) {
-            self.tell(StoreEvent::Warning(format!("revocations are not heard: {error}").into()));
+            self.tell(StoreEvent::Warning(format!("revocations are not heard: {error:#}").into()));
         }
         lost.into_iter().for_each(|event| self.tell(event));
     }

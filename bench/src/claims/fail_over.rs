@@ -107,7 +107,7 @@ async fn waited(room: &Path) -> Result<Finding> {
     let granted = worker.acquire("fail-over", BOUND).await;
     let holds = granted.is_err();
     Ok(Finding {
-        measured: granted.map_or_else(|error| error.to_string(), |_held| "it was held".to_owned()),
+        measured: granted.map_or_else(|error| format!("{error:#}"), |_held| "it was held".to_owned()),
         holds,
     })
 }

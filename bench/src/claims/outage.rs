@@ -51,7 +51,7 @@ async fn single(room: &Path) -> Result<Finding> {
         }
     };
     let holds = refused.is_err();
-    let told = refused.map_or_else(|error| error.to_string(), |_held| "it was held".to_owned());
+    let told = refused.map_or_else(|error| format!("{error:#}"), |_held| "it was held".to_owned());
     Ok(Finding {
         measured: format!("after {waited}: {told}; {again} after it was back, the lock was held"),
         holds,

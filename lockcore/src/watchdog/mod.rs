@@ -177,6 +177,7 @@ impl Task {
         async move {
             let renewal = async { Ok(backend.renew(&leases).await) };
             let answers = env.bounded(renewal).await.unwrap_or_else(|error| {
+                let error = format_args!("{error:#}");
                 tracing::debug!(%error, leases = leases.len(), "a renewal was not answered");
                 Vec::new()
             });
@@ -215,7 +216,7 @@ fn settle(core: &Arc<Core>, (leases, sent_at, answers): Renewed) {
             Some(Renewal::Until(deadline)) => Answer::Until(deadline),
             Some(Renewal::Gone(reason)) => Answer::Gone(reason),
             Some(Renewal::Unknown(error)) => {
-                tracing::debug!(%error, "a renewal is tried again");
+                tracing::debug!(error = %format_args!("{error:#}"), "a renewal is tried again");
                 Answer::Unknown
             }
             None => Answer::Unknown,
