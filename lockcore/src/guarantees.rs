@@ -14,7 +14,8 @@ bitflags::bitflags! {
         const FENCED = 1;
         /// First come, first served between processes (G7).
         const FIFO = 1 << 1;
-        /// A hold ends by itself a bounded time after its process died or fell silent (G6).
+        /// A hold ends by itself a bounded time after its process fell silent: died, was stopped, or was
+        /// cut off (G6). A store without leases may still free the lock of a process that died.
         const LEASED = 1 << 2;
         /// Excludes other processes of one host.
         const CROSS_PROCESS = 1 << 3;
@@ -37,7 +38,7 @@ impl Guarantees {
     pub const DESCRIBED: [(Self, &'static str); 9] = [
         (Self::FENCED, "tokens grow with every grant"),
         (Self::FIFO, "first come, first served between processes"),
-        (Self::LEASED, "a dead holder's lock frees itself"),
+        (Self::LEASED, "a silent holder's lock frees itself"),
         (Self::CROSS_PROCESS, "excludes other processes of the host"),
         (Self::CROSS_HOST, "excludes other hosts"),
         (Self::SURVIVES_FAILOVER, "the loss of one server loses no lock"),
