@@ -98,10 +98,9 @@ impl Core {
     /// A grant that is over already, or whose counter went back, is released instead.
     pub(crate) fn adopt(self: &Arc<Self>, grant: Grant, budget: HandoffBudget) -> Result<LockGuard> {
         let counter = grant.counter;
-        let tenure = Arc::new(Tenure::new(grant));
-        let name = &tenure.grant().name;
         let now = self.env.now();
-        self.watchdog.register(&tenure, now);
+        let tenure = self.watchdog.register(grant, now);
+        let name = &tenure.grant().name;
         let adopted = self.names.with(name, |entry| {
             (entry.heard, entry.refused) = (None, None);
             if let Some((_, reason)) = entry.lost_early.take().filter(|(lost, _)| *lost == counter) {

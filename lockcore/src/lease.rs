@@ -53,9 +53,11 @@ pub(crate) enum Answer {
 /// What a step changed for the holds of the lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
+    /// Nothing that must be told: its deadline may have moved, which they see by themselves.
     Nothing,
-    Extended,
     AtRisk,
+    /// At risk no more.
+    Safe,
     Lost(LostReason),
 }
 
@@ -125,6 +127,7 @@ impl LeaseState {
 
     /// The renewal sent at `sent_at` was answered, or given up.
     pub(crate) fn answered(&mut self, now: Moment, sent_at: Moment, answer: Answer) -> Change {
+        let was_at_risk = self.is_at_risk();
         let passed = self.tick(now);
         if self.lost().is_some() {
             return passed;
@@ -138,7 +141,7 @@ impl LeaseState {
                 if let Schedule::Due(at) = &mut self.schedule {
                     *at = (*at).max(now + self.lease.ttl / 48);
                 }
-                Change::Extended
+                if was_at_risk { Change::Safe } else { Change::Nothing }
             }
             Answer::Gone(reason) => self.lose(reason),
             Answer::Unknown => {
@@ -245,8 +248,24 @@ mod tests {
         let mut lease = opened();
         lease.sent();
         let renewed = Answer::Until(Deadline::At(at(12_000)));
-        assert_eq!(lease.answered(at(5_000), at(3_000), renewed), Change::Extended);
+        assert_eq!(lease.answered(at(3_999), at(3_000), renewed), Change::Nothing);
+        assert_eq!(lease.lease().deadline, Deadline::At(at(12_000)));
         assert_eq!(lease.next_timer(), Some(at(6_000)));
+    }
+
+    /// Holds are told of a renewal only if they were told that it was overdue.
+    #[test]
+    fn a_late_answer_ends_the_risk() {
+        let renewed = Answer::Until(Deadline::At(at(12_000)));
+        let mut told = opened();
+        told.sent();
+        assert_eq!(told.tick(at(4_000)), Change::AtRisk);
+        assert_eq!(told.answered(at(5_000), at(3_000), renewed), Change::Safe);
+        assert!(!told.is_at_risk());
+        let mut untold = opened();
+        untold.sent();
+        assert_eq!(untold.answered(at(5_000), at(3_000), renewed), Change::Nothing);
+        assert!(!untold.is_at_risk());
     }
 
     /// An answer after the deadline does not revive; neither does one after a loss.

@@ -38,6 +38,7 @@ mod queue;
 mod registry;
 mod release;
 mod tenure;
+mod term;
 mod timing;
 mod tls;
 mod token;

@@ -1,14 +1,17 @@
 //! The time a process keeps one grant of the store, across its local hand-offs.
 //!
-//! Guards read their deadline here with one atomic load; the watchdog moves it. Whoever ends a
-//! tenure, exactly once, owes the store its release.
+//! Guards ask it with one atomic load: it keeps a copy of its lease's deadline, and looks at the
+//! [`Term`] itself only once the copy has passed, which is once a renewal. Whoever ends a tenure,
+//! exactly once, owes the store its release.
 //!
 //! # Invariants
 //! - **T1** Once ended, a tenure is never held again, whatever arrives later (G2).
 //! - **T2** Exactly one caller of [`Tenure::end`] succeeds.
+//! - **T3** The copy is never later than the term's deadline.
 //!
 //! Checked by the tests below and the conformance cases of `g2`.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -19,12 +22,14 @@ use crate::backend::Grant;
 use crate::clock::{Deadline, Moment};
 use crate::loss::{GuardState, LostReason};
 use crate::meters;
+use crate::term::Term;
 
 #[derive(Debug)]
 pub(crate) struct Tenure {
     grant: Grant,
-    /// Held before this moment, in nanoseconds: `ENDED` once it is over, `ENDLESS` without lease.
-    /// Written with `status` locked; read without.
+    term: Arc<Term>,
+    /// Certainly held before this moment, in nanoseconds: what the term said last, `ENDED` once the
+    /// tenure is over. Written with `status` locked; read without.
     held_before: AtomicU64,
     status: Mutex<Status>,
     /// Its place among the tenures of its lease; belongs to the watchdog's table.
@@ -34,28 +39,20 @@ pub(crate) struct Tenure {
 #[derive(Debug)]
 struct Status {
     state: GuardState,
-    /// What `held_before` was when the tenure ended.
-    last_held_before: u64,
     /// Made when somebody first asks for the current guard's changes.
     watchers: Option<watch::Sender<GuardState>>,
 }
 
 const ENDED: u64 = 0;
-const ENDLESS: u64 = u64::MAX;
 
 impl Tenure {
-    pub(crate) fn new(grant: Grant) -> Self {
-        let held_before = encode(grant.lease.deadline);
-        meters::taken();
+    pub(crate) fn new(grant: Grant, term: Arc<Term>, slot: usize) -> Self {
         Self {
             grant,
-            held_before: AtomicU64::new(held_before),
-            status: Mutex::new(Status {
-                state: GuardState::Held,
-                last_held_before: held_before,
-                watchers: None,
-            }),
-            slot: AtomicUsize::new(0),
+            held_before: AtomicU64::new(term.held_before()),
+            status: Mutex::new(Status { state: standing(&term), watchers: None }),
+            term,
+            slot: AtomicUsize::new(slot),
         }
     }
 
@@ -66,29 +63,38 @@ impl Tenure {
     pub(crate) fn is_held(&self, now: Moment) -> bool {
         // ORDERING: acquire pairs with the release in `end`, so that a reader who sees the end also
         // sees its reason.
-        now.as_nanos() < self.held_before.load(Ordering::Acquire)
+        now.as_nanos() < self.held_before.load(Ordering::Acquire) || self.is_held_on(now)
+    }
+
+    /// Whether the lease was renewed since the copy was made, or the tenure has ended.
+    #[cold]
+    fn is_held_on(&self, now: Moment) -> bool {
+        // RACE: with `status` locked, as `end` has it: an ended tenure's copy is not made anew (T1).
+        let status = self.status.lock();
+        if status.is_lost() {
+            return false;
+        }
+        let held_before = self.term.held_before();
+        self.held_before.store(held_before, Ordering::Release);
+        now.as_nanos() < held_before
     }
 
     pub(crate) fn remaining(&self, now: Moment) -> Duration {
         match self.held_before.load(Ordering::Acquire) {
-            ENDLESS => Duration::MAX,
-            nanos => Moment::from_nanos(nanos).since(now),
+            ENDED => Duration::ZERO,
+            _not_ended => self.term.deadline().remaining(now),
         }
     }
 
-    /// The deadline, or what it was when the tenure ended.
+    /// The deadline of its lease, which may move on for others after this tenure has ended.
     pub(crate) fn last_deadline(&self) -> Deadline {
-        let status = self.status.lock();
-        let ended = matches!(status.state, GuardState::Lost(_));
-        match if ended { status.last_held_before } else { self.held_before.load(Ordering::Acquire) } {
-            ENDLESS => Deadline::Never,
-            nanos => Deadline::At(Moment::from_nanos(nanos)),
-        }
+        self.term.deadline()
     }
 
     /// Why it is not held at `now`, if it is not.
     pub(crate) fn lost(&self, now: Moment) -> Option<LostReason> {
-        match self.status.lock().state {
+        let state = self.status.lock().state;
+        match state {
             GuardState::Lost(reason) => Some(reason),
             _ if !self.is_held(now) => Some(LostReason::Expired),
             GuardState::Held | GuardState::AtRisk => None,
@@ -97,37 +103,27 @@ impl Tenure {
 
     /// Whether it may pass to another guard: held, not at risk, a sixth of its ttl left.
     pub(crate) fn is_healthy(&self, now: Moment) -> bool {
-        self.status.lock().state == GuardState::Held
-            && self.remaining(now) >= self.grant.lease.ttl / 6
-            && self.is_held(now)
+        let state = self.status.lock().state;
+        state == GuardState::Held && self.remaining(now) >= self.grant.lease.ttl / 6 && self.is_held(now)
     }
 
-    /// The lease was renewed.
-    pub(crate) fn extend(&self, deadline: Deadline) {
+    /// The lease has come to be at risk, or out of it: tells the watchers how it stands by now.
+    pub(crate) fn follow(&self) {
+        // ORDERING: each change of the term is followed by whoever made it. The last one here has locked
+        // `status` after all others, so it reads the last change, whichever came first.
         let mut status = self.status.lock();
-        if matches!(status.state, GuardState::Lost(_)) {
-            return;
-        }
-        // Answers are applied in any order; a deadline never moves back.
-        self.held_before.fetch_max(encode(deadline), Ordering::Release);
-        status.turn(GuardState::Held);
-    }
-
-    /// A renewal is overdue.
-    pub(crate) fn put_at_risk(&self) {
-        let mut status = self.status.lock();
-        if status.state == GuardState::Held {
-            status.turn(GuardState::AtRisk);
+        if !status.is_lost() {
+            status.turn(standing(&self.term));
         }
     }
 
     /// Ends the tenure; whether this call did (T2).
     pub(crate) fn end(&self, reason: LostReason) -> bool {
         let mut status = self.status.lock();
-        if matches!(status.state, GuardState::Lost(_)) {
+        if status.is_lost() {
             return false;
         }
-        status.last_held_before = self.held_before.swap(ENDED, Ordering::AcqRel);
+        self.held_before.store(ENDED, Ordering::Release);
         status.turn(GuardState::Lost(reason));
         meters::let_go();
         true
@@ -143,7 +139,7 @@ impl Tenure {
     pub(crate) fn watch(&self) -> watch::Receiver<GuardState> {
         let mut status = self.status.lock();
         let state = status.state;
-        if matches!(state, GuardState::Lost(_)) {
+        if status.is_lost() {
             return watch::channel(state).1;
         }
         status.watchers.get_or_insert_with(|| watch::Sender::new(state)).subscribe()
@@ -166,6 +162,10 @@ impl Tenure {
 }
 
 impl Status {
+    fn is_lost(&self) -> bool {
+        matches!(self.state, GuardState::Lost(_))
+    }
+
     fn turn(&mut self, state: GuardState) {
         if self.state == state {
             return;
@@ -174,17 +174,15 @@ impl Status {
         if let Some(watchers) = &self.watchers {
             watchers.send_replace(state);
         }
-        if matches!(state, GuardState::Lost(_)) {
+        if self.is_lost() {
             self.watchers = None;
         }
     }
 }
 
-fn encode(deadline: Deadline) -> u64 {
-    match deadline {
-        Deadline::At(at) => at.as_nanos(),
-        Deadline::Never => ENDLESS,
-    }
+/// How a hold stands whose lease is not lost.
+fn standing(term: &Term) -> GuardState {
+    if term.is_at_risk() { GuardState::AtRisk } else { GuardState::Held }
 }
 
 #[cfg(test)]
@@ -194,17 +192,11 @@ mod tests {
     use crate::{LockName, OwnerId};
 
     fn tenure() -> Tenure {
-        Tenure::new(Grant {
-            name: LockName::new("a").unwrap(),
-            owner: OwnerId::from_random([1; 16]),
-            lease: Lease {
-                id: LeaseId::new(1),
-                scope: LeaseScope::Entry,
-                ttl: Duration::from_nanos(60),
-                deadline: Deadline::At(Moment::from_nanos(100)),
-            },
-            counter: 1,
-        })
+        let deadline = Deadline::At(Moment::from_nanos(100));
+        let lease =
+            Lease { id: LeaseId::new(1), scope: LeaseScope::Entry, ttl: Duration::from_nanos(60), deadline };
+        let (name, owner) = (LockName::new("a").unwrap(), OwnerId::from_random([1; 16]));
+        Tenure::new(Grant { name, owner, lease, counter: 1 }, Arc::new(Term::new(deadline)), 0)
     }
 
     fn at(nanos: u64) -> Moment {
@@ -217,9 +209,14 @@ mod tests {
         let tenure = tenure();
         assert!(tenure.end(LostReason::Gone));
         assert!(!tenure.end(LostReason::Expired));
-        tenure.extend(Deadline::At(at(1_000)));
-        assert!(!tenure.is_held(at(1)));
-        assert_eq!(tenure.lost(at(1)), Some(LostReason::Gone));
+        tenure.term.extend(Deadline::At(at(1_000)));
+        for _ in 0..2 {
+            assert!(!tenure.is_held(at(1)));
+            assert_eq!(tenure.remaining(at(1)), Duration::ZERO);
+            assert_eq!(tenure.lost(at(1)), Some(LostReason::Gone));
+        }
+        tenure.follow();
+        assert_eq!(tenure.state(at(1)), GuardState::Lost(LostReason::Gone));
     }
 
     /// With no watchdog running, the clock alone ends it.
@@ -234,10 +231,22 @@ mod tests {
     #[test]
     fn an_earlier_deadline_takes_nothing_back() {
         let tenure = tenure();
-        tenure.extend(Deadline::At(at(200)));
-        tenure.extend(Deadline::At(at(150)));
-        assert!(tenure.is_held(at(199)) && !tenure.is_held(at(200)));
+        tenure.term.extend(Deadline::At(at(200)));
+        tenure.term.extend(Deadline::At(at(150)));
         assert_eq!(tenure.remaining(at(150)), Duration::from_nanos(50));
+        assert!(tenure.is_held(at(199)) && !tenure.is_held(at(200)));
+        assert_eq!(tenure.last_deadline(), Deadline::At(at(200)));
+    }
+
+    /// A renewal is seen when the copy has passed, and only then looked for.
+    #[test]
+    fn the_copy_follows_the_lease_when_it_has_passed() {
+        let tenure = tenure();
+        tenure.term.extend(Deadline::At(at(200)));
+        assert!(tenure.is_held(at(99)));
+        assert_eq!(tenure.held_before.load(Ordering::Relaxed), 100);
+        assert!(tenure.is_held(at(100)));
+        assert_eq!(tenure.held_before.load(Ordering::Relaxed), 200);
     }
 
     /// Hand-off needs a sixth of the ttl, and no overdue renewal.
@@ -246,9 +255,13 @@ mod tests {
         let tenure = tenure();
         assert!(tenure.is_healthy(at(90)));
         assert!(!tenure.is_healthy(at(91)));
-        tenure.put_at_risk();
+        tenure.term.set_at_risk(true);
+        tenure.follow();
         assert!(!tenure.is_healthy(at(1)));
-        tenure.extend(Deadline::At(at(200)));
+        tenure.term.extend(Deadline::At(at(200)));
+        assert!(!tenure.is_healthy(at(100)));
+        tenure.term.set_at_risk(false);
+        tenure.follow();
         assert!(tenure.is_healthy(at(100)));
     }
 

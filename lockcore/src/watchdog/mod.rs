@@ -25,7 +25,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use crate::backend::{Lease, LeaseId, LockBackend, Renewal};
+use crate::backend::{Grant, Lease, LeaseId, LockBackend, Renewal};
 use crate::clock::{Deadline, Moment};
 use crate::core::Core;
 use crate::env::Env;
@@ -67,12 +67,14 @@ impl Watchdog {
         core.env().spawn(task.run(bell));
     }
 
-    /// A grant names a lease. The tenure ends here if that lease is lost.
-    pub(crate) fn register(&self, tenure: &Arc<Tenure>, now: Moment) {
-        let registered = self.change(|table| table.register(tenure, now));
-        if let Err(reason) = registered {
+    /// A grant, which names a lease, becomes a tenure; one that has ended if that lease is lost.
+    pub(crate) fn register(&self, grant: Grant, now: Moment) -> Arc<Tenure> {
+        let (tenure, lost) = self.change(|table| table.register(grant, now));
+        meters::taken();
+        if let Some(reason) = lost {
             tenure.end(reason);
         }
+        tenure
     }
 
     /// A hold has ended: its lease is renewed on only for others.
@@ -226,17 +228,17 @@ fn settle(core: &Arc<Core>, (leases, sent_at, answers): Renewed) {
 }
 
 fn apply(core: &Arc<Core>, outcome: Option<Outcome>) {
-    let Some(Outcome { change, deadline, tenures }) = outcome else {
+    let Some(Outcome { change, tenures }) = outcome else {
         return;
     };
     for tenure in tenures {
         match change {
             Change::Nothing => {}
-            Change::Extended => tenure.extend(deadline),
             Change::AtRisk => {
                 tracing::warn!(lock = %tenure.grant().name, "at risk: a renewal is overdue");
-                tenure.put_at_risk();
+                tenure.follow();
             }
+            Change::Safe => tenure.follow(),
             Change::Lost(reason) => core.lose(&tenure, reason),
         }
     }

@@ -5,6 +5,8 @@
 //! - **WT2** A lost session, and an entry lost before its grant has come, stay as a tombstone for a ttl
 //!   after their deadline: a grant that names them late is lost too. No request sent before the loss
 //!   reaches beyond that.
+//! - **WT3** A lease's term says what its state says whenever the table is unlocked. Its tenures are
+//!   touched when they come to be at risk, out of it, or are lost; never for a renewal.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,11 +14,12 @@ use std::time::Duration;
 
 use slab::Slab;
 
-use crate::backend::{Lease, LeaseId, LeaseScope};
+use crate::backend::{Grant, Lease, LeaseId, LeaseScope};
 use crate::clock::{Deadline, Moment};
 use crate::lease::{Answer, Change, LeaseState};
 use crate::loss::LostReason;
 use crate::tenure::Tenure;
+use crate::term::Term;
 
 #[derive(Debug)]
 pub(crate) struct Table {
@@ -32,6 +35,7 @@ pub(crate) struct Table {
 #[derive(Debug)]
 struct Entry {
     state: LeaseState,
+    term: Arc<Term>,
     timer: Option<Moment>,
     tenures: Slab<Arc<Tenure>>,
     /// Until when a lost lease is remembered (WT2).
@@ -42,7 +46,6 @@ struct Entry {
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) change: Change,
-    pub(crate) deadline: Deadline,
     pub(crate) tenures: Vec<Arc<Tenure>>,
 }
 
@@ -59,24 +62,20 @@ impl Table {
         Self { leases: BTreeMap::new(), timers: BTreeSet::new(), asleep_until: None, overdue_after, window }
     }
 
-    /// Adds a tenure to its lease; the reason if that is lost.
-    pub(crate) fn register(&mut self, tenure: &Arc<Tenure>, now: Moment) -> Result<(), LostReason> {
-        let lease = tenure.grant().lease;
+    /// Begins a tenure on its lease; with the reason if that is lost, and the tenure is to be ended.
+    pub(crate) fn register(&mut self, grant: Grant, now: Moment) -> (Arc<Tenure>, Option<LostReason>) {
+        let lease = grant.lease;
         let entry = self.named(lease, now);
         if let Some(reason) = entry.state.lost() {
-            return Err(reason);
+            // The store believes in this deadline; the lease's own is over for us.
+            let term = Arc::new(Term::new(lease.deadline));
+            return (Arc::new(Tenure::new(grant, term, 0)), Some(reason));
         }
-        let slot = entry.tenures.insert(Arc::clone(tenure));
-        tenure.set_slot(slot);
-        let deadline = entry.state.lease().deadline;
-        if deadline > lease.deadline {
-            tenure.extend(deadline);
-        }
-        if entry.state.is_at_risk() {
-            tenure.put_at_risk();
-        }
+        let place = entry.tenures.vacant_entry();
+        let tenure = Arc::new(Tenure::new(grant, Arc::clone(&entry.term), place.key()));
+        place.insert(Arc::clone(&tenure));
         self.reschedule(lease.id);
-        Ok(())
+        (tenure, None)
     }
 
     pub(crate) fn deregister(&mut self, tenure: &Arc<Tenure>) {
@@ -87,6 +86,7 @@ impl Table {
         let slot = tenure.slot();
         if entry.tenures.get(slot).is_some_and(|registered| Arc::ptr_eq(registered, tenure)) {
             entry.tenures.remove(slot);
+            entry.shrink();
             if lease.scope == LeaseScope::Entry && entry.tenures.is_empty() {
                 self.remove(lease.id);
             }
@@ -181,13 +181,16 @@ impl Table {
         let overdue_after = self.overdue_after;
         let entry = self.leases.entry(lease.id).or_insert_with(|| Entry {
             state: LeaseState::new(lease, now, overdue_after),
+            term: Arc::new(Term::new(lease.deadline)),
             timer: None,
-            tenures: Slab::new(),
+            tenures: match lease.scope {
+                LeaseScope::Entry => Slab::with_capacity(1),
+                LeaseScope::Session => Slab::new(),
+            },
             tombstone: None,
         });
         if entry.state.named_again(now, lease.deadline) {
-            let deadline = entry.state.lease().deadline;
-            entry.tenures.iter().for_each(|(_, tenure)| tenure.extend(deadline));
+            entry.publish();
         }
         entry
     }
@@ -195,14 +198,14 @@ impl Table {
     /// Passes a change on to the tenures, and forgets what is over.
     fn settle(&mut self, id: LeaseId, change: Change) -> Option<Outcome> {
         let entry = self.leases.get_mut(&id)?;
-        let deadline = entry.state.lease().deadline;
+        entry.publish();
         let tenures = match change {
             Change::Nothing => Vec::new(),
-            Change::Extended | Change::AtRisk => entry.tenures().collect(),
+            Change::AtRisk | Change::Safe => entry.tenures().collect(),
             Change::Lost(reason) => entry.bury(reason),
         };
         self.reschedule(id);
-        (!tenures.is_empty()).then_some(Outcome { change, deadline, tenures })
+        (!tenures.is_empty()).then_some(Outcome { change, tenures })
     }
 
     fn reschedule(&mut self, id: LeaseId) {
@@ -236,6 +239,24 @@ impl Table {
 }
 
 impl Entry {
+    /// Says in the term what the state says (WT3).
+    fn publish(&self) {
+        if self.state.lost().is_none() {
+            self.term.extend(self.state.lease().deadline);
+            self.term.set_at_risk(self.state.is_at_risk());
+        }
+    }
+
+    /// Gives back the room of tenures that have ended, once it is most of it.
+    fn shrink(&mut self) {
+        if self.tenures.capacity() > KEPT && self.tenures.len() < self.tenures.capacity() / 4 {
+            self.tenures.compact(|tenure, _from, to| {
+                tenure.set_slot(to);
+                true
+            });
+        }
+    }
+
     /// Takes the tenures off a lost lease, and remembers it for as long as a grant may name it (WT2).
     fn bury(&mut self, reason: LostReason) -> Vec<Arc<Tenure>> {
         let tenures = std::mem::take(&mut self.tenures);
@@ -252,6 +273,9 @@ impl Entry {
         self.tenures.iter().map(|(_, tenure)| Arc::clone(tenure))
     }
 }
+
+/// So few places are not worth giving back.
+const KEPT: usize = 64;
 
 #[cfg(test)]
 mod tests {
@@ -273,9 +297,14 @@ mod tests {
         }
     }
 
-    fn granted(lease: Lease) -> Arc<Tenure> {
+    fn granted(lease: Lease) -> Grant {
         let (name, owner) = (LockName::new("a").unwrap(), OwnerId::from_random([1; 16]));
-        Arc::new(Tenure::new(Grant { name, owner, lease, counter: 1 }))
+        Grant { name, owner, lease, counter: 1 }
+    }
+
+    /// Why a grant is lost from the beginning.
+    fn lost(table: &mut Table, lease: Lease, now: u64) -> Option<LostReason> {
+        table.register(granted(lease), at(now)).1
     }
 
     fn table() -> Table {
@@ -290,7 +319,7 @@ mod tests {
     fn a_session_that_expired_stays_lost() {
         let mut table = table();
         while table.step(at(9)).wake_at.is_some_and(|wake_at| wake_at <= at(9)) {}
-        assert_eq!(table.register(&granted(session(17)), at(10)), Err(LostReason::Expired));
+        assert_eq!(lost(&mut table, session(17), 10), Some(LostReason::Expired));
         table.step(at(18));
         assert!(table.leases.is_empty());
     }
@@ -305,7 +334,7 @@ mod tests {
         table.opened(entry, at(0));
         assert!(table.lose(entry.id, LostReason::Gone).is_none());
         table.step(at(17));
-        assert_eq!(table.register(&granted(entry), at(17)), Err(LostReason::Gone));
+        assert_eq!(lost(&mut table, entry, 17), Some(LostReason::Gone));
         table.step(at(18));
         assert!(table.leases.is_empty() && table.timers.is_empty());
         table.opened(entry, at(0));
@@ -319,8 +348,67 @@ mod tests {
         let mut table = table();
         table.step(at(3));
         table.step(at(4));
-        let late = granted(session(9));
-        assert_eq!(table.register(&late, at(5)), Ok(()));
-        assert_eq!(late.state(at(5)), GuardState::AtRisk);
+        let (late, lost) = table.register(granted(session(9)), at(5));
+        assert_eq!((lost, late.state(at(5))), (None, GuardState::AtRisk));
+    }
+
+    /// A renewal touches no tenure, however many hang on the lease; all of them see it (WT3).
+    #[test]
+    fn a_renewal_costs_the_same_for_any_number_of_holds() {
+        let mut table = table();
+        let tenures: Vec<_> = (0..1_000).map(|_| table.register(granted(session(9)), at(0)).0).collect();
+        for (now, deadline) in [(3, 12), (6, 15)] {
+            let step = table.step(at(now));
+            assert_eq!((step.due.len(), touched(&step.outcomes)), (1, 0));
+            let renewed = Answer::Until(Deadline::At(at(deadline)));
+            assert!(table.answered(LeaseId::new(1), at(now), at(now), renewed).is_none());
+            assert!(tenures.iter().all(|tenure| tenure.is_held(at(deadline - 1))));
+            assert!(!tenures.iter().any(|tenure| tenure.is_held(at(deadline))));
+        }
+        // A grant that knows more extends it for all, and touches nobody either.
+        let (newest, _) = table.register(granted(session(16)), at(7));
+        assert!(tenures.iter().chain([&newest]).all(|tenure| tenure.is_held(at(15))));
+        // What must be told is told once.
+        assert_eq!(touched(&table.step(at(9)).outcomes), 0);
+        assert_eq!(touched(&table.step(at(10)).outcomes), 1_001);
+        assert_eq!(touched(&table.step(at(11)).outcomes), 0);
+        let renewed = Answer::Until(Deadline::At(at(20)));
+        let safe = table.answered(LeaseId::new(1), at(12), at(11), renewed).unwrap();
+        assert_eq!((safe.change, safe.tenures.len()), (Change::Safe, 1_001));
+        assert_eq!(touched(&Vec::from_iter(table.lose(LeaseId::new(1), LostReason::Gone))), 1_001);
+    }
+
+    fn touched(outcomes: &[Outcome]) -> usize {
+        outcomes.iter().map(|outcome| outcome.tenures.len()).sum()
+    }
+
+    /// Changes that are told in another order than they happened leave a hold as it is by now.
+    #[test]
+    fn risk_and_safety_may_be_told_in_any_order() {
+        let mut table = table();
+        let (tenure, _) = table.register(granted(session(9)), at(0));
+        table.step(at(3));
+        let risk = table.step(at(4)).outcomes;
+        let renewed = Answer::Until(Deadline::At(at(12)));
+        let safe = table.answered(LeaseId::new(1), at(5), at(3), renewed).unwrap();
+        assert_eq!((risk[0].change, safe.change), (Change::AtRisk, Change::Safe));
+        for told in [&safe, &risk[0]] {
+            told.tenures.iter().for_each(|tenure| tenure.follow());
+            assert_eq!(tenure.state(at(5)), GuardState::Held);
+        }
+    }
+
+    /// A session that many holds have hung on does not keep the room for them; those that are left end
+    /// as they would have.
+    #[test]
+    fn places_of_tenures_that_have_ended_are_given_back() {
+        let mut table = table();
+        let mut tenures: Vec<_> = (0..10_000).map(|_| table.register(granted(session(9)), at(0)).0).collect();
+        let left = tenures.split_off(9_900);
+        tenures.iter().for_each(|tenure| table.deregister(tenure));
+        let capacity = |table: &Table| table.leases[&LeaseId::new(1)].tenures.capacity();
+        assert!(capacity(&table) <= 4 * left.len(), "{} places", capacity(&table));
+        left.iter().for_each(|tenure| table.deregister(tenure));
+        assert!(table.tenures().is_empty() && capacity(&table) <= KEPT, "{} places", capacity(&table));
     }
 }
