@@ -1,5 +1,5 @@
 # `test` proves it, `verify` is what must hold before a push and never writes, `fix` writes.
-.PHONY: compare compare-full test soak lint verify fix bench tools
+.PHONY: compare compare-full test soak lint verify advisories fix bench tools
 
 CARGO ?= cargo
 STORES = file redis etcd zk
@@ -38,6 +38,10 @@ verify: lint test
 	typos --version >/dev/null 2>&1 || { echo "install it first: cargo install --locked typos-cli"; exit 1; }
 	typos
 
+# Known faults of the crates we use, as of today: asks the advisory database, so what held yesterday may not now.
+advisories:
+	$(CARGO) deny check advisories
+
 fix:
 	$(CARGO) fmt --all
 	$(CARGO) clippy --workspace --all-targets --all-features --fix --allow-dirty --allow-staged
@@ -47,7 +51,8 @@ fix:
 bench: tools
 	$(CARGO) bench -p lockcore -p backend-file
 
-# What the machine must have: Rust, a C compiler, protoc, the servers, the clients of others.
+# What the machine must have: Rust, a C compiler, protoc, the servers, the clients of others. As root it
+# installs what is missing and says so first; with INSTALL=0 it only says so.
 tools:
 	@command -v $(CARGO) >/dev/null || { echo "cargo is missing; install Rust 1.95 or later with rustup"; exit 1; }
 	@tests/testbed/install
