@@ -200,7 +200,7 @@ fn handles_are_send_and_sync() {
 /// A manager in a log shows what it promises, not what is locked.
 #[tokio::test]
 async fn debug_of_a_manager_shows_no_names() {
-    let locks = leasehold::connect("memory://").await.unwrap();
+    let locks = connect("memory://").await.unwrap();
     let _guard = locks.lock("a-secret-project").unwrap().acquire().await.unwrap();
     let shown = format!("{locks:?}");
     assert!(shown.contains("FENCED") && !shown.contains("secret"), "{shown}");

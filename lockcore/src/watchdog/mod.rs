@@ -12,8 +12,10 @@
 //!   [`crate::lease`] refuses it after the deadline.
 //! - **W3** A released lock is not renewed: it leaves the table before the release is sent. (Only an
 //!   announcement that is handled after that costs one renewal, which finds nothing.)
+//! - **W4** However much the store tells, deadlines and renewals come first, and other tasks get their turn.
 //!
-//! Not promised: that the server still lists us. Checked by the conformance cases of `g2` and `g6`.
+//! Not promised: that the server still lists us. Checked by the conformance cases of `g2` and `g6`, and
+//! `tests/races`.
 
 mod table;
 
