@@ -151,8 +151,8 @@ impl Link {
                     tracing::debug!("the connection to the server is lost");
                 }
                 Err(error) => {
-                    tracing::debug!(error = %format_args!("{error:#}"), "the server cannot be reached");
-                    *self.failure.lock() = Some((error.kind().clone(), format!("{error:#}")));
+                    tracing::debug!(%error, "the server cannot be reached");
+                    *self.failure.lock() = Some((error.kind().clone(), error.to_string()));
                 }
             }
             self.env.sleep(self.jittered(pause)).await;

@@ -398,6 +398,19 @@ mod tests {
         }
     }
 
+    /// A lease that is named again lasts longer, and its renewal is as overdue as before: a guard that is
+    /// said to be held again would not be said to be at risk any more.
+    #[test]
+    fn a_lease_that_is_named_again_stays_at_risk() {
+        let mut table = table();
+        let (tenure, _) = table.register(granted(session(9)), at(0));
+        table.step(at(3));
+        table.step(at(4)).outcomes[0].tenures[0].follow();
+        table.opened(session(10), at(4));
+        tenure.follow();
+        assert_eq!(tenure.state(at(9)), GuardState::AtRisk);
+    }
+
     /// A session that many holds have hung on does not keep the room for them; those that are left end
     /// as they would have.
     #[test]
