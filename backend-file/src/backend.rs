@@ -21,7 +21,7 @@ use tokio::sync::{Notify, mpsc};
 use crate::config::FileConfig;
 use crate::directory::Scope;
 use crate::keys::Key;
-use crate::session::{Attempted, Session};
+use crate::session::{Attempted, PAUSE, Session};
 
 #[derive(Debug)]
 pub(crate) struct FileBackend {
@@ -33,7 +33,8 @@ impl FileBackend {
     pub(crate) fn open(config: &FileConfig, env: Env) -> Result<Self> {
         let (events, inbox) = mpsc::unbounded_channel();
         let session = Arc::new(Session::open(config, env, events)?);
-        if let Some(finding) = session.directory().file_system().warning() {
+        let directory = session.directory();
+        for finding in [directory.file_system().warning(), directory.hands()?].into_iter().flatten() {
             session.tell(StoreEvent::Warning(finding.detail.into()));
         }
         Ok(Self { session, inbox: Mutex::new(Some(inbox)) })
@@ -53,7 +54,7 @@ impl LockBackend for FileBackend {
     async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt> {
         let key = Key::of(&request.name);
         let env = self.session.env();
-        let give_up_at = env.now() + PATIENCE.min(env.timing().op_timeout / 4);
+        let give_up_at = env.now() + self.session.patience();
         loop {
             match self.session.attempt(request, &key).await? {
                 Attempted::Granted(grant) => return Ok(Attempt::Granted(grant)),
@@ -190,8 +191,5 @@ impl Listener {
     }
 }
 
-/// How long a locked file without a living holder is tried again.
-const PATIENCE: Duration = Duration::from_millis(100);
-const PAUSE: Duration = Duration::from_millis(1);
 /// How many files are looked at before others get a turn.
 const CHUNK: usize = 64;

@@ -12,13 +12,15 @@ use crate::backend::FileBackend;
 use crate::directory::{Directory, FileSystem, Scope};
 use crate::error;
 
-/// The configuration of the file store, `file:///DIR[?keep=N&mode=0600&allow_network_fs=false]`.
+/// The configuration of the file store,
+/// `file:///DIR[?keep=N&mode=0600&allow_network_fs=false&allow_untrusted_path=false]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileConfig {
     directory: PathBuf,
     keep: usize,
     mode: u32,
     allow_network_fs: bool,
+    allow_untrusted_path: bool,
 }
 
 impl FileConfig {
@@ -36,6 +38,7 @@ impl FileConfig {
             keep: Self::DEFAULT_KEEP,
             mode: Self::DEFAULT_MODE,
             allow_network_fs: false,
+            allow_untrusted_path: false,
         }
     }
 
@@ -50,7 +53,8 @@ impl FileConfig {
     }
 
     /// The permissions of files that are made; directories let in whoever may read. Default `0o600`:
-    /// the locks of one user. The umask applies. Every user of a directory needs to read and write.
+    /// the locks of one user. The umask applies. Every user of a directory needs to read and write, and
+    /// who can only read can still keep every lock; so there is no mode with one and without the other.
     #[must_use]
     pub fn mode(mut self, mode: u32) -> Self {
         self.mode = mode;
@@ -62,6 +66,15 @@ impl FileConfig {
     #[must_use]
     pub fn allow_network_fs(mut self, allow: bool) -> Self {
         self.allow_network_fs = allow;
+        self
+    }
+
+    /// Accepts a directory that others have in hand: it, or a step of the path to it, belongs to another
+    /// user than this one and root, or may be written by more than [`mode`](Self::mode) lets write.
+    /// Whoever that is can end exclusion, and choose where our files are. Default no.
+    #[must_use]
+    pub fn allow_untrusted_path(mut self, allow: bool) -> Self {
+        self.allow_untrusted_path = allow;
         self
     }
 
@@ -92,6 +105,9 @@ impl FileConfig {
         }
         if let Some(allow) = url.take_parsed("allow_network_fs", "true or false")? {
             config = config.allow_network_fs(allow);
+        }
+        if let Some(allow) = url.take_parsed("allow_untrusted_path", "true or false")? {
+            config = config.allow_untrusted_path(allow);
         }
         Ok(config)
     }
@@ -130,6 +146,13 @@ impl FileConfig {
                 self.mode
             )));
         }
+        if [self.mode >> 3, self.mode].into_iter().any(|class| !matches!(class & 0o6, 0 | 0o6)) {
+            return Err(error::invalid(format!(
+                "mode {:#o} cannot work: who locks has to read and write, and who may only read could keep \
+                 every lock all the same",
+                self.mode
+            )));
+        }
         std::path::absolute(&self.directory).map_err(|_| error::invalid("the directory's name is empty"))
     }
 
@@ -143,6 +166,18 @@ impl FileConfig {
              local one or another store, or set allow_network_fs if you know that they do"
         );
         Err(Error::not_applied(ErrorKind::Unsupported, message).with_context("path", path.display()))
+    }
+
+    /// Whether locks may be kept in a directory against which something speaks.
+    pub(crate) fn admit_path(&self, objection: Option<String>) -> Result<()> {
+        let Some(objection) = objection.filter(|_| !self.allow_untrusted_path) else {
+            return Ok(());
+        };
+        let message = format!(
+            "{objection}, who could replace the locks: use a directory that only this user or root can change, \
+             or set allow_untrusted_path if you trust them"
+        );
+        Err(Error::not_applied(ErrorKind::Denied, message).with_context("path", self.directory.display()))
     }
 }
 
@@ -181,8 +216,9 @@ mod tests {
     fn a_url_says_everything() {
         assert_eq!(config("file:///var/lib/locks").unwrap(), FileConfig::new("/var/lib/locks"));
         assert_eq!(
-            config("file:///a%20b/?keep=7&mode=0660&allow_network_fs=true").unwrap(),
-            FileConfig::new("/a b/").keep(7).mode(0o660).allow_network_fs(true)
+            config("file:///a%20b/?keep=7&mode=0660&allow_network_fs=true&allow_untrusted_path=true")
+                .unwrap(),
+            FileConfig::new("/a b/").keep(7).mode(0o660).allow_network_fs(true).allow_untrusted_path(true)
         );
     }
 
@@ -199,19 +235,23 @@ mod tests {
             "file:///a?keep=many",
             "file:///a?mode=rw",
             "file:///a?allow_network_fs=1",
+            "file:///a?allow_untrusted_path=1",
         ] {
             let error = config(url).unwrap_err();
             assert_eq!(*error.kind(), ErrorKind::InvalidOption, "{url}");
         }
     }
 
-    /// A mode that locks ourselves out, or that makes programs of lock files, is refused.
+    /// A mode that locks ourselves out, that makes programs of lock files, or that lets somebody read
+    /// who may not write, is refused.
     #[test]
     fn modes_that_cannot_work_are_refused() {
-        for mode in [0o400, 0o060, 0o700, 0o1600] {
+        for mode in [0o400, 0o060, 0o700, 0o1600, 0o640, 0o644, 0o604, 0o664, 0o620, 0o662] {
             assert!(FileConfig::new("/a").mode(mode).absolute_path().is_err(), "{mode:o}");
         }
-        assert!(FileConfig::new("/a").mode(0o666).absolute_path().is_ok());
+        for mode in [0o600, 0o660, 0o606, 0o666] {
+            assert!(FileConfig::new("/a").mode(mode).absolute_path().is_ok(), "{mode:o}");
+        }
     }
 
     /// Only network file systems need leave.

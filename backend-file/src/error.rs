@@ -85,7 +85,7 @@ fn meaning(error: &io::Error) -> (ErrorKind, Meaning) {
             (Unavailable, Advised("the lock directory, or a part of it, was removed while it was in use"))
         }
         Errno::AGAIN => (Unavailable, Advised("the limit of threads is reached")),
-        Errno::EXIST | Errno::LOOP | Errno::NOTDIR | Errno::ISDIR => {
+        Errno::EXIST | Errno::LOOP | Errno::NOTDIR | Errno::ISDIR | Errno::NXIO => {
             (Protocol, Advised("something else stands where a file or directory of ours should be"))
         }
         Errno::NOLCK | Errno::NOTSUP | Errno::NOSYS => {
@@ -131,6 +131,7 @@ mod tests {
             (Errno::LOOP, ErrorKind::Protocol),
             (Errno::NOTDIR, ErrorKind::Protocol),
             (Errno::ISDIR, ErrorKind::Protocol),
+            (Errno::NXIO, ErrorKind::Protocol),
             (Errno::NOLCK, ErrorKind::Unsupported),
             (Errno::NOTSUP, ErrorKind::Unsupported),
             (Errno::NOSYS, ErrorKind::Unsupported),

@@ -4,7 +4,9 @@ use lockcore::backend::{Finding, Severity};
 use lockcore::{Env, Result};
 use rustix::process::{Resource, getrlimit};
 
+use super::inode::Node;
 use super::{Access, Directory, FileSystem, Scope};
+use crate::error;
 
 impl Directory {
     /// Everything worth knowing. Looks at every lock file.
@@ -16,8 +18,12 @@ impl Directory {
         let mut findings = vec![self.place()];
         let well = Finding::new(Severity::Ok, "file system", format!("{}, of this host", self.file_system()));
         findings.push(self.file_system().warning().unwrap_or(well));
-        findings.push(of_permissions(self.permissions()?));
-        findings.push(self.files().await?);
+        let well = Finding::new(Severity::Ok, "path", "nobody else can replace the directory");
+        findings.push(self.hands()?.unwrap_or(well));
+        let (files, file_mode) = self.files().await?;
+        findings.push(of_permissions(self.permissions()?, file_mode));
+        findings.push(files);
+        findings.push(self.bookkeeping()?);
         let floor = self.floor(env, Access::Read).await?.value();
         let detail =
             format!("new lock files count from {}; the token base is {}", floor.counter, floor.token_base);
@@ -39,10 +45,44 @@ impl Directory {
         Finding::new(Severity::Broken, "directory", detail)
     }
 
-    async fn files(&self) -> Result<Finding> {
+    /// Who else has the directory in hand, if somebody has.
+    pub(crate) fn hands(&self) -> Result<Option<Finding>> {
+        let broken = |objection| {
+            let detail = format!("{objection}: whoever it is can replace the locks, and so end exclusion");
+            Finding::new(Severity::Broken, "path", detail)
+        };
+        Ok(self.objection()?.map(broken))
+    }
+
+    /// The bits of the directory's mode.
+    fn permissions(&self) -> Result<u32> {
+        let node = Node::of(self.folder.handle());
+        let node = node.map_err(|e| error::of_system(e, "look at the directory", self.path()))?;
+        Ok(node.mode & 0o7777)
+    }
+
+    fn bookkeeping(&self) -> Result<Finding> {
+        let strangers = self.strangers()?;
+        let Some(first) = strangers.first() else {
+            return Ok(Finding::new(Severity::Ok, "bookkeeping", "nothing but files of ours"));
+        };
+        let detail = format!(
+            "{} in our own directories that no version of this library put there, such as {:?}: they are left \
+             alone and mean nothing",
+            strangers.len(),
+            first
+        );
+        Ok(Finding::new(Severity::Warning, "bookkeeping", detail))
+    }
+
+    /// With it, the bits of mode that any lock file has.
+    async fn files(&self) -> Result<(Finding, u32)> {
         let (mut held, mut idle, mut others) = (0, 0, Vec::new());
+        let mut mode = 0;
         for keys in self.keys()?.chunks(CHUNK) {
             for key in keys {
+                let file = self.folder.look(&key.lock_file())?.filter(|node| node.is_file);
+                mode |= file.map_or(0, |node| node.mode);
                 match self.newest(key)? {
                     Some((_, true)) => held += 1,
                     Some((_, false)) => idle += 1,
@@ -53,10 +93,10 @@ impl Directory {
         }
         let counts = format!("{held} held, {idle} idle");
         let Some(other) = others.first() else {
-            return Ok(Finding::new(Severity::Ok, "files", counts));
+            return Ok((Finding::new(Severity::Ok, "files", counts), mode));
         };
         let detail = format!("{counts}, {} not readable as lock files, such as {other:?}", others.len());
-        Ok(Finding::new(Severity::Warning, "files", detail))
+        Ok((Finding::new(Severity::Warning, "files", detail), mode))
     }
 }
 
@@ -79,14 +119,18 @@ impl FileSystem {
     }
 }
 
-fn of_permissions(mode: u32) -> Finding {
-    if mode & 0o022 == 0 {
-        return Finding::new(Severity::Ok, "permissions", format!("{mode:04o}: only the owner may write"));
-    }
-    let detail = format!(
-        "{mode:04o}: other users may write here, and whoever may write can take, keep and break every lock"
-    );
-    Finding::new(Severity::Warning, "permissions", detail)
+/// By the modes of the directory and of the files in it.
+fn of_permissions(mode: u32, files: u32) -> Finding {
+    // A file is opened by who may read it and pass its directory.
+    let read = files & mode << 2 & 0o044;
+    let detail = match (mode & 0o022, read) {
+        (0, 0) => {
+            return Finding::new(Severity::Ok, "permissions", format!("{mode:04o}: only the owner may lock"));
+        }
+        (0, _) => "other users may read files here, and whoever may read a file can keep its lock",
+        _ => "other users may write here, and whoever may write can take, keep and break every lock",
+    };
+    Finding::new(Severity::Warning, "permissions", format!("{mode:04o}: {detail}"))
 }
 
 /// How many files are looked at before others get a turn.
@@ -106,7 +150,26 @@ mod tests {
             let finding = FileSystem::of_scope(scope).warning().unwrap();
             assert!(finding.severity == Severity::Warning && finding.detail.contains(word), "{finding:?}");
         }
-        assert_eq!(of_permissions(0o700).severity, Severity::Ok);
-        assert_eq!(of_permissions(0o770).severity, Severity::Warning);
+    }
+
+    /// Whoever may write can break locks, and whoever may read a file can keep its lock, if its directory
+    /// lets him pass.
+    #[test]
+    fn permissions_of_others_are_warned_about() {
+        for (directory, files, word) in [
+            (0o700, 0o600, None),
+            (0o755, 0o600, None),
+            (0o700, 0o644, None),
+            (0o750, 0o604, None),
+            (0o750, 0o640, Some("keep its lock")),
+            (0o711, 0o604, Some("keep its lock")),
+            (0o770, 0o600, Some("break every lock")),
+            (0o777, 0o666, Some("break every lock")),
+        ] {
+            let finding = of_permissions(directory, files);
+            let warns = finding.severity == Severity::Warning;
+            assert_eq!(warns, word.is_some(), "{finding:?}");
+            assert!(word.is_none_or(|word| finding.detail.contains(word)), "{finding:?}");
+        }
     }
 }

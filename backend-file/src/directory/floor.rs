@@ -4,20 +4,24 @@
 //! visible; whoever raises it, or takes a lock file away by force, has the exclusive lock. Both are
 //! short: nobody waits for a lock while having it.
 //!
+//! Neither side starves the other: whoever wants the floor first locks the *gate* in the same way, and
+//! keeps that until he has the floor. So who is to raise it lets nobody in before him, and who waits
+//! for the end of a raise is not overtaken by the next one. The gate excludes nobody from anything: it is
+//! passed by after half of one's patience, since a process may be stopped there, and earlier versions do
+//! not know it.
+//!
 //! Taking away is three steps, so that a counter survives the death of whoever does it (D3): the
 //! file is set aside, its counter goes into the floor, it is removed. A file set aside is found by
 //! whoever makes a new one of that name, and the rest is done first.
 
-use std::fs::{self, OpenOptions, TryLockError};
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use lockcore::{Env, Error, ErrorKind, Result};
 use rustix::io::Errno;
 
 use super::traces::TRIES;
-use super::{Directory, Locked, OUT, inode_at, open, read, remove, see};
+use super::{Directory, Locked, Opened, read, see};
 use crate::error;
 use crate::keys::Key;
 use crate::protocol;
@@ -39,6 +43,15 @@ pub(crate) struct FloorLock {
     newest: Stamped<Floor>,
 }
 
+impl Access {
+    fn try_lock(self, opened: Opened, path: &Path) -> Result<Option<Locked>> {
+        match self {
+            Self::Read => opened.try_share(path),
+            Self::Raise => Locked::try_lock(opened, path).map(Result::ok),
+        }
+    }
+}
+
 impl FloorLock {
     pub(crate) fn counter(&self) -> u64 {
         self.newest.value.counter
@@ -52,32 +65,40 @@ impl FloorLock {
 impl Directory {
     /// Makes the floor of a new directory, or looks at it.
     pub(super) fn first_floor(&self, env: &Env) -> Result<Floor> {
-        let path = self.own(FLOOR);
+        let own = &self.parts.own;
         for _ in 0..TRIES {
-            if let Some(opened) = open(OpenOptions::new().read(true), &path)? {
-                return Ok(read(opened.file(), &path, newest::<Floor>)?.value);
+            if let Some(opened) = own.read(FLOOR)? {
+                return Ok(read(opened.file(), &own.at(FLOOR), newest::<Floor>)?.value);
             }
             self.refuse_without_floor()?;
-            drop(self.bear(env, Floor::default(), &path)?);
+            drop(self.bear(env, Floor::default(), own, FLOOR)?);
         }
-        Err(gone(&path))
+        Err(gone(&own.at(FLOOR)))
     }
 
     /// Locks the floor, within the bound of a request.
     ///
     /// # Cancel safety
     ///
-    /// Nothing is locked while it waits.
+    /// Nothing is locked but the gate while it waits.
     pub(crate) async fn floor(&self, env: &Env, access: Access) -> Result<FloorLock> {
-        let give_up_at = env.now() + env.timing().op_timeout / 2;
+        let patience = env.timing().op_timeout / 2;
+        let begun = env.now();
+        let mut gate = None;
         loop {
-            if let Some(floor) = self.try_floor(access)? {
+            if gate.is_none() {
+                gate = self.try_gate(access)?;
+            }
+            if (gate.is_some() || begun + patience / 2 <= env.now())
+                && let Some(floor) = self.try_floor(access)?
+            {
                 return Ok(floor);
             }
-            if give_up_at <= env.now() {
-                let message = "another process has the directory's floor locked and does not go on";
+            if begun + patience <= env.now() {
+                let message = "the directory's floor is locked by others without end: one of them does not go \
+                               on, or is of an earlier version and makes names without a pause";
                 let error = Error::not_applied(ErrorKind::Unavailable, message);
-                return Err(error.with_context("path", self.own(FLOOR).display()));
+                return Err(error.with_context("path", self.parts.own.at(FLOOR).display()));
             }
             env.sleep(PAUSE).await;
         }
@@ -85,7 +106,7 @@ impl Directory {
 
     /// Makes the floor at least `counter`, durably.
     pub(crate) fn fold(&self, floor: &mut FloorLock, counter: u64) -> Result<()> {
-        let path = self.own(FLOOR);
+        let path = self.parts.own.at(FLOOR);
         let fold = protocol::fold(&floor.newest, counter).ok_or_else(super::too_long)?;
         self.carry_out(floor.file.file(), &fold.0, &path)?;
         floor.newest = fold.1;
@@ -95,46 +116,43 @@ impl Directory {
     /// Takes the lock file of `key` from whoever holds it: the next one locks another inode.
     pub(crate) fn take_away(&self, key: &Key, floor: &mut FloorLock) -> Result<()> {
         self.finish_taking_away(key, floor)?;
-        let path = self.lock_path(key);
-        match fs::rename(&path, self.set_aside(key)) {
+        match self.folder.rename(&key.lock_file(), &self.parts.out, key.as_str()) {
             Ok(()) => self.finish_taking_away(key, floor),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
-            Err(e) => Err(error::of_system(e, "set the lock file aside", &path)),
+            Err(Errno::NOENT) => Ok(()),
+            Err(e) => Err(error::of_system(e.into(), "set the lock file aside", &self.lock_path(key))),
         }
     }
 
     /// Whether the lock file of `key` was set aside by somebody who did not finish.
     pub(super) fn is_set_aside(&self, key: &Key) -> Result<bool> {
-        Ok(inode_at(&self.set_aside(key))?.is_some())
+        Ok(self.parts.out.inode_of(key.as_str())?.is_some())
     }
 
     /// Does what is left to do once a lock file is set aside. Nobody gets a grant on it any more
     /// (D1), so its counter is the last.
     pub(super) fn finish_taking_away(&self, key: &Key, floor: &mut FloorLock) -> Result<()> {
-        let path = self.set_aside(key);
-        let Some(opened) = open(OpenOptions::new().read(true), &path)? else {
+        let out = &self.parts.out;
+        let Some(opened) = out.read(key.as_str())? else {
             return Ok(());
         };
-        let counter = see(opened.file(), &path)?.record().counter;
+        let counter = see(opened.file(), &out.at(key.as_str()))?.record().counter;
         self.fold(floor, counter)?;
-        remove(&path)
+        out.remove(key.as_str())
+    }
+
+    fn try_gate(&self, access: Access) -> Result<Option<Locked>> {
+        let own = &self.parts.own;
+        let opened = match own.write(GATE)? {
+            Some(opened) => Some(opened),
+            None => own.make(GATE, self.mode)?,
+        };
+        opened.map_or(Ok(None), |opened| access.try_lock(opened, &own.at(GATE)))
     }
 
     fn try_floor(&self, access: Access) -> Result<Option<FloorLock>> {
-        let path = self.own(FLOOR);
-        let opened = open(OpenOptions::new().read(true).write(true), &path)?.ok_or_else(|| gone(&path))?;
-        let tried = match access {
-            Access::Read => opened.file().try_lock_shared(),
-            Access::Raise => opened.file().try_lock(),
-        };
-        match tried {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Ok(None),
-            Err(TryLockError::Error(e)) => {
-                return Err(error::of_system(e, "lock the floor", &path));
-            }
-        }
-        let file = Locked::got(opened);
+        let path = self.parts.own.at(FLOOR);
+        let opened = self.parts.own.write(FLOOR)?.ok_or_else(|| gone(&path))?;
+        let Some(file) = access.try_lock(opened, &path)? else { return Ok(None) };
         let newest = read(file.file(), &path, newest)?;
         Ok(Some(FloorLock { file, newest }))
     }
@@ -143,17 +161,13 @@ impl Directory {
     fn refuse_without_floor(&self) -> Result<()> {
         for key in self.keys()? {
             // RACE: whoever made the lock file has made the floor before.
-            if self.newest(&key)?.is_some() && inode_at(&self.own(FLOOR))?.is_none() {
+            if self.newest(&key)?.is_some() && self.parts.own.inode_of(FLOOR)?.is_none() {
                 let message = "there are lock files but no floor: it was removed, and with it the \
                                counters of lock files that are gone; see docs/file.md";
-                return Err(error::refused(message, &self.own(FLOOR)));
+                return Err(error::refused(message, &self.parts.own.at(FLOOR)));
             }
         }
         Ok(())
-    }
-
-    fn set_aside(&self, key: &Key) -> PathBuf {
-        self.own(OUT).join(key.as_str())
     }
 }
 
@@ -162,4 +176,5 @@ fn gone(path: &Path) -> Error {
 }
 
 const FLOOR: &str = "floor";
+const GATE: &str = "gate";
 const PAUSE: Duration = Duration::from_millis(2);

@@ -7,7 +7,7 @@
 use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 #[cfg(target_os = "linux")]
 use rustix::fs::{AtFlags, CWD, FileType, Statx, StatxFlags, makedev, statx};
@@ -21,11 +21,12 @@ pub(crate) struct Inode {
     number: u64,
 }
 
-/// An inode, and what kind of file it is.
+/// An inode, what kind of file it is, and who may do what with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Node {
     pub(super) inode: Inode,
     pub(super) is_file: bool,
+    pub(super) mode: u32,
 }
 
 #[cfg(target_os = "linux")]
@@ -39,6 +40,17 @@ impl Node {
         Self::or_else(statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, ASKED), || fs::symlink_metadata(path))
     }
 
+    /// What stands as `name` in a directory, be it a link.
+    pub(super) fn within(directory: &File, name: &str, path: impl FnOnce() -> PathBuf) -> io::Result<Self> {
+        let asked = statx(directory, name, AtFlags::SYMLINK_NOFOLLOW, ASKED);
+        Self::or_else(asked, || fs::symlink_metadata(path()))
+    }
+
+    /// What `path` leads to.
+    pub(super) fn behind(path: &Path) -> io::Result<Self> {
+        Self::or_else(statx(CWD, path, AtFlags::empty(), ASKED), || fs::metadata(path))
+    }
+
     /// From the answer, or `otherwise` on a system that does not know the question.
     fn or_else(
         answer: Result<Statx, Errno>,
@@ -49,8 +61,9 @@ impl Node {
             answer => answer?,
         };
         let device = makedev(answer.stx_dev_major, answer.stx_dev_minor);
-        let is_file = FileType::from_raw_mode(answer.stx_mode.into()) == FileType::RegularFile;
-        Ok(Self { inode: Inode { device, number: answer.stx_ino }, is_file })
+        let mode = u32::from(answer.stx_mode);
+        let is_file = FileType::from_raw_mode(mode) == FileType::RegularFile;
+        Ok(Self { inode: Inode { device, number: answer.stx_ino }, is_file, mode })
     }
 }
 
@@ -64,22 +77,27 @@ impl Node {
     pub(super) fn at(path: &Path) -> io::Result<Self> {
         fs::symlink_metadata(path).map(|metadata| Self::from(&metadata))
     }
+
+    /// What stands as `name` in a directory, be it a link.
+    pub(super) fn within(_: &File, _: &str, path: impl FnOnce() -> PathBuf) -> io::Result<Self> {
+        Self::at(&path())
+    }
+
+    /// What `path` leads to.
+    pub(super) fn behind(path: &Path) -> io::Result<Self> {
+        fs::metadata(path).map(|metadata| Self::from(&metadata))
+    }
 }
 
 impl From<&Metadata> for Node {
     fn from(metadata: &Metadata) -> Self {
-        Self { inode: Inode::from(metadata), is_file: metadata.is_file() }
-    }
-}
-
-impl From<&Metadata> for Inode {
-    fn from(metadata: &Metadata) -> Self {
-        Self { device: metadata.dev(), number: metadata.ino() }
+        let inode = Inode { device: metadata.dev(), number: metadata.ino() };
+        Self { inode, is_file: metadata.is_file(), mode: metadata.mode() }
     }
 }
 
 #[cfg(target_os = "linux")]
-const ASKED: StatxFlags = StatxFlags::TYPE.union(StatxFlags::INO);
+const ASKED: StatxFlags = StatxFlags::TYPE.union(StatxFlags::INO).union(StatxFlags::MODE);
 
 #[cfg(test)]
 mod tests {
@@ -98,6 +116,11 @@ mod tests {
             let metadata = fs::symlink_metadata(path).unwrap();
             assert_eq!(Node::at(path).unwrap(), Node::from(&metadata));
         }
+        let directory = File::open(scratch.path()).unwrap();
+        for (name, path) in [("file", &file), ("link", &link)] {
+            assert_eq!(Node::within(&directory, name, || path.clone()).unwrap(), Node::at(path).unwrap());
+        }
+        assert_eq!(Node::behind(&link).unwrap(), Node::at(&file).unwrap());
         assert_eq!(Node::at(&scratch.path().join("none")).unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 }

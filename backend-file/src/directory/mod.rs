@@ -9,6 +9,7 @@
 //! .leasehold/revoke    a file per request to a holder
 //! .leasehold/new       files before they are visible
 //! .leasehold/out       lock files taken from their holders by force
+//! .leasehold/gate      locked by who waits for the floor
 //! ```
 //!
 //! # Invariants
@@ -18,24 +19,29 @@
 //!   floor that nobody can raise in between (G3).
 //! - **D3** A lock file leaves its path only while the floor's lock is held, and goes for good only
 //!   once its counter is in the floor, durably (G3).
-//! - **D4** Nothing that is not ours is changed or removed.
+//! - **D4** Nothing that is not ours is changed or removed: every file is named below the handle of a
+//!   directory of ours, never through a link, and what is removed has a name of our form.
+//! - **D5** Nothing is granted in a directory that its path does not lead to any more (G1).
 
 mod diagnosis;
 mod file_system;
 mod floor;
+mod folder;
 mod inode;
+mod locked;
 mod sweep;
 #[cfg(test)]
 mod tests;
 mod traces;
+mod trust;
 
-use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, TryLockError};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use lockcore::{Env, ErrorKind, LockName, Result};
-use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use crate::config::FileConfig;
@@ -45,32 +51,32 @@ use crate::protocol::{self, Seen, Step};
 use crate::record::{Ending, FILE, Record, Unreadable, Value};
 pub(crate) use file_system::{FileSystem, Scope};
 pub(crate) use floor::Access;
+use folder::{Folder, inode_at};
 pub(crate) use inode::Inode;
 use inode::Node;
+pub(crate) use locked::{Locked, Opened};
 pub(crate) use traces::{Presence, Request};
+use trust::Trust;
 
 #[derive(Debug)]
 pub(crate) struct Directory {
-    path: PathBuf,
-    handle: File,
-    inode: Inode,
+    folder: Folder,
+    parts: Parts,
     mode: u32,
+    trust: Trust,
     file_system: FileSystem,
     token_base: u64,
 }
 
-/// An open file and which one it is, which is asked once: it stays that.
+/// Our own directories in it.
 #[derive(Debug)]
-pub(crate) struct Opened {
-    file: File,
-    inode: Inode,
-}
-
-/// A file locked by us. Unlocked by name and not only closed: a forked child may have it open.
-#[derive(Debug)]
-pub(crate) struct Locked {
-    opened: Opened,
-    locked: bool,
+struct Parts {
+    own: Folder,
+    sessions: Arc<Folder>,
+    waiting: Arc<Folder>,
+    revoke: Arc<Folder>,
+    new: Arc<Folder>,
+    out: Arc<Folder>,
 }
 
 impl Directory {
@@ -78,21 +84,22 @@ impl Directory {
     pub(crate) fn open(config: &FileConfig, env: &Env) -> Result<Self> {
         let path = config.absolute_path()?;
         let mode = config.file_mode();
-        make(&path, mode)?;
-        let handle = File::open(&path).map_err(|e| error::of_system(e, "open the lock directory", &path))?;
-        let inode = Inode::from(&metadata(&handle, &path)?);
-        let file_system = FileSystem::of(&handle, &path)?;
-        config.admit(&file_system, &path)?;
-        let mut directory = Self { path, handle, inode, mode, file_system, token_base: 0 };
-        for part in ["", SESSIONS, WAITING, REVOKE, NEW, OUT] {
-            make(&directory.own(part), mode)?;
-        }
+        let trust = Trust::of_process(mode);
+        config.admit_path(trust.objection_to_way(&path)?)?;
+        folder::make(&path, mode)?;
+        let folder = Folder::open(path)?;
+        config.admit_path(trust.objection(&folder, [])?)?;
+        let file_system = FileSystem::of(folder.handle(), folder.path())?;
+        config.admit(&file_system, folder.path())?;
+        let parts = Parts::enter(&folder, mode)?;
+        let mut directory = Self { folder, parts, mode, trust, file_system, token_base: 0 };
+        config.admit_path(directory.objection()?)?;
         directory.token_base = directory.first_floor(env)?.token_base;
         Ok(directory)
     }
 
     pub(crate) fn path(&self) -> &Path {
-        &self.path
+        self.folder.path()
     }
 
     pub(crate) fn file_system(&self) -> &FileSystem {
@@ -103,30 +110,47 @@ impl Directory {
         self.token_base
     }
 
-    /// Whether the path still leads here.
-    pub(crate) fn is_in_place(&self) -> bool {
-        fs::metadata(&self.path).is_ok_and(|metadata| Inode::from(&metadata) == self.inode)
+    /// What speaks against trusting the directory.
+    pub(crate) fn objection(&self) -> Result<Option<String>> {
+        self.trust.objection(&self.folder, self.parts.all())
     }
 
-    /// The bits of the directory's mode.
-    pub(crate) fn permissions(&self) -> Result<u32> {
-        Ok(metadata(&self.handle, &self.path)?.mode() & 0o7777)
+    /// Whether the path still leads here.
+    pub(crate) fn is_in_place(&self) -> bool {
+        [&self.folder, &self.parts.own].into_iter().all(|folder| {
+            Node::behind(folder.path()).is_ok_and(|found| folder.inode().is_ok_and(|it| it == found.inode))
+        })
+    }
+
+    /// Refuses to go on in a directory that others do not find any more (D5).
+    pub(crate) fn require_in_place(&self) -> Result<()> {
+        if self.is_in_place() {
+            return Ok(());
+        }
+        Err(error::of_system(Errno::NOENT.into(), "lock in the directory", self.path()))
     }
 
     pub(crate) fn lock_path(&self, key: &Key) -> PathBuf {
-        self.path.join(key.lock_file())
+        self.folder.at(&key.lock_file())
     }
 
     /// The lock file of `key`, to lock it.
     pub(crate) fn open_lock(&self, key: &Key) -> Result<Option<Opened>> {
-        open(OpenOptions::new().read(true).write(true), &self.lock_path(key))
+        self.folder.write(&key.lock_file())
+    }
+
+    /// Whether somebody has the lock file of `key` locked, be there a record or not.
+    pub(crate) fn is_locked(&self, key: &Key) -> Result<bool> {
+        match self.folder.read(&key.lock_file())? {
+            Some(opened) => Ok(opened.try_share(&self.lock_path(key))?.is_none()),
+            None => Ok(false),
+        }
     }
 
     /// The grant of `name` that is in effect. Read without the lock, and no lock of `name` is tried,
     /// so nobody who tries to get it is disturbed.
     pub(crate) fn live(&self, name: &LockName) -> Result<Option<Record>> {
-        let path = self.lock_path(&Key::of(name));
-        match open(OpenOptions::new().read(true), &path)? {
+        match self.folder.read(&Key::of(name).lock_file())? {
             Some(opened) => self.live_in(opened.file(), name),
             None => Ok(None),
         }
@@ -176,9 +200,10 @@ impl Directory {
         if self.is_set_aside(key)? {
             return Ok(None);
         }
+        self.require_in_place()?;
         let record = record(floor.counter())?;
         let counter = record.counter;
-        let born = self.bear(env, record, &self.lock_path(key))?;
+        let born = self.bear(env, record, &self.folder, &key.lock_file())?;
         Ok(born.map(|locked| (locked, counter)))
     }
 
@@ -192,7 +217,7 @@ impl Directory {
 
     /// Every lock file there is, by key.
     pub(crate) fn keys(&self) -> Result<Vec<Key>> {
-        let files = entries(&self.path)?;
+        let files = self.folder.entries()?;
         Ok(files.iter().filter_map(|file| Key::of_lock_file(file)).collect())
     }
 
@@ -200,7 +225,7 @@ impl Directory {
     /// ours (D4).
     pub(crate) fn newest(&self, key: &Key) -> Result<Option<(Record, bool)>> {
         let path = self.lock_path(key);
-        let opened = open(OpenOptions::new().read(true), &path);
+        let opened = self.folder.read(&key.lock_file());
         let seen = opened.and_then(|opened| opened.map(|it| see(it.file(), &path)).transpose());
         let seen = match seen {
             Err(error) if *error.kind() == ErrorKind::Protocol => return Ok(None),
@@ -213,95 +238,48 @@ impl Directory {
         Ok(Some((seen.newest.value, lives)))
     }
 
-    /// Makes a file complete and locked, then visible at `path`; `None` when there is one already, or
-    /// it has to be tried again.
-    fn bear<T: Value>(&self, env: &Env, value: T, path: &Path) -> Result<Option<Locked>> {
+    /// Makes a file complete and locked, then visible as `name` in `folder`; `None` when there is one
+    /// already, or it has to be tried again.
+    fn bear<T: Value>(&self, env: &Env, value: T, folder: &Folder, name: &str) -> Result<Option<Locked>> {
         let steps = protocol::birth(value).ok_or_else(too_long)?;
-        let new = self.own(NEW).join(format!("{:016x}", traces::random(env)));
-        let Some((new, file)) = self.leave(new)? else {
+        let Some((new, file)) = self.leave(&self.parts.new, traces::random_id(env).to_hex())? else {
             return Ok(None);
         };
-        let Ok(locked) = Locked::try_lock(Opened::new(file, new.path())?, new.path())? else {
+        let Ok(locked) = Locked::try_lock(file, &new.path())? else {
             return Ok(None);
         };
-        self.carry_out(locked.file(), &steps, new.path())?;
-        match fs::hard_link(new.path(), path) {
+        self.carry_out(locked.file(), &steps, &new.path())?;
+        match new.link(folder, name) {
             Ok(()) => {}
             // RACE: a sweep may take away what it finds here before we have locked it.
-            Err(e) if matches!(e.kind(), io::ErrorKind::AlreadyExists | io::ErrorKind::NotFound) => {
-                return Ok(None);
-            }
+            Err(Errno::EXIST | Errno::NOENT) => return Ok(None),
             // That is how a file system without hard links says so; the file is our own.
-            Err(e) if Errno::from_io_error(&e) == Some(Errno::PERM) => {
-                return Err(error::of_system(Errno::NOTSUP.into(), "name the new file", path));
+            Err(Errno::PERM) => {
+                return Err(error::of_system(Errno::NOTSUP.into(), "name the new file", &folder.at(name)));
             }
-            Err(e) => return Err(error::of_system(e, "name the new file", path)),
+            Err(e) => return Err(error::of_system(e.into(), "name the new file", &folder.at(name))),
         }
-        if let Err(error) = sync_directory(path.parent().unwrap_or(&self.path)) {
+        if let Err(error) = folder.sync() {
             // Nothing was granted on it, and nobody else can have it locked.
-            remove(path)?;
+            folder.remove(name)?;
             return Err(error);
         }
         Ok(Some(locked))
     }
-
-    fn own(&self, part: &str) -> PathBuf {
-        self.path.join(OWN).join(part)
-    }
 }
 
-impl Opened {
-    fn new(file: File, path: &Path) -> Result<Self> {
-        let Node { inode, .. } = node(&file, path)?;
-        Ok(Self { file, inode })
+impl Parts {
+    /// Opens them, or makes them first.
+    fn enter(folder: &Folder, mode: u32) -> Result<Self> {
+        let own = folder.enter(OWN, mode)?;
+        let part = |name| own.enter(name, mode).map(Arc::new);
+        let (sessions, waiting, revoke) = (part(SESSIONS)?, part(WAITING)?, part(REVOKE)?);
+        let (new, out) = (part(NEW)?, part(OUT)?);
+        Ok(Self { sessions, waiting, revoke, new, out, own })
     }
 
-    pub(crate) fn file(&self) -> &File {
-        &self.file
-    }
-
-    pub(crate) fn inode(&self) -> Inode {
-        self.inode
-    }
-}
-
-impl Locked {
-    /// A file whose lock we have got.
-    pub(crate) fn got(opened: Opened) -> Self {
-        Self { opened, locked: true }
-    }
-
-    /// Locks a file; gives it back when somebody else has it locked.
-    pub(crate) fn try_lock(opened: Opened, path: &Path) -> Result<Result<Self, Opened>> {
-        match opened.file().try_lock() {
-            Ok(()) => Ok(Ok(Self::got(opened))),
-            Err(TryLockError::WouldBlock) => Ok(Err(opened)),
-            Err(TryLockError::Error(e)) => Err(error::of_system(e, "lock the file", path)),
-        }
-    }
-
-    pub(crate) fn file(&self) -> &File {
-        self.opened.file()
-    }
-
-    pub(crate) fn inode(&self) -> Inode {
-        self.opened.inode()
-    }
-
-    /// Whether no path leads to the file any more.
-    pub(crate) fn is_removed(&self) -> bool {
-        self.file().metadata().is_ok_and(|metadata| metadata.nlink() == 0)
-    }
-
-    pub(crate) fn unlock(&mut self) -> io::Result<()> {
-        if std::mem::take(&mut self.locked) { self.file().unlock() } else { Ok(()) }
-    }
-}
-
-impl Drop for Locked {
-    fn drop(&mut self) {
-        // Closing unlocks what this could not.
-        let _ = self.unlock();
+    fn all(&self) -> [&Folder; 6] {
+        [&self.own, &self.sessions, &self.waiting, &self.revoke, &self.new, &self.out]
     }
 }
 
@@ -353,66 +331,6 @@ fn image(file: &File, path: &Path) -> Result<Vec<u8>> {
     }
     image.truncate(length);
     Ok(image)
-}
-
-/// Opens a regular file, never a link's target; `None` when there is none.
-fn open(options: &mut OpenOptions, path: &Path) -> Result<Option<Opened>> {
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let file = match options.custom_flags(flags.bits().cast_signed()).open(path) {
-        Ok(file) => file,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(e) => return Err(error::of_system(e, "open the file", path)),
-    };
-    let Node { inode, is_file } = node(&file, path)?;
-    if is_file {
-        return Ok(Some(Opened { file, inode }));
-    }
-    Err(error::of_bytes(Unreadable::Foreign, path))
-}
-
-fn node(file: &File, path: &Path) -> Result<Node> {
-    Node::of(file).map_err(|e| error::of_system(e, "look at the file", path))
-}
-
-fn metadata(file: &File, path: &Path) -> Result<Metadata> {
-    file.metadata().map_err(|e| error::of_system(e, "look at the file", path))
-}
-
-fn remove(path: &Path) -> Result<()> {
-    fs::remove_file(path).map_err(|e| error::of_system(e, "remove the file", path))
-}
-
-fn inode_at(path: &Path) -> Result<Option<Inode>> {
-    match Node::at(path) {
-        Ok(node) => Ok(Some(node.inode)),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(e) => Err(error::of_system(e, "look at the file", path)),
-    }
-}
-
-/// The names in a directory; those that are not UTF-8 are not ours.
-fn entries(path: &Path) -> Result<Vec<String>> {
-    let read = || fs::read_dir(path)?.map(|entry| Ok(entry?.file_name())).collect::<io::Result<Vec<_>>>();
-    let names = read().map_err(|e| error::of_system(e, "list the directory", path))?;
-    Ok(names.into_iter().filter_map(|name| name.into_string().ok()).collect())
-}
-
-/// Makes a directory and what leads to it, durably.
-fn make(path: &Path, file_mode: u32) -> Result<()> {
-    if path.is_dir() {
-        return Ok(());
-    }
-    let missing: Vec<_> = path.ancestors().take_while(|ancestor| !ancestor.exists()).collect();
-    // Who may read a file may list its directory.
-    let mode = file_mode | (file_mode & 0o444) >> 2;
-    let made = DirBuilder::new().recursive(true).mode(mode).create(path);
-    made.map_err(|e| error::of_system(e, "make the lock directory", path))?;
-    missing.into_iter().filter_map(Path::parent).try_for_each(sync_directory)
-}
-
-fn sync_directory(path: &Path) -> Result<()> {
-    let synced = File::open(path).and_then(|directory| directory.sync_all());
-    synced.map_err(|e| error::of_system(e, "secure the directory on the disk", path))
 }
 
 const OWN: &str = ".leasehold";

@@ -4,9 +4,9 @@
 //! again and removed, which takes microseconds, so that whoever tries for one meanwhile hardly
 //! notices (D3).
 
-use lockcore::{Env, Result};
+use lockcore::{Env, ErrorKind, Result};
 
-use super::{Access, Directory, Locked, OUT, Opened, entries, remove, see};
+use super::{Access, Directory, Locked, Opened, see};
 use crate::keys::Key;
 
 impl Directory {
@@ -17,9 +17,13 @@ impl Directory {
     /// What is removed is removed in order.
     pub(crate) async fn sweep(&self, env: &Env, go_on: impl Fn() -> bool + Send + Sync) -> Result<usize> {
         self.sweep_traces()?;
-        for key in entries(&self.own(OUT))?.iter().filter_map(|file| Key::parse(file)) {
+        for key in self.parts.out.entries()?.iter().filter_map(|file| Key::parse(file)) {
             let mut floor = self.floor(env, Access::Raise).await?;
-            self.finish_taking_away(&key, &mut floor)?;
+            match self.finish_taking_away(&key, &mut floor) {
+                // Not ours, or not readable; whoever makes a file of that name is told (D4).
+                Err(error) if *error.kind() == ErrorKind::Protocol => {}
+                finished => finished?,
+            }
         }
         let mut idle = Vec::new();
         let mut highest = 0;
@@ -65,7 +69,7 @@ impl Directory {
         if !self.is_at(key, locked.inode())? || see(locked.file(), &path)?.record().counter > folded {
             return Ok(false);
         }
-        remove(&path)?;
+        self.folder.remove(&key.lock_file())?;
         Ok(true)
     }
 }

@@ -1,9 +1,12 @@
+use std::fs;
+use std::task::{Context, Poll, Waker};
+
 use lockcore::Timing;
 use lockcore::backend::{AcquireRequest, Attempt, StoreConfig};
 use tempfile::TempDir;
 
 use super::*;
-use crate::record::{Floor, Stamped, slot};
+use crate::record::{Floor, SessionId, Stamped, slot};
 
 fn env() -> Env {
     Env::new(Timing::for_ttl(std::time::Duration::from_secs(3))).unwrap()
@@ -45,7 +48,7 @@ async fn taking_a_file_away_may_be_cut_short() {
     for steps in 1..=2 {
         let (_scratch, config) = used().await;
         let directory = Directory::open(&config, &env()).unwrap();
-        let aside = directory.own(OUT).join(key.as_str());
+        let aside = directory.parts.out.at(key.as_str());
         fs::rename(directory.lock_path(&key), &aside).unwrap();
         if steps == 2 {
             let mut floor = directory.floor(&env(), Access::Raise).await.unwrap();
@@ -57,7 +60,7 @@ async fn taking_a_file_away_may_be_cut_short() {
     // A sweep finishes it as well, for a name that is never used again.
     let (_scratch, config) = used().await;
     let directory = Directory::open(&config, &env()).unwrap();
-    fs::rename(directory.lock_path(&key), directory.own(OUT).join(key.as_str())).unwrap();
+    fs::rename(directory.lock_path(&key), directory.parts.out.at(key.as_str())).unwrap();
     config.sweep().await.unwrap();
     assert_eq!(directory.floor(&env(), Access::Read).await.unwrap().counter(), 3);
 }
@@ -73,7 +76,7 @@ async fn sweeping_and_making_may_be_cut_short() {
     drop(floor);
     assert_eq!(cycles(&config, 1).await, 4);
 
-    fs::write(directory.own(NEW).join("00000000000000aa"), b"leasehold lo").unwrap();
+    fs::write(directory.parts.new.at("00000000000000aa"), b"leasehold lo").unwrap();
     let key = Key::of(&LockName::new("b").unwrap());
     let record = |floor| {
         let seen = directory.newest(&Key::of(&name()))?;
@@ -83,7 +86,156 @@ async fn sweeping_and_making_may_be_cut_short() {
     let made = directory.create(&env(), &key, record).await.unwrap();
     assert_eq!(made.map(|(_, counter)| counter), Some(4));
     assert_eq!(config.sweep().await.unwrap(), 2);
-    assert_eq!(entries(&directory.own(NEW)).unwrap().len(), 0);
+    assert_eq!(directory.parts.new.entries().unwrap().len(), 0);
+}
+
+/// Whoever makes a file waits for the floor; if the file before it was set aside meanwhile, by one who
+/// died of it, its counter is not in that floor yet (D3).
+#[tokio::test]
+async fn a_file_set_aside_meanwhile_is_seen() {
+    let (_scratch, config) = used().await;
+    let (directory, env, key) = (Directory::open(&config, &env()).unwrap(), env(), Key::of(&name()));
+    let (record, _) = directory.newest(&key).unwrap().unwrap();
+    let record = |floor| Ok(Record { counter: floor + 1, ..record.clone() });
+    let floor = directory.floor(&env, Access::Raise).await.unwrap();
+    let made = {
+        let mut making = std::pin::pin!(directory.create(&env, &key, record));
+        let polled = making.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert!(matches!(polled, Poll::Pending));
+        fs::rename(directory.lock_path(&key), directory.parts.out.at(key.as_str())).unwrap();
+        drop(floor);
+        making.await.unwrap()
+    };
+    assert!(made.is_none());
+    let made = directory.create(&env, &key, record).await.unwrap();
+    assert_eq!(made.map(|(_, counter)| counter), Some(4));
+}
+
+/// A new name is on the disk before it counts: where that cannot be, nothing is granted or left (D2).
+#[tokio::test]
+async fn a_name_that_cannot_be_secured_is_taken_back() {
+    let (_scratch, config) = used().await;
+    let mut directory = Directory::open(&config, &env()).unwrap();
+    let (record, _) = directory.newest(&Key::of(&name())).unwrap().unwrap();
+    let key = Key::of(&LockName::new("b").unwrap());
+    directory.folder = directory.folder.unsyncable();
+    let record = |floor| Ok(Record { name: LockName::new("b").unwrap(), counter: floor + 1, ..record });
+    let error = directory.create(&env(), &key, record).await.unwrap_err();
+    assert!(error.to_string().contains("secure the directory"), "{error}");
+    assert!(!directory.lock_path(&key).exists());
+    assert_eq!(directory.parts.new.entries().unwrap().len(), 0);
+}
+
+/// A session whose file went, or became another, before it was locked is not begun: nobody would see
+/// that it lives.
+#[tokio::test]
+async fn a_session_without_its_file_is_not_begun() {
+    let (_scratch, config) = used().await;
+    let directory = Directory::open(&config, &env()).unwrap();
+    let sessions = &directory.parts.sessions;
+    for (id, replaced) in [(SessionId(1), false), (SessionId(2), true)] {
+        let (trace, file) = directory.leave(sessions, id.to_hex()).unwrap().unwrap();
+        sessions.remove(&id.to_hex()).unwrap();
+        if replaced {
+            fs::write(sessions.at(&id.to_hex()), "").unwrap();
+        }
+        assert!(directory.settle(id, trace, file).unwrap().is_none());
+        assert!(!directory.is_alive(id).unwrap());
+    }
+    let id = SessionId(3);
+    let (trace, file) = directory.leave(sessions, id.to_hex()).unwrap().unwrap();
+    let presence = directory.settle(id, trace, file).unwrap();
+    assert!(directory.is_alive(id).unwrap());
+    drop(presence);
+    assert!(!directory.is_alive(id).unwrap());
+}
+
+/// A forked child has the open file as well: a lock ends when its holder lets go, not when the last of
+/// them closes it.
+#[tokio::test]
+async fn a_lock_ends_while_a_child_has_its_file() {
+    let (_scratch, config) = used().await;
+    let directory = Directory::open(&config, &env()).unwrap();
+    let key = Key::of(&name());
+    let lock = || {
+        let opened = directory.open_lock(&key).unwrap().unwrap();
+        Locked::try_lock(opened, &directory.lock_path(&key)).unwrap()
+    };
+    let locked = lock().unwrap();
+    let childs = locked.file().try_clone().unwrap();
+    assert!(lock().is_err());
+    drop(locked);
+    assert!(lock().is_ok());
+    drop(childs);
+}
+
+/// Whoever waits for the floor is not overtaken by the other side, without a pause as that may come:
+/// neither who raises it, by those who make names, nor they by the next who raises it.
+#[tokio::test]
+async fn nobody_is_starved_of_the_floor() {
+    let (_scratch, config) = used().await;
+    let (directory, env) = (Directory::open(&config, &env()).unwrap(), env());
+    for (first, second) in [(Access::Read, Access::Raise), (Access::Raise, Access::Read)] {
+        let has_it = directory.floor(&env, first).await.unwrap();
+        let mut waits = std::pin::pin!(directory.floor(&env, second));
+        assert!(waits.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        let mut later = std::pin::pin!(directory.floor(&env, first));
+        // Where both may have the floor, the later one would have it now; else as soon as it is free.
+        if first == Access::Raise {
+            assert!(later.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+            drop(has_it);
+            overtakes_not(&env, later.as_mut()).await;
+        } else {
+            overtakes_not(&env, later.as_mut()).await;
+            drop(has_it);
+        }
+        drop(waits.await.unwrap());
+        later.await.unwrap();
+    }
+}
+
+/// Ends before those who wait for the floor lose their patience with the gate.
+async fn overtakes_not(env: &Env, later: impl Future<Output = Result<floor::FloorLock>>) {
+    tokio::select! {
+        biased;
+        () = env.sleep(env.timing().op_timeout / 8) => {}
+        _ = later => panic!("it comes first"),
+    }
+}
+
+/// The gate excludes nobody: whoever finds it locked by a process that does not go on passes it by.
+#[tokio::test]
+async fn a_stuck_gate_is_passed_by() {
+    let (_scratch, config) = used().await;
+    let env = Env::new(Timing::for_ttl(std::time::Duration::from_millis(600))).unwrap();
+    let directory = Directory::open(&config, &env).unwrap();
+    drop(directory.floor(&env, Access::Read).await.unwrap());
+    let gate = File::open(directory.parts.own.at("gate")).unwrap();
+    gate.try_lock().unwrap();
+    for access in [Access::Read, Access::Raise] {
+        drop(directory.floor(&env, access).await.unwrap());
+    }
+}
+
+/// Earlier versions lock the floor and know no gate: they exclude us, and we them.
+#[tokio::test]
+async fn the_floor_alone_excludes() {
+    let (_scratch, config) = used().await;
+    let env = Env::new(Timing::for_ttl(std::time::Duration::from_millis(600))).unwrap();
+    let directory = Directory::open(&config, &env).unwrap();
+    let earlier = File::open(directory.parts.own.at("floor")).unwrap();
+    earlier.try_lock().unwrap();
+    for access in [Access::Read, Access::Raise] {
+        assert_eq!(*directory.floor(&env, access).await.unwrap_err().kind(), ErrorKind::Unavailable);
+    }
+    earlier.unlock().unwrap();
+    let floor = directory.floor(&env, Access::Raise).await.unwrap();
+    assert!(earlier.try_lock_shared().is_err());
+    drop(floor);
+    let floor = directory.floor(&env, Access::Read).await.unwrap();
+    assert!(earlier.try_lock().is_err());
+    earlier.try_lock_shared().unwrap();
+    drop(floor);
 }
 
 /// Between opening a file and locking it, another may have taken its place, and may be held.

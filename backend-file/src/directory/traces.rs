@@ -3,14 +3,14 @@
 //!
 //! Not promised: that they survive a power loss; nobody they speak of does.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::Arc;
 
-use lockcore::{Env, Result};
+use lockcore::{Env, ErrorKind, Result};
+use rustix::io::Errno;
 
-use super::{Directory, Locked, NEW, Opened, REVOKE, SESSIONS, WAITING, entries, inode_at, open};
+use super::folder::Folder;
+use super::{Directory, Locked, Opened};
 use crate::error;
 use crate::keys::Key;
 use crate::record::{Record, SessionId};
@@ -18,7 +18,8 @@ use crate::record::{Record, SessionId};
 /// An empty file, removed when dropped.
 #[derive(Debug)]
 pub(crate) struct Trace {
-    path: PathBuf,
+    folder: Arc<Folder>,
+    name: String,
 }
 
 /// A session that lives as long as this.
@@ -39,15 +40,21 @@ pub(crate) struct Request {
 }
 
 impl Trace {
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
+    /// Where it is, to be told.
+    pub(super) fn path(&self) -> PathBuf {
+        self.folder.at(&self.name)
+    }
+
+    /// Gives the file another name, in `folder`.
+    pub(super) fn link(&self, folder: &Folder, name: &str) -> Result<(), Errno> {
+        self.folder.link(&self.name, folder, name)
     }
 }
 
 impl Drop for Trace {
     fn drop(&mut self) {
         // It may be gone already; one that cannot be removed is left to a sweep.
-        let _ = fs::remove_file(&self.path);
+        let _ = self.folder.remove(&self.name);
     }
 }
 
@@ -78,63 +85,60 @@ impl Request {
 impl Directory {
     /// Makes an empty file that goes when the trace is dropped, and gives it open; `None` when there
     /// is one.
-    pub(super) fn leave(&self, path: PathBuf) -> Result<Option<(Trace, File)>> {
-        match OpenOptions::new().read(true).write(true).create_new(true).mode(self.mode).open(&path) {
-            Ok(file) => Ok(Some((Trace { path }, file))),
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(None),
-            Err(e) => Err(error::of_system(e, "make a file in the lock directory", &path)),
-        }
+    pub(super) fn leave(&self, folder: &Arc<Folder>, name: String) -> Result<Option<(Trace, Opened)>> {
+        let made = folder.make(&name, self.mode)?;
+        Ok(made.map(|file| (Trace { folder: Arc::clone(folder), name }, file)))
     }
 
     /// Begins a session: from here on its id means somebody who lives.
     pub(crate) fn begin_session(&self, env: &Env) -> Result<Presence> {
         for _ in 0..TRIES {
-            let id = SessionId(random(env));
-            let Some((trace, file)) = self.leave(self.session_path(id))? else {
-                continue;
-            };
-            // RACE: whoever looks for sessions that ended may have this one locked for a moment, or
-            // have removed it, before it was locked by us. Nobody knows its id yet.
-            if let Ok(locked) = Locked::try_lock(Opened::new(file, trace.path())?, trace.path())?
-                && inode_at(trace.path())? == Some(locked.inode())
+            let id = random_id(env);
+            if let Some((trace, file)) = self.leave(&self.parts.sessions, id.to_hex())?
+                && let Some(presence) = self.settle(id, trace, file)?
             {
-                return Ok(Presence { id, _file: trace, _locked: locked });
+                return Ok(presence);
             }
         }
-        Err(error::refused("no file in it stays where it is put", &self.own(SESSIONS)))
+        Err(error::refused("no file in it stays where it is put", self.parts.sessions.path()))
+    }
+
+    /// Locks the file of a new session.
+    pub(super) fn settle(&self, id: SessionId, trace: Trace, file: Opened) -> Result<Option<Presence>> {
+        // RACE: whoever looks for sessions that ended may have this one locked for a moment, or
+        // have removed it, before it was locked by us. Nobody knows its id yet.
+        let Ok(locked) = Locked::try_lock(file, &trace.path())? else {
+            return Ok(None);
+        };
+        let stays = self.parts.sessions.inode_of(&trace.name)? == Some(locked.inode());
+        Ok(stays.then_some(Presence { id, _file: trace, _locked: locked }))
     }
 
     /// Whether the session goes on; one whose process died does not. Only the session itself ever
     /// locks its file for itself, so that looking disturbs nobody.
     pub(crate) fn is_alive(&self, session: SessionId) -> Result<bool> {
-        let path = self.session_path(session);
-        let Some(opened) = open(OpenOptions::new().read(true), &path)? else {
-            return Ok(false);
-        };
-        match opened.file().try_lock_shared() {
-            Ok(()) => {
-                drop(Locked::got(opened));
-                Ok(false)
-            }
-            Err(TryLockError::WouldBlock) => Ok(true),
-            Err(TryLockError::Error(e)) => Err(error::of_system(e, "look for a session", &path)),
+        let sessions = &self.parts.sessions;
+        // What is no regular file is nobody's, whatever its name.
+        match regular(sessions.read(&session.to_hex()))? {
+            Some(opened) => Ok(opened.try_share(&sessions.at(&session.to_hex()))?.is_none()),
+            None => Ok(false),
         }
     }
 
     /// Shows everybody that `session` waits for `key`.
     pub(crate) fn show_waiting(&self, key: &Key, session: SessionId) -> Result<Trace> {
-        let path = self.own(WAITING).join(format!("{}.{}", key.as_str(), session.to_hex()));
-        match self.leave(path.clone())? {
+        let name = format!("{}.{}", key.as_str(), session.to_hex());
+        match self.leave(&self.parts.waiting, name.clone())? {
             Some((trace, _)) => Ok(trace),
             // One of ours that could not be removed.
-            None => Ok(Trace { path }),
+            None => Ok(Trace { folder: Arc::clone(&self.parts.waiting), name }),
         }
     }
 
     /// The key of every living contender, once per contender.
     pub(crate) fn waiting(&self) -> Result<Vec<Key>> {
         let mut keys = Vec::new();
-        for file in entries(&self.own(WAITING))? {
+        for file in self.parts.waiting.entries()? {
             if let Some((key, session)) = contender(&file)
                 && self.is_alive(session)?
             {
@@ -146,21 +150,18 @@ impl Directory {
 
     /// Puts a request where its session finds it, if it is not there.
     pub(crate) fn post(&self, request: &Request) -> Result<()> {
-        let path = self.request_path(request);
-        let mut options = OpenOptions::new();
-        let posted = options.write(true).create(true).truncate(false).mode(self.mode).open(&path);
-        posted.map(drop).map_err(|e| error::of_system(e, "ask the holder", &path))
+        self.parts.revoke.make(&request.file_name(), self.mode).map(drop)
     }
 
     /// Takes a request back, if it is still there.
     pub(crate) fn withdraw(&self, request: &Request) {
-        drop(Trace { path: self.request_path(request) });
+        drop(Trace { folder: Arc::clone(&self.parts.revoke), name: request.file_name() });
     }
 
     /// The requests to `session`, which are taken.
     pub(crate) fn take_requests(&self, session: SessionId) -> Result<Vec<Request>> {
         let mut requests = Vec::new();
-        for file in entries(&self.own(REVOKE))? {
+        for file in self.parts.revoke.entries()? {
             if let Some(request) = Request::parse(&file).filter(|request| request.session == session) {
                 self.withdraw(&request);
                 requests.push(request);
@@ -169,41 +170,66 @@ impl Directory {
         Ok(requests)
     }
 
-    /// Removes the traces of sessions that have ended.
+    /// Removes the traces of sessions that have ended. What is removed is a regular file with a name
+    /// of our form (D4).
     pub(super) fn sweep_traces(&self) -> Result<()> {
-        for (part, session_of) in [
-            (SESSIONS, SessionId::from_hex as fn(&str) -> Option<SessionId>),
-            (WAITING, |file| contender(file).map(|(_, session)| session)),
-            (REVOKE, |file| Request::parse(file).map(|request| request.session)),
-        ] {
-            let part = self.own(part);
-            for file in entries(&part)? {
-                if let Some(session) = session_of(&file)
-                    && !self.is_alive(session)?
-                {
-                    drop(Trace { path: part.join(file) });
+        // RACE: each file is kept locked until it is gone. So whoever made it and locks it later finds
+        // that it is, and one that was locked stays.
+        for part in [&self.parts.sessions, &self.parts.new] {
+            for name in part.entries()?.into_iter().filter(|name| is_id(name)) {
+                let idle = regular(part.read(&name))?.map(|opened| opened.try_share(&part.at(&name)));
+                if let Some(locked) = idle.transpose()?.flatten() {
+                    drop((Trace { folder: Arc::clone(part), name }, locked));
                 }
             }
         }
-        let new = self.own(NEW);
-        for path in entries(&new)?.iter().map(|file| new.join(file)) {
-            // A file that is being made is locked.
-            if let Some(opened) = open(OpenOptions::new().read(true), &path)?
-                && opened.file().try_lock_shared().is_ok()
-            {
-                drop((Trace { path }, Locked::got(opened)));
+        for (part, session_of) in [
+            (&self.parts.waiting, (|name| Some(contender(name)?.1)) as fn(&str) -> Option<SessionId>),
+            (&self.parts.revoke, |name| Some(Request::parse(name)?.session)),
+        ] {
+            for name in part.entries()? {
+                if let Some(session) = session_of(&name)
+                    && !self.is_alive(session)?
+                    && regular(part.read(&name))?.is_some()
+                {
+                    drop(Trace { folder: Arc::clone(part), name });
+                }
             }
         }
         Ok(())
     }
 
-    fn session_path(&self, session: SessionId) -> PathBuf {
-        self.own(SESSIONS).join(session.to_hex())
+    /// What stands in our own directories and cannot be ours, by where it is.
+    pub(super) fn strangers(&self) -> Result<Vec<PathBuf>> {
+        let mut strangers = Vec::new();
+        let mut look = |part: &Folder, is_ours: fn(&str) -> bool| -> Result<()> {
+            for name in part.entries()? {
+                if !is_ours(&name) || part.look(&name)?.is_some_and(|found| !found.is_file) {
+                    strangers.push(part.at(&name));
+                }
+            }
+            Ok(())
+        };
+        look(&self.parts.sessions, is_id)?;
+        look(&self.parts.waiting, |name| contender(name).is_some())?;
+        look(&self.parts.revoke, |name| Request::parse(name).is_some())?;
+        look(&self.parts.new, is_id)?;
+        look(&self.parts.out, |name| Key::parse(name).is_some())?;
+        Ok(strangers)
     }
+}
 
-    fn request_path(&self, request: &Request) -> PathBuf {
-        self.own(REVOKE).join(request.file_name())
+/// `None` for what is no regular file.
+fn regular(opened: Result<Option<Opened>>) -> Result<Option<Opened>> {
+    match opened {
+        Err(error) if *error.kind() == ErrorKind::Protocol => Ok(None),
+        opened => opened,
     }
+}
+
+/// The name of a session's file, and of one that is being made.
+fn is_id(name: &str) -> bool {
+    SessionId::from_hex(name).is_some()
 }
 
 fn contender(file: &str) -> Option<(Key, SessionId)> {
@@ -211,10 +237,10 @@ fn contender(file: &str) -> Option<(Key, SessionId)> {
     Some((Key::parse(key)?, SessionId::from_hex(session)?))
 }
 
-pub(super) fn random(env: &Env) -> u64 {
+pub(super) fn random_id(env: &Env) -> SessionId {
     let mut bits = [0; 8];
     env.random(&mut bits);
-    u64::from_be_bytes(bits)
+    SessionId(u64::from_be_bytes(bits))
 }
 
 /// How often a random name may be taken, or a new file disturbed, before something is wrong.

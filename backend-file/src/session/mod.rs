@@ -156,6 +156,7 @@ impl Session {
                     }
                 }
             }
+            self.directory.require_in_place()?;
         }
         Err(error::refused("the lock file is replaced again and again", &self.directory.lock_path(key)))
     }
@@ -210,7 +211,7 @@ impl Session {
             return Err(Error::lost(LostReason::Gone));
         };
         // Was it taken away, or the directory? Then the hold was lost, whatever happens to it now.
-        let replaced = self.directory.is_at(&hold.key, hold.tenure.locked.inode()).is_ok_and(|there| !there);
+        let replaced = !self.has_its_path(&hold);
         let path = self.directory.lock_path(&hold.key);
         let ended = hold.tenure.end();
         ended.map_err(|e| error::of_system(e, "unlock the file", &path).with_effect(Effect::Unknown))?;
@@ -219,11 +220,7 @@ impl Session {
 
     /// Whether the lease is that of a hold whose file is still in its place.
     pub(crate) fn is_held(&self, lease: LeaseId) -> bool {
-        self.state
-            .lock()
-            .holds
-            .get(&lease)
-            .is_some_and(|hold| self.directory.is_at(&hold.key, hold.tenure.locked.inode()).unwrap_or(true))
+        self.state.lock().holds.get(&lease).is_some_and(|hold| self.has_its_path(hold))
     }
 
     /// Ends everything. Nobody is waited for.
@@ -249,6 +246,11 @@ impl Session {
         self.env.timing().op_timeout / 4
     }
 
+    /// How long a locked file without a living holder is tried again.
+    pub(crate) fn patience(&self) -> Duration {
+        PATIENCE.min(self.env.timing().op_timeout / 4)
+    }
+
     pub(crate) fn tell(&self, event: StoreEvent) {
         // Nobody listens to a manager that is over.
         let _ = self.events.send(event);
@@ -260,6 +262,11 @@ impl Session {
         holder.since = record.since;
         holder.metadata = record.metadata;
         holder
+    }
+
+    /// Whether the path still names the file that is held. A look that fails takes nothing away.
+    fn has_its_path(&self, hold: &Hold) -> bool {
+        self.directory.is_at(&hold.key, hold.tenure.locked.inode()).unwrap_or(true)
     }
 
     /// Makes the lock file of a name that has none.
@@ -400,3 +407,6 @@ impl Drop for Tenure {
 
 /// How often a file may be replaced under us before something is wrong.
 const TRIES: u32 = 1000;
+const PATIENCE: Duration = Duration::from_millis(100);
+/// Between two looks at a locked file without a living holder.
+pub(crate) const PAUSE: Duration = Duration::from_millis(1);

@@ -8,7 +8,7 @@
 use lockcore::backend::{Revocation, StoreEvent};
 use lockcore::{LockName, LostReason, Result};
 
-use super::{Hold, Session};
+use super::{Hold, PAUSE, Session};
 use crate::directory::{Access, Directory, Request};
 use crate::keys::Key;
 
@@ -45,7 +45,6 @@ impl Session {
     /// Looks for requests to this session, and whether its files are still where they were.
     pub(crate) fn patrol(&self) {
         let requests = self.directory.take_requests(self.id);
-        let in_place = self.directory.is_in_place();
         let mut state = self.state.lock();
         let was_blind = std::mem::replace(&mut state.blind, requests.is_err());
         let mut lost = Vec::new();
@@ -53,7 +52,7 @@ impl Session {
             let asked = requests.as_ref().is_ok_and(|requests| requests.iter().any(|r| hold.is_asked_by(r)));
             let reason = match asked {
                 true => LostReason::Revoked,
-                false if !in_place || hold.tenure.locked.is_removed() => LostReason::Gone,
+                false if !self.has_its_path(hold) => LostReason::Gone,
                 false => continue,
             };
             hold.told = true;
@@ -68,14 +67,36 @@ impl Session {
     }
 
     async fn take_away(&self, name: &LockName, key: &Key) -> Result<Revocation> {
-        let mut floor = self.directory.floor(&self.env, Access::Raise).await?;
-        let Some(held) = self.directory.live(name)? else {
+        if !self.stays_taken(name, key).await? {
             return Ok(Revocation::NotHeld);
-        };
-        // Left behind, for the holder to find.
-        self.directory.post(&Request::to_holder(key.clone(), &held))?;
+        }
+        let mut floor = self.directory.floor(&self.env, Access::Raise).await?;
+        match self.directory.live(name)? {
+            // Left behind, for the holder to find.
+            Some(held) => self.directory.post(&Request::to_holder(key.clone(), &held))?,
+            None if self.directory.is_locked(key)? => {}
+            None => return Ok(Revocation::NotHeld),
+        }
         self.directory.take_away(key, &mut floor)?;
         Ok(Revocation::Released)
+    }
+
+    /// Whether the lock has a holder, or its file is locked by somebody who neither records a grant nor
+    /// gives it back: one who was given it in the kernel and is not polled any more, or another program.
+    async fn stays_taken(&self, name: &LockName, key: &Key) -> Result<bool> {
+        let give_up_at = self.env.now() + self.patience();
+        loop {
+            if self.directory.live(name)?.is_some() {
+                return Ok(true);
+            }
+            if !self.directory.is_locked(key)? {
+                return Ok(false);
+            }
+            if give_up_at <= self.env.now() {
+                return Ok(true);
+            }
+            self.env.sleep(PAUSE).await;
+        }
     }
 }
 

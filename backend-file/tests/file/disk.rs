@@ -8,7 +8,6 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 
 use backend_file::FileConfig;
-use futures_util::StreamExt;
 use lockcore::backend::{AcquireRequest, Severity, StoreEvent};
 use lockcore::{Effect, ErrorKind, LostReason};
 use tokio::task::JoinSet;
@@ -167,8 +166,14 @@ async fn what_is_not_ours_is_left_alone() {
         }
         assert_eq!(fs::read(&path).unwrap(), bytes);
     }
-    std::os::unix::fs::symlink("ours.lock", rig.file("f.lock")).unwrap();
-    assert_eq!(*a.attempt("f").await.unwrap_err().kind(), ErrorKind::Protocol);
+    // A link to what would be the file itself.
+    a.cycle("f").await;
+    fs::rename(rig.file("f.lock"), rig.file("elsewhere")).unwrap();
+    std::os::unix::fs::symlink("elsewhere", rig.file("f.lock")).unwrap();
+    for error in [a.attempt("f").await.unwrap_err(), a.backend.inspect(&name("f")).await.unwrap_err()] {
+        assert_eq!(*error.kind(), ErrorKind::Protocol);
+        assert!(error.to_string().contains("something else stands"), "{error}");
+    }
     let findings = a.backend.diagnose().await.unwrap();
     let files = findings.iter().find(|finding| finding.subject == "files").unwrap();
     assert!(files.severity == Severity::Warning && files.detail.contains("6 not readable"), "{files:?}");
@@ -184,10 +189,10 @@ async fn holders_hear_of_removed_files() {
     let gone =
         |lock: &str, counter| StoreEvent::GrantLost { name: name(lock), counter, reason: LostReason::Gone };
     fs::remove_file(rig.file("a.lock")).unwrap();
-    assert_eq!(a.events.next().await, Some(gone("a", first.counter)));
+    assert_eq!(a.event().await, gone("a", first.counter));
     fs::rename(rig.path(), rig.path().with_extension("old")).unwrap();
     loop {
-        match a.events.next().await.unwrap() {
+        match a.event().await {
             StoreEvent::Warning(_) => {}
             event => break assert_eq!(event, gone("b", second.counter)),
         }
@@ -199,6 +204,58 @@ async fn holders_hear_of_removed_files() {
     let error = a.attempt("a").await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::Unavailable);
     assert!(error.to_string().contains("was removed"), "{error}");
+}
+
+/// A lock file that is moved, or has another name besides, as a backup makes it, ends the hold all the
+/// same: whoever comes next locks a new one.
+#[tokio::test]
+async fn holders_hear_of_moved_files() {
+    let rig = Rig::new();
+    let mut a = rig.open().await;
+    for (lock, moved) in [("a", true), ("b", false)] {
+        let held = a.grant(lock).await;
+        let (path, other) = (rig.file(&format!("{lock}.lock")), rig.file("backup"));
+        if moved {
+            fs::rename(path, other).unwrap();
+        } else {
+            fs::remove_file(&other).unwrap();
+            fs::hard_link(&path, other).unwrap();
+            fs::remove_file(path).unwrap();
+        }
+        let gone =
+            StoreEvent::GrantLost { name: name(lock), counter: held.counter, reason: LostReason::Gone };
+        assert_eq!(a.event().await, gone);
+    }
+}
+
+/// A directory that was removed, or moved away, and made again is another one: who had the old one
+/// open locks nothing in either.
+#[tokio::test]
+async fn a_directory_made_again_is_another() {
+    for moved in [false, true] {
+        let rig = Rig::new();
+        let a = rig.open().await;
+        a.cycle("old").await;
+        let held = a.grant("held").await;
+        let mut b = rig.open().await;
+        let waiting = b.waiter("held").await;
+        if moved {
+            fs::rename(rig.path(), rig.path().with_extension("old")).unwrap();
+        } else {
+            fs::remove_dir_all(rig.path()).unwrap();
+        }
+        let c = rig.open().await;
+        for lock in ["old", "new"] {
+            let error = a.attempt(lock).await.unwrap_err();
+            assert_eq!((error.kind(), error.effect()), (&ErrorKind::Unavailable, Effect::NotApplied));
+            assert!(error.to_string().contains("was removed"), "{error}");
+            assert_eq!(c.backend.inspect(&name(lock)).await.unwrap().holder, None);
+            c.cycle(lock).await;
+        }
+        let error = waiting.end().await.unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::Unavailable, "{error}");
+        assert!(a.backend.release(&held).await.is_err());
+    }
 }
 
 /// Without its floor a directory has lost counters, and says so; with nothing of ours in it, it is new.

@@ -4,6 +4,7 @@
 
 mod contract;
 mod disk;
+mod hands;
 mod processes;
 mod revocation;
 mod rig;

@@ -54,8 +54,17 @@ impl Rig {
 impl Manager {
     pub(crate) async fn open(config: &FileConfig) -> Result<Self> {
         // Short, so that what is looked at again from time to time is looked at often.
+        Self::open_for(config, Duration::from_millis(400)).await
+    }
+
+    /// With a patience for the floor that the syncs of several others on a busy disk do not exhaust.
+    pub(crate) async fn open_patient(config: &FileConfig) -> Result<Self> {
+        Self::open_for(config, Duration::from_millis(1600)).await
+    }
+
+    async fn open_for(config: &FileConfig, op_timeout: Duration) -> Result<Self> {
         let mut timing = Timing::for_ttl(Duration::from_secs(5));
-        timing.op_timeout = Duration::from_millis(400);
+        timing.op_timeout = op_timeout;
         let env = Env::new(timing).unwrap();
         let backend = config.open(env.clone()).await?;
         let events = backend.events();
@@ -103,7 +112,13 @@ impl Manager {
 
     /// Ends once an acquisition of this session is queued.
     pub(crate) async fn queued(&mut self) {
-        while !matches!(self.events.next().await.unwrap(), StoreEvent::Queued { .. }) {}
+        while !matches!(self.event().await, StoreEvent::Queued { .. }) {}
+    }
+
+    /// What the session hears next.
+    pub(crate) async fn event(&mut self) -> StoreEvent {
+        let event = tokio::time::timeout(BOUND, self.events.next());
+        event.await.expect("it would wait for ever").expect("the session goes on")
     }
 
     pub(crate) async fn contenders(&self, lock: &str) -> usize {
@@ -129,7 +144,7 @@ impl<T: Send + 'static> Beside<T> {
     }
 
     pub(crate) async fn end(mut self) -> T {
-        let ended = tokio::time::timeout(Duration::from_secs(20), self.0.join_next());
+        let ended = tokio::time::timeout(BOUND, self.0.join_next());
         ended.await.expect("it would wait for ever").unwrap().unwrap()
     }
 }
@@ -141,3 +156,6 @@ pub(crate) fn name(lock: &str) -> LockName {
 pub(crate) fn files(directory: &Path) -> usize {
     std::fs::read_dir(directory).unwrap().count()
 }
+
+/// Beyond everything that is waited for here, also on a busy machine.
+const BOUND: Duration = Duration::from_secs(20);

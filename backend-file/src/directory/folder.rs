@@ -1,0 +1,201 @@
+//! A directory held open. What is in it is named below that handle, so nobody who moves directories
+//! or puts links about leads us to files of others (D4).
+//!
+//! Not promised: that its path still leads here, which [`Directory`](super::Directory) asks.
+
+use std::fs::{DirBuilder, File};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use lockcore::Result;
+use rustix::fs::{AtFlags, Dir, Mode, OFlags, RawMode, linkat, mkdirat, openat, renameat, unlinkat};
+use rustix::io::Errno;
+
+use super::inode::{Inode, Node};
+use super::locked::Opened;
+use crate::error;
+use crate::record::Unreadable;
+
+#[derive(Debug)]
+pub(super) struct Folder {
+    handle: File,
+    path: PathBuf,
+}
+
+impl Folder {
+    /// The directory that `path` leads to.
+    pub(super) fn open(path: PathBuf) -> Result<Self> {
+        let opened = rustix::fs::open(&path, DIRECTORY, Mode::empty());
+        let handle = opened.map_err(|e| error::of_system(e.into(), "open the lock directory", &path))?;
+        Ok(Self { handle: handle.into(), path })
+    }
+
+    /// The directory `name` in this one, made if there is none; never a link's target.
+    pub(super) fn enter(&self, name: &str, file_mode: u32) -> Result<Self> {
+        let failed = |e: Errno| error::of_system(e.into(), "open the lock directory", &self.at(name));
+        let open = || openat(&self.handle, name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty());
+        let opened = match open() {
+            Err(Errno::NOENT) => {
+                match mkdirat(&self.handle, name, permissions(mode_for(file_mode))) {
+                    Ok(()) => self.sync()?,
+                    Err(Errno::EXIST) => {}
+                    Err(e) => return Err(failed(e)),
+                }
+                open()
+            }
+            opened => opened,
+        };
+        Ok(Self { handle: opened.map_err(failed)?.into(), path: self.at(name) })
+    }
+
+    pub(super) fn handle(&self) -> &File {
+        &self.handle
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The path of a file in it, to be told.
+    pub(super) fn at(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// Opens a regular file to read, never a link's target; `None` when there is none.
+    pub(super) fn read(&self, name: &str) -> Result<Option<Opened>> {
+        self.open_file(name, OFlags::RDONLY)
+    }
+
+    /// Opens a regular file to read and write, as [`read`](Self::read).
+    pub(super) fn write(&self, name: &str) -> Result<Option<Opened>> {
+        self.open_file(name, OFlags::RDWR)
+    }
+
+    /// Makes an empty file; `None` when something is there.
+    pub(super) fn make(&self, name: &str, mode: u32) -> Result<Option<Opened>> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        match openat(&self.handle, name, flags, permissions(mode)) {
+            Ok(file) => Opened::new(file.into(), &self.at(name)).map(|(opened, _)| Some(opened)),
+            Err(Errno::EXIST) => Ok(None),
+            Err(e) => Err(error::of_system(e.into(), "make a file in the lock directory", &self.at(name))),
+        }
+    }
+
+    /// Gives the file `name` a second name in `other`.
+    pub(super) fn link(&self, name: &str, other: &Self, new: &str) -> Result<(), Errno> {
+        linkat(&self.handle, name, &other.handle, new, AtFlags::empty())
+    }
+
+    /// Moves the file `name` to `other`.
+    pub(super) fn rename(&self, name: &str, other: &Self, new: &str) -> Result<(), Errno> {
+        renameat(&self.handle, name, &other.handle, new)
+    }
+
+    pub(super) fn remove(&self, name: &str) -> Result<()> {
+        unlinkat(&self.handle, name, AtFlags::empty())
+            .map_err(|e| error::of_system(e.into(), "remove the file", &self.at(name)))
+    }
+
+    /// The same directory by a handle that names what is in it and can do nothing else: a sync fails.
+    #[cfg(test)]
+    pub(super) fn unsyncable(&self) -> Self {
+        let handle = rustix::fs::open(&self.path, OFlags::PATH | DIRECTORY, Mode::empty()).unwrap();
+        Self { handle: handle.into(), path: self.path.clone() }
+    }
+
+    /// Which directory it is.
+    pub(super) fn inode(&self) -> Result<Inode> {
+        let node = Node::of(&self.handle);
+        node.map(|node| node.inode).map_err(|e| error::of_system(e, "look at the directory", &self.path))
+    }
+
+    /// What stands as `name`, be it a link.
+    pub(super) fn look(&self, name: &str) -> Result<Option<Node>> {
+        let found = Node::within(&self.handle, name, || self.at(name));
+        found_at(found, || self.at(name))
+    }
+
+    /// Which file `name` is, be it a link.
+    pub(super) fn inode_of(&self, name: &str) -> Result<Option<Inode>> {
+        Ok(self.look(name)?.map(|node| node.inode))
+    }
+
+    /// The names in it; those that are not UTF-8 are not ours.
+    pub(super) fn entries(&self) -> Result<Vec<String>> {
+        let read = || -> Result<Vec<String>, Errno> {
+            let mut names = Vec::new();
+            for entry in Dir::read_from(&self.handle)? {
+                match entry?.file_name().to_str() {
+                    Ok("." | "..") | Err(_) => {}
+                    Ok(name) => names.push(name.to_owned()),
+                }
+            }
+            Ok(names)
+        };
+        read().map_err(|e| error::of_system(e.into(), "list the directory", &self.path))
+    }
+
+    /// Waits until its names are on the disk.
+    pub(super) fn sync(&self) -> Result<()> {
+        self.handle.sync_all().map_err(|e| unsecured(e, &self.path))
+    }
+
+    fn open_file(&self, name: &str, access: OFlags) -> Result<Option<Opened>> {
+        let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = match openat(&self.handle, name, flags, Mode::empty()) {
+            Ok(file) => File::from(file),
+            Err(Errno::NOENT) => return Ok(None),
+            Err(e) => return Err(error::of_system(e.into(), "open the file", &self.at(name))),
+        };
+        match Opened::new(file, &self.at(name))? {
+            (opened, true) => Ok(Some(opened)),
+            (_, false) => Err(error::of_bytes(Unreadable::Foreign, &self.at(name))),
+        }
+    }
+}
+
+/// Which file stands at `path`, be it a link.
+pub(super) fn inode_at(path: &Path) -> Result<Option<Inode>> {
+    Ok(found_at(Node::at(path), || path.to_owned())?.map(|node| node.inode))
+}
+
+fn found_at(found: io::Result<Node>, path: impl FnOnce() -> PathBuf) -> Result<Option<Node>> {
+    match found {
+        Ok(node) => Ok(Some(node)),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(error::of_system(e, "look at the file", &path())),
+    }
+}
+
+/// Makes a directory and what leads to it, durably.
+pub(super) fn make(path: &Path, file_mode: u32) -> Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    let missing: Vec<_> = path.ancestors().take_while(|ancestor| !ancestor.exists()).collect();
+    let made = DirBuilder::new().recursive(true).mode(mode_for(file_mode)).create(path);
+    made.map_err(|e| error::of_system(e, "make the lock directory", path))?;
+    let parents = missing.into_iter().filter_map(Path::parent);
+    parents.into_iter().try_for_each(|parent| {
+        let synced = File::open(parent).and_then(|directory| directory.sync_all());
+        synced.map_err(|e| unsecured(e, parent))
+    })
+}
+
+/// The mode of a directory: who may read a file may list its directory.
+fn mode_for(file_mode: u32) -> u32 {
+    file_mode | (file_mode & 0o444) >> 2
+}
+
+#[expect(clippy::allow_attributes, reason = "the cast is needed on some machines only")]
+#[allow(clippy::unnecessary_cast, clippy::cast_possible_truncation, reason = "depends on the machine")]
+fn permissions(mode: u32) -> Mode {
+    Mode::from_raw_mode(mode as RawMode)
+}
+
+fn unsecured(e: io::Error, path: &Path) -> lockcore::Error {
+    error::of_system(e, "secure the directory on the disk", path)
+}
+
+const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::CLOEXEC);

@@ -1,0 +1,244 @@
+//! In whose hands the directory is: what others put there is neither followed nor removed, and a
+//! directory that others can change is not used.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::path::Path;
+use std::process::Command;
+
+use backend_file::FileConfig;
+use lockcore::backend::{Finding, Revocation, Severity, StoreEvent};
+use lockcore::{Effect, Error, ErrorKind};
+
+use crate::rig::{Manager, Rig, name};
+
+/// What is said of a directory to which something was done.
+type Spoiled = (&'static str, fn(&Rig));
+
+async fn refusal(config: &FileConfig) -> Error {
+    match Manager::open(config).await {
+        Ok(_) => panic!("it was opened"),
+        Err(error) => error,
+    }
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+}
+
+/// A sweep removes files of our own form only, also in our own directories, and what it finds there
+/// does not stop it.
+#[tokio::test]
+async fn a_sweep_removes_nothing_of_others() {
+    let rig = Rig::new();
+    rig.open().await.cycle("a").await;
+    let mut foreign = Vec::new();
+    for part in ["sessions", "waiting", "revoke", "new", "out"] {
+        for file in ["thesis.txt", "0123456789abcdeF", "a.0123456789ABCDEF"] {
+            foreign.push(rig.file(".leasehold").join(part).join(file));
+        }
+    }
+    for file in &foreign {
+        fs::write(file, "not ours").unwrap();
+    }
+    assert_eq!(rig.config().sweep().await.unwrap(), 1);
+    for file in &foreign {
+        assert!(file.exists(), "{} is gone", file.display());
+    }
+    // A name of ours does not make a directory or a pipe one of our files.
+    for part in ["sessions", "new"] {
+        fs::create_dir(rig.file(".leasehold").join(part).join("00000000000000bb")).unwrap();
+        mkfifo(&rig.file(".leasehold").join(part).join("00000000000000aa"));
+    }
+    rig.open().await.cycle("a").await;
+    assert_eq!(rig.config().sweep().await.unwrap(), 1);
+    assert_eq!((rig.traces("sessions"), rig.traces("new")), (5, 5));
+}
+
+/// A link in the place of one of our directories is an error, and nothing behind it is touched.
+#[tokio::test]
+async fn links_to_directories_of_others_are_not_followed() {
+    for part in ["", "sessions", "waiting", "revoke", "new", "out"] {
+        let (rig, others) = (Rig::new(), tempfile::tempdir().unwrap());
+        rig.open().await.cycle("a").await;
+        let own = rig.file(".leasehold").join(part);
+        fs::remove_dir_all(&own).unwrap();
+        for file in ["00000000000000aa", "a.00000000000000aa", "a"] {
+            fs::write(others.path().join(file), "").unwrap();
+        }
+        symlink(others.path(), own.components().as_path()).unwrap();
+        let swept = rig.config().sweep().await.unwrap_err();
+        let opened = refusal(&rig.config()).await;
+        for error in [swept, opened] {
+            assert_eq!(*error.kind(), ErrorKind::Protocol, "{part}: {error}");
+            assert!(error.to_string().contains("something else stands"), "{part}: {error}");
+        }
+        assert_eq!(fs::read_dir(others.path()).unwrap().count(), 3, "{part}");
+    }
+}
+
+/// What is ours stays open: a link that takes its place later leads nobody elsewhere.
+#[tokio::test]
+async fn links_that_come_later_are_not_followed() {
+    let (rig, others) = (Rig::new(), tempfile::tempdir().unwrap());
+    let (a, b) = (rig.open().await, rig.open().await);
+    for part in ["waiting", "revoke", "new", "out"] {
+        let part = rig.file(".leasehold").join(part);
+        fs::rename(&part, part.with_extension("old")).unwrap();
+        symlink(others.path(), &part).unwrap();
+    }
+    a.grant("a").await;
+    assert_eq!(b.backend.revoke(&name("a"), true).await.unwrap(), Revocation::Released);
+    b.grant("a").await;
+    assert_eq!(fs::read_dir(others.path()).unwrap().count(), 0);
+}
+
+/// Nor is a request to a holder written through a link.
+#[tokio::test]
+async fn a_request_is_not_written_through_a_link() {
+    let (rig, others) = (Rig::new(), tempfile::tempdir().unwrap());
+    let a = rig.open().await;
+    let session = fs::read_dir(rig.file(".leasehold/sessions")).unwrap().next().unwrap().unwrap();
+    let held = a.grant("a").await;
+    let request = format!("a.{:x}.{}", held.counter, session.file_name().to_str().unwrap());
+    symlink(others.path().join("target"), rig.file(".leasehold/revoke").join(request)).unwrap();
+    let b = rig.open().await;
+    assert_eq!(b.backend.revoke(&name("a"), true).await.unwrap(), Revocation::Released);
+    assert_eq!(fs::read_dir(others.path()).unwrap().count(), 0);
+}
+
+/// A pipe, a directory or a link that is named like a session is nobody who lives, and hides no lock.
+#[tokio::test]
+async fn what_is_named_like_a_session_is_not_alive() {
+    let rig = Rig::new();
+    let a = rig.open().await;
+    a.grant("a").await;
+    let sessions = rig.file(".leasehold/sessions");
+    mkfifo(&sessions.join("00000000000000aa"));
+    fs::create_dir(sessions.join("00000000000000bb")).unwrap();
+    symlink("00000000000000aa", sessions.join("00000000000000cc")).unwrap();
+    let socket = std::os::unix::net::UnixListener::bind(sessions.join("00000000000000dd")).unwrap();
+    for session in ["aa", "bb", "cc", "dd"] {
+        fs::write(rig.file(".leasehold/waiting").join(format!("a.00000000000000{session}")), "").unwrap();
+    }
+    assert_eq!(a.contenders("a").await, 0);
+    let listed = a.backend.list("").await.unwrap();
+    assert!(listed.len() == 1 && listed[0].holder.is_some() && listed[0].contenders == 0, "{listed:?}");
+    let own = finding(&a, "bookkeeping").await;
+    assert!(own.severity == Severity::Warning && own.detail.starts_with("4 "), "{own:?}");
+    drop(socket);
+}
+
+/// A directory that others own or can replace, or whose parts or whose way are theirs, is refused before
+/// anything is made there; with leave it is used, said so, and called broken.
+#[tokio::test]
+async fn a_directory_in_the_hands_of_others_is_refused() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("left out: only root can give files to others");
+        return;
+    }
+    let cases: [Spoiled; 9] = [
+        ("belongs to user 65534", |rig| give(&rig.path())),
+        ("belongs to user 65534", |rig| give(&rig.file(".leasehold"))),
+        ("belongs to user 65534", |rig| give(&rig.file(".leasehold/new"))),
+        ("belongs to user 65534", |rig| give(rig.path().parent().unwrap())),
+        ("belongs to user 65534", |rig| {
+            let real = rig.path().with_extension("real");
+            fs::rename(rig.path(), &real).unwrap();
+            symlink(real, rig.path()).unwrap();
+            std::os::unix::fs::lchown(rig.path(), Some(65534), None).unwrap();
+        }),
+        ("written by everybody (mode 0777)", |rig| set_mode(&rig.path(), 0o777)),
+        ("written by everybody (mode 1777)", |rig| set_mode(&rig.file(".leasehold/out"), 0o1777)),
+        ("written by everybody (mode 0777)", |rig| set_mode(rig.path().parent().unwrap(), 0o777)),
+        ("written by group 65534 (mode 0775)", |rig| {
+            chown(rig.path(), None, Some(65534)).unwrap();
+            set_mode(&rig.path(), 0o775);
+        }),
+    ];
+    for (says, spoil) in cases {
+        let rig = Rig::new();
+        rig.open().await.cycle("a").await;
+        spoil(&rig);
+        let swept = rig.config().sweep().await.unwrap_err();
+        for error in [swept, refusal(&rig.config()).await] {
+            assert_eq!((error.kind(), error.effect()), (&ErrorKind::Denied, Effect::NotApplied));
+            assert!(error.to_string().contains(says), "{error}");
+            assert!(error.to_string().contains("allow_untrusted_path"), "{error}");
+        }
+        let mut a = Manager::open(&rig.config().allow_untrusted_path(true)).await.unwrap();
+        let StoreEvent::Warning(warning) = a.event().await else { panic!("no warning") };
+        assert!(warning.contains(says), "{warning}");
+        a.cycle("a").await;
+        assert_eq!(finding(&a, "path").await.severity, Severity::Broken);
+    }
+    // Nothing is made where others lead.
+    let (rig, others) = (Rig::new(), tempfile::tempdir().unwrap());
+    symlink(others.path(), rig.path()).unwrap();
+    std::os::unix::fs::lchown(rig.path(), Some(65534), None).unwrap();
+    for config in [rig.config(), FileConfig::new(rig.file("deep/er"))] {
+        assert_eq!(*refusal(&config).await.kind(), ErrorKind::Denied);
+    }
+    assert_eq!(fs::read_dir(others.path()).unwrap().count(), 0);
+}
+
+/// A directory of one's own in one that everybody writes to, such as `/tmp`, is in nobody else's hands.
+#[tokio::test]
+async fn a_directory_of_ones_own_is_used_where_everybody_may_write() {
+    let rig = Rig::new();
+    set_mode(rig.path().parent().unwrap(), 0o1777);
+    let a = rig.open().await;
+    assert_eq!(finding(&a, "path").await.severity, Severity::Ok);
+    let shared = Manager::open(&FileConfig::new(rig.path().with_extension("all")).mode(0o666)).await.unwrap();
+    assert_eq!(finding(&shared, "path").await.severity, Severity::Ok);
+}
+
+/// Those whom `mode` lets write may have made the directories.
+#[tokio::test]
+async fn users_of_one_mode_trust_each_other() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("left out: only root can give files to others");
+        return;
+    }
+    let rig = Rig::new();
+    fs::create_dir(rig.path()).unwrap();
+    chown(rig.path(), None, Some(65534)).unwrap();
+    set_mode(&rig.path(), 0o2770);
+    let config = rig.config().mode(0o660);
+    Manager::open(&config).await.unwrap().cycle("a").await;
+    for part in ["", "sessions", "waiting", "revoke", "new", "out"] {
+        give(&rig.file(".leasehold").join(part));
+    }
+    let a = Manager::open(&config).await.unwrap();
+    assert_eq!(finding(&a, "path").await.severity, Severity::Ok);
+    refusal(&rig.config()).await;
+}
+
+/// Whoever can read a file can keep its lock; that is said.
+#[tokio::test]
+async fn files_that_others_may_read_are_warned_about() {
+    let rig = Rig::new();
+    let a = rig.open().await;
+    a.cycle("a").await;
+    assert_eq!(finding(&a, "permissions").await.severity, Severity::Ok);
+    set_mode(&rig.path(), 0o755);
+    assert_eq!(finding(&a, "permissions").await.severity, Severity::Ok);
+    set_mode(&rig.file("a.lock"), 0o644);
+    let permissions = finding(&a, "permissions").await;
+    assert_eq!(permissions.severity, Severity::Warning);
+    assert!(permissions.detail.contains("whoever may read"), "{permissions:?}");
+}
+
+async fn finding(manager: &Manager, subject: &str) -> Finding {
+    let findings = manager.backend.diagnose().await.unwrap();
+    findings.into_iter().find(|finding| finding.subject == subject).unwrap()
+}
+
+/// To a user who is nobody's.
+fn give(path: &Path) {
+    chown(path, Some(65534), None).unwrap();
+}
+
+fn mkfifo(path: &Path) {
+    assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
+}
