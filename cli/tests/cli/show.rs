@@ -63,10 +63,11 @@ async fn locks_in_use_are_listed() {
     assert!(lines[0].starts_with("NAME") && lines[1].starts_with("b/1") && lines.len() == 3, "{words}");
 }
 
-/// What is found and what is promised; what others may write to is worth a warning.
+/// What is found and what is promised; what others may write to is worth a warning where that is meant,
+/// and broken where it is not.
 #[tokio::test]
 async fn a_store_is_diagnosed() {
-    let rig = Rig::new();
+    let rig = Rig::with("?mode=0666");
     let well = rig.done(["doctor", "--json"]).await;
     assert_eq!(well.code, 0, "{well:?}");
     let found = well.json();
@@ -81,6 +82,11 @@ async fn a_store_is_diagnosed() {
     assert_eq!(words.code, 0);
     assert!(words.out.contains("warning") && words.out.contains("other users may write"), "{}", words.out);
     assert!(words.out.contains("Nothing breaks a guarantee."), "{}", words.out);
+    let private = rig.url().replace("?mode=0666", "");
+    let words = rig.done(["--url", &private, "doctor"]).await;
+    assert_eq!(words.code, 1);
+    assert!(words.out.contains("broken") && words.out.contains("by everybody (mode 0777)"), "{}", words.out);
+    assert_eq!(rig.done(["--url", &private, "ls"]).await.code, 77);
 }
 
 /// With `-v`, what happens to a lock is told on standard error.
