@@ -2,7 +2,7 @@
 //!
 //! Whoever makes a lock file reads the floor under its shared lock and keeps that until the file is
 //! visible; whoever raises it, or takes a lock file away by force, has the exclusive lock. Both are
-//! short: nobody waits for a lock while having it.
+//! short: nobody waits for anything while having it.
 //!
 //! Neither side starves the other: whoever wants the floor first locks the *gate* in the same way, and
 //! keeps that until he has the floor. So who is to raise it lets nobody in before him, and who waits

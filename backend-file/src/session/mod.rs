@@ -8,7 +8,7 @@
 //!   is released, closed or dropped; then it is unlocked (G4, G8).
 //! - **S2** A grant is returned only if the path named the locked inode after the record was on the
 //!   disk, so whoever takes a lock file away sees the last counter granted on it (G3).
-//! - **S3** Nothing is locked across a wait.
+//! - **S3** Nothing is locked across a wait, the gate of the floor apart.
 
 mod revocation;
 
@@ -130,7 +130,7 @@ impl Session {
     ///
     /// # Cancel safety
     ///
-    /// Nothing is locked while it waits, for the floor at most.
+    /// Nothing but the gate of the floor is locked while it waits, for the floor at most.
     pub(crate) async fn attempt(&self, request: &AcquireRequest, key: &Key) -> Result<Attempted> {
         let Mode::Exclusive = request.mode else {
             return Err(Error::not_applied(ErrorKind::Unsupported, "this store has exclusive locks only"));
