@@ -155,7 +155,12 @@ impl LockBackend for RedisBackend {
         let connected = self.session.connected(give_up_at).await?;
         let answers = connected.ask_all(&diagnosis::questions(), give_up_at).await?;
         let now = self.session.env().wall_time();
-        Ok(diagnosis::findings(&answers, now, self.session.is_deaf(), self.session.replicas()))
+        let mut findings =
+            diagnosis::findings(&answers, now, self.session.is_deaf(), self.session.replicas());
+        // It shows no name, and is run as every script is.
+        let ran = connected.run(&scripts::INSPECT, &scripts::INSPECT.call([].iter()), give_up_at).await;
+        findings.push(diagnosis::of_scripts(ran.map(drop)));
+        Ok(findings)
     }
 
     async fn close(&self) -> Result<()> {

@@ -194,7 +194,7 @@ impl RedisConfig {
     }
 
     /// Checks what needs no server.
-    fn checked(&self) -> Result<()> {
+    pub(crate) fn checked(&self) -> Result<()> {
         match &self.address {
             Address::Unix(_) if self.tls.is_some() => {
                 return Err(Error::invalid_option("there is no TLS through a Unix socket"));
@@ -214,8 +214,9 @@ impl RedisConfig {
         Keys::new(&self.prefix, self.exact_key)
     }
 
-    /// What connects; nothing is sent yet.
-    pub(crate) fn client(&self) -> Result<Client> {
+    /// What connects; nothing is sent yet. What a connection has sent and the server's host has not confirmed
+    /// for `op_timeout` ends it.
+    pub(crate) fn client(&self, op_timeout: Duration) -> Result<Client> {
         let address = match (&self.address, &self.tls) {
             (Address::Unix(path), _) => ConnectionAddr::Unix(path.clone()),
             (Address::Tcp { host, port }, None) => ConnectionAddr::Tcp(host.clone(), *port),
@@ -234,9 +235,7 @@ impl RedisConfig {
             settings = settings.set_password(password);
         }
         let info = address.into_connection_info().map_err(error::of_configuring)?;
-        let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE);
-        let tcp = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);
-        let info = info.set_redis_settings(settings).set_tcp_settings(tcp);
+        let info = info.set_redis_settings(settings).set_tcp_settings(tcp_settings(op_timeout));
         let Some(tls) = &self.tls else {
             return Client::open(info).map_err(error::of_configuring);
         };
@@ -296,6 +295,21 @@ fn host_and_port(text: &str) -> Result<(&str, u16)> {
     };
     let port = port.map_or(Ok(RedisConfig::DEFAULT_PORT), str::parse).map_err(|_| wrong())?;
     if host.is_empty() || port == 0 { Err(wrong()) } else { Ok((host, port)) }
+}
+
+/// A connection that is given up is reset, and one whose data nobody confirms is given up by the system: a
+/// request that is overdue is not to be delivered when a cut ends, by nobody who still waits for it.
+fn tcp_settings(op_timeout: Duration) -> TcpSettings {
+    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE);
+    let settings = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);
+    let settings = settings.set_linger_time(Duration::ZERO);
+    #[cfg(any(target_os = "android", target_os = "linux"))]
+    return settings.set_user_timeout(op_timeout);
+    #[cfg(not(any(target_os = "android", target_os = "linux")))]
+    {
+        let _ = op_timeout;
+        settings
+    }
 }
 
 /// How long a connection is idle before the system asks whether the peer still lives.
@@ -368,7 +382,16 @@ mod tests {
             assert!(config.checked().is_err(), "{config:?}");
         }
         let no_pem = RedisConfig::new("h", 1).tls(Tls::new().client_certificate("no", "pem"));
-        assert_eq!(*no_pem.client().unwrap_err().kind(), ErrorKind::InvalidOption);
+        assert_eq!(*no_pem.client(Duration::MAX).unwrap_err().kind(), ErrorKind::InvalidOption);
+    }
+
+    /// What is sent and not confirmed does not outlive a request's bound.
+    #[cfg(any(target_os = "android", target_os = "linux"))]
+    #[test]
+    fn what_nobody_confirms_ends_the_connection() {
+        let bound = Duration::from_millis(700);
+        let client = RedisConfig::new("h", 1).client(bound).unwrap();
+        assert_eq!(client.get_connection_info().tcp_settings().user_timeout(), Some(bound));
     }
 
     /// Neither a configuration nor an error about one shows a secret.

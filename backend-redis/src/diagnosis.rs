@@ -5,6 +5,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use lockcore::Result;
 use lockcore::backend::{Finding, Severity};
 use redis::{Pipeline, Value};
 
@@ -43,6 +44,14 @@ pub(crate) fn findings(answers: &[Value], now: SystemTime, deaf: bool, replicas:
         ),
     });
     findings
+}
+
+/// What came of running one.
+pub(crate) fn of_scripts(ran: Result<()>) -> Finding {
+    match ran {
+        Ok(()) => Finding::new(Severity::Ok, "scripts", "the server runs our scripts"),
+        Err(error) => Finding::new(Severity::Broken, "scripts", error.to_string()),
+    }
 }
 
 /// The server's own report: lines of `field:value`.

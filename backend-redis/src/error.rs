@@ -100,6 +100,8 @@ fn of_server(code: &str, detail: &str) -> (ErrorKind, Effect, &'static str) {
         ),
         "NOAUTH" => (Denied, NotApplied, "the server wants a password"),
         "WRONGPASS" => (Denied, NotApplied, WRONG_PASSWORD),
+        // It is asked for only where NOSCRIPT was answered: nothing has run.
+        "NOPERM" if detail.contains("'eval' command") => (Denied, NotApplied, NO_SCRIPTS),
         "NOPERM" => (Denied, Unknown, "the user lacks a right that the store's page lists"),
         "DENIED" => (Denied, NotApplied, "the server is in protected mode: it wants a password"),
         "WRONGTYPE" => (Protocol, Unknown, "a key of this lock is used for something that is no lock"),
@@ -125,6 +127,8 @@ fn of_server(code: &str, detail: &str) -> (ErrorKind, Effect, &'static str) {
 }
 
 const WRONG_PASSWORD: &str = "the server refuses user and password";
+const NO_SCRIPTS: &str = "the server does not keep our scripts and the user may not bring them (+eval): load them with \
+                          `leasehold redis-scripts`";
 const NO_RIGHT_IN_A_SCRIPT: [&str; 3] =
     ["ACL failure in script", "The user executing the script can't", "can't access at least one of the keys"];
 const TOO_OLD: &str = "the server does not speak RESP3: Redis 7.0 or later is needed";
@@ -162,6 +166,7 @@ mod tests {
             ("NOAUTH Authentication required.", Denied, NotApplied),
             ("WRONGPASS invalid username-password pair or user is disabled.", Denied, NotApplied),
             ("NOPERM this user has no permissions to run the 'set' command", Denied, Unknown),
+            ("NOPERM User x has no permissions to run the 'eval' command", Denied, NotApplied),
             ("DENIED Redis is running in protected mode", Denied, NotApplied),
             ("WRONGTYPE Operation against a key holding the wrong kind of value", Protocol, Unknown),
             ("NOPROTO unsupported protocol version", Unsupported, NotApplied),

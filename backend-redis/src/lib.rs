@@ -15,6 +15,7 @@
 //! | `error` | what server errors mean |
 //! | `link` | a connection that is made again |
 //! | `scripts` | what the server runs, and how it answers |
+//! | `preload` | loading that ahead |
 //! | `diagnosis` | what an administrator should know of the server |
 //!
 //! Not promised: that a fail-over loses no lock; replication is asynchronous. The whole story is
@@ -26,6 +27,7 @@ mod diagnosis;
 mod error;
 mod keys;
 mod link;
+mod preload;
 mod protocol;
 mod scripts;
 mod session;

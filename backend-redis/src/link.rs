@@ -2,7 +2,8 @@
 //!
 //! One task per link connects, hears what arrives unasked, and connects again with growing pauses.
 //! Requests go through whatever connection is up; one that breaks, or that is silent for a whole
-//! request, takes what was in flight with it, and nothing is repeated here.
+//! request, takes what was in flight with it, and nothing is repeated here. It is reset, not closed in
+//! order: what it has not delivered by then, it never does, unless the network keeps it.
 //!
 //! The client crate's own reconnecting manager is not used: after it has subscribed again, answers
 //! can belong to other requests.
@@ -42,6 +43,7 @@ pub(crate) struct Connected {
     env: Env,
     /// Unlike that of any other connection of the link.
     id: u64,
+    up_at: Moment,
     connection: MultiplexedConnection,
     broken: CancellationToken,
     /// When an answer was last read, on `Env`'s clock.
@@ -122,9 +124,16 @@ impl Link {
         })
     }
 
+    /// Since when the connection is up, if it is.
+    pub(crate) fn up_since(&self) -> Option<Moment> {
+        self.up.borrow().as_ref().filter(|up| !up.broken.is_cancelled()).map(|up| up.up_at)
+    }
+
     async fn keep_up(&self, first: (Connected, Inbox), tell: impl Fn(LinkEvent) + Send + Sync) {
         let mut next = Some(first);
         let mut pause = FIRST_PAUSE;
+        // A request waits for a connection about as long as this, so it meets an attempt.
+        let longest = self.env.timing().op_timeout.max(LAST_PAUSE);
         loop {
             let attempt = match next.take() {
                 Some(first) => Ok(first),
@@ -133,7 +142,7 @@ impl Link {
             };
             match attempt {
                 Ok((connected, mut inbox)) => {
-                    let up_at = self.env.now();
+                    let up_at = connected.up_at;
                     *self.failure.lock() = None;
                     let broken = connected.broken.clone();
                     self.up.send_replace(Some(connected));
@@ -145,7 +154,7 @@ impl Link {
                     broken.cancel();
                     self.up.send_replace(None);
                     // A server that accepts and refuses is not asked more often than one that does not.
-                    if self.env.now().since(up_at) > LAST_PAUSE {
+                    if self.env.now().since(up_at) > longest {
                         pause = FIRST_PAUSE;
                     }
                     tracing::debug!("the connection to the server is lost");
@@ -156,7 +165,7 @@ impl Link {
                 }
             }
             self.env.sleep(self.jittered(pause)).await;
-            pause = (pause * 2).min(LAST_PAUSE);
+            pause = (pause * 2).min(longest);
         }
     }
 
@@ -180,9 +189,15 @@ impl Link {
         };
         let (broken, heard_at) = (CancellationToken::new(), Arc::new(AtomicU64::new(0)));
         let id = self.connections.fetch_add(1, Ordering::Relaxed);
-        let connected = Connected { env: self.env.clone(), id, connection, broken, heard_at };
-        let set_up = connected.set_up(self.inbox.as_deref(), give_up_at).await;
-        let deaf = set_up.map_err(|error| error.with_effect(Effect::NotApplied))?;
+        let up_at = self.env.now();
+        let connected = Connected { env: self.env.clone(), id, up_at, connection, broken, heard_at };
+        let deaf = match &self.inbox {
+            None => false,
+            Some(inbox) => {
+                let subscribed = connected.subscribe(inbox, give_up_at).await;
+                subscribed.map_err(|error| error.with_effect(Effect::NotApplied))?
+            }
+        };
         Ok((connected, Inbox { pushes, deaf }))
     }
 
@@ -200,17 +215,8 @@ impl Connected {
         self.id
     }
 
-    /// Loads the scripts, and subscribes; whether the inbox must not be heard.
-    async fn set_up(&self, inbox: Option<&str>, give_up_at: Moment) -> Result<bool> {
-        let mut load = redis::pipe();
-        for script in Script::all() {
-            load.add_command(script.load());
-        }
-        // Without the right to load, the first use of each brings its text.
-        self.ask_all(&load, give_up_at).await?;
-        let Some(inbox) = inbox else {
-            return Ok(false);
-        };
+    /// Whether the inbox must not be heard.
+    async fn subscribe(&self, inbox: &str, give_up_at: Moment) -> Result<bool> {
         let mut connection = self.connection.clone();
         let subscribed = self.bounded(give_up_at, async { Ok(connection.subscribe(inbox).await) }).await?;
         match subscribed {
@@ -318,7 +324,7 @@ fn unanswered(message: &str) -> Error {
     Error::new(ErrorKind::Unavailable, Effect::Unknown, message)
 }
 
-/// The pauses between attempts to connect.
+/// The pauses between attempts to connect: the first, and the longest where a request's bound is shorter.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LAST_PAUSE: Duration = Duration::from_secs(1);
 /// How many requests may wait to be written.

@@ -59,6 +59,10 @@ pub(crate) enum Command {
     /// Check the store: what is guaranteed there, and what breaks a guarantee.
     #[command(after_help = DOCTOR_HELP)]
     Doctor,
+    /// Load the scripts of the Redis store into the server, for users who may not bring them.
+    #[cfg(feature = "redis")]
+    #[command(after_help = REDIS_SCRIPTS_HELP)]
+    RedisScripts,
     /// Compare stores, their floors and other libraries on real servers.
     #[cfg(feature = "compare")]
     Compare(Box<bench::Options>),
@@ -186,6 +190,13 @@ unavailable, 64 usage, 77 access denied.";
 
 const DOCTOR_HELP: &str = "\
 Exit codes: 0 nothing breaks a guarantee, 1 something does, 69 store unavailable, 64 usage.";
+
+#[cfg(feature = "redis")]
+const REDIS_SCRIPTS_HELP: &str = "\
+Needed once per start of the server and version of leasehold, where those who lock have no +eval.
+The URL's user needs +script|load and nothing else.
+
+Exit codes: 0 loaded, 69 store unavailable, 64 usage, 77 access denied.";
 
 #[cfg(test)]
 mod tests {

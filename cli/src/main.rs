@@ -3,7 +3,7 @@
 //! | part | where |
 //! |---|---|
 //! | what can be said | [`arguments`] |
-//! | the commands, a file each | [`run`], [`hold`], [`inspect`], [`ls`], [`revoke`], [`doctor`], [`completions`] |
+//! | the commands, a file each | [`run`], [`hold`], [`inspect`], [`ls`], [`revoke`], [`doctor`], `redis_scripts`, [`completions`] |
 //! | which store, and waiting for a lock | [`store`], [`wait`] |
 //! | what people and programs are told | [`output`], [`failure`] |
 //! | what the process is told | [`signals`] |
@@ -18,6 +18,8 @@ mod ls;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod output;
+#[cfg(feature = "redis")]
+mod redis_scripts;
 mod revoke;
 mod run;
 mod signals;
@@ -79,6 +81,8 @@ fn carry_out(cli: Cli) -> Result<Exit, Failure> {
             Command::Ls { prefix } => ls::ls(&store, &prefix, json).await,
             Command::Revoke(arguments) => revoke::revoke(&store, &arguments, json).await,
             Command::Doctor => doctor::doctor(&store, json).await,
+            #[cfg(feature = "redis")]
+            Command::RedisScripts => redis_scripts::load(&store, json).await,
             #[cfg(feature = "compare")]
             Command::Compare(options) => {
                 // It has threads and a runtime of its own.

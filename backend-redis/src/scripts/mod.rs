@@ -53,7 +53,7 @@ impl Script {
         Self { text, hash: redis::Script::new(text).get_hash().to_owned() }
     }
 
-    /// Every script, to be loaded ahead of its first use.
+    /// Every script, to be loaded ahead of its first use where a user may not bring the text.
     pub(crate) fn all() -> [&'static Self; 5] {
         [&ACQUIRE, &REFRESH, &RELEASE, &REVOKE, &INSPECT]
     }
@@ -62,6 +62,11 @@ impl Script {
         let mut command = redis::cmd("SCRIPT");
         command.arg("LOAD").arg(self.text);
         command
+    }
+
+    /// Whether it is what a server has loaded under that hash.
+    pub(crate) fn is_kept_as(&self, hash: &str) -> bool {
+        self.hash == hash
     }
 
     /// The script on the keys of `names`, by its hash.

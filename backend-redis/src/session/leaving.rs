@@ -13,7 +13,7 @@ use crate::error;
 use crate::keys::NameKeys;
 use crate::scripts;
 
-/// A request that had no answer: a connection that broke may still deliver it.
+/// A request that had no answer: it may still be on its way, through a connection that broke.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Unanswered {
     pub(super) connection: u64,
@@ -67,14 +67,19 @@ impl Session {
         Ok((had, connected.id()))
     }
 
-    /// Releases in the background until the server confirms. Requests that may still arrive through
-    /// another connection are waited for until their leases would have ended; what they create is released
-    /// then, or at once when the server tells of it.
+    /// Releases in the background until the server confirms; what other connections may still deliver is
+    /// looked for at growing intervals, and released at once when the server tells of it.
     pub(super) fn let_go(self: &Arc<Self>, mut remains: Remains) {
         let session = Arc::clone(self);
         let release = async move {
             let mut pause = session.env.timing().op_timeout / 32;
-            while session.confirm_release(&mut remains).await && !remains.unanswered.is_empty() {
+            loop {
+                session.confirm_release(&mut remains).await;
+                let ttl = remains.ttl;
+                remains.unanswered.retain(|sent| session.may_arrive(*sent, ttl));
+                if remains.unanswered.is_empty() {
+                    return;
+                }
                 tokio::select! {
                     biased;
                     () = session.closing.cancelled() => return,
@@ -93,6 +98,12 @@ impl Session {
         }));
     }
 
+    /// Whether there may be, now or later, what `sent` makes with a lease of `ttl`. A network that was cut may
+    /// keep a request for as long as the cut lasts: the lease is counted from when the server was reached again.
+    fn may_arrive(&self, sent: Unanswered, ttl: Duration) -> bool {
+        self.link.up_since().is_none_or(|up_at| self.env.now() < up_at.max(sent.sent_at) + ttl)
+    }
+
     pub(super) fn let_go_if_unanswered(self: &Arc<Self>, remains: Remains) {
         if !remains.unanswered.is_empty() {
             self.let_go(remains);
@@ -107,16 +118,12 @@ impl Session {
         loop {
             match self.release_owner(&remains.keys, remains.owner).await {
                 Ok((_, connection)) => {
-                    let now = self.env.now();
-                    let ttl = remains.ttl;
                     // What was sent before it on the same connection has arrived before it.
-                    remains
-                        .unanswered
-                        .retain(|sent| sent.connection != connection && now < sent.sent_at + ttl);
+                    remains.unanswered.retain(|sent| sent.connection != connection);
                     return true;
                 }
                 Err(error) if give_up_at <= self.env.now() => {
-                    tracing::debug!(%error, "an entry was not released; it has ended by itself");
+                    tracing::debug!(%error, "an entry was not released; its lease has ended");
                     return false;
                 }
                 Err(_) => self.env.sleep(pause).await,

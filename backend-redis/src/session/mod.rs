@@ -95,7 +95,7 @@ impl Session {
         env: Env,
         events: mpsc::UnboundedSender<StoreEvent>,
     ) -> Result<Arc<Self>> {
-        let (keys, client) = (config.keys()?, config.client()?);
+        let (keys, client) = (config.keys()?, config.client(env.timing().op_timeout)?);
         let inbox = env.owner_id().to_hex();
         let channels = keys.channels();
         let link = Arc::new(Link::new(env.clone(), client.clone(), Some(format!("{channels}{inbox}"))));
@@ -171,9 +171,10 @@ impl Session {
         if self.closing.is_cancelled() { Err(closed()) } else { Ok(()) }
     }
 
-    /// When a request that begins now is given up.
+    /// When a request that begins now is given up: before the core drops it, so that a silent connection
+    /// is given up, too, and not used again by the next request; and what is known by then is answered.
     pub(crate) fn patience(&self) -> Moment {
-        self.env.now() + self.env.timing().op_timeout
+        self.env.now() + self.env.timing().op_timeout * 9 / 10
     }
 
     /// The connection, as soon as there is one.
@@ -198,8 +199,7 @@ impl Session {
             .collect();
         // Holders first: they have more to lose.
         order.sort_by_cached_key(|(_, entry)| entry.contender.lock().is_waiting());
-        // Answers that come later than the core waits would leave the whole batch unknown.
-        let give_up_at = self.env.now() + self.env.timing().op_timeout * 9 / 10;
+        let give_up_at = self.patience();
         let batches = order.chunks(BATCH).map(|batch| async move {
             let entries: Vec<_> = batch.iter().map(|(_, entry)| Arc::clone(entry)).collect();
             let answers = self.refresh(&entries, give_up_at).await;

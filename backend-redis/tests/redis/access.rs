@@ -7,7 +7,7 @@ use backend_redis::RedisConfig;
 use futures_util::future::join_all;
 use libtest_mimic::Trial;
 use lockcore::backend::Revocation;
-use lockcore::{Error, ErrorKind, LockManager, Result, Tls};
+use lockcore::{Effect, Error, ErrorKind, LockManager, Result, Tls};
 use testbed::Certificates;
 use testbed::redis::{Server, Settings};
 use tokio::time::{sleep, timeout};
@@ -19,6 +19,11 @@ use crate::rig::{
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
         trial("access::the_documented_rights_are_enough", the_documented_rights_are_enough),
+        trial("access::rights_to_bring_scripts_go_on_working", rights_to_bring_scripts_go_on_working),
+        trial(
+            "access::without_the_right_to_bring_scripts_they_are_loaded_ahead",
+            without_the_right_to_bring_scripts_they_are_loaded_ahead,
+        ),
         trial("access::each_documented_right_is_needed", each_documented_right_is_needed),
         trial(
             "access::some_options_need_the_rights_that_are_named",
@@ -42,6 +47,18 @@ fn documented_rights() -> Vec<&'static str> {
     line.expect("the page shows the rights").split(' ').collect()
 }
 
+/// What the page named before it left out the rights to bring scripts: users were made with it.
+const WITH_SCRIPTS: &str = "resetkeys ~billing:* resetchannels &billing:inbox:* nocommands +evalsha +eval \
+    +script|load +subscribe +publish +scan +time +get +exists +set +del +pttl +pexpire +zadd +zrem +zrange \
+    +zrevrange +zscore +hset +hget +hdel";
+
+/// A server that has our scripts.
+async fn loaded() -> Server {
+    let server = server().await;
+    direct(&server).load_scripts().await.unwrap();
+    server
+}
+
 async fn user(server: &Server, rights: &[&str]) -> RedisConfig {
     let command = [["ACL", "SETUSER", "billing", "on", ">secret"].as_slice(), rights].concat();
     ok(server, &command).await;
@@ -49,7 +66,7 @@ async fn user(server: &Server, rights: &[&str]) -> RedisConfig {
 }
 
 /// Everything a program or an administrator can ask for, once.
-async fn everything(server: &Server, config: impl Fn() -> RedisConfig + Send + Sync) -> Result<()> {
+async fn everything(config: impl Fn() -> RedisConfig + Send + Sync) -> Result<()> {
     let open = async || LockManager::builder(config()).ttl(TTL).connect_timeout(BOUND).build().await;
     let (a, b, c) = (open().await?, open().await?, open().await?);
     let lock = |locks: &LockManager| locks.lock(NAME).unwrap().wait(BOUND);
@@ -72,7 +89,6 @@ async fn everything(server: &Server, config: impl Fn() -> RedisConfig + Send + S
     let (handed_on, queued) = tokio::join!(handed_on, queued);
     handed_on?;
     queued?;
-    ok(server, &["SCRIPT", "FLUSH"]).await;
     let guard = lock(&a).acquire().await?;
     assert_eq!(c.list("").await?.len(), 1);
     assert_eq!(c.revoke(NAME, false).await?, Revocation::Released);
@@ -100,11 +116,19 @@ async fn refusals(server: &Server) -> Vec<String> {
 
 /// With the rights of the page everything works, and the server has refused nothing.
 async fn the_documented_rights_are_enough() {
-    let server = server().await;
+    let server = loaded().await;
     let config = user(&server, &documented_rights()).await;
-    everything(&server, || config.clone()).await.unwrap();
+    everything(|| config.clone()).await.unwrap();
     assert_eq!(refusals(&server).await, Vec::<String>::new());
-    for words in [["GET", "other"].as_slice(), &["FLUSHALL"], &["KEYS", "*"], &["CONFIG", "GET", "save"]] {
+    let endless = "while true do end";
+    for words in [
+        ["GET", "other"].as_slice(),
+        &["FLUSHALL"],
+        &["KEYS", "*"],
+        &["CONFIG", "GET", "save"],
+        &["EVAL", endless, "0"],
+        &["SCRIPT", "LOAD", endless],
+    ] {
         let mut client = server.client().await.unwrap();
         client.command(&["AUTH", "billing", "secret"]).await.unwrap();
         let reply = client.command(words).await.unwrap();
@@ -112,15 +136,55 @@ async fn the_documented_rights_are_enough() {
     }
 }
 
+/// Who may bring the scripts needs nobody who loads them: neither with what the page named before, nor with
+/// what it adds for that now.
+async fn rights_to_bring_scripts_go_on_working() {
+    assert!(PAGE.contains("| `+eval` |"));
+    let now = [documented_rights(), vec!["+eval"]].concat();
+    for rights in [WITH_SCRIPTS.split(' ').collect(), now] {
+        let server = server().await;
+        let config = user(&server, &rights).await;
+        for _ in 0..2 {
+            everything(|| config.clone()).await.unwrap();
+            ok(&server, &["SCRIPT", "FLUSH"]).await;
+        }
+        assert_eq!(refusals(&server).await, Vec::<String>::new());
+    }
+}
+
+/// A server without the scripts refuses what begins and says what helps; loaded by somebody who may do
+/// nothing else, they serve managers that are open already. What was held in between is held.
+async fn without_the_right_to_bring_scripts_they_are_loaded_ahead() {
+    let server = server().await;
+    let locks = open_for(user(&server, &documented_rights()).await, LONG).await;
+    ok(&server, &["ACL", "SETUSER", "loader", "on", ">secret", "resetkeys", "nocommands", "+script|load"])
+        .await;
+    let loader = direct(&server).credentials("loader", "secret");
+    let refused = locks.lock(NAME).unwrap().try_acquire().await.unwrap_err();
+    assert_eq!((refused.kind(), refused.effect()), (&ErrorKind::Denied, Effect::NotApplied), "{refused}");
+    assert!(refused.to_string().contains("leasehold redis-scripts"), "{refused}");
+
+    assert_eq!(loader.load_scripts().await.unwrap(), 5);
+    let guard = hold(&locks).await;
+    ok(&server, &["SCRIPT", "FLUSH"]).await;
+    let refused = guard.renew().await.unwrap_err();
+    assert_eq!(*refused.kind(), ErrorKind::Denied, "{refused}");
+    loader.load_scripts().await.unwrap();
+    guard.renew().await.unwrap();
+    guard.release().await.unwrap();
+    let refused = direct(&server).credentials("billing", "secret").load_scripts().await.unwrap_err();
+    assert_eq!(*refused.kind(), ErrorKind::Denied, "{refused}");
+}
+
 /// Without any one of them something fails, takes too long, or is refused and done without.
 async fn each_documented_right_is_needed() {
     let rights = documented_rights();
     let commands = rights.iter().filter(|right| right.starts_with('+'));
     join_all(commands.map(async |missing| {
-        let server = server().await;
+        let server = loaded().await;
         let rest: Vec<_> = rights.iter().copied().filter(|right| right != missing).collect();
         let config = user(&server, &rest).await;
-        let outcome = timeout(2 * TTL, everything(&server, || config.clone())).await;
+        let outcome = timeout(2 * TTL, everything(|| config.clone())).await;
         let done = outcome.is_ok_and(|outcome| outcome.is_ok());
         assert!(!done || !refusals(&server).await.is_empty(), "{missing} is not needed");
     }))
@@ -129,7 +193,7 @@ async fn each_documented_right_is_needed() {
 
 /// What the page adds for another database and for replicas is enough for them, and needed.
 async fn some_options_need_the_rights_that_are_named() {
-    let server = server().await;
+    let server = loaded().await;
     let replica = start(Settings::new().replica_of(server.addr())).await;
     replica.follows().await.unwrap();
     option_needs(&server, "+select", |config| config.database(1)).await;
@@ -139,13 +203,13 @@ async fn some_options_need_the_rights_that_are_named() {
 async fn option_needs(server: &Server, right: &str, option: fn(RedisConfig) -> RedisConfig) {
     assert!(PAGE.contains(&format!("| `{right}` |")), "{right}");
     let config = option(user(server, &documented_rights()).await);
-    let done = timeout(2 * TTL, everything(server, || config.clone())).await;
+    let done = timeout(2 * TTL, everything(|| config.clone())).await;
     assert!(!matches!(done, Ok(Ok(()))), "without {right}");
     ok(server, &["FLUSHALL"]).await;
 
     let config = option(user(server, &[documented_rights(), vec![right]].concat()).await);
     ok(server, &["ACL", "LOG", "RESET"]).await;
-    everything(server, || config.clone()).await.unwrap();
+    everything(|| config.clone()).await.unwrap();
     assert_eq!(refusals(server).await, Vec::<String>::new(), "with {right}");
 }
 

@@ -126,6 +126,10 @@ async fn held_locks_are_renewed_by_the_hundred() {
     let ttl = Duration::from_secs(30);
     let server = server().await;
     let locks = open_for(direct(&server), ttl).await;
+    // From here on the server keeps the script for renewals, too.
+    let first = hold(&locks).await;
+    first.renew().await.unwrap();
+    first.release().await.unwrap();
     let began = now();
     let guards: Vec<LockGuard> = stream::iter(0..LOCKS)
         .map(|index| take(&locks, format!("lock/{index}")))

@@ -5,10 +5,13 @@ use std::time::Duration;
 use libtest_mimic::Trial;
 use lockcore::LostReason;
 use testbed::{Direction, Mode};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
 
 use crate::rig::{
     KEY, LONG, NAME, TTL, Waiter, command, direct, eventually, exists, hold, ok, open, open_for, pass, proxy,
-    server, trial, via,
+    server, trial, via, warm,
 };
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -27,6 +30,14 @@ pub(crate) fn trials() -> Vec<Trial> {
             a_request_that_outlives_its_connection_leaves_nothing,
         ),
         trial(
+            "replies::a_connection_that_is_given_up_takes_its_requests_along",
+            a_connection_that_is_given_up_takes_its_requests_along,
+        ),
+        trial(
+            "replies::what_a_partition_delivers_late_is_released",
+            what_a_partition_delivers_late_is_released,
+        ),
+        trial(
             "replies::a_release_that_was_not_confirmed_is_repeated",
             a_release_that_was_not_confirmed_is_repeated,
         ),
@@ -41,7 +52,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 async fn a_lost_grant_is_granted_once() {
     let server = server().await;
     let proxy = proxy(&server);
-    let (a, b) = (open_for(via(&proxy), LONG).await, open_for(direct(&server), LONG).await);
+    let (a, b) = (warm(open_for(via(&proxy), LONG).await).await, open_for(direct(&server), LONG).await);
     proxy.set(Direction::ServerToClient, Mode::Hold).await;
     let acquiring = Waiter::start(&a);
     eventually("it is carried out", async || exists(&server, KEY).await).await;
@@ -65,7 +76,7 @@ async fn a_lost_grant_is_granted_once() {
 async fn a_grant_to_somebody_who_has_left_is_given_back() {
     let server = server().await;
     let proxy = proxy(&server);
-    let (a, b) = (open_for(via(&proxy), LONG).await, open(direct(&server)).await);
+    let (a, b) = (warm(open_for(via(&proxy), LONG).await).await, open(direct(&server)).await);
     proxy.set(Direction::ServerToClient, Mode::Hold).await;
     let acquiring = Waiter::start(&a);
     eventually("it is carried out", async || exists(&server, KEY).await).await;
@@ -79,7 +90,7 @@ async fn a_grant_to_somebody_who_has_left_is_given_back() {
 async fn a_request_that_arrives_late_leaves_nothing() {
     let server = server().await;
     let proxy = proxy(&server);
-    let (a, b) = (open_for(via(&proxy), LONG).await, open(direct(&server)).await);
+    let (a, b) = (warm(open_for(via(&proxy), LONG).await).await, open(direct(&server)).await);
     let holder = hold(&b).await;
     for left_by in [Duration::ZERO, TTL] {
         proxy.set(Direction::ClientToServer, Mode::Hold).await;
@@ -121,11 +132,54 @@ async fn a_request_that_outlives_its_connection_leaves_nothing() {
     eventually("what came late is removed", async || !exists(&server, KEY).await).await;
 }
 
+/// What a silent connection has not delivered when it is given up, it never delivers: it is reset, not
+/// closed in order. The first request that goes unanswered gives it up, by itself.
+async fn a_connection_that_is_given_up_takes_its_requests_along() {
+    let server = server().await;
+    let proxy = proxy(&server);
+    let a = warm(open(via(&proxy)).await).await;
+    ok(&server, &["CONFIG", "RESETSTAT"]).await;
+    proxy.set(Direction::ClientToServer, Mode::Hold).await;
+    proxy.refuse_new().await.unwrap();
+    let unheard = a.lock(NAME).unwrap().try_acquire().await.unwrap_err();
+    // The request's own bound, not that of whoever waits for it.
+    assert!(unheard.to_string().contains("the server did not answer in time"), "{unheard}");
+    // A connection that was closed in order would stay, as its end is held, too.
+    proxy.idle().await;
+    proxy.set(Direction::ClientToServer, Mode::Pass).await;
+    proxy.accept_new().await.unwrap();
+    hold(&a).await.release().await.unwrap();
+    let calls = server.calls().await.unwrap();
+    assert_eq!(calls.get("set"), Some(&2), "the first request was never heard: {calls:?}");
+}
+
+/// A network that keeps a request for longer than its lease and delivers it then, when its connection is
+/// long gone: what the request makes is released as soon as the server can be reached.
+async fn what_a_partition_delivers_late_is_released() {
+    let server = server().await;
+    let proxy = proxy(&server);
+    let a = warm(open(via(&proxy)).await).await;
+    let (keep, mut kept) = mpsc::unbounded_channel();
+    let keeps = move |frame: &[u8]| keep.send(frame.to_vec()).is_ok();
+    proxy.set(Direction::ClientToServer, Mode::drop_frames(keeps)).await;
+    a.lock(NAME).unwrap().acquire().await.unwrap_err();
+    let request = kept.recv().await.unwrap();
+    pass(3 * TTL).await;
+
+    let mut late = TcpStream::connect(server.addr()).await.unwrap();
+    late.write_all(&request).await.unwrap();
+    eventually("it is carried out", async || exists(&server, KEY).await).await;
+    // Its lease does not end it.
+    command(&server, &["PEXPIRE", KEY, "600000"]).await;
+    proxy.set(Direction::ClientToServer, Mode::Pass).await;
+    eventually("what came late is released", async || !exists(&server, KEY).await).await;
+}
+
 /// A release whose answer is lost is repeated; the next holder, who came in between, is not touched.
 async fn a_release_that_was_not_confirmed_is_repeated() {
     let server = server().await;
     let proxy = proxy(&server);
-    let (a, b) = (open_for(via(&proxy), LONG).await, open_for(direct(&server), LONG).await);
+    let (a, b) = (warm(open_for(via(&proxy), LONG).await).await, open_for(direct(&server), LONG).await);
     let guard = hold(&a).await;
     let waiting = Waiter::queued(&b, 0, &b).await;
 

@@ -78,6 +78,12 @@ pub(crate) async fn open_for(config: RedisConfig, ttl: Duration) -> LockManager 
     LockManager::builder(config).ttl(ttl).connect_timeout(BOUND).build().await.unwrap()
 }
 
+/// Has taken and released a lock: from here on the server keeps the scripts for that.
+pub(crate) async fn warm(locks: LockManager) -> LockManager {
+    locks.lock("warm").unwrap().acquire().await.unwrap().release().await.unwrap();
+    locks
+}
+
 pub(crate) async fn hold(locks: &LockManager) -> LockGuard {
     locks.lock(NAME).unwrap().wait(BOUND).acquire().await.unwrap()
 }

@@ -112,6 +112,25 @@ async fn doctor_finds_a_clock_that_is_off() {
     warns(&asking(&server), "clock", &["apart"]).await;
 }
 
+/// Who may not bring scripts locks once somebody has loaded them, and `doctor` says what is missing before.
+#[tokio::test]
+async fn scripts_are_loaded_for_those_who_may_not() {
+    let server = start(Settings::new()).await;
+    let rights = ["on", ">secret", "~cli:*", "&cli:*", "+@all", "-eval", "-script"];
+    let command = [&["ACL", "SETUSER", "app"], &rights[..]].concat();
+    assert_eq!(server.command(&command).await.unwrap(), Reply::Simple("OK".to_owned()));
+    let url = format!("redis://app:secret@{}/0?prefix=cli&op_timeout=10s&ttl=30s", server.addr());
+    let app = Rig::on(url);
+    assert_eq!(app.done(["run", "a", "--", "true"]).await.code, 77);
+    breaks(&app, "scripts", &["leasehold redis-scripts"]).await;
+    assert_eq!(app.done(["redis-scripts"]).await.code, 77);
+
+    let loaded = asking(&server).done(["redis-scripts", "--json"]).await;
+    assert_eq!((loaded.code, &loaded.json()["loaded"]), (0, &5.into()), "{loaded:?}");
+    assert_eq!(app.done(["run", "a", "--", "true"]).await.code, 0);
+    assert_eq!(Rig::on("memory://".to_owned()).done(["redis-scripts"]).await.code, 64);
+}
+
 /// A user without rights, one with a few, and a wrong password.
 #[tokio::test]
 async fn doctor_finds_missing_rights() {

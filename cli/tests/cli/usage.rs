@@ -75,8 +75,8 @@ async fn completions_are_written_for_every_shell() {
     }
     let mut sourced = Command::new("bash");
     let script = format!(
-        "source <({LEASEHOLD} completions bash) && COMP_WORDS=(leasehold re) COMP_CWORD=1 && \
-         _leasehold leasehold re leasehold && echo ${{COMPREPLY[@]}}"
+        "source <({LEASEHOLD} completions bash) && COMP_WORDS=(leasehold rev) COMP_CWORD=1 && \
+         _leasehold leasehold rev leasehold && echo ${{COMPREPLY[@]}}"
     );
     sourced.args(["-c", &script]).kill_on_drop(true);
     assert_eq!(done(sourced).await.out.trim(), "revoke");

@@ -1,0 +1,45 @@
+//! Loading the scripts ahead of their use, for users who may only run what is loaded.
+
+use std::time::Duration;
+
+use lockcore::Result;
+use redis::AsyncConnectionConfig;
+
+use crate::config::RedisConfig;
+use crate::error;
+use crate::scripts::Script;
+
+impl RedisConfig {
+    /// Loads the scripts of this version into the server, as a user who may `SCRIPT LOAD`; how many.
+    ///
+    /// Managers whose user has no `+eval` need it: before they are opened, and again whenever the server
+    /// has started or its scripts were flushed. Scripts of other versions stay.
+    ///
+    /// # Errors
+    ///
+    /// As connecting; [`ErrorKind::Denied`](lockcore::ErrorKind::Denied) without the right.
+    ///
+    /// # Cancel safety
+    ///
+    /// Some of the scripts may be loaded; loading is repeatable.
+    pub async fn load_scripts(&self) -> Result<usize> {
+        self.checked()?;
+        let options = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(BOUND))
+            .set_response_timeout(Some(BOUND));
+        let client = self.client(BOUND)?;
+        let connection = client.get_multiplexed_async_connection_with_config(&options).await;
+        let mut connection = connection.map_err(error::of_connecting)?;
+        let scripts = Script::all();
+        for script in &scripts {
+            let loaded: String = script.load().query_async(&mut connection).await.map_err(error::of)?;
+            if !script.is_kept_as(&loaded) {
+                return Err(error::unexpected("to SCRIPT LOAD"));
+            }
+        }
+        Ok(scripts.len())
+    }
+}
+
+/// How long connecting and each answer may take.
+const BOUND: Duration = Duration::from_secs(5);

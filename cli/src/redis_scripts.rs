@@ -1,0 +1,24 @@
+//! `leasehold redis-scripts`: loads what the store runs in a Redis server, for users who may not.
+
+use leasehold::StoreUrl;
+use leasehold::redis::RedisConfig;
+
+use crate::arguments::Store;
+use crate::failure::{Exit, Failure};
+use crate::{output, store};
+
+pub(crate) async fn load(store: &Store, json: bool) -> Result<Exit, Failure> {
+    let url = store.url.as_deref().unwrap_or_default();
+    if !["redis", "rediss", "redis+unix"].iter().any(|scheme| url.starts_with(&format!("{scheme}:"))) {
+        return Err(Failure::usage("redis-scripts needs the URL of a Redis server: redis://HOST"));
+    }
+    // Every option is checked, also those that have nothing to do with it.
+    drop(store::configure(store)?);
+    let loaded = RedisConfig::from_url(&mut url.parse::<StoreUrl>()?)?.load_scripts().await?;
+    if json {
+        output::json(&serde_json::json!({ "loaded": loaded }))?;
+    } else {
+        output::say(&format!("{loaded} scripts loaded"))?;
+    }
+    Ok(Exit::SUCCESS)
+}
