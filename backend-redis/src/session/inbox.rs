@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use lockcore::LostReason;
-use lockcore::backend::StoreEvent;
+use lockcore::backend::{Renewal, StoreEvent};
 use tokio::sync::mpsc;
 
 use super::leaving::Remains;
-use super::{BATCH, Entry, Session};
+use super::{Entry, Session};
 use crate::link::LinkEvent;
 use crate::scripts::{self, Message, News};
 
@@ -46,11 +46,11 @@ impl Session {
                             .into(),
                     ));
                 }
-                self.catch_up(is_first);
+                self.missed_if(!is_first);
             }
             LinkEvent::Up => {
                 self.deaf.store(false, Ordering::Relaxed);
-                self.catch_up(is_first);
+                self.missed_if(!is_first);
             }
         }
     }
@@ -100,36 +100,50 @@ impl Session {
         }
     }
 
-    /// After a reconnect: what waits may have been granted unheard.
-    fn catch_up(self: &Arc<Self>, is_first: bool) {
-        if is_first {
-            return;
+    fn missed_if(&self, reconnected: bool) {
+        if reconnected {
+            self.missed.notify_one();
         }
-        let session = Arc::clone(self);
-        self.env.spawn(async move {
-            let waiting: Vec<_> = {
-                let entries = session.entries.lock();
-                entries
-                    .by_lease
-                    .values()
-                    .filter(|entry| entry.contender.lock().is_waiting())
-                    .cloned()
-                    .collect()
-            };
-            for batch in waiting.chunks(BATCH) {
-                tokio::select! {
-                    biased;
-                    () = session.closed.cancelled() => return,
-                    refreshed = session.refresh(batch, session.patience()) => match refreshed {
-                        Ok(_) => batch.iter().for_each(|entry| session.announce(entry)),
-                        Err(error) => {
-                            tracing::debug!(%error, "what waits was not refreshed");
-                            return;
-                        }
-                    }
-                }
+    }
+
+    /// Refreshes what waits after every reconnect, until the session is closed.
+    pub(super) async fn catch_up(self: Arc<Self>) {
+        let catching_up = async {
+            loop {
+                self.missed.notified().await;
+                self.refresh_all_waiting().await;
             }
-        });
+        };
+        tokio::select! {
+            biased;
+            () = self.closed.cancelled() => {}
+            () = catching_up => {}
+        }
+    }
+
+    /// What waits may have been granted unheard, and its next refresh may be far away: asks until each is
+    /// answered, or over.
+    async fn refresh_all_waiting(self: &Arc<Self>) {
+        let mut pause = self.env.timing().op_timeout / 32;
+        let mut waiting: Vec<_> = self.entries.lock().by_lease.values().cloned().collect();
+        loop {
+            waiting.retain(|entry| entry.contender.lock().is_waiting());
+            let leases: Vec<_> = waiting.iter().map(|entry| entry.lease).collect();
+            let mut renewals = self.renew(&leases).await.into_iter();
+            waiting.retain(|entry| {
+                let is_unknown = matches!(renewals.next(), Some(Renewal::Unknown(_)));
+                if !is_unknown {
+                    self.announce(entry);
+                }
+                is_unknown
+            });
+            if waiting.is_empty() {
+                return;
+            }
+            tracing::debug!(entries = waiting.len(), "what waits was not refreshed");
+            self.env.sleep(pause).await;
+            pause = (pause * 2).min(self.env.timing().op_timeout);
+        }
     }
 
     /// Tells the core until when a waiting entry lives: it gives up leases whose deadlines pass.

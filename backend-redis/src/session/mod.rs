@@ -55,6 +55,8 @@ pub(crate) struct Session {
     /// Holders that were asked to let go, and who waits for that.
     asked: Mutex<Vec<(OwnerId, Arc<Notify>)>>,
     deaf: AtomicBool,
+    /// Messages went unheard.
+    missed: Notify,
     /// Nothing new is begun.
     closing: CancellationToken,
     /// Nothing is sent any more.
@@ -131,11 +133,13 @@ impl Session {
             events,
             asked: Mutex::default(),
             deaf: AtomicBool::new(false),
+            missed: Notify::new(),
             closing: CancellationToken::new(),
             closed,
             leaving: TaskTracker::new(),
         });
         session.env.spawn(Arc::clone(&session).listen(heard));
+        session.env.spawn(Arc::clone(&session).catch_up());
         Ok(session)
     }
 

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "test binary")]
 
 mod access;
+mod ageing;
 mod clock;
 mod counts;
 mod diagnosis;
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
     args.test_threads = args.test_threads.or(Some(8));
     let trials = [
         access::trials(),
+        ageing::trials(),
         clock::trials(),
         counts::trials(),
         diagnosis::trials(),

@@ -22,6 +22,10 @@ pub(crate) fn trials() -> Vec<Trial> {
             "network::a_contender_that_was_cut_off_queues_again",
             a_contender_that_was_cut_off_queues_again,
         ),
+        trial(
+            "network::a_turn_that_was_missed_is_asked_for_until_answered",
+            a_turn_that_was_missed_is_asked_for_until_answered,
+        ),
         trial("network::a_slow_network_loses_nothing", a_slow_network_loses_nothing),
         trial(
             "network::a_network_slower_than_the_lease_grants_nothing",
@@ -98,6 +102,28 @@ async fn a_contender_that_was_cut_off_queues_again() {
     assert!(cut.is_waiting());
     next.release().await.unwrap();
     cut.held().await.release().await.unwrap();
+}
+
+/// Granted while it was cut off, and refused the first time it asks after that: a contender asks again,
+/// though its next refresh is minutes away.
+async fn a_turn_that_was_missed_is_asked_for_until_answered() {
+    let server = server().await;
+    let proxy = proxy(&server);
+    ok(&server, &["ACL", "SETUSER", "app", "on", ">secret", "~*", "&*", "+@all"]).await;
+    let holder = open_for(direct(&server), LONG).await;
+    let contender = open_for(via(&proxy).credentials("app", "secret"), LONG).await;
+    let guard = hold(&holder).await;
+    let waiting = Waiter::queued(&contender, 0, &holder).await;
+
+    proxy.refuse_new().await.unwrap();
+    proxy.reset().await;
+    guard.release().await.unwrap();
+    ok(&server, &["ACL", "SETUSER", "app", "-evalsha"]).await;
+    proxy.accept_new().await.unwrap();
+    eventually("it was refused", async || !command(&server, &["ACL", "LOG"]).await.elements().is_empty())
+        .await;
+    ok(&server, &["ACL", "SETUSER", "app", "+evalsha"]).await;
+    waiting.held().await.release().await.unwrap();
 }
 
 /// Round trips of a tenth of a second are nothing for a lease of two.
