@@ -6,6 +6,7 @@ use std::time::Duration;
 use libtest_mimic::Trial;
 use lockcore::{Effect, ErrorKind, LostReason};
 use testbed::redis::{Client, Server, Settings};
+use tokio::time::timeout;
 
 use crate::rig::{
     KEY, LONG, NAME, TTL, Waiter, command, direct, eventually, hold, ok, open, open_for, pass, server, start,
@@ -21,6 +22,13 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("refusals::a_loading_server_grants_nothing", passing::<Loading>),
         trial("refusals::a_busy_server_grants_nothing", passing::<Busy>),
         trial("refusals::an_orphaned_replica_grants_nothing", passing::<Orphaned>),
+        trial("refusals::a_release_ends_on_a_replica", releasing::<Readonly>),
+        trial("refusals::a_release_ends_without_replicas", releasing::<NoReplicas>),
+        trial("refusals::a_release_ends_where_nothing_is_saved", releasing::<Misconfigured>),
+        trial("refusals::a_release_ends_while_loading", releasing::<Loading>),
+        trial("refusals::a_release_ends_on_a_busy_server", releasing::<Busy>),
+        trial("refusals::a_release_ends_on_an_orphaned_replica", releasing::<Orphaned>),
+        trial("refusals::a_release_ends_on_a_foreign_type", a_release_ends_on_a_foreign_type),
         trial("refusals::without_rights_nothing_is_granted", without_rights_nothing_is_granted),
         trial("refusals::a_refusal_that_lasts_ends_the_hold", a_refusal_that_lasts_ends_the_hold),
         trial("refusals::a_foreign_type_is_left_alone", a_foreign_type_is_left_alone),
@@ -163,11 +171,50 @@ impl Refusal for Orphaned {
     }
 }
 
+/// A server that can be brought into every such state.
+async fn obliging() -> Server {
+    let settings = Settings::new().debug_commands().set("loading-process-events-interval-bytes", &["1024"]);
+    start(settings).await
+}
+
+/// A release that is refused ends with its lease and says why; one that is refused for a shorter time is
+/// confirmed. The lock is free then.
+async fn releasing<R: Refusal>() {
+    // Long enough to bring the state about in it.
+    let ttl = 2 * TTL;
+    let server = obliging().await;
+    let (a, b) = (open_for(direct(&server), ttl).await, open(direct(&server)).await);
+    let (first, second) = (hold(&a).await, a.lock("another").unwrap().acquire().await.unwrap());
+    let client = R::begin(&server).await;
+    // One that is dropped goes the same way, and keeps nobody waiting for longer.
+    drop(second);
+    let outcome = timeout(ttl * 3 / 2, first.release()).await.expect("a release ends with its lease");
+    match outcome {
+        Ok(()) => assert!(R::IS_SHORT),
+        Err(refused) => assert_eq!(*refused.kind(), ErrorKind::Unavailable, "{refused}"),
+    }
+    R::end(&server, client).await;
+    hold(&b).await.release().await.unwrap();
+    b.lock("another").unwrap().wait(ttl).acquire().await.unwrap().release().await.unwrap();
+}
+
+/// An answer that is no answer, over and over.
+async fn a_release_ends_on_a_foreign_type() {
+    let server = server().await;
+    let locks = open(direct(&server)).await;
+    let guard = hold(&locks).await;
+    for key in ["leasehold:{invoice/42}:q", "leasehold:{invoice/42}:e"] {
+        command(&server, &["LPUSH", key, "x"]).await;
+    }
+    let outcome = timeout(TTL * 3 / 2, guard.release()).await.expect("a release ends with its lease");
+    let refused = outcome.unwrap_err();
+    assert_eq!((refused.kind(), refused.effect()), (&ErrorKind::Protocol, Effect::Unknown), "{refused}");
+}
+
 /// While the server refuses, nothing is granted and the error says that it was the server; what is
 /// held is held, who waits waits. When it is over before the lease is, nothing has happened.
 async fn passing<R: Refusal>() {
-    let settings = Settings::new().debug_commands().set("loading-process-events-interval-bytes", &["1024"]);
-    let server = start(settings).await;
+    let server = obliging().await;
     // Long enough for everything here, short enough to be renewed after it.
     let ttl = 5 * TTL;
     let (a, b) = (open_for(direct(&server), ttl).await, open_for(direct(&server), ttl).await);
