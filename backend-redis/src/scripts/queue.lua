@@ -107,8 +107,10 @@ local function hand_on(lock, queue, entries, grants, channels, now)
   local entry = string.sub(redis.call('HGET', entries, owner), 1, LONGEST)
   local ttl, inbox, info = string.match(entry, '^(%d+) (%S+) (.*)$')
   drop_entry(queue, entries, owner)
-  -- Not less than what the entry has: its owner may count on that until its next refresh.
-  local lease = math.max(math.ceil((ends - now) / 1000), math.min(math.ceil(ttl / 6), GRACE))
+  -- Not less than what the entry has: its owner may count on that until its next refresh. It has no more
+  -- than its ttl, whatever a clock that was set back makes of it.
+  local grace = math.min(math.ceil(ttl / 6), GRACE)
+  local lease = math.min(math.max(math.ceil((ends - now) / 1000), grace), tonumber(ttl))
   redis.call('SET', lock, owner, 'PX', number(lease))
   local counter = count(grants, owner, inbox, info, now)
   -- Without the right to publish, the next refresh tells.

@@ -4,13 +4,17 @@ use libtest_mimic::Trial;
 use lockcore::{FenceGate, LockManager, LostReason};
 use testbed::redis::{Server, Settings, WallClock};
 
-use crate::rig::{LONG, TTL, Waiter, direct, hold, open, open_for, pass, start, trial};
+use crate::rig::{KEY, LONG, TTL, Waiter, command, direct, hold, open, open_for, pass, start, trial};
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
         trial("clock::a_step_forward_frees_a_held_lock", a_step_forward_frees_a_held_lock),
         trial("clock::a_step_forward_loses_no_contender", a_step_forward_loses_no_contender),
         trial("clock::a_step_back_changes_nothing", a_step_back_changes_nothing),
+        trial(
+            "clock::a_step_back_lengthens_no_lease_that_is_handed_on",
+            a_step_back_lengthens_no_lease_that_is_handed_on,
+        ),
         trial(
             "clock::a_clock_that_was_ahead_leaves_tokens_growing",
             a_clock_that_was_ahead_leaves_tokens_growing,
@@ -86,6 +90,20 @@ async fn a_step_back_changes_nothing() {
     assert!(next.token() > token);
     next.release().await.unwrap();
     assert!(cycle(&a).await > token);
+}
+
+/// An entry that would live for an hour more, by the clock that was set back, is granted for its ttl.
+async fn a_step_back_lengthens_no_lease_that_is_handed_on() {
+    let (server, clock) = server().await;
+    let (a, b) = (open_for(direct(&server), LONG).await, open_for(direct(&server), LONG).await);
+    let guard = hold(&a).await;
+    let waiting = Waiter::queued(&b, 0, &a).await;
+    clock.shift_by(-HOUR).unwrap();
+    guard.release().await.unwrap();
+    let next = waiting.held().await;
+    let left = command(&server, &["PTTL", KEY]).await.integer().unwrap();
+    assert!((1..=LONG.as_millis().try_into().unwrap()).contains(&left), "{left} ms");
+    next.release().await.unwrap();
 }
 
 /// The counter outlives the time it was taken from, so a clock that is set right does not bring

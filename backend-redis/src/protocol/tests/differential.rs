@@ -380,7 +380,7 @@ const MUTANTS: [(&str, &str); 27] = [
     // grant and queue
     ("string.match(last, '^%d+')) or 0) + 1, now", "string.match(last, '^%d+')) or 0) + 1, 0"),
     ("if ends > now then\n      return owner", "if ends > 0 then\n      return owner"),
-    ("math.max(math.ceil((ends - now) / 1000), math.min(math.ceil(ttl / 6), GRACE))", "math.ceil(ttl / 6)"),
+    ("math.max(math.ceil((ends - now) / 1000), grace)", "math.ceil(ttl / 6)"),
     ("GRACE = 500", "GRACE = 5000"),
     ("redis.call('HDEL', entries, owner, 'u:' .. owner)", "redis.call('HDEL', entries, owner)"),
     ("if redis.call('PTTL', key) < ms then", "do"),

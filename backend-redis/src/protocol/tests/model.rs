@@ -222,7 +222,7 @@ impl Server {
         let lease = match self.fault {
             Fault::ShortHandOn => sixth,
             Fault::LongHandOn => left.max(sixth),
-            _ => left.max(sixth.min(GRACE)),
+            _ => left.max(sixth.min(GRACE)).min(ttl),
         };
         (self.lock, self.handed_on) = (Some((owner, now / 1000 + lease)), true);
         let counter = self.count(now, owner, client, true);
