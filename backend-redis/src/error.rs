@@ -14,12 +14,16 @@ pub(crate) fn of(error: RedisError) -> Error {
     explained(Error::new(kind, effect, message), error)
 }
 
-/// A connection that could not be made; no request was sent.
-pub(crate) fn of_connecting(error: RedisError) -> Error {
+/// A connection to `server` that could not be made; no request was sent.
+pub(crate) fn of_connecting(server: &str, error: RedisError) -> Error {
     let (kind, _, message) = meaning(&error);
     // Whatever the client cannot name happened to the socket or to TLS.
     let kind = if kind == ErrorKind::Protocol { ErrorKind::Unavailable } else { kind };
-    explained(Error::not_applied(kind, format!("cannot connect: {message}")), error)
+    let message = match error.kind() {
+        redis::ErrorKind::Io => format!("cannot connect to {server}"),
+        _ => format!("cannot connect to {server}: {message}"),
+    };
+    explained(Error::not_applied(kind, message), error)
 }
 
 /// A configuration that the client refuses; nothing was sent.
@@ -59,21 +63,21 @@ fn explained(explanation: Error, error: RedisError) -> Error {
     explanation.with_source(error)
 }
 
-fn meaning(error: &RedisError) -> (ErrorKind, Effect, String) {
+/// The client's own words are the source's, and are not repeated.
+fn meaning(error: &RedisError) -> (ErrorKind, Effect, &'static str) {
     use redis::ErrorKind as Native;
     match error.kind() {
         Native::Server(_) | Native::Extension => {
             let detail = error.detail().unwrap_or_default();
-            let (kind, effect, message) = of_server(error.code().unwrap_or_default(), detail);
-            (kind, effect, message.to_owned())
+            of_server(error.code().unwrap_or_default(), detail)
         }
-        Native::Io => (ErrorKind::Unavailable, Effect::Unknown, format!("the connection failed: {error}")),
-        Native::AuthenticationFailed => (ErrorKind::Denied, Effect::NotApplied, WRONG_PASSWORD.to_owned()),
+        Native::Io => (ErrorKind::Unavailable, Effect::Unknown, "the connection failed"),
+        Native::AuthenticationFailed => (ErrorKind::Denied, Effect::NotApplied, WRONG_PASSWORD),
         Native::InvalidClientConfig => {
-            (ErrorKind::InvalidOption, Effect::NotApplied, format!("the configuration cannot work: {error}"))
+            (ErrorKind::InvalidOption, Effect::NotApplied, "the configuration cannot work")
         }
-        Native::RESP3NotSupported => (ErrorKind::Unsupported, Effect::NotApplied, TOO_OLD.to_owned()),
-        _ => (ErrorKind::Protocol, Effect::Unknown, format!("the server cannot be understood: {error}")),
+        Native::RESP3NotSupported => (ErrorKind::Unsupported, Effect::NotApplied, TOO_OLD),
+        _ => (ErrorKind::Protocol, Effect::Unknown, "the server cannot be understood"),
     }
 }
 
@@ -194,6 +198,18 @@ mod tests {
         let broken = || RedisError::from(std::io::Error::from(std::io::ErrorKind::ConnectionReset));
         assert_eq!(of(broken()).effect(), Effect::Unknown);
         assert_eq!(*of(broken()).kind(), ErrorKind::Unavailable);
-        assert_eq!(of_connecting(broken()).effect(), Effect::NotApplied);
+        assert_eq!(of_connecting("h:1", broken()).effect(), Effect::NotApplied);
+    }
+
+    /// An error about connecting names the server, and none repeats its source.
+    #[test]
+    fn errors_say_things_once() {
+        let broken = || RedisError::from(std::io::Error::from(std::io::ErrorKind::ConnectionReset));
+        let refused = of_connecting("h:1", broken());
+        assert_eq!(refused.to_string(), "cannot connect to h:1");
+        for error in [refused, of(broken())] {
+            let source = std::error::Error::source(&error).expect("what happened").to_string();
+            assert!(!source.is_empty() && !error.to_string().contains(&source), "{error}: {source}");
+        }
     }
 }

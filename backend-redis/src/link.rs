@@ -161,7 +161,10 @@ impl Link {
                 }
                 Err(error) => {
                     tracing::debug!(%error, "the server cannot be reached");
-                    *self.failure.lock() = Some((error.kind().clone(), error.to_string()));
+                    // Whoever is told later hears what happened, too.
+                    let source = std::error::Error::source(&error);
+                    let message = source.map_or(error.to_string(), |source| format!("{error}: {source}"));
+                    *self.failure.lock() = Some((error.kind().clone(), message));
                 }
             }
             self.env.sleep(self.jittered(pause)).await;
@@ -180,10 +183,10 @@ impl Link {
         let connection = tokio::select! {
             biased;
             connection = self.client.get_multiplexed_async_connection_with_config(&options) => {
-                connection.map_err(error::of_connecting)?
+                connection.map_err(|error| error::of_connecting(&self.server(), error))?
             }
             () = self.env.sleep_until(give_up_at) => {
-                let message = format!("cannot connect: no answer within {bound:?}");
+                let message = format!("cannot connect to {}: no answer within {bound:?}", self.server());
                 return Err(Error::not_applied(ErrorKind::Unavailable, message));
             }
         };
@@ -195,10 +198,18 @@ impl Link {
             None => false,
             Some(inbox) => {
                 let subscribed = connected.subscribe(inbox, give_up_at).await;
-                subscribed.map_err(|error| error.with_effect(Effect::NotApplied))?
+                match subscribed.map_err(|error| error.with_effect(Effect::NotApplied))? {
+                    Ok(()) => false,
+                    Err(denied) if error::is_denied(&denied) => true,
+                    Err(other) => return Err(error::of_connecting(&self.server(), other)),
+                }
             }
         };
         Ok((connected, Inbox { pushes, deaf }))
+    }
+
+    fn server(&self) -> String {
+        self.client.get_connection_info().addr().to_string()
     }
 
     /// Between half of it and all of it, so that many do not come back at once.
@@ -215,15 +226,9 @@ impl Connected {
         self.id
     }
 
-    /// Whether the inbox must not be heard.
-    async fn subscribe(&self, inbox: &str, give_up_at: Moment) -> Result<bool> {
+    async fn subscribe(&self, inbox: &str, give_up_at: Moment) -> Result<Result<(), RedisError>> {
         let mut connection = self.connection.clone();
-        let subscribed = self.bounded(give_up_at, async { Ok(connection.subscribe(inbox).await) }).await?;
-        match subscribed {
-            Ok(()) => Ok(false),
-            Err(denied) if error::is_denied(&denied) => Ok(true),
-            Err(other) => Err(error::of_connecting(other)),
-        }
+        self.bounded(give_up_at, async { Ok(connection.subscribe(inbox).await) }).await
     }
 
     /// Sends one command and waits for its answer until `give_up_at`.

@@ -29,7 +29,8 @@ impl RedisConfig {
             .set_response_timeout(Some(BOUND));
         let client = self.client(BOUND)?;
         let connection = client.get_multiplexed_async_connection_with_config(&options).await;
-        let mut connection = connection.map_err(error::of_connecting)?;
+        let server = || client.get_connection_info().addr().to_string();
+        let mut connection = connection.map_err(|error| error::of_connecting(&server(), error))?;
         let scripts = Script::all();
         for script in &scripts {
             let loaded: String = script.load().query_async(&mut connection).await.map_err(error::of)?;
