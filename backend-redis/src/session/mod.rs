@@ -9,13 +9,13 @@
 //!   so every message about it finds it; a grant to an id that is not known is released at once.
 //! - **S2** Times are read before a request is handed to the connection.
 
+mod confirming;
 mod inbox;
 mod leaving;
 mod place;
 mod revocation;
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -30,9 +30,9 @@ use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use self::confirming::Confirming;
 use self::leaving::Unanswered;
 use crate::config::RedisConfig;
-use crate::error;
 use crate::keys::{Keys, NameKeys};
 use crate::link::{Connected, Link};
 use crate::protocol::{Answer, Contender, Verdict};
@@ -46,8 +46,8 @@ pub(crate) struct Session {
     /// The id of our inbox.
     inbox: String,
     link: Arc<Link>,
-    /// The connection on which replicas are waited for, and how many.
-    confirming: Option<(Arc<Link>, u32)>,
+    /// Where replicas are waited for, if they are.
+    confirming: Option<Confirming>,
     token_base: u64,
     entries: Mutex<Entries>,
     leases_opened: AtomicU64,
@@ -115,7 +115,7 @@ impl Session {
             replicas => {
                 let second = Arc::new(Link::new(env.clone(), client, None));
                 second.start(closed.clone(), |_| {}).await?;
-                Some((second, replicas))
+                Some(Confirming::start(&env, second, replicas, closed.clone()))
             }
         };
         let token_base = token_base(&env, &link, &keys).await?;
@@ -160,7 +160,7 @@ impl Session {
     }
 
     pub(crate) fn replicas(&self) -> u32 {
-        self.confirming.as_ref().map_or(0, |(_, replicas)| *replicas)
+        self.confirming.as_ref().map_or(0, Confirming::replicas)
     }
 
     pub(crate) fn tell(&self, event: StoreEvent) {
@@ -239,7 +239,7 @@ impl Session {
                 let sent_at = self.env.now();
                 (sent_at, connected.run(&scripts::REFRESH, &call, give_up_at).await?)
             }
-            Some((link, replicas)) => self.confirmed(link, *replicas, &call, give_up_at).await?,
+            Some(confirming) => confirming.run(call, give_up_at).await?,
         };
         let heard = scripts::all_heard(&value, entries.len(), self.token_base)?;
         let now = self.env.now();
@@ -255,43 +255,6 @@ impl Session {
             verdict
         };
         Ok(entries.iter().zip(heard).map(apply).collect())
-    }
-
-    /// Runs a refresh and waits until replicas have it: both on one connection, because a server
-    /// counts the replicas that have what came through the asking connection.
-    async fn confirmed(
-        &self,
-        link: &Link,
-        replicas: u32,
-        call: &Cmd,
-        give_up_at: Moment,
-    ) -> Result<(Moment, Value)> {
-        let connected = link.connected(give_up_at).await?;
-        let mut call = call.clone();
-        loop {
-            let sent_at = self.env.now();
-            // The server gives up before we do, so that its answer is heard.
-            let patience = give_up_at.since(sent_at) * 3 / 4;
-            let mut both = redis::pipe();
-            both.add_command(call.clone()).cmd("WAIT").arg(replicas).arg(millis(patience).max(1));
-            let answers = connected.ask_all(&both, give_up_at).await?;
-            let [answer, reached] = <[_; 2]>::try_from(answers).map_err(|_| error::unexpected("twice"))?;
-            match (answer.extract_error(), reached.extract_error().map_err(error::of)?) {
-                (Err(error), _) if error::wants_the_text(&error) && !is_text(&call) => {
-                    call = scripts::REFRESH.with_text(&call);
-                }
-                (Err(error), _) => return Err(error::of(error)),
-                (Ok(answer), Value::Int(reached)) if reached >= i64::from(replicas) => {
-                    return Ok((sent_at, answer));
-                }
-                (Ok(_), Value::Int(reached)) => {
-                    let message = format!("{reached} replicas confirmed in time, {replicas} are wanted");
-                    return Err(Error::new(ErrorKind::Unavailable, Effect::Unknown, message)
-                        .with_source(TooFewReplicas));
-                }
-                (Ok(_), _) => return Err(error::unexpected("the number of replicas")),
-            }
-        }
     }
 
     /// Runs a script that is no part of an acquisition.
@@ -354,22 +317,6 @@ impl Entry {
     }
 }
 
-/// Why a request that the server has carried out does not count.
-#[derive(Debug)]
-struct TooFewReplicas;
-
-impl std::error::Error for TooFewReplicas {}
-
-impl fmt::Display for TooFewReplicas {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("too few replicas answer")
-    }
-}
-
-fn too_few_replicas(error: &Error) -> bool {
-    std::error::Error::source(error).is_some_and(|source| source.is::<TooFewReplicas>())
-}
-
 fn unconfirmed() -> Error {
     let message = "the server did not confirm that everything was released; leases end it";
     Error::new(ErrorKind::Unavailable, Effect::Unknown, message)
@@ -401,10 +348,6 @@ fn renewals(answers: Result<Vec<Verdict>>, entries: usize) -> Vec<Renewal> {
             (0..entries).map(|_| Renewal::Unknown(again())).collect()
         }
     }
-}
-
-fn is_text(call: &Cmd) -> bool {
-    call.args_iter().next().is_some_and(|argument| matches!(argument, redis::Arg::Simple(b"EVAL")))
 }
 
 pub(crate) fn closed() -> Error {

@@ -14,8 +14,9 @@ use lockcore::{Effect, Error, ErrorKind, LostReason, OwnerId, Result};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+use super::confirming::too_few_replicas;
 use super::leaving::Unanswered;
-use super::{Entry, Session, closed, millis, too_few_replicas};
+use super::{Entry, Session, closed, millis};
 use crate::protocol::{Answer, Contender, Step};
 use crate::scripts::{self, Heard};
 

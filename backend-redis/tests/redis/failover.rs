@@ -1,5 +1,8 @@
 //! A replica takes over: what is lost without `wait_replicas`, and what that option changes.
 
+use std::time::Duration;
+
+use futures_util::future::join_all;
 use libtest_mimic::Trial;
 use lockcore::{ErrorKind, FenceGate, LostReason};
 use testbed::redis::{Server, Settings};
@@ -18,6 +21,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ),
         trial("failover::a_copied_write_excludes", a_copied_write_excludes),
         trial("failover::a_guard_waits_for_its_replicas", a_guard_waits_for_its_replicas),
+        trial("failover::grants_wait_for_replicas_together", grants_wait_for_replicas_together),
         trial("failover::too_few_replicas_grant_nothing", too_few_replicas_grant_nothing),
         trial("failover::a_lost_replica_ends_the_hold", a_lost_replica_ends_the_hold),
     ]
@@ -90,6 +94,29 @@ async fn a_guard_waits_for_its_replicas() {
     // The third is the one that asks.
     assert!(count <= 3, "{list}{subscribed}");
     guard.release().await.unwrap();
+}
+
+/// Replicas that are far away are waited for once for all that came meanwhile, not once for each.
+async fn grants_wait_for_replicas_together() {
+    const LOCKS: u64 = 40;
+    let primary = server().await;
+    let between = Proxy::start(primary.addr()).unwrap();
+    let replica = start(Settings::new().replica_of(between.addr())).await;
+    replica.follows().await.unwrap();
+    between.set_both(Mode::delay(Duration::from_millis(50))).await;
+    let locks = open_for(direct(&primary).wait_replicas(1), LONG).await;
+    hold(&locks).await.release().await.unwrap();
+    ok(&primary, &["CONFIG", "RESETSTAT"]).await;
+    let guards = join_all(
+        (0..LOCKS).map(async |index| locks.lock(format!("lock/{index}")).unwrap().acquire().await.unwrap()),
+    )
+    .await;
+    let waits = primary.calls().await.unwrap()["wait"];
+    assert!(waits <= LOCKS / 4, "{waits} times for {LOCKS} grants");
+    for guard in &guards {
+        assert!(exists(&replica, &format!("leasehold:{{{}}}", guard.name())).await);
+    }
+    locks.shutdown().await.unwrap();
 }
 
 /// Without replicas there is no guard, and the key that was written is taken back.

@@ -1,0 +1,180 @@
+//! Waiting for replicas, once for everything that came meanwhile.
+//!
+//! A server counts the replicas that have what came through the asking connection, and does nothing else
+//! for that connection until they do. So what is to be confirmed is run on a connection of its own, and what
+//! comes while replicas are waited for goes out together, with one `WAIT` behind it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use lockcore::clock::Moment;
+use lockcore::{Effect, Env, Error, ErrorKind, Result};
+use redis::{Cmd, Value};
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use super::{closed, millis};
+use crate::error;
+use crate::link::Link;
+use crate::scripts;
+
+/// The way to the replicas; its task ends with the session.
+#[derive(Debug)]
+pub(super) struct Confirming {
+    env: Env,
+    replicas: u32,
+    questions: mpsc::UnboundedSender<Question>,
+}
+
+/// A refresh, and who waits for its answer and when it was sent.
+#[derive(Debug)]
+struct Question {
+    call: Cmd,
+    brings_text: bool,
+    give_up_at: Moment,
+    answer: oneshot::Sender<Result<(Moment, Value)>>,
+}
+
+impl Confirming {
+    /// Confirms over `link` until `closed`.
+    pub(super) fn start(env: &Env, link: Arc<Link>, replicas: u32, closed: CancellationToken) -> Self {
+        let (questions, asked) = mpsc::unbounded_channel();
+        let bursts = Bursts { env: env.clone(), link, replicas, asked };
+        env.spawn(async move {
+            tokio::select! {
+                biased;
+                () = closed.cancelled() => {}
+                () = bursts.run() => {}
+            }
+        });
+        Self { env: env.clone(), replicas, questions }
+    }
+
+    pub(super) fn replicas(&self) -> u32 {
+        self.replicas
+    }
+
+    /// Runs a refresh and waits until replicas have it; when it was sent, and its answer.
+    ///
+    /// # Errors
+    ///
+    /// As the server's table; unknown, and by [`too_few_replicas`], if not enough of them confirm in time.
+    pub(super) async fn run(&self, call: Cmd, give_up_at: Moment) -> Result<(Moment, Value)> {
+        let (answer, answered) = oneshot::channel();
+        // Without the task, nobody keeps the other end either.
+        let _ = self.questions.send(Question { call, brings_text: false, give_up_at, answer });
+        tokio::select! {
+            biased;
+            answer = answered => answer.unwrap_or_else(|_| Err(closed())),
+            () = self.env.sleep_until(give_up_at) => {
+                let message = "replicas were not waited for in time";
+                Err(Error::new(ErrorKind::Unavailable, Effect::Unknown, message))
+            }
+        }
+    }
+}
+
+struct Bursts {
+    env: Env,
+    link: Arc<Link>,
+    replicas: u32,
+    asked: mpsc::UnboundedReceiver<Question>,
+}
+
+impl Bursts {
+    async fn run(mut self) {
+        let mut burst = Vec::new();
+        while !burst.is_empty() || self.asked.recv_many(&mut burst, BURST).await > 0 {
+            burst.retain(|question| !question.answer.is_closed());
+            burst = self.confirm(burst).await;
+        }
+    }
+
+    /// Answers a burst; what is left is to be asked again, with the script's text.
+    async fn confirm(&self, burst: Vec<Question>) -> Vec<Question> {
+        let Some(give_up_at) = burst.iter().map(|question| question.give_up_at).max() else {
+            return burst;
+        };
+        let sent = self.send(&burst, give_up_at).await;
+        let (sent_at, answers, reached) = match sent {
+            Ok(sent) => sent,
+            Err(error) => {
+                let error = Arc::new(error);
+                for question in burst {
+                    question.tell(Err(unasked(&error)));
+                }
+                return Vec::new();
+            }
+        };
+        let mut left = Vec::new();
+        for (mut question, answer) in burst.into_iter().zip(answers) {
+            match answer.extract_error() {
+                Err(error) if error::wants_the_text(&error) && !question.brings_text => {
+                    question.call = scripts::REFRESH.with_text(&question.call);
+                    question.brings_text = true;
+                    left.push(question);
+                }
+                Err(error) => question.tell(Err(error::of(error))),
+                Ok(_) if reached < i64::from(self.replicas) => {
+                    let message =
+                        format!("{reached} replicas confirmed in time, {} are wanted", self.replicas);
+                    let error = Error::new(ErrorKind::Unavailable, Effect::Unknown, message);
+                    question.tell(Err(error.with_source(TooFewReplicas)));
+                }
+                Ok(answer) => question.tell(Ok((sent_at, answer))),
+            }
+        }
+        left
+    }
+
+    /// When it was sent, what each was answered, and how many replicas have it.
+    async fn send(&self, burst: &[Question], give_up_at: Moment) -> Result<(Moment, Vec<Value>, i64)> {
+        let connected = self.link.connected(give_up_at).await?;
+        let sent_at = self.env.now();
+        // The server gives up before we do, so that its answer is heard.
+        let patience = give_up_at.since(sent_at) * 3 / 4;
+        let mut all = redis::pipe();
+        for question in burst {
+            all.add_command(question.call.clone());
+        }
+        all.cmd("WAIT").arg(self.replicas).arg(millis(patience).max(1));
+        let mut answers = connected.ask_all(&all, give_up_at).await?;
+        match answers.pop().map(Value::extract_error).transpose().map_err(error::of)? {
+            Some(Value::Int(reached)) if answers.len() == burst.len() => Ok((sent_at, answers, reached)),
+            _ => Err(error::unexpected("the number of replicas")),
+        }
+    }
+}
+
+impl Question {
+    fn tell(self, answer: Result<(Moment, Value)>) {
+        // Whoever asked may have given up.
+        let _ = self.answer.send(answer);
+    }
+}
+
+/// What everybody in a burst hears.
+fn unasked(error: &Arc<Error>) -> Error {
+    let message = "replicas could not be waited for";
+    Error::new(error.kind().clone(), error.effect(), message).with_source(Arc::clone(error))
+}
+
+/// Why a request that the server has carried out does not count.
+#[derive(Debug)]
+struct TooFewReplicas;
+
+impl std::error::Error for TooFewReplicas {}
+
+impl fmt::Display for TooFewReplicas {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("too few replicas answer")
+    }
+}
+
+pub(super) fn too_few_replicas(error: &Error) -> bool {
+    std::error::Error::source(error).is_some_and(|source| source.is::<TooFewReplicas>())
+}
+
+/// How many requests go out together at most: one for each hundred entries that are renewed, one for each
+/// that is granted.
+const BURST: usize = 100;
