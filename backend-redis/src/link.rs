@@ -162,8 +162,10 @@ impl Link {
                 Err(error) => {
                     tracing::debug!(%error, "the server cannot be reached");
                     // Whoever is told later hears what happened, too.
-                    let source = std::error::Error::source(&error);
-                    let message = source.map_or(error.to_string(), |source| format!("{error}: {source}"));
+                    let mut message = error.to_string();
+                    if let Some(source) = std::error::Error::source(&error) {
+                        message = format!("{message}: {source}");
+                    }
                     *self.failure.lock() = Some((error.kind().clone(), message));
                 }
             }

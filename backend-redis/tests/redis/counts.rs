@@ -10,7 +10,8 @@ use lockcore::{LockGuard, LockManager};
 use testbed::redis::Server;
 
 use crate::rig::{
-    LONG, NAME, Waiter, command, direct, eventually, hold, now, ok, open, open_for, server, trial,
+    LONG, NAME, Waiter, command, direct, eventually, hold, now, ok, open, open_for, proxy, server, trial,
+    via, warm,
 };
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -20,6 +21,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("counts::a_cycle_of_64_contenders_is_two_requests", || contended(64, 10)),
         trial("counts::a_quiet_wait_is_a_refresh_per_third", a_quiet_wait_is_a_refresh_per_third),
         trial("counts::held_locks_are_renewed_by_the_hundred", held_locks_are_renewed_by_the_hundred),
+        trial("counts::a_reconnect_asks_only_for_the_inbox", a_reconnect_asks_only_for_the_inbox),
         trial("counts::a_manager_has_one_connection", a_manager_has_one_connection),
     ]
 }
@@ -165,6 +167,20 @@ async fn held_locks_are_renewed_by_the_hundred() {
 
 async fn take(locks: &LockManager, name: String) -> LockGuard {
     locks.lock(name).unwrap().acquire().await.unwrap()
+}
+
+/// Many that come back at once ask the server for little: nobody loads scripts that it has.
+async fn a_reconnect_asks_only_for_the_inbox() {
+    let server = server().await;
+    let proxy = proxy(&server);
+    let locks = warm(open_for(via(&proxy), LONG).await).await;
+    Requests::begin(&server).await;
+    proxy.reset().await;
+    hold(&locks).await.release().await.unwrap();
+    let mut requests = Requests::since(&server).await.0;
+    assert_eq!(requests.remove("evalsha"), Some(2));
+    let asked: Vec<_> = requests.into_iter().collect();
+    assert_eq!(asked, [("hello".to_owned(), 1), ("subscribe".to_owned(), 1)]);
 }
 
 /// Messages come on the connection that carries the requests.
