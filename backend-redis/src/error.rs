@@ -55,6 +55,19 @@ pub(crate) fn is_denied(error: &RedisError) -> bool {
     error.code() == Some("NOPERM")
 }
 
+/// An error with its source, but without its effect, in words: for whoever hears of it second hand.
+pub(crate) fn in_words(error: Error) -> String {
+    let source = std::error::Error::source(&error).map(|source| format!(": {source}")).unwrap_or_default();
+    format!("{}{source}", error.with_effect(Effect::NotApplied))
+}
+
+/// The same error for each who asked.
+pub(crate) fn for_each(error: Error) -> impl Fn() -> Error {
+    let (kind, effect) = (error.kind().clone(), error.effect());
+    let message = in_words(error);
+    move || Error::new(kind.clone(), effect, message.clone())
+}
+
 fn explained(explanation: Error, error: RedisError) -> Error {
     let explanation = match error.code() {
         Some(code) => explanation.with_context("redis", code),
@@ -210,6 +223,10 @@ mod tests {
         for error in [refused, of(broken())] {
             let source = std::error::Error::source(&error).expect("what happened").to_string();
             assert!(!source.is_empty() && !error.to_string().contains(&source), "{error}: {source}");
+            let (effect, again) = (error.effect(), for_each(error)());
+            let said = again.to_string();
+            assert_eq!(said.matches(&source).count(), 1, "{said}");
+            assert_eq!(said.matches("may have").count(), usize::from(effect == Effect::Unknown), "{said}");
         }
     }
 }

@@ -100,20 +100,13 @@ impl Link {
     ///
     /// Not applied: why there was none until `give_up_at`.
     pub(crate) async fn connected(&self, give_up_at: Moment) -> Result<Connected> {
-        let is_whole =
-            |up: &Option<Connected>| up.as_ref().is_some_and(|connected| !connected.broken.is_cancelled());
-        {
-            let up = self.up.borrow();
-            if is_whole(&up)
-                && let Some(connected) = &*up
-            {
-                return Ok(connected.clone());
-            }
+        if let Some(connected) = self.up() {
+            return Ok(connected);
         }
         let mut up = self.up.subscribe();
         let connected = tokio::select! {
             biased;
-            up = up.wait_for(is_whole) => up.ok().and_then(|up| up.clone()),
+            up = up.wait_for(|up| up.as_ref().is_some_and(Connected::is_whole)) => up.ok().and_then(|up| up.clone()),
             () = self.env.sleep_until(give_up_at) => None,
         };
         connected.ok_or_else(|| {
@@ -124,16 +117,16 @@ impl Link {
         })
     }
 
-    /// Since when the connection is up, if it is.
-    pub(crate) fn up_since(&self) -> Option<Moment> {
-        self.up.borrow().as_ref().filter(|up| !up.broken.is_cancelled()).map(|up| up.up_at)
+    /// The connection, if there is one.
+    pub(crate) fn up(&self) -> Option<Connected> {
+        self.up.borrow().as_ref().filter(|up| up.is_whole()).cloned()
     }
 
     async fn keep_up(&self, first: (Connected, Inbox), tell: impl Fn(LinkEvent) + Send + Sync) {
         let mut next = Some(first);
         let mut pause = FIRST_PAUSE;
-        // A request waits for a connection about as long as this, so it meets an attempt.
-        let longest = self.env.timing().op_timeout.max(LAST_PAUSE);
+        // A request waits for longer than this, so it meets an attempt.
+        let longest = self.env.timing().op_timeout * 3 / 4;
         loop {
             let attempt = match next.take() {
                 Some(first) => Ok(first),
@@ -161,12 +154,7 @@ impl Link {
                 }
                 Err(error) => {
                     tracing::debug!(%error, "the server cannot be reached");
-                    // Whoever is told later hears what happened, too.
-                    let mut message = error.to_string();
-                    if let Some(source) = std::error::Error::source(&error) {
-                        message = format!("{message}: {source}");
-                    }
-                    *self.failure.lock() = Some((error.kind().clone(), message));
+                    *self.failure.lock() = Some((error.kind().clone(), error::in_words(error)));
                 }
             }
             self.env.sleep(self.jittered(pause)).await;
@@ -226,6 +214,14 @@ impl Connected {
     /// Which connection of its link it is.
     pub(crate) fn id(&self) -> u64 {
         self.id
+    }
+
+    pub(crate) fn up_at(&self) -> Moment {
+        self.up_at
+    }
+
+    fn is_whole(&self) -> bool {
+        !self.broken.is_cancelled()
     }
 
     async fn subscribe(&self, inbox: &str, give_up_at: Moment) -> Result<Result<(), RedisError>> {
@@ -331,8 +327,7 @@ fn unanswered(message: &str) -> Error {
     Error::new(ErrorKind::Unavailable, Effect::Unknown, message)
 }
 
-/// The pauses between attempts to connect: the first, and the longest where a request's bound is shorter.
+/// The first pause between attempts to connect.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
-const LAST_PAUSE: Duration = Duration::from_secs(1);
 /// How many requests may wait to be written.
 const BUFFERED: usize = 1024;

@@ -99,10 +99,8 @@ impl Bursts {
         let (sent_at, answers, reached) = match sent {
             Ok(sent) => sent,
             Err(error) => {
-                let error = Arc::new(error);
-                for question in burst {
-                    question.tell(Err(unasked(&error)));
-                }
+                let again = error::for_each(error);
+                burst.into_iter().for_each(|question| question.tell(Err(again())));
                 return Vec::new();
             }
         };
@@ -151,12 +149,6 @@ impl Question {
         // Whoever asked may have given up.
         let _ = self.answer.send(answer);
     }
-}
-
-/// What everybody in a burst hears.
-fn unasked(error: &Arc<Error>) -> Error {
-    let message = "replicas could not be waited for";
-    Error::new(error.kind().clone(), error.effect(), message).with_source(Arc::clone(error))
 }
 
 /// Why a request that the server has carried out does not count.

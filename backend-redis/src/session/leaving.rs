@@ -11,13 +11,34 @@ use lockcore::{Error, LostReason, OwnerId, Result};
 use super::{Entry, Session, closed};
 use crate::error;
 use crate::keys::NameKeys;
+use crate::link::Connected;
 use crate::scripts;
 
 /// A request that had no answer: it may still be on its way, through a connection that broke.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Unanswered {
-    pub(super) connection: u64,
-    pub(super) sent_at: Moment,
+    connection: u64,
+    /// Since when the server was reached by a newer connection.
+    reached_at: Option<Moment>,
+}
+
+impl Unanswered {
+    pub(super) fn through(connection: &Connected) -> Self {
+        Self { connection: connection.id(), reached_at: None }
+    }
+
+    /// Whether there may be, now or later, what it makes with a lease of `ttl`; `up` is the connection, if
+    /// there is one. A network that was cut may keep a request for as long as the cut lasts: its lease is
+    /// counted from when the server was reached again.
+    fn may_arrive(&mut self, up: Option<&Connected>, now: Moment, ttl: Duration) -> bool {
+        match up {
+            // It has arrived, or the connection would be given up.
+            Some(up) if up.id() == self.connection => return false,
+            Some(up) => self.reached_at = self.reached_at.or(Some(up.up_at())),
+            None => {}
+        }
+        self.reached_at.is_none_or(|reached_at| now < reached_at + ttl)
+    }
 }
 
 /// What is to be released of an entry.
@@ -75,9 +96,7 @@ impl Session {
             let mut pause = session.env.timing().op_timeout / 32;
             loop {
                 session.confirm_release(&mut remains).await;
-                let ttl = remains.ttl;
-                remains.unanswered.retain(|sent| session.may_arrive(*sent, ttl));
-                if remains.unanswered.is_empty() {
+                if session.is_complete(&mut remains) {
                     return;
                 }
                 tokio::select! {
@@ -98,10 +117,11 @@ impl Session {
         }));
     }
 
-    /// Whether there may be, now or later, what `sent` makes with a lease of `ttl`. A network that was cut may
-    /// keep a request for as long as the cut lasts: the lease is counted from when the server was reached again.
-    fn may_arrive(&self, sent: Unanswered, ttl: Duration) -> bool {
-        self.link.up_since().is_none_or(|up_at| self.env.now() < up_at.max(sent.sent_at) + ttl)
+    /// Whether nothing may arrive any more.
+    fn is_complete(&self, remains: &mut Remains) -> bool {
+        let (up, now, ttl) = (self.link.up(), self.env.now(), remains.ttl);
+        remains.unanswered.retain_mut(|sent| sent.may_arrive(up.as_ref(), now, ttl));
+        remains.unanswered.is_empty()
     }
 
     pub(super) fn let_go_if_unanswered(self: &Arc<Self>, remains: Remains) {

@@ -33,6 +33,7 @@ use tokio_util::task::TaskTracker;
 use self::confirming::Confirming;
 use self::leaving::Unanswered;
 use crate::config::RedisConfig;
+use crate::error;
 use crate::keys::{Keys, NameKeys};
 use crate::link::{Connected, Link};
 use crate::protocol::{Answer, Contender, Verdict};
@@ -344,7 +345,7 @@ fn renewals(answers: Result<Vec<Verdict>>, entries: usize) -> Vec<Renewal> {
             })
             .collect(),
         Err(error) => {
-            let again = || Error::new(error.kind().clone(), error.effect(), error.to_string());
+            let again = error::for_each(error);
             (0..entries).map(|_| Renewal::Unknown(again())).collect()
         }
     }

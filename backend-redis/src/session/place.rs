@@ -176,7 +176,7 @@ impl<'s> Place<'s> {
         let sent_at = session.env.now();
         self.entry.contender.lock().sent(sent_at);
         let before = std::mem::replace(&mut self.state, State::Sent);
-        self.entry.unanswered.lock().push(Unanswered { connection: connected.id(), sent_at });
+        self.entry.unanswered.lock().push(Unanswered::through(&connected));
         let answer = connected.run(&scripts::ACQUIRE, &call, give_up_at).await;
         let refused = answer.as_ref().is_err_and(|error| error.effect() == Effect::NotApplied);
         if refused {

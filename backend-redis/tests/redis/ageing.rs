@@ -1,7 +1,7 @@
 //! Authentication that was good when a manager was opened and is not any more.
 
 use libtest_mimic::Trial;
-use lockcore::{ErrorKind, LockGuard, LockManager, LostReason};
+use lockcore::{ErrorKind, LostReason};
 use testbed::redis::Server;
 use tokio::time::timeout;
 
@@ -59,10 +59,6 @@ async fn allow(server: &Server) {
     ok(server, &["ACL", "SETUSER", "app", "reset", "on", ">secret", "~*", "&*", "+@all"]).await;
 }
 
-async fn take(locks: &LockManager, name: &str) -> LockGuard {
-    locks.lock(name).unwrap().try_acquire().await.unwrap().expect("it is free")
-}
-
 /// It lasts: a release says why it was not confirmed before its lease has ended, the holder loses its
 /// lock, who waits is refused, closing ends, and others go on.
 async fn everybody_hears_in_time(ageing: Ageing) {
@@ -70,9 +66,10 @@ async fn everybody_hears_in_time(ageing: Ageing) {
     allow(&server).await;
     let app = || direct(&server).credentials("app", "secret");
     let (a, b, other) = (open(app()).await, open(app()).await, open(direct(&server)).await);
-    let (guard, released) = (hold(&a).await, take(&a, "released").await);
+    let guard = hold(&a).await;
     let mut waiting = Waiter::queued(&b, 0, &other).await;
 
+    let released = a.lock("released").unwrap().try_acquire().await.unwrap().expect("it is free");
     ageing.begin(&server).await;
     // What was asked last may take its bound, a third of the ttl, beyond the lease.
     let release = timeout(TTL * 3 / 2, released.release()).await.expect("a release ends with its lease");
@@ -109,8 +106,11 @@ async fn what_comes_back_costs_nothing(ageing: Ageing) {
     let mut waiting = Waiter::queued(&b, 0, &other).await;
 
     ageing.begin(&server).await;
-    let refused = guard.renew().await.unwrap_err();
-    assert_eq!(*refused.kind(), ErrorKind::Denied, "{refused}");
+    // The first one may be on its way when the connection is cut.
+    eventually("renewals are denied", async || {
+        guard.renew().await.is_err_and(|refused| *refused.kind() == ErrorKind::Denied)
+    })
+    .await;
     guard.ensure_held().unwrap();
     allow(&server).await;
     eventually("the hold is renewed", async || guard.remaining() > ttl * 9 / 10).await;

@@ -106,6 +106,7 @@ async fn contended(contenders: u64, cycles: u64) {
 async fn a_quiet_wait_is_a_refresh_per_third() {
     const THIRD: Duration = Duration::from_millis(500);
     let server = server().await;
+    direct(&server).load_scripts().await.unwrap();
     let (holder, waiter) =
         (open_for(direct(&server), LONG).await, open_for(direct(&server), 3 * THIRD).await);
     let guard = hold(&holder).await;
@@ -127,11 +128,8 @@ async fn held_locks_are_renewed_by_the_hundred() {
     const LOCKS: usize = 10_000;
     let ttl = Duration::from_secs(30);
     let server = server().await;
+    direct(&server).load_scripts().await.unwrap();
     let locks = open_for(direct(&server), ttl).await;
-    // From here on the server keeps the script for renewals, too.
-    let first = hold(&locks).await;
-    first.renew().await.unwrap();
-    first.release().await.unwrap();
     let began = now();
     let guards: Vec<LockGuard> = stream::iter(0..LOCKS)
         .map(|index| take(&locks, format!("lock/{index}")))

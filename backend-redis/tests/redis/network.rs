@@ -129,6 +129,7 @@ async fn a_turn_that_was_missed_is_asked_for_until_answered() {
 /// Round trips of a tenth of a second are nothing for a lease of two.
 async fn a_slow_network_loses_nothing() {
     let server = server().await;
+    direct(&server).load_scripts().await.unwrap();
     let proxy = proxy(&server);
     let (a, b) = (open(via(&proxy)).await, open(via(&proxy)).await);
     let (base, jitter) = (Duration::from_millis(40), Duration::from_millis(20));

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use libtest_mimic::Trial;
-use lockcore::{Effect, ErrorKind, LostReason};
+use lockcore::{Effect, Error, ErrorKind, LockManager, LostReason};
 use testbed::redis::{Client, Server, Settings};
 use tokio::time::timeout;
 
@@ -177,6 +177,19 @@ async fn obliging() -> Server {
     start(settings).await
 }
 
+/// What is said when the server has begun to refuse.
+async fn refused(locks: &LockManager) -> Error {
+    // Another name each time: one that was granted before it began may wait for its release.
+    let (mut refused, mut names) = (None, 0_u32..);
+    eventually("the server refuses", async || {
+        let name = format!("another/{}", names.next().unwrap());
+        refused = locks.lock(name).unwrap().try_acquire().await.err();
+        refused.is_some()
+    })
+    .await;
+    refused.unwrap()
+}
+
 /// A release that is refused ends with its lease and says why; one that is refused for a shorter time is
 /// confirmed. The lock is free then.
 async fn releasing<R: Refusal>() {
@@ -186,6 +199,7 @@ async fn releasing<R: Refusal>() {
     let (a, b) = (open_for(direct(&server), ttl).await, open(direct(&server)).await);
     let (first, second) = (hold(&a).await, a.lock("another").unwrap().acquire().await.unwrap());
     let client = R::begin(&server).await;
+    refused(&b).await;
     // One that is dropped goes the same way, and keeps nobody waiting for longer.
     drop(second);
     let outcome = timeout(ttl * 3 / 2, first.release()).await.expect("a release ends with its lease");
@@ -222,15 +236,7 @@ async fn passing<R: Refusal>() {
     let mut waiting = Waiter::queued(&b, 0, &a).await;
 
     let client = R::begin(&server).await;
-    // Another name each time: one that was granted before it began may wait for its release.
-    let (mut refused, mut names) = (None, 0_u32..);
-    eventually("the server refuses", async || {
-        let name = format!("another/{}", names.next().unwrap());
-        refused = b.lock(name).unwrap().try_acquire().await.err();
-        refused.is_some()
-    })
-    .await;
-    let refused = refused.unwrap();
+    let refused = refused(&b).await;
     assert_eq!(*refused.kind(), ErrorKind::Unavailable, "{refused}");
     assert_eq!(refused.effect(), Effect::NotApplied, "{refused}");
     assert!(format!("{refused:?}").contains(R::CODE), "{refused:?}");
@@ -361,7 +367,7 @@ async fn a_foreign_type_costs_no_other_name() {
 /// it does not serve this one.
 async fn a_cluster_is_refused_by_name() {
     let server = start(Settings::new().set("cluster-enabled", &["yes"]).set("cluster-port", &["0"])).await;
-    let opened = lockcore::LockManager::builder(direct(&server)).ttl(TTL).build().await;
+    let opened = LockManager::builder(direct(&server)).ttl(TTL).build().await;
     let refused = match opened {
         Err(refused) => refused,
         Ok(locks) => locks.lock(NAME).unwrap().wait(Duration::from_secs(1)).acquire().await.unwrap_err(),
