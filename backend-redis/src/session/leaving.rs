@@ -34,7 +34,7 @@ impl Unanswered {
         match up {
             // It has arrived, or the connection would be given up.
             Some(up) if up.id() == self.connection => return false,
-            Some(up) => self.reached_at = self.reached_at.or(Some(up.up_at())),
+            Some(up) => _ = self.reached_at.get_or_insert_with(|| up.up_at()),
             None => {}
         }
         self.reached_at.is_none_or(|reached_at| now < reached_at + ttl)
