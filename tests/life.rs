@@ -205,3 +205,21 @@ async fn debug_of_a_manager_shows_no_names() {
     let shown = format!("{locks:?}");
     assert!(shown.contains("FENCED") && !shown.contains("secret"), "{shown}");
 }
+
+/// A lock that was handed on within the process is shown with the token of its present guard: the store
+/// knows the first one only.
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_was_handed_on_is_shown_with_its_present_token() {
+    let store = MemoryConfig::private();
+    let locks = open(&store).await;
+    let lock = locks.lock("a").unwrap();
+    let first = lock.acquire().await.unwrap();
+    let second = lock.acquire();
+    tokio::pin!(second);
+    assert!((&mut second).now_or_never().is_none());
+    first.release().await.unwrap();
+    let second = second.await.unwrap();
+    let shown = locks.inspect("a").await.unwrap().holder.and_then(|holder| holder.token);
+    assert_eq!(shown, Some(second.token()));
+    assert!(shown > open(&store).await.inspect("a").await.unwrap().holder.and_then(|holder| holder.token));
+}

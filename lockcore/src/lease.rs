@@ -282,6 +282,42 @@ mod tests {
         assert_eq!(gone.lost(), Some(LostReason::Gone));
     }
 
+    /// Answers to two renewals may come in any order (L2).
+    #[test]
+    fn an_answer_with_an_earlier_deadline_takes_nothing_back() {
+        let mut lease = opened();
+        lease.sent();
+        lease.answered(at(4_000), at(3_000), Answer::Until(Deadline::At(at(8_000))));
+        assert_eq!(lease.lease().deadline, Deadline::At(at(9_000)));
+    }
+
+    /// However often a renewal fails, it is tried again within a twelfth of the ttl: several tries fit
+    /// before the deadline.
+    #[test]
+    fn a_renewal_that_fails_is_tried_again_soon() {
+        let mut lease = opened();
+        let (mut now, mut tries) = (at(3_000), 0);
+        while lease.lost().is_none() {
+            assert!(lease.is_due(now, Duration::ZERO));
+            lease.sent();
+            lease.answered(now, now, Answer::Unknown);
+            let again_at = (0..=TTL.as_millis() as u64 / 12)
+                .map(|millis| now + Duration::from_millis(millis))
+                .find(|at| lease.is_due(*at, Duration::ZERO));
+            now = again_at.expect("within a twelfth of the ttl");
+            lease.tick(now);
+            tries += 1;
+        }
+        assert!((6..=20).contains(&tries), "{tries} tries in two thirds of the ttl");
+    }
+
+    /// A grant that was long on its way is renewed a third of the ttl before its deadline.
+    #[test]
+    fn a_grant_that_came_late_is_renewed_early() {
+        let late = LeaseState::new(*opened().lease(), at(5_000), BOUND);
+        assert_eq!(late.next_timer(), Some(at(6_000)));
+    }
+
     /// Without a deadline there is nothing to renew and nothing to lose to time.
     #[test]
     fn a_lease_without_deadline_has_no_timer() {

@@ -342,6 +342,24 @@ mod tests {
         assert!(table.leases.is_empty());
     }
 
+    /// Renewals that are due within the window go out with the first: one request, not one each.
+    #[test]
+    fn renewals_that_are_due_soon_go_out_together() {
+        let mut table = Table::new(Duration::from_secs(1), Duration::from_millis(750));
+        let entry = |id| Lease { id: LeaseId::new(id), scope: LeaseScope::Entry, ..session(9) };
+        table.opened(entry(1), at(0));
+        let due_at = table.step(at(0)).wake_at.expect("it is renewed");
+        let soon = Duration::from_millis(750);
+        let later = |lease: Lease, by: Duration| match lease.deadline {
+            Deadline::At(deadline) => Lease { deadline: Deadline::At(deadline + by), ..lease },
+            Deadline::Never => lease,
+        };
+        table.opened(later(entry(2), soon), at(0) + soon);
+        table.opened(later(entry(3), soon * 2), at(0) + soon * 2);
+        let due = table.step(due_at).due;
+        assert_eq!(due, [LeaseId::new(1), LeaseId::new(2)]);
+    }
+
     /// A grant on a session whose renewal is overdue is at risk from the beginning.
     #[test]
     fn a_grant_on_a_lease_at_risk_is_at_risk() {
