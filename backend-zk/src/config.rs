@@ -1,5 +1,7 @@
 //! Which ensemble, where in its tree, as whom, and how the connection is protected.
 
+mod access;
+
 use std::fmt;
 use std::net::Ipv6Addr;
 use std::path::PathBuf;
@@ -10,7 +12,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lockcore::backend::{LockBackend, StoreConfig};
 use lockcore::{Env, Error, Result, StoreUrl, Tls};
-use zookeeper_client::{Acl, AuthId, Client, Permission, TlsOptions};
+use zookeeper_client::{Acl, Client, TlsOptions};
 
 use crate::backend::ZkBackend;
 use crate::keys::Namespace;
@@ -74,19 +76,18 @@ impl ZkConfig {
         self
     }
 
-    /// Who may do what with the nodes that are made: `open`, `creator`, or entries
-    /// `scheme:id:rights` with commas between, rights among `rwcda`. A manager needs
-    /// `rwcd` on its own nodes, and whoever shares a lock with it, `rcd`. Default `creator` with credentials, `open` without.
+    /// Who may do what with the nodes that are made: `open` (anybody may read, write, create and
+    /// delete), `creator` (who we are to the server, by credentials or certificate, may), or entries
+    /// `scheme:id:rights` with commas between, rights among `rwcda`. A comma ends an entry only behind its
+    /// rights, so an id may have commas: `x509:CN=a,OU=b:rwcd`; nothing is escaped. A manager needs `rwcd`
+    /// on its own nodes, and whoever shares a lock with it, `rcd`. Default `creator` with credentials,
+    /// `open` without.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::InvalidOption`](lockcore::ErrorKind::InvalidOption) for another form.
     pub fn acl(mut self, acl: &str) -> Result<Self> {
-        self.acl = Some(match acl {
-            "open" => vec![Acl::new(Permission::ALL, AuthId::anyone())],
-            "creator" => vec![Acl::new(Permission::ALL, AuthId::authed())],
-            entries => entries.split(',').map(acl_entry).collect::<Result<_>>()?,
-        });
+        self.acl = Some(access::parsed(acl)?);
         Ok(self)
     }
 
@@ -136,8 +137,12 @@ impl ZkConfig {
         self.endpoints()?;
         self.namespace()?;
         let by_creator = |acl: &Acl| acl.scheme() == "auth";
-        if self.credentials.is_none() && self.acl.iter().flatten().any(by_creator) {
-            return Err(Error::invalid_option("acl=creator needs a user: zk://user:password@host"));
+        let has_certificate = self.tls.as_ref().is_some_and(|tls| tls.identity().is_some());
+        let is_somebody = self.credentials.is_some() || has_certificate;
+        if !is_somebody && self.acl.iter().flatten().any(by_creator) {
+            return Err(Error::invalid_option(
+                "acl=creator needs a user, zk://user:password@host, or a certificate: cert=FILE&key=FILE",
+            ));
         }
         self.tls_options()?;
         Ok(())
@@ -149,10 +154,7 @@ impl ZkConfig {
 
     /// The rights on every node that is made.
     pub(crate) fn rights(&self) -> Vec<Acl> {
-        let default = || {
-            let who = if self.credentials.is_some() { AuthId::authed() } else { AuthId::anyone() };
-            vec![Acl::new(Permission::ALL, who)]
-        };
+        let default = || if self.credentials.is_some() { access::creator() } else { access::open() };
         self.acl.clone().unwrap_or_else(default)
     }
 
@@ -293,32 +295,6 @@ fn endpoint(host: &str) -> Result<(String, u16)> {
     Ok((name.to_owned(), port))
 }
 
-fn acl_entry(entry: &str) -> Result<Acl> {
-    let refused = || {
-        Error::invalid_option(format!(
-            "{entry:?} is no access right: write open, creator, or scheme:id:rights with rights among rwcda"
-        ))
-    };
-    let (scheme, rest) = entry.split_once(':').ok_or_else(refused)?;
-    let (id, rights) = rest.rsplit_once(':').ok_or_else(refused)?;
-    if scheme.is_empty() || rights.is_empty() {
-        return Err(refused());
-    }
-    let mut permission = Permission::NONE;
-    for right in rights.chars() {
-        permission = permission
-            | match right {
-                'r' => Permission::READ,
-                'w' => Permission::WRITE,
-                'c' => Permission::CREATE,
-                'd' => Permission::DELETE,
-                'a' => Permission::ADMIN,
-                _ => return Err(refused()),
-            };
-    }
-    Ok(Acl::new(permission, AuthId::new(scheme, id)))
-}
-
 /// Where systems keep the authorities that they trust.
 const BUNDLES: [&str; 4] = [
     "/etc/ssl/certs/ca-certificates.crt",
@@ -347,18 +323,18 @@ mod tests {
         assert_eq!(config.servers(), "h1:2181,h2:2182,[::1]:2183");
         assert_eq!(config.namespace().unwrap().root(), "/a/b/c");
         assert_eq!(config.credentials, Some(("me".to_owned(), "s@cret".to_owned())));
-        assert_eq!(config.rights(), [Acl::new(Permission::READ, AuthId::anyone())]);
+        assert_eq!(config.rights(), access::parsed("world:anyone:r").unwrap());
         assert!(!format!("{config:?}").contains("cret"));
     }
 
-    /// Nodes are for their creator when there is one, and the digest's id may have colons.
+    /// Nodes are for their creator when there is one, by a user or by a certificate.
     #[test]
     fn rights_follow_the_credentials() {
-        assert_eq!(config("zk://h").unwrap().rights(), [Acl::new(Permission::ALL, AuthId::anyone())]);
-        assert_eq!(config("zk://u:p@h").unwrap().rights(), [Acl::new(Permission::ALL, AuthId::authed())]);
-        let digest = acl_entry("digest:u:aGFzaA==:rcd").unwrap();
-        assert_eq!((digest.scheme(), digest.id()), ("digest", "u:aGFzaA=="));
-        assert_eq!(digest.permission(), Permission::READ | Permission::CREATE | Permission::DELETE);
+        assert_eq!(config("zk://h").unwrap().rights(), access::open());
+        assert_eq!(config("zk://u:p@h").unwrap().rights(), access::creator());
+        let certified = ZkConfig::new(["h"]).tls(Tls::new().client_certificate("c", "k"));
+        assert_eq!(certified.rights(), access::open());
+        assert_eq!(certified.acl("creator").unwrap().rights(), access::creator());
     }
 
     /// A silent server takes no more of the time for opening than its share, and little of the session.

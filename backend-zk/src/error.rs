@@ -57,7 +57,9 @@ pub(crate) fn of_request(source: ZkError, what: &str) -> Error {
     let advice = match source {
         ZkError::NoAuth => ": the credentials lack a right on the node",
         ZkError::AuthFailed => ": the server refused the credentials",
-        ZkError::InvalidAcl => ": the server refused the access rights; is there a user?",
+        ZkError::InvalidAcl => {
+            ": the server refused the access rights; is there a user, or a certificate that it asks for?"
+        }
         ZkError::NotReadOnly => ": the server has lost its quorum and only reads",
         ZkError::QuotaExceeded => ": the quota of the path is used up",
         ZkError::Unimplemented => ": the server is older than 3.5",

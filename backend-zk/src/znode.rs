@@ -9,6 +9,8 @@
 //! - **R2** Once the connection is closed, nothing holds it open: the server is told.
 //! - **R3** No answer makes a task of ours panic.
 
+mod rights;
+
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;

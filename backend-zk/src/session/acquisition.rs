@@ -297,11 +297,7 @@ impl<'a> Acquisition<'a> {
             }
             Ask::Watch { predecessor, own } => self.armed(&predecessor, own).await,
             Ask::Delete(node) => {
-                let deleted = connection.delete(&self.path(&node.name())).await;
-                if deleted.as_ref().err().is_some_and(|refused| refused.failure() == Failure::Refused) {
-                    let warning = "a place in a queue cannot be deleted: the right to delete is missing; it ends with the session";
-                    self.session.tell(StoreEvent::Warning(warning.into()));
-                }
+                let deleted = self.session.remove(&self.path(&node.name())).await;
                 Answer::Done(self.noted(deleted, "delete the lock's node"))
             }
             Ask::RemoveDirectory => {

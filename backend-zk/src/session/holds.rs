@@ -8,7 +8,8 @@ use lockcore::{Error, LockName, LostReason, OwnerId, Result};
 
 use super::Session;
 use crate::error::Unanswered;
-use crate::protocol::Mine;
+use crate::protocol::{Failure, Mine};
+use crate::znode::Answered;
 
 #[derive(Debug, Default)]
 pub(super) struct Holds {
@@ -60,7 +61,7 @@ impl Session {
             hold.ending = true;
             self.path_of(hold)
         };
-        let deleted = self.connection.delete(&path).await;
+        let deleted = self.remove(&path).await;
         let absent = deleted.as_ref().err().is_some_and(Unanswered::is_absent);
         if deleted.is_ok() || absent {
             self.holds.lock().held.remove(&grant.owner);
@@ -70,6 +71,18 @@ impl Session {
             Err(_) if absent => Err(Error::lost(LostReason::Gone)),
             Err(unanswered) => Err(unanswered.into_error("delete the lock's node")),
         }
+    }
+
+    /// Deletes a contender's node of ours. Where that is refused, only the end of the session takes the
+    /// node away, so that comes now: everybody would wait behind it for as long as we live.
+    pub(super) async fn remove(&self, path: &str) -> Answered<()> {
+        let deleted = self.connection.delete(path).await;
+        if deleted.as_ref().err().is_some_and(|refused| refused.failure() == Failure::Refused) {
+            let warning = "the server refuses to delete a node of ours: the session ends, and all its locks";
+            self.tell(StoreEvent::Warning(warning.into()));
+            self.end(LostReason::SessionLost);
+        }
+        deleted
     }
 
     fn path_of(&self, hold: &Hold) -> String {

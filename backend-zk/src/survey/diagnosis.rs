@@ -3,15 +3,13 @@
 use std::time::Duration;
 
 use futures_util::future::{join, join_all};
-use lockcore::Env;
 use lockcore::backend::{Finding, Severity};
+use lockcore::{Env, Result};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use zookeeper_client::CreateMode;
 
 use crate::config::ZkConfig;
 use crate::session::Session;
-use crate::znode::Answered;
 
 impl Session {
     /// Looks at the servers, the session and the rights.
@@ -65,21 +63,15 @@ impl Session {
     async fn of_the_rights(&self) -> Finding {
         match self.try_rights().await {
             Ok(()) => Finding::new(Severity::Ok, "rights", "nodes can be made, listed, written and deleted"),
-            Err(unanswered) => Finding::new(
-                Severity::Broken,
-                "rights",
-                unanswered.into_error("make and delete a node").to_string(),
-            ),
+            Err(error) => Finding::new(Severity::Broken, "rights", error.to_string()),
         }
     }
 
-    async fn try_rights(&self) -> Answered<()> {
+    async fn try_rights(&self) -> Result<()> {
         let root = self.namespace.root();
-        self.connection.list(if root.is_empty() { "/" } else { root }).await?;
-        let path = format!("{}-rights", self.namespace.session(self.id()));
-        self.connection.create(&path, &[], CreateMode::Ephemeral).await?;
-        self.connection.write(&path, &[], None).await?;
-        self.connection.delete(&path).await
+        let listed = self.connection.list(if root.is_empty() { "/" } else { root }).await;
+        listed.map_err(|unanswered| unanswered.into_error("list the locks"))?;
+        self.connection.try_rights(&format!("{}-rights", self.namespace.session(self.id()))).await
     }
 }
 

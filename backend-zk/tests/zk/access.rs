@@ -1,19 +1,19 @@
-//! How to get there, and who may do what.
+//! How to get there.
 
 use std::fs::read;
 use std::sync::Arc;
 use std::time::Duration;
 
 use backend_zk::ZkConfig;
-use lockcore::backend::{Revocation, Severity};
+use lockcore::backend::Severity;
 use lockcore::{ErrorKind, LockManager, StoreUrl, Tls};
 use testbed::zookeeper::Setup;
 use testbed::{Certificates, Direction, Mode, Port};
 use tokio::net::TcpListener;
 use tokio_util::task::AbortOnDropHandle;
-use zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Error as ZkError, Permission};
+use zookeeper_client::{Acls, CreateMode};
 
-use crate::rig::{BOUND, Rig, TTL, acquire, eventually, now, proxy, server};
+use crate::rig::{BOUND, Rig, TTL, eventually, now, proxy, server};
 
 /// Servers are tried in any order, so several times; none of them fails or waits for long.
 pub(crate) async fn a_server_that_is_dead_is_passed_over(rig: Arc<Rig>) {
@@ -146,49 +146,6 @@ pub(crate) async fn a_url_says_the_same(rig: Arc<Rig>) {
     guard.release().await.unwrap();
 }
 
-/// With credentials nodes are for their creator: nobody else reads, queues or removes.
-pub(crate) async fn nodes_belong_to_their_creator(rig: Arc<Rig>) {
-    let space = rig.space().await;
-    let config = || space.config().credentials("me", "secret");
-    let open = |config| LockManager::builder(config).ttl(TTL).build();
-    let (one, same) = (open(config()).await.unwrap(), open(config()).await.unwrap());
-    let guard = one.lock("a").unwrap().acquire().await.unwrap();
-    assert!(same.lock("a").unwrap().try_acquire().await.unwrap().is_none());
-
-    let directory = space.directory("a");
-    let outside = space.outside().await;
-    assert_eq!(outside.client.list_children(&directory).await.unwrap_err(), ZkError::NoAuth);
-    let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
-    let intruding = outside.client.create(&format!("{directory}/_c_x-lock-"), b"", &options).await;
-    assert_eq!(intruding.unwrap_err(), ZkError::NoAuth);
-
-    let insider =
-        Client::connector().with_auth("digest", b"me:secret").connect(&space.hosts()).await.unwrap();
-    let nodes = insider.list_children(&directory).await.unwrap();
-    let node = format!("{directory}/{}", nodes[0]);
-    assert_eq!(outside.client.delete(&node, None).await.unwrap_err(), ZkError::NoAuth);
-    guard.ensure_held().unwrap();
-    guard.release().await.unwrap();
-    same.lock("a").unwrap().acquire().await.unwrap().release().await.unwrap();
-}
-
-/// Who has no right to the nodes is denied, at once and without a word of the password.
-pub(crate) async fn a_wrong_password_is_denied_and_not_shown(rig: Arc<Rig>) {
-    let space = rig.space().await;
-    let owner =
-        LockManager::builder(space.config().credentials("me", "secret")).ttl(TTL).build().await.unwrap();
-    let guard = owner.lock("a").unwrap().acquire().await.unwrap();
-    let wrong = space.config().credentials("me", "sesame");
-    let opened = LockManager::builder(wrong).ttl(TTL).build().await;
-    let error = match opened {
-        Ok(locks) => locks.lock("a").unwrap().try_acquire().await.expect_err("no right"),
-        Err(error) => error,
-    };
-    assert_eq!(*error.kind(), ErrorKind::Denied, "{error:?}");
-    assert!(!format!("{error} {error:?}").contains("sesame"), "{error:?}");
-    guard.ensure_held().unwrap();
-}
-
 /// TLS with certificates on both sides; nobody gets in, and nobody is let in, with a wrong one.
 pub(crate) async fn tls_is_spoken_and_checked(rig: Arc<Rig>) {
     let certificates = Certificates::new("client").unwrap();
@@ -218,34 +175,6 @@ pub(crate) async fn tls_is_spoken_and_checked(rig: Arc<Rig>) {
         assert!(matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Denied), "{what}: {error:?}");
         println!("{what}: {error}");
     }
-}
-
-/// A user with these rights below the prefix can do everything, and needs none above.
-pub(crate) async fn rights_to_read_write_create_and_delete_suffice(rig: Arc<Rig>) {
-    let space = rig.space().await;
-    let admin =
-        Client::connector().with_auth("digest", b"admin:secret").connect(&space.hosts()).await.unwrap();
-    let user = Client::connector().with_auth("digest", b"me:secret").connect(&space.hosts()).await.unwrap();
-    let closed = CreateMode::Persistent.with_acls(Acls::creator_all());
-    admin.create(&space.chroot, b"", &closed).await.unwrap();
-    let root = format!("{}/leasehold", space.chroot);
-    admin.create(&root, b"", &closed).await.unwrap();
-    let probe = format!("{}-digest", space.chroot);
-    user.create(&probe, b"", &closed).await.unwrap();
-    let (acl, _) = user.get_acl(&probe).await.unwrap();
-    let rights = Permission::READ | Permission::WRITE | Permission::CREATE | Permission::DELETE;
-    admin.set_acl(&root, &[Acl::new(rights, AuthId::new(acl[0].scheme(), acl[0].id()))], None).await.unwrap();
-
-    let config = || space.config().credentials("me", "secret").acl("auth::rwcd").unwrap();
-    let open = |config| LockManager::builder(config).ttl(TTL).build();
-    let (one, other) = (open(config()).await.unwrap(), open(config()).await.unwrap());
-    let guard = one.lock("a/b").unwrap().acquire().await.unwrap();
-    let waiting = acquire(&other, "a/b");
-    eventually("the other waits", async || other.inspect("a/b").await.unwrap().contenders == 1).await;
-    assert_eq!(one.list("").await.unwrap().len(), 1);
-    assert_eq!(other.revoke("a/b", false).await.unwrap(), Revocation::Released);
-    guard.ensure_held().unwrap_err();
-    waiting.await.unwrap().release().await.unwrap();
 }
 
 /// What an administrator is told of this server.

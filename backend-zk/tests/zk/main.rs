@@ -7,7 +7,8 @@
 //! | connections that break, sessions and nodes that vanish | `faults` |
 //! | a client that is cut off, beside other libraries in the same place | `cuts` |
 //! | three servers, of which some are gone | `quorum` |
-//! | who may do what, and how to get there | `access` |
+//! | how to get there | `access` |
+//! | who may do what | `rights` |
 //! | one lock with Curator, and with kazoo | `interop` |
 //! | directories that have counted far | `numbers` |
 
@@ -23,6 +24,7 @@ mod peer;
 mod quorum;
 mod requests;
 mod rig;
+mod rights;
 mod switch;
 
 use std::process::ExitCode;
@@ -95,12 +97,21 @@ fn main() -> ExitCode {
             openings_that_fail_fail_for_all_who_wait
             a_chroot_is_made_and_keeps_apart
             a_url_says_the_same
-            nodes_belong_to_their_creator
-            a_wrong_password_is_denied_and_not_shown
-            rights_to_read_write_create_and_delete_suffice
             tls_is_spoken_and_checked
             the_version_and_the_session_are_diagnosed
             the_token_base_is_added;
+        rights:
+            a_session_that_may_not_write_is_lost_in_time
+            a_release_that_is_refused_ends_the_session
+            a_place_that_cannot_be_given_up_ends_with_the_session
+            waiters_whose_directory_is_closed_are_denied
+            a_place_for_sessions_that_is_closed_is_denied
+            a_password_that_was_changed_is_denied
+            a_stranger_cannot_change_the_rights
+            without_the_right_to_delete_nothing_is_opened
+            nodes_belong_to_their_creator
+            a_wrong_password_is_denied_and_not_shown
+            rights_to_read_write_create_and_delete_suffice;
         interop:
             curator_and_we_exclude_each_other
             curator_and_we_queue_in_order

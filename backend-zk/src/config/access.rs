@@ -1,0 +1,126 @@
+//! Who may do what with the nodes that are made.
+
+use lockcore::{Error, Result};
+use zookeeper_client::{Acl, AuthId, Permission};
+
+/// Anybody may do what a manager does.
+pub(super) fn open() -> Vec<Acl> {
+    vec![Acl::new(ours(), AuthId::anyone())]
+}
+
+/// Who we are to the server may do what a manager does.
+pub(super) fn creator() -> Vec<Acl> {
+    vec![Acl::new(ours(), AuthId::authed())]
+}
+
+/// What a manager does with nodes. Not to change their rights: whoever may, closes them to all others.
+fn ours() -> Permission {
+    Permission::READ | Permission::WRITE | Permission::CREATE | Permission::DELETE
+}
+
+/// The value of the option.
+pub(super) fn parsed(acl: &str) -> Result<Vec<Acl>> {
+    match acl {
+        "open" => Ok(open()),
+        "creator" => Ok(creator()),
+        entries => parsed_entries(entries),
+    }
+}
+
+/// Entries with commas between. Ids may have commas: one ends an entry only behind rights.
+fn parsed_entries(entries: &str) -> Result<Vec<Acl>> {
+    let mut parsed = Vec::new();
+    let mut begin = 0;
+    let ends = entries.match_indices(',').map(|(at, _)| at).chain([entries.len()]);
+    for end in ends {
+        let entry = &entries[begin..end];
+        match parsed_entry(entry) {
+            Some(acl) => {
+                parsed.push(acl);
+                begin = end + 1;
+            }
+            None if end < entries.len() => {}
+            None => {
+                return Err(Error::invalid_option(format!(
+                    "{entry:?} is no access right: write open, creator, or scheme:id:rights with rights among rwcda"
+                )));
+            }
+        }
+    }
+    Ok(parsed)
+}
+
+fn parsed_entry(entry: &str) -> Option<Acl> {
+    let (scheme, rest) = entry.split_once(':')?;
+    let (id, rights) = rest.rsplit_once(':')?;
+    // In ids of the other schemes a comma is a slip of the entry before.
+    let may_have_commas = !matches!(scheme, "world" | "auth" | "digest" | "ip");
+    if scheme.is_empty() || rights.is_empty() || (id.contains(',') && !may_have_commas) {
+        return None;
+    }
+    let permission = rights.chars().try_fold(Permission::NONE, |permission, right| {
+        Some(
+            permission
+                | match right {
+                    'r' => Permission::READ,
+                    'w' => Permission::WRITE,
+                    'c' => Permission::CREATE,
+                    'd' => Permission::DELETE,
+                    'a' => Permission::ADMIN,
+                    _ => return None,
+                },
+        )
+    })?;
+    Some(Acl::new(permission, AuthId::new(scheme, id)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ids may have colons and commas; a comma ends an entry only behind its rights.
+    #[test]
+    fn entries_are_told_apart() {
+        let read = |acl| {
+            let entries = parsed(acl).unwrap();
+            let shown =
+                entries.iter().map(|acl| format!("{}|{}|{}", acl.scheme(), acl.id(), acl.permission()));
+            shown.collect::<Vec<_>>()
+        };
+        assert_eq!(read("digest:u:aGFzaA==:rcd"), ["digest|u:aGFzaA==|READ|CREATE|DELETE"]);
+        assert_eq!(
+            read("auth::rwcd,world:anyone:r"),
+            ["auth||READ|WRITE|CREATE|DELETE", "world|anyone|READ"]
+        );
+        assert_eq!(
+            read(r"x509:CN=a,OU=b\, c,O=d:rw,x509:CN=e:r,world:anyone:a"),
+            [r"x509|CN=a,OU=b\, c,O=d|READ|WRITE", "x509|CN=e|READ", "world|anyone|ADMIN"]
+        );
+    }
+
+    /// What is no right is refused and named, also between others.
+    #[test]
+    fn what_is_no_right_is_refused() {
+        for (acl, named) in [
+            ("", ""),
+            ("all", "all"),
+            ("world:anyone:x", "world:anyone:x"),
+            ("world:anyone:x,auth::r", "world:anyone:x,auth::r"),
+            ("auth::r,ip:10.0.0.1:", "ip:10.0.0.1:"),
+            ("auth::r,", ""),
+            ("x509:CN=a,OU=b", "x509:CN=a,OU=b"),
+            (":id:r", ":id:r"),
+        ] {
+            let refused = parsed(acl).unwrap_err().to_string();
+            assert!(refused.starts_with(&format!("{named:?} is no access right")), "{acl}: {refused}");
+        }
+    }
+
+    /// Nobody is given the right to change rights.
+    #[test]
+    fn no_node_of_ours_can_be_closed_to_others() {
+        for acl in [open(), creator()] {
+            assert_eq!(acl[0].permission().to_string(), "READ|WRITE|CREATE|DELETE");
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! How a session is opened: proved by a write, and only with the rights that letting go takes.
+
+use std::sync::{Arc, OnceLock};
+
+use futures_util::FutureExt;
+use futures_util::future::{join, join3};
+use lockcore::backend::StoreEvent;
+use lockcore::{Effect, Env, Error, ErrorKind, Result};
+use parking_lot::Mutex;
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+use zookeeper_client::{CreateMode, Error as ZkError, Stat};
+
+use super::{Session, Trust};
+use crate::config::ZkConfig;
+use crate::error::{self, Unanswered};
+use crate::keys;
+use crate::protocol::{Liveness, Purpose, Write};
+use crate::watch as keeper;
+use crate::znode::{Answered, Connection};
+
+impl Session {
+    /// Opens a session within the bound of opening, announces it, and keeps watch over it.
+    pub(crate) async fn open(
+        config: &ZkConfig,
+        env: &Env,
+        events: &mpsc::UnboundedSender<StoreEvent>,
+        closed: &CancellationToken,
+    ) -> Result<Arc<Self>> {
+        let bound = env.timing().connect_timeout;
+        tokio::select! {
+            biased;
+            opened = Self::open_unbounded(config, env, events, closed) => opened,
+            () = async { env.sleep(bound).await } => Err(Error::new(
+                ErrorKind::Unavailable,
+                Effect::Unknown,
+                format!("no server of {} opened a session within {bound:?}{}", config.servers(), config.advice()),
+            )),
+        }
+    }
+
+    async fn open_unbounded(
+        config: &ZkConfig,
+        env: &Env,
+        events: &mpsc::UnboundedSender<StoreEvent>,
+        closed: &CancellationToken,
+    ) -> Result<Arc<Self>> {
+        let namespace = config.namespace()?;
+        let ttl = env.timing().ttl;
+        let (asked, client) = loop {
+            let asked = env.now();
+            match config.connect(ttl, env.timing().connect_timeout).await {
+                // The library gives up after about a session's timeout; our bound is another.
+                Err(ZkError::Timeout) => {}
+                // Too late for a first renewal to be confirmed in time.
+                Ok(client) if client.session_timeout() / 2 < env.now().since(asked) => {}
+                connected => {
+                    let client = connected.map_err(|source| error::of_request(source, "open a session"))?;
+                    break (asked, client);
+                }
+            }
+        };
+        let (id, timeout) = (client.session_id().0, client.session_timeout());
+        let margin = env.timing().margin(timeout);
+        if timeout < margin * 2 {
+            return Err(Error::invalid_option(format!(
+                "drift_margin {margin:?} takes more than half of the session of {timeout:?} that ZooKeeper \
+                 granted; lower it, or raise maxSessionTimeout"
+            )));
+        }
+        let states = client.state_watcher();
+        let mut trust = Trust { states: states.clone(), changes: 0, looked_into: 0 };
+        // A server that grants less than was asked for needs answers sooner.
+        let bound = env.timing().op_timeout.min(timeout / 3);
+        let connection = Connection::new(client, env.clone(), bound, config.rights().into());
+        let refused = |unanswered: Unanswered| unanswered.into_error("open a session");
+        let (node, inbox) = (namespace.session(id), namespace.inbox(id));
+        // In one flight, unless a directory is missing.
+        let (made, inbox_made, base) = join3(
+            make(&connection, &node),
+            make(&connection, &inbox),
+            connection.read(&namespace.token_base()).map(token_base),
+        )
+        .await;
+        let (_, _, token_base) = (made.map_err(refused)?, inbox_made.map_err(refused)?, base?);
+        let mut liveness = Liveness::new(asked, timeout, margin);
+        // As every renewal does: whoever has no right to write learns it here.
+        let sent = env.now();
+        let (written, may) =
+            join(connection.write(&node, &[], None), connection.try_rights(&format!("{node}-rights"))).await;
+        written.map_err(refused)?;
+        may?;
+        let write = Write { sent, answered: env.now(), purpose: Purpose::Renewal };
+        if trust.changes() == 0 && !liveness.proved(write) {
+            return Err(refused(Unanswered::Silent(bound)));
+        }
+        let session = Arc::new(Self {
+            connection,
+            env: env.clone(),
+            namespace,
+            id,
+            node,
+            token_base,
+            why_over: OnceLock::new(),
+            liveness: Mutex::new(liveness),
+            trust: Mutex::new(trust),
+            reconnects: watch::Sender::new(0),
+            holds: Mutex::default(),
+            strangers: Mutex::default(),
+            events: events.clone(),
+            closed: closed.clone(),
+        });
+        if timeout != ttl {
+            let late =
+                if timeout < env.timing().op_timeout * 3 { "; op_timeout is too long for that" } else { "" };
+            let warning = format!("asked for a session of {ttl:?}, ZooKeeper granted {timeout:?}{late}");
+            session.tell(StoreEvent::Warning(warning.into()));
+        }
+        session.announce();
+        env.spawn(keeper::keep(Arc::clone(&session), states));
+        Ok(session)
+    }
+}
+
+/// Makes a node of the session's own, and its directory if that is missing.
+async fn make(connection: &Connection, path: &str) -> Answered<()> {
+    let made = connection.create(path, &[], CreateMode::Ephemeral).await;
+    let Err(missing) = made else {
+        return Ok(());
+    };
+    let Some(directory) = keys::parent(path).filter(|_| missing.is_absent()) else {
+        return Err(missing);
+    };
+    connection.make_directory(directory).await?;
+    connection.create(path, &[], CreateMode::Ephemeral).await.map(drop)
+}
+
+/// What is added to every counter of the namespace.
+fn token_base(read: Answered<(Vec<u8>, Stat)>) -> Result<u64> {
+    let data = match read {
+        Ok((data, _)) => data,
+        Err(missing) if missing.is_absent() => return Ok(0),
+        Err(unanswered) => return Err(unanswered.into_error("read the token_base")),
+    };
+    let number = std::str::from_utf8(&data).ok().and_then(|text| text.trim().parse().ok());
+    number.ok_or_else(|| {
+        Error::not_applied(
+            ErrorKind::Protocol,
+            "the node %token_base is not a whole number in decimal digits",
+        )
+    })
+}

@@ -1,0 +1,117 @@
+//! What proves that the session lives, and that it is still ours.
+
+use futures_util::FutureExt;
+use lockcore::LostReason;
+use zookeeper_client::{CreateMode, Error as ZkError, SessionState};
+
+use super::{Session, Trust};
+use crate::error::Unanswered;
+use crate::protocol::{Purpose, Write};
+use crate::znode::Answered;
+
+impl Session {
+    /// A write that proves the session, if it is answered (S2).
+    pub(super) async fn prove(&self, purpose: Purpose) -> Answered<()> {
+        let bound = self.env.timing().op_timeout;
+        let trusted = tokio::select! {
+            biased;
+            trusted = self.trusted() => trusted,
+            () = self.connection.over() => return Err(Unanswered::SessionOver),
+            () = async { self.env.sleep(bound).await } => return Err(Unanswered::Silent(bound)),
+        };
+        let sent = self.env.now();
+        match self.connection.write(&self.node, &[], None).await {
+            Ok(_) => {}
+            Err(unanswered) => {
+                // Only the end of the session deletes it, or an administrator who means that.
+                if unanswered.is_absent() {
+                    self.end(LostReason::SessionLost);
+                }
+                return Err(unanswered);
+            }
+        }
+        let write = Write { sent, answered: self.env.now(), purpose };
+        if self.trust.lock().changes() != trusted {
+            return Err(Unanswered::Refused(ZkError::ConnectionLoss));
+        }
+        let in_time = self.liveness.lock().proved(write);
+        if !in_time {
+            self.end(LostReason::Expired);
+            return Err(Unanswered::SessionOver);
+        }
+        Ok(())
+    }
+
+    /// Waits until every change of the connection was looked into; how many there were.
+    async fn trusted(&self) -> u64 {
+        let mut reconnects = self.reconnects.subscribe();
+        loop {
+            if self.is_trusted() {
+                return self.trust.lock().looked_into;
+            }
+            // The sender lives in `self`.
+            let _ = reconnects.changed().await;
+        }
+    }
+
+    /// Looks into a connection that was made again: is it still this session?
+    pub(crate) async fn look_into_the_connection(&self) -> Answered<()> {
+        let changes = self.trust.lock().changes();
+        let path = format!("{}-look", self.node);
+        let mut stat = match self.connection.create(&path, &[], CreateMode::Ephemeral).await {
+            Ok(stat) => stat,
+            Err(unanswered) => {
+                // Of an earlier look, whose answers were lost; the next one makes it anew.
+                if matches!(unanswered, Unanswered::Refused(ZkError::NodeExists)) {
+                    self.connection.delete(&path).await?;
+                }
+                return Err(unanswered);
+            }
+        };
+        if stat.is_invalid() {
+            // Some servers leave the stat out.
+            stat = self.connection.stat(&path).await?.ok_or(Unanswered::Refused(ZkError::NoNode))?;
+        }
+        if stat.ephemeral_owner != self.id {
+            tracing::warn!("the server gave another session in the place of ours");
+            self.end(LostReason::SessionLost);
+            return Err(Unanswered::SessionOver);
+        }
+        self.connection.delete(&path).await?;
+        self.connection.write(&self.node, &[], None).await.inspect_err(|unanswered| {
+            if unanswered.is_absent() {
+                self.end(LostReason::SessionLost);
+            }
+        })?;
+        let mut trust = self.trust.lock();
+        trust.looked_into = changes;
+        let all = trust.changes() == changes;
+        drop(trust);
+        if all {
+            self.reconnects.send_modify(|reconnects| *reconnects += 1);
+        }
+        Ok(())
+    }
+
+    /// Whether every change of the connection was looked into.
+    pub(super) fn is_trusted(&self) -> bool {
+        let mut trust = self.trust.lock();
+        trust.changes() == trust.looked_into
+    }
+
+    /// Whether a change of the connection was not looked into yet, and it stands.
+    pub(crate) fn must_look(&self) -> bool {
+        let mut trust = self.trust.lock();
+        trust.changes() != trust.looked_into && trust.states.peek_state() == SessionState::SyncConnected
+    }
+}
+
+impl Trust {
+    /// How often the connection has changed.
+    pub(super) fn changes(&mut self) -> u64 {
+        while self.states.changed().now_or_never().is_some() {
+            self.changes += 1;
+        }
+        self.changes
+    }
+}

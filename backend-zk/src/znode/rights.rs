@@ -1,0 +1,51 @@
+//! What the rights on nodes of ours let us do.
+
+use lockcore::Result;
+use zookeeper_client::{Acls, CreateMode, MultiWriteError};
+
+use super::Connection;
+use crate::error::Unanswered;
+
+impl Connection {
+    /// Does with a node of ours, and one below it, whatever is ever done with one: in one transaction,
+    /// which leaves nothing, however it ends.
+    ///
+    /// The right to delete a node is its parent's, so a release may be refused although the node could be
+    /// made and written: that has to be known before anything is held.
+    ///
+    /// # Errors
+    ///
+    /// `Denied`, and what for, when a right is missing.
+    pub(crate) async fn try_rights(&self, path: &str) -> Result<()> {
+        let refused = |unanswered: Unanswered| unanswered.into_error("try the rights on nodes");
+        let client = self.client().map_err(refused)?;
+        let below = format!("{path}/below");
+        let acls = Acls::new(&self.rights);
+        let mut step = None;
+        let tried = self.bounded(async {
+            let mut writer = client.new_multi_writer();
+            writer.add_create(path, &[], &CreateMode::Persistent.with_acls(acls))?;
+            writer.add_check_version(path, 0)?;
+            writer.add_create(&below, &[], &CreateMode::Ephemeral.with_acls(acls))?;
+            writer.add_set_data(&below, &[], None)?;
+            writer.add_delete(&below, None)?;
+            writer.add_delete(path, None)?;
+            writer.commit().await.map_err(|failed| {
+                if let MultiWriteError::OperationFailed { index, .. } = failed {
+                    step = RIGHTS.get(index);
+                }
+                failed.into()
+            })
+        });
+        match tried.await {
+            Ok(_) => Ok(()),
+            Err(unanswered) => match step {
+                Some(right) => Err(unanswered.into_error(&format!("let us {right} nodes of ours"))),
+                None => Err(refused(unanswered)),
+            },
+        }
+    }
+}
+
+/// What each step of the transaction takes.
+const RIGHTS: [&str; 6] = ["make", "read", "make", "write", "delete", "delete"];

@@ -1,0 +1,289 @@
+//! Who may do what; rights that are missing, and rights that go while something hangs on them.
+
+use std::sync::Arc;
+
+use lockcore::backend::Revocation;
+use lockcore::{ErrorKind, GuardState, LockManager, LostReason};
+use tokio_util::task::AbortOnDropHandle;
+use zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Error as ZkError, Permission};
+
+use crate::rig::{Outside, Rig, Space, TTL, acquire, eventually, now};
+
+/// With credentials nodes are for their creator: nobody else reads, queues or removes.
+pub(crate) async fn nodes_belong_to_their_creator(rig: Arc<Rig>) {
+    let space = rig.space().await;
+    let config = || space.config().credentials("me", "secret");
+    let open = |config| LockManager::builder(config).ttl(TTL).build();
+    let (one, same) = (open(config()).await.unwrap(), open(config()).await.unwrap());
+    let guard = one.lock("a").unwrap().acquire().await.unwrap();
+    assert!(same.lock("a").unwrap().try_acquire().await.unwrap().is_none());
+
+    let directory = space.directory("a");
+    let outside = space.outside().await;
+    assert_eq!(outside.client.list_children(&directory).await.unwrap_err(), ZkError::NoAuth);
+    let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+    let intruding = outside.client.create(&format!("{directory}/_c_x-lock-"), b"", &options).await;
+    assert_eq!(intruding.unwrap_err(), ZkError::NoAuth);
+
+    let insider =
+        Client::connector().with_auth("digest", b"me:secret").connect(&space.hosts()).await.unwrap();
+    let nodes = insider.list_children(&directory).await.unwrap();
+    let node = format!("{directory}/{}", nodes[0]);
+    assert_eq!(outside.client.delete(&node, None).await.unwrap_err(), ZkError::NoAuth);
+    guard.ensure_held().unwrap();
+    guard.release().await.unwrap();
+    same.lock("a").unwrap().acquire().await.unwrap().release().await.unwrap();
+}
+
+/// Who has no right to the nodes is denied, at once and without a word of the password.
+pub(crate) async fn a_wrong_password_is_denied_and_not_shown(rig: Arc<Rig>) {
+    let space = rig.space().await;
+    let owner =
+        LockManager::builder(space.config().credentials("me", "secret")).ttl(TTL).build().await.unwrap();
+    let guard = owner.lock("a").unwrap().acquire().await.unwrap();
+    let wrong = space.config().credentials("me", "sesame");
+    let opened = LockManager::builder(wrong).ttl(TTL).build().await;
+    let error = match opened {
+        Ok(locks) => locks.lock("a").unwrap().try_acquire().await.expect_err("no right"),
+        Err(error) => error,
+    };
+    assert_eq!(*error.kind(), ErrorKind::Denied, "{error:?}");
+    assert!(!format!("{error} {error:?}").contains("sesame"), "{error:?}");
+    guard.ensure_held().unwrap();
+}
+
+/// A user with these rights below the prefix can do everything, and needs none above.
+pub(crate) async fn rights_to_read_write_create_and_delete_suffice(rig: Arc<Rig>) {
+    let space = rig.space().await;
+    let admin =
+        Client::connector().with_auth("digest", b"admin:secret").connect(&space.hosts()).await.unwrap();
+    let user = Client::connector().with_auth("digest", b"me:secret").connect(&space.hosts()).await.unwrap();
+    let closed = CreateMode::Persistent.with_acls(Acls::creator_all());
+    admin.create(&space.chroot, b"", &closed).await.unwrap();
+    let root = format!("{}/leasehold", space.chroot);
+    admin.create(&root, b"", &closed).await.unwrap();
+    let probe = format!("{}-digest", space.chroot);
+    user.create(&probe, b"", &closed).await.unwrap();
+    let (acl, _) = user.get_acl(&probe).await.unwrap();
+    let rights = Permission::READ | Permission::WRITE | Permission::CREATE | Permission::DELETE;
+    admin.set_acl(&root, &[Acl::new(rights, AuthId::new(acl[0].scheme(), acl[0].id()))], None).await.unwrap();
+
+    let config = || space.config().credentials("me", "secret").acl("auth::rwcd").unwrap();
+    let open = |config| LockManager::builder(config).ttl(TTL).build();
+    let (one, other) = (open(config()).await.unwrap(), open(config()).await.unwrap());
+    let guard = one.lock("a/b").unwrap().acquire().await.unwrap();
+    let waiting = acquire(&other, "a/b");
+    eventually("the other waits", async || other.inspect("a/b").await.unwrap().contenders == 1).await;
+    assert_eq!(one.list("").await.unwrap().len(), 1);
+    assert_eq!(other.revoke("a/b", false).await.unwrap(), Revocation::Released);
+    guard.ensure_held().unwrap_err();
+    waiting.await.unwrap().release().await.unwrap();
+}
+
+/// Without the right to delete nothing could be let go: no session is opened, and nothing is left.
+pub(crate) async fn without_the_right_to_delete_nothing_is_opened(rig: Arc<Rig>) {
+    let server = rig.server().await;
+    for rights in ["rwc", "rwd", "rcd", "wcd"] {
+        let space = rig.space().await;
+        let config = space.config().acl(&format!("world:anyone:{rights}")).unwrap();
+        let error = LockManager::builder(config).ttl(TTL).build().await.expect_err(rights);
+        assert_eq!(*error.kind(), ErrorKind::Denied, "{rights}: {error:?}");
+        eventually("its session is over", async || space.sessions(server).await.is_empty()).await;
+    }
+}
+
+/// A release that the server refuses ends the session: the caller hears why, whatever else it held is
+/// lost and told, and the next one holds.
+pub(crate) async fn a_release_that_is_refused_ends_the_session(rig: Arc<Rig>) {
+    let (space, outside) = stage(&rig).await;
+    let (one, other) = (space.manager().await, space.manager().await);
+    let guard = one.lock("a").unwrap().acquire().await.unwrap();
+    let bystander = one.lock("b").unwrap().acquire().await.unwrap();
+    outside.allow(&space.directory("a"), "rwc").await;
+    let waiting = acquire(&other, "a");
+    outside.has(&space.directory("a"), 2).await;
+    let began = now();
+    let refused = guard.release().await.expect_err("nobody may delete");
+    assert_eq!(*refused.kind(), ErrorKind::Denied, "{refused:?}");
+    assert_eq!(bystander.lost().await, LostReason::SessionLost);
+    let next = waiting.await.unwrap();
+    assert!(now().since(began) < TTL * 2, "{:?}", now().since(began));
+    outside.allow(&space.directory("a"), "rwcd").await;
+    next.release().await.unwrap();
+    // The next acquisition has another session.
+    one.lock("b").unwrap().acquire().await.unwrap().release().await.unwrap();
+}
+
+/// A place that cannot be given up is not left for others to wait behind.
+pub(crate) async fn a_place_that_cannot_be_given_up_ends_with_the_session(rig: Arc<Rig>) {
+    let (space, outside) = stage(&rig).await;
+    let (one, other) = (space.manager().await, space.manager().await);
+    let directory = space.directory("a");
+    let guard = one.lock("a").unwrap().acquire().await.unwrap();
+    let waiting = acquire(&other, "a");
+    let nodes = outside.has(&directory, 2).await;
+    outside.allow(&directory, "rwc").await;
+    drop(waiting);
+    eventually("its place is gone", async || outside.children(&directory).await == nodes[..1]).await;
+    guard.ensure_held().unwrap();
+    // Nor one that was only tried for.
+    let denied = other.lock("a").unwrap().try_acquire().await;
+    eventually("its place is gone", async || outside.children(&directory).await == nodes[..1]).await;
+    assert_eq!(*denied.expect_err("it cannot leave").kind(), ErrorKind::Denied);
+    outside.allow(&directory, "rwcd").await;
+    guard.release().await.unwrap();
+}
+
+/// A directory that is closed to its waiters: they are told, and leave nothing.
+pub(crate) async fn waiters_whose_directory_is_closed_are_denied(rig: Arc<Rig>) {
+    for rights in ["d", ""] {
+        let (space, outside) = stage(&rig).await;
+        let managers = [space.manager().await, space.manager().await, space.manager().await];
+        let directory = space.directory("a");
+        let guard = managers[0].lock("a").unwrap().acquire().await.unwrap();
+        let second = denied(&managers[1]);
+        outside.has(&directory, 2).await;
+        let third = denied(&managers[2]);
+        let nodes = outside.has(&directory, 3).await;
+        outside.allow(&directory, rights).await;
+        // Whoever waits for two looks again when the second one goes, and may not.
+        outside.client.delete(&format!("{directory}/{}", nodes[1]), None).await.unwrap();
+        assert_eq!(third.await.unwrap(), ErrorKind::Denied, "{rights:?}");
+        // The second one notices that it is gone, and may not queue again.
+        assert_eq!(second.await.unwrap(), ErrorKind::Denied, "{rights:?}");
+        assert_eq!(guard.release().await.is_ok(), rights == "d", "{rights:?}");
+        eventually("nothing is left", async || outside.children(&directory).await.is_empty()).await;
+    }
+}
+
+/// A session whose own node is closed to it cannot be proved: guards are lost in time, and the next
+/// session is as good as any.
+pub(crate) async fn a_session_that_may_not_write_is_lost_in_time(rig: Arc<Rig>) {
+    let (space, outside) = stage(&rig).await;
+    let server = rig.server().await;
+    // Its own nodes carry the right to change that, as those of earlier versions do.
+    let open = || space.config().acl("world:anyone:rwcda").unwrap();
+    let one = LockManager::builder(open()).ttl(TTL).build().await.unwrap();
+    let other = space.manager().await;
+    let guard = one.lock("a").unwrap().acquire().await.unwrap();
+    let waiting = acquire(&other, "a");
+    outside.has(&space.directory("a"), 2).await;
+    let sessions = format!("{}/leasehold/%sessions", space.chroot);
+    let holder = outside.holder(&space.directory("a")).await;
+    outside.allow(&format!("{sessions}/{holder:016x}"), "rcd").await;
+    assert_eq!(guard.lost().await, LostReason::Expired);
+    assert_eq!(guard.state(), GuardState::Lost(LostReason::Expired));
+    waiting.await.unwrap().release().await.unwrap();
+    one.lock("a").unwrap().acquire().await.unwrap().release().await.unwrap();
+    assert!(!space.sessions(server).await.contains(&holder));
+}
+
+/// Where no session may be announced any more, whoever waits for one is told.
+pub(crate) async fn a_place_for_sessions_that_is_closed_is_denied(rig: Arc<Rig>) {
+    let (space, outside) = stage(&rig).await;
+    let server = rig.server().await;
+    let (one, other) = (space.manager().await, space.manager().await);
+    let guard = one.lock("a").unwrap().acquire().await.unwrap();
+    let waiting = denied(&other);
+    let nodes = outside.has(&space.directory("a"), 2).await;
+    outside.allow(&format!("{}/leasehold/%sessions", space.chroot), "r").await;
+    // What is open goes on; what has to be opened is refused, also to those who have waited.
+    let holder = outside.holder(&space.directory("a")).await;
+    for session in space.sessions(server).await {
+        if session != holder {
+            server.end_session(session).await.unwrap();
+        }
+    }
+    assert_eq!(waiting.await.unwrap(), ErrorKind::Denied);
+    guard.ensure_held().unwrap();
+    guard.release().await.unwrap();
+    assert_eq!(outside.children(&space.directory("a")).await, nodes[2..]);
+}
+
+/// Whoever authenticates as somebody else is refused by what the first one made, then and later.
+pub(crate) async fn a_password_that_was_changed_is_denied(rig: Arc<Rig>) {
+    let space = rig.space().await;
+    let open = |password| {
+        let config = space.config().credentials("me", password);
+        LockManager::builder(config).ttl(TTL).build()
+    };
+    let locks = open("old").await.unwrap();
+    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+    let waiting = denied(&locks);
+    eventually("it waits", async || locks.inspect("a").await.is_ok_and(|state| state.holder.is_some())).await;
+    let refused = open("new").await.expect_err("all of it is the old one's");
+    assert_eq!(*refused.kind(), ErrorKind::Denied, "{refused:?}");
+    assert!(!waiting.is_finished());
+    guard.ensure_held().unwrap();
+    guard.release().await.unwrap();
+    drop(waiting);
+}
+
+/// Nodes carry no right to change rights: a stranger cannot close them to others.
+pub(crate) async fn a_stranger_cannot_change_the_rights(rig: Arc<Rig>) {
+    let space = rig.space().await;
+    let locks = space.manager().await;
+    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+    let outside = space.outside().await;
+    let directory = space.directory("a");
+    let node = format!("{directory}/{}", outside.has(&directory, 1).await[0]);
+    let closed = [Acl::new(Permission::ALL, AuthId::new("digest", "x:eA=="))];
+    for path in [&space.chroot, &format!("{}/leasehold", space.chroot), &directory, &node] {
+        let refused = outside.client.set_acl(path, &closed, None).await.map(drop);
+        assert_eq!(refused, Err(ZkError::NoAuth), "{path}");
+    }
+    locks.lock("b").unwrap().acquire().await.unwrap().release().await.unwrap();
+    guard.release().await.unwrap();
+}
+
+/// Every node above the locks, and those of `a` and `b`, made by somebody who may change their rights.
+async fn stage(rig: &Rig) -> (Space, Outside) {
+    let space = rig.space().await;
+    let outside = space.outside().await;
+    outside.client.auth("digest", b"admin:secret").await.unwrap();
+    let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    let mut path = String::new();
+    let below = format!("{}/leasehold", space.chroot);
+    for segment in below.split('/').skip(1) {
+        path = format!("{path}/{segment}");
+        outside.client.create(&path, b"", &options).await.unwrap();
+    }
+    for name in ["%sessions", "%inboxes", "a", "b"] {
+        outside.client.create(&format!("{below}/{name}"), b"", &options).await.unwrap();
+    }
+    (space, outside)
+}
+
+/// Waits for `a`, and what it is told instead of a guard.
+fn denied(locks: &LockManager) -> AbortOnDropHandle<ErrorKind> {
+    let lock = locks.lock("a").unwrap();
+    AbortOnDropHandle::new(tokio::spawn(async move {
+        lock.acquire().await.map(drop).expect_err("it is denied").kind().clone()
+    }))
+}
+
+impl Outside {
+    /// Says what anybody may do with a node; we may do everything.
+    async fn allow(&self, path: &str, rights: &str) {
+        let mut permission = Permission::NONE;
+        for (right, permitted) in [
+            ('r', Permission::READ),
+            ('w', Permission::WRITE),
+            ('c', Permission::CREATE),
+            ('d', Permission::DELETE),
+        ] {
+            if rights.contains(right) {
+                permission = permission | permitted;
+            }
+        }
+        let acl = [Acl::new(Permission::ALL, AuthId::authed()), Acl::new(permission, AuthId::anyone())];
+        self.client.set_acl(path, &acl, None).await.unwrap();
+    }
+
+    /// The session of the first contender.
+    async fn holder(&self, directory: &str) -> i64 {
+        let first = &self.children(directory).await[0];
+        let stat = self.client.check_stat(&format!("{directory}/{first}")).await.unwrap();
+        stat.expect("it holds").ephemeral_owner
+    }
+}
