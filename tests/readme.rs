@@ -17,7 +17,8 @@ async fn stores() -> Vec<(&'static str, Guarantees)> {
     let redis = testbed::redis::Settings::new().start().await.unwrap_or_else(|error| panic!("{error}"));
     // As clusters are run.
     let etcd = testbed::etcd::Setup::new().members(3).start().await.unwrap_or_else(|error| panic!("{error}"));
-    let zookeeper = testbed::zookeeper::Setup::new().start().await.unwrap_or_else(|error| panic!("{error}"));
+    let zookeeper = testbed::zookeeper::Setup::new().start_ensemble(3).await;
+    let zookeeper = zookeeper.unwrap_or_else(|error| panic!("{error}"));
     let mut promised = vec![("memory", memory.guarantees()), ("file", file.guarantees())];
     for (name, url) in [("Redis", redis.url()), ("etcd", etcd.url()), ("ZooKeeper", zookeeper.url())] {
         let locks = leasehold::connect(&url).await.unwrap_or_else(|error| panic!("{error}"));

@@ -27,6 +27,7 @@ use crate::survey::Revoked;
 #[derive(Debug)]
 pub(crate) struct ZkBackend {
     shared: Arc<Shared>,
+    guarantees: Guarantees,
     inbox: Mutex<Option<mpsc::UnboundedReceiver<StoreEvent>>>,
 }
 
@@ -78,9 +79,15 @@ impl ZkBackend {
             closed: CancellationToken::new(),
             events,
         };
-        let backend = Self { shared: Arc::new(shared), inbox: Mutex::new(Some(inbox)) };
-        backend.shared.session().await?;
-        Ok(backend)
+        let mut guarantees = Guarantees::FENCED
+            | Guarantees::FIFO
+            | Guarantees::LEASED
+            | Guarantees::CROSS_PROCESS
+            | Guarantees::CROSS_HOST
+            | Guarantees::SURVIVES_RESTART;
+        let session = shared.session().await?;
+        guarantees.set(Guarantees::SURVIVES_FAILOVER, session.voters().await.survive_a_loss());
+        Ok(Self { shared: Arc::new(shared), guarantees, inbox: Mutex::new(Some(inbox)) })
     }
 
     /// Starts an acquisition, which goes on without its caller.
@@ -95,13 +102,7 @@ impl ZkBackend {
 #[async_trait]
 impl LockBackend for ZkBackend {
     fn guarantees(&self) -> Guarantees {
-        Guarantees::FENCED
-            | Guarantees::FIFO
-            | Guarantees::LEASED
-            | Guarantees::CROSS_PROCESS
-            | Guarantees::CROSS_HOST
-            | Guarantees::SURVIVES_FAILOVER
-            | Guarantees::SURVIVES_RESTART
+        self.guarantees
     }
 
     async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt> {

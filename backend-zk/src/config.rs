@@ -249,11 +249,13 @@ impl fmt::Debug for ZkConfig {
     }
 }
 
-/// How long a server may say nothing before another one is tried: so short that two that are silent in
-/// turn leave time to renew a session of `timeout`, and all but one leave time to open it in `bound`.
+/// How long a server may say nothing before another one is tried, when opening and later: a quarter of the
+/// session, so that a pause is no end of the connection, and one that is silent beside it leaves time to
+/// renew. As many as may be silent while the others have a quorum leave time to open it in `bound`.
 fn silence(timeout: Duration, bound: Duration, servers: usize) -> Duration {
-    let servers = u32::try_from(servers).unwrap_or(u32::MAX - 1);
-    (timeout / 8).min(bound / (servers + 1)).max(SHORTEST_SILENCE)
+    let servers = u32::try_from(servers).unwrap_or(u32::MAX);
+    let minority = (servers.saturating_sub(1) / 2).max(u32::from(servers > 1));
+    (timeout / 4).min(bound / (minority + 1)).max(SHORTEST_SILENCE)
 }
 
 fn text(pem: &[u8]) -> Result<&str> {
@@ -337,17 +339,20 @@ mod tests {
         assert_eq!(certified.acl("creator").unwrap().rights(), access::creator());
     }
 
-    /// A silent server takes no more of the time for opening than its share, and little of the session.
+    /// As many silent servers as there may be leave time to open and to renew a session.
     #[test]
-    fn a_silent_server_leaves_time_for_the_others() {
+    fn silent_servers_leave_time_for_the_others() {
         const SECOND: Duration = Duration::from_secs(1);
-        for servers in 1..9 {
+        for servers in 2..12 {
+            let minority = (servers as u32 - 1) / 2;
             for ttl in [4, 15, 60] {
                 let silence = silence(ttl * SECOND, 5 * SECOND, servers);
-                assert!(silence * (servers as u32) < 5 * SECOND, "{servers} {ttl}");
-                assert!(silence * 8 <= ttl * SECOND, "{servers} {ttl}");
+                assert!(silence * minority.max(1) < 5 * SECOND, "{servers} {ttl}");
+                assert!(silence * 4 <= ttl * SECOND, "{servers} {ttl}");
             }
         }
+        let of_fifteen = |servers| silence(15 * SECOND, 5 * SECOND, servers).as_millis();
+        assert_eq!([1, 2, 3, 5, 9].map(of_fifteen), [3_750, 2_500, 2_500, 1_666, 1_000]);
         assert_eq!(silence(SECOND, SECOND, 3), SHORTEST_SILENCE);
     }
 

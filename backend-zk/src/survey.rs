@@ -1,6 +1,7 @@
 //! What an administrator asks: who holds what, to have it given up, and how the ensemble stands.
 
 mod diagnosis;
+mod ensemble;
 
 use futures_util::future::{join, join_all};
 use lockcore::backend::{LockState, Revocation};

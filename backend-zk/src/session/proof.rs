@@ -1,6 +1,7 @@
 //! What proves that the session lives, and that it is still ours.
 
 use futures_util::FutureExt;
+use futures_util::future::join3;
 use lockcore::LostReason;
 use zookeeper_client::{CreateMode, Error as ZkError, SessionState};
 
@@ -58,31 +59,22 @@ impl Session {
     pub(crate) async fn look_into_the_connection(&self) -> Answered<()> {
         let changes = self.trust.lock().changes();
         let path = format!("{}-look", self.node);
-        let mut stat = match self.connection.create(&path, &[], CreateMode::Ephemeral).await {
-            Ok(stat) => stat,
-            Err(unanswered) => {
-                // Of an earlier look, whose answers were lost; the next one makes it anew.
-                if matches!(unanswered, Unanswered::Refused(ZkError::NodeExists)) {
-                    self.connection.delete(&path).await?;
-                }
-                return Err(unanswered);
-            }
-        };
-        if stat.is_invalid() {
-            // Some servers leave the stat out.
-            stat = self.connection.stat(&path).await?.ok_or(Unanswered::Refused(ZkError::NoNode))?;
-        }
+        // In one flight: answers come in the order of sending. One that is left of an earlier look, whose
+        // answers were lost, proves nothing; it goes, and the next look makes it anew.
+        let (made, looked, removed) = join3(
+            self.connection.create(&path, &[], CreateMode::Ephemeral),
+            self.connection.stat(&path),
+            self.connection.delete(&path),
+        )
+        .await;
+        made?;
+        let stat = looked?.ok_or(Unanswered::Refused(ZkError::NoNode))?;
         if stat.ephemeral_owner != self.id {
             tracing::warn!("the server gave another session in the place of ours");
             self.end(LostReason::SessionLost);
             return Err(Unanswered::SessionOver);
         }
-        self.connection.delete(&path).await?;
-        self.connection.write(&self.node, &[], None).await.inspect_err(|unanswered| {
-            if unanswered.is_absent() {
-                self.end(LostReason::SessionLost);
-            }
-        })?;
+        removed?;
         let mut trust = self.trust.lock();
         trust.looked_into = changes;
         let all = trust.changes() == changes;

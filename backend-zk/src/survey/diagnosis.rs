@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use futures_util::future::{join, join_all};
+use futures_util::future::{join, join_all, join3};
 use lockcore::backend::{Finding, Severity};
 use lockcore::{Env, Result};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -14,9 +14,14 @@ use crate::session::Session;
 impl Session {
     /// Looks at the servers, the session and the rights.
     pub(crate) async fn diagnose(&self, config: &ZkConfig) -> Vec<Finding> {
-        let (servers, (session, rights)) =
-            join(servers(config, &self.env), join(self.of_the_session(config), self.of_the_rights())).await;
+        let (servers, (session, rights), voters) = join3(
+            servers(config, &self.env),
+            join(self.of_the_session(config), self.of_the_rights()),
+            self.voters(),
+        )
+        .await;
         let mut findings = servers;
+        findings.push(voters.finding(config.servers().split(',').count()));
         findings.extend(session);
         findings.push(rights);
         findings

@@ -54,7 +54,8 @@ fn main() -> ExitCode {
             whoever_moves_to_another_server_keeps_hold_and_place
             a_follower_that_is_cut_off_tells_its_clients_in_time
             a_lost_quorum_ends_the_hold_and_a_healed_one_goes_on
-            a_stopped_leader_grants_nothing_twice;
+            a_stopped_leader_grants_nothing_twice
+            fail_over_is_promised_by_those_who_can;
         cuts:
             the_holder_hears_nothing
             the_holder_is_not_heard
@@ -66,6 +67,8 @@ fn main() -> ExitCode {
             eight_sessions_need_at_most_five_requests_each
             a_release_wakes_one_contender
             a_waiter_asks_the_leader_once_in_a_session
+            coming_back_is_two_writes
+            a_pause_of_the_server_breaks_no_connection
             twenty_thousand_waiters_cost_the_last_no_more_than_two;
         faults:
             a_restarted_server_takes_nobodys_lock

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockcore::{ErrorKind, LockManager};
-use testbed::zookeeper::Ensemble;
+use lockcore::{ErrorKind, Guarantees, LockManager};
+use testbed::zookeeper::{Ensemble, Setup};
+use zookeeper_client::{Acl, AuthId, Client, Permission};
 
 use crate::rig::{Rig, Space, TTL, acquire, ensemble, eventually, milliseconds, now};
 
@@ -164,4 +165,41 @@ async fn open_again(locks: &LockManager) -> lockcore::LockGuard {
 
 async fn patient(space: &Space) -> LockManager {
     space.manager_with(|builder| builder.ttl(Duration::from_secs(30))).await
+}
+
+/// That a lock outlives the loss of a server is promised where the ensemble says that it can.
+pub(crate) async fn fail_over_is_promised_by_those_who_can(rig: Arc<Rig>) {
+    // The password is "admin".
+    let superuser = "super:xQJmxLMiHGwaqBvst5y6rkB6HQs=";
+    let setup = Setup::new().property("zookeeper.DigestAuthenticationProvider.superDigest", superuser);
+    let ensemble = setup.start_ensemble(3).await.unwrap_or_else(|error| panic!("{error}"));
+    let three = rig.space_on(ensemble.endpoints());
+    assert_eq!(promised(&three).await, (true, "3 voting members".to_owned()));
+    let one = three.by(&ensemble.endpoints()[0]);
+    assert!(promised(&one).await.1.contains("name them all"));
+    let outside = three.outside().await;
+    outside.client.auth("digest", b"super:admin").await.unwrap();
+    outside
+        .client
+        .set_acl("/zookeeper/config", &[Acl::new(Permission::ALL, AuthId::authed())], None)
+        .await
+        .unwrap();
+    // Any server may be asked: all of them have heard of it.
+    for endpoint in ensemble.endpoints() {
+        let client = Client::connector().connect(&endpoint).await.unwrap();
+        client.sync("/").await.unwrap();
+    }
+    let (promised_blindly, said) = promised(&three).await;
+    assert!(!promised_blindly && said.contains("not promised"), "{said}");
+
+    let (promised_alone, said) = promised(&rig.space().await).await;
+    assert!(!promised_alone && said.contains("not promised"), "{said}");
+}
+
+/// Whether fail-over is promised, and what an administrator is told of the members.
+async fn promised(space: &Space) -> (bool, String) {
+    let locks = space.manager().await;
+    let findings = locks.diagnose().await.unwrap();
+    let members = findings.into_iter().find(|finding| finding.subject == "members").unwrap();
+    (locks.guarantees().contains(Guarantees::SURVIVES_FAILOVER), members.detail.to_string())
 }

@@ -191,6 +191,8 @@ pub(crate) async fn twenty_thousand_waiters_cost_the_last_no_more_than_two(rig: 
             removal.await.unwrap();
         }
         outside.has(&directory, 2).await;
+        // It has listed again, and watches the holder and its own node.
+        eventually("the holder is watched", async || requests_of(&server, session).await == before + 6).await;
         holder.release().await.unwrap();
         let guard = waiting.await.unwrap().unwrap();
         spent.push(requests_of(&server, session).await - before);
@@ -200,6 +202,46 @@ pub(crate) async fn twenty_thousand_waiters_cost_the_last_no_more_than_two(rig: 
     assert_eq!(spent[0], spent[1]);
     // Create, list, watch; and then, as the holder alone is left ahead, list, watch it and ourselves.
     assert_eq!(spent[0], 6);
+}
+
+/// Whoever comes back writes twice: a node of its own and its end. That proves the session, too.
+pub(crate) async fn coming_back_is_two_writes(rig: Arc<Rig>) {
+    let server = rig.server().await;
+    let space = rig.space().await;
+    let proxy = proxy(server);
+    let locks = long_session(&space.by(proxy.addr())).await;
+    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    proxy.set(Direction::ClientToServer, noting(&seen)).await;
+    proxy.reset().await;
+    let asked = || {
+        let seen = seen.lock();
+        let ours = seen.iter().filter(|op| !matches!(op, Op::Other(_))).skip_while(|op| **op != Op::Create);
+        ours.copied().collect::<Vec<_>>()
+    };
+    // The inbox is read again by whoever has been proved.
+    eventually("it has looked", async || asked().len() >= 4).await;
+    assert_eq!(asked(), [Op::Create, Op::Get, Op::Delete, Op::Get]);
+    guard.renew().await.unwrap();
+    guard.ensure_held().unwrap();
+}
+
+/// A server that pauses for less than a quarter of the session keeps its connections, however many
+/// servers there are.
+pub(crate) async fn a_pause_of_the_server_breaks_no_connection(rig: Arc<Rig>) {
+    let server = rig.server().await;
+    let proxy = proxy(server);
+    let space = rig.space_on([proxy.addr(); 9]);
+    let builder = LockManager::builder(space.config()).ttl(Duration::from_secs(16));
+    let locks = builder.connect_timeout(Duration::from_secs(10)).build().await.unwrap();
+    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+    // Whoever leaves does not come back.
+    proxy.refuse_new().await.unwrap();
+    proxy.set(Direction::ServerToClient, Mode::Hold).await;
+    tokio::time::sleep(Duration::from_millis(1_500)).await; // the pause
+    proxy.set(Direction::ServerToClient, Mode::Pass).await;
+    guard.renew().await.unwrap();
+    assert_eq!(proxy.connections(), 1);
 }
 
 async fn long_session(space: &Space) -> LockManager {
