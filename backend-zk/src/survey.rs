@@ -35,6 +35,14 @@ struct First {
     behind: usize,
 }
 
+impl First {
+    /// Named as Curator's are and ours, and not written by us.
+    fn is_curators(&self) -> bool {
+        let name = self.path.rsplit('/').next().unwrap_or_default();
+        name.starts_with("_c_") && self.note.ttl.is_none()
+    }
+}
+
 impl Session {
     /// Who holds `name` and how many wait.
     pub(crate) async fn inspect(&self, name: &LockName) -> Result<LockState> {
@@ -68,13 +76,14 @@ impl Session {
     /// Asks the holder of `name` to give it up, or takes it away.
     pub(crate) async fn revoke(&self, name: &LockName, force: bool) -> Result<Revoked> {
         let failed = |unanswered: Unanswered| unanswered.into_error("revoke a lock");
-        let Some(First { path, note, stat, .. }) = self.first(name).await.map_err(failed)? else {
+        let Some(first) = self.first(name).await.map_err(failed)? else {
             return Ok(Revoked::AtOnce(Revocation::NotHeld));
         };
+        let told = self.tell_to_give_up(&first).await;
+        let First { path, note, .. } = first;
         // What a node says is bounded by what there can be.
         let ttl = note.ttl.unwrap_or_else(|| self.timeout()).min(Timing::MAX_TTL);
         let give_up_at = self.env.now() + ttl;
-        let told = self.tell_to_give_up(&stat).await;
         if !force {
             told.map_err(failed)?;
             return Ok(Revoked::Asked { path, give_up_at });
@@ -114,16 +123,23 @@ impl Session {
         }
     }
 
-    /// Adds a message to the inbox of the session that made a node; others than we have none.
-    async fn tell_to_give_up(&self, holder: &Stat) -> Answered<()> {
-        let inbox = self.namespace.inbox(holder.ephemeral_owner);
+    /// Adds a message to the inbox of the session that made a node. Others than we have none; Curator's
+    /// holders may look for the word of its `Revoker` in their nodes.
+    async fn tell_to_give_up(&self, holder: &First) -> Answered<()> {
+        let inbox = self.namespace.inbox(holder.stat.ephemeral_owner);
         loop {
             let (data, stat) = match self.connection.read(&inbox).await {
                 Ok(read) => read,
+                Err(missing) if missing.is_absent() && holder.is_curators() => {
+                    return match self.connection.write(&holder.path, REVOKE, None).await {
+                        Err(unanswered) if !unanswered.is_absent() => Err(unanswered),
+                        _ => Ok(()),
+                    };
+                }
                 Err(missing) if missing.is_absent() => return Ok(()),
                 Err(unanswered) => return Err(unanswered),
             };
-            let data = with_transaction(&data, holder.czxid);
+            let data = with_transaction(&data, holder.stat.czxid);
             match self.connection.write(&inbox, &data, Some(stat.version)).await {
                 Ok(_) => return Ok(()),
                 // Another administrator was faster: add to what they wrote.
@@ -167,6 +183,8 @@ impl Session {
     }
 }
 
+/// What Curator's `Revoker` writes into the node of a holder.
+const REVOKE: &[u8] = b"__REVOKE__";
 /// How many listings, and how many contenders of each, are looked at for one that stays.
 const LOOKS: usize = 3;
 /// How many locks are looked at in one flight.

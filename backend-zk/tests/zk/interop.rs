@@ -6,7 +6,8 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use lockcore::backend::{AcquireRequest, Attempt, Revocation, StoreConfig, StoreEvent};
 use lockcore::clock::{BootClock, Clock};
-use lockcore::{Env, ErrorKind, LockName, Timing};
+use lockcore::{Env, ErrorKind, LockName, LostReason, Timing};
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::peer::Peer;
 use crate::rig::{BOUND, Rig, acquire, milliseconds, now};
@@ -132,6 +133,48 @@ pub(crate) async fn curators_hold_is_shown(rig: Arc<Rig>) {
     assert_eq!(locks.revoke("a", true).await.unwrap(), Revocation::Released);
     let guard = locks.lock("a").unwrap().try_acquire().await.unwrap().expect("it was taken from Curator");
     assert!(holder.token.is_none_or(|token| guard.token() > token));
+}
+
+/// A holder of Curator's that can be asked lets go when we ask; one that cannot holds on.
+pub(crate) async fn curators_holder_is_asked_in_its_own_words(rig: Arc<Rig>) {
+    let space = rig.space().await;
+    let Some(mut curator) = Peer::curator(&space.hosts(), SESSION).await else { return };
+    let locks = space.manager().await;
+    let path = space.directory("a");
+    assert_eq!(curator.ask(&format!("revocable {path}")).await, "held");
+    let waiting = acquire(&locks, "a");
+    space.outside().await.has(&path, 2).await;
+    let other = locks.clone();
+    let revoking =
+        AbortOnDropHandle::new(tokio::spawn(async move { other.revoke("a", false).await.unwrap() }));
+    assert_eq!(curator.ask("asked").await, "asked");
+    assert!(!waiting.is_finished() && !revoking.is_finished());
+    assert_eq!(curator.ask("release").await, "released");
+    assert_eq!(revoking.await.unwrap(), Revocation::Released);
+    waiting.await.unwrap().release().await.unwrap();
+
+    assert_eq!(curator.ask(&format!("acquire {path}")).await, "held");
+    assert_eq!(locks.revoke("a", false).await.unwrap(), Revocation::Unanswered);
+    assert_eq!(curator.ask("state").await, "acquired CONNECTED");
+}
+
+/// What Curator's `Revoker` writes does not reach us: the hold stands, and so do those who wait.
+pub(crate) async fn curators_revoker_is_not_heard(rig: Arc<Rig>) {
+    let space = rig.space().await;
+    let Some(mut curator) = Peer::curator(&space.hosts(), SESSION).await else { return };
+    let (locks, other) = (space.manager().await, space.manager().await);
+    let path = space.directory("a");
+    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+    let waiting = acquire(&other, "a");
+    let nodes = space.outside().await.has(&path, 2).await;
+    assert_eq!(curator.ask(&format!("revoke {path}/{}", nodes[0])).await, "written");
+    guard.renew().await.unwrap();
+    guard.ensure_held().unwrap();
+    assert!(!waiting.is_finished());
+    // Ours is heard all the same.
+    assert_eq!(other.revoke("a", false).await.unwrap(), Revocation::Released);
+    assert_eq!(guard.lost().await, LostReason::Revoked);
+    waiting.await.unwrap().release().await.unwrap();
 }
 
 /// `inspect` says since when a holder's node is there, ours or Curator's.

@@ -121,6 +121,8 @@ fn main() -> ExitCode {
             a_release_wakes_curator_and_us_at_once
             nobody_releases_what_belongs_to_another
             curators_hold_is_shown
+            curators_holder_is_asked_in_its_own_words
+            curators_revoker_is_not_heard
             holders_are_shown_since_they_came
             kazoo_is_waited_for_and_warned_of
             kazoo_with_the_pattern_and_we_exclude_each_other;

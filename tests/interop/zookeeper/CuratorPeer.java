@@ -1,6 +1,9 @@
 // A holder of Curator's InterProcessMutex, driven by lines on its standard input.
 //
 //   acquire PATH     -> held                      when it is
+//   revocable PATH   -> held                      when it is, and able to be asked to let go
+//   asked            -> asked                     when a revocable one is
+//   revoke PATH      -> written                   asks the holder whose node that is to let go
 //   try PATH MILLIS  -> held | busy
 //   release          -> released | refused REASON
 //   state            -> acquired | free, and what the connection is: CONNECTED, SUSPENDED, LOST, ...
@@ -10,11 +13,13 @@
 
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicReference;
 import org.apache.curator.framework.CuratorFramework;
 import org.apache.curator.framework.CuratorFrameworkFactory;
 import org.apache.curator.framework.recipes.locks.InterProcessMutex;
+import org.apache.curator.framework.recipes.locks.Revoker;
 import org.apache.curator.retry.RetryForever;
 
 public class CuratorPeer {
@@ -29,6 +34,7 @@ public class CuratorPeer {
             throw new IllegalStateException("no connection");
         }
         System.out.println("ready");
+        CountDownLatch asked = new CountDownLatch(1);
         InterProcessMutex mutex = null;
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in));
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {
@@ -38,6 +44,20 @@ public class CuratorPeer {
                     mutex = new InterProcessMutex(client, words[1]);
                     mutex.acquire();
                     System.out.println("held");
+                    break;
+                case "revocable":
+                    mutex = new InterProcessMutex(client, words[1]);
+                    mutex.makeRevocable(of -> asked.countDown());
+                    mutex.acquire();
+                    System.out.println("held");
+                    break;
+                case "asked":
+                    asked.await();
+                    System.out.println("asked");
+                    break;
+                case "revoke":
+                    Revoker.attemptRevoke(client, words[1]);
+                    System.out.println("written");
                     break;
                 case "try":
                     mutex = new InterProcessMutex(client, words[1]);
