@@ -1,10 +1,10 @@
 //! Which ensemble, where in its tree, as whom, and how the connection is protected.
 
 mod access;
+mod certificates;
 
 use std::fmt;
 use std::net::Ipv6Addr;
-use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,8 +12,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lockcore::backend::{LockBackend, StoreConfig};
 use lockcore::{Env, Error, Result, StoreUrl, Tls};
-use zookeeper_client::{Acl, Client, TlsOptions};
+use rustls::pki_types::ServerName;
+use tokio_rustls::TlsConnector;
+use zookeeper_client::{Acl, Client};
 
+use self::certificates::Certificates;
 use crate::backend::ZkBackend;
 use crate::keys::Namespace;
 
@@ -91,7 +94,8 @@ impl ZkConfig {
         Ok(self)
     }
 
-    /// Speaks TLS. The system's authorities, if `tls` names no others, are read from its bundle file.
+    /// Speaks TLS. The system's authorities, if `tls` names no others, are read from the file that the
+    /// environment's `SSL_CERT_FILE` names, else from the system's bundle.
     #[must_use]
     pub fn tls(mut self, tls: Tls) -> Self {
         self.tls = Some(tls);
@@ -144,7 +148,16 @@ impl ZkConfig {
                 "acl=creator needs a user, zk://user:password@host, or a certificate: cert=FILE&key=FILE",
             ));
         }
-        self.tls_options()?;
+        if self.certificates()?.is_some() {
+            for (host, _) in self.endpoints()? {
+                // The client library takes it for granted.
+                ServerName::try_from(host.as_str()).map_err(|source| {
+                    let refused =
+                        format!("{host:?} is not a server for TLS: no certificate can be for that name");
+                    Error::invalid_option(refused).with_source(source)
+                })?;
+            }
+        }
         Ok(())
     }
 
@@ -181,8 +194,8 @@ impl ZkConfig {
             connector = connector.with_auth("digest", format!("{user}:{password}").as_bytes());
         }
         let servers = self.servers();
-        match self.tls_options() {
-            Ok(Some(tls)) => connector.with_tls(tls).secure_connect(&servers).await,
+        match self.certificates() {
+            Ok(Some(tls)) => connector.with_tls(tls.library).secure_connect(&servers).await,
             Ok(None) => connector.connect(&servers).await,
             Err(_) => Err(zookeeper_client::Error::BadArguments(&"the certificates were changed")),
         }
@@ -191,7 +204,7 @@ impl ZkConfig {
     /// What to look at when no server answers; the client library keeps the cause to its log.
     pub(crate) fn advice(&self) -> &'static str {
         if self.is_encrypted() {
-            ": are they up, do they speak TLS on these ports, and do the certificates and names fit?"
+            ": are they up, and do they speak TLS on these ports?"
         } else {
             ": are they up, and do they speak plain text on these ports?"
         }
@@ -207,21 +220,14 @@ impl ZkConfig {
         endpoints.iter().map(server).collect::<Vec<_>>().join(",")
     }
 
-    fn tls_options(&self) -> Result<Option<TlsOptions>> {
-        let Some(tls) = &self.tls else {
-            return Ok(None);
-        };
-        let refused =
-            |source| Error::invalid_option("the certificates for TLS cannot be used").with_source(source);
-        let authorities = match tls.authorities() {
-            Some(pem) => text(pem)?.to_owned(),
-            None => system_authorities()?,
-        };
-        let mut options = TlsOptions::new().with_pem_ca(&authorities).map_err(refused)?;
-        if let Some((chain, key)) = tls.identity() {
-            options = options.with_pem_identity(text(chain)?, text(key)?).map_err(refused)?;
-        }
-        Ok(Some(options))
+    /// How TLS is spoken beside the client library; none where it is not.
+    pub(crate) fn handshakes(&self) -> Option<TlsConnector> {
+        let certificates = self.certificates().ok().flatten()?;
+        Some(TlsConnector::from(certificates.ours))
+    }
+
+    fn certificates(&self) -> Result<Option<Certificates>> {
+        self.tls.as_ref().map(Certificates::read).transpose()
     }
 }
 
@@ -258,19 +264,6 @@ fn silence(timeout: Duration, bound: Duration, servers: usize) -> Duration {
     (timeout / 4).min(bound / (minority + 1)).max(SHORTEST_SILENCE)
 }
 
-fn text(pem: &[u8]) -> Result<&str> {
-    std::str::from_utf8(pem).map_err(|_| Error::invalid_option("a certificate is not in PEM"))
-}
-
-/// The authorities that the system trusts; the client library knows none by itself.
-fn system_authorities() -> Result<String> {
-    let named = std::env::var_os("SSL_CERT_FILE").map(PathBuf::from);
-    let bundles = named.into_iter().chain(BUNDLES.map(PathBuf::from));
-    bundles.into_iter().find_map(|bundle| std::fs::read_to_string(bundle).ok()).ok_or_else(|| {
-        Error::invalid_option("the system has no bundle of authorities where it is looked for: name a ca")
-    })
-}
-
 fn endpoint(host: &str) -> Result<(String, u16)> {
     let refused = |rule: &str| Error::invalid_option(format!("{host:?} is not a server: {rule}"));
     let (name, port) = match host.strip_prefix('[') {
@@ -296,14 +289,6 @@ fn endpoint(host: &str) -> Result<(String, u16)> {
     };
     Ok((name.to_owned(), port))
 }
-
-/// Where systems keep the authorities that they trust.
-const BUNDLES: [&str; 4] = [
-    "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/pki/tls/certs/ca-bundle.crt",
-    "/etc/ssl/ca-bundle.pem",
-    "/etc/ssl/cert.pem",
-];
 
 /// What a busy server may need for an answer.
 const SHORTEST_SILENCE: Duration = Duration::from_millis(500);

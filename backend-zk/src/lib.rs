@@ -13,6 +13,7 @@
 //! | `error` | what ZooKeeper's errors mean |
 //! | `znode` | requests on one connection |
 //! | `watch` | what is watched while a session lives |
+//! | `status` | what a server says beside sessions: its version, and why it takes none |
 //! | `survey` | what administrators ask |
 //!
 //! Not promised: that a lock outlives its session. The whole story is in `docs/zookeeper.md`.
@@ -23,6 +24,7 @@ mod error;
 mod keys;
 mod protocol;
 mod session;
+mod status;
 mod survey;
 mod watch;
 mod znode;

@@ -16,6 +16,7 @@ use crate::config::ZkConfig;
 use crate::error::{self, Unanswered};
 use crate::keys;
 use crate::protocol::{Liveness, Purpose, Write};
+use crate::status::Reasons;
 use crate::watch as keeper;
 use crate::znode::{Answered, Connection};
 
@@ -28,13 +29,18 @@ impl Session {
         closed: &CancellationToken,
     ) -> Result<Arc<Self>> {
         let bound = env.timing().connect_timeout;
+        let reasons = Reasons::default();
         tokio::select! {
             biased;
             opened = Self::open_unbounded(config, env, events, closed) => opened,
+            refusal = reasons.refusal(config, env) => Err(refusal),
             () = async { env.sleep(bound).await } => Err(Error::new(
                 ErrorKind::Unavailable,
                 Effect::Unknown,
-                format!("no server of {} opened a session within {bound:?}{}", config.servers(), config.advice()),
+                format!(
+                    "no server of {} opened a session within {bound:?}{}{}",
+                    config.servers(), config.advice(), reasons.said()
+                ),
             )),
         }
     }

@@ -5,11 +5,10 @@ use std::time::Duration;
 use futures_util::future::{join, join_all, join3};
 use lockcore::backend::{Finding, Severity};
 use lockcore::{Env, Result};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 
 use crate::config::ZkConfig;
 use crate::session::Session;
+use crate::status;
 
 impl Session {
     /// Looks at the servers, the session and the rights.
@@ -82,29 +81,16 @@ impl Session {
 
 /// What each server says about itself.
 async fn servers(config: &ZkConfig, env: &Env) -> Vec<Finding> {
-    if config.is_encrypted() {
-        let detail =
-            "servers are asked for version and mode in plain text only, and this connection is encrypted";
-        return vec![Finding::new(Severity::Warning, "server", detail)];
-    }
     let endpoints = config.endpoints().unwrap_or_default();
     let asked = endpoints.iter().map(|(host, port)| async move {
         let said = tokio::select! {
             biased;
-            said = asked_for_status(host, *port) => said.unwrap_or_default(),
+            said = status::of_server(config, host, *port) => said.unwrap_or_default(),
             () = env.sleep(env.timing().op_timeout) => String::new(),
         };
         of_a_server(&format!("{host}:{port}"), &said)
     });
     join_all(asked).await
-}
-
-async fn asked_for_status(host: &str, port: u16) -> std::io::Result<String> {
-    let mut stream = TcpStream::connect((host, port)).await?;
-    stream.write_all(b"srvr").await?;
-    let mut said = Vec::new();
-    stream.take(STATUS_BYTES).read_to_end(&mut said).await?;
-    Ok(String::from_utf8_lossy(&said).into_owned())
 }
 
 /// What a server's answer to `srvr` means.
@@ -148,7 +134,6 @@ async fn granted_for(config: &ZkConfig, env: &Env, wish: Duration) -> Option<Dur
 const SHORT: Duration = Duration::from_millis(150);
 /// More than any server grants.
 const LONG: Duration = Duration::from_secs(24 * 60 * 60);
-const STATUS_BYTES: u64 = 16 * 1024;
 
 #[cfg(test)]
 mod tests {

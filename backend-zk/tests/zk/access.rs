@@ -1,14 +1,13 @@
 //! How to get there.
 
-use std::fs::read;
 use std::sync::Arc;
 use std::time::Duration;
 
 use backend_zk::ZkConfig;
 use lockcore::backend::Severity;
-use lockcore::{ErrorKind, LockManager, StoreUrl, Tls};
+use lockcore::{ErrorKind, LockManager, StoreUrl};
 use testbed::zookeeper::Setup;
-use testbed::{Certificates, Direction, Mode, Port};
+use testbed::{Direction, Mode, Port};
 use tokio::net::TcpListener;
 use tokio_util::task::AbortOnDropHandle;
 use zookeeper_client::{Acls, CreateMode};
@@ -144,37 +143,6 @@ pub(crate) async fn a_url_says_the_same(rig: Arc<Rig>) {
     assert_eq!(*refused.kind(), ErrorKind::Denied, "{refused:?}");
     tokio::time::sleep(TTL).await; // without renewals it would be over
     guard.release().await.unwrap();
-}
-
-/// TLS with certificates on both sides; nobody gets in, and nobody is let in, with a wrong one.
-pub(crate) async fn tls_is_spoken_and_checked(rig: Arc<Rig>) {
-    let certificates = Certificates::new("client").unwrap();
-    let server = server(Setup::new().tls(&certificates)).await;
-    let space = rig.space_on([format!("localhost:{}", server.tls_addr().port())]);
-    let trusting = |certificates: &Certificates| Tls::new().ca(read(certificates.authority()).unwrap());
-    let known = |tls: Tls, certificates: &Certificates| {
-        let (certificate, key) = certificates.client();
-        tls.client_certificate(read(certificate).unwrap(), read(key).unwrap())
-    };
-    let config = space.config().tls(known(trusting(&certificates), &certificates));
-    let locks = LockManager::builder(config).build().await.unwrap();
-    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
-    space.by(server.addr()).outside().await.has(&space.directory("a"), 1).await;
-    guard.release().await.unwrap();
-
-    let stranger = Certificates::new("client").unwrap();
-    for (what, config) in [
-        ("no certificate", space.config().tls(trusting(&certificates))),
-        ("a stranger's certificate", space.config().tls(known(trusting(&certificates), &stranger))),
-        ("another authority", space.config().tls(known(trusting(&stranger), &certificates))),
-        ("the system's authorities", space.config().tls(known(Tls::new(), &certificates))),
-        ("no TLS", space.config()),
-    ] {
-        let builder = LockManager::builder(config).ttl(TTL).connect_timeout(Duration::from_secs(2));
-        let error = builder.build().await.expect_err(what);
-        assert!(matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Denied), "{what}: {error:?}");
-        println!("{what}: {error}");
-    }
 }
 
 /// What an administrator is told of this server.

@@ -9,6 +9,7 @@
 //! | three servers, of which some are gone | `quorum` |
 //! | how to get there | `access` |
 //! | who may do what | `rights` |
+//! | TLS | `secured` |
 //! | one lock with Curator, and with kazoo | `interop` |
 //! | directories that have counted far | `numbers` |
 
@@ -25,6 +26,7 @@ mod quorum;
 mod requests;
 mod rig;
 mod rights;
+mod secured;
 mod switch;
 
 use std::process::ExitCode;
@@ -100,9 +102,13 @@ fn main() -> ExitCode {
             openings_that_fail_fail_for_all_who_wait
             a_chroot_is_made_and_keeps_apart
             a_url_says_the_same
-            tls_is_spoken_and_checked
             the_version_and_the_session_are_diagnosed
             the_token_base_is_added;
+        secured:
+            tls_is_spoken_and_checked
+            what_keeps_tls_from_being_spoken_is_named
+            one_server_that_is_not_trusted_is_passed_over
+            a_certificate_is_an_identity;
         rights:
             a_session_that_may_not_write_is_lost_in_time
             a_release_that_is_refused_ends_the_session

@@ -1,0 +1,120 @@
+//! Connections over TLS: whom they trust, who we are by them, and what is said when they are refused.
+
+use std::fs::read;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockcore::{ErrorKind, LockManager, Tls};
+use testbed::zookeeper::Setup;
+use testbed::{Certificates, Port};
+
+use crate::rig::{BOUND, Rig, TTL, server};
+
+/// TLS with certificates on both sides; whoever has a wrong one is told which side refused it, at once
+/// and for good.
+pub(crate) async fn tls_is_spoken_and_checked(rig: Arc<Rig>) {
+    let certificates = Certificates::new("client").unwrap();
+    let server = server(Setup::new().tls(&certificates)).await;
+    let space = rig.space_on([format!("localhost:{}", server.tls_addr().port())]);
+    let config = space.config().tls(known(trusting(&certificates), &certificates));
+    let locks = LockManager::builder(config).build().await.unwrap();
+    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+    space.by(server.addr()).outside().await.has(&space.directory("a"), 1).await;
+    guard.release().await.unwrap();
+    let findings = locks.diagnose().await.unwrap();
+    assert!(findings.iter().any(|finding| finding.detail.contains(" runs ")), "{findings:?}");
+
+    let stranger = Certificates::new("client").unwrap();
+    for (what, config, named) in [
+        ("no certificate", space.config().tls(trusting(&certificates)), "fatal alert"),
+        (
+            "a stranger's certificate",
+            space.config().tls(known(trusting(&certificates), &stranger)),
+            "fatal alert",
+        ),
+        (
+            "another authority",
+            space.config().tls(known(trusting(&stranger), &certificates)),
+            "invalid peer certificate",
+        ),
+        (
+            "the system's authorities",
+            space.config().tls(known(Tls::new(), &certificates)),
+            "invalid peer certificate",
+        ),
+    ] {
+        // No time-out: that would be longer than the test.
+        let builder = LockManager::builder(config).ttl(TTL).connect_timeout(10 * BOUND);
+        let error = builder.build().await.expect_err(what);
+        assert_eq!(*error.kind(), ErrorKind::Denied, "{what}: {error:?}");
+        let said = error.to_string();
+        assert!(said.contains("localhost") && said.contains(named), "{what}: {said}");
+    }
+}
+
+/// A server that is down, or speaks another protocol, may be another one tomorrow: opening goes on, and
+/// its end says what was seen.
+pub(crate) async fn what_keeps_tls_from_being_spoken_is_named(rig: Arc<Rig>) {
+    let certificates = Certificates::new("client").unwrap();
+    let plain = rig.server().await.addr();
+    let dead = Port::reserve().unwrap();
+    for (hosts, named) in [(vec![plain], "handshake"), (vec![dead.addr()], "refused")] {
+        let config = rig.space_on(hosts).config().tls(trusting(&certificates));
+        let builder = LockManager::builder(config).ttl(TTL).connect_timeout(Duration::from_secs(2));
+        let error = builder.build().await.expect_err(named);
+        assert_eq!(*error.kind(), ErrorKind::Unavailable, "{error:?}");
+        assert!(error.to_string().contains(named), "{error}");
+    }
+}
+
+/// One server whose certificate is wrong does not keep us from the others.
+pub(crate) async fn one_server_that_is_not_trusted_is_passed_over(rig: Arc<Rig>) {
+    let (certificates, stranger) =
+        (Certificates::new("client").unwrap(), Certificates::new("client").unwrap());
+    let (good, bad) =
+        tokio::join!(server(Setup::new().tls(&certificates)), server(Setup::new().tls(&stranger)),);
+    let space = rig.space_on([&good, &bad].map(|server| format!("localhost:{}", server.tls_addr().port())));
+    for _ in 0..4 {
+        let config = space.config().tls(known(trusting(&certificates), &certificates));
+        let locks = LockManager::builder(config).build().await.unwrap();
+        locks.lock("a").unwrap().acquire().await.unwrap().release().await.unwrap();
+        locks.shutdown().await.unwrap();
+    }
+}
+
+/// The name in our certificate is an identity: nodes can be ours by it, or others' by theirs.
+pub(crate) async fn a_certificate_is_an_identity(rig: Arc<Rig>) {
+    let certificates = Certificates::new("client").unwrap();
+    let server = server(Setup::new().tls(&certificates)).await;
+    let space = rig.space_on([format!("localhost:{}", server.tls_addr().port())]);
+    let config = |acl| space.config().tls(known(trusting(&certificates), &certificates)).acl(acl).unwrap();
+    let open = |acl| LockManager::builder(config(acl)).ttl(TTL).build();
+    let listed = "x509:CN=client:rwcd,x509:CN=a,OU=b\\, c:r,world:anyone:r";
+    let locks = open(listed).await.unwrap();
+    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+    let outside = space.by(server.addr()).outside().await;
+    let directory = space.directory("a");
+    let node = format!("{directory}/{}", outside.has(&directory, 1).await[0]);
+    let (acl, _) = outside.client.get_acl(&node).await.unwrap();
+    let shown: Vec<_> = acl.iter().map(|acl| format!("{}:{}", acl.scheme(), acl.id())).collect();
+    assert_eq!(shown, ["x509:CN=client", "x509:CN=a,OU=b\\, c", "world:anyone"]);
+    let intruding = outside.client.delete(&node, None).await;
+    assert_eq!(intruding.unwrap_err(), zookeeper_client::Error::NoAuth);
+
+    // The same by the server's own account of who we are.
+    let creator = open("creator").await.unwrap();
+    let other = creator.lock("b").unwrap().acquire().await.unwrap();
+    let closed = outside.client.list_children(&space.directory("b")).await;
+    assert_eq!(closed.unwrap_err(), zookeeper_client::Error::NoAuth);
+    other.release().await.unwrap();
+    guard.release().await.unwrap();
+}
+
+fn trusting(certificates: &Certificates) -> Tls {
+    Tls::new().ca(read(certificates.authority()).unwrap())
+}
+
+fn known(tls: Tls, certificates: &Certificates) -> Tls {
+    let (certificate, key) = certificates.client();
+    tls.client_certificate(read(certificate).unwrap(), read(key).unwrap())
+}
