@@ -7,7 +7,7 @@ use lockcore::{ErrorKind, GuardState, LockManager, LostReason};
 use tokio_util::task::AbortOnDropHandle;
 use zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Error as ZkError, Permission};
 
-use crate::rig::{Outside, Rig, Space, TTL, acquire, eventually, now};
+use crate::rig::{Outside, Rig, Space, TTL, acquire, eventually, now, proxy};
 
 /// With credentials nodes are for their creator: nobody else reads, queues or removes.
 pub(crate) async fn nodes_belong_to_their_creator(rig: Arc<Rig>) {
@@ -198,6 +198,47 @@ pub(crate) async fn a_place_for_sessions_that_is_closed_is_denied(rig: Arc<Rig>)
     guard.ensure_held().unwrap();
     guard.release().await.unwrap();
     assert_eq!(outside.children(&space.directory("a")).await, nodes[2..]);
+}
+
+/// The same after a connection that breaks: it cannot be proved to be ours any more.
+pub(crate) async fn who_comes_back_to_a_closed_place_is_lost_in_time(rig: Arc<Rig>) {
+    let (space, outside) = stage(&rig).await;
+    let proxy = proxy(rig.server().await);
+    let (locks, rival) = (space.by(proxy.addr()).manager().await, space.manager().await);
+    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+    let waiting = acquire(&rival, "a");
+    outside.has(&space.directory("a"), 2).await;
+    outside.allow(&format!("{}/leasehold/%sessions", space.chroot), "rw").await;
+    let lost = guard.lost();
+    let told = AbortOnDropHandle::new(tokio::spawn(async move { (lost.await, now()) }));
+    proxy.reset().await;
+    let next = waiting.await.unwrap();
+    let granted = now();
+    let (reason, told) = told.await.unwrap();
+    assert_eq!(reason, LostReason::Expired);
+    assert!(told <= granted, "the guard was held {:?} too long", told.since(granted));
+    let refused = locks.lock("b").unwrap().acquire().await.map(drop).expect_err("nowhere to be announced");
+    assert_eq!(*refused.kind(), ErrorKind::Denied, "{refused:?}");
+    next.release().await.unwrap();
+}
+
+/// Whoever may not read the node ahead cannot wait for it: it is told, and leaves nothing. Those ahead
+/// are none the worse.
+pub(crate) async fn who_cannot_see_the_one_ahead_is_denied(rig: Arc<Rig>) {
+    let (space, outside) = stage(&rig).await;
+    let open = LockManager::builder(space.config().acl("world:anyone:rwcda").unwrap());
+    let (one, other) = (open.ttl(TTL).build().await.unwrap(), space.manager().await);
+    let guard = one.lock("a").unwrap().acquire().await.unwrap();
+    let directory = space.directory("a");
+    let nodes = outside.has(&directory, 1).await;
+    outside.allow(&format!("{directory}/{}", nodes[0]), "").await;
+    assert_eq!(denied(&other).await.unwrap(), ErrorKind::Denied);
+    outside.has(&directory, 1).await;
+    // That somebody holds it is seen all the same.
+    assert!(other.lock("a").unwrap().try_acquire().await.unwrap().is_none());
+    guard.renew().await.unwrap();
+    guard.release().await.unwrap();
+    other.lock("a").unwrap().acquire().await.unwrap().release().await.unwrap();
 }
 
 /// Whoever authenticates as somebody else is refused by what the first one made, then and later.
