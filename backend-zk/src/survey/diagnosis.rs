@@ -7,6 +7,7 @@ use lockcore::backend::{Finding, Severity};
 use lockcore::{Env, Result};
 
 use crate::config::ZkConfig;
+use crate::keys;
 use crate::session::Session;
 use crate::status;
 
@@ -65,10 +66,20 @@ impl Session {
     }
 
     async fn of_the_rights(&self) -> Finding {
-        match self.try_rights().await {
-            Ok(()) => Finding::new(Severity::Ok, "rights", "nodes can be made, listed, written and deleted"),
-            Err(error) => Finding::new(Severity::Broken, "rights", error.to_string()),
+        if let Err(error) = self.try_rights().await {
+            return Finding::new(Severity::Broken, "rights", error.to_string());
         }
+        let session = self.namespace.session(self.id());
+        for path in [self.namespace.root(), keys::parent(&session).unwrap_or_default()] {
+            if !path.is_empty() && self.connection.is_closable(path).await {
+                let detail = format!(
+                    "anybody may change the rights of {path}, and so close it to all others, as on the nodes of \
+                     earlier versions: take that right away, or delete the prefix when nothing runs"
+                );
+                return Finding::new(Severity::Warning, "rights", detail);
+            }
+        }
+        Finding::new(Severity::Ok, "rights", "nodes can be made, listed, written and deleted")
     }
 
     async fn try_rights(&self) -> Result<()> {

@@ -1,7 +1,7 @@
 //! What the rights on nodes of ours let us do.
 
 use lockcore::Result;
-use zookeeper_client::{Acls, CreateMode, MultiWriteError};
+use zookeeper_client::{Acl, Acls, CreateMode, MultiWriteError, Permission};
 
 use super::Connection;
 use crate::error::Unanswered;
@@ -44,6 +44,18 @@ impl Connection {
                 None => Err(refused(unanswered)),
             },
         }
+    }
+}
+
+impl Connection {
+    /// Whether anybody may change the rights of a node, as far as we may know.
+    pub(crate) async fn is_closable(&self, path: &str) -> bool {
+        let Ok(client) = self.client() else {
+            return false;
+        };
+        let told = self.bounded(async { client.get_acl(path).await }).await;
+        let by_anybody = |acl: &Acl| acl.scheme() == "world" && acl.permission().has(Permission::ADMIN);
+        told.is_ok_and(|(acl, _)| acl.iter().any(by_anybody))
     }
 }
 

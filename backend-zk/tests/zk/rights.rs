@@ -275,6 +275,14 @@ pub(crate) async fn a_stranger_cannot_change_the_rights(rig: Arc<Rig>) {
     }
     locks.lock("b").unwrap().acquire().await.unwrap().release().await.unwrap();
     guard.release().await.unwrap();
+    // Where earlier ones carry it, an administrator is told.
+    let told = async |locks: &LockManager| {
+        let findings = locks.diagnose().await.unwrap();
+        findings.iter().any(|finding| finding.detail.contains("change the rights"))
+    };
+    assert!(!told(&locks).await);
+    let (earlier, _) = stage(&rig).await;
+    assert!(told(&earlier.manager().await).await);
 }
 
 /// Every node above the locks, and those of `a` and `b`, made by somebody who may change their rights.
