@@ -17,7 +17,7 @@ pub(crate) async fn tls_is_spoken_and_checked(rig: Arc<Rig>) {
     let server = server(Setup::new().tls(&certificates)).await;
     let space = rig.space_on([format!("localhost:{}", server.tls_addr().port())]);
     let config = space.config().tls(known(trusting(&certificates), &certificates));
-    let locks = LockManager::builder(config).build().await.unwrap();
+    let locks = LockManager::builder(config).connect_timeout(BOUND).build().await.unwrap();
     let guard = locks.lock("a").unwrap().acquire().await.unwrap();
     space.by(server.addr()).outside().await.has(&space.directory("a"), 1).await;
     guard.release().await.unwrap();
@@ -76,7 +76,7 @@ pub(crate) async fn one_server_that_is_not_trusted_is_passed_over(rig: Arc<Rig>)
     let space = rig.space_on([&good, &bad].map(|server| format!("localhost:{}", server.tls_addr().port())));
     for _ in 0..4 {
         let config = space.config().tls(known(trusting(&certificates), &certificates));
-        let locks = LockManager::builder(config).build().await.unwrap();
+        let locks = LockManager::builder(config).connect_timeout(BOUND).build().await.unwrap();
         locks.lock("a").unwrap().acquire().await.unwrap().release().await.unwrap();
         locks.shutdown().await.unwrap();
     }
@@ -88,7 +88,7 @@ pub(crate) async fn a_certificate_is_an_identity(rig: Arc<Rig>) {
     let server = server(Setup::new().tls(&certificates)).await;
     let space = rig.space_on([format!("localhost:{}", server.tls_addr().port())]);
     let config = |acl| space.config().tls(known(trusting(&certificates), &certificates)).acl(acl).unwrap();
-    let open = |acl| LockManager::builder(config(acl)).ttl(TTL).build();
+    let open = |acl| LockManager::builder(config(acl)).connect_timeout(BOUND).build();
     let listed = "x509:CN=client:rwcd,x509:CN=a,OU=b\\, c:r,world:anyone:r";
     let locks = open(listed).await.unwrap();
     let guard = locks.lock("a").unwrap().acquire().await.unwrap();
