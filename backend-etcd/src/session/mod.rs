@@ -8,6 +8,8 @@
 //! | file | says |
 //! |---|---|
 //! | `sessions` | which session is the current one |
+//! | `book` | what it has in the store |
+//! | `lookout` | how it hears of what befalls it |
 //! | `opening` | how one begins |
 //! | `requests` | the transactions on the wire |
 //! | `bid` | carries out what the engine asks for |
@@ -15,26 +17,27 @@
 //! | `onlooker` | what administrators see and ask for |
 //!
 //! # Invariants
-//! - **S1** An entry is in `book` from the answer that created it until it is confirmed gone, so that no
+//! - **S1** An entry is in the book from the answer that created it until it is confirmed gone, so that no
 //!   deletion that the watch tells of goes unnoticed (G2).
 //! - **S2** Per name at most one acquisition or clean-up is under way: the others wait for its end.
 //! - **S3** A session that is over stays over; no grant names its lease (B3).
 
 mod bid;
+mod book;
 mod keepalive;
+mod lookout;
 mod onlooker;
 mod opening;
 mod requests;
 mod sessions;
 
-use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockcore::backend::{Grant, Lease, LeaseId, LeaseScope, StoreEvent};
+use lockcore::backend::{Lease, LeaseId, LeaseScope, StoreEvent};
 use lockcore::clock::{Deadline, Moment};
-use lockcore::{Env, Error, ErrorKind, FencingToken, LockName, LostReason, OwnerId, Result};
+use lockcore::{Env, Error, LockName, LostReason, Result};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -42,7 +45,8 @@ use tokio_util::sync::CancellationToken;
 use crate::endpoints::Pause;
 use crate::keys::LockKeys;
 use crate::protocol::Revision;
-use crate::watch::{Change, Heard, Kind, Listener, Told, Watches};
+use crate::watch::Watches;
+use book::Book;
 use keepalive::Keepalive;
 
 pub(crate) use bid::{Bidding, Outcome};
@@ -69,36 +73,6 @@ pub(crate) struct Session {
     ended: CancellationToken,
     keepalive: tokio::sync::Mutex<Keepalive>,
     watches: Arc<Watches>,
-}
-
-struct Book {
-    deadline: Deadline,
-    epoch: Revision,
-    over: Option<LostReason>,
-    entries: HashMap<LockName, Entry>,
-    busy: HashSet<LockName>,
-    /// Entries that somebody asks us to give up, also such as are not held or not known yet.
-    asked: HashSet<Revision>,
-}
-
-/// An entry of ours in the store.
-#[derive(Debug)]
-struct Entry {
-    create: Revision,
-    owner: OwnerId,
-    phase: Phase,
-    since: Moment,
-    /// Its key has a watch of its own.
-    is_watched: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    Queued,
-    Held,
-    Releasing,
-    /// The watch told of its end before it was held.
-    Deleted,
 }
 
 /// The right to deal with a name, which one task has at a time.
@@ -216,251 +190,6 @@ impl Session {
         }
     }
 
-    /// S1
-    fn enter(&self, name: &LockName, create: Revision, owner: OwnerId) {
-        let mut book = self.book.lock();
-        if book.entries.get(name).is_none_or(|entry| entry.create != create) && book.over.is_none() {
-            let (since, phase) = (self.env().now(), Phase::Queued);
-            let is_watched = book.entries.get(name).is_some_and(|entry| entry.is_watched);
-            let entry = Entry { create, owner, phase, since, is_watched };
-            book.entries.insert(name.clone(), entry);
-        }
-    }
-
-    fn forget(&self, name: &LockName, create: Revision) {
-        let mut book = self.book.lock();
-        if book.entries.get(name).is_none_or(|entry| entry.create != create) {
-            return;
-        }
-        let was_watched = book.entries.remove(name).is_some_and(|entry| entry.is_watched);
-        drop(book);
-        if was_watched {
-            self.watches.unpin(&self.keys(name).own);
-        }
-    }
-
-    /// The grant of an entry that came first; `None` if it, or the session, is over meanwhile.
-    fn grant(&self, name: &LockName, create: Revision) -> Result<Option<Grant>> {
-        let counter = self.counter(create)?;
-        let mut book = self.book.lock();
-        let deadline = book.deadline;
-        if book.over.is_some() || deadline.has_passed(self.env().now()) {
-            return Ok(None);
-        }
-        let Some(entry) = book.entries.get_mut(name).filter(|entry| entry.create == create) else {
-            return Ok(None);
-        };
-        if entry.phase != Phase::Queued {
-            return Ok(None);
-        }
-        (entry.phase, entry.since) = (Phase::Held, self.env().now());
-        let owner = entry.owner;
-        if book.asked.contains(&create) {
-            let (name, reason) = (name.clone(), LostReason::Revoked);
-            self.sessions.tell(StoreEvent::GrantLost { name, counter, reason });
-        }
-        let lease = Lease { id: self.id(), scope: LeaseScope::Session, ttl: self.ttl, deadline };
-        Ok(Some(Grant { name: name.clone(), owner, lease, counter }))
-    }
-
-    /// The counter of an entry, with the namespace's base.
-    fn counter(&self, create: Revision) -> Result<u64> {
-        let counter = u64::try_from(create).ok().and_then(|create| create.checked_add(self.token_base));
-        counter.filter(|counter| *counter <= FencingToken::MAX_COUNTER).ok_or_else(|| {
-            Error::not_applied(
-                ErrorKind::Protocol,
-                format!(
-                    "revision {create} with a token_base of {} is above what a token holds",
-                    self.token_base
-                ),
-            )
-        })
-    }
-
-    /// Lets go of a hold, fenced by its create revision.
-    async fn release(self: &Arc<Self>, grant: &Grant) -> Result<()> {
-        let (create, is_gone) = {
-            let mut book = self.book.lock();
-            if book.over.is_some() {
-                return Err(Error::lost(LostReason::SessionLost));
-            }
-            let base = self.token_base;
-            let ours = |entry: &&mut Entry| {
-                entry.owner == grant.owner
-                    && u64::try_from(entry.create).is_ok_and(|create| create + base == grant.counter)
-            };
-            match book.entries.get_mut(&grant.name).filter(ours) {
-                Some(entry) if matches!(entry.phase, Phase::Held | Phase::Releasing) => {
-                    entry.phase = Phase::Releasing;
-                    (entry.create, false)
-                }
-                Some(entry) => (entry.create, true),
-                None => return Err(Error::lost(LostReason::Gone)),
-            }
-        };
-        if is_gone {
-            self.forget(&grant.name, create);
-            return Err(Error::lost(LostReason::Gone));
-        }
-        let deleted = self.delete(&self.keys(&grant.name).own, create).await?;
-        self.forget(&grant.name, create);
-        if deleted { Ok(()) } else { Err(Error::lost(LostReason::Gone)) }
-    }
-
-    /// What the watches tell: deletions of our entries, of the session's key, and what is asked of us.
-    fn tap(self: &Arc<Self>, changes: &[Change]) {
-        for change in changes {
-            if change.key.as_ref() == self.key {
-                if matches!(change.kind, Kind::Deleted(_)) && change.revision > self.created {
-                    self.lose(LostReason::SessionLost);
-                }
-            } else if let Some(create) = self.sessions.keys.asked_for(self.lease, &change.key) {
-                match change.kind {
-                    Kind::Put => self.asked_to_let_go(create),
-                    Kind::Deleted(_) => drop(self.book.lock().asked.remove(&create)),
-                }
-            } else if matches!(change.kind, Kind::Deleted(_)) && change.key.ends_with(&self.suffix) {
-                self.entry_deleted(&change.key, change.revision);
-            }
-        }
-    }
-
-    fn hear(self: &Arc<Self>, heard: &Heard<'_>) {
-        match *heard {
-            Heard::Changes(changes) => self.tap(changes),
-            Heard::Stands(key, since) => {
-                self.unread.lock().push((key.into(), since));
-                self.has_unread.notify_one();
-            }
-        }
-    }
-
-    /// The entry under `key` is gone, if it was created before `revision`.
-    fn entry_deleted(&self, key: &[u8], revision: Revision) {
-        let Some(name) = self.sessions.keys.name_of(key) else {
-            return;
-        };
-        let mut book = self.book.lock();
-        let Some(entry) = book.entries.get_mut(&name).filter(|entry| revision > entry.create) else {
-            return;
-        };
-        let (create, was) = (entry.create, entry.phase);
-        entry.phase = if was == Phase::Releasing { was } else { Phase::Deleted };
-        drop(book);
-        if was == Phase::Held {
-            self.grant_lost(name, create, LostReason::Gone);
-        }
-    }
-
-    /// Somebody wants the lock that the entry created at `create` holds, or is about to.
-    fn asked_to_let_go(&self, create: Revision) {
-        let mut book = self.book.lock();
-        book.asked.insert(create);
-        let held =
-            book.entries.iter().find(|(_, entry)| entry.create == create && entry.phase == Phase::Held);
-        let name = held.map(|(name, _)| name.clone());
-        drop(book);
-        if let Some(name) = name {
-            self.grant_lost(name, create, LostReason::Revoked);
-        }
-    }
-
-    fn grant_lost(&self, name: LockName, create: Revision, reason: LostReason) {
-        if let Ok(counter) = self.counter(create) {
-            self.sessions.tell(StoreEvent::GrantLost { name, counter, reason });
-        }
-    }
-
-    /// Gives a watch of its own to every key that has been held for a while: somebody may delete it. A
-    /// short hold needs none, and makes none.
-    fn watch_what_is_held(&self) {
-        let now = self.env().now();
-        let mut names = Vec::new();
-        for (name, entry) in &mut self.book.lock().entries {
-            let is_new = !entry.is_watched && entry.phase == Phase::Held;
-            if is_new && now.since(entry.since) >= self.ttl / 10 {
-                entry.is_watched = true;
-                names.push(name.clone());
-            }
-        }
-        for name in names {
-            let own = self.keys(&name).own;
-            self.watches.pin(&own);
-            // RACE: it was released before its watch was there to be let go of.
-            if !self.book.lock().entries.contains_key(&name) {
-                self.watches.unpin(&own);
-            }
-        }
-    }
-
-    /// Reads keys of ours whose watch has just begun, many at once.
-    async fn read_what_was_missed(self: Arc<Self>) {
-        let mut pause = Pause::new(self.env());
-        loop {
-            tokio::select! {
-                biased;
-                () = self.ended.cancelled() => return,
-                () = self.has_unread.notified() => {}
-            }
-            loop {
-                let mut batch = std::mem::take(&mut *self.unread.lock());
-                let rest = batch.split_off(batch.len().min(READ_AT_ONCE));
-                self.unread.lock().extend(rest);
-                if batch.is_empty() || self.ended.is_cancelled() {
-                    break;
-                }
-                let Some(read) = self.ended.run_until_cancelled(self.read_own(&batch)).await else {
-                    return;
-                };
-                match read {
-                    Ok(()) => pause = Pause::new(self.env()),
-                    Err(error) => {
-                        tracing::debug!(%error, "keys that are held could not be read");
-                        self.unread.lock().extend(batch);
-                        pause.wait(self.env()).await;
-                    }
-                }
-            }
-        }
-    }
-
-    /// Ends the session at its deadline, and looks after it when its watch had a gap.
-    async fn guard(self: Arc<Self>, mut listener: Listener) {
-        loop {
-            let Deadline::At(deadline) = self.deadline() else {
-                return;
-            };
-            tokio::select! {
-                biased;
-                () = self.ended.cancelled() => return,
-                told = listener.told.recv() => match told {
-                    Some(Told::Stands(since)) => {
-                        self.ended.run_until_cancelled(self.verify(since)).await;
-                    }
-                    Some(Told::Changes(changes)) => self.tap(&changes),
-                    Some(Told::Broken) => {}
-                    None => return,
-                },
-                () = self.env().sleep_until(deadline) => {
-                    self.lives();
-                }
-            }
-        }
-    }
-
-    /// Reads what the watch may have missed before `since`.
-    async fn verify(self: &Arc<Self>, since: Revision) {
-        let mut pause = Pause::new(self.env());
-        while self.lives() {
-            match self.look_after(since).await {
-                Ok(true) => return,
-                Ok(false) => {}
-                Err(error) => tracing::debug!(%error, "the session's key could not be read"),
-            }
-            pause.wait(self.env()).await;
-        }
-    }
-
     fn is_of_cluster(self: &Arc<Self>, header: Option<&etcd_client::ResponseHeader>) -> Result<()> {
         match header {
             Some(header) if header.cluster_id() != self.cluster => {
@@ -485,6 +214,3 @@ fn deadline(env: &Env, sent_at: Moment, ttl: Duration) -> Deadline {
 
 /// A server counts time in heartbeats of this length, unless it is told otherwise.
 const HEARTBEAT: Duration = Duration::from_millis(100);
-
-/// How many keys are read in one transaction; servers allow 128 by default.
-const READ_AT_ONCE: usize = 100;

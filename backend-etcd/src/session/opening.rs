@@ -13,10 +13,11 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use super::book::Book;
 use super::keepalive::Keepalive;
 use super::requests::{gets, revision};
 use super::sessions::Sessions;
-use super::{Book, Session, deadline};
+use super::{Session, deadline};
 use crate::endpoints::Pause;
 use crate::error;
 use crate::watch::{Listener, Range, Tap, Told, Watches};
