@@ -7,6 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lockcore::backend::{LockBackend, StoreConfig};
 use lockcore::{Env, Error, Result, StoreUrl, Tls};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
 
 use crate::backend::EtcdBackend;
 
@@ -117,6 +119,7 @@ impl EtcdConfig {
 
     fn checked(self) -> Result<Self> {
         self.endpoint_urls()?;
+        self.tls_options()?;
         if self.domain.is_some() && self.tls.is_none() {
             return Err(Error::invalid_option("domain is about TLS, which is not switched on"));
         }
@@ -146,21 +149,36 @@ impl EtcdConfig {
         self.credentials.as_ref().map(|(user, password)| (user.as_str(), password.as_str()))
     }
 
-    pub(crate) fn tls_options(&self) -> Option<etcd_client::TlsOptions> {
-        let tls = self.tls.as_ref()?;
+    /// What the client is told of TLS, if it is spoken.
+    pub(crate) fn tls_options(&self) -> Result<Option<etcd_client::TlsOptions>> {
+        let Some(tls) = &self.tls else {
+            return Ok(None);
+        };
         let mut options = match tls.authorities() {
             Some(pem) => {
+                holds_certificates("ca", pem)?;
                 etcd_client::TlsOptions::new().ca_certificate(etcd_client::Certificate::from_pem(pem))
             }
             None => etcd_client::TlsOptions::new().with_native_roots(),
         };
         if let Some((chain, key)) = tls.identity() {
+            holds_certificates("cert", chain)?;
             options = options.identity(etcd_client::Identity::from_pem(chain, key));
         }
         if let Some(domain) = &self.domain {
             options = options.domain_name(domain);
         }
-        Some(options)
+        Ok(Some(options))
+    }
+}
+
+/// The client takes a file without a certificate for one that trusts nobody.
+fn holds_certificates(option: &str, pem: &[u8]) -> Result<()> {
+    let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    match read {
+        Ok(certificates) if !certificates.is_empty() => Ok(()),
+        Ok(_none) => Err(Error::invalid_option(format!("{option} holds no certificate: it must be PEM"))),
+        Err(error) => Err(Error::invalid_option(format!("{option} is not PEM: {error}"))),
     }
 }
 
@@ -269,6 +287,20 @@ mod tests {
         ] {
             let error = config(url).unwrap_err();
             assert_eq!(*error.kind(), ErrorKind::InvalidOption, "{url}");
+        }
+    }
+
+    /// Certificates are read before anybody is contacted: a file of something else trusts nobody.
+    #[test]
+    fn certificates_that_cannot_be_read_are_refused() {
+        let of = |tls| EtcdConfig::new(["h"]).tls(tls).checked().map(drop).unwrap_err();
+        let broken = "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n";
+        for pem in ["", "no pem", broken] {
+            for tls in [Tls::new().ca(pem), Tls::new().client_certificate(pem, "key")] {
+                let error = of(tls);
+                assert_eq!(*error.kind(), ErrorKind::InvalidOption, "{error}");
+                assert!(error.to_string().contains("PEM"), "{error}");
+            }
         }
     }
 

@@ -47,7 +47,8 @@ pub(crate) async fn diagnose(sessions: &Sessions) -> Result<Vec<Finding>> {
     let endpoints = &sessions.endpoints;
     let mut findings = Vec::new();
     let mut answering = 0;
-    let seen = endpoints.urls().iter().map(|url| sessions.env.bounded(endpoint(endpoints, url)));
+    let urls = endpoints.urls().iter().enumerate();
+    let seen = urls.map(|(index, url)| sessions.env.bounded(endpoint(endpoints, index, url)));
     for (url, seen) in endpoints.urls().iter().zip(join_all(seen).await) {
         match seen {
             Ok(seen) => {
@@ -70,8 +71,8 @@ pub(crate) async fn diagnose(sessions: &Sessions) -> Result<Vec<Finding>> {
     Ok(findings)
 }
 
-async fn endpoint(endpoints: &Arc<Endpoints>, url: &str) -> Result<Vec<Finding>> {
-    let client = endpoints.connect(url).await?;
+async fn endpoint(endpoints: &Arc<Endpoints>, index: usize, url: &str) -> Result<Vec<Finding>> {
+    let client = endpoints.connect(index).await?;
     let status = endpoints.bounded(async { client.maintenance_client().status().await }).await?;
     let version = status.version();
     let mut findings = vec![Finding::new(Severity::Ok, "version", format!("{url} runs etcd {version}"))];

@@ -8,23 +8,23 @@
 //! - **E1** Every attempt has a bound, connecting included.
 //! - **E2** A failure moves on from the connection it was seen on, and from no later one.
 
-use std::error::Error as _;
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use etcd_client::{Client, ConnectOptions, GetOptions, GetResponse, Txn, TxnResponse};
+use etcd_client::{Client, GetOptions, GetResponse, Txn, TxnResponse};
 use lockcore::{Effect, Env, Error, ErrorKind, Result};
 use tokio::sync::{oneshot, watch};
 
 use crate::config::EtcdConfig;
+use crate::connector::Connector;
 use crate::error;
 
 pub(crate) struct Endpoints {
     env: Env,
     urls: Vec<String>,
-    options: ConnectOptions,
+    connector: Connector,
     /// Of one attempt: a third of a request's, where there are other endpoints to turn to.
     bound: Duration,
     state: watch::Sender<State>,
@@ -36,6 +36,8 @@ struct State {
     generation: usize,
     link: Option<Link>,
     is_connecting: bool,
+    /// How many endpoints in a row would not have us.
+    denials: usize,
     /// Why there is no connection to the endpoint before.
     refused: Option<(ErrorKind, String)>,
 }
@@ -52,24 +54,13 @@ impl Endpoints {
         let urls = config.endpoint_urls()?;
         let request = env.timing().op_timeout;
         let bound = if urls.len() > 1 { request / 3 } else { request };
-        let mut options = ConnectOptions::new()
-            .with_require_leader(true)
-            .with_connect_timeout(bound)
-            .with_tcp_keepalive(HTTP_KEEPALIVE.0)
-            .with_keep_alive(HTTP_KEEPALIVE.0, HTTP_KEEPALIVE.1)
-            .with_keep_alive_while_idle(false);
-        if let Some((user, password)) = config.user() {
-            options = options.with_user(user, password).with_auto_token_refresh(true);
-        }
-        if let Some(tls) = config.tls_options() {
-            options = options.with_tls(tls);
-        }
+        let connector = Connector::new(config, &urls, bound)?;
         // Not everybody on the first one.
         let mut bits = [0; 1];
         env.random(&mut bits);
         let generation = usize::from(bits[0]) % urls.len();
         let state = watch::Sender::new(State { generation, ..State::default() });
-        Ok(Self { env, urls, options, bound, state })
+        Ok(Self { env, urls, connector, bound, state })
     }
 
     pub(crate) fn urls(&self) -> &[String] {
@@ -115,26 +106,24 @@ impl Endpoints {
     }
 
     async fn make_link(self: Arc<Self>, generation: usize) {
-        match self.connect(&self.urls[generation % self.urls.len()]).await {
+        match self.connect(generation % self.urls.len()).await {
             Ok(client) => self.state.send_modify(|state| {
                 state.link = Some(Link { client, generation });
-                state.is_connecting = false;
+                (state.is_connecting, state.denials) = (false, 0);
             }),
-            Err(error) => {
-                let mut why = error.to_string();
-                let mut cause = error.source();
-                while let Some(error) = cause {
-                    why = format!("{why}: {error}");
-                    cause = error.source();
-                }
-                self.leave(generation, Some((error.kind().clone(), why)));
-            }
+            Err(error) => self.leave(generation, Some(&error)),
         }
     }
 
     /// A connection to one endpoint, besides the one in use.
-    pub(crate) async fn connect(&self, url: &str) -> Result<Client> {
-        self.bounded(Box::pin(Client::connect([url], Some(self.options.clone())))).await
+    pub(crate) async fn connect(&self, index: usize) -> Result<Client> {
+        let bound = self.bound;
+        tokio::select! {
+            biased;
+            // Boxed: what it waits in is large.
+            made = Box::pin(self.connector.connect(index)) => made,
+            () = self.env.sleep(bound) => Err(error::silent(bound).with_effect(Effect::NotApplied)),
+        }
     }
 
     /// A connection is of no use: the next request goes to the next endpoint.
@@ -142,13 +131,23 @@ impl Endpoints {
         self.leave(generation, None);
     }
 
-    fn leave(&self, generation: usize, refused: Option<(ErrorKind, String)>) {
+    fn leave(&self, generation: usize, refused: Option<&Error>) {
         let has_left = self.state.send_if_modified(|state| {
-            let is_current = state.generation == generation;
-            if is_current {
-                *state = State { generation: generation + 1, refused, ..State::default() };
+            if state.generation != generation {
+                return false;
             }
-            is_current
+            let denials = match refused {
+                Some(error) if *error.kind() == ErrorKind::Denied => state.denials + 1,
+                Some(_) | None => 0,
+            };
+            let refused = refused.map(|error| {
+                // Others may take us, until all have been asked.
+                let is_final = *error.kind() != ErrorKind::Denied || denials >= self.urls.len();
+                let kind = if is_final { error.kind().clone() } else { ErrorKind::Unavailable };
+                (kind, error.to_string())
+            });
+            *state = State { generation: generation + 1, denials, refused, ..State::default() };
+            true
         });
         if has_left {
             tracing::debug!(endpoint = self.urls[generation % self.urls.len()], "moves on from an endpoint");
@@ -184,10 +183,15 @@ impl Endpoints {
             }
         };
         answer.map_err(|error| {
-            if error::is_about_the_member(&error) {
+            // Connected while authentication was off: another connection says who we are.
+            let is_nameless = error::is_nameless(&error) && self.connector.has_credentials();
+            if is_nameless || error::is_about_the_member(&error) {
                 self.failed(link.generation);
             }
-            error::of_client(error)
+            match is_nameless {
+                true => Error::not_applied(ErrorKind::Unavailable, "etcd asks who we are").with_source(error),
+                false => error::of_client(error),
+            }
         })
     }
 
@@ -292,7 +296,3 @@ impl Pause {
         env.sleep(pause).await;
     }
 }
-
-/// How often a busy connection is tried, and how long an answer may take: less often than servers
-/// allow would let a dead connection go unnoticed, more often is refused by them.
-const HTTP_KEEPALIVE: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(3));

@@ -21,6 +21,9 @@ pub(crate) fn is_about_the_member(error: &etcd_client::Error) -> bool {
     match error {
         // It knows the new leader already.
         E::GRpcStatus(status) if status.message().contains("leader changed") => false,
+        E::GRpcStatus(status) if is_old_token(status.message()) || is_from_a_learner(status.message()) => {
+            true
+        }
         E::GRpcStatus(status) => matches!(
             status.code() as i32,
             code::CANCELLED
@@ -40,6 +43,44 @@ pub(crate) fn is_about_the_member(error: &etcd_client::Error) -> bool {
         | E::EndpointError(_)
         | E::EndpointsNotManaged => false,
     }
+}
+
+/// Users or roles were changed, or authentication switched off, after the connection said who we are;
+/// another one finds out how to.
+fn is_old_token(text: &str) -> bool {
+    text.contains("auth store is old") || text.contains(AUTHENTICATION_IS_OFF)
+}
+
+/// A member that copies the data and answers no request of ours.
+fn is_from_a_learner(text: &str) -> bool {
+    text.contains("not supported for learner")
+}
+
+/// Whether the cluster has authentication switched off.
+pub(crate) fn is_without_users(error: &etcd_client::Error) -> bool {
+    matches!(error, etcd_client::Error::GRpcStatus(status) if status.message().contains(AUTHENTICATION_IS_OFF))
+}
+
+/// Whether the server wants to know who asks.
+pub(crate) fn is_nameless(error: &etcd_client::Error) -> bool {
+    matches!(error, etcd_client::Error::GRpcStatus(status) if status.message().contains("user name is empty"))
+}
+
+/// Whether one side did not take the other's certificate, in the words of the TLS library.
+pub(crate) fn is_refused_by_tls(causes: &str) -> bool {
+    causes.contains("invalid peer certificate") || causes.contains("received fatal alert")
+}
+
+/// An error and what is behind it, in one line.
+pub(crate) fn causes(error: &(dyn StdError + 'static)) -> String {
+    let mut line = String::new();
+    for error in chain(error) {
+        let said = error.to_string();
+        if !line.contains(&said) {
+            line = if line.is_empty() { said } else { format!("{line}: {said}") };
+        }
+    }
+    line
 }
 
 /// Whether a lease was asked for that exists already.
@@ -94,6 +135,10 @@ fn meaning(error: &etcd_client::Error) -> (ErrorKind, Effect, String) {
     let shown = error.to_string();
     match error {
         E::GRpcStatus(status) => {
+            let causes = causes(status);
+            if is_refused_by_tls(&causes) {
+                return (ErrorKind::Denied, Effect::NotApplied, causes);
+            }
             let (number, text) = (status.code() as i32, status.message());
             let (kind, effect) = of_status(number, text, never_connected(status));
             (kind, effect, format!("etcd: {text}"))
@@ -119,21 +164,15 @@ fn meaning(error: &etcd_client::Error) -> (ErrorKind, Effect, String) {
 fn of_status(number: i32, text: &str, never_connected: bool) -> (ErrorKind, Effect) {
     let from_etcd = text.starts_with("etcdserver:");
     match number {
+        _ if is_old_token(text) || is_from_a_learner(text) => (ErrorKind::Unavailable, Effect::NotApplied),
         // A wrong password is an invalid argument to etcd, and so is none.
         code::INVALID_ARGUMENT
             if text.contains("authentication failed") || text.contains("user name is empty") =>
         {
             (ErrorKind::Denied, Effect::NotApplied)
         }
-        // The rights were changed while it was on its way: asked again, it is answered.
-        code::INVALID_ARGUMENT if text.contains("auth store is old") => {
-            (ErrorKind::Unavailable, Effect::NotApplied)
-        }
         code::INVALID_ARGUMENT if from_etcd => (ErrorKind::Protocol, Effect::NotApplied),
         code::PERMISSION_DENIED | code::UNAUTHENTICATED => (ErrorKind::Denied, Effect::NotApplied),
-        code::FAILED_PRECONDITION if text.contains("authentication is not enabled") => {
-            (ErrorKind::InvalidOption, Effect::NotApplied)
-        }
         code::NOT_FOUND if text.contains("lease not found") => {
             (ErrorKind::Lost { reason: LostReason::SessionLost }, Effect::NotApplied)
         }
@@ -150,12 +189,19 @@ fn of_status(number: i32, text: &str, never_connected: bool) -> (ErrorKind, Effe
     }
 }
 
+const AUTHENTICATION_IS_OFF: &str = "authentication is not enabled";
+
 /// The client's words for a connection that was not made; nothing was sent on it.
 fn never_connected(error: &(dyn StdError + 'static)) -> bool {
-    std::iter::successors(Some(error), |error: &&(dyn StdError + 'static)| (*error).source()).any(|error| {
+    chain(error).any(|error| {
         let text = error.to_string();
         text.contains("tcp connect error") || text.contains("dns error")
     })
+}
+
+/// An error, what caused it, what caused that.
+fn chain<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
+    std::iter::successors(Some(error), |error: &&(dyn StdError + 'static)| (*error).source())
 }
 
 /// The status codes of gRPC, whose type the client does not name.
@@ -186,7 +232,7 @@ mod tests {
     #[test]
     fn every_status_has_a_meaning() {
         use Effect::{NotApplied, Unknown};
-        use ErrorKind::{Denied, InvalidOption, Lost, Protocol, Unavailable, Unsupported};
+        use ErrorKind::{Denied, Lost, Protocol, Unavailable, Unsupported};
         let table = [
             (0, "", Protocol, Unknown),
             (1, "Timeout expired", Unavailable, Unknown),
@@ -209,7 +255,7 @@ mod tests {
             (8, "etcdserver: mvcc: database space exceeded", Unavailable, NotApplied),
             (8, "grpc: received message larger than max", Unavailable, Unknown),
             (9, "etcdserver: lease already exists", Unavailable, NotApplied),
-            (9, "etcdserver: authentication is not enabled", InvalidOption, NotApplied),
+            (9, "etcdserver: authentication is not enabled", Unavailable, NotApplied),
             (10, "", Unavailable, Unknown),
             (11, "", Protocol, Unknown),
             (12, "", Unsupported, NotApplied),
@@ -217,6 +263,8 @@ mod tests {
             (14, "etcdserver: request timed out", Unavailable, Unknown),
             (14, "etcdserver: leader changed", Unavailable, Unknown),
             (14, "etcdserver: no leader", Unavailable, Unknown),
+            (9, "etcdserver: rpc not supported for learner", Unavailable, NotApplied),
+            (14, "etcdserver: rpc not supported for learner", Unavailable, NotApplied),
             (15, "", Unavailable, Unknown),
             (16, "etcdserver: invalid auth token", Denied, NotApplied),
             (99, "", Unavailable, Unknown),
@@ -224,6 +272,22 @@ mod tests {
         for (number, text, kind, effect) in table {
             assert_eq!(of_status(number, text, false), (kind, effect), "{number} {text}");
         }
+    }
+
+    /// Old rights and learners are left for another connection; what is said of the request itself is not.
+    #[test]
+    fn another_connection_may_do_better() {
+        let is_left = |code: tonic::Code, text: &str| {
+            is_about_the_member(&etcd_client::Error::GRpcStatus(tonic::Status::new(code, text)))
+        };
+        assert!(is_left(tonic::Code::InvalidArgument, "etcdserver: revision of auth store is old"));
+        for code in [tonic::Code::FailedPrecondition, tonic::Code::Unavailable] {
+            assert!(is_left(code, "etcdserver: rpc not supported for learner"));
+        }
+        assert!(is_left(tonic::Code::Unavailable, "etcdserver: no leader"));
+        assert!(!is_left(tonic::Code::Unavailable, "etcdserver: leader changed"));
+        assert!(!is_left(tonic::Code::PermissionDenied, "etcdserver: permission denied"));
+        assert!(is_left(tonic::Code::FailedPrecondition, "etcdserver: authentication is not enabled"));
     }
 
     /// A full server is not asked again and again.

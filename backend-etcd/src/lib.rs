@@ -13,6 +13,7 @@
 //! | `protocol` | how an entry becomes a hold, and how it is taken back; pure |
 //! | `keys` | names of keys, and what stands in them; pure |
 //! | `error` | what errors mean |
+//! | `connector` | one connection |
 //! | `endpoints` | the way to the cluster |
 //! | `watch` | one stream for all watches |
 //! | `diagnosis` | what an administrator should know |
@@ -22,6 +23,7 @@
 
 mod backend;
 mod config;
+mod connector;
 mod diagnosis;
 mod endpoints;
 mod error;

@@ -226,8 +226,7 @@ impl Bid {
                 Step::End(end) => return Ok(end),
                 Step::Wait => {
                     last = None;
-                    self.wait(left).await;
-                    Ok(())
+                    self.wait(left).await
                 }
                 Step::Ask | Step::Delete(_) | Step::Settle | Step::Find | Step::Look(_) => {
                     // The answer has changed nothing: it came from a server that lags behind.
@@ -335,14 +334,14 @@ impl Bid {
         }
     }
 
-    /// Waits for something to happen.
-    async fn wait(&mut self, left: &CancellationToken) {
+    /// Waits for something to happen; an error says that waiting is of no use.
+    async fn wait(&mut self, left: &CancellationToken) -> Result<()> {
         let session = Arc::clone(&self.session);
         let Some(listener) = &mut self.listener else {
             let listener = session.watches.listen(&self.range);
             self.contender.watched(listener.since);
             self.listener = Some(listener);
-            return;
+            return Ok(());
         };
         tokio::select! {
             biased;
@@ -357,11 +356,15 @@ impl Bid {
                 if let Some(create) = self.contender.create()
                     && let Err(error) = self.look(create).await
                 {
+                    if *error.kind() == ErrorKind::Denied {
+                        return Err(error);
+                    }
                     tracing::debug!(lock = %self.name, %error, "the queue could not be read");
                     self.look_at = session.env().now() + first_look(session.ttl);
                 }
             }
         }
+        Ok(())
     }
 
     fn told(&mut self, told: Told) {

@@ -15,6 +15,8 @@ pub(super) struct Book {
     pub(super) deadline: Deadline,
     pub(super) epoch: Revision,
     pub(super) over: Option<LostReason>,
+    /// Why the entries of a session that is over could not be deleted.
+    pub(super) denied: Option<String>,
     pub(super) entries: HashMap<LockName, Entry>,
     pub(super) busy: HashSet<LockName>,
     /// Entries that somebody asks us to give up, also such as are not held or not known yet.
@@ -108,7 +110,10 @@ impl Session {
         let (create, is_gone) = {
             let mut book = self.book.lock();
             if book.over.is_some() {
-                return Err(Error::lost(LostReason::SessionLost));
+                return Err(match &book.denied {
+                    Some(why) => Error::not_applied(ErrorKind::Denied, why.clone()),
+                    None => Error::lost(LostReason::SessionLost),
+                });
             }
             let base = self.token_base;
             let ours = |entry: &&mut Entry| {

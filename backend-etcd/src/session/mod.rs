@@ -21,6 +21,8 @@
 //!   deletion that the watch tells of goes unnoticed (G2).
 //! - **S2** Per name at most one acquisition or clean-up is under way: the others wait for its end.
 //! - **S3** A session that is over stays over; no grant names its lease (B3).
+//! - **S4** A session that may not delete an entry of its own ends: nothing else takes the entry out of
+//!   its queue, and a release must not wait for a right that may never come back.
 
 mod bid;
 mod book;
@@ -165,6 +167,12 @@ impl Session {
             let session = Arc::clone(self);
             self.env().spawn(async move { session.end_at_the_store().await });
         }
+    }
+
+    /// The right to delete is gone: so is the session, and whoever releases hears why.
+    fn deny(self: &Arc<Self>, denied: &Error) {
+        self.book.lock().denied.get_or_insert_with(|| denied.to_string());
+        self.lose(LostReason::SessionLost);
     }
 
     /// Ends the lease of a session that is lost, which frees what hangs on it earlier than its expiry.

@@ -142,6 +142,7 @@ async fn begin(
             deadline,
             epoch,
             over: None,
+            denied: None,
             entries: HashMap::new(),
             busy: HashSet::new(),
             asked: HashSet::new(),

@@ -7,7 +7,7 @@ use etcd_client::{
     TxnOpResponse, TxnResponse,
 };
 use lockcore::backend::Holder;
-use lockcore::{Error, LostReason, Result};
+use lockcore::{Error, ErrorKind, LostReason, Result};
 
 use super::Session;
 use crate::error;
@@ -95,11 +95,18 @@ impl Session {
         })
     }
 
-    /// Deletes an entry if it was created at `create`; whether it did.
+    /// Deletes an entry if it was created at `create`; whether it did. One that we have no right to
+    /// delete would block the queue for as long as the session lasts: it ends with the session (S4).
     pub(super) async fn delete(self: &Arc<Self>, key: &[u8], create: Revision) -> Result<bool> {
         let same = Compare::create_revision(key, CompareOp::Equal, create);
         let txn = Txn::new().when([same]).and_then([TxnOp::delete(key, None)]);
-        Ok(self.txn(txn).await?.succeeded())
+        match self.txn(txn).await {
+            Err(denied) if *denied.kind() == ErrorKind::Denied => {
+                self.deny(&denied);
+                Err(denied)
+            }
+            answer => Ok(answer?.succeeded()),
+        }
     }
 
     /// Moves the epoch on. If another has moved it meanwhile, it is known where to.

@@ -13,6 +13,7 @@ mod network;
 mod outside;
 mod replies;
 mod rig;
+mod rights;
 mod secured;
 mod server;
 
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
         network::trials(),
         outside::trials(),
         replies::trials(),
+        rights::trials(),
         secured::trials(),
         server::trials(),
     ]

@@ -9,15 +9,15 @@ use lockcore::{ErrorKind, LockManager, Result, Tls};
 use testbed::Certificates;
 use testbed::etcd::{Etcd, Setup};
 
-use crate::rig::{BOUND, PREFIX, TTL, hold, hold_aside, open, open_with_ttl, trials, within};
+use crate::rig::{BOUND, PREFIX, TTL, hold, hold_aside, open, trials, within};
 
 trials![
     tls_takes_the_right_authority,
+    an_endpoint_with_another_certificate_is_passed_over,
     mutual_tls_takes_a_certificate,
     a_url_says_all_of_it,
     a_limited_role_is_enough,
     credentials_are_checked_when_opening,
-    a_token_that_ran_out_is_renewed,
 ];
 
 fn read(path: impl AsRef<Path>) -> Vec<u8> {
@@ -45,12 +45,16 @@ async fn refused(config: EtcdConfig, why: &str) -> lockcore::Error {
     }
 }
 
-/// A cycle and a hand-off, streams and all.
-async fn works(one: &LockManager, other: &LockManager) {
-    works_as("w", one, other).await;
+/// It is said at once and for good, not taken for a silent server; and what was wrong.
+async fn denied_by_tls(config: EtcdConfig, why: &str, named: &str) {
+    let error = refused(config, why).await;
+    assert_eq!(*error.kind(), ErrorKind::Denied, "{error:?}");
+    assert!(error.to_string().contains(named), "{error}");
 }
 
-async fn works_as(name: &str, one: &LockManager, other: &LockManager) {
+/// A cycle and a hand-off, streams and all.
+async fn works(one: &LockManager, other: &LockManager) {
+    let name = "w";
     let guard = hold(one, name).await;
     let next = hold_aside(other, name);
     within(BOUND, "it queues", async {
@@ -71,12 +75,29 @@ async fn tls_takes_the_right_authority() {
     let secured = config(&etcd).tls(trusting(&certificates));
     works(&open(secured.clone()).await, &open(secured).await).await;
 
-    let error = refused(config(&etcd).tls(trusting(&strangers)), "with another authority").await;
-    assert!(matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Denied), "{error:?}");
+    denied_by_tls(
+        config(&etcd).tls(trusting(&strangers)),
+        "with another authority",
+        "invalid peer certificate",
+    )
+    .await;
     refused(config(&etcd), "without TLS").await;
     let elsewhere = config(&etcd).tls(trusting(&certificates)).domain("elsewhere.example");
-    refused(elsewhere, "under another name").await;
+    denied_by_tls(elsewhere, "under another name", "not valid for name").await;
     open(config(&etcd).tls(trusting(&certificates)).domain("localhost")).await;
+}
+
+/// One endpoint is somebody else's: the others are asked before anybody is told of it.
+async fn an_endpoint_with_another_certificate_is_passed_over() {
+    let certificates = Arc::new(Certificates::new("client").unwrap());
+    let strangers = Arc::new(Certificates::new("client").unwrap());
+    let etcd = Setup::new().tls(Arc::clone(&certificates)).start().await.unwrap();
+    let strange = Setup::new().tls(Arc::clone(&strangers)).start().await.unwrap();
+    let both = EtcdConfig::new([strange.endpoints(), etcd.endpoints()].concat()).prefix(PREFIX);
+    // Whichever comes first.
+    for _ in 0..4 {
+        open(both.clone().tls(trusting(&certificates))).await.shutdown().await.unwrap();
+    }
 }
 
 /// The server asks for a certificate of its authority.
@@ -90,8 +111,9 @@ async fn mutual_tls_takes_a_certificate() {
     };
     works(&open(identified(&certificates)).await, &open(identified(&certificates)).await).await;
 
-    refused(config(&etcd).tls(trusting(&certificates)), "without a certificate").await;
-    refused(identified(&strangers), "with a stranger's certificate").await;
+    let nobody = config(&etcd).tls(trusting(&certificates));
+    denied_by_tls(nobody, "without a certificate", "received fatal alert").await;
+    denied_by_tls(identified(&strangers), "with a stranger's certificate", "received fatal alert").await;
 }
 
 /// Everything above by URL: files for the certificates, user and password before the hosts.
@@ -141,26 +163,4 @@ async fn credentials_are_checked_when_opening() {
     assert!(!format!("{error:?} {error}").contains("sesame"), "{error:?}");
     let error = refused(config(&etcd), "without a user").await;
     assert_eq!(*error.kind(), ErrorKind::Denied, "{error:?}");
-}
-
-/// A token that nobody used for longer than it lives: the next request gets another one by itself.
-async fn a_token_that_ran_out_is_renewed() {
-    let token_ttl = 1;
-    let mut etcd = Setup::new().auth_token_ttl(token_ttl).start().await.unwrap();
-    etcd.enable_auth("alice", "secret", "locks/").await.unwrap();
-    let alice = config(&etcd).credentials("alice", "secret");
-    // Renewed every ten seconds: nothing else is sent.
-    let (one, other) = (
-        open_with_ttl(alice.clone(), 10 * TTL).await.unwrap(),
-        open_with_ttl(alice, 10 * TTL).await.unwrap(),
-    );
-    let guard = hold(&one, "n").await;
-    let next = hold_aside(&other, "n");
-    tokio::time::sleep(3 * Duration::from_secs(token_ttl.into())).await; // The token's life, and more.
-
-    guard.release().await.unwrap();
-    next.end("the other holds").await.release().await.unwrap();
-    tokio::time::sleep(3 * Duration::from_secs(token_ttl.into())).await; // The same without a hold.
-    // On a name that nobody has watched: the streams are as old as the token.
-    works_as("fresh", &one, &other).await;
 }

@@ -17,6 +17,7 @@ pub struct Setup {
     certificates: Option<Arc<Certificates>>,
     demands_client_certificate: bool,
     heartbeat: Duration,
+    signed_tokens: Option<Duration>,
     args: Vec<String>,
 }
 
@@ -35,6 +36,7 @@ impl Setup {
             certificates: None,
             demands_client_certificate: false,
             heartbeat: Duration::from_millis(20),
+            signed_tokens: None,
             args: Vec::new(),
         }
     }
@@ -88,6 +90,14 @@ impl Setup {
         self.arg(format!("--auth-token-ttl={seconds}"))
     }
 
+    /// Gives users signed tokens (JWT), each of which is good for `ttl`, instead of ones that the
+    /// servers keep in mind.
+    #[must_use]
+    pub fn signed_tokens(mut self, ttl: Duration) -> Self {
+        self.signed_tokens = Some(ttl);
+        self
+    }
+
     /// Any other argument.
     #[must_use]
     pub fn arg(mut self, arg: impl Into<String>) -> Self {
@@ -122,6 +132,15 @@ impl Setup {
         ];
         common.extend(self.tls_args());
         common.extend(self.args.iter().cloned());
+        if let Some(ttl) = self.signed_tokens {
+            let key = scratch.path().join("token.key");
+            std::fs::write(&key, "nobody else knows this")?;
+            common.push(format!(
+                "--auth-token=jwt,sign-method=HS256,priv-key={},ttl={}s",
+                key.display(),
+                ttl.as_secs()
+            ));
+        }
         let scheme = if self.certificates.is_some() { "https" } else { "http" };
         let mut members = Vec::new();
         for blueprint in blueprints {

@@ -1,0 +1,206 @@
+//! Rights that change while locks are held and waited for: users, roles, passwords, tokens; with
+//! tokens of either kind, on both versions.
+
+use std::time::Duration;
+
+use backend_etcd::EtcdConfig;
+use futures_util::future::join_all;
+use lockcore::{ErrorKind, LostReason};
+use testbed::etcd::{Etcd, Setup, current};
+
+use crate::rig::{
+    BOUND, Beside, PREFIX, TTL, eventually, hold, hold_aside, open, open_with_ttl, trials, within,
+};
+
+trials![
+    changes_of_others_disturb_nobody,
+    a_release_without_the_right_ends_and_frees_the_lock,
+    a_release_by_a_user_who_is_gone_ends_and_frees_the_lock,
+    a_release_with_an_old_password_ends_and_frees_the_lock,
+    a_waiter_without_the_right_is_told,
+    switching_authentication_off_and_on_disturbs_nobody,
+    a_token_that_ran_out_is_renewed,
+];
+
+/// Runs `test` with tokens of either kind on every version there is, all at the same time.
+async fn everywhere(token_ttl: u32, test: impl AsyncFn(Etcd)) {
+    let mut setups = Vec::new();
+    for program in [None, current()] {
+        let setup = || {
+            let setup = Setup::new().arg("--bcrypt-cost=4").auth_token_ttl(token_ttl);
+            program.iter().fold(setup, |setup, program| setup.program(program))
+        };
+        setups.extend([setup(), setup().signed_tokens(Duration::from_secs(token_ttl.into()))]);
+        if program.is_none() && current().is_none() {
+            testbed::peers::skip("etcd 3.6", "there is none in target/tools; run: make tools");
+            break;
+        }
+    }
+    let tests = setups.into_iter().map(async |setup| {
+        println!("{setup:?}");
+        let mut etcd = setup.start().await.unwrap();
+        etcd.enable_auth("alice", "secret", "locks/").await.unwrap();
+        ctl(&etcd, "user add bob:secret").await;
+        ctl(&etcd, "user grant-role bob locks").await;
+        test(etcd).await;
+    });
+    join_all(tests).await;
+}
+
+/// Long enough that no token runs out.
+const LONG: u32 = 300;
+
+async fn ctl(etcd: &Etcd, command: &str) {
+    etcd.ctl(command.split(' ')).await.unwrap();
+}
+
+fn user(etcd: &Etcd, name: &str) -> EtcdConfig {
+    EtcdConfig::new(etcd.endpoints()).prefix(PREFIX).credentials(name, "secret")
+}
+
+/// Waits until so many wait for a name.
+async fn waiting(etcd: &Etcd, name: &str, waiters: usize) {
+    let keys = async || etcd.keys(&format!("{PREFIX}/{name}/")).await.unwrap().len();
+    eventually(BOUND, "they queue", async || keys().await == waiters + 1).await;
+}
+
+/// Another user, another role, a right elsewhere: whoever holds, waits and releases notices nothing,
+/// with streams that are as old as the token, too.
+async fn changes_of_others_disturb_nobody() {
+    everywhere(LONG, async |etcd| {
+        let (one, other) = (open(user(&etcd, "alice")).await, open(user(&etcd, "bob")).await);
+        let guard = hold(&one, "n").await;
+        let next = hold_aside(&other, "n");
+        waiting(&etcd, "n", 1).await;
+        ctl(&etcd, "role add others").await;
+        ctl(&etcd, "user add carol:secret").await;
+
+        within(TTL, "the release ends", guard.release()).await.unwrap();
+        let guard = next.end("the other holds").await;
+        ctl(&etcd, "user grant-role carol others").await;
+        let next = hold_aside(&one, "n");
+        waiting(&etcd, "n", 1).await;
+        guard.renew().await.unwrap();
+        guard.release().await.unwrap();
+        next.end("the first holds again").await.release().await.unwrap();
+    })
+    .await;
+}
+
+async fn a_release_without_the_right_ends_and_frees_the_lock() {
+    a_denied_release("user revoke-role alice locks").await;
+}
+
+async fn a_release_by_a_user_who_is_gone_ends_and_frees_the_lock() {
+    a_denied_release("user delete alice").await;
+}
+
+async fn a_release_with_an_old_password_ends_and_frees_the_lock() {
+    a_denied_release("user passwd alice --interactive=false").await;
+}
+
+/// The release is refused, and says so; the session ends, with what else it holds, and so the lock
+/// is free for those who may have it.
+async fn a_denied_release(change: &str) {
+    everywhere(LONG, async |etcd| {
+        let (one, other) = (open(user(&etcd, "alice")).await, open(user(&etcd, "bob")).await);
+        let (guard, bystander) = (hold(&one, "n").await, hold(&one, "m").await);
+        let next = hold_aside(&other, "n");
+        waiting(&etcd, "n", 1).await;
+        change_rights(&etcd, change).await;
+
+        let refused = within(2 * TTL, "the release ends", guard.release()).await.unwrap_err();
+        assert_eq!(*refused.kind(), ErrorKind::Denied, "{refused:?}");
+        let reason = within(BOUND, "the other hold is lost", bystander.lost()).await;
+        assert_eq!(reason, LostReason::SessionLost);
+        next.end("the other holds").await.release().await.unwrap();
+        let denied = within(BOUND, "an answer", one.lock("k").unwrap().acquire()).await.unwrap_err();
+        assert_eq!(*denied.kind(), ErrorKind::Denied, "{denied:?}");
+    })
+    .await;
+}
+
+async fn change_rights(etcd: &Etcd, change: &str) {
+    if !change.starts_with("user passwd") {
+        return ctl(etcd, change).await;
+    }
+    let mut asking = etcd.ctl_in_background(change.split(' ')).unwrap();
+    asking.send_line("sesame").await.unwrap();
+    assert!(asking.wait(BOUND).await.unwrap().success());
+}
+
+/// Who waits and may do so no longer hears it while the lock stays held, and leaves nothing behind.
+async fn a_waiter_without_the_right_is_told() {
+    everywhere(LONG, async |etcd| {
+        let (holder, waiter) = (open(user(&etcd, "bob")).await, open(user(&etcd, "alice")).await);
+        let guard = hold(&holder, "n").await;
+        let lock = waiter.lock("n").unwrap();
+        let next = Beside::start(async move { lock.acquire().await });
+        waiting(&etcd, "n", 1).await;
+        ctl(&etcd, "user revoke-role alice locks").await;
+
+        let denied = next.end("the waiter is told").await.unwrap_err();
+        assert_eq!(*denied.kind(), ErrorKind::Denied, "{denied:?}");
+        guard.ensure_held().unwrap();
+        waiting(&etcd, "n", 0).await;
+        guard.release().await.unwrap();
+        hold(&holder, "n").await.release().await.unwrap();
+    })
+    .await;
+}
+
+/// Without authentication nobody is asked for a name; switched on again, a token is too old, and a
+/// connection that was made meanwhile has none.
+async fn switching_authentication_off_and_on_disturbs_nobody() {
+    everywhere(LONG, async |etcd| {
+        let (one, other) = (open(user(&etcd, "alice")).await, open(user(&etcd, "bob")).await);
+        let in_queue = async |waiters| {
+            let queue = async || other.inspect("n").await.unwrap().contenders;
+            eventually(BOUND, "it queues", async || queue().await == waiters).await;
+        };
+        let guard = hold(&one, "n").await;
+        let next = hold_aside(&other, "n");
+        in_queue(1).await;
+        ctl(&etcd, "auth disable").await;
+        within(BOUND, "the release ends", guard.release()).await.unwrap();
+        let guard = next.end("the other holds").await;
+
+        let next = hold_aside(&one, "n");
+        in_queue(1).await;
+        let opened = open(user(&etcd, "alice")).await;
+        let without_user = etcd_client::Client::connect(etcd.endpoints(), None).await.unwrap();
+        without_user.auth_client().auth_enable().await.unwrap();
+        within(BOUND, "the release ends", guard.release()).await.unwrap();
+        let guard = next.end("the first holds again").await;
+        within(BOUND, "the release ends", guard.release()).await.unwrap();
+        let guard = hold(&opened, "n").await;
+        within(BOUND, "the release ends", guard.release()).await.unwrap();
+    })
+    .await;
+}
+
+/// A token that nobody used for longer than it lives: the next request gets another one by itself.
+async fn a_token_that_ran_out_is_renewed() {
+    const TOKEN_TTL: u32 = 1;
+    everywhere(TOKEN_TTL, async |etcd| {
+        // Renewed every ten seconds: nothing else is sent.
+        let (one, other) = (
+            open_with_ttl(user(&etcd, "alice"), 10 * TTL).await.unwrap(),
+            open_with_ttl(user(&etcd, "bob"), 10 * TTL).await.unwrap(),
+        );
+        let guard = hold(&one, "n").await;
+        let next = hold_aside(&other, "n");
+        tokio::time::sleep(3 * Duration::from_secs(TOKEN_TTL.into())).await; // The token's life, and more.
+
+        guard.release().await.unwrap();
+        next.end("the other holds").await.release().await.unwrap();
+        tokio::time::sleep(3 * Duration::from_secs(TOKEN_TTL.into())).await; // The same without a hold.
+        // On a name that nobody has watched: the streams are as old as the token.
+        let guard = hold(&one, "fresh").await;
+        let next = hold_aside(&other, "fresh");
+        eventually(BOUND, "it queues", async || one.inspect("fresh").await.unwrap().contenders == 1).await;
+        guard.release().await.unwrap();
+        next.end("the other holds").await.release().await.unwrap();
+    })
+    .await;
+}
