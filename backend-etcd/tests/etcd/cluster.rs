@@ -10,7 +10,8 @@ use parking_lot::Mutex;
 use testbed::etcd::{Setup, current};
 
 use crate::rig::{
-    BOUND, Beside, PREFIX, Rig, Store, TTL, eventually, hold, hold_aside, now, open_with_ttl, trials, within,
+    BOUND, Beside, PREFIX, Rig, Store, TTL, eventually, hold, hold_aside, now, open, open_with_ttl, trials,
+    within,
 };
 
 trials![
@@ -19,6 +20,7 @@ trials![
     a_paused_leader_of_a_current_version_may_do_so_too,
     without_a_quorum_a_guard_is_lost_at_its_deadline,
     restarting_the_members_one_by_one_loses_nothing,
+    a_learner_among_the_endpoints_is_passed_over,
 ];
 
 /// Longer than an election and a failed renewal together.
@@ -187,4 +189,25 @@ async fn restarting_the_members_one_by_one_loses_nothing() {
     assert_eq!(store.queue("n").await, place);
     guard.release().await.unwrap();
     next.end("the waiter holds").await.release().await.unwrap();
+}
+
+/// A learner answers none of our requests: whoever meets it goes on to the next endpoint, at the
+/// beginning and later.
+async fn a_learner_among_the_endpoints_is_passed_over() {
+    for program in [None, current()] {
+        let setup = program.iter().fold(Setup::new(), |setup, program| setup.program(program));
+        let mut rig = Rig::on(setup).await;
+        let learner = rig.etcd.add_learner().await.unwrap();
+        let (voter, learner) = (rig.proxy(0), rig.etcd.addr(learner).to_string());
+        // Whichever comes first, it is the learner most of the time.
+        let endpoints = [learner.clone(), learner.clone(), learner, voter.addr().to_string()];
+        for _ in 0..4 {
+            let manager = open(EtcdConfig::new(endpoints.clone()).prefix(PREFIX)).await;
+            let guard = hold(&manager, "n").await;
+            voter.reset().await;
+            eventually(TTL, "a renewal", async || guard.renew().await.is_ok()).await;
+            guard.release().await.unwrap();
+            manager.shutdown().await.unwrap();
+        }
+    }
 }

@@ -39,6 +39,8 @@ impl Blueprint {
 
 #[derive(Debug)]
 pub(super) struct Member {
+    /// As the other members are told of it.
+    peer: String,
     process: Option<Process>,
     is_stopped: bool,
     launch: Launch,
@@ -57,6 +59,7 @@ impl Member {
         common: &[String],
         logs: &Path,
     ) -> io::Result<Self> {
+        let told = blueprint.as_peer();
         let Blueprint { name, client, peer, metrics } = blueprint;
         let room = in_memory(&name)?;
         let data = room.path().join("data");
@@ -76,7 +79,17 @@ impl Member {
         // By exec, so that it is still one process, with the program's own signals.
         let launch = Launch::new("setpriv", logs).args(["--pdeathsig=KILL", "--"]);
         let launch = launch.args([program]).args(args).args(common);
-        Ok(Self { process: None, is_stopped: false, launch, client, metrics, _peer: peer, data, _room: room })
+        Ok(Self {
+            peer: told,
+            process: None,
+            is_stopped: false,
+            launch,
+            client,
+            metrics,
+            _peer: peer,
+            data,
+            _room: room,
+        })
     }
 
     /// Whether it can answer.
@@ -101,6 +114,26 @@ impl Member {
             }
         };
         timeout(BOUND, healthy).await.map_err(|_elapsed| self.error("does not become healthy"))
+    }
+
+    /// Waits until it follows a leader without a vote.
+    pub(super) async fn learns(&self) -> io::Result<()> {
+        let learns = async {
+            loop {
+                let metrics = self.metrics().await.unwrap_or_default();
+                let is = |what| metrics.sum(what, "") > 0.0;
+                if is("etcd_server_is_learner") && is("etcd_server_has_leader") {
+                    return;
+                }
+                sleep(POLL).await;
+            }
+        };
+        timeout(BOUND, learns).await.map_err(|_elapsed| self.error("does not become a learner"))
+    }
+
+    /// As the other members are told of it: a name and an address.
+    pub(super) fn as_peer(&self) -> &str {
+        &self.peer
     }
 
     pub(super) async fn metrics(&self) -> io::Result<Metrics> {

@@ -19,7 +19,7 @@ mod setup;
 use std::ffi::OsStr;
 use std::io;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ use tokio::process::Command;
 use tokio::time::{sleep, timeout};
 
 use crate::{Certificates, Launch, Process, Scratch};
-use member::Member;
+use member::{Blueprint, Member};
 
 pub use metrics::{Metrics, Requests};
 pub use setup::{Setup, current};
@@ -37,6 +37,9 @@ pub use setup::{Setup, current};
 pub struct Etcd {
     // Processes go before the directories they write to.
     members: Vec<Member>,
+    program: PathBuf,
+    /// The arguments that all members have.
+    common: Vec<String>,
     certificates: Option<Arc<Certificates>>,
     user: Option<String>,
     scratch: Scratch,
@@ -183,6 +186,30 @@ impl Etcd {
             member.ready().await?;
         }
         Ok(())
+    }
+
+    /// Adds a member that copies the data and has no vote; its number.
+    ///
+    /// # Errors
+    ///
+    /// As [`Etcd::ctl`] and [`Setup::start`].
+    pub async fn add_learner(&mut self) -> io::Result<usize> {
+        let index = self.members.len();
+        let blueprint = Blueprint::reserve(index)?;
+        let peer = blueprint.as_peer();
+        let (name, url) = peer.split_once('=').ok_or(io::ErrorKind::InvalidData)?;
+        self.ctl(["member", "add", name, "--learner", &format!("--peer-urls={url}")]).await?;
+        let peers: Vec<_> = self.members.iter().map(Member::as_peer).chain([peer.as_str()]).collect();
+        let mut args = self.common.clone();
+        // The last one counts.
+        args.push(format!("--initial-cluster={}", peers.join(",")));
+        args.push("--initial-cluster-state=existing".to_owned());
+        let scheme = if self.certificates.is_some() { "https" } else { "http" };
+        let mut member = Member::new(blueprint, &self.program, scheme, &args, self.scratch.path())?;
+        member.spawn()?;
+        member.learns().await?;
+        self.members.push(member);
+        Ok(index)
     }
 
     /// Runs `etcdctl` on all members that run and returns what it prints.

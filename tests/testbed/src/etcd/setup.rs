@@ -153,7 +153,7 @@ impl Setup {
         for member in &members {
             member.ready().await?;
         }
-        Ok(Etcd { members, certificates: self.certificates, user: None, scratch })
+        Ok(Etcd { members, program, common, certificates: self.certificates, user: None, scratch })
     }
 
     fn tls_args(&self) -> Vec<String> {
