@@ -2,7 +2,7 @@
 //!
 //! One mapping for every request. A refusal that the server gives before it proposes anything to
 //! its peers is `NotApplied`, and so is a connection that was never made; a cut, a timeout or a change
-//! of leader may have been applied.
+//! of leader may have been applied, and so may what was refused for want of room.
 
 use std::error::Error as StdError;
 use std::time::Duration;
@@ -105,7 +105,7 @@ pub(crate) fn may_pass(error: &Error) -> bool {
 
 /// Whether the server answers, and refuses what takes room.
 pub(crate) fn is_for_space(error: &Error) -> bool {
-    error.to_string().contains("database space exceeded")
+    error.to_string().contains(NO_SPACE)
 }
 
 /// Whether a revision was asked for that the store has forgotten.
@@ -179,7 +179,10 @@ fn of_status(number: i32, text: &str, never_connected: bool) -> (ErrorKind, Effe
         code::NOT_FOUND | code::ALREADY_EXISTS | code::FAILED_PRECONDITION => {
             (ErrorKind::Unavailable, Effect::NotApplied)
         }
-        // No space, or too many requests at once.
+        // Checked before a request is proposed and once more when it is applied; the second check refuses
+        // what it has carried out.
+        code::RESOURCE_EXHAUSTED if text.contains(NO_SPACE) => (ErrorKind::Unavailable, Effect::Unknown),
+        // Too many requests at once.
         code::RESOURCE_EXHAUSTED if from_etcd => (ErrorKind::Unavailable, Effect::NotApplied),
         code::UNIMPLEMENTED => (ErrorKind::Unsupported, Effect::NotApplied),
         code::UNAVAILABLE | code::UNKNOWN if never_connected => (ErrorKind::Unavailable, Effect::NotApplied),
@@ -188,6 +191,8 @@ fn of_status(number: i32, text: &str, never_connected: bool) -> (ErrorKind, Effe
         _ => (ErrorKind::Unavailable, Effect::Unknown),
     }
 }
+
+const NO_SPACE: &str = "database space exceeded";
 
 const AUTHENTICATION_IS_OFF: &str = "authentication is not enabled";
 
@@ -252,7 +257,8 @@ mod tests {
             ),
             (6, "", Unavailable, NotApplied),
             (7, "etcdserver: permission denied", Denied, NotApplied),
-            (8, "etcdserver: mvcc: database space exceeded", Unavailable, NotApplied),
+            (8, "etcdserver: mvcc: database space exceeded", Unavailable, Unknown),
+            (8, "etcdserver: too many requests", Unavailable, NotApplied),
             (8, "grpc: received message larger than max", Unavailable, Unknown),
             (9, "etcdserver: lease already exists", Unavailable, NotApplied),
             (9, "etcdserver: authentication is not enabled", Unavailable, NotApplied),

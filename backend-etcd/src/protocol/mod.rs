@@ -8,7 +8,8 @@
 //! long as the session. Every acquiring request is bound to the session's *epoch*, the revision of
 //! the session's key. So whoever has such a copy out there waits until the epoch has moved on, or moves it,
 //! before anything else: then the copy cannot apply any more, whoever moved it. If the lock is not
-//! wanted, the entry is looked for and deleted after that.
+//! wanted, the entry is looked for and deleted after that. A server without room may carry out a request
+//! and refuse it all the same; no copy of that one is left, only what it put.
 //!
 //! # Invariants
 //! - **P1** `Granted` only with no older entry, ours present at a revision that the watch covers, and the
@@ -24,7 +25,6 @@ mod place;
 #[cfg(test)]
 mod tests;
 
-use lockcore::Effect;
 use lockcore::clock::{Deadline, Moment};
 
 pub(crate) use place::{Delete, Place, Standing};
@@ -96,6 +96,17 @@ pub(crate) enum Answer {
         /// Whether the request's epoch was that of the session.
         in_epoch: bool,
     },
+}
+
+/// What is known of an acquiring transaction that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Failure {
+    /// The store did nothing.
+    NotApplied,
+    /// The store has answered; it may have put the entry first.
+    Refused,
+    /// It may be carried out yet.
+    Unanswered,
 }
 
 /// An acquisition, from its first request until nothing of it is left or it is granted.
@@ -203,11 +214,16 @@ impl Contender {
         }
     }
 
-    /// The acquiring transaction failed; one that may have been applied may be applied yet, while the
-    /// session is in the `epoch` that it was bound to.
-    pub(crate) fn failed(&mut self, effect: Effect, epoch: Revision) {
-        if matches!(self.stage, Stage::Asking { .. }) && effect == Effect::Unknown {
-            self.trace = Trace::Copy(epoch);
+    /// The acquiring transaction failed; one without an answer may be applied yet, while the session is in
+    /// the `epoch` that it was bound to.
+    pub(crate) fn failed(&mut self, failure: Failure, epoch: Revision) {
+        if !matches!(self.stage, Stage::Asking { .. }) {
+            return;
+        }
+        match (failure, self.trace) {
+            (Failure::Unanswered, _) => self.trace = Trace::Copy(epoch),
+            (Failure::Refused, Trace::None) => self.trace = Trace::Entry,
+            (Failure::Refused | Failure::NotApplied, _) => {}
         }
     }
 

@@ -4,7 +4,6 @@
 mod model;
 mod mutant;
 
-use lockcore::Effect;
 use lockcore::clock::{Deadline, Moment};
 use proptest::prelude::*;
 
@@ -94,7 +93,7 @@ fn a_deletion_without_its_past_costs_a_read() {
 #[test]
 fn a_lost_answer_moves_the_epoch() {
     let mut contender = Contender::new(Mode::Queue);
-    contender.failed(Effect::Unknown, 5);
+    contender.failed(Failure::Unanswered, 5);
     contender.in_epoch(5);
     assert_eq!(step(&contender), Step::Settle);
     // Whoever has moved it.
@@ -106,7 +105,7 @@ fn a_lost_answer_moves_the_epoch() {
 
     for settled in [false, true] {
         let mut abandoned = Contender::new(Mode::Queue);
-        abandoned.failed(Effect::Unknown, 5);
+        abandoned.failed(Failure::Unanswered, 5);
         if settled {
             abandoned.in_epoch(6);
         }
@@ -120,11 +119,28 @@ fn a_lost_answer_moves_the_epoch() {
     }
 }
 
+/// What was refused for want of room may be there: it is looked for, without waiting for any copy.
+#[test]
+fn a_refusal_may_have_been_carried_out() {
+    let mut contender = Contender::new(Mode::Queue);
+    contender.failed(Failure::Refused, 5);
+    assert_eq!(step(&contender), Step::Ask, "what is there is ours");
+    contender.abandon();
+    assert_eq!(step(&contender), Step::Find);
+    contender.found(Some(7));
+    assert_eq!(step(&contender), Step::Delete(7));
+
+    let mut doubtful = Contender::new(Mode::Queue);
+    doubtful.failed(Failure::Unanswered, 5);
+    doubtful.failed(Failure::Refused, 6);
+    assert_eq!(step(&doubtful), Step::Settle, "an earlier copy is still out there");
+}
+
 /// What certainly was not done needs no clean-up.
 #[test]
-fn a_refused_request_leaves_nothing() {
+fn a_request_that_was_not_applied_leaves_nothing() {
     let mut contender = Contender::new(Mode::Queue);
-    contender.failed(Effect::NotApplied, 5);
+    contender.failed(Failure::NotApplied, 5);
     contender.abandon();
     assert_eq!(step(&contender), Step::End(End::Left));
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use lockcore::backend::{AcquireRequest, Grant, Holder, Mode as LockMode, StoreEvent};
 use lockcore::clock::Moment;
-use lockcore::{Env, Error, ErrorKind, LockName, OwnerId, Result};
+use lockcore::{Effect, Env, Error, ErrorKind, LockName, OwnerId, Result};
 use tokio_util::sync::CancellationToken;
 
 use super::sessions::Sessions;
@@ -20,7 +20,7 @@ use super::{Claim, Session};
 use crate::endpoints::{Pause, aside};
 use crate::error;
 use crate::keys::{LockKeys, Record};
-use crate::protocol::{Contender, Delete, End, Mode, Revision, Step};
+use crate::protocol::{Contender, Delete, End, Failure, Mode, Revision, Step};
 use crate::watch::{Change, Kind, Listener, Range, Told};
 
 /// What an acquisition came to.
@@ -139,6 +139,15 @@ async fn bid(
 /// A session or entry that is gone is followed by another.
 fn is_worth_another_try(error: &Error) -> bool {
     error::may_pass(error) || error.lost_reason().is_some()
+}
+
+/// What a failed acquiring transaction leaves to fear.
+fn failure(error: &Error) -> Failure {
+    match error.effect() {
+        Effect::NotApplied => Failure::NotApplied,
+        Effect::Unknown if error::is_for_space(error) => Failure::Refused,
+        Effect::Unknown => Failure::Unanswered,
+    }
 }
 
 /// Nobody hears this.
@@ -277,7 +286,7 @@ impl Bid {
                 let epoch = session.epoch();
                 let asked = session.ask(self.mode, &self.keys, &self.value, epoch).await;
                 let (answer, holder) =
-                    asked.inspect_err(|error| self.contender.failed(error.effect(), epoch))?;
+                    asked.inspect_err(|error| self.contender.failed(failure(error), epoch))?;
                 let since = self.listener.as_ref().and_then(|listener| listener.since);
                 self.contender.asked(&answer, since);
                 self.holder = holder;

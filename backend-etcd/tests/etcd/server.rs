@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use etcd_client::{CompactionOptions, Error as ClientError};
 use futures_util::StreamExt;
+use futures_util::future::join_all;
 use lockcore::backend::{Finding, Severity, StoreConfig, StoreEvent};
 use lockcore::{Env, ErrorKind, LostReason, Timing};
 use testbed::etcd::{Setup, current};
@@ -14,6 +15,7 @@ trials![
     a_restart_with_the_data_loses_nothing,
     a_restart_without_the_data_loses_every_hold,
     a_full_server_keeps_and_releases_what_is_held,
+    what_a_full_server_refused_and_put_all_the_same_goes,
     a_version_with_known_bugs_is_named,
     a_current_version_is_not_warned_of,
     compaction_does_not_disturb_a_waiter,
@@ -100,6 +102,40 @@ async fn a_full_server_keeps_and_releases_what_is_held() {
         Err(_still_full) => false,
     })
     .await;
+}
+
+/// A server that is about to be full carries out requests that it answers with NOSPACE. None of them
+/// stays in anybody's queue.
+async fn what_a_full_server_refused_and_put_all_the_same_goes() {
+    const TASKS: usize = 192;
+    for program in [None, current()] {
+        // It counts what is written with every write, so that it is full while requests are under way.
+        let setup = Setup::new().quota(4 << 20).arg("--backend-batch-limit=1");
+        let rig = Rig::on(program.iter().fold(setup, |setup, program| setup.program(program))).await;
+        // So long that nothing goes with a lease.
+        let manager = open_with_ttl(rig.config(), 20 * TTL).await.unwrap();
+        let diary = rig.store.diary(&format!("{PREFIX}/full")).await;
+        // Each takes one lock after the other until it is refused.
+        let taking = join_all((0..TASKS).map(async |task| {
+            let mut held = Vec::new();
+            loop {
+                let name = format!("full{task}-{}", held.len());
+                match manager.lock(&name).unwrap().metadata("x".repeat(1_000)).acquire().await {
+                    Ok(guard) => held.push(guard),
+                    Err(refused) => return (held, name, refused),
+                }
+            }
+        }));
+        let outcomes = within(BOUND, "all are refused", taking).await;
+        for (_, name, refused) in &outcomes {
+            assert_eq!(*refused.kind(), ErrorKind::Unavailable, "{refused}");
+            eventually(BOUND, "its entry goes", async || rig.store.queue(name).await.is_empty()).await;
+        }
+        let names = outcomes.iter().map(|(_, name, _)| format!("{PREFIX}/{name}/"));
+        let diary = diary.entries();
+        let put = names.filter(|name| diary.iter().any(|entry| entry.key.starts_with(name))).count();
+        println!("{put} of {TASKS} that were refused had been put");
+    }
 }
 
 /// The installed 3.4.23 has bugs that end leases early: said at once, and shown to who asks.

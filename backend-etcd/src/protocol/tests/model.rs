@@ -1,6 +1,5 @@
 //! A store in a few lines, and processes that contend on it through the engine.
 
-use lockcore::Effect;
 use lockcore::clock::{Deadline, Moment};
 
 use super::super::*;
@@ -280,8 +279,8 @@ impl World {
             Step::End(end) => return self.end(who, end),
         };
         let request = Request { session, what };
-        // Answered; carried out without an answer; on its way; refused.
-        let luck = if self.is_calm { 0 } else { luck % 8 };
+        // Answered; carried out without an answer; on its way; refused, carried out or not; not applied.
+        let luck = if self.is_calm { 0 } else { luck % 10 };
         match luck {
             0..=4 => {
                 let reply = self.apply(&request);
@@ -295,13 +294,14 @@ impl World {
                 self.delayed.push(request.clone());
                 self.failed(who, &request);
             }
-            _ => {
-                if let Some(contender) = &mut self.processes[who].contender
-                    && let What::Ask { .. } = request.what
-                {
-                    contender.failed(Effect::NotApplied, epoch);
+            7..=8 => {
+                if luck == 7 {
+                    self.apply(&request);
                 }
+                let trusts = self.mutant == Some(Mutant::TrustsARefusal);
+                self.refused(who, &request, if trusts { Failure::NotApplied } else { Failure::Refused });
             }
+            _ => self.refused(who, &request, Failure::NotApplied),
         }
         Ok(())
     }
@@ -350,6 +350,14 @@ impl World {
         contender.in_epoch(epoch);
     }
 
+    fn refused(&mut self, who: usize, request: &Request, failure: Failure) {
+        if let Some(contender) = &mut self.processes[who].contender
+            && let What::Ask { epoch, .. } = request.what
+        {
+            contender.failed(failure, epoch.unwrap_or_default());
+        }
+    }
+
     fn failed(&mut self, who: usize, request: &Request) {
         let Some(contender) = &mut self.processes[who].contender else {
             return;
@@ -358,11 +366,13 @@ impl World {
             (Some(Mutant::TrustsSilence), _) => {}
             (Some(Mutant::SettlesUnconfirmed), What::Move { .. }) => contender.in_epoch(Revision::MAX),
             (Some(Mutant::SettlesByAnOlderEpoch), What::Ask { .. }) => {
-                contender.failed(Effect::Unknown, 0);
+                contender.failed(Failure::Unanswered, 0);
                 contender.in_epoch(1);
             }
             (Some(Mutant::DeletesUnconfirmed), What::Delete(_)) => contender.deleted(),
-            (_, What::Ask { epoch, .. }) => contender.failed(Effect::Unknown, epoch.unwrap_or_default()),
+            (_, What::Ask { epoch, .. }) => {
+                contender.failed(Failure::Unanswered, epoch.unwrap_or_default());
+            }
             _ => {}
         }
     }

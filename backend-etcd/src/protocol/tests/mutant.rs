@@ -5,6 +5,8 @@
 pub(super) enum Mutant {
     /// A request without answer counts as not carried out.
     TrustsSilence,
+    /// A request that was refused for want of room counts as not carried out.
+    TrustsARefusal,
     /// Moving the epoch is taken for done when its answer was lost.
     SettlesUnconfirmed,
     /// A copy is taken for bound to an epoch before its own.
@@ -24,8 +26,9 @@ pub(super) enum Mutant {
 }
 
 impl Mutant {
-    pub(super) const ALL: [Self; 9] = [
+    pub(super) const ALL: [Self; 10] = [
         Self::TrustsSilence,
+        Self::TrustsARefusal,
         Self::SettlesUnconfirmed,
         Self::SettlesByAnOlderEpoch,
         Self::DeletesUnconfirmed,
