@@ -7,15 +7,17 @@
 //! # Invariants
 //! - **E1** Every attempt has a bound, connecting included.
 //! - **E2** A failure moves on from the connection it was seen on, and from no later one.
+//! - **E3** A request that is slow moves nobody on while the connection answers others.
 
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use etcd_client::{Client, GetOptions, GetResponse, Txn, TxnResponse};
 use lockcore::{Effect, Env, Error, ErrorKind, Result};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Semaphore, oneshot, watch};
 
 use crate::config::EtcdConfig;
 use crate::connector::Connector;
@@ -28,6 +30,8 @@ pub(crate) struct Endpoints {
     /// Of one attempt: a third of a request's, where there are other endpoints to turn to.
     bound: Duration,
     state: watch::Sender<State>,
+    /// For so many requests at a time: more would only wait at the server, and look like its silence.
+    room: Semaphore,
 }
 
 #[derive(Default)]
@@ -47,6 +51,16 @@ struct State {
 pub(crate) struct Link {
     pub(crate) client: Client,
     pub(crate) generation: usize,
+    /// How many requests it has answered.
+    answered: Arc<AtomicU64>,
+}
+
+/// What a request without an answer says.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Silence {
+    IsOfTheMember,
+    /// Unless nothing else was answered meanwhile.
+    MayBeOfTheRequest,
 }
 
 impl Endpoints {
@@ -60,7 +74,7 @@ impl Endpoints {
         env.random(&mut bits);
         let generation = usize::from(bits[0]) % urls.len();
         let state = watch::Sender::new(State { generation, ..State::default() });
-        Ok(Self { env, urls, connector, bound, state })
+        Ok(Self { env, urls, connector, bound, state, room: Semaphore::new(AT_ONCE) })
     }
 
     pub(crate) fn urls(&self) -> &[String] {
@@ -108,7 +122,7 @@ impl Endpoints {
     async fn make_link(self: Arc<Self>, generation: usize) {
         match self.connect(generation % self.urls.len()).await {
             Ok(client) => self.state.send_modify(|state| {
-                state.link = Some(Link { client, generation });
+                state.link = Some(Link { client, generation, answered: Arc::default() });
                 (state.is_connecting, state.denials) = (false, 0);
             }),
             Err(error) => self.leave(generation, Some(&error)),
@@ -164,24 +178,53 @@ impl Endpoints {
         F: Future<Output = Result<T, etcd_client::Error>> + Send,
     {
         let mut over = self.env.sleep(self.bound);
+        let _room = tokio::select! {
+            biased;
+            room = self.room.acquire() => room.map_err(|_closed| error::closed())?,
+            () = &mut over => return Err(error::silent(self.bound).with_effect(Effect::NotApplied)),
+        };
+        self.attempt(act, over, Silence::MayBeOfTheRequest).await
+    }
+
+    /// The same past all others, for what keeps the session: its silence is enough to move on.
+    pub(crate) async fn call_first<T, F>(self: &Arc<Self>, act: impl FnOnce(Client) -> F + Send) -> Result<T>
+    where
+        F: Future<Output = Result<T, etcd_client::Error>> + Send,
+    {
+        let over = self.env.sleep(self.bound);
+        self.attempt(act, over, Silence::IsOfTheMember).await
+    }
+
+    async fn attempt<T, F>(
+        self: &Arc<Self>,
+        act: impl FnOnce(Client) -> F + Send,
+        mut over: impl Future<Output = ()> + Send + Unpin,
+        silence: Silence,
+    ) -> Result<T>
+    where
+        F: Future<Output = Result<T, etcd_client::Error>> + Send,
+    {
         let link = tokio::select! {
             biased;
             link = self.link() => link?,
             () = &mut over => return Err(error::silent(self.bound).with_effect(Effect::NotApplied)),
         };
-        let sent_at = self.env.now();
+        let (sent_at, before) = (self.env.now(), link.answered.load(Ordering::Relaxed));
         let answer = tokio::select! {
             biased;
             // Boxed: the client's futures are large, and most of those around them only wait.
             answer = Box::pin(act(link.client)) => answer,
             () = over => {
                 // A connection that took long to be made has had no time to answer.
-                if self.env.now().since(sent_at) >= self.bound / 2 {
+                let had_time = self.env.now().since(sent_at) >= self.bound / 2;
+                let answers_others = link.answered.load(Ordering::Relaxed) != before;
+                if had_time && (silence == Silence::IsOfTheMember || !answers_others) {
                     self.failed(link.generation);
                 }
                 return Err(error::silent(self.bound));
             }
         };
+        link.answered.fetch_add(1, Ordering::Relaxed);
         answer.map_err(|error| {
             // Connected while authentication was off: another connection says who we are.
             let is_nameless = error::is_nameless(&error) && self.connector.has_credentials();
@@ -294,5 +337,75 @@ impl Pause {
         let pause = self.next;
         self.next = (pause * 2).min(self.longest);
         env.sleep(pause).await;
+    }
+}
+
+/// How many requests are under way at once; renewals and streams come on top.
+const AT_ONCE: usize = 128;
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+    use std::sync::atomic::AtomicUsize;
+
+    use futures_util::future::join_all;
+    use lockcore::Timing;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// Connected to somebody who accepts and never says a word.
+    async fn connected() -> (Arc<Endpoints>, TcpListener, usize) {
+        let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let config = EtcdConfig::new([silent.local_addr().unwrap().to_string()]);
+        let env = Env::new(Timing::for_ttl(Duration::from_millis(600))).unwrap();
+        let endpoints = Arc::new(Endpoints::new(&config, env).unwrap());
+        let link = endpoints.link().await.unwrap();
+        (endpoints, silent, link.generation)
+    }
+
+    async fn slow(_client: Client) -> Result<(), etcd_client::Error> {
+        pending().await
+    }
+
+    /// E3
+    #[tokio::test]
+    async fn a_slow_request_leaves_a_connection_that_answers_others() {
+        let (endpoints, _silent, generation) = connected().await;
+        let (slow, quick) = tokio::join!(endpoints.call(slow), endpoints.call(|_client| ready(Ok(()))));
+        assert_eq!(slow.unwrap_err().effect(), Effect::Unknown);
+        quick.unwrap();
+        assert_eq!(endpoints.link().await.unwrap().generation, generation);
+    }
+
+    /// A connection on which nothing is answered is left, and one that does not renew whatever it answers.
+    #[tokio::test]
+    async fn silence_leaves_a_connection() {
+        let (endpoints, _silent, generation) = connected().await;
+        endpoints.call(slow).await.unwrap_err();
+        assert_eq!(endpoints.link().await.unwrap().generation, generation + 1);
+        let quick = endpoints.call(|_client| ready(Ok(())));
+        let (renewal, quick) = tokio::join!(endpoints.call_first(slow), quick);
+        renewal.unwrap_err();
+        quick.unwrap();
+        assert_eq!(endpoints.link().await.unwrap().generation, generation + 2);
+    }
+
+    /// What is too much waits here, unsent; a renewal does not.
+    #[tokio::test]
+    async fn so_many_requests_are_sent_at_once() {
+        let (endpoints, _silent, _) = connected().await;
+        let sent = AtomicUsize::new(0);
+        let count = |client| {
+            sent.fetch_add(1, Ordering::Relaxed);
+            slow(client)
+        };
+        let many = join_all((0..AT_ONCE + 50).map(|_| endpoints.call(count)));
+        tokio::select! {
+            biased;
+            _ = many => panic!("nothing answers them"),
+            renewed = endpoints.call_first(|_client| ready(Ok(()))) => renewed.unwrap(),
+        }
+        assert_eq!(sent.load(Ordering::Relaxed), AT_ONCE);
     }
 }

@@ -91,8 +91,9 @@ impl Session {
         }
         let (lease, sent_at, generation) = (self.lease, self.env().now(), link.generation);
         // Opening it renews once.
-        let (keeper, answers) =
-            endpoints.call(|client| async move { client.lease_client().keep_alive(lease).await }).await?;
+        let (keeper, answers) = endpoints
+            .call_first(|client| async move { client.lease_client().keep_alive(lease).await })
+            .await?;
         keepalive.stream = Some(Stream { keeper, answers, generation, sent: VecDeque::new() });
         Ok(self.extend(sent_at, self.ttl))
     }
