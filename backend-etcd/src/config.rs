@@ -66,7 +66,7 @@ impl EtcdConfig {
     }
 
     /// Who we are, where the cluster has authentication switched on. The token is renewed when it
-    /// has expired.
+    /// has expired, or is older than a change of users or roles.
     #[must_use]
     pub fn credentials(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
         self.credentials = Some((user.into(), password.into()));
@@ -92,7 +92,7 @@ impl EtcdConfig {
     /// # Errors
     ///
     /// [`ErrorKind::InvalidOption`](lockcore::ErrorKind::InvalidOption) without a host, for a file
-    /// that cannot be read, for TLS options without TLS, and for a certificate without its key.
+    /// that cannot be read or holds no certificate, for TLS options without TLS, and for a certificate without its key.
     pub fn from_url(url: &mut StoreUrl) -> Result<Self> {
         let mut config = Self::new(url.hosts());
         if let Some(prefix) = url.take_prefix_or_path()? {

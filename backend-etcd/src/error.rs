@@ -108,6 +108,11 @@ pub(crate) fn is_for_space(error: &Error) -> bool {
     error.to_string().contains(NO_SPACE)
 }
 
+/// Whether an answer was longer than what the client takes.
+pub(crate) fn is_too_long(error: &Error) -> bool {
+    error.to_string().contains("message length too large")
+}
+
 /// Whether a revision was asked for that the store has forgotten.
 pub(crate) fn is_compacted(error: &Error) -> bool {
     error.to_string().contains("required revision has been compacted")
@@ -123,6 +128,18 @@ pub(crate) fn cut(what: &str) -> Error {
 
 pub(crate) fn closed() -> Error {
     Error::not_applied(ErrorKind::Closed, "the session with etcd was closed")
+}
+
+pub(crate) fn not_told() -> Error {
+    Error::not_applied(ErrorKind::Denied, "this user has no right to watch the keys of the lock any more")
+}
+
+pub(crate) fn stranger() -> Error {
+    Error::not_applied(
+        ErrorKind::Unsupported,
+        "a watch is answered under a number that was not asked for, as `etcd grpc-proxy` does, which cannot \
+         serve locks: name the members of the cluster as endpoints",
+    )
 }
 
 pub(crate) fn malformed(what: &str) -> Error {

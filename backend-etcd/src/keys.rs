@@ -126,7 +126,8 @@ impl Record {
         text.into_bytes()
     }
 
-    /// Reads what [`Record::to_bytes`] wrote; `None` for anything else.
+    /// Reads what [`Record::to_bytes`] wrote, here or in a later version, whose further lines say nothing to
+    /// us; `None` for anything else.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let mut lines = std::str::from_utf8(bytes).ok()?.split('\n');
         if lines.next()? != FORMAT {
@@ -139,9 +140,6 @@ impl Record {
             Some(line) => Some(unescape(line)?),
             None => None,
         };
-        if lines.next().is_some() {
-            return None;
-        }
         Some(Self { owner, ttl, label, metadata })
     }
 }
@@ -245,6 +243,21 @@ mod tests {
             assert_eq!(Record::from_bytes(value.as_bytes()), None, "{value:?}");
         }
         assert!(holder(b"p/a/1a", b"", 7).label.contains("p/a/1a"));
+    }
+
+    /// A later version may say more, after the metadata.
+    #[test]
+    fn further_lines_are_passed_over() {
+        let owner = OwnerId::from_random([7; 16]);
+        let record = Record {
+            owner,
+            ttl: Duration::from_secs(3),
+            label: "l".to_owned(),
+            metadata: Some("m".to_owned()),
+        };
+        let mut bytes = record.to_bytes();
+        bytes.extend_from_slice(b"\n1700000000000\nmore");
+        assert_eq!(Record::from_bytes(&bytes), Some(record));
     }
 
     proptest! {

@@ -216,7 +216,11 @@ impl Bid {
             if left.is_cancelled() {
                 self.contender.abandon();
             }
-            self.hear();
+            if let Err(denied) = self.hear()
+                && !left.is_cancelled()
+            {
+                return Err(denied);
+            }
             self.contender.in_epoch(session.epoch());
             let step = self.contender.next(env.now(), session.deadline());
             let failed = match step {
@@ -337,10 +341,11 @@ impl Bid {
     }
 
     /// Takes in what the watch has told so far.
-    fn hear(&mut self) {
+    fn hear(&mut self) -> Result<()> {
         while let Some(told) = self.listener.as_mut().and_then(|listener| listener.told.try_recv().ok()) {
-            self.told(told);
+            self.told(told)?;
         }
+        Ok(())
     }
 
     /// Waits for something to happen; an error says that waiting is of no use.
@@ -357,7 +362,7 @@ impl Bid {
             () = left.cancelled() => {}
             () = session.ended.cancelled() => {}
             told = listener.told.recv() => match told {
-                Some(told) => self.told(told),
+                Some(told) => self.told(told)?,
                 // The watch is served no longer: the session ends.
                 None => session.ended.cancelled().await,
             },
@@ -376,10 +381,11 @@ impl Bid {
         Ok(())
     }
 
-    fn told(&mut self, told: Told) {
+    fn told(&mut self, told: Told) -> Result<()> {
         match told {
             Told::Stands(since) => self.stands(Some(since)),
             Told::Broken => self.stands(None),
+            Told::Refused => return Err(error::not_told()),
             Told::Changes(changes) => {
                 let delete = |change: &Change| match change.kind {
                     Kind::Put => None,
@@ -399,6 +405,7 @@ impl Bid {
                 self.contender.saw(&deletes);
             }
         }
+        Ok(())
     }
 
     fn stands(&mut self, since: Option<Revision>) {

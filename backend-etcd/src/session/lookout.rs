@@ -8,6 +8,7 @@ use lockcore::clock::Deadline;
 use super::Session;
 use super::book::Phase;
 use crate::endpoints::Pause;
+use crate::error;
 use crate::protocol::Revision;
 use crate::watch::{Change, Heard, Kind, Listener, Told};
 
@@ -108,6 +109,8 @@ impl Session {
                     }
                     Some(Told::Changes(changes)) => self.tap(&changes),
                     Some(Told::Broken) => {}
+                    // Without its watch a session cannot tell that it is over.
+                    Some(Told::Refused) => self.deny(&error::not_told()),
                     None => return,
                 },
                 () = self.env().sleep_until(deadline) => {

@@ -169,7 +169,7 @@ impl Session {
         }
     }
 
-    /// The right to delete is gone: so is the session, and whoever releases hears why.
+    /// The right to delete, or to watch, is gone: so is the session, and whoever releases hears why.
     fn deny(self: &Arc<Self>, denied: &Error) {
         self.book.lock().denied.get_or_insert_with(|| denied.to_string());
         self.lose(LostReason::SessionLost);

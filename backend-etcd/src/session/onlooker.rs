@@ -47,21 +47,26 @@ impl Sessions {
         let mut queues = BTreeMap::<LockName, (Revision, lockcore::backend::Holder, usize)>::new();
         // An empty key is none to etcd.
         let begin = if begin.is_empty() { vec![0] } else { begin };
-        let (mut from, mut at) = (begin.clone(), 0);
+        let (mut from, mut at, mut page) = (begin.clone(), 0, PAGE);
         loop {
-            let options = GetOptions::new().with_range(end.clone()).with_limit(PAGE).with_revision(at);
-            let page = match self.endpoints.get(from.clone(), options).await {
+            let options = GetOptions::new().with_range(end.clone()).with_limit(page).with_revision(at);
+            let answer = match self.endpoints.get(from.clone(), options).await {
                 // The moment of the first page is forgotten: what is shown is of a later one.
                 Err(error) if at > 0 && error::is_compacted(&error) => {
                     queues.clear();
                     (from, at) = (begin.clone(), 0);
                     continue;
                 }
-                page => page?,
+                // Long values: fewer at a time.
+                Err(error) if page > 1 && error::is_too_long(&error) => {
+                    page /= 2;
+                    continue;
+                }
+                answer => answer?,
             };
             // Every page shows the same moment.
-            at = page.header().map_or(at, |header| if at == 0 { header.revision() } else { at });
-            for kv in page.kvs() {
+            at = answer.header().map_or(at, |header| if at == 0 { header.revision() } else { at });
+            for kv in answer.kvs() {
                 let Some(name) = self.keys.name_of(kv.key()) else {
                     continue;
                 };
@@ -72,7 +77,7 @@ impl Sessions {
                     (queue.0, queue.1) = (create, self.holder(kv));
                 }
             }
-            match page.kvs().last().filter(|_| page.more()) {
+            match answer.kvs().last().filter(|_| answer.more()) {
                 Some(last) => from = [last.key(), &[0]].concat(),
                 None => break,
             }

@@ -126,7 +126,7 @@ async fn begin(
     };
     let end = sessions.keys.session_end(lease).into();
     let mut listener = watches.listen(&Range::Session(key.as_slice().into(), end));
-    sessions.env.bounded(stands(&mut listener)).await?;
+    sessions.env.bounded(stands(&watches, &mut listener)).await?;
 
     let (created, epoch) = put(sessions, &key, lease).await?;
     let session = Arc::new(Session {
@@ -160,12 +160,13 @@ async fn begin(
     Ok(session)
 }
 
-async fn stands(listener: &mut Listener) -> Result<()> {
+async fn stands(watches: &Watches, listener: &mut Listener) -> Result<()> {
     loop {
         match listener.told.recv().await {
             Some(Told::Stands(_)) => return Ok(()),
+            Some(Told::Broken) if watches.met_a_stranger() => return Err(error::stranger()),
             Some(Told::Changes(_) | Told::Broken) => {}
-            None => return Err(error::cut("the watch stream")),
+            Some(Told::Refused) | None => return Err(error::cut("the watch stream")),
         }
     }
 }

@@ -99,8 +99,11 @@ impl Session {
     /// delete would block the queue for as long as the session lasts: it ends with the session (S4).
     pub(super) async fn delete(self: &Arc<Self>, key: &[u8], create: Revision) -> Result<bool> {
         let same = Compare::create_revision(key, CompareOp::Equal, create);
-        let txn = Txn::new().when([same]).and_then([TxnOp::delete(key, None)]);
-        match self.txn(txn).await {
+        // Whoever asked for it may have died since, and not have taken the message back.
+        let is_asked_for = self.book.lock().asked.contains(&create);
+        let message = is_asked_for.then(|| TxnOp::delete(self.sessions.keys.inbox(self.lease, create), None));
+        let ops = [TxnOp::delete(key, None)].into_iter().chain(message).collect::<Vec<_>>();
+        match self.txn(Txn::new().when([same]).and_then(ops)).await {
             Err(denied) if *denied.kind() == ErrorKind::Denied => {
                 self.deny(&denied);
                 Err(denied)

@@ -61,6 +61,8 @@ pub(crate) enum Told {
     Stands(Revision),
     Changes(Arc<[Change]>),
     Broken,
+    /// There is no right to this watch; nothing more is told.
+    Refused,
 }
 
 /// Somebody's ear; dropping it ends the interest.
@@ -95,6 +97,8 @@ struct Table {
     ids: HashMap<Range, i64>,
     watches: HashMap<i64, Watch>,
     last_id: i64,
+    /// Something was met that is not etcd itself.
+    met_a_stranger: bool,
 }
 
 #[derive(Debug)]
@@ -186,6 +190,15 @@ impl Watches {
         }
     }
 
+    /// Whether watches were not to be had because something stands between us and the servers.
+    pub(crate) fn met_a_stranger(&self) -> bool {
+        self.table.lock().met_a_stranger
+    }
+
+    fn is_served_by_a_stranger(&self) {
+        self.table.lock().met_a_stranger = true;
+    }
+
     fn range(&self, id: i64) -> Option<Range> {
         Some(self.table.lock().watches.get(&id)?.range.clone())
     }
@@ -229,6 +242,13 @@ impl Table {
     fn remove(&mut self, id: i64) {
         if let Some(watch) = self.watches.remove(&id) {
             self.ids.remove(&watch.range);
+        }
+    }
+
+    fn give_up(&mut self, id: i64) {
+        if let Some(mut watch) = self.watches.remove(&id) {
+            self.ids.remove(&watch.range);
+            watch.tell(&Told::Refused);
         }
     }
 

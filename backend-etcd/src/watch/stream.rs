@@ -6,7 +6,7 @@ use std::sync::Arc;
 use etcd_client::{
     GetOptions, WatchFilterType, WatchOptions, WatchRequestSender, WatchResponse, WatchResponseStream,
 };
-use lockcore::{Env, Result};
+use lockcore::{Env, ErrorKind, Result};
 use tokio::sync::mpsc;
 
 use super::{Change, Heard, Kind, Order, Range, Tap, Told, Watches};
@@ -26,8 +26,11 @@ pub(super) struct Server {
 /// Why a stream is not read any longer.
 enum Ended {
     Broken,
-    /// The server refuses a watch: the token of the stream may have run out.
-    Refused,
+    /// The server refuses a watch: the token of the stream may have run out, or the right is gone.
+    Refused(i64),
+    /// The first answer is about a watch of another number: this is no server of etcd, but something
+    /// between, such as `etcd grpc-proxy`, which keeps leases by itself, too.
+    Foreign,
 }
 
 impl Server {
@@ -47,7 +50,8 @@ impl Server {
             let begun_at = self.env.now();
             match self.serve(ids).await {
                 Ok(Ended::Broken) => {}
-                Ok(Ended::Refused) => self.refresh_token().await,
+                Ok(Ended::Refused(id)) => self.look_into(id).await,
+                Ok(Ended::Foreign) => self.watches.is_served_by_a_stranger(),
                 Err(error) => tracing::debug!(%error, "the watch stream is not to be had"),
             }
             // Whoever cuts every stream at once is not asked for ever more of them.
@@ -58,12 +62,19 @@ impl Server {
         }
     }
 
-    /// A plain request makes the client fetch a new token when the old one has run out; opening a stream
-    /// does not.
-    async fn refresh_token(&self) {
-        let options = GetOptions::new().with_keys_only();
-        if let Err(error) = self.endpoints.get(self.probe.clone(), options).await {
-            tracing::debug!(%error, "a watch was refused, and so is reading");
+    /// Reads what may not be watched. A plain request makes the client fetch a new token when the old one
+    /// has run out; opening a stream does not. If that is refused as well, the watch is given up: asked
+    /// for again, it would end every stream.
+    async fn look_into(&self, id: i64) {
+        let key = match self.watches.range(id) {
+            Some(Range::Queue(key) | Range::Own(key) | Range::Session(key, _)) => key.to_vec(),
+            None => self.probe.clone(),
+        };
+        let options = GetOptions::new().with_keys_only().with_limit(1);
+        match self.endpoints.get(key, options).await {
+            Err(error) if *error.kind() == ErrorKind::Denied => self.watches.table.lock().give_up(id),
+            Err(error) => tracing::debug!(%error, "a watch was refused, and reading fails"),
+            Ok(_) => {}
         }
     }
 
@@ -96,6 +107,7 @@ impl Server {
         // Requests or renewals have given up the connection: it may be dead without saying so.
         let mut left = std::pin::pin!(endpoints.left(link.generation));
         let mut sweep_at = self.env.now() + self.env.timing().ttl / 2;
+        let (mut is_proven, mut unanswered) = (false, VecDeque::from([first]));
         loop {
             tokio::select! {
                 biased;
@@ -104,8 +116,15 @@ impl Server {
                         self.endpoints.failed(link.generation);
                         return Ok(Ended::Broken);
                     };
+                    if !is_proven && response.created() && !response.canceled() && response.watch_id() != first {
+                        self.endpoints.failed(link.generation);
+                        return Ok(Ended::Foreign);
+                    }
+                    is_proven = true;
+                    // Asked for in this order, and answered in it.
+                    let asked = response.created().then(|| unanswered.pop_front()).flatten();
                     if !self.take_in(&response) {
-                        return Ok(Ended::Refused);
+                        return Ok(Ended::Refused(asked.unwrap_or_else(|| response.watch_id())));
                     }
                 }
                 Some(order) = self.orders.recv() => unsent.push_back(order),
@@ -113,7 +132,9 @@ impl Server {
                     if sent.is_err() {
                         return Ok(Ended::Broken);
                     }
-                    unsent.pop_front();
+                    if let (Some(Order::Open(id)), Ok(true)) = (unsent.pop_front(), sent) {
+                        unanswered.push_back(id);
+                    }
                 }
                 () = &mut left => return Ok(Ended::Broken),
                 () = self.env.sleep_until(sweep_at) => {
@@ -162,21 +183,22 @@ impl Server {
     }
 }
 
+/// Whether an answer is to come.
 async fn send(
     watches: &Watches,
     sender: &mut WatchRequestSender,
     order: Option<Order>,
-) -> Result<(), etcd_client::Error> {
+) -> Result<bool, etcd_client::Error> {
     match order {
-        None => Ok(()),
+        None => Ok(false),
         Some(Order::Open(id)) => match watches.range(id) {
             Some(range) => {
                 let (key, options) = request(id, &range);
-                sender.watch(key, Some(options)).await
+                sender.watch(key, Some(options)).await.map(|()| true)
             }
-            None => Ok(()),
+            None => Ok(false),
         },
-        Some(Order::Cancel(id)) => sender.cancel(id).await,
+        Some(Order::Cancel(id)) => sender.cancel(id).await.map(|()| false),
     }
 }
 

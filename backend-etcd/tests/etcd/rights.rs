@@ -18,6 +18,7 @@ trials![
     a_release_by_a_user_who_is_gone_ends_and_frees_the_lock,
     a_release_with_an_old_password_ends_and_frees_the_lock,
     a_waiter_without_the_right_is_told,
+    a_watch_without_the_right_is_given_up,
     switching_authentication_off_and_on_disturbs_nobody,
     a_token_that_ran_out_is_renewed,
 ];
@@ -145,6 +146,35 @@ async fn a_waiter_without_the_right_is_told() {
         waiting(&etcd, "n", 0).await;
         guard.release().await.unwrap();
         hold(&holder, "n").await.release().await.unwrap();
+    })
+    .await;
+}
+
+/// The key of a hold is to be watched, and the right to it is gone: the watch is given up, and no stream
+/// is opened for it again and again.
+async fn a_watch_without_the_right_is_given_up() {
+    everywhere(LONG, async |etcd| {
+        ctl(&etcd, "role add rest").await;
+        ctl(&etcd, "role grant-permission rest --prefix=true readwrite locks/%session/").await;
+        ctl(&etcd, "user grant-role alice rest").await;
+        let manager = open(user(&etcd, "alice")).await;
+        let guard = hold(&manager, "n").await;
+        ctl(&etcd, "user revoke-role alice locks").await;
+        let renewals = async || etcd.requests().await.unwrap().of("LeaseKeepAlive");
+        // One of them finds a hold that is old enough to be watched.
+        let first = renewals().await;
+        eventually(BOUND, "renewals", async || renewals().await >= first + 2).await;
+
+        let streams = async || {
+            let metrics = etcd.metrics(0).await.unwrap();
+            metrics.sum("grpc_server_started_total", "grpc_method=\"Watch\"")
+        };
+        let before = streams().await;
+        let first = renewals().await;
+        eventually(BOUND, "renewals", async || renewals().await >= first + 2).await;
+        let opened = streams().await - before;
+        assert!(opened <= 1.0, "{opened} streams in two renewals");
+        guard.ensure_held().unwrap();
     })
     .await;
 }

@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
+use backend_etcd::EtcdConfig;
 use etcd_client::{CompactionOptions, Error as ClientError};
 use futures_util::StreamExt;
 use futures_util::future::join_all;
 use lockcore::backend::{Finding, Severity, StoreConfig, StoreEvent};
 use lockcore::{Env, ErrorKind, LostReason, Timing};
 use testbed::etcd::{Setup, current};
+use testbed::{Launch, Port, Scratch};
+use tokio::net::TcpStream;
 
 use crate::rig::{BOUND, PREFIX, Rig, TTL, eventually, hold, hold_aside, open_with_ttl, trials, within};
 
@@ -19,6 +22,7 @@ trials![
     a_version_with_known_bugs_is_named,
     a_current_version_is_not_warned_of,
     compaction_does_not_disturb_a_waiter,
+    a_proxy_of_etcd_is_refused_by_name,
 ];
 
 /// Shorter than the ttl, a restart is no loss; the one who waits keeps waiting.
@@ -216,4 +220,28 @@ async fn compact_everything(rig: &Rig) {
     }
     client.compact(revision, Some(CompactionOptions::new().with_physical())).await.unwrap();
     assert!(!rig.store.keys(PREFIX).await.is_empty());
+}
+
+/// `etcd grpc-proxy` numbers watches itself and answers renewals early: said when opening, with what to do
+/// instead, and nothing is left behind.
+async fn a_proxy_of_etcd_is_refused_by_name() {
+    let rig = Rig::start().await;
+    let (port, scratch) = (Port::reserve().unwrap(), Scratch::new("grpc-proxy").unwrap());
+    let listen = port.addr();
+    let mut launch = Launch::new("setpriv", scratch.path()).args(["--pdeathsig=KILL", "--", "etcd"]).args([
+        "grpc-proxy".to_owned(),
+        "start".to_owned(),
+        format!("--endpoints={}", rig.etcd.endpoints().join(",")),
+        format!("--listen-addr={listen}"),
+        format!("--advertise-client-url={listen}"),
+        format!("--data-dir={}", scratch.path().join("data").display()),
+    ]);
+    let _proxy = launch.spawn().unwrap();
+    eventually(BOUND, "the proxy listens", async || TcpStream::connect(listen).await.is_ok()).await;
+
+    let config = EtcdConfig::new([listen.to_string()]).prefix(PREFIX);
+    let refused = within(BOUND, "an answer", open_with_ttl(config, 5 * TTL)).await.unwrap_err();
+    assert_eq!(*refused.kind(), ErrorKind::Unsupported, "{refused:?}");
+    assert!(refused.to_string().contains("grpc-proxy"), "{refused}");
+    eventually(BOUND, "no lease stays", async || rig.store.leases().await == 0).await;
 }
