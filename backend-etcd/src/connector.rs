@@ -62,9 +62,11 @@ impl Connector {
             };
             Error::not_applied(kind, format!("no connection to {}: {why}", endpoint.uri()))
         })?;
-        self.authenticated(channel)
-            .await
-            .map_err(|error| error::of_client(error).with_effect(Effect::NotApplied))
+        let is_encrypted = endpoint.uri().scheme_str() == Some("https");
+        self.authenticated(channel).await.map_err(|error| {
+            let meant = if is_encrypted { error::of_first_request(error) } else { error::of_client(error) };
+            meant.with_effect(Effect::NotApplied)
+        })
     }
 
     async fn authenticated(&self, channel: Channel) -> Result<Client, etcd_client::Error> {

@@ -81,6 +81,10 @@ impl Endpoints {
         &self.urls
     }
 
+    fn is_encrypted(&self) -> bool {
+        self.urls[0].starts_with("https://")
+    }
+
     /// The bound of one attempt.
     pub(crate) fn attempt_bound(&self) -> Duration {
         self.bound
@@ -233,6 +237,7 @@ impl Endpoints {
             }
             match is_nameless {
                 true => Error::not_applied(ErrorKind::Unavailable, "etcd asks who we are").with_source(error),
+                false if before == 0 && self.is_encrypted() => error::of_first_request(error),
                 false => error::of_client(error),
             }
         })

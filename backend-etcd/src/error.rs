@@ -71,6 +71,18 @@ pub(crate) fn is_refused_by_tls(causes: &str) -> bool {
     causes.contains("invalid peer certificate") || causes.contains("received fatal alert")
 }
 
+/// An error of a connection that was made over TLS and has answered nothing yet. A server that does not take
+/// our certificate says so only after the handshake, and closing it may be all that is seen of that.
+pub(crate) fn of_first_request(error: etcd_client::Error) -> Error {
+    let is_about_the_member = is_about_the_member(&error);
+    let meant = of_client(error);
+    if is_about_the_member && *meant.kind() == ErrorKind::Unavailable {
+        meant.with_context("connected over TLS", "the server may want another client certificate")
+    } else {
+        meant
+    }
+}
+
 /// An error and what is behind it, in one line.
 pub(crate) fn causes(error: &(dyn StdError + 'static)) -> String {
     let mut line = String::new();

@@ -112,8 +112,17 @@ async fn mutual_tls_takes_a_certificate() {
     works(&open(identified(&certificates)).await, &open(identified(&certificates)).await).await;
 
     let nobody = config(&etcd).tls(trusting(&certificates));
-    denied_by_tls(nobody, "without a certificate", "received fatal alert").await;
-    denied_by_tls(identified(&strangers), "with a stranger's certificate", "received fatal alert").await;
+    // The server says so after the handshake, and may have closed the connection before that is read.
+    for (config, why) in
+        [(nobody, "without a certificate"), (identified(&strangers), "with a stranger's certificate")]
+    {
+        let error = refused(config, why).await;
+        let text = error.to_string();
+        match error.kind() {
+            ErrorKind::Denied => assert!(text.contains("received fatal alert"), "{text}"),
+            _ => assert!(text.contains("another client certificate"), "{error:?}"),
+        }
+    }
 }
 
 /// Everything above by URL: files for the certificates, user and password before the hosts.
