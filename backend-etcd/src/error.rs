@@ -45,10 +45,10 @@ pub(crate) fn is_about_the_member(error: &etcd_client::Error) -> bool {
     }
 }
 
-/// Users or roles were changed, or authentication switched off, after the connection said who we are;
-/// another one finds out how to.
+/// The token ran out, users or roles were changed, or authentication switched off, after the connection
+/// said who we are; another one finds out how to. A user without rights is told so in other words.
 fn is_old_token(text: &str) -> bool {
-    text.contains("auth store is old") || text.contains(AUTHENTICATION_IS_OFF)
+    ["invalid auth token", "auth store is old", AUTHENTICATION_IS_OFF].iter().any(|old| text.contains(old))
 }
 
 /// A member that copies the data and answers no request of ours.
@@ -301,7 +301,8 @@ mod tests {
             (9, "etcdserver: rpc not supported for learner", Unavailable, NotApplied),
             (14, "etcdserver: rpc not supported for learner", Unavailable, NotApplied),
             (15, "", Unavailable, Unknown),
-            (16, "etcdserver: invalid auth token", Denied, NotApplied),
+            (16, "etcdserver: invalid auth token", Unavailable, NotApplied),
+            (16, "", Denied, NotApplied),
             (99, "", Unavailable, Unknown),
         ];
         for (number, text, kind, effect) in table {
@@ -316,6 +317,7 @@ mod tests {
             is_about_the_member(&etcd_client::Error::GRpcStatus(tonic::Status::new(code, text)))
         };
         assert!(is_left(tonic::Code::InvalidArgument, "etcdserver: revision of auth store is old"));
+        assert!(is_left(tonic::Code::Unauthenticated, "etcdserver: invalid auth token"));
         for code in [tonic::Code::FailedPrecondition, tonic::Code::Unavailable] {
             assert!(is_left(code, "etcdserver: rpc not supported for learner"));
         }
