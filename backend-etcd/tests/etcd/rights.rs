@@ -39,7 +39,7 @@ async fn everywhere(token_ttl: u32, test: impl AsyncFn(Etcd)) {
             ctl(&etcd, "user grant-role bob locks").await;
             test(etcd).await;
         };
-        join(run(setup()), run(signed)).await;
+        join(Box::pin(run(setup())), Box::pin(run(signed))).await;
         if current().is_none() {
             return testbed::peers::skip("etcd 3.6", "there is none in target/tools; run: make tools");
         }
