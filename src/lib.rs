@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 pub use lockcore::{
     Builder, Effect, Entropy, Env, Error, ErrorKind, FenceGate, Fenced, FencingToken, Guarantees, GuardState,
     Lock, LockGuard, LockManager, LockName, LockOptions, Lost, LostReason, OsEntropy, OwnerId, Registry,
-    Result, StoreUrl, Timing, Tls, backend, clock, memory,
+    Result, StoreUrl, Timing, Tls, backend, clock, memory, span,
 };
 
 #[cfg(feature = "metrics")]
@@ -38,8 +38,8 @@ pub mod zk {
 /// Opens the store that `url` names, contacts it, and opens a session.
 ///
 /// The scheme picks the store: `memory://` always, `file:///dir` and others by Cargo features. Options
-/// that every store knows: `ttl`, `prefix`, `op_timeout`, `connect_timeout`, `drift_margin`,
-/// `handoff_limit`, `owner`; an unknown option is an error. To add a store of your own, see
+/// that every store knows: `ttl`, `prefix`, `op_timeout`, `connect_timeout`, `connect_wait`,
+/// `drift_margin`, `handoff_limit`, `owner`; an unknown option is an error. To add a store of your own, see
 /// [`registry`].
 ///
 /// # Errors

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::StoreConfig;
+use crate::backend::{LockBackend, StoreConfig};
 use crate::clock::Clock;
 use crate::core::Core;
 use crate::env::{Entropy, Env};
@@ -19,6 +19,7 @@ pub struct Builder {
     ttl: Duration,
     op_timeout: Option<Duration>,
     connect_timeout: Option<Duration>,
+    connect_wait: Duration,
     drift_margin: Option<Duration>,
     handoff_limit: Option<u16>,
     handoff_tenure: Option<Duration>,
@@ -37,6 +38,7 @@ impl Builder {
             ttl: Timing::DEFAULT_TTL,
             op_timeout: None,
             connect_timeout: None,
+            connect_wait: Duration::ZERO,
             drift_margin: None,
             handoff_limit: None,
             handoff_tenure: None,
@@ -58,9 +60,16 @@ impl Builder {
         self
     }
 
-    /// Bound of opening the store.
+    /// Bound of one attempt to open the store.
     pub fn connect_timeout(mut self, bound: Duration) -> Self {
         self.connect_timeout = Some(bound);
+        self
+    }
+
+    /// How long [`build`](Self::build) goes on trying while the store is unavailable; the default is
+    /// zero, one attempt.
+    pub fn connect_wait(mut self, wait: Duration) -> Self {
+        self.connect_wait = wait;
         self
     }
 
@@ -102,11 +111,14 @@ impl Builder {
 
     /// Checks the configuration, contacts the store and opens the session.
     ///
+    /// A store that is unavailable is asked again, with growing pauses, while
+    /// [`connect_wait`](Self::connect_wait) lasts; anything else it says is final.
+    ///
     /// # Errors
     ///
     /// [`ErrorKind::InvalidOption`] before any request; [`ErrorKind::Unavailable`] when the store
-    /// is not open within the connect timeout; [`ErrorKind::Misuse`] outside a tokio runtime,
-    /// or in one without timers; otherwise the store's.
+    /// is not open within the connect timeout, nor later while it is waited for; [`ErrorKind::Misuse`]
+    /// outside a tokio runtime, or in one without timers; otherwise the store's.
     ///
     /// # Cancel safety
     ///
@@ -123,18 +135,7 @@ impl Builder {
             env = env.with_entropy(entropy);
         }
         let store_env = env.sibling();
-        let bound = env.timing().connect_timeout;
-        let backend = tokio::select! {
-            biased;
-            opened = self.store.open(store_env.clone()) => opened?,
-            () = async { env.sleep(bound).await } => {
-                return Err(Error::new(
-                    ErrorKind::Unavailable,
-                    Effect::Unknown,
-                    format!("the store was not open within {bound:?}"),
-                ));
-            }
-        };
+        let backend = open(&*self.store, &env, &store_env, self.connect_wait).await?;
         Ok(LockManager::new(Core::start(env, store_env, backend, label.into(), min_ttl)))
     }
 
@@ -168,3 +169,49 @@ impl Builder {
         Ok(label.clone())
     }
 }
+
+/// Opens the store; tries again for `wait` at most while it is unavailable.
+async fn open(
+    store: &dyn StoreConfig,
+    env: &Env,
+    store_env: &Env,
+    wait: Duration,
+) -> Result<Arc<dyn LockBackend>> {
+    let until = env.now() + wait;
+    let mut bound = env.timing().connect_timeout;
+    let mut pause = SHORTEST_PAUSE;
+    loop {
+        let error = match open_once(store, env, store_env, bound).await {
+            Err(error) if *error.kind() == ErrorKind::Unavailable => error,
+            opened => return opened,
+        };
+        let again_at = env.now() + env.jittered(pause);
+        if until <= again_at {
+            return Err(error);
+        }
+        tracing::warn!(%error, "the store is not there yet; trying again");
+        env.sleep_until(again_at).await;
+        bound = env.timing().connect_timeout.min(until.since(env.now()));
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+async fn open_once(
+    store: &dyn StoreConfig,
+    env: &Env,
+    store_env: &Env,
+    bound: Duration,
+) -> Result<Arc<dyn LockBackend>> {
+    tokio::select! {
+        biased;
+        opened = store.open(store_env.clone()) => opened,
+        () = async { env.sleep(bound).await } => Err(Error::new(
+            ErrorKind::Unavailable,
+            Effect::Unknown,
+            format!("the store was not open within {bound:?}"),
+        )),
+    }
+}
+
+const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);

@@ -271,6 +271,13 @@ impl Env {
         self.shared.entropy.fill(bytes);
     }
 
+    /// Between half of `pause` and all of it, so that many do not come back at once.
+    pub fn jittered(&self, pause: Duration) -> Duration {
+        let mut byte = [0];
+        self.random(&mut byte);
+        pause / 2 + pause / 2 * u32::from(byte[0]) / 255
+    }
+
     /// The manager's times.
     pub fn timing(&self) -> &Timing {
         &self.shared.timing

@@ -62,4 +62,4 @@ pub use registry::Registry;
 pub use timing::Timing;
 pub use tls::Tls;
 pub use token::FencingToken;
-pub use url::StoreUrl;
+pub use url::{StoreUrl, span};

@@ -92,6 +92,7 @@ impl Registry {
         let ttl = url.take_duration("ttl")?;
         let op_timeout = url.take_duration("op_timeout")?;
         let connect_timeout = url.take_duration("connect_timeout")?;
+        let connect_wait = url.take_duration("connect_wait")?;
         let drift_margin = url.take_duration("drift_margin")?;
         let handoff_limit = url.take_parsed("handoff_limit", "a whole number from 0 to 1023")?;
         let owner = url.take("owner")?;
@@ -106,6 +107,9 @@ impl Registry {
         if let Some(bound) = connect_timeout {
             builder = builder.connect_timeout(bound);
         }
+        if let Some(wait) = connect_wait {
+            builder = builder.connect_wait(wait);
+        }
         if let Some(margin) = drift_margin {
             builder = builder.drift_margin(margin);
         }
@@ -118,6 +122,15 @@ impl Registry {
         Ok(builder)
     }
 
+    /// The schemes of the stores in this build, in order.
+    pub fn schemes(&self) -> impl Iterator<Item = &'static str> {
+        let in_this_build = |(scheme, store): (&&'static str, &Scheme)| match store {
+            Scheme::Store(_) => Some(*scheme),
+            Scheme::Missing(_) => None,
+        };
+        self.schemes.iter().filter_map(in_this_build)
+    }
+
     fn factory(&self, scheme: &str) -> Result<Factory> {
         match self.schemes.get(scheme) {
             Some(Scheme::Store(factory)) => Ok(Arc::clone(factory)),
@@ -126,11 +139,7 @@ impl Registry {
                 format!("this build has no store for {scheme}://: {remedy}"),
             )),
             None => {
-                let of_this_build = |(scheme, store): (&&str, &Scheme)| match store {
-                    Scheme::Store(_) => Some(format!("{scheme}://")),
-                    Scheme::Missing(_) => None,
-                };
-                let known: Vec<_> = self.schemes.iter().filter_map(of_this_build).collect();
+                let known: Vec<_> = self.schemes().map(|scheme| format!("{scheme}://")).collect();
                 Err(Error::invalid_option(format!("unknown scheme {scheme:?}; known: {}", known.join(", "))))
             }
         }

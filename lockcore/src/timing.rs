@@ -13,7 +13,7 @@ pub struct Timing {
     pub ttl: Duration,
     /// Bound of one request to the store. Default 2 s, or a third of a shorter ttl.
     pub op_timeout: Duration,
-    /// Bound of opening the store. Default 5 s.
+    /// Bound of one attempt to open the store. Default 5 s.
     pub connect_timeout: Duration,
     /// How much earlier than the store we count a lease as over; `None` is [`Timing::margin`]'s
     /// default.

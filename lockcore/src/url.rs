@@ -82,15 +82,17 @@ impl StoreUrl {
         }
     }
 
-    /// Takes a length of time, such as `15s` or `500ms`.
+    /// Takes a length of time in the form that [`span`] reads.
     ///
     /// # Errors
     ///
     /// As [`StoreUrl::take_parsed`].
     pub fn take_duration(&mut self, option: &'static str) -> Result<Option<Duration>> {
-        let value =
-            self.take_parsed::<humantime::Duration>(option, "a length of time such as 15s or 500ms")?;
-        Ok(value.map(Into::into))
+        let Some(value) = self.take(option)? else {
+            return Ok(None);
+        };
+        let read = span(&value);
+        read.map(Some).map_err(|error| Error::invalid_option(format!("option {option}={value:?} is {error}")))
     }
 
     /// Takes the namespace from the option `prefix` or, for a store whose path means that, the path.
@@ -121,6 +123,22 @@ impl StoreUrl {
             self.known.join(", ")
         )))
     }
+}
+
+/// Reads a length of time, the same in URLs and on the command line: with units, such as `500ms`, `30s`
+/// or `1m30s`, or a number of seconds, such as `3` or `0.5`.
+///
+/// # Errors
+///
+/// [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption) for any other text, negative numbers included.
+pub fn span(text: &str) -> Result<Duration> {
+    let read = match text.parse::<f64>() {
+        Ok(seconds) => Duration::try_from_secs_f64(seconds).ok(),
+        Err(_) => humantime::parse_duration(text).ok(),
+    };
+    read.ok_or_else(|| {
+        Error::invalid_option("not a length of time such as 500ms, 30s, 1m30s, or 3 for seconds")
+    })
 }
 
 impl FromStr for StoreUrl {
@@ -204,6 +222,18 @@ mod tests {
         assert_eq!(url.take_duration("ttl").unwrap(), Some(Duration::from_secs(15)));
         assert_eq!(url.take("owner").unwrap().as_deref(), Some("a b"));
         url.all_taken().unwrap();
+    }
+
+    /// Both ways of writing a length of time are read, and others are refused.
+    #[test]
+    fn lengths_of_time_have_units_or_are_seconds() {
+        assert_eq!(span("1m30s").unwrap(), Duration::from_secs(90));
+        assert_eq!(span("0.25").unwrap(), Duration::from_millis(250));
+        assert_eq!(span("0").unwrap(), Duration::ZERO);
+        for wrong in ["", "soon", "-1", "nan", "inf", "1e300", "5 parsecs"] {
+            assert!(span(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(parsed("memory://?ttl=3").take_duration("ttl").unwrap(), Some(Duration::from_secs(3)));
     }
 
     /// A misspelt option is an error that names the known ones.
