@@ -2,24 +2,30 @@
 
 use std::ffi::OsString;
 #[cfg(feature = "metrics")]
-use std::net::SocketAddr;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
 use clap_complete::Shell;
+use leasehold::Guarantees;
 
 /// Locks that hold across processes and hosts: one command on every store.
 #[derive(Debug, Parser)]
-#[command(name = "leasehold", version, max_term_width = 100, after_help = EXIT_CODES)]
+#[command(name = "leasehold", version = VERSION.as_str(), max_term_width = 100, after_help = EXIT_CODES)]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) store: Store,
     /// Write results and errors as JSON.
     #[arg(long, global = true)]
     pub(crate) json: bool,
-    /// Tell on standard error what happens to the lock; twice, everything.
+    /// Tell on standard error what happens to the lock; twice, everything. RUST_LOG says it finer.
     #[arg(short, long, global = true, action = ArgAction::Count)]
     pub(crate) verbose: u8,
+    /// Say nothing but errors on standard error.
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    pub(crate) quiet: bool,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -28,10 +34,18 @@ pub(crate) struct Cli {
 #[derive(Args, Debug)]
 pub(crate) struct Store {
     /// The store: file:///DIR, redis://HOST, etcd://HOST,HOST, zk://HOST,HOST, with its options.
-    /// Without it, a directory of the user on this host. A URL with a password is better given in
-    /// the environment, where other users do not see it.
-    #[arg(long, global = true, env = "LEASEHOLD_URL", hide_env_values = true, value_name = "URL")]
+    /// Without it, that of LEASEHOLD_URL; without that, a directory of the user on this host. A URL
+    /// with a password is better given in a file or in the environment, where other users do not see it.
+    #[arg(long, global = true, value_name = "URL", conflicts_with = "url_file")]
     pub(crate) url: Option<String>,
+    /// Read the URL from a file.
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) url_file: Option<PathBuf>,
+    /// Refuse a store that does not promise this: fenced, fifo, leased, cross_process, cross_host,
+    /// survives_failover, survives_restart, … (`doctor` lists them).
+    #[arg(long, global = true, env = "LEASEHOLD_REQUIRE", value_name = "FLAG,FLAG",
+          value_delimiter = ',', value_parser = promise)]
+    pub(crate) require: Vec<Guarantees>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -46,6 +60,9 @@ pub(crate) enum Command {
     Inspect {
         /// The lock.
         name: String,
+        /// Answer by the exit code: 0 held, 1 free.
+        #[arg(long)]
+        exit_code: bool,
     },
     /// List the locks that are held or waited for.
     Ls {
@@ -76,8 +93,9 @@ pub(crate) enum Command {
 /// How a lock is waited for and held.
 #[derive(Args, Debug)]
 pub(crate) struct Terms {
-    /// Wait at most this long: `30s`, `1m30s`, or seconds as a number. Default: without end.
-    #[arg(short, long, visible_alias = "timeout", value_name = "D", value_parser = span)]
+    /// Wait at most this long: `30s`, `1m30s`, or seconds as a number. That covers a store that is not
+    /// there yet. Default: without end for the lock, not at all for the store (see `connect_wait`).
+    #[arg(short, long, visible_alias = "timeout", value_name = "D", value_parser = leasehold::span)]
     pub(crate) wait: Option<Duration>,
     /// Do not wait: give up at once if the lock is held.
     #[arg(short = 'n', long = "try", visible_alias = "nonblock", conflicts_with = "wait")]
@@ -86,8 +104,11 @@ pub(crate) struct Terms {
     #[arg(short = 'E', long, value_name = "CODE")]
     pub(crate) conflict_exit_code: Option<u8>,
     /// How long the lock outlives its holder, on stores with leases. Default: the URL's, or 15s.
-    #[arg(long, value_name = "D", value_parser = span)]
+    #[arg(long, value_name = "D", value_parser = leasehold::span)]
     pub(crate) ttl: Option<Duration>,
+    /// Hold the lock for this long at most, then stop and exit with 76.
+    #[arg(long, value_name = "D", value_parser = leasehold::span)]
+    pub(crate) max_hold: Option<Duration>,
     /// What others see as holder. Default: the URL's, or the host's name and the process id.
     #[arg(long, value_name = "LABEL")]
     pub(crate) owner: Option<String>,
@@ -96,7 +117,7 @@ pub(crate) struct Terms {
     pub(crate) metadata: Option<String>,
     /// Serve metrics for Prometheus there, such as 127.0.0.1:9187; without a password.
     #[cfg(feature = "metrics")]
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = address)]
     pub(crate) metrics_addr: Option<SocketAddr>,
 }
 
@@ -107,6 +128,14 @@ pub(crate) struct Run {
     /// Release the lock when CMD itself has ended, although processes it started still run.
     #[arg(long)]
     pub(crate) leave_running: bool,
+    /// Send SIGKILL this long after CMD was asked to end, by a signal to us or by --max-hold.
+    /// Default: 10s after --max-hold, else never.
+    #[arg(long, value_name = "D", value_parser = leasehold::span)]
+    pub(crate) kill_after: Option<Duration>,
+    /// Do not let CMD know the store's URL: it finds `hidden:` as LEASEHOLD_URL, which every
+    /// `leasehold` refuses.
+    #[arg(long)]
+    pub(crate) hide_url: bool,
     /// The lock.
     pub(crate) name: String,
     /// The command, and its arguments.
@@ -137,31 +166,53 @@ pub(crate) struct Revoke {
     pub(crate) name: String,
 }
 
-/// A length of time: with units, or in seconds as flock(1) takes it.
-fn span(text: &str) -> Result<Duration, String> {
-    if let Ok(seconds) = text.parse::<f64>() {
-        return Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string());
-    }
-    humantime::parse_duration(text).map_err(|_| "not a length of time such as 500ms, 30s or 1m30s".to_owned())
+/// An address and a port; a name such as `localhost` is looked up.
+#[cfg(feature = "metrics")]
+fn address(text: &str) -> Result<SocketAddr, String> {
+    let found =
+        text.to_socket_addrs().map_err(|error| format!("not an address such as 127.0.0.1:9187: {error}"))?;
+    found.into_iter().next().ok_or_else(|| "no address of that name".to_owned())
 }
+
+/// A promise by its name in lower case; none of an empty variable.
+fn promise(text: &str) -> Result<Guarantees, String> {
+    if text.is_empty() {
+        return Ok(Guarantees::empty());
+    }
+    let named = Guarantees::from_name(&text.to_ascii_uppercase());
+    named.ok_or_else(|| format!("no promise of that name; known: {}", promises(Guarantees::all())))
+}
+
+/// Promises as they are said on the command line.
+pub(crate) fn promises(flags: Guarantees) -> String {
+    let names: Vec<_> = flags.iter_names().map(|(name, _)| name.to_ascii_lowercase()).collect();
+    names.join(", ")
+}
+
+/// The version, and the stores of this build.
+static VERSION: LazyLock<String> = LazyLock::new(|| {
+    let registry = leasehold::registry();
+    let stores: Vec<_> = registry.schemes().filter(|scheme| *scheme != "memory").collect();
+    format!("{}\nstores: {}", env!("CARGO_PKG_VERSION"), stores.join(", "))
+});
 
 const EXIT_CODES: &str = "\
 Exit codes:
   0    done
-  1    doctor: something breaks a guarantee; revoke: nobody held the lock
-  64   the command line, the URL or the lock's name is wrong
+  1    doctor: something breaks a guarantee; revoke: nobody held the lock; inspect --exit-code: free
+  64   the command line, the URL or the lock's name is wrong, or the store lacks what is required
   69   the store is unavailable
   70   the store answered what it never should
   71   the system refused something
   75   the lock was not granted in time; revoke: the holder did not answer
-  76   the lock was lost, or the command was stopped because it was about to be
+  76   the lock was lost, or the command was stopped because it was about to be, or by --max-hold
   77   the store denies access
   128+n  ended by signal n while waiting
 `run` ends as its command does: its exit code, 128+n if signal n ended it, 126 if it cannot be
 run, 127 if it is not found.";
 
 const RUN_HELP: &str = "\
-CMD finds LEASEHOLD_NAME and LEASEHOLD_TOKEN in its environment. It runs in a process group of its
+CMD finds LEASEHOLD_NAME, LEASEHOLD_TOKEN and LEASEHOLD_HELD in its environment. It runs in a process group of its
 own. When a renewal is overdue the group gets SIGTERM, and SIGKILL before anybody else can hold the
 lock; when the lock is lost, SIGKILL at once. The lock is released when the whole group has ended.
 
@@ -210,14 +261,12 @@ mod tests {
         Cli::command().debug_assert();
     }
 
-    /// Both ways of writing a length of time are read, and others are refused.
+    /// Promises are named in any case, unknown ones are refused with those there are.
     #[test]
-    fn lengths_of_time_have_units_or_are_seconds() {
-        assert_eq!(span("1m30s").unwrap(), Duration::from_secs(90));
-        assert_eq!(span("0.25").unwrap(), Duration::from_millis(250));
-        assert_eq!(span("0").unwrap(), Duration::ZERO);
-        for wrong in ["", "soon", "-1", "nan", "inf", "1e300", "5 parsecs"] {
-            assert!(span(wrong).is_err(), "{wrong}");
-        }
+    fn promises_are_read_by_name() {
+        assert_eq!(promise("cross_host"), Ok(Guarantees::CROSS_HOST));
+        assert_eq!(promise("FENCED"), Ok(Guarantees::FENCED));
+        assert_eq!(promise(""), Ok(Guarantees::empty()));
+        assert!(promise("fast").unwrap_err().contains("fenced, fifo"));
     }
 }

@@ -6,7 +6,8 @@ use serde::Serialize;
 
 use crate::arguments::Store;
 use crate::failure::{Exit, Failure};
-use crate::{output, store};
+use crate::output;
+use crate::store::{self, Place};
 
 /// The diagnosis as JSON shows it.
 #[derive(Debug, Serialize)]
@@ -33,16 +34,21 @@ struct Promise {
 }
 
 pub(crate) async fn doctor(store: &Store, json: bool) -> Result<Exit, Failure> {
-    let builder = store::configure(store)?;
-    let diagnosis = match builder.build().await {
-        Err(error) => Diagnosis::of_refusal(store, error)?,
+    let place = Place::of(store)?;
+    let diagnosis = match place.configure()?.build().await {
+        Err(error) => Diagnosis::of_refusal(&place, error)?,
         Ok(locks) => {
             let found = locks.diagnose().await;
             let guarantees = locks.guarantees();
             store::close(&locks).await;
             match found {
-                Ok(findings) => Diagnosis::new(store, findings, Some(guarantees)),
-                Err(error) => Diagnosis::of_refusal(store, error)?,
+                Ok(mut findings) => {
+                    if let Err(refused) = place.require(guarantees) {
+                        findings.push(Finding::new(Severity::Broken, "require", refused.message()));
+                    }
+                    Diagnosis::new(&place, findings, Some(guarantees))
+                }
+                Err(error) => Diagnosis::of_refusal(&place, error)?,
             }
         }
     };
@@ -55,15 +61,15 @@ pub(crate) async fn doctor(store: &Store, json: bool) -> Result<Exit, Failure> {
 }
 
 impl Diagnosis {
-    fn new(store: &Store, findings: Vec<Finding>, guarantees: Option<Guarantees>) -> Self {
+    fn new(place: &Place, findings: Vec<Finding>, guarantees: Option<Guarantees>) -> Self {
         let broken = findings.iter().any(|finding| finding.severity == Severity::Broken);
         let promises = guarantees.map(promises).unwrap_or_default();
         let findings = findings.into_iter().map(Found::from).collect();
-        Self { store: store::shown(store), findings, guarantees: promises, broken }
+        Self { store: place.shown(), findings, guarantees: promises, broken }
     }
 
     /// A store that cannot be used as it is, is a finding; one that does not answer is a failure.
-    fn of_refusal(store: &Store, error: Error) -> Result<Self, Failure> {
+    fn of_refusal(place: &Place, error: Error) -> Result<Self, Failure> {
         let subject = match error.kind() {
             ErrorKind::Denied => "access",
             ErrorKind::InvalidOption => "options",
@@ -73,7 +79,7 @@ impl Diagnosis {
         };
         let failure = Failure::from(error);
         let finding = Finding::new(Severity::Broken, subject, failure.message());
-        Ok(Self::new(store, vec![finding], None))
+        Ok(Self::new(place, vec![finding], None))
     }
 
     fn show(&self) -> Result<(), Failure> {

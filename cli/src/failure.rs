@@ -2,7 +2,9 @@
 
 use std::error::Error as StdError;
 use std::fmt;
+use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use leasehold::backend::Holder;
 use leasehold::{Effect, Error, ErrorKind};
@@ -80,6 +82,23 @@ impl Failure {
         failure
     }
 
+    /// A file that was named cannot be read.
+    pub(crate) fn unreadable(file: &Path, error: &std::io::Error) -> Self {
+        let mut failure = Self::usage(format!("{} cannot be read", file.display()));
+        failure.0.causes.push(error.to_string());
+        failure
+    }
+
+    /// The command was stopped because its time was over.
+    pub(crate) fn held_too_long(name: &str, allowed: Duration) -> Self {
+        let allowed = humantime::format_duration(allowed);
+        Self::new(
+            "max_hold",
+            format!("the lock {name:?} was held for {allowed}, as long as allowed"),
+            Exit::LOST,
+        )
+    }
+
     pub(crate) fn lost(message: impl Into<String>) -> Self {
         Self::new("lost", message, Exit::LOST)
     }
@@ -125,6 +144,11 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if f.alternate() {
+            let all: Vec<_> =
+                [&self.0.message].into_iter().chain(&self.0.causes).map(String::as_str).collect();
+            return f.write_str(&output::safe(&all.join(": ")));
+        }
         write!(f, "leasehold: {}", output::safe(&self.0.message))?;
         for cause in &self.0.causes {
             write!(f, "\n  because: {}", output::safe(cause))?;
@@ -178,7 +202,7 @@ mod tests {
     #[test]
     fn exit_codes_follow_the_kind() {
         let code = |kind| Failure::from(Error::not_applied(kind, "x")).exit().0;
-        let waited = std::time::Duration::ZERO;
+        let waited = Duration::ZERO;
         assert_eq!(code(ErrorKind::Timeout { waited, holder: None }), 75);
         assert_eq!(code(ErrorKind::Lost { reason: LostReason::Gone }), 76);
         assert_eq!(code(ErrorKind::Unavailable), 69);

@@ -4,18 +4,23 @@
 //! that program die, its end of the pipe closes, which releases too.
 
 use std::io::{self, IsTerminal, Read};
+use std::os::fd::AsFd;
+use std::pin::pin;
 use std::thread;
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use leasehold::{GuardState, LockGuard, LockManager, LostReason};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 use tokio::sync::oneshot;
 
 use crate::arguments::{Hold, Store};
 use crate::failure::{Exit, Failure};
 use crate::signals::Signals;
-use crate::{output, store, wait};
+use crate::store::{self, Place};
+use crate::wait::{self, Patience};
+use crate::{held, output};
 
 /// One line.
 #[derive(Debug, Serialize)]
@@ -30,24 +35,39 @@ struct Line<'a> {
 }
 
 pub(crate) async fn hold(store: &Store, arguments: &Hold) -> Result<Exit, Failure> {
-    let signals = Signals::of_the_end()?;
-    let locks = store::open_for(store, &arguments.terms).await?;
-    let ended = hold_on(&locks, arguments, signals).await;
+    let mut signals = Signals::of_the_end()?;
+    let place = Place::of(store)?;
+    held::refuse_nested(&place, &arguments.name)?;
+    if !arguments.ignore_stdin && is_at_its_end(&io::stdin()) {
+        return Err(Failure::usage(
+            "standard input is at its end already, which would release the lock at once; keep it open, or \
+             say --ignore-stdin to hold until a signal",
+        ));
+    }
+    let patience = Patience::of(&arguments.terms);
+    let locks = place.open_for(&arguments.terms, &patience, &mut signals).await?;
+    let ended = hold_on(&locks, arguments, &patience, signals).await;
     store::close(&locks).await;
     ended
 }
 
-async fn hold_on(locks: &LockManager, arguments: &Hold, mut signals: Signals) -> Result<Exit, Failure> {
+async fn hold_on(
+    locks: &LockManager,
+    arguments: &Hold,
+    patience: &Patience,
+    mut signals: Signals,
+) -> Result<Exit, Failure> {
     let name = &*arguments.name;
     let mut closed = until_stdin_closes(arguments.ignore_stdin);
     if !arguments.terms.attempt {
         output::json(&Line { state: "waiting", name, token: None, remaining_ms: None, reason: None })?;
     }
     let guard = tokio::select! {
-        granted = wait::acquire(locks, name, &arguments.terms, &mut signals) => granted?,
+        granted = wait::acquire(locks, name, &arguments.terms, patience, &mut signals) => granted?,
         () = &mut closed => return Ok(Exit::SUCCESS),
     };
     let mut changes = guard.changes();
+    let mut too_long = pin!(wait::at_most(arguments.terms.max_hold));
     let told = loop {
         tokio::select! {
             biased;
@@ -62,6 +82,7 @@ async fn hold_on(locks: &LockManager, arguments: &Hold, mut signals: Signals) ->
             }
             _signal = signals.next() => break Ok(()),
             () = &mut closed => break Ok(()),
+            allowed = &mut too_long => break Err(Failure::held_too_long(name, allowed)),
         }
     };
     let token = Some(guard.token().get());
@@ -104,6 +125,17 @@ fn word(reason: LostReason) -> &'static str {
         LostReason::Shutdown => "shutdown",
         _ => "other",
     }
+}
+
+/// Whether there is nothing to read and never will be. What there is, is read: nobody uses it.
+fn is_at_its_end(input: &(impl AsFd + IsTerminal)) -> bool {
+    if input.is_terminal() {
+        return false;
+    }
+    let mut waiting = [PollFd::new(input, PollFlags::IN)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let readable = poll(&mut waiting, Some(&now)).is_ok_and(|ready| ready > 0);
+    readable && rustix::io::read(input, &mut [0; 1024]).is_ok_and(|bytes| bytes == 0)
 }
 
 /// Ends when standard input does. A terminal that somebody else reads from is not read: the system

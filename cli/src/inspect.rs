@@ -2,16 +2,23 @@
 
 use crate::arguments::Store;
 use crate::failure::{Exit, Failure};
-use crate::{output, store};
+use crate::output;
+use crate::store::{self, Place};
 
-pub(crate) async fn inspect(store: &Store, name: &str, json: bool) -> Result<Exit, Failure> {
-    let locks = store::open(store).await?;
+pub(crate) async fn inspect(
+    store: &Store,
+    name: &str,
+    by_exit_code: bool,
+    json: bool,
+) -> Result<Exit, Failure> {
+    let locks = Place::of(store)?.open().await?;
     let state = locks.inspect(name).await;
     store::close(&locks).await;
     let state = state?;
+    let exit = if by_exit_code && state.holder.is_none() { Exit::NO } else { Exit::SUCCESS };
     if json {
         output::json(&output::State::from(&state))?;
-        return Ok(Exit::SUCCESS);
+        return Ok(exit);
     }
     let mut table = output::table::<2>(None);
     let mut row = |subject: &str, value: &str| {
@@ -31,5 +38,5 @@ pub(crate) async fn inspect(store: &Store, name: &str, json: bool) -> Result<Exi
     }
     row("contenders", &state.contenders.to_string());
     output::show(&mut table)?;
-    Ok(Exit::SUCCESS)
+    Ok(exit)
 }

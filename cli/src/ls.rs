@@ -2,10 +2,11 @@
 
 use crate::arguments::Store;
 use crate::failure::{Exit, Failure};
-use crate::{output, store};
+use crate::output;
+use crate::store::{self, Place};
 
 pub(crate) async fn ls(store: &Store, prefix: &str, json: bool) -> Result<Exit, Failure> {
-    let locks = store::open(store).await?;
+    let locks = Place::of(store)?.open().await?;
     let states = locks.list(prefix).await;
     store::close(&locks).await;
     let states = states?;

@@ -5,6 +5,7 @@
 //! | what can be said | [`arguments`] |
 //! | the commands, a file each | [`run`], [`hold`], [`inspect`], [`ls`], [`revoke`], [`doctor`], `redis_scripts`, [`completions`] |
 //! | which store, and waiting for a lock | [`store`], [`wait`] |
+//! | what a command under a lock must not ask for | [`held`] |
 //! | what people and programs are told | [`output`], [`failure`] |
 //! | what the process is told | [`signals`] |
 
@@ -12,6 +13,7 @@ mod arguments;
 mod completions;
 mod doctor;
 mod failure;
+mod held;
 mod hold;
 mod inspect;
 mod ls;
@@ -46,8 +48,14 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(said) => return refused(&said).into(),
     };
-    trace(cli.verbose);
     let json = cli.json;
+    // With JSON, nothing but one error is expected there, unless more was asked for.
+    if cli.quiet || json {
+        output::be_silent();
+    }
+    if let Err(failure) = trace(cli.verbose, cli.quiet || json) {
+        return failure.report(json).into();
+    }
     match carry_out(cli) {
         Ok(exit) => exit.into(),
         Err(failure) => failure.report(json).into(),
@@ -57,14 +65,24 @@ fn main() -> ExitCode {
 /// What clap has to say instead of a command: help, the version, or what is wrong.
 fn refused(said: &clap::Error) -> Exit {
     let is_answer = matches!(said.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
-    let wants_json = std::env::args_os().take_while(|word| word != "--").any(|word| word == "--json");
-    if wants_json && !is_answer {
-        return Failure::usage(said.to_string().trim_end()).report(true);
+    let words: Vec<_> = std::env::args_os().skip(1).take_while(|word| word != "--").collect();
+    let has_dashes = words.len() + 1 < std::env::args_os().len();
+    let tip = match said.kind() {
+        ErrorKind::UnknownArgument if !has_dashes && words.iter().any(|word| word == "run") => DASHES,
+        _ => "",
+    };
+    if !is_answer && words.iter().any(|word| word == "--json") {
+        return Failure::usage(format!("{}{tip}", said.to_string().trim_end())).report(true);
     }
     // Where nobody reads it, nothing is lost.
     let _unread = said.print();
+    if !tip.is_empty() {
+        output::complain(tip);
+    }
     if is_answer { Exit::SUCCESS } else { Exit::USAGE }
 }
+
+const DASHES: &str = "\n  tip: the command comes after --, as in: leasehold run NAME -- CMD ARGUMENTS";
 
 fn carry_out(cli: Cli) -> Result<Exit, Failure> {
     // The commands themselves run on this thread. Renewals have one of their own, so that nothing a
@@ -77,7 +95,7 @@ fn carry_out(cli: Cli) -> Result<Exit, Failure> {
         match cli.command {
             Command::Run(arguments) => run::run(&store, &arguments, json).await,
             Command::Hold(arguments) => hold::hold(&store, &arguments).await,
-            Command::Inspect { name } => inspect::inspect(&store, &name, json).await,
+            Command::Inspect { name, exit_code } => inspect::inspect(&store, &name, exit_code, json).await,
             Command::Ls { prefix } => ls::ls(&store, &prefix, json).await,
             Command::Revoke(arguments) => revoke::revoke(&store, &arguments, json).await,
             Command::Doctor => doctor::doctor(&store, json).await,
@@ -97,16 +115,32 @@ fn carry_out(cli: Cli) -> Result<Exit, Failure> {
     exit
 }
 
-fn trace(verbose: u8) {
-    let (ours, others) = match verbose {
-        0 => return,
-        1 => (LevelFilter::DEBUG, LevelFilter::WARN),
-        _ => (LevelFilter::TRACE, LevelFilter::DEBUG),
+/// Tells what happens on standard error: warnings, or what was asked for.
+fn trace(verbose: u8, silent: bool) -> Result<(), Failure> {
+    let wanted = std::env::var("RUST_LOG").ok().filter(|wanted| !wanted.is_empty());
+    let filter = match (verbose, wanted) {
+        (0, Some(wanted)) => {
+            let filter = wanted.parse::<Targets>();
+            filter.map_err(|error| Failure::usage(format!("RUST_LOG={wanted:?} cannot be read: {error}")))?
+        }
+        (0, None) if silent => return Ok(()),
+        (0, None) => {
+            // A person or a log reads these lines between those of a command.
+            let warnings = ours(LevelFilter::WARN, LevelFilter::OFF);
+            let layer = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).without_time();
+            let layer = layer.with_target(false).with_filter(warnings);
+            tracing_subscriber::registry().with(layer).init();
+            return Ok(());
+        }
+        (1, _) => ours(LevelFilter::DEBUG, LevelFilter::WARN),
+        (_, _) => ours(LevelFilter::TRACE, LevelFilter::DEBUG),
     };
-    let mut filter = Targets::new().with_default(others);
-    for target in ["lockcore", "backend_file", "backend_redis", "backend_etcd", "backend_zk"] {
-        filter = filter.with_target(target, ours);
-    }
     let layer = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_filter(filter);
     tracing_subscriber::registry().with(layer).init();
+    Ok(())
+}
+
+fn ours(ours: LevelFilter, others: LevelFilter) -> Targets {
+    let targets = ["leasehold", "lockcore", "backend_file", "backend_redis", "backend_etcd", "backend_zk"];
+    Targets::new().with_default(others).with_targets(targets.map(|target| (target, ours)))
 }

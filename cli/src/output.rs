@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 use std::io::{self, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use comfy_table::presets::NOTHING;
@@ -141,6 +142,20 @@ pub(crate) fn say(line: &str) -> Result<(), Failure> {
         written => written.map_err(|error| Failure::system("cannot write to standard output", error)),
     }
 }
+
+/// Says something that is neither a result nor an error, unless nothing but errors is wanted.
+pub(crate) fn note(what: &str) {
+    if !SILENT.load(Ordering::Relaxed) {
+        complain(&format!("leasehold: {}", safe(what)));
+    }
+}
+
+/// From here on, nothing but errors is written to standard error.
+pub(crate) fn be_silent() {
+    SILENT.store(true, Ordering::Relaxed);
+}
+
+static SILENT: AtomicBool = AtomicBool::new(false);
 
 /// Writes a line to standard error, if that can be.
 pub(crate) fn complain(line: &str) {

@@ -6,14 +6,15 @@ use leasehold::backend::Revocation;
 
 use crate::arguments::{Revoke, Store};
 use crate::failure::{Exit, Failure};
-use crate::{output, store};
+use crate::output;
+use crate::store::{self, Place};
 
 pub(crate) async fn revoke(store: &Store, arguments: &Revoke, json: bool) -> Result<Exit, Failure> {
     let name = &*arguments.name;
     if arguments.force && !arguments.yes && !is_sure(name)? {
         return Err(Failure::usage("nothing was done"));
     }
-    let locks = store::open(store).await?;
+    let locks = Place::of(store)?.open().await?;
     let revocation = locks.revoke(name, arguments.force).await;
     store::close(&locks).await;
     let (word, sentence, exit) = match revocation? {

@@ -4,38 +4,168 @@
 //! where there is none, in the system's directory for temporary files, where it must belong to the
 //! user and let nobody else in.
 
-use leasehold::{Builder, LockManager, StoreUrl};
+use std::env;
+use std::fs;
 
-use crate::arguments::{Store, Terms};
+use leasehold::{Builder, Guarantees, LockManager, StoreUrl};
+use sha2::{Digest, Sha256};
+
+use crate::arguments::{Store, Terms, promises};
 use crate::failure::Failure;
+use crate::output;
+use crate::signals::Signals;
+use crate::wait::Patience;
 
-/// Reads what the command line says about the store; contacts nobody.
-pub(crate) fn configure(store: &Store) -> Result<Builder, Failure> {
-    match url(store) {
-        Some(url) => Ok(leasehold::registry().configure(url)?),
-        None => host::configure(),
+/// The store that was named, or that of this host.
+#[derive(Debug)]
+pub(crate) struct Place {
+    url: Option<String>,
+    required: Guarantees,
+}
+
+impl Place {
+    /// Reads what command line and environment say; contacts nobody.
+    pub(crate) fn of(store: &Store) -> Result<Self, Failure> {
+        let url = match (&store.url, &store.url_file) {
+            (_, Some(file)) => {
+                let read = fs::read_to_string(file);
+                let text = read.map_err(|error| Failure::unreadable(file, &error))?;
+                Some(named(text.trim(), "the file of --url-file is empty")?)
+            }
+            (Some(url), None) => Some(named(url, "--url is empty")?),
+            // An empty variable is a way of saying "not set".
+            (None, None) => env::var("LEASEHOLD_URL").ok().filter(|url| !url.is_empty()),
+        };
+        Self::at(url, store.require.iter().copied().collect())
+    }
+
+    fn at(url: Option<String>, required: Guarantees) -> Result<Self, Failure> {
+        let scheme = url.as_deref().and_then(|url| url.split_once(':')).map(|(scheme, _)| scheme);
+        match scheme {
+            Some(HIDDEN_SCHEME) => Err(Failure::usage(
+                "the store's URL is hidden from this process: the leasehold that started it was told \
+                 --hide-url; give --url or --url-file",
+            )),
+            Some(scheme) if scheme.eq_ignore_ascii_case("memory") => Err(Failure::usage(
+                "memory:// excludes only tasks of one process, so here it would exclude nobody; for this \
+                 host use file:///DIR",
+            )),
+            _ => Ok(Self { url, required }),
+        }
+    }
+
+    /// The URL, if one was given.
+    pub(crate) fn url(&self) -> Option<&str> {
+        self.url.as_deref()
+    }
+
+    /// The store's configuration.
+    pub(crate) fn configure(&self) -> Result<Builder, Failure> {
+        match &self.url {
+            Some(url) => Ok(leasehold::registry().configure(url)?),
+            None => host::configure(),
+        }
+    }
+
+    /// The store in words, without user, password and options.
+    pub(crate) fn shown(&self) -> String {
+        match self.url.as_deref().map(str::parse::<StoreUrl>) {
+            None => host::shown(),
+            Some(Ok(url)) => format!("{}://{}{}", url.scheme(), url.hosts().join(","), url.path()),
+            Some(Err(_unreadable)) => "a URL that cannot be read".to_owned(),
+        }
+    }
+
+    /// What tells this store's locks from others', without a secret in it: the same for two URLs that
+    /// differ in credentials, encryption, options of time, or the order of hosts.
+    pub(crate) fn fingerprint(&self) -> String {
+        let mut parts = vec![self.shown()];
+        if let Some(Ok(mut url)) = self.url.as_deref().map(str::parse::<StoreUrl>) {
+            let scheme = match url.scheme() {
+                "rediss" => "redis",
+                "etcds" => "etcd",
+                "zookeeper" => "zk",
+                other => other,
+            };
+            parts = vec![scheme.to_owned(), url.path().trim_end_matches('/').to_owned()];
+            let mut hosts: Vec<_> = url.hosts().iter().map(|host| host.to_ascii_lowercase()).collect();
+            hosts.sort_unstable();
+            parts.extend(hosts);
+            parts.push(url.take("prefix").ok().flatten().unwrap_or_default());
+        }
+        let digest = Sha256::digest(parts.join("\n"));
+        digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Refuses a store that lacks what is required of it.
+    pub(crate) fn require(&self, promised: Guarantees) -> Result<(), Failure> {
+        let missing = self.required.difference(promised);
+        if missing.is_empty() {
+            return Ok(());
+        }
+        Err(Failure::usage(format!(
+            "{} does not promise what is required: {}; it promises {}",
+            self.shown(),
+            promises(missing),
+            promises(promised)
+        )))
+    }
+
+    /// Opens the store.
+    pub(crate) async fn open(&self) -> Result<LockManager, Failure> {
+        self.build(self.configure()?).await
+    }
+
+    /// Opens the store to hold a lock there, for which it is waited like for the lock itself.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves nothing behind at the store.
+    pub(crate) async fn open_for(
+        &self,
+        terms: &Terms,
+        patience: &Patience,
+        signals: &mut Signals,
+    ) -> Result<LockManager, Failure> {
+        let mut builder = self.configure()?;
+        if self.url.is_none() {
+            output::note(&format!("locking on this host only: {}", self.shown()));
+        }
+        #[cfg(feature = "metrics")]
+        if let Some(address) = terms.metrics_addr
+            && let Err(refused) = crate::metrics::serve(address).await
+        {
+            // They are worth less than what is done under the lock.
+            output::note(&format!("going on without metrics: {refused:#}"));
+        }
+        if let Some(ttl) = terms.ttl {
+            builder = builder.ttl(ttl);
+        }
+        if let Some(owner) = &terms.owner {
+            builder = builder.owner_label(owner);
+        }
+        if let Some(left) = patience.left() {
+            builder = builder.connect_wait(left);
+        }
+        tokio::select! {
+            opened = self.build(builder) => opened,
+            signal = signals.next() => Err(Failure::interrupted(signal.as_raw())),
+        }
+    }
+
+    async fn build(&self, builder: Builder) -> Result<LockManager, Failure> {
+        let locks = builder.build().await?;
+        if let Err(refused) = self.require(locks.guarantees()) {
+            close(&locks).await;
+            return Err(refused);
+        }
+        Ok(locks)
     }
 }
 
-/// Opens the store.
-pub(crate) async fn open(store: &Store) -> Result<LockManager, Failure> {
-    Ok(configure(store)?.build().await?)
-}
-
-/// Opens the store to hold a lock there.
-pub(crate) async fn open_for(store: &Store, terms: &Terms) -> Result<LockManager, Failure> {
-    let mut builder = configure(store)?;
-    #[cfg(feature = "metrics")]
-    if let Some(address) = terms.metrics_addr {
-        crate::metrics::serve(address).await?;
-    }
-    if let Some(ttl) = terms.ttl {
-        builder = builder.ttl(ttl);
-    }
-    if let Some(owner) = &terms.owner {
-        builder = builder.owner_label(owner);
-    }
-    Ok(builder.build().await?)
+/// A URL that was given; a variable of a script may be misspelt.
+fn named(url: &str, refusal: &str) -> Result<String, Failure> {
+    if url.is_empty() { Err(Failure::usage(refusal)) } else { Ok(url.to_owned()) }
 }
 
 /// Ends the session. What is not confirmed ends with its lease, and is no failure.
@@ -45,21 +175,9 @@ pub(crate) async fn close(locks: &LockManager) {
     }
 }
 
-/// The store in words, without user, password and options.
-pub(crate) fn shown(store: &Store) -> String {
-    let Some(url) = url(store) else {
-        return host::shown();
-    };
-    match url.parse::<StoreUrl>() {
-        Ok(url) => format!("{}://{}{}", url.scheme(), url.hosts().join(","), url.path()),
-        Err(_unreadable) => "a URL that cannot be read".to_owned(),
-    }
-}
-
-fn url(store: &Store) -> Option<&str> {
-    // An empty variable is a way of saying "not set".
-    store.url.as_deref().filter(|url| !url.is_empty())
-}
+/// What a command finds as URL when it is not to know the store's.
+pub(crate) const HIDDEN: &str = "hidden:";
+const HIDDEN_SCHEME: &str = "hidden";
 
 #[cfg(feature = "file")]
 mod host {
@@ -184,20 +302,32 @@ mod host {
 mod tests {
     use super::*;
 
-    fn store(url: &str) -> Store {
-        Store { url: Some(url.to_owned()) }
+    fn place(url: &str) -> Place {
+        Place::at(Some(url.to_owned()), Guarantees::empty()).unwrap()
     }
 
     /// What is shown of a URL has no secret in it.
     #[test]
     fn secrets_are_not_shown() {
-        let shown_url = shown(&store("rediss://me:sesame@h1:1,h2:2/0?password=sesame"));
-        assert_eq!(shown_url, "rediss://h1:1,h2:2/0");
+        let place = place("rediss://me:sesame@h1:1,h2:2/0?password=sesame");
+        assert_eq!(place.shown(), "rediss://h1:1,h2:2/0");
     }
 
-    /// An empty variable is as good as none.
+    /// The same locks have the same fingerprint, whoever asks; others have another.
     #[test]
-    fn an_empty_url_is_no_url() {
-        assert_eq!(url(&store("")), None);
+    fn a_fingerprint_is_of_the_locks_not_of_the_url() {
+        let same = place("etcd://h1,h2/a").fingerprint();
+        assert_eq!(place("etcds://me:sesame@H2,h1/a/?ttl=3s").fingerprint(), same);
+        for other in ["etcd://h1,h2/b", "etcd://h1/a", "zk://h1,h2/a", "etcd://h1,h2/a?prefix=b"] {
+            assert_ne!(place(other).fingerprint(), same, "{other}");
+        }
+    }
+
+    /// Stores that exclude nobody, and hidden ones, are refused whatever their options.
+    #[test]
+    fn stores_that_cannot_be_meant_are_refused() {
+        for url in ["memory://", "MEMORY://x?ttl=1s", HIDDEN] {
+            assert_eq!(Place::at(Some(url.to_owned()), Guarantees::empty()).unwrap_err().exit().0, 64);
+        }
     }
 }

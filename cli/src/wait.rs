@@ -1,14 +1,37 @@
-//! Waiting for a lock: for as long as the terms say, or until a signal comes.
+//! Waiting for a store and for a lock: for as long as the terms say, or until a signal comes.
 
 use std::io::{self, IsTerminal};
 use std::time::Duration;
 
+use leasehold::clock::{BootClock, Clock, Moment};
 use leasehold::{ErrorKind, LockGuard, LockManager};
 
 use crate::arguments::Terms;
 use crate::failure::Failure;
 use crate::output;
 use crate::signals::Signals;
+
+/// How long is waited in all, counted from when a command began.
+#[derive(Debug)]
+pub(crate) struct Patience {
+    clock: BootClock,
+    until: Option<Moment>,
+}
+
+impl Patience {
+    /// That of a command which begins now.
+    pub(crate) fn of(terms: &Terms) -> Self {
+        let clock = BootClock::new();
+        let wait = if terms.attempt { Some(Duration::ZERO) } else { terms.wait };
+        let until = wait.map(|wait| clock.now() + wait);
+        Self { clock, until }
+    }
+
+    /// What is left of it; `None` is without end.
+    pub(crate) fn left(&self) -> Option<Duration> {
+        self.until.map(|until| until.since(self.clock.now()))
+    }
+}
 
 /// Takes the lock on the terms given.
 ///
@@ -19,13 +42,12 @@ pub(crate) async fn acquire(
     locks: &LockManager,
     name: &str,
     terms: &Terms,
+    patience: &Patience,
     signals: &mut Signals,
 ) -> Result<LockGuard, Failure> {
     let mut lock = locks.lock(name)?;
-    if terms.attempt {
-        lock = lock.wait(Duration::ZERO);
-    } else if let Some(wait) = terms.wait {
-        lock = lock.wait(wait);
+    if let Some(left) = patience.left() {
+        lock = lock.wait(left);
     }
     if let Some(metadata) = &terms.metadata {
         lock = lock.metadata(metadata);
@@ -49,18 +71,28 @@ pub(crate) async fn acquire(
     })
 }
 
-/// Tells whoever sits at the terminal why nothing happens. Does not end.
+/// Says why nothing happens: soon to whoever sits at a terminal, later in a log. Does not end.
 async fn hint(locks: &LockManager, name: &str) {
-    if io::stderr().is_terminal() {
-        tokio::time::sleep(HINT_AFTER).await;
-        // No answer means no hint.
-        if let Ok(state) = locks.inspect(name).await {
-            let who = state.holder.as_ref().map_or_else(|| "nobody yet".to_owned(), output::who);
-            let line = format!("leasehold: waiting for {name:?}, held by {who}");
-            output::complain(&output::safe(&line));
-        }
+    let after = if io::stderr().is_terminal() { HINT_AT_TERMINAL } else { HINT_IN_LOG };
+    tokio::time::sleep(after).await;
+    // No answer means no hint.
+    if let Ok(state) = locks.inspect(name).await {
+        let who = state.holder.as_ref().map_or_else(|| "nobody yet".to_owned(), output::who);
+        output::note(&format!("waiting for {name:?}, held by {who}"));
     }
     std::future::pending().await
 }
 
-const HINT_AFTER: Duration = Duration::from_secs(1);
+/// Ends when that time is over, and says how long it was; never without one.
+pub(crate) async fn at_most(span: Option<Duration>) -> Duration {
+    match span {
+        Some(span) => {
+            tokio::time::sleep(span).await;
+            span
+        }
+        None => std::future::pending().await,
+    }
+}
+
+const HINT_AT_TERMINAL: Duration = Duration::from_secs(1);
+const HINT_IN_LOG: Duration = Duration::from_secs(5);

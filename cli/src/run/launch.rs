@@ -15,9 +15,9 @@ use crate::failure::{Exit, Failure};
 use crate::run::group::Group;
 
 /// Starts `command` in a group of its own, with `environment` added to ours.
-pub(crate) fn launch<const N: usize>(
+pub(crate) fn launch(
     command: &[OsString],
-    environment: [(&str, String); N],
+    environment: Vec<(&str, String)>,
     json: bool,
 ) -> Result<Group, Failure> {
     system::adopt_orphans();

@@ -18,6 +18,7 @@ mod group;
 pub(crate) mod launch;
 mod terminal;
 
+use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -29,19 +30,24 @@ use crate::failure::{Exit, Failure};
 use crate::run::group::{Group, Seen};
 use crate::run::terminal::Terminal;
 use crate::signals::Signals;
-use crate::{output, store, wait};
+use crate::store::{self, HIDDEN, Place};
+use crate::wait::{self, Patience};
+use crate::{held, output};
 
 pub(crate) async fn run(store: &Store, arguments: &Run, json: bool) -> Result<Exit, Failure> {
     let mut ending = Signals::of_the_end()?;
-    let locks = store::open_for(store, &arguments.terms).await?;
-    let guard = match wait::acquire(&locks, &arguments.name, &arguments.terms, &mut ending).await {
+    let place = Place::of(store)?;
+    held::refuse_nested(&place, &arguments.name)?;
+    let patience = Patience::of(&arguments.terms);
+    let locks = place.open_for(&arguments.terms, &patience, &mut ending).await?;
+    let guard = match wait::acquire(&locks, &arguments.name, &arguments.terms, &patience, &mut ending).await {
         Ok(guard) => guard,
         Err(failure) => {
             store::close(&locks).await;
             return Err(failure);
         }
     };
-    let outcome = under(&guard, arguments, ending, json).await;
+    let outcome = under(&guard, &place, arguments, ending, json).await;
     let lost = guard.ensure_held().err().and_then(|error| error.lost_reason());
     if let Err(error) = guard.release().await
         && error.lost_reason().is_none()
@@ -60,6 +66,7 @@ pub(crate) async fn run(store: &Store, arguments: &Run, json: bool) -> Result<Ex
         (Some(Why::AtRisk), None) => Err(Failure::lost(format!(
             "the command was stopped: the lock {name:?} was not renewed in time and could have been lost"
         ))),
+        (Some(Why::TooLong(allowed)), None) => Err(Failure::held_too_long(name, allowed)),
         (None, None) => Ok(ended.exit),
     }
 }
@@ -74,14 +81,28 @@ struct Ended {
 enum Why {
     AtRisk,
     Lost(LostReason),
+    /// It has held the lock for as long as it may.
+    TooLong(Duration),
 }
 
 /// Runs the command while `guard` is held.
-async fn under(guard: &LockGuard, arguments: &Run, ending: Signals, json: bool) -> Result<Ended, Failure> {
+async fn under(
+    guard: &LockGuard,
+    place: &Place,
+    arguments: &Run,
+    ending: Signals,
+    json: bool,
+) -> Result<Ended, Failure> {
     let children = Signals::of_children()?;
     let stopping = Signals::of_the_keyboard()?;
-    let environment =
-        [("LEASEHOLD_NAME", arguments.name.clone()), ("LEASEHOLD_TOKEN", guard.token().to_string())];
+    let mut environment = vec![
+        ("LEASEHOLD_NAME", arguments.name.clone()),
+        ("LEASEHOLD_TOKEN", guard.token().to_string()),
+        (held::VARIABLE, held::with(place, &arguments.name)),
+    ];
+    if arguments.hide_url {
+        environment.push(("LEASEHOLD_URL", HIDDEN.to_owned()));
+    }
     let group = launch::launch(&arguments.command, environment, json)?;
     let watch = Watch {
         guard,
@@ -89,9 +110,11 @@ async fn under(guard: &LockGuard, arguments: &Run, ending: Signals, json: bool) 
         terminal: Terminal::of_this_process(),
         wants_terminal: false,
         leave_running: arguments.leave_running,
+        max_hold: arguments.terms.max_hold,
+        kill_after: arguments.kill_after,
         why: None,
+        asked: false,
         killed: false,
-        silent: json,
     };
     Ok(watch.until_the_end(ending, stopping, children).await)
 }
@@ -104,10 +127,13 @@ struct Watch<'a> {
     /// The command is stopped because it would use a terminal that it does not have.
     wants_terminal: bool,
     leave_running: bool,
+    max_hold: Option<Duration>,
+    /// How long after it was asked to end it is killed.
+    kill_after: Option<Duration>,
     why: Option<Why>,
+    /// It was asked to end by us or through us.
+    asked: bool,
     killed: bool,
-    /// Nothing but one error is expected on standard error.
-    silent: bool,
 }
 
 impl Watch<'_> {
@@ -119,6 +145,8 @@ impl Watch<'_> {
     ) -> Ended {
         let mut changes = self.guard.changes();
         let mut at_risk = None;
+        let mut too_long = pin!(wait::at_most(self.max_hold));
+        let mut last_call = pin!(wait::at_most(None));
         loop {
             // Looked at before waiting: the command may have ended before we listened.
             self.look();
@@ -140,7 +168,17 @@ impl Watch<'_> {
                     if self.wants_terminal {
                         self.go_on();
                     }
+                    if !self.asked {
+                        self.asked = true;
+                        last_call.set(wait::at_most(self.kill_after));
+                    }
                 }
+                allowed = &mut too_long, if self.why.is_none() => {
+                    self.stop(Why::TooLong(allowed), "its time is over: stopping the command");
+                    self.asked = true;
+                    last_call.set(wait::at_most(Some(self.kill_after.unwrap_or(KILL_AFTER))));
+                }
+                _late = &mut last_call, if !self.killed => self.kill(),
                 _stop = stopping.next() => {
                     self.group.signal(Signal::STOP);
                     self.suspend();
@@ -172,13 +210,7 @@ impl Watch<'_> {
         match state {
             GuardState::Held => None,
             GuardState::AtRisk => {
-                if self.why.is_none() {
-                    self.tell("a renewal is overdue: stopping the command");
-                    self.why = Some(Why::AtRisk);
-                }
-                self.group.signal(Signal::TERM);
-                // One that is stopped does not hear it.
-                self.go_on();
+                self.stop(Why::AtRisk, "a renewal is overdue: stopping the command");
                 Some((self.guard.remaining() / 4).clamp(TICK / 5, TICK * 20))
             }
             GuardState::Lost(reason) => {
@@ -189,18 +221,23 @@ impl Watch<'_> {
         }
     }
 
+    /// Asks the command to end, and says so the first time.
+    fn stop(&mut self, why: Why, said: &str) {
+        if self.why.is_none() {
+            output::note(said);
+            self.why = Some(why);
+        }
+        self.group.signal(Signal::TERM);
+        // One that is stopped does not hear it.
+        self.go_on();
+    }
+
     fn kill(&mut self) {
         if !self.killed {
-            self.tell("killing the command");
+            output::note("killing the command");
             self.killed = true;
         }
         self.group.signal(Signal::KILL);
-    }
-
-    fn tell(&self, what: &str) {
-        if !self.silent {
-            output::complain(&format!("leasehold: {what}"));
-        }
     }
 
     /// Stops us as the terminal has stopped the command, and goes on when the shell says so.
@@ -241,3 +278,5 @@ async fn last_moment(guard: &LockGuard, kept: Option<Duration>) {
 /// How often things are looked at that nobody tells us: a terminal that is free again, processes
 /// of the group that are not our children.
 const TICK: Duration = Duration::from_millis(50);
+/// How long a command may take to end after `--max-hold`, unless that is said.
+const KILL_AFTER: Duration = Duration::from_secs(10);

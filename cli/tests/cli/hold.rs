@@ -82,3 +82,23 @@ async fn a_held_lock_is_waited_for_as_asked() {
     assert_eq!(rest(&mut waiter).await, [""; 0]);
     rig.until_contended("a", 0).await;
 }
+
+/// An input that is at its end from the start is a mistake, and the error says what to do.
+#[tokio::test]
+async fn an_input_at_its_end_is_refused() {
+    let rig = Rig::new();
+    let refused = rig.done(["hold", "a"]).await;
+    assert_eq!((refused.code, refused.out.as_str()), (64, ""));
+    assert!(refused.err.contains("--ignore-stdin"), "{refused:?}");
+}
+
+/// A lock is held for as long as it may be, and released then.
+#[tokio::test]
+async fn a_hold_can_be_bounded() {
+    let rig = Rig::new();
+    let mut holder = rig.start(["hold", "--max-hold", "0.2", "a"]);
+    assert_eq!(value(&mut holder).await["state"], "waiting");
+    assert_eq!(value(&mut holder).await["state"], "held");
+    assert_eq!(value(&mut holder).await["state"], "released");
+    assert_eq!(exit_code(&mut holder).await, 76);
+}

@@ -12,6 +12,8 @@ mod host;
 mod leased;
 #[cfg(all(feature = "file", feature = "metrics"))]
 mod metrics;
+#[cfg(feature = "file")]
+mod place;
 #[cfg(feature = "redis")]
 mod redis;
 #[cfg(feature = "file")]

@@ -48,18 +48,22 @@ async fn a_holder_serves_its_metrics() {
     assert_eq!(exit_code(&mut holder).await, 0);
 }
 
-/// The same for a command under a lock; an address that is taken is an error before the lock is.
+/// The same for a command under a lock, at an address by name; one that is taken is said, and the command
+/// runs without.
 #[tokio::test]
-async fn a_command_does_not_run_unwatched() {
+async fn a_command_runs_watched_if_it_can() {
     let rig = Rig::new();
     let port = Port::reserve().unwrap();
-    let address = port.addr().to_string();
+    let address = format!("localhost:{}", port.addr().port());
     let mut running = rig.start(["run", "--metrics-addr", &address, "a", "--", "cat"]);
     running.send_line("in").await.unwrap();
     assert_eq!(line(&mut running).await, "in");
     assert!(metrics(port.addr()).await.contains("leasehold_held_locks 1\n"));
-    let taken = rig.done(["run", "--metrics-addr", &address, "b", "--", "echo", "never"]).await;
-    assert_eq!((taken.code, taken.out.as_str()), (71, ""), "{taken:?}");
+    let taken = rig.done(["run", "--metrics-addr", &address, "b", "--", "echo", "all the same"]).await;
+    assert_eq!((taken.code, taken.out.as_str()), (0, "all the same\n"), "{taken:?}");
+    assert!(taken.err.contains("without metrics") && taken.err.contains("in use"), "{taken:?}");
+    let wrong = rig.done(["run", "--metrics-addr", "9187", "b", "--", "echo", "never"]).await;
+    assert_eq!((wrong.code, wrong.out.as_str()), (64, ""), "{wrong:?}");
     running.close_stdin();
     assert_eq!(exit_code(&mut running).await, 0);
 }

@@ -75,6 +75,13 @@ impl Rig {
         done(command).await
     }
 
+    /// Writes a file and says where it is.
+    pub(crate) fn write(&self, name: &str, text: &str) -> String {
+        let file = self.scratch.path().join(name);
+        std::fs::write(&file, text).expect("a file can be written");
+        file.display().to_string()
+    }
+
     /// What `inspect` says, as JSON.
     pub(crate) async fn inspect(&self, name: &str) -> Value {
         let seen = self.done(["inspect", "--json", name]).await;
@@ -138,6 +145,16 @@ pub(crate) async fn rest(process: &mut Process) -> Vec<String> {
 pub(crate) async fn exit_code(process: &mut Process) -> i32 {
     let status = process.wait(BOUND).await.expect("it ends");
     status.code().unwrap_or_else(|| panic!("a signal has ended it: {status}"))
+}
+
+/// Waits until it has said that on standard error.
+pub(crate) async fn until_said(process: &Process, what: &str) {
+    let said = async {
+        while !std::fs::read_to_string(process.log()).unwrap_or_default().contains(what) {
+            sleep(POLL).await;
+        }
+    };
+    timeout(BOUND, said).await.unwrap_or_else(|_| panic!("it never says {what:?}"));
 }
 
 pub(crate) fn send(process: &Process, signal: Signal) {

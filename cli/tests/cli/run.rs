@@ -162,3 +162,29 @@ async fn what_the_command_leaves_running_need_not_be_waited_for() {
     kill(sleeper);
     assert_eq!(rig.inspect("a").await["held"], false);
 }
+
+/// A command that runs for too long is asked to end, is killed if it does not, and 76 tells so.
+#[tokio::test]
+async fn a_command_can_be_bounded() {
+    let rig = Rig::new();
+    let polite = "trap 'echo asked; exit 0' TERM; echo in; while :; do sleep 0.01; done";
+    let ran = rig.done(["run", "--max-hold", "0.2", "a", "--", "sh", "-c", polite]).await;
+    assert_eq!((ran.code, ran.out.as_str()), (76, "in\nasked\n"), "{ran:?}");
+    assert!(ran.err.contains("its time is over") && ran.err.contains("200ms"), "{ran:?}");
+    let deaf = "trap '' TERM; while :; do sleep 0.01; done";
+    let bounds = ["run", "--json", "--max-hold", "0.2", "--kill-after", "0.2"];
+    let ran = rig.done(bounds.into_iter().chain(["a", "--", "sh", "-c", deaf])).await;
+    assert_eq!((ran.code, &ran.error()["kind"]), (76, &"max_hold".into()), "{ran:?}");
+    assert_eq!(rig.inspect("a").await["held"], false);
+}
+
+/// Who is told to end gets the time that was given, not more.
+#[tokio::test]
+async fn a_command_that_does_not_end_is_killed_if_asked() {
+    let rig = Rig::new();
+    let deaf = "trap '' TERM; echo in; while :; do sleep 0.01; done";
+    let mut running = rig.start(["run", "--kill-after", "0.2", "a", "--", "sh", "-c", deaf]);
+    assert_eq!(line(&mut running).await, "in");
+    send(&running, Signal::TERM);
+    assert_eq!(exit_code(&mut running).await, 137);
+}

@@ -1,0 +1,51 @@
+//! What a command finds of the locks it runs under, so that it does not wait for itself.
+//!
+//! `LEASEHOLD_HELD` has a line `STORE-FINGERPRINT NAME` for every `run` around a command. A nested
+//! `run` or `hold` of one of these would wait for its own parent, which waits for it.
+//!
+//! Not promised: to notice a lock that its parent holds by other means than `run`.
+
+use std::env;
+
+use crate::failure::Failure;
+use crate::store::Place;
+
+/// The variable.
+pub(crate) const VARIABLE: &str = "LEASEHOLD_HELD";
+
+/// Refuses a lock under which this process runs already.
+pub(crate) fn refuse_nested(place: &Place, name: &str) -> Result<(), Failure> {
+    let held = env::var(VARIABLE).unwrap_or_default();
+    if !names_it(&held, &place.fingerprint(), name) {
+        return Ok(());
+    }
+    Err(Failure::usage(format!(
+        "this runs under the lock {name:?} already, and would wait for itself; a process that outlives its \
+         `run` unsets {VARIABLE} first"
+    )))
+}
+
+/// The variable for a command under one more lock.
+pub(crate) fn with(place: &Place, name: &str) -> String {
+    let around = env::var(VARIABLE).unwrap_or_default();
+    let line = format!("{} {name}", place.fingerprint());
+    if around.is_empty() { line } else { format!("{around}\n{line}") }
+}
+
+fn names_it(held: &str, fingerprint: &str, name: &str) -> bool {
+    held.lines().any(|line| line.split_once(' ') == Some((fingerprint, name)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A lock is known by store and name; names may have spaces in them.
+    #[test]
+    fn a_line_names_one_lock_of_one_store() {
+        let held = "ab12 nightly\nab12 two words";
+        assert!(names_it(held, "ab12", "nightly") && names_it(held, "ab12", "two words"));
+        assert!(!names_it(held, "ab13", "nightly") && !names_it(held, "ab12", "two"));
+        assert!(!names_it("", "", ""));
+    }
+}

@@ -1,0 +1,141 @@
+//! Where the locks are: said, required, hidden, waited for.
+
+use std::process::Stdio;
+
+use tokio::process::Command;
+
+use crate::rig::{Done, LEASEHOLD, Rig, done, exit_code, line, rest, until_said, value};
+
+/// A command without a URL, in a runtime directory of its own.
+async fn here(rig: &Rig, words: &[&str]) -> Done {
+    let mut command = Command::new(LEASEHOLD);
+    command.env_remove("LEASEHOLD_URL").env("TMPDIR", rig.scratch.path()).env_remove("XDG_RUNTIME_DIR");
+    command.args(words).stdin(Stdio::null()).kill_on_drop(true);
+    done(command).await
+}
+
+/// Whoever names no store is told that the lock is of this host only; once, on standard error.
+#[tokio::test]
+async fn a_lock_of_this_host_only_says_so() {
+    let rig = Rig::new();
+    let ran = here(&rig, &["run", "a", "--", "echo", "done"]).await;
+    assert_eq!((ran.code, ran.out.as_str()), (0, "done\n"));
+    assert!(ran.err.starts_with("leasehold: locking on this host only: file:///"), "{ran:?}");
+    assert_eq!(ran.err.lines().count(), 1, "{ran:?}");
+    for silent in ["--quiet", "--json"] {
+        assert_eq!(here(&rig, &["run", silent, "a", "--", "true"]).await.err, "");
+    }
+    assert_eq!(rig.done(["run", "a", "--", "true"]).await.err, "", "a store that was named");
+}
+
+/// A store that lacks what is required is refused before anything is started, by flag or variable,
+/// and by `doctor` as a finding.
+#[tokio::test]
+async fn what_is_required_is_checked_first() {
+    let rig = Rig::new();
+    let required = ["run", "--require", "fenced,cross_host", "a", "--", "echo", "started"];
+    let refused = rig.done(required).await;
+    assert_eq!((refused.code, refused.out.as_str()), (64, ""), "{refused:?}");
+    assert!(refused.err.contains("does not promise what is required: cross_host;"), "{refused:?}");
+    let mut by_variable = Command::new(LEASEHOLD);
+    by_variable.args(["run", "a", "--", "echo", "started"]).env("LEASEHOLD_REQUIRE", "cross_host");
+    by_variable.env("LEASEHOLD_URL", rig.url()).kill_on_drop(true);
+    let refused = done(by_variable).await;
+    assert_eq!((refused.code, refused.out.as_str()), (64, ""), "{refused:?}");
+    assert_eq!(rig.done(["run", "--require", "fenced", "a", "--", "true"]).await.code, 0);
+    let diagnosis = rig.done(["doctor", "--json", "--require", "cross_host"]).await;
+    assert_eq!((diagnosis.code, &diagnosis.json()["broken"]), (1, &true.into()));
+}
+
+/// The URL may stand in a file, which goes before the environment.
+#[tokio::test]
+async fn the_url_may_stand_in_a_file() {
+    let rig = Rig::new();
+    let elsewhere = Rig::new();
+    let file = rig.write("url", &format!("{}\n", elsewhere.url()));
+    let mut holder = rig.start(["hold", "--url-file", &file, "a"]);
+    line(&mut holder).await;
+    assert_eq!(value(&mut holder).await["state"], "held");
+    assert_eq!(elsewhere.inspect("a").await["held"], true);
+    assert_eq!(rig.inspect("a").await["held"], false);
+    holder.close_stdin();
+    assert_eq!(exit_code(&mut holder).await, 0);
+    let empty = rig.write("empty", "\n");
+    assert_eq!(
+        here(&rig, &["--quiet", "--url-file", &empty, "ls"]).await.code,
+        64,
+        "an empty file names no store"
+    );
+}
+
+/// A command from which the URL is hidden cannot lock somewhere else by mistake.
+#[tokio::test]
+async fn a_hidden_url_is_refused_until_another_is_given() {
+    let rig = Rig::new();
+    let nested =
+        format!("echo $LEASEHOLD_URL; {LEASEHOLD} ls; echo $?; {LEASEHOLD} --url '{}' ls --json", rig.url());
+    let ran = rig.done(["run", "--hide-url", "a", "--", "sh", "-c", &nested]).await;
+    let lines: Vec<_> = ran.out.lines().collect();
+    assert_eq!(lines[..2], ["hidden:", "64"], "{ran:?}");
+    assert!(lines[2].contains("\"a\""), "{ran:?}");
+}
+
+/// A nested command does not wait for the lock that is held around it; for others it does.
+#[tokio::test]
+async fn a_nested_command_does_not_wait_for_itself() {
+    let rig = Rig::new();
+    let nested = format!(
+        "{LEASEHOLD} run a -- true; echo $?; {LEASEHOLD} run b -- {LEASEHOLD} run a -- true; echo $?; \
+         {LEASEHOLD} run b -- true; echo $?"
+    );
+    let ran = rig.done(["run", "a", "--", "sh", "-c", &nested]).await;
+    assert_eq!(ran.out, "64\n64\n0\n", "{ran:?}");
+    assert!(ran.err.contains("already") && ran.err.contains("LEASEHOLD_HELD"), "{ran:?}");
+}
+
+/// Who waits in a log says for what, and for whom.
+#[tokio::test]
+async fn waiting_is_told_where_there_is_no_terminal() {
+    let rig = Rig::new();
+    let mut holder = rig.start(["hold", "--owner", "somebody", "a"]);
+    line(&mut holder).await;
+    assert_eq!(value(&mut holder).await["state"], "held");
+    let mut waiter = rig.start(["run", "a", "--", "true"]);
+    until_said(&waiter, "leasehold: waiting for \"a\", held by somebody").await;
+    holder.close_stdin();
+    assert_eq!(exit_code(&mut waiter).await, 0);
+}
+
+/// Looking can answer by the exit code.
+#[tokio::test]
+async fn looking_answers_by_the_exit_code_if_asked() {
+    let rig = Rig::new();
+    assert_eq!(rig.done(["inspect", "a"]).await.code, 0);
+    assert_eq!(rig.done(["inspect", "--exit-code", "a"]).await.code, 1);
+    let mut holder = rig.start(["hold", "a"]);
+    line(&mut holder).await;
+    assert_eq!(value(&mut holder).await["state"], "held");
+    assert_eq!(rig.done(["inspect", "--exit-code", "a"]).await.code, 0);
+    holder.close_stdin();
+    rest(&mut holder).await;
+}
+
+/// A store that is not there yet is waited for as long as the lock, and not by a try.
+#[cfg(feature = "redis")]
+#[tokio::test]
+async fn a_store_that_is_not_there_yet_is_waited_for() {
+    let mut server = testbed::redis::Settings::new().start().await.expect("the server starts");
+    let rig = Rig::on(server.url());
+    server.kill().await.expect("it ends");
+    for words in [&["run", "--try", "a", "--", "true"] as &[&str], &["run", "a", "--", "true"]] {
+        assert_eq!(rig.done(words.iter().copied()).await.code, 69, "{words:?}");
+    }
+    let mut waiter = rig.start(["run", "--wait", "30s", "a", "--", "echo", "held"]);
+    until_said(&waiter, "not there yet").await;
+    server.start_again().await.expect("the server starts");
+    assert_eq!(line(&mut waiter).await, "held");
+    assert_eq!(exit_code(&mut waiter).await, 0);
+    server.kill().await.expect("it ends");
+    let gone = rig.done(["run", "--wait", "300ms", "a", "--", "true"]).await;
+    assert_eq!(gone.code, 69, "{gone:?}");
+}
