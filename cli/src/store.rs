@@ -55,6 +55,7 @@ impl Place {
     }
 
     /// The URL, if one was given.
+    #[cfg(feature = "redis")]
     pub(crate) fn url(&self) -> Option<&str> {
         self.url.as_deref()
     }
