@@ -1,15 +1,18 @@
 //! Waiting for a lock and asking the store for it.
 //!
-//! The first caller of a name drives the store's `acquire` in its own poll; the others wait in the
-//! name's queue. A driver that leaves while others wait hands its request in flight to the next of
-//! them, who polls it on: the place in the store's queue belongs to the process.
+//! The first caller of a name asks the store, in its own poll for as long as nobody else waits for the
+//! name; the others wait in the name's queue, and from then on a task polls the request. A caller that
+//! leaves while others wait leaves its request to the next of them: the place in the store's queue
+//! belongs to the process.
 //!
 //! # Invariants
-//! - **A1** Whoever holds a [`Drive`] either adopts a grant or calls the next waiter, by `Drop` at
-//!   the latest: no wake-up is lost (G8).
-//! - **A2** A request in flight is dropped, which abandons it, before its queue turns idle (B1).
+//! - **A1** A [`Drive`] either adopts a grant or calls the next waiter, by `Drop` at the latest: no
+//!   wake-up is lost (G8).
+//! - **A2** A request is dropped, which abandons it, before its queue turns idle (B1): the drive is
+//!   part of it, and goes last.
 //! - **A3** What an `acquire` hears about the store, and not about its own request, everybody hears
-//!   who is queued behind it then: a store that is down is not asked once for each of them.
+//!   who is queued behind it then, whether or not its caller looks: a store that is down is not asked
+//!   once for each of them.
 //!
 //! Checked by the conformance cases of `g7` and `g8`, the simulation, and `tests/bystanders`.
 
@@ -17,7 +20,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
 
 use crate::backend::{AcquireRequest, Attempt, Grant, Holder, Mode};
@@ -25,6 +27,7 @@ use crate::clock::Moment;
 use crate::core::{Core, may_pass};
 use crate::env::Panicked;
 use crate::error::{Error, ErrorKind, Result};
+use crate::flight::{Flight, Flown};
 use crate::guard::LockGuard;
 use crate::name::LockName;
 use crate::names::{Entry, Waiter};
@@ -48,6 +51,8 @@ pub(crate) enum Turn {
     Guard(LockGuard),
     /// Ask the store.
     Drive(Drive),
+    /// Somebody has asked the store, and left it to you.
+    Ride(Ride),
     /// The store was asked, and is of no use to anybody now.
     Refused(Error),
 }
@@ -72,7 +77,6 @@ impl Core {
         tokio::select! {
             biased;
             guard = self.wait_turn(wanted, started) => guard,
-            () = self.closing.cancelled() => Err(Self::closed_error()),
             () = async {
                 match wanted.wait {
                     Some(wait) => self.env().sleep_until(started + wait).await,
@@ -84,14 +88,6 @@ impl Core {
 
     /// Takes the lock if that needs no waiting for a holder.
     pub(crate) async fn try_acquire(self: &Arc<Self>, wanted: &Wanted) -> Result<Tried> {
-        tokio::select! {
-            biased;
-            tried = self.try_turn(wanted) => tried,
-            () = self.closing.cancelled() => Err(Self::closed_error()),
-        }
-    }
-
-    async fn try_turn(self: &Arc<Self>, wanted: &Wanted) -> Result<Tried> {
         let now = self.env().now();
         let claimed = self.claim(wanted, |entry| entry.queue.try_claim(now, may_pass(now)))?;
         let turn = match claimed {
@@ -103,13 +99,14 @@ impl Core {
         match turn {
             Turn::Guard(guard) => Ok(Tried::Granted(guard)),
             Turn::Drive(drive) => drive.attempt(wanted).await,
+            Turn::Ride(_) => unreachable!("a `try` is called only when the store has nothing of ours"),
             Turn::Refused(error) => Err(error),
         }
     }
 
     /// The store has no more to do for this name: the next waiter asks it.
     pub(crate) fn call_next(self: &Arc<Self>, name: &LockName) {
-        if let Some(waiter) = self.names.with(name, |entry| entry.queue.next()) {
+        if let Some(waiter) = self.names.with(name, Entry::next) {
             waiter.call(Turn::Drive(Drive::new(self, name)));
         }
     }
@@ -123,6 +120,7 @@ impl Core {
         match turn {
             Turn::Guard(guard) => Ok(guard),
             Turn::Drive(drive) => drive.run(wanted).await,
+            Turn::Ride(ride) => ride.landed().await,
             Turn::Refused(error) => Err(error),
         }
     }
@@ -133,12 +131,12 @@ impl Core {
         claim: impl FnOnce(&mut Entry) -> Claim<Arc<Tenure>>,
     ) -> Result<Claimed> {
         let name = &wanted.name;
-        self.names.with(name, |entry| {
+        let (claimed, ahead) = self.names.with(name, |entry| {
             // RACE: under the queue's mutex, so that nobody enqueues after `refuse_everybody`.
             if self.is_closed() {
                 return Err(Self::closed_error());
             }
-            Ok(match claim(entry) {
+            let claimed = match claim(entry) {
                 Claim::Drive => {
                     (entry.heard, entry.lost_early) = (None, None);
                     Claimed::Turn(Turn::Drive(Drive::new(self, name)))
@@ -152,10 +150,16 @@ impl Core {
                     let since_patrol = self.patrols.load(Ordering::Relaxed);
                     let id = WaiterId(self.waiters.fetch_add(1, Ordering::Relaxed));
                     entry.queue.enqueue(id, Waiter { turn: sender, since_patrol });
-                    Claimed::Wait(Slot { core: Arc::clone(self), name: name.clone(), id, called })
+                    let slot = Slot { core: Arc::clone(self), name: name.clone(), id, called };
+                    return Ok((Claimed::Wait(slot), entry.under_way()));
                 }
-            })
-        })
+            };
+            Ok((claimed, None))
+        })?;
+        if let Some(ahead) = ahead {
+            ahead.detach();
+        }
+        Ok(claimed)
     }
 
     fn timed_out(&self, wanted: &Wanted, started: Moment, holder: Option<Holder>) -> Error {
@@ -216,30 +220,29 @@ impl Drop for Slot {
 pub(crate) struct Drive {
     core: Arc<Core>,
     name: LockName,
-    flight: Option<Flight>,
     over: bool,
 }
 
-/// A request for which the store may have an entry; dropping it abandons that.
-type Flight = BoxFuture<'static, Result<Grant>>;
-
 impl Drive {
     fn new(core: &Arc<Core>, name: &LockName) -> Self {
-        Self { core: Arc::clone(core), name: name.clone(), flight: None, over: false }
+        Self { core: Arc::clone(core), name: name.clone(), over: false }
     }
 
     /// Waits in the store's queue.
-    async fn run(mut self, wanted: &Wanted) -> Result<LockGuard> {
-        let core = Arc::clone(&self.core);
-        let flight = self.flight.get_or_insert_with(|| {
-            let (core, request) = (Arc::clone(&core), core.request(wanted));
-            Box::pin(async move { core.env().answer_to(core.backend().acquire(&request)).await })
+    async fn run(self, wanted: &Wanted) -> Result<LockGuard> {
+        let (core, name) = (Arc::clone(&self.core), self.name.clone());
+        let (request, budget) = (core.request(wanted), wanted.budget);
+        let asked = Box::pin(async move {
+            let core = Arc::clone(&self.core);
+            let granted = core.env().answer_to(core.backend().acquire(&request));
+            match core.until_closed(granted).await {
+                Ok(grant) => self.adopt(grant, budget),
+                Err(error) => Err(self.refused(error)),
+            }
         });
-        let granted = flight.await;
-        self.flight = None;
-        match granted {
-            Ok(grant) => self.adopt(grant, wanted),
-            Err(error) => Err(self.refused(error)),
+        match core.fly(&name, asked, None).await {
+            Flown::Landed(answer) => answer,
+            Flown::Aloft(flight) => Ride { core, name, flight: Some(flight) }.landed().await,
         }
     }
 
@@ -250,7 +253,7 @@ impl Drive {
             let waiters: Vec<_> = self.core.names.with(&self.name, |entry| {
                 entry.refused = Some(error.clone());
                 let waiters = entry.queue.drain().collect();
-                let nobody = entry.queue.next();
+                let nobody = entry.next();
                 debug_assert!(nobody.is_none(), "all were taken out");
                 waiters
             });
@@ -263,21 +266,25 @@ impl Drive {
 
     /// Asks the store once.
     async fn attempt(self, wanted: &Wanted) -> Result<Tried> {
-        debug_assert!(self.flight.is_none(), "a `try` is called only when the store has nothing of ours");
-        let core = Arc::clone(&self.core);
-        let attempt = {
-            let request = core.request(wanted);
-            core.env().bounded(core.backend().try_acquire(&request)).await?
-        };
-        match attempt {
-            Attempt::Granted(grant) => self.adopt(grant, wanted).map(Tried::Granted),
-            Attempt::Held { holder } => Ok(Tried::Held(holder)),
+        let (core, name) = (Arc::clone(&self.core), self.name.clone());
+        let (request, budget) = (core.request(wanted), wanted.budget);
+        let asked = Box::pin(async move {
+            let core = Arc::clone(&self.core);
+            let attempt = core.env().bounded(core.backend().try_acquire(&request));
+            match core.until_closed(attempt).await? {
+                Attempt::Granted(grant) => self.adopt(grant, budget).map(Tried::Granted),
+                Attempt::Held { holder } => Ok(Tried::Held(holder)),
+            }
+        });
+        match core.fly(&name, asked, None).await {
+            Flown::Landed(answer) => answer,
+            Flown::Aloft(flight) => flight.await,
         }
     }
 
-    fn adopt(mut self, grant: Grant, wanted: &Wanted) -> Result<LockGuard> {
+    fn adopt(mut self, grant: Grant, budget: HandoffBudget) -> Result<LockGuard> {
         self.over = true;
-        self.core.adopt(grant, wanted.budget)
+        self.core.adopt(grant, budget)
     }
 }
 
@@ -292,21 +299,9 @@ fn concerns_everybody(error: &Error) -> bool {
 
 impl Drop for Drive {
     fn drop(&mut self) {
-        if self.over {
-            return;
+        if !self.over {
+            self.core.call_next(&self.name);
         }
-        let waiter = self.core.names.with(&self.name, |entry| {
-            let waited_for = entry.queue.waiters().next().is_some();
-            if waited_for { entry.queue.next() } else { None }
-        });
-        if let Some(waiter) = waiter {
-            let mut next = Self::new(&self.core, &self.name);
-            next.flight = self.flight.take();
-            waiter.call(Turn::Drive(next));
-            return;
-        }
-        self.flight = None;
-        self.core.call_next(&self.name);
     }
 }
 
@@ -316,7 +311,59 @@ impl std::fmt::Debug for Drive {
     }
 }
 
+/// The wait for a request that is under way. Who leaves it leaves it to the next waiter; without one
+/// the request is given up.
+#[derive(Debug)]
+pub(crate) struct Ride {
+    core: Arc<Core>,
+    name: LockName,
+    /// Until it has landed.
+    flight: Option<Flight<Result<LockGuard>>>,
+}
+
+impl Ride {
+    async fn landed(mut self) -> Result<LockGuard> {
+        let Some(flight) = &mut self.flight else {
+            unreachable!("it is taken only here and by `drop`");
+        };
+        let answer = flight.await;
+        self.flight = None;
+        answer
+    }
+}
+
+impl Drop for Ride {
+    fn drop(&mut self) {
+        let Some(flight) = self.flight.take() else {
+            return;
+        };
+        let heir = self.core.names.with(&self.name, |entry| {
+            // RACE: one that was answered has left the entry under this mutex; what the queue does now
+            // is no business of its.
+            let undecided = entry.flight.as_ref().is_some_and(|under_way| flight.is(under_way));
+            let waited_for = entry.queue.waiters().next().is_some();
+            if undecided && waited_for { entry.queue.next() } else { None }
+        });
+        match heir {
+            Some(heir) => {
+                let (core, name) = (Arc::clone(&self.core), self.name.clone());
+                heir.call(Turn::Ride(Self { core, name, flight: Some(flight) }));
+            }
+            None => drop(flight),
+        }
+    }
+}
+
 impl Core {
+    /// Gives `request` up when the manager is shut down.
+    async fn until_closed<T>(&self, request: impl Future<Output = Result<T>> + Send) -> Result<T> {
+        tokio::select! {
+            biased;
+            answer = request => answer,
+            () = self.closing.cancelled() => Err(Self::closed_error()),
+        }
+    }
+
     fn request(&self, wanted: &Wanted) -> AcquireRequest {
         AcquireRequest {
             name: wanted.name.clone(),

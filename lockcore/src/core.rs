@@ -9,8 +9,8 @@
 //!   has vanished passes it on by `Drop` (G8).
 //! - **K2** Whoever ends a tenure owes the store its release, and the queue the next call.
 //!
-//! Mutexes are taken in the order queue → tenure, table → tenure, never queue and table together,
-//! and none is held while a guard or a future is dropped or awaited.
+//! Mutexes are taken in the order queue → tenure, table → tenure, never queue and table together, a
+//! flight's alone, and none is held while a guard or a future is dropped or awaited.
 
 use std::fmt;
 use std::sync::Arc;
@@ -102,7 +102,7 @@ impl Core {
         let tenure = self.watchdog.register(grant, now);
         let name = &tenure.grant().name;
         let adopted = self.names.with(name, |entry| {
-            (entry.heard, entry.refused) = (None, None);
+            (entry.heard, entry.refused, entry.flight) = (None, None, None);
             if let Some((_, reason)) = entry.lost_early.take().filter(|(lost, _)| *lost == counter) {
                 tenure.end(reason);
             }
@@ -246,6 +246,10 @@ impl Core {
         self.closing.cancel();
         // Dropping a waiter's sender tells it; not under the queue's mutex.
         drop(self.names.collect(|_, entry| entry.queue.drain().collect()));
+        // Whoever shuts down waits for what is under way.
+        for flight in self.names.collect(|_, entry| entry.under_way().into_iter().collect()) {
+            flight.detach();
+        }
     }
 
     pub(crate) fn is_runtime_free(&self) -> bool {

@@ -124,7 +124,8 @@ impl LockGuard {
     ///
     /// # Cancel safety
     ///
-    /// Once called, dropping the future midway lets the release go on in the background.
+    /// Once called, dropping the future midway lets the release go on in the background. Once polled, it
+    /// goes on there as well as soon as others of this process wait for the lock.
     ///
     /// # Examples
     ///

@@ -23,6 +23,7 @@ mod core;
 mod env;
 mod error;
 mod fence;
+mod flight;
 mod guarantees;
 mod guard;
 mod holder;

@@ -109,7 +109,7 @@ impl Lock {
     /// Waits its turn and takes the lock.
     ///
     /// Of the callers of one process, the one that asks the store decides the entry's ttl and
-    /// metadata; local hand-offs keep them.
+    /// metadata, and how often it passes on within the process; local hand-offs keep that.
     ///
     /// # Errors
     ///
@@ -124,8 +124,9 @@ impl Lock {
     ///
     /// Dropping the future at any point gives up the place in the queue, leaves nothing behind, and
     /// passes on whatever it had been given (G8). Should other tasks of this process wait for the
-    /// same name, the process keeps its place at the store: the next of them goes on polling the
-    /// request, so all of them must be polled to wait.
+    /// same name, the process keeps its place at the store, for the next of them. A future that is
+    /// neither dropped nor polled keeps its place among them, and the lock once it is granted; what the
+    /// store refuses they hear all the same.
     pub async fn acquire(&self) -> Result<LockGuard> {
         let wanted = self.wanted()?;
         let span = tracing::debug_span!("acquire", lock = %self.name);

@@ -11,7 +11,7 @@
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use foldhash::quality::RandomState;
 use parking_lot::Mutex;
@@ -20,6 +20,7 @@ use tokio::sync::oneshot;
 use crate::acquire::Turn;
 use crate::backend::Holder;
 use crate::error::Error;
+use crate::flight::Detach;
 use crate::loss::LostReason;
 use crate::name::LockName;
 use crate::queue::LocalQueue;
@@ -48,6 +49,8 @@ pub(crate) struct Entry {
     pub(crate) lost_early: Option<(u64, LostReason)>,
     /// What the store said last, if that was no grant and no place in its queue.
     pub(crate) refused: Option<Error>,
+    /// The acquisition or release that is on its way to the store, polled by its caller.
+    pub(crate) flight: Option<Weak<dyn Detach>>,
 }
 
 /// Somebody of this process who waits for a name.
@@ -140,7 +143,18 @@ impl Shard {
 
 impl Entry {
     fn new() -> Self {
-        Self { queue: LocalQueue::new(), heard: None, lost_early: None, refused: None }
+        Self { queue: LocalQueue::new(), heard: None, lost_early: None, refused: None, flight: None }
+    }
+
+    /// Calls for the next waiter: what was under way at the store is over.
+    pub(crate) fn next(&mut self) -> Option<Waiter> {
+        self.flight = None;
+        self.queue.next()
+    }
+
+    /// What those who wait here may have to wait for.
+    pub(crate) fn under_way(&self) -> Option<Arc<dyn Detach>> {
+        self.flight.as_ref()?.upgrade()
     }
 }
 

@@ -12,20 +12,17 @@
 //! Checked by the conformance cases of `g4` and `g5`, the tests below, and `tests/races`.
 
 use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::{Context, Poll};
 
-use futures_util::future::BoxFuture;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::acquire::Turn;
 use crate::backend::{Grant, LeaseScope};
 use crate::clock::{Deadline, Moment};
 use crate::core::Core;
-use crate::env::Env;
-use crate::error::{Effect, Error, ErrorKind, Result};
+use crate::error::{Effect, ErrorKind, Result};
+use crate::flight::Flown;
 use crate::guard::LockGuard;
 use crate::loss::{GuardState, LostReason};
 use crate::meters;
@@ -109,9 +106,14 @@ impl Core {
         self: &Arc<Self>,
         tenure: &Arc<Tenure>,
     ) -> impl Future<Output = Result<()>> + Send + 'static {
-        let env = self.env().clone();
-        let release = Owed::new(self, tenure).settled();
-        Carried { _task: env.as_task(), env, future: Some(Box::pin(release)) }
+        let (core, name) = (Arc::clone(self), tenure.grant().name.clone());
+        let release = Box::pin(Owed::new(self, tenure).settled());
+        async move {
+            match core.fly(&name, release, Some(unheard)).await {
+                Flown::Landed(confirmed) => confirmed,
+                Flown::Aloft(flight) => flight.await,
+            }
+        }
     }
 
     fn stop_renewing(&self, tenure: &Arc<Tenure>) {
@@ -190,7 +192,8 @@ fn ends_release(kind: &ErrorKind, in_session: bool) -> bool {
     }
 }
 
-/// A release that is owed to the store, and after it a call to the next waiter (R3).
+/// A release that is owed to the store, and after it a call to the next waiter (R3). A shutdown waits
+/// for it as for a task, wherever it is polled.
 ///
 /// Whoever dies with it leaves it to a task. A task that dies has lost its runtime: there is nobody
 /// left to tell the store, and the next waiter is called at once.
@@ -201,11 +204,18 @@ struct Owed {
     /// The lock may still be taken over.
     unsent: bool,
     is_task: bool,
+    _awaited: TaskTrackerToken,
 }
 
 impl Owed {
     fn new(core: &Arc<Core>, tenure: &Arc<Tenure>) -> Self {
-        Self { core: Arc::clone(core), tenure: Some(Arc::clone(tenure)), unsent: false, is_task: false }
+        Self {
+            core: Arc::clone(core),
+            tenure: Some(Arc::clone(tenure)),
+            unsent: false,
+            is_task: false,
+            _awaited: core.env().as_task(),
+        }
     }
 
     /// Tells the store and calls the next waiter, however that ended.
@@ -221,7 +231,7 @@ impl Owed {
     }
 
     async fn settled_unheard(self) {
-        self.settled().await.unwrap_or_else(|error| report(&error));
+        unheard(self.settled().await);
     }
 
     /// From here on nobody takes the lock over. Whoever has done so owes this release anew.
@@ -254,37 +264,11 @@ impl Drop for Owed {
     }
 }
 
-/// A release that outlives the caller who waits for it; a shutdown waits for it as for a task.
-struct Carried {
-    env: Env,
-    _task: TaskTrackerToken,
-    future: Option<BoxFuture<'static, Result<()>>>,
-}
-
-impl Future for Carried {
-    type Output = Result<()>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        let Some(mut future) = self.future.take() else {
-            unreachable!("polled after it was ready");
-        };
-        let polled = future.as_mut().poll(cx);
-        if polled.is_pending() {
-            self.future = Some(future);
-        }
-        polled
-    }
-}
-
-impl Drop for Carried {
-    fn drop(&mut self) {
-        if let Some(future) = self.future.take() {
-            self.env.spawn(async move { future.await.unwrap_or_else(|error| report(&error)) });
-        }
-    }
-}
-
-fn report(error: &Error) {
+/// Says how a release ended that nobody waits for.
+fn unheard(confirmed: Result<()>) {
+    let Err(error) = confirmed else {
+        return;
+    };
     let nothing_left = error.lost_reason().is_some();
     let error = format_args!("{error:#}");
     if nothing_left {
@@ -299,6 +283,7 @@ mod tests {
     use super::*;
     use crate::acquire::Wanted;
     use crate::backend::StoreConfig;
+    use crate::env::Env;
     use crate::memory::{MemoryConfig, MemoryStore};
     use crate::queue::HandoffBudget;
     use crate::{LockName, Timing};

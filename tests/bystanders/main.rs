@@ -1,5 +1,6 @@
 //! Nobody's runtime, panic or dropped future stops a name, or harms whoever else waits for it.
 
+mod parked;
 mod trickster;
 
 use std::cell::RefCell;

@@ -1,0 +1,171 @@
+//! A future that is neither polled nor dropped holds nobody up but for what it was given.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use leasehold::clock::Clock;
+use leasehold::memory::MemoryConfig;
+use leasehold::{ErrorKind, Lock, LockGuard, LockManager, Result};
+use tokio::runtime::Runtime;
+use tokio::sync::Notify;
+
+use crate::trickster::{Trick, Trickster};
+use crate::{opened, short_lived, virtually};
+
+const SOON: Duration = Duration::from_secs(10);
+
+/// Polls `future` once; it stays where it is from then on.
+fn parked<F: Future>(future: F) -> Pin<Box<F>>
+where
+    F::Output: std::fmt::Debug,
+{
+    let mut future = Box::pin(future);
+    let answer = future.as_mut().now_or_never();
+    assert!(answer.is_none(), "nothing to wait for: {answer:?}");
+    future
+}
+
+/// `waiting` polled on, elsewhere than where the manager lives.
+fn heard<T>(waiting: impl Future<Output = T>) -> T {
+    let abroad = short_lived();
+    let heard = abroad.block_on(async { tokio::time::timeout(SOON, waiting).await });
+    heard.expect("nobody waits for a future that is parked")
+}
+
+/// A manager, a lock of it, and a guard of another process that holds that.
+async fn held_elsewhere(store: &MemoryConfig) -> (LockManager, Lock, LockGuard) {
+    let opened = || LockManager::builder(store.clone()).build();
+    let (locks, others) = (opened().await.expect("memory opens"), opened().await.expect("memory opens"));
+    let named = |locks: &LockManager| locks.lock("a").expect("a valid name");
+    let held = named(&others).acquire().await.expect("memory grants");
+    let lock = named(&locks);
+    (locks, lock, held)
+}
+
+async fn queued(locks: &LockManager) -> usize {
+    locks.inspect("a").await.expect("memory answers").contenders
+}
+
+/// What the store answers to a caller who looks away, those behind it hear.
+#[test]
+fn waiters_hear_what_the_store_says_to_a_parked_caller() {
+    let (store, home, gate) = (Trickster::default(), Runtime::new().unwrap(), Arc::new(Notify::new()));
+    let lock = home.block_on(opened(&store)).lock("a").unwrap();
+    store.next_acquire(Trick::RefuseOn(Arc::clone(&gate), ErrorKind::Unavailable));
+    let (first, second) = (parked(lock.acquire()), parked(lock.acquire()));
+    gate.notify_one();
+    assert_eq!(*heard(second).unwrap_err().kind(), ErrorKind::Unavailable);
+    assert_eq!(store.acquires(), 1);
+    // Who looks at last is told the same.
+    assert_eq!(*heard(first).unwrap_err().kind(), ErrorKind::Unavailable);
+}
+
+/// Also if the caller would not wait any more, had it looked.
+#[tokio::test(start_paused = true)]
+async fn waiters_hear_what_the_store_says_to_a_caller_whose_time_is_up() {
+    let (store, gate) = (Trickster::default(), Arc::new(Notify::new()));
+    let (locks, clock) = virtually(&store).await;
+    store.next_acquire(Trick::RefuseOn(Arc::clone(&gate), ErrorKind::Unavailable));
+    let lock = locks.lock("a").unwrap();
+    let (hasty, patient) = (lock.clone().wait(Duration::from_secs(1)), lock.wait(SOON));
+    let (first, second) = (parked(hasty.acquire()), parked(patient.acquire()));
+    clock.sleep_until(clock.now() + Duration::from_secs(2)).await;
+    gate.notify_one();
+    assert_eq!(*second.await.unwrap_err().kind(), ErrorKind::Unavailable);
+    assert_eq!(store.acquires(), 1);
+    drop(first);
+}
+
+/// So it is with a caller who only tries.
+#[test]
+fn waiters_are_not_held_up_by_a_parked_try() {
+    let (store, home, gate) = (Trickster::default(), Runtime::new().unwrap(), Arc::new(Notify::new()));
+    let lock = home.block_on(opened(&store)).lock("a").unwrap();
+    store.next_try(Trick::RefuseOn(Arc::clone(&gate), ErrorKind::Unavailable));
+    let tried = parked(lock.try_acquire());
+    let second = parked(lock.acquire());
+    gate.notify_one();
+    assert!(heard(second).is_ok());
+    assert_eq!(*heard(tried).unwrap_err().kind(), ErrorKind::Unavailable);
+}
+
+/// A parked release goes on for those who wait for the lock, whenever they came.
+#[test]
+fn a_parked_release_ends_for_those_who_wait() {
+    for waits_before in [false, true] {
+        let (store, home, gate) = (Trickster::default(), Runtime::new().unwrap(), Arc::new(Notify::new()));
+        let lock = home.block_on(opened(&store)).lock("a").unwrap().handoff_limit(0);
+        let guard = home.block_on(lock.acquire()).unwrap();
+        store.next_release(Trick::RefuseOn(Arc::clone(&gate), ErrorKind::Unavailable));
+        let before = waits_before.then(|| parked(lock.acquire()));
+        let release = parked(guard.release());
+        let waiting = before.unwrap_or_else(|| parked(lock.acquire()));
+        gate.notify_one();
+        let guard = heard(waiting).unwrap();
+        heard(release).unwrap();
+        assert!(guard.ensure_held().is_ok());
+    }
+}
+
+/// A grant is the first caller's, who may look away; when it goes, the next one has it.
+#[test]
+fn what_a_parked_caller_was_given_passes_on_when_it_goes() {
+    let (store, home) = (MemoryConfig::private(), Runtime::new().unwrap());
+    let (locks, lock, held) = home.block_on(held_elsewhere(&store));
+    let (first, second) = (parked(lock.acquire()), parked(lock.acquire()));
+    home.block_on(held.release()).unwrap();
+    home.block_on(async {
+        // The process has it: nobody of it waits at the store.
+        while queued(&locks).await > 0 {
+            tokio::task::yield_now().await;
+        }
+    });
+    drop(first);
+    assert!(heard(second).is_ok());
+}
+
+/// A request that nobody wants any more is taken back at once, also if a task was polling it.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_nobody_waits_for_any_more_is_abandoned() {
+    let store = MemoryConfig::private();
+    for first_leaves_first in [false, true] {
+        let (locks, lock, held) = held_elsewhere(&store).await;
+        let (first, second) = (parked(lock.acquire()), parked(lock.acquire()));
+        tokio::task::yield_now().await;
+        assert_eq!(queued(&locks).await, 1);
+        if first_leaves_first {
+            drop(first);
+            assert_eq!(queued(&locks).await, 1, "it keeps the place of its process");
+            drop(second);
+        } else {
+            drop((second, first));
+        }
+        assert_eq!(queued(&locks).await, 0);
+        held.release().await.unwrap();
+        lock.try_acquire().await.unwrap().expect("nobody is ahead").release().await.unwrap();
+        locks.shutdown().await.expect("no task is left");
+    }
+}
+
+/// A shutdown waits for no caller who looks away.
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_does_not_wait_for_parked_callers() {
+    let store = Trickster::default();
+    let (locks, clock) = virtually(&store).await;
+    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+    let gate = Arc::new(Notify::new());
+    store.next_release(Trick::RefuseOn(Arc::clone(&gate), ErrorKind::Unavailable));
+    let release = parked(guard.release());
+    store.next_acquire(Trick::NeverAnswer);
+    let lock = locks.lock("b").unwrap();
+    let (first, second) = (parked(lock.acquire()), parked(lock.acquire()));
+    gate.notify_one();
+    let began = clock.now();
+    locks.shutdown().await.unwrap();
+    assert!(clock.now().since(began) < Duration::from_secs(1), "{:?}", clock.now().since(began));
+    release.await.unwrap();
+    let closed = |answer: Result<LockGuard>| *answer.unwrap_err().kind() == ErrorKind::Closed;
+    assert!(closed(first.await) && closed(second.await));
+}
