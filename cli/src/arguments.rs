@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
 use clap_complete::Shell;
-use leasehold::Guarantees;
+use leasehold::{FencingToken, Guarantees};
 
 /// Locks that hold across processes and hosts: one command on every store.
 #[derive(Debug, Parser)]
@@ -80,6 +80,12 @@ pub(crate) enum Command {
     #[cfg(feature = "redis")]
     #[command(after_help = REDIS_SCRIPTS_HELP)]
     RedisScripts,
+    /// Show or raise what the namespace adds to its tokens, so that they grow across a change of store.
+    #[command(after_help = TOKEN_BASE_HELP)]
+    TokenBase {
+        #[command(subcommand)]
+        action: TokenBase,
+    },
     /// Compare stores, their floors and other libraries on real servers.
     #[cfg(feature = "compare")]
     Compare(Box<bench::Options>),
@@ -174,6 +180,31 @@ fn address(text: &str) -> Result<SocketAddr, String> {
     found.into_iter().next().ok_or_else(|| "no address of that name".to_owned())
 }
 
+#[derive(Debug, Subcommand)]
+pub(crate) enum TokenBase {
+    /// Show the base, what the store's own numbers begin at, and how many other sessions live.
+    Get,
+    /// Raise the base, if need be, so that every later token is larger than one.
+    Set {
+        /// The largest token that a resource has seen: what `inspect` shows at the store that is left.
+        #[arg(long, value_name = "TOKEN", value_parser = token)]
+        at_least: FencingToken,
+        /// Do it although the store cannot tell whether other sessions live, which grant smaller tokens
+        /// until they end.
+        #[arg(long)]
+        yes: bool,
+    },
+}
+
+fn token(text: &str) -> Result<FencingToken, String> {
+    let number = text.parse::<u64>().ok();
+    let token = number.and_then(|number| {
+        let index = u16::try_from(number & u64::from(FencingToken::MAX_INDEX)).ok()?;
+        FencingToken::new(number >> FencingToken::INDEX_BITS, index)
+    });
+    token.ok_or_else(|| "not a token: a whole number below 2^63".to_owned())
+}
+
 /// A promise by its name in lower case; none of an empty variable.
 fn promise(text: &str) -> Result<Guarantees, String> {
     if text.is_empty() {
@@ -238,6 +269,18 @@ they hold the lock, and only the fencing token keeps them apart.
 
 Exit codes: 0 the lock is released, 1 nobody held it, 75 the holder did not answer, 69 store
 unavailable, 64 usage, 77 access denied.";
+
+const TOKEN_BASE_HELP: &str = "\
+A session reads the base once, when it is opened. So `set` refuses while another session of the
+namespace lives (75), and where the store cannot tell, it wants --yes: a session that lives on grants
+smaller tokens, which resources refuse.
+
+Exit codes: 0 done, 75 other sessions live, 64 usage, or a store that keeps no base, 69 store
+unavailable, 77 access denied.
+
+Example, from one store to another:
+  leasehold --url redis://old/0 inspect --json report | jq .holder.token
+  leasehold --url etcd://new token-base set --at-least 1838383168220346368";
 
 const DOCTOR_HELP: &str = "\
 Exit codes: 0 nothing breaks a guarantee, 1 something does, 69 store unavailable, 64 usage.";

@@ -111,6 +111,11 @@ impl Failure {
         failure
     }
 
+    /// Somebody else must end first.
+    pub(crate) fn in_use(message: String) -> Self {
+        Self::new("in_use", message, Exit::BUSY)
+    }
+
     /// A signal came while there was nothing to lose yet.
     pub(crate) fn interrupted(signal: i32) -> Self {
         Self::new("interrupted", format!("ended by signal {signal}"), Exit::of_signal(signal))

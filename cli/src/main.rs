@@ -3,7 +3,7 @@
 //! | part | where |
 //! |---|---|
 //! | what can be said | [`arguments`] |
-//! | the commands, a file each | [`run`], [`hold`], [`inspect`], [`ls`], [`revoke`], [`doctor`], `redis_scripts`, [`completions`] |
+//! | the commands, a file each | [`run`], [`hold`], [`inspect`], [`ls`], [`revoke`], [`doctor`], [`token_base`], `redis_scripts`, [`completions`] |
 //! | which store, and waiting for a lock | [`store`], [`wait`] |
 //! | what a command under a lock must not ask for | [`held`] |
 //! | what people and programs are told | [`output`], [`failure`] |
@@ -26,6 +26,7 @@ mod revoke;
 mod run;
 mod signals;
 mod store;
+mod token_base;
 mod wait;
 
 use std::process::ExitCode;
@@ -101,6 +102,7 @@ fn carry_out(cli: Cli) -> Result<Exit, Failure> {
             Command::Doctor => doctor::doctor(&store, json).await,
             #[cfg(feature = "redis")]
             Command::RedisScripts => redis_scripts::load(&store, json).await,
+            Command::TokenBase { action } => token_base::token_base(&store, &action, json).await,
             #[cfg(feature = "compare")]
             Command::Compare(options) => {
                 // It has threads and a runtime of its own.

@@ -31,11 +31,12 @@ use futures_util::stream::BoxStream;
 
 use crate::clock::Deadline;
 use crate::env::Env;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::guarantees::Guarantees;
 use crate::loss::LostReason;
 use crate::name::LockName;
 use crate::owner::OwnerId;
+use crate::token::FencingToken;
 
 pub use crate::holder::Holder;
 
@@ -122,6 +123,18 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
 
     /// What an administrator should know about this store and its settings.
     async fn diagnose(&self) -> Result<Vec<Finding>>;
+
+    /// What the namespace adds to the store's own numbers, and what a new base has to be measured by.
+    async fn token_base(&self) -> Result<TokenBase> {
+        Err(no_token_base())
+    }
+
+    /// Makes the namespace's base `at_least` that large; it never becomes smaller. Sessions that live
+    /// already go on with the base they have read.
+    async fn raise_token_base(&self, at_least: u64) -> Result<()> {
+        let _ = at_least;
+        Err(no_token_base())
+    }
 
     /// Ends the session and everything it holds or waits for (`g6::closing_frees_everything`).
     /// Requests after it are refused as `Closed`.
@@ -329,6 +342,39 @@ pub enum Revocation {
     NotHeld,
 }
 
+/// What a namespace adds to the numbers of its store, which are its counters then: so tokens go on
+/// growing after a store was restored, or after a move from another one (G3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(clippy::exhaustive_structs, reason = "stores construct it")]
+pub struct TokenBase {
+    /// What is added.
+    pub base: u64,
+    /// No later grant's own number is below this.
+    pub floor: u64,
+    /// How many other sessions of the namespace live, which go on with the base they have read; `None`
+    /// if the store cannot tell.
+    pub sessions: Option<usize>,
+}
+
+impl TokenBase {
+    /// The base with which every later token is larger than `token`: today's, or a larger one.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidOption`] when no room for tokens would be left.
+    pub fn above(&self, token: FencingToken) -> Result<u64> {
+        let base = self.base.max((token.counter() + 1).saturating_sub(self.floor));
+        let first = base.checked_add(self.floor).filter(|first| *first < FencingToken::MAX_COUNTER);
+        first.map(|_| base).ok_or_else(|| {
+            Error::invalid_option(format!("token {token} leaves no room for larger ones in 63 bits"))
+        })
+    }
+}
+
+fn no_token_base() -> Error {
+    Error::not_applied(ErrorKind::Unsupported, "this store keeps no base for its tokens")
+}
+
 /// One line of a diagnosis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -358,4 +404,30 @@ pub enum Severity {
     Warning,
     /// Breaks a guarantee.
     Broken,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn token(counter: u64) -> FencingToken {
+        FencingToken::new(counter, FencingToken::MAX_INDEX).unwrap()
+    }
+
+    /// The first counter that a store can give after the raise is above the token's; a base that is
+    /// large enough stays, and one that leaves no room is refused.
+    #[test]
+    fn a_base_puts_every_later_token_above_one() {
+        for (base, floor, counter) in
+            [(0, 7, 1_000), (50, 7, 1_000), (50, 0, 20), (0, 2_000, 1_000), (5, 1, 5)]
+        {
+            let today = TokenBase { base, floor, sessions: None };
+            let raised = today.above(token(counter)).unwrap();
+            assert!(raised >= base && raised + floor > counter, "{today:?}, {counter}: {raised}");
+            assert!(raised == base || raised + floor == counter + 1, "no larger than it must be");
+        }
+        let today = TokenBase { base: 0, floor: 3, sessions: None };
+        let error = today.above(token(FencingToken::MAX_COUNTER)).unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::InvalidOption);
+    }
 }

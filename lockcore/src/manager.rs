@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use tokio::sync::OnceCell;
 
-use crate::backend::{Finding, LockState, Revocation, StoreConfig};
+use crate::backend::{Finding, LockState, Revocation, Severity, StoreConfig, TokenBase};
 use crate::builder::Builder;
 use crate::core::Core;
 use crate::error::{Effect, Error, ErrorKind, Result};
@@ -14,6 +14,7 @@ use crate::guarantees::Guarantees;
 use crate::lock::Lock;
 use crate::loss::LostReason;
 use crate::name::LockName;
+use crate::token::FencingToken;
 
 /// Locks on one store. Cheap to clone; clones share everything.
 ///
@@ -121,7 +122,44 @@ impl LockManager {
     ///
     /// Nothing is changed, so nothing is left.
     pub async fn diagnose(&self) -> Result<Vec<Finding>> {
-        self.answered(self.core.backend().diagnose()).await
+        let mut findings = self.answered(self.core.backend().diagnose()).await?;
+        if let Ok(TokenBase { base, floor, .. }) = self.token_base().await {
+            let detail =
+                format!("{base} is added to the store's own numbers, which are above {floor} from now on");
+            findings.push(Finding::new(Severity::Ok, "token base", detail));
+        }
+        Ok(findings)
+    }
+
+    /// What the namespace adds to the numbers of its store.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unsupported`] on a store that keeps none, or the store's.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is changed, so nothing is left.
+    pub async fn token_base(&self) -> Result<TokenBase> {
+        self.answered(self.core.backend().token_base()).await
+    }
+
+    /// Raises the namespace's base so that every later session's tokens are larger than `token`, such as
+    /// the largest that a resource has seen from another store; never lowers it.
+    ///
+    /// Sessions that live already, this one too, go on with the base they have read: end them before,
+    /// or their grants are refused by whoever has seen a larger token.
+    ///
+    /// # Errors
+    ///
+    /// As [`token_base`](Self::token_base); [`ErrorKind::InvalidOption`] when no room for tokens would be left.
+    ///
+    /// # Cancel safety
+    ///
+    /// The base may have been raised; raising it again changes nothing.
+    pub async fn raise_token_base(&self, token: FencingToken) -> Result<()> {
+        let at_least = self.token_base().await?.above(token)?;
+        self.answered(self.core.backend().raise_token_base(at_least)).await
     }
 
     /// How many guards were dropped instead of released; each of them was released in the

@@ -1,0 +1,60 @@
+//! `leasehold token-base`: what a namespace adds to the numbers of its store.
+
+use leasehold::LockManager;
+use leasehold::backend::TokenBase as Base;
+use serde::Serialize;
+
+use crate::arguments::{Store, TokenBase};
+use crate::failure::{Exit, Failure};
+use crate::output;
+use crate::store::{self, Place};
+
+/// The base as JSON shows it.
+#[derive(Debug, Serialize)]
+struct Shown {
+    base: u64,
+    floor: u64,
+    /// Other sessions than ours; null where the store cannot tell.
+    sessions: Option<usize>,
+}
+
+pub(crate) async fn token_base(store: &Store, action: &TokenBase, json: bool) -> Result<Exit, Failure> {
+    let locks = Place::of(store)?.open().await?;
+    let base = carry_out(&locks, action).await;
+    store::close(&locks).await;
+    let Base { base, floor, sessions } = base?;
+    if json {
+        output::json(&Shown { base, floor, sessions })?;
+        return Ok(Exit::SUCCESS);
+    }
+    let mut table = output::table::<2>(None);
+    table.add_row(["base", &base.to_string()]);
+    table.add_row(["floor", &floor.to_string()]);
+    table.add_row(["other sessions", &sessions.map_or_else(|| "unknown".to_owned(), |n| n.to_string())]);
+    output::show(&mut table)?;
+    Ok(Exit::SUCCESS)
+}
+
+async fn carry_out(locks: &LockManager, action: &TokenBase) -> Result<Base, Failure> {
+    let TokenBase::Set { at_least, yes } = action else {
+        return Ok(locks.token_base().await?);
+    };
+    match locks.token_base().await?.sessions {
+        Some(0) => {}
+        Some(others) => {
+            return Err(Failure::in_use(format!(
+                "{others} other sessions of this namespace live and would grant smaller tokens until they \
+                 end: stop them first"
+            )));
+        }
+        None if *yes => {}
+        None => {
+            return Err(Failure::usage(
+                "this store cannot tell whether other sessions of the namespace live; one that does grants \
+                 smaller tokens, which resources refuse: stop them all, then say --yes",
+            ));
+        }
+    }
+    locks.raise_token_base(*at_least).await?;
+    Ok(locks.token_base().await?)
+}
