@@ -5,7 +5,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use futures_util::stream::{self, BoxStream};
 use lockcore::backend::{
-    AcquireRequest, Attempt, Finding, Grant, LeaseId, LockBackend, LockState, Renewal, Revocation, StoreEvent,
+    AcquireRequest, Attempt, Finding, Grant, LeaseId, LockBackend, LockState, Renewal, Revocation,
+    StoreEvent, TokenBase,
 };
 use lockcore::{Env, Guarantees, LockName, Result};
 use parking_lot::Mutex;
@@ -103,6 +104,14 @@ impl LockBackend for EtcdBackend {
     async fn diagnose(&self) -> Result<Vec<Finding>> {
         self.sessions.refuse_if_closed()?;
         Box::pin(diagnosis::diagnose(&self.sessions)).await
+    }
+
+    async fn token_base(&self) -> Result<TokenBase> {
+        self.sessions.read_base().await
+    }
+
+    async fn raise_token_base(&self, at_least: u64) -> Result<()> {
+        self.sessions.raise_base(at_least).await
     }
 
     async fn close(&self) -> Result<()> {

@@ -74,6 +74,18 @@ impl Keyspace {
         format!("{}%session/{lease:x}", self.root).into_bytes()
     }
 
+    /// Where the keys of sessions begin and end, their inboxes among them.
+    pub(crate) fn sessions(&self) -> (Vec<u8>, Vec<u8>) {
+        let bound = |after| format!("{}%session{after}", self.root).into_bytes();
+        (bound('/'), bound('0'))
+    }
+
+    /// The lease of a session's key; `None` for any other key.
+    pub(crate) fn lease_of(&self, key: &[u8]) -> Option<i64> {
+        let sessions = format!("{}%session/", self.root);
+        i64::from_str_radix(std::str::from_utf8(key).ok()?.strip_prefix(&sessions)?, 16).ok()
+    }
+
     /// The end of the range that holds a session's key and its inbox, and nothing else: `0` comes
     /// right after `/`.
     pub(crate) fn session_end(&self, lease: i64) -> Vec<u8> {
@@ -223,6 +235,21 @@ mod tests {
         }
         assert_eq!(keys.asked_for(0x1a, &keys.inbox(0x1a, 77)), Some(77));
         assert_eq!(keys.asked_for(0x1a, &keys.session(0x1a)), None);
+    }
+
+    /// Of what lies between the first session and the last, sessions' keys are told from messages to them.
+    #[test]
+    fn sessions_are_told_from_their_inboxes() {
+        let keys = Keyspace::new("p");
+        let (from, to) = keys.sessions();
+        for lease in [1, 0x1a, i64::MAX] {
+            for (key, is) in [(keys.session(lease), Some(lease)), (keys.inbox(lease, 7), None)] {
+                assert!(from <= key && key < to);
+                assert_eq!(keys.lease_of(&key), is);
+            }
+        }
+        assert_eq!(keys.lease_of(&keys.token_base()), None);
+        assert!(keys.token_base() >= to);
     }
 
     /// What is not a contender's key is nobody's name.

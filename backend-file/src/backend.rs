@@ -11,7 +11,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::stream::{self, BoxStream};
 use lockcore::backend::{
-    AcquireRequest, Attempt, Finding, Grant, LeaseId, LockBackend, LockState, Renewal, Revocation, StoreEvent,
+    AcquireRequest, Attempt, Finding, Grant, LeaseId, LockBackend, LockState, Renewal, Revocation,
+    StoreEvent, TokenBase,
 };
 use lockcore::clock::Deadline;
 use lockcore::{Env, Guarantees, LockName, LostReason, Result};
@@ -156,6 +157,16 @@ impl LockBackend for FileBackend {
     async fn diagnose(&self) -> Result<Vec<Finding>> {
         self.session.open_or_refuse()?;
         self.session.directory().diagnose(self.session.env()).await
+    }
+
+    async fn token_base(&self) -> Result<TokenBase> {
+        self.session.open_or_refuse()?;
+        self.session.read_base().await
+    }
+
+    async fn raise_token_base(&self, at_least: u64) -> Result<()> {
+        self.session.open_or_refuse()?;
+        self.session.raise_base(at_least).await
     }
 
     async fn close(&self) -> Result<()> {

@@ -93,14 +93,17 @@ pub(crate) fn end(ending: Ending) -> Step {
     Step::Write { at: ending.at(), bytes: ending.to_bytes().to_vec() }
 }
 
-/// Raises the floor to `counter` at least, durably; the steps, and what the floor is after them.
-pub(crate) fn fold(seen: &Stamped<Floor>, counter: u64) -> Option<(Vec<Step>, Stamped<Floor>)> {
+/// Raises each number of the floor to that of `least` at least, durably; the steps, and what the floor
+/// is after them.
+pub(crate) fn raise(seen: &Stamped<Floor>, least: Floor) -> Option<(Vec<Step>, Stamped<Floor>)> {
     // Whoever wrote it may have died before it was on the disk.
     let mut steps = write(seen)?;
-    if counter <= seen.value.counter {
+    let Floor { counter, token_base } = seen.value;
+    let value = Floor { counter: counter.max(least.counter), token_base: token_base.max(least.token_base) };
+    if value == seen.value {
         return Some((steps, seen.clone()));
     }
-    let raised = Stamped { seq: seen.seq + 1, value: Floor { counter, ..seen.value } };
+    let raised = Stamped { seq: seen.seq + 1, value };
     steps.extend(write(&raised)?);
     Some((steps, raised))
 }

@@ -54,7 +54,7 @@ pub(crate) struct Record {
 pub(crate) struct Floor {
     /// At least the counter of every lock file that was ever removed.
     pub(crate) counter: u64,
-    /// Added to every counter of the directory; reserved for moves between stores.
+    /// Added to every counter of the directory, by sessions that begin later.
     pub(crate) token_base: u64,
 }
 

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use futures_util::stream::{self, BoxStream};
 use lockcore::backend::{
-    AcquireRequest, Attempt, Finding, Grant, LeaseId, LockBackend, LockState, Renewal, Revocation, StoreEvent,
+    AcquireRequest, Attempt, Finding, Grant, LeaseId, LockBackend, LockState, Renewal, Revocation,
+    StoreEvent, TokenBase,
 };
 use lockcore::{Env, ErrorKind, Guarantees, LockName, Result};
 use parking_lot::Mutex;
@@ -161,6 +162,16 @@ impl LockBackend for RedisBackend {
         let ran = connected.run(&scripts::INSPECT, &scripts::INSPECT.call([].iter()), give_up_at).await;
         findings.push(diagnosis::of_scripts(ran.map(drop)));
         Ok(findings)
+    }
+
+    async fn token_base(&self) -> Result<TokenBase> {
+        self.session.open_or_refuse()?;
+        self.session.read_base().await
+    }
+
+    async fn raise_token_base(&self, at_least: u64) -> Result<()> {
+        self.session.open_or_refuse()?;
+        self.session.raise_base(at_least).await
     }
 
     async fn close(&self) -> Result<()> {

@@ -11,7 +11,7 @@ use futures_util::FutureExt;
 use futures_util::stream::{self, BoxStream};
 use lockcore::backend::{
     AcquireRequest, Attempt, Finding, Grant, Holder, LeaseId, LockBackend, LockState, Renewal, Revocation,
-    StoreEvent,
+    StoreEvent, TokenBase,
 };
 use lockcore::{Effect, Env, Error, ErrorKind, Guarantees, LockName, LostReason, Result};
 use parking_lot::Mutex;
@@ -180,6 +180,14 @@ impl LockBackend for ZkBackend {
     async fn diagnose(&self) -> Result<Vec<Finding>> {
         let session = self.shared.session().await?;
         Ok(session.diagnose(&self.shared.config).await)
+    }
+
+    async fn token_base(&self) -> Result<TokenBase> {
+        self.shared.session().await?.read_base().await
+    }
+
+    async fn raise_token_base(&self, at_least: u64) -> Result<()> {
+        self.shared.session().await?.raise_base(at_least).await
     }
 
     async fn close(&self) -> Result<()> {

@@ -62,6 +62,11 @@ impl Namespace {
         format!("{}/{SESSIONS}/{id:016x}", self.root)
     }
 
+    /// The directory of those nodes.
+    pub(crate) fn sessions(&self) -> String {
+        format!("{}/{SESSIONS}", self.root)
+    }
+
     /// The node in which the session `id` is told of revocations.
     pub(crate) fn inbox(&self, id: i64) -> String {
         format!("{}/{INBOXES}/{id:016x}", self.root)
@@ -71,6 +76,12 @@ impl Namespace {
     pub(crate) fn token_base(&self) -> String {
         format!("{}/{TOKEN_BASE}", self.root)
     }
+}
+
+/// The session of a child of their directory; `None` for what is there for a moment beside them.
+pub(crate) fn session_of(child: &str) -> Option<i64> {
+    let id = u64::from_str_radix(child, 16).ok()?.cast_signed();
+    (format!("{id:016x}") == child).then_some(id)
 }
 
 /// The parent of a node; `None` for one at the top.

@@ -12,6 +12,7 @@ mod acquisition;
 mod holds;
 mod opening;
 mod proof;
+mod token_base;
 
 use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};

@@ -15,6 +15,7 @@
 //! | `bid` | carries out what the engine asks for |
 //! | `keepalive` | renewals |
 //! | `onlooker` | what administrators see and ask for |
+//! | `token_base` | what is added to counters |
 //!
 //! # Invariants
 //! - **S1** An entry is in the book from the answer that created it until it is confirmed gone, so that no
@@ -32,6 +33,7 @@ mod onlooker;
 mod opening;
 mod requests;
 mod sessions;
+mod token_base;
 
 use std::fmt;
 use std::sync::Arc;

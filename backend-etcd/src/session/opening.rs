@@ -5,10 +5,10 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use etcd_client::{Compare, CompareOp, GetOptions, LeaseGrantOptions, PutOptions, Txn, TxnOp};
+use etcd_client::{Compare, CompareOp, LeaseGrantOptions, PutOptions, Txn, TxnOp};
+use lockcore::Result;
 use lockcore::backend::StoreEvent;
 use lockcore::clock::{Deadline, Moment};
-use lockcore::{Error, Result};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -33,7 +33,7 @@ struct Granted {
 impl Session {
     pub(super) async fn open(sessions: &Arc<Sessions>) -> Result<Arc<Self>> {
         // The first request is one that needs rights: without them nothing is begun.
-        let token_base = token_base(sessions).await?;
+        let token_base = sessions.stored_base().await?;
         let granted = grant(sessions).await?;
         let (lease, ended) = (granted.lease, sessions.closing.child_token());
         let session = match begin(sessions, granted, token_base, &ended).await {
@@ -186,19 +186,4 @@ async fn put(sessions: &Arc<Sessions>, key: &[u8], lease: i64) -> Result<(i64, i
     let own = gets(&answer)?.next();
     let found = own.and_then(|own| own.kvs().first().map(|kv| (kv.create_revision(), kv.mod_revision())));
     found.ok_or_else(|| error::malformed("without the session's key"))
-}
-
-/// What the namespace adds to every counter.
-async fn token_base(sessions: &Arc<Sessions>) -> Result<u64> {
-    let answer = sessions.endpoints.get(sessions.keys.token_base(), GetOptions::new()).await?;
-    let Some(kv) = answer.kvs().first() else {
-        return Ok(0);
-    };
-    let number = std::str::from_utf8(kv.value()).ok().and_then(|text| text.trim().parse().ok());
-    number.ok_or_else(|| {
-        Error::invalid_option(format!(
-            "the namespace's token_base is {:?}, not a number",
-            String::from_utf8_lossy(kv.value())
-        ))
-    })
 }

@@ -109,6 +109,11 @@ impl Sessions {
         current.filter(Session::lives)
     }
 
+    /// The lease of the current session, be it over or not.
+    pub(super) fn own_lease(&self) -> Option<i64> {
+        self.current.lock().as_ref().map(|session| session.lease)
+    }
+
     fn of_lease(&self, lease: LeaseId) -> Option<Arc<Session>> {
         self.current.lock().clone().filter(|session| session.id() == lease)
     }

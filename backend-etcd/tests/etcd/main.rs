@@ -16,6 +16,7 @@ mod rig;
 mod rights;
 mod secured;
 mod server;
+mod tokens;
 
 use std::process::ExitCode;
 
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
         rights::trials(),
         secured::trials(),
         server::trials(),
+        tokens::trials(),
     ]
     .into_iter()
     .flatten()

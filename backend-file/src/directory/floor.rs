@@ -104,12 +104,17 @@ impl Directory {
         }
     }
 
-    /// Makes the floor at least `counter`, durably.
+    /// Makes the floor's counter at least `counter`, durably.
     pub(crate) fn fold(&self, floor: &mut FloorLock, counter: u64) -> Result<()> {
+        self.raise(floor, Floor { counter, ..Floor::default() })
+    }
+
+    /// Makes each number of the floor at least that of `least`, durably.
+    pub(crate) fn raise(&self, floor: &mut FloorLock, least: Floor) -> Result<()> {
         let path = self.parts.own.at(FLOOR);
-        let fold = protocol::fold(&floor.newest, counter).ok_or_else(super::too_long)?;
-        self.carry_out(floor.file.file(), &fold.0, &path)?;
-        floor.newest = fold.1;
+        let raise = protocol::raise(&floor.newest, least).ok_or_else(super::too_long)?;
+        self.carry_out(floor.file.file(), &raise.0, &path)?;
+        floor.newest = raise.1;
         Ok(())
     }
 

@@ -125,6 +125,17 @@ impl Directory {
         }
     }
 
+    /// How many sessions live beside `own`.
+    pub(crate) fn sessions_beside(&self, own: SessionId) -> Result<usize> {
+        let mut others = 0;
+        for file in self.parts.sessions.entries()? {
+            if let Some(session) = SessionId::from_hex(&file).filter(|session| *session != own) {
+                others += usize::from(self.is_alive(session)?);
+            }
+        }
+        Ok(others)
+    }
+
     /// Shows everybody that `session` waits for `key`.
     pub(crate) fn show_waiting(&self, key: &Key, session: SessionId) -> Result<Trace> {
         let name = format!("{}.{}", key.as_str(), session.to_hex());

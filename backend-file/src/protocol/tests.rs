@@ -147,30 +147,40 @@ fn no_crash_loses_a_granted_counter() {
     }
 }
 
-/// A folded counter stays folded when one who folds dies anywhere, then another, then the host.
+/// What was raised stays raised when one who raises dies anywhere, then another, then the host: a counter
+/// or a base, whichever the two raise.
 #[test]
 fn no_crash_lowers_the_floor() {
     let floor = |file: &File| newest::<Floor>(&file.visible()).unwrap();
-    let mut file = born(Floor { counter: 0, token_base: 7 });
-    for step in fold(&floor(&file), 5).unwrap().0 {
-        file.carry_out(&step);
-    }
-    let (first, raised) = fold(&floor(&file), 9).unwrap();
-    let states = cuts(&file, &first);
-    assert_eq!(floor(states.last().unwrap()), raised);
-    for (cut, file) in states.iter().enumerate() {
-        let folded = if cut + 1 == states.len() { 9 } else { 5 };
-        for higher in [8, 12] {
-            let (second, raised) = fold(&floor(file), higher).unwrap();
-            let states = cuts(file, &second);
-            let end = states.last().unwrap().after_power_loss(&[0]);
-            assert_eq!(floor(&end), raised);
-            assert!(raised.value.counter >= higher);
-            for file in states {
-                for kept in [[0, 0], [70, 0], [0, 70], [67, 68], [usize::MAX, 40]] {
-                    let left = floor(&file.after_power_loss(&kept)).value;
-                    assert!(left.counter >= folded, "the host forgot a fold");
-                    assert_eq!(left.token_base, 7);
+    let is_below = |a: Floor, b: Floor| a.counter <= b.counter && a.token_base <= b.token_base;
+    let counter = |counter| Floor { counter, token_base: 0 };
+    let base = |token_base| Floor { counter: 0, token_base };
+    for (least, higher) in [
+        ([counter(5), counter(9)], [counter(8), counter(12)]),
+        ([base(9), base(12)], [base(8), base(15)]),
+        ([base(9), counter(9)], [counter(9), base(12)]),
+    ] {
+        let mut file = born(Floor { counter: 0, token_base: 7 });
+        for step in raise(&floor(&file), least[0]).unwrap().0 {
+            file.carry_out(&step);
+        }
+        let before = floor(&file).value;
+        let (first, raised) = raise(&floor(&file), least[1]).unwrap();
+        let states = cuts(&file, &first);
+        assert_eq!(floor(states.last().unwrap()), raised);
+        for (cut, file) in states.iter().enumerate() {
+            let at_least = if cut + 1 == states.len() { raised.value } else { before };
+            for higher in higher {
+                let (second, raised) = raise(&floor(file), higher).unwrap();
+                let states = cuts(file, &second);
+                let end = states.last().unwrap().after_power_loss(&[0]);
+                assert_eq!(floor(&end), raised);
+                assert!(is_below(higher, raised.value));
+                for file in states {
+                    for kept in [[0, 0], [70, 0], [0, 70], [67, 68], [usize::MAX, 40]] {
+                        let left = floor(&file.after_power_loss(&kept)).value;
+                        assert!(is_below(at_least, left), "the host forgot {at_least:?}: {left:?}");
+                    }
                 }
             }
         }

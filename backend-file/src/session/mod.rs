@@ -11,6 +11,7 @@
 //! - **S3** Nothing is locked across a wait, the gate of the floor apart.
 
 mod revocation;
+mod token_base;
 
 use std::collections::BTreeMap;
 use std::io;

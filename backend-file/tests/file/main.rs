@@ -8,3 +8,4 @@ mod hands;
 mod processes;
 mod revocation;
 mod rig;
+mod tokens;

@@ -47,6 +47,7 @@ pub(crate) static REVOKE: LazyLock<Script> = LazyLock::new(|| {
 pub(crate) static INSPECT: LazyLock<Script> = LazyLock::new(|| {
     Script::new(concat!(include_str!("grant.lua"), include_str!("queue.lua"), include_str!("inspect.lua")))
 });
+pub(crate) static RAISE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("raise.lua")));
 
 impl Script {
     fn new(text: &'static str) -> Self {
@@ -54,8 +55,8 @@ impl Script {
     }
 
     /// Every script, to be loaded ahead of its first use where a user may not bring the text.
-    pub(crate) fn all() -> [&'static Self; 5] {
-        [&ACQUIRE, &REFRESH, &RELEASE, &REVOKE, &INSPECT]
+    pub(crate) fn all() -> [&'static Self; 6] {
+        [&ACQUIRE, &REFRESH, &RELEASE, &REVOKE, &INSPECT, &RAISE]
     }
 
     pub(crate) fn load(&self) -> Cmd {
@@ -74,6 +75,13 @@ impl Script {
         let mut command = redis::cmd("EVALSHA");
         command.arg(&self.hash);
         add_keys(&mut command, names);
+        command
+    }
+
+    /// The script on a key that is no name's, by its hash.
+    pub(crate) fn call_on(&self, key: &str) -> Cmd {
+        let mut command = redis::cmd("EVALSHA");
+        command.arg(&self.hash).arg(1).arg(key);
         command
     }
 
@@ -304,6 +312,22 @@ pub(crate) fn number(value: &Value) -> Option<u64> {
         Value::Int(number) => u64::try_from(*number).ok(),
         _ => text(value)?.parse().ok(),
     }
+}
+
+/// The answer of `TIME`.
+///
+/// # Errors
+///
+/// As [`heard`].
+pub(crate) fn micros(value: &Value) -> Result<u64> {
+    let read = || match value {
+        Value::Array(parts) => {
+            let (seconds, micros) = (number(parts.first()?)?, number(parts.get(1)?)?);
+            seconds.checked_mul(1_000_000)?.checked_add(micros)
+        }
+        _ => None,
+    };
+    read().ok_or_else(|| error::unexpected("to TIME"))
 }
 
 pub(crate) fn text(value: &Value) -> Option<&str> {

@@ -14,6 +14,7 @@ mod inbox;
 mod leaving;
 mod place;
 mod revocation;
+mod token_base;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -119,7 +120,8 @@ impl Session {
                 Some(Confirming::start(&env, second, replicas, closed.clone()))
             }
         };
-        let token_base = token_base(&env, &link, &keys).await?;
+        let give_up_at = env.now() + env.timing().connect_timeout;
+        let token_base = token_base::stored(&link.connected(give_up_at).await?, &keys, give_up_at).await?;
         unopened.disarm();
         let session = Arc::new(Self {
             env,
@@ -321,18 +323,6 @@ impl Entry {
 fn unconfirmed() -> Error {
     let message = "the server did not confirm that everything was released; leases end it";
     Error::new(ErrorKind::Unavailable, Effect::Unknown, message)
-}
-
-/// The namespace's `token_base`, a key that an administrator sets once.
-async fn token_base(env: &Env, link: &Link, keys: &Keys) -> Result<u64> {
-    let give_up_at = env.now() + env.timing().connect_timeout;
-    let key = keys.token_base();
-    let connected = link.connected(give_up_at).await?;
-    match connected.ask(redis::cmd("GET").arg(&key), give_up_at).await? {
-        Value::Nil => Ok(0),
-        value => scripts::number(&value)
-            .ok_or_else(|| Error::invalid_option(format!("the key {key:?} is not a whole number"))),
-    }
 }
 
 fn renewals(answers: Result<Vec<Verdict>>, entries: usize) -> Vec<Renewal> {

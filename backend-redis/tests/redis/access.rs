@@ -7,7 +7,7 @@ use backend_redis::RedisConfig;
 use futures_util::future::join_all;
 use libtest_mimic::Trial;
 use lockcore::backend::Revocation;
-use lockcore::{Effect, Error, ErrorKind, LockManager, Result, Tls};
+use lockcore::{Effect, Error, ErrorKind, FencingToken, LockManager, Result, Tls};
 use testbed::Certificates;
 use testbed::redis::{Server, Settings};
 use tokio::time::{sleep, timeout};
@@ -97,6 +97,7 @@ async fn everything(config: impl Fn() -> RedisConfig + Send + Sync) -> Result<()
     assert_eq!(c.revoke(NAME, true).await?, Revocation::Released);
     drop(guard);
     c.diagnose().await?;
+    c.raise_token_base(FencingToken::new(1 << 52, 0).unwrap()).await?;
     for locks in [a, b, c] {
         locks.shutdown().await?;
     }
@@ -164,7 +165,7 @@ async fn without_the_right_to_bring_scripts_they_are_loaded_ahead() {
     assert_eq!((refused.kind(), refused.effect()), (&ErrorKind::Denied, Effect::NotApplied), "{refused}");
     assert!(refused.to_string().contains("leasehold redis-scripts"), "{refused}");
 
-    assert_eq!(loader.load_scripts().await.unwrap(), 5);
+    assert_eq!(loader.load_scripts().await.unwrap(), 6);
     let guard = hold(&locks).await;
     ok(&server, &["SCRIPT", "FLUSH"]).await;
     let refused = guard.renew().await.unwrap_err();

@@ -19,6 +19,7 @@ mod refusals;
 mod replies;
 mod restart;
 mod rig;
+mod tokens;
 mod waiting;
 
 use std::process::ExitCode;
@@ -44,6 +45,7 @@ fn main() -> ExitCode {
         refusals::trials(),
         replies::trials(),
         restart::trials(),
+        tokens::trials(),
         waiting::trials(),
     ];
     libtest_mimic::run(&args, trials.into_iter().flatten().collect()).exit_code()

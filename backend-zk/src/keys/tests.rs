@@ -207,3 +207,17 @@ proptest! {
         prop_assert_eq!(distinct.len(), nodes.len());
     }
 }
+
+/// The nodes of sessions are told from what is beside them for a moment.
+#[test]
+fn sessions_are_told_apart() {
+    let namespace = Namespace::new("", "p").unwrap();
+    for id in [1, -1, i64::MIN, i64::MAX] {
+        let node = namespace.session(id);
+        let child = node.strip_prefix(&format!("{}/", namespace.sessions())).unwrap();
+        assert_eq!(session_of(child), Some(id));
+        for other in [format!("{child}-look"), format!("+{}", &child[1..]), child.to_uppercase() + "x"] {
+            assert_eq!(session_of(&other), None, "{other}");
+        }
+    }
+}

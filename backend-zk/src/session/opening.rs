@@ -9,9 +9,9 @@ use lockcore::{Effect, Env, Error, ErrorKind, Result};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
-use zookeeper_client::{CreateMode, Error as ZkError, Stat};
+use zookeeper_client::{CreateMode, Error as ZkError};
 
-use super::{Session, Trust};
+use super::{Session, Trust, token_base};
 use crate::config::ZkConfig;
 use crate::error::{self, Unanswered};
 use crate::keys;
@@ -85,10 +85,10 @@ impl Session {
         let (made, inbox_made, base) = join3(
             make(&connection, &node),
             make(&connection, &inbox),
-            connection.read(&namespace.token_base()).map(token_base),
+            connection.read(&namespace.token_base()).map(token_base::stored),
         )
         .await;
-        let (_, _, token_base) = (made.map_err(refused)?, inbox_made.map_err(refused)?, base?);
+        let (_, _, (token_base, _)) = (made.map_err(refused)?, inbox_made.map_err(refused)?, base?);
         let mut liveness = Liveness::new(asked, timeout, margin);
         // As every renewal does: whoever has no right to write learns it here.
         let sent = env.now();
@@ -139,20 +139,4 @@ async fn make(connection: &Connection, path: &str) -> Answered<()> {
     };
     connection.make_directory(directory).await?;
     connection.create(path, &[], CreateMode::Ephemeral).await.map(drop)
-}
-
-/// What is added to every counter of the namespace.
-fn token_base(read: Answered<(Vec<u8>, Stat)>) -> Result<u64> {
-    let data = match read {
-        Ok((data, _)) => data,
-        Err(missing) if missing.is_absent() => return Ok(0),
-        Err(unanswered) => return Err(unanswered.into_error("read the token_base")),
-    };
-    let number = std::str::from_utf8(&data).ok().and_then(|text| text.trim().parse().ok());
-    number.ok_or_else(|| {
-        Error::not_applied(
-            ErrorKind::Protocol,
-            "the node %token_base is not a whole number in decimal digits",
-        )
-    })
 }

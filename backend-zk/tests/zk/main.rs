@@ -12,6 +12,7 @@
 //! | TLS | `secured` |
 //! | one lock with Curator, and with kazoo | `interop` |
 //! | directories that have counted far | `numbers` |
+//! | what is added to tokens | `tokens` |
 
 #![allow(clippy::unwrap_used, reason = "test binary")]
 #![expect(clippy::disallowed_methods, reason = "a test's tasks end with its runtime")]
@@ -28,6 +29,7 @@ mod rig;
 mod rights;
 mod secured;
 mod switch;
+mod tokens;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -138,6 +140,13 @@ fn main() -> ExitCode {
             worn_numbers_begin_anew
             nobody_holds_at_the_end_of_the_numbers
             a_directory_that_curator_uses_is_served_past_its_half;
+        tokens:
+            a_base_is_raised_and_never_lowered
+            of_raises_at_once_the_highest_stays
+            later_sessions_grant_larger_tokens
+            sessions_that_live_are_counted
+            what_is_no_number_is_refused_and_stays
+            the_base_belongs_to_its_creator;
     }
     libtest_mimic::run(&arguments, trials).exit_code()
 }

@@ -25,6 +25,8 @@ mod run;
 mod show;
 #[cfg(feature = "file")]
 mod terminal;
+#[cfg(feature = "file")]
+mod token_base;
 mod usage;
 #[cfg(feature = "zk")]
 mod zk;

@@ -126,9 +126,42 @@ async fn scripts_are_loaded_for_those_who_may_not() {
     assert_eq!(app.done(["redis-scripts"]).await.code, 77);
 
     let loaded = asking(&server).done(["redis-scripts", "--json"]).await;
-    assert_eq!((loaded.code, &loaded.json()["loaded"]), (0, &5.into()), "{loaded:?}");
+    assert_eq!((loaded.code, &loaded.json()["loaded"]), (0, &6.into()), "{loaded:?}");
     assert_eq!(app.done(["run", "a", "--", "true"]).await.code, 0);
     assert_eq!(Rig::on("memory://".to_owned()).done(["redis-scripts"]).await.code, 64);
+}
+
+/// A server does not tell who has a session: the base is raised on one's word that nobody has.
+#[tokio::test]
+async fn a_base_is_raised_on_ones_word() {
+    let server = start(Settings::new()).await;
+    let rig = asking(&server);
+    let seen = (1_u64 << 61).to_string();
+    let refused = rig.done(["token-base", "set", "--at-least", &seen]).await;
+    assert_eq!(refused.code, 64, "{refused:?}");
+    assert!(refused.err.contains("--yes"), "{refused:?}");
+    let raised = rig.done(["token-base", "set", "--json", "--at-least", &seen, "--yes"]).await;
+    assert_eq!(raised.code, 0, "{raised:?}");
+    let (base, floor) = (raised.json()["base"].as_u64().unwrap(), raised.json()["floor"].as_u64().unwrap());
+    assert!(base + floor > 1 << 51 && raised.json()["sessions"].is_null(), "{raised:?}");
+    assert_eq!(rig.done(["token-base", "get", "--json"]).await.json()["base"], base);
+}
+
+/// As the page says it: with the newest token of one store, another one grants larger ones.
+#[cfg(feature = "file")]
+#[tokio::test]
+async fn tokens_are_carried_over() {
+    let server = start(Settings::new()).await;
+    let (old, new) = (asking(&server), Rig::new());
+    let token = async |rig: &Rig| {
+        let told = rig.done(["run", "report", "--", "sh", "-c", "echo \"$LEASEHOLD_TOKEN\""]).await;
+        told.out.trim().parse::<u64>().unwrap_or_else(|error| panic!("{error}: {told:?}"))
+    };
+    let last = token(&old).await;
+    assert!(token(&new).await < last);
+    let raised = new.done(["token-base", "set", "--at-least", &last.to_string()]).await;
+    assert_eq!(raised.code, 0, "{raised:?}");
+    assert!(token(&new).await > last);
 }
 
 /// A user without rights, one with a few, and a wrong password.

@@ -1,0 +1,125 @@
+//! What the namespace adds to its counters, raised.
+
+use std::sync::Arc;
+
+use backend_etcd::EtcdConfig;
+use futures_util::future::join_all;
+use lockcore::backend::{LockBackend, StoreConfig};
+use lockcore::{Env, ErrorKind, FencingToken, Timing};
+use testbed::etcd::Setup;
+
+use crate::rig::{BOUND, PREFIX, Rig, TTL, eventually, hold, managers, trials};
+
+trials!(
+    a_base_is_raised_and_never_lowered,
+    of_raises_at_once_the_highest_stays,
+    later_sessions_grant_larger_tokens,
+    sessions_that_live_are_counted,
+    what_is_no_number_is_refused_and_stays,
+    the_rights_to_lock_are_enough,
+);
+
+/// The store, without the manager that computes what is raised to.
+async fn store(rig: &Rig) -> Arc<dyn LockBackend> {
+    rig.config().open(Env::new(Timing::for_ttl(TTL)).unwrap()).await.unwrap()
+}
+
+fn key() -> String {
+    format!("{PREFIX}/%token_base")
+}
+
+async fn put(rig: &Rig, key: String, value: &str) -> i64 {
+    let answer = rig.store.client.kv_client().put(key, value, None).await.unwrap();
+    answer.header().unwrap().revision()
+}
+
+async fn value(rig: &Rig) -> String {
+    let answer = rig.store.client.kv_client().get(key(), None).await.unwrap();
+    answer.kvs()[0].value_str().unwrap().to_owned()
+}
+
+/// The base goes up only, and stands there as a plain number without a lease; the floor is the newest
+/// revision.
+async fn a_base_is_raised_and_never_lowered() {
+    let rig = Rig::start().await;
+    let store = store(&rig).await;
+    assert_eq!(store.token_base().await.unwrap().base, 0);
+    for (at_least, base) in [(9, 9), (7, 9), (10, 10), (0, 10), (FencingToken::MAX_COUNTER, (1 << 53) - 1)] {
+        store.raise_token_base(at_least).await.unwrap();
+        let written = put(&rig, "beside".to_owned(), "").await;
+        let raised = store.token_base().await.unwrap();
+        assert_eq!((raised.base, raised.floor), (base, written.unsigned_abs()));
+        assert_eq!(value(&rig).await, base.to_string());
+    }
+    let lease = rig.store.keys(&key()).await[0].lease;
+    assert_eq!(lease, 0);
+}
+
+/// Many raises, from two sessions: none takes another's back.
+async fn of_raises_at_once_the_highest_stays() {
+    let rig = Rig::start().await;
+    let stores = [store(&rig).await, store(&rig).await];
+    let raises = (1..=32).map(|base| stores[base % 2].raise_token_base((base * 37 % 32) as u64));
+    join_all(raises).await.into_iter().collect::<Result<Vec<_>, _>>().unwrap();
+    assert_eq!(stores[0].token_base().await.unwrap().base, 31);
+}
+
+/// Whoever begins after the raise grants tokens above the one it was measured by; whoever was there before
+/// goes on with the base that was.
+async fn later_sessions_grant_larger_tokens() {
+    let rig = Rig::start().await;
+    let earlier = rig.manager().await;
+    let seen = FencingToken::new(1 << 50, 7).unwrap();
+    earlier.raise_token_base(seen).await.unwrap();
+    let guard = hold(&earlier, "n").await;
+    assert!(guard.token() < seen);
+    guard.release().await.unwrap();
+    let later = rig.manager().await;
+    assert!(hold(&later, "n").await.token() > seen);
+}
+
+/// Others are counted while they live: not this one, not what somebody is asked, not other namespaces.
+async fn sessions_that_live_are_counted() {
+    let rig = Rig::start().await;
+    let [a, b, c] = managers(&rig, 3).await.try_into().unwrap();
+    let _elsewhere = crate::rig::open(rig.config().prefix("locks2")).await;
+    let sessions = async || a.token_base().await.unwrap().sessions;
+    assert_eq!(sessions().await, Some(2));
+    for session in rig.store.keys(&format!("{PREFIX}/%session/")).await {
+        put(&rig, format!("{}/7", session.key), "").await;
+    }
+    assert_eq!(sessions().await, Some(2));
+    b.shutdown().await.unwrap();
+    assert_eq!(sessions().await, Some(1));
+    // Its lease ends it, as that of a process that died.
+    drop(c);
+    eventually(2 * TTL + BOUND, "the dead session is over", async || sessions().await == Some(0)).await;
+}
+
+/// What somebody else has written there is not written over.
+async fn what_is_no_number_is_refused_and_stays() {
+    let rig = Rig::start().await;
+    let store = store(&rig).await;
+    for no_number in ["seven", "", "-3", "1e3", "99999999999999999999"] {
+        put(&rig, key(), no_number).await;
+        for refused in
+            [store.token_base().await.map(drop).unwrap_err(), store.raise_token_base(9).await.unwrap_err()]
+        {
+            assert_eq!(*refused.kind(), ErrorKind::InvalidOption, "{no_number:?}: {refused}");
+            assert!(refused.to_string().contains(&format!("{no_number:?}")), "{refused}");
+        }
+        assert_eq!(value(&rig).await, no_number);
+    }
+}
+
+/// A role for the prefix shows and raises its base.
+async fn the_rights_to_lock_are_enough() {
+    let mut etcd = Setup::new().arg("--bcrypt-cost=4").start().await.unwrap();
+    etcd.enable_auth("alice", "secret", "locks/").await.unwrap();
+    let config = EtcdConfig::new(etcd.endpoints()).prefix(PREFIX).credentials("alice", "secret");
+    let locks = crate::rig::open(config.clone()).await;
+    let seen = FencingToken::new(1 << 50, 0).unwrap();
+    locks.raise_token_base(seen).await.unwrap();
+    assert_eq!(locks.token_base().await.unwrap().sessions, Some(0));
+    assert!(hold(&crate::rig::open(config).await, "n").await.token() > seen);
+}

@@ -1,0 +1,28 @@
+//! What the directory adds to its counters, and raising that.
+
+use lockcore::Result;
+use lockcore::backend::TokenBase;
+
+use super::Session;
+use crate::directory::Access;
+use crate::record::Floor;
+
+impl Session {
+    /// The base as later sessions read it. A counter of a file may be any number, so the floor is 0.
+    pub(crate) async fn read_base(&self) -> Result<TokenBase> {
+        let base = self.directory.floor(&self.env, Access::Read).await?.value().token_base;
+        let sessions = self.directory.sessions_beside(self.id)?;
+        Ok(TokenBase { base, floor: 0, sessions: Some(sessions) })
+    }
+
+    /// Makes the base `at_least` that large, durably.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is changed before the last wait.
+    pub(crate) async fn raise_base(&self, at_least: u64) -> Result<()> {
+        let mut floor = self.directory.floor(&self.env, Access::Raise).await?;
+        self.directory.require_in_place()?;
+        self.directory.raise(&mut floor, Floor { token_base: at_least, ..Floor::default() })
+    }
+}

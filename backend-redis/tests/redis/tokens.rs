@@ -1,0 +1,111 @@
+//! What the namespace adds to its counters, raised.
+
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use libtest_mimic::Trial;
+use lockcore::backend::{LockBackend, StoreConfig};
+use lockcore::{Effect, Env, ErrorKind, FencingToken, Timing};
+use testbed::redis::Server;
+
+use crate::rig::{BOUND, TTL, command, direct, hold, ok, open, server, trial};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    vec![
+        trial("tokens::a_base_is_raised_and_never_lowered", a_base_is_raised_and_never_lowered),
+        trial("tokens::of_raises_at_once_the_highest_stays", of_raises_at_once_the_highest_stays),
+        trial("tokens::later_sessions_grant_larger_tokens", later_sessions_grant_larger_tokens),
+        trial("tokens::what_is_no_number_is_refused_and_stays", what_is_no_number_is_refused_and_stays),
+        trial(
+            "tokens::without_the_script_only_the_raise_is_denied",
+            without_the_script_only_the_raise_is_denied,
+        ),
+    ]
+}
+
+const BASE: &str = "leasehold:token_base";
+
+/// The store, without the manager that computes what is raised to.
+async fn store(server: &Server) -> Arc<dyn LockBackend> {
+    let mut timing = Timing::for_ttl(TTL);
+    timing.connect_timeout = BOUND;
+    direct(server).open(Env::new(timing).unwrap()).await.unwrap()
+}
+
+/// The base goes up only, and stands there as a plain number; the floor is the server's clock, and others
+/// are not counted.
+async fn a_base_is_raised_and_never_lowered() {
+    let server = server().await;
+    let store = store(&server).await;
+    let first = store.token_base().await.unwrap();
+    assert_eq!((first.base, first.sessions), (0, None));
+    for (at_least, base) in [(9, 9), (7, 9), (10, 10), (0, 10), (FencingToken::MAX_COUNTER, (1 << 53) - 1)] {
+        store.raise_token_base(at_least).await.unwrap();
+        let raised = store.token_base().await.unwrap();
+        assert_eq!(raised.base, base);
+        assert!(raised.floor > first.floor);
+        assert_eq!(command(&server, &["GET", BASE]).await.text().unwrap(), base.to_string());
+    }
+}
+
+/// Many raises, from two sessions: none takes another's back.
+async fn of_raises_at_once_the_highest_stays() {
+    let server = server().await;
+    let stores = [store(&server).await, store(&server).await];
+    let raises = (1..=64).map(|base| stores[base % 2].raise_token_base((base * 37 % 64) as u64));
+    join_all(raises).await.into_iter().collect::<Result<Vec<_>, _>>().unwrap();
+    assert_eq!(stores[0].token_base().await.unwrap().base, 63);
+}
+
+/// Whoever begins after the raise grants tokens above the one it was measured by; whoever was there before
+/// goes on with the base that was.
+async fn later_sessions_grant_larger_tokens() {
+    let server = server().await;
+    let earlier = open(direct(&server)).await;
+    let seen = FencingToken::new(FencingToken::MAX_COUNTER / 2, 7).unwrap();
+    earlier.raise_token_base(seen).await.unwrap();
+    let guard = hold(&earlier).await;
+    assert!(guard.token() < seen);
+    guard.release().await.unwrap();
+    let later = open(direct(&server)).await;
+    let guard = hold(&later).await;
+    assert!(guard.token() > seen);
+    let base = later.token_base().await.unwrap();
+    later.raise_token_base(seen).await.unwrap();
+    assert_eq!(later.token_base().await.unwrap().base, base.base, "it is large enough already");
+}
+
+/// What somebody else has written there is not written over.
+async fn what_is_no_number_is_refused_and_stays() {
+    let server = server().await;
+    let store = store(&server).await;
+    for value in ["seven", "", "-3", "1e3", "7 ", "0x7", "99999999999999999999"] {
+        ok(&server, &["SET", BASE, value]).await;
+        for refused in
+            [store.token_base().await.map(drop).unwrap_err(), store.raise_token_base(9).await.unwrap_err()]
+        {
+            assert_eq!(*refused.kind(), ErrorKind::InvalidOption, "{value:?}: {refused}");
+            assert!(refused.to_string().contains(BASE), "{refused}");
+        }
+        assert_eq!(command(&server, &["GET", BASE]).await.text().unwrap(), value);
+    }
+    ok(&server, &["FLUSHALL"]).await;
+    command(&server, &["RPUSH", BASE, "7"]).await;
+    assert_eq!(*store.raise_token_base(9).await.unwrap_err().kind(), ErrorKind::Protocol);
+    assert_eq!(*store.token_base().await.unwrap_err().kind(), ErrorKind::Protocol);
+}
+
+/// A server has the scripts of an earlier version, and the user may bring none: the raise says what helps,
+/// and changes nothing.
+async fn without_the_script_only_the_raise_is_denied() {
+    let server = server().await;
+    direct(&server).load_scripts().await.unwrap();
+    let rights = ["on", ">secret", "~*", "&*", "+@all", "-eval", "-script"];
+    ok(&server, &[&["ACL", "SETUSER", "app"], &rights[..]].concat()).await;
+    let locks = open(direct(&server).credentials("app", "secret")).await;
+    ok(&server, &["SCRIPT", "FLUSH"]).await;
+    let refused = locks.raise_token_base(FencingToken::new(1 << 52, 0).unwrap()).await.unwrap_err();
+    assert_eq!((refused.kind(), refused.effect()), (&ErrorKind::Denied, Effect::NotApplied), "{refused}");
+    assert!(refused.to_string().contains("leasehold redis-scripts"), "{refused}");
+    assert_eq!(locks.token_base().await.unwrap().base, 0);
+}
