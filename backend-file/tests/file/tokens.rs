@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use lockcore::{FencingToken, LockManager};
+use lockcore::{Effect, ErrorKind, FencingToken, LockManager};
 
 use crate::rig::{Manager, Rig};
 
@@ -35,6 +35,24 @@ async fn of_raises_at_once_the_highest_stays() {
     });
     join_all(raises).await.into_iter().collect::<Result<Vec<_>, _>>().unwrap();
     assert_eq!(managers[0].backend.token_base().await.unwrap().base, 15);
+}
+
+/// Nobody reads or raises the floor meanwhile: it has its lock for itself. To look, others may have it, too.
+#[tokio::test]
+async fn a_raise_has_the_floor_for_itself() {
+    let rig = Rig::new();
+    let manager = rig.open().await;
+    let floor = std::fs::File::open(rig.file(".leasehold/floor")).unwrap();
+    floor.lock_shared().unwrap();
+    let refused = manager.backend.raise_token_base(9).await.unwrap_err();
+    assert_eq!(
+        (refused.kind(), refused.effect()),
+        (&ErrorKind::Unavailable, Effect::NotApplied),
+        "{refused}"
+    );
+    assert_eq!(manager.backend.token_base().await.unwrap().base, 0);
+    floor.unlock().unwrap();
+    manager.backend.raise_token_base(9).await.unwrap();
 }
 
 /// Whoever begins after the raise grants tokens above the one it was measured by, of names old and new;
