@@ -12,7 +12,7 @@ use conformance::{MemorySubject, Pace, Subject};
 use futures_util::stream::BoxStream;
 use leasehold::backend::{
     AcquireRequest, Attempt, Finding, Grant, LeaseId, LockBackend, LockState, Renewal, Revocation,
-    StoreConfig, StoreEvent,
+    StoreConfig, StoreEvent, TokenBase,
 };
 use leasehold::memory::MemoryConfig;
 use leasehold::{Env, Guarantees, LockManager, LockName, Result};
@@ -107,6 +107,14 @@ impl LockBackend for Recorded {
 
     async fn diagnose(&self) -> Result<Vec<Finding>> {
         self.inner.diagnose().await
+    }
+
+    async fn token_base(&self) -> Result<TokenBase> {
+        self.inner.token_base().await
+    }
+
+    async fn raise_token_base(&self, at_least: u64) -> Result<()> {
+        self.inner.raise_token_base(at_least).await
     }
 
     async fn close(&self) -> Result<()> {

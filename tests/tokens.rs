@@ -1,5 +1,7 @@
 //! A resource that is fenced, taken from one store to another.
 
+#![allow(clippy::unwrap_used, reason = "test binary")]
+
 use std::time::Duration;
 
 use leasehold::backend::StoreConfig;
