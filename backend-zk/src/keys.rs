@@ -179,7 +179,11 @@ pub(crate) fn stem(owner: OwnerId) -> String {
 
 /// The children of a lock's directory, as one answer of a server listed them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Listing(Vec<String>);
+pub(crate) struct Listing {
+    children: Vec<String>,
+    /// Whether the directory may be one that we made.
+    may_be_ours: bool,
+}
 
 /// Where a contender stands in a listing.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -193,17 +197,27 @@ pub(crate) enum Place {
 }
 
 impl Listing {
+    /// Of a directory that somebody else made.
     pub(crate) fn new(children: Vec<String>) -> Self {
-        Self(children)
+        Self { children, may_be_ours: false }
+    }
+
+    /// Of a directory that we made, as far as a listing shows.
+    pub(crate) fn of_ours(children: Vec<String>) -> Self {
+        Self { children, may_be_ours: true }
+    }
+
+    pub(crate) fn may_be_of_ours(&self) -> bool {
+        self.may_be_ours
     }
 
     pub(crate) fn children(&self) -> impl Iterator<Item = &str> {
-        self.0.iter().map(String::as_str)
+        self.children.iter().map(String::as_str)
     }
 
     /// Leaves out who is known to be gone.
     pub(crate) fn without(mut self, gone: &[String]) -> Self {
-        self.0.retain(|child| !gone.contains(child));
+        self.children.retain(|child| !gone.contains(child));
         self
     }
 
@@ -211,7 +225,7 @@ impl Listing {
     pub(crate) fn place_of(&self, node: &Node) -> Place {
         let (name, own, mut present, mut older) = (node.name(), node.sequence(), false, 0_usize);
         let mut predecessor: Option<(Sequence, &String)> = None;
-        for child in &self.0 {
+        for child in &self.children {
             if *child == name {
                 present = true;
                 continue;
@@ -248,7 +262,7 @@ impl Listing {
     /// The node of `owner`, found by name.
     pub(crate) fn find(&self, owner: OwnerId) -> Option<Node> {
         let stem = stem(owner);
-        let number = self.0.iter().find_map(|child| child.strip_prefix(&stem)?.parse().ok())?;
+        let number = self.children().find_map(|child| child.strip_prefix(&stem)?.parse().ok())?;
         Some(Node::new(owner, number))
     }
 

@@ -25,7 +25,7 @@ use zookeeper_client::{Acl, Acls, Client, CreateMode, Error as ZkError, EventTyp
 
 use crate::error::Unanswered;
 use crate::keys::{self, Listing, Node};
-use crate::protocol::Happening;
+use crate::protocol::{Failure, Happening};
 
 /// What was asked, or why there is no answer.
 pub(crate) type Answered<T> = Result<T, Unanswered>;
@@ -102,7 +102,7 @@ impl Connection {
                         .map_err(|_| ZkError::UnexpectedError("a sequence beyond 32 bits".to_owned()))?;
                     Ok((Node::new(owner, sequence), stat))
                 };
-                let listed = listed.map(|(children, _)| Listing::new(children));
+                let listed = listed.map(listing);
                 (made.and_then(node).map_err(Unanswered::Refused), listed.map_err(Unanswered::Refused))
             }
             Err(Unanswered::Silent(bound)) => {
@@ -120,13 +120,24 @@ impl Connection {
             let Some(next) = missing.last().copied() else {
                 return Ok(());
             };
-            match self.create(next, &[], CreateMode::Container).await {
+            match self.create(next, OURS, CreateMode::Container).await {
                 Ok(_) | Err(Unanswered::Refused(ZkError::NodeExists)) => drop(missing.pop()),
                 Err(failed) if failed.is_absent() => missing.push(keys::parent(next).ok_or(failed)?),
                 Err(failed) => return Err(failed),
             }
         }
         Err(Unanswered::Refused(ZkError::NoNode))
+    }
+
+    /// Removes an empty directory, if it is one that we made.
+    pub(crate) async fn remove_directory(&self, path: &str) -> Result<(), Failure> {
+        let failure = |unanswered: Unanswered| unanswered.failure();
+        let (data, stat) = self.read(path).await.map_err(failure)?;
+        if data != OURS {
+            return Err(Failure::Refused);
+        }
+        let request = self.with(|client| client.delete(path, Some(stat.version))).map_err(failure)?;
+        self.bounded(request).await.map_err(failure)
     }
 
     /// Makes a node with a name of its own.
@@ -144,7 +155,7 @@ impl Connection {
 
     pub(crate) async fn list(&self, path: &str) -> Answered<Listing> {
         let request = self.with(|client| client.get_children(path))?;
-        self.bounded(request).await.map(|(children, _)| Listing::new(children))
+        self.bounded(request).await.map(listing)
     }
 
     /// Writes a node; in any version, or only in one.
@@ -210,6 +221,13 @@ impl Connection {
     }
 }
 
+fn listing((children, directory): (Vec<String>, Stat)) -> Listing {
+    match usize::try_from(directory.data_length) {
+        Ok(length) if length == OURS.len() => Listing::of_ours(children),
+        _ => Listing::new(children),
+    }
+}
+
 /// A request whose answer may be garbled: the client library takes the length of some for granted.
 async fn caught<T>(request: impl Future<Output = Result<T, ZkError>>) -> Result<T, ZkError> {
     let answer = AssertUnwindSafe(request).catch_unwind().await;
@@ -232,6 +250,8 @@ impl Watch {
 }
 
 const ANY_VERSION: i32 = -1;
+/// The data of the directories that we make. That they are containers no server shows.
+const OURS: &[u8] = b"leasehold";
 
 #[cfg(test)]
 mod tests {

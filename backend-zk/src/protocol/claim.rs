@@ -23,7 +23,12 @@
 //! the half of the numbers on, now and then, and near their end always, an acquisition that would hold or
 //! wait leaves instead, tries to remove the directory for a while, and enters again; it does so once. What
 //! it finds then it takes as it is: it queues, or near the end it is refused. So a directory that others
-//! keep in use costs time and never the lock. Whoever has a smaller number holds on undisturbed.
+//! keep in use costs time and never the lock. Whoever has a smaller number holds on undisturbed. Only a
+//! directory of ours is removed: what somebody else made may have rights, or data, that nobody would make
+//! again.
+//!
+//! Whoever enters meanwhile may find that a directory it has just made is gone again. It makes it anew,
+//! and rests in between once that has happened often: each of those who renew removes one at most.
 
 mod words;
 
@@ -42,7 +47,7 @@ pub(crate) struct Claim {
     wanted: bool,
     /// How often the removal of the directory may still be tried.
     removals: u8,
-    /// Who is gone, as the leader said, whatever other servers say.
+    /// Who is gone from this directory, as the leader said, whatever other servers say.
     gone: Vec<String>,
     state: State,
 }
@@ -61,6 +66,10 @@ enum State {
     },
     MakingDirectory {
         made: u8,
+    },
+    /// Directories that we make are removed again before we are in them.
+    Outpaced {
+        directories_made: u8,
     },
     /// An answer never came: is there a node of ours?
     Searching {
@@ -201,6 +210,7 @@ impl Claim {
                 // Made or not, or by somebody else: the next attempt tells.
                 _ => self.ask(State::Entering { directories_made: made }, Ask::Enter),
             },
+            (State::Outpaced { directories_made }, _) => self.make_directory(directories_made),
             (State::Searching { last, at }, answer) => self.searched(last, at, answer),
             (State::Listing { mine }, Answer::Listed(listed)) => match listed {
                 Ok(listing) => self.decide(mine, listing),
@@ -262,10 +272,12 @@ impl Claim {
                     self.ask(State::Renewing { resting: true }, Ask::Rest(Pause::Brief))
                 }
                 removed => {
-                    // Without the right to, it is taken as it is.
+                    // If it is not ours to remove, it is taken as it is.
                     if removed == Err(Failure::Refused) {
                         self.removals = 0;
                     }
+                    // Another directory gives the same names again.
+                    self.gone.clear();
                     self.ask(State::Entering { directories_made: 0 }, Ask::Enter)
                 }
             },
@@ -278,11 +290,18 @@ impl Claim {
         match failure {
             Failure::Unknown => self.write(false),
             _ if !self.wanted => self.end(End::Left),
-            Failure::Absent if directories_made < MANY => {
-                self.ask(State::MakingDirectory { made: directories_made + 1 }, Ask::MakeDirectory)
+            Failure::Absent if directories_made < MANY => self.make_directory(directories_made),
+            // A try has an end: after so many rests those who renew now are done.
+            Failure::Absent if self.patience == Patience::Waits || directories_made < 2 * MANY => {
+                self.ask(State::Outpaced { directories_made }, Ask::Rest(Pause::Brief))
             }
             Failure::Absent | Failure::Refused | Failure::SessionOver => self.end(End::Refused),
         }
+    }
+
+    fn make_directory(&mut self, made_before: u8) -> Step {
+        let made = made_before.saturating_add(1);
+        self.ask(State::MakingDirectory { made }, Ask::MakeDirectory)
     }
 
     fn searched(&mut self, last: bool, at: Search, answer: Answer) -> Step {
@@ -327,7 +346,8 @@ impl Claim {
         let number = mine.node.sequence();
         let ours = number.is_near_the_end().then(|| mine.node.name());
         let near_the_end = ours.or_else(|| listing.near_the_end().map(str::to_owned));
-        let renews = self.removals > 0 && (near_the_end.is_some() || number.calls_for_renewal());
+        let called_for = near_the_end.is_some() || number.calls_for_renewal();
+        let renews = called_for && self.removals > 0 && listing.may_be_of_ours();
         match (listing.place_of(&mine.node), near_the_end) {
             _ if !self.wanted => self.leave(mine, End::Left),
             (Place::Absent, _) => self.doubt(mine),
@@ -409,8 +429,8 @@ impl Claim {
     }
 }
 
-/// How often a directory is made that is removed again before our node is in it, and how often the
-/// removal of one is tried.
+/// How often a directory is made that is removed again before our node is in it, until we rest in between,
+/// and how often the removal of one is tried.
 const MANY: u8 = 16;
 
 #[cfg(test)]

@@ -143,6 +143,12 @@ impl Session {
         }
     }
 
+    /// Waits for a session's length, and for up to a fifth more: many may have begun to at the same time.
+    async fn overdue(&self) {
+        let fifth = self.timeout() / 5;
+        self.env.sleep(4 * fifth + self.env.jittered(2 * fifth)).await;
+    }
+
     /// Waits until the session has enough left to be worth a grant; false if it ends instead, or
     /// nobody waits for that.
     async fn freshened(&self, abandoned: &mut (impl Future<Output = ()> + Unpin + Send)) -> bool {
@@ -263,7 +269,7 @@ impl<'a> Acquisition<'a> {
                             Happening::Abandoned
                         }
                         Ok(()) = reconnects.changed() => Happening::Reconnected,
-                        () = async { self.session.env.sleep(self.session.timeout()).await } => Happening::Overdue,
+                        () = async { self.session.overdue().await } => Happening::Overdue,
                     };
                     claim.happens(happening)
                 }
@@ -300,10 +306,7 @@ impl<'a> Acquisition<'a> {
                 let deleted = self.session.remove(&self.path(&node.name())).await;
                 Answer::Done(self.noted(deleted, "delete the lock's node"))
             }
-            Ask::RemoveDirectory => {
-                let removed = connection.delete(&self.directory).await;
-                Answer::Done(removed.map_err(|unanswered| unanswered.failure()))
-            }
+            Ask::RemoveDirectory => Answer::Done(connection.remove_directory(&self.directory).await),
             Ask::Confirm(contender) => {
                 let there = connection.confirm(&self.path(&contender)).await;
                 Answer::Done(there.map_err(|unanswered| unanswered.failure()))

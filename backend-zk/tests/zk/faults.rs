@@ -405,8 +405,8 @@ pub(crate) async fn a_waiters_node_that_was_removed_grants_nothing(rig: Arc<Rig>
     assert!(other.await.unwrap().token() > token);
 }
 
-/// A watch that is never answered delays the one who waits by a session's length, and no longer.
-pub(crate) async fn a_watch_that_is_lost_costs_a_session_at_most(rig: Arc<Rig>) {
+/// A watch that is never answered delays the one who waits by a session's length and a fifth.
+pub(crate) async fn a_watch_that_is_lost_costs_little_more_than_a_session(rig: Arc<Rig>) {
     let space = rig.space().await;
     let proxy = proxy(rig.server().await);
     let (holder, waiter) = (space.manager().await, space.by(proxy.addr()).manager().await);

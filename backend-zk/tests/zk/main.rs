@@ -93,7 +93,7 @@ fn main() -> ExitCode {
             a_holders_node_that_was_removed_is_not_released_twice
             a_removed_node_is_noticed_while_it_is_held
             a_waiters_node_that_was_removed_grants_nothing
-            a_watch_that_is_lost_costs_a_session_at_most
+            a_watch_that_is_lost_costs_little_more_than_a_session
             a_silent_server_is_unavailable_and_not_busy;
         access:
             a_server_that_is_dead_is_passed_over
@@ -139,7 +139,8 @@ fn main() -> ExitCode {
         numbers:
             worn_numbers_begin_anew
             nobody_holds_at_the_end_of_the_numbers
-            a_directory_that_curator_uses_is_served_past_its_half;
+            a_directory_that_curator_uses_is_served_past_its_half
+            a_directory_that_somebody_else_made_is_never_removed;
         tokens:
             a_base_is_raised_and_never_lowered
             of_raises_at_once_the_highest_stays

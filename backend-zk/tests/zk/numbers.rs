@@ -12,6 +12,8 @@ use zookeeper_client::{Acls, CreateMode};
 use crate::peer::Peer;
 use crate::rig::{BOUND, Outside, Rig, Space, acquire, server};
 
+/// The data of the directories that we make.
+const OURS: &str = "leasehold";
 /// Six numbers before the last one there is.
 const NEAR_THE_END: i32 = i32::MAX - 7;
 /// The last one of the first half.
@@ -87,9 +89,27 @@ pub(crate) async fn a_directory_that_curator_uses_is_served_past_its_half(_rig: 
     }
 }
 
-/// A server on which one lock has a directory that has numbered so many.
+/// What somebody else made, with rights and data of its own, is never removed: it is served as it is.
+pub(crate) async fn a_directory_that_somebody_else_made_is_never_removed(_rig: Arc<Rig>) {
+    for data in ["", "otherwise"] {
+        // Nor may the server remove it while we look.
+        let setup = Setup::new().property("znode.container.checkIntervalMs", 600_000);
+        let server = server(setup.counted("/leasehold/a", HALF - 4, data)).await;
+        let space = Space::whole(&server);
+        let (outside, directory) = (space.outside().await, space.directory("a"));
+        let before = outside.client.get_data(&directory).await.unwrap();
+        contest(&space, 2, 4).await;
+        let locks = space.manager().await;
+        let _guard = locks.lock("a").unwrap().acquire().await.unwrap();
+        assert!(number_of_the_first(&space).await > i64::from(HALF));
+        let after = outside.client.get_data(&directory).await.unwrap();
+        assert_eq!((after.0, after.1.czxid), (before.0, before.1.czxid));
+    }
+}
+
+/// A server on which one lock has a directory of ours that has numbered so many.
 async fn counted(counter: i32) -> (Server, Space) {
-    let server = server(Setup::new().counted("/leasehold/a", counter)).await;
+    let server = server(Setup::new().counted("/leasehold/a", counter, OURS)).await;
     let space = Space::whole(&server);
     (server, space)
 }

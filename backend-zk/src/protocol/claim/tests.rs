@@ -220,8 +220,162 @@ fn a_number_near_the_end_is_never_held() {
 
 fn entered_alone(owner: OwnerId, number: i32) -> (Node, Answer) {
     let node = Node::new(owner, number);
-    let listed = Ok(Listing::new(vec![node.name()]));
-    (node.clone(), Answer::Entered { made: Ok(Mine { node, czxid: 9 }), listed })
+    (node.clone(), entered_among(&node, &[]))
+}
+
+fn entered_among(node: &Node, others: &[&str]) -> Answer {
+    let made = Ok(Mine { node: node.clone(), czxid: 9 });
+    Answer::Entered { made, listed: Ok(listing(node, others)) }
+}
+
+/// Of a directory of ours that has `node` and `others`.
+fn listing(node: &Node, others: &[&str]) -> Listing {
+    Listing::of_ours(others.iter().map(|other| (*other).to_owned()).chain([node.name()]).collect())
+}
+
+/// A claim that waits behind one contender, as the only one.
+fn waiting_behind(node: &Node, ahead: &str) -> Claim {
+    let (mut claim, _) = Claim::waiting(OwnerId::from_random([1; 16]), 7);
+    let watch = Ask::Watch { predecessor: ahead.to_owned(), own: Some(node.clone()) };
+    assert_eq!(claim.answered(entered_among(node, &[ahead])), Step::Ask(watch));
+    assert_eq!(claim.answered(Answer::Watched { ahead: Ok(()), own: Ok(()) }), Step::Wait);
+    claim
+}
+
+/// A claim that waits, and is asking whether the one ahead is there.
+fn confirming(node: &Node, ahead: &str) -> Claim {
+    let mut claim = waiting_behind(node, ahead);
+    assert_eq!(claim.happens(Happening::Overdue), Step::Ask(Ask::Confirm(ahead.to_owned())));
+    claim
+}
+
+/// Nobody holds, or waits, beside a number near the end, be it of somebody who comes later.
+#[test]
+fn a_number_near_the_end_beside_us_is_the_end_for_all() {
+    let owner = OwnerId::from_random([1; 16]);
+    for (mut claim, _) in [Claim::trying(owner, 7), Claim::waiting(owner, 7)] {
+        let me = Node::new(owner, 4);
+        let answer = entered_among(&me, &["lock-2147483647"]);
+        assert_eq!(claim.answered(answer), Step::Ask(Ask::Delete(me)));
+    }
+}
+
+/// A directory that somebody else made is not removed: it is served as it is, until near its end.
+#[test]
+fn a_directory_that_somebody_else_made_is_left_alone() {
+    let owner = OwnerId::from_random([1; 16]);
+    for (mut claim, _) in [Claim::trying(owner, 7), Claim::waiting(owner, 7)] {
+        let mine = Mine { node: Node::new(owner, HALF), czxid: 9 };
+        let listed = Ok(Listing::new(vec![mine.node.name()]));
+        let answer = Answer::Entered { made: Ok(mine.clone()), listed };
+        assert_eq!(claim.answered(answer), Step::End(End::Held(mine)));
+    }
+    for (mut claim, _) in [Claim::trying(owner, 7), Claim::waiting(owner, 7)] {
+        let node = Node::new(owner, END);
+        let listed = Ok(Listing::new(vec![node.name()]));
+        let answer = Answer::Entered { made: Ok(Mine { node: node.clone(), czxid: 9 }), listed };
+        assert_eq!(claim.answered(answer), Step::Ask(Ask::Delete(node.clone())));
+        assert_eq!(claim.answered(Answer::Done(Ok(()))), Step::End(End::WornOut(node.name())));
+    }
+}
+
+/// Who is gone from one directory may come back under the same name in the next.
+#[test]
+fn who_is_gone_is_gone_from_one_directory_only() {
+    const AHEAD: &str = "lock-0000000003";
+    let owner = OwnerId::from_random([1; 16]);
+    let old = Node::new(owner, 4);
+    let mut claim = confirming(&old, AHEAD);
+    assert_eq!(claim.answered(Answer::Done(Err(Failure::Absent))), Step::Ask(Ask::List));
+    // Our server still shows it; somebody else is near the end.
+    let listed = Answer::Listed(Ok(listing(&old, &[AHEAD, "lock-2147483647"])));
+    assert_eq!(claim.answered(listed), Step::Ask(Ask::Delete(old)));
+    assert_eq!(claim.answered(Answer::Done(Ok(()))), Step::Ask(Ask::RemoveDirectory));
+    assert_eq!(claim.answered(Answer::Done(Ok(()))), Step::Ask(Ask::Enter));
+    let me = Node::new(owner, 4);
+    let watch = Ask::Watch { predecessor: AHEAD.to_owned(), own: Some(me.clone()) };
+    assert_eq!(claim.answered(entered_among(&me, &[AHEAD])), Step::Ask(watch));
+}
+
+/// What happens while the leader is asked counts when it has answered.
+#[test]
+fn what_happens_while_the_leader_is_asked_is_kept() {
+    const AHEAD: &str = "lock-0000000003";
+    let me = Node::new(OwnerId::from_random([1; 16]), 4);
+    let confirmed = |happening: Option<Happening>| {
+        let mut claim = confirming(&me, AHEAD);
+        if let Some(happening) = happening {
+            assert_eq!(claim.happens(happening), Step::Wait);
+        }
+        claim.answered(Answer::Done(Ok(())))
+    };
+    assert_eq!(confirmed(None), Step::Wait);
+    assert_eq!(confirmed(Some(Happening::Abandoned)), Step::Ask(Ask::Delete(me.clone())));
+    assert_eq!(confirmed(Some(Happening::Reconnected)), Step::Ask(Ask::List));
+}
+
+/// Whoever waits tries sixteen times to remove the directory, with rests, and then takes it as it is.
+#[test]
+fn the_removal_of_a_directory_is_tried_for_a_while() {
+    let owner = OwnerId::from_random([1; 16]);
+    let (mut claim, _) = Claim::waiting(owner, 7);
+    let (node, answer) = entered_alone(owner, HALF);
+    assert_eq!(claim.answered(answer), Step::Ask(Ask::Delete(node)));
+    assert_eq!(claim.answered(Answer::Done(Ok(()))), Step::Ask(Ask::RemoveDirectory));
+    for _ in 1..16 {
+        let in_use = Answer::Done(Err(Failure::Unknown));
+        assert_eq!(claim.answered(in_use), Step::Ask(Ask::Rest(Pause::Brief)));
+        assert_eq!(claim.answered(Answer::Done(Ok(()))), Step::Ask(Ask::RemoveDirectory));
+    }
+    assert_eq!(claim.answered(Answer::Done(Err(Failure::Unknown))), Step::Ask(Ask::Enter));
+    let (node, answer) = entered_alone(owner, HALF + 1);
+    assert_eq!(claim.answered(answer), Step::End(End::Held(Mine { node, czxid: 9 })));
+}
+
+/// Of many who renew each may remove the directory that one of them has made: nobody is refused for that.
+#[test]
+fn many_who_renew_refuse_nobody() {
+    const MANY_CLIENTS: usize = 60;
+    let mut world = World::new(MANY_CLIENTS, HALF, None);
+    let answer = |world: &mut World, at: usize| world.answer(at, Fate::Done, 0);
+    for at in (0..MANY_CLIENTS).chain(0..MANY_CLIENTS) {
+        answer(&mut world, at);
+    }
+    assert!(world.clients.iter().all(|client| client.asked == Some(Ask::RemoveDirectory)));
+    answer(&mut world, 0);
+    for at in 1..MANY_CLIENTS {
+        // The first one makes the directory anew, and is about to enter.
+        answer(&mut world, 0);
+        while world.clients[0].asked.as_ref().is_some_and(|asked| *asked != Ask::Enter) {
+            answer(&mut world, 0);
+        }
+        answer(&mut world, at);
+    }
+    world.calm_down().unwrap();
+    assert_eq!(world.held.len(), MANY_CLIENTS);
+}
+
+/// Where a directory is never there for long, a try ends, with rests before; who waits goes on, and leaves
+/// when nobody wants it.
+#[test]
+fn a_directory_that_never_stays_ends_a_try() {
+    let owner = OwnerId::from_random([1; 16]);
+    let absent = Answer::Entered { made: Err(Failure::Absent), listed: Err(Failure::Absent) };
+    let after_rests = |(mut claim, mut step): (Claim, Step), at_most: usize| {
+        let mut rests = 0;
+        while rests < at_most && !matches!(step, Step::End(_)) {
+            rests += usize::from(matches!(step, Step::Ask(Ask::Rest(_))));
+            let enters = step == Step::Ask(Ask::Enter);
+            step = claim.answered(if enters { absent.clone() } else { Answer::Done(Ok(())) });
+        }
+        (claim, step, rests)
+    };
+    let (_, step, rests) = after_rests(Claim::trying(owner, 7), 1_000);
+    assert_eq!((step, rests), (Step::End(End::Refused), 16));
+    let (mut waiting, step, rests) = after_rests(Claim::waiting(owner, 7), 1_000);
+    assert_eq!((step, rests), (Step::Ask(Ask::MakeDirectory), 1_000));
+    assert_eq!(waiting.happens(Happening::Abandoned), Step::Wait);
+    assert_eq!(waiting.answered(Answer::Done(Ok(()))), Step::End(End::Left));
 }
 
 /// A node is adopted only if this session owns it, whatever it is called.

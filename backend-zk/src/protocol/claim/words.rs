@@ -36,7 +36,7 @@ pub(crate) enum Ask {
         own: Option<Node>,
     },
     Delete(Node),
-    /// Remove the directory, if it is empty.
+    /// Remove the directory, if it is empty and ours.
     RemoveDirectory,
     /// Whether this contender is there, by the word of the leader. What is watched stays so.
     Confirm(String),
@@ -95,7 +95,7 @@ pub(crate) enum Happening {
     Removed,
     /// The connection was lost and made again.
     Reconnected,
-    /// Nothing has happened for as long as a session lasts.
+    /// Nothing has happened for longer than a session lasts.
     Overdue,
     /// Nobody wants the lock any more.
     Abandoned,

@@ -1,6 +1,6 @@
 // Writes the data of a server whose directories have counted far.
 //
-// Arguments: DATA_DIRECTORY PATH=COUNTER...
+// Arguments: DATA_DIRECTORY PATH=COUNTER=DATA...
 
 import java.io.File;
 import java.util.concurrent.ConcurrentHashMap;
@@ -14,11 +14,11 @@ public class Seed {
         DataTree tree = new DataTree();
         long transaction = 0;
         for (int at = 1; at < arguments.length; at++) {
-            String[] words = arguments[at].split("=");
+            String[] words = arguments[at].split("=", 3);
             for (int end = words[0].indexOf('/', 1); ; end = words[0].indexOf('/', end + 1)) {
                 String path = end < 0 ? words[0] : words[0].substring(0, end);
                 if (tree.getNode(path) == null) {
-                    tree.createNode(path, new byte[0], ZooDefs.Ids.OPEN_ACL_UNSAFE,
+                    tree.createNode(path, (end < 0 ? words[2] : "").getBytes(), ZooDefs.Ids.OPEN_ACL_UNSAFE,
                             EphemeralType.CONTAINER_EPHEMERAL_OWNER, -1, ++transaction, 0);
                 }
                 if (end < 0) {

@@ -72,10 +72,10 @@ impl Setup {
         self
     }
 
-    /// Begins with an empty container `path` that has numbered so many children; Java's tools for
-    /// developers are needed for that.
-    pub fn counted(mut self, path: &str, counter: i32) -> Self {
-        self.counters.push(format!("{path}={counter}"));
+    /// Begins with an empty container `path` that has such data, and has numbered so many children;
+    /// Java's tools for developers are needed for that.
+    pub fn counted(mut self, path: &str, counter: i32, data: &str) -> Self {
+        self.counters.push(format!("{path}={counter}={data}"));
         self
     }
 

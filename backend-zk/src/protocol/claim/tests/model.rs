@@ -131,7 +131,7 @@ impl World {
             }
             _ => {}
         }
-        Listing::new(names)
+        Listing::of_ours(names)
     }
 
     fn shown_to(&self, at: usize) -> Vec<String> {
