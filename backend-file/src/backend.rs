@@ -156,7 +156,7 @@ impl LockBackend for FileBackend {
 
     async fn diagnose(&self) -> Result<Vec<Finding>> {
         self.session.open_or_refuse()?;
-        self.session.directory().diagnose(self.session.env()).await
+        self.session.directory().diagnose().await
     }
 
     async fn token_base(&self) -> Result<TokenBase> {

@@ -1,20 +1,21 @@
 //! What an administrator should know about a directory.
 
+use lockcore::Result;
 use lockcore::backend::{Finding, Severity};
-use lockcore::{Env, Result};
 use rustix::process::{Resource, getrlimit};
 
 use super::inode::Node;
-use super::{Access, Directory, FileSystem, Scope};
+use super::{Directory, FileSystem, Scope};
 use crate::error;
+use crate::record::Floor;
 
 impl Directory {
-    /// Everything worth knowing. Looks at every lock file.
+    /// Everything worth knowing. Looks at every lock file, and locks nothing that others wait for.
     ///
     /// # Cancel safety
     ///
     /// Nothing is changed, so nothing is left.
-    pub(crate) async fn diagnose(&self, env: &Env) -> Result<Vec<Finding>> {
+    pub(crate) async fn diagnose(&self) -> Result<Vec<Finding>> {
         let mut findings = vec![self.place()];
         let well = Finding::new(Severity::Ok, "file system", format!("{}, of this host", self.file_system()));
         findings.push(self.file_system().warning().unwrap_or(well));
@@ -24,10 +25,7 @@ impl Directory {
         findings.push(of_permissions(self.permissions()?, file_mode));
         findings.push(files);
         findings.push(self.bookkeeping()?);
-        let floor = self.floor(env, Access::Read).await?.value();
-        let detail =
-            format!("new lock files count from {}; the token base is {}", floor.counter, floor.token_base);
-        findings.push(Finding::new(Severity::Ok, "floor", detail));
+        findings.push(of_floor(self.look_at_floor()?));
         if let Some(limit) = getrlimit(Resource::Nofile).current {
             let detail =
                 format!("this process may open {limit}; each held lock and each contended name takes one");
@@ -117,6 +115,18 @@ impl FileSystem {
         };
         Some(Finding::new(Severity::Warning, "file system", detail))
     }
+}
+
+fn of_floor(floor: Option<Floor>) -> Finding {
+    let Some(Floor { counter, token_base }) = floor else {
+        return Finding::new(
+            Severity::Broken,
+            "floor",
+            "it was removed, and with it the counters of lock files that are gone",
+        );
+    };
+    let detail = format!("new lock files count from {counter}; the token base is {token_base}");
+    Finding::new(Severity::Ok, "floor", detail)
 }
 
 /// By the modes of the directory and of the files in it.

@@ -6,9 +6,10 @@
 //!
 //! Neither side starves the other: whoever wants the floor first locks the *gate* in the same way, and
 //! keeps that until he has the floor. So who is to raise it lets nobody in before him, and who waits
-//! for the end of a raise is not overtaken by the next one. The gate excludes nobody from anything: it is
-//! passed by after half of one's patience, since a process may be stopped there, and earlier versions do
-//! not know it.
+//! for the end of a raise is not overtaken by the next one. The gate is an aid and excludes nobody from
+//! anything: one that cannot be opened, made or locked is passed by at once. After half of one's patience
+//! everybody passes it by and leaves it, since a process may be stopped there, and earlier versions do not
+//! know it.
 //!
 //! Taking away is three steps, so that a counter survives the death of whoever does it (D3): the
 //! file is set aside, its counter goes into the floor, it is removed. A file set aside is found by
@@ -43,6 +44,15 @@ pub(crate) struct FloorLock {
     newest: Stamped<Floor>,
 }
 
+/// What stands before the floor.
+#[derive(Debug)]
+enum Gate {
+    /// Others have it locked.
+    Shut,
+    /// Locked by us, or passed by.
+    Open { _locked: Option<Locked> },
+}
+
 impl Access {
     fn try_lock(self, opened: Opened, path: &Path) -> Result<Option<Locked>> {
         match self {
@@ -56,10 +66,6 @@ impl FloorLock {
     pub(crate) fn counter(&self) -> u64 {
         self.newest.value.counter
     }
-
-    pub(crate) fn value(&self) -> Floor {
-        self.newest.value
-    }
 }
 
 impl Directory {
@@ -67,13 +73,20 @@ impl Directory {
     pub(super) fn first_floor(&self, env: &Env) -> Result<Floor> {
         let own = &self.parts.own;
         for _ in 0..TRIES {
-            if let Some(opened) = own.read(FLOOR)? {
-                return Ok(read(opened.file(), &own.at(FLOOR), newest::<Floor>)?.value);
+            if let Some(floor) = self.look_at_floor()? {
+                return Ok(floor);
             }
             self.refuse_without_floor()?;
             drop(self.bear(env, Floor::default(), own, FLOOR)?);
         }
         Err(gone(&own.at(FLOOR)))
+    }
+
+    /// The floor, read without its lock; `None` when there is none.
+    pub(super) fn look_at_floor(&self) -> Result<Option<Floor>> {
+        let own = &self.parts.own;
+        let newest = |opened: Opened| read(opened.file(), &own.at(FLOOR), newest::<Floor>);
+        Ok(own.read(FLOOR)?.map(newest).transpose()?.map(|newest| newest.value))
     }
 
     /// Locks the floor, within the bound of a request.
@@ -84,12 +97,14 @@ impl Directory {
     pub(crate) async fn floor(&self, env: &Env, access: Access) -> Result<FloorLock> {
         let patience = env.timing().op_timeout / 2;
         let begun = env.now();
-        let mut gate = None;
+        let mut gate = Gate::Shut;
         loop {
-            if gate.is_none() {
-                gate = self.try_gate(access)?;
+            if begun + patience / 2 <= env.now() {
+                gate = Gate::Open { _locked: None };
+            } else if let Gate::Shut = gate {
+                gate = self.try_gate(access);
             }
-            if (gate.is_some() || begun + patience / 2 <= env.now())
+            if matches!(gate, Gate::Open { .. })
                 && let Some(floor) = self.try_floor(access)?
             {
                 return Ok(floor);
@@ -145,13 +160,21 @@ impl Directory {
         out.remove(key.as_str())
     }
 
-    fn try_gate(&self, access: Access) -> Result<Option<Locked>> {
+    fn try_gate(&self, access: Access) -> Gate {
         let own = &self.parts.own;
-        let opened = match own.write(GATE)? {
-            Some(opened) => Some(opened),
-            None => own.make(GATE, self.mode)?,
+        let try_lock = || {
+            let opened = match own.write(GATE)? {
+                Some(opened) => Some(opened),
+                None => own.make(GATE, self.mode)?,
+            };
+            opened.map_or(Ok(None), |opened| access.try_lock(opened, &own.at(GATE)))
         };
-        opened.map_or(Ok(None), |opened| access.try_lock(opened, &own.at(GATE)))
+        match try_lock() {
+            Ok(Some(locked)) => Gate::Open { _locked: Some(locked) },
+            Ok(None) => Gate::Shut,
+            // Another's file, a full disk: whatever it is, those who lock the floor are told of it there.
+            Err(_) => Gate::Open { _locked: None },
+        }
     }
 
     fn try_floor(&self, access: Access) -> Result<Option<FloorLock>> {

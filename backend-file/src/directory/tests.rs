@@ -217,6 +217,65 @@ async fn a_stuck_gate_is_passed_by() {
     }
 }
 
+/// The gate is an aid: where something that cannot be locked stands in its place, nobody waits for it.
+#[tokio::test]
+async fn a_gate_that_cannot_be_locked_is_passed_by_at_once() {
+    type Stand = fn(&Path) -> io::Result<()>;
+    let stands: [Stand; 2] = [|at| fs::create_dir(at), |at| std::os::unix::fs::symlink("nowhere", at)];
+    for stand in stands {
+        let (_scratch, config) = used().await;
+        let (directory, env) = (Directory::open(&config, &env()).unwrap(), env());
+        let gate = directory.parts.own.at("gate");
+        let _ = fs::remove_file(&gate);
+        stand(&gate).unwrap();
+        for access in [Access::Read, Access::Raise] {
+            let mut floor = std::pin::pin!(directory.floor(&env, access));
+            let polled = floor.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            assert!(matches!(polled, Poll::Ready(Ok(_))), "{access:?}: {polled:?}");
+        }
+    }
+}
+
+/// Whoever looks makes no gate, and waits for nobody.
+#[tokio::test]
+async fn a_diagnosis_neither_makes_nor_waits_for_anything() {
+    let (_scratch, config) = used().await;
+    let (directory, env) = (Directory::open(&config, &env()).unwrap(), env());
+    let gate = directory.parts.own.at("gate");
+    let floor = directory.floor(&env, Access::Raise).await.unwrap();
+    let _ = fs::remove_file(&gate);
+    let findings = directory.diagnose().await.unwrap();
+    assert!(findings.iter().any(|finding| finding.subject == "floor"), "{findings:?}");
+    assert!(!gate.exists());
+    drop(floor);
+}
+
+/// One that waits in vain to raise the floor leaves the gate after half of its patience: those who make
+/// names are not kept from a floor that they may have.
+#[tokio::test]
+async fn a_raise_in_vain_does_not_keep_the_gate() {
+    let (_scratch, config) = used().await;
+    let env = Env::new(Timing::for_ttl(std::time::Duration::from_millis(600))).unwrap();
+    let directory = Directory::open(&config, &env).unwrap();
+    let stopped = directory.floor(&env, Access::Read).await.unwrap();
+    let mut raise = std::pin::pin!(directory.floor(&env, Access::Raise));
+    assert!(raise.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    let gate = File::open(directory.parts.own.at("gate")).unwrap();
+    assert!(gate.try_lock_shared().is_err());
+    let free = async {
+        while gate.try_lock_shared().is_err() {
+            env.sleep(std::time::Duration::from_millis(1)).await;
+        }
+    };
+    tokio::select! {
+        biased;
+        raised = raise.as_mut() => panic!("the gate was kept: {raised:?}"),
+        () = free => {}
+    }
+    drop(stopped);
+    drop(raise.await.unwrap());
+}
+
 /// Earlier versions lock the floor and know no gate: they exclude us, and we them.
 #[tokio::test]
 async fn the_floor_alone_excludes() {

@@ -1,12 +1,15 @@
 //! Other processes: this test binary, started again to play one part.
 
 use std::env;
+use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use lockcore::{Effect, ErrorKind};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, geteuid, getrlimit, setrlimit};
 
 use crate::rig::{Manager, Rig, name};
 
@@ -18,7 +21,15 @@ struct Other {
 
 impl Other {
     fn start(part: &str, directory: &Path) -> Self {
+        Self::start_as(None, part, directory)
+    }
+
+    /// Of the user and group of that number, if one is given.
+    fn start_as(user: Option<u32>, part: &str, directory: &Path) -> Self {
         let mut command = Command::new(env::current_exe().unwrap());
+        if let Some(user) = user {
+            command.uid(user).gid(user).current_dir("/");
+        }
         command.args(["--ignored", "--exact", "--nocapture", part]);
         command.env(DIRECTORY, directory).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
@@ -60,6 +71,13 @@ async fn holder() {
     a.grant("a").await;
     println!("holding");
     stay();
+}
+
+#[tokio::test]
+#[ignore = "a part for another process"]
+async fn maker() {
+    manager().await.cycle("a").await;
+    println!("made");
 }
 
 #[tokio::test]
@@ -123,6 +141,29 @@ async fn the_limit_of_open_files_is_an_error() {
     let rig = Rig::new();
     let mut other = Other::start("processes::limited", &rig.path());
     other.says("limited after");
+}
+
+/// A gate that another user made, and that ours may not open, keeps nobody from a new name.
+#[tokio::test]
+async fn the_gate_of_another_user_keeps_nobody_from_a_new_name() {
+    let rig = Rig::new();
+    let own = rig.file(".leasehold");
+    fs::create_dir_all(&own).unwrap();
+    fs::write(own.join("gate"), "").unwrap();
+    let (user, gate) = if geteuid().is_root() { (Some(65534), 0o600) } else { (None, 0o000) };
+    set_mode(&own.join("gate"), gate);
+    for directory in [rig.path(), own] {
+        chown(&directory, user, user).unwrap();
+        set_mode(&directory, 0o700);
+    }
+    set_mode(rig.path().parent().unwrap(), 0o755);
+    let mut other = Other::start_as(user, "processes::maker", &rig.path());
+    other.says("made");
+    assert!(rig.file("a.lock").exists());
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
 }
 
 const DIRECTORY: &str = "LEASEHOLD_TEST_DIRECTORY";
