@@ -3,9 +3,8 @@
 //!
 //! Not promised: that its path still leads here, which [`Directory`](super::Directory) asks.
 
-use std::fs::{DirBuilder, File};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use lockcore::Result;
@@ -32,8 +31,10 @@ impl Folder {
     }
 
     /// The directory `name` in this one, made if there is none; never a link's target.
-    pub(super) fn enter(&self, name: &str, file_mode: u32) -> Result<Self> {
-        let failed = |e: Errno| error::of_system(e.into(), "open the lock directory", &self.at(name));
+    pub(super) fn enter(&self, name: impl AsRef<Path>, file_mode: u32) -> Result<Self> {
+        let name = name.as_ref();
+        let path = self.path.join(name);
+        let failed = |e: Errno| error::of_system(e.into(), "open the lock directory", &path);
         let open = || openat(&self.handle, name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty());
         let opened = match open() {
             Err(Errno::NOENT) => {
@@ -46,7 +47,8 @@ impl Folder {
             }
             opened => opened,
         };
-        Ok(Self { handle: opened.map_err(failed)?.into(), path: self.at(name) })
+        let handle = opened.map_err(failed)?.into();
+        Ok(Self { handle, path })
     }
 
     pub(super) fn handle(&self) -> &File {
@@ -138,7 +140,9 @@ impl Folder {
 
     /// Waits until its names are on the disk.
     pub(super) fn sync(&self) -> Result<()> {
-        self.handle.sync_all().map_err(|e| unsecured(e, &self.path))
+        self.handle
+            .sync_all()
+            .map_err(|e| error::of_system(e, "secure the directory on the disk", &self.path))
     }
 
     fn open_file(&self, name: &str, access: OFlags) -> Result<Option<Opened>> {
@@ -168,21 +172,6 @@ fn found_at(found: io::Result<Node>, path: impl FnOnce() -> PathBuf) -> Result<O
     }
 }
 
-/// Makes a directory and what leads to it, durably.
-pub(super) fn make(path: &Path, file_mode: u32) -> Result<()> {
-    if path.is_dir() {
-        return Ok(());
-    }
-    let missing: Vec<_> = path.ancestors().take_while(|ancestor| !ancestor.exists()).collect();
-    let made = DirBuilder::new().recursive(true).mode(mode_for(file_mode)).create(path);
-    made.map_err(|e| error::of_system(e, "make the lock directory", path))?;
-    let parents = missing.into_iter().filter_map(Path::parent);
-    parents.into_iter().try_for_each(|parent| {
-        let synced = File::open(parent).and_then(|directory| directory.sync_all());
-        synced.map_err(|e| unsecured(e, parent))
-    })
-}
-
 /// The mode of a directory: who may read a file may list its directory.
 fn mode_for(file_mode: u32) -> u32 {
     file_mode | (file_mode & 0o444) >> 2
@@ -192,10 +181,6 @@ fn mode_for(file_mode: u32) -> u32 {
 #[allow(clippy::unnecessary_cast, clippy::cast_possible_truncation, reason = "depends on the machine")]
 fn permissions(mode: u32) -> Mode {
     Mode::from_raw_mode(mode as RawMode)
-}
-
-fn unsecured(e: io::Error, path: &Path) -> lockcore::Error {
-    error::of_system(e, "secure the directory on the disk", path)
 }
 
 const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::CLOEXEC);

@@ -56,7 +56,7 @@ pub(crate) use inode::Inode;
 use inode::Node;
 pub(crate) use locked::{Locked, Opened};
 pub(crate) use traces::{Presence, Request};
-use trust::Trust;
+use trust::{Trust, Way};
 
 #[derive(Debug)]
 pub(crate) struct Directory {
@@ -85,8 +85,9 @@ impl Directory {
         let path = config.absolute_path()?;
         let mode = config.file_mode();
         let trust = Trust::of_process(mode);
-        config.admit_path(trust.objection_to_way(&path)?)?;
-        folder::make(&path, mode)?;
+        let way = Way::to(&path)?;
+        config.admit_path(trust.objection_to(&way))?;
+        way.make(mode)?;
         let folder = Folder::open(path)?;
         config.admit_path(trust.objection(&folder, [])?)?;
         let file_system = FileSystem::of(folder.handle(), folder.path())?;
@@ -203,8 +204,15 @@ impl Directory {
         self.require_in_place()?;
         let record = record(floor.counter())?;
         let counter = record.counter;
-        let born = self.bear(env, record, &self.folder, &key.lock_file())?;
-        Ok(born.map(|locked| (locked, counter)))
+        let Some(locked) = self.bear(env, record, &self.folder, &key.lock_file())? else {
+            return Ok(None);
+        };
+        // INVARIANT(D1): the directory may have been replaced, and the file with it.
+        if !self.is_at(key, locked.inode())? {
+            note(locked.file(), Ending { counter, seq: protocol::FIRST, durable: true });
+            return Ok(None);
+        }
+        Ok(Some((locked, counter)))
     }
 
     /// Carries out `steps` on a file of ours.

@@ -126,6 +126,26 @@ async fn a_name_that_cannot_be_secured_is_taken_back() {
     assert_eq!(directory.parts.new.entries().unwrap().len(), 0);
 }
 
+/// A directory that is moved away while a name is made there grants nothing (D1, D5).
+#[tokio::test]
+async fn a_name_made_in_a_directory_that_goes_is_not_granted() {
+    let (scratch, config) = used().await;
+    let directory = Directory::open(&config, &env()).unwrap();
+    let (record, _) = directory.newest(&Key::of(&name())).unwrap().unwrap();
+    let other = LockName::new("b").unwrap();
+    let key = Key::of(&other);
+    let away = scratch.path().with_extension("away");
+    let record = |floor| {
+        fs::rename(scratch.path(), &away).unwrap();
+        Ok(Record { name: other, counter: floor + 1, ..record })
+    };
+    let made = directory.create(&env(), &key, record).await;
+    let seen = see(directory.open_lock(&key).unwrap().unwrap().file(), Path::new("b"));
+    fs::rename(&away, scratch.path()).unwrap();
+    assert!(made.unwrap().is_none());
+    assert!(seen.unwrap().is_over());
+}
+
 /// A session whose file went, or became another, before it was locked is not begun: nobody would see
 /// that it lives.
 #[tokio::test]
