@@ -24,11 +24,11 @@ impl Other {
         Self::start_as(None, part, directory)
     }
 
-    /// Of the user and group of that number, if one is given.
-    fn start_as(user: Option<u32>, part: &str, directory: &Path) -> Self {
+    /// Of the user and the group of these numbers, if given.
+    fn start_as(who: Option<(u32, u32)>, part: &str, directory: &Path) -> Self {
         let mut command = Command::new(env::current_exe().unwrap());
-        if let Some(user) = user {
-            command.uid(user).gid(user).current_dir("/");
+        if let Some((user, group)) = who {
+            command.uid(user).gid(group).current_dir("/");
         }
         command.args(["--ignored", "--exact", "--nocapture", part]);
         command.env(DIRECTORY, directory).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -157,9 +157,25 @@ async fn the_gate_of_another_user_keeps_nobody_from_a_new_name() {
         set_mode(&directory, 0o700);
     }
     set_mode(rig.path().parent().unwrap(), 0o755);
-    let mut other = Other::start_as(user, "processes::maker", &rig.path());
+    let mut other = Other::start_as(user.map(|user| (user, user)), "processes::maker", &rig.path());
     other.says("made");
     assert!(rig.file("a.lock").exists());
+}
+
+/// A user's own group stays his where his process has another one.
+#[tokio::test]
+async fn a_users_own_group_is_known_by_the_owner() {
+    if !geteuid().is_root() {
+        eprintln!("left out: only root can start processes of others");
+        return;
+    }
+    let rig = Rig::new();
+    fs::create_dir(rig.path()).unwrap();
+    chown(rig.path(), Some(65534), Some(65534)).unwrap();
+    set_mode(&rig.path(), 0o775);
+    set_mode(rig.path().parent().unwrap(), 0o755);
+    let mut other = Other::start_as(Some((65534, 33)), "processes::maker", &rig.path());
+    other.says("made");
 }
 
 fn set_mode(path: &Path, mode: u32) {
