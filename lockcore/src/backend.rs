@@ -88,7 +88,9 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
     /// next contender is granted (`g7::one_release_wakes_one_contender`).
     ///
     /// Anybody else's grant, a later one of the same process included, stays as it is, and the
-    /// answer is `Lost` (`g4::a_stale_release_changes_nothing`).
+    /// answer is `Lost` (`g4::a_stale_release_changes_nothing`). [`LostReason::Gone`] means that the store
+    /// has no such entry: after an earlier try without answer it is the confirmation. Any other reason
+    /// says nothing of the entry.
     ///
     /// Every release ends (`g5::a_release_that_is_unavailable_ends`). What is not confirmed is asked
     /// again: on an entry's own lease until that has ended, on a session's lease for at most one ttl;

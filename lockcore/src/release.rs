@@ -158,8 +158,9 @@ impl Core {
                 return Ok(());
             };
             match (error.lost_reason(), effect) {
-                // An earlier try of ours must have done it: nothing else could, before the deadline.
-                (Some(_), Effect::Unknown) if env.now() < lease_ends_at() => return Ok(()),
+                // An earlier try of ours must have done it: nothing else could, before the deadline. That a
+                // session is over says nothing of the entry.
+                (Some(LostReason::Gone), Effect::Unknown) if env.now() < lease_ends_at() => return Ok(()),
                 (Some(_), _) => return Err(error.with_effect(effect)),
                 (None, Effect::NotApplied) => effect = error.effect(),
                 (None, Effect::Unknown) => {}

@@ -201,6 +201,25 @@ async fn a_release_that_finds_nothing_after_the_deadline_is_not_confirmed() {
     }
 }
 
+/// A session that is over says nothing of the store, where its entry may stand: an earlier try without
+/// answer stays unconfirmed.
+#[tokio::test(start_paused = true)]
+async fn a_session_that_is_lost_confirms_no_release() {
+    let store = Steered::with_session();
+    let (locks, _, clock) = two(&store).await;
+    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+    store.fail_releases(ErrorKind::Unavailable, Effect::Unknown);
+    let mut release = Box::pin(guard.release());
+    assert!(release.as_mut().now_or_never().is_none());
+    let reason = LostReason::SessionLost;
+    store.fail_releases(ErrorKind::Lost { reason }, Effect::NotApplied);
+    let began = clock.now();
+    let error = release.await.unwrap_err();
+    assert_eq!((error.lost_reason(), error.effect()), (Some(reason), Effect::Unknown));
+    assert!(clock.now().since(began) < Timing::DEFAULT_TTL / 2, "nothing more is to be heard");
+    assert!(!store.memory.store().is_empty());
+}
+
 /// The last handle and guard gone, the session is closed, not left to its lease.
 #[tokio::test]
 async fn a_forgotten_manager_closes_its_session() {
