@@ -273,7 +273,10 @@ impl Drive {
             let attempt = core.env().bounded(core.backend().try_acquire(&request));
             match core.until_closed(attempt).await? {
                 Attempt::Granted(grant) => self.adopt(grant, budget).map(Tried::Granted),
-                Attempt::Held { holder } => Ok(Tried::Held(holder)),
+                Attempt::Held { holder } => {
+                    core.names.with_known(&self.name, |entry| entry.refused = None);
+                    Ok(Tried::Held(holder))
+                }
             }
         });
         match core.fly(&name, asked, None).await {

@@ -8,6 +8,7 @@
 //! - **T1** Once ended, a tenure is never held again, whatever arrives later (G2).
 //! - **T2** Exactly one caller of [`Tenure::end`] succeeds.
 //! - **T3** The copy is never later than the term's deadline.
+//! - **T4** Nobody is woken with `status` locked: a waker may ask.
 //!
 //! Checked by the tests below and the conformance cases of `g2`.
 
@@ -111,21 +112,42 @@ impl Tenure {
     pub(crate) fn follow(&self) {
         // ORDERING: each change of the term is followed by whoever made it. The last one here has locked
         // `status` after all others, so it reads the last change, whichever came first.
-        let mut status = self.status.lock();
-        if !status.is_lost() {
-            status.turn(standing(&self.term));
-        }
+        let watchers = {
+            let mut status = self.status.lock();
+            if status.is_lost() {
+                return;
+            }
+            status.state = standing(&self.term);
+            status.watchers.clone()
+        };
+        let Some(watchers) = watchers else {
+            return;
+        };
+        // RACE: another change may be told at the same time. Each tells how it stands by then, and nothing
+        // to watchers who were taken away, who are told their last by whoever took them.
+        watchers.send_if_modified(|told| {
+            let status = self.status.lock();
+            let theirs = status.watchers.as_ref().is_some_and(|present| present.same_channel(&watchers));
+            theirs && std::mem::replace(told, status.state) != status.state
+        });
     }
 
     /// Ends the tenure; whether this call did (T2).
     pub(crate) fn end(&self, reason: LostReason) -> bool {
-        let mut status = self.status.lock();
-        if status.is_lost() {
-            return false;
-        }
-        self.held_before.store(ENDED, Ordering::Release);
-        status.turn(GuardState::Lost(reason));
+        let state = GuardState::Lost(reason);
+        let watchers = {
+            let mut status = self.status.lock();
+            if status.is_lost() {
+                return false;
+            }
+            self.held_before.store(ENDED, Ordering::Release);
+            status.state = state;
+            status.watchers.take()
+        };
         meters::let_go();
+        if let Some(watchers) = watchers {
+            watchers.send_replace(state);
+        }
         true
     }
 
@@ -164,19 +186,6 @@ impl Tenure {
 impl Status {
     fn is_lost(&self) -> bool {
         matches!(self.state, GuardState::Lost(_))
-    }
-
-    fn turn(&mut self, state: GuardState) {
-        if self.state == state {
-            return;
-        }
-        self.state = state;
-        if let Some(watchers) = &self.watchers {
-            watchers.send_replace(state);
-        }
-        if self.is_lost() {
-            self.watchers = None;
-        }
     }
 }
 

@@ -5,8 +5,11 @@ mod trickster;
 
 use std::cell::RefCell;
 use std::error::Error as _;
-use std::sync::Arc;
+use std::future::Future;
+use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock, mpsc};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -67,7 +70,8 @@ fn kinds(served: Vec<leasehold::Result<()>>) -> Vec<Option<ErrorKind>> {
 fn a_release_survives_the_runtime_that_polled_it() {
     let (store, home) = (Trickster::default(), Runtime::new().unwrap());
     let (lock, guard) = home.block_on(async {
-        let locks = LockManager::builder(store.config()).ttl(Duration::from_secs(3)).build().await.unwrap();
+        let builder = LockManager::builder(store.config()).ttl(Duration::from_secs(30));
+        let locks = builder.op_timeout(Duration::from_millis(200)).build().await.unwrap();
         let lock = locks.lock("a").unwrap();
         let guard = lock.acquire().await.unwrap();
         (lock, guard)
@@ -81,7 +85,8 @@ fn a_release_survives_the_runtime_that_polled_it() {
         release.detach_all();
     });
     drop(abroad);
-    let next = home.block_on(lock.wait(Duration::from_secs(6)).acquire());
+    // Long before the lease ends.
+    let next = home.block_on(lock.wait(Duration::from_secs(10)).acquire());
     assert!(next.is_ok(), "{next:?}");
 }
 
@@ -221,6 +226,42 @@ async fn a_timeout_has_the_last_error_of_the_store_as_its_cause() {
     lock.acquire().await.unwrap().release().await.unwrap();
     store.next_acquire(Trick::NeverAnswer);
     assert!(lock.acquire().await.unwrap_err().source().is_none());
+
+    // So is the word that somebody holds the lock.
+    let others = LockManager::builder(store.memory.clone()).build().await.unwrap();
+    let _held = others.lock("a").unwrap().acquire().await.unwrap();
+    store.next_acquire(Trick::Refuse(ErrorKind::Unavailable));
+    assert_eq!(*lock.acquire().await.unwrap_err().kind(), ErrorKind::Unavailable);
+    let error = lock.wait(Duration::ZERO).acquire().await.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Timeout { holder: Some(_), .. }), "{error:?}");
+    assert!(error.source().is_none(), "{error:#}");
+}
+
+/// Who is woken by a loss may look at the guard before the waker returns.
+#[test]
+fn a_waker_may_look_at_the_guard_that_it_is_told_of() {
+    struct Looks(OnceLock<Arc<LockGuard>>);
+    impl Wake for Looks {
+        fn wake(self: Arc<Self>) {
+            self.0.get().expect("set before it is used").state();
+        }
+    }
+    let (done, ended) = mpsc::channel();
+    std::thread::spawn(move || {
+        Runtime::new().unwrap().block_on(async {
+            let locks = LockManager::builder(MemoryConfig::private()).build().await.unwrap();
+            let guard = Arc::new(locks.lock("a").unwrap().acquire().await.unwrap());
+            let looks = Arc::new(Looks(OnceLock::new()));
+            looks.0.set(Arc::clone(&guard)).expect("it is set once");
+            let mut lost = pin!(guard.lost());
+            let told = lost.as_mut().poll(&mut Context::from_waker(&Waker::from(looks)));
+            assert!(told.is_pending());
+            locks.shutdown().await.unwrap();
+            done.send(lost.await).unwrap();
+        });
+    });
+    let told = ended.recv_timeout(Duration::from_secs(10));
+    assert_eq!(told.expect("it does not wait for itself"), LostReason::Shutdown);
 }
 
 /// Who has been told, and has not looked yet, takes no place in the queue from anybody when it goes.
