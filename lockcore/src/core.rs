@@ -234,7 +234,6 @@ impl Core {
 
     /// No runtime, no renewals: everything ends now rather than unnoticed later.
     pub(crate) fn runtime_gone(self: &Arc<Self>) {
-        self.env.runtime_gone();
         self.refuse_everybody();
         for tenure in self.watchdog.tenures() {
             self.lose(&tenure, LostReason::RuntimeGone);

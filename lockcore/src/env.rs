@@ -8,8 +8,10 @@
 //! - **N1** Timers and requests belong to the runtime in which the manager was opened, wherever they
 //!   are polled: the end of a caller's runtime ends nothing that others wait for.
 //! - **N2** A panic in a store's code is the answer to one request, not the end of whoever polls it.
+//! - **N3** Whoever waits for an answer or a timer of that runtime, wherever it is polled, is told
+//!   when the runtime ends.
 //!
-//! Checked by `tests/bystanders`.
+//! Checked by `tests/bystanders`, and the tests below.
 
 use std::any::Any;
 use std::fmt;
@@ -23,7 +25,7 @@ use std::time::{Duration, SystemTime};
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::runtime::{EnterGuard, Handle, TryCurrentError};
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
@@ -105,6 +107,8 @@ struct Shared {
     runtime: Handle,
     /// The runtime is gone: none of its timers will fire.
     gone: CancellationToken,
+    /// Ends the task that waits for that, when nobody else does.
+    _needed: Arc<DropGuard>,
     tasks: TaskTracker,
 }
 
@@ -126,13 +130,22 @@ impl Env {
                  `enable_time` or `enable_all`",
             ));
         }
+        let (gone, needless) = (CancellationToken::new(), CancellationToken::new());
+        let needed = Arc::new(needless.clone().drop_guard());
+        // Not one of `tasks`, which end with a shutdown: it rings when the runtime drops it (N3).
+        let bell = gone.clone().drop_guard();
+        runtime.spawn(async move {
+            needless.cancelled().await;
+            drop(bell);
+        });
         Ok(Self {
             shared: Arc::new(Shared {
                 clock: Arc::new(BootClock::new()),
                 entropy: Arc::new(OsEntropy::new()),
                 timing,
                 runtime,
-                gone: CancellationToken::new(),
+                gone,
+                _needed: needed,
                 tasks: TaskTracker::new(),
             }),
         })
@@ -206,9 +219,7 @@ impl Env {
                 Effect::Unknown,
                 format!("the store did not answer within {bound:?}"),
             )),
-            () = async { self.gone().await } => {
-                Err(Error::new(ErrorKind::Closed, Effect::Unknown, "the runtime of the lock manager is gone"))
-            }
+            () = async { self.gone().await } => Err(Self::gone_error()),
         }
     }
 
@@ -220,19 +231,19 @@ impl Env {
                 let _entered = self.entered();
                 request.as_mut().poll(cx)
             }));
-            polled.unwrap_or_else(|panic| Poll::Ready(Err(Panicked::error(&*panic))))
+            polled.unwrap_or_else(|panic| Poll::Ready(Err(Panicked::new(&*panic).into_error())))
         })
         .await
-    }
-
-    /// The runtime is gone; its timers with it.
-    pub(crate) fn runtime_gone(&self) {
-        self.shared.gone.cancel();
     }
 
     /// Ends when the manager's runtime does.
     pub(crate) async fn gone(&self) {
         self.shared.gone.cancelled().await;
+    }
+
+    /// The answer to a request for which [`gone`](Self::gone) came first.
+    pub(crate) fn gone_error() -> Error {
+        Error::new(ErrorKind::Closed, Effect::Unknown, "the runtime of the lock manager is gone")
     }
 
     /// Runs `task` in the background, owned by the manager; dropped at once if the runtime of
@@ -301,6 +312,7 @@ impl Env {
             biased;
             () = self.shared.tasks.wait() => true,
             () = self.sleep(bound) => false,
+            () = self.gone() => false,
         }
     }
 
@@ -319,6 +331,7 @@ impl Env {
             timing: self.shared.timing.clone(),
             runtime: self.shared.runtime.clone(),
             gone: self.shared.gone.clone(),
+            _needed: Arc::clone(&self.shared._needed),
             tasks: TaskTracker::new(),
         };
         change(&mut shared);
@@ -341,7 +354,15 @@ impl Future for Timer {
         let Self { env, at, timer } = &mut *self;
         match env.entered() {
             Some(_entered) if !env.shared.gone.is_cancelled() => {
-                timer.get_or_insert_with(|| env.shared.clock.sleep_until(*at)).as_mut().poll(cx)
+                let polled = catch_unwind(AssertUnwindSafe(|| {
+                    timer.get_or_insert_with(|| env.shared.clock.sleep_until(*at)).as_mut().poll(cx)
+                }));
+                // RACE: the runtime may end right here, and it answers with a panic then.
+                polled.unwrap_or_else(|_gone| {
+                    *timer = None;
+                    env.shared.gone.cancel();
+                    Poll::Pending
+                })
             }
             // In a thread that ends nobody waits for it; a runtime that is gone fires no timers.
             _ => Poll::Pending,
@@ -354,11 +375,14 @@ impl Future for Timer {
 pub(crate) struct Panicked(String);
 
 impl Panicked {
-    fn error(panic: &(dyn Any + Send)) -> Error {
+    pub(crate) fn new(panic: &(dyn Any + Send)) -> Self {
         let said = panic.downcast_ref::<String>().map(String::as_str);
         let said = said.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a word");
-        Error::new(ErrorKind::Protocol, Effect::Unknown, "the store's code panicked")
-            .with_source(Self(said.to_owned()))
+        Self(said.to_owned())
+    }
+
+    fn into_error(self) -> Error {
+        Error::new(ErrorKind::Protocol, Effect::Unknown, "the store's code panicked").with_source(self)
     }
 }
 
@@ -379,6 +403,51 @@ fn has_timers() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures_util::FutureExt;
+
+    /// A clock whose runtime ends between two looks at it.
+    #[derive(Debug)]
+    struct Ending;
+
+    impl Clock for Ending {
+        fn now(&self) -> Moment {
+            Moment::from_nanos(0)
+        }
+
+        fn wall_time(&self) -> SystemTime {
+            SystemTime::UNIX_EPOCH
+        }
+
+        fn sleep_until(&self, _at: Moment) -> BoxFuture<'static, ()> {
+            Box::pin(poll_fn(|_| panic!("a timer of a runtime that is being shut down")))
+        }
+    }
+
+    /// A timer that is polled as its runtime ends says that, instead of ending whoever waits (N3).
+    #[tokio::test]
+    async fn a_timer_without_its_runtime_panics_nobody() {
+        let env = Env::new(Timing::for_ttl(Timing::DEFAULT_TTL)).unwrap().with_clock(Arc::new(Ending));
+        let mut timer = env.sleep(Duration::from_secs(1));
+        assert!((&mut timer).now_or_never().is_none());
+        env.gone().now_or_never().expect("it is told at once");
+        assert!((&mut timer).now_or_never().is_none());
+    }
+
+    /// What tells of the runtime's end does not outlive the environment, of which there may be many.
+    #[tokio::test]
+    async fn nothing_of_an_environment_stays_behind() {
+        let tasks = || Handle::current().metrics().num_alive_tasks();
+        let before = tasks();
+        let env = Env::new(Timing::for_ttl(Timing::DEFAULT_TTL)).unwrap();
+        let sibling = env.sibling();
+        drop(env);
+        tokio::task::yield_now().await;
+        assert!(sibling.gone().now_or_never().is_none(), "a sibling lives");
+        drop(sibling);
+        while tasks() > before {
+            tokio::task::yield_now().await;
+        }
+    }
 
     /// No bit is given out twice, across block borders and for long requests.
     #[test]

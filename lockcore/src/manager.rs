@@ -9,6 +9,7 @@ use tokio::sync::OnceCell;
 use crate::backend::{Finding, LockState, Revocation, Severity, StoreConfig, TokenBase};
 use crate::builder::Builder;
 use crate::core::Core;
+use crate::env::Env;
 use crate::error::{Effect, Error, ErrorKind, Result};
 use crate::guarantees::Guarantees;
 use crate::lock::Lock;
@@ -101,7 +102,8 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidName`], or the store's.
+    /// [`ErrorKind::InvalidName`]; [`ErrorKind::Closed`] once the manager is shut down or its runtime is
+    /// gone; or the store's.
     ///
     /// # Cancel safety
     ///
@@ -109,7 +111,13 @@ impl LockManager {
     pub async fn revoke(&self, name: impl AsRef<str>, force: bool) -> Result<Revocation> {
         let name = LockName::new(name)?;
         self.open()?;
-        self.core.backend().revoke(&name, force).await
+        let core = &self.core;
+        tokio::select! {
+            biased;
+            answer = core.env().answer_to(core.backend().revoke(&name, force)) => answer,
+            () = core.closing.cancelled() => Err(Core::closed_error().with_effect(Effect::Unknown)),
+            () = core.env().gone() => Err(Env::gone_error()),
+        }
     }
 
     /// What an administrator should know about this store.

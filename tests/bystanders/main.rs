@@ -1,5 +1,6 @@
 //! Nobody's runtime, panic or dropped future stops a name, or harms whoever else waits for it.
 
+mod home;
 mod parked;
 mod trickster;
 

@@ -7,9 +7,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use conformance::layer::{Below, Layer, shared};
-use leasehold::backend::{AcquireRequest, Attempt, Grant, LeaseId, Renewal, StoreConfig};
+use futures_util::StreamExt;
+use futures_util::stream::{self, BoxStream};
+use leasehold::backend::{
+    AcquireRequest, Attempt, Grant, LeaseId, Renewal, Revocation, StoreConfig, StoreEvent,
+};
 use leasehold::memory::MemoryConfig;
-use leasehold::{Effect, Error, ErrorKind, Guarantees, Result};
+use leasehold::{Effect, Error, ErrorKind, Guarantees, LockName, Result};
 use tokio::sync::Notify;
 
 #[derive(Clone, Debug)]
@@ -45,6 +49,10 @@ struct Hand {
     tries: Tricks,
     releases: Tricks,
     renewals: Tricks,
+    revokes: Tricks,
+    closes: Tricks,
+    /// When the events panic, if they do.
+    outcry: Mutex<Option<Arc<Notify>>>,
 }
 
 impl Default for Trickster {
@@ -75,9 +83,38 @@ impl Trickster {
         self.hand.renewals.tell(trick);
     }
 
+    pub(crate) fn next_revoke(&self, trick: Trick) {
+        self.hand.revokes.tell(trick);
+    }
+
+    pub(crate) fn next_close(&self, trick: Trick) {
+        self.hand.closes.tell(trick);
+    }
+
+    /// The events of the next session panic on this.
+    pub(crate) fn panic_in_events(&self, gate: Arc<Notify>) {
+        *locked(&self.hand.outcry) = Some(gate);
+    }
+
     /// How often the store was asked for a lock, tries apart.
     pub(crate) fn acquires(&self) -> usize {
         *locked(&self.hand.acquires.asked)
+    }
+
+    pub(crate) fn releases(&self) -> usize {
+        *locked(&self.hand.releases.asked)
+    }
+
+    pub(crate) fn renewals(&self) -> usize {
+        *locked(&self.hand.renewals.asked)
+    }
+
+    pub(crate) fn revokes(&self) -> usize {
+        *locked(&self.hand.revokes.asked)
+    }
+
+    pub(crate) fn closes(&self) -> usize {
+        *locked(&self.hand.closes.asked)
     }
 }
 
@@ -137,6 +174,27 @@ impl Layer for Hand {
     async fn release(&self, below: &Below, grant: &Grant) -> Result<()> {
         self.releases.play().await?;
         below.backend.release(grant).await
+    }
+
+    fn events(&self, below: &Below) -> BoxStream<'static, StoreEvent> {
+        let Some(gate) = locked(&self.outcry).take() else {
+            return below.backend.events();
+        };
+        stream::once(async move {
+            gate.notified().await;
+            panic!("a fault in the store's events")
+        })
+        .boxed()
+    }
+
+    async fn revoke(&self, below: &Below, name: &LockName, force: bool) -> Result<Revocation> {
+        self.revokes.play().await?;
+        below.backend.revoke(name, force).await
+    }
+
+    async fn close(&self, below: &Below) -> Result<()> {
+        self.closes.play().await?;
+        below.backend.close().await
     }
 }
 

@@ -19,6 +19,7 @@
 
 mod table;
 
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Weak};
 
 use futures_util::StreamExt;
@@ -30,7 +31,7 @@ use tokio_util::sync::CancellationToken;
 use crate::backend::{Grant, Lease, LeaseId, LockBackend, Renewal};
 use crate::clock::{Deadline, Moment};
 use crate::core::Core;
-use crate::env::Env;
+use crate::env::{Env, Panicked};
 use crate::lease::{Answer, Change};
 use crate::loss::LostReason;
 use crate::meters;
@@ -136,7 +137,7 @@ type Renewed = (Vec<LeaseId>, Moment, Vec<Renewal>);
 impl Task {
     /// `_bell` was made before, so that it also rings for a task that was never polled.
     async fn run(self, _bell: Bell) {
-        let mut events = self.backend.events().fuse();
+        let mut events = AssertUnwindSafe(self.backend.events()).catch_unwind().fuse();
         let mut renewals = FuturesUnordered::new();
         let patrol_every = self.env.timing().ttl;
         let mut patrol_at = self.env.now() + patrol_every;
@@ -165,7 +166,13 @@ impl Task {
                 // is in flight (L3).
                 Some(renewed) = renewals.next() => self.with_core(|core| settle(core, renewed)),
                 Some(event) = events.next() => {
-                    self.with_core(|core| core.told(event));
+                    match event {
+                        Ok(event) => self.with_core(|core| core.told(event)),
+                        Err(panic) => tracing::warn!(
+                            error = %Panicked::new(&*panic),
+                            "the store's code panicked; from here on it tells nothing without being asked"
+                        ),
+                    }
                     // A stream that is always ready need not let others have their turn: we do.
                     tokio::task::coop::consume_budget().await;
                 }

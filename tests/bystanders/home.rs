@@ -1,0 +1,137 @@
+//! The manager's runtime ends while somebody waits in another one: whoever waits is told, also once a
+//! shutdown has begun.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use leasehold::{ErrorKind, LockManager, LostReason};
+use tokio::runtime::Runtime;
+use tokio::sync::Notify;
+use tokio::task::yield_now;
+
+use crate::trickster::{Trick, Trickster};
+use crate::{opened, short_lived};
+
+/// `work` in a thread and a runtime of its own; where its result is to be heard.
+fn abroad<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> Receiver<T> {
+    let (done, ended) = channel();
+    std::thread::spawn(move || done.send(short_lived().block_on(work)));
+    ended
+}
+
+fn told<T>(ended: &Receiver<T>) -> T {
+    ended.recv_timeout(Duration::from_secs(10)).expect("nobody waits for what is gone, or panics")
+}
+
+/// Until `happened`, which another thread brings about.
+fn until(happened: impl Fn() -> bool) {
+    while !happened() {
+        std::thread::yield_now();
+    }
+}
+
+fn home() -> (Trickster, Runtime, LockManager) {
+    let (store, home) = (Trickster::default(), Runtime::new().unwrap());
+    let locks = home.block_on(opened(&store));
+    (store, home, locks)
+}
+
+/// Who waits elsewhere for a shutdown is told when the runtime ends that was to do it.
+#[test]
+fn a_shutdown_ends_with_the_runtime_of_its_manager() {
+    let (store, home, locks) = home();
+    store.next_close(Trick::NeverAnswer);
+    let down = abroad(async move { locks.shutdown().await });
+    until(|| store.closes() == 1);
+    drop(home);
+    assert_eq!(*told(&down).unwrap_err().kind(), ErrorKind::Closed);
+}
+
+/// The same while the shutdown waits for a release that nobody polls any more.
+#[test]
+fn a_shutdown_waits_for_no_release_without_a_runtime() {
+    let (store, home, locks) = home();
+    let guard = home.block_on(locks.lock("a").unwrap().acquire()).unwrap();
+    store.next_release(Trick::NeverAnswer);
+    let mut unpolled = Box::pin(guard.release());
+    assert!(unpolled.as_mut().now_or_never().is_none());
+    let (begun, started) = channel();
+    let down = abroad(async move {
+        let mut down = Box::pin(locks.shutdown());
+        assert!((&mut down).now_or_never().is_none());
+        begun.send(()).unwrap();
+        down.await
+    });
+    started.recv().unwrap();
+    drop(home);
+    told(&down).unwrap_err();
+}
+
+/// Who waits elsewhere for a release is told, though a shutdown has begun before the runtime ends.
+#[test]
+fn a_release_in_a_shutdown_ends_with_the_runtime_of_its_manager() {
+    let (store, home, locks) = home();
+    let guard = home.block_on(locks.lock("a").unwrap().acquire()).unwrap();
+    store.next_release(Trick::NeverAnswer);
+    let release = abroad(guard.release());
+    until(|| store.releases() == 1);
+    let mut down = Box::pin(locks.shutdown());
+    home.block_on(async { assert!((&mut down).now_or_never().is_none()) });
+    drop(home);
+    assert_eq!(*told(&release).unwrap_err().kind(), ErrorKind::Closed);
+}
+
+/// A revocation waits for the holder no longer than its own manager lives.
+#[test]
+fn a_revocation_ends_with_its_manager() {
+    for by_shutdown in [true, false] {
+        let (store, home, locks) = home();
+        store.next_revoke(Trick::NeverAnswer);
+        let asks = locks.clone();
+        let revoke = abroad(async move { asks.revoke("a", false).await });
+        until(|| store.revokes() == 1);
+        if by_shutdown {
+            home.block_on(locks.shutdown()).unwrap();
+        } else {
+            drop(home);
+        }
+        assert_eq!(*told(&revoke).unwrap_err().kind(), ErrorKind::Closed, "shutdown: {by_shutdown}");
+    }
+}
+
+/// A panic of the store's code in a revocation is the answer to it.
+#[tokio::test]
+async fn a_panic_in_a_revocation_is_its_answer() {
+    let store = Trickster::default();
+    let locks = opened(&store).await;
+    store.next_revoke(Trick::Panic);
+    assert_eq!(*locks.revoke("a", false).await.unwrap_err().kind(), ErrorKind::Protocol);
+}
+
+/// A panic of the store's code in its events ends the events: holds, renewals and timers go on.
+#[tokio::test]
+async fn a_panic_in_the_events_ends_nothing_else() {
+    let (store, gate) = (Trickster::default(), Arc::new(Notify::new()));
+    store.panic_in_events(Arc::clone(&gate));
+    let builder = LockManager::builder(store.config()).ttl(Duration::from_secs(1));
+    let locks = builder.build().await.unwrap();
+    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+    let mut lost = guard.lost();
+    gate.notify_one();
+    while Arc::strong_count(&gate) > 1 {
+        yield_now().await;
+    }
+    let renewed = store.renewals();
+    while store.renewals() == renewed {
+        assert_eq!((&mut lost).now_or_never(), None::<LostReason>);
+        yield_now().await;
+    }
+    guard.ensure_held().unwrap();
+    // An answer that takes a second try needs a timer.
+    store.next_release(Trick::Refuse(ErrorKind::Unavailable));
+    guard.release().await.unwrap();
+    locks.shutdown().await.unwrap();
+}
