@@ -82,6 +82,10 @@ impl LockBackend for EtcdBackend {
         self.sessions.release(grant).await
     }
 
+    fn give_up(&self, lease: LeaseId) {
+        self.sessions.give_up(lease);
+    }
+
     fn events(&self) -> BoxStream<'static, StoreEvent> {
         match self.inbox.lock().take() {
             Some(inbox) => Box::pin(UnboundedReceiverStream::new(inbox)),

@@ -147,6 +147,13 @@ impl LockBackend for ZkBackend {
         }
     }
 
+    fn give_up(&self, lease: LeaseId) {
+        let session = self.shared.current.lock().clone();
+        if let Some(session) = session.filter(|session| session.lease_id() == lease) {
+            session.end(LostReason::SessionLost);
+        }
+    }
+
     fn events(&self) -> BoxStream<'static, StoreEvent> {
         match self.inbox.lock().take() {
             Some(inbox) => {

@@ -51,6 +51,10 @@ pub trait Layer: fmt::Debug + Send + Sync + 'static {
         below.backend.release(grant).await
     }
 
+    fn give_up(&self, below: &Below, lease: LeaseId) {
+        below.backend.give_up(lease);
+    }
+
     fn events(&self, below: &Below) -> BoxStream<'static, StoreEvent> {
         below.backend.events()
     }
@@ -143,6 +147,10 @@ impl LockBackend for Session {
 
     async fn release(&self, grant: &Grant) -> Result<()> {
         self.layer.release(&self.below, grant).await
+    }
+
+    fn give_up(&self, lease: LeaseId) {
+        self.layer.give_up(&self.below, lease);
     }
 
     fn events(&self) -> BoxStream<'static, StoreEvent> {

@@ -14,8 +14,8 @@
 //! - **B3** *Leases are announced*: whatever must be renewed is a [`Lease`], named in a [`Grant`] or
 //!   by [`StoreEvent::LeaseOpened`]. Nothing else is renewed. The core gives a lease up at its deadline
 //!   on `Env`'s clock, when a renewal answers `Gone`, at [`StoreEvent::LeaseLost`], and, if it is a
-//!   session's, when a release in it is refused for good or not confirmed within a ttl. It is never
-//!   renewed again then, and no grant may name it. A backend with sessions watches its own deadlines: it
+//!   session's, when a release in it is refused for good or not confirmed within a ttl, which it says by
+//!   [`LockBackend::give_up`]. It is never renewed again then, and no grant may name it. A backend with sessions watches its own deadlines: it
 //!   ends the old session at the store, opens another with a new id, announces it, and queues its
 //!   waiters again.
 //!
@@ -96,13 +96,19 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
     /// again: on an entry's own lease until that has ended, on a session's lease for at most one ttl;
     /// then the core gives the session up, as only its end ends the entry (B3). A refusal that asking
     /// again cannot change (`Denied`, `Unsupported`) gives the session up at once
-    /// (`g5::a_release_that_is_denied_ends`): a store with sessions that answers so ends its session
-    /// itself, before or after the answer, and opens another.
+    /// (`g5::a_release_that_is_denied_ends`).
     ///
     /// # Cancel safety
     ///
     /// The core drops it when it exceeds `op_timeout`, and calls again: it must be repeatable.
     async fn release(&self, grant: &Grant) -> Result<()>;
+
+    /// The core has given up a session (B3): its guards have been told, and nothing is to be granted in it
+    /// any more. The backend ends it at the store, in the background, and opens another for what comes
+    /// next (`g5::a_release_that_is_denied_ends`).
+    ///
+    /// Does not wait. Leases of entries are never given up, so a store without sessions has nothing to do.
+    fn give_up(&self, _lease: LeaseId) {}
 
     /// What the store has to tell; taken once, by the core. A second call gives a stream that ends.
     fn events(&self) -> BoxStream<'static, StoreEvent>;

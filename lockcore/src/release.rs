@@ -122,7 +122,8 @@ impl Core {
         self.watchdog.deregister(tenure);
     }
 
-    /// Tells the store. An entry that stays in a session is left to the session's end (R4).
+    /// Tells the store. An entry that stays in a session is left to the session's end, which the backend
+    /// hears of (R4).
     async fn confirm_release(self: &Arc<Self>, tenure: &Tenure) -> Result<()> {
         let grant = tenure.grant();
         let confirmed = self.release_until(tenure.last_deadline(), grant).await;
@@ -132,6 +133,12 @@ impl Core {
         if grant.lease.scope == LeaseScope::Session && error.lost_reason().is_none() {
             tracing::warn!(lock = %grant.name, %error, "not released; its session is given up");
             self.watchdog.lease_lost(self, grant.lease.id, LostReason::SessionLost);
+            // After the guards were told, as it lets others hold.
+            let given_up = self.env().answer_to(async {
+                self.backend().give_up(grant.lease.id);
+                Ok(())
+            });
+            given_up.await.unwrap_or_else(|error| tracing::warn!(error = %format_args!("{error:#}")));
         }
         Err(error.with_context("lock", &grant.name))
     }

@@ -108,6 +108,7 @@ async fn a_release_is_repeated_for_a_ttl_while_its_session_lives() {
     assert!(next.is_ok(), "{next:?}");
     release.join_next().await.unwrap().unwrap().unwrap();
     other.ensure_held().unwrap();
+    assert_eq!(store.given_up(), 0);
 }
 
 /// A release on a session that lives ends after a ttl all the same: the session is given up, which is
@@ -126,6 +127,7 @@ async fn a_release_that_is_never_confirmed_ends_with_its_session() {
     let took = clock.now().since(began);
     assert!(took <= Timing::DEFAULT_TTL + Timing::for_ttl(Timing::DEFAULT_TTL).op_timeout, "{took:?}");
     assert_eq!(other.ensure_held().unwrap_err().lost_reason(), Some(LostReason::SessionLost));
+    assert_eq!(store.given_up(), 1);
     let renewed = store.renewals();
     let next = others.lock("a").unwrap().wait(Timing::DEFAULT_TTL * 2).acquire().await;
     assert!(next.is_ok(), "{next:?}");
@@ -149,7 +151,7 @@ async fn a_release_that_is_denied_gives_its_session_up_at_once() {
         let release = tokio::time::timeout(Timing::DEFAULT_TTL * 2, guard.release()).await;
         let error = release.expect("it ends").unwrap_err();
         assert_eq!((error.kind(), error.effect()), (&kind, effect));
-        assert_eq!((clock.now(), store.releases()), (began, 1));
+        assert_eq!((clock.now(), store.releases(), store.given_up()), (began, 1, 1));
         assert_eq!(other.ensure_held().unwrap_err().lost_reason(), Some(LostReason::SessionLost));
     }
 }
@@ -165,7 +167,7 @@ async fn a_release_that_is_denied_ends_with_its_own_lease() {
     let deadline = clock.now() + guard.remaining();
     let error = guard.release().await.unwrap_err();
     assert_eq!((error.kind(), error.effect()), (&ErrorKind::Denied, Effect::NotApplied));
-    assert_eq!(clock.now(), deadline);
+    assert_eq!((clock.now(), store.given_up()), (deadline, 0));
     assert!(store.releases() > 1, "it may have passed meanwhile");
     let next = others.lock("a").unwrap().wait(Timing::DEFAULT_TTL).acquire().await;
     assert!(next.is_ok(), "{next:?}");

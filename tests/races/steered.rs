@@ -32,6 +32,7 @@ struct Wheel {
     releases: AtomicU32,
     renewals: AtomicU32,
     closes: AtomicU32,
+    given_up: Mutex<Vec<LeaseId>>,
     said: Mutex<Option<mpsc::UnboundedReceiver<StoreEvent>>>,
     unread: Arc<AtomicUsize>,
     flood: Mutex<Option<Arc<Notify>>>,
@@ -110,6 +111,13 @@ impl Steered {
     /// How often a session was closed.
     pub(crate) fn closes(&self) -> u32 {
         self.wheel.closes.load(Relaxed)
+    }
+
+    /// How often the session was given up; nothing else is.
+    pub(crate) fn given_up(&self) -> usize {
+        let given_up = locked(&self.wheel.given_up);
+        assert!(given_up.iter().all(|lease| *lease == SESSION), "{given_up:?}");
+        given_up.len()
     }
 
     /// How many leases were asked to be renewed.
@@ -191,6 +199,10 @@ impl Layer for Wheel {
             gate.notified().await;
         }
         below.backend.release(grant).await
+    }
+
+    fn give_up(&self, _below: &Below, lease: LeaseId) {
+        locked(&self.given_up).push(lease);
     }
 
     async fn close(&self, below: &Below) -> Result<()> {

@@ -132,6 +132,13 @@ impl Sessions {
         }
     }
 
+    /// The core trusts a session no more.
+    pub(crate) fn give_up(&self, lease: LeaseId) {
+        if let Some(session) = self.of_lease(lease) {
+            session.lose(LostReason::SessionLost);
+        }
+    }
+
     /// The counter of a foreign entry, for show.
     pub(super) fn shown_counter(&self, create: i64) -> u64 {
         create.unsigned_abs().saturating_add(self.token_base.load(Ordering::Relaxed))

@@ -69,7 +69,7 @@ async fn an_unconfirmed_release_says_so(world: World) -> Outcome {
 }
 
 /// Whatever a store answers to every release, the release ends, its lock is free for others and for
-/// the same process within a lease, and nobody else is harmed.
+/// the same process within a lease, the process has other locks at once, and nobody else is harmed.
 async fn ends(world: World, refusal: Refusal) -> Outcome {
     let refusals = Refusals::new(refusal);
     let (refused, other) = (world.behind(refusals.wrap()).manager().await?, world.manager().await?);
@@ -79,7 +79,10 @@ async fn ends(world: World, refusal: Refusal) -> Outcome {
     let answer = world.within(bound, "the release", guard.release()).await?;
     let said = answer.as_ref().err().map(|error| (error.kind().clone(), error.effect()));
     ensure!(said == Some(refusals.heard()), "a release that was refused came to {answer:?}");
+    let soon =
+        world.within(world.soon(), "another lock of the process", refused.lock("c")?.acquire()).await??;
     refusals.end();
+    soon.release().await?;
     if world.guarantees().contains(Guarantees::LEASED) {
         for (who, manager) in [("another process", &other), ("the same process", &refused)] {
             let lock = manager.lock("a")?;

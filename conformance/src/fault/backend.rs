@@ -133,6 +133,11 @@ impl LockBackend for FaultBackend {
         self.ask_bounded(Operation::Release, ask).await
     }
 
+    /// Said within one process, so nothing of it gets lost.
+    fn give_up(&self, lease: LeaseId) {
+        self.link.store.give_up(lease);
+    }
+
     fn events(&self) -> BoxStream<'static, StoreEvent> {
         let Some(told) = self.told.lock().take() else {
             return stream::empty().boxed();

@@ -2,7 +2,7 @@
 //!
 //! An entry is an acquisition and, if that is granted, its grant. It is over when the acquisition
 //! ends without a grant or is dropped; when a release is confirmed; when the backend says that the
-//! session is lost; or when its lease is over, a release was tried, and none is under way.
+//! session is lost, or the core gives it up; or when its lease is over, a release was tried, and none is under way.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -217,6 +217,11 @@ impl Layer for Calls {
             Err(error) => error.lost_reason().is_some() || *error.kind() == ErrorKind::Closed,
         };
         released
+    }
+
+    fn give_up(&self, below: &Below, lease: LeaseId) {
+        self.shared.lost(lease);
+        below.backend.give_up(lease);
     }
 
     fn events(&self, below: &Below) -> BoxStream<'static, StoreEvent> {
