@@ -89,6 +89,11 @@ impl LockBackend for Recorded {
         Ok(())
     }
 
+    /// Left out it would do nothing, and a store with sessions would grant on in one that is over.
+    fn give_up(&self, lease: LeaseId) {
+        self.inner.give_up(lease);
+    }
+
     fn events(&self) -> BoxStream<'static, StoreEvent> {
         self.inner.events()
     }

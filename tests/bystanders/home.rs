@@ -34,7 +34,7 @@ fn until(happened: impl Fn() -> bool) {
 }
 
 fn home() -> (Trickster, Runtime, LockManager) {
-    let (store, home) = (Trickster::default(), Runtime::new().unwrap());
+    let (store, home) = (Trickster::default(), Runtime::new().expect("there is room for a runtime"));
     let locks = home.block_on(opened(&store));
     (store, home, locks)
 }
