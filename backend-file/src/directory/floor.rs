@@ -83,7 +83,7 @@ impl Directory {
     }
 
     /// The floor, read without its lock; `None` when there is none.
-    pub(super) fn look_at_floor(&self) -> Result<Option<Floor>> {
+    pub(crate) fn look_at_floor(&self) -> Result<Option<Floor>> {
         let own = &self.parts.own;
         let newest = |opened: Opened| read(opened.file(), &own.at(FLOOR), newest::<Floor>);
         Ok(own.read(FLOOR)?.map(newest).transpose()?.map(|newest| newest.value))

@@ -8,9 +8,9 @@ use crate::directory::Access;
 use crate::record::Floor;
 
 impl Session {
-    /// The base as later sessions read it. A counter of a file may be any number, so the floor is 0.
+    /// The base as later sessions read it; nothing is locked or made for that. A counter of a file may be any number, so the floor is 0.
     pub(crate) async fn read_base(&self) -> Result<TokenBase> {
-        let base = self.directory.floor(&self.env, Access::Read).await?.value().token_base;
+        let base = self.directory.look_at_floor()?.unwrap_or_default().token_base;
         let sessions = self.directory.sessions_beside(self.id)?;
         Ok(TokenBase { base, floor: 0, sessions: Some(sessions) })
     }
