@@ -2,7 +2,8 @@
 //! bits, time bounds and the drift margin.
 //!
 //! Nothing else in the workspace reads a clock, spawns a task or draws a random number, so a
-//! simulation replays from its seed. Every task spawned here is awaited by `shutdown`.
+//! simulation replays from its seed. Every task spawned here is awaited by `shutdown`, the
+//! bell of N3 apart.
 //!
 //! # Invariants
 //! - **N1** Timers and requests belong to the runtime in which the manager was opened, wherever they
