@@ -132,7 +132,9 @@ impl LockBackend for RedisBackend {
                 return Err(error::unexpected("to SCAN"));
             };
             let found = keys.iter().filter_map(|key| self.session.keys().name_of(scripts::text(key)?));
-            names.extend(found.filter(|name| name.as_str().starts_with(prefix)));
+            // With exact keys, some that others have left are of names that are not ours to lock.
+            let lockable = |name: &LockName| self.session.keys().of(name).is_ok();
+            names.extend(found.filter(|name| name.as_str().starts_with(prefix) && lockable(name)));
             if next == 0 {
                 break;
             }

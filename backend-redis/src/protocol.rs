@@ -16,7 +16,8 @@
 //! - **R4** Whatever an entry had is released until the server confirms, when it is over (G5, G8).
 //! - **R5** A waiting entry asks by itself only if its turn may come before its next renewal without a
 //!   message: when the holder's lease is over, and so is the entry before it, which asks otherwise. So
-//!   one entry asks at a time, and the dead are passed over in time (G6, G7).
+//!   one entry asks at a time, and the dead are passed over in time (G6, G7). What was heard of that is put
+//!   off only by an answer to a later request.
 //! - **R6** Who was granted and hears, asked after that, that it waits, does not hold: the server has
 //!   forgotten the grant, or never gave it (G2).
 //!
@@ -33,6 +34,15 @@ pub(crate) struct Contender {
     ttl: Duration,
     margin: Duration,
     phase: Phase,
+    ask: Ask,
+}
+
+/// When an entry that waits asks whether its turn has come.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Ask {
+    at: Option<Moment>,
+    /// What was asked before that may not know of it.
+    known_at: Option<Moment>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -45,8 +55,6 @@ enum Phase {
         sent_at: Moment,
         /// The largest counter that was answered.
         seen: u64,
-        /// When to ask whether its turn has come.
-        ask_at: Option<Moment>,
     },
     /// The lock is ours, as was heard then.
     Holding { counter: u64, heard_at: Moment, deadline: Deadline },
@@ -65,6 +73,18 @@ pub(crate) enum Answer {
     Revoked { counter: u64 },
     /// There is no such entry.
     Gone,
+}
+
+impl Answer {
+    /// As it is to be heard if it was written up to `ago` before: rather too early is asked than too late.
+    pub(crate) fn written_before(self, ago: Duration) -> Self {
+        match self {
+            Self::Waits { seen, ask_in } => {
+                Self::Waits { seen, ask_in: ask_in.map(|ask_in| ask_in.saturating_sub(ago)) }
+            }
+            other => other,
+        }
+    }
 }
 
 /// What an answer means for the entry's lease.
@@ -92,7 +112,7 @@ pub(crate) enum Step {
 impl Contender {
     /// An entry that no request was sent for, with leases of `ttl` that count as over `margin` early.
     pub(crate) fn new(ttl: Duration, margin: Duration) -> Self {
-        Self { ttl, margin, phase: Phase::Entering { first_sent: None } }
+        Self { ttl, margin, phase: Phase::Entering { first_sent: None }, ask: Ask::default() }
     }
 
     /// What to do at `now`.
@@ -100,10 +120,10 @@ impl Contender {
         self.expire(now);
         match self.phase {
             Phase::Entering { .. } => Step::Enter,
-            Phase::Waiting { ask_at: Some(at), .. } if at <= now => Step::Refresh,
-            Phase::Waiting { sent_at, ask_at, .. } => {
+            Phase::Waiting { .. } if self.ask.at.is_some_and(|at| at <= now) => Step::Refresh,
+            Phase::Waiting { sent_at, .. } => {
                 let over_at = sent_at + self.ttl.saturating_sub(self.margin);
-                Step::Wait(ask_at.map_or(over_at, |at| at.min(over_at)))
+                Step::Wait(self.ask.at.map_or(over_at, |at| at.min(over_at)))
             }
             Phase::Holding { counter, deadline, .. } => Step::Take { counter, deadline },
             Phase::Over(reason) => Step::Leave(reason),
@@ -147,13 +167,12 @@ impl Contender {
             }
             (Answer::Waits { .. }, phase @ Phase::Holding { .. }) => *phase = Phase::Over(LostReason::Gone),
             (Answer::Waits { seen, ask_in }, Phase::Entering { .. }) => {
-                let ask_at = self.ask_at(now, sent_at, ask_in);
-                self.phase = Phase::Waiting { sent_at, seen, ask_at };
+                self.phase = Phase::Waiting { sent_at, seen };
+                self.ask(now, sent_at, ask_in);
             }
             (Answer::Waits { seen, ask_in }, Phase::Waiting { sent_at: last, seen: before, .. }) => {
-                let (latest, seen) = (sent_at.max(*last), seen.max(*before));
-                let ask_at = self.ask_at(now, latest, ask_in);
-                self.phase = Phase::Waiting { sent_at: latest, seen, ask_at };
+                self.phase = Phase::Waiting { sent_at: sent_at.max(*last), seen: seen.max(*before) };
+                self.ask(now, sent_at, ask_in);
             }
         }
         self.expire(now);
@@ -162,7 +181,7 @@ impl Contender {
 
     /// A refresh of this entry alone had no answer: another one later.
     pub(crate) fn unanswered(&mut self, now: Moment) {
-        if let Phase::Waiting { ask_at: Some(at), .. } = &mut self.phase {
+        if let Some(at) = &mut self.ask.at {
             *at = now + self.ttl / 24;
         }
     }
@@ -187,11 +206,9 @@ impl Contender {
     /// A message says when the turn of this entry may come without another one: the one before it has
     /// left.
     pub(crate) fn due(&mut self, now: Moment, ask_in: Duration) {
-        self.expire(now);
-        if let Phase::Waiting { sent_at, seen, ask_at } = self.phase {
-            let ask_at = ask_at.into_iter().chain(self.ask_at(now, sent_at, Some(ask_in))).min();
-            self.phase = Phase::Waiting { sent_at, seen, ask_at };
-        }
+        // It may come before the answer to the request that has entered.
+        let at = self.ask.at.into_iter().chain([now + ask_in + EXPIRY]).min();
+        self.ask = Ask { at, known_at: Some(now) };
     }
 
     /// Ends the entry, if it has not ended.
@@ -247,11 +264,18 @@ impl Contender {
         Deadline::of_lease(sent_at, self.ttl, self.margin)
     }
 
-    /// R5: the time counts from when the answer was written; the next renewal is sent a third of the ttl
-    /// after the last.
-    fn ask_at(&self, now: Moment, sent_at: Moment, ask_in: Option<Duration>) -> Option<Moment> {
-        let ask_at = now + ask_in? + EXPIRY;
-        (ask_at < sent_at + self.ttl / 3).then_some(ask_at)
+    /// R5: the answer to what was sent at `sent_at` says when to ask; the next renewal is sent a third of
+    /// the ttl after the last.
+    fn ask(&mut self, now: Moment, sent_at: Moment, ask_in: Option<Duration>) {
+        let ask_at = ask_in.map(|ask_in| now + ask_in + EXPIRY).filter(|at| *at < sent_at + self.ttl / 3);
+        let Ask { at: before, known_at } = self.ask;
+        self.ask = match known_at {
+            // A message, or an answer to a later request, has come before it.
+            Some(known_at) if sent_at <= known_at => {
+                Ask { at: before.into_iter().chain(ask_at).min(), known_at: Some(known_at) }
+            }
+            _ => Ask { at: ask_at, known_at: Some(sent_at) },
+        };
     }
 }
 

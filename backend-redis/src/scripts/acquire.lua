@@ -29,7 +29,7 @@ if not holder then
 end
 
 if not queues then
-  return waits(grants, holder, -1)
+  return waits(grants, holder, holder and -1 or 0)
 end
 local last, alone
 local score = redis.call('ZSCORE', queue, me)

@@ -2,7 +2,8 @@
 --
 -- KEYS  lock, queue, entries, grants
 -- ARGV  channels, owner id, ttl, whether to queue (1 or 0), inbox, info
--- Answer: counter or, in the queue or turned away, {0, last counter, ask in[, since, info]}
+-- Answer: counter or, in the queue or turned away, {0, last counter, ask in[, since, info]}; who does not
+-- queue asks again only if that is 0
 
 local lock, queue, entries, grants = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local channels, me, ttl = ARGV[1], ARGV[2], tonumber(ARGV[3])

@@ -197,6 +197,27 @@ pub(crate) fn all_heard(value: &Value, entries: usize, base: u64) -> Result<Vec<
     }
 }
 
+/// What a release has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Released {
+    /// It was the holder's.
+    pub(crate) held: bool,
+    /// The lock is free, and who waits is behind more ended entries than one call drops.
+    pub(crate) unswept: bool,
+}
+
+/// Reads the answer of `release`.
+///
+/// # Errors
+///
+/// As [`heard`].
+pub(crate) fn released(value: &Value) -> Result<Released> {
+    match number(value) {
+        Some(had @ 0..=6) => Ok(Released { held: had % 4 == 1, unswept: had >= 4 }),
+        _ => Err(error::unexpected("to a release")),
+    }
+}
+
 /// Whom `revoke` found.
 #[derive(Debug)]
 pub(crate) struct Revoked {
@@ -204,6 +225,8 @@ pub(crate) struct Revoked {
     pub(crate) holder: Vec<u8>,
     /// How long its lease lasts, if it ends.
     pub(crate) lease_left: Option<Duration>,
+    /// The lock is free, and who waits is behind more ended entries than one call drops.
+    pub(crate) unswept: bool,
 }
 
 /// Reads the answer of `revoke`; `None` when nobody held the lock.
@@ -218,9 +241,9 @@ pub(crate) fn revoked(value: &Value) -> Result<Option<Revoked>> {
     };
     match parts.as_slice() {
         [Value::Int(0)] => Ok(None),
-        [Value::Int(1), Value::BulkString(holder), Value::Int(left)] => {
+        [Value::Int(1), Value::BulkString(holder), Value::Int(left), Value::Int(more)] => {
             let lease_left = u64::try_from(*left).ok().map(Duration::from_millis);
-            Ok(Some(Revoked { holder: holder.clone(), lease_left }))
+            Ok(Some(Revoked { holder: holder.clone(), lease_left, unswept: *more == 1 }))
         }
         _ => Err(wrong()),
     }
@@ -401,6 +424,22 @@ mod tests {
         assert_eq!(heard(&renewed, 0).unwrap().answer, holds);
     }
 
+    /// Whether a release was the holder's, and whether it is to be repeated.
+    #[test]
+    fn releases_are_read() {
+        for (had, held, unswept) in [
+            (0, false, false),
+            (1, true, false),
+            (2, false, false),
+            (4, false, true),
+            (5, true, true),
+            (6, false, true),
+        ] {
+            assert_eq!(released(&Value::Int(had)).unwrap(), Released { held, unswept });
+        }
+        assert!(released(&Value::Int(7)).is_err());
+    }
+
     /// A message is read with a lock's key that has spaces.
     #[test]
     fn messages_are_read() {
@@ -441,6 +480,7 @@ mod tests {
         ) {
             let _ = heard(&value, base);
             let _ = all_heard(&value, names, base);
+            let _ = released(&value);
             let _ = revoked(&value);
             let _ = inspected(&value, names, base);
             let _ = Message::parse(&payload);

@@ -1,7 +1,8 @@
 -- What the scripts share that deal with a queue.
 
--- So many ended entries a script drops at most, to block nobody for long; the next one goes on.
-local SWEEP = 500
+-- So many ended entries a call may still drop before whom it grants, of whatever many names, to block
+-- nobody for long. Who finds more of them goes on: a contender that asks, or who has left the lock free.
+local sweep = 500
 
 -- What we write is shorter, in bytes; what somebody else has written is not carried around.
 local LONGEST = 2048
@@ -48,9 +49,9 @@ local function live_until(entries, owner)
 end
 
 -- The first live entry, until when it is live, and the time; the ended ones before it are dropped.
--- The fourth is true if there may be one behind more ended ones than that.
+-- The fourth is true if there may be one behind more ended ones than a call drops.
 local function first_live(queue, entries, now)
-  for _ = 1, SWEEP do
+  while true do
     local owner = redis.call('ZRANGE', queue, 0, 0)[1]
     if not owner then
       return nil
@@ -60,9 +61,12 @@ local function first_live(queue, entries, now)
     if ends > now then
       return owner, ends, now
     end
+    if sweep == 0 then
+      return nil, nil, now, true
+    end
     drop_entry(queue, entries, owner)
+    sweep = sweep - 1
   end
-  return nil, nil, now, true
 end
 
 -- Until when the entry that came last before `score` is live, which is `owner` if that is given; it and
@@ -91,18 +95,18 @@ local function due(lock, ends, now)
   if left == -1 then
     return left
   elseif left == -2 then
-    -- Free: there were more ended entries than one script drops.
+    -- Free: there are more ended entries than one call drops.
     return 0
   end
   return math.max(left, math.ceil((ends - now) / 1000))
 end
 
--- Grants a free lock to the first live entry and tells its inbox; whom. The time is
--- asked for if it is needed and not given.
+-- Grants a free lock to the first live entry and tells its inbox; whom or, if to nobody, whether there
+-- may be one behind more ended ones. The time is asked for if it is needed and not given.
 local function hand_on(lock, queue, entries, grants, channels, now)
-  local owner, ends, now = first_live(queue, entries, now)
+  local owner, ends, now, more = first_live(queue, entries, now)
   if not owner then
-    return nil
+    return nil, more
   end
   local entry = string.sub(redis.call('HGET', entries, owner), 1, LONGEST)
   local ttl, inbox, info = string.match(entry, '^(%d+) (%S+) (.*)$')

@@ -6,15 +6,16 @@ if held then
     redis.call('HDEL', entries, 'revoked', 'revoker')
     redis.pcall('PUBLISH', channels .. revoker, 'ended ' .. me .. ' 0 ' .. lock)
   end
-  hand_on(lock, queue, entries, grants, channels)
-  return 1
+  local _, more = hand_on(lock, queue, entries, grants, channels)
+  return more and 5 or 1
 end
 local score = redis.call('ZSCORE', queue, me)
 -- The first write, which a full server takes.
 local waited = drop_entry(queue, entries, me)
+local _, more
 if waited and holder then
   tell_next(lock, queue, entries, channels, score)
 elseif not holder then
-  hand_on(lock, queue, entries, grants, channels)
+  _, more = hand_on(lock, queue, entries, grants, channels)
 end
-return waited and 2 or 0
+return (waited and 2 or 0) + (more and 4 or 0)

@@ -2,7 +2,8 @@
 --
 -- KEYS  lock, queue, entries, grants
 -- ARGV  channels, owner id
--- Answer: 1 if it held the lock, 2 if it waited, 0 if it had nothing
+-- Answer: 1 if it held the lock, 2 if it waited, 0 if it had nothing; 4 more than that if the lock is
+-- free, and whoever waits is behind more ended entries than one call drops: to be called again
 
 local lock, queue, entries, grants = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local channels, me = ARGV[1], ARGV[2]

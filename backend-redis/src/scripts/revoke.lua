@@ -2,7 +2,8 @@
 --
 -- KEYS  lock, queue, entries, grants
 -- ARGV  channels, the asker's inbox, force (1 or 0)
--- Answer: {0} nobody holds it, or {1, the holder's id, lease left}
+-- Answer: {0} nobody holds it, or {1, the holder's id, lease left, 1 if it is free now and whoever waits
+-- is behind more ended entries than one call drops: to be released by anybody}
 
 local lock, queue, entries, grants = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local channels, asker, force = ARGV[1], ARGV[2], ARGV[3] == '1'
@@ -15,10 +16,11 @@ if not holder then
 end
 local lease = redis.call('PTTL', lock)
 local counter, owner, _, inbox = last_grant(grants)
+local more
 if force then
   redis.call('DEL', lock)
   redis.call('HDEL', entries, 'revoked', 'revoker')
-  hand_on(lock, queue, entries, grants, channels)
+  _, more = hand_on(lock, queue, entries, grants, channels)
 else
   redis.call('HSET', entries, 'revoked', holder, 'revoker', asker)
   keep(entries, math.max(lease, 1))
@@ -27,4 +29,4 @@ end
 if owner == holder then
   redis.pcall('PUBLISH', channels .. inbox, 'revoked ' .. holder .. ' ' .. number(counter) .. ' ' .. lock)
 end
-return { 1, string.sub(holder, 1, LONGEST), lease }
+return { 1, string.sub(holder, 1, LONGEST), lease, more and 1 or 0 }

@@ -9,10 +9,9 @@ use lockcore::clock::Moment;
 use lockcore::{Error, LostReason, OwnerId, Result};
 
 use super::{Entry, Session, closed};
-use crate::error;
 use crate::keys::NameKeys;
 use crate::link::Connected;
-use crate::scripts;
+use crate::scripts::{self, Released};
 
 /// A request that had no answer: it may still be on its way, through a connection that broke.
 #[derive(Clone, Copy, Debug)]
@@ -70,22 +69,28 @@ impl Session {
         if self.closed.is_cancelled() {
             return Err(closed());
         }
-        match self.release_owner(&keys, grant.owner).await? {
-            (1, _) => Ok(()),
-            _ => Err(Error::lost(LostReason::Gone)),
+        let (released, _) = self.release_owner(&keys, grant.owner).await?;
+        if released.unswept {
+            self.sweep(keys.into_owned());
         }
+        if released.held { Ok(()) } else { Err(Error::lost(LostReason::Gone)) }
     }
 
-    /// Ends what `owner` has of a name: 1 if it held the lock, 2 if it waited, 0 if it had nothing; and
-    /// the connection that has brought the answer.
-    async fn release_owner(&self, keys: &NameKeys, owner: OwnerId) -> Result<(u64, u64)> {
+    /// Hands a free lock on in the background, past however many ended entries.
+    pub(super) fn sweep(self: &Arc<Self>, keys: NameKeys) {
+        // An owner that nobody has ever been.
+        let owner = self.env.owner_id();
+        self.let_go(Remains { keys, owner, ttl: self.env.timing().ttl, unanswered: Vec::new() });
+    }
+
+    /// Ends what `owner` has of a name; and the connection that has brought the answer.
+    async fn release_owner(&self, keys: &NameKeys, owner: OwnerId) -> Result<(Released, u64)> {
         let mut call = scripts::RELEASE.call([keys].into_iter());
         call.arg(&self.channels).arg(owner.to_hex());
         let give_up_at = self.patience();
         let connected = self.connected(give_up_at).await?;
         let value = connected.run(&scripts::RELEASE, &call, give_up_at).await?;
-        let had = scripts::number(&value).ok_or_else(|| error::unexpected("to a release"))?;
-        Ok((had, connected.id()))
+        Ok((scripts::released(&value)?, connected.id()))
     }
 
     /// Releases in the background until the server confirms; what other connections may still deliver is
@@ -130,13 +135,15 @@ impl Session {
         }
     }
 
-    /// Releases until the server has answered once, or the lease has ended it; whether it has answered.
-    /// What may still arrive stays in `remains`.
+    /// Releases until the server has answered, and there is nobody behind ended entries whom it has not
+    /// handed the lock to, or the lease has ended it; whether it has answered. What may still arrive stays in
+    /// `remains`.
     pub(super) async fn confirm_release(&self, remains: &mut Remains) -> bool {
         let give_up_at = self.env.now() + remains.ttl;
         let mut pause = self.env.timing().op_timeout / 32;
         loop {
             match self.release_owner(&remains.keys, remains.owner).await {
+                Ok((Released { unswept: true, .. }, _)) if self.env.now() < give_up_at => continue,
                 Ok((_, connection)) => {
                     // What was sent before it on the same connection has arrived before it.
                     remains.unanswered.retain(|sent| sent.connection != connection);

@@ -246,8 +246,10 @@ impl Session {
         };
         let heard = scripts::all_heard(&value, entries.len(), self.token_base)?;
         let now = self.env.now();
+        // It may be as old as its request where it comes with the replicas' answer.
+        let age = if self.confirming.is_some() { now.since(sent_at) } else { Duration::ZERO };
         let apply = |(entry, Heard { answer, .. }): (&Arc<Entry>, Heard)| {
-            let verdict = entry.contender.lock().answered(now, sent_at, answer);
+            let verdict = entry.contender.lock().answered(now, sent_at, answer.written_before(age));
             entry.heard.notify_one();
             match (answer, verdict) {
                 (Answer::Revoked { .. }, _) => self.tell_revoked(entry),

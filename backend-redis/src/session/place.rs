@@ -61,7 +61,7 @@ impl Session {
         loop {
             let step = place.step();
             match step {
-                Step::Enter => match place.enter(true, give_up_at).await {
+                Step::Enter => match place.enter_queue(give_up_at).await {
                     Ok(_) => (give_up_at, pause) = (None, first_pause),
                     Err(error) => {
                         let again = *error.kind() == ErrorKind::Unavailable
@@ -116,7 +116,7 @@ impl Session {
         let mut place = Place::new(self, request, request.owner)?;
         let holder = tokio::select! {
             biased;
-            holder = place.enter(false, Some(self.patience())) => holder?,
+            holder = place.enter_at_once() => holder?,
             () = self.closing.cancelled() => return Err(closed()),
         };
         match place.step() {
@@ -164,8 +164,36 @@ impl<'s> Place<'s> {
         self.entry.contender.lock().step(self.session.env.now())
     }
 
-    /// Sends the request to enter; whom the server names, if it does not grant.
-    async fn enter(&mut self, queues: bool, give_up_at: Option<Moment>) -> Result<Option<Holder>> {
+    /// Takes the lock, or enters the queue.
+    async fn enter_queue(&mut self, give_up_at: Option<Moment>) -> Result<()> {
+        let session = self.session;
+        let Heard { answer, holder } = self.enter(true, give_up_at).await?;
+        if let (Answer::Waits { .. }, Some(holder)) = (answer, holder) {
+            self.announce();
+            session.tell(StoreEvent::Queued { name: self.entry.name.clone(), holder });
+        }
+        Ok(())
+    }
+
+    /// Takes the lock; whom the server names, if it does not grant.
+    async fn enter_at_once(&mut self) -> Result<Option<Holder>> {
+        let give_up_at = self.session.patience();
+        loop {
+            let Heard { answer, holder } = self.enter(false, Some(give_up_at)).await?;
+            // Nobody holds it, and somebody may wait behind more ended entries than one call drops.
+            let again = matches!(answer, Answer::Waits { ask_in: Some(Duration::ZERO), .. });
+            if !again {
+                return Ok(holder);
+            }
+            if give_up_at <= self.session.env.now() {
+                let message = "the lock is free, behind more ended entries than could be dropped in time";
+                return Err(Error::not_applied(ErrorKind::Unavailable, message));
+            }
+        }
+    }
+
+    /// Sends the request to enter.
+    async fn enter(&mut self, queues: bool, give_up_at: Option<Moment>) -> Result<Heard> {
         let session = self.session;
         let Entry { keys, owner, ttl, .. } = &*self.entry;
         let mut call = scripts::ACQUIRE.call([keys].into_iter());
@@ -186,16 +214,12 @@ impl<'s> Place<'s> {
         if refused || answer.is_ok() {
             self.entry.unanswered.lock().pop();
         }
-        let Heard { answer, holder } = scripts::heard(&answer?, session.token_base)?;
-        if !queues && matches!(answer, Answer::Waits { .. }) {
-            return Ok(holder);
+        let heard = scripts::heard(&answer?, session.token_base)?;
+        // Who does not queue does not wait.
+        if queues || !matches!(heard.answer, Answer::Waits { .. }) {
+            self.entry.contender.lock().answered(session.env.now(), sent_at, heard.answer);
         }
-        self.entry.contender.lock().answered(session.env.now(), sent_at, answer);
-        if let (Answer::Waits { .. }, Some(holder)) = (answer, &holder) {
-            self.announce();
-            session.tell(StoreEvent::Queued { name: self.entry.name.clone(), holder: holder.clone() });
-        }
-        Ok(holder)
+        Ok(heard)
     }
 
     /// Asks whether the holder's lease has ended.

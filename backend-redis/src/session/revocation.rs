@@ -15,7 +15,7 @@ use crate::scripts;
 impl Session {
     /// Asks the holder of `name` to let go, and waits for that until its lease ends; with `force`, takes
     /// the lock from it.
-    pub(crate) async fn revoke(&self, name: &LockName, force: bool) -> Result<Revocation> {
+    pub(crate) async fn revoke(self: &Arc<Self>, name: &LockName, force: bool) -> Result<Revocation> {
         let keys = self.keys.of(name)?;
         let mut call = scripts::REVOKE.call([&keys].into_iter());
         call.arg(&self.channels).arg(&self.inbox).arg(u8::from(force));
@@ -23,6 +23,9 @@ impl Session {
         let Some(revoked) = scripts::revoked(&self.run(&scripts::REVOKE, &call).await?)? else {
             return Ok(Revocation::NotHeld);
         };
+        if revoked.unswept {
+            self.sweep(keys.clone());
+        }
         if force {
             return Ok(Revocation::Released);
         }

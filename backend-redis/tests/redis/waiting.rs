@@ -27,7 +27,11 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("waiting::the_dead_are_granted_little", the_dead_are_granted_little),
         trial("waiting::who_leaves_tells_the_next_one", who_leaves_tells_the_next_one),
         trial("waiting::the_ended_do_not_pile_up_behind_a_holder", the_ended_do_not_pile_up_behind_a_holder),
-        trial("waiting::a_release_drops_few_of_many_ended", a_release_drops_few_of_many_ended),
+        trial("waiting::many_ended_delay_nobody_behind_them", || many_ended_delay_nobody_behind_them(false)),
+        trial("waiting::many_ended_delay_nobody_after_a_forced_revocation", || {
+            many_ended_delay_nobody_behind_them(true)
+        }),
+        trial("waiting::a_try_passes_over_many_ended", a_try_passes_over_many_ended),
         trial(
             "waiting::a_long_queue_is_counted_without_reading_it",
             a_long_queue_is_counted_without_reading_it,
@@ -225,19 +229,38 @@ async fn the_ended_do_not_pile_up_behind_a_holder() {
     guard.release().await.unwrap();
 }
 
-/// Thousands of ended entries: one script drops some hundreds, and the contender behind them has its
-/// turn all the same.
-async fn a_release_drops_few_of_many_ended() {
+/// Thousands of ended entries: one script drops some hundreds, and the contender behind them, whose own
+/// refreshes are minutes away, has its turn all the same, because whoever freed the lock goes on.
+async fn many_ended_delay_nobody_behind_them(force: bool) {
     let server = server().await;
-    let (a, b) = (open_for(direct(&server), LONG).await, open(direct(&server)).await);
+    direct(&server).load_scripts().await.unwrap();
+    let (a, b) = (open_for(direct(&server), LONG).await, open_for(direct(&server), LONG).await);
     let guard = hold(&a).await;
     fill(&server, 3_000, false).await;
     let waiting = Waiter::start(&b);
     eventually("it has come, and two are gone", async || length(&server).await < 3_000).await;
-    let before = length(&server).await;
-    guard.release().await.unwrap();
+    // Answered on its connection after its acquisition.
+    b.inspect(NAME).await.unwrap();
+    assert!(length(&server).await > 2_900);
+    Requests::begin(&server).await;
+    if force {
+        a.revoke(NAME, true).await.unwrap();
+    } else {
+        guard.release().await.unwrap();
+    }
     let guard = waiting.held().await;
-    assert!(before > 2_900, "{before}");
+    let requests = Requests::since(&server).await;
+    assert!((6..=9).contains(&requests.total()), "{:?}", requests.0);
+    assert_eq!(length(&server).await, 0);
+    guard.release().await.unwrap();
+}
+
+/// A free lock behind thousands of ended entries is taken at once, by who does not wait.
+async fn a_try_passes_over_many_ended() {
+    let server = server().await;
+    let locks = open_for(direct(&server), LONG).await;
+    fill(&server, 3_000, false).await;
+    let guard = locks.lock(NAME).unwrap().try_acquire().await.unwrap().expect("it is free");
     assert_eq!(length(&server).await, 0);
     guard.release().await.unwrap();
 }
@@ -300,6 +323,12 @@ async fn names_of_our_own_keys_are_refused() {
         assert_eq!(*locks.inspect(name).await.unwrap_err().kind(), ErrorKind::InvalidName, "{name}");
     }
     assert_eq!(Requests::since(&server).await.total(), 0);
+    // What another namespace, or a manager without exact keys, has left behind is not shown.
+    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+    ok(&server, &["SET", "leasehold:{leasehold:x}:n", "1 x 1 x 0 "]).await;
+    let listed = locks.list("").await.unwrap();
+    assert_eq!(listed.iter().map(|state| state.name.as_str()).collect::<Vec<_>>(), ["a"]);
+    guard.release().await.unwrap();
     // Another namespace is opened as before.
     open(direct(&server)).await;
 }

@@ -34,6 +34,8 @@ pub(super) struct Server {
     pub(super) fault: Fault,
     /// How many ended entries a request drops at most.
     pub(super) sweep: usize,
+    /// How many more this one may.
+    pub(super) left: usize,
     pub(super) released: BTreeSet<Owner>,
 }
 
@@ -51,6 +53,8 @@ pub(super) enum Fault {
     AllAsk,
     /// An entry that leaves says nothing to the next one.
     LeavesSilently,
+    /// Who has left the lock free before more ended entries does not go on.
+    SweepsOnce,
 }
 
 /// What an entry has.
@@ -81,7 +85,15 @@ const DAY: u64 = 86_400_000;
 
 const GRACE: u64 = 500;
 
+pub(super) const UNSWEPT: u64 = 4;
+
 impl Server {
+    /// A request begins.
+    fn begin(&mut self, now: u64) {
+        self.expire(now);
+        self.left = self.sweep;
+    }
+
     /// Removes the keys that have ended. One that ends now is still there.
     pub(super) fn expire(&mut self, now: u64) {
         let now = now / 1000;
@@ -150,16 +162,19 @@ impl Server {
     }
 
     fn first_live(&mut self, now: u64) -> First {
-        for _ in 0..self.sweep {
+        loop {
             let Some((owner, _)) = self.queue.first().copied() else {
                 return First::Nobody;
             };
             if self.live_until(owner) > now {
                 return First::Is(owner);
             }
+            if self.left == 0 {
+                return First::Unknown;
+            }
             self.drop_entry(owner);
+            self.left -= 1;
         }
-        First::Unknown
     }
 
     /// Until when the last entry before `score` is live; it and one more are dropped if they have ended.
@@ -212,9 +227,12 @@ impl Server {
         }
     }
 
-    fn hand_on(&mut self, now: u64, pushes: &mut Vec<Message>) {
-        let First::Is(owner) = self.first_live(now) else {
-            return;
+    /// Whether somebody may still wait behind more ended entries.
+    fn hand_on(&mut self, now: u64, pushes: &mut Vec<Message>) -> bool {
+        let owner = match self.first_live(now) {
+            First::Is(owner) => owner,
+            First::Nobody => return false,
+            First::Unknown => return true,
         };
         let Entry { ttl, client, live_until } = self.entries[&owner];
         self.drop_entry(owner);
@@ -227,6 +245,7 @@ impl Server {
         (self.lock, self.handed_on) = (Some((owner, now / 1000 + lease)), true);
         let counter = self.count(now, owner, client, true);
         pushes.push(Message::Push { client, owner, counter });
+        false
     }
 
     /// The lock is extended for its holder.
@@ -249,7 +268,7 @@ impl Server {
         queues: bool,
         pushes: &mut Vec<Message>,
     ) -> Answer {
-        self.expire(now);
+        self.begin(now);
         let Asker { owner, client, ttl } = asker;
         if self.queue.is_empty() && self.lock.is_none() {
             (self.lock, self.handed_on) = (Some((owner, now / 1000 + ttl)), false);
@@ -266,7 +285,7 @@ impl Server {
         if self.lock.is_none() {
             match self.first_live(now) {
                 First::Unknown => {}
-                First::Is(first) if first != owner => self.hand_on(now, pushes),
+                First::Is(first) if first != owner => _ = self.hand_on(now, pushes),
                 First::Is(_) | First::Nobody => {
                     self.drop_entry(owner);
                     (self.lock, self.handed_on) = (Some((owner, now / 1000 + ttl)), false);
@@ -278,7 +297,8 @@ impl Server {
             return self.holds(now, asker, true);
         }
         if !queues {
-            return Answer::Waits { seen: self.counter(), ask_in: None };
+            let ask_in = self.lock.is_none().then_some(Duration::ZERO);
+            return Answer::Waits { seen: self.counter(), ask_in };
         }
         if self.score(owner).is_none() {
             let score = self.queue.last().map_or(now, |(_, last)| now.max(last + 1));
@@ -292,7 +312,21 @@ impl Server {
     }
 
     pub(super) fn refresh(&mut self, now: u64, asker: Asker, pushes: &mut Vec<Message>) -> Answer {
-        self.expire(now);
+        self.refresh_all(now, &[asker], pushes).remove(0)
+    }
+
+    /// In one call.
+    pub(super) fn refresh_all(
+        &mut self,
+        now: u64,
+        askers: &[Asker],
+        pushes: &mut Vec<Message>,
+    ) -> Vec<Answer> {
+        self.begin(now);
+        askers.iter().map(|asker| self.refresh_one(now, *asker, pushes)).collect()
+    }
+
+    fn refresh_one(&mut self, now: u64, asker: Asker, pushes: &mut Vec<Message>) -> Answer {
         let Asker { owner, ttl, .. } = asker;
         if self.lock.is_none() {
             self.hand_on(now, pushes);
@@ -321,9 +355,10 @@ impl Server {
         self.waits(now, owner)
     }
 
-    /// 1 if it held, 2 if it waited, 0 if it had nothing.
+    /// 1 if it held, 2 if it waited, 0 if it had nothing; [`UNSWEPT`] more if it has left the lock free
+    /// before more ended entries.
     pub(super) fn release(&mut self, now: u64, owner: Owner, pushes: &mut Vec<Message>) -> u64 {
-        self.expire(now);
+        self.begin(now);
         self.released.insert(owner);
         if self.is_held_by(owner) {
             self.lock = None;
@@ -336,39 +371,40 @@ impl Server {
                 self.forget_empty_keys();
                 pushes.push(Message::Ended { client, owner });
             }
-            self.hand_on(now, pushes);
-            return 1;
+            return if self.hand_on(now, pushes) { 1 + UNSWEPT } else { 1 };
         }
         let score = self.score(owner);
         self.drop_entry(owner);
+        let had = if score.is_some() { 2 } else { 0 };
         match (self.lock, score) {
-            (None, _) => self.hand_on(now, pushes),
+            (None, _) if self.hand_on(now, pushes) => return had + UNSWEPT,
             (Some(_), Some(score)) => self.tell_next(now, score, pushes),
-            (Some(_), None) => {}
+            (None, _) | (Some(_), None) => {}
         }
-        if score.is_some() { 2 } else { 0 }
+        had
     }
 
-    /// Whom it found, and how long the lease lasts.
+    /// Whom it found, how long the lease lasts, and whether the lock is free before more ended entries.
     pub(super) fn revoke(
         &mut self,
         now: u64,
         asker: usize,
         force: bool,
         pushes: &mut Vec<Message>,
-    ) -> Option<(Owner, Option<u64>)> {
-        self.expire(now);
+    ) -> Option<(Owner, Option<u64>, bool)> {
+        self.begin(now);
         let Some((holder, until)) = self.lock else {
             self.hand_on(now, pushes);
             return None;
         };
         let left = (until != ENDLESS).then(|| until - now / 1000);
         let granted = self.grant.filter(|grant| grant.owner == holder);
+        let mut unswept = false;
         if force {
             self.lock = None;
             self.revoked = None;
             self.forget_empty_keys();
-            self.hand_on(now, pushes);
+            unswept = self.hand_on(now, pushes);
         } else {
             self.revoked = Some((holder, asker));
             self.entries_until = self.entries_until.max(now / 1000 + left.unwrap_or(1).max(1));
@@ -376,7 +412,7 @@ impl Server {
         if let Some(Granted { client, counter, .. }) = granted {
             pushes.push(Message::Revoked { client, owner: holder, counter });
         }
-        Some((holder, left))
+        Some((holder, left, unswept))
     }
 
     /// How many wait, and under which counter the lock is held, if it is ours.
@@ -409,6 +445,7 @@ impl Default for Server {
             handed_on: false,
             fault: Fault::None,
             sweep: 500,
+            left: 500,
             released: BTreeSet::new(),
         }
     }
