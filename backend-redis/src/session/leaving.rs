@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lockcore::backend::Grant;
 use lockcore::clock::Moment;
-use lockcore::{Error, LostReason, OwnerId, Result};
+use lockcore::{Effect, Error, LostReason, OwnerId, Result};
 
 use super::{Entry, Session, closed};
 use crate::keys::NameKeys;
@@ -69,7 +69,14 @@ impl Session {
         if self.closed.is_cancelled() {
             return Err(closed());
         }
-        let (released, _) = self.release_owner(&keys, grant.owner).await?;
+        let complete =
+            entry.as_ref().is_none_or(|entry| self.is_complete(&mut entry.unanswered.lock(), entry.ttl));
+        let (released, _) = match self.release_owner(&keys, grant.owner).await {
+            Ok(answered) => answered,
+            // It goes on in the background, and may be first there.
+            Err(error) if !complete => return Err(error.with_effect(Effect::Unknown)),
+            Err(error) => return Err(error),
+        };
         if released.unswept {
             self.sweep(keys.into_owned());
         }
@@ -101,7 +108,7 @@ impl Session {
             let mut pause = session.env.timing().op_timeout / 32;
             loop {
                 session.confirm_release(&mut remains).await;
-                if session.is_complete(&mut remains) {
+                if session.is_complete(&mut remains.unanswered, remains.ttl) {
                     return;
                 }
                 tokio::select! {
@@ -122,11 +129,11 @@ impl Session {
         }));
     }
 
-    /// Whether nothing may arrive any more.
-    fn is_complete(&self, remains: &mut Remains) -> bool {
-        let (up, now, ttl) = (self.link.up(), self.env.now(), remains.ttl);
-        remains.unanswered.retain_mut(|sent| sent.may_arrive(up.as_ref(), now, ttl));
-        remains.unanswered.is_empty()
+    /// Whether nothing may arrive any more; what has arrived, or never will, is forgotten.
+    fn is_complete(&self, unanswered: &mut Vec<Unanswered>, ttl: Duration) -> bool {
+        let (up, now) = (self.link.up(), self.env.now());
+        unanswered.retain_mut(|sent| sent.may_arrive(up.as_ref(), now, ttl));
+        unanswered.is_empty()
     }
 
     pub(super) fn let_go_if_unanswered(self: &Arc<Self>, remains: Remains) {

@@ -33,6 +33,10 @@ pub(crate) fn trials() -> Vec<Trial> {
         ),
         trial("network::a_refused_connection_is_tried_again", a_refused_connection_is_tried_again),
         trial("network::a_server_that_cuts_is_not_stormed", a_server_that_cuts_is_not_stormed),
+        trial(
+            "network::a_release_that_goes_on_by_itself_is_not_lost",
+            a_release_that_goes_on_by_itself_is_not_lost,
+        ),
         trial("network::closing_says_what_was_not_confirmed", closing_says_what_was_not_confirmed),
         trial("network::damaged_answers_are_survived", damaged_answers_are_survived),
     ]
@@ -191,6 +195,39 @@ async fn a_server_that_cuts_is_not_stormed() {
     pass(Duration::from_secs(3)).await;
     let made = connections().await - before;
     assert!((2..=30).contains(&made), "{made} connections");
+}
+
+/// The answers to acquisitions were lost, so their releases go on in the background after they were
+/// refused once; whichever try comes first, the caller's is no loss.
+async fn a_release_that_goes_on_by_itself_is_not_lost() {
+    const LOCKS: usize = 16;
+    let server = server().await;
+    let proxy = proxy(&server);
+    direct(&server).load_scripts().await.unwrap();
+    let locks = open_for(via(&proxy), 10 * TTL).await;
+    proxy.set(Direction::ServerToClient, Mode::Hold).await;
+    let acquire = async |index| locks.lock(format!("name/{index}")).unwrap().acquire().await.unwrap();
+    let (guards, ()) = tokio::join!(join_all((0..LOCKS).map(acquire)), async {
+        proxy.held(Direction::ServerToClient, LOCKS).await;
+        proxy.reset().await;
+        proxy.set(Direction::ServerToClient, Mode::Pass).await;
+    });
+    // What begins when the first tries were refused arrives when that is over.
+    proxy.set(Direction::ClientToServer, Mode::delay(TTL / 8)).await;
+    ok(&server, &["CONFIG", "SET", "min-replicas-to-write", "1"]).await;
+    let (released, ()) = tokio::join!(join_all(guards.into_iter().map(|guard| guard.release())), async {
+        eventually("all were refused", async || refusals(&server).await >= LOCKS).await;
+        ok(&server, &["CONFIG", "SET", "min-replicas-to-write", "0"]).await;
+    });
+    for outcome in released {
+        outcome.unwrap();
+    }
+}
+
+async fn refusals(server: &Server) -> usize {
+    let commands = server.info("commandstats").await.unwrap();
+    let counted = commands["cmdstat_evalsha"].split(',').filter_map(|pair| pair.split_once('='));
+    counted.into_iter().find(|(name, _)| *name == "failed_calls").unwrap().1.parse().unwrap()
 }
 
 /// Closing while the server cannot be told fails, as what waited stays until its lease ends.
