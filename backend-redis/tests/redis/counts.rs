@@ -174,6 +174,8 @@ async fn a_reconnect_asks_only_for_the_inbox() {
     let locks = warm(open_for(via(&proxy), LONG).await).await;
     Requests::begin(&server).await;
     proxy.reset().await;
+    // What is sent before the reset is noticed would be sent again, and released once more.
+    proxy.connected(1).await;
     hold(&locks).await.release().await.unwrap();
     let mut requests = Requests::since(&server).await.0;
     assert_eq!(requests.remove("evalsha"), Some(2));
