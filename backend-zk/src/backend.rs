@@ -227,10 +227,11 @@ impl Shared {
         if let Some(error) = self.failed.lock().since(failed_before) {
             return Err(error);
         }
+        let was_a_session = self.current.lock().is_some();
         let session = tokio::select! {
             biased;
             () = self.closed.cancelled() => return Err(error::closed()),
-            opened = Session::open(&self.config, &self.env, &self.events, &self.closed) => {
+            opened = Session::open(&self.config, &self.env, &self.events, &self.closed, was_a_session) => {
                 opened.inspect_err(|error| self.failed.lock().note(error))?
             }
         };

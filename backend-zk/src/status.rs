@@ -1,9 +1,10 @@
 //! What a server says to a connection of its own: about itself, and why it does not take ours.
 //!
 //! The client library keeps to its log why no session can be opened. TLS is refused for good, by one
-//! side's certificate, so whoever waits for a session has to hear it, and at once.
+//! side's certificate, so whoever starts with the wrong one has to hear it, and at once.
 
 use std::io;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -34,6 +35,14 @@ async fn status(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<S
     }
 }
 
+/// Every address of a server's name, each once.
+pub(crate) async fn addresses(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+    let mut addresses: Vec<_> = tokio::net::lookup_host((host, port)).await?.collect();
+    addresses.sort_unstable();
+    addresses.dedup();
+    Ok(addresses)
+}
+
 /// Why no session can be opened, as far as it is known.
 #[derive(Debug, Default)]
 pub(crate) struct Reasons(Mutex<String>);
@@ -44,41 +53,75 @@ impl Reasons {
         self.0.lock().clone()
     }
 
-    /// Ends when all servers have refused TLS for good. They are asked when opening takes long.
-    pub(crate) async fn refusal(&self, config: &ZkConfig, env: &Env) -> Error {
+    /// Ends when all servers have refused TLS for good, at every address of theirs, twice in a row. They
+    /// are asked when opening takes long. Where there `was_a_session` it never ends: then it is a
+    /// certificate that is being exchanged, and not a mistake of whoever starts.
+    pub(crate) async fn refusal(&self, config: &ZkConfig, env: &Env, was_a_session: bool) -> Error {
         let pause = PAUSE.min(env.timing().connect_timeout / 8);
+        let mut was_refused = false;
         loop {
             env.sleep(pause).await;
             if !config.is_encrypted() {
                 std::future::pending::<()>().await;
             }
             let servers = config.endpoints().unwrap_or_default();
-            let tried = join_all(servers.iter().map(|(host, port)| async move {
-                let tried = tokio::select! {
-                    biased;
-                    tried = handshake(config, host, *port, env) => tried,
-                    () = env.sleep(env.timing().connect_timeout / 2) => Ok(()),
-                };
-                tried.err().map(|error| (is_final(&error), format!("{host}:{port}: {error}")))
-            }))
-            .await;
-            let failed: Vec<_> = tried.iter().flatten().collect();
-            let said = failed.iter().map(|(_, said)| said.as_str()).collect::<Vec<_>>().join("; ");
-            if failed.len() == tried.len() && failed.iter().all(|(is_final, _)| *is_final) {
+            let asked = servers.iter().map(|(host, port)| async move {
+                match addresses(host, *port).await {
+                    Ok(addresses) => ask(config, env, host, &addresses).await,
+                    Err(error) => {
+                        vec![Some(Failed { is_final: false, said: format!("{host}:{port}: {error}") })]
+                    }
+                }
+            });
+            let tried = join_all(asked).await.concat();
+            let said: Vec<_> = tried.iter().flatten().map(|failed| failed.said.as_str()).collect();
+            let said = said.join("; ");
+            let is_refused = are_final(&tried);
+            if is_refused && was_refused && !was_a_session {
                 return Error::not_applied(ErrorKind::Denied, format!("TLS is refused by {said}"));
             }
+            was_refused = is_refused;
             *self.0.lock() = if said.is_empty() { said } else { format!("; {said}") };
         }
     }
 }
 
+/// What keeps us from one address.
+#[derive(Clone, Debug)]
+struct Failed {
+    is_final: bool,
+    said: String,
+}
+
+/// Whether nobody is left who may take us.
+fn are_final(tried: &[Option<Failed>]) -> bool {
+    !tried.is_empty() && tried.iter().all(|tried| tried.as_ref().is_some_and(|failed| failed.is_final))
+}
+
+/// Shakes hands at every address of a name. One that takes its time may have nothing against us.
+async fn ask(config: &ZkConfig, env: &Env, host: &str, addresses: &[SocketAddr]) -> Vec<Option<Failed>> {
+    let asked = addresses.iter().map(|address| async move {
+        let tried = tokio::select! {
+            biased;
+            tried = handshake(config, host, *address, env) => tried,
+            () = env.sleep(env.timing().connect_timeout / 2) => Ok(()),
+        };
+        let at = if addresses.len() > 1 { format!(" at {}", address.ip()) } else { String::new() };
+        tried.err().map(|error| Failed {
+            is_final: is_final(&error),
+            said: format!("{host}:{}{at}: {error}", address.port()),
+        })
+    });
+    join_all(asked).await
+}
+
 /// Shakes hands with a server, and waits for its second thoughts: it reads our certificate after we have
 /// taken its own.
-async fn handshake(config: &ZkConfig, host: &str, port: u16, env: &Env) -> io::Result<()> {
+async fn handshake(config: &ZkConfig, host: &str, address: SocketAddr, env: &Env) -> io::Result<()> {
     let Some(tls) = config.handshakes() else {
         return Ok(());
     };
-    let stream = TcpStream::connect((host, port)).await?;
+    let stream = TcpStream::connect(address).await?;
     let mut stream = tls.connect(name(host)?, stream).await?;
     tokio::select! {
         biased;
@@ -92,7 +135,8 @@ fn name(host: &str) -> io::Result<ServerName<'static>> {
     ServerName::try_from(host.to_owned()).map_err(io::Error::other)
 }
 
-/// Whether one side did not take the other's certificate, or its protocol.
+/// Whether one side did not take the other's certificate, or its protocol. What is no TLS comes from
+/// whoever stands there in the place of a server.
 fn is_final(error: &io::Error) -> bool {
     use rustls::{AlertDescription as Alert, Error as TlsError};
     match error.get_ref().and_then(|source| source.downcast_ref::<TlsError>()) {
@@ -104,8 +148,7 @@ fn is_final(error: &io::Error) -> bool {
             | TlsError::InvalidCertRevocationList(_)
             | TlsError::NoCertificatesPresented
             | TlsError::UnsupportedNameType
-            | TlsError::PeerIncompatible(_)
-            | TlsError::InvalidMessage(_),
+            | TlsError::PeerIncompatible(_),
         ) => true,
         _ => false,
     }
@@ -114,3 +157,87 @@ fn is_final(error: &io::Error) -> bool {
 /// How long a normal opening takes at most, and how long a server thinks about a certificate.
 const PAUSE: Duration = Duration::from_millis(500);
 const STATUS_BYTES: u64 = 16 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use lockcore::{Timing, Tls};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// Answers one hello after the other.
+    async fn serve(listener: &TcpListener, answers: &[&[u8]]) {
+        for answer in answers {
+            let (mut client, _) = listener.accept().await.unwrap();
+            let _ = client.read_u8().await;
+            let _ = client.write_all(answer).await;
+        }
+    }
+
+    /// Where TLS is to be spoken, so that a whole round takes little.
+    fn stage(address: SocketAddr) -> (ZkConfig, Env) {
+        let certificates = testbed::Certificates::new("client").unwrap();
+        let authority = std::fs::read(certificates.authority()).unwrap();
+        let mut timing = Timing::for_ttl(Duration::from_secs(3));
+        timing.connect_timeout = Duration::from_millis(800);
+        (ZkConfig::new([address.to_string()]).tls(Tls::new().ca(authority)), Env::new(timing).unwrap())
+    }
+
+    /// One address of a name that may take us keeps the refusals of the others from being final.
+    #[tokio::test]
+    async fn every_address_of_a_name_is_asked() {
+        let (refusing, silent) = (
+            TcpListener::bind("127.0.0.1:0").await.unwrap(),
+            TcpListener::bind("127.0.0.1:0").await.unwrap(),
+        );
+        let (bad, good) = (refusing.local_addr().unwrap(), silent.local_addr().unwrap());
+        let (config, env) = stage(bad);
+        for (addresses, refused) in
+            [(vec![bad, bad], true), (vec![bad, good], false), (vec![good, bad], false)]
+        {
+            let answers = vec![REFUSAL; addresses.iter().filter(|address| **address == bad).count()];
+            let (tried, ()) =
+                tokio::join!(ask(&config, &env, "127.0.0.1", &addresses), serve(&refusing, &answers));
+            assert_eq!(are_final(&tried), refused, "{tried:?}");
+            assert!(tried.iter().flatten().all(|failed| failed.said.contains(" at 127.0.0.1")), "{tried:?}");
+        }
+        assert!(!are_final(&[]));
+    }
+
+    /// A refusal is final when it comes twice in a row, and as long as there never was a session.
+    #[tokio::test]
+    async fn a_refusal_is_final_the_second_time() {
+        const GARBAGE: &[u8] = b"HTTP/1.1 400 Bad Request";
+        for (was_a_session, answers, ends) in [
+            (false, [REFUSAL, REFUSAL, REFUSAL, REFUSAL], Some(2)),
+            (false, [REFUSAL, GARBAGE, REFUSAL, GARBAGE], None),
+            (false, [GARBAGE, REFUSAL, GARBAGE, REFUSAL], None),
+            (true, [REFUSAL, REFUSAL, REFUSAL, REFUSAL], None),
+        ] {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let (config, env) = stage(listener.local_addr().unwrap());
+            let (reasons, served) = (Reasons::default(), std::cell::Cell::new(0));
+            let serving = async {
+                for answer in answers {
+                    serve(&listener, &[answer]).await;
+                    served.set(served.get() + 1);
+                }
+                // The last one was heard when it is asked again.
+                listener.accept().await.map(drop).unwrap();
+            };
+            tokio::select! {
+                biased;
+                refusal = reasons.refusal(&config, &env, was_a_session) => {
+                    assert_eq!(*refusal.kind(), ErrorKind::Denied);
+                    assert_eq!(Some(served.get()), ends, "{refusal:?}");
+                }
+                () = serving => assert_eq!(ends, None, "{}", reasons.said()),
+            }
+        }
+    }
+
+    /// An alert, fatal: the handshake failed.
+    const REFUSAL: &[u8] = &[0x15, 3, 3, 0, 2, 2, 40];
+}

@@ -21,19 +21,21 @@ use crate::watch as keeper;
 use crate::znode::{Answered, Connection};
 
 impl Session {
-    /// Opens a session within the bound of opening, announces it, and keeps watch over it.
+    /// Opens a session within the bound of opening, announces it, and keeps watch over it. Where there
+    /// `was_a_session`, no certificate keeps us out for good.
     pub(crate) async fn open(
         config: &ZkConfig,
         env: &Env,
         events: &mpsc::UnboundedSender<StoreEvent>,
         closed: &CancellationToken,
+        was_a_session: bool,
     ) -> Result<Arc<Self>> {
         let bound = env.timing().connect_timeout;
         let reasons = Reasons::default();
         tokio::select! {
             biased;
             opened = Self::open_unbounded(config, env, events, closed) => opened,
-            refusal = reasons.refusal(config, env) => Err(refusal),
+            refusal = reasons.refusal(config, env, was_a_session) => Err(refusal),
             () = async { env.sleep(bound).await } => Err(Error::new(
                 ErrorKind::Unavailable,
                 Effect::Unknown,

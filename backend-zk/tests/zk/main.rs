@@ -109,6 +109,7 @@ fn main() -> ExitCode {
         secured:
             tls_is_spoken_and_checked
             what_keeps_tls_from_being_spoken_is_named
+            a_certificate_that_is_exchanged_throws_nobody_out
             one_server_that_is_not_trusted_is_passed_over
             a_certificate_is_an_identity;
         rights:

@@ -1,14 +1,19 @@
 //! Connections over TLS: whom they trust, who we are by them, and what is said when they are refused.
 
 use std::fs::read;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use lockcore::{ErrorKind, LockManager, Tls};
 use testbed::zookeeper::Setup;
 use testbed::{Certificates, Port};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio_util::task::AbortOnDropHandle;
 
-use crate::rig::{BOUND, Rig, TTL, server};
+use crate::rig::{BOUND, Rig, TTL, acquire, eventually, server};
+use crate::switch::Switch;
 
 /// TLS with certificates on both sides; whoever has a wrong one is told which side refused it, at once
 /// and for good.
@@ -58,13 +63,48 @@ pub(crate) async fn what_keeps_tls_from_being_spoken_is_named(rig: Arc<Rig>) {
     let certificates = Certificates::new("client").unwrap();
     let plain = rig.server().await.addr();
     let dead = Port::reserve().unwrap();
-    for (hosts, named) in [(vec![plain], "handshake"), (vec![dead.addr()], "refused")] {
+    let (garbage, _babbling) = babbling().await;
+    for (hosts, named) in
+        [(vec![plain], "handshake"), (vec![dead.addr()], "refused"), (vec![garbage], "corrupt message")]
+    {
         let config = rig.space_on(hosts).config().tls(trusting(&certificates));
         let builder = LockManager::builder(config).ttl(TTL).connect_timeout(Duration::from_secs(2));
         let error = builder.build().await.expect_err(named);
         assert_eq!(*error.kind(), ErrorKind::Unavailable, "{error:?}");
         assert!(error.to_string().contains(named), "{error}");
     }
+}
+
+/// While a server's certificate is exchanged, whoever has waited keeps waiting, and who comes is told.
+pub(crate) async fn a_certificate_that_is_exchanged_throws_nobody_out(rig: Arc<Rig>) {
+    let (certificates, stranger) =
+        (Certificates::new("client").unwrap(), Certificates::new("client").unwrap());
+    let (good, bad) =
+        tokio::join!(server(Setup::new().tls(&certificates)), server(Setup::new().tls(&stranger)));
+    let switch = Switch::start(good.tls_addr()).await;
+    let space = rig.space_on([format!("localhost:{}", switch.addr().port())]);
+    let config = space.config().tls(known(trusting(&certificates), &certificates));
+    let builder = LockManager::builder(config).ttl(TTL).connect_timeout(Duration::from_secs(2));
+    let locks = builder.build().await.unwrap();
+    let direct = space.by(good.addr());
+    let (rival, outside) = (direct.manager().await, direct.outside().await);
+    let holder = rival.lock("a").unwrap().acquire().await.unwrap();
+    let waiting = acquire(&locks, "a");
+    outside.has(&space.directory("a"), 2).await;
+
+    switch.turn(bad.tls_addr());
+    // Who comes before the session is known to be over waits like the others.
+    eventually("who comes is told", async || {
+        let told = locks.lock("b").unwrap().wait(TTL).acquire().await.map(drop).expect_err("no way to it");
+        let is_named = told.to_string().contains("invalid peer certificate");
+        assert!(!is_named || *told.kind() == ErrorKind::Unavailable, "{told:?}");
+        is_named
+    })
+    .await;
+    switch.turn(good.tls_addr());
+    outside.has(&space.directory("a"), 2).await;
+    holder.release().await.unwrap();
+    waiting.await.unwrap().release().await.unwrap();
 }
 
 /// One server whose certificate is wrong does not keep us from the others.
@@ -108,6 +148,21 @@ pub(crate) async fn a_certificate_is_an_identity(rig: Arc<Rig>) {
     assert_eq!(closed.unwrap_err(), zookeeper_client::Error::NoAuth);
     other.release().await.unwrap();
     guard.release().await.unwrap();
+}
+
+/// Something that says the same to everybody.
+async fn babbling() -> (SocketAddr, AbortOnDropHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    let babbles = async move {
+        loop {
+            let (mut client, _) = listener.accept().await.unwrap();
+            // Who does not listen to the end has left.
+            let _ = client.read_u8().await;
+            let _ = client.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await;
+        }
+    };
+    (addr, AbortOnDropHandle::new(tokio::spawn(babbles)))
 }
 
 fn trusting(certificates: &Certificates) -> Tls {

@@ -59,16 +59,16 @@ async fn serve(mut client: TcpStream, mut turns: watch::Receiver<Way>) {
     let way = *turns.borrow_and_update();
     let carried = async {
         let mut server = TcpStream::connect(way.to).await?;
-        let length = client.read_u32().await?;
-        let mut hello = vec![0; length as usize];
-        client.read_exact(&mut hello).await?;
         if way.forgets {
+            let length = client.read_u32().await?;
+            let mut hello = vec![0; length as usize];
+            client.read_exact(&mut hello).await?;
             // The session's id, and after the length of it its password.
             hello[16..24].fill(0);
             hello[28..44].fill(0);
+            server.write_u32(length).await?;
+            server.write_all(&hello).await?;
         }
-        server.write_u32(length).await?;
-        server.write_all(&hello).await?;
         tokio::io::copy_bidirectional(&mut client, &mut server).await
     };
     tokio::select! {
