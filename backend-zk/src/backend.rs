@@ -86,7 +86,7 @@ impl ZkBackend {
             | Guarantees::CROSS_HOST
             | Guarantees::SURVIVES_RESTART;
         let session = shared.session().await?;
-        guarantees.set(Guarantees::SURVIVES_FAILOVER, session.voters().await.survive_a_loss());
+        guarantees.set(Guarantees::SURVIVES_FAILOVER, session.members(&shared.config).await.survive_a_loss());
         Ok(Self { shared: Arc::new(shared), guarantees, inbox: Mutex::new(Some(inbox)) })
     }
 

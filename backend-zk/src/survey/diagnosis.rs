@@ -14,14 +14,14 @@ use crate::status;
 impl Session {
     /// Looks at the servers, the session and the rights.
     pub(crate) async fn diagnose(&self, config: &ZkConfig) -> Vec<Finding> {
-        let (servers, (session, rights), voters) = join3(
+        let (servers, (session, rights), members) = join3(
             servers(config, &self.env),
             join(self.of_the_session(config), self.of_the_rights()),
-            self.voters(),
+            self.members(config),
         )
         .await;
         let mut findings = servers;
-        findings.push(voters.finding(config.servers().split(',').count()));
+        findings.push(members.finding());
         findings.extend(session);
         findings.push(rights);
         findings

@@ -1,24 +1,126 @@
-//! Who votes in the ensemble, as its own configuration says.
+//! Who votes in the ensemble, as its own configuration says, and to how many of them we know the way.
 
+use std::net::SocketAddr;
+
+use futures_util::future::join;
 use lockcore::backend::{Finding, Severity};
 
+use crate::config::ZkConfig;
+use crate::protocol::Failure;
 use crate::session::Session;
+use crate::status;
+
+/// Who votes, and the ways to them that are configured.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Members {
+    voters: Voters,
+    ways: Ways,
+}
+
+/// To how many servers the way is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ways {
+    Named(usize),
+    /// One host is named, which has so many addresses.
+    Resolved(usize),
+}
 
 /// The voting members of an ensemble.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Voters {
+enum Voters {
     Known(usize),
     /// A server that stands alone tells none; else the node may not be read, or votes have weights.
     Untold,
 }
 
 impl Session {
-    /// Asks the server in use. What it does not tell is not known.
-    pub(crate) async fn voters(&self) -> Voters {
-        match self.connection.read(CONFIGURATION).await {
-            Ok((data, _)) => Voters::told(&String::from_utf8_lossy(&data)),
-            Err(_) => Voters::Untold,
+    /// Asks the server in use, and for the addresses of a host that is the only one.
+    pub(crate) async fn members(&self, config: &ZkConfig) -> Members {
+        let (voters, ways) = join(self.voters(), self.ways(config)).await;
+        Members { voters, ways }
+    }
+
+    /// What the server does not tell is not known. An answer that was lost is asked for once more.
+    async fn voters(&self) -> Voters {
+        for _ in 0..2 {
+            match self.connection.read(CONFIGURATION).await {
+                Ok((data, _)) => return Voters::told(&String::from_utf8_lossy(&data)),
+                Err(lost) if lost.failure() == Failure::Unknown => {}
+                Err(_) => break,
+            }
         }
+        Voters::Untold
+    }
+
+    async fn ways(&self, config: &ZkConfig) -> Ways {
+        let mut endpoints = config.endpoints().unwrap_or_default();
+        endpoints.sort_unstable();
+        endpoints.dedup();
+        let [(host, port)] = endpoints.as_slice() else {
+            return Ways::Named(endpoints.len());
+        };
+        let found = tokio::select! {
+            biased;
+            found = status::addresses(host, *port) => found.unwrap_or_default(),
+            () = self.env.sleep(self.env.timing().op_timeout) => Vec::new(),
+        };
+        Ways::of_one_name(&found)
+    }
+}
+
+impl Ways {
+    /// A server may have an address of either family.
+    fn of_one_name(addresses: &[SocketAddr]) -> Self {
+        let of_one_family = addresses.iter().filter(|address| address.is_ipv4()).count();
+        match of_one_family.max(addresses.len() - of_one_family) {
+            0 | 1 => Self::Named(1),
+            several => Self::Resolved(several),
+        }
+    }
+
+    fn count(self) -> usize {
+        let (Self::Named(count) | Self::Resolved(count)) = self;
+        count
+    }
+}
+
+impl Members {
+    /// Whether a lock outlives the loss of any server: there is a quorum, and a way to it.
+    pub(crate) fn survive_a_loss(self) -> bool {
+        matches!(self.voters, Voters::Known(3..)) && self.ways.count() > 1
+    }
+
+    /// What an administrator should know of it.
+    pub(super) fn finding(self) -> Finding {
+        let (severity, detail) = match (self.voters, self.ways) {
+            (Voters::Untold, _) => (
+                Severity::Warning,
+                "the voting members are not told: the server stands alone, /zookeeper/config may not be read, or \
+                 votes have weights; so SURVIVES_FAILOVER is not promised"
+                    .to_owned(),
+            ),
+            (Voters::Known(voters), _) if voters < 3 => (
+                Severity::Warning,
+                format!("{voters} voting member(s): the loss of one stops every lock; run three or five"),
+            ),
+            (Voters::Known(voters), Ways::Named(1)) => (
+                Severity::Warning,
+                format!(
+                    "{voters} voting members, of which 1 is named, at one address: SURVIVES_FAILOVER is not \
+                     promised; name them all"
+                ),
+            ),
+            (Voters::Known(voters), Ways::Named(named)) if named < voters => (
+                Severity::Warning,
+                format!("{voters} voting members, of which {named} are named as hosts; name them all"),
+            ),
+            (Voters::Known(voters), Ways::Named(_)) => (Severity::Ok, format!("{voters} voting members")),
+            (Voters::Known(voters), Ways::Resolved(addresses)) => (
+                if addresses < voters { Severity::Warning } else { Severity::Ok },
+                format!("{voters} voting members, behind one name that has {addresses} addresses"),
+            ),
+        };
+        Finding::new(severity, "members", detail)
     }
 }
 
@@ -35,32 +137,6 @@ impl Voters {
             voters => Self::Known(voters),
         }
     }
-
-    pub(crate) fn survive_a_loss(self) -> bool {
-        matches!(self, Self::Known(3..))
-    }
-
-    /// What an administrator should know of it, where `named` servers are in the configuration of ours.
-    pub(super) fn finding(self, named: usize) -> Finding {
-        let (severity, detail) = match self {
-            Self::Untold => (
-                Severity::Warning,
-                "the voting members are not told: the server stands alone, /zookeeper/config may not be read, or \
-                 votes have weights; so SURVIVES_FAILOVER is not promised"
-                    .to_owned(),
-            ),
-            Self::Known(voters) if voters < 3 => (
-                Severity::Warning,
-                format!("{voters} voting member(s): the loss of one stops every lock; run three or five"),
-            ),
-            Self::Known(voters) if named < voters => (
-                Severity::Warning,
-                format!("{voters} voting members, of which {named} are named as hosts; name them all"),
-            ),
-            Self::Known(voters) => (Severity::Ok, format!("{voters} voting members")),
-        };
-        Finding::new(severity, "members", detail)
-    }
 }
 
 /// The node in which an ensemble keeps it.
@@ -70,35 +146,55 @@ const CONFIGURATION: &str = "/zookeeper/config";
 mod tests {
     use super::*;
 
-    /// Only members that are known to vote, one vote each, count; and three of them are enough.
+    /// Only members that are known to vote, one vote each, count.
     #[test]
     fn voters_are_counted() {
         const MEMBER: &str = "server.1=h1:2888:3888:participant;0.0.0.0:2181\n";
-        let told = |lines: &[&str]| Voters::told(&lines.concat());
         let observer = "server.4=h4:2888:3888|h5:2888:3888:observer;0.0.0.0:2181\n";
         let plain = "server.2=h2:2888:3888\n";
-        for (lines, voters, survive) in [
-            (vec![], Voters::Untold, false),
-            (vec!["version=0"], Voters::Untold, false),
-            (vec![observer, "version=0"], Voters::Untold, false),
-            (vec![MEMBER, plain, observer, "version=0"], Voters::Known(2), false),
-            (vec![MEMBER, plain, MEMBER, observer, "version=100000000"], Voters::Known(3), true),
-            (vec![MEMBER, MEMBER, MEMBER, "group.1=1:2:3\n", "weight.1=1\n"], Voters::Untold, false),
+        for (lines, voters) in [
+            (vec![], Voters::Untold),
+            (vec!["version=0"], Voters::Untold),
+            (vec![observer, "version=0"], Voters::Untold),
+            (vec![MEMBER, plain, observer, "version=0"], Voters::Known(2)),
+            (vec![MEMBER, plain, MEMBER, observer, "version=100000000"], Voters::Known(3)),
+            (vec![MEMBER, MEMBER, MEMBER, "group.1=1:2:3\n", "weight.1=1\n"], Voters::Untold),
         ] {
-            assert_eq!((told(&lines), told(&lines).survive_a_loss()), (voters, survive), "{lines:?}");
+            assert_eq!(Voters::told(&lines.concat()), voters, "{lines:?}");
+        }
+    }
+
+    /// An address of either family is one way, two of one family are two.
+    #[test]
+    fn a_name_is_as_many_ways_as_it_has_addresses() {
+        for (addresses, ways) in [
+            (vec![], Ways::Named(1)),
+            (vec!["10.0.0.1:1"], Ways::Named(1)),
+            (vec!["127.0.0.1:1", "[::1]:1"], Ways::Named(1)),
+            (vec!["10.0.0.1:1", "10.0.0.2:1", "[fd00::1]:1"], Ways::Resolved(2)),
+            (vec!["[fd00::1]:1", "[fd00::2]:1", "[fd00::3]:1"], Ways::Resolved(3)),
+        ] {
+            let found: Vec<SocketAddr> = addresses.iter().map(|address| address.parse().unwrap()).collect();
+            assert_eq!(Ways::of_one_name(&found), ways, "{addresses:?}");
         }
     }
 
     /// What is said agrees with the promise, and with how many hosts are named.
     #[test]
     fn findings_agree_with_the_promise() {
-        for (voters, named, severity, part) in [
-            (Voters::Untold, 3, Severity::Warning, "not promised"),
-            (Voters::Known(2), 2, Severity::Warning, "stops every lock"),
-            (Voters::Known(3), 2, Severity::Warning, "2 are named"),
-            (Voters::Known(3), 3, Severity::Ok, "3 voting members"),
+        use Severity::{Ok, Warning};
+        for (voters, ways, promised, severity, part) in [
+            (Voters::Untold, Ways::Named(3), false, Warning, "not promised"),
+            (Voters::Known(2), Ways::Named(2), false, Warning, "stops every lock"),
+            (Voters::Known(3), Ways::Named(1), false, Warning, "not promised"),
+            (Voters::Known(3), Ways::Named(2), true, Warning, "2 are named"),
+            (Voters::Known(3), Ways::Named(3), true, Ok, "3 voting members"),
+            (Voters::Known(3), Ways::Resolved(2), true, Warning, "has 2 addresses"),
+            (Voters::Known(3), Ways::Resolved(3), true, Ok, "has 3 addresses"),
         ] {
-            let finding = voters.finding(named);
+            let members = Members { voters, ways };
+            assert_eq!(members.survive_a_loss(), promised, "{members:?}");
+            let finding = members.finding();
             assert_eq!(finding.severity, severity, "{finding:?}");
             assert!(finding.detail.contains(part), "{finding:?}");
         }

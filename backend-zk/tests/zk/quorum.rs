@@ -1,13 +1,15 @@
 //! Three servers, of which some die, stop or are cut off.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use lockcore::{ErrorKind, Guarantees, LockManager};
 use testbed::zookeeper::{Ensemble, Setup};
+use testbed::{Direction, Mode, Proxy};
 use zookeeper_client::{Acl, AuthId, Client, Permission};
 
-use crate::rig::{Rig, Space, TTL, acquire, ensemble, eventually, milliseconds, now};
+use crate::rig::{Rig, Space, TTL, acquire, ensemble, eventually, milliseconds, now, proxy};
 
 /// An election ends neither hold nor wait of a session that is long enough for it.
 pub(crate) async fn a_leader_that_dies_takes_nobodys_lock(rig: Arc<Rig>) {
@@ -175,8 +177,9 @@ pub(crate) async fn fail_over_is_promised_by_those_who_can(rig: Arc<Rig>) {
     let ensemble = setup.start_ensemble(3).await.unwrap_or_else(|error| panic!("{error}"));
     let three = rig.space_on(ensemble.endpoints());
     assert_eq!(promised(&three).await, (true, "3 voting members".to_owned()));
-    let one = three.by(&ensemble.endpoints()[0]);
-    assert!(promised(&one).await.1.contains("name them all"));
+    let (promised_by_one, said) = promised(&three.by(&ensemble.endpoints()[0])).await;
+    assert!(!promised_by_one && said.contains("not promised"), "{said}");
+    assert!(promised_after_an_answer_was_lost(&rig, &ensemble).await);
     let outside = three.outside().await;
     outside.client.auth("digest", b"super:admin").await.unwrap();
     outside
@@ -194,6 +197,21 @@ pub(crate) async fn fail_over_is_promised_by_those_who_can(rig: Arc<Rig>) {
 
     let (promised_alone, said) = promised(&rig.space().await).await;
     assert!(!promised_alone && said.contains("not promised"), "{said}");
+}
+
+/// Whether fail-over is promised when the first answer about the members never comes.
+async fn promised_after_an_answer_was_lost(rig: &Rig, ensemble: &Ensemble) -> bool {
+    let proxies = [proxy(&ensemble[0]), proxy(&ensemble[1])];
+    let lost = Arc::new(AtomicBool::new(false));
+    for proxy in &proxies {
+        let lost = Arc::clone(&lost);
+        let tells = |frame: &[u8]| frame.windows(9).any(|part| part == b"server.1=");
+        let first = move |frame: &[u8]| tells(frame) && !lost.swap(true, Ordering::Relaxed);
+        proxy.set(Direction::ServerToClient, Mode::drop_frames(first)).await;
+    }
+    let locks = rig.space_on(proxies.each_ref().map(Proxy::addr)).manager().await;
+    assert!(lost.load(Ordering::Relaxed));
+    locks.guarantees().contains(Guarantees::SURVIVES_FAILOVER)
 }
 
 /// Whether fail-over is promised, and what an administrator is told of the members.
