@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::ZkConfig;
 use crate::error;
-use crate::session::{Offer, Outcome, Session};
+use crate::session::{Barred, Offer, Outcome, Session};
 use crate::survey::Revoked;
 
 /// The ZooKeeper store, as one manager sees it.
@@ -40,6 +40,7 @@ struct Shared {
     /// Who opens a session.
     opening: tokio::sync::Mutex<()>,
     failed: Mutex<Failures>,
+    barred: Barred,
     closed: CancellationToken,
     events: mpsc::UnboundedSender<StoreEvent>,
 }
@@ -76,6 +77,7 @@ impl ZkBackend {
             current: Mutex::new(None),
             opening: tokio::sync::Mutex::new(()),
             failed: Mutex::default(),
+            barred: Barred::default(),
             closed: CancellationToken::new(),
             events,
         };
@@ -231,7 +233,7 @@ impl Shared {
         let session = tokio::select! {
             biased;
             () = self.closed.cancelled() => return Err(error::closed()),
-            opened = Session::open(&self.config, &self.env, &self.events, &self.closed, was_a_session) => {
+            opened = Session::open(&self.config, &self.env, &self.events, &self.closed, &self.barred, was_a_session) => {
                 opened.inspect_err(|error| self.failed.lock().note(error))?
             }
         };
@@ -267,6 +269,14 @@ impl Shared {
                 }
                 Err(error) => return drop(told.send(Err(error))),
             };
+            let allowed = tokio::select! {
+                biased;
+                () = told.closed() => return,
+                allowed = session.may_enter(&request.name) => allowed,
+            };
+            if let Err(error) = allowed {
+                return drop(told.send(Err(error)));
+            }
             let outcome = {
                 let mut abandoned = std::pin::pin!(told.closed());
                 session.acquire(request, owner, waits, &mut abandoned).await

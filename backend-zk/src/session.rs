@@ -9,6 +9,7 @@
 //!   keep it.
 
 mod acquisition;
+mod barred;
 mod holds;
 mod opening;
 mod proof;
@@ -31,6 +32,7 @@ use crate::protocol::{Liveness, Purpose};
 use crate::znode::Connection;
 
 pub(crate) use acquisition::{Offer, Outcome};
+pub(crate) use barred::Barred;
 use holds::Holds;
 
 /// A session with the ensemble.
@@ -50,6 +52,7 @@ pub(crate) struct Session {
     holds: Mutex<Holds>,
     /// The locks for which contenders of another kind were told of.
     strangers: Mutex<HashSet<LockName>>,
+    barred: Barred,
     events: mpsc::UnboundedSender<StoreEvent>,
     /// The manager was closed.
     pub(crate) closed: CancellationToken,

@@ -5,9 +5,11 @@ use std::collections::{HashMap, HashSet};
 use lockcore::backend::{AcquireRequest, Grant, StoreEvent};
 use lockcore::clock::Moment;
 use lockcore::{Error, LockName, LostReason, OwnerId, Result};
+use zookeeper_client::Error as ZkError;
 
 use super::Session;
 use crate::error::Unanswered;
+use crate::keys;
 use crate::protocol::{Failure, Mine};
 use crate::znode::Answered;
 
@@ -77,11 +79,19 @@ impl Session {
     /// node away, so that comes now: everybody would wait behind it for as long as we live.
     pub(super) async fn remove(&self, path: &str) -> Answered<()> {
         let deleted = self.connection.delete(path).await;
-        if deleted.as_ref().err().is_some_and(|refused| refused.failure() == Failure::Refused) {
-            let warning = "the server refuses to delete a node of ours: the session ends, and all its locks";
-            self.tell(StoreEvent::Warning(warning.into()));
-            self.end(LostReason::SessionLost);
+        if deleted.as_ref().err().is_none_or(|refused| refused.failure() != Failure::Refused) {
+            return deleted;
         }
+        // The server looks at the rights first, and for a node then. To ask for one takes no right.
+        if let Ok(None) = self.connection.stat(path).await {
+            return Err(Unanswered::Refused(ZkError::NoNode));
+        }
+        if let Some(directory) = keys::parent(path) {
+            self.barred.add(directory);
+        }
+        let warning = format!("the server refuses to delete {path}: the session ends, and all its locks");
+        self.tell(StoreEvent::Warning(warning.into()));
+        self.end(LostReason::SessionLost);
         deleted
     }
 

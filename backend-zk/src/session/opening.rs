@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use zookeeper_client::{CreateMode, Error as ZkError};
 
-use super::{Session, Trust, token_base};
+use super::{Barred, Session, Trust, token_base};
 use crate::config::ZkConfig;
 use crate::error::{self, Unanswered};
 use crate::keys;
@@ -28,13 +28,14 @@ impl Session {
         env: &Env,
         events: &mpsc::UnboundedSender<StoreEvent>,
         closed: &CancellationToken,
+        barred: &Barred,
         was_a_session: bool,
     ) -> Result<Arc<Self>> {
         let bound = env.timing().connect_timeout;
         let reasons = Reasons::default();
         tokio::select! {
             biased;
-            opened = Self::open_unbounded(config, env, events, closed) => opened,
+            opened = Self::open_unbounded(config, env, events, closed, barred) => opened,
             refusal = reasons.refusal(config, env, was_a_session) => Err(refusal),
             () = async { env.sleep(bound).await } => Err(Error::new(
                 ErrorKind::Unavailable,
@@ -52,6 +53,7 @@ impl Session {
         env: &Env,
         events: &mpsc::UnboundedSender<StoreEvent>,
         closed: &CancellationToken,
+        barred: &Barred,
     ) -> Result<Arc<Self>> {
         let namespace = config.namespace()?;
         let ttl = env.timing().ttl;
@@ -115,6 +117,7 @@ impl Session {
             reconnects: watch::Sender::new(0),
             holds: Mutex::default(),
             strangers: Mutex::default(),
+            barred: barred.clone(),
             events: events.clone(),
             closed: closed.clone(),
         });

@@ -116,6 +116,8 @@ fn main() -> ExitCode {
             a_session_that_may_not_write_is_lost_in_time
             who_comes_back_to_a_closed_place_is_lost_in_time
             a_release_that_is_refused_ends_the_session
+            a_node_that_is_gone_ends_no_session
+            a_lock_that_cannot_be_let_go_is_not_taken_again
             who_cannot_see_the_one_ahead_is_denied
             a_place_that_cannot_be_given_up_ends_with_the_session
             waiters_whose_directory_is_closed_are_denied

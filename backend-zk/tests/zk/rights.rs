@@ -114,6 +114,41 @@ pub(crate) async fn a_release_that_is_refused_ends_the_session(rig: Arc<Rig>) {
     one.lock("b").unwrap().acquire().await.unwrap().release().await.unwrap();
 }
 
+/// A node that is gone needs no right to be let go, so nothing else is lost for it.
+pub(crate) async fn a_node_that_is_gone_ends_no_session(rig: Arc<Rig>) {
+    let (space, outside) = stage(&rig).await;
+    let locks = space.manager().await;
+    let directory = space.directory("a");
+    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+    let bystander = locks.lock("b").unwrap().acquire().await.unwrap();
+    let nodes = outside.has(&directory, 1).await;
+    outside.allow(&directory, "rwc").await;
+    outside.client.delete(&format!("{directory}/{}", nodes[0]), None).await.unwrap();
+    let gone = guard.release().await.expect_err("it was removed");
+    assert_eq!(gone.lost_reason(), Some(LostReason::Gone), "{gone:?}");
+    bystander.release().await.unwrap();
+}
+
+/// A lock that could not be let go costs its manager all others once; until that is mended it is denied
+/// before anything is made.
+pub(crate) async fn a_lock_that_cannot_be_let_go_is_not_taken_again(rig: Arc<Rig>) {
+    let (space, outside) = stage(&rig).await;
+    let locks = space.manager().await;
+    let directory = space.directory("a");
+    outside.allow(&directory, "rwc").await;
+    let guard = locks.lock("a").unwrap().try_acquire().await.unwrap().expect("it is free");
+    assert_eq!(*guard.release().await.expect_err("nobody may delete").kind(), ErrorKind::Denied);
+    let bystander = locks.lock("b").unwrap().acquire().await.unwrap();
+    outside.has(&directory, 0).await;
+    let tried = locks.lock("a").unwrap().try_acquire().await.map(drop).expect_err("it cannot be let go");
+    assert_eq!(*tried.kind(), ErrorKind::Denied, "{tried:?}");
+    assert_eq!(denied(&locks).await.unwrap(), ErrorKind::Denied);
+    outside.has(&directory, 0).await;
+    outside.allow(&directory, "rwcd").await;
+    locks.lock("a").unwrap().acquire().await.unwrap().release().await.unwrap();
+    bystander.release().await.unwrap();
+}
+
 /// A place that cannot be given up is not left for others to wait behind.
 pub(crate) async fn a_place_that_cannot_be_given_up_ends_with_the_session(rig: Arc<Rig>) {
     let (space, outside) = stage(&rig).await;
