@@ -36,10 +36,10 @@ struct First {
 }
 
 impl First {
-    /// Named as Curator's are and ours, and not written by us.
+    /// Named as those of Curator's locks are and ours, and not written by us.
     fn is_curators(&self) -> bool {
         let name = self.path.rsplit('/').next().unwrap_or_default();
-        name.starts_with("_c_") && self.note.ttl.is_none()
+        is_of_a_lock(name) && self.note.ttl.is_none()
     }
 }
 
@@ -183,9 +183,40 @@ impl Session {
     }
 }
 
+/// Whether a node is one of Curator's locks, plain or for readers and writers: what its other recipes keep
+/// in their nodes is not ours to write over.
+fn is_of_a_lock(name: &str) -> bool {
+    let kinds = ["-lock-", "-__READ__", "-__WRIT__"];
+    let named =
+        name.strip_prefix("_c_").map(|name| name.trim_end_matches(|digit: char| digit.is_ascii_digit()));
+    named.is_some_and(|named| kinds.iter().any(|kind| named.ends_with(kind)))
+}
+
 /// What Curator's `Revoker` writes into the node of a holder.
 const REVOKE: &[u8] = b"__REVOKE__";
 /// How many listings, and how many contenders of each, are looked at for one that stays.
 const LOOKS: usize = 3;
 /// How many locks are looked at in one flight.
 const AT_ONCE: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Only nodes of Curator's locks are written into.
+    #[test]
+    fn locks_are_told_from_other_recipes() {
+        for (name, is) in [
+            ("_c_51e3f9c4-2c4c-4d0e-9c0e-8f3c1a5b7d21-lock-0000000007", true),
+            ("_c_51e3f9c4-2c4c-4d0e-9c0e-8f3c1a5b7d21-__READ__0000000007", true),
+            ("_c_51e3f9c4-2c4c-4d0e-9c0e-8f3c1a5b7d21-__WRIT__0000000007", true),
+            ("_c_51e3f9c4-2c4c-4d0e-9c0e-8f3c1a5b7d21-latch-0000000007", false),
+            ("_c_51e3f9c4-2c4c-4d0e-9c0e-8f3c1a5b7d21-lease-0000000007", false),
+            ("_c_51e3f9c4-2c4c-4d0e-9c0e-8f3c1a5b7d21-lock-x-0000000007", false),
+            ("51e3f9c42c4c4d0e9c0e8f3c1a5b7d21__lock__0000000007", false),
+            ("lock-0000000007", false),
+        ] {
+            assert_eq!(is_of_a_lock(name), is, "{name}");
+        }
+    }
+}

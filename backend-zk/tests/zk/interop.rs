@@ -8,6 +8,7 @@ use lockcore::backend::{AcquireRequest, Attempt, Revocation, StoreConfig, StoreE
 use lockcore::clock::{BootClock, Clock};
 use lockcore::{Env, ErrorKind, LockName, LostReason, Timing};
 use tokio_util::task::AbortOnDropHandle;
+use zookeeper_client::{Acls, CreateMode};
 
 use crate::peer::Peer;
 use crate::rig::{BOUND, Rig, acquire, milliseconds, now};
@@ -156,6 +157,19 @@ pub(crate) async fn curators_holder_is_asked_in_its_own_words(rig: Arc<Rig>) {
     assert_eq!(curator.ask(&format!("acquire {path}")).await, "held");
     assert_eq!(locks.revoke("a", false).await.unwrap(), Revocation::Unanswered);
     assert_eq!(curator.ask("state").await, "acquired CONNECTED");
+}
+
+/// Into the nodes of Curator's other recipes nothing is written: their data is their own.
+pub(crate) async fn other_recipes_keep_their_data(rig: Arc<Rig>) {
+    let space = rig.space().await;
+    let (locks, outside) = (space.manager().await, space.outside().await);
+    locks.lock("a").unwrap().acquire().await.unwrap().release().await.unwrap();
+    let latch = format!("{}/_c_51e3f9c4-2c4c-4d0e-9c0e-8f3c1a5b7d21-latch-", space.directory("a"));
+    let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+    let (_, number) = outside.client.create(&latch, b"theirs", &options).await.unwrap();
+    assert_eq!(locks.revoke("a", false).await.unwrap(), Revocation::Unanswered);
+    let (data, _) = outside.client.get_data(&format!("{latch}{number}")).await.unwrap();
+    assert_eq!(data, b"theirs");
 }
 
 /// What Curator's `Revoker` writes does not reach us: the hold stands, and so do those who wait.

@@ -135,6 +135,7 @@ fn main() -> ExitCode {
             nobody_releases_what_belongs_to_another
             curators_hold_is_shown
             curators_holder_is_asked_in_its_own_words
+            other_recipes_keep_their_data
             curators_revoker_is_not_heard
             holders_are_shown_since_they_came
             kazoo_is_waited_for_and_warned_of
