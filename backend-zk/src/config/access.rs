@@ -55,10 +55,30 @@ fn parsed_entry(entry: &str) -> Option<Acl> {
     let (id, rights) = rest.rsplit_once(':')?;
     // In ids of the other schemes a comma is a slip of the entry before.
     let may_have_commas = !matches!(scheme, "world" | "auth" | "digest" | "ip");
-    if scheme.is_empty() || rights.is_empty() || (id.contains(',') && !may_have_commas) {
+    if scheme.is_empty() || (id.contains(',') && !may_have_commas) {
         return None;
     }
-    let permission = rights.chars().try_fold(Permission::NONE, |permission, right| {
+    // Nor may an entry be swallowed by a slip of the one before.
+    if entry.split(',').skip(1).any(looks_like_an_entry) {
+        return None;
+    }
+    Some(Acl::new(permission(rights)?, AuthId::new(scheme, id)))
+}
+
+/// Whether a part of an id is `scheme:id:rights` by itself; an attribute of a name has no such scheme.
+fn looks_like_an_entry(part: &str) -> bool {
+    let Some((scheme, rest)) = part.split_once(':') else {
+        return false;
+    };
+    let is_scheme = !scheme.is_empty() && scheme.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
+    is_scheme && rest.rsplit_once(':').is_some_and(|(_, rights)| permission(rights).is_some())
+}
+
+fn permission(rights: &str) -> Option<Permission> {
+    if rights.is_empty() {
+        return None;
+    }
+    rights.chars().try_fold(Permission::NONE, |permission, right| {
         Some(
             permission
                 | match right {
@@ -70,8 +90,7 @@ fn parsed_entry(entry: &str) -> Option<Acl> {
                     _ => return None,
                 },
         )
-    })?;
-    Some(Acl::new(permission, AuthId::new(scheme, id)))
+    })
 }
 
 #[cfg(test)]
@@ -92,6 +111,7 @@ mod tests {
             read("auth::rwcd,world:anyone:r"),
             ["auth||READ|WRITE|CREATE|DELETE", "world|anyone|READ"]
         );
+        assert_eq!(read("x509:CN=a,OU=b:c:r,sasl:u:r"), ["x509|CN=a,OU=b:c|READ", "sasl|u|READ"]);
         assert_eq!(
             read(r"x509:CN=a,OU=b\, c,O=d:rw,x509:CN=e:r,world:anyone:a"),
             [r"x509|CN=a,OU=b\, c,O=d|READ|WRITE", "x509|CN=e|READ", "world|anyone|ADMIN"]
@@ -110,6 +130,8 @@ mod tests {
             ("auth::r,", ""),
             ("x509:CN=a,OU=b", "x509:CN=a,OU=b"),
             (":id:r", ":id:r"),
+            ("x509:CN=a:rwx,world:anyone:r", "x509:CN=a:rwx,world:anyone:r"),
+            ("auth::r,x509:CN=a,OU=b,x509:CN=c:r,auth::r", "x509:CN=a,OU=b,x509:CN=c:r,auth::r"),
         ] {
             let refused = parsed(acl).unwrap_err().to_string();
             assert!(refused.starts_with(&format!("{named:?} is no access right")), "{acl}: {refused}");
