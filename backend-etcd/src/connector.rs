@@ -55,12 +55,8 @@ impl Connector {
     pub(crate) async fn connect(&self, index: usize) -> Result<Client> {
         let endpoint = &self.endpoints[index];
         let channel = endpoint.connect().await.map(Channel::Tonic).map_err(|error| {
-            let why = error::causes(&error);
-            let kind = match error::is_refused_by_tls(&why) {
-                true => ErrorKind::Denied,
-                false => ErrorKind::Unavailable,
-            };
-            Error::not_applied(kind, format!("no connection to {}: {why}", endpoint.uri()))
+            let why = format!("no connection to {}: {}", endpoint.uri(), error::causes(&error));
+            Error::not_applied(ErrorKind::Unavailable, why)
         })?;
         let is_encrypted = endpoint.uri().scheme_str() == Some("https");
         self.authenticated(channel).await.map_err(|error| {

@@ -8,11 +8,13 @@
 //! - **E1** Every attempt has a bound, connecting included.
 //! - **E2** A failure moves on from the connection it was seen on, and from no later one.
 //! - **E3** A request that is slow moves nobody on while the connection answers others.
+//! - **E4** That all endpoints refuse us by TLS is final until one of them has answered for the first time.
+//!   After that it is an outage like any other: only etcd itself says that this user may not.
 
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use etcd_client::{Client, GetOptions, GetResponse, Txn, TxnResponse};
@@ -30,6 +32,8 @@ pub(crate) struct Endpoints {
     /// Of one attempt: a third of a request's, where there are other endpoints to turn to.
     bound: Duration,
     state: watch::Sender<State>,
+    /// One of the servers has answered.
+    is_known: AtomicBool,
     /// For so many requests at a time: more would only wait at the server, and look like its silence.
     room: Semaphore,
 }
@@ -40,7 +44,7 @@ struct State {
     generation: usize,
     link: Option<Link>,
     is_connecting: bool,
-    /// How many endpoints in a row would not have us.
+    /// How many endpoints in a row would not have us, since one has answered.
     denials: usize,
     /// Why there is no connection to the endpoint before.
     refused: Option<(ErrorKind, String)>,
@@ -74,7 +78,15 @@ impl Endpoints {
         env.random(&mut bits);
         let generation = usize::from(bits[0]) % urls.len();
         let state = watch::Sender::new(State { generation, ..State::default() });
-        Ok(Self { env, urls, connector, bound, state, room: Semaphore::new(AT_ONCE) })
+        Ok(Self {
+            env,
+            urls,
+            connector,
+            bound,
+            state,
+            is_known: AtomicBool::new(false),
+            room: Semaphore::new(AT_ONCE),
+        })
     }
 
     pub(crate) fn urls(&self) -> &[String] {
@@ -127,9 +139,9 @@ impl Endpoints {
         match self.connect(generation % self.urls.len()).await {
             Ok(client) => self.state.send_modify(|state| {
                 state.link = Some(Link { client, generation, answered: Arc::default() });
-                (state.is_connecting, state.denials) = (false, 0);
+                state.is_connecting = false;
             }),
-            Err(error) => self.leave(generation, Some(&error)),
+            Err(error) => drop(self.leave(generation, Some(&error))),
         }
     }
 
@@ -146,30 +158,51 @@ impl Endpoints {
 
     /// A connection is of no use: the next request goes to the next endpoint.
     pub(crate) fn failed(&self, generation: usize) {
-        self.leave(generation, None);
+        let _ = self.leave(generation, None);
     }
 
-    fn leave(&self, generation: usize, refused: Option<&Error>) {
+    /// Leaves a connection that was not made, or is of no use; what `refused` comes to.
+    fn leave(&self, generation: usize, refused: Option<&Error>) -> Option<ErrorKind> {
+        let mut kind = refused.map(|error| error.kind().clone());
         let has_left = self.state.send_if_modified(|state| {
             if state.generation != generation {
                 return false;
             }
-            let denials = match refused {
-                Some(error) if *error.kind() == ErrorKind::Denied => state.denials + 1,
-                Some(_) | None => 0,
-            };
-            let refused = refused.map(|error| {
+            let by_tls = refused.is_some_and(error::is_refused_by_tls);
+            let mut denials = 0;
+            if by_tls || kind == Some(ErrorKind::Denied) {
+                denials = state.denials + 1;
                 // Others may take us, until all have been asked.
-                let is_final = *error.kind() != ErrorKind::Denied || denials >= self.urls.len();
-                let kind = if is_final { error.kind().clone() } else { ErrorKind::Unavailable };
-                (kind, error.to_string())
-            });
+                let is_final = denials >= self.urls.len() && !(by_tls && self.is_known());
+                kind = Some(if is_final { ErrorKind::Denied } else { ErrorKind::Unavailable });
+            }
+            let refused = kind.clone().zip(refused.map(ToString::to_string));
             *state = State { generation: generation + 1, denials, refused, ..State::default() };
             true
         });
         if has_left {
             tracing::debug!(endpoint = self.urls[generation % self.urls.len()], "moves on from an endpoint");
         }
+        kind
+    }
+
+    fn is_known(&self) -> bool {
+        // ORDERING: the flag guards nothing but itself.
+        self.is_known.load(Ordering::Relaxed)
+    }
+
+    /// The server at the other end of `link` has answered.
+    fn answered(&self, link: &Link) {
+        if link.answered.fetch_add(1, Ordering::Relaxed) > 0 {
+            return;
+        }
+        self.is_known.store(true, Ordering::Relaxed);
+        self.state.send_if_modified(|state| {
+            if state.generation == link.generation {
+                state.denials = 0;
+            }
+            false
+        });
     }
 
     /// One attempt of a request, the connection it may need included.
@@ -217,7 +250,7 @@ impl Endpoints {
         let answer = tokio::select! {
             biased;
             // Boxed: the client's futures are large, and most of those around them only wait.
-            answer = Box::pin(act(link.client)) => answer,
+            answer = Box::pin(act(link.client.clone())) => answer,
             () = over => {
                 // A connection that took long to be made has had no time to answer.
                 let had_time = self.env.now().since(sent_at) >= self.bound / 2;
@@ -228,19 +261,32 @@ impl Endpoints {
                 return Err(error::silent(self.bound));
             }
         };
-        link.answered.fetch_add(1, Ordering::Relaxed);
-        answer.map_err(|error| {
-            // Connected while authentication was off: another connection says who we are.
-            let is_nameless = error::is_nameless(&error) && self.connector.has_credentials();
-            if is_nameless || error::is_about_the_member(&error) {
-                self.failed(link.generation);
-            }
-            match is_nameless {
-                true => Error::not_applied(ErrorKind::Unavailable, "etcd asks who we are").with_source(error),
-                false if before == 0 && self.is_encrypted() => error::of_first_request(error),
-                false => error::of_client(error),
-            }
-        })
+        if answer.as_ref().err().is_none_or(error::is_answer) {
+            self.answered(&link);
+        }
+        answer.map_err(|error| self.failure(&link, error))
+    }
+
+    /// What an error on `link` means, and whether the connection is left for it.
+    fn failure(&self, link: &Link, error: etcd_client::Error) -> Error {
+        // Connected while authentication was off: another connection says who we are.
+        if error::is_nameless(&error) && self.connector.has_credentials() {
+            self.failed(link.generation);
+            return Error::not_applied(ErrorKind::Unavailable, "etcd asks who we are").with_source(error);
+        }
+        let is_elsewhere_better = error::is_busy(&error) && self.urls.len() > 1;
+        if !is_elsewhere_better && !error::is_about_the_member(&error) {
+            return error::of_client(error);
+        }
+        if !self.is_encrypted() || link.answered.load(Ordering::Relaxed) > 0 {
+            self.failed(link.generation);
+            return error::of_client(error);
+        }
+        let meant = error::of_first_request(error);
+        match self.leave(link.generation, Some(&meant)) {
+            Some(ErrorKind::Denied) => Error::not_applied(ErrorKind::Denied, meant.to_string()),
+            _ => meant,
+        }
     }
 
     /// A request to one client, for as long as an attempt may last.
@@ -359,14 +405,22 @@ mod tests {
 
     use super::*;
 
-    /// Connected to somebody who accepts and never says a word.
-    async fn connected() -> (Arc<Endpoints>, TcpListener, usize) {
-        let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let config = EtcdConfig::new([silent.local_addr().unwrap().to_string()]);
+    /// Connected to one of so many who accept and never say a word.
+    async fn connected_to(servers: usize) -> (Arc<Endpoints>, Vec<TcpListener>, usize) {
+        let mut silent = Vec::new();
+        for _ in 0..servers {
+            silent.push(TcpListener::bind("127.0.0.1:0").await.unwrap());
+        }
+        let hosts = silent.iter().map(|silent| silent.local_addr().unwrap().to_string());
+        let config = EtcdConfig::new(hosts);
         let env = Env::new(Timing::for_ttl(Duration::from_millis(600))).unwrap();
         let endpoints = Arc::new(Endpoints::new(&config, env).unwrap());
         let link = endpoints.link().await.unwrap();
         (endpoints, silent, link.generation)
+    }
+
+    async fn connected() -> (Arc<Endpoints>, Vec<TcpListener>, usize) {
+        connected_to(1).await
     }
 
     async fn slow(_client: Client) -> Result<(), etcd_client::Error> {
@@ -394,6 +448,41 @@ mod tests {
         renewal.unwrap_err();
         quick.unwrap();
         assert_eq!(endpoints.link().await.unwrap().generation, generation + 2);
+    }
+
+    /// E4
+    #[tokio::test]
+    async fn a_refusal_by_tls_is_final_only_before_the_first_answer() {
+        let (endpoints, _silent, _) = connected().await;
+        let alert = Error::not_applied(ErrorKind::Unavailable, "received fatal alert: BadCertificate");
+        let refuse = |endpoints: &Endpoints| {
+            let generation = endpoints.state.borrow().generation;
+            endpoints.leave(generation, Some(&alert))
+        };
+        assert_eq!(refuse(&endpoints), Some(ErrorKind::Denied));
+        endpoints.call(|_client| ready(Ok(()))).await.unwrap();
+        assert_eq!(refuse(&endpoints), Some(ErrorKind::Unavailable));
+
+        let (several, _silent, _) = connected_to(3).await;
+        let refused = (0..4).map(|_| refuse(&several));
+        let (no, finally) = (Some(ErrorKind::Unavailable), Some(ErrorKind::Denied));
+        assert_eq!(refused.collect::<Vec<_>>(), [no.clone(), no, finally.clone(), finally]);
+    }
+
+    /// A member that lags behind answers at once that it is busy: the others are not.
+    #[tokio::test]
+    async fn a_busy_member_is_left_where_there_are_others() {
+        let busy = |_client| {
+            let status = tonic::Status::resource_exhausted("etcdserver: too many requests");
+            ready(Err::<(), _>(etcd_client::Error::GRpcStatus(status)))
+        };
+        let (one, _silent, generation) = connected().await;
+        assert_eq!(one.call(busy).await.unwrap_err().effect(), Effect::NotApplied);
+        assert_eq!(one.link().await.unwrap().generation, generation);
+
+        let (two, _silent, generation) = connected_to(2).await;
+        assert_eq!(two.call(busy).await.unwrap_err().effect(), Effect::NotApplied);
+        assert_eq!(two.link().await.unwrap().generation, generation + 1);
     }
 
     /// What is too much waits here, unsent; a renewal does not.

@@ -66,9 +66,21 @@ pub(crate) fn is_nameless(error: &etcd_client::Error) -> bool {
     matches!(error, etcd_client::Error::GRpcStatus(status) if status.message().contains("user name is empty"))
 }
 
-/// Whether one side did not take the other's certificate, in the words of the TLS library.
-pub(crate) fn is_refused_by_tls(causes: &str) -> bool {
-    causes.contains("invalid peer certificate") || causes.contains("received fatal alert")
+/// Whether a server has answered, if only to refuse.
+pub(crate) fn is_answer(error: &etcd_client::Error) -> bool {
+    matches!(error, etcd_client::Error::GRpcStatus(status) if status.message().starts_with(FROM_ETCD))
+}
+
+/// Whether the member lags behind, and therefore takes nothing on.
+pub(crate) fn is_busy(error: &etcd_client::Error) -> bool {
+    matches!(error, etcd_client::Error::GRpcStatus(status) if status.message().contains("too many requests"))
+}
+
+/// Whether one side did not take the other's certificate, in the words of the TLS library. On a connection
+/// that has answered before, the same words tell of a damaged record.
+pub(crate) fn is_refused_by_tls(error: &Error) -> bool {
+    let text = error.to_string();
+    text.contains("invalid peer certificate") || text.contains("received fatal alert")
 }
 
 /// An error of a connection that was made over TLS and has answered nothing yet. A server that does not take
@@ -76,7 +88,7 @@ pub(crate) fn is_refused_by_tls(causes: &str) -> bool {
 pub(crate) fn of_first_request(error: etcd_client::Error) -> Error {
     let is_about_the_member = is_about_the_member(&error);
     let meant = of_client(error);
-    if is_about_the_member && *meant.kind() == ErrorKind::Unavailable {
+    if is_about_the_member && !is_refused_by_tls(&meant) {
         meant.with_context("connected over TLS", "the server may want another client certificate")
     } else {
         meant
@@ -164,13 +176,13 @@ fn meaning(error: &etcd_client::Error) -> (ErrorKind, Effect, String) {
     let shown = error.to_string();
     match error {
         E::GRpcStatus(status) => {
-            let causes = causes(status);
-            if is_refused_by_tls(&causes) {
-                return (ErrorKind::Denied, Effect::NotApplied, causes);
-            }
             let (number, text) = (status.code() as i32, status.message());
             let (kind, effect) = of_status(number, text, never_connected(status));
-            (kind, effect, format!("etcd: {text}"))
+            let message = match status.source() {
+                Some(why) => format!("no answer from etcd: {}", causes(why)),
+                None => format!("etcd: {text}"),
+            };
+            (kind, effect, message)
         }
         E::InvalidArgs(_) | E::InvalidUri(_) | E::InvalidMetadataValue(_) | E::EndpointsNotManaged => {
             (ErrorKind::InvalidOption, Effect::NotApplied, shown)
@@ -191,7 +203,7 @@ fn meaning(error: &etcd_client::Error) -> (ErrorKind, Effect, String) {
 }
 
 fn of_status(number: i32, text: &str, never_connected: bool) -> (ErrorKind, Effect) {
-    let from_etcd = text.starts_with("etcdserver:");
+    let from_etcd = text.starts_with(FROM_ETCD);
     match number {
         _ if is_old_token(text) || is_from_a_learner(text) => (ErrorKind::Unavailable, Effect::NotApplied),
         // A wrong password is an invalid argument to etcd, and so is none.
@@ -201,7 +213,10 @@ fn of_status(number: i32, text: &str, never_connected: bool) -> (ErrorKind, Effe
             (ErrorKind::Denied, Effect::NotApplied)
         }
         code::INVALID_ARGUMENT if from_etcd => (ErrorKind::Protocol, Effect::NotApplied),
-        code::PERMISSION_DENIED | code::UNAUTHENTICATED => (ErrorKind::Denied, Effect::NotApplied),
+        // Whatever stands between may say the same, of itself: it is no word on the rights of this user.
+        code::PERMISSION_DENIED | code::UNAUTHENTICATED if from_etcd => {
+            (ErrorKind::Denied, Effect::NotApplied)
+        }
         code::NOT_FOUND if text.contains("lease not found") => {
             (ErrorKind::Lost { reason: LostReason::SessionLost }, Effect::NotApplied)
         }
@@ -220,6 +235,9 @@ fn of_status(number: i32, text: &str, never_connected: bool) -> (ErrorKind, Effe
         _ => (ErrorKind::Unavailable, Effect::Unknown),
     }
 }
+
+/// How whatever the servers themselves say begins.
+const FROM_ETCD: &str = "etcdserver:";
 
 const NO_SPACE: &str = "database space exceeded";
 
@@ -302,7 +320,9 @@ mod tests {
             (14, "etcdserver: rpc not supported for learner", Unavailable, NotApplied),
             (15, "", Unavailable, Unknown),
             (16, "etcdserver: invalid auth token", Unavailable, NotApplied),
-            (16, "", Denied, NotApplied),
+            (16, "etcdserver: permission denied", Denied, NotApplied),
+            (7, "grpc-status header missing, mapped from HTTP status code 403", Unavailable, Unknown),
+            (16, "grpc-status header missing, mapped from HTTP status code 401", Unavailable, Unknown),
             (99, "", Unavailable, Unknown),
         ];
         for (number, text, kind, effect) in table {
@@ -350,6 +370,18 @@ mod tests {
             assert_eq!(of_status(number, "", true).1, Effect::NotApplied);
             assert_eq!(of_status(number, "", false).1, Effect::Unknown);
         }
+    }
+
+    /// On a connection that may have carried something, the words of TLS are those of a cut.
+    #[test]
+    fn a_tls_alert_is_no_refusal_of_etcd() {
+        let alert = std::io::Error::other("received fatal alert: BadRecordMac");
+        let cut = etcd_client::Error::GRpcStatus(tonic::Status::from_error(Box::new(alert)));
+        assert!(is_about_the_member(&cut) && !is_answer(&cut));
+        let error = of_client(cut);
+        assert_eq!((error.kind(), error.effect()), (&ErrorKind::Unavailable, Effect::Unknown));
+        assert!(error.to_string().contains("BadRecordMac"), "{error}");
+        assert!(is_refused_by_tls(&error));
     }
 
     /// The client's own errors are told apart, and keep their words.

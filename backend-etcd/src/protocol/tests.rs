@@ -60,6 +60,19 @@ fn a_late_watch_costs_a_read() {
     assert_eq!(step(&contender), Step::End(End::Granted(10)));
 }
 
+/// What the next watch tells may be older than what was counted already: one read, whatever its revision.
+#[test]
+fn a_watch_after_another_costs_a_read() {
+    let mut place = Place::new(10, 12, 2, Some(9));
+    place.saw(&[deletion(13, b'a', Some(3))]);
+    assert_eq!(place.standing(), Standing::Behind);
+    place.watched(None);
+    place.watched(Some(8));
+    assert_eq!(place.standing(), Standing::Doubtful);
+    place.looked(13, true, 1);
+    assert_eq!(place.standing(), Standing::Behind);
+}
+
 /// Deletions that the answer showed already, that are told twice, or that are of later entries do not count.
 #[test]
 fn only_new_deletions_of_older_entries_count() {
@@ -117,6 +130,19 @@ fn a_lost_answer_moves_the_epoch() {
         abandoned.deleted();
         assert_eq!(step(&abandoned), Step::End(End::Left));
     }
+}
+
+/// A copy that may still apply can come after the look: what that found decides nothing.
+#[test]
+fn what_is_found_before_the_epoch_moved_decides_nothing() {
+    let mut abandoned = Contender::new(Mode::Queue);
+    abandoned.failed(Failure::Unanswered, 5);
+    abandoned.abandon();
+    abandoned.found(None);
+    assert_eq!(step(&abandoned), Step::Settle);
+    abandoned.in_epoch(6);
+    abandoned.found(None);
+    assert_eq!(step(&abandoned), Step::End(End::Left));
 }
 
 /// What was refused for want of room may be there: it is looked for, without waiting for any copy.

@@ -258,6 +258,10 @@ impl Bid {
                 continue;
             };
             last = None;
+            // S4
+            if left.is_cancelled() && *error.kind() == ErrorKind::Denied {
+                session.deny(&error);
+            }
             let hopeless = !is_worth_another_try(&error);
             let too_late = !self.was_queued && give_up_at <= env.now();
             if (hopeless || too_late) && !left.is_cancelled() {

@@ -29,8 +29,9 @@ pub(super) struct Entry {
     pub(super) create: Revision,
     pub(super) owner: OwnerId,
     pub(super) phase: Phase,
-    pub(super) since: Moment,
-    /// Its key has a watch of its own.
+    /// When its key, if it is held still, gets a watch of its own.
+    pub(super) watch_at: Moment,
+    /// It has one.
     pub(super) is_watched: bool,
 }
 
@@ -48,9 +49,9 @@ impl Session {
     pub(super) fn enter(&self, name: &LockName, create: Revision, owner: OwnerId) {
         let mut book = self.book.lock();
         if book.entries.get(name).is_none_or(|entry| entry.create != create) && book.over.is_none() {
-            let (since, phase) = (self.env().now(), Phase::Queued);
+            let (watch_at, phase) = (self.env().now(), Phase::Queued);
             let is_watched = book.entries.get(name).is_some_and(|entry| entry.is_watched);
-            let entry = Entry { create, owner, phase, since, is_watched };
+            let entry = Entry { create, owner, phase, watch_at, is_watched };
             book.entries.insert(name.clone(), entry);
         }
     }
@@ -81,7 +82,8 @@ impl Session {
         if entry.phase != Phase::Queued {
             return Ok(None);
         }
-        (entry.phase, entry.since) = (Phase::Held, self.env().now());
+        // A short hold needs no watch, and makes none.
+        (entry.phase, entry.watch_at) = (Phase::Held, self.env().now() + self.ttl / 10);
         let owner = entry.owner;
         if book.asked.contains(&create) {
             let (name, reason) = (name.clone(), LostReason::Revoked);

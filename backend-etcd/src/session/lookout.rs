@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use lockcore::LostReason;
 use lockcore::clock::Deadline;
+use lockcore::{ErrorKind, LostReason};
 
 use super::Session;
 use super::book::Phase;
@@ -38,17 +38,27 @@ impl Session {
                 self.unread.lock().push((key.into(), since));
                 self.has_unread.notify_one();
             }
+            Heard::GivenUp(key) => self.is_not_watched(key),
         }
     }
 
-    /// Gives a watch of its own to every key that has been held for a while: somebody may delete it. A
-    /// short hold needs none, and makes none.
+    /// There was no right to watch a key of ours, or to read it. The right may come back: it is tried again,
+    /// once in the length of a lease.
+    fn is_not_watched(&self, key: &[u8]) {
+        let name = self.sessions.keys.name_of(key);
+        let mut book = self.book.lock();
+        if let Some(entry) = name.and_then(|name| book.entries.get_mut(&name)) {
+            (entry.is_watched, entry.watch_at) = (false, self.env().now() + self.ttl);
+        }
+    }
+
+    /// Gives a watch of its own to every key that has been held for a while: somebody may delete it.
     pub(super) fn watch_what_is_held(&self) {
         let now = self.env().now();
         let mut names = Vec::new();
         for (name, entry) in &mut self.book.lock().entries {
             let is_new = !entry.is_watched && entry.phase == Phase::Held;
-            if is_new && now.since(entry.since) >= self.ttl / 10 {
+            if is_new && entry.watch_at <= now {
                 entry.is_watched = true;
                 names.push(name.clone());
             }
@@ -67,6 +77,7 @@ impl Session {
     pub(super) async fn read_what_was_missed(self: Arc<Self>) {
         let mut pause = Pause::new(self.env());
         loop {
+            let mut at_once = READ_AT_ONCE;
             tokio::select! {
                 biased;
                 () = self.ended.cancelled() => return,
@@ -74,7 +85,7 @@ impl Session {
             }
             loop {
                 let mut batch = std::mem::take(&mut *self.unread.lock());
-                let rest = batch.split_off(batch.len().min(READ_AT_ONCE));
+                let rest = batch.split_off(batch.len().min(at_once));
                 self.unread.lock().extend(rest);
                 if batch.is_empty() || self.ended.is_cancelled() {
                     break;
@@ -84,6 +95,16 @@ impl Session {
                 };
                 match read {
                     Ok(()) => pause = Pause::new(self.env()),
+                    // One of them may not be read: which?
+                    Err(denied) if *denied.kind() == ErrorKind::Denied => {
+                        if let [(key, _)] = batch.as_slice() {
+                            self.watches.unpin(key);
+                            self.is_not_watched(key);
+                        } else {
+                            at_once = 1;
+                            self.unread.lock().extend(batch);
+                        }
+                    }
                     Err(error) => {
                         tracing::debug!(%error, "keys that are held could not be read");
                         self.unread.lock().extend(batch);
@@ -127,6 +148,7 @@ impl Session {
             match self.look_after(since).await {
                 Ok(true) => return,
                 Ok(false) => {}
+                Err(denied) if *denied.kind() == ErrorKind::Denied => self.deny(&denied),
                 Err(error) => tracing::debug!(%error, "the session's key could not be read"),
             }
             pause.wait(self.env()).await;

@@ -22,8 +22,8 @@
 //!   deletion that the watch tells of goes unnoticed (G2).
 //! - **S2** Per name at most one acquisition or clean-up is under way: the others wait for its end.
 //! - **S3** A session that is over stays over; no grant names its lease (B3).
-//! - **S4** A session that may not delete an entry of its own ends: nothing else takes the entry out of
-//!   its queue, and a release must not wait for a right that may never come back.
+//! - **S4** A session that may not delete an entry of its own, or look for what it may have put, ends: nothing
+//!   else takes the entry out of its queue, and a release must not wait for a right that may never come back.
 
 mod bid;
 mod book;
@@ -41,7 +41,7 @@ use std::time::Duration;
 
 use lockcore::backend::{Lease, LeaseId, LeaseScope, StoreEvent};
 use lockcore::clock::{Deadline, Moment};
-use lockcore::{Env, Error, LockName, LostReason, Result};
+use lockcore::{Env, Error, ErrorKind, LockName, LostReason, Result};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -171,7 +171,7 @@ impl Session {
         }
     }
 
-    /// The right to delete, or to watch, is gone: so is the session, and whoever releases hears why.
+    /// The right to delete, to look or to watch is gone: so is the session, and whoever releases hears why.
     fn deny(self: &Arc<Self>, denied: &Error) {
         self.book.lock().denied.get_or_insert_with(|| denied.to_string());
         self.lose(LostReason::SessionLost);
@@ -182,7 +182,12 @@ impl Session {
         let give_up_at = self.env().now() + self.ttl;
         let mut pause = Pause::new(self.env());
         while self.env().now() < give_up_at {
-            if self.revoke_lease().await.is_ok() || self.sessions.closing.is_cancelled() {
+            let is_over = match self.revoke_lease().await {
+                Ok(()) => true,
+                // Who may not has to wait for its expiry.
+                Err(error) => *error.kind() == ErrorKind::Denied,
+            };
+            if is_over || self.sessions.closing.is_cancelled() {
                 return;
             }
             pause.wait(self.env()).await;

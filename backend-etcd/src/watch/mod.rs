@@ -80,6 +80,8 @@ pub(crate) enum Heard<'a> {
     Changes(&'a [Change]),
     /// The watch on a key of our own stands since then; what was before has to be read.
     Stands(&'a [u8], Revision),
+    /// There is no right to watch that key of our own.
+    GivenUp(&'a [u8]),
 }
 
 /// Who hears it; no watch may be touched from there.
@@ -245,11 +247,11 @@ impl Table {
         }
     }
 
-    fn give_up(&mut self, id: i64) {
-        if let Some(mut watch) = self.watches.remove(&id) {
-            self.ids.remove(&watch.range);
-            watch.tell(&Told::Refused);
-        }
+    fn give_up(&mut self, id: i64) -> Option<Range> {
+        let mut watch = self.watches.remove(&id)?;
+        self.ids.remove(&watch.range);
+        watch.tell(&Told::Refused);
+        Some(watch.range)
     }
 
     /// The stream has ended: what is listened to goes on under new ids.

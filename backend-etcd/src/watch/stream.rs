@@ -62,17 +62,25 @@ impl Server {
         }
     }
 
-    /// Reads what may not be watched. A plain request makes the client fetch a new token when the old one
+    /// Reads from what may not be watched. A plain request makes the client fetch a new token when the old one
     /// has run out; opening a stream does not. If that is refused as well, the watch is given up: asked
     /// for again, it would end every stream.
     async fn look_into(&self, id: i64) {
-        let key = match self.watches.range(id) {
-            Some(Range::Queue(key) | Range::Own(key) | Range::Session(key, _)) => key.to_vec(),
-            None => self.probe.clone(),
+        let one = GetOptions::new().with_keys_only().with_limit(1);
+        // All of it: there may be a right to a part.
+        let (key, options) = match self.watches.range(id) {
+            Some(Range::Queue(prefix)) => (prefix.to_vec(), one.with_prefix()),
+            Some(Range::Own(key)) => (key.to_vec(), one),
+            Some(Range::Session(from, to)) => (from.to_vec(), one.with_range(to)),
+            None => (self.probe.clone(), one),
         };
-        let options = GetOptions::new().with_keys_only().with_limit(1);
         match self.endpoints.get(key, options).await {
-            Err(error) if *error.kind() == ErrorKind::Denied => self.watches.table.lock().give_up(id),
+            Err(error) if *error.kind() == ErrorKind::Denied => {
+                let given_up = self.watches.table.lock().give_up(id);
+                if let Some(Range::Own(key)) = given_up {
+                    (self.tap)(Heard::GivenUp(&key));
+                }
+            }
             Err(error) => tracing::debug!(%error, "a watch was refused, and reading fails"),
             Ok(_) => {}
         }

@@ -1,6 +1,7 @@
 //! Requests whose answers never come, that come twice, or too late.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use backend_etcd::EtcdConfig;
@@ -204,26 +205,51 @@ fn name(name: &str) -> LockName {
 }
 
 /// A request that is stuck on its way while its acquisition is abandoned, on a connection that has
-/// been left for another: when it arrives it creates nothing.
+/// been left for another: when it arrives it is carried out, and creates nothing.
 async fn a_delayed_acquisition_creates_nothing() {
     let rig = Rig::start().await;
-    let proxies = [rig.proxy(0), rig.proxy(0)];
-    let endpoints = proxies.iter().map(|proxy| proxy.addr().to_string());
+    let is_sent = Arc::new(AtomicBool::new(false));
+    let inner = [0, 0].map(|member| {
+        let is_sent = Arc::clone(&is_sent);
+        let watching = move |bytes: &[u8]| {
+            let key = format!("{PREFIX}/n/");
+            if bytes.windows(key.len()).any(|window| window == key.as_bytes()) {
+                is_sent.store(true, Ordering::SeqCst);
+            }
+            Some(bytes.len())
+        };
+        Proxy::start_framed(rig.etcd.addr(member), watching).unwrap()
+    });
+    let outer = [0, 1].map(|index: usize| Proxy::start(inner[index].addr()).unwrap());
+    let endpoints = outer.iter().map(|proxy| proxy.addr().to_string());
     let manager = open(EtcdConfig::new(endpoints).prefix(PREFIX)).await;
-    let cycle = async || hold(&manager, "n").await.release().await.unwrap();
-    let used = the_one_used(&proxies, cycle).await;
+    let cycle = async || hold(&manager, "before").await.release().await.unwrap();
+    let used = the_one_used(&outer, cycle).await;
 
-    proxies[used].set(Direction::ClientToServer, Mode::Hold).await;
+    inner[used].set(Direction::ClientToServer, Mode::Hold).await;
     let acquiring = hold_aside(&manager, "n");
-    within(BOUND, "it is sent", proxies[used].held(Direction::ClientToServer, 1)).await;
+    eventually(BOUND, "it is sent", async || is_sent.load(Ordering::SeqCst)).await;
+    // That the client takes it back, or closes the connection, never arrives.
+    outer[used].set_both(Mode::Blackhole).await;
     drop(acquiring);
     // Over the other connection, after whatever clean-up there is to do.
     let again = hold(&manager, "n").await;
     again.release().await.unwrap();
     let diary = rig.store.diary(&format!("{PREFIX}/n/")).await;
-    let_it_arrive(&proxies[used]).await;
+    let carried_out = async || {
+        let metrics = rig.etcd.metrics(0).await.unwrap();
+        metrics.sum("grpc_server_handled_total", "grpc_code=\"OK\",grpc_method=\"Txn\"")
+    };
+    let before = carried_out().await;
+    inner[used].set(Direction::ClientToServer, Mode::Pass).await;
+    eventually(BOUND, "it is carried out", async || carried_out().await > before).await;
+    // What it had created would be told before this.
+    let key = format!("{PREFIX}/n/last");
+    rig.store.client.kv_client().put(key.as_str(), "", None).await.unwrap();
+    rig.store.delete(&key).await;
+    diary.deletion(&key).await;
     let created: Vec<_> = diary.entries().into_iter().filter(|entry| !entry.is_deletion).collect();
-    assert!(created.is_empty(), "{created:?}");
+    assert!(created.iter().all(|entry| entry.key == key), "{created:?}");
 }
 
 /// Two hundred acquisitions dropped at any point, held and free names mixed: in the end only the

@@ -7,6 +7,7 @@ use backend_etcd::EtcdConfig;
 use futures_util::future::join;
 use lockcore::{ErrorKind, LostReason};
 use testbed::etcd::{Etcd, Setup, current};
+use testbed::{Direction, Mode, Proxy};
 
 use crate::rig::{
     BOUND, Beside, PREFIX, TTL, eventually, hold, hold_aside, open, open_with_ttl, trials, within,
@@ -18,7 +19,9 @@ trials![
     a_release_by_a_user_who_is_gone_ends_and_frees_the_lock,
     a_release_with_an_old_password_ends_and_frees_the_lock,
     a_waiter_without_the_right_is_told,
+    an_abandoned_acquisition_without_the_right_ends_and_frees_the_lock,
     a_watch_without_the_right_is_given_up,
+    a_session_that_may_not_watch_itself_is_over,
     switching_authentication_off_and_on_disturbs_nobody,
     a_token_that_ran_out_is_renewed,
 ];
@@ -115,6 +118,8 @@ async fn a_denied_release(change: &str) {
         next.end("the other holds").await.release().await.unwrap();
         let denied = within(BOUND, "an answer", one.lock("k").unwrap().acquire()).await.unwrap_err();
         assert_eq!(*denied.kind(), ErrorKind::Denied, "{denied:?}");
+        let revokes = etcd.requests().await.unwrap().of("LeaseRevoke");
+        assert!(revokes <= 2, "a lease is to be ended {revokes} times by who may not");
     })
     .await;
 }
@@ -128,11 +133,12 @@ async fn change_rights(etcd: &Etcd, change: &str) {
     assert!(asking.wait(BOUND).await.unwrap().success());
 }
 
-/// Who waits and may do so no longer hears it while the lock stays held, and leaves nothing behind.
+/// Who waits and may do so no longer hears it while the lock stays held, and leaves nothing behind: the
+/// session ends for that, with what else it holds.
 async fn a_waiter_without_the_right_is_told() {
     everywhere(LONG, async |etcd| {
         let (holder, waiter) = (open(user(&etcd, "bob")).await, open(user(&etcd, "alice")).await);
-        let guard = hold(&holder, "n").await;
+        let (guard, bystander) = (hold(&holder, "n").await, hold(&waiter, "m").await);
         let lock = waiter.lock("n").unwrap();
         let next = Beside::start(async move { lock.acquire().await });
         waiting(&etcd, "n", 1).await;
@@ -141,6 +147,8 @@ async fn a_waiter_without_the_right_is_told() {
         let denied = next.end("the waiter is told").await.unwrap_err();
         assert_eq!(*denied.kind(), ErrorKind::Denied, "{denied:?}");
         guard.ensure_held().unwrap();
+        let reason = within(BOUND, "the other hold is lost", bystander.lost()).await;
+        assert_eq!(reason, LostReason::SessionLost);
         waiting(&etcd, "n", 0).await;
         guard.release().await.unwrap();
         hold(&holder, "n").await.release().await.unwrap();
@@ -148,14 +156,45 @@ async fn a_waiter_without_the_right_is_told() {
     .await;
 }
 
+/// What alice keeps without her first role.
+async fn only_sessions(etcd: &Etcd) {
+    ctl(etcd, "role add rest").await;
+    ctl(etcd, "role grant-permission rest --prefix=true readwrite locks/%session/").await;
+    ctl(etcd, "user grant-role alice rest").await;
+}
+
+/// An acquisition was given up, its answer was lost, and the right to look for what it put is gone: the
+/// session ends, and what was put goes with the lease.
+async fn an_abandoned_acquisition_without_the_right_ends_and_frees_the_lock() {
+    everywhere(LONG, async |etcd| {
+        only_sessions(&etcd).await;
+        let proxy = Proxy::start(etcd.addr(0)).unwrap();
+        let behind = EtcdConfig::new([proxy.addr().to_string()]).prefix(PREFIX);
+        let one = open(behind.credentials("alice", "secret")).await;
+        let other = open(user(&etcd, "bob")).await;
+        let bystander = hold(&one, "m").await;
+        proxy.set(Direction::ServerToClient, Mode::Hold).await;
+        let acquiring = hold_aside(&one, "n");
+        waiting(&etcd, "n", 0).await;
+        drop(acquiring);
+        ctl(&etcd, "user revoke-role alice locks").await;
+        proxy.reset().await;
+        proxy.set(Direction::ServerToClient, Mode::Pass).await;
+
+        let reason = within(BOUND, "the other hold is lost", bystander.lost()).await;
+        assert_eq!(reason, LostReason::SessionLost);
+        hold(&other, "n").await.release().await.unwrap();
+    })
+    .await;
+}
+
 /// The key of a hold is to be watched, and the right to it is gone: the watch is given up, and no stream
-/// is opened for it again and again.
+/// is opened for it again and again. It is tried anew after a while: when the right is back, a deletion is
+/// noticed.
 async fn a_watch_without_the_right_is_given_up() {
     everywhere(LONG, async |etcd| {
-        ctl(&etcd, "role add rest").await;
-        ctl(&etcd, "role grant-permission rest --prefix=true readwrite locks/%session/").await;
-        ctl(&etcd, "user grant-role alice rest").await;
-        let manager = open_with_ttl(user(&etcd, "alice"), 2 * TTL).await.unwrap();
+        only_sessions(&etcd).await;
+        let manager = open(user(&etcd, "alice")).await;
         let guard = hold(&manager, "n").await;
         ctl(&etcd, "user revoke-role alice locks").await;
         let renewals = async || etcd.requests().await.unwrap().of("LeaseKeepAlive");
@@ -173,6 +212,29 @@ async fn a_watch_without_the_right_is_given_up() {
         let opened = streams().await - before;
         assert!(opened <= 1.0, "{opened} streams in two renewals");
         guard.ensure_held().unwrap();
+
+        ctl(&etcd, "user grant-role alice locks").await;
+        ctl(&etcd, "del --prefix locks/n/").await;
+        let reason = within(BOUND, "the deletion is noticed", guard.lost()).await;
+        assert_eq!(reason, LostReason::Gone);
+    })
+    .await;
+}
+
+/// A session may read its key, but not what is asked of it: without its watch it cannot go on.
+async fn a_session_that_may_not_watch_itself_is_over() {
+    everywhere(LONG, async |etcd| {
+        let manager = open(user(&etcd, "alice")).await;
+        let guard = hold(&manager, "n").await;
+        let keys = etcd.keys("locks/%session/").await.unwrap();
+        ctl(&etcd, "role add rest").await;
+        ctl(&etcd, &format!("role grant-permission rest readwrite {}", keys[0])).await;
+        ctl(&etcd, "user grant-role alice rest").await;
+        ctl(&etcd, "user revoke-role alice locks").await;
+        // The hold is to be watched, which ends the stream.
+        // Newer servers do not let it renew the lease either.
+        let reason = within(BOUND, "it is over", guard.lost()).await;
+        assert!(matches!(reason, LostReason::SessionLost | LostReason::Expired), "{reason}");
     })
     .await;
 }

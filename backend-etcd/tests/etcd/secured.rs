@@ -6,14 +6,25 @@ use std::time::Duration;
 
 use backend_etcd::EtcdConfig;
 use lockcore::{ErrorKind, LockManager, Result, Tls};
-use testbed::Certificates;
 use testbed::etcd::{Etcd, Setup};
+use testbed::{Certificates, Direction, Mode, Proxy};
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
 
-use crate::rig::{BOUND, PREFIX, TTL, hold, hold_aside, open, trials, within};
+use crate::rig::{
+    BOUND, Beside, PREFIX, TTL, eventually, hold, hold_aside, open, open_with_ttl, trials, within,
+};
 
 trials![
     tls_takes_the_right_authority,
     an_endpoint_with_another_certificate_is_passed_over,
+    an_endpoint_that_refuses_our_certificate_is_passed_over,
+    an_endpoint_that_refuses_our_certificate_ends_no_session,
+    a_certificate_that_changes_ends_no_session,
+    a_damaged_record_ends_no_session,
+    what_a_damaged_record_leaves_goes,
     mutual_tls_takes_a_certificate,
     a_url_says_all_of_it,
     a_limited_role_is_enough,
@@ -97,6 +108,145 @@ async fn an_endpoint_with_another_certificate_is_passed_over() {
     // Whichever comes first.
     for _ in 0..4 {
         open(both.clone().tls(trusting(&certificates))).await.shutdown().await.unwrap();
+    }
+}
+
+/// Two servers, of which the second takes no client certificate but its own authority's, and the options
+/// for both.
+async fn ours_and_a_strange_one() -> (Etcd, Etcd, Tls) {
+    let ours = Arc::new(Certificates::new("client").unwrap());
+    let theirs = Arc::new(Certificates::new("client").unwrap());
+    let etcd = Setup::new().mutual_tls(Arc::clone(&ours)).start().await.unwrap();
+    let strange = Setup::new().mutual_tls(Arc::clone(&theirs)).start().await.unwrap();
+    let authorities = [read(ours.authority()), b"\n".to_vec(), read(theirs.authority())].concat();
+    let (certificate, key) = ours.client();
+    (etcd, strange, Tls::new().ca(authorities).client_certificate(read(certificate), read(key)))
+}
+
+/// The server says so after the connection was made: the others are asked all the same.
+async fn an_endpoint_that_refuses_our_certificate_is_passed_over() {
+    let (etcd, strange, tls) = ours_and_a_strange_one().await;
+    let both = EtcdConfig::new([strange.endpoints(), etcd.endpoints()].concat()).prefix(PREFIX);
+    // Whichever comes first.
+    for _ in 0..6 {
+        open(both.clone().tls(tls.clone())).await.shutdown().await.unwrap();
+    }
+}
+
+/// The connection goes, and the next endpoint does not take our certificate: what is held stays held, and
+/// is released by way of the others.
+async fn an_endpoint_that_refuses_our_certificate_ends_no_session() {
+    let (etcd, strange, tls) = ours_and_a_strange_one().await;
+    let proxy = Proxy::start(etcd.addr(0)).unwrap();
+    let hosts = [vec![proxy.addr().to_string()], strange.endpoints()].concat();
+    let config = EtcdConfig::new(hosts).prefix(PREFIX).tls(tls);
+    for _ in 0..4 {
+        let manager = open_with_ttl(config.clone(), 10 * TTL).await.unwrap();
+        let (guard, bystander) = (hold(&manager, "n").await, hold(&manager, "m").await);
+        proxy.reset().await;
+        within(BOUND, "the release ends", guard.release()).await.unwrap();
+        bystander.ensure_held().unwrap();
+        bystander.release().await.unwrap();
+        manager.shutdown().await.unwrap();
+    }
+}
+
+/// A server whose certificate is not ours answers for a while under the only address there is: that is
+/// an outage, and not the end of what is held.
+async fn a_certificate_that_changes_ends_no_session() {
+    let ours = Arc::new(Certificates::new("client").unwrap());
+    let theirs = Arc::new(Certificates::new("client").unwrap());
+    let etcd = Setup::new().tls(Arc::clone(&ours)).start().await.unwrap();
+    let strange = Setup::new().tls(Arc::clone(&theirs)).start().await.unwrap();
+    let (target, met) = (watch::Sender::new(etcd.addr(0)), watch::Sender::new(0));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (mut changes, mut strangers) = (target.subscribe(), met.subscribe());
+    let elsewhere = strange.addr(0);
+    let _switch = Beside::start(async move {
+        let mut connections = JoinSet::new();
+        loop {
+            tokio::select! {
+                // Whoever was connected is cut off.
+                changed = changes.changed() => match changed {
+                    Ok(()) => connections.abort_all(),
+                    Err(_over) => return,
+                },
+                accepted = listener.accept() => {
+                    let (mut client, target) = (accepted.unwrap().0, *changes.borrow());
+                    met.send_modify(|met| *met += usize::from(target == elsewhere));
+                    connections.spawn(async move {
+                        let mut server = TcpStream::connect(target).await.unwrap();
+                        // However it ends.
+                        let _ = copy_bidirectional(&mut client, &mut server).await;
+                    });
+                }
+            }
+        }
+    });
+    let config = EtcdConfig::new([address.to_string()]).prefix(PREFIX).tls(trusting(&ours));
+    let manager = open_with_ttl(config, 10 * TTL).await.unwrap();
+    let (guard, bystander) = (hold(&manager, "n").await, hold(&manager, "m").await);
+
+    target.send_replace(strange.addr(0));
+    let release = Beside::start(guard.release());
+    within(BOUND, "the other is met", strangers.wait_for(|met| *met > 2)).await.unwrap();
+    target.send_replace(etcd.addr(0));
+    release.end("the release ends").await.unwrap();
+    bystander.ensure_held().unwrap();
+    bystander.release().await.unwrap();
+}
+
+/// One bit is flipped on its way: the connection is over, and nothing else.
+async fn a_damaged_record_ends_no_session() {
+    let ours = Arc::new(Certificates::new("client").unwrap());
+    let etcd = Setup::new().tls(Arc::clone(&ours)).start().await.unwrap();
+    let proxy = Proxy::start(etcd.addr(0)).unwrap();
+    let config = EtcdConfig::new([proxy.addr().to_string()]).prefix(PREFIX).tls(trusting(&ours));
+    let manager = open_with_ttl(config, 10 * TTL).await.unwrap();
+    for _ in 0..4 {
+        let (guard, bystander) = (hold(&manager, "n").await, hold(&manager, "m").await);
+        proxy.set(Direction::ClientToServer, Mode::corrupt_next(7)).await;
+        within(BOUND, "the release ends", guard.release()).await.unwrap();
+        bystander.ensure_held().unwrap();
+        proxy.set(Direction::ClientToServer, Mode::Pass).await;
+        bystander.release().await.unwrap();
+    }
+}
+
+/// The same under many acquisitions: some were carried out before, and nobody heard of it. What was put
+/// for those that failed is deleted, long before the lease ends.
+async fn what_a_damaged_record_leaves_goes() {
+    const NAMES: u64 = 120;
+    let ours = Arc::new(Certificates::new("client").unwrap());
+    let etcd = Setup::new().tls(Arc::clone(&ours)).start().await.unwrap();
+    let proxy = Proxy::start(etcd.addr(0)).unwrap();
+    let config = EtcdConfig::new([proxy.addr().to_string()]).prefix(PREFIX).tls(trusting(&ours));
+    for round in 0..8 {
+        let manager = open_with_ttl(config.clone(), 20 * TTL).await.unwrap();
+        let acquiring = (0..NAMES).map(|index| {
+            let lock = manager.lock(format!("r{round}x{index}")).unwrap();
+            Beside::start(async move {
+                tokio::time::sleep(Duration::from_micros(100 * index)).await; // Some are under way, some not.
+                lock.acquire().await
+            })
+        });
+        let acquiring: Vec<_> = acquiring.collect();
+        tokio::time::sleep(Duration::from_millis(2 + 2 * round)).await; // In their midst.
+        proxy.set(Direction::ClientToServer, Mode::corrupt_next(7)).await;
+        let mut guards = Vec::new();
+        for acquiring in acquiring {
+            guards.extend(acquiring.end("an answer").await.ok());
+        }
+        let prefix = format!("{PREFIX}/r{round}x");
+        let keys = async || etcd.keys(&prefix).await.unwrap().len();
+        eventually(BOUND, "what nobody holds goes", async || keys().await == guards.len()).await;
+        for guard in guards {
+            guard.ensure_held().unwrap();
+            guard.release().await.unwrap();
+        }
+        proxy.set(Direction::ClientToServer, Mode::Pass).await;
+        manager.shutdown().await.unwrap();
     }
 }
 
