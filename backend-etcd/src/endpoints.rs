@@ -173,7 +173,8 @@ impl Endpoints {
             if by_tls || kind == Some(ErrorKind::Denied) {
                 denials = state.denials + 1;
                 // Others may take us, until all have been asked.
-                let is_final = denials >= self.urls.len() && !(by_tls && self.is_known());
+                let is_outage = by_tls && self.is_known.load(Ordering::Relaxed);
+                let is_final = denials >= self.urls.len() && !is_outage;
                 kind = Some(if is_final { ErrorKind::Denied } else { ErrorKind::Unavailable });
             }
             let refused = kind.clone().zip(refused.map(ToString::to_string));
@@ -184,11 +185,6 @@ impl Endpoints {
             tracing::debug!(endpoint = self.urls[generation % self.urls.len()], "moves on from an endpoint");
         }
         kind
-    }
-
-    fn is_known(&self) -> bool {
-        // ORDERING: the flag guards nothing but itself.
-        self.is_known.load(Ordering::Relaxed)
     }
 
     /// The server at the other end of `link` has answered.
@@ -412,9 +408,8 @@ mod tests {
             silent.push(TcpListener::bind("127.0.0.1:0").await.unwrap());
         }
         let hosts = silent.iter().map(|silent| silent.local_addr().unwrap().to_string());
-        let config = EtcdConfig::new(hosts);
         let env = Env::new(Timing::for_ttl(Duration::from_millis(600))).unwrap();
-        let endpoints = Arc::new(Endpoints::new(&config, env).unwrap());
+        let endpoints = Arc::new(Endpoints::new(&EtcdConfig::new(hosts), env).unwrap());
         let link = endpoints.link().await.unwrap();
         (endpoints, silent, link.generation)
     }
