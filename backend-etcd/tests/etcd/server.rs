@@ -1,5 +1,6 @@
 //! One server: restarted, full, of several versions, compacted.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use backend_etcd::EtcdConfig;
@@ -113,33 +114,47 @@ async fn a_full_server_keeps_and_releases_what_is_held() {
 async fn what_a_full_server_refused_and_put_all_the_same_goes() {
     const TASKS: usize = 192;
     for program in [None, current()] {
-        // It counts what is written with every write, so that it is full while requests are under way.
-        let setup = Setup::new().quota(4 << 20).arg("--backend-batch-limit=1");
-        let rig = Rig::on(program.iter().fold(setup, |setup, program| setup.program(program))).await;
-        // So long that nothing goes with a lease.
-        let manager = open_with_ttl(rig.config(), 20 * TTL).await.unwrap();
-        let diary = rig.store.diary(&format!("{PREFIX}/full")).await;
-        // Each takes one lock after the other until it is refused.
-        let taking = join_all((0..TASKS).map(async |task| {
-            let mut held = Vec::new();
-            loop {
-                let name = format!("full{task}-{}", held.len());
-                match manager.lock(&name).unwrap().metadata("x".repeat(1_000)).acquire().await {
-                    Ok(guard) => held.push(guard),
-                    Err(refused) => return (held, name, refused),
-                }
+        let mut put = 0;
+        // It happens in a moment that may be missed.
+        for _ in 0..5 {
+            put += refused_and_put(TASKS, program.as_ref()).await;
+            if put > 0 {
+                break;
             }
-        }));
-        let outcomes = within(BOUND, "all are refused", taking).await;
-        for (_, name, refused) in &outcomes {
-            assert_eq!(*refused.kind(), ErrorKind::Unavailable, "{refused}");
-            eventually(BOUND, "its entry goes", async || rig.store.queue(name).await.is_empty()).await;
         }
-        let names = outcomes.iter().map(|(_, name, _)| format!("{PREFIX}/{name}/"));
-        let diary = diary.entries();
-        let put = names.filter(|name| diary.iter().any(|entry| entry.key.starts_with(name))).count();
-        println!("{put} of {TASKS} that were refused had been put");
+        assert!(put > 0, "nothing that was refused had been put: this shows nothing");
     }
+}
+
+/// Fills a server; how many of the locks it refused it had put all the same. All of them go.
+async fn refused_and_put(tasks: usize, program: Option<&PathBuf>) -> usize {
+    // It counts what is written with every write, so that it is full while requests are under way.
+    let setup = Setup::new().quota(4 << 20).arg("--backend-batch-limit=1");
+    let rig = Rig::on(program.into_iter().fold(setup, |setup, program| setup.program(program))).await;
+    // So long that nothing goes with a lease.
+    let manager = open_with_ttl(rig.config(), 20 * TTL).await.unwrap();
+    let diary = rig.store.diary(&format!("{PREFIX}/full")).await;
+    // Each takes one lock after the other until it is refused.
+    let taking = join_all((0..tasks).map(async |task| {
+        let mut held = Vec::new();
+        loop {
+            let name = format!("full{task}-{}", held.len());
+            match manager.lock(&name).unwrap().metadata("x".repeat(1_000)).acquire().await {
+                Ok(guard) => held.push(guard),
+                Err(refused) => return (held, name, refused),
+            }
+        }
+    }));
+    let outcomes = within(BOUND, "all are refused", taking).await;
+    for (_, name, refused) in &outcomes {
+        assert_eq!(*refused.kind(), ErrorKind::Unavailable, "{refused}");
+        eventually(BOUND, "its entry goes", async || rig.store.queue(name).await.is_empty()).await;
+    }
+    let names = outcomes.iter().map(|(_, name, _)| format!("{PREFIX}/{name}/"));
+    let diary = diary.entries();
+    let put = names.filter(|name| diary.iter().any(|entry| entry.key.starts_with(name))).count();
+    println!("{put} of {tasks} that were refused had been put");
+    put
 }
 
 /// The installed 3.4.23 has bugs that end leases early: said at once, and shown to who asks.
