@@ -14,7 +14,7 @@
 use std::{collections::VecDeque, future, io, pin::Pin};
 
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
+    io::{AsyncReadExt, AsyncWriteExt, Interest},
     net::tcp::{ReadHalf, WriteHalf},
     sync::watch,
     time::{Sleep, sleep},
@@ -110,7 +110,7 @@ impl<'a> Pump<'a> {
                     self.write()?;
                 }
                 front = due(self.frames.front_mut()) => front.pass = Pass::Free,
-                read = self.reader.read_buf(&mut self.partial), if reads => {
+                read = more(&mut self.reader, &mut self.partial, &self.source), if reads => {
                     if read? == 0 {
                         self.source = Source::Ended;
                     }
@@ -136,8 +136,7 @@ impl<'a> Pump<'a> {
 
     fn reads(&self) -> bool {
         !matches!(self.mode, Mode::Blackhole)
-            && matches!(self.source, Source::Open)
-            && self.partial.len() + self.queued < BUFFER
+            && (matches!(self.source, Source::Ended) || self.partial.len() + self.queued < BUFFER)
     }
 
     fn release(&mut self) {
@@ -276,3 +275,14 @@ const BUFFER: usize = 64 * 1024;
 
 /// How much it reads at once, about.
 const CHUNK: usize = 16 * 1024;
+
+/// Reads on. Behind the end of a stream there may still come a reset: what is kept back is void then.
+async fn more(reader: &mut ReadHalf<'_>, partial: &mut Vec<u8>, source: &Source) -> io::Result<usize> {
+    match source {
+        Source::Open => reader.read_buf(partial).await,
+        Source::Ended => {
+            reader.ready(Interest::ERROR).await?;
+            Err(io::ErrorKind::ConnectionReset.into())
+        }
+    }
+}
