@@ -270,8 +270,7 @@ impl Endpoints {
             self.failed(link.generation);
             return Error::not_applied(ErrorKind::Unavailable, "etcd asks who we are").with_source(error);
         }
-        let is_elsewhere_better = error::is_busy(&error) && self.urls.len() > 1;
-        if !is_elsewhere_better && !error::is_about_the_member(&error) {
+        if !error::is_about_the_member(&error) {
             return error::of_client(error);
         }
         if !self.is_encrypted() || link.answered.load(Ordering::Relaxed) > 0 {
@@ -462,22 +461,6 @@ mod tests {
         let refused = (0..4).map(|_| refuse(&several));
         let (no, finally) = (Some(ErrorKind::Unavailable), Some(ErrorKind::Denied));
         assert_eq!(refused.collect::<Vec<_>>(), [no.clone(), no, finally.clone(), finally]);
-    }
-
-    /// A member that lags behind answers at once that it is busy: the others are not.
-    #[tokio::test]
-    async fn a_busy_member_is_left_where_there_are_others() {
-        let busy = |_client| {
-            let status = tonic::Status::resource_exhausted("etcdserver: too many requests");
-            ready(Err::<(), _>(etcd_client::Error::GRpcStatus(status)))
-        };
-        let (one, _silent, generation) = connected().await;
-        assert_eq!(one.call(busy).await.unwrap_err().effect(), Effect::NotApplied);
-        assert_eq!(one.link().await.unwrap().generation, generation);
-
-        let (two, _silent, generation) = connected_to(2).await;
-        assert_eq!(two.call(busy).await.unwrap_err().effect(), Effect::NotApplied);
-        assert_eq!(two.link().await.unwrap().generation, generation + 1);
     }
 
     /// What is too much waits here, unsent; a renewal does not.

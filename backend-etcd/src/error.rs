@@ -24,6 +24,12 @@ pub(crate) fn is_about_the_member(error: &etcd_client::Error) -> bool {
         E::GRpcStatus(status) if is_old_token(status.message()) || is_from_a_learner(status.message()) => {
             true
         }
+        // Not etcd's own word: a proxy's before that endpoint.
+        E::GRpcStatus(status)
+            if matches!(status.code() as i32, code::PERMISSION_DENIED | code::UNAUTHENTICATED) =>
+        {
+            !status.message().starts_with(FROM_ETCD)
+        }
         E::GRpcStatus(status) => matches!(
             status.code() as i32,
             code::CANCELLED
@@ -69,11 +75,6 @@ pub(crate) fn is_nameless(error: &etcd_client::Error) -> bool {
 /// Whether a server has answered, if only to refuse.
 pub(crate) fn is_answer(error: &etcd_client::Error) -> bool {
     matches!(error, etcd_client::Error::GRpcStatus(status) if status.message().starts_with(FROM_ETCD))
-}
-
-/// Whether the member lags behind, and therefore takes nothing on.
-pub(crate) fn is_busy(error: &etcd_client::Error) -> bool {
-    matches!(error, etcd_client::Error::GRpcStatus(status) if status.message().contains("too many requests"))
 }
 
 /// Whether one side did not take the other's certificate, in the words of the TLS library. On a connection
