@@ -69,14 +69,21 @@ impl Session {
         if self.closed.is_cancelled() {
             return Err(closed());
         }
-        let complete =
-            entry.as_ref().is_none_or(|entry| self.is_complete(&mut entry.unanswered.lock(), entry.ttl));
-        let (released, _) = match self.release_owner(&keys, grant.owner).await {
+        let (released, connection) = match self.release_owner(&keys, grant.owner).await {
             Ok(answered) => answered,
-            // It goes on in the background, and may be first there.
-            Err(error) if !complete => return Err(error.with_effect(Effect::Unknown)),
-            Err(error) => return Err(error),
+            Err(error) => {
+                let may_go_on = entry.is_some_and(|entry| {
+                    let mut unanswered = entry.unanswered.lock().clone();
+                    !self.is_complete(&mut unanswered, entry.ttl)
+                });
+                // It goes on in the background then, and may be first there.
+                return Err(if may_go_on { error.with_effect(Effect::Unknown) } else { error });
+            }
         };
+        if let Some(entry) = &entry {
+            // What was sent before it on the same connection has arrived before it.
+            entry.unanswered.lock().retain(|sent| sent.connection != connection);
+        }
         if released.unswept {
             self.sweep(keys.into_owned());
         }
