@@ -56,5 +56,13 @@ async fn carry_out(locks: &LockManager, action: &TokenBase) -> Result<Base, Fail
         }
     }
     locks.raise_token_base(*at_least).await?;
-    Ok(locks.token_base().await?)
+    let raised = locks.token_base().await?;
+    match raised.sessions {
+        Some(1..) => Err(Failure::in_use(
+            "the base was raised, and meanwhile other sessions were opened, which may have read the old one: \
+             stop them, or they grant smaller tokens"
+                .to_owned(),
+        )),
+        _ => Ok(raised),
+    }
 }
