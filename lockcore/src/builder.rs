@@ -114,8 +114,8 @@ impl Builder {
     /// A store that is unavailable is asked again, with growing pauses, while
     /// [`connect_wait`](Self::connect_wait) lasts; anything else it says is final.
     ///
-    /// Timers and renewals belong to the runtime this is called in: they stand still while that is a
-    /// current-thread runtime which nobody drives, and everything ends with it.
+    /// Timers, renewals and requests that others wait behind belong to the runtime this is called in: they
+    /// stand still while that is a current-thread runtime which nobody drives, and everything ends with it.
     ///
     /// # Errors
     ///
