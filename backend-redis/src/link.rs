@@ -157,7 +157,7 @@ impl Link {
                     *self.failure.lock() = Some((error.kind().clone(), error::in_words(error)));
                 }
             }
-            self.env.sleep(self.jittered(pause)).await;
+            self.env.sleep(self.env.jittered(pause)).await;
             pause = (pause * 2).min(longest);
         }
     }
@@ -200,13 +200,6 @@ impl Link {
 
     fn server(&self) -> String {
         self.client.get_connection_info().addr().to_string()
-    }
-
-    /// Between half of it and all of it, so that many do not come back at once.
-    fn jittered(&self, pause: Duration) -> Duration {
-        let mut byte = [0];
-        self.env.random(&mut byte);
-        pause / 2 + pause / 2 * u32::from(byte[0]) / 255
     }
 }
 
