@@ -345,6 +345,15 @@ mod tests {
         assert!(is_left(tonic::Code::Unavailable, "etcdserver: no leader"));
         assert!(!is_left(tonic::Code::Unavailable, "etcdserver: leader changed"));
         assert!(!is_left(tonic::Code::PermissionDenied, "etcdserver: permission denied"));
+        // A proxy's word, not etcd's.
+        assert!(is_left(
+            tonic::Code::PermissionDenied,
+            "grpc-status header missing, mapped from HTTP status code 403"
+        ));
+        assert!(is_left(
+            tonic::Code::Unauthenticated,
+            "grpc-status header missing, mapped from HTTP status code 401"
+        ));
         assert!(is_left(tonic::Code::FailedPrecondition, "etcdserver: authentication is not enabled"));
     }
 
