@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use futures_util::stream::{self, BoxStream};
 use lockcore::backend::{
-    AcquireRequest, Attempt, Finding, Grant, LeaseId, LockBackend, LockState, Renewal, Revocation,
+    AcquireRequest, Attempt, Finding, Grant, Holder, LeaseId, LockBackend, LockState, Renewal, Revoke,
     StoreEvent, TokenBase,
 };
 use lockcore::{Env, Guarantees, LockName, Result};
@@ -101,8 +101,8 @@ impl LockBackend for EtcdBackend {
         self.sessions.list(prefix).await
     }
 
-    async fn revoke(&self, name: &LockName, force: bool) -> Result<Revocation> {
-        self.sessions.revoke(name, force).await
+    async fn revoke(&self, name: &LockName, how: Revoke) -> Result<Option<Holder>> {
+        self.sessions.revoke(name, how).await
     }
 
     async fn diagnose(&self) -> Result<Vec<Finding>> {

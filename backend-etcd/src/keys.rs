@@ -163,6 +163,7 @@ pub(crate) fn holder(key: &[u8], value: &[u8], counter: u64) -> Holder {
     };
     let mut holder = Holder::new(record.label).with_counter(counter);
     holder.metadata = record.metadata;
+    holder.ttl = Some(record.ttl);
     holder
 }
 

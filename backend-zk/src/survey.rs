@@ -4,28 +4,15 @@ mod diagnosis;
 mod ensemble;
 
 use futures_util::future::{join, join_all};
-use lockcore::backend::{LockState, Revocation};
-use lockcore::clock::Moment;
-use lockcore::{LockName, Result, Timing};
+use lockcore::backend::{Holder, LockState, Revoke};
+use lockcore::{LockName, Result};
 use zookeeper_client::{Error as ZkError, Stat};
 
 use crate::error::Unanswered;
 use crate::keys::{Listing, Note, decoded};
-use crate::protocol::Failure;
 use crate::session::Session;
 use crate::watch::with_transaction;
 use crate::znode::Answered;
-
-/// What came of a revocation.
-#[derive(Debug)]
-pub(crate) enum Revoked {
-    AtOnce(Revocation),
-    /// The holder's node ends until then, or it does not answer.
-    Asked {
-        path: String,
-        give_up_at: Moment,
-    },
-}
 
 /// The first contender of a lock.
 struct First {
@@ -73,54 +60,23 @@ impl Session {
         Ok(states)
     }
 
-    /// Asks the holder of `name` to give it up, or takes it away.
-    pub(crate) async fn revoke(&self, name: &LockName, force: bool) -> Result<Revoked> {
+    /// Asks the holder of `name` to give it up, or takes it away; whom it found.
+    pub(crate) async fn revoke(&self, name: &LockName, how: Revoke) -> Result<Option<Holder>> {
         let failed = |unanswered: Unanswered| unanswered.into_error("revoke a lock");
         let Some(first) = self.first(name).await.map_err(failed)? else {
-            return Ok(Revoked::AtOnce(Revocation::NotHeld));
+            return Ok(None);
         };
         let told = self.tell_to_give_up(&first).await;
-        let First { path, note, .. } = first;
-        // What a node says is bounded by what there can be.
-        let ttl = note.ttl.unwrap_or_else(|| self.timeout()).min(Timing::MAX_TTL);
-        let give_up_at = self.env.now() + ttl;
-        if !force {
-            told.map_err(failed)?;
-            return Ok(Revoked::Asked { path, give_up_at });
+        let First { path, note, stat, .. } = first;
+        match how {
+            Revoke::Ask { .. } => told.map_err(failed)?,
+            // Not told is no reason to leave it: that is what force is for.
+            Revoke::Force => match self.connection.delete(&path).await {
+                Err(unanswered) if !unanswered.is_absent() => return Err(failed(unanswered)),
+                _ => {}
+            },
         }
-        // Not told is no reason to leave it: that is what force is for.
-        match self.connection.delete(&path).await {
-            Err(unanswered) if !unanswered.is_absent() => Err(failed(unanswered)),
-            _ => Ok(Revoked::AtOnce(Revocation::Released)),
-        }
-    }
-
-    /// Waits for the end of a holder that was asked; none when the session ends before.
-    pub(crate) async fn given_up(&self, path: &str, give_up_at: Moment) -> Result<Option<Revocation>> {
-        let mut reconnects = self.reconnects();
-        loop {
-            let ended = match self.connection.watch(path).await {
-                Ok((_, _, watch)) => Some(watch.fired()),
-                Err(gone) if gone.is_absent() => return Ok(Some(Revocation::Released)),
-                Err(Unanswered::SessionOver) => return Ok(None),
-                Err(unanswered) if unanswered.failure() == Failure::Refused => {
-                    return Err(unanswered.into_error("watch the holder"));
-                }
-                Err(_) => None,
-            };
-            tokio::select! {
-                biased;
-                () = async {
-                    match ended {
-                        Some(ended) => drop(ended.await),
-                        None => self.env.sleep(self.env.timing().op_timeout / 16).await,
-                    }
-                } => {}
-                _ = reconnects.changed() => {}
-                () = self.connection.over() => return Ok(None),
-                () = self.env.sleep_until(give_up_at) => return Ok(Some(Revocation::Unanswered)),
-            }
-        }
+        Ok(Some(note.into_holder(self.counter(stat.czxid)?, stat.ctime)))
     }
 
     /// Adds a message to the inbox of the session that made a node. Others than we have none; Curator's

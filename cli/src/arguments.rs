@@ -162,8 +162,11 @@ pub(crate) struct Hold {
 
 #[derive(Args, Debug)]
 pub(crate) struct Revoke {
+    /// Let the holder go on for this long, to finish its work: `30s`, `5m`.
+    #[arg(long, value_name = "D", default_value = "0s", hide_default_value = true, value_parser = leasehold::span)]
+    pub(crate) grace: Duration,
     /// Take the lock away without the holder's consent.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "grace")]
     pub(crate) force: bool,
     /// Do not ask before taking it away.
     #[arg(long, requires = "force")]
@@ -244,8 +247,8 @@ run, 127 if it is not found.";
 
 const RUN_HELP: &str = "\
 CMD finds LEASEHOLD_NAME, LEASEHOLD_TOKEN and LEASEHOLD_HELD in its environment. It runs in a process group of its
-own. When a renewal is overdue the group gets SIGTERM, and SIGKILL before anybody else can hold the
-lock; when the lock is lost, SIGKILL at once. The lock is released when the whole group has ended.
+own. When a renewal is overdue, or somebody asks for the lock (`revoke --grace`), the group gets SIGTERM,
+and SIGKILL before anybody else can hold the lock; when the lock is lost, SIGKILL at once. The lock is released when the whole group has ended.
 
 Exit codes: CMD's own; 75 busy or timed out, 76 lost, 69 store unavailable, 64 usage, 77 access
 denied, 126 and 127 CMD cannot be run or is not found, 128+n ended by signal n.
@@ -254,7 +257,7 @@ Example:
   leasehold run --wait 30s backup -- pg_dump -f /backup/db.sql mydb";
 
 const HOLD_HELP: &str = "\
-A line is {\"state\":\"waiting|held|at_risk|lost|released\",\"name\",\"token\",\"remaining_ms\"}; a line that
+A line is {\"state\":\"waiting|held|at_risk|asked|lost|released\",\"name\",\"token\",\"remaining_ms\"}; a line that
 says lost has a \"reason\".
 
 Exit codes: 0 released, 75 busy or timed out, 76 lost, 69 store unavailable, 64 usage, 77 access
@@ -262,7 +265,8 @@ denied, 128+n ended by signal n while waiting.";
 
 const REVOKE_HELP: &str = "\
 Without --force the holder's process is asked. It loses the lock, releases it, and cannot refuse;
-this waits for at most the holder's ttl.
+this waits for at most the grace and the holder's ttl. With --grace it may finish its work before: a
+command under `run` gets SIGTERM, and SIGKILL when the grace is nearly over.
 
 With --force the entry is deleted at once. Until the former holder has heard of it, two may believe
 they hold the lock, and only the fencing token keeps them apart.

@@ -138,7 +138,7 @@ impl Core {
             }
             let claimed = match claim(entry) {
                 Claim::Drive => {
-                    (entry.heard, entry.lost_early) = (None, None);
+                    (entry.heard, entry.lost_early, entry.asked_early) = (None, None, None);
                     Claimed::Turn(Turn::Drive(Drive::new(self, name)))
                 }
                 Claim::TakeOver(tenure, token) => {

@@ -39,13 +39,14 @@ use crate::owner::OwnerId;
 use crate::token::FencingToken;
 
 pub use crate::holder::Holder;
+pub use crate::revocation::{Revocation, Revoke};
 
 /// A store of locks.
 ///
 /// # Contract
 ///
 /// Every request ends within [`Timing::op_timeout`](crate::Timing::op_timeout), waiting in
-/// [`acquire`](Self::acquire) and [`revoke`](Self::revoke) apart; a store whose system calls run in
+/// [`acquire`](Self::acquire) apart; a store whose system calls run in
 /// place ends when they do. An error says whether the store
 /// may have acted ([`Error::effect`]); what is not provably unapplied is `Unknown`. Nothing panics
 /// on bytes from the network.
@@ -120,14 +121,18 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
     /// (`g10::list_shows_names_in_use`).
     async fn list(&self, prefix: &str) -> Result<Vec<LockState>>;
 
-    /// Asks the holder of `name` to give it up, which loses and releases it
-    /// (`g4::revoke_ends_the_hold`), and waits for that for at most the holder's
-    /// ttl.
+    /// Passes a request on to the holder of `name`, and says whom it found; `None` is nobody. Does not wait
+    /// for the answer: that is seen by [`inspect`](Self::inspect), whose holder has the same token then, or
+    /// the same label, time and metadata if it has none.
     ///
-    /// With `force` the entry is deleted at once: until the holder has heard of it, G1 rests on
+    /// Asked, the holder's session hears [`StoreEvent::GrantAsked`], within a third of its ttl if the message itself is
+    /// lost, and the core loses and releases the grant (`g4::revoke_ends_the_hold`) when the grace is over
+    /// (`g4::a_grace_ends_the_hold`). A holder that is dead or deaf hears nothing, and is not harmed.
+    ///
+    /// Forced, the entry is deleted at once: until the holder has heard of it, G1 rests on
     /// fencing (`g3::force_keeps_tokens_growing`). No other name is touched
     /// (`g10::revoking_one_name_leaves_others_held`).
-    async fn revoke(&self, name: &LockName, force: bool) -> Result<Revocation>;
+    async fn revoke(&self, name: &LockName, how: Revoke) -> Result<Option<Holder>>;
 
     /// What an administrator should know about this store and its settings.
     async fn diagnose(&self) -> Result<Vec<Finding>>;
@@ -308,6 +313,16 @@ pub enum StoreEvent {
         /// Why.
         reason: LostReason,
     },
+    /// Somebody asks for one grant, which ends when `within` is over, counted from this event. Told again,
+    /// the earliest end counts.
+    GrantAsked {
+        /// The lock.
+        name: LockName,
+        /// The grant's counter.
+        counter: u64,
+        /// How long it may go on.
+        within: Duration,
+    },
     /// An acquisition is queued behind `holder`.
     Queued {
         /// The lock.
@@ -336,18 +351,6 @@ impl LockState {
     pub fn new(name: LockName, holder: Option<Holder>, contenders: usize) -> Self {
         Self { name, holder, contenders }
     }
-}
-
-/// The answer of [`LockBackend::revoke`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(clippy::exhaustive_enums, reason = "callers tell the three apart")]
-pub enum Revocation {
-    /// The holder that was asked has let go.
-    Released,
-    /// The holder did not answer within its ttl.
-    Unanswered,
-    /// Nobody held the lock.
-    NotHeld,
 }
 
 /// What a namespace adds to the numbers of its store, which are its counters then: so tokens go on

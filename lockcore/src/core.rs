@@ -24,7 +24,7 @@ use crate::clock::Moment;
 use crate::env::Env;
 use crate::error::{Effect, Error, ErrorKind, Result};
 use crate::guarantees::Guarantees;
-use crate::guard::LockGuard;
+use crate::guard::{self, LockGuard};
 use crate::lease::Answer;
 use crate::loss::LostReason;
 use crate::meters;
@@ -106,6 +106,9 @@ impl Core {
             if let Some((_, reason)) = entry.lost_early.take().filter(|(lost, _)| *lost == counter) {
                 tenure.end(reason);
             }
+            if let Some((_, until)) = entry.asked_early.take().filter(|(asked, _)| *asked == counter) {
+                tenure.ask(until);
+            }
             // RACE: registered before `closing` is read, so that a shutdown either finds the tenure in
             // the table or is seen here.
             if self.is_closed() {
@@ -131,6 +134,9 @@ impl Core {
         match adopted {
             Ok(token) => {
                 tracing::debug!(lock = %name, %token, "held");
+                if let Some(until) = tenure.asked() {
+                    self.end_at(&tenure, until, LostReason::Revoked);
+                }
                 Ok(LockGuard::new(Arc::clone(self), tenure, token))
             }
             Err(error) => {
@@ -192,6 +198,10 @@ impl Core {
             StoreEvent::LeaseOpened(lease) => self.watchdog.opened(lease, self.env.now()),
             StoreEvent::LeaseLost { lease, reason } => self.watchdog.lease_lost(self, lease, reason),
             StoreEvent::GrantLost { name, counter, reason } => self.grant_lost(&name, counter, reason),
+            StoreEvent::GrantAsked { name, counter, within } if within.is_zero() => {
+                self.grant_lost(&name, counter, LostReason::Revoked);
+            }
+            StoreEvent::GrantAsked { name, counter, within } => self.grant_asked(&name, counter, within),
             StoreEvent::Queued { name, holder } => {
                 tracing::debug!(lock = %name, holder = holder.label, "waiting at the store");
                 self.names.with_known(&name, |entry| {
@@ -253,6 +263,38 @@ impl Core {
 
     pub(crate) fn is_runtime_free(&self) -> bool {
         self.backend.guarantees().contains(Guarantees::RUNTIME_FREE)
+    }
+
+    /// The hold is lost at `at`, unless it ends before.
+    pub(crate) fn end_at(self: &Arc<Self>, tenure: &Arc<Tenure>, at: Moment, reason: LostReason) {
+        let (core, tenure) = (Arc::downgrade(self), Arc::clone(tenure));
+        let (ended, in_time) = (guard::ended(tenure.watch()), self.env.sleep_until(at));
+        self.env.spawn(async move {
+            tokio::select! {
+                biased;
+                _released_or_lost = ended => {}
+                () = in_time => {
+                    if let Some(core) = core.upgrade() {
+                        core.lose(&tenure, reason);
+                    }
+                }
+            }
+        });
+    }
+
+    fn grant_asked(self: &Arc<Self>, name: &LockName, counter: u64, within: Duration) {
+        let until = self.env.now() + within;
+        let tenure = self.names.with_known(name, |entry| {
+            // As in `grant_lost`.
+            if entry.queue.is_acquiring() && entry.asked_early.is_none_or(|(last, _)| last < counter) {
+                entry.asked_early = Some((counter, until));
+            }
+            entry.queue.kept().filter(|tenure| tenure.grant().counter == counter).cloned()
+        });
+        if let Some(tenure) = tenure.flatten().filter(|tenure| tenure.ask(until)) {
+            tracing::warn!(lock = %name, counter, ?within, "asked for by an administrator");
+            self.end_at(&tenure, until, LostReason::Revoked);
+        }
     }
 
     fn grant_lost(self: &Arc<Self>, name: &LockName, counter: u64, reason: LostReason) {

@@ -12,14 +12,15 @@ use tokio::sync::watch;
 use tokio_stream::wrappers::WatchStream;
 use tokio_util::sync::ReusableBoxFuture;
 
+use crate::clock::Deadline;
 use crate::core::Core;
 use crate::error::{Error, Result};
-use crate::loss::{GuardState, LostReason};
+use crate::loss::{Change, GuardState, LostReason};
 use crate::meters::Hold;
 use crate::name::LockName;
 use crate::queue::Sending;
 use crate::release::Ended;
-use crate::tenure::Tenure;
+use crate::tenure::{Standing, Tenure};
 use crate::token::FencingToken;
 
 /// A held lock: yours until it is released, dropped, or lost.
@@ -57,7 +58,7 @@ impl LockGuard {
     }
 
     /// The time left before the deadline, as it stands now; zero once lost, [`Duration::MAX`] on a
-    /// store without leases.
+    /// store without leases. What somebody who [asked](Self::asked) allows, and `max_hold`, count.
     pub fn remaining(&self) -> Duration {
         self.tenure.remaining(self.core.env().now())
     }
@@ -84,13 +85,46 @@ impl LockGuard {
     /// time, never after the store can grant the lock to others, as long as timers fire; a host that
     /// was suspended is told by [`ensure_held`](Self::ensure_held) first.
     pub fn lost(&self) -> Lost {
-        Lost { states: self.tenure.watch(), told: Told::NotAsked }
+        Lost { standings: self.tenure.watch(), told: Told::NotAsked }
     }
 
-    /// The states of this guard, the current one first. A slow reader misses states in between,
-    /// never the last one; the stream ends after it.
-    pub fn changes(&self) -> impl Stream<Item = GuardState> + Send + Unpin + 'static + use<> {
-        WatchStream::new(self.tenure.watch())
+    /// What changes for this guard, how it stands now first. A slow reader misses states in between,
+    /// never the last one, nor that it was asked for; the stream ends after the last state.
+    pub fn changes(&self) -> Changes {
+        Changes { standings: WatchStream::new(self.tenure.watch()), told: None, next: None }
+    }
+
+    /// Until when the lock is to be given up, if an administrator has asked for it: release it before.
+    /// At that deadline it is lost ([`LostReason::Revoked`]).
+    pub fn asked(&self) -> Option<Deadline> {
+        self.tenure.asked().map(Deadline::At)
+    }
+
+    /// Ends with the first deadline that an administrator sets; `None` if the guard has ended before
+    /// that. A later request may set an earlier one: [`asked`](Self::asked) and [`remaining`](Self::remaining) tell.
+    ///
+    /// # Cancel safety
+    ///
+    /// A future made later tells the same.
+    pub fn until_asked(&self) -> impl Future<Output = Option<Deadline>> + Send + 'static + use<> {
+        let mut standings = self.tenure.watch();
+        async move {
+            loop {
+                let Standing { state, asked } = *standings.borrow_and_update();
+                if asked.is_some() || matches!(state, GuardState::Lost(_)) {
+                    return asked.map(Deadline::At);
+                }
+                // The sender goes only after its last word.
+                standings.changed().await.ok()?;
+            }
+        }
+    }
+
+    /// From now on the guard is lost ([`LostReason::TooLong`]) when it was held for `span`.
+    pub(crate) fn hold_at_most(&self, span: Duration) {
+        let at = self.core.env().now() + span;
+        self.tenure.hold_until(at);
+        self.core.end_at(&self.tenure, at, LostReason::TooLong);
     }
 
     /// Renews now, besides the watchdog.
@@ -175,6 +209,47 @@ impl fmt::Debug for LockGuard {
     }
 }
 
+/// What changes for a guard; see [`LockGuard::changes`].
+#[must_use = "streams do nothing unless polled"]
+pub struct Changes {
+    standings: WatchStream<Standing>,
+    /// What was told so far.
+    told: Option<Standing>,
+    next: Option<Change>,
+}
+
+impl Stream for Changes {
+    type Item = Change;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Change>> {
+        loop {
+            if let Some(next) = self.next.take() {
+                return Poll::Ready(Some(next));
+            }
+            let Some(now) = ready!(Pin::new(&mut self.standings).poll_next(cx)) else {
+                return Poll::Ready(None);
+            };
+            let told = self.told.replace(now);
+            let state = told.is_none_or(|told| told.state != now.state).then_some(Change::State(now.state));
+            let asked = now.asked.filter(|_| told.is_none_or(|told| told.asked != now.asked));
+            let asked = asked.map(|at| Change::Asked(Deadline::At(at)));
+            // How it ended is the last word.
+            let is_over = matches!(now.state, GuardState::Lost(_));
+            let (first, second) = if is_over { (asked, state) } else { (state, asked) };
+            self.next = second;
+            if first.is_some() {
+                return Poll::Ready(first);
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Changes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Changes").field("told", &self.told).finish_non_exhaustive()
+    }
+}
+
 /// Ends, with the reason, when its guard is not held any more; see [`LockGuard::lost`].
 ///
 /// # Cancel safety
@@ -183,7 +258,7 @@ impl fmt::Debug for LockGuard {
 /// starts afresh and ends alike.
 #[must_use = "futures do nothing unless polled"]
 pub struct Lost {
-    states: watch::Receiver<GuardState>,
+    standings: watch::Receiver<Standing>,
     told: Told,
 }
 
@@ -200,7 +275,7 @@ impl Future for Lost {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<LostReason> {
         loop {
             self.told = match &mut self.told {
-                Told::NotAsked => Told::Waiting(ReusableBoxFuture::new(ended(self.states.clone()))),
+                Told::NotAsked => Told::Waiting(ReusableBoxFuture::new(ended(self.standings.clone()))),
                 Told::Waiting(waiting) => Told::Already(ready!(waiting.poll(cx))),
                 Told::Already(reason) => return Poll::Ready(*reason),
             };
@@ -210,22 +285,23 @@ impl Future for Lost {
 
 impl Clone for Lost {
     fn clone(&self) -> Self {
-        Self { states: self.states.clone(), told: Told::NotAsked }
+        Self { standings: self.standings.clone(), told: Told::NotAsked }
     }
 }
 
 impl fmt::Debug for Lost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lost").field("state", &*self.states.borrow()).finish()
+        f.debug_struct("Lost").field("state", &self.standings.borrow().state).finish()
     }
 }
 
-async fn ended(mut states: watch::Receiver<GuardState>) -> LostReason {
+/// Ends with a guard.
+pub(crate) async fn ended(mut standings: watch::Receiver<Standing>) -> LostReason {
     loop {
-        if let GuardState::Lost(reason) = *states.borrow_and_update() {
+        if let GuardState::Lost(reason) = standings.borrow_and_update().state {
             return reason;
         }
-        if states.changed().await.is_err() {
+        if standings.changed().await.is_err() {
             // The sender goes only after its last word, which was read above.
             return LostReason::Released;
         }

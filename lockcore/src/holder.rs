@@ -1,6 +1,6 @@
 //! Whom a store names as holder.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use crate::token::FencingToken;
 
@@ -16,12 +16,14 @@ pub struct Holder {
     pub since: Option<SystemTime>,
     /// What the holder attached.
     pub metadata: Option<String>,
+    /// How long its lease lasts without a renewal, or what is left of it where that is all that is known.
+    pub ttl: Option<Duration>,
 }
 
 impl Holder {
     /// A holder of which only the label is known.
     pub fn new(label: impl Into<String>) -> Self {
-        Self { label: label.into(), token: None, since: None, metadata: None }
+        Self { label: label.into(), token: None, since: None, metadata: None, ttl: None }
     }
 
     /// The same holder with its grant's counter as token.

@@ -57,6 +57,9 @@ pub struct LockOptions {
     /// How many times in a row the lock may pass within this process; see
     /// [`Timing::handoff_limit`](crate::Timing::handoff_limit).
     pub handoff_limit: Option<u16>,
+    /// How long one guard may hold the lock, which it loses then ([`LostReason::TooLong`](crate::LostReason::TooLong));
+    /// `None` is without end.
+    pub max_hold: Option<Duration>,
     /// What `inspect` shows of the holder, at most [`LockOptions::MAX_METADATA_BYTES`].
     pub metadata: Option<String>,
 }
@@ -91,6 +94,15 @@ impl Lock {
     /// Lets the lock pass within this process at most `limit` times in a row.
     pub fn handoff_limit(mut self, limit: u16) -> Self {
         self.options.handoff_limit = Some(limit);
+        self
+    }
+
+    /// Lets a guard hold the lock for at most `span`, above zero: then it is lost, as
+    /// [`LostReason::TooLong`](crate::LostReason::TooLong), and released.
+    ///
+    /// A backstop for work that hangs while its lease is renewed.
+    pub fn max_hold(mut self, span: Duration) -> Self {
+        self.options.max_hold = Some(span);
         self
     }
 
@@ -133,7 +145,7 @@ impl Lock {
         let acquisition = Acquisition::begin(self.core.env());
         let granted = self.core.acquire(&wanted).instrument(span).await;
         acquisition.waited(&granted);
-        granted
+        granted.map(|guard| self.bounded(guard))
     }
 
     /// Takes the lock if that needs no waiting for a holder: `None` when it is held, or when
@@ -156,7 +168,7 @@ impl Lock {
         let tried = self.core.try_acquire(&wanted).instrument(span).await;
         acquisition.tried(&tried);
         match tried? {
-            Tried::Granted(guard) => Ok(Some(guard)),
+            Tried::Granted(guard) => Ok(Some(self.bounded(guard))),
             Tried::Held(_) => Ok(None),
         }
     }
@@ -194,9 +206,19 @@ impl Lock {
         Ok(done)
     }
 
+    fn bounded(&self, guard: LockGuard) -> LockGuard {
+        if let Some(span) = self.options.max_hold {
+            guard.hold_at_most(span);
+        }
+        guard
+    }
+
     fn wanted(&self) -> Result<Wanted> {
         let timing = self.core.env().timing();
-        let LockOptions { wait, ttl, handoff_limit, metadata } = &self.options;
+        let LockOptions { wait, ttl, handoff_limit, max_hold, metadata } = &self.options;
+        if max_hold.is_some_and(|span| span.is_zero()) {
+            return Err(Error::invalid_option("max_hold is zero: it must be above"));
+        }
         if let Some(ttl) = *ttl {
             self.core
                 .backend()

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::clock::Deadline;
+
 /// How a guard stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(clippy::exhaustive_enums, reason = "users decide on all three")]
@@ -12,6 +14,17 @@ pub enum GuardState {
     AtRisk,
     /// Not held any more, for good.
     Lost(LostReason),
+}
+
+/// What has changed for a guard; see [`LockGuard::changes`](crate::LockGuard::changes).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Change {
+    /// It stands like this now.
+    State(GuardState),
+    /// An administrator wants the lock, which is lost at this deadline. How it stands is another matter:
+    /// it may be at risk besides.
+    Asked(Deadline),
 }
 
 /// Why a guard is not held any more.
@@ -32,6 +45,8 @@ pub enum LostReason {
     SessionLost,
     /// The manager was shut down.
     Shutdown,
+    /// It was held for as long as its `max_hold` allows.
+    TooLong,
 }
 
 impl fmt::Display for LostReason {
@@ -44,6 +59,7 @@ impl fmt::Display for LostReason {
             Self::RuntimeGone => "the runtime of its manager is gone",
             Self::SessionLost => "the session with the store is over",
             Self::Shutdown => "its manager was shut down",
+            Self::TooLong => "it was held for as long as its max_hold allows",
         })
     }
 }

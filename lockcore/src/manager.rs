@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use tokio::sync::OnceCell;
 
-use crate::backend::{Finding, LockState, Revocation, Severity, StoreConfig, TokenBase};
+use crate::backend::{Finding, LockState, Severity, StoreConfig, TokenBase};
 use crate::builder::Builder;
 use crate::core::Core;
 use crate::env::Env;
@@ -15,6 +15,7 @@ use crate::guarantees::Guarantees;
 use crate::lock::Lock;
 use crate::loss::LostReason;
 use crate::name::LockName;
+use crate::revocation::{Revocation, Revoke};
 use crate::token::FencingToken;
 
 /// Locks on one store. Cheap to clone; clones share everything.
@@ -95,26 +96,28 @@ impl LockManager {
         self.answered(self.core.backend().list(prefix)).await
     }
 
-    /// Asks the holder of `name` to give it up, and waits for that for at most one ttl.
+    /// Asks the holder of `name` to give it up, and waits for that: for the grace it is given and its ttl,
+    /// and no longer.
     ///
-    /// With `force` the store's entry is deleted at once. The former holder may not know for a
+    /// With [`Revoke::Force`] the store's entry is deleted at once. The former holder may not know for a
     /// moment, so until then only its smaller fencing token keeps it from doing harm.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidName`]; [`ErrorKind::Closed`] once the manager is shut down or its runtime is
+    /// [`ErrorKind::InvalidName`]; [`ErrorKind::InvalidOption`] for a grace above [`Revoke::MAX_GRACE`];
+    /// [`ErrorKind::Closed`] once the manager is shut down or its runtime is
     /// gone; or the store's.
     ///
     /// # Cancel safety
     ///
     /// The holder may have been asked already.
-    pub async fn revoke(&self, name: impl AsRef<str>, force: bool) -> Result<Revocation> {
+    pub async fn revoke(&self, name: impl AsRef<str>, how: Revoke) -> Result<Revocation> {
         let name = LockName::new(name)?;
         self.open()?;
         let core = &self.core;
         tokio::select! {
             biased;
-            answer = core.env().answer_to(core.backend().revoke(&name, force)) => answer,
+            answer = core.revoke(&name, how) => answer,
             () = core.closing.cancelled() => Err(Core::closed_error().with_effect(Effect::Unknown)),
             () = core.env().gone() => Err(Env::gone_error()),
         }

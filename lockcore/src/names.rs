@@ -19,6 +19,7 @@ use tokio::sync::oneshot;
 
 use crate::acquire::Turn;
 use crate::backend::Holder;
+use crate::clock::Moment;
 use crate::error::Error;
 use crate::flight::Detach;
 use crate::loss::LostReason;
@@ -47,6 +48,8 @@ pub(crate) struct Entry {
     pub(crate) heard: Option<Box<Holder>>,
     /// A loss that was told before its grant had arrived here: counter and reason.
     pub(crate) lost_early: Option<(u64, LostReason)>,
+    /// In the same way, that somebody wants it: counter and until when.
+    pub(crate) asked_early: Option<(u64, Moment)>,
     /// What the store said last, if that was no grant and no place in its queue.
     pub(crate) refused: Option<Error>,
     /// The acquisition or release that is on its way to the store, polled by its caller.
@@ -143,7 +146,14 @@ impl Shard {
 
 impl Entry {
     fn new() -> Self {
-        Self { queue: LocalQueue::new(), heard: None, lost_early: None, refused: None, flight: None }
+        Self {
+            queue: LocalQueue::new(),
+            heard: None,
+            lost_early: None,
+            asked_early: None,
+            refused: None,
+            flight: None,
+        }
     }
 
     /// Calls for the next waiter: what was under way at the store is over.
@@ -164,7 +174,6 @@ const KEPT_PER_SHARD: usize = 256;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::Moment;
     use crate::queue::Claim;
 
     const MANY: usize = 100_000;

@@ -24,7 +24,7 @@ use crate::core::Core;
 use crate::error::{Effect, ErrorKind, Result};
 use crate::flight::Flown;
 use crate::guard::LockGuard;
-use crate::loss::{GuardState, LostReason};
+use crate::loss::LostReason;
 use crate::meters;
 use crate::queue::{Release, Sending};
 use crate::tenure::Tenure;
@@ -48,15 +48,15 @@ impl Core {
             }
             match entry.queue.release(now, tenure.is_healthy(now), sending) {
                 Release::HandOn(_, token, waiter) => {
-                    (Ended::HandedOn, Some((waiter, token)), tenure.take_watchers())
+                    (Ended::HandedOn, Some((waiter, token)), tenure.pass_on())
                 }
-                Release::Store if sending == Sending::Later => (Ended::Store, None, tenure.take_watchers()),
+                Release::Store if sending == Sending::Later => (Ended::Store, None, tenure.pass_on()),
                 Release::Store => (Ended::Store, None, None),
                 Release::NotHeld => (Ended::Lost(LostReason::Gone), None, None),
             }
         });
         if let Some(watchers) = watchers {
-            watchers.send_replace(GuardState::Lost(LostReason::Released));
+            watchers.tell();
         }
         if let Some((waiter, token)) = next {
             tracing::debug!(lock = %tenure.grant().name, %token, "handed on");

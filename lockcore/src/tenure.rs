@@ -7,8 +7,10 @@
 //! # Invariants
 //! - **T1** Once ended, a tenure is never held again, whatever arrives later (G2).
 //! - **T2** Exactly one caller of [`Tenure::end`] succeeds.
-//! - **T3** The copy is never later than the term's deadline.
-//! - **T4** Nobody is woken with `status` locked: a waker may ask.
+//! - **T3** The copy is never later than the term's deadline, nor than T4's end.
+//! - **T4** Whatever its lease, it is not held beyond what an administrator allows who asked for it, which
+//!   never moves to a later time, and beyond its guard's `max_hold`.
+//! - **T5** Nobody is woken with `status` locked: a waker may ask.
 //!
 //! Checked by the tests below and the conformance cases of `g2`.
 
@@ -23,7 +25,7 @@ use crate::backend::Grant;
 use crate::clock::{Deadline, Moment};
 use crate::loss::{GuardState, LostReason};
 use crate::meters;
-use crate::term::Term;
+use crate::term::{ENDLESS, Term};
 
 #[derive(Debug)]
 pub(crate) struct Tenure {
@@ -40,8 +42,19 @@ pub(crate) struct Tenure {
 #[derive(Debug)]
 struct Status {
     state: GuardState,
+    /// When it is to be given up, as somebody wants it.
+    asked: Option<Moment>,
+    /// When its present guard has held it for as long as that may.
+    too_long: Option<Moment>,
     /// Made when somebody first asks for the current guard's changes.
-    watchers: Option<watch::Sender<GuardState>>,
+    watchers: Option<watch::Sender<Standing>>,
+}
+
+/// How a guard stands, as its watchers are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Standing {
+    pub(crate) state: GuardState,
+    pub(crate) asked: Option<Moment>,
 }
 
 const ENDED: u64 = 0;
@@ -51,7 +64,12 @@ impl Tenure {
         Self {
             grant,
             held_before: AtomicU64::new(term.held_before()),
-            status: Mutex::new(Status { state: standing(&term), watchers: None }),
+            status: Mutex::new(Status {
+                state: on_lease(&term),
+                asked: None,
+                too_long: None,
+                watchers: None,
+            }),
             term,
             slot: AtomicUsize::new(slot),
         }
@@ -75,15 +93,20 @@ impl Tenure {
         if status.is_lost() {
             return false;
         }
-        let held_before = self.term.held_before();
+        let held_before = self.term.held_before().min(status.ends_before());
         self.held_before.store(held_before, Ordering::Release);
         now.as_nanos() < held_before
     }
 
     pub(crate) fn remaining(&self, now: Moment) -> Duration {
-        match self.held_before.load(Ordering::Acquire) {
-            ENDED => Duration::ZERO,
-            _not_ended => self.term.deadline().remaining(now),
+        let status = self.status.lock();
+        if status.is_lost() {
+            return Duration::ZERO;
+        }
+        let ends_in = Moment::from_nanos(status.ends_before()).since(now);
+        match self.term.deadline().remaining(now) {
+            left if status.ends_before() == ENDLESS => left,
+            left => left.min(ends_in),
         }
     }
 
@@ -94,18 +117,60 @@ impl Tenure {
 
     /// Why it is not held at `now`, if it is not.
     pub(crate) fn lost(&self, now: Moment) -> Option<LostReason> {
-        let state = self.status.lock().state;
+        let (state, passed) = {
+            let status = self.status.lock();
+            (status.state, status.passed(now))
+        };
         match state {
             GuardState::Lost(reason) => Some(reason),
-            _ if !self.is_held(now) => Some(LostReason::Expired),
-            GuardState::Held | GuardState::AtRisk => None,
+            _ if self.is_held(now) => None,
+            GuardState::Held | GuardState::AtRisk => Some(passed.unwrap_or(LostReason::Expired)),
         }
     }
 
-    /// Whether it may pass to another guard: held, not at risk, a sixth of its ttl left.
+    /// Whether it may pass to another guard: held, wanted by nobody, not at risk, a sixth of its ttl left.
     pub(crate) fn is_healthy(&self, now: Moment) -> bool {
-        let state = self.status.lock().state;
-        state == GuardState::Held && self.remaining(now) >= self.grant.lease.ttl / 6 && self.is_held(now)
+        let is_well = {
+            let status = self.status.lock();
+            status.state == GuardState::Held && status.asked.is_none()
+        };
+        let left = self.term.deadline().remaining(now);
+        is_well && left >= self.grant.lease.ttl / 6 && self.is_held(now)
+    }
+
+    /// Somebody wants it: it ends at `at`, or when it was to end before. Whether that is news.
+    pub(crate) fn ask(&self, at: Moment) -> bool {
+        let watchers = {
+            let mut status = self.status.lock();
+            if status.is_lost() || status.asked.is_some_and(|earlier| earlier <= at) {
+                return false;
+            }
+            status.asked = Some(at);
+            self.shorten(&status);
+            status.watchers.clone()
+        };
+        self.tell(watchers);
+        true
+    }
+
+    /// When it is to be given up, if somebody wants it.
+    pub(crate) fn asked(&self) -> Option<Moment> {
+        self.status.lock().asked
+    }
+
+    /// Its present guard holds it until `at`, and no longer.
+    pub(crate) fn hold_until(&self, at: Moment) {
+        let mut status = self.status.lock();
+        status.too_long = Some(at);
+        if !status.is_lost() {
+            self.shorten(&status);
+        }
+    }
+
+    /// With `status` locked.
+    fn shorten(&self, status: &Status) {
+        let copy = self.held_before.load(Ordering::Relaxed).min(status.ends_before());
+        self.held_before.store(copy, Ordering::Release);
     }
 
     /// The lease has come to be at risk, or out of it: tells the watchers how it stands by now.
@@ -117,9 +182,13 @@ impl Tenure {
             if status.is_lost() {
                 return;
             }
-            status.state = standing(&self.term);
+            status.state = on_lease(&self.term);
             status.watchers.clone()
         };
+        self.tell(watchers);
+    }
+
+    fn tell(&self, watchers: Option<watch::Sender<Standing>>) {
         let Some(watchers) = watchers else {
             return;
         };
@@ -128,43 +197,46 @@ impl Tenure {
         watchers.send_if_modified(|told| {
             let status = self.status.lock();
             let theirs = status.watchers.as_ref().is_some_and(|present| present.same_channel(&watchers));
-            theirs && std::mem::replace(told, status.state) != status.state
+            let standing = status.standing();
+            theirs && std::mem::replace(told, standing) != standing
         });
     }
 
     /// Ends the tenure; whether this call did (T2).
     pub(crate) fn end(&self, reason: LostReason) -> bool {
-        let state = GuardState::Lost(reason);
-        let watchers = {
+        let (watchers, last) = {
             let mut status = self.status.lock();
             if status.is_lost() {
                 return false;
             }
             self.held_before.store(ENDED, Ordering::Release);
-            status.state = state;
-            status.watchers.take()
+            status.state = GuardState::Lost(reason);
+            (status.watchers.take(), status.standing())
         };
         meters::let_go();
         if let Some(watchers) = watchers {
-            watchers.send_replace(state);
+            watchers.send_replace(last);
         }
         true
     }
 
-    /// Who watches the current guard, which is released while the tenure goes on. Taken under the
-    /// queue's mutex, so that nobody who watches the next guard is among them.
-    pub(crate) fn take_watchers(&self) -> Option<watch::Sender<GuardState>> {
-        self.status.lock().watchers.take()
+    /// The current guard is released while the tenure goes on: who watches it, and is to be told so. Taken
+    /// under the queue's mutex, so that nobody who watches the next guard is among them.
+    pub(crate) fn pass_on(&self) -> Option<Passed> {
+        let mut status = self.status.lock();
+        status.too_long = None;
+        let (watchers, asked) = (status.watchers.take()?, status.asked);
+        Some(Passed { watchers, last: Standing { state: GuardState::Lost(LostReason::Released), asked } })
     }
 
-    /// The states of the current guard; after the last one the sender is gone.
-    pub(crate) fn watch(&self) -> watch::Receiver<GuardState> {
+    /// How the current guard stands; after the last word the sender is gone.
+    pub(crate) fn watch(&self) -> watch::Receiver<Standing> {
         let mut status = self.status.lock();
-        let state = status.state;
+        let standing = status.standing();
         if status.is_lost() {
-            return watch::channel(state).1;
+            return watch::channel(standing).1;
         }
-        status.watchers.get_or_insert_with(|| watch::Sender::new(state)).subscribe()
+        status.watchers.get_or_insert_with(|| watch::Sender::new(standing)).subscribe()
     }
 
     pub(crate) fn state(&self, now: Moment) -> GuardState {
@@ -183,14 +255,45 @@ impl Tenure {
     }
 }
 
+/// The watchers of a guard that was released.
+pub(crate) struct Passed {
+    watchers: watch::Sender<Standing>,
+    last: Standing,
+}
+
+impl Passed {
+    /// Not under any mutex (T5).
+    pub(crate) fn tell(self) {
+        self.watchers.send_replace(self.last);
+    }
+}
+
 impl Status {
     fn is_lost(&self) -> bool {
         matches!(self.state, GuardState::Lost(_))
     }
+
+    fn standing(&self) -> Standing {
+        Standing { state: self.state, asked: self.asked }
+    }
+
+    /// The first moment at which T4 ends it, in nanoseconds.
+    fn ends_before(&self) -> u64 {
+        let ends_at = self.asked.into_iter().chain(self.too_long).min();
+        ends_at.map_or(ENDLESS, Moment::as_nanos)
+    }
+
+    /// Why T4 has ended it at `now`, if it has.
+    fn passed(&self, now: Moment) -> Option<LostReason> {
+        let asked = self.asked.map(|at| (at, LostReason::Revoked));
+        let too_long = self.too_long.map(|at| (at, LostReason::TooLong));
+        let (at, reason) = asked.into_iter().chain(too_long).min()?;
+        (at <= now).then_some(reason)
+    }
 }
 
 /// How a hold stands whose lease is not lost.
-fn standing(term: &Term) -> GuardState {
+fn on_lease(term: &Term) -> GuardState {
     if term.is_at_risk() { GuardState::AtRisk } else { GuardState::Held }
 }
 
@@ -279,12 +382,46 @@ mod tests {
     fn watchers_follow_their_guard_only() {
         let tenure = tenure();
         let first = tenure.watch();
-        tenure.take_watchers().unwrap().send_replace(GuardState::Lost(LostReason::Released));
-        assert_eq!(*first.borrow(), GuardState::Lost(LostReason::Released));
+        tenure.pass_on().unwrap().tell();
+        assert_eq!(first.borrow().state, GuardState::Lost(LostReason::Released));
         let second = tenure.watch();
-        assert_eq!(*second.borrow(), GuardState::Held);
+        assert_eq!(second.borrow().state, GuardState::Held);
         tenure.end(LostReason::Expired);
-        assert_eq!(*second.borrow(), GuardState::Lost(LostReason::Expired));
-        assert_eq!(*first.borrow(), GuardState::Lost(LostReason::Released));
+        assert_eq!(second.borrow().state, GuardState::Lost(LostReason::Expired));
+        assert_eq!(first.borrow().state, GuardState::Lost(LostReason::Released));
+    }
+
+    /// Who wants it has it at the deadline it set, whatever the lease; the earliest of several counts, and
+    /// nobody of this process gets it before (T4).
+    #[test]
+    fn a_tenure_that_is_asked_for_ends_in_time() {
+        let tenure = tenure();
+        let watched = tenure.watch();
+        assert!(tenure.ask(at(80)) && tenure.ask(at(50)));
+        assert!(!tenure.ask(at(50)) && !tenure.ask(at(70)));
+        assert_eq!(*watched.borrow(), Standing { state: GuardState::Held, asked: Some(at(50)) });
+        tenure.term.extend(Deadline::At(at(1_000)));
+        assert!(tenure.is_held(at(49)) && !tenure.is_held(at(50)));
+        assert!(!tenure.is_healthy(at(1)));
+        assert_eq!(tenure.remaining(at(40)), Duration::from_nanos(10));
+        assert_eq!((tenure.lost(at(49)), tenure.lost(at(50))), (None, Some(LostReason::Revoked)));
+        tenure.end(LostReason::Released);
+        assert!(!tenure.ask(at(1)));
+    }
+
+    /// The bound of one guard is not the next one's; what an administrator wants is (T4).
+    #[test]
+    fn a_guard_is_bounded_by_itself() {
+        let tenure = tenure();
+        tenure.hold_until(at(40));
+        assert!(tenure.is_healthy(at(39)), "another guard may have it longer");
+        assert_eq!((tenure.lost(at(39)), tenure.lost(at(40))), (None, Some(LostReason::TooLong)));
+        assert!(tenure.pass_on().is_none());
+        assert!(tenure.is_held(at(40)) && !tenure.is_held(at(100)));
+        tenure.hold_until(at(90));
+        tenure.ask(at(60));
+        assert_eq!(tenure.lost(at(95)), Some(LostReason::Revoked));
+        tenure.pass_on();
+        assert_eq!(tenure.lost(at(60)), Some(LostReason::Revoked));
     }
 }

@@ -10,7 +10,7 @@ use futures_util::{FutureExt, StreamExt};
 use leasehold::backend::StoreEvent;
 use leasehold::clock::{Clock, ManualClock, TokioClock};
 use leasehold::memory::MemoryConfig;
-use leasehold::{Effect, ErrorKind, GuardState, LockManager, LockName, LostReason, Timing};
+use leasehold::{Change, Effect, ErrorKind, GuardState, LockManager, LockName, LostReason, Timing};
 use steered::Steered;
 use tokio::task::{JoinSet, yield_now};
 
@@ -250,7 +250,7 @@ async fn the_watchers_of_a_guard_hear_that_it_was_handed_on() {
     for dropped in [false, true] {
         let guard = lock.acquire().await.unwrap();
         let (lost, mut changes) = (guard.lost(), guard.changes());
-        assert_eq!(changes.next().await, Some(GuardState::Held));
+        assert_eq!(changes.next().await, Some(Change::State(GuardState::Held)));
         let mut next = Box::pin(lock.acquire());
         assert!(next.as_mut().now_or_never().is_none());
         let asked = store.releases();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backend_etcd::EtcdConfig;
-use lockcore::{ErrorKind, LockManager, Result, Tls};
+use lockcore::{ErrorKind, LockManager, Result, Revoke, Tls};
 use testbed::etcd::{Etcd, Setup};
 use testbed::{Certificates, Direction, Mode, Proxy};
 use tokio::io::copy_bidirectional;
@@ -302,7 +302,7 @@ async fn a_limited_role_is_enough() {
     let guard = hold(&one, "n").await;
     assert_eq!(one.list("").await.unwrap().len(), 1);
     one.diagnose().await.unwrap();
-    let revoked = other.revoke("n", false).await.unwrap();
+    let revoked = other.revoke("n", Revoke::AT_ONCE).await.unwrap();
     assert_eq!(revoked, lockcore::backend::Revocation::Released);
     within(BOUND, "it is lost", guard.lost()).await;
     one.shutdown().await.unwrap();

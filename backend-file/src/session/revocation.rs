@@ -5,40 +5,30 @@
 //! the lock file is taken away, so whoever comes next locks another inode, while the former holder
 //! still has the old one; until it has found the request, only its smaller token keeps it from harm.
 
-use lockcore::backend::{Revocation, StoreEvent};
+use lockcore::backend::{Holder, Revoke, StoreEvent};
 use lockcore::{LockName, LostReason, Result};
 
 use super::{Hold, PAUSE, Session};
-use crate::directory::{Access, Directory, Request};
+use crate::directory::{Access, Request};
 use crate::keys::Key;
 
 impl Session {
-    /// Asks the holder to let go and waits for it, or takes the lock away by force.
+    /// Asks the holder to let go, or takes the lock away; whom it found.
     ///
     /// # Cancel safety
     ///
     /// The holder may have been asked already, or the lock taken.
-    pub(crate) async fn revoke(&self, name: &LockName, force: bool) -> Result<Revocation> {
+    pub(crate) async fn revoke(&self, name: &LockName, how: Revoke) -> Result<Option<Holder>> {
         let key = Key::of(name);
-        if force {
-            return self.take_away(name, &key).await;
-        }
-        let Some(held) = self.directory.live(name)? else {
-            return Ok(Revocation::NotHeld);
-        };
-        let asked = Asked { directory: &self.directory, request: Request::to_holder(key, &held) };
-        let give_up_at = self.env.now() + held.ttl;
-        loop {
-            self.open_or_refuse()?;
-            // Again each time: another who asked the same may have taken the request back.
-            self.directory.post(&asked.request)?;
-            if self.directory.live(name)?.is_none_or(|now| now.counter != held.counter) {
-                return Ok(Revocation::Released);
+        match how {
+            Revoke::Force => self.take_away(name, &key).await,
+            Revoke::Ask { .. } => {
+                let Some(held) = self.directory.live(name)? else {
+                    return Ok(None);
+                };
+                self.directory.post(&Request::to_holder(key, &held))?;
+                Ok(Some(self.holder(held)))
             }
-            if give_up_at <= self.env.now() {
-                return Ok(Revocation::Unanswered);
-            }
-            self.env.sleep(self.env.timing().op_timeout / 32).await;
         }
     }
 
@@ -66,19 +56,22 @@ impl Session {
         lost.into_iter().for_each(|event| self.tell(event));
     }
 
-    async fn take_away(&self, name: &LockName, key: &Key) -> Result<Revocation> {
+    async fn take_away(&self, name: &LockName, key: &Key) -> Result<Option<Holder>> {
         if !self.stays_taken(name, key).await? {
-            return Ok(Revocation::NotHeld);
+            return Ok(None);
         }
         let mut floor = self.directory.floor(&self.env, Access::Raise).await?;
-        match self.directory.live(name)? {
-            // Left behind, for the holder to find.
-            Some(held) => self.directory.post(&Request::to_holder(key.clone(), &held))?,
-            None if self.directory.is_locked(key)? => {}
-            None => return Ok(Revocation::NotHeld),
-        }
+        let holder = match self.directory.live(name)? {
+            Some(held) => {
+                // Left behind, for the holder to find.
+                self.directory.post(&Request::to_holder(key.clone(), &held))?;
+                self.holder(held)
+            }
+            None if self.directory.is_locked(key)? => Holder::new("somebody who has recorded no grant"),
+            None => return Ok(None),
+        };
         self.directory.take_away(key, &mut floor)?;
-        Ok(Revocation::Released)
+        Ok(Some(holder))
     }
 
     /// Whether the lock has a holder, or its file is locked by somebody who neither records a grant nor
@@ -103,17 +96,5 @@ impl Session {
 impl Hold {
     fn is_asked_by(&self, request: &Request) -> bool {
         self.key == request.key && self.tenure.counter == request.counter
-    }
-}
-
-/// A request to a holder, taken back when whoever asked stops waiting.
-struct Asked<'a> {
-    directory: &'a Directory,
-    request: Request,
-}
-
-impl Drop for Asked<'_> {
-    fn drop(&mut self) {
-        self.directory.withdraw(&self.request);
     }
 }

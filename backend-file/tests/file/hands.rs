@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use backend_file::FileConfig;
-use lockcore::backend::{Finding, Revocation, Severity, StoreEvent};
+use lockcore::backend::{Finding, Revocation, Revoke, Severity, StoreEvent};
 use lockcore::{Effect, Error, ErrorKind};
 
 use crate::rig::{Manager, Rig, name};
@@ -88,7 +88,7 @@ async fn links_that_come_later_are_not_followed() {
         symlink(others.path(), &part).unwrap();
     }
     a.grant("a").await;
-    assert_eq!(b.backend.revoke(&name("a"), true).await.unwrap(), Revocation::Released);
+    assert_eq!(b.backend.revoke(&name("a"), Revoke::Force).await.unwrap(), Revocation::Released);
     b.grant("a").await;
     assert_eq!(fs::read_dir(others.path()).unwrap().count(), 0);
 }
@@ -103,7 +103,7 @@ async fn a_request_is_not_written_through_a_link() {
     let request = format!("a.{:x}.{}", held.counter, session.file_name().to_str().unwrap());
     symlink(others.path().join("target"), rig.file(".leasehold/revoke").join(request)).unwrap();
     let b = rig.open().await;
-    assert_eq!(b.backend.revoke(&name("a"), true).await.unwrap(), Revocation::Released);
+    assert_eq!(b.backend.revoke(&name("a"), Revoke::Force).await.unwrap(), Revocation::Released);
     assert_eq!(fs::read_dir(others.path()).unwrap().count(), 0);
 }
 

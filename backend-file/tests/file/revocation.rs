@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockcore::backend::{AcquireRequest, Attempt, Revocation, StoreEvent};
+use lockcore::backend::{AcquireRequest, Attempt, Revocation, Revoke, StoreEvent};
 use lockcore::{LockManager, LostReason};
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
@@ -21,14 +21,14 @@ async fn a_holder_that_is_asked_lets_go() {
     let (mut a, b) = (rig.open().await, rig.open().await);
     let (held, other) = (a.grant("a").await, a.grant("b").await);
     let asked = Arc::clone(&b.backend);
-    let answer = Beside::start(async move { asked.revoke(&name("a"), false).await.unwrap() });
+    let answer = Beside::start(async move { asked.revoke(&name("a"), Revoke::AT_ONCE).await.unwrap() });
     assert_eq!(a.event().await, revoked("a", held.counter));
     a.release(&held).await;
     assert_eq!(answer.end().await, Revocation::Released);
     assert_eq!(rig.traces("revoke"), 0);
     a.release(&other).await;
-    assert_eq!(b.backend.revoke(&name("a"), false).await.unwrap(), Revocation::NotHeld);
-    assert_eq!(b.backend.revoke(&name("new"), true).await.unwrap(), Revocation::NotHeld);
+    assert_eq!(b.backend.revoke(&name("a"), Revoke::AT_ONCE).await.unwrap(), Revocation::NotHeld);
+    assert_eq!(b.backend.revoke(&name("new"), Revoke::Force).await.unwrap(), Revocation::NotHeld);
 }
 
 /// A holder that does not listen keeps its lock, and nothing is left of the question.
@@ -39,7 +39,7 @@ async fn a_holder_that_does_not_listen_keeps_its_lock() {
     let mut request = a.request("a");
     request.ttl = Duration::from_millis(50);
     let held = a.backend.try_acquire(&request).await.unwrap();
-    assert_eq!(b.backend.revoke(&name("a"), false).await.unwrap(), Revocation::Unanswered);
+    assert_eq!(b.backend.revoke(&name("a"), Revoke::AT_ONCE).await.unwrap(), Revocation::Unanswered);
     assert_eq!(rig.traces("revoke"), 0);
     assert!(b.refusal("a").await.is_some(), "{held:?}");
 }
@@ -53,7 +53,7 @@ async fn force_takes_the_lock_at_once() {
     b.cycle("a").await;
     let held = a.grant("a").await;
     let waiter = c.waiter("a").await;
-    assert_eq!(b.backend.revoke(&name("a"), true).await.unwrap(), Revocation::Released);
+    assert_eq!(b.backend.revoke(&name("a"), Revoke::Force).await.unwrap(), Revocation::Released);
     let taken = waiter.end().await.unwrap();
     assert!(taken.counter > held.counter);
 
@@ -83,14 +83,14 @@ async fn force_takes_a_lock_that_was_given_to_nobody() {
     while let Attempt::Granted(grant) = a.attempt("a").await.unwrap() {
         a.release(&grant).await;
     }
-    assert_eq!(a.backend.revoke(&name("a"), true).await.unwrap(), Revocation::Released);
+    assert_eq!(a.backend.revoke(&name("a"), Revoke::Force).await.unwrap(), Revocation::Released);
     let first = a.grant("a").await;
     a.release(&first).await;
     assert!(waiting.await.unwrap().counter > first.counter);
     assert_eq!((rig.traces("revoke"), rig.traces("out")), (0, 0));
     // A file that is there, and nobody has, is not held.
     a.cycle("free").await;
-    assert_eq!(a.backend.revoke(&name("free"), true).await.unwrap(), Revocation::NotHeld);
+    assert_eq!(a.backend.revoke(&name("free"), Revoke::Force).await.unwrap(), Revocation::NotHeld);
 }
 
 /// Through the core: the guard is lost, and its manager releases.
@@ -100,7 +100,7 @@ async fn a_guard_is_lost_when_it_is_revoked() {
     let locks = LockManager::builder(rig.config()).build().await.unwrap();
     let admin = LockManager::builder(rig.config()).build().await.unwrap();
     let guard = locks.lock("a").unwrap().acquire().await.unwrap();
-    assert_eq!(admin.revoke("a", false).await.unwrap(), Revocation::Released);
+    assert_eq!(admin.revoke("a", Revoke::AT_ONCE).await.unwrap(), Revocation::Released);
     assert_eq!(guard.lost().await, LostReason::Revoked);
     let next = admin.lock("a").unwrap().try_acquire().await.unwrap().unwrap();
     assert!(next.token() > guard.token());
@@ -128,7 +128,7 @@ async fn no_counter_is_given_out_twice() {
     }
     let (admin, config) = (Manager::open_patient(&rig.config()).await.unwrap(), rig.config());
     while !sessions.is_empty() {
-        admin.backend.revoke(&name("a"), true).await.unwrap();
+        admin.backend.revoke(&name("a"), Revoke::Force).await.unwrap();
         config.sweep().await.unwrap();
         while let Some(session) = sessions.try_join_next() {
             session.unwrap();

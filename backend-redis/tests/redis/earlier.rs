@@ -194,7 +194,7 @@ async fn each_asks_the_other_to_let_go() {
 
     let shown = locks.inspect(NAME).await.unwrap();
     assert_eq!(shown.holder.unwrap().label, "earlier");
-    let (revoked, ()) = tokio::join!(locks.revoke(NAME, false), async {
+    let (revoked, ()) = tokio::join!(locks.revoke(NAME, Revoke::AT_ONCE), async {
         eventually("it is asked to let go", async || old.refresh().await == 2).await;
         assert_eq!(old.release().await, Reply::Integer(1));
     });

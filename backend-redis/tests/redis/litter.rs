@@ -88,9 +88,9 @@ async fn after_every_kind_of_end_only_counters_are_left() {
     guard.release().await.unwrap();
     drop(waiting.held().await);
     let revoked = hold(&a).await;
-    c.revoke(NAME, false).await.unwrap();
+    c.revoke(NAME, Revoke::AT_ONCE).await.unwrap();
     let forced = hold(&b).await;
-    c.revoke(NAME, true).await.unwrap();
+    c.revoke(NAME, Revoke::Force).await.unwrap();
     drop((revoked, forced));
     let _held = hold(&c).await;
     for locks in [a, b, c] {

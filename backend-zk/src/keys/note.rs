@@ -40,6 +40,7 @@ impl Note {
         let millis = u64::try_from(ctime).ok().filter(|millis| *millis > 0);
         holder.since = millis.and_then(|millis| UNIX_EPOCH.checked_add(Duration::from_millis(millis)));
         holder.metadata = self.metadata;
+        holder.ttl = self.ttl;
         holder
     }
 

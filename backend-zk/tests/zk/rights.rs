@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use lockcore::backend::Revocation;
-use lockcore::{ErrorKind, GuardState, LockManager, LostReason};
+use lockcore::{ErrorKind, GuardState, LockManager, LostReason, Revoke};
 use tokio_util::task::AbortOnDropHandle;
 use zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Error as ZkError, Permission};
 
@@ -75,7 +75,7 @@ pub(crate) async fn rights_to_read_write_create_and_delete_suffice(rig: Arc<Rig>
     let waiting = acquire(&other, "a/b");
     eventually("the other waits", async || other.inspect("a/b").await.unwrap().contenders == 1).await;
     assert_eq!(one.list("").await.unwrap().len(), 1);
-    assert_eq!(other.revoke("a/b", false).await.unwrap(), Revocation::Released);
+    assert_eq!(other.revoke("a/b", Revoke::AT_ONCE).await.unwrap(), Revocation::Released);
     guard.ensure_held().unwrap_err();
     waiting.await.unwrap().release().await.unwrap();
 }

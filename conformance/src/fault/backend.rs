@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
 use lockcore::backend::{
-    AcquireRequest, Attempt, Finding, Grant, LeaseId, LockBackend, LockState, Renewal, Revocation,
+    AcquireRequest, Attempt, Finding, Grant, Holder, LeaseId, LockBackend, LockState, Renewal, Revoke,
     StoreConfig, StoreEvent,
 };
 use lockcore::{Env, Guarantees, LockName, Result};
@@ -171,11 +171,11 @@ impl LockBackend for FaultBackend {
         self.ask_bounded(Operation::List, ask).await
     }
 
-    async fn revoke(&self, name: &LockName, force: bool) -> Result<Revocation> {
+    async fn revoke(&self, name: &LockName, how: Revoke) -> Result<Option<Holder>> {
         let name = name.clone();
         let ask: Ask<_> = Box::new(move |store| {
             let name = name.clone();
-            Box::pin(async move { store.revoke(&name, force).await })
+            Box::pin(async move { store.revoke(&name, how).await })
         });
         self.ask(Operation::Revoke, true, ask).await
     }

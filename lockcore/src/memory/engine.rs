@@ -94,6 +94,7 @@ pub(super) struct Front {
     pub(super) metadata: Option<Arc<str>>,
     pub(super) counter: u64,
     pub(super) held_for: Duration,
+    pub(super) ttl: Duration,
 }
 
 /// What a request causes for others.
@@ -111,7 +112,6 @@ pub(super) struct Target {
     pub(super) session: SessionId,
     pub(super) owner: OwnerId,
     pub(super) counter: u64,
-    pub(super) ttl: Duration,
 }
 
 impl Engine {
@@ -244,8 +244,13 @@ impl Engine {
     /// Who holds `name`.
     pub(super) fn target(&self, name: &LockName) -> Option<Target> {
         let held = self.names.get(name)?.holder.as_ref()?;
-        let Entry { session, owner, ttl, .. } = held.entry;
-        Some(Target { session, owner, counter: held.counter, ttl })
+        let Entry { session, owner, .. } = held.entry;
+        Some(Target { session, owner, counter: held.counter })
+    }
+
+    /// Every later counter is larger.
+    pub(super) fn counter(&self) -> u64 {
+        self.counter
     }
 
     /// Makes every later counter larger than `base`.
@@ -289,6 +294,7 @@ impl Contest {
             metadata: held.entry.metadata.clone(),
             counter: held.counter,
             held_for: now.store.since(held.since),
+            ttl: held.entry.ttl,
         })
     }
 

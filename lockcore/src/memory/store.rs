@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 
 use super::engine::{Engine, Granted, Now, Push, SessionId, Target};
 use crate::backend::StoreEvent;
@@ -25,8 +25,6 @@ pub struct MemoryStore {
 #[derive(Debug, Default)]
 pub(super) struct Shared {
     state: Mutex<State>,
-    /// A hold has ended.
-    pub(super) hold_ended: Notify,
     /// The store's own clock, if it is not its users'.
     pub(super) clock: Option<Arc<dyn Clock>>,
 }
@@ -111,6 +109,11 @@ impl State {
 
     pub(super) fn close_session(&mut self, session: SessionId) {
         self.inboxes.remove(&session);
+    }
+
+    /// How many sessions but `session` are open.
+    pub(super) fn others(&self, session: SessionId) -> usize {
+        self.inboxes.keys().filter(|other| **other != session).count()
     }
 
     pub(super) fn wait_for(&mut self, owner: OwnerId) -> oneshot::Receiver<Granted> {

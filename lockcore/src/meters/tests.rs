@@ -9,7 +9,7 @@ use metrics::{
 use parking_lot::Mutex;
 
 use crate::memory::MemoryConfig;
-use crate::{LockManager, LostReason};
+use crate::{LockManager, LostReason, Revoke};
 
 /// Adds everything up, by name and labels.
 #[derive(Clone, Default)]
@@ -158,7 +158,7 @@ fn losses_and_renewals_are_counted() {
     let sums = recorded(async |locks, _| {
         let guard = locks.lock("a").unwrap().acquire().await.unwrap();
         guard.renew().await.unwrap();
-        locks.revoke("a", false).await.unwrap();
+        locks.revoke("a", Revoke::AT_ONCE).await.unwrap();
         assert_eq!(guard.lost().await, LostReason::Revoked);
         drop(guard);
         let guard = locks.lock("a").unwrap().acquire().await.unwrap();
