@@ -73,7 +73,7 @@ impl Core {
             return Ok(Revocation::Released);
         };
         // What others write into the store is bounded by what there can be.
-        let ttl = holder.ttl.unwrap_or(env.timing().ttl).min(Timing::MAX_TTL);
+        let ttl = holder.ttl.unwrap_or_else(|| env.timing().ttl).min(Timing::MAX_TTL);
         let give_up_at = env.now() + grace + ttl;
         let mut pause = env.timing().op_timeout / 16;
         loop {
