@@ -57,19 +57,19 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "loss_is_not_told",
         story: "who is revoked never hears of it; Redisson#3712",
         caught_by: "g4::revoke_ends_the_hold",
-        make: || Mutation::Store(shared(Arc::new(Events::WithoutLoss))),
+        make: || Mutation::Store(shared(Arc::new(Events::NoLoss))),
     },
     Mutant {
         name: "grace_is_ignored",
         story: "a holder that is asked with grace loses the lock as soon as it hears",
         caught_by: "g4::a_grace_lets_the_holder_finish",
-        make: || Mutation::Store(shared(Arc::new(Events::WithoutGrace))),
+        make: || Mutation::Store(shared(Arc::new(Events::NoGrace))),
     },
     Mutant {
         name: "grace_is_endless",
         story: "a holder that is asked with grace goes on for as long as it likes",
         caught_by: "g4::a_grace_ends_the_hold",
-        make: || Mutation::Store(shared(Arc::new(Events::WithoutEnd))),
+        make: || Mutation::Store(shared(Arc::new(Events::NoEnd))),
     },
     Mutant {
         name: "revoking_one_loses_all",
@@ -207,26 +207,26 @@ impl Layer for Undying {
 /// What a session is told.
 #[derive(Debug)]
 pub(super) enum Events {
-    WithoutLoss,
-    WithoutLeases,
-    WithoutGrace,
-    WithoutEnd,
+    NoLoss,
+    NoLeases,
+    NoGrace,
+    NoEnd,
 }
 
 impl Layer for Events {
     fn events(&self, below: &Below) -> BoxStream<'static, StoreEvent> {
         let told = match self {
-            Self::WithoutLoss => |event: &StoreEvent| {
+            Self::NoLoss => |event: &StoreEvent| {
                 use StoreEvent::{GrantAsked, GrantLost, LeaseLost};
                 !matches!(event, GrantLost { .. } | GrantAsked { .. } | LeaseLost { .. })
             },
-            Self::WithoutLeases => |event: &StoreEvent| !matches!(event, StoreEvent::LeaseOpened(_)),
-            Self::WithoutGrace | Self::WithoutEnd => |_: &StoreEvent| true,
+            Self::NoLeases => |event: &StoreEvent| !matches!(event, StoreEvent::LeaseOpened(_)),
+            Self::NoGrace | Self::NoEnd => |_: &StoreEvent| true,
         };
         let graced = match self {
-            Self::WithoutGrace => |_: Duration| Duration::ZERO,
-            Self::WithoutEnd => |within: Duration| within * 100,
-            Self::WithoutLoss | Self::WithoutLeases => |within: Duration| within,
+            Self::NoGrace => |_: Duration| Duration::ZERO,
+            Self::NoEnd => |within: Duration| within * 100,
+            Self::NoLoss | Self::NoLeases => |within: Duration| within,
         };
         let changed = move |mut event| {
             if let StoreEvent::GrantAsked { within, .. } = &mut event {
