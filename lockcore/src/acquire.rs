@@ -28,7 +28,7 @@ use crate::core::{Core, may_pass};
 use crate::env::Panicked;
 use crate::error::{Error, ErrorKind, Result};
 use crate::flight::{Flight, Flown};
-use crate::guard::LockGuard;
+use crate::held::Held;
 use crate::name::LockName;
 use crate::names::{Entry, Waiter};
 use crate::queue::{Claim, HandoffBudget, WaiterId};
@@ -48,7 +48,7 @@ pub(crate) struct Wanted {
 #[derive(Debug)]
 pub(crate) enum Turn {
     /// The lock is yours.
-    Guard(LockGuard),
+    Held(Held),
     /// Ask the store.
     Drive(Drive),
     /// Somebody has asked the store, and left it to you.
@@ -60,13 +60,13 @@ pub(crate) enum Turn {
 /// What `try_acquire` came to.
 #[derive(Debug)]
 pub(crate) enum Tried {
-    Granted(LockGuard),
+    Granted(Held),
     Held(Option<Holder>),
 }
 
 impl Core {
     /// Waits for the lock, for `wanted.wait` at most.
-    pub(crate) async fn acquire(self: &Arc<Self>, wanted: &Wanted) -> Result<LockGuard> {
+    pub(crate) async fn acquire(self: &Arc<Self>, wanted: &Wanted) -> Result<Held> {
         let started = self.env().now();
         if wanted.wait == Some(Duration::ZERO) {
             return match self.try_acquire(wanted).await? {
@@ -97,7 +97,7 @@ impl Core {
             Claimed::Wait(slot) => slot.turn().await?,
         };
         match turn {
-            Turn::Guard(guard) => Ok(Tried::Granted(guard)),
+            Turn::Held(guard) => Ok(Tried::Granted(guard)),
             Turn::Drive(drive) => drive.attempt(wanted).await,
             Turn::Ride(_) => unreachable!("a `try` is called only when the store has nothing of ours"),
             Turn::Refused(error) => Err(error),
@@ -111,14 +111,14 @@ impl Core {
         }
     }
 
-    async fn wait_turn(self: &Arc<Self>, wanted: &Wanted, now: Moment) -> Result<LockGuard> {
+    async fn wait_turn(self: &Arc<Self>, wanted: &Wanted, now: Moment) -> Result<Held> {
         let turn = match self.claim(wanted, |entry| entry.queue.claim(now, may_pass(now)))? {
             Claimed::Turn(turn) => turn,
             Claimed::Wait(slot) => slot.turn().await?,
             Claimed::Busy => unreachable!("only `try_claim` answers busy"),
         };
         match turn {
-            Turn::Guard(guard) => Ok(guard),
+            Turn::Held(guard) => Ok(guard),
             Turn::Drive(drive) => drive.run(wanted).await,
             Turn::Ride(ride) => ride.landed().await,
             Turn::Refused(error) => Err(error),
@@ -142,7 +142,7 @@ impl Core {
                     Claimed::Turn(Turn::Drive(Drive::new(self, name)))
                 }
                 Claim::TakeOver(tenure, token) => {
-                    Claimed::Turn(Turn::Guard(LockGuard::new(Arc::clone(self), tenure, token)))
+                    Claimed::Turn(Turn::Held(Held::new(Arc::clone(self), tenure, token)))
                 }
                 Claim::Busy => Claimed::Busy,
                 Claim::Wait => {
@@ -229,7 +229,7 @@ impl Drive {
     }
 
     /// Waits in the store's queue.
-    async fn run(self, wanted: &Wanted) -> Result<LockGuard> {
+    async fn run(self, wanted: &Wanted) -> Result<Held> {
         let (core, name) = (Arc::clone(&self.core), self.name.clone());
         let (request, budget) = (core.request(wanted), wanted.budget);
         let asked = Box::pin(async move {
@@ -285,7 +285,7 @@ impl Drive {
         }
     }
 
-    fn adopt(mut self, grant: Grant, budget: HandoffBudget) -> Result<LockGuard> {
+    fn adopt(mut self, grant: Grant, budget: HandoffBudget) -> Result<Held> {
         self.over = true;
         self.core.adopt(grant, budget)
     }
@@ -321,11 +321,11 @@ pub(crate) struct Ride {
     core: Arc<Core>,
     name: LockName,
     /// Until it has landed.
-    flight: Option<Flight<Result<LockGuard>>>,
+    flight: Option<Flight<Result<Held>>>,
 }
 
 impl Ride {
-    async fn landed(mut self) -> Result<LockGuard> {
+    async fn landed(mut self) -> Result<Held> {
         let Some(flight) = &mut self.flight else {
             unreachable!("it is taken only here and by `drop`");
         };

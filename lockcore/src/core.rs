@@ -5,7 +5,7 @@
 //! grant becomes a guard, and how a hold is lost.
 //!
 //! # Invariants
-//! - **K1** A grant is inside a [`LockGuard`] from the instant the core has it, so a receiver who
+//! - **K1** A grant is inside a [`Held`] from the instant the core has it, so a receiver who
 //!   has vanished passes it on by `Drop` (G8).
 //! - **K2** Whoever ends a tenure owes the store its release, and the queue the next call.
 //!
@@ -24,14 +24,14 @@ use crate::clock::Moment;
 use crate::env::Env;
 use crate::error::{Effect, Error, ErrorKind, Result};
 use crate::guarantees::Guarantees;
-use crate::guard::{self, LockGuard};
+use crate::held::Held;
 use crate::lease::Answer;
 use crate::loss::LostReason;
 use crate::meters;
 use crate::name::LockName;
 use crate::names::Names;
 use crate::queue::HandoffBudget;
-use crate::tenure::Tenure;
+use crate::tenure::{self, Tenure};
 use crate::watchdog::Watchdog;
 
 pub(crate) struct Core {
@@ -96,7 +96,7 @@ impl Core {
     /// Makes a guard of the store's grant.
     ///
     /// A grant that is over already, or whose counter went back, is released instead.
-    pub(crate) fn adopt(self: &Arc<Self>, grant: Grant, budget: HandoffBudget) -> Result<LockGuard> {
+    pub(crate) fn adopt(self: &Arc<Self>, grant: Grant, budget: HandoffBudget) -> Result<Held> {
         let counter = grant.counter;
         let now = self.env.now();
         let tenure = self.watchdog.register(grant, now);
@@ -137,7 +137,7 @@ impl Core {
                 if let Some(until) = tenure.asked() {
                     self.end_at(&tenure, until, LostReason::Revoked);
                 }
-                Ok(LockGuard::new(Arc::clone(self), tenure, token))
+                Ok(Held::new(Arc::clone(self), tenure, token))
             }
             Err(error) => {
                 tenure.end(error.lost_reason().unwrap_or(LostReason::Gone));
@@ -268,7 +268,7 @@ impl Core {
     /// The hold is lost at `at`, unless it ends before.
     pub(crate) fn end_at(self: &Arc<Self>, tenure: &Arc<Tenure>, at: Moment, reason: LostReason) {
         let (core, tenure) = (Arc::downgrade(self), Arc::clone(tenure));
-        let (ended, in_time) = (guard::ended(tenure.watch()), self.env.sleep_until(at));
+        let (ended, in_time) = (tenure::ended(tenure.watch()), self.env.sleep_until(at));
         self.env.spawn(async move {
             tokio::select! {
                 biased;

@@ -15,12 +15,10 @@ use tokio_util::sync::ReusableBoxFuture;
 use crate::clock::Deadline;
 use crate::core::Core;
 use crate::error::{Error, Result};
+use crate::held::Held;
 use crate::loss::{Change, GuardState, LostReason};
-use crate::meters::Hold;
 use crate::name::LockName;
-use crate::queue::Sending;
-use crate::release::Ended;
-use crate::tenure::{Standing, Tenure};
+use crate::tenure::{Standing, Tenure, ended};
 use crate::token::FencingToken;
 
 /// A held lock: yours until it is released, dropped, or lost.
@@ -34,33 +32,28 @@ use crate::token::FencingToken;
 /// worked; [`release`](Self::release) says. Note that `let _ = lock.acquire().await?` drops at once.
 #[must_use = "a guard that is dropped at once releases the lock"]
 pub struct LockGuard {
-    core: Arc<Core>,
-    tenure: Arc<Tenure>,
-    token: FencingToken,
-    hold: Hold,
-    ended: bool,
+    held: Held,
 }
 
 impl LockGuard {
-    pub(crate) fn new(core: Arc<Core>, tenure: Arc<Tenure>, token: FencingToken) -> Self {
-        let hold = Hold::begin(core.env());
-        Self { core, tenure, token, hold, ended: false }
+    pub(crate) fn new(held: Held) -> Self {
+        Self { held }
     }
 
     /// The name of the lock.
     pub fn name(&self) -> &LockName {
-        &self.tenure.grant().name
+        &self.tenure().grant().name
     }
 
     /// Larger than every token given out for this name before (G3); give it to the resource.
     pub fn token(&self) -> FencingToken {
-        self.token
+        self.held.token()
     }
 
     /// The time left before the deadline, as it stands now; zero once lost, [`Duration::MAX`] on a
     /// store without leases. What somebody who [asked](Self::asked) allows, and `max_hold`, count.
     pub fn remaining(&self) -> Duration {
-        self.tenure.remaining(self.core.env().now())
+        self.tenure().remaining(self.core().env().now())
     }
 
     /// Whether the lock is held at this instant (G2): one clock read and one atomic load, no I/O.
@@ -70,7 +63,7 @@ impl LockGuard {
     /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) from the deadline on, whether or not anybody has
     /// noticed before, and for ever after.
     pub fn ensure_held(&self) -> Result<()> {
-        if self.tenure.is_held(self.core.env().now()) {
+        if self.tenure().is_held(self.core().env().now()) {
             return Ok(());
         }
         Err(self.found_lost())
@@ -78,26 +71,26 @@ impl LockGuard {
 
     /// How the guard stands now.
     pub fn state(&self) -> GuardState {
-        self.tenure.state(self.core.env().now())
+        self.tenure().state(self.core().env().now())
     }
 
     /// A future that ends when this guard is not held any more, releasing included. Early or on
     /// time, never after the store can grant the lock to others, as long as timers fire; a host that
     /// was suspended is told by [`ensure_held`](Self::ensure_held) first.
     pub fn lost(&self) -> Lost {
-        Lost { standings: self.tenure.watch(), told: Told::NotAsked }
+        Lost { standings: self.tenure().watch(), told: Told::NotAsked }
     }
 
     /// What changes for this guard, how it stands now first. A slow reader misses states in between,
     /// never the last one, nor that it was asked for; the stream ends after the last state.
     pub fn changes(&self) -> Changes {
-        Changes { standings: WatchStream::new(self.tenure.watch()), told: None, next: None }
+        Changes { standings: WatchStream::new(self.tenure().watch()), told: None, next: None }
     }
 
     /// Until when the lock is to be given up, if an administrator has asked for it: release it before.
     /// At that deadline it is lost ([`LostReason::Revoked`]).
     pub fn asked(&self) -> Option<Deadline> {
-        self.tenure.asked().map(Deadline::At)
+        self.tenure().asked().map(Deadline::At)
     }
 
     /// Ends with the first deadline that an administrator sets; `None` if the guard has ended before
@@ -107,7 +100,7 @@ impl LockGuard {
     ///
     /// A future made later tells the same.
     pub fn until_asked(&self) -> impl Future<Output = Option<Deadline>> + Send + 'static + use<> {
-        let mut standings = self.tenure.watch();
+        let mut standings = self.tenure().watch();
         async move {
             loop {
                 let Standing { state, asked } = *standings.borrow_and_update();
@@ -122,9 +115,9 @@ impl LockGuard {
 
     /// From now on the guard is lost ([`LostReason::TooLong`]) when it was held for `span`.
     pub(crate) fn hold_at_most(&self, span: Duration) {
-        let at = self.core.env().now() + span;
-        self.tenure.hold_until(at);
-        self.core.end_at(&self.tenure, at, LostReason::TooLong);
+        let at = self.core().env().now() + span;
+        self.tenure().hold_until(at);
+        self.core().end_at(self.tenure(), at, LostReason::TooLong);
     }
 
     /// Renews now, besides the watchdog.
@@ -140,7 +133,7 @@ impl LockGuard {
     /// Dropping the future leaves the renewal's outcome open; the guard stays as it was.
     pub async fn renew(&self) -> Result<()> {
         self.ensure_held()?;
-        self.core.renew_now(&self.tenure).await?;
+        self.core().renew_now(self.tenure()).await?;
         self.ensure_held()
     }
 
@@ -171,30 +164,23 @@ impl LockGuard {
     /// guard.release().await
     /// # }
     /// ```
-    pub async fn release(mut self) -> Result<()> {
-        self.ended = true;
-        self.hold.end(self.core.env());
-        match self.core.end(&self.tenure, Sending::Now) {
-            Ended::HandedOn => Ok(()),
-            Ended::Lost(reason) => Err(Error::lost(reason).with_context("lock", self.name())),
-            Ended::Store => self.core.carried_release(&self.tenure).await,
-        }
+    pub async fn release(self) -> Result<()> {
+        self.held.release().await
+    }
+
+    fn tenure(&self) -> &Arc<Tenure> {
+        self.held.tenure()
+    }
+
+    fn core(&self) -> &Arc<Core> {
+        self.held.core()
     }
 
     #[cold]
     fn found_lost(&self) -> Error {
-        let reason = self.tenure.lost(self.core.env().now()).unwrap_or(LostReason::Expired);
-        self.core.lose(&self.tenure, reason);
+        let reason = self.tenure().lost(self.core().env().now()).unwrap_or(LostReason::Expired);
+        self.core().lose(self.tenure(), reason);
         Error::lost(reason).with_context("lock", self.name())
-    }
-}
-
-impl Drop for LockGuard {
-    fn drop(&mut self) {
-        if !self.ended {
-            self.hold.end(self.core.env());
-            self.core.drop_guard(&self.tenure);
-        }
     }
 }
 
@@ -202,7 +188,7 @@ impl fmt::Debug for LockGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LockGuard")
             .field("name", self.name())
-            .field("token", &self.token)
+            .field("token", &self.token())
             .field("state", &self.state())
             .field("deadline_in", &Some(self.remaining()).filter(|left| *left != Duration::MAX))
             .finish()
@@ -292,18 +278,5 @@ impl Clone for Lost {
 impl fmt::Debug for Lost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lost").field("state", &self.standings.borrow().state).finish()
-    }
-}
-
-/// Ends with a guard.
-pub(crate) async fn ended(mut standings: watch::Receiver<Standing>) -> LostReason {
-    loop {
-        if let GuardState::Lost(reason) = standings.borrow_and_update().state {
-            return reason;
-        }
-        if standings.changed().await.is_err() {
-            // The sender goes only after its last word, which was read above.
-            return LostReason::Released;
-        }
     }
 }

@@ -26,6 +26,7 @@ mod fence;
 mod flight;
 mod guarantees;
 mod guard;
+mod held;
 mod holder;
 mod lease;
 mod lock;

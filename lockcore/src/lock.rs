@@ -13,6 +13,7 @@ use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::guarantees::Guarantees;
 use crate::guard::LockGuard;
+use crate::held::Held;
 use crate::meters::Acquisition;
 use crate::name::LockName;
 use crate::queue::HandoffBudget;
@@ -145,7 +146,7 @@ impl Lock {
         let acquisition = Acquisition::begin(self.core.env());
         let granted = self.core.acquire(&wanted).instrument(span).await;
         acquisition.waited(&granted);
-        granted.map(|guard| self.bounded(guard))
+        granted.map(|held| self.guard(held))
     }
 
     /// Takes the lock if that needs no waiting for a holder: `None` when it is held, or when
@@ -168,7 +169,7 @@ impl Lock {
         let tried = self.core.try_acquire(&wanted).instrument(span).await;
         acquisition.tried(&tried);
         match tried? {
-            Tried::Granted(guard) => Ok(Some(self.bounded(guard))),
+            Tried::Granted(held) => Ok(Some(self.guard(held))),
             Tried::Held(_) => Ok(None),
         }
     }
@@ -206,7 +207,8 @@ impl Lock {
         Ok(done)
     }
 
-    fn bounded(&self, guard: LockGuard) -> LockGuard {
+    fn guard(&self, held: Held) -> LockGuard {
+        let guard = LockGuard::new(held);
         if let Some(span) = self.options.max_hold {
             guard.hold_at_most(span);
         }

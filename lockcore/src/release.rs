@@ -23,7 +23,7 @@ use crate::clock::{Deadline, Moment};
 use crate::core::Core;
 use crate::error::{Effect, ErrorKind, Result};
 use crate::flight::Flown;
-use crate::guard::LockGuard;
+use crate::held::Held;
 use crate::loss::LostReason;
 use crate::meters;
 use crate::queue::{Release, Sending};
@@ -60,7 +60,7 @@ impl Core {
         }
         if let Some((waiter, token)) = next {
             tracing::debug!(lock = %tenure.grant().name, %token, "handed on");
-            waiter.call(Turn::Guard(LockGuard::new(Arc::clone(self), Arc::clone(tenure), token)));
+            waiter.call(Turn::Held(Held::new(Arc::clone(self), Arc::clone(tenure), token)));
         }
         if !matches!(ended, Ended::Lost(_)) {
             meters::handed_on(matches!(ended, Ended::HandedOn));

@@ -292,6 +292,19 @@ impl Status {
     }
 }
 
+/// Ends with a guard.
+pub(crate) async fn ended(mut standings: watch::Receiver<Standing>) -> LostReason {
+    loop {
+        if let GuardState::Lost(reason) = standings.borrow_and_update().state {
+            return reason;
+        }
+        if standings.changed().await.is_err() {
+            // The sender goes only after its last word, which was read above.
+            return LostReason::Released;
+        }
+    }
+}
+
 /// How a hold stands whose lease is not lost.
 fn on_lease(term: &Term) -> GuardState {
     if term.is_at_risk() { GuardState::AtRisk } else { GuardState::Held }

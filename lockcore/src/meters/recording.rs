@@ -6,7 +6,7 @@ use crate::acquire::Tried;
 use crate::clock::Moment;
 use crate::env::Env;
 use crate::error::{ErrorKind, Result};
-use crate::guard::LockGuard;
+use crate::held::Held;
 use crate::lease::Answer;
 use crate::loss::LostReason;
 
@@ -56,7 +56,7 @@ impl Acquisition {
         Self { env: env.clone(), since: env.now(), outcome: "cancelled" }
     }
 
-    pub(crate) fn waited(mut self, outcome: &Result<LockGuard>) {
+    pub(crate) fn waited(mut self, outcome: &Result<Held>) {
         self.outcome = match outcome {
             Ok(_) => GRANTED,
             Err(error) => word(error.kind()),

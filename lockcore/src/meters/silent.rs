@@ -3,7 +3,7 @@
 use crate::acquire::Tried;
 use crate::env::Env;
 use crate::error::Result;
-use crate::guard::LockGuard;
+use crate::held::Held;
 use crate::lease::Answer;
 use crate::loss::LostReason;
 
@@ -14,7 +14,7 @@ impl Acquisition {
         Self
     }
 
-    pub(crate) fn waited(self, _outcome: &Result<LockGuard>) {}
+    pub(crate) fn waited(self, _outcome: &Result<Held>) {}
 
     pub(crate) fn tried(self, _outcome: &Result<Tried>) {}
 }
