@@ -39,7 +39,7 @@ use crate::owner::OwnerId;
 use crate::token::FencingToken;
 
 pub use crate::holder::Holder;
-pub use crate::revocation::{Revocation, Revoke};
+pub use crate::revoke::{Revocation, Revoke};
 
 /// A store of locks.
 ///

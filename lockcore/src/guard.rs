@@ -16,7 +16,7 @@ use crate::clock::Deadline;
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::held::Held;
-use crate::loss::{Change, GuardState, LostReason};
+use crate::loss::{GuardState, LostReason};
 use crate::name::LockName;
 use crate::tenure::{Standing, Tenure, ended};
 use crate::token::FencingToken;
@@ -193,6 +193,17 @@ impl fmt::Debug for LockGuard {
             .field("deadline_in", &Some(self.remaining()).filter(|left| *left != Duration::MAX))
             .finish()
     }
+}
+
+/// What has changed for a guard; see [`LockGuard::changes`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Change {
+    /// It stands like this now.
+    State(GuardState),
+    /// An administrator wants the lock, which is lost at this deadline. How it stands is another matter:
+    /// it may be at risk besides.
+    Asked(Deadline),
 }
 
 /// What changes for a guard; see [`LockGuard::changes`].

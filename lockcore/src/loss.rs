@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use crate::clock::Deadline;
-
 /// How a guard stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(clippy::exhaustive_enums, reason = "users decide on all three")]
@@ -14,17 +12,6 @@ pub enum GuardState {
     AtRisk,
     /// Not held any more, for good.
     Lost(LostReason),
-}
-
-/// What has changed for a guard; see [`LockGuard::changes`](crate::LockGuard::changes).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Change {
-    /// It stands like this now.
-    State(GuardState),
-    /// An administrator wants the lock, which is lost at this deadline. How it stands is another matter:
-    /// it may be at risk besides.
-    Asked(Deadline),
 }
 
 /// Why a guard is not held any more.

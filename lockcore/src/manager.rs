@@ -15,7 +15,7 @@ use crate::guarantees::Guarantees;
 use crate::lock::Lock;
 use crate::loss::LostReason;
 use crate::name::LockName;
-use crate::revocation::{Revocation, Revoke};
+use crate::revoke::{Revocation, Revoke};
 use crate::token::FencingToken;
 
 /// Locks on one store. Cheap to clone; clones share everything.
