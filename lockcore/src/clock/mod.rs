@@ -14,6 +14,7 @@
 
 mod boot;
 mod manual;
+pub(crate) mod timing;
 mod tokio_time;
 
 use std::fmt;

@@ -9,17 +9,17 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::engine::{Answer, Front, Granted, SessionId};
 use super::store::MemoryStore;
+use crate::backend::env::Env;
 use crate::backend::{
     AcquireRequest, Attempt, Finding, Grant, Holder, Lease, LeaseId, LeaseScope, LockBackend, LockState,
     Renewal, Revoke, Severity, StoreEvent, TokenBase,
 };
 use crate::clock::Moment;
-use crate::env::Env;
-use crate::error::{Error, ErrorKind, Result};
-use crate::guarantees::Guarantees;
-use crate::loss::LostReason;
-use crate::name::LockName;
-use crate::owner::OwnerId;
+use crate::words::error::{Error, ErrorKind, Result};
+use crate::words::guarantees::Guarantees;
+use crate::words::loss::LostReason;
+use crate::words::name::LockName;
+use crate::words::owner::OwnerId;
 
 #[derive(Debug)]
 pub(super) struct MemoryBackend {

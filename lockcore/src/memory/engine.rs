@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use crate::backend::{AcquireRequest, LeaseId};
 use crate::clock::Moment;
-use crate::name::LockName;
-use crate::owner::OwnerId;
+use crate::words::name::LockName;
+use crate::words::owner::OwnerId;
 
 /// Who asked: one backend instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -9,9 +9,9 @@ use tokio::sync::{mpsc, oneshot};
 use super::engine::{Engine, Granted, Now, Push, SessionId, Target};
 use crate::backend::StoreEvent;
 use crate::clock::Clock;
-use crate::loss::LostReason;
-use crate::name::LockName;
-use crate::owner::OwnerId;
+use crate::words::loss::LostReason;
+use crate::words::name::LockName;
+use crate::words::owner::OwnerId;
 
 /// An instance of the in-memory store; clones are the same instance.
 ///

@@ -1,0 +1,11 @@
+//! What stores implement, and what they get.
+
+mod contract;
+pub(crate) mod env;
+pub(crate) mod tls;
+pub(crate) mod url;
+
+pub use contract::{
+    AcquireRequest, Attempt, Finding, Grant, Holder, Lease, LeaseId, LeaseScope, LockBackend, LockState,
+    Mode, Renewal, Revocation, Revoke, Severity, StoreConfig, StoreEvent, TokenBase,
+};
