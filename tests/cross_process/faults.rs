@@ -3,8 +3,8 @@
 use std::process::Command;
 
 use crate::rig::Rig;
-use leasehold::backend::Revocation;
 use leasehold::connect;
+use leasehold::{Revocation, Revoke};
 
 /// The kernel frees the lock of a process that dies: no lease has to run out (G6).
 pub(crate) async fn a_killed_holder_frees_the_lock_at_once(rig: Rig) {
