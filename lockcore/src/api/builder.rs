@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::api::manager::LockManager;
 use crate::backend::env::{Entropy, Env};
-use crate::backend::{LockBackend, StoreConfig};
+use crate::backend::{Backoff, LockBackend, StoreConfig};
 use crate::clock::Clock;
 use crate::clock::timing::Timing;
 use crate::core::Core;
@@ -182,20 +182,19 @@ async fn open(
 ) -> Result<Arc<dyn LockBackend>> {
     let until = env.now() + wait;
     let mut bound = env.timing().connect_timeout;
-    let mut pause = SHORTEST_PAUSE;
+    let mut backoff = Backoff::new(SHORTEST_PAUSE, LONGEST_PAUSE);
     loop {
         let error = match open_once(store, env, store_env, bound).await {
             Err(error) if *error.kind() == ErrorKind::Unavailable => error,
             opened => return opened,
         };
-        let again_at = env.now() + env.jittered(pause);
+        let again_at = env.now() + backoff.next(env);
         if until <= again_at {
             return Err(error);
         }
         tracing::warn!(%error, "the store is not there yet; trying again");
         env.sleep_until(again_at).await;
         bound = env.timing().connect_timeout.min(until.since(env.now()));
-        pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 

@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use crate::backend::{Grant, LeaseScope};
+use crate::backend::{Backoff, Grant, LeaseScope};
 use crate::clock::{Deadline, Moment};
 use crate::core::Core;
 use crate::core::acquire::Turn;
@@ -158,7 +158,7 @@ impl Core {
             let patience = if in_session { began + grant.lease.ttl } else { Moment::LAST };
             patience.min(lease_ends_at())
         };
-        let mut pause = env.timing().op_timeout / 32;
+        let mut backoff = Backoff::of_requests(env);
         let mut effect = Effect::NotApplied;
         loop {
             let Err(error) = env.bounded(self.backend().release(grant)).await else {
@@ -178,13 +178,12 @@ impl Core {
             }
             tokio::select! {
                 biased;
-                () = env.sleep_until((env.now() + pause).min(give_up_at())) => {}
+                () = env.sleep_until((env.now() + backoff.next(env)).min(give_up_at())) => {}
                 () = env.gone() => return Err(unconfirmed),
             }
             if give_up_at() <= env.now() {
                 return Err(unconfirmed);
             }
-            pause = (pause * 2).min(env.timing().op_timeout);
         }
     }
 }

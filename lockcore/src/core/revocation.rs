@@ -5,7 +5,7 @@
 //!
 //! Checked by the conformance cases of `g4` and the tests in `tests/revoked.rs`.
 
-use crate::backend::Holder;
+use crate::backend::{Backoff, Holder};
 use crate::clock::timing::Timing;
 use crate::core::Core;
 use crate::words::error::Result;
@@ -26,9 +26,9 @@ impl Core {
         // What others write into the store is bounded by what there can be.
         let ttl = holder.ttl.unwrap_or_else(|| env.timing().ttl).min(Timing::MAX_TTL);
         let give_up_at = env.now() + grace + ttl;
-        let mut pause = env.timing().op_timeout / 16;
+        let mut looks = Backoff::new(env.timing().op_timeout / 16, env.timing().ttl / 3);
         loop {
-            env.sleep_until((env.now() + pause).min(give_up_at)).await;
+            env.sleep_until((env.now() + looks.next(env)).min(give_up_at)).await;
             let is_last = give_up_at <= env.now();
             match env.bounded(self.backend().inspect(name)).await {
                 Ok(now) if now.holder.as_ref().is_none_or(|now| !holder.is_same_grant(now)) => {
@@ -40,7 +40,6 @@ impl Core {
                 Err(error) => tracing::debug!(lock = %name, %error, "whether it was given up is not known"),
                 Ok(_) => {}
             }
-            pause = (pause * 2).min(env.timing().ttl / 3);
         }
     }
 }
