@@ -262,7 +262,10 @@ async fn the_watchers_of_a_guard_hear_that_it_was_handed_on() {
         let next = next.now_or_never().expect("it was handed on").unwrap();
         assert_eq!(store.releases(), asked, "the store hears nothing");
         assert_eq!(lost.now_or_never(), Some(LostReason::Released));
-        assert_eq!(changes.next().now_or_never(), Some(Some(GuardState::Lost(LostReason::Released))));
+        assert_eq!(
+            changes.next().now_or_never(),
+            Some(Some(Change::State(GuardState::Lost(LostReason::Released))))
+        );
         assert_eq!(changes.next().now_or_never(), Some(None));
         next.release().await.unwrap();
     }
