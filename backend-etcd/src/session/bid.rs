@@ -392,7 +392,7 @@ impl Bid {
             Told::Refused => return Err(error::not_told()),
             Told::Changes(changes) => {
                 let delete = |change: &Change| match change.kind {
-                    Kind::Put => None,
+                    Kind::Put(_) => None,
                     Kind::Deleted(created) => Some(Delete {
                         revision: change.revision,
                         mine: change.key.as_ref() == self.keys.own,

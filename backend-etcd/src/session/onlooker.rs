@@ -1,6 +1,7 @@
 //! What administrators see and ask for; no entry of ours is needed for it.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use etcd_client::{Compare, CompareOp, GetOptions, KeyValue, PutOptions, Txn, TxnOp};
 use lockcore::backend::{Holder, LockState, Revoke};
@@ -9,7 +10,7 @@ use lockcore::{LockName, Result};
 use super::requests::oldest;
 use super::sessions::Sessions;
 use crate::error;
-use crate::keys::{Record, holder};
+use crate::keys::{Record, holder, message};
 use crate::protocol::Revision;
 
 /// A holder's entry, as a stranger sees it.
@@ -93,7 +94,7 @@ impl Sessions {
             return Ok(None);
         };
         match how {
-            Revoke::Ask { .. } => self.ask_to_let_go(&held).await?,
+            Revoke::Ask { grace } => self.ask_to_let_go(&held, grace).await?,
             Revoke::Force => self.take_away(name, &held).await?,
         }
         Ok(Some(held.shown))
@@ -115,19 +116,19 @@ impl Sessions {
         let same = Compare::create_revision(held.key.clone(), CompareOp::Equal, held.create);
         let delete = TxnOp::delete(held.key.clone(), None);
         self.endpoints.txn(Txn::new().when([same]).and_then([delete])).await?;
-        if let Err(error) = self.ask_to_let_go(held).await {
+        if let Err(error) = self.ask_to_let_go(held, Duration::ZERO).await {
             tracing::warn!(lock = %name, %error, "taken away by force, and its holder could not be told");
         }
         Ok(())
     }
 
     /// Leaves a message in the holder's inbox, on the holder's lease: it ends with the session.
-    async fn ask_to_let_go(&self, held: &Held) -> Result<()> {
+    async fn ask_to_let_go(&self, held: &Held, grace: Duration) -> Result<()> {
         if !held.listens || held.lease == 0 {
             return Ok(());
         }
         let on_lease = PutOptions::new().with_lease(held.lease);
-        let put = TxnOp::put(self.keys.inbox(held.lease, held.create), "", Some(on_lease));
+        let put = TxnOp::put(self.keys.inbox(held.lease, held.create), message(grace), Some(on_lease));
         match self.endpoints.txn(Txn::new().and_then([put])).await {
             // Its session is over, and the hold with it.
             Err(error) if error.lost_reason().is_some() => Ok(()),

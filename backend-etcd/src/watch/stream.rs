@@ -238,7 +238,7 @@ fn change(event: &etcd_client::Event) -> Option<Change> {
     let kv = event.kv()?;
     let kind = match kv.version() {
         0 => Kind::Deleted(event.prev_kv().map(etcd_client::KeyValue::create_revision)),
-        _ => Kind::Put,
+        _ => Kind::Put(kv.value().into()),
     };
     Some(Change { revision: kv.mod_revision(), key: kv.key().into(), kind })
 }

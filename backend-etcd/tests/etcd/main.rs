@@ -7,11 +7,13 @@
 
 mod cluster;
 mod counts;
+mod earlier;
 mod interop;
 mod kit;
 mod network;
 mod outside;
 mod replies;
+mod revocation;
 mod rig;
 mod rights;
 mod secured;
@@ -27,10 +29,12 @@ fn main() -> ExitCode {
     for trial in [
         cluster::trials(),
         counts::trials(),
+        earlier::trials(),
         interop::trials(),
         network::trials(),
         outside::trials(),
         replies::trials(),
+        revocation::trials(),
         rights::trials(),
         secured::trials(),
         server::trials(),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backend_etcd::EtcdConfig;
+use lockcore::backend::Revocation;
 use lockcore::{ErrorKind, LockManager, Result, Revoke, Tls};
 use testbed::etcd::{Etcd, Setup};
 use testbed::{Certificates, Direction, Mode, Proxy};
@@ -302,9 +303,16 @@ async fn a_limited_role_is_enough() {
     let guard = hold(&one, "n").await;
     assert_eq!(one.list("").await.unwrap().len(), 1);
     one.diagnose().await.unwrap();
-    let revoked = other.revoke("n", Revoke::AT_ONCE).await.unwrap();
-    assert_eq!(revoked, lockcore::backend::Revocation::Released);
-    within(BOUND, "it is lost", guard.lost()).await;
+    let (asks, grace) = (other.clone(), 4 * TTL);
+    let revoked = Beside::start(async move { asks.revoke("n", Revoke::Ask { grace }).await.unwrap() });
+    within(BOUND, "it is asked", guard.until_asked()).await.expect("it holds");
+    guard.release().await.unwrap();
+    assert_eq!(revoked.end("it has let go").await, Revocation::Released);
+    for how in [Revoke::AT_ONCE, Revoke::Force] {
+        let guard = hold(&one, "n").await;
+        assert_eq!(other.revoke("n", how).await.unwrap(), Revocation::Released);
+        within(BOUND, "it is lost", guard.lost()).await;
+    }
     one.shutdown().await.unwrap();
     other.shutdown().await.unwrap();
 
