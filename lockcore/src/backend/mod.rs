@@ -2,7 +2,9 @@
 
 mod backoff;
 mod contract;
+mod endpoint;
 pub(crate) mod env;
+mod events;
 pub(crate) mod tls;
 pub(crate) mod url;
 
@@ -11,3 +13,5 @@ pub use contract::{
     AcquireRequest, Attempt, Finding, Grant, Holder, Lease, LeaseId, LeaseScope, LockBackend, LockState,
     Mode, Renewal, Revocation, Revoke, Severity, StoreConfig, StoreEvent, TokenBase,
 };
+pub use endpoint::Endpoint;
+pub use events::{Events, Inbox, WeakEvents};

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
 
+use crate::backend::Endpoint;
 use crate::words::error::{Error, Result};
 
 /// A parsed store URL. `Debug` shows no password.
@@ -45,6 +46,15 @@ impl StoreUrl {
     /// What stands between the commas of the authority, as written.
     pub fn hosts(&self) -> &[String] {
         &self.hosts
+    }
+
+    /// The servers that it names.
+    ///
+    /// # Errors
+    ///
+    /// As [`Endpoint::parse`].
+    pub fn endpoints(&self, default_port: u16) -> Result<Vec<Endpoint>> {
+        self.hosts.iter().map(|host| Endpoint::parse(host, default_port)).collect()
     }
 
     /// The path, percent-decoded, its first slash included; empty when there is none.

@@ -3,16 +3,15 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
-use futures_util::stream::{self, BoxStream};
-use parking_lot::Mutex;
-use tokio::sync::{mpsc, oneshot};
+use futures_util::stream::BoxStream;
+use tokio::sync::oneshot;
 
 use super::engine::{Answer, Front, Granted, SessionId};
 use super::store::MemoryStore;
 use crate::backend::env::Env;
 use crate::backend::{
-    AcquireRequest, Attempt, Finding, Grant, Holder, Lease, LeaseId, LeaseScope, LockBackend, LockState,
-    Renewal, Revoke, Severity, StoreEvent, TokenBase,
+    AcquireRequest, Attempt, Finding, Grant, Holder, Inbox, Lease, LeaseId, LeaseScope, LockBackend,
+    LockState, Renewal, Revoke, Severity, StoreEvent, TokenBase,
 };
 use crate::clock::Moment;
 use crate::words::error::{Error, ErrorKind, Result};
@@ -26,14 +25,14 @@ pub(super) struct MemoryBackend {
     store: MemoryStore,
     env: Env,
     session: SessionId,
-    inbox: Mutex<Option<mpsc::UnboundedReceiver<StoreEvent>>>,
+    inbox: Inbox,
     closed: AtomicBool,
 }
 
 impl MemoryBackend {
     pub(super) fn open(store: MemoryStore, env: Env) -> Self {
         let (session, inbox) = store.act(&**env.clock(), |state, _, _| state.open_session());
-        Self { store, env, session, inbox: Mutex::new(Some(inbox)), closed: AtomicBool::new(false) }
+        Self { store, env, session, inbox, closed: AtomicBool::new(false) }
     }
 
     /// One request: answered, or queued with a way to hear of the grant.
@@ -167,12 +166,7 @@ impl LockBackend for MemoryBackend {
     }
 
     fn events(&self) -> BoxStream<'static, StoreEvent> {
-        match self.inbox.lock().take() {
-            Some(inbox) => {
-                Box::pin(stream::unfold(inbox, async |mut inbox| Some((inbox.recv().await?, inbox))))
-            }
-            None => Box::pin(stream::empty()),
-        }
+        self.inbox.stream()
     }
 
     async fn inspect(&self, name: &LockName) -> Result<LockState> {

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 use super::engine::{Engine, Granted, Now, Push, SessionId, Target};
-use crate::backend::StoreEvent;
+use crate::backend::{Events, Inbox, StoreEvent};
 use crate::clock::Clock;
 use crate::words::loss::LostReason;
 use crate::words::name::LockName;
@@ -34,7 +34,7 @@ pub(super) struct State {
     pub(super) engine: Engine,
     sessions_opened: u64,
     waiting: HashMap<OwnerId, oneshot::Sender<Granted>>,
-    inboxes: BTreeMap<SessionId, mpsc::UnboundedSender<StoreEvent>>,
+    inboxes: BTreeMap<SessionId, Events>,
 }
 
 impl MemoryStore {
@@ -99,12 +99,12 @@ impl MemoryStore {
 }
 
 impl State {
-    pub(super) fn open_session(&mut self) -> (SessionId, mpsc::UnboundedReceiver<StoreEvent>) {
+    pub(super) fn open_session(&mut self) -> (SessionId, Inbox) {
         self.sessions_opened += 1;
         let session = SessionId(self.sessions_opened);
-        let (sender, receiver) = mpsc::unbounded_channel();
-        self.inboxes.insert(session, sender);
-        (session, receiver)
+        let (events, inbox) = Events::new();
+        self.inboxes.insert(session, events);
+        (session, inbox)
     }
 
     pub(super) fn close_session(&mut self, session: SessionId) {
@@ -127,9 +127,8 @@ impl State {
     }
 
     pub(super) fn tell(&self, session: SessionId, event: StoreEvent) {
-        if let Some(inbox) = self.inboxes.get(&session) {
-            // A session that stopped listening is over.
-            let _ = inbox.send(event);
+        if let Some(events) = self.inboxes.get(&session) {
+            events.tell(event);
         }
     }
 
