@@ -6,9 +6,9 @@
 //! only when nobody of the group is left.
 //!
 //! # Invariants
-//! - **R1** While the lock is not held, the group is sent SIGKILL as the next thing (G2).
-//! - **R2** The lock is not released while a process of the group lives, unless that was asked for.
-//! - **R3** While we are stopped by a terminal, so is the group; it goes on only if the lock is held.
+//! - **run-1** While the lock is not held, the group is sent SIGKILL as the next thing (G2).
+//! - **run-2** The lock is not released while a process of the group lives, unless that was asked for.
+//! - **run-3** While we are stopped by a terminal, so is the group; it goes on only if the lock is held.
 //!
 //! Not promised: to stop processes that have left the group (daemons) or run as another user, nor
 //! that a stopped (`SIGSTOP`) or killed `leasehold` stops grandchildren. The command itself is killed
@@ -261,7 +261,7 @@ impl Watch<'_> {
         self.go_on();
     }
 
-    /// Lets the command go on if the lock is held (R3).
+    /// Lets the command go on if the lock is held (run-3).
     fn go_on(&mut self) {
         match self.guard.ensure_held() {
             Ok(()) => self.group.signal(Signal::CONT),

@@ -3,13 +3,13 @@
 //!
 //! Nothing else in the workspace reads a clock, spawns a task or draws a random number, so a
 //! simulation replays from its seed. Every task spawned here is awaited by `shutdown`, the
-//! bell of N3 apart.
+//! bell of env-3 apart.
 //!
 //! # Invariants
-//! - **N1** Timers and requests belong to the runtime in which the manager was opened, wherever they
+//! - **env-1** Timers and requests belong to the runtime in which the manager was opened, wherever they
 //!   are polled: the end of a caller's runtime ends nothing that others wait for.
-//! - **N2** A panic in a store's code is the answer to one request, not the end of whoever polls it.
-//! - **N3** Whoever waits for an answer or a timer of that runtime, wherever it is polled, is told
+//! - **env-2** A panic in a store's code is the answer to one request, not the end of whoever polls it.
+//! - **env-3** Whoever waits for an answer or a timer of that runtime, wherever it is polled, is told
 //!   when the runtime ends.
 //!
 //! Checked by `tests/bystanders`, and the tests below.
@@ -133,7 +133,7 @@ impl Env {
         }
         let (gone, needless) = (CancellationToken::new(), CancellationToken::new());
         let needed = Arc::new(needless.clone().drop_guard());
-        // Not one of `tasks`, which end with a shutdown: it rings when the runtime drops it (N3).
+        // Not one of `tasks`, which end with a shutdown: it rings when the runtime drops it (env-3).
         let bell = gone.clone().drop_guard();
         runtime.spawn(async move {
             needless.cancelled().await;
@@ -224,7 +224,7 @@ impl Env {
         }
     }
 
-    /// Runs `request` within the manager's runtime; a panic is an answer (N1, N2).
+    /// Runs `request` within the manager's runtime; a panic is an answer (env-1, env-2).
     pub(crate) async fn answer_to<T>(&self, request: impl Future<Output = Result<T>> + Send) -> Result<T> {
         let mut request = pin!(request);
         poll_fn(|cx| {
@@ -340,7 +340,7 @@ impl Env {
     }
 }
 
-/// A timer of the manager's runtime, wherever it is polled (N1).
+/// A timer of the manager's runtime, wherever it is polled (env-1).
 struct Timer {
     env: Env,
     at: Moment,
@@ -424,7 +424,7 @@ mod tests {
         }
     }
 
-    /// A timer that is polled as its runtime ends says that, instead of ending whoever waits (N3).
+    /// A timer that is polled as its runtime ends says that, instead of ending whoever waits (env-3).
     #[tokio::test]
     async fn a_timer_without_its_runtime_panics_nobody() {
         let env = Env::new(Timing::for_ttl(Timing::DEFAULT_TTL)).unwrap().with_clock(Arc::new(Ending));

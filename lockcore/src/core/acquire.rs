@@ -6,11 +6,11 @@
 //! belongs to the process.
 //!
 //! # Invariants
-//! - **A1** A [`Drive`] either adopts a grant or calls the next waiter, by `Drop` at the latest: no
+//! - **acquire-1** A [`Drive`] either adopts a grant or calls the next waiter, by `Drop` at the latest: no
 //!   wake-up is lost (G8).
-//! - **A2** A request is dropped, which abandons it, before its queue turns idle (B1): the drive is
+//! - **acquire-2** A request is dropped, which abandons it, before its queue turns idle (B1): the drive is
 //!   part of it, and goes last.
-//! - **A3** What an `acquire` hears about the store, and not about its own request, everybody hears
+//! - **acquire-3** What an `acquire` hears about the store, and not about its own request, everybody hears
 //!   who is queued behind it then, whether or not its caller looks: a store that is down is not asked
 //!   once for each of them.
 //!
@@ -246,7 +246,7 @@ impl Drive {
         }
     }
 
-    /// The store refused: whom that concerns hears the same (A3).
+    /// The store refused: whom that concerns hears the same (acquire-3).
     fn refused(mut self, error: Error) -> Error {
         if concerns_everybody(&error) {
             self.over = true;

@@ -3,11 +3,11 @@
 //! Polled in place it costs no task and no hop, and it stands still with a caller whom nobody polls.
 //!
 //! # Invariants
-//! - **F1** One polls it at a time: its caller, or its task. A task that dies with its runtime leaves
+//! - **flight-1** One polls it at a time: its caller, or its task. A task that dies with its runtime leaves
 //!   it to the caller.
-//! - **F2** What nobody wants any more is dropped by whoever gives it up, or, if its task is polling it
+//! - **flight-2** What nobody wants any more is dropped by whoever gives it up, or, if its task is polling it
 //!   at that instant, by the task.
-//! - **F3** With the mutex locked no future is polled, and nothing that belongs to others is dropped:
+//! - **flight-3** With the mutex locked no future is polled, and nothing that belongs to others is dropped:
 //!   no future, no outcome, no waker.
 //!
 //! Checked by the tests below and `tests/bystanders`.
@@ -336,7 +336,7 @@ mod tests {
         (Flight::new(env, Box::pin(future), unheard), land, is_alive)
     }
 
-    /// The tasks of flights: every environment has one of its own (N3).
+    /// The tasks of flights: every environment has one of its own (env-3).
     fn tasks(home: &Runtime) -> usize {
         home.metrics().num_alive_tasks() - 1
     }
@@ -403,7 +403,7 @@ mod tests {
         assert_eq!(tasks(&home), 0);
     }
 
-    /// What nobody wants is dropped with the caller's end, and the task ends (F2).
+    /// What nobody wants is dropped with the caller's end, and the task ends (flight-2).
     #[test]
     fn what_is_given_up_is_dropped_at_once() {
         for detached in [false, true] {
@@ -421,7 +421,7 @@ mod tests {
         }
     }
 
-    /// What is given up while its task polls it is dropped by that, after the poll (F2).
+    /// What is given up while its task polls it is dropped by that, after the poll (flight-2).
     #[test]
     fn what_is_given_up_while_it_is_polled_is_dropped_behind_that() {
         let (home, env) = home();
@@ -470,7 +470,7 @@ mod tests {
         }
     }
 
-    /// A task that dies with its runtime leaves the future to the caller, or drops it (F1).
+    /// A task that dies with its runtime leaves the future to the caller, or drops it (flight-1).
     #[test]
     fn the_caller_goes_on_when_the_runtime_of_the_task_is_gone() {
         for begun in [false, true] {

@@ -5,9 +5,9 @@
 //! is overdue by one request bound, and *lost* at its deadline or when the store says so.
 //!
 //! # Invariants
-//! - **L1** A lost lease stays lost, whatever arrives later (G2).
-//! - **L2** A deadline never moves back, and an answer that comes after it changes nothing (G2).
-//! - **L3** At most one renewal of a lease is in flight.
+//! - **lease-1** A lost lease stays lost, whatever arrives later (G2).
+//! - **lease-2** A deadline never moves back, and an answer that comes after it changes nothing (G2).
+//! - **lease-3** At most one renewal of a lease is in flight.
 //!
 //! Checked by the tests below, which include random schedules.
 
@@ -92,7 +92,7 @@ impl LeaseState {
 
     /// A renewal is on its way.
     pub(crate) fn sent(&mut self) {
-        debug_assert!(matches!(self.schedule, Schedule::Due(_)), "L3");
+        debug_assert!(matches!(self.schedule, Schedule::Due(_)), "lease-3");
         self.schedule = Schedule::InFlight;
     }
 
@@ -282,7 +282,7 @@ mod tests {
         assert_eq!(gone.lost(), Some(LostReason::Gone));
     }
 
-    /// Answers to two renewals may come in any order (L2).
+    /// Answers to two renewals may come in any order (lease-2).
     #[test]
     fn an_answer_with_an_earlier_deadline_takes_nothing_back() {
         let mut lease = opened();
@@ -338,7 +338,7 @@ mod tests {
 
     proptest! {
         /// Whatever is answered whenever: deadlines never move back, loss is final, and at or
-        /// after its deadline a lease is lost once it is looked at (L1, L2).
+        /// after its deadline a lease is lost once it is looked at (lease-1, lease-2).
         #[test]
         fn random_schedules_keep_the_invariants(steps in prop::collection::vec((0_u64..4_000, 0_u8..5), 1..60)) {
             let mut lease = opened();

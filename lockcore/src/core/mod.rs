@@ -5,9 +5,9 @@
 //! grant becomes a guard, and how a hold is lost.
 //!
 //! # Invariants
-//! - **K1** A grant is inside a [`Held`] from the instant the core has it, so a receiver who
+//! - **core-1** A grant is inside a [`Held`] from the instant the core has it, so a receiver who
 //!   has vanished passes it on by `Drop` (G8).
-//! - **K2** Whoever ends a tenure owes the store its release, and the queue the next call.
+//! - **core-2** Whoever ends a tenure owes the store its release, and the queue the next call.
 //!
 //! Mutexes are taken in the order queue → tenure, table → tenure, never queue and table together, a
 //! flight's alone, and none is held while a guard or a future is dropped or awaited.

@@ -1,11 +1,11 @@
 //! Letting go: to the next waiter of this process, or to the store until it confirms.
 //!
 //! # Invariants
-//! - **R1** Renewal stops before a release is sent.
-//! - **R2** A release, once begun, goes on until the store confirms or the lease has ended, whoever
+//! - **release-1** Renewal stops before a release is sent.
+//! - **release-2** A release, once begun, goes on until the store confirms or the lease has ended, whoever
 //!   stops waiting for it (G5).
-//! - **R3** The next waiter is called after that, whoever dies on the way (B1): the duty is an [`Owed`].
-//! - **R4** Every release ends: confirmed, or with the reason why not, at the latest one ttl and one
+//! - **release-3** The next waiter is called after that, whoever dies on the way (B1): the duty is an [`Owed`].
+//! - **release-4** Every release ends: confirmed, or with the reason why not, at the latest one ttl and one
 //!   request after it began. A session that is kept alive for others would keep the entry with it, so
 //!   the session is given up then.
 //!
@@ -101,7 +101,7 @@ impl Core {
         }
     }
 
-    /// Tells the store; dropped midway it goes on in the background (R2).
+    /// Tells the store; dropped midway it goes on in the background (release-2).
     pub(crate) fn carried_release(
         self: &Arc<Self>,
         tenure: &Arc<Tenure>,
@@ -123,7 +123,7 @@ impl Core {
     }
 
     /// Tells the store. An entry that stays in a session is left to the session's end, which the backend
-    /// hears of (R4).
+    /// hears of (release-4).
     async fn confirm_release(self: &Arc<Self>, tenure: &Tenure) -> Result<()> {
         let grant = tenure.grant();
         let confirmed = self.release_until(tenure.last_deadline(), grant).await;
@@ -199,7 +199,7 @@ fn ends_release(kind: &ErrorKind, in_session: bool) -> bool {
     }
 }
 
-/// A release that is owed to the store, and after it a call to the next waiter (R3). A shutdown waits
+/// A release that is owed to the store, and after it a call to the next waiter (release-3). A shutdown waits
 /// for it as for a task, wherever it is polled.
 ///
 /// Whoever dies with it leaves it to a task. A task that dies has lost its runtime: there is nobody
@@ -335,7 +335,7 @@ mod tests {
         tokio::time::timeout(Duration::from_secs(10), settled).await.expect("the next waiter is called");
     }
 
-    /// Whoever dies owing a release leaves it to a task (R2), which calls the next waiter (R3).
+    /// Whoever dies owing a release leaves it to a task (release-2), which calls the next waiter (release-3).
     #[tokio::test]
     async fn a_release_outlives_whoever_owed_it() {
         let (core, store, tenure) = let_go().await;
@@ -353,7 +353,7 @@ mod tests {
         assert!(store.is_empty());
     }
 
-    /// Without its runtime nobody tells the store; the name is not stopped by that (R3).
+    /// Without its runtime nobody tells the store; the name is not stopped by that (release-3).
     #[test]
     fn a_release_without_its_runtime_stops_no_name() {
         let runtime = Runtime::new().unwrap();

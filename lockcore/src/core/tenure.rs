@@ -5,12 +5,12 @@
 //! exactly once, owes the store its release.
 //!
 //! # Invariants
-//! - **T1** Once ended, a tenure is never held again, whatever arrives later (G2).
-//! - **T2** Exactly one caller of [`Tenure::end`] succeeds.
-//! - **T3** The copy is never later than the term's deadline, nor than T4's end.
-//! - **T4** Whatever its lease, it is not held beyond what an administrator allows who asked for it, which
+//! - **tenure-1** Once ended, a tenure is never held again, whatever arrives later (G2).
+//! - **tenure-2** Exactly one caller of [`Tenure::end`] succeeds.
+//! - **tenure-3** The copy is never later than the term's deadline, nor than tenure-4's end.
+//! - **tenure-4** Whatever its lease, it is not held beyond what an administrator allows who asked for it, which
 //!   never moves to a later time, and beyond its guard's `max_hold`.
-//! - **T5** Nobody is woken with `status` locked: a waker may ask.
+//! - **tenure-5** Nobody is woken with `status` locked: a waker may ask.
 //!
 //! Checked by the tests below and the conformance cases of `g2`.
 
@@ -88,7 +88,7 @@ impl Tenure {
     /// Whether the lease was renewed since the copy was made, or the tenure has ended.
     #[cold]
     fn is_held_on(&self, now: Moment) -> bool {
-        // RACE: with `status` locked, as `end` has it: an ended tenure's copy is not made anew (T1).
+        // RACE: with `status` locked, as `end` has it: an ended tenure's copy is not made anew (tenure-1).
         let status = self.status.lock();
         if status.is_lost() {
             return false;
@@ -202,7 +202,7 @@ impl Tenure {
         });
     }
 
-    /// Ends the tenure; whether this call did (T2).
+    /// Ends the tenure; whether this call did (tenure-2).
     pub(crate) fn end(&self, reason: LostReason) -> bool {
         let (watchers, last) = {
             let mut status = self.status.lock();
@@ -262,7 +262,7 @@ pub(crate) struct Passed {
 }
 
 impl Passed {
-    /// Not under any mutex (T5).
+    /// Not under any mutex (tenure-5).
     pub(crate) fn tell(self) {
         self.watchers.send_replace(self.last);
     }
@@ -277,13 +277,13 @@ impl Status {
         Standing { state: self.state, asked: self.asked }
     }
 
-    /// The first moment at which T4 ends it, in nanoseconds.
+    /// The first moment at which tenure-4 ends it, in nanoseconds.
     fn ends_before(&self) -> u64 {
         let ends_at = self.asked.into_iter().chain(self.too_long).min();
         ends_at.map_or(ENDLESS, Moment::as_nanos)
     }
 
-    /// Why T4 has ended it at `now`, if it has.
+    /// Why tenure-4 has ended it at `now`, if it has.
     fn passed(&self, now: Moment) -> Option<LostReason> {
         let asked = self.asked.map(|at| (at, LostReason::Revoked));
         let too_long = self.too_long.map(|at| (at, LostReason::TooLong));
@@ -328,7 +328,7 @@ mod tests {
         Moment::from_nanos(nanos)
     }
 
-    /// A renewal that arrives after the end does not revive (T1), and only one end counts (T2).
+    /// A renewal that arrives after the end does not revive (tenure-1), and only one end counts (tenure-2).
     #[test]
     fn an_ended_tenure_is_never_held_again() {
         let tenure = tenure();
@@ -352,7 +352,7 @@ mod tests {
         assert_eq!(tenure.lost(at(100)), Some(LostReason::Expired));
     }
 
-    /// Answers to two renewals may come in any order (L2).
+    /// Answers to two renewals may come in any order (lease-2).
     #[test]
     fn an_earlier_deadline_takes_nothing_back() {
         let tenure = tenure();
@@ -405,7 +405,7 @@ mod tests {
     }
 
     /// Who wants it has it at the deadline it set, whatever the lease; the earliest of several counts, and
-    /// nobody of this process gets it before (T4).
+    /// nobody of this process gets it before (tenure-4).
     #[test]
     fn a_tenure_that_is_asked_for_ends_in_time() {
         let tenure = tenure();
@@ -422,7 +422,7 @@ mod tests {
         assert!(!tenure.ask(at(1)));
     }
 
-    /// The bound of one guard is not the next one's; what an administrator wants is (T4).
+    /// The bound of one guard is not the next one's; what an administrator wants is (tenure-4).
     #[test]
     fn a_guard_is_bounded_by_itself() {
         let tenure = tenure();

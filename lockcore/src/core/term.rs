@@ -4,7 +4,7 @@
 //! without. So a renewal costs the same for one hold and for a hundred thousand.
 //!
 //! # Invariants
-//! - **TM1** The deadline never moves back (L2), and moves only while the lease is not lost (L1): a
+//! - **term-1** The deadline never moves back (lease-2), and moves only while the lease is not lost (lease-1): a
 //!   tenure that has not ended may trust it until it has passed (G2).
 //!
 //! Checked by the tests of `tenure` and of the watchdog's table.

@@ -2,12 +2,12 @@
 //! pushes come out.
 //!
 //! # Invariants
-//! - **E1** At most one entry of a name is the holder, and its lease has not expired when it is
+//! - **memory-1** At most one entry of a name is the holder, and its lease has not expired when it is
 //!   granted (G1).
-//! - **E2** The counter grows with every grant, whatever was lost or deleted (G3).
-//! - **E3** Entries are granted in order of arrival; those whose lease expired are passed over (G7).
-//! - **E4** Release, renewal and abandoning act only on an entry of that owner (G4).
-//! - **E5** A name that nobody holds or waits for leaves nothing behind (G5).
+//! - **memory-2** The counter grows with every grant, whatever was lost or deleted (G3).
+//! - **memory-3** Entries are granted in order of arrival; those whose lease expired are passed over (G7).
+//! - **memory-4** Release, renewal and abandoning act only on an entry of that owner (G4).
+//! - **memory-5** A name that nobody holds or waits for leaves nothing behind (G5).
 //!
 //! Checked by the tests below and by every case of the conformance kit.
 

@@ -7,11 +7,11 @@
 //! `T` is what is held, `W` how a waiter is told; neither is looked at.
 //!
 //! # Invariants
-//! - **Q1** At most one of {acquisition, hold, unconfirmed release} exists (B1).
-//! - **Q2** Tokens grow strictly; a counter that does not is refused (G3).
-//! - **Q3** Waiters leave in the order they came (G7), and never while idle: a queue with waiters
+//! - **queue-1** At most one of {acquisition, hold, unconfirmed release} exists (B1).
+//! - **queue-2** Tokens grow strictly; a counter that does not is refused (G3).
+//! - **queue-3** Waiters leave in the order they came (G7), and never while idle: a queue with waiters
 //!   always has somebody who will call for the next one (G6).
-//! - **Q4** A lock passes locally at most `limit` times, and not after its tenure (G7).
+//! - **queue-4** A lock passes locally at most `limit` times, and not after its tenure (G7).
 //!
 //! Checked by the tests below, which include random schedules.
 
@@ -138,7 +138,7 @@ impl<T: Clone, W> LocalQueue<T, W> {
 
     /// Puts a waiter at the end.
     pub(crate) fn enqueue(&mut self, id: WaiterId, waiter: W) {
-        debug_assert!(!self.is_idle(), "Q3: nobody would call this waiter");
+        debug_assert!(!self.is_idle(), "queue-3: nobody would call this waiter");
         debug_assert!(self.waiters.back().is_none_or(|(last, _)| *last < id), "ids grow");
         self.waiters.push_back((id, waiter));
     }
@@ -159,7 +159,7 @@ impl<T: Clone, W> LocalQueue<T, W> {
         now: Moment,
         budget: HandoffBudget,
     ) -> Result<FencingToken, Regressed> {
-        debug_assert!(matches!(self.phase, Phase::Acquiring), "Q1");
+        debug_assert!(matches!(self.phase, Phase::Acquiring), "queue-1");
         let token = FencingToken::new(counter, 0).filter(|_| self.last_counter < Some(counter));
         let Some(token) = token else {
             self.phase = Phase::Releasing;
@@ -174,7 +174,7 @@ impl<T: Clone, W> LocalQueue<T, W> {
     /// The acquisition has ended without a hold, or the store has confirmed a release: the next
     /// waiter, who is to ask the store.
     pub(crate) fn next(&mut self) -> Option<W> {
-        debug_assert!(matches!(self.phase, Phase::Acquiring | Phase::Releasing), "Q1");
+        debug_assert!(matches!(self.phase, Phase::Acquiring | Phase::Releasing), "queue-1");
         let next = self.waiters.pop_front();
         self.phase = if next.is_some() { Phase::Acquiring } else { Phase::Idle };
         next.map(|(_, waiter)| waiter)

@@ -107,8 +107,8 @@ fn a_loss_ends_only_its_own_hold() {
 }
 
 proptest! {
-    /// Random schedules: tokens grow (Q2), waiters are called in order and none is forgotten (Q3),
-    /// no grant passes on more often than allowed (Q4).
+    /// Random schedules: tokens grow (queue-2), waiters are called in order and none is forgotten (queue-3),
+    /// no grant passes on more often than allowed (queue-4).
     #[test]
     fn random_schedules_keep_the_invariants(steps in prop::collection::vec((0_u8..7, 0_u64..40), 1..200)) {
         let mut queue = Queue::new();

@@ -6,13 +6,13 @@
 //! leases is in [`table`], the life of one lease in [`crate::core::lease`].
 //!
 //! # Invariants
-//! - **W1** A guard is told "lost" at its deadline at the latest, before any other contender can
+//! - **watchdog-1** A guard is told "lost" at its deadline at the latest, before any other contender can
 //!   hold the lock (G2), provided clocks drift less than the margin per ttl (A1) and timers fire.
-//! - **W2** A renewal answered late never moves a deadline: the store counts it from sending, and
+//! - **watchdog-2** A renewal answered late never moves a deadline: the store counts it from sending, and
 //!   [`crate::core::lease`] refuses it after the deadline.
-//! - **W3** A released lock is not renewed: it leaves the table before the release is sent. (Only an
+//! - **watchdog-3** A released lock is not renewed: it leaves the table before the release is sent. (Only an
 //!   announcement that is handled after that costs one renewal, which finds nothing.)
-//! - **W4** However much the store tells, deadlines and renewals come first, and other tasks get their turn.
+//! - **watchdog-4** However much the store tells, deadlines and renewals come first, and other tasks get their turn.
 //!
 //! Not promised: that the server still lists us. Checked by the conformance cases of `g2` and `g6`, and
 //! `tests/races`.
@@ -163,7 +163,7 @@ impl Task {
                 biased;
                 () = self.shared.closing.cancelled() => return,
                 // Before the events, of which there may always be one more. Renewals end: of each lease one
-                // is in flight (L3).
+                // is in flight (lease-3).
                 Some(renewed) = renewals.next() => self.with_core(|core| settle(core, renewed)),
                 Some(event) = events.next() => {
                     match event {

@@ -1,11 +1,11 @@
 //! Which leases there are, who hangs on them, and when to look at each again. Pure.
 //!
 //! # Invariants
-//! - **WT1** Every lease with a timer has exactly one entry in `timers`, at its next moment.
-//! - **WT2** A lost session, and an entry lost before its grant has come, stay as a tombstone for a ttl
+//! - **leases-1** Every lease with a timer has exactly one entry in `timers`, at its next moment.
+//! - **leases-2** A lost session, and an entry lost before its grant has come, stay as a tombstone for a ttl
 //!   after their deadline: a grant that names them late is lost too. No request sent before the loss
 //!   reaches beyond that.
-//! - **WT3** A lease's term says what its state says whenever the table is unlocked. Its tenures are
+//! - **leases-3** A lease's term says what its state says whenever the table is unlocked. Its tenures are
 //!   touched when they come to be at risk, out of it, or are lost; never for a renewal.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,7 +38,7 @@ struct Entry {
     term: Arc<Term>,
     timer: Option<Moment>,
     tenures: Slab<Arc<Tenure>>,
-    /// Until when a lost lease is remembered (WT2).
+    /// Until when a lost lease is remembered (leases-2).
     tombstone: Option<Moment>,
 }
 
@@ -239,7 +239,7 @@ impl Table {
 }
 
 impl Entry {
-    /// Says in the term what the state says (WT3).
+    /// Says in the term what the state says (leases-3).
     fn publish(&self) {
         if self.state.lost().is_none() {
             self.term.extend(self.state.lease().deadline);
@@ -257,7 +257,7 @@ impl Entry {
         }
     }
 
-    /// Takes the tenures off a lost lease, and remembers it for as long as a grant may name it (WT2).
+    /// Takes the tenures off a lost lease, and remembers it for as long as a grant may name it (leases-2).
     fn bury(&mut self, reason: LostReason) -> Vec<Arc<Tenure>> {
         let tenures = std::mem::take(&mut self.tenures);
         let lease = self.state.lease();
@@ -314,7 +314,7 @@ mod tests {
     }
 
     /// A backend that heard a late answer believes in its session longer than we do; what it grants
-    /// on that is lost (WT2).
+    /// on that is lost (leases-2).
     #[test]
     fn a_session_that_expired_stays_lost() {
         let mut table = table();
@@ -325,7 +325,7 @@ mod tests {
     }
 
     /// An entry that was announced while it queued, and lost, is lost for the grant that comes late; for
-    /// a ttl after its deadline, as no request from before reaches further (WT2). One that was given
+    /// a ttl after its deadline, as no request from before reaches further (leases-2). One that was given
     /// back is no grant's.
     #[test]
     fn an_entry_that_was_lost_before_its_grant_stays_lost() {
@@ -370,7 +370,7 @@ mod tests {
         assert_eq!((lost, late.state(at(5))), (None, GuardState::AtRisk));
     }
 
-    /// A renewal touches no tenure, however many hang on the lease; all of them see it (WT3).
+    /// A renewal touches no tenure, however many hang on the lease; all of them see it (leases-3).
     #[test]
     fn a_renewal_costs_the_same_for_any_number_of_holds() {
         let mut table = table();
