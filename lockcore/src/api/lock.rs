@@ -10,7 +10,7 @@ use tracing::Instrument;
 
 use crate::api::guard::LockGuard;
 use crate::core::Core;
-use crate::core::acquire::{Tried, Wanted};
+use crate::core::acquire::{Acquire, Tried};
 use crate::core::held::Held;
 use crate::core::meters::Acquisition;
 use crate::core::queue::HandoffBudget;
@@ -215,7 +215,7 @@ impl Lock {
         guard
     }
 
-    fn wanted(&self) -> Result<Wanted> {
+    fn wanted(&self) -> Result<Acquire> {
         let timing = self.core.env().timing();
         let LockOptions { wait, ttl, handoff_limit, max_hold, metadata } = &self.options;
         if max_hold.is_some_and(|span| span.is_zero()) {
@@ -243,7 +243,7 @@ impl Lock {
                 metadata.len()
             )));
         }
-        Ok(Wanted {
+        Ok(Acquire {
             name: self.name.clone(),
             ttl: ttl.unwrap_or(timing.ttl),
             wait: *wait,

@@ -75,7 +75,7 @@ impl LockManager {
     pub async fn inspect(&self, name: impl AsRef<str>) -> Result<LockState> {
         let name = LockName::new(name)?;
         let mut state = self.answered(self.core.backend().inspect(&name)).await?;
-        let ours = self.core.names.with_known(&name, |entry| entry.queue.held().map(|(_, token)| token));
+        let ours = self.core.queues.with_known(&name, |entry| entry.queue.held().map(|(_, token)| token));
         if let (Some(holder), Some(token)) = (&mut state.holder, ours.flatten()) {
             // Somebody else's token is larger than ours if our hold is over and we do not know yet.
             holder.token = holder.token.max(Some(token));

@@ -27,8 +27,8 @@ use crate::backend::{AcquireRequest, Attempt, Grant, Holder, Mode};
 use crate::clock::Moment;
 use crate::core::flight::{Flight, Flown};
 use crate::core::held::Held;
-use crate::core::names::{Entry, Waiter};
-use crate::core::queue::{Claim, HandoffBudget, WaiterId};
+use crate::core::queue::{HandoffBudget, Reply, WaiterId};
+use crate::core::queues::{Entry, Waiter};
 use crate::core::tenure::Tenure;
 use crate::core::{Core, may_pass};
 use crate::words::error::{Error, ErrorKind, Result};
@@ -36,7 +36,7 @@ use crate::words::name::LockName;
 
 /// What a caller wants, with every option resolved.
 #[derive(Clone, Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct Acquire {
     pub(crate) name: LockName,
     pub(crate) ttl: Duration,
     pub(crate) wait: Option<Duration>,
@@ -66,7 +66,7 @@ pub(crate) enum Tried {
 
 impl Core {
     /// Waits for the lock, for `wanted.wait` at most.
-    pub(crate) async fn acquire(self: &Arc<Self>, wanted: &Wanted) -> Result<Held> {
+    pub(crate) async fn acquire(self: &Arc<Self>, wanted: &Acquire) -> Result<Held> {
         let started = self.env().now();
         if wanted.wait == Some(Duration::ZERO) {
             return match self.try_acquire(wanted).await? {
@@ -87,7 +87,7 @@ impl Core {
     }
 
     /// Takes the lock if that needs no waiting for a holder.
-    pub(crate) async fn try_acquire(self: &Arc<Self>, wanted: &Wanted) -> Result<Tried> {
+    pub(crate) async fn try_acquire(self: &Arc<Self>, wanted: &Acquire) -> Result<Tried> {
         let now = self.env().now();
         let claimed = self.claim(wanted, |entry| entry.queue.try_claim(now, may_pass(now)))?;
         let turn = match claimed {
@@ -106,12 +106,12 @@ impl Core {
 
     /// The store has no more to do for this name: the next waiter asks it.
     pub(crate) fn call_next(self: &Arc<Self>, name: &LockName) {
-        if let Some(waiter) = self.names.with(name, Entry::next) {
+        if let Some(waiter) = self.queues.with(name, Entry::next) {
             waiter.call(Turn::Drive(Drive::new(self, name)));
         }
     }
 
-    async fn wait_turn(self: &Arc<Self>, wanted: &Wanted, now: Moment) -> Result<Held> {
+    async fn wait_turn(self: &Arc<Self>, wanted: &Acquire, now: Moment) -> Result<Held> {
         let turn = match self.claim(wanted, |entry| entry.queue.claim(now, may_pass(now)))? {
             Claimed::Turn(turn) => turn,
             Claimed::Wait(slot) => slot.turn().await?,
@@ -127,30 +127,30 @@ impl Core {
 
     fn claim(
         self: &Arc<Self>,
-        wanted: &Wanted,
-        claim: impl FnOnce(&mut Entry) -> Claim<Arc<Tenure>>,
+        wanted: &Acquire,
+        claim: impl FnOnce(&mut Entry) -> Reply<Arc<Tenure>>,
     ) -> Result<Claimed> {
         let name = &wanted.name;
-        let (claimed, ahead) = self.names.with(name, |entry| {
+        let (claimed, ahead) = self.queues.with(name, |entry| {
             // RACE: under the queue's mutex, so that nobody enqueues after `refuse_everybody`.
             if self.is_closed() {
                 return Err(Self::closed_error());
             }
             let claimed = match claim(entry) {
-                Claim::Drive => {
+                Reply::Drive => {
                     (entry.heard, entry.lost_early, entry.asked_early) = (None, None, None);
                     Claimed::Turn(Turn::Drive(Drive::new(self, name)))
                 }
-                Claim::TakeOver(tenure, token) => {
+                Reply::TakeOver(tenure, token) => {
                     Claimed::Turn(Turn::Held(Held::new(Arc::clone(self), tenure, token)))
                 }
-                Claim::Busy => Claimed::Busy,
-                Claim::Wait => {
+                Reply::Busy => Claimed::Busy,
+                Reply::Wait => {
                     let (sender, called) = oneshot::channel();
                     let since_patrol = self.patrols.load(Ordering::Relaxed);
                     let id = WaiterId(self.waiters.fetch_add(1, Ordering::Relaxed));
                     entry.queue.enqueue(id, Waiter { turn: sender, since_patrol });
-                    let slot = Slot { core: Arc::clone(self), name: name.clone(), id, called };
+                    let slot = Waiting { core: Arc::clone(self), name: name.clone(), id, called };
                     return Ok((Claimed::Wait(slot), entry.under_way()));
                 }
             };
@@ -162,7 +162,7 @@ impl Core {
         Ok(claimed)
     }
 
-    fn timed_out(&self, wanted: &Wanted, started: Moment, holder: Option<Holder>) -> Error {
+    fn timed_out(&self, wanted: &Acquire, started: Moment, holder: Option<Holder>) -> Error {
         let waited = self.env().now().since(started);
         let held_by = match &holder {
             Some(holder) => format!("held by {:?}", holder.label),
@@ -173,7 +173,7 @@ impl Core {
             format!("not granted within {waited:?}; {held_by}"),
         )
         .with_context("lock", &wanted.name);
-        match self.names.with_known(&wanted.name, |entry| entry.refused.clone()).flatten() {
+        match self.queues.with_known(&wanted.name, |entry| entry.refused.clone()).flatten() {
             Some(refused) => error.with_source(refused),
             None => error,
         }
@@ -182,7 +182,7 @@ impl Core {
 
 enum Claimed {
     Turn(Turn),
-    Wait(Slot),
+    Wait(Waiting),
     Busy,
 }
 
@@ -194,24 +194,24 @@ impl Waiter {
 }
 
 /// A place in the queue; leaves it when dropped.
-struct Slot {
+struct Waiting {
     core: Arc<Core>,
     name: LockName,
     id: WaiterId,
     called: oneshot::Receiver<Turn>,
 }
 
-impl Slot {
+impl Waiting {
     async fn turn(mut self) -> Result<Turn> {
         tracing::debug!(lock = %self.name, "waiting behind this process");
         (&mut self.called).await.map_err(|_| Core::closed_error())
     }
 }
 
-impl Drop for Slot {
+impl Drop for Waiting {
     fn drop(&mut self) {
         // A turn that was sent already drops with `called`, which passes it on.
-        let left = self.core.names.with(&self.name, |entry| entry.queue.leave(self.id));
+        let left = self.core.queues.with(&self.name, |entry| entry.queue.leave(self.id));
         drop(left);
     }
 }
@@ -229,7 +229,7 @@ impl Drive {
     }
 
     /// Waits in the store's queue.
-    async fn run(self, wanted: &Wanted) -> Result<Held> {
+    async fn run(self, wanted: &Acquire) -> Result<Held> {
         let (core, name) = (Arc::clone(&self.core), self.name.clone());
         let (request, budget) = (core.request(wanted), wanted.budget);
         let asked = Box::pin(async move {
@@ -250,7 +250,7 @@ impl Drive {
     fn refused(mut self, error: Error) -> Error {
         if concerns_everybody(&error) {
             self.over = true;
-            let waiters: Vec<_> = self.core.names.with(&self.name, |entry| {
+            let waiters: Vec<_> = self.core.queues.with(&self.name, |entry| {
                 entry.refused = Some(error.clone());
                 let waiters = entry.queue.drain().collect();
                 let nobody = entry.next();
@@ -265,7 +265,7 @@ impl Drive {
     }
 
     /// Asks the store once.
-    async fn attempt(self, wanted: &Wanted) -> Result<Tried> {
+    async fn attempt(self, wanted: &Acquire) -> Result<Tried> {
         let (core, name) = (Arc::clone(&self.core), self.name.clone());
         let (request, budget) = (core.request(wanted), wanted.budget);
         let asked = Box::pin(async move {
@@ -274,7 +274,7 @@ impl Drive {
             match core.until_closed(attempt).await? {
                 Attempt::Granted(grant) => self.adopt(grant, budget).map(Tried::Granted),
                 Attempt::Held { holder } => {
-                    core.names.with_known(&self.name, |entry| entry.refused = None);
+                    core.queues.with_known(&self.name, |entry| entry.refused = None);
                     Ok(Tried::Held(holder))
                 }
             }
@@ -340,7 +340,7 @@ impl Drop for Ride {
         let Some(flight) = self.flight.take() else {
             return;
         };
-        let heir = self.core.names.with(&self.name, |entry| {
+        let heir = self.core.queues.with(&self.name, |entry| {
             // RACE: one that was answered has left the entry under this mutex; what the queue does now
             // is no business of its.
             let undecided = entry.flight.as_ref().is_some_and(|under_way| flight.is(under_way));
@@ -367,7 +367,7 @@ impl Core {
         }
     }
 
-    fn request(&self, wanted: &Wanted) -> AcquireRequest {
+    fn request(&self, wanted: &Acquire) -> AcquireRequest {
         AcquireRequest {
             name: wanted.name.clone(),
             mode: Mode::Exclusive,

@@ -112,7 +112,7 @@ impl Core {
         }
         let flight = Flight::new(self.env(), future, unheard);
         let under_way: Arc<dyn Detach> = Arc::<Cell<T>>::clone(&flight.cell);
-        let waited_for = self.names.with(name, |entry| {
+        let waited_for = self.queues.with(name, |entry| {
             entry.flight = Some(Arc::downgrade(&under_way));
             entry.queue.waiters().next().is_some()
         });

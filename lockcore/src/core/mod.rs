@@ -17,8 +17,8 @@ mod flight;
 pub(crate) mod held;
 mod lease;
 pub(crate) mod meters;
-mod names;
 pub(crate) mod queue;
+mod queues;
 mod release;
 mod revocation;
 pub(crate) mod tenure;
@@ -37,8 +37,8 @@ use crate::backend::{Grant, Holder, LeaseScope, LockBackend, Renewal, StoreEvent
 use crate::clock::Moment;
 use crate::core::held::Held;
 use crate::core::lease::Answer;
-use crate::core::names::Names;
 use crate::core::queue::HandoffBudget;
+use crate::core::queues::Queues;
 use crate::core::tenure::Tenure;
 use crate::core::watchdog::Watchdog;
 use crate::words::error::{Effect, Error, ErrorKind, Result};
@@ -53,7 +53,7 @@ pub(crate) struct Core {
     backend: Arc<dyn LockBackend>,
     pub(crate) label: Arc<str>,
     pub(crate) min_ttl: Duration,
-    pub(crate) names: Names,
+    pub(crate) queues: Queues,
     pub(crate) watchdog: Watchdog,
     pub(crate) closing: CancellationToken,
     pub(crate) guards_dropped: AtomicU64,
@@ -79,7 +79,7 @@ impl Core {
             backend,
             label,
             min_ttl,
-            names: Names::new(),
+            queues: Queues::new(),
             closing,
             guards_dropped: AtomicU64::new(0),
             patrols: AtomicU32::new(0),
@@ -113,7 +113,7 @@ impl Core {
         let now = self.env.now();
         let tenure = self.watchdog.register(grant, now);
         let name = &tenure.grant().name;
-        let adopted = self.names.with(name, |entry| {
+        let adopted = self.queues.with(name, |entry| {
             (entry.heard, entry.refused, entry.flight) = (None, None, None);
             if let Some((_, reason)) = entry.lost_early.take().filter(|(lost, _)| *lost == counter) {
                 tenure.end(reason);
@@ -173,7 +173,7 @@ impl Core {
             tracing::warn!(lock = %grant.name, counter = grant.counter, %reason, "lost");
         }
         self.watchdog.deregister(tenure);
-        let ours = self.names.with(&grant.name, |entry| entry.queue.forfeit(grant.counter));
+        let ours = self.queues.with(&grant.name, |entry| entry.queue.forfeit(grant.counter));
         if !ours {
             return;
         }
@@ -216,7 +216,7 @@ impl Core {
             StoreEvent::GrantAsked { name, counter, within } => self.grant_asked(&name, counter, within),
             StoreEvent::Queued { name, holder } => {
                 tracing::debug!(lock = %name, holder = holder.label, "waiting at the store");
-                self.names.with_known(&name, |entry| {
+                self.queues.with_known(&name, |entry| {
                     (entry.heard, entry.refused) = (Some(Box::new(holder)), None);
                 });
             }
@@ -226,7 +226,7 @@ impl Core {
 
     /// Whom this process knows as holder of `name`: itself, or whom the store named.
     pub(crate) fn heard_holder(&self, name: &LockName) -> Option<Holder> {
-        self.names.with_known(name, |entry| match entry.queue.held() {
+        self.queues.with_known(name, |entry| match entry.queue.held() {
             Some((_, token)) => {
                 let mut holder = Holder::new(&*self.label);
                 holder.token = Some(token);
@@ -239,9 +239,9 @@ impl Core {
     /// Once a ttl: forgets what nobody needs, and says so when somebody waits longer than a ttl for a
     /// name that this process holds: a task that waits for itself waits for ever.
     pub(crate) fn patrol(&self) {
-        self.names.trim();
+        self.queues.trim();
         let round = self.patrols.fetch_add(1, Ordering::Relaxed) + 1;
-        let stuck = self.names.collect(|name, entry| {
+        let stuck = self.queues.collect(|name, entry| {
             let began_two_rounds_ago = |since: u32| round.wrapping_sub(since) == 2;
             let waits_long = entry.queue.waiters().any(|waiter| began_two_rounds_ago(waiter.since_patrol));
             if entry.queue.held().is_some() && waits_long { vec![name.clone()] } else { Vec::new() }
@@ -266,9 +266,9 @@ impl Core {
     pub(crate) fn refuse_everybody(&self) {
         self.closing.cancel();
         // Dropping a waiter's sender tells it; not under the queue's mutex.
-        drop(self.names.collect(|_, entry| entry.queue.drain().collect()));
+        drop(self.queues.collect(|_, entry| entry.queue.drain().collect()));
         // Whoever shuts down waits for what is under way.
-        for flight in self.names.collect(|_, entry| entry.under_way().into_iter().collect()) {
+        for flight in self.queues.collect(|_, entry| entry.under_way().into_iter().collect()) {
             flight.detach();
         }
     }
@@ -296,7 +296,7 @@ impl Core {
 
     fn grant_asked(self: &Arc<Self>, name: &LockName, counter: u64, within: Duration) {
         let until = self.env.now() + within;
-        let tenure = self.names.with_known(name, |entry| {
+        let tenure = self.queues.with_known(name, |entry| {
             // As in `grant_lost`.
             if entry.queue.is_acquiring() && entry.asked_early.is_none_or(|(last, _)| last < counter) {
                 entry.asked_early = Some((counter, until));
@@ -310,7 +310,7 @@ impl Core {
     }
 
     fn grant_lost(self: &Arc<Self>, name: &LockName, counter: u64, reason: LostReason) {
-        let tenure = self.names.with_known(name, |entry| {
+        let tenure = self.queues.with_known(name, |entry| {
             // The grant to come has a larger counter than any before: the largest loss is the one.
             if entry.queue.is_acquiring() && entry.lost_early.is_none_or(|(last, _)| last < counter) {
                 entry.lost_early = Some((counter, reason));
@@ -365,10 +365,10 @@ mod tests {
     use super::*;
     use crate::Timing;
     use crate::backend::StoreConfig;
-    use crate::core::queue::Claim;
+    use crate::core::queue::Reply;
     use crate::memory::MemoryConfig;
 
-    /// Names that nobody needs any more do not stay for as long as the manager.
+    /// Queues that nobody needs any more do not stay for as long as the manager.
     #[tokio::test]
     async fn the_patrol_forgets_idle_names() {
         let env = Env::new(Timing::for_ttl(Timing::DEFAULT_TTL)).unwrap();
@@ -377,11 +377,11 @@ mod tests {
         let names: Vec<_> = (0..20_000).map(|n| LockName::new(format!("{n}")).unwrap()).collect();
         let now = core.env().now();
         for name in &names {
-            let claim = core.names.with(name, |entry| entry.queue.claim(now, may_pass(now)));
-            assert!(matches!(claim, Claim::Drive));
+            let claim = core.queues.with(name, |entry| entry.queue.claim(now, may_pass(now)));
+            assert!(matches!(claim, Reply::Drive));
         }
         names.iter().for_each(|name| core.call_next(name));
-        let known = || core.names.collect(|_, _| vec![()]).len();
+        let known = || core.queues.collect(|_, _| vec![()]).len();
         assert_eq!(known(), names.len());
         core.patrol();
         assert!(known() < names.len() / 2, "{} names are known", known());

@@ -42,7 +42,7 @@ impl Core {
     /// The guard lets go.
     pub(crate) fn end(self: &Arc<Self>, tenure: &Arc<Tenure>, sending: Sending) -> Ended {
         let now = self.env().now();
-        let (ended, next, watchers) = self.names.with(&tenure.grant().name, |entry| {
+        let (ended, next, watchers) = self.queues.with(&tenure.grant().name, |entry| {
             if let Some(reason) = tenure.lost(now) {
                 return (Ended::Lost(reason), None, None);
             }
@@ -248,7 +248,7 @@ impl Owed {
         };
         self.unsent = false;
         let grant = tenure.grant();
-        if self.core.names.with(&grant.name, |entry| entry.queue.send(grant.counter)) {
+        if self.core.queues.with(&grant.name, |entry| entry.queue.send(grant.counter)) {
             self.core.stop_renewing(&tenure);
             self.tenure = Some(tenure);
         }
@@ -290,7 +290,7 @@ mod tests {
     use super::*;
     use crate::backend::StoreConfig;
     use crate::backend::env::Env;
-    use crate::core::acquire::Wanted;
+    use crate::core::acquire::Acquire;
     use crate::core::queue::HandoffBudget;
     use crate::memory::{MemoryConfig, MemoryStore};
     use crate::{LockName, Timing};
@@ -305,7 +305,7 @@ mod tests {
         let store = config.store().clone();
         let backend = config.open(env.sibling()).await.unwrap();
         let core = Core::start(env.clone(), env.sibling(), backend, "here".into(), Duration::ZERO);
-        let wanted = Wanted {
+        let wanted = Acquire {
             name: LockName::new("a").unwrap(),
             ttl: Timing::DEFAULT_TTL,
             wait: None,
@@ -314,7 +314,7 @@ mod tests {
         };
         let guard = core.acquire(&wanted).await.unwrap();
         let tenure =
-            core.names.with(&wanted.name, |entry| entry.queue.held().map(|(held, _)| Arc::clone(held)));
+            core.queues.with(&wanted.name, |entry| entry.queue.held().map(|(held, _)| Arc::clone(held)));
         let tenure = tenure.expect("it was just acquired");
         assert!(matches!(core.end(&tenure, Sending::Now), Ended::Store));
         drop(guard);
@@ -323,7 +323,7 @@ mod tests {
     }
 
     fn is_idle(core: &Core, tenure: &Tenure) -> bool {
-        core.names.with(&tenure.grant().name, |entry| entry.queue.is_idle())
+        core.queues.with(&tenure.grant().name, |entry| entry.queue.is_idle())
     }
 
     async fn settled(core: &Core, tenure: &Tenure) {

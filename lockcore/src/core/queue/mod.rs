@@ -67,7 +67,7 @@ pub(crate) struct HandoffBudget {
 
 /// The answer to somebody who wants the lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Claim<T> {
+pub(crate) enum Reply<T> {
     /// Ask the store; then call `adopt` or `next`.
     Drive,
     /// The lock passed on before the store was told of its release.
@@ -109,29 +109,29 @@ impl<T: Clone, W> LocalQueue<T, W> {
     }
 
     /// Somebody wants the lock and would wait for it.
-    pub(crate) fn claim(&mut self, now: Moment, healthy: impl FnOnce(&T) -> bool) -> Claim<T> {
+    pub(crate) fn claim(&mut self, now: Moment, healthy: impl FnOnce(&T) -> bool) -> Reply<T> {
         match &mut self.phase {
             Phase::Idle => {
                 self.phase = Phase::Acquiring;
-                Claim::Drive
+                Reply::Drive
             }
             Phase::Unsent(run) if self.waiters.is_empty() && run.may_pass(now) && healthy(&run.held) => {
                 let token = run.pass();
                 let run = run.clone();
                 let held = run.held.clone();
                 self.phase = Phase::Held(run);
-                Claim::TakeOver(held, token)
+                Reply::TakeOver(held, token)
             }
-            Phase::Acquiring | Phase::Held(_) | Phase::Unsent(_) | Phase::Releasing => Claim::Wait,
+            Phase::Acquiring | Phase::Held(_) | Phase::Unsent(_) | Phase::Releasing => Reply::Wait,
         }
     }
 
     /// Somebody wants the lock and would not wait for a holder; `Wait` means for the confirmation
     /// of a release.
-    pub(crate) fn try_claim(&mut self, now: Moment, healthy: impl FnOnce(&T) -> bool) -> Claim<T> {
+    pub(crate) fn try_claim(&mut self, now: Moment, healthy: impl FnOnce(&T) -> bool) -> Reply<T> {
         match self.phase {
-            Phase::Acquiring | Phase::Held(_) => Claim::Busy,
-            Phase::Unsent(_) | Phase::Releasing if !self.waiters.is_empty() => Claim::Busy,
+            Phase::Acquiring | Phase::Held(_) => Reply::Busy,
+            Phase::Unsent(_) | Phase::Releasing if !self.waiters.is_empty() => Reply::Busy,
             Phase::Idle | Phase::Unsent(_) | Phase::Releasing => self.claim(now, healthy),
         }
     }

@@ -15,7 +15,7 @@ fn token(counter: u64, index: u16) -> FencingToken {
 
 fn held(counter: u64) -> Queue {
     let mut queue = Queue::new();
-    assert_eq!(queue.claim(at(0), |_| true), Claim::Drive);
+    assert_eq!(queue.claim(at(0), |_| true), Reply::Drive);
     assert_eq!(queue.adopt(counter, counter, at(0), BUDGET), Ok(token(counter, 0)));
     queue
 }
@@ -24,9 +24,9 @@ fn held(counter: u64) -> Queue {
 #[test]
 fn one_caller_drives_and_the_others_wait() {
     let mut queue = Queue::new();
-    assert_eq!(queue.claim(at(0), |_| true), Claim::Drive);
-    assert_eq!(queue.claim(at(0), |_| true), Claim::Wait);
-    assert_eq!(queue.try_claim(at(0), |_| true), Claim::Busy);
+    assert_eq!(queue.claim(at(0), |_| true), Reply::Drive);
+    assert_eq!(queue.claim(at(0), |_| true), Reply::Wait);
+    assert_eq!(queue.try_claim(at(0), |_| true), Reply::Busy);
 }
 
 /// Within the budget the lock passes on with a larger token; then it goes to the store, and the
@@ -66,8 +66,8 @@ fn an_unsent_release_is_not_taken_over_past_waiters() {
     let mut queue = held(7);
     queue.enqueue(WaiterId(1), 1);
     assert_eq!(queue.release(at(1), false, Sending::Later), Release::Store);
-    assert_eq!(queue.claim(at(2), |_| true), Claim::Wait);
-    assert_eq!(queue.try_claim(at(2), |_| true), Claim::Busy);
+    assert_eq!(queue.claim(at(2), |_| true), Reply::Wait);
+    assert_eq!(queue.try_claim(at(2), |_| true), Reply::Busy);
 }
 
 /// A release that was not sent yet is taken over, once, by a `try` too.
@@ -75,11 +75,11 @@ fn an_unsent_release_is_not_taken_over_past_waiters() {
 fn an_unsent_release_is_taken_over() {
     let mut queue = held(7);
     assert_eq!(queue.release(at(1), true, Sending::Later), Release::Store);
-    assert_eq!(queue.try_claim(at(2), |_| true), Claim::TakeOver(7, token(7, 1)));
+    assert_eq!(queue.try_claim(at(2), |_| true), Reply::TakeOver(7, token(7, 1)));
     assert!(!queue.send(7));
     assert_eq!(queue.release(at(3), true, Sending::Later), Release::Store);
     assert!(queue.send(7));
-    assert_eq!(queue.try_claim(at(4), |_| true), Claim::Wait);
+    assert_eq!(queue.try_claim(at(4), |_| true), Reply::Wait);
 }
 
 /// A counter that does not grow, or does not fit, is refused.
@@ -125,20 +125,20 @@ proptest! {
             now += pause;
             let called = match step {
                 0 | 1 => match queue.claim(at(now), |_| true) {
-                    Claim::Wait => {
+                    Reply::Wait => {
                         let id = WaiterId(next_waiter.into());
                         queue.enqueue(id, next_waiter);
                         waiting.push((id, next_waiter));
                         next_waiter += 1;
                         None
                     }
-                    Claim::TakeOver(_, token) => {
+                    Reply::TakeOver(_, token) => {
                         prop_assert!(grew(&mut last_token, token));
                         passed += 1;
                         None
                     }
-                    Claim::Drive => None,
-                    Claim::Busy => unreachable!("claim waits"),
+                    Reply::Drive => None,
+                    Reply::Busy => unreachable!("claim waits"),
                 },
                 2 if queue.is_acquiring() => {
                     counter += 1;

@@ -28,7 +28,7 @@ use crate::words::loss::LostReason;
 use crate::words::name::LockName;
 
 #[derive(Debug)]
-pub(crate) struct Names {
+pub(crate) struct Queues {
     shards: Box<[Mutex<Shard>]>,
     hasher: RandomState,
 }
@@ -64,7 +64,7 @@ pub(crate) struct Waiter {
     pub(crate) since_patrol: u32,
 }
 
-impl Names {
+impl Queues {
     pub(crate) fn new() -> Self {
         let hasher = RandomState::default();
         let shard = || {
@@ -174,7 +174,7 @@ const KEPT_PER_SHARD: usize = 256;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::queue::Claim;
+    use crate::core::queue::Reply;
 
     const MANY: usize = 100_000;
 
@@ -182,63 +182,63 @@ mod tests {
         LockName::new(format!("{n}")).unwrap()
     }
 
-    fn known(names: &Names) -> usize {
-        names.shards.iter().map(|shard| shard.lock().entries.len()).sum()
+    fn known(queues: &Queues) -> usize {
+        queues.shards.iter().map(|shard| shard.lock().entries.len()).sum()
     }
 
-    fn room(names: &Names) -> usize {
-        names.shards.iter().map(|shard| shard.lock().entries.capacity()).sum()
+    fn room(queues: &Queues) -> usize {
+        queues.shards.iter().map(|shard| shard.lock().entries.capacity()).sum()
     }
 
-    fn claimed(names: &Names, n: usize) {
-        let claim = names.with(&name(n), |entry| entry.queue.claim(Moment::from_nanos(0), |_| true));
-        assert!(matches!(claim, Claim::Drive));
+    fn claimed(queues: &Queues, n: usize) {
+        let claim = queues.with(&name(n), |entry| entry.queue.claim(Moment::from_nanos(0), |_| true));
+        assert!(matches!(claim, Reply::Drive));
     }
 
-    fn idle(names: &Names, n: usize) {
-        names.with(&name(n), |entry| assert!(entry.queue.next().is_none()));
+    fn idle(queues: &Queues, n: usize) {
+        queues.with(&name(n), |entry| assert!(entry.queue.next().is_none()));
     }
 
-    /// Names that come and go leave a bounded number behind, however many there were.
+    /// Queues that come and go leave a bounded number behind, however many there were.
     #[test]
     fn idle_names_are_forgotten() {
-        let names = Names::new();
+        let queues = Queues::new();
         for n in 0..MANY {
-            claimed(&names, n);
-            idle(&names, n);
+            claimed(&queues, n);
+            idle(&queues, n);
         }
-        assert!(known(&names) <= SHARDS * KEPT_PER_SHARD, "{} names are kept", known(&names));
+        assert!(known(&queues) <= SHARDS * KEPT_PER_SHARD, "{} names are kept", known(&queues));
     }
 
-    /// Names in use are never forgotten.
+    /// Queues in use are never forgotten.
     #[test]
     fn names_in_use_stay() {
-        let names = Names::new();
-        (0..MANY).for_each(|n| claimed(&names, n));
-        names.trim();
-        assert_eq!(known(&names), MANY);
+        let queues = Queues::new();
+        (0..MANY).for_each(|n| claimed(&queues, n));
+        queues.trim();
+        assert_eq!(known(&queues), MANY);
     }
 
     /// What many locks held at once took is given back when they are gone.
     #[test]
     fn the_room_of_many_names_is_given_back() {
-        let names = Names::new();
-        (0..MANY).for_each(|n| claimed(&names, n));
-        (0..MANY).for_each(|n| idle(&names, n));
-        names.trim();
-        assert!(room(&names) <= SHARDS * KEPT_PER_SHARD * 4, "room for {} names", room(&names));
-        assert!(known(&names) <= SHARDS * KEPT_PER_SHARD);
+        let queues = Queues::new();
+        (0..MANY).for_each(|n| claimed(&queues, n));
+        (0..MANY).for_each(|n| idle(&queues, n));
+        queues.trim();
+        assert!(room(&queues) <= SHARDS * KEPT_PER_SHARD * 4, "room for {} names", room(&queues));
+        assert!(known(&queues) <= SHARDS * KEPT_PER_SHARD);
     }
 
     /// A few idle names are remembered with their last counters, trimmed or not.
     #[test]
     fn a_few_idle_names_are_remembered() {
-        let names = Names::new();
+        let queues = Queues::new();
         for n in 0..100 {
-            claimed(&names, n);
-            idle(&names, n);
+            claimed(&queues, n);
+            idle(&queues, n);
         }
-        names.trim();
-        assert_eq!(known(&names), 100);
+        queues.trim();
+        assert_eq!(known(&queues), 100);
     }
 }
