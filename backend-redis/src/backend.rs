@@ -61,9 +61,8 @@ impl RedisBackend {
         let call = scripts::INSPECT.call(keys.iter());
         let answer = self.session.run(&scripts::INSPECT, &call).await?;
         let shown = scripts::inspected(&answer, names.len(), self.session.token_base())?;
-        let state = |(name, Shown { holder, waiting, .. }): (&LockName, _)| {
-            LockState::new(name.clone(), holder, waiting)
-        };
+        let state =
+            |(name, Shown { holder, waiting }): (&LockName, _)| LockState::new(name.clone(), holder, waiting);
         Ok(names.iter().zip(shown).map(state).collect())
     }
 }

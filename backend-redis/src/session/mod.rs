@@ -54,8 +54,6 @@ pub(crate) struct Session {
     entries: Mutex<Entries>,
     leases_opened: AtomicU64,
     events: mpsc::UnboundedSender<StoreEvent>,
-    /// Holders that were asked to let go, and who waits for that.
-    asked: Mutex<Vec<(OwnerId, Arc<Notify>)>>,
     deaf: AtomicBool,
     /// Messages went unheard.
     missed: Notify,
@@ -134,7 +132,6 @@ impl Session {
             entries: Mutex::default(),
             leases_opened: AtomicU64::new(0),
             events,
-            asked: Mutex::default(),
             deaf: AtomicBool::new(false),
             missed: Notify::new(),
             closing: CancellationToken::new(),
@@ -252,7 +249,7 @@ impl Session {
             let verdict = entry.contender.lock().answered(now, sent_at, answer.written_before(age));
             entry.heard.notify_one();
             match (answer, verdict) {
-                (Answer::Revoked { .. }, _) => self.tell_revoked(entry),
+                (Answer::Revoked { .. }, _) => self.tell_asked(entry),
                 // It waits for a grant that it had and lost; nobody wants that turn any more.
                 (Answer::Waits { .. }, Verdict::Gone(LostReason::Gone)) => self.let_go(entry.remains()),
                 _ => {}

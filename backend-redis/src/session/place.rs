@@ -256,6 +256,7 @@ impl<'s> Place<'s> {
     fn take(mut self, counter: u64, deadline: Deadline) -> Result<Grant> {
         let counter = scripts::counter(counter, self.session.token_base)?;
         self.state = State::Taken;
+        self.session.tell_asked(&self.entry);
         let Entry { name, owner, .. } = &*self.entry;
         Ok(Grant { name: name.clone(), owner: *owner, lease: self.entry.lease(deadline), counter })
     }

@@ -6,26 +6,19 @@ use lockcore::backend::{Holder, Revoke};
 use lockcore::{LockName, Result};
 
 use super::Session;
-use crate::scripts;
+use crate::scripts::{self, Revoked};
 
 impl Session {
     /// Asks the holder of `name` to let go, or takes the lock from it; whom it found.
     pub(crate) async fn revoke(self: &Arc<Self>, name: &LockName, how: Revoke) -> Result<Option<Holder>> {
         let keys = self.keys.of(name)?;
-        let answer = self.run(&scripts::INSPECT, &scripts::INSPECT.call([&keys].into_iter())).await?;
-        let shown = scripts::inspected(&answer, 1, self.token_base)?.into_iter().next();
-        let mut call = scripts::REVOKE.call([&keys].into_iter());
-        call.arg(&self.channels).arg(&self.inbox).arg(u8::from(how == Revoke::Force));
-        let Some(revoked) = scripts::revoked(&self.run(&scripts::REVOKE, &call).await?)? else {
+        let answer = self.run(&scripts::REVOKE, &scripts::revoke(&keys, &self.channels, how)).await?;
+        let Some(Revoked { holder, unswept }) = scripts::revoked(&answer, self.token_base)? else {
             return Ok(None);
         };
-        if revoked.unswept {
-            self.sweep(keys.clone());
+        if unswept {
+            self.sweep(keys);
         }
-        let mut holder = shown.and_then(|shown| shown.holder);
-        if let Some(holder) = &mut holder {
-            holder.ttl = revoked.lease_left;
-        }
-        Ok(holder)
+        Ok(Some(holder))
     }
 }

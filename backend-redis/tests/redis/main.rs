@@ -18,6 +18,7 @@ mod network;
 mod refusals;
 mod replies;
 mod restart;
+mod revocation;
 mod rig;
 mod tokens;
 mod waiting;
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
         refusals::trials(),
         replies::trials(),
         restart::trials(),
+        revocation::trials(),
         tokens::trials(),
         waiting::trials(),
     ];

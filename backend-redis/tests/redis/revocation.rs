@@ -1,0 +1,148 @@
+//! Asking for a lock: what it costs, and that it is heard when messages are lost.
+
+use libtest_mimic::Trial;
+use lockcore::{LockGuard, LockManager, Revocation, Revoke};
+use testbed::redis::{Reply, is_push};
+use testbed::{Direction, Mode};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use crate::counts::Requests;
+use crate::rig::{
+    BOUND, KEY, LONG, NAME, TTL, Waiter, command, direct, eventually, exists, hold, now, ok, open, open_for,
+    proxy, server, trial, via,
+};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    vec![
+        trial("revocation::asking_and_taking_are_one_request", asking_and_taking_are_one_request),
+        trial(
+            "revocation::an_ask_that_is_lost_is_told_by_a_renewal",
+            an_ask_that_is_lost_is_told_by_a_renewal,
+        ),
+        trial(
+            "revocation::an_ask_is_told_with_a_grant_that_was_lost",
+            an_ask_is_told_with_a_grant_that_was_lost,
+        ),
+        trial("revocation::an_earlier_ask_lengthens_no_later_one", an_earlier_ask_lengthens_no_later_one),
+        trial("revocation::a_strange_grace_is_none", a_strange_grace_is_none),
+    ]
+}
+
+/// A grace that nothing here waits for.
+pub(crate) const GRACE: Revoke = Revoke::Ask { grace: LONG };
+
+/// Asks in the background.
+pub(crate) fn ask(locks: &LockManager, how: Revoke) -> JoinHandle<lockcore::Result<Revocation>> {
+    let locks = locks.clone();
+    tokio::spawn(async move { locks.revoke(NAME, how).await })
+}
+
+/// The guard hears of a grace, and is held meanwhile.
+pub(crate) async fn is_asked(guard: &LockGuard) {
+    let until = timeout(BOUND, guard.until_asked()).await.expect("it is asked").expect("it is held");
+    let left = until.remaining(now());
+    assert!(LONG - BOUND < left && left <= LONG, "{left:?}");
+    guard.ensure_held().unwrap();
+}
+
+/// Nobody is looked for before, and who is asked asks nothing.
+async fn asking_and_taking_are_one_request() {
+    let server = server().await;
+    direct(&server).load_scripts().await.unwrap();
+    let holder = open_for(direct(&server), LONG).await;
+    // It looks for the answer later than this takes.
+    let asker = LockManager::builder(direct(&server)).ttl(LONG * 16).op_timeout(LONG * 5);
+    let asker = asker.connect_timeout(BOUND).build().await.unwrap();
+    Requests::begin(&server).await;
+    assert_eq!(asker.revoke(NAME, GRACE).await.unwrap(), Revocation::NotHeld);
+    assert_eq!(Requests::since(&server).await.total(), 1);
+
+    ok(&server, &["SET", KEY, "another client's"]).await;
+    Requests::begin(&server).await;
+    assert_eq!(asker.revoke(NAME, Revoke::Force).await.unwrap(), Revocation::Released);
+    let requests = Requests::since(&server).await.0;
+    assert_eq!(requests.get("evalsha"), Some(&1), "{requests:?}");
+    assert_eq!(requests.len(), 1, "{requests:?}");
+
+    let guard = hold(&holder).await;
+    Requests::begin(&server).await;
+    let asked = ask(&asker, GRACE);
+    is_asked(&guard).await;
+    assert_eq!(Requests::since(&server).await.total(), 1);
+    asked.abort();
+    guard.release().await.unwrap();
+}
+
+/// A holder that does not hear the message hears with its next renewal, is held all the while, and may
+/// finish; nothing is left of it.
+async fn an_ask_that_is_lost_is_told_by_a_renewal() {
+    let server = server().await;
+    let proxy = proxy(&server);
+    let (a, b) = (open(via(&proxy)).await, open(direct(&server)).await);
+    let guard = hold(&a).await;
+    proxy.set(Direction::ServerToClient, Mode::drop_frames(is_push)).await;
+    let began = now();
+    let asked = ask(&b, GRACE);
+    proxy.dropped(Direction::ServerToClient, 1).await;
+    is_asked(&guard).await;
+    assert!(now().since(began) < TTL, "after {:?}", now().since(began));
+    guard.release().await.unwrap();
+    assert_eq!(asked.await.unwrap().unwrap(), Revocation::Released);
+    assert!(!exists(&server, &format!("{KEY}:e")).await);
+}
+
+/// Who hears neither of its grant nor that it is asked for finds both with its next refresh.
+async fn an_ask_is_told_with_a_grant_that_was_lost() {
+    let server = server().await;
+    let proxy = proxy(&server);
+    let (a, b) = (open(direct(&server)).await, open(via(&proxy)).await);
+    let guard = hold(&a).await;
+    let waiting = Waiter::queued(&b, 0, &a).await;
+    proxy.set(Direction::ServerToClient, Mode::drop_frames(is_push)).await;
+    guard.release().await.unwrap();
+    let asked = ask(&a, GRACE);
+    proxy.dropped(Direction::ServerToClient, 2).await;
+    let guard = waiting.held().await;
+    is_asked(&guard).await;
+    guard.release().await.unwrap();
+    assert_eq!(asked.await.unwrap().unwrap(), Revocation::Released);
+}
+
+/// Also where none of them was heard: it is the last one that the server keeps.
+async fn an_earlier_ask_lengthens_no_later_one() {
+    let server = server().await;
+    let proxy = proxy(&server);
+    let (a, b) = (open(via(&proxy)).await, open(direct(&server)).await);
+    for drops in [0, 2] {
+        let guard = hold(&a).await;
+        if drops > 0 {
+            proxy.set(Direction::ServerToClient, Mode::drop_frames(is_push)).await;
+        }
+        let first = ask(&b, GRACE);
+        eventually("the first is noted", async || exists(&server, &format!("{KEY}:e")).await).await;
+        assert_eq!(b.revoke(NAME, Revoke::AT_ONCE).await.unwrap(), Revocation::Released);
+        proxy.dropped(Direction::ServerToClient, drops).await;
+        assert!(guard.ensure_held().is_err());
+        assert_eq!(first.await.unwrap().unwrap(), Revocation::Released);
+        assert_eq!(guard.asked().is_none(), drops > 0, "heard of the first: {:?}", guard.asked());
+    }
+}
+
+/// Whatever somebody has written there, the holder is told, and its other locks go on.
+async fn a_strange_grace_is_none() {
+    let server = server().await;
+    let locks = open(direct(&server)).await;
+    let other = locks.lock("another").unwrap().acquire().await.unwrap();
+    let large = format!("grace {}", "9".repeat(1 << 20));
+    for strange in ["", "grace", "grace -1", "grace 86400001", "5", "grace 1 2", &large] {
+        let guard = hold(&locks).await;
+        let holder = command(&server, &["GET", KEY]).await.text().unwrap();
+        let note = ["HSET", &format!("{KEY}:e"), "revoked", &holder, "revoker", strange];
+        assert_eq!(command(&server, &note).await, Reply::Integer(2));
+        let renewed = guard.renew().await;
+        eventually("it is lost", async || guard.ensure_held().is_err()).await;
+        drop((renewed, guard));
+    }
+    other.renew().await.unwrap();
+}
