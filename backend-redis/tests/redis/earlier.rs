@@ -1,11 +1,11 @@
 //! Managers of an earlier version on the same keys: its scripts, as they were, take turns with ours.
 
 use libtest_mimic::Trial;
-use lockcore::{LockManager, Revocation, Revoke};
+use lockcore::{LockManager, Revoke};
 use testbed::redis::{Client, Reply, Server, is_push};
 use testbed::{Direction, Mode};
 
-use crate::revocation::{GRACE, ask, is_asked};
+use crate::revocation::{Asking, GRACE, is_asked};
 use crate::rig::{
     BOUND, KEY, LONG, NAME, TTL, Waiter, assert_lost, command, direct, eventually, exists, hold, now, open,
     open_for, proxy, server, trial, via,
@@ -221,11 +221,11 @@ async fn a_holder_that_knows_no_grace_is_asked() {
     let mut old = Earlier::new(&server, 1, LONG).await;
     for how in [Revoke::AT_ONCE, GRACE] {
         assert!(old.acquire().await.is_some());
-        let asked = ask(&locks, how);
+        let asked = Asking::start(&locks, how);
         old.hears("revoked").await;
         assert_eq!(old.refresh().await, 2);
         assert_eq!(old.release().await, Reply::Integer(1));
-        assert_eq!(asked.await.unwrap().unwrap(), Revocation::Released);
+        asked.answered().await;
         assert!(!exists(&server, &format!("{KEY}:e")).await);
     }
 }
@@ -236,11 +236,11 @@ async fn who_gives_no_grace_is_heard_at_once() {
     let (a, b) = (open_for(direct(&server), LONG).await, open_for(direct(&server), LONG).await);
     let mut old = Earlier::new(&server, 1, LONG).await;
     let guard = hold(&a).await;
-    let asked = ask(&b, GRACE);
+    let asked = Asking::start(&b, GRACE);
     is_asked(&guard).await;
     old.asks().await;
     eventually("it is lost", async || guard.ensure_held().is_err()).await;
-    assert_eq!(asked.await.unwrap().unwrap(), Revocation::Released);
+    asked.answered().await;
     assert!(!exists(&server, KEY).await && !exists(&server, &format!("{KEY}:e")).await);
 }
 
@@ -252,10 +252,10 @@ async fn who_gives_no_grace_is_heard_by_a_renewal() {
     let mut old = Earlier::new(&server, 1, LONG).await;
     let guard = hold(&a).await;
     proxy.set(Direction::ServerToClient, Mode::drop_frames(is_push)).await;
-    let asked = ask(&b, GRACE);
+    let asked = Asking::start(&b, GRACE);
     eventually("it is noted", async || exists(&server, &format!("{KEY}:e")).await).await;
     old.asks().await;
     proxy.dropped(Direction::ServerToClient, 2).await;
-    assert_eq!(asked.await.unwrap().unwrap(), Revocation::Released);
+    asked.answered().await;
     assert_lost(&guard, "although it was asked to let go at once");
 }

@@ -8,7 +8,7 @@ use lockcore::{LockManager, Revoke};
 use testbed::Mode;
 use testbed::redis::{Reply, Server};
 
-use crate::revocation::{GRACE, ask, is_asked};
+use crate::revocation::{Asking, GRACE, is_asked};
 use crate::rig::{
     BOUND, LONG, NAME, TTL, Waiter, command, direct, eventually, hold, ok, open, open_for, proxy, server,
     trial, trial_within, via,
@@ -94,10 +94,10 @@ async fn after_every_kind_of_end_only_counters_are_left() {
     c.revoke(NAME, Revoke::Force).await.unwrap();
     drop((revoked, forced));
     let finishing = hold(&a).await;
-    let asked = ask(&c, GRACE);
+    let asked = Asking::start(&c, GRACE);
     is_asked(&finishing).await;
     finishing.release().await.unwrap();
-    asked.await.unwrap().unwrap();
+    asked.answered().await;
     let _held = hold(&c).await;
     for locks in [a, b, c] {
         locks.shutdown().await.unwrap();

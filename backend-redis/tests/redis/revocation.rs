@@ -4,7 +4,7 @@ use libtest_mimic::Trial;
 use lockcore::{LockGuard, LockManager, Revocation, Revoke};
 use testbed::redis::{Reply, is_push};
 use testbed::{Direction, Mode};
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::counts::Requests;
@@ -24,6 +24,7 @@ pub(crate) fn trials() -> Vec<Trial> {
             "revocation::an_ask_is_told_with_a_grant_that_was_lost",
             an_ask_is_told_with_a_grant_that_was_lost,
         ),
+        trial("revocation::an_ask_before_the_grant_is_told_with_it", an_ask_before_the_grant_is_told_with_it),
         trial("revocation::an_earlier_ask_lengthens_no_later_one", an_earlier_ask_lengthens_no_later_one),
         trial("revocation::a_strange_grace_is_none", a_strange_grace_is_none),
     ]
@@ -32,10 +33,22 @@ pub(crate) fn trials() -> Vec<Trial> {
 /// A grace that nothing here waits for.
 pub(crate) const GRACE: Revoke = Revoke::Ask { grace: LONG };
 
-/// Asks in the background.
-pub(crate) fn ask(locks: &LockManager, how: Revoke) -> JoinHandle<lockcore::Result<Revocation>> {
-    let locks = locks.clone();
-    tokio::spawn(async move { locks.revoke(NAME, how).await })
+/// A revocation that goes on by itself, until dropped.
+pub(crate) struct Asking(JoinSet<lockcore::Result<Revocation>>);
+
+impl Asking {
+    pub(crate) fn start(locks: &LockManager, how: Revoke) -> Self {
+        let locks = locks.clone();
+        let mut task = JoinSet::new();
+        task.spawn(async move { locks.revoke(NAME, how).await });
+        Self(task)
+    }
+
+    /// The holder has let go.
+    pub(crate) async fn answered(mut self) {
+        let answer = timeout(BOUND, self.0.join_next()).await.expect("it ends in time");
+        assert_eq!(answer.expect("it was asked").unwrap().unwrap(), Revocation::Released);
+    }
 }
 
 /// The guard hears of a grace, and is held meanwhile.
@@ -67,10 +80,10 @@ async fn asking_and_taking_are_one_request() {
 
     let guard = hold(&holder).await;
     Requests::begin(&server).await;
-    let asked = ask(&asker, GRACE);
+    let asked = Asking::start(&asker, GRACE);
     is_asked(&guard).await;
     assert_eq!(Requests::since(&server).await.total(), 1);
-    asked.abort();
+    drop(asked);
     guard.release().await.unwrap();
 }
 
@@ -83,12 +96,12 @@ async fn an_ask_that_is_lost_is_told_by_a_renewal() {
     let guard = hold(&a).await;
     proxy.set(Direction::ServerToClient, Mode::drop_frames(is_push)).await;
     let began = now();
-    let asked = ask(&b, GRACE);
+    let asked = Asking::start(&b, GRACE);
     proxy.dropped(Direction::ServerToClient, 1).await;
     is_asked(&guard).await;
     assert!(now().since(began) < TTL, "after {:?}", now().since(began));
     guard.release().await.unwrap();
-    assert_eq!(asked.await.unwrap().unwrap(), Revocation::Released);
+    asked.answered().await;
     assert!(!exists(&server, &format!("{KEY}:e")).await);
 }
 
@@ -101,12 +114,29 @@ async fn an_ask_is_told_with_a_grant_that_was_lost() {
     let waiting = Waiter::queued(&b, 0, &a).await;
     proxy.set(Direction::ServerToClient, Mode::drop_frames(is_push)).await;
     guard.release().await.unwrap();
-    let asked = ask(&a, GRACE);
+    let asked = Asking::start(&a, GRACE);
     proxy.dropped(Direction::ServerToClient, 2).await;
     let guard = waiting.held().await;
     is_asked(&guard).await;
     guard.release().await.unwrap();
-    assert_eq!(asked.await.unwrap().unwrap(), Revocation::Released);
+    asked.answered().await;
+}
+
+/// As when the message about a grant is read before the answer that grants: here it comes while it waits.
+async fn an_ask_before_the_grant_is_told_with_it() {
+    let server = server().await;
+    let (a, b) = (open_for(direct(&server), LONG).await, open_for(direct(&server), LONG).await);
+    let guard = hold(&a).await;
+    let waiting = Waiter::queued(&b, 0, &a).await;
+    let queue = command(&server, &["ZRANGE", &format!("{KEY}:q"), "0", "-1"]).await.elements();
+    let text = format!("revoked {} {} {KEY}", queue[0].text().unwrap(), LONG.as_millis());
+    for inbox in command(&server, &["PUBSUB", "CHANNELS"]).await.elements() {
+        assert_eq!(command(&server, &["PUBLISH", &inbox.text().unwrap(), &text]).await, Reply::Integer(1));
+    }
+    guard.release().await.unwrap();
+    let guard = waiting.held().await;
+    is_asked(&guard).await;
+    guard.release().await.unwrap();
 }
 
 /// Also where none of them was heard: it is the last one that the server keeps.
@@ -119,12 +149,12 @@ async fn an_earlier_ask_lengthens_no_later_one() {
         if drops > 0 {
             proxy.set(Direction::ServerToClient, Mode::drop_frames(is_push)).await;
         }
-        let first = ask(&b, GRACE);
+        let first = Asking::start(&b, GRACE);
         eventually("the first is noted", async || exists(&server, &format!("{KEY}:e")).await).await;
         assert_eq!(b.revoke(NAME, Revoke::AT_ONCE).await.unwrap(), Revocation::Released);
         proxy.dropped(Direction::ServerToClient, drops).await;
         assert!(guard.ensure_held().is_err());
-        assert_eq!(first.await.unwrap().unwrap(), Revocation::Released);
+        first.answered().await;
         assert_eq!(guard.asked().is_none(), drops > 0, "heard of the first: {:?}", guard.asked());
     }
 }
