@@ -3,6 +3,8 @@
 mod diagnosis;
 mod ensemble;
 
+use std::time::Duration;
+
 use futures_util::future::{join, join_all};
 use lockcore::backend::{Holder, LockState, Revoke};
 use lockcore::{LockName, Result};
@@ -10,8 +12,8 @@ use zookeeper_client::{Error as ZkError, Stat};
 
 use crate::error::Unanswered;
 use crate::keys::{Listing, Note, decoded};
+use crate::protocol::with_message;
 use crate::session::Session;
-use crate::watch::with_transaction;
 use crate::znode::Answered;
 
 /// The first contender of a lock.
@@ -34,11 +36,9 @@ impl Session {
     /// Who holds `name` and how many wait.
     pub(crate) async fn inspect(&self, name: &LockName) -> Result<LockState> {
         let first = self.first(name).await.map_err(|unanswered| unanswered.into_error("show a lock"))?;
-        let Some(First { note, stat, behind, .. }) = first else {
-            return Ok(LockState::new(name.clone(), None, 0));
-        };
-        let holder = note.into_holder(self.counter(stat.czxid)?, stat.ctime);
-        Ok(LockState::new(name.clone(), Some(holder), behind))
+        let behind = first.as_ref().map_or(0, |first| first.behind);
+        let holder = first.map(|first| self.holder(first)).transpose()?;
+        Ok(LockState::new(name.clone(), holder, behind))
     }
 
     /// The locks that begin with `prefix` and have contenders, in order.
@@ -66,22 +66,23 @@ impl Session {
         let Some(first) = self.first(name).await.map_err(failed)? else {
             return Ok(None);
         };
-        let told = self.tell_to_give_up(&first).await;
-        let First { path, note, stat, .. } = first;
         match how {
-            Revoke::Ask { .. } => told.map_err(failed)?,
-            // Not told is no reason to leave it: that is what force is for.
-            Revoke::Force => match self.connection.delete(&path).await {
-                Err(unanswered) if !unanswered.is_absent() => return Err(failed(unanswered)),
-                _ => {}
-            },
+            Revoke::Ask { grace } => self.ask(&first, grace).await.map_err(failed)?,
+            Revoke::Force => {
+                // Not told is no reason to leave it: that is what force is for.
+                let _ = self.ask(&first, Duration::ZERO).await;
+                match self.connection.delete(&first.path).await {
+                    Err(unanswered) if !unanswered.is_absent() => return Err(failed(unanswered)),
+                    _ => {}
+                }
+            }
         }
-        Ok(Some(note.into_holder(self.counter(stat.czxid)?, stat.ctime)))
+        self.holder(first).map(Some)
     }
 
     /// Adds a message to the inbox of the session that made a node. Others than we have none; Curator's
     /// holders may look for the word of its `Revoker` in their nodes.
-    async fn tell_to_give_up(&self, holder: &First) -> Answered<()> {
+    async fn ask(&self, holder: &First, grace: Duration) -> Answered<()> {
         let inbox = self.namespace.inbox(holder.stat.ephemeral_owner);
         loop {
             let (data, stat) = match self.connection.read(&inbox).await {
@@ -95,7 +96,7 @@ impl Session {
                 Err(missing) if missing.is_absent() => return Ok(()),
                 Err(unanswered) => return Err(unanswered),
             };
-            let data = with_transaction(&data, holder.stat.czxid);
+            let data = with_message(&data, holder.stat.czxid, grace);
             match self.connection.write(&inbox, &data, Some(stat.version)).await {
                 Ok(_) => return Ok(()),
                 // Another administrator was faster: add to what they wrote.
@@ -104,6 +105,10 @@ impl Session {
                 Err(unanswered) => return Err(unanswered),
             }
         }
+    }
+
+    fn holder(&self, first: First) -> Result<Holder> {
+        Ok(first.note.into_holder(self.counter(first.stat.czxid)?, first.stat.ctime))
     }
 
     /// The first contender of `name`, as the leader knows it.

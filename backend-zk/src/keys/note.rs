@@ -73,7 +73,7 @@ mod tests {
             let data = Note::encoded(Duration::from_millis(1_500), label, metadata);
             let note = Note::decoded(&data);
             assert_eq!((note.label.as_str(), note.metadata.as_deref()), (label, metadata));
-            assert_eq!(note.ttl, Some(Duration::from_millis(1_500)));
+            assert_eq!(note.into_holder(7, 0).ttl, Some(Duration::from_millis(1_500)));
         }
     }
 

@@ -12,6 +12,8 @@
 //! | TLS | `secured` |
 //! | one lock with Curator, and with kazoo | `interop` |
 //! | directories that have counted far | `numbers` |
+//! | holders who are asked to let go | `revocation` |
+//! | processes of an earlier version | `earlier` |
 //! | what is added to tokens | `tokens` |
 
 #![allow(clippy::unwrap_used, reason = "test binary")]
@@ -19,12 +21,14 @@
 
 mod access;
 mod cuts;
+mod earlier;
 mod faults;
 mod interop;
 mod numbers;
 mod peer;
 mod quorum;
 mod requests;
+mod revocation;
 mod rig;
 mod rights;
 mod secured;
@@ -152,6 +156,16 @@ fn main() -> ExitCode {
             sessions_that_live_are_counted
             what_is_no_number_is_refused_and_stays
             the_base_belongs_to_its_creator;
+        revocation:
+            an_ask_is_five_requests_and_heard_by_one
+            a_message_that_is_read_again_gives_no_more_time
+            who_is_asked_while_it_waits_has_what_is_left
+            a_shorter_grace_is_heard_and_a_longer_one_is_not
+            a_node_that_is_removed_within_the_grace_is_a_loss;
+        earlier:
+            each_waits_for_the_other_in_turn
+            an_earlier_holder_hears_that_it_is_asked
+            an_earlier_revoker_is_heard_and_leaves_no_grace;
     }
     libtest_mimic::run(&arguments, trials).exit_code()
 }
