@@ -83,7 +83,8 @@ impl Session {
     /// Adds a message to the inbox of the session that made a node. Others than we have none; Curator's
     /// holders may look for the word of its `Revoker` in their nodes.
     async fn ask(&self, holder: &First, grace: Duration) -> Answered<()> {
-        let inbox = self.namespace.inbox(holder.stat.ephemeral_owner);
+        let session = holder.stat.ephemeral_owner;
+        let (inbox, door) = (self.namespace.inbox(session), self.namespace.session(session));
         loop {
             let (data, stat) = match self.connection.read(&inbox).await {
                 Ok(read) => read,
@@ -97,7 +98,9 @@ impl Session {
                 Err(unanswered) => return Err(unanswered),
             };
             let data = with_message(&data, holder.stat.czxid, grace);
-            match self.connection.write(&inbox, &data, Some(stat.version)).await {
+            let written = self.connection.write(&inbox, &data, Some(stat.version));
+            // The next renewal meets the second one, should nobody be told of the first.
+            match join(written, self.connection.write(&door, &[], None)).await.0 {
                 Ok(_) => return Ok(()),
                 // Another administrator was faster: add to what they wrote.
                 Err(Unanswered::Refused(ZkError::BadVersion)) => {}

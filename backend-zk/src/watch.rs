@@ -75,7 +75,7 @@ async fn watch_the_connection(session: &Session, mut states: StateWatcher) {
     }
 }
 
-/// Reads the inbox whenever it changes, and after every reconnect.
+/// Reads the inbox whenever it changes, after every reconnect, and when somebody has knocked.
 async fn watch_the_inbox(session: &Session) {
     let mut reconnects = session.reconnects();
     loop {
@@ -85,6 +85,7 @@ async fn watch_the_inbox(session: &Session) {
                     biased;
                     _ = changed.fired() => {}
                     _ = reconnects.changed() => {}
+                    () = session.knocked.notified() => {}
                 }
             }
             Err(_) => session.env.sleep(retry_after(session)).await,

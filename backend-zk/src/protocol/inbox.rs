@@ -10,6 +10,8 @@
 //!   earliest end counts, and reading them again puts it off no more.
 //! - **I2** A grace is that of the message above it, and lengthens no other.
 //! - **I3** Inboxes stay small, and so does what is known of them. The oldest messages go, each as a whole.
+//! - **I4** Whoever writes the session's own node beside the session is noticed when the session has written it
+//!   the next time; a write of the session's that got no answer may be taken for somebody's.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -39,6 +41,43 @@ impl Asked {
 
     pub(crate) fn until(&self, czxid: i64) -> Option<Moment> {
         self.0.get(&czxid).copied()
+    }
+}
+
+/// Who has written the own node of a session: whoever leaves a message writes that, too.
+#[derive(Debug)]
+pub(crate) struct Writers {
+    /// Writes of ours that are out. Their answers may be taken in any order.
+    out: u32,
+    /// The newest version that was seen, and the one there would be if all were ours.
+    newest: i32,
+    ours: i32,
+}
+
+impl Writers {
+    /// Of a node that has such a version.
+    pub(crate) fn new(version: i32) -> Self {
+        Self { out: 0, newest: version, ours: version }
+    }
+
+    /// We write.
+    pub(crate) fn sent(&mut self) {
+        self.out += 1;
+    }
+
+    /// A write of ours was answered with a version, or is given up; whether somebody else is seen to have
+    /// written.
+    pub(crate) fn ended(&mut self, version: Option<i32>) -> bool {
+        self.out -= 1;
+        if let Some(version) = version {
+            self.newest = self.newest.max(version);
+            self.ours += 1;
+        }
+        let others = self.out == 0 && self.ours < self.newest;
+        if self.out == 0 {
+            self.ours = self.newest;
+        }
+        others
     }
 }
 

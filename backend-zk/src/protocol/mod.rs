@@ -10,5 +10,5 @@ mod inbox;
 mod liveness;
 
 pub(crate) use claim::{Answer, Ask, Claim, End, Failure, Happening, Mine, Owned, Pause, Step};
-pub(crate) use inbox::{Asked, with_message};
+pub(crate) use inbox::{Asked, Writers, with_message};
 pub(crate) use liveness::{Liveness, Purpose, Write};

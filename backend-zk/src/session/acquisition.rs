@@ -286,8 +286,8 @@ impl<'a> Acquisition<'a> {
                 Answer::Done(self.noted(made, "make the lock's directory"))
             }
             Ask::Barrier => {
-                let written = connection.write(&self.session.node, &[], None).await;
-                Answer::Done(written.map(drop).map_err(|unanswered| unanswered.failure()))
+                let written = self.session.write_own_node().await;
+                Answer::Done(written.map_err(|unanswered| unanswered.failure()))
             }
             Ask::List => {
                 let listed = connection.list(&self.directory).await;

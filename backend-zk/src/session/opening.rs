@@ -7,7 +7,7 @@ use futures_util::future::{join, join3};
 use lockcore::backend::StoreEvent;
 use lockcore::{Effect, Env, Error, ErrorKind, Result};
 use parking_lot::Mutex;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use zookeeper_client::{CreateMode, Error as ZkError};
 
@@ -15,7 +15,7 @@ use super::{Barred, Session, Trust, token_base};
 use crate::config::ZkConfig;
 use crate::error::{self, Unanswered};
 use crate::keys;
-use crate::protocol::{Liveness, Purpose, Write};
+use crate::protocol::{Liveness, Purpose, Write, Writers};
 use crate::status::Reasons;
 use crate::watch as keeper;
 use crate::znode::{Answered, Connection};
@@ -98,7 +98,7 @@ impl Session {
         let sent = env.now();
         let (written, may) =
             join(connection.write(&node, &[], None), connection.try_rights(&format!("{node}-rights"))).await;
-        written.map_err(refused)?;
+        let version = written.map_err(refused)?.version;
         may?;
         let write = Write { sent, answered: env.now(), purpose: Purpose::Renewal };
         if trust.changes() == 0 && !liveness.proved(write) {
@@ -110,6 +110,8 @@ impl Session {
             namespace,
             id,
             node,
+            writers: Mutex::new(Writers::new(version)),
+            knocked: Notify::new(),
             token_base,
             why_over: OnceLock::new(),
             liveness: Mutex::new(liveness),

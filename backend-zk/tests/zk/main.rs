@@ -157,7 +157,8 @@ fn main() -> ExitCode {
             what_is_no_number_is_refused_and_stays
             the_base_belongs_to_its_creator;
         revocation:
-            an_ask_is_five_requests_and_heard_by_one
+            an_ask_is_six_requests_and_heard_by_one
+            a_message_that_is_not_told_of_is_heard_with_the_next_renewal
             a_message_that_is_read_again_gives_no_more_time
             who_is_asked_while_it_waits_has_what_is_left
             a_shorter_grace_is_heard_and_a_longer_one_is_not

@@ -7,8 +7,8 @@ use lockcore::backend::{AcquireRequest, Revocation, StoreConfig};
 use lockcore::clock::Deadline;
 use lockcore::{Env, GuardState, LockGuard, LockName, LostReason, Revoke, Timing};
 use parking_lot::Mutex;
-use testbed::Direction;
 use testbed::zookeeper::Op;
+use testbed::{Direction, Mode};
 use tokio_util::task::AbortOnDropHandle;
 use zookeeper_client::Stat;
 
@@ -50,7 +50,7 @@ async fn asks(space: &Space, grace: Duration) -> AbortOnDropHandle<Revocation> {
 }
 
 /// The revoker finds the holder and adds to its inbox; the holder reads that once.
-pub(crate) async fn an_ask_is_five_requests_and_heard_by_one(rig: Arc<Rig>) {
+pub(crate) async fn an_ask_is_six_requests_and_heard_by_one(rig: Arc<Rig>) {
     const SYNC: Op = Op::Other(9);
     let space = rig.space().await;
     let way = proxy(rig.server().await);
@@ -64,7 +64,7 @@ pub(crate) async fn an_ask_is_five_requests_and_heard_by_one(rig: Arc<Rig>) {
     way.set(Direction::ClientToServer, noting(&seen)).await;
     way_of_holder.set(Direction::ClientToServer, noting(&read)).await;
     let found = admin.revoke(&name, ask(GRACE)).await.unwrap().expect("it is held");
-    assert_eq!(*seen.lock(), [SYNC, Op::List, Op::Get, Op::Get, Op::SetData]);
+    assert_eq!(*seen.lock(), [SYNC, Op::List, Op::Get, Op::Get, Op::SetData, Op::SetData]);
     eventually("it is heard", async || !read.lock().is_empty()).await;
     let shown = admin.inspect(&name).await.unwrap().holder.expect("it is held");
     assert_eq!((found.token, found.ttl), (shown.token, shown.ttl));
@@ -77,6 +77,33 @@ pub(crate) async fn an_ask_is_five_requests_and_heard_by_one(rig: Arc<Rig>) {
     let (inbox, _) = outside.client.get_data(&inbox_of(&space, &node)).await.unwrap();
     let czxid = node.czxid;
     assert_eq!(String::from_utf8(inbox).unwrap(), format!("{czxid}\ngrace {czxid} {}", GRACE.as_millis()));
+}
+
+/// What the server says of a change gets lost; who asks has left a trace that the next renewal finds.
+pub(crate) async fn a_message_that_is_not_told_of_is_heard_with_the_next_renewal(rig: Arc<Rig>) {
+    let space = rig.space().await;
+    let way = proxy(rig.server().await);
+    let locks = space.by(way.addr()).manager().await;
+    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+    // What the server says of its own accord has this number.
+    let told = |frame: &[u8]| frame.get(4..8) == Some(&(-1_i32).to_be_bytes());
+    way.set(Direction::ServerToClient, Mode::drop_frames(told)).await;
+    for grace in [GRACE, Duration::ZERO] {
+        let began = now();
+        let revoking = asks(&space, grace).await;
+        let heard = async {
+            match grace {
+                Duration::ZERO => assert_eq!(guard.lost().await, LostReason::Revoked),
+                _ => drop(asked(&guard).await),
+            }
+        };
+        tokio::time::timeout(2 * TTL, heard).await.expect("it is deaf");
+        // A third of it, on a machine that is not busy.
+        assert!(now().since(began) < TTL, "{:?}", now().since(began));
+        if grace.is_zero() {
+            assert_eq!(revoking.await.unwrap(), Revocation::Released);
+        }
+    }
 }
 
 /// Every new connection has the inbox read again; the grace counts from the first time.

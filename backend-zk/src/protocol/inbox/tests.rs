@@ -85,6 +85,29 @@ fn inboxes_keep_the_latest_whole() {
     }
 }
 
+/// Our own writes are ours whichever answer is taken first; one of somebody else's is seen once, at the
+/// latest when nothing of ours is out (I4).
+#[test]
+fn who_else_writes_is_noticed() {
+    let mut writers = Writers::new(3);
+    let mut play = |sent: u32, answers: &[Option<i32>]| {
+        (0..sent).for_each(|_| writers.sent());
+        answers.iter().map(|version| writers.ended(*version)).collect::<Vec<_>>()
+    };
+    assert_eq!(play(1, &[Some(4)]), [false]);
+    assert_eq!(play(2, &[Some(6), Some(5)]), [false, false]);
+    assert_eq!(play(1, &[Some(8)]), [true]);
+    assert_eq!(play(1, &[Some(9)]), [false]);
+    assert_eq!(play(2, &[Some(10), Some(12)]), [false, true]);
+    assert_eq!(play(2, &[Some(15), Some(14)]), [false, true]);
+    // Never done: it is not waited for. Done, and not answered: somebody's.
+    assert_eq!(play(1, &[None]), [false]);
+    assert_eq!(play(1, &[Some(16)]), [false]);
+    assert_eq!(play(2, &[None, Some(18)]), [false, true]);
+    assert_eq!(play(2, &[Some(20), None]), [false, true]);
+    assert_eq!(play(1, &[Some(21)]), [false]);
+}
+
 /// What happens to one inbox, a millisecond after the other.
 #[derive(Clone, Copy, Debug)]
 enum Act {
