@@ -297,8 +297,11 @@ impl Core {
     fn grant_asked(self: &Arc<Self>, name: &LockName, counter: u64, within: Duration) {
         let until = self.env.now() + within;
         let tenure = self.queues.with_known(name, |entry| {
-            // As in `grant_lost`.
-            if entry.queue.is_acquiring() && entry.asked_early.is_none_or(|(last, _)| last < counter) {
+            // As in `grant_lost`; of several for one grant the earliest end counts.
+            let is_news = entry
+                .asked_early
+                .is_none_or(|(last, end)| last < counter || (last == counter && until < end));
+            if entry.queue.is_acquiring() && is_news {
                 entry.asked_early = Some((counter, until));
             }
             entry.queue.kept().filter(|tenure| tenure.grant().counter == counter).cloned()
