@@ -14,7 +14,7 @@ use lockcore::backend::{
     AcquireRequest, Attempt, Finding, Grant, Holder, LeaseId, LockBackend, LockState, Renewal, Revoke,
     StoreEvent, TokenBase,
 };
-use lockcore::clock::Deadline;
+use lockcore::clock::{Deadline, Moment};
 use lockcore::{Env, Guarantees, LockName, LostReason, Result};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc};
@@ -108,6 +108,8 @@ impl LockBackend for FileBackend {
             env: self.session.env().clone(),
             bell: Arc::clone(self.session.bell()),
             every: self.session.patrol_every(),
+            patrol_at: self.session.env().now(),
+            is_due: false,
         };
         Box::pin(stream::unfold(listener, async |mut listener| Some((listener.next().await?, listener))))
     }
@@ -182,21 +184,26 @@ struct Listener {
     env: Env,
     bell: Arc<Notify>,
     every: Duration,
+    patrol_at: Moment,
+    /// Something is held, or has been since the last patrol: requests to it are to be removed.
+    is_due: bool,
 }
 
 impl Listener {
     async fn next(&mut self) -> Option<StoreEvent> {
         loop {
-            let holds = self.session.upgrade().is_some_and(|session| session.holds_anything());
+            self.is_due |= self.session.upgrade().is_some_and(|session| session.holds_anything());
             tokio::select! {
                 biased;
-                event = self.inbox.recv() => return event,
-                () = self.bell.notified(), if !holds => {}
-                () = self.env.sleep(self.every), if holds => {
+                // First, as there may always be something to tell.
+                () = self.env.sleep_until(self.patrol_at), if self.is_due => {
+                    (self.patrol_at, self.is_due) = (self.env.now() + self.every, false);
                     if let Some(session) = self.session.upgrade() {
                         session.patrol();
                     }
                 }
+                event = self.inbox.recv() => return event,
+                () = self.bell.notified(), if !self.is_due => self.is_due = true,
             }
         }
     }

@@ -1,9 +1,12 @@
 //! Taking a lock from its holder: by asking it, or by force.
 //!
-//! A request is a file that names the grant and its session. A session looks for its own while it
-//! holds something, and tells the core, which loses the hold and releases it. Force needs no answer:
-//! the lock file is taken away, so whoever comes next locks another inode, while the former holder
-//! still has the old one; until it has found the request, only its smaller token keeps it from harm.
+//! A request is a file that names the grant and its session, and says how long the hold may go on. A
+//! session looks for its own while it holds something, takes them and tells the core, which ends the hold
+//! in time and releases it. Force needs no answer: the lock file is taken away, so whoever comes next locks
+//! another inode, while the former holder still has the old one; until it has found the request, only its
+//! smaller token keeps it from harm.
+
+use std::time::Duration;
 
 use lockcore::backend::{Holder, Revoke, StoreEvent};
 use lockcore::{LockName, LostReason, Result};
@@ -22,11 +25,11 @@ impl Session {
         let key = Key::of(name);
         match how {
             Revoke::Force => self.take_away(name, &key).await,
-            Revoke::Ask { .. } => {
+            Revoke::Ask { grace } => {
                 let Some(held) = self.directory.live(name)? else {
                     return Ok(None);
                 };
-                self.directory.post(&Request::to_holder(key, &held))?;
+                self.directory.ask(&self.env, &Request::to_holder(key, &held), grace)?;
                 Ok(Some(self.holder(held)))
             }
         }
@@ -34,26 +37,42 @@ impl Session {
 
     /// Looks for requests to this session, and whether its files are still where they were.
     pub(crate) fn patrol(&self) {
-        let requests = self.directory.take_requests(self.id);
+        let (mut requests, mut blind) = match self.directory.requests(self.id) {
+            Ok(requests) => (requests, None),
+            Err(error) => (Vec::new(), Some(error)),
+        };
+        let mut events = Vec::new();
         let mut state = self.state.lock();
-        let was_blind = std::mem::replace(&mut state.blind, requests.is_err());
-        let mut lost = Vec::new();
         for hold in state.holds.values_mut().filter(|hold| !hold.told) {
-            let asked = requests.as_ref().is_ok_and(|requests| requests.iter().any(|r| hold.is_asked_by(r)));
-            let reason = match asked {
-                true => LostReason::Revoked,
-                false if !self.has_its_path(hold) => LostReason::Gone,
-                false => continue,
-            };
-            hold.told = true;
-            let counter = self.told(hold.tenure.counter);
-            lost.push(StoreEvent::GrantLost { name: hold.name.clone(), counter, reason });
+            let request = requests.iter().find(|request| hold.is_asked_by(request));
+            let asked = request.map_or(Ok(None), |request| self.directory.take(request));
+            let within = asked.unwrap_or_else(|error| {
+                blind = Some(error);
+                None
+            });
+            hold.told = !self.has_its_path(hold);
+            let (name, counter) = (hold.name.clone(), self.told(hold.tenure.counter));
+            events.extend(match (within, hold.told) {
+                (Some(within), false) => Some(StoreEvent::GrantAsked { name, counter, within }),
+                (None, false) => None,
+                // By whoever has asked for it.
+                (Some(_), true) => Some(StoreEvent::GrantLost { name, counter, reason: LostReason::Revoked }),
+                (None, true) => Some(StoreEvent::GrantLost { name, counter, reason: LostReason::Gone }),
+            });
         }
+        requests.retain(|request| !state.holds.values().any(|hold| hold.is_asked_by(request)));
+        let was_blind = std::mem::replace(&mut state.blind, blind.is_some());
         drop(state);
-        if let (Err(error), false) = (requests, was_blind) {
+        // RACE: a grant that goes on and is not held here is about to be; its request waits for that.
+        for request in requests {
+            if self.directory.goes_on(&request).is_ok_and(|goes_on| !goes_on) {
+                self.directory.withdraw(&request);
+            }
+        }
+        if let (Some(error), false) = (blind, was_blind) {
             self.tell(StoreEvent::Warning(format!("revocations are not heard: {error:#}").into()));
         }
-        lost.into_iter().for_each(|event| self.tell(event));
+        events.into_iter().for_each(|event| self.tell(event));
     }
 
     async fn take_away(&self, name: &LockName, key: &Key) -> Result<Option<Holder>> {
@@ -64,7 +83,7 @@ impl Session {
         let holder = match self.directory.live(name)? {
             Some(held) => {
                 // Left behind, for the holder to find.
-                self.directory.post(&Request::to_holder(key.clone(), &held))?;
+                self.directory.ask(&self.env, &Request::to_holder(key.clone(), &held), Duration::ZERO)?;
                 self.holder(held)
             }
             None if self.directory.is_locked(key)? => Holder::new("somebody who has recorded no grant"),
