@@ -176,6 +176,7 @@ const LONGEST: u64 = 64 * 1024;
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::sync::Barrier;
     use std::thread;
 
     use lockcore::{LockName, Timing};
@@ -275,5 +276,36 @@ mod tests {
             });
             assert_eq!(heard.iter().min(), Some(&millis(20 + round % 3)), "{round}: {heard:?}");
         }
+    }
+
+    /// An ask that is added while the request is taken: either it is read, or its asker sees that the name
+    /// is gone (Q1). The two meet at every distance.
+    #[tokio::test]
+    async fn no_ask_is_added_to_one_that_was_read() {
+        const ROUNDS: u32 = 2000;
+        let (scratch, env) = (tempfile::tempdir().unwrap(), env());
+        let directory = Directory::open(&FileConfig::new(scratch.path()), &env).unwrap();
+        let (meet, mut unheard) = (Barrier::new(2), 0);
+        let spin = |times: u32| (0..times).for_each(|_| std::hint::spin_loop());
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 0..ROUNDS {
+                    meet.wait();
+                    spin(round % 40 * 25);
+                    directory.post(&env, &request(), millis(20)).unwrap();
+                    meet.wait();
+                }
+            });
+            for round in 0..ROUNDS {
+                directory.post(&env, &request(), millis(30)).unwrap();
+                meet.wait();
+                spin(round / 40 * 20);
+                let heard = directory.take(&request()).unwrap();
+                meet.wait();
+                let heard = [heard, directory.take(&request()).unwrap()];
+                unheard += u32::from(!heard.contains(&Some(millis(20))));
+            }
+        });
+        assert_eq!(unheard, 0);
     }
 }
