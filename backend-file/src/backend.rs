@@ -1,7 +1,8 @@
 //! The contract on top of a session.
 //!
 //! No task runs in the background: what the session hears, it hears while the core polls
-//! [`events`](LockBackend::events), and a directory is looked at there only while something is held.
+//! [`events`](LockBackend::events), and a directory is looked at there only while something is held, and
+//! once more.
 //! Requests work in place, so a release is complete at its first poll, without a runtime.
 
 use std::collections::BTreeMap;
