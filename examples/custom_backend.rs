@@ -42,6 +42,10 @@ impl StoreConfig for RecordedConfig {
         self.inner.min_ttl()
     }
 
+    fn server(&self) -> Option<String> {
+        self.inner.server()
+    }
+
     async fn open(&self, env: Env) -> Result<Arc<dyn LockBackend>> {
         let (inner, record) = (self.inner.open(env).await?, self.record.clone());
         Ok(Arc::new(Recorded { inner, record }))

@@ -118,6 +118,10 @@ impl StoreConfig for Layered {
         self.below.min_ttl()
     }
 
+    fn server(&self) -> Option<String> {
+        self.below.server()
+    }
+
     async fn open(&self, env: Env) -> Result<Arc<dyn LockBackend>> {
         let backend = self.below.open(env.clone()).await?;
         Ok(over((self.make)(), Below { backend, env }))

@@ -40,6 +40,10 @@ impl StoreConfig for FaultConfig {
         self.inner.min_ttl()
     }
 
+    fn server(&self) -> Option<String> {
+        self.inner.server()
+    }
+
     async fn open(&self, env: Env) -> Result<Arc<dyn LockBackend>> {
         self.faults.audible().await;
         let store = self.inner.open(env.clone()).await?;

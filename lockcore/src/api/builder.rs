@@ -8,7 +8,7 @@ use crate::backend::env::{Entropy, Env};
 use crate::backend::{Backoff, LockBackend, StoreConfig};
 use crate::clock::Clock;
 use crate::clock::timing::Timing;
-use crate::core::Core;
+use crate::core::{Core, placed};
 use crate::words::error::{Effect, Error, ErrorKind, Result};
 
 /// The configuration of a [`LockManager`]; what is not set has the default of [`Timing`].
@@ -138,8 +138,10 @@ impl Builder {
             env = env.with_entropy(entropy);
         }
         let store_env = env.sibling();
-        let backend = open(&*self.store, &env, &store_env, self.connect_wait).await?;
-        Ok(LockManager::new(Core::start(env, store_env, backend, label.into(), min_ttl)))
+        let server = self.store.server();
+        let opened = open(&*self.store, &env, &store_env, self.connect_wait).await;
+        let backend = opened.map_err(|error| placed(server.as_deref(), error))?;
+        Ok(LockManager::new(Core::start(env, store_env, backend, server, label.into(), min_ttl)))
     }
 
     fn timing(&self) -> Result<Timing> {
@@ -183,35 +185,43 @@ async fn open(
     let until = env.now() + wait;
     let mut bound = env.timing().connect_timeout;
     let mut backoff = Backoff::new(SHORTEST_PAUSE, LONGEST_PAUSE);
+    let mut last: Option<Error> = None;
     loop {
         let error = match open_once(store, env, store_env, bound).await {
-            Err(error) if *error.kind() == ErrorKind::Unavailable => error,
-            opened => return opened,
+            // Cut short by the end of the wait, it has told nothing.
+            None => last.filter(|_| bound < env.timing().connect_timeout).unwrap_or_else(|| {
+                let message = format!("the store was not open within {bound:?}");
+                Error::not_applied(ErrorKind::Unavailable, message)
+            }),
+            // No lock was asked for, and what a session leaves behind ends with its lease.
+            Some(opened) => match opened.map_err(|error| error.with_effect(Effect::NotApplied)) {
+                Err(error) if *error.kind() == ErrorKind::Unavailable => error,
+                opened => return opened,
+            },
         };
         let again_at = env.now() + backoff.next(env);
         if until <= again_at {
             return Err(error);
         }
-        tracing::warn!(%error, "the store is not there yet; trying again");
+        let error = placed(store.server().as_deref(), error);
+        tracing::warn!(error = %format_args!("{error:#}"), "the store is not there yet; trying again");
+        last = Some(error);
         env.sleep_until(again_at).await;
         bound = env.timing().connect_timeout.min(until.since(env.now()));
     }
 }
 
+/// What opening came to within `bound`.
 async fn open_once(
     store: &dyn StoreConfig,
     env: &Env,
     store_env: &Env,
     bound: Duration,
-) -> Result<Arc<dyn LockBackend>> {
+) -> Option<Result<Arc<dyn LockBackend>>> {
     tokio::select! {
         biased;
-        opened = store.open(store_env.clone()) => opened,
-        () = async { env.sleep(bound).await } => Err(Error::new(
-            ErrorKind::Unavailable,
-            Effect::Unknown,
-            format!("the store was not open within {bound:?}"),
-        )),
+        opened = store.open(store_env.clone()) => Some(opened),
+        () = async { env.sleep(bound).await } => None,
     }
 }
 

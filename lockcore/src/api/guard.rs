@@ -133,7 +133,8 @@ impl LockGuard {
     /// Dropping the future leaves the renewal's outcome open; the guard stays as it was.
     pub async fn renew(&self) -> Result<()> {
         self.ensure_held()?;
-        self.core().renew_now(self.tenure()).await?;
+        let renewed = self.core().renew_now(self.tenure()).await;
+        renewed.map_err(|error| self.core().about(self.name(), error))?;
         self.ensure_held()
     }
 

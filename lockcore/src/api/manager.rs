@@ -74,7 +74,8 @@ impl LockManager {
     /// Nothing is changed, so nothing is left.
     pub async fn inspect(&self, name: impl AsRef<str>) -> Result<LockState> {
         let name = LockName::new(name)?;
-        let mut state = self.answered(self.core.backend().inspect(&name)).await?;
+        let state = self.answered(self.core.backend().inspect(&name)).await;
+        let mut state = state.map_err(|error| error.with_context("lock", &name))?;
         let ours = self.core.queues.with_known(&name, |entry| entry.queue.held().map(|(_, token)| token));
         if let (Some(holder), Some(token)) = (&mut state.holder, ours.flatten()) {
             // Somebody else's token is larger than ours if our hold is over and we do not know yet.
@@ -117,7 +118,7 @@ impl LockManager {
         let core = &self.core;
         tokio::select! {
             biased;
-            answer = core.revoke(&name, how) => answer,
+            answer = core.revoke(&name, how) => answer.map_err(|error| core.about(&name, error)),
             () = core.closing.cancelled() => Err(Core::closed_error().with_effect(Effect::Unknown)),
             () = core.env().gone() => Err(Env::gone_error()),
         }
@@ -203,7 +204,8 @@ impl LockManager {
         }
         let timing = core.env().timing();
         let released = core.env().drained(timing.ttl).await;
-        core.env().bounded(core.backend().close()).await?;
+        let closed = core.env().bounded(core.backend().close()).await;
+        closed.map_err(|error| core.placed(error))?;
         let ended = core.store_env.drained(timing.op_timeout).await;
         if released && ended {
             return Ok(());
@@ -213,12 +215,13 @@ impl LockManager {
         } else {
             "not every release was confirmed"
         };
-        Err(Error::new(ErrorKind::Unavailable, Effect::Unknown, format!("{late}; the leases end the rest")))
+        let message = format!("{late}; the leases end the rest");
+        Err(core.placed(Error::new(ErrorKind::Unavailable, Effect::Unknown, message)))
     }
 
     async fn answered<T: Send>(&self, request: impl Future<Output = Result<T>> + Send) -> Result<T> {
         self.open()?;
-        self.core.env().bounded(request).await
+        self.core.env().bounded(request).await.map_err(|error| self.core.placed(error))
     }
 
     fn open(&self) -> Result<()> {

@@ -161,8 +161,15 @@ pub trait StoreConfig: fmt::Debug + Send + Sync + 'static {
     /// The shortest ttl this store keeps reliably.
     fn min_ttl(&self) -> Duration;
 
+    /// Where the store is, such as `h1:2379,h2:2379`, never with credentials: the core adds it as `server`
+    /// to every error of this store that does not name one itself.
+    fn server(&self) -> Option<String> {
+        None
+    }
+
     /// Opens a session. The core bounds it by
-    /// [`Timing::connect_timeout`](crate::Timing::connect_timeout).
+    /// [`Timing::connect_timeout`](crate::Timing::connect_timeout). No lock is asked for here, so what fails
+    /// was not applied, whatever an error says.
     async fn open(&self, env: Env) -> Result<Arc<dyn LockBackend>>;
 }
 
@@ -170,6 +177,10 @@ pub trait StoreConfig: fmt::Debug + Send + Sync + 'static {
 impl StoreConfig for Box<dyn StoreConfig> {
     fn min_ttl(&self) -> Duration {
         (**self).min_ttl()
+    }
+
+    fn server(&self) -> Option<String> {
+        (**self).server()
     }
 
     async fn open(&self, env: Env) -> Result<Arc<dyn LockBackend>> {

@@ -51,6 +51,18 @@ impl Tls {
         Ok((ca.is_some() || client.is_some()).then_some(Self { ca, client }))
     }
 
+    /// What a TLS library says of a certificate that it does not take, for people: its own words are names
+    /// in its program. Whatever else `said` is stays as it is.
+    pub fn in_words(said: &str) -> String {
+        let Some((before, why)) = said.split_once(REFUSED) else {
+            return said.to_owned();
+        };
+        let known = WORDS.iter().find(|(name, _)| why.contains(name)).map(|(_, words)| *words);
+        // Behind a name that is not in it, a certificate's own are listed as data.
+        let why = known.unwrap_or_else(|| why.split("; certificate is only valid for").next().unwrap_or(why));
+        format!("{before}{REFUSED}{why}")
+    }
+
     /// The authorities to trust instead of the system's.
     pub fn authorities(&self) -> Option<&[u8]> {
         self.ca.as_deref()
@@ -67,6 +79,17 @@ impl fmt::Debug for Tls {
         f.debug_struct("Tls").field("ca", &self.ca.is_some()).field("client", &self.client.is_some()).finish()
     }
 }
+
+const REFUSED: &str = "invalid peer certificate: ";
+
+const WORDS: [(&str, &str); 6] = [
+    ("UnknownIssuer", "no authority that is trusted here (ca) has issued it"),
+    ("CaUsedAsEndEntity", "it is that of an authority, which no server may show as its own"),
+    ("NotValidForName", "it is for other names"),
+    ("NotValidYet", "it is not valid yet"),
+    ("Revoked", "it was revoked"),
+    ("BadSignature", "the authority that it names (ca) has not signed it"),
+];
 
 fn file(url: &mut StoreUrl, option: &'static str) -> Result<Option<Vec<u8>>> {
     let Some(path) = url.take(option)? else {
@@ -98,6 +121,30 @@ mod tests {
         assert!(error.contains("ca=\"/no/such.pem\" cannot be read"), "{error}");
         let error = taken(&format!("etcds://h/?cert={this}")).unwrap_err().to_string();
         assert!(error.contains("cert and key"), "{error}");
+    }
+
+    /// What is said of certificates is for people, and nothing else is changed.
+    #[test]
+    fn refusals_are_in_words() {
+        for (said, words) in [
+            (
+                "invalid peer certificate: UnknownIssuer",
+                "no authority that is trusted here (ca) has issued it",
+            ),
+            (
+                "invalid peer certificate: Other(OtherError(CaUsedAsEndEntity))",
+                "it is that of an authority, which no server may show as its own",
+            ),
+            (
+                "invalid peer certificate: certificate not valid for name \"h\"; certificate is only valid for \
+                 DnsName(\"other\")",
+                "certificate not valid for name \"h\"",
+            ),
+            ("invalid peer certificate: certificate expired: a day ago", "certificate expired: a day ago"),
+        ] {
+            assert_eq!(Tls::in_words(said), format!("invalid peer certificate: {words}"));
+        }
+        assert_eq!(Tls::in_words("Connection refused (os error 111)"), "Connection refused (os error 111)");
     }
 
     /// Keys do not reach logs.

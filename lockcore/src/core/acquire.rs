@@ -31,7 +31,7 @@ use crate::core::queue::{HandoffBudget, Reply, WaiterId};
 use crate::core::queues::{Entry, Waiter};
 use crate::core::tenure::Tenure;
 use crate::core::{Core, may_pass};
-use crate::words::error::{Error, ErrorKind, Result};
+use crate::words::error::{Effect, Error, ErrorKind, Result};
 use crate::words::name::LockName;
 
 /// What a caller wants, with every option resolved.
@@ -76,7 +76,7 @@ impl Core {
         }
         tokio::select! {
             biased;
-            guard = self.wait_turn(wanted, started) => guard,
+            guard = self.wait_turn(wanted, started) => guard.map_err(|error| self.about(&wanted.name, error)),
             () = async {
                 match wanted.wait {
                     Some(wait) => self.env().sleep_until(started + wait).await,
@@ -88,6 +88,10 @@ impl Core {
 
     /// Takes the lock if that needs no waiting for a holder.
     pub(crate) async fn try_acquire(self: &Arc<Self>, wanted: &Acquire) -> Result<Tried> {
+        self.try_turn(wanted).await.map_err(|error| self.about(&wanted.name, error))
+    }
+
+    async fn try_turn(self: &Arc<Self>, wanted: &Acquire) -> Result<Tried> {
         let now = self.env().now();
         let claimed = self.claim(wanted, |entry| entry.queue.try_claim(now, may_pass(now)))?;
         let turn = match claimed {
@@ -168,15 +172,19 @@ impl Core {
             Some(holder) => format!("held by {:?}", holder.label),
             None => "its holder is not known".to_owned(),
         };
-        let error = Error::not_applied(
-            ErrorKind::Timeout { waited, holder },
-            format!("not granted within {waited:?}; {held_by}"),
-        )
-        .with_context("lock", &wanted.name);
-        match self.queues.with_known(&wanted.name, |entry| entry.refused.clone()).flatten() {
-            Some(refused) => error.with_source(refused),
+        let within = match wanted.wait {
+            Some(wait) if !wait.is_zero() => format!("within {wait:?}"),
+            _ => "at once".to_owned(),
+        };
+        let message = format!("not granted {within}; {held_by}");
+        let error = Error::not_applied(ErrorKind::Timeout { waited, holder }, message);
+        let refused = self.queues.with_known(&wanted.name, |entry| entry.refused.clone()).flatten();
+        let error = match refused.or_else(|| self.unconfirmed.lock().clone()) {
+            // That nothing is left of it is what this error says.
+            Some(refused) => error.with_source(self.placed(refused.with_effect(Effect::NotApplied))),
             None => error,
-        }
+        };
+        self.about(&wanted.name, error)
     }
 }
 

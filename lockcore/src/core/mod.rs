@@ -30,6 +30,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::backend::env::Env;
@@ -51,8 +52,12 @@ pub(crate) struct Core {
     /// The backend's own tasks run here.
     pub(crate) store_env: Env,
     backend: Arc<dyn LockBackend>,
+    /// Where the store is, for errors.
+    server: Option<String>,
     pub(crate) label: Arc<str>,
     pub(crate) min_ttl: Duration,
+    /// Why the last renewal is unconfirmed: what a wait that ends is told.
+    pub(crate) unconfirmed: Mutex<Option<Error>>,
     pub(crate) queues: Queues,
     pub(crate) watchdog: Watchdog,
     pub(crate) closing: CancellationToken,
@@ -68,6 +73,7 @@ impl Core {
         env: Env,
         store_env: Env,
         backend: Arc<dyn LockBackend>,
+        server: Option<String>,
         label: Arc<str>,
         min_ttl: Duration,
     ) -> Arc<Self> {
@@ -77,8 +83,10 @@ impl Core {
             env,
             store_env,
             backend,
+            server,
             label,
             min_ttl,
+            unconfirmed: Mutex::default(),
             queues: Queues::new(),
             closing,
             guards_dropped: AtomicU64::new(0),
@@ -95,6 +103,16 @@ impl Core {
 
     pub(crate) fn backend(&self) -> &Arc<dyn LockBackend> {
         &self.backend
+    }
+
+    /// An error of the store, which says where that is.
+    pub(crate) fn placed(&self, error: Error) -> Error {
+        placed(self.server.as_deref(), error)
+    }
+
+    /// An error of the store about one lock.
+    pub(crate) fn about(&self, name: &LockName, error: Error) -> Error {
+        self.placed(error).with_context("lock", name)
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -155,7 +173,7 @@ impl Core {
                 tenure.end(error.lost_reason().unwrap_or(LostReason::Gone));
                 self.watchdog.deregister(&tenure);
                 self.release_in_background(&tenure);
-                Err(error.with_context("lock", &tenure.grant().name))
+                Err(error)
             }
         }
     }
@@ -197,7 +215,8 @@ impl Core {
             Some(Renewal::Gone(reason)) => (Answer::Gone(reason), Err(Error::lost(reason))),
             Some(Renewal::Unknown(error)) => return Err(error),
             None => {
-                return Err(Error::new(ErrorKind::Protocol, Effect::Unknown, "a renewal without answer"));
+                let message = "the store answered a renewal with nothing";
+                return Err(Error::new(ErrorKind::Protocol, Effect::Unknown, message));
             }
         };
         self.watchdog.answered(self, lease, sent_at, answer);
@@ -348,6 +367,14 @@ impl fmt::Debug for Core {
     }
 }
 
+/// An error of the store, which says where that is: for what the store itself has not said.
+pub(crate) fn placed(server: Option<&str>, error: Error) -> Error {
+    match server {
+        Some(server) => error.with_context("server", server),
+        None => error,
+    }
+}
+
 /// Whether a hold may pass to another guard of this process.
 pub(crate) fn may_pass(now: Moment) -> impl FnOnce(&Arc<Tenure>) -> bool {
     move |tenure| tenure.is_healthy(now)
@@ -376,7 +403,7 @@ mod tests {
     async fn the_patrol_forgets_idle_names() {
         let env = Env::new(Timing::for_ttl(Timing::DEFAULT_TTL)).unwrap();
         let backend = MemoryConfig::private().open(env.sibling()).await.unwrap();
-        let core = Core::start(env.clone(), env.sibling(), backend, "here".into(), Duration::ZERO);
+        let core = Core::start(env.clone(), env.sibling(), backend, None, "here".into(), Duration::ZERO);
         let names: Vec<_> = (0..20_000).map(|n| LockName::new(format!("{n}")).unwrap()).collect();
         let now = core.env().now();
         for name in &names {

@@ -130,8 +130,9 @@ impl Core {
         let Err(error) = confirmed else {
             return Ok(());
         };
+        let error = self.about(&grant.name, error);
         if grant.lease.scope == LeaseScope::Session && error.lost_reason().is_none() {
-            tracing::warn!(lock = %grant.name, %error, "not released; its session is given up");
+            tracing::warn!(error = %format_args!("{error:#}"), "not released; its session is given up");
             self.watchdog.lease_lost(self, grant.lease.id, LostReason::SessionLost);
             // After the guards were told, as it lets others hold.
             let given_up = self.env().answer_to(async {
@@ -140,7 +141,7 @@ impl Core {
             });
             given_up.await.unwrap_or_else(|error| tracing::warn!(error = %format_args!("{error:#}")));
         }
-        Err(error.with_context("lock", &grant.name))
+        Err(error)
     }
 
     /// Asks the store to release until it confirms, or refuses for good, or it is too late. Nothing is
@@ -304,7 +305,7 @@ mod tests {
             (Env::new(Timing::for_ttl(Timing::DEFAULT_TTL)).unwrap(), MemoryConfig::private());
         let store = config.store().clone();
         let backend = config.open(env.sibling()).await.unwrap();
-        let core = Core::start(env.clone(), env.sibling(), backend, "here".into(), Duration::ZERO);
+        let core = Core::start(env.clone(), env.sibling(), backend, None, "here".into(), Duration::ZERO);
         let wanted = Acquire {
             name: LockName::new("a").unwrap(),
             ttl: Timing::DEFAULT_TTL,

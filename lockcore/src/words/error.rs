@@ -103,14 +103,24 @@ impl Error {
         self
     }
 
-    /// Adds a detail that `Display` shows, such as the lock's name. Never a secret.
+    /// Adds a detail that `Display` shows, such as the lock's name. Never a secret. What the error or its
+    /// cause tells under that key already is not told again: whoever was closer knew better.
     #[must_use]
     pub fn with_context(mut self, key: &'static str, value: impl fmt::Display) -> Self {
-        self.0.context.push((key, value.to_string()));
+        if !self.tells(key) {
+            self.0.context.push((key, value.to_string()));
+        }
         self
     }
 
-    /// The same error, of a request that may have been carried out.
+    /// The same error, of another kind.
+    #[must_use]
+    pub fn with_kind(mut self, kind: ErrorKind) -> Self {
+        self.0.kind = kind;
+        self
+    }
+
+    /// The same error, of a request that may have been carried out, or was not.
     #[must_use]
     pub fn with_effect(mut self, effect: Effect) -> Self {
         self.0.effect = effect;
@@ -127,6 +137,20 @@ impl Error {
         self.0.effect
     }
 
+    fn tells(&self, key: &str) -> bool {
+        let cause = self.source().and_then(|cause| cause.downcast_ref::<Self>());
+        self.0.context.iter().any(|(known, _)| *known == key) || cause.is_some_and(|cause| cause.tells(key))
+    }
+
+    /// The message with its details; neither effect nor cause.
+    fn sentence(&self) -> String {
+        let details: Vec<_> = self.0.context.iter().map(|(key, value)| format!("{key}: {value}")).collect();
+        if details.is_empty() {
+            return self.0.message.clone();
+        }
+        format!("{} ({})", self.0.message, details.join(", "))
+    }
+
     /// How the hold ended, if that is what this error says.
     pub fn lost_reason(&self) -> Option<LostReason> {
         match self.0.kind {
@@ -139,29 +163,21 @@ impl Error {
 /// One line; `{:#}` with its causes.
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0.message)?;
-        for (index, (key, value)) in self.0.context.iter().enumerate() {
-            let open = if index == 0 { " (" } else { ", " };
-            write!(f, "{open}{key}: {value}")?;
-        }
-        if !self.0.context.is_empty() {
-            f.write_str(")")?;
-        }
-        if self.0.effect == Effect::Unknown {
-            f.write_str("; the store may have carried it out")?;
-        }
+        let mut told = self.sentence();
         let mut cause = self.source().filter(|_| f.alternate());
-        let mut told = String::new();
         while let Some(next) = cause {
-            let text = next.to_string();
+            let text = next.downcast_ref::<Self>().map_or_else(|| next.to_string(), Self::sentence);
             // Errors of others may repeat what is below them.
-            if text != told {
-                write!(f, ": {text}")?;
+            if !told.contains(&text) {
+                told = format!("{told}: {text}");
             }
-            told = text;
             cause = next.source();
         }
-        Ok(())
+        f.write_str(&told)?;
+        match self.0.effect {
+            Effect::Unknown => f.write_str("; the store may have carried it out"),
+            Effect::NotApplied => Ok(()),
+        }
     }
 }
 
@@ -209,6 +225,42 @@ mod tests {
         assert_eq!(error.to_string(), "cannot connect");
         let outer = Error::not_applied(ErrorKind::Unavailable, "not opened").with_source(error);
         assert_eq!(format!("{outer:#}"), "not opened: cannot connect: refused");
+    }
+
+    /// Whoever is closer to what happened names it, and whoever passes it on repeats nothing of that, nor of
+    /// what another's error repeats of its cause.
+    #[test]
+    fn nothing_is_told_twice() {
+        let refused = || std::io::Error::other("refused");
+        let inner = Error::new(ErrorKind::Unavailable, Effect::Unknown, "no answer")
+            .with_context("server", "h1:1")
+            .with_context("server", "h1:1,h2:2")
+            .with_source(std::io::Error::other(Layer(refused())));
+        assert_eq!(inner.to_string(), "no answer (server: h1:1); the store may have carried it out");
+        let outer = Error::new(ErrorKind::Unavailable, Effect::Unknown, "not granted")
+            .with_source(inner)
+            .with_context("server", "h1:1,h2:2")
+            .with_context("lock", "a");
+        assert_eq!(
+            format!("{outer:#}"),
+            "not granted (lock: a): no answer (server: h1:1): below it: refused; the store may have carried it out"
+        );
+    }
+
+    /// An error that shows its cause, as those of others do.
+    #[derive(Debug)]
+    struct Layer(std::io::Error);
+
+    impl fmt::Display for Layer {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "below it: {}", self.0)
+        }
+    }
+
+    impl StdError for Layer {
+        fn source(&self) -> Option<&(dyn StdError + 'static)> {
+            Some(&self.0)
+        }
     }
 
     /// An error is one pointer wide, so results stay small.

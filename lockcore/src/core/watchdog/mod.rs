@@ -187,11 +187,9 @@ impl Task {
         let (backend, env) = (Arc::clone(&self.backend), self.env.clone());
         async move {
             let renewal = async { Ok(backend.renew(&leases).await) };
-            let answers = env.bounded(renewal).await.unwrap_or_else(|error| {
-                let error = format_args!("{error:#}");
-                tracing::debug!(%error, leases = leases.len(), "a renewal was not answered");
-                Vec::new()
-            });
+            let answers = env.bounded(renewal).await;
+            let answers = answers
+                .unwrap_or_else(|error| leases.iter().map(|_| Renewal::Unknown(error.clone())).collect());
             (leases, sent_at, answers)
         }
     }
@@ -224,10 +222,14 @@ fn settle(core: &Arc<Core>, (leases, sent_at, answers): Renewed) {
     let mut answers = answers.into_iter();
     for lease in leases {
         let answer = match answers.next() {
-            Some(Renewal::Until(deadline)) => Answer::Until(deadline),
+            Some(Renewal::Until(deadline)) => {
+                *core.unconfirmed.lock() = None;
+                Answer::Until(deadline)
+            }
             Some(Renewal::Gone(reason)) => Answer::Gone(reason),
             Some(Renewal::Unknown(error)) => {
                 tracing::debug!(error = %format_args!("{error:#}"), "a renewal is tried again");
+                *core.unconfirmed.lock() = Some(error);
                 Answer::Unknown
             }
             None => Answer::Unknown,
