@@ -34,7 +34,6 @@ use tokio_util::task::TaskTracker;
 use self::confirming::Confirming;
 use self::leaving::Unanswered;
 use crate::config::RedisConfig;
-use crate::error;
 use crate::keys::{Keys, NameKeys};
 use crate::link::{Connected, Link};
 use crate::protocol::{Answer, Contender, Verdict};
@@ -333,10 +332,7 @@ fn renewals(answers: Result<Vec<Verdict>>, entries: usize) -> Vec<Renewal> {
                 Verdict::Gone(reason) => Renewal::Gone(reason),
             })
             .collect(),
-        Err(error) => {
-            let again = error::for_each(error);
-            (0..entries).map(|_| Renewal::Unknown(again())).collect()
-        }
+        Err(error) => (0..entries).map(|_| Renewal::Unknown(error.clone())).collect(),
     }
 }
 

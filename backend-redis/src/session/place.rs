@@ -228,7 +228,7 @@ impl<'s> Place<'s> {
         match session.refresh(&[Arc::clone(&self.entry)], session.patience()).await {
             Ok(_) => self.announce(),
             Err(error) => {
-                tracing::debug!(lock = %self.entry.name, %error, "a refresh had no answer");
+                tracing::debug!(lock = %self.entry.name, error = %format_args!("{error:#}"), "a refresh had no answer");
                 self.entry.contender.lock().unanswered(session.env.now());
             }
         }

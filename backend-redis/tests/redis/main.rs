@@ -22,6 +22,7 @@ mod revocation;
 mod rig;
 mod tokens;
 mod waiting;
+mod words;
 
 use std::process::ExitCode;
 
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
         revocation::trials(),
         tokens::trials(),
         waiting::trials(),
+        words::trials(),
     ];
     libtest_mimic::run(&args, trials.into_iter().flatten().collect()).exit_code()
 }
