@@ -39,7 +39,12 @@ impl EtcdBackend {
         // From here on, being dropped ends what was begun.
         let mut backend = Self { sessions, guarantees, inbox: Mutex::new(Some(inbox)) };
         let sessions = &backend.sessions;
-        sessions.begin().await?;
+        let bound = sessions.env.timing().connect_timeout;
+        tokio::select! {
+            biased;
+            begun = sessions.begin() => begun?,
+            () = async { sessions.env.sleep(bound).await } => return Err(sessions.endpoints.why_not(bound)),
+        }
         let cluster = diagnosis::look_at_the_cluster(&sessions.endpoints).await;
         for warning in cluster.warnings() {
             sessions.tell(StoreEvent::Warning(warning.into()));

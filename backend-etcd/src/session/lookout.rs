@@ -122,7 +122,7 @@ impl Session {
                         }
                     }
                     Err(error) => {
-                        tracing::debug!(%error, "keys that are held could not be read");
+                        tracing::debug!(error = %format_args!("{error:#}"), "keys that are held could not be read");
                         self.unread.lock().extend(batch);
                         pause.wait(self.env()).await;
                     }
@@ -165,7 +165,9 @@ impl Session {
                 Ok(true) => return,
                 Ok(false) => {}
                 Err(denied) if *denied.kind() == ErrorKind::Denied => self.deny(&denied),
-                Err(error) => tracing::debug!(%error, "the session's key could not be read"),
+                Err(error) => {
+                    tracing::debug!(error = %format_args!("{error:#}"), "the session's key could not be read")
+                }
             }
             pause.wait(self.env()).await;
         }

@@ -19,6 +19,7 @@ mod rights;
 mod secured;
 mod server;
 mod tokens;
+mod words;
 
 use std::process::ExitCode;
 
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
         secured::trials(),
         server::trials(),
         tokens::trials(),
+        words::trials(),
     ]
     .into_iter()
     .flatten()

@@ -61,7 +61,7 @@ async fn refused(config: EtcdConfig, why: &str) -> lockcore::Error {
 async fn denied_by_tls(config: EtcdConfig, why: &str, named: &str) {
     let error = refused(config, why).await;
     assert_eq!(*error.kind(), ErrorKind::Denied, "{error:?}");
-    assert!(error.to_string().contains(named), "{error}");
+    assert!(format!("{error:#}").contains(named), "{error:#}");
 }
 
 /// A cycle and a hand-off, streams and all.
@@ -268,7 +268,7 @@ async fn mutual_tls_takes_a_certificate() {
         [(nobody, "without a certificate"), (identified(&strangers), "with a stranger's certificate")]
     {
         let error = refused(config, why).await;
-        let text = error.to_string();
+        let text = format!("{error:#}");
         match error.kind() {
             ErrorKind::Denied => assert!(text.contains("received fatal alert"), "{text}"),
             _ => assert!(text.contains("another client certificate"), "{error:?}"),
