@@ -48,19 +48,18 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Failures {
     times: u64,
-    last: Option<(ErrorKind, String)>,
+    last: Option<Error>,
 }
 
 impl Failures {
     fn note(&mut self, error: &Error) {
         self.times += 1;
-        self.last = Some((error.kind().clone(), error.to_string()));
+        self.last = Some(error.clone());
     }
 
     /// The last failure, if there was one since there had been so many.
     fn since(&self, times: u64) -> Option<Error> {
-        let (kind, message) = self.last.as_ref().filter(|_| times < self.times)?;
-        Some(Error::not_applied(kind.clone(), format!("waited for a session in vain: {message}")))
+        self.last.clone().filter(|_| times < self.times)
     }
 }
 

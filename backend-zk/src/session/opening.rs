@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use futures_util::FutureExt;
 use futures_util::future::{join, join3};
 use lockcore::backend::StoreEvent;
-use lockcore::{Effect, Env, Error, ErrorKind, Result};
+use lockcore::{Effect, Env, Error, Result};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -35,16 +35,14 @@ impl Session {
         let reasons = Reasons::default();
         tokio::select! {
             biased;
-            opened = Self::open_unbounded(config, env, events, closed, barred) => opened,
+            // No lock is asked for before there is a session.
+            opened = Self::open_unbounded(config, env, events, closed, barred) => {
+                opened.map_err(|error| error.with_effect(Effect::NotApplied))
+            }
             refusal = reasons.refusal(config, env, was_a_session) => Err(refusal),
-            () = async { env.sleep(bound).await } => Err(Error::new(
-                ErrorKind::Unavailable,
-                Effect::Unknown,
-                format!(
-                    "no server of {} opened a session within {bound:?}{}{}",
-                    config.servers(), config.advice(), reasons.said()
-                ),
-            )),
+            () = async { env.sleep(bound).await } => {
+                Err(reasons.explain(format!("no session was opened within {bound:?}"), config.advice()))
+            }
         }
     }
 

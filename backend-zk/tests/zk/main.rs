@@ -15,6 +15,7 @@
 //! | holders who are asked to let go | `revocation` |
 //! | processes of an earlier version | `earlier` |
 //! | what is added to tokens | `tokens` |
+//! | what errors say | `words` |
 
 #![allow(clippy::unwrap_used, reason = "test binary")]
 #![expect(clippy::disallowed_methods, reason = "a test's tasks end with its runtime")]
@@ -34,6 +35,7 @@ mod rights;
 mod secured;
 mod switch;
 mod tokens;
+mod words;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -149,6 +151,9 @@ fn main() -> ExitCode {
             nobody_holds_at_the_end_of_the_numbers
             a_directory_that_curator_uses_is_served_past_its_half
             a_directory_that_somebody_else_made_is_never_removed;
+        words:
+            an_opening_that_fails_says_why
+            a_silent_server_is_named;
         tokens:
             a_base_is_raised_and_never_lowered
             of_raises_at_once_the_highest_stays
