@@ -64,12 +64,21 @@ async fn a_stopped_holder_ends_its_command() {
     leased::a_stopped_holder_ends_its_command(&rig(&etcd)).await;
 }
 
+/// The same as on every store with leases.
+#[tokio::test]
+async fn a_wait_says_that_the_store_is_silent() {
+    let mut etcd = start(Setup::new()).await;
+    let (rig, addr) = (rig(&etcd), etcd.addr(0));
+    let silence = async || etcd.stop(0).await.unwrap();
+    leased::a_wait_says_that_the_store_is_silent(&rig, addr, silence).await;
+}
+
 /// Nobody listens.
 #[tokio::test]
 async fn a_server_that_is_down() {
     let port = Port::reserve().unwrap();
     let rig = Rig::on(format!("etcd://{}/cli?connect_timeout=500ms", port.addr()));
-    leased::a_store_that_is_down_is_unavailable(&rig).await;
+    leased::a_store_that_is_down_is_unavailable(&rig, port.addr(), "cannot connect").await;
 }
 
 /// The installed version ends leases early; a current one does not, and passes.

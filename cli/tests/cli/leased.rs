@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "bodies of tests")]
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -121,8 +122,30 @@ pub(crate) async fn a_stopped_holder_ends_its_command(rig: &Rig) {
     until_gone(command).await;
 }
 
-/// A store that is down is unavailable, whatever it is asked.
-pub(crate) async fn a_store_that_is_down_is_unavailable(rig: &Rig) {
+/// A wait that ends while the store is silent says so, besides who holds it as far as that was heard.
+pub(crate) async fn a_wait_says_that_the_store_is_silent(
+    rig: &Rig,
+    server: SocketAddr,
+    silence: impl AsyncFnOnce(),
+) {
+    let mut holder = rig.start(["hold", "a"]);
+    assert_eq!(value(&mut holder).await["state"], "waiting");
+    assert_eq!(value(&mut holder).await["state"], "held");
+    let mut waiting = rig.start(["run", "--json", "--wait", "4s", "a", "--", "true"]);
+    rig.until_contended("a", 1).await;
+    silence().await;
+    assert_eq!(exit_code(&mut waiting).await, 75);
+    let said = std::fs::read_to_string(waiting.log()).unwrap();
+    let error: Value = serde_json::from_str(said.lines().last().unwrap()).unwrap();
+    let (message, causes) = (&error["error"]["message"], &error["error"]["causes"]);
+    assert!(message.as_str().unwrap().starts_with("\"a\" is held by "), "{said}");
+    assert!(causes[0].as_str().unwrap().contains(&format!("(server: {server})")), "{said}");
+    holder.close_stdin();
+}
+
+/// A store that is down is unavailable, whatever it is asked; where it should be is told once, and why it is
+/// not there.
+pub(crate) async fn a_store_that_is_down_is_unavailable(rig: &Rig, server: SocketAddr, message: &str) {
     for words in [
         &["ls"] as &[&str],
         &["doctor"],
@@ -134,7 +157,11 @@ pub(crate) async fn a_store_that_is_down_is_unavailable(rig: &Rig) {
         let failed = rig.done(["--json"].iter().chain(words).copied()).await;
         assert_eq!(failed.code, 69, "{words:?}: {failed:?}");
         assert_eq!(failed.error()["kind"], "unavailable", "{words:?}");
+        assert_eq!(failed.error()["effect"], "not_applied", "{words:?}");
     }
+    let told =
+        format!("leasehold: {message} (server: {server})\n  because: Connection refused (os error 111)\n");
+    assert_eq!(rig.done(["ls"]).await.err, told);
 }
 
 /// What `doctor` found about a subject, the worst first, and with which code it ended.

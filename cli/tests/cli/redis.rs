@@ -68,12 +68,20 @@ async fn a_stopped_holder_ends_its_command() {
     leased::a_stopped_holder_ends_its_command(&rig(&server)).await;
 }
 
+/// The same as on every store with leases.
+#[tokio::test]
+async fn a_wait_says_that_the_store_is_silent() {
+    let server = start(Settings::new()).await;
+    let silence = async || server.process().stop().await.unwrap();
+    leased::a_wait_says_that_the_store_is_silent(&rig(&server), server.addr(), silence).await;
+}
+
 /// Nobody listens; the password in the URL is not repeated.
 #[tokio::test]
 async fn a_server_that_is_down() {
     let port = Port::reserve().unwrap();
     let rig = Rig::on(format!("redis://me:sesame@{}/0?connect_timeout=500ms", port.addr()));
-    leased::a_store_that_is_down_is_unavailable(&rig).await;
+    leased::a_store_that_is_down_is_unavailable(&rig, port.addr(), "cannot connect").await;
     let failed = rig.done(["ls"]).await;
     assert!(!failed.err.contains("sesame"), "{}", failed.err);
 }

@@ -55,12 +55,21 @@ async fn risk_and_loss_are_told() {
     leased::risk_and_loss_are_told(&patient(&server), silence, back).await;
 }
 
+/// The same as on every store with leases.
+#[tokio::test]
+async fn a_wait_says_that_the_store_is_silent() {
+    let server = start(Setup::new()).await;
+    let silence = async || server.stop().await.unwrap();
+    leased::a_wait_says_that_the_store_is_silent(&rig(&server), server.addr(), silence).await;
+}
+
 /// Nobody listens.
 #[tokio::test]
 async fn a_server_that_is_down() {
     let port = Port::reserve().unwrap();
     let rig = Rig::on(format!("zk://{}/cli?connect_timeout=500ms", port.addr()));
-    leased::a_store_that_is_down_is_unavailable(&rig).await;
+    leased::a_store_that_is_down_is_unavailable(&rig, port.addr(), "no session was opened within 500ms")
+        .await;
 }
 
 /// A server that grants shorter sessions than asked for makes holders lose locks earlier.
