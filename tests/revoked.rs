@@ -36,7 +36,7 @@ fn revoke(admin: &LockManager, grace: Duration) -> JoinSet<leasehold::Result<Rev
 #[tokio::test(start_paused = true)]
 async fn a_guard_tells_that_it_is_asked() {
     let (store, clock) = (MemoryConfig::private(), TokioClock::new());
-    let (locks, admin) = (open(&store, clock.clone()).await, open(&store, clock.clone()).await);
+    let (locks, admin) = (open(&store, clock).await, open(&store, clock).await);
     let guard = locks.lock("a").unwrap().acquire().await.unwrap();
     let mut changes = guard.changes();
     assert_eq!(changes.next().await, Some(Change::State(GuardState::Held)));
@@ -92,10 +92,10 @@ async fn a_grace_is_over_by_the_clock() {
 async fn a_deaf_holder_is_waited_for_in_time() {
     let (store, clock) = (MemoryConfig::private(), TokioClock::new());
     let deaf = Between { is_deaf: true, ..Between::default() };
-    let holder = LockManager::builder(deaf.clone().wrap(&store)).ttl(2 * TTL).clock(Arc::new(clock.clone()));
+    let holder = LockManager::builder(deaf.clone().wrap(&store)).ttl(2 * TTL).clock(Arc::new(clock));
     let _guard = holder.build().await.unwrap().lock("a").unwrap().acquire().await.unwrap();
     let between = Between::default();
-    let admin = LockManager::builder(between.clone().wrap(&store)).ttl(TTL).clock(Arc::new(clock.clone()));
+    let admin = LockManager::builder(between.clone().wrap(&store)).ttl(TTL).clock(Arc::new(clock));
     let admin = admin.build().await.unwrap();
     let asked_at = clock.now();
     assert_eq!(admin.revoke("a", Revoke::Ask { grace: GRACE }).await.unwrap(), Revocation::Unanswered);
@@ -109,7 +109,7 @@ async fn a_deaf_holder_is_waited_for_in_time() {
 async fn who_asks_before_the_grant_has_arrived_is_heard() {
     let (store, clock) = (MemoryConfig::private(), TokioClock::new());
     let between = Between { asks_early: true, ..Between::default() };
-    let locks = LockManager::builder(between.wrap(&store)).ttl(TTL).clock(Arc::new(clock.clone()));
+    let locks = LockManager::builder(between.wrap(&store)).ttl(TTL).clock(Arc::new(clock));
     let guard = locks.build().await.unwrap().lock("a").unwrap().acquire().await.unwrap();
     // Counted from hearing, not from the arrival.
     let until = clock.now() + (GRACE - BETWEEN);
@@ -123,7 +123,7 @@ async fn who_asks_before_the_grant_has_arrived_is_heard() {
 #[tokio::test(start_paused = true)]
 async fn a_guard_is_held_for_so_long() {
     let clock = TokioClock::new();
-    let locks = open(&MemoryConfig::private(), clock.clone()).await;
+    let locks = open(&MemoryConfig::private(), clock).await;
     let began = clock.now();
     let bounded = locks.lock("a").unwrap().max_hold(GRACE);
     let guard = bounded.acquire().await.unwrap();
@@ -186,10 +186,10 @@ impl Layer for Between {
         if self.asks_early {
             // By then somebody listens.
             below.env.sleep(BETWEEN).await;
-            let asks = self.asks.lock().unwrap().clone().expect("somebody listens");
+            let asks = self.asks.lock().expect("nobody panics").clone().expect("somebody listens");
             for within in [2 * GRACE, GRACE, 3 * GRACE] {
                 let (name, counter) = (grant.name.clone(), grant.counter);
-                asks.send(StoreEvent::GrantAsked { name, counter, within }).unwrap();
+                asks.send(StoreEvent::GrantAsked { name, counter, within }).expect("it listens");
             }
             below.env.sleep(BETWEEN).await;
         }
@@ -203,7 +203,7 @@ impl Layer for Between {
 
     fn events(&self, below: &Below) -> BoxStream<'static, StoreEvent> {
         let (sender, asks) = mpsc::unbounded_channel();
-        *self.asks.lock().unwrap() = Some(sender);
+        *self.asks.lock().expect("nobody panics") = Some(sender);
         let is_deaf = self.is_deaf;
         let heard = move |event: &StoreEvent| !(is_deaf && matches!(event, StoreEvent::GrantAsked { .. }));
         let told = below.backend.events().filter(move |event| std::future::ready(heard(event)));

@@ -57,19 +57,19 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "loss_is_not_told",
         story: "who is revoked never hears of it; Redisson#3712",
         caught_by: "g4::revoke_ends_the_hold",
-        make: || Mutation::Store(shared(Arc::new(Events::NoLoss))),
+        make: || Mutation::Store(shared(Arc::new(Events::HidesLoss))),
     },
     Mutant {
         name: "grace_is_ignored",
         story: "a holder that is asked with grace loses the lock as soon as it hears",
         caught_by: "g4::a_grace_lets_the_holder_finish",
-        make: || Mutation::Store(shared(Arc::new(Events::NoGrace))),
+        make: || Mutation::Store(shared(Arc::new(Events::CutsGrace))),
     },
     Mutant {
         name: "grace_is_endless",
         story: "a holder that is asked with grace goes on for as long as it likes",
         caught_by: "g4::a_grace_ends_the_hold",
-        make: || Mutation::Store(shared(Arc::new(Events::NoEnd))),
+        make: || Mutation::Store(shared(Arc::new(Events::Endless))),
     },
     Mutant {
         name: "revoking_one_loses_all",
@@ -207,26 +207,26 @@ impl Layer for Undying {
 /// What a session is told.
 #[derive(Debug)]
 pub(super) enum Events {
-    NoLoss,
-    NoLeases,
-    NoGrace,
-    NoEnd,
+    HidesLoss,
+    HidesLeases,
+    CutsGrace,
+    Endless,
 }
 
 impl Layer for Events {
     fn events(&self, below: &Below) -> BoxStream<'static, StoreEvent> {
         let told = match self {
-            Self::NoLoss => |event: &StoreEvent| {
+            Self::HidesLoss => |event: &StoreEvent| {
                 use StoreEvent::{GrantAsked, GrantLost, LeaseLost};
                 !matches!(event, GrantLost { .. } | GrantAsked { .. } | LeaseLost { .. })
             },
-            Self::NoLeases => |event: &StoreEvent| !matches!(event, StoreEvent::LeaseOpened(_)),
-            Self::NoGrace | Self::NoEnd => |_: &StoreEvent| true,
+            Self::HidesLeases => |event: &StoreEvent| !matches!(event, StoreEvent::LeaseOpened(_)),
+            Self::CutsGrace | Self::Endless => |_: &StoreEvent| true,
         };
         let graced = match self {
-            Self::NoGrace => |_: Duration| Duration::ZERO,
-            Self::NoEnd => |within: Duration| within * 100,
-            Self::NoLoss | Self::NoLeases => |within: Duration| within,
+            Self::CutsGrace => |_: Duration| Duration::ZERO,
+            Self::Endless => |within: Duration| within * 100,
+            Self::HidesLoss | Self::HidesLeases => |within: Duration| within,
         };
         let changed = move |mut event| {
             if let StoreEvent::GrantAsked { within, .. } = &mut event {

@@ -8,7 +8,7 @@
 use crate::backend::{Backoff, Holder};
 use crate::clock::timing::Timing;
 use crate::core::Core;
-use crate::words::error::Result;
+use crate::words::error::{Effect, Result};
 use crate::words::name::LockName;
 use crate::words::revoke::{Revocation, Revoke};
 
@@ -35,7 +35,7 @@ impl Core {
                     return Ok(Revocation::Released);
                 }
                 Ok(_) if is_last => return Ok(Revocation::Unanswered),
-                Err(error) if is_last => return Err(error.with_context("after the holder was asked", name)),
+                Err(error) if is_last => return Err(error.with_effect(Effect::Unknown)),
                 // It was asked all the same; the next look may be answered.
                 Err(error) => tracing::debug!(lock = %name, %error, "whether it was given up is not known"),
                 Ok(_) => {}
