@@ -159,6 +159,38 @@ async fn a_guard_is_held_for_so_long() {
     assert_eq!(*error.kind(), ErrorKind::InvalidOption);
 }
 
+/// A host that was suspended notices soon after that a guard's time is over, though timers stood still.
+#[tokio::test]
+async fn a_suspend_puts_no_end_off() {
+    let clock = ManualClock::new();
+    let locks = open(&MemoryConfig::private(), clock.clone()).await;
+    let bounded = locks.lock("a").unwrap().max_hold(TTL * 3 / 4);
+    let guard = bounded.acquire().await.unwrap();
+    let mut lost = Box::pin(guard.lost());
+    let step = TTL / 100;
+    for _ in 0..10 {
+        tokio::task::yield_now().await;
+    }
+    clock.suspend(TTL / 2);
+    for _ in 0..100 {
+        clock.advance(step);
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        if guard.remaining().is_zero() {
+            break;
+        }
+    }
+    // A look may lie a third of the ttl behind.
+    for _ in 0..34 {
+        clock.advance(step);
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+    }
+    assert_eq!(lost.as_mut().now_or_never(), Some(LostReason::TooLong));
+}
+
 /// How long an early grant takes to arrive.
 const BETWEEN: Duration = Duration::from_secs(2);
 

@@ -80,7 +80,8 @@ async fn hold_on(
                     _ => continue,
                 };
                 // Whoever cannot be told of changes does not hold on.
-                if let Err(failure) = tell(&guard, state) {
+                let left = guard.grace().filter(|_| state == "asked").unwrap_or_else(|| guard.remaining());
+                if let Err(failure) = tell(&guard, state, left) {
                     break Err(failure);
                 }
             }
@@ -107,8 +108,8 @@ async fn hold_on(
     }
 }
 
-fn tell(guard: &LockGuard, state: &'static str) -> Result<(), Failure> {
-    let remaining = Some(guard.remaining()).filter(|left| *left != Duration::MAX);
+fn tell(guard: &LockGuard, state: &'static str, left: Duration) -> Result<(), Failure> {
+    let remaining = Some(left).filter(|left| *left != Duration::MAX);
     output::json(&Line {
         state,
         name: guard.name().as_str(),

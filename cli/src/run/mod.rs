@@ -118,6 +118,7 @@ async fn under(
         max_hold: arguments.terms.max_hold,
         kill_after: arguments.kill_after,
         why: None,
+        is_timed_out: false,
         asked: false,
         killed: false,
     };
@@ -136,6 +137,8 @@ struct Watch<'a> {
     /// How long after it was asked to end it is killed.
     kill_after: Option<Duration>,
     why: Option<Why>,
+    /// It has held the lock for as long as it may.
+    is_timed_out: bool,
     /// It was asked to end by us or through us.
     asked: bool,
     killed: bool,
@@ -178,7 +181,8 @@ impl Watch<'_> {
                         last_call.set(wait::at_most(self.kill_after));
                     }
                 }
-                allowed = &mut too_long, if self.why.is_none() => {
+                allowed = &mut too_long, if !self.is_timed_out => {
+                    self.is_timed_out = true;
                     self.stop(Why::TooLong(allowed), "its time is over: stopping the command");
                     self.asked = true;
                     last_call.set(wait::at_most(Some(self.kill_after.unwrap_or(KILL_AFTER))));
@@ -280,7 +284,8 @@ async fn last_moment(guard: &LockGuard, kept: Option<Duration>) {
         if left.is_zero() {
             return;
         }
-        tokio::time::sleep(left).await;
+        // Timers stand still while the host is suspended.
+        tokio::time::sleep(left.min(TICK * 20)).await;
     }
 }
 

@@ -36,6 +36,13 @@ async fn the_commands_work() {
     leased::the_commands_work(&rig(&etcd)).await;
 }
 
+/// The same as on every store.
+#[tokio::test]
+async fn a_grace_is_told_whole() {
+    let etcd = start(Setup::new()).await;
+    leased::a_grace_is_told_whole_and_lengthens_nothing(&rig(&etcd)).await;
+}
+
 /// The same as on every store with leases.
 #[tokio::test]
 async fn a_command_ends_before_its_lease() {

@@ -51,6 +51,31 @@ pub(crate) async fn the_commands_work(rig: &Rig) {
     assert_eq!(leased.unwrap()["promised"], true);
 }
 
+/// Who holds by lines of text reads how long it may go on, which is not what is left of the lease; and a
+/// command that is asked for has no longer for that than it may hold the lock at all.
+pub(crate) async fn a_grace_is_told_whole_and_lengthens_nothing(rig: &Rig) {
+    let mut holder = rig.start(["hold", "a"]);
+    line(&mut holder).await;
+    assert_eq!(value(&mut holder).await["state"], "held");
+    let mut asks = rig.start(["revoke", "--grace", "5m", "a"]);
+    let asked = value(&mut holder).await;
+    assert_eq!(asked["state"], "asked");
+    assert!(asked["remaining_ms"].as_u64().unwrap() > 200_000, "{asked}");
+    send(&holder, Signal::TERM);
+    assert_eq!(value(&mut holder).await["state"], "released");
+    assert_eq!(exit_code(&mut asks).await, 0);
+
+    let script = "trap 'echo heard' TERM; echo $$; while :; do sleep 0.05; done";
+    let bounds = ["--max-hold", "1s", "--kill-after", "200ms"];
+    let mut running = rig.start(["run"].into_iter().chain(bounds).chain(["a", "--", "sh", "-c", script]));
+    line(&mut running).await;
+    let mut asks = rig.start(["revoke", "--grace", "5m", "a"]);
+    assert_eq!(line(&mut running).await, "heard");
+    // It ends now, and not in five minutes.
+    assert_eq!(exit_code(&mut running).await, 76);
+    assert_eq!(exit_code(&mut asks).await, 0);
+}
+
 /// When the store falls silent, a command is asked to end, and one that does not is killed before the
 /// lease, of `ttl`, can have ended.
 pub(crate) async fn a_command_ends_before_its_lease(rig: &Rig, ttl: Duration, silence: impl AsyncFnOnce()) {

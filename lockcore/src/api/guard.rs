@@ -93,6 +93,12 @@ impl LockGuard {
         self.tenure().asked().map(Deadline::At)
     }
 
+    /// What is left of the time that an administrator allows who has asked for the lock; zero when it is
+    /// over.
+    pub fn grace(&self) -> Option<Duration> {
+        Some(self.tenure().asked()?.since(self.core().env().now()))
+    }
+
     /// Ends with the first deadline that an administrator sets; `None` if the guard has ended before
     /// that. A later request may set an earlier one: [`asked`](Self::asked) and [`remaining`](Self::remaining) tell.
     ///
@@ -117,7 +123,7 @@ impl LockGuard {
     pub(crate) fn hold_at_most(&self, span: Duration) {
         let at = self.core().env().now() + span;
         self.tenure().hold_until(at);
-        self.core().end_at(self.tenure(), at, LostReason::TooLong);
+        self.core().end_at(self.tenure(), at);
     }
 
     /// Renews now, besides the watchdog.

@@ -99,7 +99,7 @@ impl Lock {
     }
 
     /// Lets a guard hold the lock for at most `span`, above zero: then it is lost, as
-    /// [`LostReason::TooLong`](crate::LostReason::TooLong), and released.
+    /// [`LostReason::TooLong`](crate::LostReason::TooLong), and released. Counted from when it is acquired.
     ///
     /// A backstop for work that hangs while its lease is renewed.
     pub fn max_hold(mut self, span: Duration) -> Self {

@@ -19,28 +19,32 @@ impl Endpoint {
     ///
     /// [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption), with the text and the rule that it breaks.
     pub fn parse(text: &str, default_port: u16) -> Result<Self> {
-        let refused =
-            |rule| Err(Error::invalid_option(format!("{text:?} is not a server, HOST or HOST:PORT: {rule}")));
         let (host, port) = match text.strip_prefix('[').map(|rest| rest.split_once(']')) {
-            Some(None) => return refused("the bracket is not closed"),
+            Some(None) => return Err(refused(text, "the bracket is not closed")),
             Some(Some((address, _))) if address.parse::<Ipv6Addr>().is_err() => {
-                return refused("brackets enclose an IPv6 address");
+                return Err(refused(address, "brackets enclose an IPv6 address"));
             }
             Some(Some((address, ""))) => (address, None),
             Some(Some((address, rest))) => match rest.strip_prefix(':') {
-                None => return refused("a colon stands between address and port"),
+                None => return Err(refused(address, "a colon stands between address and port")),
                 port => (address, port),
             },
             None => text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port))),
         };
-        let is_address = text.starts_with('[');
-        if !is_address && !host.chars().all(|c| c.is_ascii_alphanumeric() || "-._".contains(c)) {
-            return refused("a host name has letters, digits, hyphens, underscores and dots");
+        if !text.starts_with('[') && !is_host_name(host) {
+            return Err(refused(
+                host,
+                "a host name has at most 253 letters, digits, hyphens, underscores and dots, and begins with a \
+                 letter or a digit",
+            ));
         }
         match port.map_or(Ok(default_port), str::parse) {
-            Ok(_) if host.is_empty() => refused("there is no host"),
             Ok(port) if port > 0 => Ok(Self { host: host.to_owned(), port }),
-            _ => refused("a port is a number from 1 to 65535, and an IPv6 address stands in brackets"),
+            // What stands there may be a password, in a URL without its host.
+            _ => Err(refused(
+                &format!("{host}:…"),
+                "a port is a number from 1 to 65535, and an IPv6 address stands in brackets",
+            )),
         }
     }
 
@@ -53,6 +57,15 @@ impl Endpoint {
     pub fn port(&self) -> u16 {
         self.port
     }
+}
+
+fn is_host_name(host: &str) -> bool {
+    let known = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
+    host.len() <= 253 && host.starts_with(|c: char| c.is_ascii_alphanumeric()) && host.chars().all(known)
+}
+
+fn refused(text: &str, rule: &str) -> Error {
+    Error::invalid_option(format!("{text:?} is not a server, HOST or HOST:PORT: {rule}"))
 }
 
 impl fmt::Display for Endpoint {
@@ -87,28 +100,33 @@ mod tests {
         }
     }
 
-    /// Every other text is refused with the rule that it breaks.
+    /// Every other text is refused with the rule that it breaks. What may be a password is not shown.
     #[test]
     fn what_is_no_server_is_refused_by_name() {
-        for (text, rule) in [
-            ("", "no host"),
-            (":1", "no host"),
-            ("[", "not closed"),
-            ("[h]:1", "IPv6"),
-            ("[foo]", "IPv6"),
-            ("[::1]1", "colon"),
-            ("::1", "brackets"),
-            ("h:0", "1 to 65535"),
-            ("h:65536", "1 to 65535"),
-            ("h:", "1 to 65535"),
-            ("h:1:2", "brackets"),
-            ("a b", "letters"),
-            ("u@h", "letters"),
-            ("http://h", "1 to 65535"),
-            ("hö", "letters"),
+        for (text, shown, rule) in [
+            ("", "", "begins with"),
+            (":1", "", "begins with"),
+            ("-x", "-x", "begins with"),
+            (".", ".", "begins with"),
+            ("[", "[", "not closed"),
+            ("[h]:1", "h", "IPv6"),
+            ("[foo]", "foo", "IPv6"),
+            ("[::1]1", "::1", "colon"),
+            ("::1", "", "begins with"),
+            ("h:0", "h:…", "1 to 65535"),
+            ("h:65536", "h:…", "1 to 65535"),
+            ("h:", "h:…", "1 to 65535"),
+            ("fe80::1", "fe80:…", "brackets"),
+            ("a b", "a b", "letters"),
+            ("u@h", "u@h", "letters"),
+            ("hö", "hö", "letters"),
+            ("user:secret", "user:…", "1 to 65535"),
+            ("us er:secret", "us er", "letters"),
         ] {
             let error = Endpoint::parse(text, 7).unwrap_err().to_string();
-            assert!(error.contains(rule) && error.contains(&format!("{text:?}")), "{text:?}: {error}");
+            assert!(error.starts_with(&format!("{shown:?} is not")), "{text:?}: {error}");
+            assert!(error.contains(rule) && !error.contains("secret"), "{text:?}: {error}");
         }
+        assert!(Endpoint::parse(&"a".repeat(254), 7).is_err());
     }
 }

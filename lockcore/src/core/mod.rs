@@ -165,7 +165,7 @@ impl Core {
             Ok(token) => {
                 tracing::debug!(lock = %name, %token, "held");
                 if let Some(until) = tenure.asked() {
-                    self.end_at(&tenure, until, LostReason::Revoked);
+                    self.end_at(&tenure, until);
                 }
                 Ok(Held::new(Arc::clone(self), tenure, token))
             }
@@ -180,9 +180,12 @@ impl Core {
 
     /// Ends a hold for a reason other than its guard's release, and cleans up behind it.
     pub(crate) fn lose(self: &Arc<Self>, tenure: &Arc<Tenure>, reason: LostReason) {
-        if !tenure.end(reason) {
-            return;
+        if tenure.end(reason) {
+            self.has_lost(tenure, reason);
         }
+    }
+
+    fn has_lost(self: &Arc<Self>, tenure: &Arc<Tenure>, reason: LostReason) {
         meters::lost(reason);
         let grant = tenure.grant();
         if reason == LostReason::Shutdown {
@@ -296,19 +299,24 @@ impl Core {
         self.backend.guarantees().contains(Guarantees::RUNTIME_FREE)
     }
 
-    /// The hold is lost at `at`, unless it ends before.
-    pub(crate) fn end_at(self: &Arc<Self>, tenure: &Arc<Tenure>, at: Moment, reason: LostReason) {
-        let (core, tenure) = (Arc::downgrade(self), Arc::clone(tenure));
-        let (ended, in_time) = (tenure::ended(tenure.watch()), self.env.sleep_until(at));
+    /// Looks at `at` whether the hold of the present guard ends by tenure-4, unless that guard ends before.
+    pub(crate) fn end_at(self: &Arc<Self>, tenure: &Arc<Tenure>, at: Moment) {
+        let (core, tenure, env) = (Arc::downgrade(self), Arc::clone(tenure), self.env.clone());
+        let mut ended = Box::pin(tenure::ended(tenure.watch()));
         self.env.spawn(async move {
-            tokio::select! {
-                biased;
-                _released_or_lost = ended => {}
-                () = in_time => {
-                    if let Some(core) = core.upgrade() {
-                        core.lose(&tenure, reason);
-                    }
+            while env.now() < at {
+                // Timers stand still while a host is suspended: none is so long that this is noticed late.
+                let look_at = at.min(env.now() + env.timing().ttl / 3);
+                tokio::select! {
+                    biased;
+                    _released_or_lost = &mut ended => return,
+                    () = env.sleep_until(look_at) => {}
                 }
+            }
+            if let Some(core) = core.upgrade()
+                && let Some(reason) = tenure.end_in_time(env.now())
+            {
+                core.has_lost(&tenure, reason);
             }
         });
     }
@@ -327,7 +335,7 @@ impl Core {
         });
         if let Some(tenure) = tenure.flatten().filter(|tenure| tenure.ask(until)) {
             tracing::warn!(lock = %name, counter, ?within, "asked for by an administrator");
-            self.end_at(&tenure, until, LostReason::Revoked);
+            self.end_at(&tenure, until);
         }
     }
 

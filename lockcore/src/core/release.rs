@@ -46,10 +46,10 @@ impl Core {
             if let Some(reason) = tenure.lost(now) {
                 return (Ended::Lost(reason), None, None);
             }
-            match entry.queue.release(now, tenure.is_healthy(now), sending) {
-                Release::HandOn(_, token, waiter) => {
-                    (Ended::HandedOn, Some((waiter, token)), tenure.pass_on())
-                }
+            let mut told = None;
+            let passes = || tenure.pass_on_if_healthy(now).map(|passed| told = passed).is_some();
+            match entry.queue.release(now, passes, sending) {
+                Release::HandOn(_, token, waiter) => (Ended::HandedOn, Some((waiter, token)), told),
                 Release::Store if sending == Sending::Later => (Ended::Store, None, tenure.pass_on()),
                 Release::Store => (Ended::Store, None, None),
                 Release::NotHeld => (Ended::Lost(LostReason::Gone), None, None),

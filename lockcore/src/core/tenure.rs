@@ -119,7 +119,7 @@ impl Tenure {
     pub(crate) fn lost(&self, now: Moment) -> Option<LostReason> {
         let (state, passed) = {
             let status = self.status.lock();
-            (status.state, status.passed(now))
+            (status.state, status.passed(now, &self.term))
         };
         match state {
             GuardState::Lost(reason) => Some(reason),
@@ -130,12 +130,15 @@ impl Tenure {
 
     /// Whether it may pass to another guard: held, wanted by nobody, not at risk, a sixth of its ttl left.
     pub(crate) fn is_healthy(&self, now: Moment) -> bool {
-        let is_well = {
-            let status = self.status.lock();
-            status.state == GuardState::Held && status.asked.is_none()
-        };
+        self.is_well(&self.status.lock(), now)
+    }
+
+    fn is_well(&self, status: &Status, now: Moment) -> bool {
         let left = self.term.deadline().remaining(now);
-        is_well && left >= self.grant.lease.ttl / 6 && self.is_held(now)
+        status.state == GuardState::Held
+            && status.asked.is_none()
+            && left >= self.grant.lease.ttl / 6
+            && now.as_nanos() < self.term.held_before().min(status.ends_before())
     }
 
     /// Somebody wants it: it ends at `at`, or when it was to end before. Whether that is news.
@@ -204,29 +207,43 @@ impl Tenure {
 
     /// Ends the tenure; whether this call did (tenure-2).
     pub(crate) fn end(&self, reason: LostReason) -> bool {
-        let (watchers, last) = {
+        self.end_if(|_| Some(reason)).is_some()
+    }
+
+    /// Ends it if tenure-4 does by now, and says why.
+    pub(crate) fn end_in_time(&self, now: Moment) -> Option<LostReason> {
+        self.end_if(|status| status.passed(now, &self.term))
+    }
+
+    fn end_if(&self, why: impl FnOnce(&Status) -> Option<LostReason>) -> Option<LostReason> {
+        let (watchers, last, reason) = {
             let mut status = self.status.lock();
             if status.is_lost() {
-                return false;
+                return None;
             }
+            let reason = why(&status)?;
             self.held_before.store(ENDED, Ordering::Release);
             status.state = GuardState::Lost(reason);
-            (status.watchers.take(), status.standing())
+            (status.watchers.take(), status.standing(), reason)
         };
         meters::let_go();
         if let Some(watchers) = watchers {
             watchers.send_replace(last);
         }
-        true
+        Some(reason)
     }
 
     /// The current guard is released while the tenure goes on: who watches it, and is to be told so. Taken
     /// under the queue's mutex, so that nobody who watches the next guard is among them.
     pub(crate) fn pass_on(&self) -> Option<Passed> {
+        self.status.lock().pass_on()
+    }
+
+    /// The same, if another guard may have it: decided in one piece, so that what is asked for from here on
+    /// is asked of that one.
+    pub(crate) fn pass_on_if_healthy(&self, now: Moment) -> Option<Option<Passed>> {
         let mut status = self.status.lock();
-        status.too_long = None;
-        let (watchers, asked) = (status.watchers.take()?, status.asked);
-        Some(Passed { watchers, last: Standing { state: GuardState::Lost(LostReason::Released), asked } })
+        self.is_well(&status, now).then(|| status.pass_on())
     }
 
     /// How the current guard stands; after the last word the sender is gone.
@@ -283,12 +300,18 @@ impl Status {
         ends_at.map_or(ENDLESS, Moment::as_nanos)
     }
 
-    /// Why tenure-4 has ended it at `now`, if it has.
-    fn passed(&self, now: Moment) -> Option<LostReason> {
+    fn pass_on(&mut self) -> Option<Passed> {
+        self.too_long = None;
+        let (watchers, asked) = (self.watchers.take()?, self.asked);
+        Some(Passed { watchers, last: Standing { state: GuardState::Lost(LostReason::Released), asked } })
+    }
+
+    /// Why tenure-4 has ended it at `now`, if it has, and not its lease before that.
+    fn passed(&self, now: Moment, term: &Term) -> Option<LostReason> {
         let asked = self.asked.map(|at| (at, LostReason::Revoked));
         let too_long = self.too_long.map(|at| (at, LostReason::TooLong));
         let (at, reason) = asked.into_iter().chain(too_long).min()?;
-        (at <= now).then_some(reason)
+        (at <= now && at.as_nanos() <= term.held_before()).then_some(reason)
     }
 }
 
@@ -420,6 +443,37 @@ mod tests {
         assert_eq!((tenure.lost(at(49)), tenure.lost(at(50))), (None, Some(LostReason::Revoked)));
         tenure.end(LostReason::Released);
         assert!(!tenure.ask(at(1)));
+    }
+
+    /// Whether the next guard may have it is decided with what ends it: who asks before that has it, who asks
+    /// after that asks the next one; and a bound that is over with its guard ends nobody.
+    #[test]
+    fn what_is_asked_for_is_not_passed_on() {
+        let tenure = tenure();
+        let first = tenure.watch();
+        tenure.hold_until(at(30));
+        tenure.pass_on_if_healthy(at(10)).expect("it is healthy").unwrap().tell();
+        assert_eq!(first.borrow().state, GuardState::Lost(LostReason::Released));
+        assert_eq!(tenure.end_in_time(at(30)), None, "the bound was the guard's before");
+        let second = tenure.watch();
+        assert!(tenure.ask(at(50)));
+        assert!(tenure.pass_on_if_healthy(at(10)).is_none());
+        assert_eq!(
+            (tenure.end_in_time(at(49)), tenure.end_in_time(at(50))),
+            (None, Some(LostReason::Revoked))
+        );
+        assert_eq!(second.borrow().state, GuardState::Lost(LostReason::Revoked));
+        assert_eq!(tenure.end_in_time(at(50)), None);
+    }
+
+    /// A lease that was over before is why it is lost, whoever asked.
+    #[test]
+    fn the_earliest_end_is_the_reason() {
+        let tenure = tenure();
+        tenure.ask(at(150));
+        assert_eq!((tenure.lost(at(160)), tenure.end_in_time(at(160))), (Some(LostReason::Expired), None));
+        tenure.term.extend(Deadline::At(at(200)));
+        assert_eq!(tenure.end_in_time(at(160)), Some(LostReason::Revoked));
     }
 
     /// The bound of one guard is not the next one's; what an administrator wants is (tenure-4).

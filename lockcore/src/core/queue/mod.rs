@@ -180,13 +180,20 @@ impl<T: Clone, W> LocalQueue<T, W> {
         next.map(|(_, waiter)| waiter)
     }
 
-    /// The holder lets go. A lock that is not `healthy` never passes on.
-    pub(crate) fn release(&mut self, now: Moment, healthy: bool, sending: Sending) -> Release<T, W> {
+    /// The holder lets go. If somebody waits and the budget allows, `passes` decides whether the lock passes
+    /// on.
+    pub(crate) fn release(
+        &mut self,
+        now: Moment,
+        passes: impl FnOnce() -> bool,
+        sending: Sending,
+    ) -> Release<T, W> {
         let Phase::Held(run) = &mut self.phase else {
             return Release::NotHeld;
         };
-        if healthy
-            && run.may_pass(now)
+        let is_wanted = run.may_pass(now) && !self.waiters.is_empty();
+        if is_wanted
+            && passes()
             && let Some((_, waiter)) = self.waiters.pop_front()
         {
             let token = run.pass();

@@ -37,9 +37,9 @@ fn hand_offs_end_with_the_limit() {
     for waiter in 1..=3 {
         queue.enqueue(WaiterId(waiter.into()), waiter);
     }
-    assert_eq!(queue.release(at(1), true, Sending::Now), Release::HandOn(7, token(7, 1), 1));
-    assert_eq!(queue.release(at(2), true, Sending::Now), Release::HandOn(7, token(7, 2), 2));
-    assert_eq!(queue.release(at(3), true, Sending::Now), Release::Store);
+    assert_eq!(queue.release(at(1), || true, Sending::Now), Release::HandOn(7, token(7, 1), 1));
+    assert_eq!(queue.release(at(2), || true, Sending::Now), Release::HandOn(7, token(7, 2), 2));
+    assert_eq!(queue.release(at(3), || true, Sending::Now), Release::Store);
     assert_eq!(queue.next(), Some(3));
     assert!(queue.is_acquiring());
 }
@@ -49,7 +49,7 @@ fn hand_offs_end_with_the_limit() {
 fn hand_offs_end_with_the_tenure() {
     let mut queue = held(7);
     queue.enqueue(WaiterId(1), 1);
-    assert_eq!(queue.release(at(100), true, Sending::Now), Release::Store);
+    assert_eq!(queue.release(at(100), || true, Sending::Now), Release::Store);
 }
 
 /// A lease that may not live long enough never passes on.
@@ -57,7 +57,7 @@ fn hand_offs_end_with_the_tenure() {
 fn an_unhealthy_hold_is_never_handed_on() {
     let mut queue = held(7);
     queue.enqueue(WaiterId(1), 1);
-    assert_eq!(queue.release(at(1), false, Sending::Now), Release::Store);
+    assert_eq!(queue.release(at(1), || false, Sending::Now), Release::Store);
 }
 
 /// A release that was not sent yet passes nobody by: whoever waits was there before.
@@ -65,7 +65,7 @@ fn an_unhealthy_hold_is_never_handed_on() {
 fn an_unsent_release_is_not_taken_over_past_waiters() {
     let mut queue = held(7);
     queue.enqueue(WaiterId(1), 1);
-    assert_eq!(queue.release(at(1), false, Sending::Later), Release::Store);
+    assert_eq!(queue.release(at(1), || false, Sending::Later), Release::Store);
     assert_eq!(queue.claim(at(2), |_| true), Reply::Wait);
     assert_eq!(queue.try_claim(at(2), |_| true), Reply::Busy);
 }
@@ -74,10 +74,10 @@ fn an_unsent_release_is_not_taken_over_past_waiters() {
 #[test]
 fn an_unsent_release_is_taken_over() {
     let mut queue = held(7);
-    assert_eq!(queue.release(at(1), true, Sending::Later), Release::Store);
+    assert_eq!(queue.release(at(1), || true, Sending::Later), Release::Store);
     assert_eq!(queue.try_claim(at(2), |_| true), Reply::TakeOver(7, token(7, 1)));
     assert!(!queue.send(7));
-    assert_eq!(queue.release(at(3), true, Sending::Later), Release::Store);
+    assert_eq!(queue.release(at(3), || true, Sending::Later), Release::Store);
     assert!(queue.send(7));
     assert_eq!(queue.try_claim(at(4), |_| true), Reply::Wait);
 }
@@ -87,7 +87,7 @@ fn an_unsent_release_is_taken_over() {
 fn a_counter_that_goes_back_is_refused() {
     for counter in [7, 6, FencingToken::MAX_COUNTER + 1] {
         let mut queue = held(7);
-        queue.release(at(1), true, Sending::Now);
+        queue.release(at(1), || true, Sending::Now);
         assert_eq!(queue.next(), None);
         queue.claim(at(2), |_| true);
         assert_eq!(queue.adopt(1, counter, at(2), BUDGET), Err(Regressed { last: 7 }));
@@ -103,7 +103,7 @@ fn a_loss_ends_only_its_own_hold() {
     assert!(!queue.forfeit(6));
     assert!(queue.forfeit(7));
     assert!(!queue.forfeit(7));
-    assert_eq!(queue.release(at(1), true, Sending::Now), Release::NotHeld);
+    assert_eq!(queue.release(at(1), || true, Sending::Now), Release::NotHeld);
 }
 
 proptest! {
@@ -148,7 +148,7 @@ proptest! {
                     None
                 }
                 3 if matches!(queue.phase, Phase::Acquiring | Phase::Releasing) => queue.next(),
-                4 => match queue.release(at(now), pause % 5 != 0, Sending::Later) {
+                4 => match queue.release(at(now), || pause % 5 != 0, Sending::Later) {
                     Release::HandOn(_, token, waiter) => {
                         prop_assert!(grew(&mut last_token, token));
                         passed += 1;
