@@ -52,7 +52,7 @@ pub struct Options {
     pub full: bool,
 
     /// Where report.json and report.html go; the servers keep their data on this file system
-    #[arg(long, value_name = "DIR", default_value = "comparison")]
+    #[arg(long, value_name = "DIR", default_value = "target/comparison")]
     pub out: PathBuf,
 
     /// Print the report as JSON instead of a table
