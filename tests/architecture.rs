@@ -15,9 +15,9 @@ const EDGES: [(&str, &[&str], &[&str]); 11] = [
     ("backend-etcd", &["lockcore"], &["conformance", "testbed"]),
     ("backend-redis", &["lockcore"], &["conformance", "testbed"]),
     ("backend-zk", &["lockcore"], &["conformance", "testbed"]),
-    ("contender", &[], &[]),
-    ("bench", &["leasehold", "contender", "testbed"], &[]),
-    ("leasehold-cli", &["leasehold", "bench"], &["testbed"]),
+    ("contender-protocol", &[], &[]),
+    ("comparison", &["leasehold", "contender-protocol", "testbed"], &[]),
+    ("leasehold-cli", &["leasehold", "comparison"], &["testbed"]),
     ("testbed", &[], &[]),
     ("conformance", &["lockcore"], &[]),
     (

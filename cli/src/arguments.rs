@@ -88,7 +88,7 @@ pub(crate) enum Command {
     },
     /// Compare stores, their floors and other libraries on real servers.
     #[cfg(feature = "compare")]
-    Compare(Box<bench::Options>),
+    Compare(Box<comparison::Options>),
     /// Write completions for a shell.
     Completions {
         /// Which shell.

@@ -106,7 +106,7 @@ fn carry_out(cli: Cli) -> Result<Exit, Failure> {
             #[cfg(feature = "compare")]
             Command::Compare(options) => {
                 // It has threads and a runtime of its own.
-                let compared = bench::run(*options);
+                let compared = comparison::run(*options);
                 compared.map(|()| Exit::SUCCESS).map_err(|error| Failure::system("no comparison", error))
             }
             Command::Completions { shell } => completions::print(shell),

@@ -1,0 +1,62 @@
+//! distributed-lock (Redis). Its `acquire` does not wait, so whoever wants to wait tries again; the
+//! pause in between is ours.
+
+use std::time::Duration;
+
+use contender_protocol::{Failure, Implementation, Session};
+use distributed_lock_core::{DistributedLock, LockHandle, LockProvider};
+use distributed_lock_redis::RedisLockProvider;
+
+pub struct DistributedLockRs {
+    urls: Vec<String>,
+}
+
+impl DistributedLockRs {
+    pub fn new(urls: Vec<String>) -> Self {
+        Self { urls }
+    }
+}
+
+impl Implementation for DistributedLockRs {
+    type Session = Provider;
+
+    fn version(&self) -> String {
+        "0.2.0".to_owned()
+    }
+
+    async fn open(&self, ttl: Duration) -> Result<Provider, Failure> {
+        Ok(Provider(RedisLockProvider::builder().urls(&self.urls).expiry(ttl).build().await?))
+    }
+}
+
+pub struct Provider(RedisLockProvider);
+
+type Lock = <RedisLockProvider as LockProvider>::Lock;
+
+impl Session for Provider {
+    type Lock = Lock;
+    type Held = <Lock as DistributedLock>::Handle;
+
+    async fn lock(&self, name: &str) -> Result<Lock, Failure> {
+        Ok(self.0.create_lock(name))
+    }
+
+    async fn acquire(&self, lock: &Lock) -> Result<Self::Held, Failure> {
+        loop {
+            if let Some(held) = lock.try_acquire().await? {
+                return Ok(held);
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    fn token(_held: &Self::Held) -> Option<u64> {
+        None
+    }
+
+    async fn release(&self, held: Self::Held) -> Result<(), Failure> {
+        Ok(held.release().await?)
+    }
+}
+
+const PAUSE: Duration = Duration::from_millis(10);

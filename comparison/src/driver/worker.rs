@@ -1,0 +1,186 @@
+//! One process that contends: started, told what to do by lines, killed when dropped.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use contender_protocol::Cycle;
+use testbed::Process;
+
+use crate::cpu;
+use crate::error::{Error, Result};
+use crate::implementation::Implementation;
+
+/// A process that speaks the protocol.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    process: Process,
+    version: String,
+    journal: PathBuf,
+}
+
+/// A lock that a worker has got.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Held {
+    /// When, on the clock of all processes.
+    pub(crate) at: u64,
+    pub(crate) token: Option<u64>,
+}
+
+/// What a worker is to do in a contest.
+#[derive(Clone, Debug)]
+pub(crate) struct Orders<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) contenders: u32,
+    pub(crate) cycles: u64,
+    pub(crate) span: Duration,
+    pub(crate) hold: Duration,
+    pub(crate) start: u64,
+    pub(crate) counter: Option<&'a Path>,
+    /// Whether it keeps a journal.
+    pub(crate) journal: bool,
+}
+
+impl Worker {
+    /// Starts a process of `who` on the stores at `urls`; its files go to `room`.
+    ///
+    /// # Errors
+    ///
+    /// Also when the process says that something it needs is missing.
+    pub(crate) async fn start(who: &Implementation, urls: &[String], room: &Path) -> Result<Self> {
+        let process = who.launch(urls, room)?.spawn().map_err(Error::during("it does not start"))?;
+        let journal = room.join(format!("journal-{}", process.pid()));
+        let mut worker = Self { process, version: String::new(), journal };
+        let first = worker.answer(START).await?;
+        match first.split_once(' ') {
+            Some(("ready", version)) => worker.version = version.to_owned(),
+            Some(("missing", reason)) => return Err(Error::new(reason)),
+            _ => return Err(Error::new(format!("it said {first:?} instead of `ready`"))),
+        }
+        Ok(worker)
+    }
+
+    /// Of the library.
+    pub(crate) fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// Opens so many sessions.
+    pub(crate) async fn open(&mut self, sessions: usize, ttl: Duration) -> Result<()> {
+        let answer = self.ask(&format!("open {sessions} {}", ttl.as_millis()), START).await?;
+        if answer == "opened" { Ok(()) } else { Err(unexpected(&answer)) }
+    }
+
+    /// Begins a contest.
+    pub(crate) async fn begin(&mut self, orders: &Orders<'_>) -> Result<()> {
+        let Orders { name, contenders, cycles, span, hold, start, counter, journal } = orders;
+        let counter = counter.map_or_else(|| "-".to_owned(), |path| path.display().to_string());
+        let journal = if *journal { self.journal.display().to_string() } else { "-".to_owned() };
+        let (millis, micros) = (span.as_millis(), hold.as_micros());
+        let order = format!("run {name} {contenders} {cycles} {millis} {micros} {start} {journal} {counter}");
+        self.send(&order).await
+    }
+
+    /// Waits for the contest's end; how many cycles it made.
+    pub(crate) async fn end(&mut self) -> Result<u64> {
+        let answer = self.answer(BOUND).await?;
+        let words: Vec<_> = answer.splitn(4, ' ').collect();
+        match words[..] {
+            ["done", cycles, "0"] => cycles.parse().map_err(Error::during("reading how many cycles it made")),
+            ["done", _, contenders, reason] => {
+                Err(Error::new(format!("{contenders} contenders gave up: {reason}")))
+            }
+            _ => Err(unexpected(&answer)),
+        }
+    }
+
+    /// What it wrote down in the contest that has ended.
+    pub(crate) fn journal(&self) -> Result<Vec<Cycle>> {
+        let journal = fs::read_to_string(&self.journal).map_err(Error::during("reading its journal"))?;
+        let cycles = journal.lines().map(Cycle::parse).collect::<Option<_>>();
+        cycles.ok_or_else(|| Error::new("its journal is not as agreed"))
+    }
+
+    /// Asks for a lock; [`held`](Self::held) waits for it.
+    pub(crate) async fn ask_for(&mut self, name: &str) -> Result<()> {
+        self.send(&format!("acquire {name}")).await
+    }
+
+    /// Waits until the lock that was asked for is held.
+    pub(crate) async fn held(&mut self, bound: Duration) -> Result<Held> {
+        let answer = self.answer(bound).await?;
+        let words: Vec<_> = answer.splitn(3, ' ').collect();
+        match words[..] {
+            ["held", at, token] => {
+                let at = at.parse().map_err(Error::during("reading when it held"))?;
+                Ok(Held { at, token: token.parse().ok() })
+            }
+            ["failed", _, reason] => Err(Error::new(reason)),
+            _ => Err(unexpected(&answer)),
+        }
+    }
+
+    /// Takes a lock.
+    pub(crate) async fn acquire(&mut self, name: &str, bound: Duration) -> Result<Held> {
+        self.ask_for(name).await?;
+        self.held(bound).await
+    }
+
+    /// Lets it go.
+    pub(crate) async fn release(&mut self) -> Result<()> {
+        let answer = self.ask("release", BOUND).await?;
+        if answer.starts_with("released ") { Ok(()) } else { Err(unexpected(&answer)) }
+    }
+
+    /// Takes many locks, called `name-0` and so on, and keeps them.
+    pub(crate) async fn hold(&mut self, name: &str, count: usize) -> Result<()> {
+        let answer = self.ask(&format!("hold {name} {count}"), START).await?;
+        if answer.starts_with(&format!("holding {count} ")) { Ok(()) } else { Err(unexpected(&answer)) }
+    }
+
+    /// Kills it.
+    pub(crate) async fn kill(&mut self) -> Result<()> {
+        self.process.kill().await.map(drop).map_err(Error::during("killing it"))
+    }
+
+    /// The processor time it has used, in nanoseconds.
+    pub(crate) fn cpu_nanos(&self) -> Option<u64> {
+        cpu::nanos(self.process.pid())
+    }
+
+    /// The memory it has, in bytes.
+    pub(crate) fn memory(&self) -> Result<u64> {
+        let path = format!("/proc/{}/status", self.process.pid());
+        let status = fs::read_to_string(path).map_err(Error::during("reading its memory"))?;
+        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kilobytes = resident.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+        kilobytes.map(|kilobytes| kilobytes * 1024).ok_or_else(|| Error::new("its memory is not told"))
+    }
+
+    async fn ask(&mut self, order: &str, bound: Duration) -> Result<String> {
+        self.send(order).await?;
+        self.answer(bound).await
+    }
+
+    async fn send(&mut self, order: &str) -> Result<()> {
+        self.process.send_line(order).await.map_err(Error::during("telling it what to do"))
+    }
+
+    async fn answer(&mut self, bound: Duration) -> Result<String> {
+        let answer = self.process.next_line(bound).await;
+        answer.map_err(Error::during(format!("waiting {} s for its answer", bound.as_secs())))
+    }
+}
+
+fn unexpected(answer: &str) -> Error {
+    match answer.split_once(' ') {
+        Some(("failed", rest)) => Error::new(rest.split_once(' ').map_or(rest, |(_at, reason)| reason)),
+        _ => Error::new(format!("it said {answer:?}")),
+    }
+}
+
+/// How long a program may take to start, to open its sessions or to take many locks, on a busy machine.
+const START: Duration = Duration::from_secs(30);
+
+/// How long an order may take that is bound to end.
+const BOUND: Duration = Duration::from_secs(90);

@@ -1,0 +1,94 @@
+//! Who takes part on a store: our library, its floor, the libraries of others.
+
+use std::env;
+use std::path::Path;
+
+use testbed::Launch;
+
+use crate::error::{Error, Result};
+use crate::options::{PeerChoice, Store};
+use crate::peers::{PEERS, Peer};
+use crate::worker;
+
+/// One of them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Implementation {
+    pub(crate) kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kind {
+    Ours,
+    Floor,
+    Peer(Peer),
+}
+
+impl Implementation {
+    pub(crate) const OURS: Self = Self { kind: Kind::Ours };
+
+    /// Everyone who may take part on `store`.
+    pub(crate) fn of(store: Store, peers: &PeerChoice) -> Vec<Self> {
+        let floor = (store != Store::Memory).then_some(Self { kind: Kind::Floor });
+        let others = PEERS.iter().filter(|peer| peer.store == store && peers.includes(peer.name));
+        let others = others.map(|peer| Self { kind: Kind::Peer(*peer) });
+        [Self::OURS].into_iter().chain(floor).chain(others).collect()
+    }
+
+    pub(crate) fn name(&self) -> &'static str {
+        match &self.kind {
+            Kind::Ours => "leasehold",
+            Kind::Floor => "floor",
+            Kind::Peer(peer) => peer.name,
+        }
+    }
+
+    pub(crate) fn is_ours(&self) -> bool {
+        matches!(self.kind, Kind::Ours)
+    }
+
+    pub(crate) fn is_floor(&self) -> bool {
+        matches!(self.kind, Kind::Floor)
+    }
+
+    /// Whether it is slow to start, or takes much memory for a process.
+    pub(crate) fn is_heavy(&self) -> bool {
+        matches!(&self.kind, Kind::Peer(peer) if peer.is_heavy)
+    }
+
+    /// In how many processes it takes part at most.
+    pub(crate) fn most_processes(&self) -> usize {
+        match &self.kind {
+            Kind::Ours => usize::MAX,
+            Kind::Floor => 1,
+            Kind::Peer(peer) if peer.is_heavy => 8,
+            Kind::Peer(_) => 16,
+        }
+    }
+
+    /// With how many contenders it takes part at most. A floor does not wait.
+    pub(crate) fn most_contenders(&self) -> u64 {
+        match &self.kind {
+            Kind::Ours => u64::MAX,
+            Kind::Floor => 1,
+            Kind::Peer(peer) => peer.contenders,
+        }
+    }
+
+    /// How a process of it is started, on the stores at `urls`.
+    pub(crate) fn launch(&self, urls: &[String], room: &Path) -> Result<Launch> {
+        let launch = match &self.kind {
+            Kind::Ours | Kind::Floor => {
+                let program = env::current_exe().map_err(Error::during("looking for this program"))?;
+                let role = format!("{} {}", self.name(), urls.join(" "));
+                Launch::new(program, room).args(env::args_os().skip(1)).env(worker::ROLE, role)
+            }
+            Kind::Peer(peer) => {
+                let program = peer.program().map_err(Error::new)?;
+                // What follows are options of our own stores.
+                let places = urls.iter().map(|url| url.split('?').next().unwrap_or_default());
+                Launch::new(program, room).args([peer.name]).args(places)
+            }
+        };
+        Ok(launch.piped_lines())
+    }
+}
