@@ -17,7 +17,7 @@ const EDGES: [(&str, &[&str], &[&str]); 11] = [
     ("backend-zk", &["lockcore"], &["conformance", "testbed"]),
     ("contender-protocol", &[], &[]),
     ("comparison", &["leasehold", "contender-protocol", "testbed"], &[]),
-    ("leasehold-cli", &["leasehold", "comparison"], &["testbed"]),
+    ("leasehold-cli", &["leasehold"], &["testbed"]),
     ("testbed", &[], &[]),
     ("conformance", &["lockcore"], &[]),
     (

@@ -86,9 +86,9 @@ pub(crate) enum Command {
         #[command(subcommand)]
         action: TokenBase,
     },
-    /// Compare stores, their floors and other libraries on real servers.
-    #[cfg(feature = "compare")]
-    Compare(Box<comparison::Options>),
+    /// Compare stores, their floors and other libraries on real servers, in a checkout of the sources.
+    #[command(after_help = COMPARE_HELP)]
+    Compare(Compare),
     /// Write completions for a shell.
     Completions {
         /// Which shell.
@@ -173,6 +173,18 @@ pub(crate) struct Revoke {
     pub(crate) yes: bool,
     /// The lock.
     pub(crate) name: String,
+}
+
+/// What the comparison is told. A URL has another meaning there than for the other commands.
+#[derive(Args, Debug)]
+pub(crate) struct Compare {
+    /// A server to compare on instead of one that is started, such as redis=redis://10.0.0.1:6379; may be
+    /// repeated.
+    #[arg(long, value_name = "STORE=URL")]
+    pub(crate) url: Vec<String>,
+    /// What else the comparison is told, such as --quick or --store redis,etcd.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTIONS")]
+    pub(crate) options: Vec<OsString>,
 }
 
 /// An address and a port; a name such as `localhost` is looked up.
@@ -288,6 +300,15 @@ Example, from one store to another:
 
 const DOCTOR_HELP: &str = "\
 Exit codes: 0 nothing breaks a guarantee, 1 something does, 69 store unavailable, 64 usage.";
+
+const COMPARE_HELP: &str = "\
+Starts comparison/compare of the checkout it is called in, at the checkout's root. Its options are shown
+by comparison/compare --help.
+
+Exit codes: the comparison's own; 64 there is no checkout here.
+
+Example:
+  leasehold compare --quick --store redis,etcd";
 
 #[cfg(feature = "redis")]
 const REDIS_SCRIPTS_HELP: &str = "\
