@@ -17,9 +17,9 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use crate::clock::now;
-use crate::implementation::{Failure, Session};
 use crate::journal::Cycle;
 use crate::order::Run;
+use crate::session::{Failure, Session};
 
 /// What came of it.
 #[derive(Debug, Default)]

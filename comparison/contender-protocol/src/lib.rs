@@ -16,12 +16,12 @@
 
 mod clock;
 mod contest;
-mod implementation;
 mod journal;
 mod order;
 mod program;
+mod session;
 
 pub use clock::now;
-pub use implementation::{Failure, Implementation, Session};
 pub use journal::Cycle;
 pub use program::run;
+pub use session::{Failure, Implementation, Session};

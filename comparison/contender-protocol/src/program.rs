@@ -11,9 +11,9 @@ use tokio::task::JoinSet;
 
 use crate::clock::now;
 use crate::contest::contest;
-use crate::implementation::{Failure, Implementation, Session};
 use crate::journal;
 use crate::order::Order;
+use crate::session::{Failure, Implementation, Session};
 
 /// Speaks the protocol for `implementation` until standard input ends or says `quit`.
 ///
