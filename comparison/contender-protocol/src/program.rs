@@ -1,6 +1,5 @@
 //! The program: reads orders, carries them out one after the other, answers each with a line.
 
-use std::collections::VecDeque;
 use std::fmt::Display;
 use std::io::{self, Write as _};
 use std::sync::Arc;
@@ -13,9 +12,9 @@ use crate::clock::now;
 use crate::contest::contest;
 use crate::journal;
 use crate::order::Order;
-use crate::session::{Failure, Implementation, Session};
+use crate::session::{Failure, Session};
 
-/// Speaks the protocol for `implementation` until standard input ends or says `quit`.
+/// Speaks the protocol for a library on the stores at `urls` until standard input ends or says `quit`.
 ///
 /// # Errors
 ///
@@ -28,20 +27,17 @@ use crate::session::{Failure, Implementation, Session};
 /// # Cancel safety
 ///
 /// What is held stays held until its lease ends.
-pub async fn run<I: Implementation>(implementation: I) -> io::Result<()> {
-    say(format_args!("ready {}", implementation.version()))?;
-    let mut program = Program { implementation, sessions: Vec::new(), held: None, kept: VecDeque::new() };
+pub async fn run<S: Session>(urls: &[String]) -> io::Result<()> {
+    say(format_args!("ready {}", S::VERSION))?;
+    let mut program = Program::<S> { urls, sessions: Vec::new(), held: None, kept: Vec::new() };
     let mut orders = BufReader::new(tokio::io::stdin()).lines();
     while let Some(line) = orders.next_line().await? {
         match Order::parse(&line) {
             Some(Order::Quit) => break,
-            Some(order) => {
-                let answer = program.carry_out(order).await;
-                match answer {
-                    Ok(answer) => say(answer)?,
-                    Err(failure) => say(format_args!("failed {} {failure}", now()))?,
-                }
-            }
+            Some(order) => match program.carry_out(order).await {
+                Ok(answer) => say(answer)?,
+                Err(failure) => say(format_args!("failed {} {failure}", now()))?,
+            },
             None => say(format_args!("failed {} no order: {line:?}", now()))?,
         }
     }
@@ -54,14 +50,14 @@ fn say(answer: impl Display) -> io::Result<()> {
     output.flush()
 }
 
-struct Program<I: Implementation> {
-    implementation: I,
-    sessions: Vec<Arc<I::Session>>,
-    held: Option<<I::Session as Session>::Held>,
-    kept: VecDeque<<I::Session as Session>::Held>,
+struct Program<'a, S: Session> {
+    urls: &'a [String],
+    sessions: Vec<Arc<S>>,
+    held: Option<S::Held>,
+    kept: Vec<S::Held>,
 }
 
-impl<I: Implementation> Program<I> {
+impl<S: Session> Program<'_, S> {
     async fn carry_out(&mut self, order: Order) -> Result<String, Failure> {
         match order {
             Order::Open { sessions, ttl } => self.open(sessions, ttl).await,
@@ -81,8 +77,7 @@ impl<I: Implementation> Program<I> {
                 let lock = session.lock(&name).await?;
                 let held = session.acquire(&lock).await?;
                 let at = now();
-                let token =
-                    I::Session::token(&held).map_or_else(|| "-".to_owned(), |token| token.to_string());
+                let token = S::token(&held).map_or_else(|| "-".to_owned(), |token| token.to_string());
                 self.held = Some(held);
                 Ok(format!("held {at} {token}"))
             }
@@ -100,7 +95,7 @@ impl<I: Implementation> Program<I> {
     /// Opens as many as are missing.
     async fn open(&mut self, sessions: usize, ttl: Duration) -> Result<String, Failure> {
         while self.sessions.len() < sessions {
-            self.sessions.push(Arc::new(self.implementation.open(ttl).await?));
+            self.sessions.push(Arc::new(S::open(self.urls, ttl).await?));
         }
         Ok("opened".to_owned())
     }
@@ -110,8 +105,10 @@ impl<I: Implementation> Program<I> {
         let before = now();
         let mut taking = JoinSet::new();
         for index in 0..count {
-            if taking.len() == AT_ONCE {
-                self.keep(taking.join_next().await)?;
+            if taking.len() == AT_ONCE
+                && let Some(taken) = taking.join_next().await
+            {
+                self.kept.push(taken??);
             }
             let (session, name) = (Arc::clone(&session), format!("{name}-{index}"));
             taking.spawn(async move {
@@ -120,25 +117,15 @@ impl<I: Implementation> Program<I> {
             });
         }
         while let Some(taken) = taking.join_next().await {
-            self.keep(Some(taken))?;
+            self.kept.push(taken??);
         }
         Ok(format!("holding {count} {before} {}", now()))
     }
 
-    fn keep(&mut self, taken: Option<Taken<I>>) -> Result<(), Failure> {
-        if let Some(taken) = taken {
-            self.kept.push_back(taken??);
-        }
-        Ok(())
-    }
-
-    fn first(&self) -> Result<&Arc<I::Session>, Failure> {
+    fn first(&self) -> Result<&Arc<S>, Failure> {
         self.sessions.first().ok_or_else(|| Failure::new("no session is open"))
     }
 }
-
-type Taken<I> =
-    Result<Result<<<I as Implementation>::Session as Session>::Held, Failure>, tokio::task::JoinError>;
 
 /// How many locks are asked for at the same time.
 const AT_ONCE: usize = 64;

@@ -4,24 +4,19 @@ use std::fmt::{self, Debug, Display};
 use std::future::Future;
 use std::time::Duration;
 
-/// A library, told where its store is.
-pub trait Implementation: Send + Sync + 'static {
-    /// What its sessions are.
-    type Session: Session;
-
-    /// The library's version, for the report.
-    fn version(&self) -> String;
-
-    /// Opens a session of its own: a connection, a client, a manager, with leases of `ttl`.
-    fn open(&self, ttl: Duration) -> impl Future<Output = Result<Self::Session, Failure>> + Send;
-}
-
-/// One participant of the store, which any number of tasks may share.
-pub trait Session: Send + Sync + 'static {
+/// A library, as one participant of its store: a connection, a client, a manager. Any number of tasks
+/// may share it.
+pub trait Session: Sized + Send + Sync + 'static {
     /// A lock that is not held.
     type Lock: Send + Sync;
     /// A lock that is.
     type Held: Send;
+
+    /// The library's version, for the report.
+    const VERSION: &'static str;
+
+    /// Opens a session of its own on the stores at `urls`, with leases of `ttl`.
+    fn open(urls: &[String], ttl: Duration) -> impl Future<Output = Result<Self, Failure>> + Send;
 
     /// Prepares the lock called `name`; not part of what is timed.
     fn lock(&self, name: &str) -> impl Future<Output = Result<Self::Lock, Failure>> + Send;
@@ -30,7 +25,9 @@ pub trait Session: Send + Sync + 'static {
     fn acquire(&self, lock: &Self::Lock) -> impl Future<Output = Result<Self::Held, Failure>> + Send;
 
     /// The fencing token, of a library that has such.
-    fn token(held: &Self::Held) -> Option<u64>;
+    fn token(_held: &Self::Held) -> Option<u64> {
+        None
+    }
 
     /// Lets the lock go, and returns when the store has confirmed it.
     fn release(&self, held: Self::Held) -> impl Future<Output = Result<(), Failure>> + Send;

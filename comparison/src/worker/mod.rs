@@ -10,9 +10,6 @@ mod ours;
 use std::env;
 use std::io;
 
-use floor::Floor;
-use ours::Ours;
-
 /// What the environment tells: `leasehold URL` or `floor URL`.
 pub(crate) const ROLE: &str = "LEASEHOLD_COMPARE_AS";
 
@@ -24,21 +21,10 @@ pub(crate) fn work_if_told() -> Option<io::Result<()>> {
 }
 
 async fn contend(role: &str) -> io::Result<()> {
-    let (who, url) = role.split_once(' ').unwrap_or((role, ""));
-    match who {
-        "leasehold" => contender_protocol::run(Ours::new(url)).await,
-        _floor => match Floor::at(url) {
-            Some(Floor::File(floor)) => contender_protocol::run(floor).await,
-            #[cfg(feature = "redis")]
-            Some(Floor::Redis(floor)) => contender_protocol::run(floor).await,
-            #[cfg(feature = "etcd")]
-            Some(Floor::Etcd(floor)) => contender_protocol::run(floor).await,
-            #[cfg(feature = "zk")]
-            Some(Floor::Zk(floor)) => contender_protocol::run(floor).await,
-            None => {
-                println!("missing no floor is known for {url}");
-                Ok(())
-            }
-        },
+    let mut words = role.split(' ').map(str::to_owned);
+    let (who, urls) = (words.next().unwrap_or_default(), words.collect::<Vec<_>>());
+    match who.as_str() {
+        "leasehold" => contender_protocol::run::<ours::Ours>(&urls).await,
+        _floor => floor::contend(&urls).await,
     }
 }

@@ -1,40 +1,23 @@
-//! Our own library, used as its README says.
+//! Our own library, used as its README says: a session is a manager.
 
 use std::time::Duration;
 
-use contender_protocol::{Failure, Implementation, Session};
+use contender_protocol::{Failure, Session};
 use leasehold::{Lock, LockGuard, LockManager};
 
-pub(super) struct Ours {
-    url: String,
-}
+pub(super) struct Ours(LockManager);
 
-impl Ours {
-    pub(super) fn new(url: &str) -> Self {
-        Self { url: url.to_owned() }
-    }
-}
-
-impl Implementation for Ours {
-    type Session = Manager;
-
-    fn version(&self) -> String {
-        env!("CARGO_PKG_VERSION").to_owned()
-    }
-
-    async fn open(&self, ttl: Duration) -> Result<Manager, Failure> {
-        let separator = if self.url.contains('?') { '&' } else { '?' };
-        let url = format!("{}{separator}ttl={}ms", self.url, ttl.as_millis());
-        Ok(Manager(leasehold::connect(&url).await?))
-    }
-}
-
-/// A session is a manager.
-pub(super) struct Manager(LockManager);
-
-impl Session for Manager {
+impl Session for Ours {
     type Lock = Lock;
     type Held = LockGuard;
+
+    const VERSION: &'static str = env!("CARGO_PKG_VERSION");
+
+    async fn open(urls: &[String], ttl: Duration) -> Result<Self, Failure> {
+        let url = urls.first().ok_or_else(|| Failure::new("no store is named"))?;
+        let separator = if url.contains('?') { '&' } else { '?' };
+        Ok(Self(leasehold::connect(&format!("{url}{separator}ttl={}ms", ttl.as_millis())).await?))
+    }
 
     async fn lock(&self, name: &str) -> Result<Lock, Failure> {
         Ok(self.0.lock(name)?)

@@ -3,31 +3,9 @@
 
 use std::time::Duration;
 
-use contender_protocol::{Failure, Implementation, Session};
+use contender_protocol::{Failure, Session};
 use distributed_lock_core::{DistributedLock, LockHandle, LockProvider};
 use distributed_lock_redis::RedisLockProvider;
-
-pub struct DistributedLockRs {
-    urls: Vec<String>,
-}
-
-impl DistributedLockRs {
-    pub fn new(urls: Vec<String>) -> Self {
-        Self { urls }
-    }
-}
-
-impl Implementation for DistributedLockRs {
-    type Session = Provider;
-
-    fn version(&self) -> String {
-        "0.2.0".to_owned()
-    }
-
-    async fn open(&self, ttl: Duration) -> Result<Provider, Failure> {
-        Ok(Provider(RedisLockProvider::builder().urls(&self.urls).expiry(ttl).build().await?))
-    }
-}
 
 pub struct Provider(RedisLockProvider);
 
@@ -36,6 +14,12 @@ type Lock = <RedisLockProvider as LockProvider>::Lock;
 impl Session for Provider {
     type Lock = Lock;
     type Held = <Lock as DistributedLock>::Handle;
+
+    const VERSION: &'static str = "0.2.0";
+
+    async fn open(urls: &[String], ttl: Duration) -> Result<Self, Failure> {
+        Ok(Self(RedisLockProvider::builder().urls(urls).expiry(ttl).build().await?))
+    }
 
     async fn lock(&self, name: &str) -> Result<Lock, Failure> {
         Ok(self.0.create_lock(name))
@@ -48,10 +32,6 @@ impl Session for Provider {
             }
             tokio::time::sleep(PAUSE).await;
         }
-    }
-
-    fn token(_held: &Self::Held) -> Option<u64> {
-        None
     }
 
     async fn release(&self, held: Self::Held) -> Result<(), Failure> {

@@ -5,35 +5,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use contender_protocol::{Failure, Implementation, Session};
+use contender_protocol::{Failure, Session};
 use etcd_client::{Client, LockOptions};
 use tokio::task::JoinSet;
-
-pub struct LockRpc {
-    endpoints: Vec<String>,
-}
-
-impl LockRpc {
-    pub fn new(urls: Vec<String>) -> Self {
-        Self { endpoints: crate::addresses(&urls) }
-    }
-}
-
-impl Implementation for LockRpc {
-    type Session = Connection;
-
-    fn version(&self) -> String {
-        "etcd-client 0.21.1".to_owned()
-    }
-
-    async fn open(&self, ttl: Duration) -> Result<Connection, Failure> {
-        let client = Client::connect(&self.endpoints, None).await?;
-        let lease = grant(&client, ttl).await?;
-        let connection = Connection { client, ttl, lease, idle: Arc::default(), keeping: Mutex::default() };
-        connection.keep(lease);
-        Ok(connection)
-    }
-}
 
 pub struct Connection {
     client: Client,
@@ -84,6 +58,16 @@ impl Session for Connection {
     type Lock = Lock;
     type Held = Vec<u8>;
 
+    const VERSION: &'static str = "etcd-client 0.21.1";
+
+    async fn open(urls: &[String], ttl: Duration) -> Result<Self, Failure> {
+        let client = Client::connect(crate::addresses(urls), None).await?;
+        let lease = grant(&client, ttl).await?;
+        let connection = Self { client, ttl, lease, idle: Arc::default(), keeping: Mutex::default() };
+        connection.keep(lease);
+        Ok(connection)
+    }
+
     async fn lock(&self, name: &str) -> Result<Lock, Failure> {
         let lease = match self.idle(name) {
             Some(lease) => lease,
@@ -100,10 +84,6 @@ impl Session for Connection {
         let leased = LockOptions::new().with_lease(lock.lease);
         let answer = self.client.lock_client().lock(lock.name.as_str(), Some(leased)).await?;
         Ok(answer.key().to_vec())
-    }
-
-    fn token(_held: &Vec<u8>) -> Option<u64> {
-        None
     }
 
     async fn release(&self, key: Vec<u8>) -> Result<(), Failure> {

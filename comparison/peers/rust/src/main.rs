@@ -10,17 +10,19 @@ mod zookeeper;
 
 use std::io;
 
+use contender_protocol::run;
+
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> io::Result<()> {
     let mut arguments = std::env::args().skip(1);
     let name = arguments.next().unwrap_or_default();
     let urls: Vec<String> = arguments.collect();
     match name.as_str() {
-        "rslock" => contender_protocol::run(redlock::Rslock::new(urls)).await,
-        "distributed-lock" => contender_protocol::run(distributed_lock::DistributedLockRs::new(urls)).await,
+        "rslock" => run::<redlock::Manager>(&urls).await,
+        "distributed-lock" => run::<distributed_lock::Provider>(&urls).await,
         #[cfg(feature = "etcd")]
-        "etcd-lock-rpc" => contender_protocol::run(etcd_lock_rpc::LockRpc::new(urls)).await,
-        "zookeeper-client" => contender_protocol::run(zookeeper::Recipe::new(urls)).await,
+        "etcd-lock-rpc" => run::<etcd_lock_rpc::Connection>(&urls).await,
+        "zookeeper-client" => run::<zookeeper::Connection>(&urls).await,
         #[cfg(not(feature = "etcd"))]
         "etcd-lock-rpc" => {
             println!("missing it is not built: that needs protoc");

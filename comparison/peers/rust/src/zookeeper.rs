@@ -2,37 +2,21 @@
 
 use std::time::Duration;
 
-use contender_protocol::{Failure, Implementation, Session};
+use contender_protocol::{Failure, Session};
 use zookeeper_client::{Acls, Client, CreateMode, LockPrefix, OwnedLockClient};
-
-pub struct Recipe {
-    cluster: String,
-}
-
-impl Recipe {
-    pub fn new(urls: Vec<String>) -> Self {
-        Self { cluster: crate::addresses(&urls).join(",") }
-    }
-}
-
-impl Implementation for Recipe {
-    type Session = Connection;
-
-    fn version(&self) -> String {
-        "0.11.2".to_owned()
-    }
-
-    async fn open(&self, ttl: Duration) -> Result<Connection, Failure> {
-        let connector = Client::connector().with_session_timeout(ttl);
-        Ok(Connection(connector.connect(&self.cluster).await?))
-    }
-}
 
 pub struct Connection(Client);
 
 impl Session for Connection {
     type Lock = String;
     type Held = OwnedLockClient;
+
+    const VERSION: &'static str = "0.11.2";
+
+    async fn open(urls: &[String], ttl: Duration) -> Result<Self, Failure> {
+        let connector = Client::connector().with_session_timeout(ttl);
+        Ok(Self(connector.connect(&crate::addresses(urls).join(",")).await?))
+    }
 
     async fn lock(&self, name: &str) -> Result<String, Failure> {
         let directory = format!("/locks/{name}");
@@ -43,10 +27,6 @@ impl Session for Connection {
     async fn acquire(&self, directory: &String) -> Result<OwnedLockClient, Failure> {
         let prefix = LockPrefix::new_curator(directory, "lock-")?;
         Ok(self.0.lock(prefix, b"", Acls::anyone_all()).await?.into_owned())
-    }
-
-    fn token(_held: &OwnedLockClient) -> Option<u64> {
-        None
     }
 
     async fn release(&self, held: OwnedLockClient) -> Result<(), Failure> {

@@ -3,39 +3,15 @@
 
 use std::time::Duration;
 
-use contender_protocol::{Failure, Implementation, Session};
+use contender_protocol::{Failure, Session};
 use etcd_client::{Client, Compare, CompareOp, GetOptions, PutOptions, Txn, TxnOp};
 
-pub(in crate::worker) struct Etcd {
-    endpoint: String,
-}
-
-impl Etcd {
-    pub(super) fn new(address: &str) -> Self {
-        Self { endpoint: format!("http://{}", address.split(',').next().unwrap_or_default()) }
-    }
-}
-
-impl Implementation for Etcd {
-    type Session = Leased;
-
-    fn version(&self) -> String {
-        "etcd-client 0.21".to_owned()
-    }
-
-    async fn open(&self, _ttl: Duration) -> Result<Leased, Failure> {
-        let mut client = Client::connect([&self.endpoint], None).await?;
-        let lease = client.lease_grant(LEASE_SECONDS, None).await?.id();
-        Ok(Leased { client, lease })
-    }
-}
-
-pub(in crate::worker) struct Leased {
+pub(super) struct Leased {
     client: Client,
     lease: i64,
 }
 
-pub(in crate::worker) struct Held {
+pub(super) struct Held {
     key: String,
     revision: i64,
 }
@@ -43,6 +19,15 @@ pub(in crate::worker) struct Held {
 impl Session for Leased {
     type Lock = String;
     type Held = Held;
+
+    const VERSION: &'static str = "etcd-client 0.21";
+
+    async fn open(urls: &[String], _ttl: Duration) -> Result<Self, Failure> {
+        let endpoint = super::address(urls).split(',').next().unwrap_or_default();
+        let mut client = Client::connect([format!("http://{endpoint}")], None).await?;
+        let lease = client.lease_grant(LEASE_SECONDS, None).await?.id();
+        Ok(Self { client, lease })
+    }
 
     async fn lock(&self, name: &str) -> Result<String, Failure> {
         Ok(format!("floor/{name}/"))
@@ -58,7 +43,7 @@ impl Session for Leased {
         let revision = answer.header().map(etcd_client::ResponseHeader::revision);
         match revision {
             Some(revision) if answer.succeeded() => Ok(Held { key, revision }),
-            _ => Err(Failure::new("a floor does not wait")),
+            _ => Err(super::taken()),
         }
     }
 

@@ -5,34 +5,11 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use contender_protocol::{Failure, Implementation, Session};
+use contender_protocol::{Failure, Session};
 
-pub(in crate::worker) struct File {
-    directory: PathBuf,
-}
+pub(super) struct Directory(PathBuf);
 
-impl File {
-    pub(super) fn new(path: &str) -> Self {
-        Self { directory: PathBuf::from(path.split('?').next().unwrap_or_default()).join("floor") }
-    }
-}
-
-impl Implementation for File {
-    type Session = Directory;
-
-    fn version(&self) -> String {
-        "std".to_owned()
-    }
-
-    async fn open(&self, _ttl: Duration) -> Result<Directory, Failure> {
-        fs::create_dir_all(&self.directory)?;
-        Ok(Directory(self.directory.clone()))
-    }
-}
-
-pub(in crate::worker) struct Directory(PathBuf);
-
-pub(in crate::worker) struct Locked {
+pub(super) struct Locked {
     file: fs::File,
     token: u64,
 }
@@ -40,6 +17,14 @@ pub(in crate::worker) struct Locked {
 impl Session for Directory {
     type Lock = PathBuf;
     type Held = Locked;
+
+    const VERSION: &'static str = "std";
+
+    async fn open(urls: &[String], _ttl: Duration) -> Result<Self, Failure> {
+        let directory = PathBuf::from(super::place(urls)).join("floor");
+        fs::create_dir_all(&directory)?;
+        Ok(Self(directory))
+    }
 
     async fn lock(&self, name: &str) -> Result<PathBuf, Failure> {
         let path = self.0.join(name);

@@ -10,34 +10,43 @@ mod redis;
 #[cfg(feature = "zk")]
 mod zk;
 
-/// The floor of a store.
-pub(super) enum Floor {
-    File(file::File),
-    #[cfg(feature = "redis")]
-    Redis(redis::Redis),
-    #[cfg(feature = "etcd")]
-    Etcd(etcd::Etcd),
-    #[cfg(feature = "zk")]
-    Zk(zk::Zk),
-}
+use std::io;
 
-impl Floor {
-    /// The floor of the store that `url` names, if it has one.
-    pub(super) fn at(url: &str) -> Option<Self> {
-        let (scheme, rest) = url.split_once("://")?;
-        let address = rest.split(['?', '/']).next().unwrap_or_default();
-        match scheme {
-            "file" => Some(Self::File(file::File::new(rest))),
-            #[cfg(feature = "redis")]
-            "redis" => Some(Self::Redis(redis::Redis::new(rest))),
-            #[cfg(feature = "etcd")]
-            "etcd" => Some(Self::Etcd(etcd::Etcd::new(address))),
-            #[cfg(feature = "zk")]
-            "zk" | "zookeeper" => Some(Self::Zk(zk::Zk::new(address))),
-            _ => {
-                let _no_network_here = address;
-                None
-            }
+#[cfg(any(feature = "etcd", feature = "redis", feature = "zk"))]
+use contender_protocol::Failure;
+use contender_protocol::run;
+
+/// Contends as the floor of the store that `urls` name.
+pub(super) async fn contend(urls: &[String]) -> io::Result<()> {
+    let scheme = urls.first().and_then(|url| url.split("://").next()).unwrap_or_default();
+    match scheme {
+        "file" => run::<file::Directory>(urls).await,
+        #[cfg(feature = "redis")]
+        "redis" => run::<redis::Connection>(urls).await,
+        #[cfg(feature = "etcd")]
+        "etcd" => run::<etcd::Leased>(urls).await,
+        #[cfg(feature = "zk")]
+        "zk" | "zookeeper" => run::<zk::Connection>(urls).await,
+        _ => {
+            println!("missing no floor is known for {urls:?}");
+            Ok(())
         }
     }
+}
+
+/// What stands between the scheme and the options of the first.
+fn place(urls: &[String]) -> &str {
+    let rest = urls.first().and_then(|url| url.split_once("://")).map_or("", |(_, rest)| rest);
+    rest.split('?').next().unwrap_or_default()
+}
+
+/// The same without a path.
+#[cfg(any(feature = "etcd", feature = "zk"))]
+fn address(urls: &[String]) -> &str {
+    place(urls).split('/').next().unwrap_or_default()
+}
+
+#[cfg(any(feature = "etcd", feature = "redis", feature = "zk"))]
+fn taken() -> Failure {
+    Failure::new("a floor does not wait")
 }

@@ -2,53 +2,26 @@
 
 use std::time::Duration;
 
-use contender_protocol::{Failure, Implementation, Session};
+use contender_protocol::{Failure, Session};
 use redis::aio::MultiplexedConnection;
-
-pub(in crate::worker) struct Redis {
-    url: String,
-}
-
-impl Redis {
-    pub(super) fn new(rest: &str) -> Self {
-        Self { url: format!("redis://{}?protocol=resp3", rest.split('?').next().unwrap_or_default()) }
-    }
-}
-
-impl Implementation for Redis {
-    type Session = Connection;
-
-    fn version(&self) -> String {
-        "redis 1.8".to_owned()
-    }
-
-    async fn open(&self, ttl: Duration) -> Result<Connection, Failure> {
-        let mut connection =
-            redis::Client::open(self.url.as_str())?.get_multiplexed_async_connection().await?;
-        let acquire = load(&mut connection, ACQUIRE).await?;
-        let release = load(&mut connection, RELEASE).await?;
-        let ttl = ttl.as_millis().to_string();
-        Ok(Connection { connection, acquire, release, ttl })
-    }
-}
 
 async fn load(connection: &mut MultiplexedConnection, script: &str) -> Result<String, Failure> {
     Ok(redis::cmd("SCRIPT").arg("LOAD").arg(script).query_async(connection).await?)
 }
 
-pub(in crate::worker) struct Connection {
+pub(super) struct Connection {
     connection: MultiplexedConnection,
     acquire: String,
     release: String,
     ttl: String,
 }
 
-pub(in crate::worker) struct Keys {
+pub(super) struct Keys {
     lock: String,
     counter: String,
 }
 
-pub(in crate::worker) struct Held {
+pub(super) struct Held {
     lock: String,
     token: u64,
 }
@@ -56,6 +29,16 @@ pub(in crate::worker) struct Held {
 impl Session for Connection {
     type Lock = Keys;
     type Held = Held;
+
+    const VERSION: &'static str = "redis 1.8";
+
+    async fn open(urls: &[String], ttl: Duration) -> Result<Self, Failure> {
+        let client = redis::Client::open(format!("redis://{}?protocol=resp3", super::place(urls)))?;
+        let mut connection = client.get_multiplexed_async_connection().await?;
+        let acquire = load(&mut connection, ACQUIRE).await?;
+        let release = load(&mut connection, RELEASE).await?;
+        Ok(Self { connection, acquire, release, ttl: ttl.as_millis().to_string() })
+    }
 
     async fn lock(&self, name: &str) -> Result<Keys, Failure> {
         Ok(Keys { lock: format!("{{floor:{name}}}"), counter: format!("{{floor:{name}}}:counter") })
@@ -65,7 +48,7 @@ impl Session for Connection {
         let mut command = redis::cmd("EVALSHA");
         command.arg(&self.acquire).arg(2).arg(&keys.lock).arg(&keys.counter).arg(OWNER).arg(&self.ttl);
         let token: Option<u64> = command.query_async(&mut self.connection.clone()).await?;
-        let token = token.ok_or_else(|| Failure::new("a floor does not wait"))?;
+        let token = token.ok_or_else(super::taken)?;
         Ok(Held { lock: keys.lock.clone(), token })
     }
 

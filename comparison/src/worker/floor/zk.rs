@@ -2,36 +2,13 @@
 
 use std::time::Duration;
 
-use contender_protocol::{Failure, Implementation, Session};
+use contender_protocol::{Failure, Session};
 use futures_util::future::try_join;
 use zookeeper_client::{Acls, Client, CreateMode};
 
-pub(in crate::worker) struct Zk {
-    address: String,
-}
+pub(super) struct Connection(Client);
 
-impl Zk {
-    pub(super) fn new(address: &str) -> Self {
-        Self { address: address.to_owned() }
-    }
-}
-
-impl Implementation for Zk {
-    type Session = Connection;
-
-    fn version(&self) -> String {
-        "zookeeper-client 0.11".to_owned()
-    }
-
-    async fn open(&self, ttl: Duration) -> Result<Connection, Failure> {
-        let connector = Client::connector().with_session_timeout(ttl);
-        Ok(Connection(connector.connect(&self.address).await?))
-    }
-}
-
-pub(in crate::worker) struct Connection(Client);
-
-pub(in crate::worker) struct Held {
+pub(super) struct Held {
     node: String,
     created: i64,
 }
@@ -39,6 +16,13 @@ pub(in crate::worker) struct Held {
 impl Session for Connection {
     type Lock = String;
     type Held = Held;
+
+    const VERSION: &'static str = "zookeeper-client 0.11";
+
+    async fn open(urls: &[String], ttl: Duration) -> Result<Self, Failure> {
+        let connector = Client::connector().with_session_timeout(ttl);
+        Ok(Self(connector.connect(super::address(urls)).await?))
+    }
 
     async fn lock(&self, name: &str) -> Result<String, Failure> {
         let directory = format!("/floor/{name}");
@@ -54,7 +38,7 @@ impl Session for Connection {
         if siblings.len() == 1 {
             return Ok(Held { node: format!("{stem}{sequence}"), created: stat.czxid });
         }
-        Err(Failure::new("a floor does not wait"))
+        Err(super::taken())
     }
 
     fn token(held: &Held) -> Option<u64> {
