@@ -46,7 +46,7 @@ fix:
 	$(CARGO) fmt --all
 	$(CARGO) clippy --workspace --all-targets --all-features --fix --allow-dirty --allow-staged
 	UPDATE_README=1 $(CARGO) test -p leasehold --all-features --test readme
-	UPDATE_DOCS=1 $(CARGO) test -p comparison --test documents
+	UPDATE_DOCS=1 $(CARGO) test -p comparison documents
 
 bench: tools
 	$(CARGO) bench -p lockcore -p backend-file

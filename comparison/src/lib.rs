@@ -25,6 +25,8 @@
 mod claims;
 mod comparison;
 mod cpu;
+#[cfg(test)]
+mod documents;
 mod driver;
 mod environment;
 mod error;

@@ -1,6 +1,6 @@
 //! The README and `docs/choosing.md` show the report that is kept in `docs/comparison`.
 //!
-//! `comparison/compare --out docs/comparison`, then `UPDATE_DOCS=1 cargo test -p comparison --test documents`
+//! `comparison/compare --out docs/comparison`, then `UPDATE_DOCS=1 cargo test -p comparison documents`
 //! writes the tables anew.
 
 use std::fmt::Write as _;
@@ -180,7 +180,7 @@ fn root() -> PathBuf {
 fn stands(document: &str, table: &str, current: &str) {
     let path = root().join(document);
     let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{document}: {error}"));
-    let begin = format!("<!-- {table}: written by comparison/tests/documents.rs -->\n");
+    let begin = format!("<!-- {table}: written by comparison/src/documents.rs -->\n");
     let (before, rest) = text.split_once(&begin).unwrap_or_else(|| panic!("{document} has no {begin}"));
     let (found, after) =
         rest.split_once("<!-- end -->\n").unwrap_or_else(|| panic!("{document}: {table} has no end"));
