@@ -8,7 +8,7 @@ use crate::driver::Worker;
 use crate::environment::{Environment, LeftOut, Server};
 use crate::error::{Error, Result};
 use crate::implementation::{Implementation, Kind};
-use crate::options::{Options, PeerChoice, Scenario, Store};
+use crate::options::{Options, Scenario, Store};
 use crate::progress::Progress;
 use crate::report::{Drawings, Report, Row};
 use crate::scale::Scale;
@@ -114,7 +114,7 @@ impl Comparison {
                 continue;
             }
             if let Some(given) = options.given(*store) {
-                self.stores.push((Target::given(*store, &given.url), Vec::new()));
+                self.stores.push((Target::given(*store, given), Vec::new()));
                 continue;
             }
             let place = self.place.clone();
@@ -136,7 +136,7 @@ impl Comparison {
     }
 
     /// Whoever says `ready` on a store takes part there.
-    async fn meet_everybody(&mut self, peers: &PeerChoice) {
+    async fn meet_everybody(&mut self, peers: &[String]) {
         let mut stores = self.take_stores();
         for (target, everybody) in &mut stores {
             for who in Implementation::of(target.store, peers) {

@@ -6,7 +6,7 @@ use std::fmt;
 /// What could not be done, and why. A part that fails is left out and said to be; only what makes
 /// the whole useless ends it.
 #[derive(Debug)]
-pub struct Error {
+pub(crate) struct Error {
     what: String,
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
@@ -34,11 +34,5 @@ impl fmt::Display for Error {
             Some(source) => write!(f, ": {source}"),
             None => Ok(()),
         }
-    }
-}
-
-impl StdError for Error {
-    fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        self.source.as_deref().map(|source| source as &(dyn StdError + 'static))
     }
 }

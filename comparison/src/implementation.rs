@@ -6,7 +6,7 @@ use std::path::Path;
 use testbed::Launch;
 
 use crate::error::{Error, Result};
-use crate::options::{PeerChoice, Store};
+use crate::options::Store;
 use crate::peers::{PEERS, Peer};
 use crate::worker;
 
@@ -26,10 +26,11 @@ pub(crate) enum Kind {
 impl Implementation {
     pub(crate) const OURS: Self = Self { kind: Kind::Ours };
 
-    /// Everyone who may take part on `store`.
-    pub(crate) fn of(store: Store, peers: &PeerChoice) -> Vec<Self> {
+    /// Everyone who may take part on `store`; `peers` are names, or `all`.
+    pub(crate) fn of(store: Store, peers: &[String]) -> Vec<Self> {
+        let chosen = |peer: &&Peer| peers.iter().any(|name| name == "all" || name == peer.name);
         let floor = (store != Store::Memory).then_some(Self { kind: Kind::Floor });
-        let others = PEERS.iter().filter(|peer| peer.store == store && peers.includes(peer.name));
+        let others = PEERS.iter().filter(|peer| peer.store == store).filter(chosen);
         let others = others.map(|peer| Self { kind: Kind::Peer(*peer) });
         [Self::OURS].into_iter().chain(floor).chain(others).collect()
     }
@@ -80,7 +81,7 @@ impl Implementation {
             Kind::Ours | Kind::Floor => {
                 let program = env::current_exe().map_err(Error::during("looking for this program"))?;
                 let role = format!("{} {}", self.name(), urls.join(" "));
-                Launch::new(program, room).args(env::args_os().skip(1)).env(worker::ROLE, role)
+                Launch::new(program, room).env(worker::ROLE, role)
             }
             Kind::Peer(peer) => {
                 let program = peer.program().map_err(Error::new)?;

@@ -4,12 +4,15 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use clap::{Args, ValueEnum};
+use clap::builder::PossibleValuesParser;
+use clap::{Parser, ValueEnum};
 
-/// What to compare, how long, and where to put the report.
-#[derive(Args, Clone, Debug)]
-#[non_exhaustive]
-pub struct Options {
+use crate::peers::PEERS;
+
+/// Compare stores, their floors and other libraries on real servers.
+#[derive(Parser, Clone, Debug)]
+#[command(name = "compare", version)]
+pub(crate) struct Options {
     /// The stores to compare
     #[arg(
         long,
@@ -18,7 +21,7 @@ pub struct Options {
         value_name = "LIST",
         default_value = "memory,file,redis,etcd,zk"
     )]
-    pub store: Vec<Store>,
+    pub(crate) store: Vec<Store>,
 
     /// The scenarios to run
     #[arg(
@@ -28,42 +31,41 @@ pub struct Options {
         value_name = "LIST",
         default_value = "uncontended,hand-off,tasks,processes,herd,fairness,crash,counter,held,claims"
     )]
-    pub scenario: Vec<Scenario>,
+    pub(crate) scenario: Vec<Scenario>,
 
     /// The other libraries to compare with: all, none, or a list of names
-    #[arg(long, value_name = "all|none|LIST", default_value = "all")]
-    pub peers: PeerChoice,
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "all", value_parser = peers())]
+    pub(crate) peers: Vec<String>,
 
     /// A server to use instead of one that is started for the comparison, such as
     /// redis=redis://10.0.0.1:6379. Floors and other libraries leave small entries there
-    #[arg(long, value_name = "STORE=URL", value_parser = given)]
-    pub url: Vec<String>,
+    #[arg(long, value_name = "STORE=URL")]
+    pub(crate) url: Vec<Given>,
 
     /// Also compare on a second set of servers that keep their data in memory
     #[arg(long)]
-    pub tmpfs: bool,
+    pub(crate) tmpfs: bool,
 
     /// Under three minutes: fewer contenders, one short run of each
     #[arg(long, conflicts_with = "full")]
-    pub quick: bool,
+    pub(crate) quick: bool,
 
     /// More and longer runs, more contenders, and what is slow to start in processes of its own
     #[arg(long)]
-    pub full: bool,
+    pub(crate) full: bool,
 
     /// Where report.json and report.html go; the servers keep their data on this file system
     #[arg(long, value_name = "DIR", default_value = "target/comparison")]
-    pub out: PathBuf,
+    pub(crate) out: PathBuf,
 
     /// Print the report as JSON instead of a table
     #[arg(long)]
-    pub json: bool,
+    pub(crate) json: bool,
 }
 
 /// A store.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[expect(clippy::exhaustive_enums, reason = "these are the stores")]
-pub enum Store {
+pub(crate) enum Store {
     /// In the process itself.
     Memory,
     /// A directory of one host.
@@ -78,20 +80,13 @@ pub enum Store {
 
 impl fmt::Display for Store {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Memory => "memory",
-            Self::File => "file",
-            Self::Redis => "redis",
-            Self::Etcd => "etcd",
-            Self::Zk => "zk",
-        })
+        write_name(self, f)
     }
 }
 
 /// A question that is put to every implementation.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
-pub enum Scenario {
+pub(crate) enum Scenario {
     /// What taking and releasing a free lock costs.
     Uncontended,
     /// How fast a lock passes between two processes.
@@ -114,66 +109,15 @@ pub enum Scenario {
     Claims,
 }
 
-impl Scenario {
-    /// As the report calls it.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Uncontended => "uncontended",
-            Self::HandOff => "hand-off",
-            Self::Tasks => "tasks",
-            Self::Processes => "processes",
-            Self::Herd => "herd",
-            Self::Fairness => "fairness",
-            Self::Crash => "crash",
-            Self::Held => "held",
-            Self::Counter => "counter",
-            Self::Claims => "claims",
-        }
+impl fmt::Display for Scenario {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_name(self, f)
     }
 }
 
-/// Which other libraries take part.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum PeerChoice {
-    /// Everyone whose program and runtime are there.
-    All,
-    /// Nobody.
-    None,
-    /// Those with these names.
-    Named(Vec<String>),
-}
-
-impl PeerChoice {
-    pub(crate) fn includes(&self, name: &str) -> bool {
-        match self {
-            Self::All => true,
-            Self::None => false,
-            Self::Named(names) => names.iter().any(|named| named == name),
-        }
-    }
-}
-
-impl FromStr for PeerChoice {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let known = || crate::peers::PEERS.iter().map(|peer| peer.name);
-        match text {
-            "all" => Ok(Self::All),
-            "none" => Ok(Self::None),
-            list => {
-                let names: Vec<_> = list.split(',').map(str::to_owned).collect();
-                match names.iter().find(|name| !known().any(|known| known == name.as_str())) {
-                    None => Ok(Self::Named(names)),
-                    Some(stranger) => Err(format!(
-                        "no peer is called {stranger:?}; there are {}",
-                        known().collect::<Vec<_>>().join(", ")
-                    )),
-                }
-            }
-        }
-    }
+/// As the command line and the report call it.
+fn write_name(value: &impl ValueEnum, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    value.to_possible_value().map_or(Err(fmt::Error), |value| f.write_str(value.get_name()))
 }
 
 /// A server that runs already.
@@ -199,34 +143,24 @@ impl FromStr for Given {
     }
 }
 
-fn given(text: &str) -> Result<String, String> {
-    text.parse::<Given>().map(|_given| text.to_owned())
+impl Options {
+    /// The server to use for `store`, if one was given.
+    pub(crate) fn given(&self, store: Store) -> Option<&str> {
+        self.url.iter().find(|given| given.store == store).map(|given| given.url.as_str())
+    }
 }
 
-impl Options {
-    /// The server to use for `store`, if one was given. What is no `STORE=URL` here was not said to the
-    /// comparison: a command around it may have an option of the same name.
-    pub(crate) fn given(&self, store: Store) -> Option<Given> {
-        let given = self.url.iter().filter_map(|text| text.parse::<Given>().ok());
-        given.into_iter().find(|given| given.store == store)
-    }
+/// What `--peers` may name.
+fn peers() -> PossibleValuesParser {
+    ["all", "none"].into_iter().chain(PEERS.iter().map(|peer| peer.name)).into()
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
 
-    #[derive(Parser)]
-    struct Command {
-        #[command(flatten)]
-        options: Options,
-    }
-
     fn parse(line: &str) -> Result<Options, clap::Error> {
-        let words = std::iter::once("compare").chain(line.split_whitespace());
-        Command::try_parse_from(words).map(|command| command.options)
+        Options::try_parse_from(std::iter::once("compare").chain(line.split_whitespace()))
     }
 
     /// Without a word everything is compared.
@@ -235,18 +169,7 @@ mod tests {
         let options = parse("").unwrap();
         assert_eq!(options.store, Store::value_variants());
         assert_eq!(options.scenario, Scenario::value_variants());
-        assert_eq!(options.peers, PeerChoice::All);
-    }
-
-    /// Every name of the report is the word that selects it.
-    #[test]
-    fn scenarios_are_called_alike_everywhere() {
-        for scenario in Scenario::value_variants() {
-            assert_eq!(scenario.to_possible_value().unwrap().get_name(), scenario.name());
-        }
-        for store in Store::value_variants() {
-            assert_eq!(store.to_possible_value().unwrap().get_name(), store.to_string());
-        }
+        assert_eq!(options.peers, ["all"]);
     }
 
     /// What cannot be is refused with a sentence that says what could.
@@ -258,38 +181,15 @@ mod tests {
         assert!(refusal("--url redis=localhost").contains("scheme"));
         assert!(refusal("--store mysql").contains("redis"));
         assert!(refusal("--quick --full").contains("cannot be used"));
-        assert_eq!(
-            parse("--peers rslock,kazoo").unwrap().peers,
-            PeerChoice::Named(vec!["rslock".into(), "kazoo".into()])
-        );
+        assert_eq!(parse("--peers rslock,kazoo").unwrap().peers, ["rslock", "kazoo"]);
         assert_eq!(parse("--store redis,zk").unwrap().store, [Store::Redis, Store::Zk]);
     }
 
-    /// A command around it may have options of the same names for all of its commands.
+    /// Servers are given by store.
     #[test]
-    fn a_command_around_it_may_have_the_same_options() {
-        #[derive(Parser)]
-        struct Around {
-            #[arg(long, global = true)]
-            json: bool,
-            #[arg(long, global = true)]
-            url: Option<String>,
-            #[command(subcommand)]
-            command: Inner,
-        }
-
-        #[derive(clap::Subcommand)]
-        enum Inner {
-            Compare(Options),
-        }
-
-        let line = ["leasehold", "--url", "redis://h", "compare", "--json"];
-        let Around { json, command: Inner::Compare(options), .. } = Around::try_parse_from(line).unwrap();
-        assert!(json && options.json && options.given(Store::Redis).is_none());
-
-        let line = ["leasehold", "compare", "--url", "redis=redis://h", "--url", "etcd=etcd://h"];
-        let Around { url, command: Inner::Compare(options), .. } = Around::try_parse_from(line).unwrap();
-        assert!(url.is_some(), "the outer option sees it, too");
-        assert_eq!(options.given(Store::Etcd).unwrap().url, "etcd://h");
+    fn a_given_server_is_used_for_its_store() {
+        let options = parse("--url redis=redis://h --url etcd=etcd://h?ttl=3s").unwrap();
+        assert_eq!(options.given(Store::Etcd), Some("etcd://h?ttl=3s"));
+        assert_eq!(options.given(Store::Zk), None);
     }
 }

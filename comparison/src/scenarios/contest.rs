@@ -99,7 +99,7 @@ impl Contest {
             comparison.progress.doing(format!(
                 "{}: {}, {} × {}",
                 target.label,
-                self.scenario.name(),
+                self.scenario,
                 self.contenders,
                 who.name()
             ));
@@ -183,7 +183,7 @@ impl Contest {
         // A herd comes all at once, so half of its requests have no order.
         let overtakes = median(runs.iter().filter_map(|run| run.overtakes));
         comparison.add(Row {
-            scenario: self.scenario.name().to_owned(),
+            scenario: self.scenario.to_string(),
             store: who.0.clone(),
             implementation: who.1.clone(),
             contenders: self.contenders,
@@ -219,7 +219,7 @@ impl Contest {
             "{} on {} in {} with {} contenders",
             who.name(),
             target.label,
-            self.scenario.name(),
+            self.scenario,
             self.contenders
         );
         comparison.leave_out(what, why);
@@ -227,7 +227,7 @@ impl Contest {
 
     /// Of the lock: nobody else's, and the same in every run.
     fn name(&self, who: &Implementation) -> String {
-        format!("compare-{}-{}-{}", self.scenario.name(), self.contenders, who.name())
+        format!("compare-{}-{}-{}", self.scenario, self.contenders, who.name())
     }
 }
 

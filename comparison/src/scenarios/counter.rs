@@ -49,7 +49,7 @@ async fn count(room: &Path, target: &Target, who: Implementation, clients: u32) 
     let counted = fs::read_to_string(&number).map_err(Error::during("reading the number"))?;
     let counted: u64 = counted.trim().parse().map_err(Error::during("reading the number"))?;
     Ok(Row {
-        scenario: Scenario::Counter.name().to_owned(),
+        scenario: Scenario::Counter.to_string(),
         store: target.label.clone(),
         implementation: who.name().to_owned(),
         contenders: clients.into(),

@@ -40,7 +40,7 @@ fn conclude(comparison: &mut Comparison, target: &Target, who: &Implementation, 
     let nanos = |time: &Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     let times: Times = recovered.iter().map(nanos).collect();
     comparison.add(Row {
-        scenario: Scenario::Crash.name().to_owned(),
+        scenario: Scenario::Crash.to_string(),
         store: target.label.clone(),
         implementation: who.name().to_owned(),
         contenders: 2,

@@ -48,7 +48,7 @@ async fn hold(
     let bytes = worker.memory()?.saturating_sub(before) as f64 / locks as f64;
     let requests = if target.counts() { renewals(target, ttl).await? } else { None };
     let row = Row {
-        scenario: Scenario::Held.name().to_owned(),
+        scenario: Scenario::Held.to_string(),
         store: target.label.clone(),
         implementation: who.name().to_owned(),
         contenders: locks as u64,

@@ -25,7 +25,7 @@ pub(crate) use crash::TTL as CRASH_TTL;
 pub(crate) async fn run(comparison: &mut Comparison, scenario: Scenario) {
     let stores = comparison.take_stores();
     for (target, everybody) in &stores {
-        comparison.progress.begin(&format!("{}: {}", target.label, scenario.name()));
+        comparison.progress.begin(&format!("{}: {scenario}", target.label));
         on_store(comparison, scenario, target, everybody).await;
         comparison.progress.step();
     }

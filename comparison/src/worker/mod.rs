@@ -1,5 +1,5 @@
-//! The program as a contender: this executable, started again with the same arguments and told by its
-//! environment to speak the protocol of `comparison/peers/README.md` instead.
+//! The program as a contender: this executable, started again and told by its environment to speak the
+//! protocol of `comparison/peers/README.md` instead.
 //!
 //! So every figure comes from a process of the same kind, whether it contends by our library, by the
 //! raw requests of a floor, or by a library of others.
