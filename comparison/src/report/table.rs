@@ -101,12 +101,15 @@ fn spread(spread: &Spread) -> Option<String> {
 
 /// As many digits as are worth reading, thousands apart.
 pub(crate) fn number(value: f64) -> String {
-    if value.abs() < 10.0 {
-        return format!("{value:.2}");
+    match value.abs() {
+        small if small < 10.0 => format!("{value:.2}"),
+        middle if middle < 100.0 => format!("{value:.1}"),
+        _large => grouped(value),
     }
-    if value.abs() < 100.0 {
-        return format!("{value:.1}");
-    }
+}
+
+/// A whole number, thousands apart.
+pub(crate) fn grouped(value: f64) -> String {
     let digits = format!("{:.0}", value.abs());
     let mut grouped = if value < 0.0 { "-".to_owned() } else { String::new() };
     for (index, digit) in digits.chars().enumerate() {
