@@ -98,6 +98,16 @@ impl Report {
         self.results.iter().filter(move |row| row.scenario == scenario)
     }
 
+    /// The scenarios, in the order of the results.
+    pub(crate) fn scenarios(&self) -> Vec<&str> {
+        distinct(self.results.iter().map(|row| row.scenario.as_str()))
+    }
+
+    /// The stores, in the order of the results.
+    pub(crate) fn stores(&self) -> Vec<&str> {
+        distinct(self.results.iter().map(|row| row.store.as_str()))
+    }
+
     pub(crate) fn write(&self, path: &Path) -> Result<()> {
         std::fs::write(path, self.json()?).map_err(Error::during(format!("writing {}", path.display())))
     }
@@ -107,6 +117,17 @@ impl Report {
         json.push('\n');
         Ok(json)
     }
+}
+
+/// Each once, in the order of their first.
+pub(crate) fn distinct<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
+    let mut found = Vec::new();
+    for value in values {
+        if !found.contains(&value) {
+            found.push(value);
+        }
+    }
+    found
 }
 
 /// What is drawn and is no row; by store and implementation.

@@ -8,13 +8,7 @@ use crate::figures::Spread;
 
 /// Prints the report for a person.
 pub(crate) fn print(report: &Report) {
-    let mut scenarios: Vec<&str> = Vec::new();
-    for row in &report.results {
-        if !scenarios.contains(&row.scenario.as_str()) {
-            scenarios.push(&row.scenario);
-        }
-    }
-    for scenario in scenarios {
+    for scenario in report.scenarios() {
         println!("\n{scenario}\n{}", results(report.rows(scenario)));
     }
     if !report.claims.is_empty() {
@@ -35,18 +29,14 @@ pub(crate) fn print(report: &Report) {
 }
 
 fn results<'a>(rows: impl Iterator<Item = &'a Row> + Clone) -> Table {
-    // A column that says nothing in this scenario is left out.
-    let columns: Vec<_> =
-        COLUMNS.iter().filter(|(_, value)| rows.clone().any(|row| value(row).is_some())).collect();
-    let mut table =
-        table(["store", "implementation"].into_iter().chain(columns.iter().map(|(name, _)| *name)));
+    let columns = columns(rows.clone());
+    let names = columns.iter().map(|(name, _)| *name);
+    let mut table = table(["store", "implementation"].into_iter().chain(names));
     for row in rows {
         let mut cells = vec![Cell::new(&row.store), Cell::new(&row.implementation)];
-        for (name, value) in &columns {
-            let cell =
-                Cell::new(value(row).unwrap_or_else(|| "–".to_owned())).set_alignment(CellAlignment::Right);
-            let is_violated =
-                *name == "violations" && row.violations.is_some_and(|violations| violations > 0);
+        for column in &columns {
+            let (text, is_violated) = cell(row, column);
+            let cell = Cell::new(text).set_alignment(CellAlignment::Right);
             cells.push(if is_violated { cell.fg(Color::Red) } else { cell });
         }
         table.add_row(cells);
@@ -81,22 +71,38 @@ fn table<'a>(header: impl Iterator<Item = &'a str>) -> Table {
 /// Where there is no terminal that has one.
 const WIDTH: u16 = 170;
 
-type Column = (&'static str, fn(&Row) -> Option<String>);
+/// A column of results: its name, and what it shows of a row.
+pub(crate) type Column = (&'static str, fn(&Row) -> Option<String>);
 
-const COLUMNS: [Column; 9] = [
+const COLUMNS: [Column; 10] = [
     ("contenders", |row| Some(row.contenders.to_string())),
     ("cycles/s", |row| row.cycles_per_s.map(number)),
-    ("acquire µs p50/p99", |row| spread(&row.acquire_us)),
-    ("release µs p50/p99", |row| spread(&row.release_us)),
-    ("hand-off µs p50/p99", |row| spread(&row.handoff_us)),
+    ("acquire p50 / p99", |row| spread(&row.acquire_us)),
+    ("release p50 / p99", |row| spread(&row.release_us)),
+    ("hand-off p50 / p99", |row| spread(&row.handoff_us)),
     ("requests", |row| row.requests_per_cycle.map(number)),
     ("× floor", |row| row.floor_ratio.map(|ratio| format!("{ratio:.2}"))),
     ("overtakes", |row| row.overtakes.map(|share| format!("{:.1} %", share * 100.0))),
-    ("violations", |row| row.violations.map(|violations| violations.to_string())),
+    (VIOLATIONS, |row| row.violations.map(|violations| violations.to_string())),
+    ("runs", |row| Some(row.runs.to_string())),
 ];
 
-fn spread(spread: &Spread) -> Option<String> {
-    Some(format!("{} / {}", number(spread.p50?), number(spread.p99?)))
+const VIOLATIONS: &str = "violations";
+
+/// Those that say something of `rows`.
+pub(crate) fn columns<'a>(rows: impl Iterator<Item = &'a Row> + Clone) -> Vec<&'static Column> {
+    COLUMNS.iter().filter(|(_, value)| rows.clone().any(|row| value(row).is_some())).collect()
+}
+
+/// What a row shows there, and whether that is a broken lock.
+pub(crate) fn cell(row: &Row, (name, value): &Column) -> (String, bool) {
+    let is_violated = *name == VIOLATIONS && row.violations.is_some_and(|violations| violations > 0);
+    (value(row).unwrap_or_else(|| "–".to_owned()), is_violated)
+}
+
+/// The median and the 99th percentile.
+pub(crate) fn spread(spread: &Spread) -> Option<String> {
+    Some(format!("{} / {}", time(spread.p50?), time(spread.p99?)))
 }
 
 /// As many digits as are worth reading, thousands apart.
@@ -105,6 +111,15 @@ pub(crate) fn number(value: f64) -> String {
         small if small < 10.0 => format!("{value:.2}"),
         middle if middle < 100.0 => format!("{value:.1}"),
         _large => grouped(value),
+    }
+}
+
+/// A time in the unit a person would choose.
+pub(crate) fn time(micros: f64) -> String {
+    match micros {
+        small if small < 1_000.0 => format!("{} µs", number(small)),
+        middle if middle < 1_000_000.0 => format!("{} ms", number(middle / 1e3)),
+        large => format!("{} s", number(large / 1e6)),
     }
 }
 

@@ -3,30 +3,23 @@
 //! Drawings are SVG in the page, coloured by classes so that they follow the reader's light or dark
 //! setting; every mark tells its values when pointed at.
 
-mod bars;
-mod lines;
-mod ridges;
+mod chart;
 mod rows;
-mod stacks;
 mod svg;
-mod turns;
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
+use std::time::Duration;
 
-use super::{Drawings, Report, Row, Who};
-use bars::Bar;
-use lines::Line;
-use ridges::Ridge;
-use stacks::Stack;
-use svg::{safe, time};
+use super::table::{number, time};
+use super::{Drawings, Report, Row, Who, distinct};
+use chart::{Bar, Line, bars, lines, ridges, turns};
+use svg::safe;
 
 /// The page.
 pub(crate) fn page(report: &Report, drawings: &Drawings) -> String {
-    let page = Page { report, drawings, stores: stores(report) };
-    let mut body = page.head();
-    body.push_str(&page.at_a_glance());
-    for (id, title, text, cards) in [
+    let page = Page { report, drawings };
+    let sections = [
+        ("glance", "At a glance", "Our library on each store.", page.at_a_glance()),
         ("latency", "A free lock", LATENCY, page.latency()),
         ("profile", "Where its time goes", PROFILE, page.profile()),
         (
@@ -60,17 +53,14 @@ pub(crate) fn page(report: &Report, drawings: &Drawings) -> String {
         ("fairness", "Whose turn it is", FAIRNESS, page.turns()),
         ("recovery", "The holder is killed", RECOVERY, page.recovery()),
         ("memory", "Thousands of locks held", MEMORY, page.memory()),
-    ] {
-        if !cards.is_empty() {
-            let _infallible = write!(
-                body,
-                "<h2 id=\"{id}\">{title}</h2><p class=\"soft\">{text}</p><div class=\"grid\">{cards}</div>"
-            );
-        }
+    ];
+    let mut body = page.head();
+    for (id, title, text, cards) in sections.iter().filter(|(_, _, _, cards)| !cards.is_empty()) {
+        body += &format!(
+            "<h2 id=\"{id}\">{title}</h2><p class=\"soft\">{text}</p><div class=\"grid\">{cards}</div>"
+        );
     }
-    body.push_str(&rows::claims(report));
-    body.push_str(&rows::results(report));
-    body.push_str(&rows::environment(report));
+    body += &[rows::claims(report), rows::results(report), rows::environment(report)].concat();
     format!(
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
          <title>leasehold: the comparison</title><style>{STYLE}</style></head><body><main>{body}</main>\
@@ -81,18 +71,6 @@ pub(crate) fn page(report: &Report, drawings: &Drawings) -> String {
 struct Page<'a> {
     report: &'a Report,
     drawings: &'a Drawings,
-    /// In the order of the results.
-    stores: Vec<&'a str>,
-}
-
-fn stores(report: &Report) -> Vec<&str> {
-    let mut stores: Vec<&str> = Vec::new();
-    for row in &report.results {
-        if !stores.contains(&row.store.as_str()) {
-            stores.push(&row.store);
-        }
-    }
-    stores
 }
 
 impl Page<'_> {
@@ -119,87 +97,65 @@ impl Page<'_> {
     }
 
     fn at_a_glance(&self) -> String {
-        let mut cards = String::new();
-        for store in &self.stores {
-            let mut facts = String::new();
-            let mut fact = |name: &str, value: Option<String>| {
-                if let Some(value) = value {
-                    let _infallible = write!(facts, "<dt>{name}</dt><dd>{value}</dd>");
-                }
-            };
+        self.cards(|store| {
             let ours = |scenario, contenders| self.report.row(scenario, store, "leasehold", contenders);
-            let free = ours("uncontended", 1);
-            fact(
-                "a free lock, there and back",
-                self.drawings
-                    .cycles
-                    .get(&((*store).to_owned(), "leasehold".to_owned()))
-                    .and_then(|times| times.micros(0.5))
-                    .map(time),
-            );
-            fact(
-                "share of the floor's rate",
-                free.and_then(|row| row.floor_ratio).map(|ratio| format!("{ratio:.2}")),
-            );
-            let crowd = ours("processes", 8);
-            fact("8 contenders, cycles/s", crowd.and_then(|row| row.cycles_per_s).map(super::table::number));
-            if let Some((name, rate)) = self.best_other(store) {
-                fact(&format!("the same, {}", safe(&name)), Some(super::table::number(rate)));
-            }
-            fact(
-                "requests per cycle",
-                crowd.and_then(|row| row.requests_per_cycle).map(super::table::number),
-            );
-            fact("hand-off, p99", crowd.and_then(|row| row.handoff_us.p99).map(time));
-            fact(
-                "after a kill, the next holds in",
-                ours("crash", 2).and_then(|row| row.handoff_us.max).map(time),
-            );
-            let _infallible =
-                write!(cards, "<section class=\"card\"><h3>{}</h3><dl>{facts}</dl></section>", safe(store));
-        }
-        format!(
-            "<h2 id=\"glance\">At a glance</h2><p class=\"soft\">Our library on each store.</p><div class=\"grid\">{cards}</div>"
-        )
+            let (free, crowd, crash) = (ours("uncontended", 1), ours("processes", 8), ours("crash", 2));
+            let cycle = self.drawings.cycles.get(&(store.to_owned(), "leasehold".to_owned()));
+            let (other, rate) = self.best_other(store).unzip();
+            let facts = [
+                ("a free lock, there and back", cycle.and_then(|times| times.micros(0.5)).map(time)),
+                (
+                    "share of the floor's rate",
+                    free.and_then(|row| row.floor_ratio).map(|ratio| format!("{ratio:.2}")),
+                ),
+                ("8 contenders, cycles/s", crowd.and_then(|row| row.cycles_per_s).map(number)),
+                (&format!("the same, {}", safe(other.unwrap_or_default())), rate.map(number)),
+                ("requests per cycle", crowd.and_then(|row| row.requests_per_cycle).map(number)),
+                ("hand-off, p99", crowd.and_then(|row| row.handoff_us.p99).map(time)),
+                ("after a kill, the next holds in", crash.and_then(|row| row.handoff_us.max).map(time)),
+            ];
+            let fact =
+                |(name, value): (&str, Option<String>)| Some(format!("<dt>{name}</dt><dd>{}</dd>", value?));
+            format!("<dl>{}</dl>", facts.into_iter().filter_map(fact).collect::<String>())
+        })
     }
 
-    fn best_other(&self, store: &str) -> Option<(String, f64)> {
+    fn best_other(&self, store: &str) -> Option<(&str, f64)> {
         let others = self
             .report
             .rows("processes")
             .filter(|row| row.store == store && row.contenders == 8 && row.implementation != "leasehold");
-        let rates = others.filter_map(|row| Some((row.implementation.clone(), row.cycles_per_s?)));
+        let rates = others.filter_map(|row| Some((row.implementation.as_str(), row.cycles_per_s?)));
         rates.max_by(|a, b| a.1.total_cmp(&b.1))
     }
 
     fn latency(&self) -> String {
-        let ridges = |store: &str| {
-            let here = self.drawings.cycles.iter().filter(|((at, _), _)| at == store);
-            let ridges = here.map(|((_, who), times)| Ridge {
-                name: who.clone(),
-                class: self.class(store, who),
-                times,
-            });
-            ridges::chart(ridges.collect())
-        };
-        self.cards(ridges, |_| String::new())
+        self.cards(|store| {
+            let cycles = on_store(&self.drawings.cycles, store).into_iter();
+            ridges(cycles.map(|(who, times)| (self.who(store, who), times)).collect())
+        })
     }
 
-    /// A stack for each implementation: the client, the server, the rest.
+    /// What a cycle is made of: the client, the server, the rest.
     fn profile(&self) -> String {
-        let stacks = |store: &str| {
-            let here = self.report.profiles.iter().filter(|profile| profile.store == store);
-            let stacks: Vec<_> = here
-                .map(|profile| Stack {
-                    name: &profile.implementation,
-                    whole: profile.cycle_us,
-                    parts: [profile.client_us, profile.server_us, Some(profile.rest_us())],
-                })
-                .collect();
-            stacks::chart(&stacks)
-        };
-        let parts = stacks::PARTS.iter().map(|part| (part.class, part.name));
-        self.cards(stacks, |_| legend(parts.clone()))
+        const PARTS: [(&str, &str); 3] = [("s0", "client"), ("s1", "server"), ("floor", "the rest")];
+        self.cards(|store| {
+            let mut stacks = Vec::new();
+            for profile in self.report.profiles.iter().filter(|profile| profile.store == store) {
+                let times = [profile.client_us, profile.server_us, Some(profile.rest_us())];
+                let known = || PARTS.into_iter().zip(times).filter_map(|(part, time)| Some((part, time?)));
+                let told = known().map(|((_, part), micros)| format!("\n{part} {}", time(micros)));
+                stacks.push(Bar {
+                    tip: profile.implementation.clone() + &told.collect::<String>(),
+                    who: self.who(store, &profile.implementation),
+                    parts: known().map(|((class, _), micros)| (class, micros)).collect(),
+                    dots: Vec::new(),
+                    end: time(profile.cycle_us),
+                });
+            }
+            let drawn = bars(&stacks, "the parts of a cycle, one bar per implementation", None);
+            if drawn.is_empty() { drawn } else { drawn + &legend(PARTS.into_iter()) }
+        })
     }
 
     /// A chart per store of the rows of some scenarios over their contenders. A floor has no line.
@@ -210,67 +166,60 @@ impl Page<'_> {
         unit: &str,
         value: impl Fn(&Row) -> Option<f64>,
     ) -> String {
-        let lines = |store: &str| {
-            let mut lines: Vec<Line> = Vec::new();
+        self.cards(|store| {
+            let mut drawn: Vec<Line> = Vec::new();
             let rows = scenarios.iter().flat_map(|scenario| self.report.rows(scenario));
             for row in rows.filter(|row| row.store == store && row.implementation != "floor") {
                 let Some(value) = value(row) else { continue };
                 let point = (row.contenders as f64, value);
-                match lines.iter_mut().find(|line| line.name == row.implementation) {
+                match drawn.iter_mut().find(|line| line.who.name == row.implementation) {
                     Some(line) => line.points.push(point),
-                    None => lines.push(Line {
-                        name: row.implementation.clone(),
-                        class: self.class(store, &row.implementation),
-                        points: vec![point],
-                    }),
+                    None => {
+                        drawn.push(Line { who: self.who(store, &row.implementation), points: vec![point] });
+                    }
                 }
             }
-            lines
-        };
-        let legend =
-            |store: &str| legend(lines(store).iter().map(|line| (line.class.as_str(), line.name.as_str())));
-        self.cards(|store| lines::chart(&lines(store), across, unit), legend)
+            let chart = lines(&drawn, across, unit);
+            let names = drawn.iter().map(|Line { who, .. }| (who.class.as_str(), who.name.as_str()));
+            if chart.is_empty() { chart } else { chart + &legend(names) }
+        })
     }
 
     fn turns(&self) -> String {
-        let strips = |store: &str| {
+        self.cards(|store| {
             let mut strips = String::new();
             for (who, holds) in on_store(&self.drawings.turns, store) {
                 let row = self.report.row("fairness", store, who, 8);
-                let told = |row: &Row| {
-                    let overtakes = row.overtakes.map(|share| format!("{:.0} % overtakes", share * 100.0));
-                    let longest = row.acquire_us.max.map(|longest| format!("longest wait {}", time(longest)));
-                    overtakes.into_iter().chain(longest).collect::<Vec<_>>().join(" · ")
-                };
-                let told = row.map(told).unwrap_or_default();
-                let strip = turns::strip(who, &self.class(store, who), holds, 8);
-                let _infallible = write!(
-                    strips,
-                    "<div class=\"strip\"><b>{}</b><span>{}</span>{strip}</div>",
+                let overtakes = row.and_then(|row| row.overtakes);
+                let longest = row.and_then(|row| row.acquire_us.max);
+                let told = [
+                    overtakes.map(|share| format!("{:.0} % overtakes", share * 100.0)),
+                    longest.map(|longest| format!("longest wait {}", time(longest))),
+                ];
+                strips += &format!(
+                    "<div class=\"strip\"><b>{}</b><span>{}</span>{}</div>",
                     safe(who),
-                    safe(&told)
+                    told.into_iter().flatten().collect::<Vec<_>>().join(" · "),
+                    turns(&self.who(store, who), holds, 8),
                 );
             }
             strips
-        };
-        self.cards(strips, |_| String::new())
+        })
     }
 
     fn recovery(&self) -> String {
         let ttl = crate::scenarios::CRASH_TTL.as_secs_f64();
-        self.bars(
-            &self.drawings.recovery,
-            |times| times.iter().map(std::time::Duration::as_secs_f64).collect(),
-            |seconds| time(seconds * 1e6),
-            Some((ttl, "the ttl")),
-        )
+        let seconds = |times: &Vec<Duration>| times.iter().map(Duration::as_secs_f64).collect();
+        let unit = |seconds: f64| time(seconds * 1e6);
+        self.bars(&self.drawings.recovery, seconds, unit, Some((ttl, "the ttl")))
     }
 
     fn memory(&self) -> String {
-        let bytes = |bytes: f64| format!("{} B", super::table::number(bytes));
-        self.bars(&self.drawings.memory, |bytes| vec![*bytes], bytes, None)
+        let unit = |bytes: f64| format!("{} B", number(bytes));
+        self.bars(&self.drawings.memory, |bytes| vec![*bytes], unit, None)
     }
 
+    /// Bars to the largest of what was measured.
     fn bars<T>(
         &self,
         drawn: &BTreeMap<Who, T>,
@@ -278,50 +227,38 @@ impl Page<'_> {
         unit: impl Fn(f64) -> String,
         limit: Option<(f64, &str)>,
     ) -> String {
-        let chart = |store: &str| {
-            let bar = |(who, of): (&str, &T)| Bar {
-                name: who.to_owned(),
-                class: self.class(store, who),
-                values: values(of),
+        self.cards(|store| {
+            let bar = |(who, of): (&str, &T)| {
+                let values = values(of);
+                let largest = values.iter().copied().fold(0.0, f64::max);
+                Bar {
+                    who: self.who(store, who),
+                    parts: vec![("", largest)],
+                    end: unit(largest),
+                    tip: values.iter().fold(who.to_owned(), |tip, value| tip + "\n" + &unit(*value)),
+                    dots: if values.len() > 1 { values } else { Vec::new() },
+                }
             };
-            let bars: Vec<Bar> = on_store(drawn, store).into_iter().map(bar).collect();
-            bars::chart(&bars, &unit, limit)
-        };
-        self.cards(chart, |_| String::new())
+            let drawn: Vec<_> = on_store(drawn, store).into_iter().map(bar).collect();
+            bars(&drawn, "one bar per implementation", limit)
+        })
     }
 
     /// A card per store, where there is something to show.
-    fn cards(&self, draw: impl Fn(&str) -> String, below: impl Fn(&str) -> String) -> String {
-        let mut cards = String::new();
-        for store in &self.stores {
-            let drawing = draw(store);
-            if !drawing.is_empty() {
-                let below = below(store);
-                let _infallible = write!(
-                    cards,
-                    "<section class=\"card\"><h3>{}</h3>{drawing}{below}</section>",
-                    safe(store)
-                );
-            }
-        }
-        cards
+    fn cards(&self, show: impl Fn(&str) -> String) -> String {
+        let shown = self.report.stores().into_iter().map(|store| (store, show(store)));
+        let card =
+            |(store, shown)| format!("<section class=\"card\"><h3>{}</h3>{shown}</section>", safe(store));
+        shown.filter(|(_, shown)| !shown.is_empty()).map(card).collect()
     }
 
     /// The same colour for an implementation in every drawing of a store.
-    fn class(&self, store: &str, who: &str) -> String {
-        if who == "floor" {
-            return "floor".to_owned();
-        }
-        let mut everybody: Vec<&str> = Vec::new();
-        for row in
-            self.report.results.iter().filter(|row| row.store == store && row.implementation != "floor")
-        {
-            if !everybody.contains(&row.implementation.as_str()) {
-                everybody.push(&row.implementation);
-            }
-        }
-        let index = everybody.iter().position(|name| *name == who).unwrap_or(0);
-        format!("s{}", index % COLOURS)
+    fn who(&self, store: &str, name: &str) -> chart::Who {
+        let rows = self.report.results.iter().filter(|row| row.store == store);
+        let everybody = distinct(rows.map(|row| row.implementation.as_str()).filter(|name| *name != "floor"));
+        let index = everybody.iter().position(|other| *other == name).unwrap_or(0);
+        let class = if name == "floor" { name.to_owned() } else { format!("s{}", index % COLOURS) };
+        chart::Who { name: name.to_owned(), class }
     }
 }
 

@@ -2,9 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::svg::{safe, time};
-use crate::figures::Spread;
-use crate::report::table::number;
+use super::svg::safe;
+use crate::report::table::{Column, cell, columns, number, spread};
 use crate::report::{Report, Row};
 
 /// What others have said and what we have promised, measured.
@@ -36,53 +35,32 @@ pub(super) fn claims(report: &Report) -> String {
 
 /// Every row, scenario by scenario.
 pub(super) fn results(report: &Report) -> String {
-    let mut scenarios: Vec<&str> = Vec::new();
-    for row in &report.results {
-        if !scenarios.contains(&row.scenario.as_str()) {
-            scenarios.push(&row.scenario);
-        }
-    }
     let mut tables = String::new();
-    for scenario in scenarios {
-        let rows: String = report.rows(scenario).map(result).collect();
-        let _infallible = write!(
-            tables,
+    for scenario in report.scenarios() {
+        let columns = columns(report.rows(scenario));
+        let names: String = columns.iter().map(|(name, _)| format!("<th>{name}</th>")).collect();
+        let rows: String = report.rows(scenario).map(|row| result(row, &columns)).collect();
+        tables += &format!(
             "<details><summary>{}</summary><div class=\"scroll card\"><table><tr><th class=\"text\">store</th>\
-             <th class=\"text\">implementation</th><th>contenders</th><th>cycles/s</th><th>acquire p50 / p99</th>\
-             <th>release p50 / p99</th><th>hand-off p50 / p99</th><th>requests</th><th>× floor</th><th>overtakes</th>\
-             <th>violations</th><th>runs</th></tr>{rows}</table></div></details>",
+             <th class=\"text\">implementation</th>{names}</tr>{rows}</table></div></details>",
             safe(scenario)
         );
     }
     format!("<h2 id=\"results\">All results</h2><p class=\"soft\">As in report.json.</p>{tables}")
 }
 
-fn result(row: &Row) -> String {
-    let cell = |value: Option<String>| value.unwrap_or_else(|| "–".to_owned());
-    let spread = |spread: &Spread| {
-        cell(spread.p50.zip(spread.p99).map(|(p50, p99)| format!("{} / {}", time(p50), time(p99))))
-    };
-    let violations = match row.violations {
-        Some(0) => "0".to_owned(),
-        Some(some) => format!("<span class=\"no\">{some}</span>"),
-        None => "–".to_owned(),
-    };
-    format!(
-        "<tr class=\"{}\"><td class=\"text\">{}</td><td class=\"text\">{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>\
-         <td>{}</td><td>{}</td><td>{}</td><td>{violations}</td><td>{}</td></tr>",
-        if row.implementation == "leasehold" { "ours" } else { "" },
-        safe(&row.store),
-        safe(&row.implementation),
-        row.contenders,
-        cell(row.cycles_per_s.map(number)),
-        spread(&row.acquire_us),
-        spread(&row.release_us),
-        spread(&row.handoff_us),
-        cell(row.requests_per_cycle.map(number)),
-        cell(row.floor_ratio.map(|ratio| format!("{ratio:.2}"))),
-        cell(row.overtakes.map(|share| format!("{:.1} %", share * 100.0))),
-        row.runs,
-    )
+fn result(row: &Row, columns: &[&Column]) -> String {
+    let mut cells = String::new();
+    for name in [&row.store, &row.implementation] {
+        cells += &format!("<td class=\"text\">{}</td>", safe(name));
+    }
+    for column in columns {
+        let (text, is_violated) = cell(row, column);
+        cells +=
+            &if is_violated { format!("<td class=\"no\">{text}</td>") } else { format!("<td>{text}</td>") };
+    }
+    let ours = if row.implementation == "leasehold" { " class=\"ours\"" } else { "" };
+    format!("<tr{ours}>{cells}</tr>")
 }
 
 /// Where it was measured, with what, and without what.
@@ -107,11 +85,7 @@ pub(super) fn environment(report: &Report) -> String {
         "memory",
         environment.memory_bytes.map(|bytes| format!("{} MiB", number(bytes as f64 / 1_048_576.0))),
     );
-    let fsync = &environment.fsync_us;
-    row(
-        "fsync of 512 bytes, p50 / p99",
-        fsync.p50.zip(fsync.p99).map(|(p50, p99)| format!("{} / {}", time(p50), time(p99))),
-    );
+    row("fsync of 512 bytes, p50 / p99", spread(&environment.fsync_us));
     for (store, server) in &environment.servers {
         let version = server.version.as_deref().map(|version| format!("{version}; ")).unwrap_or_default();
         row(store, Some(format!("{version}data: {}", server.durability)));

@@ -1,7 +1,5 @@
 //! Axes, and text that is safe in a page.
 
-use crate::report::table::number;
-
 /// Maps values to pixels, by their logarithm.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Axis {
@@ -21,9 +19,12 @@ impl Axis {
         Some(Self { low, high, from, to })
     }
 
-    /// With room to the next step of a decade on either side.
+    /// From the next 1, 2 or 5 of a decade below to the next above.
     pub(super) fn widened(self) -> Self {
-        Self { low: down(self.low), high: up(self.high), ..self }
+        let steps = |value: f64| [1.0, 2.0, 5.0, 10.0].map(|step| step * decade(value));
+        let low = steps(self.low).into_iter().rfind(|step| *step <= self.low * 1.0001);
+        let high = steps(self.high).into_iter().find(|step| *step >= self.high * 0.9999);
+        Self { low: low.unwrap_or(self.low), high: high.unwrap_or(self.high), ..self }
     }
 
     pub(super) fn at(&self, value: f64) -> f64 {
@@ -31,12 +32,9 @@ impl Axis {
         pixel(self.from + (self.to - self.from) * share.min(1.0))
     }
 
-    pub(super) fn low(&self) -> f64 {
-        self.low
-    }
-
-    pub(super) fn high(&self) -> f64 {
-        self.high
+    /// Where it begins and ends.
+    pub(super) fn ends(&self) -> (f64, f64) {
+        (self.low, self.high)
     }
 
     /// Round values within, not too many.
@@ -44,7 +42,7 @@ impl Axis {
         let decades = (self.high / self.low).log10();
         let steps: &[f64] = if decades < 1.5 { &[1.0, 2.0, 5.0] } else { &[1.0] };
         let mut ticks = Vec::new();
-        let mut decade = 10_f64.powf(self.low.log10().floor());
+        let mut decade = decade(self.low);
         while decade <= self.high * 1.0001 {
             ticks.extend(steps.iter().map(|step| step * decade));
             decade *= 10.0;
@@ -55,23 +53,9 @@ impl Axis {
     }
 }
 
-/// The next of 1, 2, 5 of a decade below.
-fn down(value: f64) -> f64 {
-    let decade = 10_f64.powf(value.log10().floor());
-    [5.0, 2.0, 1.0]
-        .into_iter()
-        .map(|step| step * decade)
-        .find(|step| *step <= value * 1.0001)
-        .unwrap_or(decade)
-}
-
-fn up(value: f64) -> f64 {
-    let decade = 10_f64.powf(value.log10().floor());
-    [1.0, 2.0, 5.0, 10.0]
-        .into_iter()
-        .map(|step| step * decade)
-        .find(|step| *step >= value * 0.9999)
-        .unwrap_or(decade)
+/// The power of ten at or below it.
+fn decade(value: f64) -> f64 {
+    10_f64.powf(value.log10().floor())
 }
 
 /// Half pixels are enough, and keep the page small.
@@ -94,15 +78,6 @@ fn trimmed(value: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// A time in the unit a person would choose.
-pub(super) fn time(micros: f64) -> String {
-    match micros {
-        small if small < 1_000.0 => format!("{} µs", number(small)),
-        middle if middle < 1_000_000.0 => format!("{} ms", number(middle / 1e3)),
-        large => format!("{} s", number(large / 1e6)),
-    }
-}
-
 /// Text for a page.
 pub(super) fn safe(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
@@ -122,7 +97,7 @@ mod tests {
         );
         assert_eq!(axis.ticks(), [1.0, 10.0, 100.0, 1_000.0]);
         assert!(Axis::over([0.0].into_iter(), 0.0, 1.0).is_none());
-        assert_eq!(Axis::over([7.0].into_iter(), 0.0, 1.0).unwrap().widened().low(), 5.0);
+        assert_eq!(Axis::over([7.0].into_iter(), 0.0, 1.0).unwrap().widened().ends(), (5.0, 20.0));
     }
 
     /// Nothing that comes from outside becomes part of the page's own text.

@@ -41,7 +41,7 @@ fn drawings() -> Drawings {
     let hold = Hold { contender: 3, from_ms: 0.0, until_ms: 1.0, waited_ms: 2.0 };
     drawings.turns.insert(who.clone(), vec![hold; 5]);
     drawings.memory.insert(who.clone(), 900.0);
-    drawings.recovery.insert(who, vec![std::time::Duration::from_secs(2); 2]);
+    drawings.recovery.insert(who, vec![Duration::from_secs(2); 2]);
     drawings
 }
 
