@@ -4,4 +4,4 @@ mod team;
 mod worker;
 
 pub(crate) use team::{Effort, Shape, Team};
-pub(crate) use worker::{Held, Worker};
+pub(crate) use worker::Worker;

@@ -19,14 +19,6 @@ pub(crate) struct Worker {
     journal: PathBuf,
 }
 
-/// A lock that a worker has got.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Held {
-    /// When, on the clock of all processes.
-    pub(crate) at: u64,
-    pub(crate) token: Option<u64>,
-}
-
 /// What a worker is to do in a contest.
 #[derive(Clone, Debug)]
 pub(crate) struct Orders<'a> {
@@ -106,22 +98,17 @@ impl Worker {
         self.send(&format!("acquire {name}")).await
     }
 
-    /// Waits until the lock that was asked for is held.
-    pub(crate) async fn held(&mut self, bound: Duration) -> Result<Held> {
+    /// Waits until the lock that was asked for is held; since when, on the clock of all processes.
+    pub(crate) async fn held(&mut self, bound: Duration) -> Result<u64> {
         let answer = self.answer(bound).await?;
-        let words: Vec<_> = answer.splitn(3, ' ').collect();
-        match words[..] {
-            ["held", at, token] => {
-                let at = at.parse().map_err(Error::during("reading when it held"))?;
-                Ok(Held { at, token: token.parse().ok() })
-            }
-            ["failed", _, reason] => Err(Error::new(reason)),
+        match answer.splitn(3, ' ').collect::<Vec<_>>()[..] {
+            ["held", at, _token] => at.parse().map_err(Error::during("reading when it held")),
             _ => Err(unexpected(&answer)),
         }
     }
 
     /// Takes a lock.
-    pub(crate) async fn acquire(&mut self, name: &str, bound: Duration) -> Result<Held> {
+    pub(crate) async fn acquire(&mut self, name: &str, bound: Duration) -> Result<u64> {
         self.ask_for(name).await?;
         self.held(bound).await
     }
