@@ -1,18 +1,19 @@
 //! The comparison as it goes on: its stores, who takes part on each, and what has come out so far.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::Arc;
 
 use testbed::Scratch;
 
 use crate::driver::Worker;
 use crate::environment::{Environment, LeftOut, Server};
 use crate::error::{Error, Result};
-use crate::implementation::{Implementation, Kind};
+use crate::implementation::Implementation;
 use crate::options::{Options, Scenario, Store};
 use crate::progress::Progress;
 use crate::report::{Drawings, Report, Row};
 use crate::scale::Scale;
-use crate::servers::{Target, memory_file_system};
+use crate::servers::Target;
 
 /// Everything there is.
 #[derive(Debug)]
@@ -21,10 +22,9 @@ pub(crate) struct Comparison {
     pub(crate) report: Report,
     pub(crate) drawings: Drawings,
     pub(crate) progress: Progress,
-    stores: Vec<(Target, Vec<Implementation>)>,
+    /// And who takes part there. Shared, as results come in while they are gone through.
+    pub(crate) stores: Arc<[(Target, Vec<Implementation>)]>,
     room: Scratch,
-    /// Where servers keep their data.
-    pub(crate) place: PathBuf,
 }
 
 impl Comparison {
@@ -33,52 +33,43 @@ impl Comparison {
         std::fs::create_dir_all(&options.out)
             .map_err(Error::during(format!("making {}", options.out.display())))?;
         let place = options.out.canonicalize().map_err(Error::during("looking for the report's place"))?;
-        let mode = match (options.quick, options.full) {
-            (true, _) => "quick",
-            (_, true) => "full",
-            _ => "usual",
-        };
-        let environment = Environment::here(mode, &place);
-        let report = Report { environment, results: Vec::new(), claims: Vec::new(), profiles: Vec::new() };
+        let scale = Scale::of(options);
+        let report = Report { environment: Environment::here(scale.mode, &place), ..Report::default() };
         let room = Scratch::new("compare").map_err(Error::during("making a room for files"))?;
         let mut comparison = Self {
-            scale: Scale::of(options),
+            scale,
             report,
             drawings: Drawings::default(),
             progress: Progress::new(0),
-            stores: Vec::new(),
+            stores: Arc::default(),
             room,
-            place,
         };
-        comparison.open_stores(options).await;
-        if comparison.stores.is_empty() {
-            return Err(Error::new("no store can be compared"));
-        }
-        for (target, _) in &comparison.stores {
+        let mut stores = Vec::new();
+        for target in comparison.open_stores(options, &place).await {
             let server = Server { version: target.version.clone(), durability: target.durability.to_owned() };
             comparison.report.environment.servers.insert(target.label.clone(), server);
+            let everybody = comparison.meet(&target, &options.peers).await;
+            if !everybody.is_empty() {
+                stores.push((target, everybody));
+            }
         }
-        comparison.meet_everybody(&options.peers).await;
+        if stores.is_empty() {
+            return Err(Error::new("no store can be compared"));
+        }
+        let mut everybody = stores.iter().flat_map(|(_, everybody)| everybody);
+        if scale.spares_heavy && everybody.any(Implementation::is_heavy) {
+            comparison.leave_out(
+                "libraries with a virtual machine or an interpreter, in tasks, herd and counter",
+                "only in the full mode",
+            );
+            comparison.leave_out("other libraries in held", "only in the full mode");
+        }
+        comparison.stores = stores.into();
         let asked = |scenario: &Scenario| *scenario != Scenario::Claims;
         let steps = comparison.stores.len() * options.scenario.iter().filter(|s| asked(s)).count();
         comparison.progress =
             Progress::new(steps + usize::from(options.scenario.contains(&Scenario::Claims)));
         Ok(comparison)
-    }
-
-    /// The stores and who takes part there.
-    pub(crate) fn stores(&self) -> impl Iterator<Item = (&Target, &[Implementation])> {
-        self.stores.iter().map(|(target, everybody)| (target, everybody.as_slice()))
-    }
-
-    /// As [`stores`](Self::stores), taken out while results come in; put back with
-    /// [`put_back`](Self::put_back).
-    pub(crate) fn take_stores(&mut self) -> Vec<(Target, Vec<Implementation>)> {
-        std::mem::take(&mut self.stores)
-    }
-
-    pub(crate) fn put_back(&mut self, stores: Vec<(Target, Vec<Implementation>)>) {
-        self.stores = stores;
     }
 
     /// Where processes put their files.
@@ -105,7 +96,16 @@ impl Comparison {
         }
     }
 
-    async fn open_stores(&mut self, options: &Options) {
+    /// The same of an implementation, for the row that is not there.
+    pub(crate) fn give_up(&mut self, row: &Row, why: &Error) {
+        let Row { implementation, store, scenario, contenders, .. } = row;
+        let what = format!("{implementation} on {store} in {scenario} with {contenders}");
+        self.leave_out(what, why.to_string());
+    }
+
+    /// The stores that there are; servers keep their data at `place`.
+    async fn open_stores(&mut self, options: &Options, place: &Path) -> Vec<Target> {
+        let mut targets = Vec::new();
         for store in &options.store {
             if !is_built(*store) {
                 let needs = if *store == Store::Etcd { ", which needs protoc to build" } else { "" };
@@ -114,57 +114,41 @@ impl Comparison {
                 continue;
             }
             if let Some(given) = options.given(*store) {
-                self.stores.push((Target::given(*store, given), Vec::new()));
+                targets.push(Target::given(*store, given));
                 continue;
             }
-            let place = self.place.clone();
-            self.open(*store, &place, true).await;
+            let mut opened = vec![(store.to_string(), Target::start(*store, place, true).await)];
             if options.tmpfs && *store != Store::Memory {
-                match memory_file_system() {
-                    Ok(place) => self.open(*store, place, false).await,
-                    Err(error) => self.leave_out(format!("{store} in memory"), error.to_string()),
+                opened.push((format!("{store} in memory"), Target::start_in_memory(*store).await));
+            }
+            for (what, target) in opened {
+                match target {
+                    Ok(target) => targets.push(target),
+                    Err(error) => self.leave_out(what, error.to_string()),
                 }
             }
         }
-    }
-
-    async fn open(&mut self, store: Store, place: &Path, durable: bool) {
-        match Target::start(store, place, durable).await {
-            Ok(target) => self.stores.push((target, Vec::new())),
-            Err(error) => self.leave_out(store.to_string(), error.to_string()),
-        }
+        targets
     }
 
     /// Whoever says `ready` on a store takes part there.
-    async fn meet_everybody(&mut self, peers: &[String]) {
-        let mut stores = self.take_stores();
-        for (target, everybody) in &mut stores {
-            for who in Implementation::of(target.store, peers) {
-                match Worker::start(&who, std::slice::from_ref(&target.url), self.room()).await {
-                    Ok(worker) => {
-                        if matches!(who.kind, Kind::Ours | Kind::Peer(_)) {
-                            let versions = &mut self.report.environment.versions;
-                            versions.insert(who.name().to_owned(), worker.version().to_owned());
-                        }
-                        everybody.push(who);
+    async fn meet(&mut self, target: &Target, peers: &[String]) -> Vec<Implementation> {
+        let mut everybody = Vec::new();
+        for who in Implementation::of(target.store, peers) {
+            match Worker::start(&who, std::slice::from_ref(&target.url), self.room()).await {
+                Ok(worker) => {
+                    if !who.is_floor() {
+                        let versions = &mut self.report.environment.versions;
+                        versions.insert(who.name().to_owned(), worker.version().to_owned());
                     }
-                    Err(error) => {
-                        self.leave_out(format!("{} on {}", who.name(), target.store), error.to_string())
-                    }
+                    everybody.push(who);
+                }
+                Err(error) => {
+                    self.leave_out(format!("{} on {}", who.name(), target.store), error.to_string())
                 }
             }
         }
-        stores.retain(|(_, everybody)| !everybody.is_empty());
-        if self.scale.spares_heavy
-            && stores.iter().any(|(_, everybody)| everybody.iter().any(Implementation::is_heavy))
-        {
-            self.leave_out(
-                "libraries with a virtual machine or an interpreter, in tasks, herd and counter",
-                "only in the full mode",
-            );
-            self.leave_out("other libraries in held", "only in the full mode");
-        }
-        self.put_back(stores);
+        everybody
     }
 }
 

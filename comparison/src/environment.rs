@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::Path;
+use std::time::{Duration, UNIX_EPOCH};
 
+use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
@@ -64,13 +66,8 @@ impl Environment {
             cores: std::thread::available_parallelism().ok().map(std::num::NonZero::get),
             memory_bytes: memory(),
             fsync_us: fsync(place).unwrap_or_default(),
-            servers: BTreeMap::new(),
-            versions: BTreeMap::new(),
-            left_out: Vec::new(),
-            columns: COLUMNS
-                .iter()
-                .map(|(name, meaning)| ((*name).to_owned(), (*meaning).to_owned()))
-                .collect(),
+            columns: COLUMNS.map(|(name, meaning)| (name.to_owned(), meaning.to_owned())).into(),
+            ..Self::default()
         }
     }
 }
@@ -103,18 +100,11 @@ fn memory() -> Option<u64> {
     Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()? * 1024)
 }
 
-/// The proleptic Gregorian date of the wall clock, for the reader.
+/// The date of the wall clock, for the reader.
 fn today() -> String {
-    let seconds = rustix::time::clock_gettime(rustix::time::ClockId::Realtime).tv_sec;
-    let days = seconds.div_euclid(86_400) + 719_468;
-    let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02}")
+    let seconds = clock_gettime(ClockId::Realtime).tv_sec;
+    let now = UNIX_EPOCH + Duration::from_secs(seconds.unsigned_abs());
+    humantime::format_rfc3339_seconds(now).to_string().chars().take_while(|letter| *letter != 'T').collect()
 }
 
 const COLUMNS: [(&str, &str); 9] = [

@@ -42,6 +42,7 @@ mod scenarios;
 mod servers;
 mod worker;
 
+use std::fs;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -104,15 +105,16 @@ async fn compare_all(options: &Options) -> Result<(), Error> {
         }
     }
     comparison.progress.finish();
-    comparison.report.write(&options.out.join("report.json"))?;
-    let page = report::page(&comparison.report, &comparison.drawings);
-    let path = options.out.join("report.html");
-    std::fs::write(&path, page).map_err(Error::during(format!("writing {}", path.display())))?;
+    let (json, page) = (comparison.report.json()?, report::page(&comparison.report, &comparison.drawings));
+    for (name, text) in [("report.json", &json), ("report.html", &page)] {
+        let path = options.out.join(name);
+        fs::write(&path, text).map_err(Error::during(format!("writing {}", path.display())))?;
+    }
     if options.json {
-        print!("{}", comparison.report.json()?);
+        print!("{json}");
     } else {
         report::print(&comparison.report);
-        println!("the report: {} and report.json beside it", path.display());
+        println!("the report: {}/report.html and report.json beside it", options.out.display());
     }
     Ok(())
 }

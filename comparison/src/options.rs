@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::str::FromStr;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Parser, ValueEnum};
@@ -39,8 +38,8 @@ pub(crate) struct Options {
 
     /// A server to use instead of one that is started for the comparison, such as
     /// redis=redis://10.0.0.1:6379. Floors and other libraries leave small entries there
-    #[arg(long, value_name = "STORE=URL")]
-    pub(crate) url: Vec<Given>,
+    #[arg(long, value_name = "STORE=URL", value_parser = given)]
+    pub(crate) url: Vec<(Store, String)>,
 
     /// Also compare on a second set of servers that keep their data in memory
     #[arg(long)]
@@ -120,33 +119,20 @@ fn write_name(value: &impl ValueEnum, f: &mut fmt::Formatter<'_>) -> fmt::Result
     value.to_possible_value().map_or(Err(fmt::Error), |value| f.write_str(value.get_name()))
 }
 
-/// A server that runs already.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Given {
-    pub(crate) store: Store,
-    pub(crate) url: String,
-}
-
-impl FromStr for Given {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let split = text.split_once('=').filter(|(store, _)| !store.contains("://"));
-        let (store, url) = split.ok_or("write STORE=URL, such as redis=redis://10.0.0.1:6379")?;
-        let store = Store::from_str(store, false)?;
-        if !url.contains("://") {
-            return Err(format!(
-                "{url:?} is no URL; write it with its scheme, such as redis://10.0.0.1:6379"
-            ));
-        }
-        Ok(Self { store, url: url.to_owned() })
+/// A server that runs already: `STORE=URL`.
+fn given(text: &str) -> Result<(Store, String), String> {
+    let split = text.split_once('=').filter(|(store, _)| !store.contains("://"));
+    let (store, url) = split.ok_or("write STORE=URL, such as redis=redis://10.0.0.1:6379")?;
+    if !url.contains("://") {
+        return Err(format!("{url:?} is no URL; write it with its scheme, such as redis://10.0.0.1:6379"));
     }
+    Ok((Store::from_str(store, false)?, url.to_owned()))
 }
 
 impl Options {
     /// The server to use for `store`, if one was given.
     pub(crate) fn given(&self, store: Store) -> Option<&str> {
-        self.url.iter().find(|given| given.store == store).map(|given| given.url.as_str())
+        self.url.iter().find(|(given, _)| *given == store).map(|(_, url)| url.as_str())
     }
 }
 

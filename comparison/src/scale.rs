@@ -7,6 +7,8 @@ use crate::options::Options;
 /// Numbers of contenders, lengths and repetitions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scale {
+    /// As the report calls it.
+    pub(crate) mode: &'static str,
     /// How many interleaved runs a figure is the median of.
     pub(crate) runs: u32,
     /// How long one of them takes.
@@ -43,20 +45,20 @@ impl Scale {
     }
 
     const QUICK: Self = Self {
+        mode: "quick",
         runs: 1,
-        span: Duration::from_millis(200),
         tasks: &[64],
         processes: &[8],
         herd: &[1, 100],
-        herd_span: Duration::from_secs(2),
         counters: &[10],
         locks: 2_000,
         held_ttl: Duration::from_secs(3),
         crashes: 1,
-        spares_heavy: true,
+        ..Self::USUAL
     };
 
     const USUAL: Self = Self {
+        mode: "usual",
         runs: 5,
         span: Duration::from_millis(200),
         tasks: &[8, 64],
@@ -71,6 +73,7 @@ impl Scale {
     };
 
     const FULL: Self = Self {
+        mode: "full",
         span: Duration::from_millis(500),
         tasks: &[8, 64, 256],
         processes: &[4, 8, 16],

@@ -36,7 +36,12 @@ pub(crate) async fn contest<S: Session>(sessions: &[Arc<S>], run: Run) -> Outcom
     let mut contenders = JoinSet::new();
     for index in 0..run.contenders {
         let session = Arc::clone(&sessions[index as usize % sessions.len()]);
-        contenders.spawn(contend(index, session, Arc::clone(&run), Arc::clone(&left)));
+        let (run, left) = (Arc::clone(&run), Arc::clone(&left));
+        contenders.spawn(async move {
+            let mut cycles = Vec::with_capacity(1024);
+            let failure = go_through(index, &*session, &run, &left, &mut cycles).await.err();
+            (cycles, failure)
+        });
     }
     while let Some(ended) = contenders.join_next().await {
         match ended {
@@ -48,17 +53,6 @@ pub(crate) async fn contest<S: Session>(sessions: &[Arc<S>], run: Run) -> Outcom
         }
     }
     outcome
-}
-
-async fn contend<S: Session>(
-    index: u32,
-    session: Arc<S>,
-    run: Arc<Run>,
-    left: Arc<AtomicU64>,
-) -> (Vec<Cycle>, Option<Failure>) {
-    let mut cycles = Vec::with_capacity(1024);
-    let failure = go_through(index, &*session, &run, &left, &mut cycles).await.err();
-    (cycles, failure)
 }
 
 async fn go_through<S: Session>(

@@ -32,14 +32,12 @@ pub async fn run<S: Session>(urls: &[String]) -> io::Result<()> {
     let mut program = Program::<S> { urls, sessions: Vec::new(), held: None, kept: Vec::new() };
     let mut orders = BufReader::new(tokio::io::stdin()).lines();
     while let Some(line) = orders.next_line().await? {
-        match Order::parse(&line) {
+        let answer = match Order::parse(&line) {
             Some(Order::Quit) => break,
-            Some(order) => match program.carry_out(order).await {
-                Ok(answer) => say(answer)?,
-                Err(failure) => say(format_args!("failed {} {failure}", now()))?,
-            },
-            None => say(format_args!("failed {} no order: {line:?}", now()))?,
-        }
+            Some(order) => program.carry_out(order).await,
+            None => Err(Failure::new(format!("no order: {line:?}"))),
+        };
+        say(answer.unwrap_or_else(|failure| format!("failed {} {failure}", now())))?;
     }
     Ok(())
 }

@@ -195,3 +195,20 @@ impl Here<'_> {
         Some(format!("; of the floor alone, p99: {acquire:.2} ms to acquire, {release:.2} ms to release"))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::peers::PEERS;
+
+    /// A budget against nobody would never be missed.
+    #[test]
+    fn goals_name_peers_of_their_store() {
+        for goals in &GOALS {
+            for name in goals.alike.iter().chain(goals.margin.as_ref().map(|(_, name)| name)) {
+                let mut peers = PEERS.iter().filter(|peer| peer.store.to_string() == goals.store);
+                assert!(peers.any(|peer| peer.name == *name), "{}: {name}", goals.store);
+            }
+        }
+    }
+}

@@ -48,7 +48,7 @@ pub(crate) async fn run(comparison: &mut Comparison) {
 /// A second set of servers, with their data in memory, would show the same.
 fn experiments(comparison: &Comparison) -> Vec<Experiment<'_>> {
     let mut experiments: Vec<Experiment<'_>> = Vec::new();
-    for (target, everybody) in comparison.stores() {
+    for (target, everybody) in comparison.stores.iter() {
         match target.label.as_str() {
             "redis" => {
                 experiments.push((

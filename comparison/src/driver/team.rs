@@ -1,9 +1,9 @@
 //! Processes of one implementation that go for the same lock.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
-use crate::driver::worker::{Orders, Worker};
+use crate::driver::worker::{Effort, Worker};
 use crate::error::Result;
 use crate::history::History;
 use crate::implementation::Implementation;
@@ -16,26 +16,6 @@ pub(crate) struct Shape {
     pub(crate) contenders: u32,
     /// In each process; contenders share them evenly.
     pub(crate) sessions: usize,
-}
-
-/// How long they contend: until the first bound is met. Zero is no bound.
-#[derive(Clone, Debug)]
-pub(crate) struct Effort {
-    /// Of all together.
-    pub(crate) cycles: u64,
-    pub(crate) span: Duration,
-    pub(crate) hold: Duration,
-    pub(crate) counter: Option<PathBuf>,
-}
-
-impl Effort {
-    pub(crate) fn cycles(cycles: u64) -> Self {
-        Self { cycles, span: Duration::ZERO, hold: Duration::ZERO, counter: None }
-    }
-
-    pub(crate) fn until(self, span: Duration) -> Self {
-        Self { span, ..self }
-    }
 }
 
 /// Such processes, with their sessions open.
@@ -62,16 +42,11 @@ impl Team {
         Ok(Self { who, shape, workers })
     }
 
-    /// All of them go for the lock `name`.
+    /// All of them go for the lock `name`, and write it down.
     pub(crate) async fn contest(&mut self, name: &str, effort: &Effort) -> Result<History> {
-        self.go(name, effort, true).await?;
+        self.go(name, effort).await?;
         let journals = self.workers.iter().map(Worker::journal);
         Ok(History::new(journals.collect::<Result<Vec<_>>>()?))
-    }
-
-    /// The same without a journal, for what a cycle costs; how many they made.
-    pub(crate) async fn unwatched(&mut self, name: &str, effort: &Effort) -> Result<u64> {
-        self.go(name, effort, false).await
     }
 
     /// The processor time that all of them have used, in nanoseconds.
@@ -79,20 +54,13 @@ impl Team {
         self.workers.iter().map(Worker::cpu_nanos).sum()
     }
 
-    async fn go(&mut self, name: &str, effort: &Effort, journal: bool) -> Result<u64> {
+    /// All of them go for the lock `name`; how many cycles they make.
+    pub(crate) async fn go(&mut self, name: &str, effort: &Effort) -> Result<u64> {
         let share = effort.cycles.div_ceil(self.shape.processes as u64);
-        let orders = Orders {
-            name,
-            contenders: self.shape.contenders,
-            cycles: share,
-            span: effort.span,
-            hold: effort.hold,
-            start: contender_protocol::now() + ON_YOUR_MARKS,
-            counter: effort.counter.as_deref(),
-            journal,
-        };
+        let effort = Effort { cycles: share, ..effort.clone() };
+        let start = contender_protocol::now() + ON_YOUR_MARKS;
         for worker in &mut self.workers {
-            worker.begin(&orders).await?;
+            worker.begin(name, self.shape.contenders, start, &effort).await?;
         }
         let mut cycles = 0;
         for worker in &mut self.workers {

@@ -19,18 +19,26 @@ pub(crate) struct Worker {
     journal: PathBuf,
 }
 
-/// What a worker is to do in a contest.
+/// How long contenders go on: until the first bound is met. Zero is no bound.
 #[derive(Clone, Debug)]
-pub(crate) struct Orders<'a> {
-    pub(crate) name: &'a str,
-    pub(crate) contenders: u32,
+pub(crate) struct Effort {
+    /// Of all together.
     pub(crate) cycles: u64,
     pub(crate) span: Duration,
     pub(crate) hold: Duration,
-    pub(crate) start: u64,
-    pub(crate) counter: Option<&'a Path>,
-    /// Whether it keeps a journal.
+    pub(crate) counter: Option<PathBuf>,
+    /// Whether it is written down.
     pub(crate) journal: bool,
+}
+
+impl Effort {
+    pub(crate) fn cycles(cycles: u64) -> Self {
+        Self { cycles, span: Duration::ZERO, hold: Duration::ZERO, counter: None, journal: true }
+    }
+
+    pub(crate) fn until(self, span: Duration) -> Self {
+        Self { span, ..self }
+    }
 }
 
 impl Worker {
@@ -64,13 +72,20 @@ impl Worker {
     }
 
     /// Begins a contest.
-    pub(crate) async fn begin(&mut self, orders: &Orders<'_>) -> Result<()> {
-        let Orders { name, contenders, cycles, span, hold, start, counter, journal } = orders;
-        let counter = counter.map_or_else(|| "-".to_owned(), |path| path.display().to_string());
-        let journal = if *journal { self.journal.display().to_string() } else { "-".to_owned() };
+    pub(crate) async fn begin(
+        &mut self,
+        name: &str,
+        contenders: u32,
+        start: u64,
+        effort: &Effort,
+    ) -> Result<()> {
+        let Effort { cycles, span, hold, counter, journal } = effort;
+        let word =
+            |path: Option<&PathBuf>| path.map_or_else(|| "-".to_owned(), |path| path.display().to_string());
         let (millis, micros) = (span.as_millis(), hold.as_micros());
-        let order = format!("run {name} {contenders} {cycles} {millis} {micros} {start} {journal} {counter}");
-        self.send(&order).await
+        let (journal, counter) = (word(journal.then_some(&self.journal)), word(counter.as_ref()));
+        self.send(&format!("run {name} {contenders} {cycles} {millis} {micros} {start} {journal} {counter}"))
+            .await
     }
 
     /// Waits for the contest's end; how many cycles it made.

@@ -4,21 +4,23 @@ mod html;
 pub(crate) mod table;
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::environment::Environment;
 use crate::error::{Error, Result};
-use crate::figures::{Spread, Times};
-use crate::history::Hold;
+use crate::figures::{Spread, Times, rounded};
+use crate::history::{History, Hold};
+use crate::implementation::Implementation;
+use crate::options::Scenario;
+use crate::servers::Target;
 
 pub(crate) use html::page;
 pub(crate) use table::print;
 
 /// `report.json`. What is not known is null.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Report {
     pub(crate) environment: Environment,
     pub(crate) results: Vec<Row>,
@@ -67,6 +69,38 @@ pub(crate) struct Profile {
     pub(crate) server_us: Option<f64>,
 }
 
+impl Row {
+    /// Of nothing yet.
+    pub(crate) fn of(scenario: Scenario, target: &Target, who: &Implementation, contenders: u64) -> Self {
+        Self {
+            scenario: scenario.to_string(),
+            store: target.label.clone(),
+            implementation: who.name().to_owned(),
+            contenders,
+            runs: 1,
+            ..Self::default()
+        }
+    }
+
+    /// With what one run has shown.
+    pub(crate) fn with(self, history: &History) -> Self {
+        Self {
+            cycles_per_s: history.cycles_per_s().map(rounded),
+            acquire_us: history.acquisitions().spread(),
+            release_us: history.releases().spread(),
+            handoff_us: history.hand_offs().spread(),
+            overtakes: history.overtakes().map(rounded),
+            violations: Some(history.violations()),
+            ..self
+        }
+    }
+
+    /// A store and an implementation.
+    pub(crate) fn who(&self) -> Who {
+        (self.store.clone(), self.implementation.clone())
+    }
+}
+
 impl Profile {
     /// What is neither the client's nor the server's, or not known to be.
     pub(crate) fn rest_us(&self) -> f64 {
@@ -106,10 +140,6 @@ impl Report {
     /// The stores, in the order of the results.
     pub(crate) fn stores(&self) -> Vec<&str> {
         distinct(self.results.iter().map(|row| row.store.as_str()))
-    }
-
-    pub(crate) fn write(&self, path: &Path) -> Result<()> {
-        std::fs::write(path, self.json()?).map_err(Error::during(format!("writing {}", path.display())))
     }
 
     pub(crate) fn json(&self) -> Result<String> {

@@ -19,13 +19,6 @@ pub(crate) fn print(report: &Report) {
     }
     let violations = report.results.iter().filter_map(|row| row.violations).sum::<u64>();
     println!("\nviolations of mutual exclusion: {violations}");
-    for row in report.results.iter().filter(|row| row.violations.is_some_and(|violations| violations > 0)) {
-        let Row { implementation, store, scenario, contenders, violations, .. } = row;
-        println!(
-            "  {implementation} on {store}: {} in {scenario} with {contenders}",
-            violations.unwrap_or_default()
-        );
-    }
 }
 
 fn results<'a>(rows: impl Iterator<Item = &'a Row> + Clone) -> Table {

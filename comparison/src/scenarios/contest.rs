@@ -9,7 +9,7 @@ use crate::figures::{Spread, Times, median, rounded};
 use crate::history::History;
 use crate::implementation::Implementation;
 use crate::options::Scenario;
-use crate::report::{Profile, Row, Who};
+use crate::report::{Profile, Row};
 use crate::servers::Target;
 
 /// What is to be run.
@@ -26,28 +26,13 @@ pub(crate) struct Contest {
 /// One implementation in it.
 struct Entry {
     team: Team,
-    requests_per_cycle: Option<f64>,
-    cost: Option<Cost>,
-    violations: u64,
-    runs: Vec<Figures>,
+    /// What is known before it is timed.
+    row: Row,
+    /// Of one cycle, in microseconds of the client's and the server's processors.
+    cost: Option<(Option<f64>, Option<f64>)>,
+    runs: Vec<Row>,
     cycles: Times,
     last: Option<History>,
-}
-
-/// Processor time of one cycle, in microseconds.
-#[derive(Clone, Copy)]
-struct Cost {
-    client: Option<f64>,
-    server: Option<f64>,
-}
-
-/// Of one run.
-struct Figures {
-    cycles_per_s: Option<f64>,
-    acquire: Spread,
-    release: Spread,
-    hand_off: Spread,
-    overtakes: Option<f64>,
 }
 
 impl Contest {
@@ -59,14 +44,11 @@ impl Contest {
     ) {
         let spares_heavy = comparison.scale.spares_heavy;
         let able = everybody.iter().filter(|who| self.is_for(who, spares_heavy));
-        if self.contenders > AT_ONCE {
-            // So many sessions that idle ones of others would be in the way.
-            for who in able {
-                self.among(comparison, target, &[*who]).await;
-            }
-        } else {
-            let able: Vec<_> = able.copied().collect();
-            self.among(comparison, target, &able).await;
+        let able: Vec<_> = able.copied().collect();
+        // With so many sessions, idle ones of others would be in the way.
+        let together = if self.contenders > AT_ONCE { 1 } else { able.len().max(1) };
+        for able in able.chunks(together) {
+            self.among(comparison, target, able).await;
         }
     }
 
@@ -103,9 +85,10 @@ impl Contest {
                 self.contenders,
                 who.name()
             ));
-            match self.enter(*who, comparison, target).await {
+            let row = Row::of(self.scenario, target, who, self.contenders);
+            match self.enter(*who, comparison, target, &row).await {
                 Ok(entry) => entries.push(entry),
-                Err(error) => self.give_up(comparison, target, who, &error.to_string()),
+                Err(error) => comparison.give_up(&row, &error),
             }
         }
         for round in 0..self.runs {
@@ -120,7 +103,7 @@ impl Contest {
                         entry.take(history);
                         standing.push(entry);
                     }
-                    Err(error) => self.give_up(comparison, target, &entry.team.who, &error.to_string()),
+                    Err(error) => comparison.give_up(&entry.row, &error),
                 }
             }
             entries = standing;
@@ -128,13 +111,19 @@ impl Contest {
         let floor = entries.iter().find(|entry| entry.team.who.is_floor()).map(Entry::rates);
         for who in able {
             if let Some(entry) = entries.iter().find(|entry| entry.team.who.name() == who.name()) {
-                self.conclude(comparison, target, entry, floor.as_deref());
+                self.conclude(comparison, entry, floor.as_deref());
             }
         }
     }
 
     /// Starts the processes, lets them find their places, and counts what they ask.
-    async fn enter(&self, who: Implementation, comparison: &Comparison, target: &Target) -> Result<Entry> {
+    async fn enter(
+        &self,
+        who: Implementation,
+        comparison: &Comparison,
+        target: &Target,
+        row: &Row,
+    ) -> Result<Entry> {
         let urls = std::slice::from_ref(&target.url);
         let scale = comparison.scale;
         let shape = self.shape_of(&who, scale.spares_heavy);
@@ -156,73 +145,51 @@ impl Contest {
         };
         let uncontended = self.scenario == Scenario::Uncontended;
         let cost = if uncontended { Some(self.cost(&mut team, target).await?) } else { None };
-        let (runs, cycles) = (Vec::new(), Times::new());
-        Ok(Entry { team, requests_per_cycle, cost, violations, runs, cycles, last: None })
+        let row = Row { requests_per_cycle, violations: Some(violations), runs: self.runs, ..row.clone() };
+        Ok(Entry { team, row, cost, runs: Vec::new(), cycles: Times::new(), last: None })
     }
 
-    async fn cost(&self, team: &mut Team, target: &Target) -> Result<Cost> {
+    async fn cost(&self, team: &mut Team, target: &Target) -> Result<(Option<f64>, Option<f64>)> {
         let before = (team.cpu_nanos(), target.cpu_nanos());
-        let effort = Effort::cycles(NO_BOUND).until(PROFILED);
-        let cycles = team.unwatched(&self.name(&team.who), &effort).await?;
+        let effort = Effort { journal: false, ..Effort::cycles(NO_BOUND).until(PROFILED) };
+        let cycles = team.go(&self.name(&team.who), &effort).await?;
         let after = (team.cpu_nanos(), target.cpu_nanos());
         let each = |before: Option<u64>, after: Option<u64>| {
             Some(rounded(after?.saturating_sub(before?) as f64 / 1e3 / cycles.max(1) as f64))
         };
-        Ok(Cost { client: each(before.0, after.0), server: each(before.1, after.1) })
+        Ok((each(before.0, after.0), each(before.1, after.1)))
     }
 
-    fn conclude(
-        &self,
-        comparison: &mut Comparison,
-        target: &Target,
-        entry: &Entry,
-        floor: Option<&[Option<f64>]>,
-    ) {
-        let runs = &entry.runs;
-        let who: Who = (target.label.clone(), entry.team.who.name().to_owned());
+    fn conclude(&self, comparison: &mut Comparison, entry: &Entry, floor: Option<&[Option<f64>]>) {
+        let runs = || entry.runs.iter();
+        let rate = median(runs().filter_map(|run| run.cycles_per_s)).map(rounded);
         // A herd comes all at once, so half of its requests have no order.
-        let overtakes = median(runs.iter().filter_map(|run| run.overtakes));
+        let is_ordered = self.scenario != Scenario::Herd;
+        let overtakes = median(runs().filter_map(|run| run.overtakes)).filter(|_| is_ordered);
         comparison.add(Row {
-            scenario: self.scenario.to_string(),
-            store: who.0.clone(),
-            implementation: who.1.clone(),
-            contenders: self.contenders,
-            cycles_per_s: median(runs.iter().filter_map(|run| run.cycles_per_s)).map(rounded),
-            acquire_us: Spread::over(runs.iter().map(|run| run.acquire)),
-            release_us: Spread::over(runs.iter().map(|run| run.release)),
-            handoff_us: Spread::over(runs.iter().map(|run| run.hand_off)),
-            requests_per_cycle: entry.requests_per_cycle,
+            cycles_per_s: rate,
+            acquire_us: Spread::over(runs().map(|run| run.acquire_us)),
+            release_us: Spread::over(runs().map(|run| run.release_us)),
+            handoff_us: Spread::over(runs().map(|run| run.handoff_us)),
             floor_ratio: floor.and_then(|floor| entry.ratio(floor)),
-            overtakes: if self.scenario == Scenario::Herd { None } else { overtakes.map(rounded) },
-            violations: Some(entry.violations),
-            runs: self.runs,
+            overtakes: overtakes.map(rounded),
+            violations: entry
+                .row
+                .violations
+                .map(|begun| begun + runs().filter_map(|run| run.violations).sum::<u64>()),
+            ..entry.row.clone()
         });
-        let rate = median(runs.iter().filter_map(|run| run.cycles_per_s));
-        if let Some((Cost { client, server }, rate)) = entry.cost.zip(rate) {
-            comparison.report.profiles.push(Profile {
-                store: who.0.clone(),
-                implementation: who.1.clone(),
-                cycle_us: rounded(1e6 / rate),
-                client_us: client,
-                server_us: server,
-            });
+        let who = entry.row.who();
+        if let Some(((client_us, server_us), rate)) = entry.cost.zip(rate) {
+            let ((store, implementation), cycle_us) = (who.clone(), rounded(1e6 / rate));
+            let profile = Profile { store, implementation, cycle_us, client_us, server_us };
+            comparison.report.profiles.push(profile);
         }
         if self.scenario == Scenario::Uncontended {
             comparison.drawings.cycles.insert(who, entry.cycles.clone());
         } else if let (Scenario::Fairness, Some(history)) = (self.scenario, &entry.last) {
             comparison.drawings.turns.insert(who, history.excerpt(TURNS));
         }
-    }
-
-    fn give_up(&self, comparison: &mut Comparison, target: &Target, who: &Implementation, why: &str) {
-        let what = format!(
-            "{} on {} in {} with {} contenders",
-            who.name(),
-            target.label,
-            self.scenario,
-            self.contenders
-        );
-        comparison.leave_out(what, why);
     }
 
     /// Of the lock: nobody else's, and the same in every run.
@@ -233,15 +200,8 @@ impl Contest {
 
 impl Entry {
     fn take(&mut self, history: History) {
-        self.violations += history.violations();
         self.cycles.add(&history.cycles());
-        self.runs.push(Figures {
-            cycles_per_s: history.cycles_per_s(),
-            acquire: history.acquisitions().spread(),
-            release: history.releases().spread(),
-            hand_off: history.hand_offs().spread(),
-            overtakes: history.overtakes(),
-        });
+        self.runs.push(Row::default().with(&history));
         self.last = Some(history);
     }
 

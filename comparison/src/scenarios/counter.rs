@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::comparison::Comparison;
 use crate::driver::{Effort, Shape, Team};
 use crate::error::{Error, Result};
-use crate::figures::rounded;
+use crate::history::History;
 use crate::implementation::Implementation;
 use crate::options::{Scenario, Store};
 use crate::report::Row;
@@ -24,19 +24,20 @@ pub(super) async fn run(comparison: &mut Comparison, target: &Target, everybody:
                 target.label,
                 who.name()
             ));
+            let row = Row::of(Scenario::Counter, target, who, clients.into());
             match count(comparison.room(), target, *who, clients).await {
-                Ok(row) => comparison.add(row),
-                Err(error) => {
-                    let what =
-                        format!("{} on {} with {clients} clients that count", who.name(), target.label);
-                    comparison.leave_out(what, error.to_string());
+                Ok((history, lost)) => {
+                    let row = row.with(&history);
+                    comparison.add(Row { violations: row.violations.map(|broken| broken + lost), ..row });
                 }
+                Err(error) => comparison.give_up(&row, &error),
             }
         }
     }
 }
 
-async fn count(room: &Path, target: &Target, who: Implementation, clients: u32) -> Result<Row> {
+/// What happened, and how many counts were lost.
+async fn count(room: &Path, target: &Target, who: Implementation, clients: u32) -> Result<(History, u64)> {
     let processes = if target.store == Store::Memory { 1 } else { 2 };
     let each = clients / processes;
     let shape = Shape { processes: processes as usize, contenders: each, sessions: each as usize };
@@ -48,20 +49,8 @@ async fn count(room: &Path, target: &Target, who: Implementation, clients: u32) 
     let history = team.contest(&format!("compare-counter-{clients}-{}", who.name()), &effort).await?;
     let counted = fs::read_to_string(&number).map_err(Error::during("reading the number"))?;
     let counted: u64 = counted.trim().parse().map_err(Error::during("reading the number"))?;
-    Ok(Row {
-        scenario: Scenario::Counter.to_string(),
-        store: target.label.clone(),
-        implementation: who.name().to_owned(),
-        contenders: clients.into(),
-        cycles_per_s: history.cycles_per_s().map(rounded),
-        acquire_us: history.acquisitions().spread(),
-        release_us: history.releases().spread(),
-        handoff_us: history.hand_offs().spread(),
-        overtakes: history.overtakes().map(rounded),
-        violations: Some(history.violations() + counted.abs_diff(history.len() as u64)),
-        runs: 1,
-        ..Row::default()
-    })
+    let lost = counted.abs_diff(history.len() as u64);
+    Ok((history, lost))
 }
 
 const INCREMENTS_EACH: u64 = 10;

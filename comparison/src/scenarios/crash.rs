@@ -26,29 +26,18 @@ pub(super) async fn run(comparison: &mut Comparison, target: &Target, everybody:
     // They mostly wait, so they can do that together.
     let crashes = able.iter().map(|who| crashes(comparison.room(), target, who, comparison.scale.crashes));
     for (who, recovered) in able.iter().zip(join_all(crashes).await) {
+        let row = Row::of(Scenario::Crash, target, who, 2);
         match recovered {
-            Ok(recovered) => conclude(comparison, target, who, recovered),
-            Err(error) => {
-                comparison
-                    .leave_out(format!("{} on {} in crash", who.name(), target.label), error.to_string());
+            Ok(recovered) => {
+                let nanos = |time: &Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+                let times: Times = recovered.iter().map(nanos).collect();
+                comparison.drawings.recovery.insert(row.who(), recovered);
+                let runs = comparison.scale.crashes;
+                comparison.add(Row { handoff_us: times.spread(), runs, ..row });
             }
+            Err(error) => comparison.give_up(&row, &error),
         }
     }
-}
-
-fn conclude(comparison: &mut Comparison, target: &Target, who: &Implementation, recovered: Vec<Duration>) {
-    let nanos = |time: &Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-    let times: Times = recovered.iter().map(nanos).collect();
-    comparison.add(Row {
-        scenario: Scenario::Crash.to_string(),
-        store: target.label.clone(),
-        implementation: who.name().to_owned(),
-        contenders: 2,
-        handoff_us: times.spread(),
-        runs: comparison.scale.crashes,
-        ..Row::default()
-    });
-    comparison.drawings.recovery.insert((target.label.clone(), who.name().to_owned()), recovered);
 }
 
 async fn crashes(room: &Path, target: &Target, who: &Implementation, times: u32) -> Result<Vec<Duration>> {

@@ -17,27 +17,24 @@ pub(super) async fn run(comparison: &mut Comparison, target: &Target, everybody:
     let able = everybody.iter().filter(|who| !who.is_floor() && !who.is_heavy());
     for who in able.filter(|who| who.is_ours() || !only_ours) {
         comparison.progress.doing(format!("{}: {} holds {locks} locks", target.label, who.name()));
+        let row = Row::of(Scenario::Held, target, who, locks as u64);
         match hold(comparison, target, who, locks).await {
-            Ok((bytes, row)) => {
-                let who = (row.store.clone(), row.implementation.clone());
-                comparison.drawings.memory.insert(who, bytes);
-                comparison.add(row);
+            Ok((bytes, requests_per_cycle)) => {
+                comparison.drawings.memory.insert(row.who(), bytes);
+                comparison.add(Row { requests_per_cycle, ..row });
             }
-            Err(error) => {
-                comparison
-                    .leave_out(format!("{} on {} in held", who.name(), target.label), error.to_string());
-            }
+            Err(error) => comparison.give_up(&row, &error),
         }
     }
 }
 
-/// Bytes per lock, and the row.
+/// Bytes per lock, and requests per third of the ttl.
 async fn hold(
     comparison: &Comparison,
     target: &Target,
     who: &Implementation,
     locks: usize,
-) -> Result<(f64, Row)> {
+) -> Result<(f64, Option<f64>)> {
     let mut worker = Worker::start(who, std::slice::from_ref(&target.url), comparison.room()).await?;
     let ttl = comparison.scale.held_ttl;
     worker.open(1, ttl).await?;
@@ -47,16 +44,7 @@ async fn hold(
     worker.hold(&format!("compare-held-{}", who.name()), locks).await?;
     let bytes = worker.memory()?.saturating_sub(before) as f64 / locks as f64;
     let requests = if target.counts() { renewals(target, ttl).await? } else { None };
-    let row = Row {
-        scenario: Scenario::Held.to_string(),
-        store: target.label.clone(),
-        implementation: who.name().to_owned(),
-        contenders: locks as u64,
-        requests_per_cycle: requests,
-        runs: 1,
-        ..Row::default()
-    };
-    Ok((rounded(bytes), row))
+    Ok((rounded(bytes), requests))
 }
 
 /// Requests per third of the ttl.

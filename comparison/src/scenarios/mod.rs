@@ -10,6 +10,7 @@ mod counter;
 mod crash;
 mod held;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::comparison::Comparison;
@@ -23,13 +24,12 @@ pub(crate) use crash::TTL as CRASH_TTL;
 
 /// Runs one scenario on every store.
 pub(crate) async fn run(comparison: &mut Comparison, scenario: Scenario) {
-    let stores = comparison.take_stores();
-    for (target, everybody) in &stores {
+    let stores = Arc::clone(&comparison.stores);
+    for (target, everybody) in stores.iter() {
         comparison.progress.begin(&format!("{}: {scenario}", target.label));
         on_store(comparison, scenario, target, everybody).await;
         comparison.progress.step();
     }
-    comparison.put_back(stores);
 }
 
 async fn on_store(
@@ -45,11 +45,11 @@ async fn on_store(
         contests.push(Contest { scenario, contenders, shape, effort, runs });
     };
     match scenario {
-        Scenario::Uncontended => contest(1, alone(), timed, scale.runs),
+        Scenario::Uncontended => contest(1, sessions(1), timed, scale.runs),
         Scenario::HandOff => contest(2, processes(target.store, 2), timed, scale.runs),
         Scenario::Tasks => {
             for &tasks in scale.tasks {
-                contest(tasks.into(), Shape { contenders: tasks, ..alone() }, timed.clone(), scale.runs);
+                contest(tasks.into(), Shape { contenders: tasks, ..sessions(1) }, timed.clone(), scale.runs);
             }
         }
         Scenario::Processes => {
@@ -77,15 +77,11 @@ async fn on_store(
     }
 }
 
-fn alone() -> Shape {
-    Shape { processes: 1, contenders: 1, sessions: 1 }
-}
-
 /// A process each; where locks do not leave the process, a session each.
 fn processes(store: Store, count: usize) -> Shape {
     match store {
         Store::Memory => sessions(count as u64),
-        _ => Shape { processes: count, contenders: 1, sessions: 1 },
+        _ => Shape { processes: count, ..sessions(1) },
     }
 }
 

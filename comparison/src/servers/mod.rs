@@ -61,32 +61,28 @@ impl Target {
             if durable || store == Store::Memory { store.to_string() } else { format!("{store}-tmpfs") };
         let data = tempfile::Builder::new().prefix(&format!("leasehold-{store}-")).tempdir_in(place);
         let data = data.map_err(Error::during(format!("making a directory in {}", place.display())))?;
-        let (server, url, durability) = match store {
-            Store::Memory => (Server::Foreign, "memory://compare".to_owned(), "none"),
-            Store::File => (
-                Server::Foreign,
-                format!("file://{}", data.path().display()),
-                kept(durable, "every grant is synced"),
-            ),
-            Store::Redis => {
-                let server = redis(data.path(), durable).start().await.map_err(missing)?;
-                let url = server.url();
-                (Server::Redis(server), url, kept(durable, "snapshots every minute to hour, as shipped"))
-            }
-            Store::Etcd => {
-                let server = etcd(data.path(), durable).start().await.map_err(missing)?;
-                let url = server.url();
-                (Server::Etcd(server), url, kept(durable, "every write is synced, as shipped"))
-            }
-            Store::Zk => {
-                let server = zookeeper(data.path(), durable).start().await.map_err(missing)?;
-                let url = server.url();
-                (Server::Zk(server), url, kept(durable, "every write is synced, as shipped"))
-            }
+        let server = match store {
+            Store::Memory | Store::File => Server::Foreign,
+            Store::Redis => Server::Redis(redis(data.path(), durable).start().await.map_err(missing)?),
+            Store::Etcd => Server::Etcd(etcd(data.path(), durable).start().await.map_err(missing)?),
+            Store::Zk => Server::Zk(zookeeper(data.path(), durable).start().await.map_err(missing)?),
         };
+        let (url, kept) = match &server {
+            Server::Foreign if store == Store::Memory => ("memory://compare".to_owned(), "none"),
+            Server::Foreign => (format!("file://{}", data.path().display()), "every grant is synced"),
+            Server::Redis(server) => (server.url(), "snapshots every minute to hour, as shipped"),
+            Server::Etcd(server) => (server.url(), "every write is synced, as shipped"),
+            Server::Zk(server) => (server.url(), "every write is synced, as shipped"),
+        };
+        let durability = if durable { kept } else { "in memory" };
         let mut target = Self { label, store, url, version: None, durability, server, _data: Some(data) };
         target.version = target.ask_version().await;
         Ok(target)
+    }
+
+    /// The same for a second set of servers, which keep their data in memory.
+    pub(crate) async fn start_in_memory(store: Store) -> Result<Self> {
+        Self::start(store, Path::new("/dev/shm"), false).await
     }
 
     /// Begins to count what clients ask of it; `None` where nobody counts.
@@ -125,16 +121,6 @@ impl Target {
             }
         }
     }
-}
-
-/// Where a second set of servers keeps its data.
-pub(crate) fn memory_file_system() -> Result<&'static Path> {
-    let place = Path::new("/dev/shm");
-    if place.is_dir() { Ok(place) } else { Err(Error::new("this system has no /dev/shm")) }
-}
-
-fn kept(durable: bool, how: &'static str) -> &'static str {
-    if durable { how } else { "in memory" }
 }
 
 fn redis(data: &Path, durable: bool) -> redis::Settings {

@@ -54,8 +54,10 @@ pub(crate) fn page(report: &Report, drawings: &Drawings) -> String {
         ("recovery", "The holder is killed", RECOVERY, page.recovery()),
         ("memory", "Thousands of locks held", MEMORY, page.memory()),
     ];
-    let mut body = page.head();
-    for (id, title, text, cards) in sections.iter().filter(|(_, _, _, cards)| !cards.is_empty()) {
+    let sections = sections.iter().filter(|(.., cards)| !cards.is_empty());
+    let ids = sections.clone().map(|(id, ..)| *id).chain(["claims", "results", "environment"]);
+    let mut body = page.head(ids);
+    for (id, title, text, cards) in sections {
         body += &format!(
             "<h2 id=\"{id}\">{title}</h2><p class=\"soft\">{text}</p><div class=\"grid\">{cards}</div>"
         );
@@ -74,7 +76,8 @@ struct Page<'a> {
 }
 
 impl Page<'_> {
-    fn head(&self) -> String {
+    fn head<'a>(&self, sections: impl Iterator<Item = &'a str>) -> String {
+        let links: String = sections.map(|id| format!("<a href=\"#{id}\">{id}</a>")).collect();
         let environment = &self.report.environment;
         let machine = [
             Some(environment.date.clone()),
@@ -89,10 +92,7 @@ impl Page<'_> {
             "<h1>Distributed locks, side by side</h1><p class=\"soft\">{machine}</p>\
              <p>Every store with our library, with the least that a lock can ask of it (its <em>floor</em>), and with the \
              libraries people use otherwise: on the same servers, in the same run, in turns. {verdict}</p>\
-             <nav><a href=\"#glance\">at a glance</a><a href=\"#latency\">latency</a><a href=\"#profile\">profile</a><a href=\"#throughput\">throughput</a>\
-             <a href=\"#requests\">requests</a><a href=\"#fairness\">fairness</a><a href=\"#recovery\">recovery</a>\
-             <a href=\"#memory\">memory</a><a href=\"#claims\">claims</a><a href=\"#results\">all results</a>\
-             <a href=\"#environment\">environment</a></nav>"
+             <nav>{links}</nav>"
         )
     }
 

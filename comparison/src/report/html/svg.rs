@@ -65,17 +65,12 @@ pub(super) fn pixel(value: f64) -> f64 {
 
 /// A number on an axis: 200, 10k, 2M.
 pub(super) fn short(value: f64) -> String {
-    for (size, letter) in [(1e6, "M"), (1e3, "k")] {
-        if value >= size {
-            return format!("{}{letter}", trimmed(value / size));
-        }
-    }
-    trimmed(value)
-}
-
-fn trimmed(value: f64) -> String {
-    let text = format!("{value:.2}");
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    let (value, letter) = match value {
+        millions if millions >= 1e6 => (value / 1e6, "M"),
+        thousands if thousands >= 1e3 => (value / 1e3, "k"),
+        small => (small, ""),
+    };
+    format!("{}{letter}", format!("{value:.2}").trim_end_matches('0').trim_end_matches('.'))
 }
 
 /// Text for a page.
