@@ -11,7 +11,7 @@
 //! | who takes part, and on what | `implementation`, `peers`, `servers` |
 //! | processes that contend | `worker` (what they do), `driver` (how they are told), `comparison/peers/README.md` (the lines in between) |
 //! | the questions | `scenarios`, `claims` |
-//! | what follows from the answers | `history`, `figures`, `cpu` |
+//! | what follows from the answers | `history`, `figures`, `proc` |
 //! | what is shown | `report`, `environment`, `progress` |
 //!
 //! # Invariants
@@ -24,7 +24,6 @@
 
 mod claims;
 mod comparison;
-mod cpu;
 #[cfg(test)]
 mod documents;
 mod driver;
@@ -35,6 +34,7 @@ mod history;
 mod implementation;
 mod options;
 mod peers;
+mod proc;
 mod progress;
 mod report;
 mod scale;

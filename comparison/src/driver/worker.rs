@@ -7,9 +7,9 @@ use std::time::Duration;
 use contender_protocol::Cycle;
 use testbed::Process;
 
-use crate::cpu;
 use crate::error::{Error, Result};
 use crate::implementation::Implementation;
+use crate::proc;
 
 /// A process that speaks the protocol.
 #[derive(Debug)]
@@ -147,7 +147,7 @@ impl Worker {
 
     /// The processor time it has used, in nanoseconds.
     pub(crate) fn cpu_nanos(&self) -> Option<u64> {
-        cpu::nanos(self.process.pid())
+        proc::cpu_nanos(self.process.pid())
     }
 
     /// The memory it has, in bytes.

@@ -11,9 +11,9 @@ use std::path::Path;
 use tempfile::TempDir;
 use testbed::{etcd, redis, zookeeper};
 
-use crate::cpu;
 use crate::error::{Error, Result};
 use crate::options::Store;
+use crate::proc;
 
 pub(crate) use counting::Counting;
 
@@ -99,9 +99,9 @@ impl Target {
     pub(crate) fn cpu_nanos(&self) -> Option<u64> {
         match &self.server {
             Server::Foreign => None,
-            Server::Redis(server) => cpu::nanos(server.process().pid()),
-            Server::Etcd(server) => server.pids().into_iter().map(cpu::nanos).sum(),
-            Server::Zk(server) => cpu::nanos(server.process().pid()),
+            Server::Redis(server) => proc::cpu_nanos(server.process().pid()),
+            Server::Etcd(server) => server.pids().into_iter().map(proc::cpu_nanos).sum(),
+            Server::Zk(server) => proc::cpu_nanos(server.process().pid()),
         }
     }
 

@@ -4,7 +4,7 @@ use std::fs;
 
 /// Nanoseconds that all threads of a process have run, those that have ended too; to the hundredth of a
 /// second. `None` where the system does not tell.
-pub(crate) fn nanos(pid: u32) -> Option<u64> {
+pub(crate) fn cpu_nanos(pid: u32) -> Option<u64> {
     let told = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name stands in parentheses and may be anything; after it come the state and numbers.
     let (_, numbers) = told.rsplit_once(')')?;
@@ -20,15 +20,15 @@ mod tests {
     /// Work takes time, a thread's too that has ended, and what is no process has no time.
     #[test]
     fn work_takes_time() {
-        let before = nanos(std::process::id()).unwrap();
+        let before = cpu_nanos(std::process::id()).unwrap();
         let work = move || {
             let mut hash = 0_u64;
-            while nanos(std::process::id()).is_some_and(|now| now < before + 50_000_000) {
+            while cpu_nanos(std::process::id()).is_some_and(|now| now < before + 50_000_000) {
                 hash = std::hint::black_box(hash.wrapping_mul(31).wrapping_add(1));
             }
         };
         std::thread::spawn(work).join().unwrap();
-        assert!(nanos(std::process::id()).unwrap() >= before + 50_000_000);
-        assert_eq!(nanos(u32::MAX), None);
+        assert!(cpu_nanos(std::process::id()).unwrap() >= before + 50_000_000);
+        assert_eq!(cpu_nanos(u32::MAX), None);
     }
 }
