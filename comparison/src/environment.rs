@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::figures::{Spread, Times};
+use crate::proc;
 
 /// The machine, the versions, the settings.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -52,19 +53,14 @@ impl Environment {
     /// Looks around; `place` is where servers keep their data.
     pub(crate) fn here(mode: &str, place: &Path) -> Self {
         let system = rustix::system::uname();
-        let told = |text: &std::ffi::CStr| text.to_string_lossy().into_owned();
+        let words = [system.sysname(), system.release(), system.machine()];
         Self {
             date: today(),
             mode: mode.to_owned(),
-            system: format!(
-                "{} {} {}",
-                told(system.sysname()),
-                told(system.release()),
-                told(system.machine())
-            ),
-            cpu: cpu(),
+            system: words.map(|word| word.to_string_lossy()).join(" "),
+            cpu: proc::told("cpuinfo", "model name"),
             cores: std::thread::available_parallelism().ok().map(std::num::NonZero::get),
-            memory_bytes: memory(),
+            memory_bytes: proc::bytes("meminfo", "MemTotal"),
             fsync_us: fsync(place).unwrap_or_default(),
             columns: COLUMNS.map(|(name, meaning)| (name.to_owned(), meaning.to_owned())).into(),
             ..Self::default()
@@ -86,18 +82,6 @@ fn fsync(place: &Path) -> Result<Spread> {
     drop(file);
     fs::remove_file(path).map_err(Error::during(DOING))?;
     Ok(times.spread())
-}
-
-fn cpu() -> Option<String> {
-    let told = fs::read_to_string("/proc/cpuinfo").ok()?;
-    let line = told.lines().find(|line| line.starts_with("model name"))?;
-    Some(line.split_once(':')?.1.trim().to_owned())
-}
-
-fn memory() -> Option<u64> {
-    let told = fs::read_to_string("/proc/meminfo").ok()?;
-    let line = told.lines().find(|line| line.starts_with("MemTotal:"))?;
-    Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()? * 1024)
 }
 
 /// The date of the wall clock, for the reader.

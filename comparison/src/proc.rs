@@ -1,9 +1,21 @@
-//! How much processor time a process has used.
+//! What the system tells of itself and of processes; `None` where it does not.
 
 use std::fs;
 
+/// What a file below `/proc` says of `name`.
+pub(crate) fn told(file: &str, name: &str) -> Option<String> {
+    let told = fs::read_to_string(format!("/proc/{file}")).ok()?;
+    let line = told.lines().find(|line| line.starts_with(name))?;
+    Some(line.split_once(':')?.1.trim().to_owned())
+}
+
+/// The same in bytes, where it is told in kilobytes.
+pub(crate) fn bytes(file: &str, name: &str) -> Option<u64> {
+    Some(told(file, name)?.strip_suffix(" kB")?.parse::<u64>().ok()? * 1024)
+}
+
 /// Nanoseconds that all threads of a process have run, those that have ended too; to the hundredth of a
-/// second. `None` where the system does not tell.
+/// second.
 pub(crate) fn cpu_nanos(pid: u32) -> Option<u64> {
     let told = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name stands in parentheses and may be anything; after it come the state and numbers.

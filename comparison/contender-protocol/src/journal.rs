@@ -44,11 +44,8 @@ impl Cycle {
 pub(crate) fn write(path: &Path, cycles: &[Cycle]) -> io::Result<()> {
     let mut text = String::with_capacity(cycles.len() * 80);
     for Cycle { contender, requested, granted, releasing, released, token } in cycles {
-        let _infallible = write!(text, "{contender} {requested} {granted} {releasing} {released} ");
-        let _infallible = match token {
-            Some(token) => writeln!(text, "{token}"),
-            None => writeln!(text, "-"),
-        };
+        let token = token.map_or_else(|| "-".to_owned(), |token| token.to_string());
+        let _infallible = writeln!(text, "{contender} {requested} {granted} {releasing} {released} {token}");
     }
     fs::write(path, text)
 }

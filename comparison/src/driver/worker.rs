@@ -67,8 +67,7 @@ impl Worker {
 
     /// Opens so many sessions.
     pub(crate) async fn open(&mut self, sessions: usize, ttl: Duration) -> Result<()> {
-        let answer = self.ask(&format!("open {sessions} {}", ttl.as_millis()), START).await?;
-        if answer == "opened" { Ok(()) } else { Err(unexpected(&answer)) }
+        self.order(&format!("open {sessions} {}", ttl.as_millis()), START, "opened").await
     }
 
     /// Begins a contest.
@@ -130,14 +129,12 @@ impl Worker {
 
     /// Lets it go.
     pub(crate) async fn release(&mut self) -> Result<()> {
-        let answer = self.ask("release", BOUND).await?;
-        if answer.starts_with("released ") { Ok(()) } else { Err(unexpected(&answer)) }
+        self.order("release", BOUND, "released ").await
     }
 
     /// Takes many locks, called `name-0` and so on, and keeps them.
     pub(crate) async fn hold(&mut self, name: &str, count: usize) -> Result<()> {
-        let answer = self.ask(&format!("hold {name} {count}"), START).await?;
-        if answer.starts_with(&format!("holding {count} ")) { Ok(()) } else { Err(unexpected(&answer)) }
+        self.order(&format!("hold {name} {count}"), START, &format!("holding {count} ")).await
     }
 
     /// Kills it.
@@ -152,16 +149,15 @@ impl Worker {
 
     /// The memory it has, in bytes.
     pub(crate) fn memory(&self) -> Result<u64> {
-        let path = format!("/proc/{}/status", self.process.pid());
-        let status = fs::read_to_string(path).map_err(Error::during("reading its memory"))?;
-        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let kilobytes = resident.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
-        kilobytes.map(|kilobytes| kilobytes * 1024).ok_or_else(|| Error::new("its memory is not told"))
+        let memory = proc::bytes(&format!("{}/status", self.process.pid()), "VmRSS");
+        memory.ok_or_else(|| Error::new("its memory is not told"))
     }
 
-    async fn ask(&mut self, order: &str, bound: Duration) -> Result<String> {
+    /// Sends it, and waits for an answer that begins as it should.
+    async fn order(&mut self, order: &str, bound: Duration, expected: &str) -> Result<()> {
         self.send(order).await?;
-        self.answer(bound).await
+        let answer = self.answer(bound).await?;
+        if answer.starts_with(expected) { Ok(()) } else { Err(unexpected(&answer)) }
     }
 
     async fn send(&mut self, order: &str) -> Result<()> {

@@ -78,13 +78,9 @@ impl Contest {
     async fn among(&self, comparison: &mut Comparison, target: &Target, able: &[Implementation]) {
         let mut entries = Vec::new();
         for who in able {
-            comparison.progress.doing(format!(
-                "{}: {}, {} × {}",
-                target.label,
-                self.scenario,
-                self.contenders,
-                who.name()
-            ));
+            let Self { scenario, contenders, .. } = self;
+            let doing = format!("{}: {scenario}, {contenders} × {}", target.label, who.name());
+            comparison.progress.doing(doing);
             let row = Row::of(self.scenario, target, who, self.contenders);
             match self.enter(*who, comparison, target, &row).await {
                 Ok(entry) => entries.push(entry),

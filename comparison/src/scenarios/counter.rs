@@ -19,11 +19,8 @@ pub(super) async fn run(comparison: &mut Comparison, target: &Target, everybody:
         let spares_heavy = comparison.scale.spares_heavy;
         let able = everybody.iter().filter(|who| u64::from(clients) <= who.most_contenders());
         for who in able.filter(|who| !(spares_heavy && who.is_heavy())) {
-            comparison.progress.doing(format!(
-                "{}: {clients} clients count with {}",
-                target.label,
-                who.name()
-            ));
+            let doing = format!("{}: {clients} clients count with {}", target.label, who.name());
+            comparison.progress.doing(doing);
             let row = Row::of(Scenario::Counter, target, who, clients.into());
             match count(comparison.room(), target, *who, clients).await {
                 Ok((history, lost)) => {

@@ -5,7 +5,6 @@
 
 mod counting;
 
-use std::io;
 use std::path::Path;
 
 use tempfile::TempDir;
@@ -61,12 +60,13 @@ impl Target {
             if durable || store == Store::Memory { store.to_string() } else { format!("{store}-tmpfs") };
         let data = tempfile::Builder::new().prefix(&format!("leasehold-{store}-")).tempdir_in(place);
         let data = data.map_err(Error::during(format!("making a directory in {}", place.display())))?;
-        let server = match store {
-            Store::Memory | Store::File => Server::Foreign,
-            Store::Redis => Server::Redis(redis(data.path(), durable).start().await.map_err(missing)?),
-            Store::Etcd => Server::Etcd(etcd(data.path(), durable).start().await.map_err(missing)?),
-            Store::Zk => Server::Zk(zookeeper(data.path(), durable).start().await.map_err(missing)?),
+        let started = match store {
+            Store::Memory | Store::File => Ok(Server::Foreign),
+            Store::Redis => redis(data.path(), durable).start().await.map(Server::Redis),
+            Store::Etcd => etcd(data.path(), durable).start().await.map(Server::Etcd),
+            Store::Zk => zookeeper(data.path(), durable).start().await.map(Server::Zk),
         };
+        let server = started.map_err(Error::during("no server"))?;
         let (url, kept) = match &server {
             Server::Foreign if store == Store::Memory => ("memory://compare".to_owned(), "none"),
             Server::Foreign => (format!("file://{}", data.path().display()), "every grant is synced"),
@@ -141,8 +141,4 @@ fn zookeeper(data: &Path, durable: bool) -> zookeeper::Setup {
     // Later lines and properties win over what tests are content with.
     let setup = setup.line(format!("dataDir={}", data.display()));
     setup.property("zookeeper.forceSync", "yes").property("zookeeper.preAllocSize", 65_536)
-}
-
-fn missing(error: io::Error) -> Error {
-    Error::during("no server")(error)
 }

@@ -4,28 +4,27 @@ use std::fmt::Write as _;
 
 use super::svg::safe;
 use crate::report::table::{Column, cell, columns, number, spread};
-use crate::report::{Report, Row};
+use crate::report::{Claim, Report, Row};
 
 /// What others have said and what we have promised, measured.
 pub(super) fn claims(report: &Report) -> String {
     if report.claims.is_empty() {
         return String::new();
     }
-    let mut rows = String::new();
-    for claim in &report.claims {
+    let row = |claim: &Claim| {
         let (class, verdict) = match claim.holds {
             Some(true) => ("yes", "holds"),
             Some(false) => ("no", "does not hold"),
             None => ("soft", "unknown"),
         };
-        let _infallible = write!(
-            rows,
+        format!(
             "<tr><td class=\"long\">{}</td><td class=\"text soft\">{}</td><td class=\"long\">{}</td><td class=\"{class}\">{verdict}</td></tr>",
             safe(&claim.claim),
             safe(&claim.source),
             safe(claim.measured.as_deref().unwrap_or("–")),
-        );
-    }
+        )
+    };
+    let rows: String = report.claims.iter().map(row).collect();
     format!(
         "<h2 id=\"claims\">Claims, as experiments</h2><p class=\"soft\">Published sentences and our own budgets, each with what \
          was measured here.</p><div class=\"scroll card\"><table><tr><th class=\"text\">claim</th><th class=\"text\">source</th>\
@@ -90,16 +89,12 @@ pub(super) fn environment(report: &Report) -> String {
         let version = server.version.as_deref().map(|version| format!("{version}; ")).unwrap_or_default();
         row(store, Some(format!("{version}data: {}", server.durability)));
     }
-    for (library, version) in &environment.versions {
-        row(library, Some(version.clone()));
+    for (name, told) in environment.versions.iter().chain(&environment.columns) {
+        row(name, Some(told.clone()));
     }
-    for (column, meaning) in &environment.columns {
-        row(column, Some(meaning.clone()));
-    }
-    let mut left_out = String::new();
-    for missing in &environment.left_out {
-        let _infallible = write!(left_out, "<li>{}: {}</li>", safe(&missing.what), safe(&missing.why));
-    }
+    let missing = environment.left_out.iter();
+    let missing = missing.map(|missing| format!("<li>{}: {}</li>", safe(&missing.what), safe(&missing.why)));
+    let mut left_out: String = missing.collect();
     if !left_out.is_empty() {
         left_out = format!("<h3>Left out</h3><ul>{left_out}</ul>");
     }
