@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use crate::options::Options;
 
+/// The leases of those who are killed while they hold.
+pub(crate) const CRASH_TTL: Duration = Duration::from_secs(3);
+
 /// Numbers of contenders, lengths and repetitions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scale {

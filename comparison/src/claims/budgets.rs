@@ -4,7 +4,7 @@
 use super::{Finding, claim};
 use crate::report::table::number;
 use crate::report::{Claim, Drawings, Report, Row};
-use crate::scenarios::CRASH_TTL;
+use crate::scale::CRASH_TTL;
 
 /// What is promised of a row of ours, where it is promised, and what was found.
 struct Budget {

@@ -12,10 +12,8 @@ use crate::figures::Times;
 use crate::implementation::Implementation;
 use crate::options::{Scenario, Store};
 use crate::report::Row;
+use crate::scale::CRASH_TTL;
 use crate::servers::Target;
-
-/// The leases of those who hold.
-pub(crate) const TTL: Duration = Duration::from_secs(3);
 
 pub(super) async fn run(comparison: &mut Comparison, target: &Target, everybody: &[Implementation]) {
     if target.store == Store::Memory {
@@ -50,8 +48,8 @@ async fn crash(room: &Path, target: &Target, who: &Implementation, index: u32) -
     let name = format!("compare-crash-{index}-{}", who.name());
     let (mut holder, mut next) =
         (Worker::start(who, urls, room).await?, Worker::start(who, urls, room).await?);
-    holder.open(1, TTL).await?;
-    next.open(1, TTL).await?;
+    holder.open(1, CRASH_TTL).await?;
+    next.open(1, CRASH_TTL).await?;
     holder.acquire(&name, BOUND).await?;
     next.ask_for(&name).await?;
     // Nobody tells when a library of others has queued; and kills should not all come right after a

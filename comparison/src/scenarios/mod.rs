@@ -20,7 +20,6 @@ use crate::options::{Scenario, Store};
 use crate::servers::Target;
 
 use contest::Contest;
-pub(crate) use crash::TTL as CRASH_TTL;
 
 /// Runs one scenario on every store.
 pub(crate) async fn run(comparison: &mut Comparison, scenario: Scenario) {

@@ -208,7 +208,7 @@ impl Page<'_> {
     }
 
     fn recovery(&self) -> String {
-        let ttl = crate::scenarios::CRASH_TTL.as_secs_f64();
+        let ttl = crate::scale::CRASH_TTL.as_secs_f64();
         let seconds = |times: &Vec<Duration>| times.iter().map(Duration::as_secs_f64).collect();
         let unit = |seconds: f64| time(seconds * 1e6);
         self.bars(&self.drawings.recovery, seconds, unit, Some((ttl, "the ttl")))
