@@ -13,8 +13,8 @@ use futures_util::future::BoxFuture;
 use lockcore::Guarantees;
 use lockcore::clock::{BootClock, Clock};
 
+use crate::bugs::Mutation;
 use crate::failure::{Failure, Outcome};
-use crate::mutants::Mutation;
 use crate::subject::{Pace, Subject};
 use crate::world::World;
 

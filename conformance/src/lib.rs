@@ -36,17 +36,17 @@
 //! | what is under test, and in which time | [`Subject`], [`Pace`] |
 //! | the cases, by guarantee | [`cases`], [`Case`] |
 //! | what a case works with | [`World`], [`Session`], [`HostClock`], [`Task`] |
-//! | what is put between core and store | [`layer`], [`Network`], [`Tally`], [`Audit`] |
+//! | what is put between core and store | [`layer`], [`Network`], [`RequestCounts`], [`Audit`] |
 //! | faults at random, or as told | [`fault`] |
 //! | what happened, and what must be true of it | [`history`], [`invariants`] |
 //! | the core under thousands of seeds of faults | [`simulation`] |
-//! | proof that the cases catch what they must | [`mutants`] |
+//! | proof that the cases catch what they must | [`bugs`] |
 
+pub mod bugs;
 pub mod fault;
 pub mod history;
 pub mod invariants;
 pub mod layer;
-pub mod mutants;
 pub mod simulation;
 
 mod audit;
@@ -54,28 +54,32 @@ mod cancel;
 mod case;
 mod cases;
 mod dice;
+mod entry_rule;
 mod failure;
 mod host;
 mod network;
 mod refusals;
 mod report;
+mod request_counts;
 mod runner;
 mod session;
+mod store_log;
 mod subject;
-mod tally;
 mod task;
 mod world;
 
 pub use audit::Audit;
 pub use case::{Case, ENVIRONMENTAL, cases};
 pub use dice::Dice;
+pub use entry_rule::EntryRuleConfig;
 pub use failure::{Failure, Outcome};
 pub use host::HostClock;
 pub use network::{Loss, Network, Request};
 pub use report::Report;
+pub use request_counts::{Counts, RequestCounts};
 pub use runner::{Suite, check, main};
 pub use session::{Session, dead_holder, dead_waiter};
+pub use store_log::StoreLogConfig;
 pub use subject::{MemorySubject, Pace, Subject};
-pub use tally::{Counts, Tally};
 pub use task::Task;
 pub use world::World;

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use lockcore::{Env, Guarantees, Timing};
 
+use crate::bugs::{Bug, bugs};
 use crate::case::{Case, Ran, cases};
 use crate::failure::{Failure, Outcome};
-use crate::mutants::{Mutant, mutants};
 use crate::report::{CaseResult, Ledger, MutantResult, Report};
 use crate::subject::{MemorySubject, Pace, Subject};
 
@@ -102,7 +102,7 @@ impl Suite {
             }
         }
         if self.mutants {
-            trials.extend(mutants().map(|mutant| mutant_trial(&ledger, mutant)));
+            trials.extend(bugs().map(|mutant| mutant_trial(&ledger, mutant)));
         }
         trials.extend(self.others);
         trials.push(Trial::test("kit::every_case_ran_or_is_lacked", move || {
@@ -161,7 +161,7 @@ fn skip(ledger: &Ledger, case: &'static Case, subject: &Arc<dyn Subject>, lackin
     );
 }
 
-fn mutant_trial(ledger: &Ledger, mutant: &'static Mutant) -> Trial {
+fn mutant_trial(ledger: &Ledger, mutant: &'static Bug) -> Trial {
     let ledger = ledger.clone();
     Trial::test(format!("mutant::{}", mutant.name), move || {
         let caught = ledger.enter(
@@ -179,7 +179,7 @@ fn mutant_trial(ledger: &Ledger, mutant: &'static Mutant) -> Trial {
 }
 
 /// What the case named for it says of the mutant; an error if that is nothing.
-fn hunt(mutant: &Mutant) -> Outcome<Failure> {
+fn hunt(mutant: &Bug) -> Outcome<Failure> {
     let case = cases().find(|case| case.name == mutant.caught_by);
     let case = case.ok_or_else(|| Failure::new(format!("there is no case {}", mutant.caught_by)))?;
     let sound = case.run(Arc::new(MemorySubject::new()), None);

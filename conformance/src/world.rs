@@ -16,10 +16,10 @@ use lockcore::clock::{Clock, Moment};
 use lockcore::{Builder, Entropy, Env, Guarantees, LockManager, LockName, OsEntropy, Timing};
 use parking_lot::Mutex;
 
+use crate::bugs::Mutation;
 use crate::failure::{Failure, Outcome};
 use crate::host::HostClock;
 use crate::layer::Wrap;
-use crate::mutants::Mutation;
 use crate::session::Session;
 use crate::subject::{Pace, Subject};
 

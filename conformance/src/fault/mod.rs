@@ -1,27 +1,23 @@
 //! What a network and a careless server do to a store, on purpose and by seed; and the wrappers
 //! that watch.
 //!
-//! A test opens its store through [`FaultConfig`] and steers it with [`Faults`]. [`AuditConfig`]
-//! sits between the two and writes down what the store really did; [`CallsConfig`] sits above and
+//! A test opens its store through [`FaultConfig`] and steers it with [`Faults`]. [`StoreLogConfig`]
+//! sits between the two and writes down what the store really did; [`EntryRuleConfig`] sits above and
 //! writes down how the core used the contract. From the core downwards:
 //!
 //! ```text
-//! core → CallsConfig → FaultConfig → AuditConfig → the store
+//! core → EntryRuleConfig → FaultConfig → StoreLogConfig → the store
 //! ```
 //!
 //! Everything runs on the [`Env`](lockcore::Env) of the manager and draws from [`Dice`](crate::Dice), so a run
 //! under tokio's paused time repeats exactly.
 
-mod audit;
 mod backend;
-mod calls;
 mod flight;
 mod plan;
 mod switch;
 
-pub use audit::AuditConfig;
 pub use backend::FaultConfig;
-pub use calls::CallsConfig;
 pub use plan::{Fault, Faults, Operation, Rates};
 pub(crate) use switch::Switch;
 

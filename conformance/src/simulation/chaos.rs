@@ -6,13 +6,13 @@ use lockcore::backend::{AcquireRequest, LeaseId, StoreEvent};
 use lockcore::clock::{Clock, Moment};
 use lockcore::{LockName, LostReason, OwnerId};
 
-use super::world::{World, joined_well};
+use super::cluster::{Cluster, joined_well};
 use crate::history::What;
 
 /// When a process is let off, and which.
 type Relief = (Moment, String);
 
-impl World {
+impl Cluster {
     /// Harms one after the other, until the storm is over.
     pub(super) async fn storm(&mut self) {
         let end = self.truth.now() + self.scenario.storm;

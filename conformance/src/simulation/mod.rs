@@ -17,21 +17,21 @@
 
 mod bid;
 mod chaos;
+mod cluster;
 mod drift;
 mod planted;
 mod process;
 mod scenario;
 mod worker;
-mod world;
 
 use lockcore::FencingToken;
 
 use crate::history::{History, What};
 use crate::invariants::{self, Violation};
+use cluster::Cluster;
 pub use drift::DriftClock;
 pub use planted::Planted;
 use scenario::Scenario;
-use world::World;
 
 /// What a seed came to.
 #[derive(Clone, Debug)]
@@ -68,7 +68,7 @@ pub fn run(seed: u64, planted: Option<Planted>) -> Report {
         .expect("a runtime without I/O needs nothing of the host");
     let scenario = Scenario::of_seed(seed, planted);
     let bounds = scenario.bounds();
-    let (history, faults) = runtime.block_on(async { World::open(scenario).await.play().await });
+    let (history, faults) = runtime.block_on(async { Cluster::open(scenario).await.play().await });
     let violations = invariants::check_all(&history, &bounds);
     let count =
         |which: fn(&What) -> bool| history.events().iter().filter(|event| which(&event.what)).count() as u64;

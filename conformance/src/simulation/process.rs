@@ -15,8 +15,10 @@ use super::planted::PlantedConfig;
 use super::scenario::Scenario;
 use super::worker::{Stage, Worker};
 use crate::dice::Dice;
-use crate::fault::{AuditConfig, CallsConfig, FaultConfig, Faults, Rates};
+use crate::entry_rule::EntryRuleConfig;
+use crate::fault::{FaultConfig, Faults, Rates};
 use crate::history::{Journal, Recorder, What};
+use crate::store_log::StoreLogConfig;
 
 /// A process that lives.
 pub(super) struct Process {
@@ -46,7 +48,7 @@ impl Process {
         let bare: Box<dyn StoreConfig> = Box::new(store.clone());
         let bug = scenario.planted;
         let inner = PlantedConfig::at_store(bare, bug, store.store().clone(), dice.fork());
-        let audited = Box::new(AuditConfig::new(inner, journal.actor(label.as_str())));
+        let audited = Box::new(StoreLogConfig::new(inner, journal.actor(label.as_str())));
         let network: Box<dyn StoreConfig> = if dice.chance(PERFECT_NETWORKS) {
             audited
         } else {
@@ -54,7 +56,7 @@ impl Process {
         };
         let outer = PlantedConfig::at_core(network, bug, store.store().clone(), dice.fork());
         let timing = &scenario.timing;
-        let mut builder = LockManager::builder(CallsConfig::new(outer, recorder.clone()))
+        let mut builder = LockManager::builder(EntryRuleConfig::new(outer, recorder.clone()))
             .ttl(timing.ttl)
             .op_timeout(timing.op_timeout)
             .handoff_limit(timing.handoff_limit)

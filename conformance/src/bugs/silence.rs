@@ -6,17 +6,17 @@ use async_trait::async_trait;
 use lockcore::backend::{AcquireRequest, Attempt};
 use lockcore::{Error, ErrorKind, Result};
 
-use super::{Mutant, Mutation};
+use super::{Bug, Mutation};
 use crate::layer::{Below, Layer, shared};
 
-pub(super) const MUTANTS: &[Mutant] = &[
-    Mutant {
+pub(super) const BUGS: &[Bug] = &[
+    Bug {
         name: "unreachable_means_held",
         story: "no answer is taken for a refusal; locks whose `acquire` returns false on any error",
         caught_by: "g5::an_unreachable_store_is_not_a_busy_lock",
         make: || Mutation::Store(shared(Arc::new(Silence::IsHeld))),
     },
-    Mutant {
+    Bug {
         name: "unknown_means_not_applied",
         story: "a request without answer is said not to have happened",
         caught_by: "g5::a_try_with_a_lost_reply_leaves_nothing",

@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use crate::audit::Audit;
 use crate::dice::Dice;
 use crate::network::Network;
-use crate::tally::{Counts, Tally};
+use crate::request_counts::{Counts, RequestCounts};
 use crate::{Failure, Outcome, Session, Task, World, case, ensure};
 
 case::table! { "g7":
@@ -115,8 +115,8 @@ async fn one_release_wakes_one_contender(world: World) -> Outcome {
 
 async fn requests_of_a_release(world: &World, name: &str, waiting: usize) -> Outcome<Counts> {
     let name = world.name(name)?;
-    let tally = Tally::new();
-    let there = world.behind(tally.wrap());
+    let counts = RequestCounts::new();
+    let there = world.behind(counts.wrap());
     let holder = there.session().await?;
     let grant = holder.take(&name).await?;
     let mut queue = Vec::new();
@@ -125,12 +125,12 @@ async fn requests_of_a_release(world: &World, name: &str, waiting: usize) -> Out
         world.queued(&name, place).await?;
     }
     world.settle().await;
-    tally.take();
+    counts.take();
     holder.backend.release(&grant).await?;
     world.settle().await;
     let woken = queue.iter().filter(|waiting| waiting.is_finished()).count();
     ensure!(woken == 1, "{woken} of {waiting} hold after one release");
-    Ok(tally.take())
+    Ok(counts.take())
 }
 
 async fn an_abandoned_place_is_closed_up(world: World) -> Outcome {
@@ -213,8 +213,8 @@ async fn local_waiters_are_served_in_order(world: World) -> Outcome {
 async fn local_hand_off_needs_no_request(world: World) -> Outcome {
     let mut asked = Vec::new();
     for tasks in [2, 32] {
-        let tally = Tally::new();
-        let there = world.behind(tally.wrap());
+        let counts = RequestCounts::new();
+        let there = world.behind(counts.wrap());
         let manager = there.manager_with(|builder| builder.handoff_tenure(world.ttl())).await?;
         let guard = manager.lock("a")?.acquire().await?;
         let (_, workers) = local_queue(&world, &manager, tasks).await?;
@@ -222,7 +222,7 @@ async fn local_hand_off_needs_no_request(world: World) -> Outcome {
         for worker in workers {
             world.joined(world.soon(), "everybody's turn", worker).await?;
         }
-        asked.push(tally.take());
+        asked.push(counts.take());
     }
     let once = Counts { acquires: 1, releases: 1, ..Counts::default() };
     ensure!(asked.iter().all(|counts| *counts == once), "with 2 and 32 tasks the store was asked {asked:?}");

@@ -25,12 +25,12 @@ use crate::layer::{Below, Layer, over};
 ///
 /// Belongs between the core and every other wrapper.
 #[derive(Debug)]
-pub struct CallsConfig {
+pub struct EntryRuleConfig {
     inner: Box<dyn StoreConfig>,
     recorder: Recorder,
 }
 
-impl CallsConfig {
+impl EntryRuleConfig {
     /// The store of `inner`, used by the core of `recorder`'s actor.
     pub fn new(inner: Box<dyn StoreConfig>, recorder: Recorder) -> Self {
         Self { inner, recorder }
@@ -38,7 +38,7 @@ impl CallsConfig {
 }
 
 #[async_trait]
-impl StoreConfig for CallsConfig {
+impl StoreConfig for EntryRuleConfig {
     fn min_ttl(&self) -> Duration {
         self.inner.min_ttl()
     }
@@ -47,12 +47,12 @@ impl StoreConfig for CallsConfig {
         let backend = self.inner.open(env.clone()).await?;
         let recorder = self.recorder.clone();
         let shared = Arc::new(Shared { env: env.clone(), recorder, books: Mutex::default() });
-        Ok(over(Arc::new(Calls { shared }), Below { backend, env }))
+        Ok(over(Arc::new(EntryRule { shared }), Below { backend, env }))
     }
 }
 
 #[derive(Debug)]
-struct Calls {
+struct EntryRule {
     shared: Arc<Shared>,
 }
 
@@ -177,7 +177,7 @@ impl Shared {
 }
 
 #[async_trait]
-impl Layer for Calls {
+impl Layer for EntryRule {
     async fn try_acquire(&self, below: &Below, request: &AcquireRequest) -> Result<Attempt> {
         let call = self.shared.began(&request.name);
         let attempt = below.backend.try_acquire(request).await;

@@ -8,29 +8,29 @@ use lockcore::backend::{AcquireRequest, Attempt, Grant, Revocation};
 use lockcore::{LockName, Result};
 use parking_lot::Mutex;
 
-use super::{Mutant, Mutation};
+use super::{Bug, Mutation};
 use crate::layer::{Below, Layer, per_session, shared};
 
-pub(super) const MUTANTS: &[Mutant] = &[
-    Mutant {
+pub(super) const BUGS: &[Bug] = &[
+    Bug {
         name: "constant_token",
         story: "every hold has the same number; a random one, as Redlock's, is no better",
         caught_by: "g3::tokens_grow_from_hold_to_hold",
         make: || Mutation::Store(shared(Arc::new(Counting::new(Flaw::Constant)))),
     },
-    Mutant {
+    Bug {
         name: "token_counts_releases",
         story: "the number grows when a hold is released, so a hold that expires shares it with the next",
         caught_by: "g3::tokens_grow_across_expiry",
         make: || Mutation::Store(shared(Arc::new(Counting::new(Flaw::CountsReleases)))),
     },
-    Mutant {
+    Bug {
         name: "token_forgotten_with_its_entry",
         story: "the counter lives in what is deleted; a sequence restarts with its parent, kazoo#563",
         caught_by: "g3::force_keeps_tokens_growing",
         make: || Mutation::Store(shared(Arc::new(Counting::new(Flaw::DeletedByForce)))),
     },
-    Mutant {
+    Bug {
         name: "token_per_session",
         story: "every session counts for itself, as N masters with N counters do",
         caught_by: "g3::tokens_grow_across_sessions",

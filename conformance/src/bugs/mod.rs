@@ -24,7 +24,7 @@ use crate::layer::Wrap;
 /// One way to be wrong.
 #[derive(Clone, Copy)]
 #[non_exhaustive]
-pub struct Mutant {
+pub struct Bug {
     /// What it does.
     pub name: &'static str,
     /// What is wrong with it, and who has had that bug.
@@ -34,7 +34,7 @@ pub struct Mutant {
     pub(crate) make: fn() -> Mutation,
 }
 
-impl fmt::Debug for Mutant {
+impl fmt::Debug for Bug {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name)
     }
@@ -48,16 +48,16 @@ pub(crate) enum Mutation {
     Clock(fn(Arc<HostClock>) -> Arc<dyn Clock>),
 }
 
-/// Every mutant.
-pub fn mutants() -> impl Iterator<Item = &'static Mutant> {
+/// Every bug.
+pub fn bugs() -> impl Iterator<Item = &'static Bug> {
     let all = [
-        releasing::MUTANTS,
-        tokens::MUTANTS,
-        time::MUTANTS,
-        queueing::MUTANTS,
-        waiting::MUTANTS,
-        silence::MUTANTS,
-        names::MUTANTS,
+        releasing::BUGS,
+        tokens::BUGS,
+        time::BUGS,
+        queueing::BUGS,
+        waiting::BUGS,
+        silence::BUGS,
+        names::BUGS,
     ];
     all.into_iter().flatten()
 }
@@ -67,17 +67,17 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    /// A mutant has a name of its own, a story, and a case that exists.
+    /// A bug has a name of its own, a story, and a case that exists.
     #[test]
-    fn mutants_are_well_formed() {
+    fn bugs_are_well_formed() {
         let known: BTreeSet<_> = crate::cases().map(|case| case.name).collect();
         let mut seen = BTreeSet::new();
-        for mutant in mutants() {
-            assert!(seen.insert(mutant.name), "{mutant:?} is there twice");
-            assert!(mutant.name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'), "{mutant:?}");
-            assert!(known.contains(mutant.caught_by), "{mutant:?} waits for {}", mutant.caught_by);
-            assert!(!mutant.story.is_empty());
+        for bug in bugs() {
+            assert!(seen.insert(bug.name), "{bug:?} is there twice");
+            assert!(bug.name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'), "{bug:?}");
+            assert!(known.contains(bug.caught_by), "{bug:?} waits for {}", bug.caught_by);
+            assert!(!bug.story.is_empty());
         }
-        assert!(seen.len() >= 18, "{} mutants", seen.len());
+        assert!(seen.len() >= 30, "{} bugs", seen.len());
     }
 }

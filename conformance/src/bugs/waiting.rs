@@ -11,42 +11,42 @@ use lockcore::{OwnerId, Result};
 use parking_lot::Mutex;
 
 use super::time::Events;
-use super::{Mutant, Mutation};
+use super::{Bug, Mutation};
 use crate::layer::{Below, Layer, shared};
 use crate::network::{CleanUp, Network};
 
-pub(super) const MUTANTS: &[Mutant] = &[
-    Mutant {
+pub(super) const BUGS: &[Bug] = &[
+    Bug {
         name: "grants_what_is_held",
         story: "one acquisition in five is granted whoever holds the lock",
         caught_by: "g1::one_holder_at_a_time",
         make: || Mutation::Store(shared(Arc::new(Generous::default()))),
     },
-    Mutant {
+    Bug {
         name: "try_waits",
         story: "asking once is waiting",
         caught_by: "g9::try_does_not_wait",
         make: || Mutation::Store(shared(Arc::new(Try::Waits))),
     },
-    Mutant {
+    Bug {
         name: "try_queues",
         story: "an attempt that was refused stays in the queue; Redisson's fair lock, #5019",
         caught_by: "g9::try_leaves_no_trace",
         make: || Mutation::Store(shared(Arc::new(Try::Queues))),
     },
-    Mutant {
+    Bug {
         name: "waiting_is_not_announced",
         story: "nobody renews the place of somebody who waits",
         caught_by: "g7::waiting_beyond_the_ttl_keeps_the_place",
         make: || Mutation::Store(shared(Arc::new(Events::WithoutLeases))),
     },
-    Mutant {
+    Bug {
         name: "no_clean_up",
         story: "a cancelled wait stays in the queue; kazoo#732, CURATOR-79, the Go client's Mutex.Lock",
         caught_by: "g8::cancelled_wait_leaves_nothing",
         make: || Mutation::Store(Network::with_clean_up(std::time::Duration::ZERO, CleanUp::Never).wrap()),
     },
-    Mutant {
+    Bug {
         name: "one_shot_clean_up",
         story: "the clean-up runs before the delayed request it should undo; kazoo#760",
         caught_by: "g8::cancelled_acquire_leaves_nothing",
@@ -55,13 +55,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
             Mutation::Store(Network::with_clean_up(delay, CleanUp::Once).wrap())
         },
     },
-    Mutant {
+    Bug {
         name: "waits_on_without_a_place",
         story: "a waiter whose own lease ended goes on waiting, for ever; etcd#19597",
         caught_by: "g6::a_lost_waiter_queues_again",
         make: || Mutation::Store(shared(Arc::new(LateLease::NeverReturns))),
     },
-    Mutant {
+    Bug {
         name: "hold_is_born_dead",
         story: "the lock is returned on a lease that ended while waiting; etcd#11456",
         caught_by: "g6::a_lost_waiter_queues_again",

@@ -19,7 +19,7 @@ use crate::fault::Faults;
 use crate::history::{History, Journal, Recorder, What};
 
 /// One run.
-pub(super) struct World {
+pub(super) struct Cluster {
     pub(super) scenario: Scenario,
     pub(super) truth: TokioClock,
     journal: Journal,
@@ -36,7 +36,7 @@ pub(super) struct World {
     networks: Vec<Faults>,
 }
 
-impl World {
+impl Cluster {
     pub(super) async fn open(mut scenario: Scenario) -> Self {
         let truth = TokioClock::new();
         let journal = Journal::new(Arc::new(truth));
@@ -47,7 +47,7 @@ impl World {
         let admin = store.open(env).await.expect("the store in memory opens");
         let resources = scenario.names.iter().map(|name| (name.clone(), FenceGate::new())).collect();
         let stage = Stage { resources, ttl: scenario.timing.ttl, pause: scenario.pause, calm: false.into() };
-        let mut world = Self {
+        let mut cluster = Self {
             truth,
             recorder: journal.actor("world"),
             journal,
@@ -60,10 +60,10 @@ impl World {
             networks: Vec::new(),
             scenario,
         };
-        for _ in 0..world.scenario.processes {
-            world.start_process().await;
+        for _ in 0..cluster.scenario.processes {
+            cluster.start_process().await;
         }
-        world
+        cluster
     }
 
     /// Plays all phases; what happened, and how many faults did.

@@ -6,29 +6,29 @@ use async_trait::async_trait;
 use lockcore::backend::{AcquireRequest, Attempt, Grant, LockState, Revocation};
 use lockcore::{LockName, Result};
 
-use super::{Mutant, Mutation};
+use super::{Bug, Mutation};
 use crate::layer::{Below, Layer, shared};
 
-pub(super) const MUTANTS: &[Mutant] = &[
-    Mutant {
+pub(super) const BUGS: &[Bug] = &[
+    Bug {
         name: "names_case_folded",
         story: "a store whose keys know no case, as a table with such a collation",
         caught_by: "g10::names_that_encodings_merge_stay_distinct",
         make: || Mutation::Store(shared(Arc::new(Renaming(str::to_lowercase)))),
     },
-    Mutant {
+    Bug {
         name: "names_as_paths",
         story: "who holds a/b holds a: a lock by key prefix, etcd#6278",
         caught_by: "g10::a_path_blocks_neither_parent_nor_neighbour",
         make: || Mutation::Store(shared(Arc::new(Renaming(first_segment)))),
     },
-    Mutant {
+    Bug {
         name: "names_cut_short",
         story: "names that begin alike are one, as with a file name or a key column of limited length",
         caught_by: "g10::names_of_any_length_are_held",
         make: || Mutation::Store(shared(Arc::new(Renaming(|name| name.chars().take(255).collect())))),
     },
-    Mutant {
+    Bug {
         name: "prefix_as_pattern",
         story: "the prefix of a list goes into the store's search as it is; KEYS and LIKE",
         caught_by: "g10::a_prefix_is_no_pattern",

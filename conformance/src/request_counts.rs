@@ -11,7 +11,7 @@ use crate::layer::{Below, Layer, Wrap, shared};
 
 /// Counters of the requests that are part of a lock's life; clones share them.
 #[derive(Clone, Debug, Default)]
-pub struct Tally {
+pub struct RequestCounts {
     counts: Arc<Mutex<Counts>>,
 }
 
@@ -29,7 +29,7 @@ pub struct Counts {
     pub releases: usize,
 }
 
-impl Tally {
+impl RequestCounts {
     /// Counters at zero.
     pub fn new() -> Self {
         Self::default()
@@ -47,7 +47,7 @@ impl Tally {
 }
 
 #[async_trait]
-impl Layer for Tally {
+impl Layer for RequestCounts {
     async fn try_acquire(&self, below: &Below, request: &AcquireRequest) -> Result<Attempt> {
         self.counts.lock().tries += 1;
         below.backend.try_acquire(request).await

@@ -6,29 +6,29 @@ use async_trait::async_trait;
 use lockcore::Result;
 use lockcore::backend::Grant;
 
-use super::{Mutant, Mutation};
+use super::{Bug, Mutation};
 use crate::layer::{Below, Layer, shared};
 
-pub(super) const MUTANTS: &[Mutant] = &[
-    Mutant {
+pub(super) const BUGS: &[Bug] = &[
+    Bug {
         name: "release_by_name",
         story: "a late release deletes the next holder's entry; etcd#22082, every DEL without owner check",
         caught_by: "g4::a_stale_release_changes_nothing",
         make: || Mutation::Store(shared(Arc::new(Release::ByName))),
     },
-    Mutant {
+    Bug {
         name: "release_answered_before_it_is_done",
         story: "local state is dropped and the entry stays; CURATOR-486, CURATOR-678",
         caught_by: "g4::release_frees_the_lock",
         make: || Mutation::Store(shared(Arc::new(Release::Undone))),
     },
-    Mutant {
+    Bug {
         name: "stale_release_is_fine",
         story: "a release of what is not held any more is answered with success, which hides the loss",
         caught_by: "g4::a_second_release_is_lost",
         make: || Mutation::Store(shared(Arc::new(Release::AlwaysFine))),
     },
-    Mutant {
+    Bug {
         name: "close_without_release",
         story: "a closed session leaves its entries to their leases",
         caught_by: "g6::closing_frees_everything",

@@ -19,12 +19,12 @@ use crate::layer::{Below, Layer, over};
 /// its place. A grant is recorded when the store's answer is looked at; in a process that stands
 /// still that is late.
 #[derive(Debug)]
-pub struct AuditConfig {
+pub struct StoreLogConfig {
     inner: Box<dyn StoreConfig>,
     recorder: Recorder,
 }
 
-impl AuditConfig {
+impl StoreLogConfig {
     /// The store of `inner`, asked by the actor of `recorder`.
     pub fn new(inner: Box<dyn StoreConfig>, recorder: Recorder) -> Self {
         Self { inner, recorder }
@@ -32,25 +32,25 @@ impl AuditConfig {
 }
 
 #[async_trait]
-impl StoreConfig for AuditConfig {
+impl StoreConfig for StoreLogConfig {
     fn min_ttl(&self) -> Duration {
         self.inner.min_ttl()
     }
 
     async fn open(&self, env: Env) -> Result<Arc<dyn LockBackend>> {
         let backend = self.inner.open(env.clone()).await?;
-        let audit = Audit { recorder: self.recorder.clone() };
-        Ok(over(Arc::new(audit), Below { backend, env }))
+        let log = StoreLog { recorder: self.recorder.clone() };
+        Ok(over(Arc::new(log), Below { backend, env }))
     }
 }
 
 #[derive(Debug)]
-struct Audit {
+struct StoreLog {
     recorder: Recorder,
 }
 
 #[async_trait]
-impl Layer for Audit {
+impl Layer for StoreLog {
     async fn try_acquire(&self, below: &Below, request: &AcquireRequest) -> Result<Attempt> {
         let visit = Visit::begin(&self.recorder, request, false);
         let attempt = below.backend.try_acquire(request).await;
