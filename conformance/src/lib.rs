@@ -36,7 +36,7 @@
 //! | what is under test, and in which time | [`Subject`], [`Pace`] |
 //! | the cases, by guarantee | [`cases`], [`Case`] |
 //! | what a case works with | [`World`], [`Session`], [`HostClock`], [`Task`] |
-//! | what is put between core and store | [`layer`], [`Network`], [`RequestCounts`], [`Audit`] |
+//! | what is put between core and store | [`layer`], [`Network`], [`RequestCounts`], [`entry_rule`] |
 //! | faults at random, or as told | [`fault`] |
 //! | what happened, and what must be true of it | [`history`], [`invariants`] |
 //! | the core under thousands of seeds of faults | [`simulation`] |
@@ -49,7 +49,6 @@ pub mod invariants;
 pub mod layer;
 pub mod simulation;
 
-mod audit;
 mod cancel;
 mod case;
 mod cases;
@@ -68,10 +67,9 @@ mod subject;
 mod task;
 mod world;
 
-pub use audit::Audit;
 pub use case::{Case, ENVIRONMENTAL, cases};
 pub use dice::Dice;
-pub use entry_rule::EntryRuleConfig;
+pub use entry_rule::entry_rule;
 pub use failure::{Failure, Outcome};
 pub use host::HostClock;
 pub use network::{Loss, Network, Request};
@@ -79,7 +77,7 @@ pub use report::Report;
 pub use request_counts::{Counts, RequestCounts};
 pub use runner::{Suite, check, main};
 pub use session::{Session, dead_holder, dead_waiter};
-pub use store_log::StoreLogConfig;
+pub use store_log::store_log;
 pub use subject::{MemorySubject, Pace, Subject};
 pub use task::Task;
 pub use world::World;

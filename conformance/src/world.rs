@@ -146,6 +146,10 @@ impl World {
         self.ttl() + self.shared.subject.expiry_granularity() + Duration::from_secs(1)
     }
 
+    pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
+        &self.shared.clock
+    }
+
     /// The time.
     pub fn now(&self) -> Moment {
         self.shared.clock.now()

@@ -10,8 +10,10 @@ use lockcore::{LockGuard, LockManager};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use crate::audit::Audit;
 use crate::dice::Dice;
+use crate::entry_rule::entry_rule;
+use crate::history::Journal;
+use crate::invariants::one_entry;
 use crate::network::Network;
 use crate::request_counts::{Counts, RequestCounts};
 use crate::{Failure, Outcome, Session, Task, World, case, ensure};
@@ -272,11 +274,12 @@ async fn without_budget_processes_take_turns(world: World) -> Outcome {
 }
 
 async fn one_entry_per_process_and_name(world: World) -> Outcome {
-    let audit = Audit::new();
+    let journal = Journal::new(Arc::clone(world.clock()));
     let network = Network::new(world.ttl() / 3_000);
-    let there = world.behind(network.wrap()).behind(audit.wrap());
     let mut workers = Vec::new();
     for process in 0..2 {
+        let watched = entry_rule(journal.actor(format!("p{process}")));
+        let there = world.behind(network.wrap()).behind(watched);
         let manager = there.manager_with(|builder| builder.handoff_limit(2)).await?;
         for task in 0..4 {
             let (world, lock, mut dice) = (world.clone(), manager.lock("a")?, Dice::new(process * 4 + task));
@@ -301,12 +304,7 @@ async fn one_entry_per_process_and_name(world: World) -> Outcome {
     for worker in workers {
         worker.await??;
     }
-    let findings = audit.findings();
-    ensure!(
-        findings.is_empty(),
-        "the core broke the contract {} times: {:?}",
-        findings.len(),
-        findings.first()
-    );
+    let found = one_entry::check(&journal.history());
+    ensure!(found.is_empty(), "the core broke the contract {} times: {:?}", found.len(), found.first());
     world.empty(world.soon(), "everybody has gone").await
 }

@@ -11,9 +11,9 @@ use lockcore::memory::{MemoryConfig, MemoryStore};
 use lockcore::{Effect, Env, Error, ErrorKind, Guarantees, LockName, LostReason, Result, Timing};
 
 use super::{Fault, FaultConfig, Faults, Operation, Rates};
-use crate::entry_rule::EntryRuleConfig;
+use crate::entry_rule::entry_rule;
 use crate::history::{Journal, What};
-use crate::store_log::StoreLogConfig;
+use crate::store_log::store_log;
 
 /// One session behind a network, on a store that others use too.
 struct Rig {
@@ -37,8 +37,8 @@ impl Rig {
         let journal = Journal::new(Arc::clone(&clock) as Arc<dyn Clock>);
         let env = Env::new(Timing::for_ttl(TTL)).unwrap().with_clock(clock);
         let faults = Faults::new();
-        let audited = StoreLogConfig::new(Box::new(store.clone()), journal.actor("p1"));
-        let config = FaultConfig::new(Box::new(audited), faults.clone());
+        let logged = store_log(journal.actor("p1"))(Box::new(store.clone()));
+        let config = FaultConfig::new(logged, faults.clone());
         let backend = config.open(env.clone()).await.unwrap();
         Self { env, faults, store: store.store().clone(), backend, journal }
     }
@@ -265,7 +265,7 @@ async fn seeded_faults_repeat() {
 async fn calls_of_the_core_are_written_down() {
     let rig = Rig::new().await;
     let network = FaultConfig::new(Box::new(MemoryConfig::private()), rig.faults.clone());
-    let config = EntryRuleConfig::new(Box::new(network), rig.journal.actor("p2"));
+    let config = entry_rule(rig.journal.actor("p2"))(Box::new(network));
     let backend = config.open(rig.env.clone()).await.unwrap();
     let began = |what: &What| matches!(what, What::EntryBegan { .. });
     let ended = |what: &What| matches!(what, What::EntryEnded { .. });

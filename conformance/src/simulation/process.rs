@@ -15,10 +15,10 @@ use super::planted::PlantedConfig;
 use super::scenario::Scenario;
 use super::worker::{Stage, Worker};
 use crate::dice::Dice;
-use crate::entry_rule::EntryRuleConfig;
+use crate::entry_rule::entry_rule;
 use crate::fault::{FaultConfig, Faults, Rates};
 use crate::history::{Journal, Recorder, What};
-use crate::store_log::StoreLogConfig;
+use crate::store_log::store_log;
 
 /// A process that lives.
 pub(super) struct Process {
@@ -48,15 +48,15 @@ impl Process {
         let bare: Box<dyn StoreConfig> = Box::new(store.clone());
         let bug = scenario.planted;
         let inner = PlantedConfig::at_store(bare, bug, store.store().clone(), dice.fork());
-        let audited = Box::new(StoreLogConfig::new(inner, journal.actor(label.as_str())));
+        let logged = store_log(journal.actor(label.as_str()))(inner);
         let network: Box<dyn StoreConfig> = if dice.chance(PERFECT_NETWORKS) {
-            audited
+            logged
         } else {
-            Box::new(FaultConfig::new(audited, faults.clone()))
+            Box::new(FaultConfig::new(logged, faults.clone()))
         };
         let outer = PlantedConfig::at_core(network, bug, store.store().clone(), dice.fork());
         let timing = &scenario.timing;
-        let mut builder = LockManager::builder(EntryRuleConfig::new(outer, recorder.clone()))
+        let mut builder = LockManager::builder(entry_rule(recorder.clone())(outer))
             .ttl(timing.ttl)
             .op_timeout(timing.op_timeout)
             .handoff_limit(timing.handoff_limit)
