@@ -36,17 +36,17 @@
 //! | what is under test, and in which time | [`Subject`], [`Pace`] |
 //! | the cases, by guarantee | [`cases`], [`Case`] |
 //! | what a case works with | [`World`], [`Session`], [`HostClock`], [`Task`] |
-//! | what is put between core and store | [`layer`], [`Network`], [`RequestCounts`], [`entry_rule`] |
-//! | faults at random, or as told | [`fault`] |
+//! | what is put between core and store | [`layer`], [`Network`], [`RequestCounts`], [`entry_rule`], [`store_log`] |
+//! | what a network does, as told or at random | [`network`] |
 //! | what happened, and what must be true of it | [`history`], [`invariants`] |
 //! | the core under thousands of seeds of faults | [`simulation`] |
 //! | proof that the cases catch what they must | [`bugs`] |
 
 pub mod bugs;
-pub mod fault;
 pub mod history;
 pub mod invariants;
 pub mod layer;
+pub mod network;
 pub mod simulation;
 
 mod cancel;
@@ -56,7 +56,6 @@ mod dice;
 mod entry_rule;
 mod failure;
 mod host;
-mod network;
 mod refusals;
 mod report;
 mod request_counts;
@@ -72,7 +71,7 @@ pub use dice::Dice;
 pub use entry_rule::entry_rule;
 pub use failure::{Failure, Outcome};
 pub use host::HostClock;
-pub use network::{Loss, Network, Request};
+pub use network::Network;
 pub use report::Report;
 pub use request_counts::{Counts, RequestCounts};
 pub use runner::{Suite, check, main};

@@ -3,17 +3,18 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use lockcore::backend::{AcquireRequest, Attempt, Grant, Lease, LeaseId, LeaseScope};
 use lockcore::clock::Deadline;
-use lockcore::{OwnerId, Result};
+use lockcore::{Effect, Error, ErrorKind, OwnerId, Result};
 use parking_lot::Mutex;
+use tokio::sync::oneshot;
 
 use super::time::Events;
 use super::{Bug, Mutation};
 use crate::layer::{Below, Layer, shared};
-use crate::network::{CleanUp, Network};
 
 pub(super) const BUGS: &[Bug] = &[
     Bug {
@@ -44,16 +45,13 @@ pub(super) const BUGS: &[Bug] = &[
         name: "no_clean_up",
         story: "a cancelled wait stays in the queue; kazoo#732, CURATOR-79, the Go client's Mutex.Lock",
         caught_by: "g8::cancelled_wait_leaves_nothing",
-        make: || Mutation::Store(Network::with_clean_up(std::time::Duration::ZERO, CleanUp::Never).wrap()),
+        make: || Mutation::Store(shared(Arc::new(Abandoned::GoesOn))),
     },
     Bug {
         name: "one_shot_clean_up",
         story: "the clean-up runs before the delayed request it should undo; kazoo#760",
         caught_by: "g8::cancelled_acquire_leaves_nothing",
-        make: || {
-            let delay = std::time::Duration::from_millis(5);
-            Mutation::Store(Network::with_clean_up(delay, CleanUp::Once).wrap())
-        },
+        make: || Mutation::Store(shared(Arc::new(Abandoned::LookedForOnce))),
     },
     Bug {
         name: "waits_on_without_a_place",
@@ -128,6 +126,37 @@ impl Layer for Try {
                 Ok(attempt)
             }
         }
+    }
+}
+
+/// What becomes of an acquisition whose caller has left.
+#[derive(Debug, PartialEq, Eq)]
+enum Abandoned {
+    GoesOn,
+    LookedForOnce,
+}
+
+#[async_trait]
+impl Layer for Abandoned {
+    async fn acquire(&self, below: &Below, request: &AcquireRequest) -> Result<Grant> {
+        let (mut reply, answer) = oneshot::channel();
+        let (there, request, looks) = (below.clone(), request.clone(), *self == Self::LookedForOnce);
+        below.env.spawn(async move {
+            if looks {
+                there.env.sleep(Duration::from_millis(5)).await;
+            }
+            let is_late = reply.is_closed();
+            tokio::select! {
+                biased;
+                granted = there.backend.acquire(&request) => {
+                    // The bug: nobody may be left who takes it.
+                    let _ = reply.send(granted);
+                }
+                () = reply.closed(), if looks && !is_late => {}
+            }
+        });
+        let gone = || Err(Error::new(ErrorKind::Unavailable, Effect::Unknown, "the runtime is gone"));
+        answer.await.unwrap_or_else(|_| gone())
     }
 }
 

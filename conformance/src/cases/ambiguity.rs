@@ -2,7 +2,7 @@
 
 use lockcore::{Effect, ErrorKind, Guarantees, GuardState, Timing};
 
-use crate::network::{Loss, Network, Request};
+use crate::network::{Fault, Network, Operation};
 use crate::refusals::{Refusal, Refusals};
 use crate::{Outcome, Task, World, case, ensure};
 
@@ -34,7 +34,7 @@ async fn a_release_with_a_lost_reply_succeeds(world: World) -> Outcome {
     let network = network(&world);
     let manager = world.behind(network.wrap()).manager().await?;
     let guard = manager.lock("a")?.acquire().await?;
-    network.lose_next(Request::Release, Loss::Reply);
+    network.next(Operation::Release, Fault::LoseReply);
     world.within(world.ttl(), "the release", guard.release()).await??;
     let next = world.manager().await?.lock("a")?.try_acquire().await?;
     ensure!(next.is_some(), "released, and yet not free");
@@ -45,7 +45,7 @@ async fn a_lost_release_is_sent_again(world: World) -> Outcome {
     let network = network(&world);
     let manager = world.behind(network.wrap()).manager().await?;
     let guard = manager.lock("a")?.acquire().await?;
-    network.lose_next(Request::Release, Loss::Request);
+    network.next(Operation::Release, Fault::LoseRequest);
     world.within(world.ttl(), "the release", guard.release()).await??;
     let next = world.manager().await?.lock("a")?.try_acquire().await?;
     ensure!(next.is_some(), "released, and yet not free");
@@ -127,7 +127,7 @@ async fn a_release_that_is_not_awaited_goes_on(world: World) -> Outcome {
     let network = network(&world);
     let manager = world.behind(network.wrap()).manager().await?;
     let guard = manager.lock("a")?.acquire().await?;
-    network.lose_next(Request::Release, Loss::Request);
+    network.next(Operation::Release, Fault::LoseRequest);
     let impatient = world.within(world.ttl() / 1_000, "nobody waits so long", guard.release()).await;
     ensure!(impatient.is_err(), "the lost request was answered");
     world.empty(world.ttl() * 2 / 3, "the release goes on").await
@@ -136,7 +136,7 @@ async fn a_release_that_is_not_awaited_goes_on(world: World) -> Outcome {
 async fn a_try_with_a_lost_reply_leaves_nothing(world: World) -> Outcome {
     let network = network(&world);
     let manager = world.behind(network.wrap()).manager().await?;
-    network.lose_next(Request::TryAcquire, Loss::Reply);
+    network.next(Operation::TryAcquire, Fault::LoseReply);
     let answer = world.within(world.ttl(), "the answer", manager.lock("a")?.try_acquire()).await?;
     let said = answer.as_ref().err().map(|error| (error.kind(), error.effect()));
     ensure!(
@@ -150,8 +150,8 @@ async fn a_renewal_with_a_lost_reply_is_repeated(world: World) -> Outcome {
     let network = network(&world);
     let manager = world.behind(network.wrap()).manager().await?;
     let guard = manager.lock("a")?.acquire().await?;
-    for loss in [Loss::Reply, Loss::Request] {
-        network.lose_next(Request::Renew, loss);
+    for loss in [Fault::LoseReply, Fault::LoseRequest] {
+        network.next(Operation::Renew, loss);
         world.pass(world.ttl()).await;
         guard.ensure_held()?;
     }
@@ -179,7 +179,7 @@ async fn a_process_goes_on_after_a_cut(world: World) -> Outcome {
     world.within(world.ttl(), "the guard is told", guard.lost()).await?;
     // The lease ends at the store too, as it does in a cut that lasts.
     world.pass(world.ttl()).await;
-    network.restore();
+    network.heal();
     let again = world.within(world.takeover(), "the lock, again", lock.acquire()).await??;
     again.ensure_held()?;
     ensure!(guard.ensure_held().is_err(), "the old guard holds again");
@@ -197,7 +197,7 @@ async fn a_wait_abandoned_during_a_cut_leaves_nothing(world: World) -> Outcome {
     network.cut();
     drop(waiting);
     world.settle().await;
-    network.restore();
+    network.heal();
     world.queued(&name, 0).await?;
     holder.release().await?;
     world.empty(world.soon(), "nobody waits any more").await

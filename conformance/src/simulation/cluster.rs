@@ -15,8 +15,8 @@ use super::drift::DriftClock;
 use super::process::{Process, SeededEntropy};
 use super::scenario::Scenario;
 use super::worker::Stage;
-use crate::fault::Faults;
 use crate::history::{History, Journal, Recorder, What};
+use crate::network::Network;
 
 /// One run.
 pub(super) struct Cluster {
@@ -30,10 +30,10 @@ pub(super) struct Cluster {
     /// Those that live.
     pub(super) processes: Vec<Process>,
     /// Those that were shut down, and may not be done with that.
-    pub(super) retired: Vec<(Faults, DriftClock)>,
+    pub(super) retired: Vec<(Network, DriftClock)>,
     pub(super) errands: JoinSet<()>,
     stage: Arc<Stage>,
-    networks: Vec<Faults>,
+    networks: Vec<Network>,
 }
 
 impl Cluster {
@@ -77,7 +77,7 @@ impl Cluster {
         self.take_everything_once().await;
         self.rest().await;
         self.close().await;
-        let faults = self.networks.iter().map(Faults::injected).sum();
+        let faults = self.networks.iter().map(Network::injected).sum();
         (self.journal.history(), faults)
     }
 
@@ -94,7 +94,7 @@ impl Cluster {
         for _ in 0..workers {
             process.employ(&self.stage);
         }
-        self.networks.push(process.faults.clone());
+        self.networks.push(process.network.clone());
         self.processes.push(process);
     }
 
@@ -102,8 +102,8 @@ impl Cluster {
         for process in &self.processes {
             process.heal();
         }
-        for (faults, clock) in &self.retired {
-            faults.heal();
+        for (network, clock) in &self.retired {
+            network.heal();
             clock.resume();
         }
         self.stage.calm.store(true, Ordering::Relaxed);

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use futures_util::future::BoxFuture;
 use lockcore::clock::{Clock, Deadline, Moment};
 
-use crate::fault::Switch;
+use crate::network::Switch;
 
 /// The clock of one process: another one that runs faster or slower than it should (A1).
 ///

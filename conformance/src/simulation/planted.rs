@@ -186,9 +186,13 @@ impl Layer for Buggy {
     }
 
     async fn renew(&self, below: &Below, leases: &[LeaseId]) -> Vec<Renewal> {
+        let ttl = self.env.timing().ttl;
+        if self.bug == Planted::RenewsNothing {
+            let fresh = self.env.deadline(self.env.now(), ttl);
+            return leases.iter().map(|_| Renewal::Until(fresh)).collect();
+        }
         let answers = below.backend.renew(leases).await;
         let now = self.env.now();
-        let ttl = self.env.timing().ttl;
         match self.bug {
             Planted::DeadlineFromReceipt => answers
                 .into_iter()
@@ -197,9 +201,6 @@ impl Layer for Buggy {
                     other => other,
                 })
                 .collect(),
-            Planted::RenewsNothing => {
-                leases.iter().map(|_| Renewal::Until(self.env.deadline(now, ttl))).collect()
-            }
             _ => answers,
         }
     }

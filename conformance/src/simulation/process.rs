@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use lockcore::backend::StoreConfig;
 use lockcore::memory::MemoryConfig;
@@ -16,15 +17,15 @@ use super::scenario::Scenario;
 use super::worker::{Stage, Worker};
 use crate::dice::Dice;
 use crate::entry_rule::entry_rule;
-use crate::fault::{FaultConfig, Faults, Rates};
 use crate::history::{Journal, Recorder, What};
+use crate::network::{Network, Rates};
 use crate::store_log::store_log;
 
 /// A process that lives.
 pub(super) struct Process {
     pub(super) label: String,
     pub(super) manager: LockManager,
-    pub(super) faults: Faults,
+    pub(super) network: Network,
     pub(super) clock: DriftClock,
     pub(super) recorder: Recorder,
     pub(super) workers: JoinSet<()>,
@@ -44,17 +45,13 @@ impl Process {
         mut dice: Dice,
     ) -> Self {
         let recorder = journal.actor(label.as_str());
-        let faults = Faults::new();
+        let network = Network::new(Duration::ZERO);
         let bare: Box<dyn StoreConfig> = Box::new(store.clone());
         let bug = scenario.planted;
         let inner = PlantedConfig::at_store(bare, bug, store.store().clone(), dice.fork());
         let logged = store_log(journal.actor(label.as_str()))(inner);
-        let network: Box<dyn StoreConfig> = if dice.chance(PERFECT_NETWORKS) {
-            logged
-        } else {
-            Box::new(FaultConfig::new(logged, faults.clone()))
-        };
-        let outer = PlantedConfig::at_core(network, bug, store.store().clone(), dice.fork());
+        let reached = if dice.chance(PERFECT_NETWORKS) { logged } else { network.wrap()(logged) };
+        let outer = PlantedConfig::at_core(reached, bug, store.store().clone(), dice.fork());
         let timing = &scenario.timing;
         let mut builder = LockManager::builder(entry_rule(recorder.clone())(outer))
             .ttl(timing.ttl)
@@ -71,7 +68,7 @@ impl Process {
         Self {
             label,
             manager,
-            faults,
+            network,
             clock,
             recorder,
             workers: JoinSet::new(),
@@ -96,8 +93,8 @@ impl Process {
 
     /// The network is as bad as usual, and time runs.
     pub(super) fn back_to_usual(&mut self) {
-        self.faults.heal();
-        self.faults.seeded(self.dice.bits(), self.rates);
+        self.network.heal();
+        self.network.seeded(self.dice.bits(), self.rates);
         self.resume();
     }
 
@@ -114,14 +111,14 @@ impl Process {
 
     /// Nothing misbehaves any more.
     pub(super) fn heal(&self) {
-        self.faults.heal();
+        self.network.heal();
         self.resume();
     }
 
     /// Dies: no request leaves it from here on, and none of its code runs.
     pub(super) fn crash(mut self) {
         self.recorder.crash();
-        self.faults.silence();
+        self.network.cut();
         self.workers.abort_all();
         self.listeners.lock().abort_all();
     }

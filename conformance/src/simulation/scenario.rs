@@ -6,8 +6,8 @@ use lockcore::{LockName, Timing};
 
 use super::planted::Planted;
 use crate::dice::Dice;
-use crate::fault::Rates;
 use crate::invariants::Bounds;
+use crate::network::Rates;
 
 /// The cast and the rules of one run.
 #[derive(Debug)]
