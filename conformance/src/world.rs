@@ -44,10 +44,10 @@ impl World {
     pub(crate) async fn open(subject: Arc<dyn Subject>, mutation: Option<Mutation>) -> Outcome<Self> {
         let namespace = namespace();
         let clock = subject.pace().clock();
-        let store = match &mutation {
-            Some(Mutation::Store(wrap)) => wrap(subject.config(&namespace)),
-            Some(Mutation::Clock(_)) | None => subject.config(&namespace),
-        };
+        let mut store = subject.config(&namespace);
+        if let Some(mutation) = &mutation {
+            store = mutation.around(store);
+        }
         let env = Env::new(Timing::for_ttl(subject.pace().ttl()))?.with_clock(Arc::clone(&clock));
         let observer = store.open(env).await?;
         let shared = Shared { subject, namespace, mutation, clock, observer, graves: Mutex::default() };
@@ -75,8 +75,8 @@ impl World {
             config = wrap(config);
         }
         match &shared.mutation {
-            Some(Mutation::Store(wrap)) => wrap(config),
-            Some(Mutation::Clock(_)) | None => config,
+            Some(mutation) => mutation.around(config),
+            None => config,
         }
     }
 
@@ -110,7 +110,7 @@ impl World {
         let host = Arc::new(HostClock::new(Arc::clone(&self.shared.clock), slow_ppm));
         let as_read: Arc<dyn Clock> = match &self.shared.mutation {
             Some(Mutation::Clock(mutate)) => mutate(Arc::clone(&host)),
-            Some(Mutation::Store(_)) | None => Arc::<HostClock>::clone(&host),
+            _ => Arc::<HostClock>::clone(&host),
         };
         (host, as_read)
     }

@@ -1,9 +1,9 @@
 //! Stores that are wrong on purpose, each as the published bug it is named after, and the case that
 //! must notice.
 //!
-//! A kit that has never failed proves nothing. Each mutant is a layer over the in-memory store; the
-//! test target runs the case named for it with and without the mutation, and fails unless the
-//! mutation, and nothing else, makes it fail.
+//! A kit that has never failed proves nothing. Each bug is a layer over the in-memory store; the test
+//! target runs the case named for it with and without this mutation, and fails unless the mutation,
+//! and nothing else, makes it fail. Some are planted in the [`simulation`](crate::simulation), too.
 
 mod names;
 mod queueing;
@@ -16,6 +16,7 @@ mod waiting;
 use std::fmt;
 use std::sync::Arc;
 
+use lockcore::backend::StoreConfig;
 use lockcore::clock::Clock;
 
 use crate::host::HostClock;
@@ -42,10 +43,22 @@ impl fmt::Debug for Bug {
 
 /// What is broken.
 pub(crate) enum Mutation {
-    /// Every session.
+    /// Every session, at the store.
     Store(Wrap),
+    /// Every session, where its process drives it from: beyond the network.
+    Driver(Wrap),
     /// The clock of every host that is not the world's own.
     Clock(fn(Arc<HostClock>) -> Arc<dyn Clock>),
+}
+
+impl Mutation {
+    /// `config` with the mutation of every session around it, wherever that is.
+    pub(crate) fn around(&self, config: Box<dyn StoreConfig>) -> Box<dyn StoreConfig> {
+        match self {
+            Self::Store(wrap) | Self::Driver(wrap) => wrap(config),
+            Self::Clock(_) => config,
+        }
+    }
 }
 
 /// Every bug.

@@ -53,7 +53,7 @@ impl Layer for Release {
         match self {
             Self::ByName if released.is_err() => {
                 below.backend.revoke(&grant.name, true).await?;
-                released
+                Ok(())
             }
             Self::AlwaysFine => Ok(()),
             Self::ByName | Self::Undone => released,

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{self, BoxStream, StreamExt};
-use lockcore::backend::{AcquireRequest, Attempt, Grant, Lease, LeaseId, Renewal, StoreEvent};
+use lockcore::backend::{AcquireRequest, Attempt, Grant, LeaseId, Renewal, StoreEvent};
 use lockcore::clock::{Clock, Deadline, Moment};
 use lockcore::{LockName, OwnerId, Result};
 use parking_lot::Mutex;
@@ -21,25 +21,25 @@ pub(super) const BUGS: &[Bug] = &[
         name: "deadline_from_receipt",
         story: "a grant is trusted for a ttl from when it arrived",
         caught_by: "g2::deadline_counts_from_sending",
-        make: || Mutation::Store(shared(Arc::new(Trust::FromReceipt))),
+        make: || Mutation::Driver(shared(Arc::new(Trust::FromReceipt))),
     },
     Bug {
         name: "renewal_from_receipt",
         story: "a renewal is trusted for a ttl from when it was answered; the etcd Go client's deadline loop",
         caught_by: "g2::renewal_counts_from_sending",
-        make: || Mutation::Store(shared(Arc::new(Trust::RenewalFromReceipt))),
+        make: || Mutation::Driver(shared(Arc::new(Trust::RenewalFromReceipt))),
     },
     Bug {
         name: "no_margin",
         story: "clocks are taken to run alike",
         caught_by: "g2::a_slow_clock_is_told_before_another_holds",
-        make: || Mutation::Store(shared(Arc::new(Trust::WithoutMargin))),
+        make: || Mutation::Driver(shared(Arc::new(Trust::WithoutMargin))),
     },
     Bug {
         name: "renewal_always_succeeds",
         story: "a keep-alive is answered although the entry is gone; etcd#14758, Redisson#5698",
         caught_by: "g4::renewing_an_expired_lease_is_refused",
-        make: || Mutation::Store(shared(Arc::new(Trust::Always))),
+        make: || Mutation::Driver(shared(Arc::new(Trust::Always))),
     },
     Bug {
         name: "renewal_revives",
@@ -82,18 +82,6 @@ enum Trust {
     Always,
 }
 
-impl Trust {
-    fn grant(&self, below: &Below, mut grant: Grant) -> Grant {
-        let lease = &mut grant.lease;
-        lease.deadline = match self {
-            Self::FromReceipt => below.env.deadline(below.env.now(), lease.ttl),
-            Self::WithoutMargin => without_margin(below, lease.deadline),
-            Self::RenewalFromReceipt | Self::Always => lease.deadline,
-        };
-        grant
-    }
-}
-
 fn without_margin(below: &Below, deadline: Deadline) -> Deadline {
     let timing = below.env.timing();
     match deadline {
@@ -104,22 +92,25 @@ fn without_margin(below: &Below, deadline: Deadline) -> Deadline {
 
 #[async_trait]
 impl Layer for Trust {
-    async fn try_acquire(&self, below: &Below, request: &AcquireRequest) -> Result<Attempt> {
-        Ok(match below.backend.try_acquire(request).await? {
-            Attempt::Granted(grant) => Attempt::Granted(self.grant(below, grant)),
-            held @ Attempt::Held { .. } => held,
-        })
-    }
-
-    async fn acquire(&self, below: &Below, request: &AcquireRequest) -> Result<Grant> {
-        below.backend.acquire(request).await.map(|grant| self.grant(below, grant))
+    fn granted(&self, below: &Below, mut grant: Grant) -> Grant {
+        let lease = &mut grant.lease;
+        lease.deadline = match self {
+            Self::FromReceipt => below.env.deadline(below.env.now(), lease.ttl),
+            Self::WithoutMargin => without_margin(below, lease.deadline),
+            Self::RenewalFromReceipt | Self::Always => lease.deadline,
+        };
+        grant
     }
 
     async fn renew(&self, below: &Below, leases: &[LeaseId]) -> Vec<Renewal> {
-        let answers = below.backend.renew(leases).await;
+        // Who always says yes need not ask.
+        let answers = match self {
+            Self::Always => leases.iter().map(|_| Renewal::Until(Deadline::Never)).collect(),
+            _ => below.backend.renew(leases).await,
+        };
         let fresh = below.env.deadline(below.env.now(), below.env.timing().ttl);
         let trusted = |answer| match (self, answer) {
-            (Self::Always, _) | (Self::RenewalFromReceipt, Renewal::Until(_)) => Renewal::Until(fresh),
+            (Self::Always | Self::RenewalFromReceipt, Renewal::Until(_)) => Renewal::Until(fresh),
             (Self::WithoutMargin, Renewal::Until(deadline)) => {
                 Renewal::Until(without_margin(below, deadline))
             }
@@ -163,27 +154,18 @@ struct Undying {
     kept: Arc<Mutex<Vec<LeaseId>>>,
 }
 
-impl Undying {
-    fn keep(&self, below: &Below, lease: Lease) {
-        self.kept.lock().push(lease.id);
-        let (kept, below) = (Arc::clone(&self.kept), below.clone());
+#[async_trait]
+impl Layer for Undying {
+    fn granted(&self, below: &Below, grant: Grant) -> Grant {
+        self.kept.lock().push(grant.lease.id);
+        let (kept, below, lease) = (Arc::clone(&self.kept), below.clone(), grant.lease);
         below.env.clone().spawn(async move {
             while kept.lock().contains(&lease.id) {
                 below.env.sleep(lease.ttl / 3).await;
                 below.backend.renew(&[lease.id]).await;
             }
         });
-    }
-}
-
-#[async_trait]
-impl Layer for Undying {
-    async fn try_acquire(&self, below: &Below, request: &AcquireRequest) -> Result<Attempt> {
-        let attempt = below.backend.try_acquire(request).await?;
-        if let Attempt::Granted(grant) = &attempt {
-            self.keep(below, grant.lease);
-        }
-        Ok(attempt)
+        grant
     }
 
     async fn release(&self, below: &Below, grant: &Grant) -> Result<()> {
@@ -217,12 +199,10 @@ struct AllOrNothing {
     granted: Arc<Mutex<Vec<LeaseId>>>,
 }
 
-#[async_trait]
 impl Layer for AllOrNothing {
-    async fn acquire(&self, below: &Below, request: &AcquireRequest) -> Result<Grant> {
-        let grant = below.backend.acquire(request).await?;
+    fn granted(&self, _below: &Below, grant: Grant) -> Grant {
         self.granted.lock().push(grant.lease.id);
-        Ok(grant)
+        grant
     }
 
     fn events(&self, below: &Below) -> BoxStream<'static, StoreEvent> {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use lockcore::backend::{AcquireRequest, Attempt, Grant, Revocation};
+use lockcore::backend::{Grant, Revocation};
 use lockcore::{LockName, Result};
 use parking_lot::Mutex;
 
@@ -57,8 +57,11 @@ impl Counting {
     fn new(flaw: Flaw) -> Self {
         Self { flaw, granted: Mutex::default() }
     }
+}
 
-    fn number(&self, mut grant: Grant) -> Grant {
+#[async_trait]
+impl Layer for Counting {
+    fn granted(&self, _below: &Below, mut grant: Grant) -> Grant {
         let mut granted = self.granted.lock();
         let count = granted.entry(grant.name.clone()).or_insert(1);
         grant.counter = *count;
@@ -66,20 +69,6 @@ impl Counting {
             *count += 1;
         }
         grant
-    }
-}
-
-#[async_trait]
-impl Layer for Counting {
-    async fn try_acquire(&self, below: &Below, request: &AcquireRequest) -> Result<Attempt> {
-        Ok(match below.backend.try_acquire(request).await? {
-            Attempt::Granted(grant) => Attempt::Granted(self.number(grant)),
-            held @ Attempt::Held { .. } => held,
-        })
-    }
-
-    async fn acquire(&self, below: &Below, request: &AcquireRequest) -> Result<Grant> {
-        below.backend.acquire(request).await.map(|grant| self.number(grant))
     }
 
     async fn release(&self, below: &Below, grant: &Grant) -> Result<()> {

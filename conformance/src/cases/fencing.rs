@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
-use lockcore::backend::{AcquireRequest, Grant};
+use lockcore::backend::Grant;
 use lockcore::{ErrorKind, FenceGate, FencingToken};
 use parking_lot::Mutex;
 
@@ -160,13 +160,12 @@ struct Restored {
 
 #[async_trait]
 impl Layer for Restored {
-    async fn acquire(&self, below: &Below, request: &AcquireRequest) -> Result<Grant, lockcore::Error> {
-        let mut grant = below.backend.acquire(request).await?;
+    fn granted(&self, _below: &Below, mut grant: Grant) -> Grant {
         if self.first.load(Ordering::Relaxed) == 0 {
             self.first.store(grant.counter, Ordering::Relaxed);
             grant.counter = FencingToken::MAX_COUNTER;
         }
-        Ok(grant)
+        grant
     }
 
     /// A store may compare the whole grant, so it gets back the one it gave.

@@ -36,9 +36,9 @@ async fn a_stale_release_changes_nothing(world: World) -> Outcome {
     let guard =
         world.within(world.takeover(), "the next holder", next.lock(name.as_str())?.acquire()).await??;
     let answer = late.backend.release(&stale).await;
+    ensure!(third.try_acquire(&name).await?.is_none(), "a stale release took the lock from its holder");
     let reason = answer.as_ref().err().and_then(lockcore::Error::lost_reason);
     ensure!(reason.is_some(), "a stale release was answered {answer:?}");
-    ensure!(third.try_acquire(&name).await?.is_none(), "a stale release took the lock from its holder");
     guard.release().await?;
     Ok(())
 }

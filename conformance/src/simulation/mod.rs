@@ -11,7 +11,7 @@
 //! # Invariants
 //! - **S1** A seed repeats exactly: one thread, tokio's paused time, every choice from [`Dice`],
 //!   and no order of a hash map shows.
-//! - **S2** The judges can fail: for every [`Planted`] bug a few seeds show a violation.
+//! - **S2** The judges can fail: for every bug of [`FINDS`] a few seeds show a violation.
 //!
 //! [`Dice`]: crate::Dice
 
@@ -19,19 +19,31 @@ mod bid;
 mod chaos;
 mod cluster;
 mod drift;
-mod planted;
 mod process;
 mod scenario;
 mod worker;
 
 use lockcore::FencingToken;
 
+use crate::bugs::Bug;
 use crate::history::{History, What};
-use crate::invariants::{self, Violation};
+use crate::invariants::{self, Property, Violation};
 use cluster::Cluster;
 pub use drift::DriftClock;
-pub use planted::Planted;
 use scenario::Scenario;
+
+/// Bugs that the simulation must find, or its silence means nothing; each by any of these.
+pub const FINDS: [(&str, &[Property]); 9] = [
+    ("release_by_name", &[Property::Ownership]),
+    ("token_per_session", &[Property::Tokens]),
+    ("deadline_from_receipt", &[Property::Overlap, Property::Notice]),
+    ("renewal_from_receipt", &[Property::Overlap, Property::Notice]),
+    ("no_margin", &[Property::Overlap, Property::Notice]),
+    ("grants_what_is_held", &[Property::Overlap, Property::Notice]),
+    ("no_clean_up", &[Property::Litter, Property::HandOver]),
+    ("last_come_first_served", &[Property::Order]),
+    ("renewal_always_succeeds", &[Property::Overlap, Property::Notice]),
+];
 
 /// What a seed came to.
 #[derive(Clone, Debug)]
@@ -60,7 +72,7 @@ pub struct Report {
 /// # Panics
 ///
 /// When the host gives no memory for a runtime, or the simulation itself is wrong.
-pub fn run(seed: u64, planted: Option<Planted>) -> Report {
+pub fn run(seed: u64, planted: Option<&Bug>) -> Report {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)

@@ -1,6 +1,5 @@
 //! One process: a manager behind its own network, on its own clock, and its tasks.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,9 +11,9 @@ use tokio::task::JoinSet;
 
 use super::bid::Listeners;
 use super::drift::DriftClock;
-use super::planted::PlantedConfig;
 use super::scenario::Scenario;
 use super::worker::{Stage, Worker};
+use crate::bugs::Mutation;
 use crate::dice::Dice;
 use crate::entry_rule::entry_rule;
 use crate::history::{Journal, Recorder, What};
@@ -46,14 +45,19 @@ impl Process {
     ) -> Self {
         let recorder = journal.actor(label.as_str());
         let network = Network::new(Duration::ZERO);
-        let bare: Box<dyn StoreConfig> = Box::new(store.clone());
-        let bug = scenario.planted;
-        let inner = PlantedConfig::at_store(bare, bug, store.store().clone(), dice.fork());
-        let logged = store_log(journal.actor(label.as_str()))(inner);
-        let reached = if dice.chance(PERFECT_NETWORKS) { logged } else { network.wrap()(logged) };
-        let outer = PlantedConfig::at_core(reached, bug, store.store().clone(), dice.fork());
+        let mut store: Box<dyn StoreConfig> = Box::new(store.clone());
+        if let Some(Mutation::Store(wrap)) = &scenario.planted {
+            store = wrap(store);
+        }
+        store = store_log(journal.actor(label.as_str()))(store);
+        if !dice.chance(PERFECT_NETWORKS) {
+            store = network.wrap()(store);
+        }
+        if let Some(Mutation::Driver(wrap)) = &scenario.planted {
+            store = wrap(store);
+        }
         let timing = &scenario.timing;
-        let mut builder = LockManager::builder(entry_rule(recorder.clone())(outer))
+        let mut builder = LockManager::builder(entry_rule(recorder.clone())(store))
             .ttl(timing.ttl)
             .op_timeout(timing.op_timeout)
             .handoff_limit(timing.handoff_limit)
@@ -121,12 +125,6 @@ impl Process {
         self.network.cut();
         self.workers.abort_all();
         self.listeners.lock().abort_all();
-    }
-}
-
-impl fmt::Debug for Process {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Process").field("label", &self.label).finish_non_exhaustive()
     }
 }
 
