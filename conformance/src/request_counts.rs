@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use lockcore::Result;
-use lockcore::backend::{AcquireRequest, Attempt, Grant, LeaseId, Renewal};
+use lockcore::backend::{AcquireRequest, Attempt, Grant};
 use parking_lot::Mutex;
 
 use crate::layer::{Below, Layer, Wrap, shared};
@@ -15,7 +15,7 @@ pub struct RequestCounts {
     counts: Arc<Mutex<Counts>>,
 }
 
-/// How often each was asked.
+/// How often each was asked. Not renewals: they come with time, not with use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
@@ -23,8 +23,6 @@ pub struct Counts {
     pub tries: usize,
     /// `acquire`.
     pub acquires: usize,
-    /// `renew`, a batch being one.
-    pub renewals: usize,
     /// `release`.
     pub releases: usize,
 }
@@ -40,9 +38,9 @@ impl RequestCounts {
         shared(Arc::new(self.clone()))
     }
 
-    /// The requests since the last call, renewals apart: they come with time, not with use.
+    /// The requests since the last call.
     pub fn take(&self) -> Counts {
-        Counts { renewals: 0, ..std::mem::take(&mut *self.counts.lock()) }
+        std::mem::take(&mut *self.counts.lock())
     }
 }
 
@@ -56,11 +54,6 @@ impl Layer for RequestCounts {
     async fn acquire(&self, below: &Below, request: &AcquireRequest) -> Result<Grant> {
         self.counts.lock().acquires += 1;
         below.backend.acquire(request).await
-    }
-
-    async fn renew(&self, below: &Below, leases: &[LeaseId]) -> Vec<Renewal> {
-        self.counts.lock().renewals += 1;
-        below.backend.renew(leases).await
     }
 
     async fn release(&self, below: &Below, grant: &Grant) -> Result<()> {

@@ -105,12 +105,13 @@ impl World {
         Ok(Session::new(self.clone(), backend, env))
     }
 
-    /// A host with a clock of its own, slower than the others' by `slow_ppm` parts per million.
-    pub fn host(&self, slow_ppm: u64) -> (Arc<HostClock>, Arc<dyn Clock>) {
-        let host = Arc::new(HostClock::new(Arc::clone(&self.shared.clock), slow_ppm));
+    /// A host with a clock of its own, which gains `ppm` millionths on the others'; and how its
+    /// processes read that.
+    pub fn host(&self, ppm: i32) -> (HostClock, Arc<dyn Clock>) {
+        let host = HostClock::new(Arc::clone(&self.shared.clock), ppm);
         let as_read: Arc<dyn Clock> = match &self.shared.mutation {
-            Some(Mutation::Clock(mutate)) => mutate(Arc::clone(&host)),
-            _ => Arc::<HostClock>::clone(&host),
+            Some(Mutation::Clock(mutate)) => mutate(host.clone()),
+            _ => Arc::new(host.clone()),
         };
         (host, as_read)
     }

@@ -48,7 +48,7 @@ pub(crate) enum Mutation {
     /// Every session, where its process drives it from: beyond the network.
     Driver(Wrap),
     /// The clock of every host that is not the world's own.
-    Clock(fn(Arc<HostClock>) -> Arc<dyn Clock>),
+    Clock(fn(HostClock) -> Arc<dyn Clock>),
 }
 
 impl Mutation {

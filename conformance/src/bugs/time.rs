@@ -221,7 +221,7 @@ impl Layer for AllOrNothing {
 
 /// Time awake.
 #[derive(Debug)]
-struct AwakeClock(Arc<HostClock>);
+struct AwakeClock(HostClock);
 
 impl Clock for AwakeClock {
     fn now(&self) -> Moment {

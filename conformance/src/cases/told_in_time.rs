@@ -138,7 +138,7 @@ async fn told_before_another_holds(world: World) -> Outcome {
 
 async fn a_slow_clock_is_told_before_another_holds(world: World) -> Outcome {
     let network = Network::new(world.ttl() / 3_000);
-    let (_, clock) = world.host(10_000);
+    let (_, clock) = world.host(-10_000);
     let manager = world.behind(network.wrap()).manager_with(|builder| builder.clock(clock)).await?;
     let guard = manager.lock("a")?.acquire().await?;
     network.cut();

@@ -11,11 +11,11 @@ use parking_lot::Mutex;
 use tokio::task::{JoinError, JoinSet};
 
 use super::bid::Bid;
-use super::drift::DriftClock;
 use super::process::{Process, SeededEntropy};
 use super::scenario::Scenario;
 use super::worker::Stage;
 use crate::history::{History, Journal, Recorder, What};
+use crate::host::HostClock;
 use crate::network::Network;
 
 /// One run.
@@ -30,7 +30,7 @@ pub(super) struct Cluster {
     /// Those that live.
     pub(super) processes: Vec<Process>,
     /// Those that were shut down, and may not be done with that.
-    pub(super) retired: Vec<(Network, DriftClock)>,
+    pub(super) retired: Vec<(Network, HostClock)>,
     pub(super) errands: JoinSet<()>,
     stage: Arc<Stage>,
     networks: Vec<Network>,
@@ -85,7 +85,7 @@ impl Cluster {
         let label = format!("p{}", self.networks.len() + 1);
         let dice = &mut self.scenario.dice;
         let ppm = *dice.pick(&DRIFTS);
-        let clock = DriftClock::new(Arc::new(self.truth), ppm);
+        let clock = HostClock::new(Arc::new(self.truth), ppm);
         let workers = dice.between(1, self.scenario.workers_at_most);
         let dice = dice.fork();
         let opened = Process::open(label, &self.scenario, &self.store, clock, &self.journal, dice);

@@ -18,7 +18,6 @@
 mod bid;
 mod chaos;
 mod cluster;
-mod drift;
 mod process;
 mod scenario;
 mod worker;
@@ -29,7 +28,6 @@ use crate::bugs::Bug;
 use crate::history::{History, What};
 use crate::invariants::{self, Property, Violation};
 use cluster::Cluster;
-pub use drift::DriftClock;
 use scenario::Scenario;
 
 /// Bugs that the simulation must find, or its silence means nothing; each by any of these.

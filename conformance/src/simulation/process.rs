@@ -10,13 +10,13 @@ use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
 use super::bid::Listeners;
-use super::drift::DriftClock;
 use super::scenario::Scenario;
 use super::worker::{Stage, Worker};
 use crate::bugs::Mutation;
 use crate::dice::Dice;
 use crate::entry_rule::entry_rule;
 use crate::history::{Journal, Recorder, What};
+use crate::host::HostClock;
 use crate::network::{Network, Rates};
 use crate::store_log::store_log;
 
@@ -25,7 +25,7 @@ pub(super) struct Process {
     pub(super) label: String,
     pub(super) manager: LockManager,
     pub(super) network: Network,
-    pub(super) clock: DriftClock,
+    pub(super) clock: HostClock,
     pub(super) recorder: Recorder,
     pub(super) workers: JoinSet<()>,
     pub(super) listeners: Listeners,
@@ -39,7 +39,7 @@ impl Process {
         label: String,
         scenario: &Scenario,
         store: &MemoryConfig,
-        clock: DriftClock,
+        clock: HostClock,
         journal: &Journal,
         mut dice: Dice,
     ) -> Self {
