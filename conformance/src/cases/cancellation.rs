@@ -1,7 +1,6 @@
 //! Cancel safety: what is dropped at any await point leaves nothing behind and loses no wake-up.
 
 use futures_util::future::{FutureExt, join};
-use lockcore::backend::Attempt;
 use lockcore::{ErrorKind, Lock, LockGuard};
 
 use crate::cancel::{NAME, Scene, at_every_poll};
@@ -23,115 +22,88 @@ case::table! { "g8":
 }
 
 async fn cancelled_acquire_leaves_nothing(world: World) -> Outcome {
-    at_every_poll(&world, |scene| {
-        Box::pin(async move {
-            let session = scene.there.session().await?;
-            let granted = scene.interrupt(session.acquire(&scene.world.name(NAME)?)).await.transpose()?;
-            if let Some(grant) = &granted {
-                session.backend.release(grant).await?;
-            }
-            scene.ensure_free().await?;
-            Ok(granted.is_some())
-        })
+    at_every_poll(&world, |scene| async move {
+        let session = scene.there.session().await?;
+        if let Some(grant) = scene.interrupt(session.acquire(&scene.world.name(NAME)?)).await? {
+            session.backend.release(&grant).await?;
+        }
+        scene.ensure_free().await
     })
     .await
 }
 
 async fn cancelled_wait_leaves_nothing(world: World) -> Outcome {
-    at_every_poll(&world, |scene| {
-        Box::pin(async move {
-            let name = scene.world.name(NAME)?;
-            let (holder, session) = (scene.world.session().await?, scene.there.session().await?);
-            let held = holder.take(&name).await?;
-            let (granted, released) = join(scene.interrupt(session.acquire(&name)), async {
-                scene.world.settle().await;
-                holder.backend.release(&held).await
-            })
-            .await;
-            released?;
-            let granted = granted.transpose()?;
-            if let Some(grant) = &granted {
-                session.backend.release(grant).await?;
-            }
-            scene.ensure_free().await?;
-            Ok(granted.is_some())
+    at_every_poll(&world, |scene| async move {
+        let name = scene.world.name(NAME)?;
+        let (holder, session) = (scene.world.session().await?, scene.there.session().await?);
+        let held = holder.take(&name).await?;
+        let (granted, released) = join(scene.interrupt(session.acquire(&name)), async {
+            scene.world.settle().await;
+            holder.backend.release(&held).await
         })
+        .await;
+        released?;
+        if let Some(grant) = granted? {
+            session.backend.release(&grant).await?;
+        }
+        scene.ensure_free().await
     })
     .await
 }
 
 async fn cancelled_try_leaves_nothing(world: World) -> Outcome {
-    at_every_poll(&world, |scene| {
-        Box::pin(async move {
-            let session = scene.there.session().await?;
-            let request = session.request(&scene.world.name(NAME)?);
-            let attempt = scene.interrupt(session.backend.try_acquire(&request)).await.transpose()?;
-            if let Some(Attempt::Granted(grant)) = &attempt {
-                session.backend.release(grant).await?;
-            }
-            scene.ensure_free().await?;
-            Ok(attempt.is_some())
-        })
+    at_every_poll(&world, |scene| async move {
+        let session = scene.there.session().await?;
+        if let Some(Some(grant)) = scene.interrupt(session.try_acquire(&scene.world.name(NAME)?)).await? {
+            session.backend.release(&grant).await?;
+        }
+        scene.ensure_free().await
     })
     .await
 }
 
 async fn a_dropped_acquire_leaves_nothing(world: World) -> Outcome {
-    at_every_poll(&world, |scene| {
-        Box::pin(async move {
-            let lock = scene.there.manager().await?.lock(NAME)?;
-            let guard = scene.interrupt(lock.acquire()).await.transpose()?;
-            let finished = guard.is_some();
-            if let Some(guard) = guard {
-                guard.release().await?;
-            }
-            scene.ensure_free().await?;
-            Ok(finished)
-        })
+    at_every_poll(&world, |scene| async move {
+        let lock = scene.there.manager().await?.lock(NAME)?;
+        if let Some(guard) = scene.interrupt(lock.acquire()).await? {
+            guard.release().await?;
+        }
+        scene.ensure_free().await
     })
     .await
 }
 
 async fn a_dropped_try_leaves_nothing(world: World) -> Outcome {
-    at_every_poll(&world, |scene| {
-        Box::pin(async move {
-            let lock = scene.there.manager().await?.lock(NAME)?;
-            let guard = scene.interrupt(lock.try_acquire()).await.transpose()?;
-            let finished = guard.is_some();
-            if let Some(Some(guard)) = guard {
-                guard.release().await?;
-            }
-            scene.ensure_free().await?;
-            Ok(finished)
-        })
+    at_every_poll(&world, |scene| async move {
+        let lock = scene.there.manager().await?.lock(NAME)?;
+        if let Some(Some(guard)) = scene.interrupt(lock.try_acquire()).await? {
+            guard.release().await?;
+        }
+        scene.ensure_free().await
     })
     .await
 }
 
 async fn a_dropped_waiter_passes_its_turn_on(world: World) -> Outcome {
-    at_every_poll(&world, |scene| {
-        Box::pin(async move {
-            let held = scene.world.manager().await?.lock(NAME)?.acquire().await?;
-            let (leaves, next) = (scene.there.manager().await?, scene.world.manager().await?);
-            a_waiter_leaves(&scene, held, leaves.lock(NAME)?, next.lock(NAME)?).await
-        })
+    at_every_poll(&world, |scene| async move {
+        let held = scene.world.manager().await?.lock(NAME)?.acquire().await?;
+        let (leaves, next) = (scene.there.manager().await?, scene.world.manager().await?);
+        a_waiter_leaves(&scene, held, leaves.lock(NAME)?, next.lock(NAME)?).await
     })
     .await
 }
 
 async fn a_dropped_local_waiter_passes_its_turn_on(world: World) -> Outcome {
-    at_every_poll(&world, |scene| {
-        Box::pin(async move {
-            let process = scene.there.manager().await?;
-            let held = process.lock(NAME)?.acquire().await?;
-            a_waiter_leaves(&scene, held, process.lock(NAME)?, process.lock(NAME)?).await
-        })
+    at_every_poll(&world, |scene| async move {
+        let process = scene.there.manager().await?;
+        let held = process.lock(NAME)?.acquire().await?;
+        a_waiter_leaves(&scene, held, process.lock(NAME)?, process.lock(NAME)?).await
     })
     .await
 }
 
 /// While a lock is held, one waits and is interrupted, and another waits behind it.
-async fn a_waiter_leaves(scene: &Scene, held: LockGuard, leaves: Lock, next: Lock) -> Outcome<bool> {
+async fn a_waiter_leaves(scene: &Scene, held: LockGuard, leaves: Lock, next: Lock) -> Outcome {
     let (guard, next) = join(scene.interrupt(leaves.acquire()), async {
         scene.world.settle().await;
         let next = Task::acquire(next);
@@ -140,71 +112,56 @@ async fn a_waiter_leaves(scene: &Scene, held: LockGuard, leaves: Lock, next: Loc
         Ok::<_, crate::Failure>(next)
     })
     .await;
-    let guard = guard.transpose()?;
-    let finished = guard.is_some();
-    if let Some(guard) = guard {
+    if let Some(guard) = guard? {
         guard.release().await?;
     }
     let next = scene.world.joined(scene.world.soon(), "the next one's turn", next?).await?;
     next.release().await?;
-    scene.ensure_free().await?;
-    Ok(finished)
+    scene.ensure_free().await
 }
 
 async fn a_dropped_driver_passes_its_request_on(world: World) -> Outcome {
-    at_every_poll(&world, |scene| {
-        Box::pin(async move {
-            let process = scene.there.manager().await?;
-            let held = scene.world.manager().await?.lock(NAME)?.acquire().await?;
-            let lock = process.lock(NAME)?;
-            let (guard, heirs) = join(scene.interrupt(lock.acquire()), async {
-                let heirs = [process.lock(NAME)?, process.lock(NAME)?].map(|heir| {
-                    Task::start(async move {
-                        heir.acquire().await?.release().await?;
-                        Ok::<_, crate::Failure>(())
-                    })
-                });
-                scene.world.settle().await;
-                held.release().await?;
-                Ok::<_, crate::Failure>(heirs)
-            })
-            .await;
-            let guard = guard.transpose()?;
-            let finished = guard.is_some();
-            if let Some(guard) = guard {
-                guard.release().await?;
-            }
-            for heir in heirs? {
-                scene.world.joined(scene.world.soon(), "the heir's turn", heir).await?;
-            }
-            scene.ensure_free().await?;
-            Ok(finished)
+    at_every_poll(&world, |scene| async move {
+        let process = scene.there.manager().await?;
+        let held = scene.world.manager().await?.lock(NAME)?.acquire().await?;
+        let lock = process.lock(NAME)?;
+        let (guard, heirs) = join(scene.interrupt(lock.acquire()), async {
+            let heirs = [process.lock(NAME)?, process.lock(NAME)?].map(|heir| {
+                Task::start(async move {
+                    heir.acquire().await?.release().await?;
+                    Ok::<_, crate::Failure>(())
+                })
+            });
+            scene.world.settle().await;
+            held.release().await?;
+            Ok::<_, crate::Failure>(heirs)
         })
+        .await;
+        if let Some(guard) = guard? {
+            guard.release().await?;
+        }
+        for heir in heirs? {
+            scene.world.joined(scene.world.soon(), "the heir's turn", heir).await?;
+        }
+        scene.ensure_free().await
     })
     .await
 }
 
 async fn a_dropped_release_goes_on(world: World) -> Outcome {
-    at_every_poll(&world, |scene| {
-        Box::pin(async move {
-            let guard = scene.there.manager().await?.lock(NAME)?.acquire().await?;
-            let released = scene.interrupt(guard.release()).await.transpose()?;
-            scene.ensure_free().await?;
-            Ok(released.is_some())
-        })
+    at_every_poll(&world, |scene| async move {
+        let guard = scene.there.manager().await?.lock(NAME)?.acquire().await?;
+        scene.interrupt(guard.release()).await?;
+        scene.ensure_free().await
     })
     .await
 }
 
 async fn a_dropped_with_releases(world: World) -> Outcome {
-    at_every_poll(&world, |scene| {
-        Box::pin(async move {
-            let lock = scene.there.manager().await?.lock(NAME)?;
-            let work = lock.with(async |_held| scene.world.settle().await);
-            let done = scene.interrupt(work).await.transpose()?;
-            scene.ensure_free().await?;
-            Ok(done.is_some())
-        })
+    at_every_poll(&world, |scene| async move {
+        let lock = scene.there.manager().await?.lock(NAME)?;
+        scene.interrupt(lock.with(async |_held| scene.world.settle().await)).await?;
+        scene.ensure_free().await
     })
     .await
 }
