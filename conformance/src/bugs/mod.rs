@@ -20,7 +20,7 @@ use lockcore::backend::StoreConfig;
 use lockcore::clock::Clock;
 
 use crate::host::HostClock;
-use crate::layer::Wrap;
+use crate::layer::{Layer, Wrap, per_session, shared};
 
 /// One way to be wrong.
 #[derive(Clone, Copy)]
@@ -60,6 +60,31 @@ impl Mutation {
         }
     }
 }
+
+fn store(layer: impl Layer) -> Mutation {
+    Mutation::Store(shared(Arc::new(layer)))
+}
+
+fn each_session<L: Layer>(make: fn() -> L) -> Mutation {
+    Mutation::Store(per_session(move || Arc::new(make())))
+}
+
+fn driver(layer: impl Layer) -> Mutation {
+    Mutation::Driver(shared(Arc::new(layer)))
+}
+
+/// The table at the top of each file of bugs: name, the case that must fail, what is broken; story.
+macro_rules! table {
+    ($($name:ident, $guarantee:ident::$case:ident, $mutation:expr, $story:literal;)+) => {
+        pub(super) const BUGS: &[$crate::bugs::Bug] = &[$($crate::bugs::Bug {
+            name: stringify!($name),
+            story: $story,
+            caught_by: concat!(stringify!($guarantee), "::", stringify!($case)),
+            make: || $mutation,
+        }),+];
+    };
+}
+use table;
 
 /// Every bug.
 pub fn bugs() -> impl Iterator<Item = &'static Bug> {

@@ -1,40 +1,22 @@
 //! Releases that end too much, too little, or say so wrongly.
 
-use std::sync::Arc;
-
 use async_trait::async_trait;
 use lockcore::Result;
 use lockcore::backend::Grant;
 
-use super::{Bug, Mutation};
-use crate::layer::{Below, Layer, shared};
+use super::{store, table};
+use crate::layer::{Below, Layer};
 
-pub(super) const BUGS: &[Bug] = &[
-    Bug {
-        name: "release_by_name",
-        story: "a late release deletes the next holder's entry; etcd#22082, every DEL without owner check",
-        caught_by: "g4::a_stale_release_changes_nothing",
-        make: || Mutation::Store(shared(Arc::new(Release::ByName))),
-    },
-    Bug {
-        name: "release_answered_before_it_is_done",
-        story: "local state is dropped and the entry stays; CURATOR-486, CURATOR-678",
-        caught_by: "g4::release_frees_the_lock",
-        make: || Mutation::Store(shared(Arc::new(Release::Undone))),
-    },
-    Bug {
-        name: "stale_release_is_fine",
-        story: "a release of what is not held any more is answered with success, which hides the loss",
-        caught_by: "g4::a_second_release_is_lost",
-        make: || Mutation::Store(shared(Arc::new(Release::AlwaysFine))),
-    },
-    Bug {
-        name: "close_without_release",
-        story: "a closed session leaves its entries to their leases",
-        caught_by: "g6::closing_frees_everything",
-        make: || Mutation::Store(shared(Arc::new(CloseOnly))),
-    },
-];
+table! {
+    release_by_name, g4::a_stale_release_changes_nothing, store(Release::ByName),
+        "a late release deletes the next holder's entry; etcd#22082, every DEL without owner check";
+    release_answered_before_it_is_done, g4::release_frees_the_lock, store(Release::Undone),
+        "local state is dropped and the entry stays; CURATOR-486, CURATOR-678";
+    stale_release_is_fine, g4::a_second_release_is_lost, store(Release::AlwaysFine),
+        "a release of what is not held any more is answered with success, which hides the loss";
+    close_without_release, g6::closing_frees_everything, store(CloseOnly),
+        "a closed session leaves its entries to their leases";
+}
 
 #[derive(Debug)]
 enum Release {

@@ -12,66 +12,30 @@ use lockcore::clock::{Clock, Deadline, Moment};
 use lockcore::{LockName, OwnerId, Result};
 use parking_lot::Mutex;
 
-use super::{Bug, Mutation};
+use super::{Mutation, driver, each_session, store, table};
 use crate::host::HostClock;
-use crate::layer::{Below, Layer, per_session, shared};
+use crate::layer::{Below, Layer};
 
-pub(super) const BUGS: &[Bug] = &[
-    Bug {
-        name: "deadline_from_receipt",
-        story: "a grant is trusted for a ttl from when it arrived",
-        caught_by: "g2::deadline_counts_from_sending",
-        make: || Mutation::Driver(shared(Arc::new(Trust::FromReceipt))),
-    },
-    Bug {
-        name: "renewal_from_receipt",
-        story: "a renewal is trusted for a ttl from when it was answered; the etcd Go client's deadline loop",
-        caught_by: "g2::renewal_counts_from_sending",
-        make: || Mutation::Driver(shared(Arc::new(Trust::RenewalFromReceipt))),
-    },
-    Bug {
-        name: "no_margin",
-        story: "clocks are taken to run alike",
-        caught_by: "g2::a_slow_clock_is_told_before_another_holds",
-        make: || Mutation::Driver(shared(Arc::new(Trust::WithoutMargin))),
-    },
-    Bug {
-        name: "renewal_always_succeeds",
-        story: "a keep-alive is answered although the entry is gone; etcd#14758, Redisson#5698",
-        caught_by: "g4::renewing_an_expired_lease_is_refused",
-        make: || Mutation::Driver(shared(Arc::new(Trust::Always))),
-    },
-    Bug {
-        name: "renewal_revives",
-        story: "the watchdog outlives the release and sets the entry anew; Redisson#2714, #4368",
-        caught_by: "g4::renewing_a_released_lock_does_not_revive_it",
-        make: || Mutation::Store(per_session(|| Arc::new(Reviving::default()))),
-    },
-    Bug {
-        name: "renews_by_itself",
-        story: "a timer of the store's client keeps the lock of a user who is dead; Redisson#1966, #7272",
-        caught_by: "g6::a_dead_holder_frees_the_lock",
-        make: || Mutation::Store(per_session(|| Arc::new(Undying::default()))),
-    },
-    Bug {
-        name: "loss_is_not_told",
-        story: "who is revoked never hears of it; Redisson#3712",
-        caught_by: "g4::revoke_ends_the_hold",
-        make: || Mutation::Store(shared(Arc::new(Events::WithoutLoss))),
-    },
-    Bug {
-        name: "revoking_one_loses_all",
-        story: "the holder of one revoked name is told that its whole session is over",
-        caught_by: "g10::revoking_one_name_leaves_others_held",
-        make: || Mutation::Store(per_session(|| Arc::new(AllOrNothing::default()))),
-    },
-    Bug {
-        name: "clock_stops_in_suspend",
-        story: "std's Instant and tokio's timers stand still while the host sleeps; rust#87906, tokio#3185",
-        caught_by: "g2::a_suspended_host_knows_at_once",
-        make: || Mutation::Clock(|host| Arc::new(AwakeClock(host))),
-    },
-];
+table! {
+    deadline_from_receipt, g2::deadline_counts_from_sending, driver(Trust::FromReceipt),
+        "a grant is trusted for a ttl from when it arrived";
+    renewal_from_receipt, g2::renewal_counts_from_sending, driver(Trust::RenewalFromReceipt),
+        "a renewal is trusted for a ttl from when it was answered; the etcd Go client's deadline loop";
+    no_margin, g2::a_slow_clock_is_told_before_another_holds, driver(Trust::WithoutMargin),
+        "clocks are taken to run alike";
+    renewal_always_succeeds, g4::renewing_an_expired_lease_is_refused, driver(Trust::Always),
+        "a keep-alive is answered although the entry is gone; etcd#14758, Redisson#5698";
+    renewal_revives, g4::renewing_a_released_lock_does_not_revive_it, each_session(Reviving::default),
+        "the watchdog outlives the release and sets the entry anew; Redisson#2714, #4368";
+    renews_by_itself, g6::a_dead_holder_frees_the_lock, each_session(Undying::default),
+        "a timer of the store's client keeps the lock of a user who is dead; Redisson#1966, #7272";
+    loss_is_not_told, g4::revoke_ends_the_hold, store(Events::WithoutLoss),
+        "who is revoked never hears of it; Redisson#3712";
+    revoking_one_loses_all, g10::revoking_one_name_leaves_others_held, each_session(AllOrNothing::default),
+        "the holder of one revoked name is told that its whole session is over";
+    clock_stops_in_suspend, g2::a_suspended_host_knows_at_once, Mutation::Clock(|host| Arc::new(AwakeClock(host))),
+        "std's Instant and tokio's timers stand still while the host sleeps; rust#87906, tokio#3185";
+}
 
 /// How long answers are trusted.
 #[derive(Debug)]

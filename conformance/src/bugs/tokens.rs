@@ -1,42 +1,25 @@
 //! Counters that stand still, start again, or are counted in the wrong place.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use async_trait::async_trait;
 use lockcore::backend::{Grant, Revocation};
 use lockcore::{LockName, Result};
 use parking_lot::Mutex;
 
-use super::{Bug, Mutation};
-use crate::layer::{Below, Layer, per_session, shared};
+use super::{each_session, store, table};
+use crate::layer::{Below, Layer};
 
-pub(super) const BUGS: &[Bug] = &[
-    Bug {
-        name: "constant_token",
-        story: "every hold has the same number; a random one, as Redlock's, is no better",
-        caught_by: "g3::tokens_grow_from_hold_to_hold",
-        make: || Mutation::Store(shared(Arc::new(Counting::new(Flaw::Constant)))),
-    },
-    Bug {
-        name: "token_counts_releases",
-        story: "the number grows when a hold is released, so a hold that expires shares it with the next",
-        caught_by: "g3::tokens_grow_across_expiry",
-        make: || Mutation::Store(shared(Arc::new(Counting::new(Flaw::CountsReleases)))),
-    },
-    Bug {
-        name: "token_forgotten_with_its_entry",
-        story: "the counter lives in what is deleted; a sequence restarts with its parent, kazoo#563",
-        caught_by: "g3::force_keeps_tokens_growing",
-        make: || Mutation::Store(shared(Arc::new(Counting::new(Flaw::DeletedByForce)))),
-    },
-    Bug {
-        name: "token_per_session",
-        story: "every session counts for itself, as N masters with N counters do",
-        caught_by: "g3::tokens_grow_across_sessions",
-        make: || Mutation::Store(per_session(|| Arc::new(Counting::new(Flaw::None)))),
-    },
-];
+table! {
+    constant_token, g3::tokens_grow_from_hold_to_hold, store(Counting::new(Flaw::Constant)),
+        "every hold has the same number; a random one, as Redlock's, is no better";
+    token_counts_releases, g3::tokens_grow_across_expiry, store(Counting::new(Flaw::CountsReleases)),
+        "the number grows when a hold is released, so a hold that expires shares it with the next";
+    token_forgotten_with_its_entry, g3::force_keeps_tokens_growing, store(Counting::new(Flaw::DeletedByForce)),
+        "the counter lives in what is deleted; a sequence restarts with its parent, kazoo#563";
+    token_per_session, g3::tokens_grow_across_sessions, each_session(|| Counting::new(Flaw::None)),
+        "every session counts for itself, as N masters with N counters do";
+}
 
 #[derive(Debug)]
 struct Counting {

@@ -1,7 +1,6 @@
 //! Acquisitions and attempts that grant what is held, or leave something behind.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -13,59 +12,27 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::time::Events;
-use super::{Bug, Mutation};
-use crate::layer::{Below, Layer, shared};
+use super::{store, table};
+use crate::layer::{Below, Layer};
 
-pub(super) const BUGS: &[Bug] = &[
-    Bug {
-        name: "grants_what_is_held",
-        story: "one acquisition in five is granted whoever holds the lock",
-        caught_by: "g1::one_holder_at_a_time",
-        make: || Mutation::Store(shared(Arc::new(Generous::default()))),
-    },
-    Bug {
-        name: "try_waits",
-        story: "asking once is waiting",
-        caught_by: "g9::try_does_not_wait",
-        make: || Mutation::Store(shared(Arc::new(Try::Waits))),
-    },
-    Bug {
-        name: "try_queues",
-        story: "an attempt that was refused stays in the queue; Redisson's fair lock, #5019",
-        caught_by: "g9::try_leaves_no_trace",
-        make: || Mutation::Store(shared(Arc::new(Try::Queues))),
-    },
-    Bug {
-        name: "waiting_is_not_announced",
-        story: "nobody renews the place of somebody who waits",
-        caught_by: "g7::waiting_beyond_the_ttl_keeps_the_place",
-        make: || Mutation::Store(shared(Arc::new(Events::WithoutLeases))),
-    },
-    Bug {
-        name: "no_clean_up",
-        story: "a cancelled wait stays in the queue; kazoo#732, CURATOR-79, the Go client's Mutex.Lock",
-        caught_by: "g8::cancelled_wait_leaves_nothing",
-        make: || Mutation::Store(shared(Arc::new(Abandoned::GoesOn))),
-    },
-    Bug {
-        name: "one_shot_clean_up",
-        story: "the clean-up runs before the delayed request it should undo; kazoo#760",
-        caught_by: "g8::cancelled_acquire_leaves_nothing",
-        make: || Mutation::Store(shared(Arc::new(Abandoned::LookedForOnce))),
-    },
-    Bug {
-        name: "waits_on_without_a_place",
-        story: "a waiter whose own lease ended goes on waiting, for ever; etcd#19597",
-        caught_by: "g6::a_lost_waiter_queues_again",
-        make: || Mutation::Store(shared(Arc::new(LateLease::NeverReturns))),
-    },
-    Bug {
-        name: "hold_is_born_dead",
-        story: "the lock is returned on a lease that ended while waiting; etcd#11456",
-        caught_by: "g6::a_lost_waiter_queues_again",
-        make: || Mutation::Store(shared(Arc::new(LateLease::ReturnsDead))),
-    },
-];
+table! {
+    grants_what_is_held, g1::one_holder_at_a_time, store(Generous::default()),
+        "one acquisition in five is granted whoever holds the lock";
+    try_waits, g9::try_does_not_wait, store(Try::Waits),
+        "asking once is waiting";
+    try_queues, g9::try_leaves_no_trace, store(Try::Queues),
+        "an attempt that was refused stays in the queue; Redisson's fair lock, #5019";
+    waiting_is_not_announced, g7::waiting_beyond_the_ttl_keeps_the_place, store(Events::WithoutLeases),
+        "nobody renews the place of somebody who waits";
+    no_clean_up, g8::cancelled_wait_leaves_nothing, store(Abandoned::GoesOn),
+        "a cancelled wait stays in the queue; kazoo#732, CURATOR-79, the Go client's Mutex.Lock";
+    one_shot_clean_up, g8::cancelled_acquire_leaves_nothing, store(Abandoned::LookedForOnce),
+        "the clean-up runs before the delayed request it should undo; kazoo#760";
+    waits_on_without_a_place, g6::a_lost_waiter_queues_again, store(LateLease::NeverReturns),
+        "a waiter whose own lease ended goes on waiting, for ever; etcd#19597";
+    hold_is_born_dead, g6::a_lost_waiter_queues_again, store(LateLease::ReturnsDead),
+        "the lock is returned on a lease that ended while waiting; etcd#11456";
+}
 
 /// Counts grants itself, so that those it makes up are not told by their numbers.
 #[derive(Debug, Default)]
