@@ -9,9 +9,11 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use conformance::bugs::bugs;
+use conformance::history::What;
 use conformance::invariants::Property;
 use conformance::simulation::{self, FINDS, Report};
 use libtest_mimic::{Arguments, Failed, Trial};
+use lockcore::FencingToken;
 
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
@@ -163,11 +165,18 @@ struct Total {
 impl Total {
     fn add(&mut self, report: Report) {
         self.seeds += 1;
-        self.acquisitions += report.acquisitions;
-        self.holds += report.holds;
-        self.hand_offs += report.hand_offs;
-        self.losses += report.losses;
         self.faults += report.faults;
+        for event in report.history.events() {
+            match event.what {
+                What::Invoked { .. } => self.acquisitions += 1,
+                What::Granted { token, .. } => {
+                    self.holds += 1;
+                    self.hand_offs += u64::from(Some(token) != FencingToken::new(token.counter(), 0));
+                }
+                What::LostTold { .. } => self.losses += 1,
+                _ => {}
+            }
+        }
         self.events += report.history.events().len() as u64;
         if !report.violations.is_empty() {
             self.failed.insert(report.seed, report.violations[0].to_string());

@@ -22,10 +22,8 @@ mod process;
 mod scenario;
 mod worker;
 
-use lockcore::FencingToken;
-
 use crate::bugs::Bug;
-use crate::history::{History, What};
+use crate::history::History;
 use crate::invariants::{self, Property, Violation};
 use cluster::Cluster;
 use scenario::Scenario;
@@ -53,14 +51,6 @@ pub struct Report {
     pub history: History,
     /// What should not have.
     pub violations: Vec<Violation>,
-    /// How many acquisitions were begun.
-    pub acquisitions: u64,
-    /// How many holds there were.
-    pub holds: u64,
-    /// How many of them were handed on within a process.
-    pub hand_offs: u64,
-    /// How many of them were lost.
-    pub losses: u64,
     /// How many faults happened.
     pub faults: u64,
 }
@@ -80,19 +70,5 @@ pub fn run(seed: u64, planted: Option<&Bug>) -> Report {
     let bounds = scenario.bounds();
     let (history, faults) = runtime.block_on(async { Cluster::open(scenario).await.play().await });
     let violations = invariants::check_all(&history, &bounds);
-    let count =
-        |which: fn(&What) -> bool| history.events().iter().filter(|event| which(&event.what)).count() as u64;
-    Report {
-        seed,
-        violations,
-        acquisitions: count(|what| matches!(what, What::Invoked { .. })),
-        holds: count(|what| matches!(what, What::Granted { .. })),
-        hand_offs: count(|what| match what {
-            What::Granted { token, .. } => Some(*token) != FencingToken::new(token.counter(), 0),
-            _ => false,
-        }),
-        losses: count(|what| matches!(what, What::LostTold { .. })),
-        faults,
-        history,
-    }
+    Report { seed, history, violations, faults }
 }
