@@ -36,7 +36,7 @@ pub(crate) async fn at_every_poll<F>(world: &World, scene: impl Fn(Scene) -> F) 
 where
     F: Future<Output = Outcome>,
 {
-    let crossing = world.ttl() / 3_000;
+    let crossing = world.crossing();
     let distant = world.behind(Network::new(crossing).wrap());
     for there in [world, &distant] {
         for half_crossings in [0, 1, 3, 5] {

@@ -20,6 +20,7 @@ use crate::bugs::Mutation;
 use crate::failure::{Failure, Outcome};
 use crate::host::HostClock;
 use crate::layer::Wrap;
+use crate::network::Network;
 use crate::session::Session;
 use crate::subject::{Pace, Subject};
 
@@ -95,6 +96,18 @@ impl World {
             .clock(Arc::clone(&self.shared.clock))
             .owner_label("a process of the kit");
         Ok(configure(builder).build().await?)
+    }
+
+    /// A process at some distance from the store, and the network between them.
+    pub async fn far(&self) -> Outcome<(Network, LockManager)> {
+        let network = Network::new(self.crossing());
+        let manager = self.behind(network.wrap()).manager().await?;
+        Ok((network, manager))
+    }
+
+    /// What a network takes in each direction.
+    pub fn crossing(&self) -> Duration {
+        self.ttl() / 3_000
     }
 
     /// A session of the raw contract, which nobody renews.

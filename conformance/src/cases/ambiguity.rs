@@ -2,7 +2,7 @@
 
 use lockcore::{Effect, ErrorKind, Guarantees, GuardState, Timing};
 
-use crate::network::{Fault, Network, Operation};
+use crate::network::{Fault, Operation};
 use crate::refusals::{Refusal, Refusals};
 use crate::{Outcome, Task, World, case, ensure};
 
@@ -26,26 +26,18 @@ case::table! { "g5":
     a_refusal_says_that_nothing_was_done: "a closed session refuses, and certainly did nothing",
 }
 
-fn network(world: &World) -> Network {
-    Network::new(world.ttl() / 3_000)
-}
-
 async fn a_release_with_a_lost_reply_succeeds(world: World) -> Outcome {
-    let network = network(&world);
-    let manager = world.behind(network.wrap()).manager().await?;
-    let guard = manager.lock("a")?.acquire().await?;
-    network.next(Operation::Release, Fault::LoseReply);
-    world.within(world.ttl(), "the release", guard.release()).await??;
-    let next = world.manager().await?.lock("a")?.try_acquire().await?;
-    ensure!(next.is_some(), "released, and yet not free");
-    Ok(())
+    succeeds_despite(world, Fault::LoseReply).await
 }
 
 async fn a_lost_release_is_sent_again(world: World) -> Outcome {
-    let network = network(&world);
-    let manager = world.behind(network.wrap()).manager().await?;
+    succeeds_despite(world, Fault::LoseRequest).await
+}
+
+async fn succeeds_despite(world: World, fault: Fault) -> Outcome {
+    let (network, manager) = world.far().await?;
     let guard = manager.lock("a")?.acquire().await?;
-    network.next(Operation::Release, Fault::LoseRequest);
+    network.next(Operation::Release, fault);
     world.within(world.ttl(), "the release", guard.release()).await??;
     let next = world.manager().await?.lock("a")?.try_acquire().await?;
     ensure!(next.is_some(), "released, and yet not free");
@@ -53,8 +45,7 @@ async fn a_lost_release_is_sent_again(world: World) -> Outcome {
 }
 
 async fn an_unconfirmed_release_says_so(world: World) -> Outcome {
-    let network = network(&world);
-    let manager = world.behind(network.wrap()).manager().await?;
+    let (network, manager) = world.far().await?;
     let guard = manager.lock("a")?.acquire().await?;
     network.cut();
     // The last request may begin just before the deadline.
@@ -124,8 +115,7 @@ async fn a_release_that_panics_ends(world: World) -> Outcome {
 }
 
 async fn a_release_that_is_not_awaited_goes_on(world: World) -> Outcome {
-    let network = network(&world);
-    let manager = world.behind(network.wrap()).manager().await?;
+    let (network, manager) = world.far().await?;
     let guard = manager.lock("a")?.acquire().await?;
     network.next(Operation::Release, Fault::LoseRequest);
     let impatient = world.within(world.ttl() / 1_000, "nobody waits so long", guard.release()).await;
@@ -134,8 +124,7 @@ async fn a_release_that_is_not_awaited_goes_on(world: World) -> Outcome {
 }
 
 async fn a_try_with_a_lost_reply_leaves_nothing(world: World) -> Outcome {
-    let network = network(&world);
-    let manager = world.behind(network.wrap()).manager().await?;
+    let (network, manager) = world.far().await?;
     network.next(Operation::TryAcquire, Fault::LoseReply);
     let answer = world.within(world.ttl(), "the answer", manager.lock("a")?.try_acquire()).await?;
     let said = answer.as_ref().err().map(|error| (error.kind(), error.effect()));
@@ -147,8 +136,7 @@ async fn a_try_with_a_lost_reply_leaves_nothing(world: World) -> Outcome {
 }
 
 async fn a_renewal_with_a_lost_reply_is_repeated(world: World) -> Outcome {
-    let network = network(&world);
-    let manager = world.behind(network.wrap()).manager().await?;
+    let (network, manager) = world.far().await?;
     let guard = manager.lock("a")?.acquire().await?;
     for loss in [Fault::LoseReply, Fault::LoseRequest] {
         network.next(Operation::Renew, loss);
@@ -162,8 +150,7 @@ async fn a_renewal_with_a_lost_reply_is_repeated(world: World) -> Outcome {
 }
 
 async fn an_unreachable_store_is_not_a_busy_lock(world: World) -> Outcome {
-    let network = network(&world);
-    let manager = world.behind(network.wrap()).manager().await?;
+    let (network, manager) = world.far().await?;
     network.cut();
     let answer = world.within(world.ttl(), "the answer", manager.lock("a")?.try_acquire()).await?;
     let kind = answer.as_ref().err().map(lockcore::Error::kind);
@@ -172,8 +159,8 @@ async fn an_unreachable_store_is_not_a_busy_lock(world: World) -> Outcome {
 }
 
 async fn a_process_goes_on_after_a_cut(world: World) -> Outcome {
-    let network = network(&world);
-    let lock = world.behind(network.wrap()).manager().await?.lock("a")?;
+    let (network, manager) = world.far().await?;
+    let lock = manager.lock("a")?;
     let guard = lock.acquire().await?;
     network.cut();
     world.within(world.ttl(), "the guard is told", guard.lost()).await?;
@@ -189,8 +176,8 @@ async fn a_process_goes_on_after_a_cut(world: World) -> Outcome {
 
 async fn a_wait_abandoned_during_a_cut_leaves_nothing(world: World) -> Outcome {
     let name = world.name("a")?;
-    let network = network(&world);
-    let lock = world.behind(network.wrap()).manager().await?.lock("a")?;
+    let (network, manager) = world.far().await?;
+    let lock = manager.lock("a")?;
     let holder = world.manager().await?.lock("a")?.acquire().await?;
     let waiting = Task::acquire(lock);
     world.queued(&name, 1).await?;

@@ -275,7 +275,7 @@ async fn without_budget_processes_take_turns(world: World) -> Outcome {
 
 async fn one_entry_per_process_and_name(world: World) -> Outcome {
     let journal = Journal::new(Arc::clone(world.clock()));
-    let network = Network::new(world.ttl() / 3_000);
+    let network = Network::new(world.crossing());
     let mut workers = Vec::new();
     for process in 0..2 {
         let watched = entry_rule(journal.actor(format!("p{process}")));
@@ -301,9 +301,7 @@ async fn one_entry_per_process_and_name(world: World) -> Outcome {
             }));
         }
     }
-    for worker in workers {
-        worker.await??;
-    }
+    Task::all(workers).await?;
     let found = one_entry::check(&journal.history());
     ensure!(found.is_empty(), "the core broke the contract {} times: {:?}", found.len(), found.first());
     world.empty(world.soon(), "everybody has gone").await
