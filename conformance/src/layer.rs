@@ -120,13 +120,8 @@ impl StoreConfig for Layered {
 
     async fn open(&self, env: Env) -> Result<Arc<dyn LockBackend>> {
         let backend = self.below.open(env.clone()).await?;
-        Ok(over((self.make)(), Below { backend, env }))
+        Ok(Arc::new(Session { layer: (self.make)(), below: Below { backend, env } }))
     }
-}
-
-/// A session behind `layer`.
-pub(crate) fn over(layer: Arc<dyn Layer>, below: Below) -> Arc<dyn LockBackend> {
-    Arc::new(Session { layer, below })
 }
 
 #[derive(Debug)]

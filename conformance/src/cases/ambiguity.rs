@@ -86,32 +86,23 @@ async fn ends(world: World, refusal: Refusal) -> Outcome {
     Ok(())
 }
 
-async fn a_release_that_is_denied_ends(world: World) -> Outcome {
-    ends(world, Refusal::Says(ErrorKind::Denied, Effect::NotApplied)).await
+/// Cases that differ in what every release is answered.
+macro_rules! ends {
+    ($($case:ident: $refusal:expr,)+) => {
+        $(async fn $case(world: World) -> Outcome {
+            ends(world, $refusal).await
+        })+
+    };
 }
 
-async fn a_release_that_may_have_been_denied_ends(world: World) -> Outcome {
-    ends(world, Refusal::Says(ErrorKind::Denied, Effect::Unknown)).await
-}
-
-async fn a_release_that_is_unsupported_ends(world: World) -> Outcome {
-    ends(world, Refusal::Says(ErrorKind::Unsupported, Effect::NotApplied)).await
-}
-
-async fn a_release_that_is_unavailable_ends(world: World) -> Outcome {
-    ends(world, Refusal::Says(ErrorKind::Unavailable, Effect::Unknown)).await
-}
-
-async fn a_release_that_is_misunderstood_ends(world: World) -> Outcome {
-    ends(world, Refusal::Says(ErrorKind::Protocol, Effect::Unknown)).await
-}
-
-async fn a_release_that_is_never_answered_ends(world: World) -> Outcome {
-    ends(world, Refusal::NeverAnswers).await
-}
-
-async fn a_release_that_panics_ends(world: World) -> Outcome {
-    ends(world, Refusal::Panics).await
+ends! {
+    a_release_that_is_denied_ends: Refusal::Says(ErrorKind::Denied, Effect::NotApplied),
+    a_release_that_may_have_been_denied_ends: Refusal::Says(ErrorKind::Denied, Effect::Unknown),
+    a_release_that_is_unsupported_ends: Refusal::Says(ErrorKind::Unsupported, Effect::NotApplied),
+    a_release_that_is_unavailable_ends: Refusal::Says(ErrorKind::Unavailable, Effect::Unknown),
+    a_release_that_is_misunderstood_ends: Refusal::Says(ErrorKind::Protocol, Effect::Unknown),
+    a_release_that_is_never_answered_ends: Refusal::NeverAnswers,
+    a_release_that_panics_ends: Refusal::Panics,
 }
 
 async fn a_release_that_is_not_awaited_goes_on(world: World) -> Outcome {

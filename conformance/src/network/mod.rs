@@ -93,11 +93,7 @@ impl Network {
 
     /// Nothing goes wrong from here on; what was planned is forgotten.
     pub fn heal(&self) {
-        {
-            let mut plan = self.shared.plan.lock();
-            let Plan { inboxes, injected, .. } = std::mem::take(&mut *plan);
-            (plan.inboxes, plan.injected) = (inboxes, injected);
-        }
+        self.shared.plan.lock().forget();
         self.shared.cut.turn(false);
     }
 

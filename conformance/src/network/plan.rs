@@ -83,6 +83,10 @@ pub(super) struct Plan {
 }
 
 impl Plan {
+    pub(super) fn forget(&mut self) {
+        (self.next, self.always, self.random) = Default::default();
+    }
+
     pub(super) fn draw(&mut self, operation: Operation) -> Option<Fault> {
         if let Some(fault) = self.next.get_mut(&operation).and_then(VecDeque::pop_front) {
             return Some(fault);
