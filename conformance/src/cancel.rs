@@ -13,11 +13,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
+use crate::ensure;
 use crate::failure::{Failure, Outcome};
 use crate::network::Network;
 use crate::world::World;
 
 /// One way to be interrupted.
+#[derive(Clone)]
 pub(crate) struct Scene {
     /// Where the operation's process is.
     pub(crate) there: World,
@@ -31,41 +33,28 @@ pub(crate) struct Scene {
     finished: Arc<AtomicBool>,
 }
 
-/// Plays `scene` for every number of polls.
-pub(crate) async fn at_every_poll<F>(world: &World, scene: impl Fn(Scene) -> F) -> Outcome
+/// Plays a scene for every number of polls.
+pub(crate) async fn at_every_poll<F>(world: &World, play: impl Fn(Scene) -> F + Send + Sync) -> Outcome
 where
-    F: Future<Output = Outcome>,
+    F: Future<Output = Outcome> + Send,
 {
     let crossing = world.crossing();
     let distant = world.behind(Network::new(crossing).wrap());
     for there in [world, &distant] {
         for half_crossings in [0, 1, 3, 5] {
-            play_to_the_end(world, there, crossing / 2 * half_crossings, &scene).await?;
+            let mut scene = Scene::whole(world.clone());
+            (scene.there, scene.linger) = (there.clone(), crossing / 2 * half_crossings);
+            loop {
+                play(scene.clone()).await.map_err(|failure| scene.failed(&failure))?;
+                if scene.finished.load(Ordering::Relaxed) {
+                    break;
+                }
+                scene.polls += 1;
+                ensure!(scene.polls < MANY, "not finished after {MANY} polls");
+            }
         }
     }
     Ok(())
-}
-
-async fn play_to_the_end<F>(
-    world: &World,
-    there: &World,
-    linger: Duration,
-    scene: &impl Fn(Scene) -> F,
-) -> Outcome
-where
-    F: Future<Output = Outcome>,
-{
-    for polls in 0..MANY {
-        let finished = Arc::new(AtomicBool::new(false));
-        let (there, world, is_finished) = (there.clone(), world.clone(), Arc::clone(&finished));
-        scene(Scene { there, world, polls, linger, finished: is_finished })
-            .await
-            .map_err(|failure| Failure::new(format!("dropped {linger:?} after {polls} polls: {failure}")))?;
-        if finished.load(Ordering::Relaxed) {
-            return Ok(());
-        }
-    }
-    Err(Failure::new(format!("not finished after {MANY} polls")))
 }
 
 impl Scene {
@@ -95,6 +84,11 @@ impl Scene {
         }
         self.finished.store(done.is_some(), Ordering::Relaxed);
         done.transpose()
+    }
+
+    fn failed(&self, failure: &Failure) -> Failure {
+        let Self { polls, linger, .. } = self;
+        Failure::new(format!("dropped {linger:?} after {polls} polls: {failure}"))
     }
 
     /// An operation that is not interrupted.

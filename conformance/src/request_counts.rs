@@ -28,11 +28,6 @@ pub struct Counts {
 }
 
 impl RequestCounts {
-    /// Counters at zero.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// The wrap that counts.
     pub fn wrap(&self) -> Wrap {
         shared(Arc::new(self.clone()))

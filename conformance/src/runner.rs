@@ -11,7 +11,7 @@ use crate::bugs::{Bug, bugs};
 use crate::case::{Case, cases};
 use crate::failure::{Failure, Outcome};
 use crate::report::{CaseResult, MutantResult, Report};
-use crate::subject::{MemorySubject, Pace, Subject};
+use crate::subject::{MemorySubject, Subject};
 
 /// The `main` of a test target: every case on every store, as `<store>::<guarantee>::<property>`.
 pub fn main<const N: usize>(subjects: [Box<dyn Subject>; N]) -> ExitCode {
@@ -189,11 +189,7 @@ fn hunt(bug: &Bug) -> Outcome<Failure> {
 
 /// What the store promises, from the store itself.
 fn promises(subject: &Arc<dyn Subject>) -> Outcome<Guarantees> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .start_paused(subject.pace() == Pace::Virtual)
-        .build()
-        .map_err(|error| Failure::new(format!("no runtime: {error}")))?;
+    let runtime = subject.pace().runtime()?;
     let promises = runtime.block_on(async {
         let env = Env::new(Timing::for_ttl(subject.pace().ttl()))?.with_clock(subject.pace().clock());
         let backend = subject.config("kit-promises").open(env).await?;
@@ -208,6 +204,7 @@ fn promises(subject: &Arc<dyn Subject>) -> Outcome<Guarantees> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Pace;
     use crate::layer::{Below, Layer, shared};
     use lockcore::backend::StoreConfig;
 

@@ -247,17 +247,12 @@ impl World {
 
     /// Waits until nothing is held or waited for, for `bound` at most.
     pub async fn empty(&self, bound: Duration, after: &str) -> Outcome {
-        let give_up_at = self.now() + bound;
-        loop {
+        let emptied = self.eventually(bound, after, || async { Ok(self.list().await?.is_empty()) }).await;
+        if let Err(failure) = emptied {
             let left = self.list().await?;
-            if left.is_empty() {
-                return Ok(());
-            }
-            if give_up_at <= self.now() {
-                return Err(Failure::new(format!("{after}: left in the store after {bound:?}: {left:?}")));
-            }
-            self.pass(self.ttl() / 300).await;
+            return Err(Failure::new(format!("{}, left in the store: {left:?}", failure.message())));
         }
+        Ok(())
     }
 
     /// A process that dies, with what it had: never polled, told or asked again.

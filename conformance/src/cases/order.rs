@@ -117,7 +117,7 @@ async fn one_release_wakes_one_contender(world: World) -> Outcome {
 
 async fn requests_of_a_release(world: &World, name: &str, waiting: usize) -> Outcome<Counts> {
     let name = world.name(name)?;
-    let counts = RequestCounts::new();
+    let counts = RequestCounts::default();
     let there = world.behind(counts.wrap());
     let holder = there.session().await?;
     let grant = holder.take(&name).await?;
@@ -215,7 +215,7 @@ async fn local_waiters_are_served_in_order(world: World) -> Outcome {
 async fn local_hand_off_needs_no_request(world: World) -> Outcome {
     let mut asked = Vec::new();
     for tasks in [2, 32] {
-        let counts = RequestCounts::new();
+        let counts = RequestCounts::default();
         let there = world.behind(counts.wrap());
         let manager = there.manager_with(|builder| builder.handoff_tenure(world.ttl())).await?;
         let guard = manager.lock("a")?.acquire().await?;

@@ -25,7 +25,7 @@ async fn try_takes_a_free_lock(world: World) -> Outcome {
     ensure!(grant.name == name, "{:?} was granted instead of {name:?}", grant.name);
     ensure!(world.inspect(&name).await?.holder.is_some(), "granted, and the store knows of no holder");
     session.backend.release(&grant).await?;
-    let counts = RequestCounts::new();
+    let counts = RequestCounts::default();
     let manager = world.behind(counts.wrap()).manager().await?;
     let guard = manager.lock("b")?.try_acquire().await?;
     ensure!(guard.is_some(), "a free lock was refused");
@@ -89,7 +89,7 @@ async fn try_follows_a_dropped_guard(world: World) -> Outcome {
 }
 
 async fn try_asks_no_store_for_what_its_process_holds(world: World) -> Outcome {
-    let counts = RequestCounts::new();
+    let counts = RequestCounts::default();
     let lock = world.behind(counts.wrap()).manager().await?.lock("a")?;
     let guard = lock.acquire().await?;
     counts.take();
