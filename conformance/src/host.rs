@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 use lockcore::clock::{Clock, Deadline, Moment};
 use parking_lot::Mutex;
 
-use crate::network::Switch;
+use crate::switch::Switch;
 
 /// The clock of one host: another one that runs faster or slower than it should (A1). Clones are the
 /// same clock.

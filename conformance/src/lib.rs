@@ -63,6 +63,7 @@ mod runner;
 mod session;
 mod store_log;
 mod subject;
+mod switch;
 mod task;
 mod world;
 

@@ -1,9 +1,11 @@
 //! A network between the core and a store: it takes its time, it can be cut, and it loses, delays and
 //! repeats what it is told to, or what a seed decides.
 //!
-//! The guarantees behind it are those of the store, [`RUNTIME_FREE`](lockcore::Guarantees::RUNTIME_FREE) apart: messages
+//! The guarantees behind it are those of the store but for [`Guarantees::RUNTIME_FREE`]: messages
 //! travel in tasks. Everything runs on the [`Env`] of the manager and draws from [`Dice`], so a run
 //! under tokio's paused time repeats exactly.
+//!
+//! [`Guarantees::RUNTIME_FREE`]: lockcore::Guarantees::RUNTIME_FREE
 //!
 //! # Invariants
 //! - **network-1** A request on its way arrives, also when its sender has gone or given up: it flies
@@ -17,7 +19,6 @@
 mod flight;
 mod line;
 mod plan;
-mod switch;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,10 +30,10 @@ use tokio::sync::mpsc;
 
 use crate::dice::Dice;
 use crate::layer::{Wrap, per_session};
+use crate::switch::Switch;
 use line::Line;
 use plan::Plan;
 pub use plan::{Fault, Operation, Rates};
-pub(crate) use switch::Switch;
 
 /// A network; clones are the same one, so that a test can cut what it has put in place.
 ///
