@@ -29,11 +29,10 @@ use cluster::Cluster;
 use scenario::Scenario;
 
 /// Bugs that the simulation must find, or its silence means nothing; each by any of these.
-pub const FINDS: [(&str, &[Property]); 9] = [
+pub const FINDS: [(&str, &[Property]); 8] = [
     ("release_by_name", &[Property::Ownership]),
     ("token_per_session", &[Property::Tokens]),
     ("deadline_from_receipt", &[Property::Overlap, Property::Notice]),
-    ("renewal_from_receipt", &[Property::Overlap, Property::Notice]),
     ("no_margin", &[Property::Overlap, Property::Notice]),
     ("grants_what_is_held", &[Property::Overlap, Property::Notice]),
     ("no_clean_up", &[Property::Litter, Property::HandOver]),
