@@ -8,16 +8,18 @@
 
 use std::future::Future;
 use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
-
+use crate::ensure;
 use crate::failure::{Failure, Outcome};
 use crate::network::Network;
 use crate::world::World;
 
 /// One way to be interrupted.
+#[derive(Clone)]
 pub(crate) struct Scene {
     /// Where the operation's process is.
     pub(crate) there: World,
@@ -27,40 +29,41 @@ pub(crate) struct Scene {
     pub(crate) polls: usize,
     /// and how much later.
     pub(crate) linger: Duration,
+    /// Whether it came to its end before that.
+    finished: Arc<AtomicBool>,
 }
 
-/// Plays a scene; whether its operation finished.
-pub(crate) type Play = fn(Scene) -> BoxFuture<'static, Outcome<bool>>;
-
-/// Plays `scene` for every number of polls.
-pub(crate) async fn at_every_poll(world: &World, scene: Play) -> Outcome {
-    let crossing = world.ttl() / 3_000;
+/// Plays a scene for every number of polls.
+pub(crate) async fn at_every_poll<F>(world: &World, play: impl Fn(Scene) -> F + Send + Sync) -> Outcome
+where
+    F: Future<Output = Outcome> + Send,
+{
+    let crossing = world.crossing();
     let distant = world.behind(Network::new(crossing).wrap());
     for there in [world, &distant] {
         for half_crossings in [0, 1, 3, 5] {
-            play_to_the_end(world, there, crossing / 2 * half_crossings, scene).await?;
+            let mut scene = Scene::whole(world.clone());
+            (scene.there, scene.linger) = (there.clone(), crossing / 2 * half_crossings);
+            loop {
+                play(scene.clone()).await.map_err(|failure| scene.failed(&failure))?;
+                if scene.finished.load(Ordering::Relaxed) {
+                    break;
+                }
+                scene.polls += 1;
+                ensure!(scene.polls < MANY, "not finished after {MANY} polls");
+            }
         }
     }
     Ok(())
 }
 
-async fn play_to_the_end(world: &World, there: &World, linger: Duration, scene: Play) -> Outcome {
-    for polls in 0..MANY {
-        let finished = scene(Scene { there: there.clone(), world: world.clone(), polls, linger });
-        let finished = finished
-            .await
-            .map_err(|failure| Failure::new(format!("dropped {linger:?} after {polls} polls: {failure}")))?;
-        if finished {
-            return Ok(());
-        }
-    }
-    Err(Failure::new(format!("not finished after {MANY} polls")))
-}
-
 impl Scene {
     /// Polls `operation` as often as this scene says, each time when it is woken, and drops it;
     /// what it came to if it finished by then.
-    pub(crate) async fn interrupt<T>(&self, operation: impl Future<Output = T> + Send) -> Option<T> {
+    pub(crate) async fn interrupt<T, E>(
+        &self,
+        operation: impl Future<Output = Result<T, E>> + Send,
+    ) -> Result<Option<T>, E> {
         let mut operation = pin!(operation);
         let mut left = self.polls;
         let done = std::future::poll_fn(|cx| {
@@ -79,12 +82,18 @@ impl Scene {
             // The operation may be woken meanwhile; nobody listens.
             self.world.pass(self.linger).await;
         }
-        done
+        self.finished.store(done.is_some(), Ordering::Relaxed);
+        done.transpose()
+    }
+
+    fn failed(&self, failure: &Failure) -> Failure {
+        let Self { polls, linger, .. } = self;
+        Failure::new(format!("dropped {linger:?} after {polls} polls: {failure}"))
     }
 
     /// An operation that is not interrupted.
     pub(crate) fn whole(world: World) -> Self {
-        Self { there: world.clone(), world, polls: 0, linger: Duration::ZERO }
+        Self { there: world.clone(), world, polls: 0, linger: Duration::ZERO, finished: Arc::default() }
     }
 
     /// Whoever comes next holds soon, and then nothing is left.

@@ -13,8 +13,8 @@ use futures_util::future::BoxFuture;
 use lockcore::Guarantees;
 use lockcore::clock::{BootClock, Clock};
 
+use crate::bugs::Mutation;
 use crate::failure::{Failure, Outcome};
-use crate::mutants::Mutation;
 use crate::subject::{Pace, Subject};
 use crate::world::World;
 
@@ -60,24 +60,12 @@ impl Case {
     /// Runs it, in a runtime of its own. A hang or a panic is a failure too.
     pub(crate) fn run(&self, subject: Arc<dyn Subject>, mutation: Option<Mutation>) -> Ran {
         let started = BootClock::new().now();
-        let pace = subject.pace();
-        let runtime = match pace {
-            Pace::Virtual => {
-                tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()
-            }
-            Pace::Real { .. } => {
-                tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()
-            }
-        };
-        let outcome = match runtime {
-            Ok(runtime) => {
-                let outcome = runtime.block_on(self.bounded(subject, mutation));
-                // Whoever still waits in a thread of the store waits for nobody.
-                runtime.shutdown_timeout(Duration::from_secs(1));
-                outcome
-            }
-            Err(error) => Err(Failure::new(format!("no runtime for the case: {error}"))),
-        };
+        let outcome = subject.pace().runtime().and_then(|runtime| {
+            let outcome = runtime.block_on(self.bounded(subject, mutation));
+            // Whoever still waits in a thread of the store waits for nobody.
+            runtime.shutdown_timeout(Duration::from_secs(1));
+            outcome
+        });
         Ran { outcome, took: BootClock::new().now().since(started) }
     }
 

@@ -47,78 +47,31 @@ pub struct Attempt(u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Entry(u64);
 
-/// What happened.
+/// What happened, and to which acquisition or hold, entry, or grant of the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[expect(missing_docs, reason = "fields say what they are, or their variant does")]
 pub enum What {
     /// A caller asked for the lock; `waits` unless it only tries.
-    Invoked {
-        /// Its acquisition.
-        attempt: Attempt,
-        /// Whether in the queue.
-        waits: bool,
-    },
-    /// It has the lock.
-    Granted {
-        /// The acquisition, from here on a hold.
-        attempt: Attempt,
-        /// Its token.
-        token: FencingToken,
-        /// Until when, as promised so far.
-        deadline: Deadline,
-    },
+    Invoked { attempt: Attempt, waits: bool },
+    /// It has the lock, until `deadline` as promised so far.
+    Granted { attempt: Attempt, token: FencingToken, deadline: Deadline },
     /// It was told that it does not get the lock.
-    Refused {
-        /// The acquisition.
-        attempt: Attempt,
-        /// Why.
-        reason: String,
-    },
+    Refused { attempt: Attempt, reason: String },
     /// It stopped asking.
-    Cancelled {
-        /// The acquisition.
-        attempt: Attempt,
-    },
-    /// `ensure_held` said yes.
-    HeldSeen {
-        /// The hold.
-        attempt: Attempt,
-        /// Until when, as promised now.
-        deadline: Deadline,
-    },
+    Cancelled { attempt: Attempt },
+    /// `ensure_held` said yes, until `deadline` as promised now.
+    HeldSeen { attempt: Attempt, deadline: Deadline },
     /// Somebody waits for `lost` from here on.
-    Listens {
-        /// The hold.
-        attempt: Attempt,
-    },
+    Listens { attempt: Attempt },
     /// `lost` said that the hold is over.
-    LostTold {
-        /// The hold.
-        attempt: Attempt,
-        /// Why.
-        reason: LostReason,
-    },
+    LostTold { attempt: Attempt, reason: LostReason },
     /// The holder lets go.
-    ReleaseInvoked {
-        /// The hold.
-        attempt: Attempt,
-    },
+    ReleaseInvoked { attempt: Attempt },
     /// `release` answered.
-    ReleaseEnded {
-        /// The hold.
-        attempt: Attempt,
-        /// With what.
-        outcome: Outcome,
-    },
-    /// The holder, or who believes to be it, wrote to the resource.
-    Wrote {
-        /// The hold.
-        attempt: Attempt,
-        /// With this token.
-        token: FencingToken,
-        /// Whether the resource took it.
-        accepted: bool,
-    },
+    ReleaseEnded { attempt: Attempt, outcome: Outcome },
+    /// The holder, or who believes to be it, wrote to the resource, which `accepted` that or not.
+    Wrote { attempt: Attempt, token: FencingToken, accepted: bool },
     /// The process is dead: nothing of it acts any more.
     Crashed,
     /// The timers of the process stand still.
@@ -131,58 +84,24 @@ pub enum What {
     Healed,
     /// The world ended the store's grant `counter` of the lock without its holder, or told its
     /// holder a lie; nothing is promised about that grant but its token.
-    Overruled {
-        /// The grant.
-        counter: u64,
-    },
-    /// Nobody wants anything any more, and whoever is dead has been so for longer than a lease.
-    AtRest {
-        /// What the store still knows.
-        left: Vec<LockName>,
-    },
+    Overruled { counter: u64 },
+    /// Nobody wants anything any more, and whoever is dead has been so for longer than a lease; what
+    /// the store still knows.
+    AtRest { left: Vec<LockName> },
     /// Somebody waits who should not.
-    Stuck {
-        /// For what.
-        waits_for: String,
-    },
-    /// A request for the lock reached the store.
-    StoreAsked {
-        /// What it makes there.
-        entry: Entry,
-        /// Whether it queues.
-        waits: bool,
-    },
-    /// The store granted the lock.
-    StoreGranted {
-        /// To whom.
-        entry: Entry,
-        /// Its number.
-        counter: u64,
-        /// Whether the entry had lost its place and had to queue again.
-        requeued: bool,
-    },
+    Stuck { waits_for: String },
+    /// A request for the lock reached the store; whether it queues there.
+    StoreAsked { entry: Entry, waits: bool },
+    /// The store granted the lock; `requeued` if the entry had lost its place and queued again.
+    StoreGranted { entry: Entry, counter: u64, requeued: bool },
     /// The request ended without a grant.
-    StoreLeft {
-        /// Whose.
-        entry: Entry,
-    },
-    /// The store was asked to end a grant.
-    StoreReleased {
-        /// Which.
-        counter: u64,
-        /// Whether it says that it did.
-        done: bool,
-    },
+    StoreLeft { entry: Entry },
+    /// The store was asked to end a grant, and says whether it did.
+    StoreReleased { counter: u64, done: bool },
     /// The core has something in the store, or wants to.
-    EntryBegan {
-        /// That.
-        entry: Entry,
-    },
+    EntryBegan { entry: Entry },
     /// The core may count on its being over.
-    EntryEnded {
-        /// That.
-        entry: Entry,
-    },
+    EntryEnded { entry: Entry },
 }
 
 /// What a release came to, as its caller was told.

@@ -1,23 +1,28 @@
-//! A host of its own: its clock may run fast or slow, and it may be suspended.
+//! A host of its own: its clock may run fast or slow, its process may be stopped, and it may be
+//! suspended.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use futures_util::future::BoxFuture;
-use lockcore::clock::{Clock, Moment};
-use tokio::sync::watch;
+use lockcore::clock::{Clock, Deadline, Moment};
+use parking_lot::Mutex;
 
-/// The clock of one host, derived from the world's.
+use crate::switch::Switch;
+
+/// The clock of one host: another one that runs faster or slower than it should (A1). Clones are the
+/// same clock.
 ///
-/// While the host is suspended the clock runs on and timers stand still, as `CLOCK_BOOTTIME` and
-/// tokio's timers do.
+/// While the process is stopped or the host suspended the clock runs on, as `CLOCK_BOOTTIME` does, and
+/// timers stand still. After a stop those that are late fire at once; a suspend they have not seen, as
+/// tokio's have not.
 #[derive(Clone, Debug)]
 pub struct HostClock {
-    world: Arc<dyn Clock>,
-    origin: Moment,
-    /// How much slower than the world's this clock runs, in parts per million.
-    slow_ppm: u64,
-    sleep: watch::Sender<Sleep>,
+    truth: Arc<dyn Clock>,
+    /// How much faster than the truth, in millionths.
+    ppm: i32,
+    stopped: Switch,
+    sleep: Arc<Mutex<Sleep>>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -27,74 +32,93 @@ struct Sleep {
 }
 
 impl HostClock {
-    pub(crate) fn new(world: Arc<dyn Clock>, slow_ppm: u64) -> Self {
-        let origin = world.now();
-        Self { world, origin, slow_ppm, sleep: watch::Sender::new(Sleep::default()) }
+    /// A clock that gains `ppm` millionths on `truth`.
+    pub fn new(truth: Arc<dyn Clock>, ppm: i32) -> Self {
+        Self { truth, ppm, stopped: Switch::default(), sleep: Arc::default() }
     }
 
-    /// The host falls asleep: none of its timers fires.
+    /// The process stands still: none of its timers fires.
+    pub fn stop(&self) {
+        self.stopped.turn(true);
+    }
+
+    /// The host falls asleep: none of its timers fires or counts.
     pub fn suspend(&self) {
-        let now = self.now();
-        self.sleep.send_modify(|sleep| sleep.since = Some(now));
+        self.sleep.lock().since = Some(self.now());
+        self.stop();
     }
 
-    /// The host wakes up.
+    /// Whatever stood still goes on.
     pub fn resume(&self) {
-        let now = self.now();
-        self.sleep.send_modify(|sleep| {
-            if let Some(since) = sleep.since.take() {
-                sleep.before += now.since(since);
-            }
-        });
+        let asleep = self.asleep();
+        *self.sleep.lock() = Sleep { since: None, before: asleep };
+        self.stopped.turn(false);
     }
 
     /// How long the host has been suspended so far.
     pub fn asleep(&self) -> Duration {
-        let sleep = *self.sleep.borrow();
+        let sleep = *self.sleep.lock();
         sleep.before + sleep.since.map_or(Duration::ZERO, |since| self.now().since(since))
     }
 
-    /// As long on the world's clock as `span` on this one, or a little longer.
-    fn in_the_world(&self, span: Duration) -> Duration {
-        let nanos = span.as_nanos() * 1_000_000 / u128::from(1_000_000 - self.slow_ppm) + 1;
-        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    /// When this clock reads `at`, on the true one.
+    pub fn truth_of(&self, at: Moment) -> Moment {
+        let nanos = u128::from(at.as_nanos()) * MILLION / self.rate();
+        Moment::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+
+    /// `deadline` of this clock on the true one.
+    pub fn truth_of_deadline(&self, deadline: Deadline) -> Deadline {
+        match deadline {
+            Deadline::At(at) => Deadline::At(self.truth_of(at)),
+            Deadline::Never => Deadline::Never,
+        }
+    }
+
+    /// Ends after `span` on this clock.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops the timer.
+    pub async fn sleep(&self, span: Duration) {
+        self.sleep_until(self.now() + span).await;
+    }
+
+    fn rate(&self) -> u128 {
+        MILLION.saturating_add_signed(self.ppm.into())
     }
 }
 
 impl Clock for HostClock {
     fn now(&self) -> Moment {
-        let elapsed = self.world.now().since(self.origin).as_nanos();
-        let elapsed = elapsed - elapsed * u128::from(self.slow_ppm) / 1_000_000;
-        self.origin + Duration::from_nanos(u64::try_from(elapsed).unwrap_or(u64::MAX))
+        let nanos = u128::from(self.truth.now().as_nanos()) * self.rate() / MILLION;
+        Moment::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
     fn sleep_until(&self, at: Moment) -> BoxFuture<'static, ()> {
         let clock = self.clone();
         Box::pin(async move {
-            let mut sleep = clock.sleep.subscribe();
             // Timers count the time awake.
             let fires_at = at.saturating_sub(clock.asleep());
             loop {
-                let asleep = clock.sleep.borrow().since.is_some();
-                let left = fires_at.since(clock.now().saturating_sub(clock.asleep()));
-                if !asleep && left == Duration::ZERO {
+                clock.stopped.wait_for(false).await;
+                let now = clock.now();
+                let left = fires_at.since(now.saturating_sub(clock.asleep()));
+                if left == Duration::ZERO {
                     return;
                 }
-                let wake_at = clock.world.now() + clock.in_the_world(left);
-                tokio::select! {
-                    biased;
-                    // The sender lives in `clock`.
-                    _ = sleep.changed() => {}
-                    () = clock.world.sleep_until(wake_at), if !asleep => {}
-                }
+                // Rounded down, the true time may be a nanosecond early.
+                clock.truth.sleep_until(clock.truth_of(now + left) + Duration::from_nanos(1)).await;
             }
         })
     }
 
     fn wall_time(&self) -> SystemTime {
-        self.world.wall_time()
+        self.truth.wall_time()
     }
 }
+
+const MILLION: u128 = 1_000_000;
 
 #[cfg(test)]
 mod tests {
@@ -102,34 +126,61 @@ mod tests {
     use futures_util::FutureExt;
     use lockcore::clock::ManualClock;
 
+    fn host(ppm: i32) -> (ManualClock, HostClock) {
+        let truth = ManualClock::new();
+        (truth.clone(), HostClock::new(Arc::new(truth), ppm))
+    }
+
+    /// A fast clock is ahead by its rate, and the way back is exact to the nanosecond.
+    #[test]
+    fn a_fast_clock_gains_on_the_truth() {
+        let (truth, fast) = host(10_000);
+        truth.advance(Duration::from_secs(99));
+        assert_eq!(fast.now(), Moment::from_nanos(101_000_000_000));
+        assert!(truth.now().since(fast.truth_of(fast.now())) <= Duration::from_nanos(1));
+    }
+
+    /// One percent slow is one percent slow, and its timers are late by as much.
+    #[test]
+    fn a_slow_clock_is_slow() {
+        let (truth, slow) = host(-10_000);
+        let began = slow.now();
+        let mut timer = slow.sleep_until(began + Duration::from_millis(99));
+        assert!(timer.as_mut().now_or_never().is_none());
+        truth.advance(Duration::from_micros(99_900));
+        assert!(timer.as_mut().now_or_never().is_none());
+        truth.advance(Duration::from_micros(101));
+        assert!(slow.now().since(began) >= Duration::from_millis(99));
+        assert!(timer.as_mut().now_or_never().is_some());
+    }
+
+    /// A stopped timer fires late, and then at once.
+    #[test]
+    fn stopped_timers_fire_when_they_resume() {
+        let (truth, host) = host(-10_000);
+        let mut timer = host.sleep_until(host.now() + Duration::from_secs(1));
+        assert!(timer.as_mut().now_or_never().is_none());
+        host.stop();
+        truth.advance(Duration::from_secs(9));
+        assert!(timer.as_mut().now_or_never().is_none());
+        host.resume();
+        assert!(timer.as_mut().now_or_never().is_some());
+    }
+
     /// Asleep, the clock runs and the timers do not; awake, they catch up with what they have seen.
-    #[tokio::test]
-    async fn timers_count_the_time_awake() {
-        let world = ManualClock::new();
-        let host = HostClock::new(Arc::new(world.clone()), 0);
+    #[test]
+    fn timers_count_the_time_awake() {
+        let (truth, host) = host(0);
         let began = host.now();
         let mut timer = host.sleep_until(began + Duration::from_secs(10));
         assert!(timer.as_mut().now_or_never().is_none());
         host.suspend();
-        world.advance(Duration::from_secs(60));
+        truth.advance(Duration::from_secs(60));
         host.resume();
         assert_eq!(host.now().since(began), Duration::from_secs(60));
         assert_eq!(host.asleep(), Duration::from_secs(60));
         assert!(timer.as_mut().now_or_never().is_none());
-        world.advance(Duration::from_secs(11));
-        assert!(timer.as_mut().now_or_never().is_some());
-    }
-
-    /// One percent slow is one percent slow, and its timers are late by as much.
-    #[tokio::test]
-    async fn a_slow_clock_is_slow() {
-        let world = ManualClock::new();
-        let host = HostClock::new(Arc::new(world.clone()), 10_000);
-        let began = host.now();
-        let mut timer = host.sleep_until(began + Duration::from_millis(99));
-        assert!(timer.as_mut().now_or_never().is_none());
-        world.advance(Duration::from_millis(100) + Duration::from_micros(1));
-        assert!(host.now().since(began) >= Duration::from_millis(99));
+        truth.advance(Duration::from_secs(11));
         assert!(timer.as_mut().now_or_never().is_some());
     }
 }

@@ -1,7 +1,7 @@
 //! Something between the core and a store that changes what passes through.
 //!
 //! A [`Layer`] says only what it changes; everything else goes straight through. The kit's network,
-//! its counters and its mutants are layers.
+//! its counters and its bugs are layers.
 
 use std::fmt;
 use std::sync::Arc;
@@ -35,12 +35,20 @@ pub trait Layer: fmt::Debug + Send + Sync + 'static {
         below.backend.guarantees()
     }
 
+    /// What becomes of a grant, in whatever way it was asked for.
+    fn granted(&self, _below: &Below, grant: Grant) -> Grant {
+        grant
+    }
+
     async fn try_acquire(&self, below: &Below, request: &AcquireRequest) -> Result<Attempt> {
-        below.backend.try_acquire(request).await
+        Ok(match below.backend.try_acquire(request).await? {
+            Attempt::Granted(grant) => Attempt::Granted(self.granted(below, grant)),
+            held @ Attempt::Held { .. } => held,
+        })
     }
 
     async fn acquire(&self, below: &Below, request: &AcquireRequest) -> Result<Grant> {
-        below.backend.acquire(request).await
+        below.backend.acquire(request).await.map(|grant| self.granted(below, grant))
     }
 
     async fn renew(&self, below: &Below, leases: &[LeaseId]) -> Vec<Renewal> {
@@ -124,13 +132,8 @@ impl StoreConfig for Layered {
 
     async fn open(&self, env: Env) -> Result<Arc<dyn LockBackend>> {
         let backend = self.below.open(env.clone()).await?;
-        Ok(over((self.make)(), Below { backend, env }))
+        Ok(Arc::new(Session { layer: (self.make)(), below: Below { backend, env } }))
     }
-}
-
-/// A session behind `layer`.
-pub(crate) fn over(layer: Arc<dyn Layer>, below: Below) -> Arc<dyn LockBackend> {
-    Arc::new(Session { layer, below })
 }
 
 #[derive(Debug)]

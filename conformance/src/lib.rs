@@ -36,48 +36,50 @@
 //! | what is under test, and in which time | [`Subject`], [`Pace`] |
 //! | the cases, by guarantee | [`cases`], [`Case`] |
 //! | what a case works with | [`World`], [`Session`], [`HostClock`], [`Task`] |
-//! | what is put between core and store | [`layer`], [`Network`], [`Tally`], [`Audit`] |
-//! | faults at random, or as told | [`fault`] |
+//! | what is put between core and store | [`layer`], [`Network`], [`RequestCounts`], [`entry_rule`], [`store_log`] |
+//! | what a network does, as told or at random | [`network`] |
 //! | what happened, and what must be true of it | [`history`], [`invariants`] |
 //! | the core under thousands of seeds of faults | [`simulation`] |
-//! | proof that the cases catch what they must | [`mutants`] |
+//! | proof that the cases catch what they must | [`bugs`] |
 //! | what errors say | [`words`] |
 
-pub mod fault;
+pub mod bugs;
 pub mod history;
 pub mod invariants;
 pub mod layer;
-pub mod mutants;
+pub mod network;
 pub mod simulation;
 pub mod words;
 
-mod audit;
 mod cancel;
 mod case;
 mod cases;
 mod dice;
+mod entry_rule;
 mod failure;
 mod host;
-mod network;
 mod refusals;
 mod report;
+mod request_counts;
 mod runner;
 mod session;
+mod store_log;
 mod subject;
-mod tally;
+mod switch;
 mod task;
 mod world;
 
-pub use audit::Audit;
 pub use case::{Case, ENVIRONMENTAL, cases};
 pub use dice::Dice;
+pub use entry_rule::entry_rule;
 pub use failure::{Failure, Outcome};
 pub use host::HostClock;
-pub use network::{Loss, Network, Request};
+pub use network::Network;
 pub use report::Report;
+pub use request_counts::{Counts, RequestCounts};
 pub use runner::{Suite, check, main};
 pub use session::{Session, dead_holder, dead_waiter};
+pub use store_log::store_log;
 pub use subject::{MemorySubject, Pace, Subject};
-pub use tally::{Counts, Tally};
 pub use task::Task;
 pub use world::World;

@@ -2,12 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use lockcore::Guarantees;
-use parking_lot::{Condvar, Mutex};
-
 /// The results of a run, as far as it got.
 #[derive(Clone, Default)]
 pub struct Report {
@@ -104,46 +101,6 @@ impl fmt::Display for Report {
 fn number(case: &str) -> u8 {
     let digits = case.strip_prefix('g').and_then(|rest| rest.split_once("::"));
     digits.and_then(|(number, _)| number.parse().ok()).unwrap_or_default()
-}
-
-/// A report that trials write at the same time.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Ledger {
-    shared: Arc<Shared>,
-}
-
-#[derive(Debug, Default)]
-struct Shared {
-    book: Mutex<Book>,
-    finished: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct Book {
-    report: Report,
-    running: usize,
-}
-
-impl Ledger {
-    /// Runs one trial and writes down what it came to.
-    pub(crate) fn enter<R>(&self, trial: impl FnOnce() -> R, write: impl FnOnce(&mut Report, &R)) -> R {
-        self.shared.book.lock().running += 1;
-        let result = trial();
-        let mut book = self.shared.book.lock();
-        write(&mut book.report, &result);
-        book.running -= 1;
-        self.shared.finished.notify_all();
-        result
-    }
-
-    /// The report once no other trial is running; to be asked for by the last trial.
-    pub(crate) fn close(&self) -> Report {
-        let mut book = self.shared.book.lock();
-        while book.running > 0 {
-            self.shared.finished.wait(&mut book);
-        }
-        book.report.clone()
-    }
 }
 
 const LONGEST_REMARK: usize = 100;

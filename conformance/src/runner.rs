@@ -3,14 +3,15 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use libtest_mimic::{Arguments, Completion, Trial};
 use lockcore::{Env, Guarantees, Timing};
+use parking_lot::Mutex;
 
-use crate::case::{Case, Ran, cases};
+use crate::bugs::{Bug, bugs};
+use crate::case::{Case, cases};
 use crate::failure::{Failure, Outcome};
-use crate::mutants::{Mutant, mutants};
-use crate::report::{CaseResult, Ledger, MutantResult, Report};
-use crate::subject::{MemorySubject, Pace, Subject};
+use crate::report::{CaseResult, MutantResult, Report};
+use crate::subject::{MemorySubject, Subject};
 
 /// The `main` of a test target: every case on every store, as `<store>::<guarantee>::<property>`.
 pub fn main<const N: usize>(subjects: [Box<dyn Subject>; N]) -> ExitCode {
@@ -24,18 +25,19 @@ pub fn main<const N: usize>(subjects: [Box<dyn Subject>; N]) -> ExitCode {
 /// The same report if a case failed.
 pub fn check(subject: impl Subject) -> Result<Report, Report> {
     let subject: Arc<dyn Subject> = Arc::new(subject);
-    let ledger = Ledger::default();
+    let report = Shared::default();
     // A store that cannot be opened fails every case, each saying why.
     let promises = promises(&subject).unwrap_or_else(|_| Guarantees::all());
     for case in cases() {
         let lacking = case.lacking(promises);
         if lacking.is_empty() {
-            run(&ledger, case, &subject);
+            // The report says how it ended.
+            let _ = run(&report, case, &subject);
         } else {
-            skip(&ledger, case, &subject, lacking);
+            enter(&report, case, &subject, CaseResult::Lacks(lacking));
         }
     }
-    let report = ledger.close();
+    let report = report.lock().clone();
     if report.failures().next().is_none() { Ok(report) } else { Err(report) }
 }
 
@@ -84,8 +86,8 @@ impl Suite {
     pub fn run(self) -> ExitCode {
         let mut args = Arguments::from_args();
         args.test_threads = args.test_threads.or(self.threads);
-        let ledger = Ledger::default();
-        let is_whole = args.filter.is_none() && args.skip.is_empty() && !args.ignored;
+        let report = Shared::default();
+        let is_whole = args.filter.is_none() && args.skip.is_empty() && !args.ignored && !args.list;
         let mut trials = Vec::new();
         let mut expected = Vec::new();
         for subject in &self.subjects {
@@ -97,109 +99,97 @@ impl Suite {
                 }
             };
             for case in cases() {
-                trials.push(case_trial(&ledger, case, subject, case.lacking(promises)));
+                trials.push(case_trial(&report, case, subject, case.lacking(promises)));
                 expected.push((subject.name().to_owned(), case.name));
             }
         }
         if self.mutants {
-            trials.extend(mutants().map(|mutant| mutant_trial(&ledger, mutant)));
+            trials.extend(bugs().map(|bug| mutant_trial(&report, bug)));
         }
         trials.extend(self.others);
-        trials.push(Trial::test("kit::every_case_ran_or_is_lacked", move || {
-            let report = ledger.close();
+        let exit_code = libtest_mimic::run(&args, trials).exit_code();
+        let report = report.lock();
+        if !args.list {
             println!("\n{report}");
-            let skipped: Vec<_> = expected.iter().filter(|case| !report.cases.contains_key(case)).collect();
-            if is_whole && !skipped.is_empty() {
-                return Err(format!("never ran: {skipped:?}").into());
-            }
-            Ok(())
-        }));
-        libtest_mimic::run(&args, trials).exit_code()
+        }
+        let skipped: Vec<_> = expected.iter().filter(|case| !report.cases.contains_key(case)).collect();
+        if is_whole && !skipped.is_empty() {
+            eprintln!("never ran: {skipped:?}");
+            return ExitCode::FAILURE;
+        }
+        exit_code
     }
 }
 
+/// The results so far; trials write at the same time.
+type Shared = Arc<Mutex<Report>>;
+
 fn case_trial(
-    ledger: &Ledger,
+    report: &Shared,
     case: &'static Case,
     subject: &Arc<dyn Subject>,
     lacking: Guarantees,
 ) -> Trial {
     let name = format!("{}::{}", subject.name(), case.name);
-    let (ledger, subject) = (ledger.clone(), Arc::clone(subject));
+    let (report, subject) = (Arc::clone(report), Arc::clone(subject));
     if lacking.is_empty() {
-        return Trial::test(name, move || failed(run(&ledger, case, &subject).outcome));
+        return Trial::test(name, move || Ok(run(&report, case, &subject)?));
     }
     // Not the flag that libtest ignores by: it is this trial that enters the case as lacking.
     let lacks = format!("lacks {lacking}");
     let reason = lacks.clone();
     Trial::ignorable_test(name, move || {
-        skip(&ledger, case, &subject, lacking);
+        enter(&report, case, &subject, CaseResult::Lacks(lacking));
         Ok(Completion::ignored_with(reason))
     })
     .with_kind(lacks)
 }
 
-fn run(ledger: &Ledger, case: &'static Case, subject: &Arc<dyn Subject>) -> Ran {
-    ledger.enter(
-        || case.run(Arc::clone(subject), None),
-        |report, ran| {
-            let result = match &ran.outcome {
-                Ok(()) => CaseResult::Passed(ran.took),
-                Err(failure) => CaseResult::Failed(failure.to_string()),
-            };
-            report.cases.insert((subject.name().to_owned(), case.name), result);
-        },
-    )
+fn run(report: &Shared, case: &'static Case, subject: &Arc<dyn Subject>) -> Outcome {
+    let ran = case.run(Arc::clone(subject), None);
+    let result = match &ran.outcome {
+        Ok(()) => CaseResult::Passed(ran.took),
+        Err(failure) => CaseResult::Failed(failure.to_string()),
+    };
+    enter(report, case, subject, result);
+    ran.outcome
 }
 
-fn skip(ledger: &Ledger, case: &'static Case, subject: &Arc<dyn Subject>, lacking: Guarantees) {
-    ledger.enter(
-        || (),
-        |report, ()| {
-            report.cases.insert((subject.name().to_owned(), case.name), CaseResult::Lacks(lacking));
-        },
-    );
+fn enter(report: &Shared, case: &'static Case, subject: &Arc<dyn Subject>, result: CaseResult) {
+    report.lock().cases.insert((subject.name().to_owned(), case.name), result);
 }
 
-fn mutant_trial(ledger: &Ledger, mutant: &'static Mutant) -> Trial {
-    let ledger = ledger.clone();
-    Trial::test(format!("mutant::{}", mutant.name), move || {
-        let caught = ledger.enter(
-            || hunt(mutant),
-            |report, caught| {
-                let (caught, said) = match caught {
-                    Ok(said) => (true, said.message().to_owned()),
-                    Err(failure) => (false, failure.to_string()),
-                };
-                report.mutants.insert(mutant.name, MutantResult { case: mutant.caught_by, caught, said });
-            },
-        );
-        failed(caught.map(drop))
+fn mutant_trial(report: &Shared, bug: &'static Bug) -> Trial {
+    let report = Arc::clone(report);
+    Trial::test(format!("mutant::{}", bug.name), move || {
+        let hunted = hunt(bug);
+        let (caught, said) = match &hunted {
+            Ok(said) => (true, said.message().to_owned()),
+            Err(failure) => (false, failure.to_string()),
+        };
+        report.lock().mutants.insert(bug.name, MutantResult { case: bug.caught_by, caught, said });
+        Ok(hunted.map(drop)?)
     })
 }
 
 /// What the case named for it says of the mutant; an error if that is nothing.
-fn hunt(mutant: &Mutant) -> Outcome<Failure> {
-    let case = cases().find(|case| case.name == mutant.caught_by);
-    let case = case.ok_or_else(|| Failure::new(format!("there is no case {}", mutant.caught_by)))?;
+fn hunt(bug: &Bug) -> Outcome<Failure> {
+    let case = cases().find(|case| case.name == bug.caught_by);
+    let case = case.ok_or_else(|| Failure::new(format!("there is no case {}", bug.caught_by)))?;
     let sound = case.run(Arc::new(MemorySubject::new()), None);
     sound
         .outcome
         .map_err(|failure| Failure::new(format!("{case:?} fails without the mutation: {failure}")))?;
-    let mutated = case.run(Arc::new(MemorySubject::new()), Some((mutant.make)()));
+    let mutated = case.run(Arc::new(MemorySubject::new()), Some((bug.make)()));
     match mutated.outcome {
         Err(failure) => Ok(failure),
-        Ok(()) => Err(Failure::new(format!("escaped {case:?}: {}", mutant.story))),
+        Ok(()) => Err(Failure::new(format!("escaped {case:?}: {}", bug.story))),
     }
 }
 
 /// What the store promises, from the store itself.
 fn promises(subject: &Arc<dyn Subject>) -> Outcome<Guarantees> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .start_paused(subject.pace() == Pace::Virtual)
-        .build()
-        .map_err(|error| Failure::new(format!("no runtime: {error}")))?;
+    let runtime = subject.pace().runtime()?;
     let promises = runtime.block_on(async {
         let env = Env::new(Timing::for_ttl(subject.pace().ttl()))?.with_clock(subject.pace().clock());
         let backend = subject.config("kit-promises").open(env).await?;
@@ -211,13 +201,10 @@ fn promises(subject: &Arc<dyn Subject>) -> Outcome<Guarantees> {
     promises
 }
 
-fn failed(outcome: Outcome) -> Result<(), Failed> {
-    outcome.map_err(Failed::from)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Pace;
     use crate::layer::{Below, Layer, shared};
     use lockcore::backend::StoreConfig;
 

@@ -85,23 +85,22 @@ impl Session {
 /// files: by dropping its session.
 pub async fn dead_holder(world: &World, name: &LockName) -> Outcome<Grant> {
     let (world_there, name_there) = (world.clone(), name.clone());
-    let holder = Mortal::new(world, async move {
+    let holder = live(world, async move {
         let session = world_there.session().await?;
         let grant = session.take(&name_there).await?;
         Ok((session, grant))
-    })?;
-    let ((session, grant), runtime) = holder.live().await?;
+    });
+    let ((session, grant), _dies) = holder.await?;
     if world.guarantees().contains(Guarantees::LEASED) {
         world.bury(session);
     }
-    runtime.die();
     Ok(grant)
 }
 
 /// A process queues for `name`, where `ahead` others wait already, and dies.
 pub async fn dead_waiter(world: &World, name: &LockName, ahead: usize) -> Outcome {
     let (world_there, name_there) = (world.clone(), name.clone());
-    let waiter = Mortal::new(world, async move {
+    let waiter = live(world, async move {
         let session = world_there.session().await?;
         let mut acquisition = session.acquire(&name_there);
         tokio::select! {
@@ -110,61 +109,35 @@ pub async fn dead_waiter(world: &World, name: &LockName, ahead: usize) -> Outcom
             queued = world_there.queued(&name_there, ahead + 1) => queued?,
         }
         Ok((session, acquisition))
-    })?;
-    let (dead, runtime) = waiter.live().await?;
+    });
+    let (dead, _dies) = waiter.await?;
     world.bury(dead);
-    runtime.die();
     Ok(())
 }
 
-/// A process that will die.
-struct Mortal<T> {
-    life: Life<T>,
-    runtime: Mortality,
-}
-
-enum Life<T> {
-    Here(BoxFuture<'static, Outcome<T>>),
-    Elsewhere(tokio::task::JoinHandle<Outcome<T>>),
-}
-
-/// What dies with it.
-struct Mortality(Option<tokio::runtime::Runtime>);
-
-impl<T: Send + 'static> Mortal<T> {
-    fn new(world: &World, life: impl Future<Output = Outcome<T>> + Send + 'static) -> Outcome<Self> {
-        if world.pace() == Pace::Virtual {
-            return Ok(Self { life: Life::Here(Box::pin(life)), runtime: Mortality(None) });
-        }
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()
-            .map_err(|error| Failure::new(format!("no runtime for a process: {error}")))?;
-        let life = Life::Elsewhere(runtime.spawn(life));
-        Ok(Self { life, runtime: Mortality(Some(runtime)) })
+/// A process's life until here, and what dies with it.
+async fn live<T: Send + 'static>(
+    world: &World,
+    life: impl Future<Output = Outcome<T>> + Send + 'static,
+) -> Outcome<(T, Mortal)> {
+    if world.pace() == Pace::Virtual {
+        return Ok((life.await?, Mortal(None)));
     }
-
-    async fn live(self) -> Outcome<(T, Mortality)> {
-        let lived = match self.life {
-            Life::Here(life) => life.await?,
-            Life::Elsewhere(life) => {
-                life.await.map_err(|error| Failure::new(format!("a process died too early: {error}")))??
-            }
-        };
-        Ok((lived, self.runtime))
-    }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new(format!("no runtime for a process: {error}")))?;
+    let life = runtime.spawn(life);
+    let mortal = Mortal(Some(runtime));
+    let lived = life.await.map_err(|error| Failure::new(format!("a process died too early: {error}")))??;
+    Ok((lived, mortal))
 }
 
-impl Mortality {
-    fn die(mut self) {
-        if let Some(runtime) = self.0.take() {
-            runtime.shutdown_background();
-        }
-    }
-}
+/// The runtime of a process, stopped when dropped.
+struct Mortal(Option<tokio::runtime::Runtime>);
 
-impl Drop for Mortality {
+impl Drop for Mortal {
     /// A runtime must not be dropped where others wait.
     fn drop(&mut self) {
         if let Some(runtime) = self.0.take() {

@@ -10,6 +10,9 @@ use lockcore::backend::StoreConfig;
 use lockcore::clock::{BootClock, Clock, TokioClock};
 use lockcore::memory::{MemoryConfig, MemoryStore};
 use parking_lot::Mutex;
+use tokio::runtime::{Builder, Runtime};
+
+use crate::failure::{Failure, Outcome};
 
 /// A store as the kit sees it; to be implemented by whoever wrote the store.
 pub trait Subject: fmt::Debug + Send + Sync + 'static {
@@ -53,6 +56,14 @@ impl Pace {
             Self::Virtual => Timing::DEFAULT_TTL,
             Self::Real { ttl } => ttl,
         }
+    }
+
+    pub(crate) fn runtime(self) -> Outcome<Runtime> {
+        let runtime = match self {
+            Self::Virtual => Builder::new_current_thread().enable_all().start_paused(true).build(),
+            Self::Real { .. } => Builder::new_multi_thread().worker_threads(2).enable_all().build(),
+        };
+        runtime.map_err(|error| Failure::new(format!("no runtime for a case: {error}")))
     }
 
     /// The clock; to be asked inside the runtime of the case.

@@ -27,6 +27,20 @@ impl<T: Send + 'static> Task<T> {
     }
 }
 
+impl Task<Outcome> {
+    /// Waits for all of them.
+    ///
+    /// # Errors
+    ///
+    /// That of the first that failed.
+    pub async fn all(tasks: Vec<Self>) -> Outcome {
+        for task in tasks {
+            task.await??;
+        }
+        Ok(())
+    }
+}
+
 impl Task<Outcome<LockGuard>> {
     /// Waits for a lock in a task.
     pub fn acquire(lock: Lock) -> Self {

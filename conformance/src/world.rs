@@ -16,10 +16,11 @@ use lockcore::clock::{Clock, Moment};
 use lockcore::{Builder, Entropy, Env, Guarantees, LockManager, LockName, OsEntropy, Timing};
 use parking_lot::Mutex;
 
+use crate::bugs::Mutation;
 use crate::failure::{Failure, Outcome};
 use crate::host::HostClock;
 use crate::layer::Wrap;
-use crate::mutants::Mutation;
+use crate::network::Network;
 use crate::session::Session;
 use crate::subject::{Pace, Subject};
 
@@ -44,10 +45,10 @@ impl World {
     pub(crate) async fn open(subject: Arc<dyn Subject>, mutation: Option<Mutation>) -> Outcome<Self> {
         let namespace = namespace();
         let clock = subject.pace().clock();
-        let store = match &mutation {
-            Some(Mutation::Store(wrap)) => wrap(subject.config(&namespace)),
-            Some(Mutation::Clock(_)) | None => subject.config(&namespace),
-        };
+        let mut store = subject.config(&namespace);
+        if let Some(mutation) = &mutation {
+            store = mutation.around(store);
+        }
         let env = Env::new(Timing::for_ttl(subject.pace().ttl()))?.with_clock(Arc::clone(&clock));
         let observer = store.open(env).await?;
         let shared = Shared { subject, namespace, mutation, clock, observer, graves: Mutex::default() };
@@ -75,8 +76,8 @@ impl World {
             config = wrap(config);
         }
         match &shared.mutation {
-            Some(Mutation::Store(wrap)) => wrap(config),
-            Some(Mutation::Clock(_)) | None => config,
+            Some(mutation) => mutation.around(config),
+            None => config,
         }
     }
 
@@ -97,6 +98,18 @@ impl World {
         Ok(configure(builder).build().await?)
     }
 
+    /// A process at some distance from the store, and the network between them.
+    pub async fn far(&self) -> Outcome<(Network, LockManager)> {
+        let network = Network::new(self.crossing());
+        let manager = self.behind(network.wrap()).manager().await?;
+        Ok((network, manager))
+    }
+
+    /// What a network takes in each direction.
+    pub fn crossing(&self) -> Duration {
+        self.ttl() / 3_000
+    }
+
     /// A session of the raw contract, which nobody renews.
     pub async fn session(&self) -> Outcome<Session> {
         let timing = Timing::for_ttl(self.ttl());
@@ -105,12 +118,13 @@ impl World {
         Ok(Session::new(self.clone(), backend, env))
     }
 
-    /// A host with a clock of its own, slower than the others' by `slow_ppm` parts per million.
-    pub fn host(&self, slow_ppm: u64) -> (Arc<HostClock>, Arc<dyn Clock>) {
-        let host = Arc::new(HostClock::new(Arc::clone(&self.shared.clock), slow_ppm));
+    /// A host with a clock of its own, which gains `ppm` millionths on the others'; and how its
+    /// processes read that.
+    pub fn host(&self, ppm: i32) -> (HostClock, Arc<dyn Clock>) {
+        let host = HostClock::new(Arc::clone(&self.shared.clock), ppm);
         let as_read: Arc<dyn Clock> = match &self.shared.mutation {
-            Some(Mutation::Clock(mutate)) => mutate(Arc::clone(&host)),
-            Some(Mutation::Store(_)) | None => Arc::<HostClock>::clone(&host),
+            Some(Mutation::Clock(mutate)) => mutate(host.clone()),
+            _ => Arc::new(host.clone()),
         };
         (host, as_read)
     }
@@ -144,6 +158,10 @@ impl World {
     /// How long after a process died the next one may have to wait (G6).
     pub fn takeover(&self) -> Duration {
         self.ttl() + self.shared.subject.expiry_granularity() + Duration::from_secs(1)
+    }
+
+    pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
+        &self.shared.clock
     }
 
     /// The time.
@@ -229,17 +247,12 @@ impl World {
 
     /// Waits until nothing is held or waited for, for `bound` at most.
     pub async fn empty(&self, bound: Duration, after: &str) -> Outcome {
-        let give_up_at = self.now() + bound;
-        loop {
+        let emptied = self.eventually(bound, after, || async { Ok(self.list().await?.is_empty()) }).await;
+        if let Err(failure) = emptied {
             let left = self.list().await?;
-            if left.is_empty() {
-                return Ok(());
-            }
-            if give_up_at <= self.now() {
-                return Err(Failure::new(format!("{after}: left in the store after {bound:?}: {left:?}")));
-            }
-            self.pass(self.ttl() / 300).await;
+            return Err(Failure::new(format!("{}, left in the store: {left:?}", failure.message())));
         }
+        Ok(())
     }
 
     /// A process that dies, with what it had: never polled, told or asked again.

@@ -1,27 +1,28 @@
 //! The cases, a file per guarantee.
 
-mod g1;
-mod g10;
-mod g2;
-mod g3;
-mod g4;
-mod g5;
-mod g6;
-mod g7;
-mod g8;
-mod g9;
+mod ambiguity;
+mod cancellation;
+mod exclusion;
+mod fencing;
+mod liveness;
+mod names;
+mod order;
+mod ownership;
+mod told_in_time;
+mod trying;
 
 use crate::case::Case;
 
+/// G1 to G10.
 pub(crate) const ALL: [&[Case]; 10] = [
-    g1::CASES,
-    g2::CASES,
-    g3::CASES,
-    g4::CASES,
-    g5::CASES,
-    g6::CASES,
-    g7::CASES,
-    g8::CASES,
-    g9::CASES,
-    g10::CASES,
+    exclusion::CASES,
+    told_in_time::CASES,
+    fencing::CASES,
+    ownership::CASES,
+    ambiguity::CASES,
+    liveness::CASES,
+    order::CASES,
+    cancellation::CASES,
+    trying::CASES,
+    names::CASES,
 ];

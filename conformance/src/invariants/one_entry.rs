@@ -1,7 +1,7 @@
 //! B1, one entry per name: of the acquisitions, grants and unconfirmed releases that a process has
 //! of a name, one at most is alive.
 //!
-//! Applies to histories with the calls of the core (`CallsConfig`). A dead process ends everything.
+//! Applies to histories with the calls of the core (`EntryRuleConfig`). A dead process ends everything.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -35,22 +35,11 @@ fn a_long_history_is_judged() {
 /// G1: a hold that begins inside another one, also when a third lies between.
 #[test]
 fn overlapping_holds_are_found() {
-    let nested = Plot::default().holds(0, "p1", 1, (1, 0), 900).holds(100, "p2", 2, (2, 0), 200).holds(
-        300,
-        "p3",
-        3,
-        (3, 0),
-        400,
-    );
+    let inside = Plot::default().holds(0, "p1", 1, (1, 0), 900).holds(100, "p2", 2, (2, 0), 200);
+    let nested = inside.holds(300, "p3", 3, (3, 0), 400);
     assert_eq!(overlap::check(&nested.history()).len(), 2);
-    let renewed = Plot::default().holds(0, "p1", 1, (1, 0), 100).sees(50, "p1", 1, 500).holds(
-        200,
-        "p2",
-        2,
-        (2, 0),
-        900,
-    );
-    assert_eq!(overlap::check(&renewed.history()).len(), 1);
+    let renewed = Plot::default().holds(0, "p1", 1, (1, 0), 100).sees(50, "p1", 1, 500);
+    assert_eq!(overlap::check(&renewed.holds(200, "p2", 2, (2, 0), 900).history()).len(), 1);
 }
 
 /// G1: holds that meet do not overlap, whatever ended the first.
@@ -167,26 +156,22 @@ fn writes_that_should_be_refused_are_found() {
 #[test]
 fn what_ends_the_hold_of_another_is_found() {
     let granted = || Plot::default().store_grants(0, "p1", 1, 1);
+    let held = || Plot::default().holds(0, "p1", 1, (1, 0), 900);
     let strays = [
         granted().store_grants(5, "p2", 2, 2).store_releases(6, "p1", 1),
         granted().store_releases(6, "p2", 1),
-        Plot::default().holds(0, "p1", 1, (1, 0), 900).loses(10, "p1", 1, LostReason::Gone),
+        held().loses(10, "p1", 1, LostReason::Gone),
     ];
     for planted in strays {
         assert_eq!(found(planted), [Property::Ownership]);
     }
-    let expired = || Plot::default().holds(0, "p1", 1, (1, 0), 900).loses(10, "p1", 1, LostReason::Expired);
+    let expired = || held().loses(10, "p1", 1, LostReason::Expired);
     assert_eq!(found(expired()), [Property::Ownership]);
     assert_eq!(found(expired().add(11, "world", What::Disturbed("late"))), []);
     let explained = [
         granted().store_releases(6, "p1", 1),
-        Plot::default().holds(0, "p1", 1, (1, 0), 900).overrules(9, 1).loses(10, "p1", 1, LostReason::Gone),
-        Plot::default().holds(0, "p1", 1, (1, 0), 900).add(1, "p1", What::Disturbed("silent")).loses(
-            900,
-            "p1",
-            1,
-            LostReason::Gone,
-        ),
+        held().overrules(9, 1).loses(10, "p1", 1, LostReason::Gone),
+        held().add(1, "p1", What::Disturbed("silent")).loses(900, "p1", 1, LostReason::Gone),
     ];
     for innocent in explained {
         assert_eq!(ownership::check(&innocent.history()), []);
@@ -211,15 +196,10 @@ fn a_lock_that_nobody_takes_is_found() {
         let history = planted.history();
         assert_eq!(hand_over::check(&history, &BOUNDS).len(), 1, "{history}");
     }
+    let behind = || Plot::default().holds(0, "p1", 1, (1, 0), 8_000).asks(1, "p2", 2);
     let in_time = [
         waits().holds(2_000, "p2", 2, (2, 0), 9_000),
-        Plot::default().holds(0, "p1", 1, (1, 0), 8_000).asks(1, "p2", 2).holds(
-            9_000,
-            "p2",
-            2,
-            (2, 0),
-            9_500,
-        ),
+        behind().holds(9_000, "p2", 2, (2, 0), 9_500),
         waits().crash(1_000, "p2").add(9_000, "world", What::AtRest { left: Vec::new() }),
         storm().asks(0, "p2", 2).add(100, "world", What::Healed).hears_no(2_400, "p2", 2),
         storm().asks(0, "p2", 2).asks(9_000, "p2", 3),
@@ -235,13 +215,8 @@ fn overtaking_is_found() {
     let queued = || Plot::default().asks_store(0, "p1", 1).asks_store(1, "p2", 2);
     let overtaken = queued().store_grants(2, "p2", 2, 1).store_grants(3, "p1", 1, 2);
     assert_eq!(order::check(&overtaken.history(), &BOUNDS).len(), 1);
-    let requeued = || {
-        queued().store_grants(2, "p2", 2, 1).add(
-            3,
-            "p1",
-            What::StoreGranted { entry: Entry::new(1), counter: 2, requeued: true },
-        )
-    };
+    let again = What::StoreGranted { entry: Entry::new(1), counter: 2, requeued: true };
+    let requeued = || queued().store_grants(2, "p2", 2, 1).add(3, "p1", again.clone());
     assert_eq!(order::check(&requeued().history(), &BOUNDS), []);
     assert_eq!(places::check(&requeued().history()).len(), 1);
     let in_bad_weather = requeued().add(4, "p1", What::Disturbed("silent"));
@@ -298,10 +273,6 @@ fn a_second_entry_is_found() {
     let ended = |entry| What::EntryEnded { entry: Entry::new(entry) };
     let two = Plot::default().add(0, "p1", began(1)).add(1, "p1", began(2)).add(2, "p1", ended(1));
     assert_eq!(one_entry::check(&two.history()).len(), 1);
-    let one_each = Plot::default().add(0, "p1", began(1)).add(0, "p2", began(2)).add(1, "p1", ended(1)).add(
-        1,
-        "p1",
-        began(3),
-    );
-    assert_eq!(one_entry::check(&one_each.history()), []);
+    let one_each = Plot::default().add(0, "p1", began(1)).add(0, "p2", began(2)).add(1, "p1", ended(1));
+    assert_eq!(one_entry::check(&one_each.add(1, "p1", began(3)).history()), []);
 }

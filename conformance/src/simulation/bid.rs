@@ -7,8 +7,8 @@ use lockcore::{Error, LockGuard, LockName, LostReason, Result};
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
-use super::drift::DriftClock;
 use crate::history::{Attempt, Outcome, Recorder, What};
+use crate::host::HostClock;
 
 /// An acquisition, later a hold.
 ///
@@ -16,7 +16,7 @@ use crate::history::{Attempt, Outcome, Recorder, What};
 /// dropped just before its guard.
 pub(super) struct Bid {
     recorder: Recorder,
-    clock: DriftClock,
+    clock: HostClock,
     name: LockName,
     attempt: Attempt,
     stage: Stage,
@@ -33,7 +33,7 @@ enum Stage {
 pub(super) type Listeners = Arc<Mutex<JoinSet<()>>>;
 
 impl Bid {
-    pub(super) fn ask(recorder: &Recorder, clock: &DriftClock, name: &LockName, waits: bool) -> Self {
+    pub(super) fn ask(recorder: &Recorder, clock: &HostClock, name: &LockName, waits: bool) -> Self {
         let attempt = recorder.attempt();
         recorder.on(name, What::Invoked { attempt, waits });
         Self {

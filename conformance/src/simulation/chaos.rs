@@ -6,13 +6,14 @@ use lockcore::backend::{AcquireRequest, LeaseId, Revoke, StoreEvent};
 use lockcore::clock::{Clock, Moment};
 use lockcore::{LockName, LostReason, OwnerId};
 
-use super::world::{World, joined_well};
+use super::cluster::{Cluster, joined_well};
 use crate::history::What;
+use crate::network::{Fault, Operation};
 
 /// When a process is let off, and which.
 type Relief = (Moment, String);
 
-impl World {
+impl Cluster {
     /// Harms one after the other, until the storm is over.
     pub(super) async fn storm(&mut self) {
         let end = self.truth.now() + self.scenario.storm;
@@ -52,12 +53,12 @@ impl World {
         match self.scenario.dice.below(100) {
             0..18 => {
                 process.recorder.note(What::Disturbed("its store is silent"));
-                process.faults.silence();
+                process.network.cut();
                 return Some(relief);
             }
             18..28 => {
                 process.recorder.note(What::Disturbed("its leases expire"));
-                process.faults.expire();
+                process.network.always(Operation::Renew, Fault::LoseRequest);
                 return Some(relief);
             }
             28..38 => {
@@ -88,7 +89,7 @@ impl World {
     async fn retire(&mut self, victim: usize) {
         let mut process = self.processes.remove(victim);
         process.recorder.note(What::Disturbed("it shuts down"));
-        self.retired.push((process.faults.clone(), process.clock.clone()));
+        self.retired.push((process.network.clone(), process.clock.clone()));
         self.errands.spawn(async move {
             // In bad weather it fails, and leases end what it had.
             let _ = process.manager.shutdown().await;
@@ -113,13 +114,13 @@ impl World {
     /// A process hears of a loss that there was not.
     async fn lie(&mut self, victim: usize) {
         let name = self.scenario.dice.pick(&self.scenario.names).clone();
-        let faults = self.processes[victim].faults.clone();
+        let network = self.processes[victim].network.clone();
         if self.scenario.dice.chance(300) {
             let lease = LeaseId::new(1 + self.scenario.dice.below(200));
-            faults.emit(&StoreEvent::LeaseLost { lease, reason: LostReason::Expired });
+            network.emit(&StoreEvent::LeaseLost { lease, reason: LostReason::Expired });
         } else if let Some(counter) = self.holder(&name).await {
             self.recorder.on(&name, What::Overruled { counter });
-            faults.emit(&StoreEvent::GrantLost { name, counter, reason: LostReason::Gone });
+            network.emit(&StoreEvent::GrantLost { name, counter, reason: LostReason::Gone });
         }
     }
 

@@ -1,7 +1,7 @@
 //! One process: a manager behind its own network, on its own clock, and its tasks.
 
-use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use lockcore::backend::StoreConfig;
 use lockcore::memory::MemoryConfig;
@@ -10,20 +10,22 @@ use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
 use super::bid::Listeners;
-use super::drift::DriftClock;
-use super::planted::PlantedConfig;
 use super::scenario::Scenario;
 use super::worker::{Stage, Worker};
+use crate::bugs::Mutation;
 use crate::dice::Dice;
-use crate::fault::{AuditConfig, CallsConfig, FaultConfig, Faults, Rates};
+use crate::entry_rule::entry_rule;
 use crate::history::{Journal, Recorder, What};
+use crate::host::HostClock;
+use crate::network::{Network, Rates};
+use crate::store_log::store_log;
 
 /// A process that lives.
 pub(super) struct Process {
     pub(super) label: String,
     pub(super) manager: LockManager,
-    pub(super) faults: Faults,
-    pub(super) clock: DriftClock,
+    pub(super) network: Network,
+    pub(super) clock: HostClock,
     pub(super) recorder: Recorder,
     pub(super) workers: JoinSet<()>,
     pub(super) listeners: Listeners,
@@ -37,24 +39,25 @@ impl Process {
         label: String,
         scenario: &Scenario,
         store: &MemoryConfig,
-        clock: DriftClock,
+        clock: HostClock,
         journal: &Journal,
         mut dice: Dice,
     ) -> Self {
         let recorder = journal.actor(label.as_str());
-        let faults = Faults::new();
-        let bare: Box<dyn StoreConfig> = Box::new(store.clone());
-        let bug = scenario.planted;
-        let inner = PlantedConfig::at_store(bare, bug, store.store().clone(), dice.fork());
-        let audited = Box::new(AuditConfig::new(inner, journal.actor(label.as_str())));
-        let network: Box<dyn StoreConfig> = if dice.chance(PERFECT_NETWORKS) {
-            audited
-        } else {
-            Box::new(FaultConfig::new(audited, faults.clone()))
-        };
-        let outer = PlantedConfig::at_core(network, bug, store.store().clone(), dice.fork());
+        let network = Network::new(Duration::ZERO);
+        let mut store: Box<dyn StoreConfig> = Box::new(store.clone());
+        if let Some(Mutation::Store(wrap)) = &scenario.planted {
+            store = wrap(store);
+        }
+        store = store_log(journal.actor(label.as_str()))(store);
+        if !dice.chance(PERFECT_NETWORKS) {
+            store = network.wrap()(store);
+        }
+        if let Some(Mutation::Driver(wrap)) = &scenario.planted {
+            store = wrap(store);
+        }
         let timing = &scenario.timing;
-        let mut builder = LockManager::builder(CallsConfig::new(outer, recorder.clone()))
+        let mut builder = LockManager::builder(entry_rule(recorder.clone())(store))
             .ttl(timing.ttl)
             .op_timeout(timing.op_timeout)
             .handoff_limit(timing.handoff_limit)
@@ -69,7 +72,7 @@ impl Process {
         Self {
             label,
             manager,
-            faults,
+            network,
             clock,
             recorder,
             workers: JoinSet::new(),
@@ -94,8 +97,8 @@ impl Process {
 
     /// The network is as bad as usual, and time runs.
     pub(super) fn back_to_usual(&mut self) {
-        self.faults.heal();
-        self.faults.seeded(self.dice.bits(), self.rates);
+        self.network.heal();
+        self.network.seeded(self.dice.bits(), self.rates);
         self.resume();
     }
 
@@ -112,22 +115,16 @@ impl Process {
 
     /// Nothing misbehaves any more.
     pub(super) fn heal(&self) {
-        self.faults.heal();
+        self.network.heal();
         self.resume();
     }
 
     /// Dies: no request leaves it from here on, and none of its code runs.
     pub(super) fn crash(mut self) {
         self.recorder.crash();
-        self.faults.silence();
+        self.network.cut();
         self.workers.abort_all();
         self.listeners.lock().abort_all();
-    }
-}
-
-impl fmt::Debug for Process {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Process").field("label", &self.label).finish_non_exhaustive()
     }
 }
 

@@ -4,13 +4,12 @@ use std::time::Duration;
 
 use lockcore::{LockName, Timing};
 
-use super::planted::Planted;
+use crate::bugs::{Bug, Mutation};
 use crate::dice::Dice;
-use crate::fault::Rates;
 use crate::invariants::Bounds;
+use crate::network::Rates;
 
 /// The cast and the rules of one run.
-#[derive(Debug)]
 pub(super) struct Scenario {
     pub(super) dice: Dice,
     pub(super) timing: Timing,
@@ -25,20 +24,17 @@ pub(super) struct Scenario {
     pub(super) fair_weather: bool,
     /// Whether the store may end holds too early (against A2), and administrators use force.
     pub(super) breaks_a2: bool,
-    pub(super) planted: Option<Planted>,
+    pub(super) planted: Option<Mutation>,
 }
 
 impl Scenario {
-    pub(super) fn of_seed(seed: u64, planted: Option<Planted>) -> Self {
+    pub(super) fn of_seed(seed: u64, planted: Option<&Bug>) -> Self {
         let mut dice = Dice::new(seed);
         let ttl = Duration::from_millis(*dice.pick(&[600, 1_000, 3_000, 15_000]));
         let mut timing = Timing::for_ttl(ttl);
         timing.op_timeout = ttl / *dice.pick(&[3, 5, 8]);
         timing.handoff_limit = *dice.pick(&[0, 1, 3, 256]);
         timing.handoff_tenure = ttl / *dice.pick(&[3, 10, 40]);
-        if planted == Some(Planted::NoMargin) {
-            timing.drift_margin = Some(Duration::ZERO);
-        }
         let names = dice.pick(&["a", "ab", "abc"]).chars();
         let fair_weather = dice.chance(100);
         let rate = if fair_weather { 0 } else { *dice.pick(&[0, 5, 30, 100]) };
@@ -59,7 +55,7 @@ impl Scenario {
             fair_weather,
             breaks_a2: dice.chance(250),
             timing,
-            planted,
+            planted: planted.map(|bug| (bug.make)()),
             dice,
         }
     }

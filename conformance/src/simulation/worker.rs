@@ -9,9 +9,9 @@ use std::time::Duration;
 use lockcore::{Error, ErrorKind, FenceGate, Lock, LockGuard, LockManager, LockName};
 
 use super::bid::{Bid, Listeners};
-use super::drift::DriftClock;
 use crate::dice::Dice;
 use crate::history::Recorder;
+use crate::host::HostClock;
 
 /// What the tasks of all processes share.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub(super) struct Stage {
 pub(super) struct Worker {
     pub(super) manager: LockManager,
     pub(super) recorder: Recorder,
-    pub(super) clock: DriftClock,
+    pub(super) clock: HostClock,
     pub(super) stage: Arc<Stage>,
     pub(super) listeners: Listeners,
     pub(super) dice: Dice,

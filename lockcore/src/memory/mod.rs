@@ -7,7 +7,7 @@
 //! `tokio::time::pause` and a manual clock.
 //!
 //! Faults are injected through [`MemoryStore`] (what a server does wrong); what a network does
-//! wrong is the conformance kit's `FaultBackend`.
+//! wrong is the conformance kit's `Network`.
 //!
 //! Not promised: exclusion of other processes, and anything beyond the life of this one.
 

@@ -3,58 +3,31 @@
 //! Sits directly on the store. Between it and the core the network may lose what is said here.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
-use lockcore::backend::{AcquireRequest, Attempt, Grant, LockBackend, StoreConfig};
-use lockcore::{Env, LockName, Result};
+use lockcore::backend::{AcquireRequest, Attempt, Grant};
+use lockcore::{LockName, Result};
 
 use crate::history::{Entry, Recorder, What};
-use crate::layer::{Below, Layer, over};
+use crate::layer::{Below, Layer, Wrap, shared};
 
-/// Opens a store and records its side of the truth: requests in the order of their arrival,
+/// The wrap that records a store's side of the truth: requests in the order of their arrival,
 /// grants, releases.
 ///
 /// A grant to an owner id other than the one that asked is taken as one of an entry that had lost
 /// its place. A grant is recorded when the store's answer is looked at; in a process that stands
 /// still that is late.
-#[derive(Debug)]
-pub struct AuditConfig {
-    inner: Box<dyn StoreConfig>,
-    recorder: Recorder,
-}
-
-impl AuditConfig {
-    /// The store of `inner`, asked by the actor of `recorder`.
-    pub fn new(inner: Box<dyn StoreConfig>, recorder: Recorder) -> Self {
-        Self { inner, recorder }
-    }
-}
-
-#[async_trait]
-impl StoreConfig for AuditConfig {
-    fn min_ttl(&self) -> Duration {
-        self.inner.min_ttl()
-    }
-
-    fn server(&self) -> Option<String> {
-        self.inner.server()
-    }
-
-    async fn open(&self, env: Env) -> Result<Arc<dyn LockBackend>> {
-        let backend = self.inner.open(env.clone()).await?;
-        let audit = Audit { recorder: self.recorder.clone() };
-        Ok(over(Arc::new(audit), Below { backend, env }))
-    }
+pub fn store_log(recorder: Recorder) -> Wrap {
+    shared(Arc::new(StoreLog { recorder }))
 }
 
 #[derive(Debug)]
-struct Audit {
+struct StoreLog {
     recorder: Recorder,
 }
 
 #[async_trait]
-impl Layer for Audit {
+impl Layer for StoreLog {
     async fn try_acquire(&self, below: &Below, request: &AcquireRequest) -> Result<Attempt> {
         let visit = Visit::begin(&self.recorder, request, false);
         let attempt = below.backend.try_acquire(request).await;

@@ -4,12 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
-use lockcore::backend::{AcquireRequest, Grant, Revoke};
+use lockcore::backend::{Grant, Revoke};
 use lockcore::{ErrorKind, FenceGate, FencingToken};
 use parking_lot::Mutex;
 
 use crate::layer::{Below, Layer, shared};
-use crate::network::Network;
 use crate::{Failure, Outcome, Task, World, case, dead_holder, ensure};
 
 case::table! { "g3":
@@ -139,9 +138,7 @@ async fn tokens_follow_the_order_of_holding(world: World) -> Outcome {
             }));
         }
     }
-    for worker in workers {
-        worker.await??;
-    }
+    Task::all(workers).await?;
     strictly_growing(&tokens.lock())
 }
 
@@ -160,13 +157,12 @@ struct Restored {
 
 #[async_trait]
 impl Layer for Restored {
-    async fn acquire(&self, below: &Below, request: &AcquireRequest) -> Result<Grant, lockcore::Error> {
-        let mut grant = below.backend.acquire(request).await?;
+    fn granted(&self, _below: &Below, mut grant: Grant) -> Grant {
         if self.first.load(Ordering::Relaxed) == 0 {
             self.first.store(grant.counter, Ordering::Relaxed);
             grant.counter = FencingToken::MAX_COUNTER;
         }
-        Ok(grant)
+        grant
     }
 
     /// A store may compare the whole grant, so it gets back the one it gave.
@@ -190,8 +186,8 @@ async fn a_counter_that_went_back_is_refused(world: World) -> Outcome {
 }
 
 async fn a_late_writer_is_refused_at_the_gate(world: World) -> Outcome {
-    let network = Network::new(world.ttl() / 3_000);
-    let late = world.behind(network.wrap()).manager().await?.lock("a")?.acquire().await?;
+    let (network, manager) = world.far().await?;
+    let late = manager.lock("a")?.acquire().await?;
     network.cut();
     let gate = FenceGate::new();
     ensure!(gate.admit(late.token()).is_ok(), "the first writer was refused");

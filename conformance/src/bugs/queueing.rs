@@ -10,29 +10,17 @@ use lockcore::{LockName, Result};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::{Mutant, Mutation};
-use crate::layer::{Below, Layer, shared};
+use super::{store, table};
+use crate::layer::{Below, Layer};
 
-pub(super) const MUTANTS: &[Mutant] = &[
-    Mutant {
-        name: "last_come_first_served",
-        story: "waiters are kept on a stack",
-        caught_by: "g7::grants_in_order_of_arrival",
-        make: || Mutation::Store(shared(Arc::new(Asking::new(Manner::Stack)))),
-    },
-    Mutant {
-        name: "polls_with_back_off",
-        story: "who has waited longest asks least often; most locks on Redis",
-        caught_by: "g7::waiting_beyond_the_ttl_keeps_the_place",
-        make: || Mutation::Store(shared(Arc::new(Asking::new(Manner::BackOff)))),
-    },
-    Mutant {
-        name: "wakes_everybody",
-        story: "a release is told to all who wait, and all of them ask: the herd",
-        caught_by: "g7::one_release_wakes_one_contender",
-        make: || Mutation::Store(shared(Arc::new(Asking::new(Manner::Herd)))),
-    },
-];
+table! {
+    last_come_first_served, g7::grants_in_order_of_arrival, store(Asking::new(Manner::Stack)),
+        "waiters are kept on a stack";
+    polls_with_back_off, g7::waiting_beyond_the_ttl_keeps_the_place, store(Asking::new(Manner::BackOff)),
+        "who has waited longest asks least often; most locks on Redis";
+    wakes_everybody, g7::one_release_wakes_one_contender, store(Asking::new(Manner::Herd)),
+        "a release is told to all who wait, and all of them ask: the herd";
+}
 
 #[derive(Debug)]
 struct Asking {

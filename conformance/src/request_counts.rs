@@ -4,18 +4,18 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use lockcore::Result;
-use lockcore::backend::{AcquireRequest, Attempt, Grant, LeaseId, Renewal};
+use lockcore::backend::{AcquireRequest, Attempt, Grant};
 use parking_lot::Mutex;
 
 use crate::layer::{Below, Layer, Wrap, shared};
 
 /// Counters of the requests that are part of a lock's life; clones share them.
 #[derive(Clone, Debug, Default)]
-pub struct Tally {
+pub struct RequestCounts {
     counts: Arc<Mutex<Counts>>,
 }
 
-/// How often each was asked.
+/// How often each was asked. Not renewals: they come with time, not with use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
@@ -23,31 +23,24 @@ pub struct Counts {
     pub tries: usize,
     /// `acquire`.
     pub acquires: usize,
-    /// `renew`, a batch being one.
-    pub renewals: usize,
     /// `release`.
     pub releases: usize,
 }
 
-impl Tally {
-    /// Counters at zero.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
+impl RequestCounts {
     /// The wrap that counts.
     pub fn wrap(&self) -> Wrap {
         shared(Arc::new(self.clone()))
     }
 
-    /// The requests since the last call, renewals apart: they come with time, not with use.
+    /// The requests since the last call.
     pub fn take(&self) -> Counts {
-        Counts { renewals: 0, ..std::mem::take(&mut *self.counts.lock()) }
+        std::mem::take(&mut *self.counts.lock())
     }
 }
 
 #[async_trait]
-impl Layer for Tally {
+impl Layer for RequestCounts {
     async fn try_acquire(&self, below: &Below, request: &AcquireRequest) -> Result<Attempt> {
         self.counts.lock().tries += 1;
         below.backend.try_acquire(request).await
@@ -56,11 +49,6 @@ impl Layer for Tally {
     async fn acquire(&self, below: &Below, request: &AcquireRequest) -> Result<Grant> {
         self.counts.lock().acquires += 1;
         below.backend.acquire(request).await
-    }
-
-    async fn renew(&self, below: &Below, leases: &[LeaseId]) -> Vec<Renewal> {
-        self.counts.lock().renewals += 1;
-        below.backend.renew(leases).await
     }
 
     async fn release(&self, below: &Below, grant: &Grant) -> Result<()> {

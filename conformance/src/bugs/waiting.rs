@@ -1,73 +1,38 @@
 //! Acquisitions and attempts that grant what is held, or leave something behind.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use lockcore::backend::{AcquireRequest, Attempt, Grant, Lease, LeaseId, LeaseScope};
 use lockcore::clock::Deadline;
-use lockcore::{OwnerId, Result};
+use lockcore::{Effect, Error, ErrorKind, OwnerId, Result};
 use parking_lot::Mutex;
+use tokio::sync::oneshot;
 
 use super::time::Events;
-use super::{Mutant, Mutation};
-use crate::layer::{Below, Layer, shared};
-use crate::network::{CleanUp, Network};
+use super::{store, table};
+use crate::layer::{Below, Layer};
 
-pub(super) const MUTANTS: &[Mutant] = &[
-    Mutant {
-        name: "grants_what_is_held",
-        story: "one acquisition in five is granted whoever holds the lock",
-        caught_by: "g1::one_holder_at_a_time",
-        make: || Mutation::Store(shared(Arc::new(Generous::default()))),
-    },
-    Mutant {
-        name: "try_waits",
-        story: "asking once is waiting",
-        caught_by: "g9::try_does_not_wait",
-        make: || Mutation::Store(shared(Arc::new(Try::Waits))),
-    },
-    Mutant {
-        name: "try_queues",
-        story: "an attempt that was refused stays in the queue; Redisson's fair lock, #5019",
-        caught_by: "g9::try_leaves_no_trace",
-        make: || Mutation::Store(shared(Arc::new(Try::Queues))),
-    },
-    Mutant {
-        name: "waiting_is_not_announced",
-        story: "nobody renews the place of somebody who waits",
-        caught_by: "g7::waiting_beyond_the_ttl_keeps_the_place",
-        make: || Mutation::Store(shared(Arc::new(Events::HidesLeases))),
-    },
-    Mutant {
-        name: "no_clean_up",
-        story: "a cancelled wait stays in the queue; kazoo#732, CURATOR-79, the Go client's Mutex.Lock",
-        caught_by: "g8::cancelled_wait_leaves_nothing",
-        make: || Mutation::Store(Network::with_clean_up(std::time::Duration::ZERO, CleanUp::Never).wrap()),
-    },
-    Mutant {
-        name: "one_shot_clean_up",
-        story: "the clean-up runs before the delayed request it should undo; kazoo#760",
-        caught_by: "g8::cancelled_acquire_leaves_nothing",
-        make: || {
-            let delay = std::time::Duration::from_millis(5);
-            Mutation::Store(Network::with_clean_up(delay, CleanUp::Once).wrap())
-        },
-    },
-    Mutant {
-        name: "waits_on_without_a_place",
-        story: "a waiter whose own lease ended goes on waiting, for ever; etcd#19597",
-        caught_by: "g6::a_lost_waiter_queues_again",
-        make: || Mutation::Store(shared(Arc::new(LateLease::NeverReturns))),
-    },
-    Mutant {
-        name: "hold_is_born_dead",
-        story: "the lock is returned on a lease that ended while waiting; etcd#11456",
-        caught_by: "g6::a_lost_waiter_queues_again",
-        make: || Mutation::Store(shared(Arc::new(LateLease::ReturnsDead))),
-    },
-];
+table! {
+    grants_what_is_held, g1::one_holder_at_a_time, store(Generous::default()),
+        "one acquisition in five is granted whoever holds the lock";
+    try_waits, g9::try_does_not_wait, store(Try::Waits),
+        "asking once is waiting";
+    try_queues, g9::try_leaves_no_trace, store(Try::Queues),
+        "an attempt that was refused stays in the queue; Redisson's fair lock, #5019";
+    waiting_is_not_announced, g7::waiting_beyond_the_ttl_keeps_the_place, store(Events::HidesLeases),
+        "nobody renews the place of somebody who waits";
+    no_clean_up, g8::cancelled_wait_leaves_nothing, store(Abandoned::GoesOn),
+        "a cancelled wait stays in the queue; kazoo#732, CURATOR-79, the Go client's Mutex.Lock";
+    one_shot_clean_up, g8::cancelled_acquire_leaves_nothing, store(Abandoned::LookedForOnce),
+        "the clean-up runs before the delayed request it should undo; kazoo#760";
+    waits_on_without_a_place, g6::a_lost_waiter_queues_again, store(LateLease::NeverReturns),
+        "a waiter whose own lease ended goes on waiting, for ever; etcd#19597";
+    hold_is_born_dead, g6::a_lost_waiter_queues_again, store(LateLease::ReturnsDead),
+        "the lock is returned on a lease that ended while waiting; etcd#11456";
+}
 
 /// Counts grants itself, so that those it makes up are not told by their numbers.
 #[derive(Debug, Default)]
@@ -128,6 +93,37 @@ impl Layer for Try {
                 Ok(attempt)
             }
         }
+    }
+}
+
+/// What becomes of an acquisition whose caller has left.
+#[derive(Debug, PartialEq, Eq)]
+enum Abandoned {
+    GoesOn,
+    LookedForOnce,
+}
+
+#[async_trait]
+impl Layer for Abandoned {
+    async fn acquire(&self, below: &Below, request: &AcquireRequest) -> Result<Grant> {
+        let (mut reply, answer) = oneshot::channel();
+        let (there, request, looks) = (below.clone(), request.clone(), *self == Self::LookedForOnce);
+        below.env.spawn(async move {
+            if looks {
+                there.env.sleep(Duration::from_millis(5)).await;
+            }
+            let is_late = reply.is_closed();
+            tokio::select! {
+                biased;
+                granted = there.backend.acquire(&request) => {
+                    // The bug: nobody may be left who takes it.
+                    let _ = reply.send(granted);
+                }
+                () = reply.closed(), if looks && !is_late => {}
+            }
+        });
+        let gone = || Err(Error::new(ErrorKind::Unavailable, Effect::Unknown, "the runtime is gone"));
+        answer.await.unwrap_or_else(|_| gone())
     }
 }
 

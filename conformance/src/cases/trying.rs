@@ -5,7 +5,7 @@ use std::time::Duration;
 use lockcore::ErrorKind;
 use lockcore::backend::Attempt;
 
-use crate::tally::Tally;
+use crate::request_counts::RequestCounts;
 use crate::{Outcome, World, case, ensure};
 
 case::table! { "g9":
@@ -25,11 +25,11 @@ async fn try_takes_a_free_lock(world: World) -> Outcome {
     ensure!(grant.name == name, "{:?} was granted instead of {name:?}", grant.name);
     ensure!(world.inspect(&name).await?.holder.is_some(), "granted, and the store knows of no holder");
     session.backend.release(&grant).await?;
-    let tally = Tally::new();
-    let manager = world.behind(tally.wrap()).manager().await?;
+    let counts = RequestCounts::default();
+    let manager = world.behind(counts.wrap()).manager().await?;
     let guard = manager.lock("b")?.try_acquire().await?;
     ensure!(guard.is_some(), "a free lock was refused");
-    let asked = tally.take();
+    let asked = counts.take();
     ensure!(asked.tries == 1 && asked.acquires == 0, "one attempt took {asked:?}");
     Ok(())
 }
@@ -89,14 +89,14 @@ async fn try_follows_a_dropped_guard(world: World) -> Outcome {
 }
 
 async fn try_asks_no_store_for_what_its_process_holds(world: World) -> Outcome {
-    let tally = Tally::new();
-    let lock = world.behind(tally.wrap()).manager().await?.lock("a")?;
+    let counts = RequestCounts::default();
+    let lock = world.behind(counts.wrap()).manager().await?.lock("a")?;
     let guard = lock.acquire().await?;
-    tally.take();
+    counts.take();
     for _ in 0..10 {
         ensure!(lock.try_acquire().await?.is_none(), "granted twice in one process");
     }
-    let asked = tally.take();
+    let asked = counts.take();
     ensure!(asked == crate::Counts::default(), "the store was asked: {asked:?}");
     guard.release().await?;
     Ok(())

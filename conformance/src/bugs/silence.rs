@@ -1,28 +1,18 @@
 //! Silence of the store, told as something else.
 
-use std::sync::Arc;
-
 use async_trait::async_trait;
 use lockcore::backend::{AcquireRequest, Attempt};
 use lockcore::{Error, ErrorKind, Result};
 
-use super::{Mutant, Mutation};
-use crate::layer::{Below, Layer, shared};
+use super::{store, table};
+use crate::layer::{Below, Layer};
 
-pub(super) const MUTANTS: &[Mutant] = &[
-    Mutant {
-        name: "unreachable_means_held",
-        story: "no answer is taken for a refusal; locks whose `acquire` returns false on any error",
-        caught_by: "g5::an_unreachable_store_is_not_a_busy_lock",
-        make: || Mutation::Store(shared(Arc::new(Silence::IsHeld))),
-    },
-    Mutant {
-        name: "unknown_means_not_applied",
-        story: "a request without answer is said not to have happened",
-        caught_by: "g5::a_try_with_a_lost_reply_leaves_nothing",
-        make: || Mutation::Store(shared(Arc::new(Silence::IsNotApplied))),
-    },
-];
+table! {
+    unreachable_means_held, g5::an_unreachable_store_is_not_a_busy_lock, store(Silence::IsHeld),
+        "no answer is taken for a refusal; locks whose `acquire` returns false on any error";
+    unknown_means_not_applied, g5::a_try_with_a_lost_reply_leaves_nothing, store(Silence::IsNotApplied),
+        "a request without answer is said not to have happened";
+}
 
 #[derive(Debug)]
 enum Silence {

@@ -1,40 +1,22 @@
 //! Encodings that merge names.
 
-use std::sync::Arc;
-
 use async_trait::async_trait;
 use lockcore::backend::{AcquireRequest, Attempt, Grant, Holder, LockState, Revoke};
 use lockcore::{LockName, Result};
 
-use super::{Mutant, Mutation};
-use crate::layer::{Below, Layer, shared};
+use super::{store, table};
+use crate::layer::{Below, Layer};
 
-pub(super) const MUTANTS: &[Mutant] = &[
-    Mutant {
-        name: "names_case_folded",
-        story: "a store whose keys know no case, as a table with such a collation",
-        caught_by: "g10::names_that_encodings_merge_stay_distinct",
-        make: || Mutation::Store(shared(Arc::new(Renaming(str::to_lowercase)))),
-    },
-    Mutant {
-        name: "names_as_paths",
-        story: "who holds a/b holds a: a lock by key prefix, etcd#6278",
-        caught_by: "g10::a_path_blocks_neither_parent_nor_neighbour",
-        make: || Mutation::Store(shared(Arc::new(Renaming(first_segment)))),
-    },
-    Mutant {
-        name: "names_cut_short",
-        story: "names that begin alike are one, as with a file name or a key column of limited length",
-        caught_by: "g10::names_of_any_length_are_held",
-        make: || Mutation::Store(shared(Arc::new(Renaming(|name| name.chars().take(255).collect())))),
-    },
-    Mutant {
-        name: "prefix_as_pattern",
-        story: "the prefix of a list goes into the store's search as it is; KEYS and LIKE",
-        caught_by: "g10::a_prefix_is_no_pattern",
-        make: || Mutation::Store(shared(Arc::new(Pattern))),
-    },
-];
+table! {
+    names_case_folded, g10::names_that_encodings_merge_stay_distinct, store(Renaming(str::to_lowercase)),
+        "a store whose keys know no case, as a table with such a collation";
+    names_as_paths, g10::a_path_blocks_neither_parent_nor_neighbour, store(Renaming(first_segment)),
+        "who holds a/b holds a: a lock by key prefix, etcd#6278";
+    names_cut_short, g10::names_of_any_length_are_held, store(Renaming(|name| name.chars().take(255).collect())),
+        "names that begin alike are one, as with a file name or a key column of limited length";
+    prefix_as_pattern, g10::a_prefix_is_no_pattern, store(Pattern),
+        "the prefix of a list goes into the store's search as it is; KEYS and LIKE";
+}
 
 /// Names as the store writes them.
 #[derive(Debug)]

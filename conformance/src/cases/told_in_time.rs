@@ -99,8 +99,7 @@ async fn deadline_survives_the_core(world: World) -> Outcome {
 /// A guard whose process has just been cut off from the store, and when its lease began at the
 /// latest.
 async fn cut_off(world: &World, name: &str) -> Outcome<(Network, LockGuard, Moment)> {
-    let network = Network::new(world.ttl() / 3_000);
-    let manager = world.behind(network.wrap()).manager().await?;
+    let (network, manager) = world.far().await?;
     let guard = manager.lock(name)?.acquire().await?;
     let leased_at = world.now();
     network.cut();
@@ -137,8 +136,8 @@ async fn told_before_another_holds(world: World) -> Outcome {
 }
 
 async fn a_slow_clock_is_told_before_another_holds(world: World) -> Outcome {
-    let network = Network::new(world.ttl() / 3_000);
-    let (_, clock) = world.host(10_000);
+    let network = Network::new(world.crossing());
+    let (_, clock) = world.host(-10_000);
     let manager = world.behind(network.wrap()).manager_with(|builder| builder.clock(clock)).await?;
     let guard = manager.lock("a")?.acquire().await?;
     network.cut();
@@ -200,8 +199,7 @@ async fn a_forced_revocation_is_told(world: World) -> Outcome {
 }
 
 async fn at_risk_comes_before_loss(world: World) -> Outcome {
-    let network = Network::new(world.ttl() / 3_000);
-    let manager = world.behind(network.wrap()).manager().await?;
+    let (network, manager) = world.far().await?;
     let guard = manager.lock("a")?.acquire().await?;
     let (mut changes, watch) = (guard.changes(), world.clone());
     let seen = Task::start(async move {
@@ -260,8 +258,7 @@ async fn changes_end_after_the_loss(world: World) -> Outcome {
 }
 
 async fn with_stops_the_work_on_loss(world: World) -> Outcome {
-    let network = Network::new(world.ttl() / 3_000);
-    let manager = world.behind(network.wrap()).manager().await?;
+    let (network, manager) = world.far().await?;
     let done = AtomicBool::new(false);
     let worked = manager
         .lock("a")?

@@ -2,7 +2,7 @@
 
 use lockcore::{Effect, ErrorKind, Guarantees, GuardState, Timing};
 
-use crate::network::{Loss, Network, Request};
+use crate::network::{Fault, Operation};
 use crate::refusals::{Refusal, Refusals};
 use crate::{Outcome, Task, World, case, ensure};
 
@@ -26,26 +26,18 @@ case::table! { "g5":
     a_refusal_says_that_nothing_was_done: "a closed session refuses, and certainly did nothing",
 }
 
-fn network(world: &World) -> Network {
-    Network::new(world.ttl() / 3_000)
-}
-
 async fn a_release_with_a_lost_reply_succeeds(world: World) -> Outcome {
-    let network = network(&world);
-    let manager = world.behind(network.wrap()).manager().await?;
-    let guard = manager.lock("a")?.acquire().await?;
-    network.lose_next(Request::Release, Loss::Reply);
-    world.within(world.ttl(), "the release", guard.release()).await??;
-    let next = world.manager().await?.lock("a")?.try_acquire().await?;
-    ensure!(next.is_some(), "released, and yet not free");
-    Ok(())
+    succeeds_despite(world, Fault::LoseReply).await
 }
 
 async fn a_lost_release_is_sent_again(world: World) -> Outcome {
-    let network = network(&world);
-    let manager = world.behind(network.wrap()).manager().await?;
+    succeeds_despite(world, Fault::LoseRequest).await
+}
+
+async fn succeeds_despite(world: World, fault: Fault) -> Outcome {
+    let (network, manager) = world.far().await?;
     let guard = manager.lock("a")?.acquire().await?;
-    network.lose_next(Request::Release, Loss::Request);
+    network.next(Operation::Release, fault);
     world.within(world.ttl(), "the release", guard.release()).await??;
     let next = world.manager().await?.lock("a")?.try_acquire().await?;
     ensure!(next.is_some(), "released, and yet not free");
@@ -53,8 +45,7 @@ async fn a_lost_release_is_sent_again(world: World) -> Outcome {
 }
 
 async fn an_unconfirmed_release_says_so(world: World) -> Outcome {
-    let network = network(&world);
-    let manager = world.behind(network.wrap()).manager().await?;
+    let (network, manager) = world.far().await?;
     let guard = manager.lock("a")?.acquire().await?;
     network.cut();
     // The last request may begin just before the deadline.
@@ -95,48 +86,37 @@ async fn ends(world: World, refusal: Refusal) -> Outcome {
     Ok(())
 }
 
-async fn a_release_that_is_denied_ends(world: World) -> Outcome {
-    ends(world, Refusal::Says(ErrorKind::Denied, Effect::NotApplied)).await
+/// Cases that differ in what every release is answered.
+macro_rules! ends {
+    ($($case:ident: $refusal:expr,)+) => {
+        $(async fn $case(world: World) -> Outcome {
+            ends(world, $refusal).await
+        })+
+    };
 }
 
-async fn a_release_that_may_have_been_denied_ends(world: World) -> Outcome {
-    ends(world, Refusal::Says(ErrorKind::Denied, Effect::Unknown)).await
-}
-
-async fn a_release_that_is_unsupported_ends(world: World) -> Outcome {
-    ends(world, Refusal::Says(ErrorKind::Unsupported, Effect::NotApplied)).await
-}
-
-async fn a_release_that_is_unavailable_ends(world: World) -> Outcome {
-    ends(world, Refusal::Says(ErrorKind::Unavailable, Effect::Unknown)).await
-}
-
-async fn a_release_that_is_misunderstood_ends(world: World) -> Outcome {
-    ends(world, Refusal::Says(ErrorKind::Protocol, Effect::Unknown)).await
-}
-
-async fn a_release_that_is_never_answered_ends(world: World) -> Outcome {
-    ends(world, Refusal::NeverAnswers).await
-}
-
-async fn a_release_that_panics_ends(world: World) -> Outcome {
-    ends(world, Refusal::Panics).await
+ends! {
+    a_release_that_is_denied_ends: Refusal::Says(ErrorKind::Denied, Effect::NotApplied),
+    a_release_that_may_have_been_denied_ends: Refusal::Says(ErrorKind::Denied, Effect::Unknown),
+    a_release_that_is_unsupported_ends: Refusal::Says(ErrorKind::Unsupported, Effect::NotApplied),
+    a_release_that_is_unavailable_ends: Refusal::Says(ErrorKind::Unavailable, Effect::Unknown),
+    a_release_that_is_misunderstood_ends: Refusal::Says(ErrorKind::Protocol, Effect::Unknown),
+    a_release_that_is_never_answered_ends: Refusal::NeverAnswers,
+    a_release_that_panics_ends: Refusal::Panics,
 }
 
 async fn a_release_that_is_not_awaited_goes_on(world: World) -> Outcome {
-    let network = network(&world);
-    let manager = world.behind(network.wrap()).manager().await?;
+    let (network, manager) = world.far().await?;
     let guard = manager.lock("a")?.acquire().await?;
-    network.lose_next(Request::Release, Loss::Request);
+    network.next(Operation::Release, Fault::LoseRequest);
     let impatient = world.within(world.ttl() / 1_000, "nobody waits so long", guard.release()).await;
     ensure!(impatient.is_err(), "the lost request was answered");
     world.empty(world.ttl() * 2 / 3, "the release goes on").await
 }
 
 async fn a_try_with_a_lost_reply_leaves_nothing(world: World) -> Outcome {
-    let network = network(&world);
-    let manager = world.behind(network.wrap()).manager().await?;
-    network.lose_next(Request::TryAcquire, Loss::Reply);
+    let (network, manager) = world.far().await?;
+    network.next(Operation::TryAcquire, Fault::LoseReply);
     let answer = world.within(world.ttl(), "the answer", manager.lock("a")?.try_acquire()).await?;
     let said = answer.as_ref().err().map(|error| (error.kind(), error.effect()));
     ensure!(
@@ -147,11 +127,10 @@ async fn a_try_with_a_lost_reply_leaves_nothing(world: World) -> Outcome {
 }
 
 async fn a_renewal_with_a_lost_reply_is_repeated(world: World) -> Outcome {
-    let network = network(&world);
-    let manager = world.behind(network.wrap()).manager().await?;
+    let (network, manager) = world.far().await?;
     let guard = manager.lock("a")?.acquire().await?;
-    for loss in [Loss::Reply, Loss::Request] {
-        network.lose_next(Request::Renew, loss);
+    for loss in [Fault::LoseReply, Fault::LoseRequest] {
+        network.next(Operation::Renew, loss);
         world.pass(world.ttl()).await;
         guard.ensure_held()?;
     }
@@ -162,8 +141,7 @@ async fn a_renewal_with_a_lost_reply_is_repeated(world: World) -> Outcome {
 }
 
 async fn an_unreachable_store_is_not_a_busy_lock(world: World) -> Outcome {
-    let network = network(&world);
-    let manager = world.behind(network.wrap()).manager().await?;
+    let (network, manager) = world.far().await?;
     network.cut();
     let answer = world.within(world.ttl(), "the answer", manager.lock("a")?.try_acquire()).await?;
     let kind = answer.as_ref().err().map(lockcore::Error::kind);
@@ -172,14 +150,14 @@ async fn an_unreachable_store_is_not_a_busy_lock(world: World) -> Outcome {
 }
 
 async fn a_process_goes_on_after_a_cut(world: World) -> Outcome {
-    let network = network(&world);
-    let lock = world.behind(network.wrap()).manager().await?.lock("a")?;
+    let (network, manager) = world.far().await?;
+    let lock = manager.lock("a")?;
     let guard = lock.acquire().await?;
     network.cut();
     world.within(world.ttl(), "the guard is told", guard.lost()).await?;
     // The lease ends at the store too, as it does in a cut that lasts.
     world.pass(world.ttl()).await;
-    network.restore();
+    network.heal();
     let again = world.within(world.takeover(), "the lock, again", lock.acquire()).await??;
     again.ensure_held()?;
     ensure!(guard.ensure_held().is_err(), "the old guard holds again");
@@ -189,15 +167,15 @@ async fn a_process_goes_on_after_a_cut(world: World) -> Outcome {
 
 async fn a_wait_abandoned_during_a_cut_leaves_nothing(world: World) -> Outcome {
     let name = world.name("a")?;
-    let network = network(&world);
-    let lock = world.behind(network.wrap()).manager().await?.lock("a")?;
+    let (network, manager) = world.far().await?;
+    let lock = manager.lock("a")?;
     let holder = world.manager().await?.lock("a")?.acquire().await?;
     let waiting = Task::acquire(lock);
     world.queued(&name, 1).await?;
     network.cut();
     drop(waiting);
     world.settle().await;
-    network.restore();
+    network.heal();
     world.queued(&name, 0).await?;
     holder.release().await?;
     world.empty(world.soon(), "nobody waits any more").await

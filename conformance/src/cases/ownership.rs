@@ -4,10 +4,10 @@ use std::pin::pin;
 
 use futures_util::FutureExt;
 use futures_util::future::try_join;
-use lockcore::backend::{LeaseScope, Renewal, Revocation, Revoke};
-use lockcore::{GuardState, LostReason};
+use lockcore::backend::{Grant, LeaseScope, Renewal, Revocation, Revoke};
+use lockcore::{GuardState, LockGuard, LostReason};
 
-use crate::{Failure, Outcome, World, case, ensure};
+use crate::{Failure, Outcome, Session, World, case, ensure};
 
 case::table! { "g4":
     release_frees_the_lock: "once `release` has answered, the next one who asks gets the lock",
@@ -35,16 +35,21 @@ async fn release_frees_the_lock(world: World) -> Outcome {
     Ok(())
 }
 
+/// A session whose lease has ended, what it was granted, and the next holder.
+async fn overtaken(world: &World) -> Outcome<(Session, Grant, LockGuard)> {
+    let (late, next) = (world.session().await?, world.manager().await?.lock("a")?);
+    let grant = late.take(&world.name("a")?).await?;
+    let guard = world.within(world.takeover(), "the next holder", next.acquire()).await??;
+    Ok((late, grant, guard))
+}
+
 async fn a_stale_release_changes_nothing(world: World) -> Outcome {
-    let name = world.name("a")?;
-    let (late, next, third) = (world.session().await?, world.manager().await?, world.session().await?);
-    let stale = late.take(&name).await?;
-    let guard =
-        world.within(world.takeover(), "the next holder", next.lock(name.as_str())?.acquire()).await??;
+    let (late, stale, guard) = overtaken(&world).await?;
     let answer = late.backend.release(&stale).await;
+    let third = world.session().await?;
+    ensure!(third.try_acquire(&stale.name).await?.is_none(), "a stale release took the lock from its holder");
     let reason = answer.as_ref().err().and_then(lockcore::Error::lost_reason);
     ensure!(reason.is_some(), "a stale release was answered {answer:?}");
-    ensure!(third.try_acquire(&name).await?.is_none(), "a stale release took the lock from its holder");
     guard.release().await?;
     Ok(())
 }
@@ -78,15 +83,15 @@ async fn renewing_a_released_lock_does_not_revive_it(world: World) -> Outcome {
 }
 
 async fn renewing_an_expired_lease_is_refused(world: World) -> Outcome {
-    let name = world.name("a")?;
-    let (late, next, third) = (world.session().await?, world.manager().await?, world.session().await?);
-    let expired = late.take(&name).await?;
-    let guard =
-        world.within(world.takeover(), "the next holder", next.lock(name.as_str())?.acquire()).await??;
+    let (late, expired, guard) = overtaken(&world).await?;
     let answer = late.renew(expired.lease.id).await?;
     ensure!(matches!(answer, Renewal::Gone(_)), "a lease that has ended was answered {answer:?}");
     guard.renew().await?;
-    ensure!(third.try_acquire(&name).await?.is_none(), "the renewal of an old lease took the lock away");
+    let third = world.session().await?;
+    ensure!(
+        third.try_acquire(&expired.name).await?.is_none(),
+        "the renewal of an old lease took the lock away"
+    );
     Ok(())
 }
 

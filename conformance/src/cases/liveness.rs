@@ -1,5 +1,7 @@
 //! Liveness: a dead process delays nobody longer than a ttl and a little, an ended one not at all.
 
+use std::time::Duration;
+
 use lockcore::backend::Revoke;
 use lockcore::{ErrorKind, LostReason};
 
@@ -41,27 +43,23 @@ async fn a_dead_holder_without_lease_frees_the_lock(world: World) -> Outcome {
 }
 
 async fn a_dead_waiter_is_passed_over(world: World) -> Outcome {
-    let name = world.name("a")?;
-    let holder = world.manager().await?.lock("a")?.acquire().await?;
-    dead_waiter(&world, &name, 0).await?;
-    let next = Task::acquire(world.manager().await?.lock("a")?);
-    world.queued(&name, 2).await?;
-    world.pass(world.takeover()).await;
-    holder.release().await?;
-    let guard = world.joined(world.soon(), "the turn behind a dead waiter", next).await?;
-    guard.release().await?;
-    Ok(())
+    behind_a_dead_waiter(&world, world.takeover(), world.soon()).await
 }
 
 async fn a_waiter_that_just_died_delays_by_its_lease(world: World) -> Outcome {
+    behind_a_dead_waiter(&world, Duration::ZERO, world.takeover()).await
+}
+
+/// Waits behind somebody who died so long before the release; until its turn, it takes `bound` at most.
+async fn behind_a_dead_waiter(world: &World, dead_for: Duration, bound: Duration) -> Outcome {
     let name = world.name("a")?;
     let holder = world.manager().await?.lock("a")?.acquire().await?;
-    dead_waiter(&world, &name, 0).await?;
+    dead_waiter(world, &name, 0).await?;
     let next = Task::acquire(world.manager().await?.lock("a")?);
     world.queued(&name, 2).await?;
+    world.pass(dead_for).await;
     holder.release().await?;
-    let guard = world.joined(world.takeover(), "the turn behind a dead waiter", next).await?;
-    guard.release().await?;
+    world.joined(bound, "the turn behind a dead waiter", next).await?.release().await?;
     Ok(())
 }
 
@@ -158,7 +156,7 @@ async fn a_guard_dropped_off_the_runtime_frees_the_lock(world: World) -> Outcome
 }
 
 async fn a_lock_may_have_its_own_ttl(world: World) -> Outcome {
-    let network = Network::new(world.ttl() / 3_000);
+    let network = Network::new(world.crossing());
     let short = world.ttl() / 2;
     let manager =
         world.behind(network.wrap()).manager_with(|builder| builder.op_timeout(world.ttl() / 6)).await?;

@@ -10,10 +10,12 @@ use lockcore::{LockGuard, LockManager};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use crate::audit::Audit;
 use crate::dice::Dice;
+use crate::entry_rule::entry_rule;
+use crate::history::Journal;
+use crate::invariants::one_entry;
 use crate::network::Network;
-use crate::tally::{Counts, Tally};
+use crate::request_counts::{Counts, RequestCounts};
 use crate::{Failure, Outcome, Session, Task, World, case, ensure};
 
 case::table! { "g7":
@@ -115,8 +117,8 @@ async fn one_release_wakes_one_contender(world: World) -> Outcome {
 
 async fn requests_of_a_release(world: &World, name: &str, waiting: usize) -> Outcome<Counts> {
     let name = world.name(name)?;
-    let tally = Tally::new();
-    let there = world.behind(tally.wrap());
+    let counts = RequestCounts::default();
+    let there = world.behind(counts.wrap());
     let holder = there.session().await?;
     let grant = holder.take(&name).await?;
     let mut queue = Vec::new();
@@ -125,12 +127,12 @@ async fn requests_of_a_release(world: &World, name: &str, waiting: usize) -> Out
         world.queued(&name, place).await?;
     }
     world.settle().await;
-    tally.take();
+    counts.take();
     holder.backend.release(&grant).await?;
     world.settle().await;
     let woken = queue.iter().filter(|waiting| waiting.is_finished()).count();
     ensure!(woken == 1, "{woken} of {waiting} hold after one release");
-    Ok(tally.take())
+    Ok(counts.take())
 }
 
 async fn an_abandoned_place_is_closed_up(world: World) -> Outcome {
@@ -213,8 +215,8 @@ async fn local_waiters_are_served_in_order(world: World) -> Outcome {
 async fn local_hand_off_needs_no_request(world: World) -> Outcome {
     let mut asked = Vec::new();
     for tasks in [2, 32] {
-        let tally = Tally::new();
-        let there = world.behind(tally.wrap());
+        let counts = RequestCounts::default();
+        let there = world.behind(counts.wrap());
         let manager = there.manager_with(|builder| builder.handoff_tenure(world.ttl())).await?;
         let guard = manager.lock("a")?.acquire().await?;
         let (_, workers) = local_queue(&world, &manager, tasks).await?;
@@ -222,9 +224,9 @@ async fn local_hand_off_needs_no_request(world: World) -> Outcome {
         for worker in workers {
             world.joined(world.soon(), "everybody's turn", worker).await?;
         }
-        asked.push(tally.take());
+        asked.push(counts.take());
     }
-    let once = Counts { acquires: 1, releases: 1, ..Counts::default() };
+    let once = Counts { tries: 0, acquires: 1, releases: 1 };
     ensure!(asked.iter().all(|counts| *counts == once), "with 2 and 32 tasks the store was asked {asked:?}");
     Ok(())
 }
@@ -272,11 +274,12 @@ async fn without_budget_processes_take_turns(world: World) -> Outcome {
 }
 
 async fn one_entry_per_process_and_name(world: World) -> Outcome {
-    let audit = Audit::new();
-    let network = Network::new(world.ttl() / 3_000);
-    let there = world.behind(network.wrap()).behind(audit.wrap());
+    let journal = Journal::new(Arc::clone(world.clock()));
+    let network = Network::new(world.crossing());
     let mut workers = Vec::new();
     for process in 0..2 {
+        let watched = entry_rule(journal.actor(format!("p{process}")));
+        let there = world.behind(network.wrap()).behind(watched);
         let manager = there.manager_with(|builder| builder.handoff_limit(2)).await?;
         for task in 0..4 {
             let (world, lock, mut dice) = (world.clone(), manager.lock("a")?, Dice::new(process * 4 + task));
@@ -298,15 +301,8 @@ async fn one_entry_per_process_and_name(world: World) -> Outcome {
             }));
         }
     }
-    for worker in workers {
-        worker.await??;
-    }
-    let findings = audit.findings();
-    ensure!(
-        findings.is_empty(),
-        "the core broke the contract {} times: {:?}",
-        findings.len(),
-        findings.first()
-    );
+    Task::all(workers).await?;
+    let found = one_entry::check(&journal.history());
+    ensure!(found.is_empty(), "the core broke the contract {} times: {:?}", found.len(), found.first());
     world.empty(world.soon(), "everybody has gone").await
 }

@@ -6,63 +6,35 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
-use lockcore::backend::{
-    AcquireRequest, Attempt, Grant, Lease, LeaseId, LockBackend, Renewal, StoreConfig, StoreEvent,
-};
+use lockcore::backend::{AcquireRequest, Attempt, Grant, Lease, LeaseId, Renewal, StoreEvent};
 use lockcore::clock::{Deadline, Moment};
-use lockcore::{Env, ErrorKind, LockName, LostReason, Result};
+use lockcore::{ErrorKind, LockName, LostReason, Result};
 use parking_lot::Mutex;
 
 use crate::history::{Entry, Recorder, What};
-use crate::layer::{Below, Layer, over};
+use crate::layer::{Below, Layer, Wrap, per_session};
 
-/// Opens a store and records what the core has in it: [`What::EntryBegan`], [`What::EntryEnded`].
+/// The wrap that records what the core has in a store: [`What::EntryBegan`], [`What::EntryEnded`].
 ///
-/// Belongs between the core and every other wrapper.
-#[derive(Debug)]
-pub struct CallsConfig {
-    inner: Box<dyn StoreConfig>,
-    recorder: Recorder,
-}
-
-impl CallsConfig {
-    /// The store of `inner`, used by the core of `recorder`'s actor.
-    pub fn new(inner: Box<dyn StoreConfig>, recorder: Recorder) -> Self {
-        Self { inner, recorder }
-    }
-}
-
-#[async_trait]
-impl StoreConfig for CallsConfig {
-    fn min_ttl(&self) -> Duration {
-        self.inner.min_ttl()
-    }
-
-    fn server(&self) -> Option<String> {
-        self.inner.server()
-    }
-
-    async fn open(&self, env: Env) -> Result<Arc<dyn LockBackend>> {
-        let backend = self.inner.open(env.clone()).await?;
-        let recorder = self.recorder.clone();
-        let shared = Arc::new(Shared { env: env.clone(), recorder, books: Mutex::default() });
-        Ok(over(Arc::new(Calls { shared }), Below { backend, env }))
-    }
+/// Belongs between the core and every other wrap; of one recorder, around one session.
+pub fn entry_rule(recorder: Recorder) -> Wrap {
+    per_session(move || {
+        let (recorder, books) = (recorder.clone(), Mutex::default());
+        Arc::new(EntryRule { shared: Arc::new(Shared { recorder, books }) })
+    })
 }
 
 #[derive(Debug)]
-struct Calls {
+struct EntryRule {
     shared: Arc<Shared>,
 }
 
 #[derive(Debug)]
 struct Shared {
-    env: Env,
     recorder: Recorder,
     books: Mutex<Books>,
 }
@@ -93,8 +65,8 @@ struct Known {
 }
 
 impl Shared {
-    fn began(self: &Arc<Self>, name: &LockName) -> Call {
-        self.settle(name);
+    fn began(self: &Arc<Self>, below: &Below, name: &LockName) -> Call {
+        self.settle(name, below.env.now());
         let entry = self.recorder.entry();
         self.recorder.on(name, What::EntryBegan { entry });
         Call { shared: Arc::clone(self), name: name.clone(), entry, granted: false }
@@ -104,12 +76,11 @@ impl Shared {
         self.recorder.on(name, What::EntryEnded { entry });
     }
 
-    fn know(&self, lease: &Lease) {
-        self.extend(lease.id, lease.deadline, true);
+    fn know(&self, lease: &Lease, now: Moment) {
+        self.extend(lease.id, lease.deadline, now, true);
     }
 
-    fn extend(&self, lease: LeaseId, deadline: Deadline, opens: bool) {
-        let now = self.env.now();
+    fn extend(&self, lease: LeaseId, deadline: Deadline, now: Moment, opens: bool) {
         let mut books = self.books.lock();
         match books.leases.get_mut(&lease) {
             Some(known) if deadline > known.deadline && !known.deadline.has_passed(now) => {
@@ -123,8 +94,7 @@ impl Shared {
     }
 
     /// The core begins to release `grant`: from here on no renewal counts.
-    fn releases(&self, grant: &Grant) {
-        let now = self.env.now();
+    fn releases(&self, grant: &Grant, now: Moment) {
         let mut books = self.books.lock();
         let Books { grants, leases } = &mut *books;
         let Some(granted) = grants.get_mut(&(grant.name.clone(), grant.counter)) else {
@@ -156,8 +126,7 @@ impl Shared {
     }
 
     /// Ends the grants of `name` that only time could end, if it has.
-    fn settle(&self, name: &LockName) {
-        let now = self.env.now();
+    fn settle(&self, name: &LockName, now: Moment) {
         let over: Vec<_> = {
             let of_name = (name.clone(), 0)..=(name.clone(), u64::MAX);
             let is_over = |_: &(LockName, u64), granted: &mut Granted| {
@@ -181,30 +150,31 @@ impl Shared {
 }
 
 #[async_trait]
-impl Layer for Calls {
+impl Layer for EntryRule {
     async fn try_acquire(&self, below: &Below, request: &AcquireRequest) -> Result<Attempt> {
-        let call = self.shared.began(&request.name);
+        let call = self.shared.began(below, &request.name);
         let attempt = below.backend.try_acquire(request).await;
         if let Ok(Attempt::Granted(grant)) = &attempt {
-            call.granted(grant);
+            call.granted(below, grant);
         }
         attempt
     }
 
     async fn acquire(&self, below: &Below, request: &AcquireRequest) -> Result<Grant> {
-        let call = self.shared.began(&request.name);
+        let call = self.shared.began(below, &request.name);
         let granted = below.backend.acquire(request).await;
         if let Ok(grant) = &granted {
-            call.granted(grant);
+            call.granted(below, grant);
         }
         granted
     }
 
     async fn renew(&self, below: &Below, leases: &[LeaseId]) -> Vec<Renewal> {
         let answers = below.backend.renew(leases).await;
+        let now = below.env.now();
         for (lease, answer) in leases.iter().zip(&answers) {
             match answer {
-                Renewal::Until(deadline) => self.shared.extend(*lease, *deadline, false),
+                Renewal::Until(deadline) => self.shared.extend(*lease, *deadline, now, false),
                 Renewal::Gone(LostReason::SessionLost) => self.shared.lost(*lease),
                 Renewal::Gone(_) | Renewal::Unknown(_) => {}
             }
@@ -213,7 +183,7 @@ impl Layer for Calls {
     }
 
     async fn release(&self, below: &Below, grant: &Grant) -> Result<()> {
-        self.shared.releases(grant);
+        self.shared.releases(grant, below.env.now());
         let mut pending = PendingRelease { shared: &self.shared, grant, confirmed: false };
         let released = below.backend.release(grant).await;
         pending.confirmed = match &released {
@@ -229,9 +199,9 @@ impl Layer for Calls {
     }
 
     fn events(&self, below: &Below) -> BoxStream<'static, StoreEvent> {
-        let shared = Arc::clone(&self.shared);
+        let (shared, env) = (Arc::clone(&self.shared), below.env.clone());
         let watched = below.backend.events().inspect(move |event| match event {
-            StoreEvent::LeaseOpened(lease) => shared.know(lease),
+            StoreEvent::LeaseOpened(lease) => shared.know(lease, env.now()),
             StoreEvent::LeaseLost { lease, reason: LostReason::SessionLost } => shared.lost(*lease),
             _ => {}
         });
@@ -248,9 +218,9 @@ struct Call {
 }
 
 impl Call {
-    fn granted(mut self, grant: &Grant) {
+    fn granted(mut self, below: &Below, grant: &Grant) {
         self.granted = true;
-        self.shared.know(&grant.lease);
+        self.shared.know(&grant.lease, below.env.now());
         let granted = Granted { entry: self.entry, lease: grant.lease.id, releasing_until: None, asking: 0 };
         self.shared.books.lock().grants.insert((grant.name.clone(), grant.counter), granted);
     }
@@ -274,5 +244,33 @@ struct PendingRelease<'a> {
 impl Drop for PendingRelease<'_> {
     fn drop(&mut self) {
         self.shared.released(self.grant, self.confirmed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::Journal;
+    use crate::invariants::one_entry;
+    use crate::subject::MemorySubject;
+    use crate::world::World;
+    use futures_util::FutureExt;
+
+    /// Two acquisitions of one name in one session are a finding; in two sessions they are not.
+    #[tokio::test(start_paused = true)]
+    async fn a_second_entry_is_found() {
+        let world = World::open(Arc::new(MemorySubject::new()), None).await.unwrap();
+        let journal = Journal::new(Arc::clone(world.clock()));
+        let watched = |actor| world.behind(entry_rule(journal.actor(actor)));
+        let one = watched("one").session().await.unwrap();
+        let other = watched("other").session().await.unwrap();
+        let name = world.name("a").unwrap();
+        let grant = one.take(&name).await.unwrap();
+        let mut waiting = other.acquire(&name);
+        assert!((&mut waiting).now_or_never().is_none());
+        assert_eq!(one_entry::check(&journal.history()), []);
+        assert!(one.acquire(&name).now_or_never().is_none());
+        assert_eq!(one_entry::check(&journal.history()).len(), 1);
+        one.backend.release(&grant).await.unwrap();
     }
 }

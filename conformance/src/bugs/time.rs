@@ -7,83 +7,39 @@ use std::time::{Duration, SystemTime};
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{self, BoxStream, StreamExt};
-use lockcore::backend::{AcquireRequest, Attempt, Grant, Lease, LeaseId, Renewal, StoreEvent};
+use lockcore::backend::{AcquireRequest, Attempt, Grant, LeaseId, Renewal, StoreEvent};
 use lockcore::clock::{Clock, Deadline, Moment};
 use lockcore::{LockName, LostReason, OwnerId, Result};
 use parking_lot::Mutex;
 
-use super::{Mutant, Mutation};
+use super::{Mutation, driver, each_session, store, table};
 use crate::host::HostClock;
-use crate::layer::{Below, Layer, per_session, shared};
+use crate::layer::{Below, Layer};
 
-pub(super) const MUTANTS: &[Mutant] = &[
-    Mutant {
-        name: "deadline_from_receipt",
-        story: "a grant is trusted for a ttl from when it arrived",
-        caught_by: "g2::deadline_counts_from_sending",
-        make: || Mutation::Store(shared(Arc::new(Trust::FromReceipt))),
-    },
-    Mutant {
-        name: "renewal_from_receipt",
-        story: "a renewal is trusted for a ttl from when it was answered; the etcd Go client's deadline loop",
-        caught_by: "g2::renewal_counts_from_sending",
-        make: || Mutation::Store(shared(Arc::new(Trust::RenewalFromReceipt))),
-    },
-    Mutant {
-        name: "no_margin",
-        story: "clocks are taken to run alike",
-        caught_by: "g2::a_slow_clock_is_told_before_another_holds",
-        make: || Mutation::Store(shared(Arc::new(Trust::WithoutMargin))),
-    },
-    Mutant {
-        name: "renewal_always_succeeds",
-        story: "a keep-alive is answered although the entry is gone; etcd#14758, Redisson#5698",
-        caught_by: "g4::renewing_an_expired_lease_is_refused",
-        make: || Mutation::Store(shared(Arc::new(Trust::Always))),
-    },
-    Mutant {
-        name: "renewal_revives",
-        story: "the watchdog outlives the release and sets the entry anew; Redisson#2714, #4368",
-        caught_by: "g4::renewing_a_released_lock_does_not_revive_it",
-        make: || Mutation::Store(per_session(|| Arc::new(Reviving::default()))),
-    },
-    Mutant {
-        name: "renews_by_itself",
-        story: "a timer of the store's client keeps the lock of a user who is dead; Redisson#1966, #7272",
-        caught_by: "g6::a_dead_holder_frees_the_lock",
-        make: || Mutation::Store(per_session(|| Arc::new(Undying::default()))),
-    },
-    Mutant {
-        name: "loss_is_not_told",
-        story: "who is revoked never hears of it; Redisson#3712",
-        caught_by: "g4::revoke_ends_the_hold",
-        make: || Mutation::Store(shared(Arc::new(Events::HidesLoss))),
-    },
-    Mutant {
-        name: "grace_is_ignored",
-        story: "a holder that is asked with grace loses the lock as soon as it hears",
-        caught_by: "g4::a_grace_lets_the_holder_finish",
-        make: || Mutation::Store(shared(Arc::new(Events::CutsGrace))),
-    },
-    Mutant {
-        name: "grace_is_endless",
-        story: "a holder that is asked with grace goes on for as long as it likes",
-        caught_by: "g4::a_grace_ends_the_hold",
-        make: || Mutation::Store(shared(Arc::new(Events::Endless))),
-    },
-    Mutant {
-        name: "revoking_one_loses_all",
-        story: "the holder of one revoked name is told that its whole session is over",
-        caught_by: "g10::revoking_one_name_leaves_others_held",
-        make: || Mutation::Store(per_session(|| Arc::new(AllOrNothing::default()))),
-    },
-    Mutant {
-        name: "clock_stops_in_suspend",
-        story: "std's Instant and tokio's timers stand still while the host sleeps; rust#87906, tokio#3185",
-        caught_by: "g2::a_suspended_host_knows_at_once",
-        make: || Mutation::Clock(|host| Arc::new(AwakeClock(host))),
-    },
-];
+table! {
+    deadline_from_receipt, g2::deadline_counts_from_sending, driver(Trust::FromReceipt),
+        "a grant is trusted for a ttl from when it arrived";
+    renewal_from_receipt, g2::renewal_counts_from_sending, driver(Trust::RenewalFromReceipt),
+        "a renewal is trusted for a ttl from when it was answered; the etcd Go client's deadline loop";
+    no_margin, g2::a_slow_clock_is_told_before_another_holds, driver(Trust::WithoutMargin),
+        "clocks are taken to run alike";
+    renewal_always_succeeds, g4::renewing_an_expired_lease_is_refused, driver(Trust::Always),
+        "a keep-alive is answered although the entry is gone; etcd#14758, Redisson#5698";
+    renewal_revives, g4::renewing_a_released_lock_does_not_revive_it, each_session(Reviving::default),
+        "the watchdog outlives the release and sets the entry anew; Redisson#2714, #4368";
+    renews_by_itself, g6::a_dead_holder_frees_the_lock, each_session(Undying::default),
+        "a timer of the store's client keeps the lock of a user who is dead; Redisson#1966, #7272";
+    loss_is_not_told, g4::revoke_ends_the_hold, store(Events::HidesLoss),
+        "who is revoked never hears of it; Redisson#3712";
+    grace_is_ignored, g4::a_grace_lets_the_holder_finish, store(Events::CutsGrace),
+        "a holder that is asked with grace loses the lock as soon as it hears";
+    grace_is_endless, g4::a_grace_ends_the_hold, store(Events::Endless),
+        "a holder that is asked with grace goes on for as long as it likes";
+    revoking_one_loses_all, g10::revoking_one_name_leaves_others_held, each_session(AllOrNothing::default),
+        "the holder of one revoked name is told that its whole session is over";
+    clock_stops_in_suspend, g2::a_suspended_host_knows_at_once, Mutation::Clock(|host| Arc::new(AwakeClock(host))),
+        "std's Instant and tokio's timers stand still while the host sleeps; rust#87906, tokio#3185";
+}
 
 /// How long answers are trusted.
 #[derive(Debug)]
@@ -92,18 +48,6 @@ enum Trust {
     RenewalFromReceipt,
     WithoutMargin,
     Always,
-}
-
-impl Trust {
-    fn grant(&self, below: &Below, mut grant: Grant) -> Grant {
-        let lease = &mut grant.lease;
-        lease.deadline = match self {
-            Self::FromReceipt => below.env.deadline(below.env.now(), lease.ttl),
-            Self::WithoutMargin => without_margin(below, lease.deadline),
-            Self::RenewalFromReceipt | Self::Always => lease.deadline,
-        };
-        grant
-    }
 }
 
 fn without_margin(below: &Below, deadline: Deadline) -> Deadline {
@@ -116,22 +60,25 @@ fn without_margin(below: &Below, deadline: Deadline) -> Deadline {
 
 #[async_trait]
 impl Layer for Trust {
-    async fn try_acquire(&self, below: &Below, request: &AcquireRequest) -> Result<Attempt> {
-        Ok(match below.backend.try_acquire(request).await? {
-            Attempt::Granted(grant) => Attempt::Granted(self.grant(below, grant)),
-            held @ Attempt::Held { .. } => held,
-        })
-    }
-
-    async fn acquire(&self, below: &Below, request: &AcquireRequest) -> Result<Grant> {
-        below.backend.acquire(request).await.map(|grant| self.grant(below, grant))
+    fn granted(&self, below: &Below, mut grant: Grant) -> Grant {
+        let lease = &mut grant.lease;
+        lease.deadline = match self {
+            Self::FromReceipt => below.env.deadline(below.env.now(), lease.ttl),
+            Self::WithoutMargin => without_margin(below, lease.deadline),
+            Self::RenewalFromReceipt | Self::Always => lease.deadline,
+        };
+        grant
     }
 
     async fn renew(&self, below: &Below, leases: &[LeaseId]) -> Vec<Renewal> {
-        let answers = below.backend.renew(leases).await;
+        // Who always says yes need not ask.
+        let answers = match self {
+            Self::Always => leases.iter().map(|_| Renewal::Until(Deadline::Never)).collect(),
+            _ => below.backend.renew(leases).await,
+        };
         let fresh = below.env.deadline(below.env.now(), below.env.timing().ttl);
         let trusted = |answer| match (self, answer) {
-            (Self::Always, _) | (Self::RenewalFromReceipt, Renewal::Until(_)) => Renewal::Until(fresh),
+            (Self::Always | Self::RenewalFromReceipt, Renewal::Until(_)) => Renewal::Until(fresh),
             (Self::WithoutMargin, Renewal::Until(deadline)) => {
                 Renewal::Until(without_margin(below, deadline))
             }
@@ -175,27 +122,18 @@ struct Undying {
     kept: Arc<Mutex<Vec<LeaseId>>>,
 }
 
-impl Undying {
-    fn keep(&self, below: &Below, lease: Lease) {
-        self.kept.lock().push(lease.id);
-        let (kept, below) = (Arc::clone(&self.kept), below.clone());
+#[async_trait]
+impl Layer for Undying {
+    fn granted(&self, below: &Below, grant: Grant) -> Grant {
+        self.kept.lock().push(grant.lease.id);
+        let (kept, below, lease) = (Arc::clone(&self.kept), below.clone(), grant.lease);
         below.env.clone().spawn(async move {
             while kept.lock().contains(&lease.id) {
                 below.env.sleep(lease.ttl / 3).await;
                 below.backend.renew(&[lease.id]).await;
             }
         });
-    }
-}
-
-#[async_trait]
-impl Layer for Undying {
-    async fn try_acquire(&self, below: &Below, request: &AcquireRequest) -> Result<Attempt> {
-        let attempt = below.backend.try_acquire(request).await?;
-        if let Attempt::Granted(grant) = &attempt {
-            self.keep(below, grant.lease);
-        }
-        Ok(attempt)
+        grant
     }
 
     async fn release(&self, below: &Below, grant: &Grant) -> Result<()> {
@@ -244,12 +182,10 @@ struct AllOrNothing {
     granted: Arc<Mutex<Vec<LeaseId>>>,
 }
 
-#[async_trait]
 impl Layer for AllOrNothing {
-    async fn acquire(&self, below: &Below, request: &AcquireRequest) -> Result<Grant> {
-        let grant = below.backend.acquire(request).await?;
+    fn granted(&self, _below: &Below, grant: Grant) -> Grant {
         self.granted.lock().push(grant.lease.id);
-        Ok(grant)
+        grant
     }
 
     fn events(&self, below: &Below) -> BoxStream<'static, StoreEvent> {
@@ -270,7 +206,7 @@ impl Layer for AllOrNothing {
 
 /// Time awake.
 #[derive(Debug)]
-struct AwakeClock(Arc<HostClock>);
+struct AwakeClock(HostClock);
 
 impl Clock for AwakeClock {
     fn now(&self) -> Moment {

@@ -10,13 +10,15 @@ use lockcore::clock::{Clock, TokioClock};
 use lockcore::memory::{MemoryConfig, MemoryStore};
 use lockcore::{Effect, Env, Error, ErrorKind, Guarantees, LockName, LostReason, Result, Timing};
 
-use super::{AuditConfig, CallsConfig, Fault, FaultConfig, Faults, Operation, Rates};
+use super::{Fault, Network, Operation, Rates};
+use crate::entry_rule::entry_rule;
 use crate::history::{Journal, What};
+use crate::store_log::store_log;
 
 /// One session behind a network, on a store that others use too.
 struct Rig {
     env: Env,
-    faults: Faults,
+    network: Network,
     store: MemoryStore,
     backend: Arc<dyn LockBackend>,
     journal: Journal,
@@ -27,18 +29,16 @@ const BOUND: Duration = Duration::from_secs(1);
 
 impl Rig {
     async fn new() -> Self {
-        Self::on(MemoryConfig::private()).await
+        Self::behind(Network::new(Duration::ZERO)).await
     }
 
-    async fn on(store: MemoryConfig) -> Self {
-        let clock = Arc::new(TokioClock::new());
+    async fn behind(network: Network) -> Self {
+        let (store, clock) = (MemoryConfig::private(), Arc::new(TokioClock::new()));
         let journal = Journal::new(Arc::clone(&clock) as Arc<dyn Clock>);
         let env = Env::new(Timing::for_ttl(TTL)).unwrap().with_clock(clock);
-        let faults = Faults::new();
-        let audited = AuditConfig::new(Box::new(store.clone()), journal.actor("p1"));
-        let config = FaultConfig::new(Box::new(audited), faults.clone());
-        let backend = config.open(env.clone()).await.unwrap();
-        Self { env, faults, store: store.store().clone(), backend, journal }
+        let logged = store_log(journal.actor("p1"))(Box::new(store.clone()));
+        let backend = network.wrap()(logged).open(env.clone()).await.unwrap();
+        Self { env, network, store: store.store().clone(), backend, journal }
     }
 
     fn request(&self) -> AcquireRequest {
@@ -47,6 +47,18 @@ impl Rig {
 
     async fn hold(&self) -> Grant {
         self.backend.acquire(&self.request()).await.unwrap()
+    }
+
+    async fn ask(&self) -> Result<Attempt> {
+        self.env.bounded(self.backend.try_acquire(&self.request())).await
+    }
+
+    async fn renew(&self, grant: &Grant) -> Result<Vec<Renewal>> {
+        self.env.bounded(async { Ok(self.backend.renew(&[grant.lease.id]).await) }).await
+    }
+
+    async fn release(&self, grant: &Grant) -> Result<()> {
+        self.env.bounded(self.backend.release(grant)).await
     }
 
     /// An acquisition that has been sent and waits.
@@ -84,30 +96,31 @@ fn release_asked(what: &What) -> bool {
     matches!(what, What::StoreReleased { .. })
 }
 
-/// The store never hears of it; the caller hears nothing for the bound of a request.
+/// The store never hears of it; who acquires hears of that after the bound of a request, and nobody
+/// else at all.
 #[tokio::test(start_paused = true)]
 async fn a_lost_request_is_not_carried_out() {
     let rig = Rig::new().await;
     for operation in [Operation::Acquire, Operation::TryAcquire] {
-        rig.faults.next(operation, Fault::LoseRequest);
+        rig.network.next(operation, Fault::LoseRequest);
     }
     let began = rig.env.now();
     assert!(is_unknown(&rig.backend.acquire(&rig.request()).await.unwrap_err()));
     assert_eq!(rig.env.now().since(began), BOUND);
-    assert!(is_unknown(&rig.backend.try_acquire(&rig.request()).await.unwrap_err()));
+    assert!(is_unknown(&rig.ask().await.unwrap_err()));
     assert_eq!(rig.did(asked), 0);
-    assert_eq!(rig.faults.injected(), 2);
+    assert_eq!(rig.network.injected(), 2);
 }
 
 /// The store granted it, nobody heard: it is released, and its lease said to be over.
 #[tokio::test(start_paused = true)]
 async fn an_unheard_grant_is_given_back() {
     let rig = Rig::new().await;
-    rig.faults.next(Operation::Acquire, Fault::LoseReply);
-    rig.faults.next(Operation::TryAcquire, Fault::DelayReply(2 * BOUND));
+    rig.network.next(Operation::Acquire, Fault::LoseReply);
+    rig.network.next(Operation::TryAcquire, Fault::DelayReply(2 * BOUND));
     let mut events = rig.backend.events();
     assert!(is_unknown(&rig.backend.acquire(&rig.request()).await.unwrap_err()));
-    assert!(is_unknown(&rig.backend.try_acquire(&rig.request()).await.unwrap_err()));
+    assert!(is_unknown(&rig.ask().await.unwrap_err()));
     rig.pass(BOUND).await;
     assert_eq!((rig.did(granted), rig.did(release_asked)), (2, 2));
     assert!(rig.store.is_empty());
@@ -115,15 +128,40 @@ async fn an_unheard_grant_is_given_back() {
     assert!(matches!(told, StoreEvent::LeaseLost { reason: LostReason::Released, .. }), "{told:?}");
 }
 
+/// A grant that has arrived is given back, too, if its caller leaves before looking at it.
+#[tokio::test(start_paused = true)]
+async fn a_grant_that_nobody_looks_at_is_given_back() {
+    let rig = Rig::behind(Network::new(BOUND / 10)).await;
+    let (backend, request) = (Arc::clone(&rig.backend), rig.request());
+    let mut takes = async move { backend.acquire(&request).await }.boxed();
+    assert!((&mut takes).now_or_never().is_none());
+    rig.pass(BOUND / 2).await;
+    assert_eq!((rig.did(granted), rig.did(release_asked)), (1, 0));
+    drop(takes);
+    rig.pass(BOUND / 2).await;
+    assert!(rig.store.is_empty());
+}
+
+/// The time on the way to the store is not the holder's.
+#[tokio::test(start_paused = true)]
+async fn deadlines_count_from_when_the_request_was_sent() {
+    let delay = BOUND / 10;
+    let (near, far) = (Rig::new().await, Rig::behind(Network::new(delay)).await);
+    let sent_at = near.env.now();
+    let (known, deadline) = (near.hold().await.lease.deadline, far.hold().await.lease.deadline);
+    assert_eq!(near.env.now().since(sent_at), 2 * delay);
+    assert_eq!(deadline, known);
+}
+
 /// A release whose answer is lost has happened; asked again, the store says so.
 #[tokio::test(start_paused = true)]
 async fn a_release_with_a_lost_reply_has_happened() {
     let rig = Rig::new().await;
     let grant = rig.hold().await;
-    rig.faults.next(Operation::Release, Fault::LoseReply);
-    assert!(is_unknown(&rig.backend.release(&grant).await.unwrap_err()));
+    rig.network.next(Operation::Release, Fault::LoseReply);
+    assert!(is_unknown(&rig.release(&grant).await.unwrap_err()));
     assert!(rig.store.is_empty());
-    assert!(rig.backend.release(&grant).await.unwrap_err().lost_reason().is_some());
+    assert!(rig.release(&grant).await.unwrap_err().lost_reason().is_some());
 }
 
 /// A caller who gives up does not stop what is on its way; what arrives is abandoned.
@@ -131,13 +169,13 @@ async fn a_release_with_a_lost_reply_has_happened() {
 async fn a_delayed_request_arrives_after_its_caller_has_gone() {
     let rig = Rig::new().await;
     let rival = rig.hold().await;
-    rig.faults.next(Operation::Acquire, Fault::DelayRequest(BOUND / 2));
+    rig.network.next(Operation::Acquire, Fault::DelayRequest(BOUND / 2));
     assert!(rig.backend.acquire(&rig.request()).now_or_never().is_none());
     rig.pass(BOUND / 4).await;
     assert_eq!(rig.did(asked), 1);
     rig.pass(BOUND / 2).await;
     assert_eq!(rig.did(asked), 2);
-    rig.backend.release(&rival).await.unwrap();
+    rig.release(&rival).await.unwrap();
     assert!(rig.store.is_empty());
 }
 
@@ -150,7 +188,7 @@ async fn a_dropped_acquisition_leaves_nothing() {
     assert_eq!(rig.did(asked), 2);
     drop(waits);
     rig.pass(BOUND / 10).await;
-    rig.backend.release(&rival).await.unwrap();
+    rig.release(&rival).await.unwrap();
     assert!(rig.store.is_empty());
 }
 
@@ -158,7 +196,7 @@ async fn a_dropped_acquisition_leaves_nothing() {
 #[tokio::test(start_paused = true)]
 async fn the_store_sees_one_entry_per_name() {
     let rig = Rig::new().await;
-    rig.faults.next(Operation::Acquire, Fault::DelayRequest(3 * BOUND));
+    rig.network.next(Operation::Acquire, Fault::DelayRequest(3 * BOUND));
     assert!(is_unknown(&rig.backend.acquire(&rig.request()).await.unwrap_err()));
     let began = rig.env.now();
     let grant = rig.hold().await;
@@ -172,43 +210,42 @@ async fn a_duplicate_arrives_twice() {
     let rig = Rig::new().await;
     let grant = rig.hold().await;
     for operation in [Operation::Renew, Operation::Release, Operation::Acquire] {
-        rig.faults.always(operation, Fault::Duplicate);
+        rig.network.always(operation, Fault::Duplicate);
     }
-    let renewed = rig.backend.renew(&[grant.lease.id]).await;
+    let renewed = rig.renew(&grant).await.unwrap();
     assert!(matches!(renewed.as_slice(), [Renewal::Until(_)]), "{renewed:?}");
-    rig.backend.release(&grant).await.unwrap();
+    rig.release(&grant).await.unwrap();
     assert_eq!(rig.did(release_asked), 2);
     rig.hold().await;
     assert_eq!(rig.did(granted), 2);
 }
 
-/// A silent store swallows requests and holds back what was under way.
+/// A cut swallows requests and holds back what was under way.
 #[tokio::test(start_paused = true)]
-async fn silence_holds_everything_back() {
+async fn a_cut_holds_everything_back() {
     let rig = Rig::new().await;
     let grant = rig.hold().await;
     let mut waits = rig.wait().await;
-    rig.faults.silence();
-    assert!(is_unknown(&rig.backend.release(&grant).await.unwrap_err()));
-    let renewed = rig.backend.renew(&[grant.lease.id]).await;
-    assert!(matches!(renewed.as_slice(), [Renewal::Unknown(_)]), "{renewed:?}");
+    rig.network.cut();
+    assert!(is_unknown(&rig.release(&grant).await.unwrap_err()));
+    assert!(is_unknown(&rig.renew(&grant).await.unwrap_err()));
     assert!((&mut waits).now_or_never().is_none());
-    rig.faults.heal();
-    rig.backend.release(&grant).await.unwrap();
+    rig.network.heal();
+    rig.release(&grant).await.unwrap();
     assert_eq!(waits.await.unwrap().counter, 2);
 }
 
-/// What was dropped during the silence is abandoned after it.
+/// What was dropped during a cut is abandoned after it.
 #[tokio::test(start_paused = true)]
-async fn an_acquisition_dropped_in_silence_is_abandoned_later() {
+async fn an_acquisition_dropped_in_a_cut_is_abandoned_later() {
     let rig = Rig::new().await;
     let rival = rig.hold().await;
     let waits = rig.wait().await;
-    rig.faults.silence();
+    rig.network.cut();
     drop(waits);
     rig.pass(BOUND / 10).await;
-    rig.faults.heal();
-    rig.backend.release(&rival).await.unwrap();
+    rig.network.heal();
+    rig.release(&rival).await.unwrap();
     rig.pass(BOUND / 10).await;
     assert!(rig.store.is_empty());
 }
@@ -218,11 +255,10 @@ async fn an_acquisition_dropped_in_silence_is_abandoned_later() {
 async fn expiring_leases_end_at_the_store() {
     let rig = Rig::new().await;
     let grant = rig.hold().await;
-    rig.faults.expire();
-    let renewed = rig.backend.renew(&[grant.lease.id]).await;
-    assert!(matches!(renewed.as_slice(), [Renewal::Unknown(_)]), "{renewed:?}");
+    rig.network.always(Operation::Renew, Fault::LoseRequest);
+    assert!(is_unknown(&rig.renew(&grant).await.unwrap_err()));
     rig.pass(TTL).await;
-    let taken = rig.backend.try_acquire(&rig.request()).await.unwrap();
+    let taken = rig.ask().await.unwrap();
     assert!(matches!(taken, Attempt::Granted(_)), "{taken:?}");
 }
 
@@ -232,7 +268,7 @@ async fn emitted_events_arrive() {
     let rig = Rig::new().await;
     let mut events = rig.backend.events();
     let event = StoreEvent::Warning("a lie".into());
-    rig.faults.emit(&event);
+    rig.network.emit(&event);
     assert_eq!(events.next().await, Some(event));
     assert_eq!(rig.backend.events().next().await, None);
 }
@@ -250,9 +286,9 @@ async fn guarantees_are_those_of_the_store_but_one() {
 async fn seeded_faults_repeat() {
     let rates = Rates { lose_request: 300, duplicate: 300, ..Rates::default() };
     let draw = |seed| {
-        let faults = Faults::new();
-        faults.seeded(seed, rates);
-        (0..64).map(|_| faults.draw(Operation::Release)).collect::<Vec<_>>()
+        let network = Network::new(Duration::ZERO);
+        network.seeded(seed, rates);
+        (0..64).map(|_| network.draw(Operation::Release)).collect::<Vec<_>>()
     };
     assert_eq!(draw(1), draw(1));
     assert_ne!(draw(1), draw(2));
@@ -262,25 +298,25 @@ async fn seeded_faults_repeat() {
 #[tokio::test(start_paused = true)]
 async fn calls_of_the_core_are_written_down() {
     let rig = Rig::new().await;
-    let network = FaultConfig::new(Box::new(MemoryConfig::private()), rig.faults.clone());
-    let config = CallsConfig::new(Box::new(network), rig.journal.actor("p2"));
+    let reached = rig.network.wrap()(Box::new(MemoryConfig::private()));
+    let config = entry_rule(rig.journal.actor("p2"))(reached);
     let backend = config.open(rig.env.clone()).await.unwrap();
     let began = |what: &What| matches!(what, What::EntryBegan { .. });
     let ended = |what: &What| matches!(what, What::EntryEnded { .. });
 
     let grant = backend.acquire(&rig.request()).await.unwrap();
     assert_eq!((rig.did(began), rig.did(ended)), (1, 0));
-    rig.faults.next(Operation::Release, Fault::LoseRequest);
-    assert!(backend.release(&grant).await.is_err());
+    rig.network.next(Operation::Release, Fault::LoseRequest);
+    assert!(rig.env.bounded(backend.release(&grant)).await.is_err());
     assert_eq!(rig.did(ended), 0);
     backend.release(&grant).await.unwrap();
     assert_eq!(rig.did(ended), 1);
 
     let forgotten = backend.acquire(&rig.request()).await.unwrap();
-    rig.faults.silence();
+    rig.network.cut();
     rig.pass(TTL).await;
-    assert!(backend.release(&forgotten).await.is_err());
+    assert!(rig.env.bounded(backend.release(&forgotten)).await.is_err());
     assert_eq!(rig.did(ended), 1);
-    assert!(backend.try_acquire(&rig.request()).await.is_err());
+    assert!(rig.env.bounded(backend.try_acquire(&rig.request())).await.is_err());
     assert_eq!((rig.did(began), rig.did(ended)), (3, 3));
 }

@@ -55,9 +55,7 @@ async fn one_holder_at_a_time(world: World) -> Outcome {
             }));
         }
     }
-    for worker in workers {
-        worker.await??;
-    }
+    Task::all(workers).await?;
     number.ensure(4 * 3 * 8)
 }
 
@@ -77,9 +75,7 @@ async fn raw_sessions_exclude_each_other(world: World) -> Outcome {
             Ok::<_, Failure>(())
         }));
     }
-    for worker in workers {
-        worker.await??;
-    }
+    Task::all(workers).await?;
     number.ensure(5 * 6)
 }
 
@@ -108,9 +104,7 @@ async fn try_and_acquire_exclude_each_other(world: World) -> Outcome {
             Ok::<_, Failure>(())
         }));
     }
-    for worker in workers {
-        worker.await??;
-    }
+    Task::all(workers).await?;
     number.ensure(4 * 10)
 }
 
@@ -143,7 +137,7 @@ async fn a_dead_holder_excludes_until_its_deadline(world: World) -> Outcome {
 }
 
 async fn comings_and_goings_keep_exclusion(world: World) -> Outcome {
-    let network = Network::new(world.ttl() / 3_000);
+    let network = Network::new(world.crossing());
     let there = world.behind(network.wrap());
     let number = Arc::new(Unprotected::default());
     let done = Arc::new(AtomicU32::new(0));
@@ -160,9 +154,7 @@ async fn comings_and_goings_keep_exclusion(world: World) -> Outcome {
             }));
         }
     }
-    for worker in workers {
-        worker.await??;
-    }
+    Task::all(workers).await?;
     number.ensure(done.load(Ordering::Relaxed))?;
     world.empty(world.soon(), "everybody has gone").await
 }

@@ -11,15 +11,15 @@ use parking_lot::Mutex;
 use tokio::task::{JoinError, JoinSet};
 
 use super::bid::Bid;
-use super::drift::DriftClock;
 use super::process::{Process, SeededEntropy};
 use super::scenario::Scenario;
 use super::worker::Stage;
-use crate::fault::Faults;
 use crate::history::{History, Journal, Recorder, What};
+use crate::host::HostClock;
+use crate::network::Network;
 
 /// One run.
-pub(super) struct World {
+pub(super) struct Cluster {
     pub(super) scenario: Scenario,
     pub(super) truth: TokioClock,
     journal: Journal,
@@ -30,13 +30,13 @@ pub(super) struct World {
     /// Those that live.
     pub(super) processes: Vec<Process>,
     /// Those that were shut down, and may not be done with that.
-    pub(super) retired: Vec<(Faults, DriftClock)>,
+    pub(super) retired: Vec<(Network, HostClock)>,
     pub(super) errands: JoinSet<()>,
     stage: Arc<Stage>,
-    networks: Vec<Faults>,
+    networks: Vec<Network>,
 }
 
-impl World {
+impl Cluster {
     pub(super) async fn open(mut scenario: Scenario) -> Self {
         let truth = TokioClock::new();
         let journal = Journal::new(Arc::new(truth));
@@ -47,7 +47,7 @@ impl World {
         let admin = store.open(env).await.expect("the store in memory opens");
         let resources = scenario.names.iter().map(|name| (name.clone(), FenceGate::new())).collect();
         let stage = Stage { resources, ttl: scenario.timing.ttl, pause: scenario.pause, calm: false.into() };
-        let mut world = Self {
+        let mut cluster = Self {
             truth,
             recorder: journal.actor("world"),
             journal,
@@ -60,10 +60,10 @@ impl World {
             networks: Vec::new(),
             scenario,
         };
-        for _ in 0..world.scenario.processes {
-            world.start_process().await;
+        for _ in 0..cluster.scenario.processes {
+            cluster.start_process().await;
         }
-        world
+        cluster
     }
 
     /// Plays all phases; what happened, and how many faults did.
@@ -77,7 +77,7 @@ impl World {
         self.take_everything_once().await;
         self.rest().await;
         self.close().await;
-        let faults = self.networks.iter().map(Faults::injected).sum();
+        let faults = self.networks.iter().map(Network::injected).sum();
         (self.journal.history(), faults)
     }
 
@@ -85,7 +85,7 @@ impl World {
         let label = format!("p{}", self.networks.len() + 1);
         let dice = &mut self.scenario.dice;
         let ppm = *dice.pick(&DRIFTS);
-        let clock = DriftClock::new(Arc::new(self.truth), ppm);
+        let clock = HostClock::new(Arc::new(self.truth), ppm);
         let workers = dice.between(1, self.scenario.workers_at_most);
         let dice = dice.fork();
         let opened = Process::open(label, &self.scenario, &self.store, clock, &self.journal, dice);
@@ -94,7 +94,7 @@ impl World {
         for _ in 0..workers {
             process.employ(&self.stage);
         }
-        self.networks.push(process.faults.clone());
+        self.networks.push(process.network.clone());
         self.processes.push(process);
     }
 
@@ -102,8 +102,8 @@ impl World {
         for process in &self.processes {
             process.heal();
         }
-        for (faults, clock) in &self.retired {
-            faults.heal();
+        for (network, clock) in &self.retired {
+            network.heal();
             clock.resume();
         }
         self.stage.calm.store(true, Ordering::Relaxed);

@@ -1,0 +1,196 @@
+//! Cancel safety: what is dropped at any await point leaves nothing behind and loses no wake-up.
+
+use futures_util::future::{FutureExt, join};
+use lockcore::{ErrorKind, Lock, LockGuard};
+
+use crate::cancel::{NAME, Scene, at_every_poll};
+use crate::{Outcome, Task, World, case, ensure};
+
+case::table! { "g8":
+    cancelled_acquire_leaves_nothing: "the contract's `acquire` of a free lock, dropped at every poll",
+    cancelled_wait_leaves_nothing: "the contract's `acquire` of a held lock, dropped at every poll, the grant included",
+    cancelled_try_leaves_nothing: "the contract's `try_acquire`, dropped at every poll",
+    a_dropped_acquire_leaves_nothing: "a user's `acquire` of a free lock, dropped at every poll",
+    a_dropped_try_leaves_nothing: "a user's `try_acquire`, dropped at every poll",
+    a_dropped_waiter_passes_its_turn_on: "a waiting process that gives up at any poll, around the hand-over too",
+    a_dropped_local_waiter_passes_its_turn_on: "and a task that waits for another of its process",
+    a_dropped_driver_passes_its_request_on: "the task that asked the store leaves, those behind it get the lock",
+    a_dropped_release_goes_on: "once begun, a release ends with the lock free, whoever awaits it",
+    a_dropped_with_releases: "work that is dropped gives its lock back",
+    a_panic_in_with_releases: "so does work that panics",
+    a_timeout_leaves_nothing: "a wait that ended is forgotten by the store",
+}
+
+async fn cancelled_acquire_leaves_nothing(world: World) -> Outcome {
+    at_every_poll(&world, |scene| async move {
+        let session = scene.there.session().await?;
+        if let Some(grant) = scene.interrupt(session.acquire(&scene.world.name(NAME)?)).await? {
+            session.backend.release(&grant).await?;
+        }
+        scene.ensure_free().await
+    })
+    .await
+}
+
+async fn cancelled_wait_leaves_nothing(world: World) -> Outcome {
+    at_every_poll(&world, |scene| async move {
+        let name = scene.world.name(NAME)?;
+        let (holder, session) = (scene.world.session().await?, scene.there.session().await?);
+        let held = holder.take(&name).await?;
+        let (granted, released) = join(scene.interrupt(session.acquire(&name)), async {
+            scene.world.settle().await;
+            holder.backend.release(&held).await
+        })
+        .await;
+        released?;
+        if let Some(grant) = granted? {
+            session.backend.release(&grant).await?;
+        }
+        scene.ensure_free().await
+    })
+    .await
+}
+
+async fn cancelled_try_leaves_nothing(world: World) -> Outcome {
+    at_every_poll(&world, |scene| async move {
+        let session = scene.there.session().await?;
+        if let Some(Some(grant)) = scene.interrupt(session.try_acquire(&scene.world.name(NAME)?)).await? {
+            session.backend.release(&grant).await?;
+        }
+        scene.ensure_free().await
+    })
+    .await
+}
+
+async fn a_dropped_acquire_leaves_nothing(world: World) -> Outcome {
+    at_every_poll(&world, |scene| async move {
+        let lock = scene.there.manager().await?.lock(NAME)?;
+        if let Some(guard) = scene.interrupt(lock.acquire()).await? {
+            guard.release().await?;
+        }
+        scene.ensure_free().await
+    })
+    .await
+}
+
+async fn a_dropped_try_leaves_nothing(world: World) -> Outcome {
+    at_every_poll(&world, |scene| async move {
+        let lock = scene.there.manager().await?.lock(NAME)?;
+        if let Some(Some(guard)) = scene.interrupt(lock.try_acquire()).await? {
+            guard.release().await?;
+        }
+        scene.ensure_free().await
+    })
+    .await
+}
+
+async fn a_dropped_waiter_passes_its_turn_on(world: World) -> Outcome {
+    at_every_poll(&world, |scene| async move {
+        let held = scene.world.manager().await?.lock(NAME)?.acquire().await?;
+        let (leaves, next) = (scene.there.manager().await?, scene.world.manager().await?);
+        a_waiter_leaves(&scene, held, leaves.lock(NAME)?, next.lock(NAME)?).await
+    })
+    .await
+}
+
+async fn a_dropped_local_waiter_passes_its_turn_on(world: World) -> Outcome {
+    at_every_poll(&world, |scene| async move {
+        let process = scene.there.manager().await?;
+        let held = process.lock(NAME)?.acquire().await?;
+        a_waiter_leaves(&scene, held, process.lock(NAME)?, process.lock(NAME)?).await
+    })
+    .await
+}
+
+/// While a lock is held, one waits and is interrupted, and another waits behind it.
+async fn a_waiter_leaves(scene: &Scene, held: LockGuard, leaves: Lock, next: Lock) -> Outcome {
+    let (guard, next) = join(scene.interrupt(leaves.acquire()), async {
+        scene.world.settle().await;
+        let next = Task::acquire(next);
+        scene.world.settle().await;
+        held.release().await?;
+        Ok::<_, crate::Failure>(next)
+    })
+    .await;
+    if let Some(guard) = guard? {
+        guard.release().await?;
+    }
+    let next = scene.world.joined(scene.world.soon(), "the next one's turn", next?).await?;
+    next.release().await?;
+    scene.ensure_free().await
+}
+
+async fn a_dropped_driver_passes_its_request_on(world: World) -> Outcome {
+    at_every_poll(&world, |scene| async move {
+        let process = scene.there.manager().await?;
+        let held = scene.world.manager().await?.lock(NAME)?.acquire().await?;
+        let lock = process.lock(NAME)?;
+        let (guard, heirs) = join(scene.interrupt(lock.acquire()), async {
+            let heirs = [process.lock(NAME)?, process.lock(NAME)?].map(|heir| {
+                Task::start(async move {
+                    heir.acquire().await?.release().await?;
+                    Ok::<_, crate::Failure>(())
+                })
+            });
+            scene.world.settle().await;
+            held.release().await?;
+            Ok::<_, crate::Failure>(heirs)
+        })
+        .await;
+        if let Some(guard) = guard? {
+            guard.release().await?;
+        }
+        for heir in heirs? {
+            scene.world.joined(scene.world.soon(), "the heir's turn", heir).await?;
+        }
+        scene.ensure_free().await
+    })
+    .await
+}
+
+async fn a_dropped_release_goes_on(world: World) -> Outcome {
+    at_every_poll(&world, |scene| async move {
+        let guard = scene.there.manager().await?.lock(NAME)?.acquire().await?;
+        scene.interrupt(guard.release()).await?;
+        scene.ensure_free().await
+    })
+    .await
+}
+
+async fn a_dropped_with_releases(world: World) -> Outcome {
+    at_every_poll(&world, |scene| async move {
+        let lock = scene.there.manager().await?.lock(NAME)?;
+        scene.interrupt(lock.with(async |_held| scene.world.settle().await)).await?;
+        scene.ensure_free().await
+    })
+    .await
+}
+
+async fn a_panic_in_with_releases(world: World) -> Outcome {
+    let lock = world.manager().await?.lock(NAME)?;
+    let work = lock.with(async |_held| {
+        // Not a panic that prints: this one is part of the property.
+        std::panic::resume_unwind(Box::new("work that panics"));
+    });
+    let panicked = std::panic::AssertUnwindSafe(work).catch_unwind().await;
+    ensure!(panicked.is_err(), "the panic was swallowed");
+    Scene::whole(world).ensure_free().await
+}
+
+async fn a_timeout_leaves_nothing(world: World) -> Outcome {
+    let name = world.name(NAME)?;
+    let holder = world.manager_with(|builder| builder.owner_label("label of the holder")).await?;
+    let held = holder.lock(NAME)?.acquire().await?;
+    let lock = world.manager().await?.lock(NAME)?.wait(world.moment());
+    let answer = world.within(world.soon(), "the timeout", lock.acquire()).await?;
+    let Err(ErrorKind::Timeout { waited, holder }) = answer.as_ref().map_err(lockcore::Error::kind) else {
+        return Err(crate::Failure::new(format!("a wait that ended came to {answer:?}")));
+    };
+    ensure!(*waited >= world.moment(), "ended after {waited:?} instead of {:?}", world.moment());
+    if let Some(holder) = holder {
+        ensure!(holder.label == "label of the holder", "{:?} was blamed", holder.label);
+    }
+    world.queued(&name, 0).await?;
+    held.release().await?;
+    Scene::whole(world).ensure_free().await
+}
