@@ -100,14 +100,16 @@ impl Cluster {
         self.start_process().await;
     }
 
-    /// An administrator asks for a lock.
+    /// An administrator asks for a lock, with a grace or without.
     fn revoke(&mut self, victim: usize) {
         let name = self.scenario.dice.pick(&self.scenario.names).clone();
         let manager = self.processes[victim].manager.clone();
+        let ttl = self.scenario.timing.ttl;
+        let grace = *self.scenario.dice.pick(&[Duration::ZERO, ttl / 8, ttl]);
         self.recorder.on(&name, What::Disturbed("revoked"));
         self.processes[victim].workers.spawn(async move {
             // A network that loses the request loses the wish.
-            let _ = manager.revoke(&name, Revoke::AT_ONCE).await;
+            let _ = manager.revoke(&name, Revoke::Ask { grace }).await;
         });
     }
 
