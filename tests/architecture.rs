@@ -7,25 +7,34 @@ use std::process::Command;
 
 use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
 
-/// Who may depend on whom: package, normal and build dependencies, and dev-dependencies beyond
-/// those. Packages that are not here yet may not exist.
-const EDGES: [(&str, &[&str], &[&str]); 11] = [
-    ("lockcore", &[], &[]),
-    ("backend-file", &["lockcore"], &[]),
-    ("backend-etcd", &["lockcore"], &["conformance", "testbed"]),
-    ("backend-redis", &["lockcore"], &["conformance", "testbed"]),
-    ("backend-zk", &["lockcore"], &["conformance", "testbed"]),
-    ("contender-protocol", &[], &[]),
-    ("comparison", &["leasehold", "contender-protocol", "testbed"], &[]),
-    ("leasehold-cli", &["leasehold"], &["testbed"]),
-    ("testbed", &[], &[]),
-    ("conformance", &["lockcore"], &[]),
-    (
-        "leasehold",
-        &["lockcore", "backend-etcd", "backend-file", "backend-redis", "backend-zk"],
-        &["conformance", "testbed"],
-    ),
-];
+/// The packages that `ARCHITECTURE.md` draws: where each lies, what it may depend on, and what its tests may
+/// besides.
+struct Drawn {
+    folder: String,
+    uses: BTreeSet<String>,
+    tests: BTreeSet<String>,
+}
+
+fn drawn() -> BTreeMap<String, Drawn> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("ARCHITECTURE.md");
+    let page = std::fs::read_to_string(path).expect("the page is there");
+    let packages = page.split("## Packages").nth(1).expect("it draws the packages");
+    let packages = packages.split("\n## ").next().unwrap_or_default();
+    let named = |cell: &str| cell.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>();
+    let rows = packages.lines().filter(|line| line.starts_with("| `"));
+    let row = |line: &str| {
+        let cells: Vec<_> = line.trim_matches('|').split('|').map(named).collect();
+        let [name, folder, _what, uses, tests] = <[_; 5]>::try_from(cells).expect("five columns");
+        let only = |mut cell: Vec<String>| cell.pop().expect("it is named");
+        let drawn = Drawn {
+            folder: only(folder),
+            uses: uses.into_iter().collect(),
+            tests: tests.into_iter().collect(),
+        };
+        (only(name), drawn)
+    };
+    rows.map(row).collect()
+}
 
 /// The workspace as cargo sees it, with the dependencies of this platform only: those of others
 /// need not be downloaded.
@@ -52,21 +61,23 @@ fn edges(package: &Package, ours: &BTreeSet<&str>, development: bool) -> BTreeSe
         .collect()
 }
 
-/// Dependencies go one way: lockcore ← stores ← facade; lockcore ← kit; the testbed knows nobody.
+/// Every package is drawn where it lies, and depends on no more than is drawn.
 #[test]
 fn packages_depend_only_as_drawn() {
     let metadata = metadata();
-    let ours = ours(&metadata);
-    let drawn: BTreeMap<_, _> = EDGES.iter().map(|(name, uses, tests)| (*name, (uses, tests))).collect();
+    let (ours, drawn) = (ours(&metadata), drawn());
+    assert_eq!(ours, drawn.keys().map(String::as_str).collect(), "in the workspace, and on the page");
     for package in metadata.workspace_packages() {
         let name = package.name.as_str();
-        let (uses, tests) = drawn.get(name).unwrap_or_else(|| panic!("{name} is not drawn"));
+        let Drawn { folder, uses, tests } = &drawn[name];
+        let manifest = metadata.workspace_root.join(folder);
+        let lies_there = manifest.join("Cargo.toml") == package.manifest_path || folder == "src/";
+        assert!(lies_there, "{name} is not in {folder}");
         for used in edges(package, &ours, false) {
-            assert!(uses.contains(&used.as_str()), "{name} must not depend on {used}");
+            assert!(uses.contains(&used), "{name} must not depend on {used}");
         }
         for used in edges(package, &ours, true) {
-            let drawn = tests.contains(&used.as_str()) || uses.contains(&used.as_str());
-            assert!(drawn, "{name} must not dev-depend on {used}");
+            assert!(tests.contains(&used) || uses.contains(&used), "{name} must not dev-depend on {used}");
         }
     }
 }

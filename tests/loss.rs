@@ -110,7 +110,7 @@ async fn a_live_holder_keeps_its_lock() {
 async fn a_hold_near_its_end_is_not_handed_on() {
     let (store, clock) = (MemoryConfig::private(), ManualClock::new());
     let builder = LockManager::builder(store.clone()).ttl(TTL).clock(Arc::new(clock.clone()));
-    let locks = builder.handoff_tenure(10 * TTL).build().await.unwrap();
+    let locks = builder.handoff_window(10 * TTL).build().await.unwrap();
     let lock = locks.lock("a").unwrap();
     for (left, stays) in [(TTL / 5, true), (TTL / 7, false)] {
         let guard = lock.acquire().await.unwrap();

@@ -7,9 +7,9 @@
 //! stands in the file and is compared.
 //!
 //! # Invariants
-//! - **K1** Two names never have the same key (G10), as long as SHA-256 has no collision; with one,
+//! - **file.keys-1** Two names never have the same key (G10), as long as SHA-256 has no collision; with one,
 //!   the name in the file differs and the request fails.
-//! - **K2** A key is a plain file name: not empty, no `/`, no leading dot, at most 104 bytes, which
+//! - **file.keys-2** A key is a plain file name: not empty, no `/`, no leading dot, at most 104 bytes, which
 //!   leaves room for what is appended where names end at 143 bytes.
 
 use std::fmt;
@@ -149,7 +149,7 @@ mod tests {
     }
 
     proptest! {
-        /// K1 and K2 for any two names, and prefixes are kept.
+        /// file.keys-1 and file.keys-2 for any two names, and prefixes are kept.
         #[test]
         fn keys_are_injective_file_names(a in "[^\\p{Cc}]{1,120}", b in "[^\\p{Cc}]{1,120}", cut in 0_usize..120) {
             prop_assume!(a.len() <= LockName::MAX_BYTES && b.len() <= LockName::MAX_BYTES);

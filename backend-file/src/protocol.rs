@@ -7,11 +7,11 @@
 //! with a slot of which it changes no byte: what a failing host does to the page leaves that slot.
 //!
 //! # Invariants
-//! - **P1** After a crash between any two steps, or at any byte within one, of the process or of the
+//! - **file.protocol-1** After a crash between any two steps, or at any byte within one, of the process or of the
 //!   host, the counter that is read is at least every counter that was granted (G3).
-//! - **P2** A hold that ended in order is seen as over by everybody; one whose process died is told
+//! - **file.protocol-2** A hold that ended in order is seen as over by everybody; one whose process died is told
 //!   by its session.
-//! - **P3** When holds end in order, what is written from one sync to the next is in one page.
+//! - **file.protocol-3** When holds end in order, what is written from one sync to the next is in one page.
 //!
 //! Checked by the tests below, which cut every sequence at every byte, and a page at its sectors.
 
@@ -57,7 +57,7 @@ impl Seen {
         self.ending.map_or(0, |ending| ending.counter).max(self.record().counter)
     }
 
-    /// Whether the hold has ended in order; if not, its session says whether it lives (P2).
+    /// Whether the hold has ended in order; if not, its session says whether it lives (file.protocol-2).
     pub(crate) fn is_over(&self) -> bool {
         // A reader without the lock may see a note that is newer than the record.
         self.ending.is_some_and(|ending| ending.counter >= self.record().counter)

@@ -11,9 +11,9 @@
 //! | 4056, 8152 | a note: counter and sequence number of the record, whether that is durable, checksum |
 //!
 //! # Invariants
-//! - **F1** Reading gives the newest value whose checksum is right, or says why there is none; it
+//! - **file.record-1** Reading gives the newest value whose checksum is right, or says why there is none; it
 //!   never panics, whatever the bytes.
-//! - **F2** Bytes that are not ours, and those of a newer format, are told apart from torn ones.
+//! - **file.record-2** Bytes that are not ours, and those of a newer format, are told apart from torn ones.
 
 use std::time::{Duration, SystemTime};
 

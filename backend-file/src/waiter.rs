@@ -6,10 +6,10 @@
 //! runtime's pool for blocking calls is not used, because a runtime waits for that when it ends.
 //!
 //! # Invariants
-//! - **W1** A file has a line here exactly while a thread waits for it.
-//! - **W2** A locked file is with whoever was promised it, or unlocked: on its way it unlocks when
+//! - **file.waiter-1** A file has a line here exactly while a thread waits for it.
+//! - **file.waiter-2** A locked file is with whoever was promised it, or unlocked: on its way it unlocks when
 //!   dropped (G8).
-//! - **W3** No thread is waited for, neither by closing, nor by dropping, nor at the end of the
+//! - **file.waiter-3** No thread is waited for, neither by closing, nor by dropping, nor at the end of the
 //!   process.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -118,7 +118,7 @@ fn hand_over(inode: Inode, mut locked: io::Result<Locked>) -> Option<Opened> {
     None
 }
 
-/// Asks the line what comes next; with nothing to come, the line ends (W1).
+/// Asks the line what comes next; with nothing to come, the line ends (file.waiter-1).
 fn change<R>(inode: Inode, next: impl FnOnce(&mut Line) -> Option<R>) -> Option<R> {
     let mut lines = LINES.lock();
     let next = next(lines.get_mut(&inode)?);

@@ -15,10 +15,10 @@
 //! | what is shown | `report`, `environment`, `progress` |
 //!
 //! # Invariants
-//! - **B1** Every rate and every time of a contest comes from a history whose exclusion was checked;
+//! - **comparison-1** Every rate and every time of a contest comes from a history whose exclusion was checked;
 //!   violations are counted and printed, whoever's they are.
-//! - **B2** What is not known is null.
-//! - **B3** Servers and processes end with the comparison.
+//! - **comparison-2** What is not known is null.
+//! - **comparison-3** Servers and processes end with the comparison.
 //!
 //! Not promised: that two reports compare. Within one they do.
 

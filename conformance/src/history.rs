@@ -5,9 +5,9 @@
 //! "certainly did not happen".
 //!
 //! # Invariants
-//! - **H1** Events are in the order in which they were recorded, so among events of one instant the
+//! - **history-1** Events are in the order in which they were recorded, so among events of one instant the
 //!   order counts.
-//! - **H2** Every time is on the journal's clock, deadlines too; whoever records a deadline of
+//! - **history-2** Every time is on the journal's clock, deadlines too; whoever records a deadline of
 //!   another clock converts it.
 
 use std::fmt;

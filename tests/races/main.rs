@@ -79,7 +79,7 @@ async fn a_loss_of_an_unsent_release_is_heard() {
 async fn a_hold_near_its_end_is_not_taken_over() {
     let (store, clock) = (Steered::default(), ManualClock::new());
     let builder = LockManager::builder(store.config()).clock(Arc::new(clock.clone()));
-    let locks = builder.handoff_tenure(Duration::from_secs(3600)).build().await.unwrap();
+    let locks = builder.handoff_window(Duration::from_secs(3600)).build().await.unwrap();
     let lock = locks.lock("a").unwrap();
     for (share, stays) in [(5, true), (7, false)] {
         let guard = lock.acquire().await.unwrap();
@@ -349,7 +349,7 @@ async fn a_take_over_hears_nothing_of_its_predecessor() {
     const CYCLES: u32 = 500_000;
     let store = Steered::default();
     let builder = LockManager::builder(store.config());
-    let builder = builder.handoff_tenure(Duration::from_secs(3600)).handoff_limit(1023);
+    let builder = builder.handoff_window(Duration::from_secs(3600)).handoff_limit(1023);
     let locks = builder.build().await.unwrap();
     let mut tasks = JoinSet::new();
     for _ in 0..4 {

@@ -11,7 +11,7 @@
 //! everybody passes it by and leaves it, since a process may be stopped there, and earlier versions do not
 //! know it.
 //!
-//! Taking away is three steps, so that a counter survives the death of whoever does it (D3): the
+//! Taking away is three steps, so that a counter survives the death of whoever does it (file.directory-3): the
 //! file is set aside, its counter goes into the floor, it is removed. A file set aside is found by
 //! whoever makes a new one of that name, and the rest is done first.
 
@@ -149,7 +149,7 @@ impl Directory {
     }
 
     /// Does what is left to do once a lock file is set aside. Nobody gets a grant on it any more
-    /// (D1), so its counter is the last.
+    /// (file.directory-1), so its counter is the last.
     pub(super) fn finish_taking_away(&self, key: &Key, floor: &mut FloorLock) -> Result<()> {
         let out = &self.parts.out;
         let Some(opened) = out.read(key.as_str())? else {

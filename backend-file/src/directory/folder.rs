@@ -1,5 +1,5 @@
 //! A directory held open. What is in it is named below that handle, so nobody who moves directories
-//! or puts links about leads us to files of others (D4).
+//! or puts links about leads us to files of others (file.directory-4).
 //!
 //! Not promised: that its path still leads here, which [`Directory`](super::Directory) asks.
 

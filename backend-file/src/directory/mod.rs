@@ -13,15 +13,15 @@
 //! ```
 //!
 //! # Invariants
-//! - **D1** The lock is on the inode. Whoever has locked a file checks that its path still names that
+//! - **file.directory-1** The lock is on the inode. Whoever has locked a file checks that its path still names that
 //!   inode before it counts, and again after the record is durable (G1).
-//! - **D2** A lock file is complete and locked before it is visible, and its counter begins above a
+//! - **file.directory-2** A lock file is complete and locked before it is visible, and its counter begins above a
 //!   floor that nobody can raise in between (G3).
-//! - **D3** A lock file leaves its path only while the floor's lock is held, and goes for good only
+//! - **file.directory-3** A lock file leaves its path only while the floor's lock is held, and goes for good only
 //!   once its counter is in the floor, durably (G3).
-//! - **D4** Nothing that is not ours is changed or removed: every file is named below the handle of a
+//! - **file.directory-4** Nothing that is not ours is changed or removed: every file is named below the handle of a
 //!   directory of ours, never through a link, and what is removed has a name of our form.
-//! - **D5** Nothing is granted in a directory that its path does not lead to any more (G1).
+//! - **file.directory-5** Nothing is granted in a directory that its path does not lead to any more (G1).
 
 mod diagnosis;
 mod file_system;
@@ -126,7 +126,7 @@ impl Directory {
         })
     }
 
-    /// Refuses to go on in a directory that others do not find any more (D5).
+    /// Refuses to go on in a directory that others do not find any more (file.directory-5).
     pub(crate) fn require_in_place(&self) -> Result<()> {
         if self.is_in_place() {
             return Ok(());
@@ -178,12 +178,12 @@ impl Directory {
         Err(error::refused(format!("the file is that of the lock {other:?}: was it copied?"), &path))
     }
 
-    /// Whether the path of `key` names `inode` (D1).
+    /// Whether the path of `key` names `inode` (file.directory-1).
     pub(crate) fn is_at(&self, key: &Key, inode: Inode) -> Result<bool> {
         Ok(inode_at(&self.lock_path(key))? == Some(inode))
     }
 
-    /// Makes the lock file of a name that has none, held from the beginning (D2); `record` makes its
+    /// Makes the lock file of a name that has none, held from the beginning (file.directory-2); `record` makes its
     /// record from the floor's counter. `None` when somebody was faster.
     ///
     /// # Cancel safety
@@ -210,7 +210,7 @@ impl Directory {
         let Some(locked) = self.bear(env, record, &self.folder, &key.lock_file())? else {
             return Ok(None);
         };
-        // INVARIANT(D1): the directory may have been replaced, and the file with it.
+        // INVARIANT(file.directory-1): the directory may have been replaced, and the file with it.
         if !self.is_at(key, locked.inode())? {
             note(locked.file(), Ending { counter, seq: protocol::FIRST, durable: true });
             return Ok(None);
@@ -233,7 +233,7 @@ impl Directory {
     }
 
     /// The newest grant of a lock file, and whether it is in effect; `None` for what is gone, or not
-    /// ours (D4).
+    /// ours (file.directory-4).
     pub(crate) fn newest(&self, key: &Key) -> Result<Option<(Record, bool)>> {
         let path = self.lock_path(key);
         let opened = self.folder.read(&key.lock_file());

@@ -5,11 +5,11 @@
 //! name alone is what a holder of an earlier version looks at, and gives its lock up for.
 //!
 //! # Invariants
-//! - **Q1** *No ask is lost.* Whoever takes a request removes its name before reading it; whoever adds to
+//! - **file.requests-1** *No ask is lost.* Whoever takes a request removes its name before reading it; whoever adds to
 //!   one looks for its name afterwards, and asks anew if that is gone.
-//! - **Q2** *No ask is lengthened.* A request is complete before it is visible, and nothing is added to one
+//! - **file.requests-2** *No ask is lengthened.* A request is complete before it is visible, and nothing is added to one
 //!   that wants the grant as early or earlier, so an empty one stays empty.
-//! - **Q3** *None is left over.* Whoever asks looks afterwards whether the grant goes on, and takes the
+//! - **file.requests-3** *None is left over.* Whoever asks looks afterwards whether the grant goes on, and takes the
 //!   request back if not; a session removes those to grants of its own that have ended; a sweep those to
 //!   sessions that have.
 //!
@@ -57,7 +57,7 @@ impl Directory {
     /// Asks for a grant, which may go on for `grace`, unless it has ended.
     pub(crate) fn ask(&self, env: &Env, request: &Request, grace: Duration) -> Result<()> {
         self.post(env, request, grace)?;
-        // RACE: it may have ended before, and its session may look for nothing any more (Q3).
+        // RACE: it may have ended before, and its session may look for nothing any more (file.requests-3).
         if !self.goes_on(request)? {
             self.withdraw(request);
         }
@@ -87,7 +87,7 @@ impl Directory {
             Err(error) if is_of_others(&error) => None,
             Err(error) => return Err(error),
         };
-        // INVARIANT(Q1): before it is read, and nothing that was not there.
+        // INVARIANT(file.requests-1): before it is read, and nothing that was not there.
         self.withdraw(request);
         Ok(Some(opened.map_or(Duration::ZERO, |opened| wanted_within(&text(&opened)))))
     }
@@ -231,7 +231,7 @@ mod tests {
         }
     }
 
-    /// What was asked for at once stays so, and a second ask shortens the first or changes nothing (Q2).
+    /// What was asked for at once stays so, and a second ask shortens the first or changes nothing (file.requests-2).
     #[tokio::test]
     async fn no_ask_is_lengthened() {
         let (scratch, env) = (tempfile::tempdir().unwrap(), env());
@@ -253,7 +253,7 @@ mod tests {
     }
 
     /// Three ask at the same time, while the holder takes what it finds and others sweep: the shortest
-    /// grace is heard, and nothing shorter (Q1, Q2).
+    /// grace is heard, and nothing shorter (file.requests-1, file.requests-2).
     #[tokio::test]
     async fn no_ask_is_lost_to_one_that_takes() {
         let (scratch, env) = (tempfile::tempdir().unwrap(), env());
@@ -279,7 +279,7 @@ mod tests {
     }
 
     /// An ask that is added while the request is taken: either it is read, or its asker sees that the name
-    /// is gone (Q1). The two meet at every distance.
+    /// is gone (file.requests-1). The two meet at every distance.
     #[tokio::test]
     async fn no_ask_is_added_to_one_that_was_read() {
         const ROUNDS: u32 = 2000;

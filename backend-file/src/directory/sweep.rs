@@ -2,7 +2,7 @@
 //!
 //! The counters of all of them go into the floor first, in one write; then each is locked, looked at
 //! again and removed, which takes microseconds, so that whoever tries for one meanwhile hardly
-//! notices (D3).
+//! notices (file.directory-3).
 
 use lockcore::{Env, ErrorKind, Result};
 
@@ -20,7 +20,7 @@ impl Directory {
         for key in self.parts.out.entries()?.iter().filter_map(|file| Key::parse(file)) {
             let mut floor = self.floor(env, Access::Raise).await?;
             match self.finish_taking_away(&key, &mut floor) {
-                // Not ours, or not readable; whoever makes a file of that name is told (D4).
+                // Not ours, or not readable; whoever makes a file of that name is told (file.directory-4).
                 Err(error) if *error.kind() == ErrorKind::Protocol => {}
                 finished => finished?,
             }

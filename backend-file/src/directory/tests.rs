@@ -41,7 +41,7 @@ async fn cycles(config: &FileConfig, count: u32) -> u64 {
     last
 }
 
-/// Whoever takes a file away may die after each of its steps: set aside, folded, removed (D3).
+/// Whoever takes a file away may die after each of its steps: set aside, folded, removed (file.directory-3).
 #[tokio::test]
 async fn taking_a_file_away_may_be_cut_short() {
     let key = Key::of(&name());
@@ -66,7 +66,7 @@ async fn taking_a_file_away_may_be_cut_short() {
 }
 
 /// A sweep may die between folding and removing, and a maker before its file is visible or right
-/// after (D2, D3).
+/// after (file.directory-2, file.directory-3).
 #[tokio::test]
 async fn sweeping_and_making_may_be_cut_short() {
     let (_scratch, config) = used().await;
@@ -90,7 +90,7 @@ async fn sweeping_and_making_may_be_cut_short() {
 }
 
 /// Whoever makes a file waits for the floor; if the file before it was set aside meanwhile, by one who
-/// died of it, its counter is not in that floor yet (D3).
+/// died of it, its counter is not in that floor yet (file.directory-3).
 #[tokio::test]
 async fn a_file_set_aside_meanwhile_is_seen() {
     let (_scratch, config) = used().await;
@@ -111,7 +111,7 @@ async fn a_file_set_aside_meanwhile_is_seen() {
     assert_eq!(made.map(|(_, counter)| counter), Some(4));
 }
 
-/// A new name is on the disk before it counts: where that cannot be, nothing is granted or left (D2).
+/// A new name is on the disk before it counts: where that cannot be, nothing is granted or left (file.directory-2).
 #[tokio::test]
 async fn a_name_that_cannot_be_secured_is_taken_back() {
     let (_scratch, config) = used().await;
@@ -126,7 +126,7 @@ async fn a_name_that_cannot_be_secured_is_taken_back() {
     assert_eq!(directory.parts.new.entries().unwrap().len(), 0);
 }
 
-/// A directory that is moved away while a name is made there grants nothing (D1, D5).
+/// A directory that is moved away while a name is made there grants nothing (file.directory-1, file.directory-5).
 #[tokio::test]
 async fn a_name_made_in_a_directory_that_goes_is_not_granted() {
     let (scratch, config) = used().await;

@@ -134,7 +134,7 @@ impl Directory {
     }
 
     /// Removes the traces of sessions that have ended. What is removed is a regular file with a name
-    /// of our form (D4).
+    /// of our form (file.directory-4).
     pub(super) fn sweep_traces(&self) -> Result<()> {
         // RACE: each file is kept locked until it is gone. So whoever made it and locks it later finds
         // that it is, and one that was locked stays.

@@ -3,13 +3,13 @@
 //! our files elsewhere.
 //!
 //! # Invariants
-//! - **T1** Every step of the path, links on the way included, belongs to us or to root, and nobody
+//! - **file.trust-1** Every step of the path, links on the way included, belongs to us or to root, and nobody
 //!   else may write to it. In a directory with the sticky bit (`/tmp`) everybody may write: what others
 //!   own there is not ours.
-//! - **T2** To the lock directory and those in it, and to nothing else, they may write whom
+//! - **file.trust-2** To the lock directory and those in it, and to nothing else, they may write whom
 //!   [`FileConfig::mode`](crate::FileConfig::mode) lets write to files. What these made there is as good
 //!   as ours, unless everybody could have made it.
-//! - **T3** What is judged is what is used: one walk finds every step, and what was opened is where that
+//! - **file.trust-3** What is judged is what is used: one walk finds every step, and what was opened is where that
 //!   walk ended.
 //!
 //! Not promised: anything about access control lists beyond the mode that the system makes of them, but
@@ -103,7 +103,7 @@ impl Trust {
         if let Some(objection) = self.objection_to(&way) {
             return Ok(Some(objection));
         }
-        // INVARIANT(T3): what was opened may have been led to by what is not there any more.
+        // INVARIANT(file.trust-3): what was opened may have been led to by what is not there any more.
         let inode = folder.inode()?;
         let end = way.end.last().filter(|end| way.missing.is_empty() && end.inode == inode);
         let Some(whole) = end.map(|end| Step { kind: Kind::Own, ..end.step }) else {
@@ -117,7 +117,7 @@ impl Trust {
         Ok(None)
     }
 
-    /// What is wrong with one step, which is in the directory `above` (T1, T2).
+    /// What is wrong with one step, which is in the directory `above` (file.trust-1, file.trust-2).
     fn judge(self, at: &Path, step: Step, above: Option<Step>) -> Option<String> {
         let at = at.display();
         let made_by_trusted = step.kind == Kind::Own
@@ -223,7 +223,7 @@ impl Way {
     }
 
     /// Makes what is missing, durably, below where it ends: a link that comes meanwhile is not followed
-    /// (T3).
+    /// (file.trust-3).
     pub(super) fn make(&self, file_mode: u32) -> Result<()> {
         let Some(end) = self.end.last().filter(|_| !self.missing.is_empty()) else {
             return Ok(());
@@ -311,7 +311,7 @@ mod tests {
         trust.judge(Path::new("/a"), step, Some(above)).is_none()
     }
 
-    /// T1: who owns a step, and who may write to it.
+    /// file.trust-1: who owns a step, and who may write to it.
     #[test]
     fn a_step_is_ours_and_nobody_else_writes_to_it() {
         let above = step(ROOT, ROOT, 0o755, Kind::Way);
@@ -336,7 +336,7 @@ mod tests {
         assert!(!trusts(0o600, step(OTHER, OTHER, 0o777, Kind::Link), tmp));
     }
 
-    /// T2: where `mode` lets others write, what they make is as good as ours.
+    /// file.trust-2: where `mode` lets others write, what they make is as good as ours.
     #[test]
     fn what_those_made_who_may_write_is_trusted() {
         let shared = step(ROOT, 50, 0o2770, Kind::Own);
@@ -397,7 +397,7 @@ mod tests {
         assert!(Step::own(&folder).unwrap().listed);
     }
 
-    /// T3: what appears after the way was looked at is no part of it.
+    /// file.trust-3: what appears after the way was looked at is no part of it.
     #[test]
     fn a_link_that_comes_after_the_look_is_not_followed() {
         let (scratch, others) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -412,7 +412,7 @@ mod tests {
         assert!(path.is_dir());
     }
 
-    /// T3: a link that comes and goes does not lead to a directory that is judged without it.
+    /// file.trust-3: a link that comes and goes does not lead to a directory that is judged without it.
     #[test]
     fn a_link_that_comes_and_goes_is_never_passed_over() {
         use std::os::unix::fs::{PermissionsExt, lchown};

@@ -125,7 +125,7 @@ fn cuts(file: &File, steps: &[Step]) -> Vec<File> {
 }
 
 /// A writer that dies anywhere, then one that dies anywhere again, then the host: the last
-/// counter granted before is never lost (P1).
+/// counter granted before is never lost (file.protocol-1).
 #[test]
 fn no_crash_loses_a_granted_counter() {
     let file = born(record(1));
@@ -200,8 +200,8 @@ fn an_orderly_end_saves_a_sync() {
     assert_eq!(grant(&file.seen(), record(2)).unwrap().len(), 2);
 }
 
-/// From one sync to the next, the end of a hold and the next grant change one page (P3); whichever of
-/// its sectors a failing host loses, the grant before is there (P1), and goes on.
+/// From one sync to the next, the end of a hold and the next grant change one page (file.protocol-3); whichever of
+/// its sectors a failing host loses, the grant before is there (file.protocol-1), and goes on.
 #[test]
 fn an_orderly_end_and_the_next_grant_are_one_page() {
     let mut file = born(long(1));
@@ -271,7 +271,7 @@ fn loss() -> impl Strategy<Value = Loss> {
 
 proptest! {
     /// Random lives of a file: grants that complete, die or are followed by a power loss. Every
-    /// grant that was returned has a larger counter than all before it (P1).
+    /// grant that was returned has a larger counter than all before it (file.protocol-1).
     #[test]
     fn random_crashes_keep_counters_growing(
         lives in prop::collection::vec((0_usize..400, any::<bool>(), any::<bool>(), loss()), 1..30)

@@ -105,7 +105,7 @@ fn a_record_that_does_not_fit_is_refused() {
     }
 }
 
-/// A file of a newer format, a foreign one and a damaged one are told apart (F2).
+/// A file of a newer format, a foreign one and a damaged one are told apart (file.record-2).
 #[test]
 fn what_cannot_be_read_says_why() {
     let mut newer = image(&[Stamped { seq: 0, value: record(1) }, Stamped { seq: 1, value: record(2) }]);
@@ -121,7 +121,7 @@ fn what_cannot_be_read_says_why() {
     assert_eq!(newest::<Record>(&floor), Err(Unreadable::Foreign));
 }
 
-/// A write cut short at any byte leaves the value before it, or is whole (F1).
+/// A write cut short at any byte leaves the value before it, or is whole (file.record-1).
 #[test]
 fn a_torn_write_leaves_the_value_before() {
     let before = [Stamped { seq: 6, value: record(6) }, Stamped { seq: 7, value: record(7) }];
@@ -140,7 +140,7 @@ fn a_torn_write_leaves_the_value_before() {
 }
 
 proptest! {
-    /// Any bytes at all, and ours with any of them changed, are read without panicking (F1).
+    /// Any bytes at all, and ours with any of them changed, are read without panicking (file.record-1).
     #[test]
     fn no_bytes_panic(noise in prop::collection::vec(any::<u8>(), 0..9000), at in 0_usize..300, byte: u8) {
         let _ = newest::<Record>(&noise);

@@ -4,11 +4,11 @@
 //! [`waiter`](crate::waiter)'s. The longest is the sync of a grant's record.
 //!
 //! # Invariants
-//! - **S1** What is held is in `holds`, as a locked file, from before the grant is returned until it
+//! - **file.session-1** What is held is in `holds`, as a locked file, from before the grant is returned until it
 //!   is released, closed or dropped; then it is unlocked (G4, G8).
-//! - **S2** A grant is returned only if the path named the locked inode after the record was on the
+//! - **file.session-2** A grant is returned only if the path named the locked inode after the record was on the
 //!   disk, so whoever takes a lock file away sees the last counter granted on it (G3).
-//! - **S3** Nothing is locked across a wait, the gate of the floor apart.
+//! - **file.session-3** Nothing is locked across a wait, the gate of the floor apart.
 
 mod revocation;
 mod token_base;
@@ -289,7 +289,7 @@ impl Session {
         Ok(Some(grant))
     }
 
-    /// Records a grant in a file that we have locked; `None` when another has taken its place (D1).
+    /// Records a grant in a file that we have locked; `None` when another has taken its place (file.directory-1).
     fn take(&self, request: &AcquireRequest, key: &Key, locked: Locked) -> Result<Option<Grant>> {
         // RACE: the file may have been swept or taken away between opening and locking it.
         if !self.directory.is_at(key, locked.inode())? {
@@ -302,7 +302,7 @@ impl Session {
         let mut tenure = Tenure { locked, ending: Some(ending), counter };
         self.directory.carry_out(tenure.locked.file(), &steps, &self.directory.lock_path(key))?;
         tenure.ending = Some(Ending { durable: true, ..ending });
-        // INVARIANT(S2): taking a file away by force needs no lock of it.
+        // INVARIANT(file.session-2): taking a file away by force needs no lock of it.
         if !self.directory.is_at(key, tenure.locked.inode())? {
             return Ok(None);
         }

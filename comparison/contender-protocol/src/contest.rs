@@ -1,10 +1,10 @@
 //! Contenders in one process that go through a lock again and again.
 //!
 //! # Invariants
-//! - **R1** `granted` is read after the library has given the lock and `releasing` before it is asked to
+//! - **contest-1** `granted` is read after the library has given the lock and `releasing` before it is asked to
 //!   let it go, so two cycles that overlap between those are two holders at once.
-//! - **R2** Nothing is written while the contest runs.
-//! - **R3** Contenders of one process meet: a holder lets the others run once, as work that waits for
+//! - **contest-2** Nothing is written while the contest runs.
+//! - **contest-3** Contenders of one process meet: a holder lets the others run once, as work that waits for
 //!   anything does. Otherwise one thread would never see two of them want the lock at a time.
 
 use std::fs::{File, OpenOptions};
@@ -81,7 +81,7 @@ async fn go_through<S: Session>(
         if !run.hold.is_zero() {
             tokio::time::sleep(run.hold).await;
         } else if run.contenders > 1 {
-            // INVARIANT(R3)
+            // INVARIANT(contest-3)
             tokio::task::yield_now().await;
         }
         token = S::token(&held).or(token);

@@ -217,7 +217,7 @@ async fn local_hand_off_needs_no_request(world: World) -> Outcome {
     for tasks in [2, 32] {
         let counts = RequestCounts::default();
         let there = world.behind(counts.wrap());
-        let manager = there.manager_with(|builder| builder.handoff_tenure(world.ttl())).await?;
+        let manager = there.manager_with(|builder| builder.handoff_window(world.ttl())).await?;
         let guard = manager.lock("a")?.acquire().await?;
         let (_, workers) = local_queue(&world, &manager, tasks).await?;
         guard.release().await?;
@@ -251,7 +251,7 @@ async fn holds_before_the_rival(world: &World, manager: &LockManager, tasks: usi
 
 async fn local_hand_off_stays_within_its_budget(world: World) -> Outcome {
     let generous = world.ttl();
-    let manager = world.manager_with(|builder| builder.handoff_limit(3).handoff_tenure(generous)).await?;
+    let manager = world.manager_with(|builder| builder.handoff_limit(3).handoff_window(generous)).await?;
     let before = holds_before_the_rival(&world, &manager, 8).await?;
     ensure!(before == 3, "{before} local hand-offs with a budget of 3, past somebody who waits");
     Ok(())
@@ -259,7 +259,7 @@ async fn local_hand_off_stays_within_its_budget(world: World) -> Outcome {
 
 async fn local_hand_off_stays_within_its_tenure(world: World) -> Outcome {
     let tenure = world.ttl() / 50;
-    let manager = world.manager_with(|builder| builder.handoff_tenure(tenure)).await?;
+    let manager = world.manager_with(|builder| builder.handoff_window(tenure)).await?;
     // Sixty holds of a thousandth of the ttl each are three times the tenure.
     let before = holds_before_the_rival(&world, &manager, 60).await?;
     ensure!(before <= 30, "{before} local hand-offs in a tenure for 20, past somebody who waits");

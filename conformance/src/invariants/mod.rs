@@ -48,7 +48,7 @@ pub struct Bounds {
     /// How many times in a row a lock may pass within a process (G7).
     pub handoff_limit: u16,
     /// For how long after the store's grant (G7).
-    pub handoff_tenure: Duration,
+    pub handoff_window: Duration,
 }
 
 impl Bounds {
@@ -59,7 +59,7 @@ impl Bounds {
             hand_over: drift(timing.ttl) + granularity + Duration::from_secs(1),
             answer: drift(timing.op_timeout),
             handoff_limit: timing.handoff_limit,
-            handoff_tenure: drift(timing.handoff_tenure),
+            handoff_window: drift(timing.handoff_window),
         }
     }
 }

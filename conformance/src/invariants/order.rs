@@ -92,7 +92,7 @@ fn overtaking(history: &History, bounds: &Bounds) -> Vec<Violation> {
         let after = event.at.since(began);
         let detail = if passed > u64::from(bounds.handoff_limit) {
             format!("{attempt} is hand-off {passed} of its grant, {} are allowed", bounds.handoff_limit)
-        } else if passed > 0 && after > bounds.handoff_tenure {
+        } else if passed > 0 && after > bounds.handoff_window {
             format!("{attempt} got the lock locally {after:?} after the grant")
         } else {
             continue;

@@ -19,7 +19,7 @@ pub(super) const BOUNDS: Bounds = Bounds {
     hand_over: Duration::from_millis(2_000),
     answer: Duration::from_millis(300),
     handoff_limit: 2,
-    handoff_tenure: Duration::from_millis(100),
+    handoff_window: Duration::from_millis(100),
 };
 
 impl Plot {

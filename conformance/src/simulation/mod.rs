@@ -9,9 +9,9 @@
 //! [`invariants`] judge the history.
 //!
 //! # Invariants
-//! - **S1** A seed repeats exactly: one thread, tokio's paused time, every choice from [`Dice`],
+//! - **simulation-1** A seed repeats exactly: one thread, tokio's paused time, every choice from [`Dice`],
 //!   and no order of a hash map shows.
-//! - **S2** The judges can fail: for every bug of [`FINDS`] a few seeds show a violation.
+//! - **simulation-2** The judges can fail: for every bug of [`FINDS`] a few seeds show a violation.
 //!
 //! [`Dice`]: crate::Dice
 

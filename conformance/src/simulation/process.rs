@@ -61,7 +61,7 @@ impl Process {
             .ttl(timing.ttl)
             .op_timeout(timing.op_timeout)
             .handoff_limit(timing.handoff_limit)
-            .handoff_tenure(timing.handoff_tenure)
+            .handoff_window(timing.handoff_window)
             .owner_label(label.as_str())
             .clock(Arc::new(clock.clone()))
             .entropy(Arc::new(SeededEntropy(Mutex::new(dice.fork()))));

@@ -34,7 +34,7 @@ impl Scenario {
         let mut timing = Timing::for_ttl(ttl);
         timing.op_timeout = ttl / *dice.pick(&[3, 5, 8]);
         timing.handoff_limit = *dice.pick(&[0, 1, 3, 256]);
-        timing.handoff_tenure = ttl / *dice.pick(&[3, 10, 40]);
+        timing.handoff_window = ttl / *dice.pick(&[3, 10, 40]);
         let names = dice.pick(&["a", "ab", "abc"]).chars();
         let fair_weather = dice.chance(100);
         let rate = if fair_weather { 0 } else { *dice.pick(&[0, 5, 30, 100]) };

@@ -22,7 +22,7 @@ pub struct Builder {
     connect_wait: Duration,
     drift_margin: Option<Duration>,
     handoff_limit: Option<u16>,
-    handoff_tenure: Option<Duration>,
+    handoff_window: Option<Duration>,
     label: Option<String>,
     clock: Option<Arc<dyn Clock>>,
     entropy: Option<Arc<dyn Entropy>>,
@@ -41,7 +41,7 @@ impl Builder {
             connect_wait: Duration::ZERO,
             drift_margin: None,
             handoff_limit: None,
-            handoff_tenure: None,
+            handoff_window: None,
             label: None,
             clock: None,
             entropy: None,
@@ -86,8 +86,8 @@ impl Builder {
     }
 
     /// How long after the store's grant a lock may still pass within this process.
-    pub fn handoff_tenure(mut self, tenure: Duration) -> Self {
-        self.handoff_tenure = Some(tenure);
+    pub fn handoff_window(mut self, window: Duration) -> Self {
+        self.handoff_window = Some(window);
         self
     }
 
@@ -152,7 +152,7 @@ impl Builder {
             connect_timeout: self.connect_timeout.unwrap_or(defaults.connect_timeout),
             drift_margin: self.drift_margin,
             handoff_limit: self.handoff_limit.unwrap_or(defaults.handoff_limit),
-            handoff_tenure: self.handoff_tenure.unwrap_or(defaults.handoff_tenure),
+            handoff_window: self.handoff_window.unwrap_or(defaults.handoff_window),
         };
         timing.validate(self.store.min_ttl())?;
         Ok(timing)

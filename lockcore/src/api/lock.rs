@@ -247,7 +247,7 @@ impl Lock {
             name: self.name.clone(),
             ttl: ttl.unwrap_or(timing.ttl),
             wait: *wait,
-            budget: HandoffBudget { limit, tenure: timing.handoff_tenure },
+            budget: HandoffBudget { limit, window: timing.handoff_window },
             metadata: metadata.as_deref().map(Arc::from),
         })
     }

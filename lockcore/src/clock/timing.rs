@@ -22,7 +22,7 @@ pub struct Timing {
     /// store. Default 256, at most 1023; 0 turns local hand-off off.
     pub handoff_limit: u16,
     /// How long after the store's grant a lock may still pass within this process. Default 100 ms.
-    pub handoff_tenure: Duration,
+    pub handoff_window: Duration,
 }
 
 impl Timing {
@@ -36,8 +36,8 @@ impl Timing {
     pub const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
     /// The default of [`Timing::handoff_limit`].
     pub const DEFAULT_HANDOFF_LIMIT: u16 = 256;
-    /// The default of [`Timing::handoff_tenure`].
-    pub const DEFAULT_HANDOFF_TENURE: Duration = Duration::from_millis(100);
+    /// The default of [`Timing::handoff_window`].
+    pub const DEFAULT_HANDOFF_WINDOW: Duration = Duration::from_millis(100);
 
     /// The defaults for leases of `ttl`.
     pub fn for_ttl(ttl: Duration) -> Self {
@@ -47,7 +47,7 @@ impl Timing {
             connect_timeout: Self::DEFAULT_CONNECT_TIMEOUT,
             drift_margin: None,
             handoff_limit: Self::DEFAULT_HANDOFF_LIMIT,
-            handoff_tenure: Self::DEFAULT_HANDOFF_TENURE,
+            handoff_window: Self::DEFAULT_HANDOFF_WINDOW,
         }
     }
 

@@ -310,7 +310,7 @@ mod tests {
             name: LockName::new("a").unwrap(),
             ttl: Timing::DEFAULT_TTL,
             wait: None,
-            budget: HandoffBudget { limit: 0, tenure: Duration::ZERO },
+            budget: HandoffBudget { limit: 0, window: Duration::ZERO },
             metadata: None,
         };
         let guard = core.acquire(&wanted).await.unwrap();

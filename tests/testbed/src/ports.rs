@@ -7,8 +7,8 @@
 //! server runs, and while it is down between two runs; there is no gap for another test to slip in.
 //!
 //! # Invariants
-//! - **P1** While a `Port` lives, no other `Port`, in this process or another, has its number.
-//! - **P2** While nobody listens on it, connecting is refused.
+//! - **testbed.ports-1** While a `Port` lives, no other `Port`, in this process or another, has its number.
+//! - **testbed.ports-2** While nobody listens on it, connecting is refused.
 //!
 //! Not promised: protection from a program that names the same number by itself; anything for a
 //! server without `SO_REUSEADDR`, which needs [`Port::release`] first and races from then on; UDP.
@@ -86,7 +86,7 @@ mod tests {
 
     use super::*;
 
-    /// P1 within one process.
+    /// testbed.ports-1 within one process.
     #[test]
     fn reserved_ports_are_distinct() {
         let ports: Vec<Port> = (0..500).map(|_| Port::reserve().unwrap()).collect();
@@ -122,7 +122,7 @@ mod tests {
         stranger.bind(addr).unwrap();
     }
 
-    /// P2: a reservation does not look like a server that hangs.
+    /// testbed.ports-2: a reservation does not look like a server that hangs.
     #[test]
     fn connecting_to_a_reserved_port_is_refused() {
         let port = Port::reserve().unwrap();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use testbed::Certificates;
 use testbed::etcd::{Etcd, Setup, current};
 
-/// E1, and that a request is counted once.
+/// testbed.etcd-1, and that a request is counted once.
 #[tokio::test]
 async fn a_started_server_answers_and_counts() {
     let etcd = Etcd::start().await.unwrap();
@@ -19,7 +19,7 @@ async fn a_started_server_answers_and_counts() {
     assert_eq!(etcd.keys("a/").await.unwrap(), ["a/b"]);
 }
 
-/// E2: down, others take over; up again, at the same place.
+/// testbed.etcd-2: down, others take over; up again, at the same place.
 #[tokio::test]
 async fn a_cluster_outlives_its_leader() {
     let mut etcd = Setup::new().members(3).start().await.unwrap();

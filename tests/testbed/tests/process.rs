@@ -63,7 +63,7 @@ async fn every_run_has_a_log_of_its_own() {
     assert_eq!(logs[0].parent(), Some(scratch.path()));
 }
 
-/// C1: stopped when `stop` returns, running when `cont` returns, however often.
+/// testbed.process-1: stopped when `stop` returns, running when `cont` returns, however often.
 #[tokio::test]
 async fn stop_and_cont_are_in_force_when_they_return() {
     let scratch = Scratch::new("stop").unwrap();
@@ -149,7 +149,7 @@ async fn kill_ends_a_stopped_process() {
     assert_eq!(state(child.pid()), None);
 }
 
-/// C2: neither an orphan nor a zombie, running or stopped, in a runtime or after it.
+/// testbed.process-2: neither an orphan nor a zombie, running or stopped, in a runtime or after it.
 #[test]
 fn a_dropped_process_is_dead_and_reaped() {
     let scratch = Scratch::new("drop").unwrap();
@@ -176,7 +176,7 @@ fn a_dropped_process_is_dead_and_reaped() {
     }
 }
 
-/// C3: program, pid and the end of the log; a program that is not there is named as well.
+/// testbed.process-3: program, pid and the end of the log; a program that is not there is named as well.
 #[tokio::test]
 async fn errors_name_the_process_and_show_its_log() {
     let scratch = Scratch::new("errors").unwrap();

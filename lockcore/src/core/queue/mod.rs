@@ -11,7 +11,7 @@
 //! - **queue-2** Tokens grow strictly; a counter that does not is refused (G3).
 //! - **queue-3** Waiters leave in the order they came (G7), and never while idle: a queue with waiters
 //!   always has somebody who will call for the next one (G6).
-//! - **queue-4** A lock passes locally at most `limit` times, and not after its tenure (G7).
+//! - **queue-4** A lock passes locally at most `limit` times, and not after its window (G7).
 //!
 //! Checked by the tests below, which include random schedules.
 
@@ -62,7 +62,7 @@ pub(crate) struct WaiterId(pub(crate) u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct HandoffBudget {
     pub(crate) limit: u16,
-    pub(crate) tenure: Duration,
+    pub(crate) window: Duration,
 }
 
 /// The answer to somebody who wants the lock.
@@ -166,7 +166,7 @@ impl<T: Clone, W> LocalQueue<T, W> {
             return Err(Regressed { last: self.last_counter.unwrap_or(FencingToken::MAX_COUNTER) });
         };
         self.last_counter = Some(counter);
-        let until = now + budget.tenure;
+        let until = now + budget.window;
         self.phase = Phase::Held(Run { held, counter, index: 0, limit: budget.limit, until });
         Ok(token)
     }

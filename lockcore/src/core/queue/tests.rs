@@ -3,7 +3,7 @@ use proptest::prelude::*;
 
 type Queue = LocalQueue<u64, u32>;
 
-const BUDGET: HandoffBudget = HandoffBudget { limit: 2, tenure: Duration::from_nanos(100) };
+const BUDGET: HandoffBudget = HandoffBudget { limit: 2, window: Duration::from_nanos(100) };
 
 fn at(nanos: u64) -> Moment {
     Moment::from_nanos(nanos)

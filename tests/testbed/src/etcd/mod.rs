@@ -5,9 +5,9 @@
 //! fast, so that a leader is found in a fraction of a second and leases may be as short as one.
 //!
 //! # Invariants
-//! - **E1** A member that was started has answered a linearizable read.
-//! - **E2** A member keeps its addresses for life, also while it is down.
-//! - **E3** A member ends when dropped, and with the thread that started it, also when that is killed:
+//! - **testbed.etcd-1** A member that was started has answered a linearizable read.
+//! - **testbed.etcd-2** A member keeps its addresses for life, also while it is down.
+//! - **testbed.etcd-3** A member ends when dropped, and with the thread that started it, also when that is killed:
 //!   start it on one that lives as long as it is needed, such as the one that blocks on the test.
 //!
 //! Not promised: a leader while members come and go; see [`Etcd::leader`].

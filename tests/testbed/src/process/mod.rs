@@ -5,11 +5,11 @@
 //! it, in [`Process::wait`] and its kin or in `Drop`.
 //!
 //! # Invariants
-//! - **C1** After [`stop`](Process::stop) no thread of the process runs; after
+//! - **testbed.process-1** After [`stop`](Process::stop) no thread of the process runs; after
 //!   [`cont`](Process::cont) it can run again.
-//! - **C2** A dropped process is dead and reaped, also if it was stopped, and also outside of a
+//! - **testbed.process-2** A dropped process is dead and reaped, also if it was stopped, and also outside of a
 //!   runtime.
-//! - **C3** Every error names the program and the pid and shows the end of its log.
+//! - **testbed.process-3** Every error names the program and the pid and shows the end of its log.
 //!
 //! Not promised: processes that the child starts are not signalled (start servers by `exec`, not
 //! through a shell that waits); if the test process itself is killed, only children that end when
@@ -260,7 +260,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // INVARIANT(C2): SIGKILL also ends a stopped process. Waiting here, and not in a runtime
+        // INVARIANT(testbed.process-2): SIGKILL also ends a stopped process. Waiting here, and not in a runtime
         // that may be gone, leaves `try_wait` nothing to do but reap. Either fails only for a
         // process that is reaped already.
         if pidfd_send_signal(&self.pidfd, Signal::KILL).is_ok() {

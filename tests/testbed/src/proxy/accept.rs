@@ -92,7 +92,7 @@ async fn serve(mut client: TcpStream, shared: Arc<Shared>) {
         reset(&client);
         reset(&server);
     }
-    // INVARIANT(R2): who finds the connection gone finds its sockets closed.
+    // INVARIANT(testbed.registry-2): who finds the connection gone finds its sockets closed.
     drop((client, server));
     drop(entry);
 }

@@ -6,12 +6,12 @@
 //! one decides about it.
 //!
 //! # Invariants
-//! - **F1** A control call that has returned is in force on every live connection, and a mode on
+//! - **testbed.proxy-1** A control call that has returned is in force on every live connection, and a mode on
 //!   every later one. A call that is cancelled while it waits comes into force nonetheless, soon.
-//! - **F2** Bytes stay in order and, but for `DropFrames` and `CorruptNext`, unchanged.
-//! - **F3** A pump holds about 64 KiB at most and then stops reading, so that the sender feels the
+//! - **testbed.proxy-2** Bytes stay in order and, but for `DropFrames` and `CorruptNext`, unchanged.
+//! - **testbed.proxy-3** A pump holds about 64 KiB at most and then stops reading, so that the sender feels the
 //!   receiver's pace, or the fault.
-//! - **F4** Dropping the proxy ends the listener and all connections, once the runtime gets to it.
+//! - **testbed.proxy-4** Dropping the proxy ends the listener and all connections, once the runtime gets to it.
 //!
 //! Not promised: lost packets, which TCP repairs (loss is delay here); a failing handshake, as the
 //! kernel completes it before we know (see [`Proxy::refuse_new`]). A panic in a predicate or framer
@@ -95,7 +95,7 @@ impl Proxy {
     ///
     /// # Cancel safety
     ///
-    /// As F1.
+    /// As testbed.proxy-1.
     pub async fn set(&self, direction: Direction, mode: Mode) {
         self.order(&[direction], Order::Set(mode)).await;
     }
@@ -104,7 +104,7 @@ impl Proxy {
     ///
     /// # Cancel safety
     ///
-    /// As F1.
+    /// As testbed.proxy-1.
     pub async fn set_both(&self, mode: Mode) {
         self.order(&Direction::BOTH, Order::Set(mode)).await;
     }
@@ -114,7 +114,7 @@ impl Proxy {
     ///
     /// # Cancel safety
     ///
-    /// As F1.
+    /// As testbed.proxy-1.
     pub async fn release_held(&self, direction: Direction) {
         self.order(&[direction], Order::Release).await;
     }
@@ -124,7 +124,7 @@ impl Proxy {
     ///
     /// # Cancel safety
     ///
-    /// As F1.
+    /// As testbed.proxy-1.
     pub async fn half_close(&self, direction: Direction) {
         self.order(&[direction], Order::HalfClose).await;
     }
@@ -134,7 +134,7 @@ impl Proxy {
     ///
     /// # Cancel safety
     ///
-    /// As F1.
+    /// As testbed.proxy-1.
     pub async fn close(&self) {
         self.end(Order::Close).await;
     }
@@ -143,7 +143,7 @@ impl Proxy {
     ///
     /// # Cancel safety
     ///
-    /// As F1.
+    /// As testbed.proxy-1.
     pub async fn reset(&self) {
         self.end(Order::Reset).await;
     }
@@ -157,7 +157,7 @@ impl Proxy {
     ///
     /// # Cancel safety
     ///
-    /// As F1.
+    /// As testbed.proxy-1.
     pub async fn refuse_new(&self) -> io::Result<()> {
         self.turn(Door::Closed).await
     }
@@ -170,7 +170,7 @@ impl Proxy {
     ///
     /// # Cancel safety
     ///
-    /// As F1.
+    /// As testbed.proxy-1.
     pub async fn accept_new(&self) -> io::Result<()> {
         self.turn(Door::Open).await
     }

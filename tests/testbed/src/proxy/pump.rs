@@ -6,10 +6,10 @@
 //! frame's delay and for more to read, in this order of precedence.
 //!
 //! # Invariants
-//! - **U1** No mode judges a frame twice. A frame whose first byte has gone is judged no more and
+//! - **testbed.pump-1** No mode judges a frame twice. A frame whose first byte has gone is judged no more and
 //!   goes whole; only a blackhole stops it midway.
-//! - **U2** An order's `Done` is dropped when the order is carried out, or with the pump.
-//! - **U3** `Traffic::held` counts frames of living pumps only.
+//! - **testbed.pump-2** An order's `Done` is dropped when the order is carried out, or with the pump.
+//! - **testbed.pump-3** `Traffic::held` counts frames of living pumps only.
 
 use std::{collections::VecDeque, future, io, pin::Pin};
 
@@ -222,7 +222,7 @@ impl<'a> Pump<'a> {
 
 impl Drop for Pump<'_> {
     fn drop(&mut self) {
-        // INVARIANT(U3)
+        // INVARIANT(testbed.pump-3)
         self.report_held(0);
     }
 }

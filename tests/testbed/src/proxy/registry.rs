@@ -1,9 +1,9 @@
 //! Who is connected, and the orders to the pumps.
 //!
 //! # Invariants
-//! - **R1** A connection enters with the modes of that instant and is sent every later order: both
-//!   happen inside the registry's one lock (F1).
-//! - **R2** A connection leaves when its sockets are closed, whatever ended it.
+//! - **testbed.registry-1** A connection enters with the modes of that instant and is sent every later order: both
+//!   happen inside the registry's one lock (testbed.proxy-1).
+//! - **testbed.registry-2** A connection leaves when its sockets are closed, whatever ended it.
 
 use std::{collections::BTreeMap, convert::Infallible, net::SocketAddr, sync::Arc};
 

@@ -27,7 +27,7 @@ async fn reset_breaks_every_connection_on_both_sides() {
     assert_eq!((&seen.bytes[..], seen.ends), (&b"request\n"[..], 0));
 }
 
-/// F1 for actions, with tasks truly in parallel.
+/// testbed.proxy-1 for actions, with tasks truly in parallel.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn no_connection_is_left_once_an_action_returns() {
     let rig = Rig::start().await;
@@ -154,7 +154,7 @@ async fn a_client_is_reset_when_the_server_refuses() {
     assert_eq!(proxy.connections(), 0);
 }
 
-/// F4: nothing of a dropped proxy stays behind.
+/// testbed.proxy-4: nothing of a dropped proxy stays behind.
 #[tokio::test]
 async fn dropping_the_proxy_ends_its_connections() {
     let rig = Rig::start().await;

@@ -11,7 +11,7 @@ use tokio::{
 
 use crate::rig::{FAREWELL, Rig, hear, never, say, soon};
 
-/// F2 and the counters, by many times more bytes than the proxy holds.
+/// testbed.proxy-2 and the counters, by many times more bytes than the proxy holds.
 #[tokio::test]
 async fn pass_carries_everything_unchanged_and_counts_it() {
     let rig = Rig::start().await;
@@ -188,7 +188,7 @@ async fn what_was_held_is_judged_by_the_next_mode() {
     hear(&mut client, "found\n").await;
 }
 
-/// F3: a held direction fills up and then reads no more, and nothing of it is lost.
+/// testbed.proxy-3: a held direction fills up and then reads no more, and nothing of it is lost.
 #[tokio::test]
 async fn a_held_direction_stops_reading() {
     const LINE: &str = "fifteen bytes.\n";
@@ -251,7 +251,7 @@ async fn corrupt_next_flips_one_bit_of_one_frame() {
     assert_eq!(seen[6..], *b"other\n");
 }
 
-/// F1, on connections that exist and on one that comes later, with tasks truly in parallel.
+/// testbed.proxy-1, on connections that exist and on one that comes later, with tasks truly in parallel.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_mode_is_in_force_on_every_connection_once_set_returns() {
     let rig = Rig::start().await;
