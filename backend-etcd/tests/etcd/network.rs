@@ -7,7 +7,8 @@ use lockcore::LostReason;
 use testbed::{Direction, Mode, Port};
 
 use crate::rig::{
-    BOUND, Beside, PREFIX, Rig, TTL, eventually, hold, hold_aside, now, open, open_with_ttl, trials, within,
+    BOUND, Beside, EARLY, PREFIX, Rig, TTL, eventually, hold, hold_aside, now, open, open_with_ttl, trials,
+    until, within,
 };
 
 trials![
@@ -74,7 +75,7 @@ async fn cut_off(directions: &[Direction]) {
     let again = again.end("the victim holds again").await;
     assert!(again.token() > token);
     again.release().await.unwrap();
-    eventually(BOUND, "nothing is left", async || rig.store.queue("n").await.is_empty()).await;
+    eventually("nothing is left", async || rig.store.queue("n").await.is_empty()).await;
 }
 
 /// A queued acquisition survives any number of reconnects, with the key it had.
@@ -134,7 +135,7 @@ async fn a_short_cut_loses_nothing() {
         proxy.set_both(Mode::Pass).await;
         within(TTL, "a renewal", guard.renew()).await.unwrap();
         proxy.reset().await;
-        eventually(TTL, "a renewal", async || guard.renew().await.is_ok()).await;
+        within(TTL, "a renewal", until(async || guard.renew().await.is_ok())).await;
     }
     guard.release().await.unwrap();
     assert_eq!(rig.store.queue("n").await, []);
@@ -194,7 +195,7 @@ async fn an_endpoint_that_falls_silent_is_left() {
     for silent in [0, 1, 0] {
         proxies[1 - silent].set_both(Mode::Pass).await;
         proxies[silent].set_both(Mode::Blackhole).await;
-        eventually(ttl, "a renewal", async || guard.renew().await.is_ok()).await;
+        within(ttl, "a renewal", until(async || guard.renew().await.is_ok())).await;
     }
     blocking.release().await.unwrap();
     waiting.end("the waiter holds").await.release().await.unwrap();
@@ -234,7 +235,7 @@ async fn an_acquisition_that_is_not_polled_holds_nobody_up() {
     proxy.set_both(SLOW).await;
     rig.store.revoke(rig.store.queue("n").await[1].lease).await;
     // The answer that says so is still on its way.
-    let is_opening = eventually(BOUND, "another session", async || rig.store.leases().await == 2);
+    let is_opening = eventually("another session", async || rig.store.leases().await == 2);
     tokio::select! {
         _ = &mut waiting => panic!("another holds it"),
         () = is_opening => {}
@@ -254,9 +255,9 @@ async fn an_opening_that_is_given_up_leaves_nothing() {
     let opening = open_with_ttl(crate::rig::behind(&proxy), 10 * TTL);
     tokio::select! {
         _ = opening => panic!("it is opened already"),
-        () = eventually(BOUND, "a lease", async || rig.store.leases().await == 1) => {}
+        () = eventually("a lease", async || rig.store.leases().await == 1) => {}
     }
-    eventually(BOUND, "the lease ends", async || rig.store.leases().await == 0).await;
+    within(EARLY, "the lease ends", until(async || rig.store.leases().await == 0)).await;
     within(BOUND, "no connection stays", proxy.idle()).await;
 }
 
@@ -271,7 +272,7 @@ async fn a_waiter_survives_the_loss_of_its_session_in_a_bad_network() {
     let lost = rig.store.queue("n").await.remove(1);
     proxy.set_both(SLOW).await;
     rig.store.revoke(lost.lease).await;
-    eventually(BOUND, "the waiter queues again", async || {
+    eventually("the waiter queues again", async || {
         let queue = rig.store.queue("n").await;
         queue.len() == 2 && queue[1].lease != lost.lease
     })

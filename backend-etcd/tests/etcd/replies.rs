@@ -10,7 +10,7 @@ use lockcore::{Env, LockName, LostReason, Timing};
 use testbed::{Direction, Mode, Proxy};
 
 use crate::rig::{
-    BOUND, Beside, PREFIX, Rig, TTL, behind, eventually, hold, hold_aside, open, trials, within,
+    BOUND, Beside, PREFIX, Rig, TTL, behind, eventually, hold, hold_aside, open, trials, until, within,
 };
 
 trials![
@@ -71,7 +71,7 @@ async fn abandoned_grant(heal: impl AsyncFn(&Proxy)) {
 
     heal(&proxy).await;
     // Much less than the lease, with which it would go anyway.
-    eventually(TTL / 2, "the key goes", async || rig.store.queue("n").await.is_empty()).await;
+    within(TTL / 2, "the key goes", until(async || rig.store.queue("n").await.is_empty())).await;
     hold(&manager, "n").await.release().await.unwrap();
 }
 
@@ -93,7 +93,7 @@ async fn an_attempt_whose_reply_was_lost_leaves_nothing() {
         Ok(None) => panic!("nobody else holds it"),
         Err(unknown) => assert_eq!(unknown.effect(), lockcore::Effect::Unknown, "{unknown}"),
     }
-    eventually(TTL / 2, "the key goes", async || rig.store.queue("n").await.is_empty()).await;
+    within(TTL / 2, "the key goes", until(async || rig.store.queue("n").await.is_empty())).await;
 }
 
 /// The server has deleted the key, the connection breaks before it says so.
@@ -172,7 +172,7 @@ async fn a_delayed_release_spares_a_newer_lock() {
     let older = session.grant("n").await;
     proxies[used].set(Direction::ClientToServer, Mode::Hold).await;
     // Repeated, as the core repeats what was not answered.
-    eventually(BOUND, "the release", async || session.backend.release(&older).await.is_ok()).await;
+    eventually("the release", async || session.backend.release(&older).await.is_ok()).await;
     assert!(proxies[used].traffic(Direction::ClientToServer).held > 0, "nothing was on its way");
     let newer = session.grant("n").await;
 
@@ -228,7 +228,7 @@ async fn a_delayed_acquisition_creates_nothing() {
 
     inner[used].set(Direction::ClientToServer, Mode::Hold).await;
     let acquiring = hold_aside(&manager, "n");
-    eventually(BOUND, "it is sent", async || is_sent.load(Ordering::SeqCst)).await;
+    eventually("it is sent", async || is_sent.load(Ordering::SeqCst)).await;
     // That the client takes it back, or closes the connection, never arrives.
     outer[used].set_both(Mode::Blackhole).await;
     drop(acquiring);
@@ -242,7 +242,7 @@ async fn a_delayed_acquisition_creates_nothing() {
     };
     let before = carried_out().await;
     inner[used].set(Direction::ClientToServer, Mode::Pass).await;
-    eventually(BOUND, "it is carried out", async || carried_out().await > before).await;
+    eventually("it is carried out", async || carried_out().await > before).await;
     // What it had created would be told before this.
     let key = format!("{PREFIX}/n/last");
     rig.store.client.kv_client().put(key.as_str(), "", None).await.unwrap();
@@ -290,7 +290,7 @@ async fn many_lost_answers_cost_a_few_requests_each() {
     proxy.set(Direction::ServerToClient, Mode::Hold).await;
     let acquiring: Vec<_> = (0..NAMES).map(|index| hold_aside(&manager, &format!("many{index}"))).collect();
     let prefix = format!("{PREFIX}/many");
-    eventually(BOUND, "all are asked for", async || rig.store.keys(&prefix).await.len() == NAMES).await;
+    eventually("all are asked for", async || rig.store.keys(&prefix).await.len() == NAMES).await;
     proxy.reset().await;
     proxy.set(Direction::ServerToClient, Mode::Pass).await;
     let mut guards = Vec::new();

@@ -13,7 +13,9 @@ use testbed::etcd::{Setup, current};
 use testbed::{Launch, Port, Scratch};
 use tokio::net::TcpStream;
 
-use crate::rig::{BOUND, PREFIX, Rig, TTL, eventually, hold, hold_aside, open_with_ttl, trials, within};
+use crate::rig::{
+    BOUND, EARLY, PREFIX, Rig, TTL, eventually, hold, hold_aside, open_with_ttl, trials, until, within,
+};
 
 trials![
     a_restart_with_the_data_loses_nothing,
@@ -102,7 +104,7 @@ async fn a_full_server_keeps_and_releases_what_is_held() {
     rig.store.client.kv_client().compact(revision, Some(physically)).await.unwrap();
     rig.etcd.ctl(["defrag"]).await.unwrap();
     rig.etcd.ctl(["alarm", "disarm"]).await.unwrap();
-    eventually(BOUND, "there is room again", async || match other.lock("m").unwrap().try_acquire().await {
+    eventually("there is room again", async || match other.lock("m").unwrap().try_acquire().await {
         Ok(granted) => granted.is_some(),
         Err(_still_full) => false,
     })
@@ -148,7 +150,7 @@ async fn refused_and_put(tasks: usize, program: Option<&PathBuf>) -> usize {
     let outcomes = within(BOUND, "all are refused", taking).await;
     for (_, name, refused) in &outcomes {
         assert_eq!(*refused.kind(), ErrorKind::Unavailable, "{refused}");
-        eventually(BOUND, "its entry goes", async || rig.store.queue(name).await.is_empty()).await;
+        within(EARLY, "its entry goes", until(async || rig.store.queue(name).await.is_empty())).await;
     }
     let names = outcomes.iter().map(|(_, name, _)| format!("{PREFIX}/{name}/"));
     let diary = diary.entries();
@@ -223,7 +225,7 @@ async fn compaction_does_not_disturb_a_waiter() {
     compact_everything(&rig).await;
     proxy.accept_new().await.unwrap();
     next.end("the waiter holds").await.release().await.unwrap();
-    eventually(BOUND, "nothing is left", async || rig.store.queue("n").await.is_empty()).await;
+    eventually("nothing is left", async || rig.store.queue("n").await.is_empty()).await;
 }
 
 async fn compact_everything(rig: &Rig) {
@@ -252,11 +254,11 @@ async fn a_proxy_of_etcd_is_refused_by_name() {
         format!("--data-dir={}", scratch.path().join("data").display()),
     ]);
     let _proxy = launch.spawn().unwrap();
-    eventually(BOUND, "the proxy listens", async || TcpStream::connect(listen).await.is_ok()).await;
+    eventually("the proxy listens", async || TcpStream::connect(listen).await.is_ok()).await;
 
     let config = EtcdConfig::new([listen.to_string()]).prefix(PREFIX);
     let refused = within(BOUND, "an answer", open_with_ttl(config, 5 * TTL)).await.unwrap_err();
     assert_eq!(*refused.kind(), ErrorKind::Unsupported, "{refused:?}");
     assert!(refused.to_string().contains("grpc-proxy"), "{refused}");
-    eventually(BOUND, "no lease stays", async || rig.store.leases().await == 0).await;
+    within(EARLY, "no lease stays", until(async || rig.store.leases().await == 0)).await;
 }

@@ -1,22 +1,19 @@
 //! Managers of an earlier version on the same keys: its scripts, as they were, take turns with ours.
 
-use libtest_mimic::Trial;
 use lockcore::LockManager;
 use testbed::redis::{Client, Reply, Server};
 
 use crate::rig::{
     BOUND, KEY, LONG, NAME, TTL, Waiter, command, direct, eventually, hold, now, open, open_for, server,
-    trial,
+    trials, within,
 };
 
-pub(crate) fn trials() -> Vec<Trial> {
-    vec![
-        trial("earlier::each_waits_for_the_other_in_turn", each_waits_for_the_other_in_turn),
-        trial("earlier::each_renews_beside_the_other", each_renews_beside_the_other),
-        trial("earlier::each_passes_over_the_others_dead", each_passes_over_the_others_dead),
-        trial("earlier::each_asks_the_other_to_let_go", each_asks_the_other_to_let_go),
-    ]
-}
+trials![
+    each_waits_for_the_other_in_turn,
+    each_renews_beside_the_other,
+    each_passes_over_the_others_dead,
+    each_asks_the_other_to_let_go,
+];
 
 macro_rules! frozen {
     ($($part:literal),*) => {
@@ -81,7 +78,7 @@ impl Earlier {
 
     /// The counter that its inbox is told with its grant.
     async fn is_granted(&mut self) -> i64 {
-        let message = tokio::time::timeout(BOUND, self.ear.reply()).await.unwrap().unwrap().elements();
+        let message = within(BOUND, "it is told", self.ear.reply()).await.unwrap().elements();
         let text = message[2].text().unwrap();
         let words: Vec<_> = text.split(' ').collect();
         assert_eq!([words[0], words[1], words[3]], ["granted", &*self.owner, KEY], "{text}");
@@ -143,7 +140,7 @@ async fn each_renews_beside_the_other() {
     guard.release().await.unwrap();
 
     assert!(old.acquire().await.is_some());
-    let mut waiting = Waiter::queued(&locks, 0, &locks).await;
+    let waiting = Waiter::queued(&locks, 0, &locks).await;
     let until = now() + 2 * TTL;
     eventually("two ttls have passed", async || {
         assert_eq!(old.refresh().await, 1);

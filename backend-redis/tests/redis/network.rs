@@ -3,44 +3,29 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use libtest_mimic::Trial;
 use testbed::redis::Server;
 use testbed::{Direction, Mode};
 
 use crate::rig::{
     BOUND, LONG, NAME, TTL, Waiter, assert_lost, command, direct, eventually, hold, ok, open, open_for, pass,
-    proxy, server, trial, via,
+    proxy, server, trials, via,
 };
 
-pub(crate) fn trials() -> Vec<Trial> {
-    vec![
-        trial("network::a_reset_costs_nobody_their_place", a_reset_costs_nobody_their_place),
-        trial("network::a_cut_of_requests_ends_the_hold_first", || cut_holder(&[Direction::ClientToServer])),
-        trial("network::a_cut_of_replies_ends_the_hold_first", || cut_holder(&[Direction::ServerToClient])),
-        trial("network::a_cut_of_both_ends_the_hold_first", || cut_holder(&Direction::BOTH)),
-        trial(
-            "network::a_contender_that_was_cut_off_queues_again",
-            a_contender_that_was_cut_off_queues_again,
-        ),
-        trial(
-            "network::a_turn_that_was_missed_is_asked_for_until_answered",
-            a_turn_that_was_missed_is_asked_for_until_answered,
-        ),
-        trial("network::a_slow_network_loses_nothing", a_slow_network_loses_nothing),
-        trial(
-            "network::a_network_slower_than_the_lease_grants_nothing",
-            a_network_slower_than_the_lease_grants_nothing,
-        ),
-        trial("network::a_refused_connection_is_tried_again", a_refused_connection_is_tried_again),
-        trial("network::a_server_that_cuts_is_not_stormed", a_server_that_cuts_is_not_stormed),
-        trial(
-            "network::a_release_that_goes_on_by_itself_is_not_lost",
-            a_release_that_goes_on_by_itself_is_not_lost,
-        ),
-        trial("network::closing_says_what_was_not_confirmed", closing_says_what_was_not_confirmed),
-        trial("network::damaged_answers_are_survived", damaged_answers_are_survived),
-    ]
-}
+trials![
+    a_reset_costs_nobody_their_place,
+    a_cut_of_requests_ends_the_hold_first = || cut_holder(&[Direction::ClientToServer]),
+    a_cut_of_replies_ends_the_hold_first = || cut_holder(&[Direction::ServerToClient]),
+    a_cut_of_both_ends_the_hold_first = || cut_holder(&Direction::BOTH),
+    a_contender_that_was_cut_off_queues_again,
+    a_turn_that_was_missed_is_asked_for_until_answered,
+    a_slow_network_loses_nothing,
+    a_network_slower_than_the_lease_grants_nothing,
+    a_refused_connection_is_tried_again,
+    a_server_that_cuts_is_not_stormed,
+    a_release_that_goes_on_by_itself_is_not_lost,
+    closing_says_what_was_not_confirmed,
+    damaged_answers_are_survived,
+];
 
 /// Connections are replaced; leases and places in the queue are the server's and stay.
 async fn a_reset_costs_nobody_their_place() {
@@ -48,7 +33,7 @@ async fn a_reset_costs_nobody_their_place() {
     let proxy = proxy(&server);
     let (a, b) = (open(via(&proxy)).await, open(via(&proxy)).await);
     let guard = hold(&a).await;
-    let mut waiting = Waiter::queued(&b, 0, &a).await;
+    let waiting = Waiter::queued(&b, 0, &a).await;
     for _ in 0..3 {
         proxy.connected(2).await;
         proxy.reset().await;
@@ -94,7 +79,7 @@ async fn a_contender_that_was_cut_off_queues_again() {
     let proxy = proxy(&server);
     let (a, b, c) = (open(direct(&server)).await, open(via(&proxy)).await, open(direct(&server)).await);
     let guard = hold(&a).await;
-    let mut cut = Waiter::queued(&b, 0, &a).await;
+    let cut = Waiter::queued(&b, 0, &a).await;
     let waiting = Waiter::queued(&c, 1, &a).await;
 
     proxy.set_both(Mode::Blackhole).await;
@@ -139,7 +124,7 @@ async fn a_slow_network_loses_nothing() {
     let (base, jitter) = (Duration::from_millis(40), Duration::from_millis(20));
     proxy.set_both(Mode::Delay { base, jitter, seed: 7 }).await;
     let guard = hold(&a).await;
-    let mut waiting = Waiter::queued(&b, 0, &a).await;
+    let waiting = Waiter::queued(&b, 0, &a).await;
     pass(2 * TTL).await;
     guard.ensure_held().unwrap();
     assert!(waiting.is_waiting());
@@ -236,7 +221,7 @@ async fn closing_says_what_was_not_confirmed() {
     let proxy = proxy(&server);
     let (a, b) = (open(direct(&server)).await, open(via(&proxy)).await);
     let guard = hold(&a).await;
-    let mut waiting = Waiter::queued(&b, 0, &a).await;
+    let waiting = Waiter::queued(&b, 0, &a).await;
     proxy.set_both(Mode::Blackhole).await;
     b.shutdown().await.unwrap_err();
     waiting.outcome().await.unwrap_err();

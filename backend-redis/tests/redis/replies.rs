@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use libtest_mimic::Trial;
 use lockcore::LostReason;
 use testbed::{Direction, Mode};
 use tokio::io::AsyncWriteExt;
@@ -11,42 +10,19 @@ use tokio::sync::mpsc;
 
 use crate::rig::{
     KEY, LONG, NAME, TTL, Waiter, command, direct, eventually, exists, hold, ok, open, open_for, pass, proxy,
-    server, trial, via, warm,
+    server, trials, via, warm,
 };
 
-pub(crate) fn trials() -> Vec<Trial> {
-    vec![
-        trial("replies::a_lost_grant_is_granted_once", a_lost_grant_is_granted_once),
-        trial(
-            "replies::a_grant_to_somebody_who_has_left_is_given_back",
-            a_grant_to_somebody_who_has_left_is_given_back,
-        ),
-        trial(
-            "replies::a_request_that_arrives_late_leaves_nothing",
-            a_request_that_arrives_late_leaves_nothing,
-        ),
-        trial(
-            "replies::a_request_that_outlives_its_connection_leaves_nothing",
-            a_request_that_outlives_its_connection_leaves_nothing,
-        ),
-        trial(
-            "replies::a_connection_that_is_given_up_takes_its_requests_along",
-            a_connection_that_is_given_up_takes_its_requests_along,
-        ),
-        trial(
-            "replies::what_a_partition_delivers_late_is_released",
-            what_a_partition_delivers_late_is_released,
-        ),
-        trial(
-            "replies::a_release_that_was_not_confirmed_is_repeated",
-            a_release_that_was_not_confirmed_is_repeated,
-        ),
-        trial(
-            "replies::a_renewal_answered_too_late_revives_nothing",
-            a_renewal_answered_too_late_revives_nothing,
-        ),
-    ]
-}
+trials![
+    a_lost_grant_is_granted_once,
+    a_grant_to_somebody_who_has_left_is_given_back,
+    a_request_that_arrives_late_leaves_nothing,
+    a_request_that_outlives_its_connection_leaves_nothing,
+    a_connection_that_is_given_up_takes_its_requests_along,
+    what_a_partition_delivers_late_is_released,
+    a_release_that_was_not_confirmed_is_repeated,
+    a_renewal_answered_too_late_revives_nothing,
+];
 
 /// The acquisition is repeated under the same identity, and finds that it holds already.
 async fn a_lost_grant_is_granted_once() {

@@ -1,26 +1,23 @@
 //! The server goes away and comes back: with its data, without them, or emptied while it runs.
 
 use futures_util::future::join_all;
-use libtest_mimic::Trial;
 use lockcore::{FenceGate, LostReason};
 use testbed::redis::Settings;
 
 use crate::rig::{
     KEY, LONG, NAME, TTL, Waiter, assert_lost, command, direct, eventually, exists, hold, ok, open, open_for,
-    pass, server, start, trial,
+    pass, server, start, trials,
 };
 
-pub(crate) fn trials() -> Vec<Trial> {
-    vec![
-        trial("restart::with_data_everybody_keeps_their_place", with_data_everybody_keeps_their_place),
-        trial("restart::without_data_tokens_grow", without_data_tokens_grow),
-        trial("restart::a_long_absence_ends_the_hold_first", a_long_absence_ends_the_hold_first),
-        trial("restart::an_emptied_server_is_noticed", an_emptied_server_is_noticed),
-        trial("restart::a_deleted_key_goes_to_the_next_in_line", a_deleted_key_goes_to_the_next_in_line),
-        trial("restart::evicted_keys_are_noticed", evicted_keys_are_noticed),
-        trial("restart::a_stopped_server_ends_the_hold", a_stopped_server_ends_the_hold),
-    ]
-}
+trials![
+    with_data_everybody_keeps_their_place,
+    without_data_tokens_grow,
+    a_long_absence_ends_the_hold_first,
+    an_emptied_server_is_noticed,
+    a_deleted_key_goes_to_the_next_in_line,
+    evicted_keys_are_noticed,
+    a_stopped_server_ends_the_hold,
+];
 
 /// A server that wrote everything down comes back within the ttl: the holder holds on, who waits is
 /// next, and tokens grow.
@@ -28,7 +25,7 @@ async fn with_data_everybody_keeps_their_place() {
     let mut server = start(Settings::new().append_only()).await;
     let (a, b) = (open(direct(&server)).await, open(direct(&server)).await);
     let guard = hold(&a).await;
-    let mut waiting = Waiter::queued(&b, 0, &a).await;
+    let waiting = Waiter::queued(&b, 0, &a).await;
 
     server.kill().await.unwrap();
     server.start_again().await.unwrap();
@@ -114,7 +111,7 @@ async fn a_deleted_key_goes_to_the_next_in_line() {
 
     let waiting = Waiter::queued(&a, 0, &b).await;
     command(&server, &["DEL", KEY]).await;
-    let mut newcomer = Waiter::start(&c);
+    let newcomer = Waiter::start(&c);
     let last = waiting.held().await;
     assert!(newcomer.is_waiting() && last.token() > next.token());
     last.release().await.unwrap();

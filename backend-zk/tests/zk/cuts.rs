@@ -7,7 +7,7 @@ use std::time::Duration;
 use testbed::{Direction, Mode};
 
 use crate::peer::Peer;
-use crate::rig::{Rig, TTL, acquire, cut, milliseconds, now, proxy};
+use crate::rig::{Beside, Rig, TTL, cut, hold_aside, milliseconds, now, proxy};
 
 pub(crate) async fn the_holder_hears_nothing(rig: Arc<Rig>) {
     told_in_time(rig, &[Direction::ServerToClient]).await;
@@ -28,21 +28,21 @@ async fn told_in_time(rig: Arc<Rig>, directions: &[Direction]) {
     let proxy = proxy(server);
     let (locks, rival) = (space.by(proxy.addr()).manager().await, space.manager().await);
     let guard = locks.lock("a").unwrap().acquire().await.unwrap();
-    let waiting = acquire(&rival, "a");
+    let waiting = hold_aside(&rival, "a");
     space.outside().await.has(&space.directory("a"), 2).await;
 
     let lost = guard.lost();
-    let told = tokio::spawn(async move {
+    let told = Beside::start(async move {
         lost.await;
         now()
     });
     cut(&proxy, directions).await;
     let began = now();
-    let next = waiting.await.unwrap();
+    let next = waiting.end("it holds").await;
     let granted = now();
     guard.ensure_held().expect_err("two holders");
     assert!(told.is_finished(), "nobody was told");
-    let told = told.await.unwrap();
+    let told = told.end("it is told").await;
     println!(
         "cut {directions:?} of a session of {TTL:?}: told after {} ms, the next holds after {} ms",
         told.since(began).as_millis(),
@@ -51,10 +51,10 @@ async fn told_in_time(rig: Arc<Rig>, directions: &[Direction]) {
     assert!(next.token() > guard.token());
 
     proxy.set_both(Mode::Pass).await;
-    let waiting = acquire(&locks, "a");
+    let waiting = hold_aside(&locks, "a");
     let token = next.token();
     next.release().await.unwrap();
-    assert!(waiting.await.unwrap().token() > token);
+    assert!(waiting.end("it holds").await.token() > token);
     guard.release().await.expect_err("it was lost");
 }
 
@@ -94,11 +94,11 @@ pub(crate) async fn curator_is_told_late(rig: Arc<Rig>) {
     let Some(mut holder) = Peer::curator(&proxy.addr().to_string(), TTL).await else { return };
     assert_eq!(holder.ask(&format!("acquire {path}")).await, "held");
     let rival = space.manager().await;
-    let waiting = acquire(&rival, "a");
+    let waiting = hold_aside(&rival, "a");
     space.outside().await.has(&path, 2).await;
     cut(&proxy, &Direction::BOTH).await;
     let began = now();
-    let _next = waiting.await.unwrap();
+    let _next = waiting.end("it holds").await;
     let state = holder.ask("state").await;
     println!(
         "Curator, cut off from a session of {TTL:?}: after {} ms the next holds, and it says {state:?}",

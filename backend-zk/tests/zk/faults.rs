@@ -9,7 +9,7 @@ use testbed::zookeeper::Setup;
 use testbed::{Direction, Mode};
 use zookeeper_client::{Acls, CreateMode};
 
-use crate::rig::{BOUND, Rig, Space, TTL, acquire, eventually, now, proxy, server};
+use crate::rig::{BOUND, Beside, Rig, Space, TTL, eventually, hold_aside, now, proxy, server};
 use crate::switch::Switch;
 
 /// The session outlives the server's restart, and with it holder and waiter.
@@ -18,7 +18,7 @@ pub(crate) async fn a_restarted_server_takes_nobodys_lock(rig: Arc<Rig>) {
     let space = rig.space_on([server.addr()]);
     let (one, other) = (patient(&space).await, patient(&space).await);
     let guard = one.lock("a").unwrap().acquire().await.unwrap();
-    let waiting = acquire(&other, "a");
+    let waiting = hold_aside(&other, "a");
     let outside = space.outside().await;
     outside.has(&space.directory("a"), 2).await;
 
@@ -29,7 +29,7 @@ pub(crate) async fn a_restarted_server_takes_nobodys_lock(rig: Arc<Rig>) {
     guard.ensure_held().unwrap();
     let token = guard.token();
     guard.release().await.unwrap();
-    assert!(waiting.await.unwrap().token() > token);
+    assert!(waiting.end("it holds").await.token() > token);
 }
 
 /// A server without its data has no session of ours: the hold ends, and the next is a new one.
@@ -84,7 +84,7 @@ pub(crate) async fn a_session_that_ends_outside_queues_its_waiters_again(rig: Ar
     let session = space.session(server).await;
     let holder = space.manager().await;
     let guard = holder.lock("a").unwrap().acquire().await.unwrap();
-    let waiting = acquire(&waiter, "a");
+    let waiting = hold_aside(&waiter, "a");
     let before = outside.has(&space.directory("a"), 2).await;
     server.end_session(session).await.unwrap();
     eventually("the waiter has queued again", async || {
@@ -95,7 +95,7 @@ pub(crate) async fn a_session_that_ends_outside_queues_its_waiters_again(rig: Ar
     assert!(!waiting.is_finished());
     let token = guard.token();
     guard.release().await.unwrap();
-    assert!(waiting.await.unwrap().token() > token);
+    assert!(waiting.end("it holds").await.token() > token);
 }
 
 /// The next one holds when the guard's deadline has passed, and not as soon as we know of the loss.
@@ -106,7 +106,7 @@ pub(crate) async fn a_session_that_we_end_keeps_its_locks_until_the_deadline(rig
     let node = format!("{}/leasehold/%sessions/{:016x}", space.chroot, space.session(server).await);
     let rival = space.manager().await;
     let guard = locks.lock("a").unwrap().acquire().await.unwrap();
-    let mut waiting = acquire(&rival, "a");
+    let mut waiting = hold_aside(&rival, "a");
     let outside = space.outside().await;
     outside.has(&space.directory("a"), 2).await;
     outside.client.delete(&node, None).await.unwrap();
@@ -114,7 +114,7 @@ pub(crate) async fn a_session_that_we_end_keeps_its_locks_until_the_deadline(rig
     // It was told by a renewal, so a third of the session is left.
     let early = tokio::time::timeout(TTL / 6, &mut waiting).await;
     assert!(early.is_err(), "two holders, if the guard had been told a little later");
-    assert!(waiting.await.unwrap().token() > guard.token());
+    assert!(waiting.end("it holds").await.token() > guard.token());
 }
 
 /// Whoever waits in a session that was ended goes on waiting while no other can be opened, whatever the
@@ -126,7 +126,7 @@ pub(crate) async fn a_waiter_outlasts_what_keeps_its_session_from_opening(rig: A
     let session = space.session(server).await;
     let holder = space.manager().await;
     let guard = holder.lock("a").unwrap().acquire().await.unwrap();
-    let waiting = acquire(&waiter, "a");
+    let waiting = hold_aside(&waiter, "a");
     let outside = space.outside().await;
     outside.has(&space.directory("a"), 2).await;
     let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
@@ -142,7 +142,7 @@ pub(crate) async fn a_waiter_outlasts_what_keeps_its_session_from_opening(rig: A
     assert!(!waiting.is_finished());
     let token = guard.token();
     guard.release().await.unwrap();
-    assert!(waiting.await.unwrap().token() > token);
+    assert!(waiting.end("it holds").await.token() > token);
 }
 
 /// A reconnect that silently leads to another session keeps nothing alive: the guard is lost before
@@ -154,15 +154,15 @@ pub(crate) async fn a_session_that_was_exchanged_is_a_loss(rig: Arc<Rig>) {
     let locks = space.by(switch.addr()).manager().await;
     let rival = space.manager().await;
     let guard = locks.lock("a").unwrap().acquire().await.unwrap();
-    let waiting = acquire(&rival, "a");
+    let waiting = hold_aside(&rival, "a");
     space.outside().await.has(&space.directory("a"), 2).await;
     switch.forget_sessions();
-    let rivals = waiting.await.unwrap();
+    let rivals = waiting.end("it holds").await;
     guard.ensure_held().expect_err("two holders");
     assert!(rivals.token() > guard.token());
-    let waiting = acquire(&locks, "a");
+    let waiting = hold_aside(&locks, "a");
     rivals.release().await.unwrap();
-    assert!(waiting.await.unwrap().token() > guard.token());
+    assert!(waiting.end("it holds").await.token() > guard.token());
 }
 
 /// After a reset connection the holder holds, and the waiter waits where it was.
@@ -172,7 +172,7 @@ pub(crate) async fn a_connection_that_breaks_costs_neither_hold_nor_place(rig: A
     let proxy = proxy(server);
     let (one, other) = (space.by(proxy.addr()).manager().await, space.by(proxy.addr()).manager().await);
     let guard = one.lock("a").unwrap().acquire().await.unwrap();
-    let waiting = acquire(&other, "a");
+    let waiting = hold_aside(&other, "a");
     let outside = space.outside().await;
     let nodes = outside.has(&space.directory("a"), 2).await;
     for _ in 0..5 {
@@ -186,7 +186,7 @@ pub(crate) async fn a_connection_that_breaks_costs_neither_hold_nor_place(rig: A
     proxy.reset().await;
     outside.client.delete(&format!("{}/{}", space.directory("a"), nodes[0]), None).await.unwrap();
     proxy.accept_new().await.unwrap();
-    let next = waiting.await.unwrap();
+    let next = waiting.end("it holds").await;
     assert!(next.token() > guard.token());
     assert_eq!(outside.children(&space.directory("a")).await, nodes[1..]);
 }
@@ -202,12 +202,12 @@ pub(crate) async fn a_reply_that_never_comes_leaves_one_node(rig: Arc<Rig>) {
     outside.has(&space.directory("a"), 0).await;
 
     proxy.set(Direction::ServerToClient, Mode::Hold).await;
-    let taking = acquire(&locks, "a");
+    let taking = hold_aside(&locks, "a");
     let nodes = outside.has(&space.directory("a"), 1).await;
     proxy.held(Direction::ServerToClient, 1).await;
     proxy.reset().await; // the reply is gone
     proxy.set(Direction::ServerToClient, Mode::Pass).await;
-    let guard = taking.await.unwrap();
+    let guard = taking.end("it holds").await;
     guard.ensure_held().unwrap();
     let found = outside.children(&space.directory("a")).await;
     assert_eq!(found.len(), 1, "{found:?} after {nodes:?}");
@@ -226,10 +226,10 @@ pub(crate) async fn a_reply_that_nobody_waits_for_leaves_none(rig: Arc<Rig>) {
     for comes in [true, false] {
         outside.has(&space.directory("a"), 0).await;
         proxy.set(Direction::ServerToClient, Mode::Hold).await;
-        let taking = acquire(&locks, "a");
+        let taking = hold_aside(&locks, "a");
         outside.has(&space.directory("a"), 1).await;
         proxy.held(Direction::ServerToClient, 1).await;
-        taking.abort();
+        drop(taking);
         if !comes {
             proxy.reset().await;
         }
@@ -248,16 +248,16 @@ pub(crate) async fn a_release_without_reply_is_repeated(rig: Arc<Rig>) {
     let proxy = proxy(server);
     let (locks, rival) = (space.by(proxy.addr()).manager().await, space.manager().await);
     let guard = locks.lock("a").unwrap().acquire().await.unwrap();
-    let waiting = acquire(&rival, "a");
+    let waiting = hold_aside(&rival, "a");
     let outside = space.outside().await;
     outside.has(&space.directory("a"), 2).await;
     proxy.set(Direction::ServerToClient, Mode::Hold).await;
-    let releasing = tokio::spawn(guard.release());
-    let next = waiting.await.unwrap();
+    let releasing = Beside::start(guard.release());
+    let next = waiting.end("it holds").await;
     proxy.held(Direction::ServerToClient, 1).await;
     proxy.reset().await;
     proxy.set(Direction::ServerToClient, Mode::Pass).await;
-    releasing.await.unwrap().unwrap();
+    releasing.end("an answer").await.unwrap();
     next.renew().await.unwrap();
     assert_eq!(outside.children(&space.directory("a")).await.len(), 1);
 }
@@ -338,11 +338,11 @@ pub(crate) async fn a_holders_node_that_was_removed_is_not_released_twice(rig: A
     let space = rig.space().await;
     let (locks, rival) = (space.manager().await, space.manager().await);
     let guard = locks.lock("a").unwrap().acquire().await.unwrap();
-    let waiting = acquire(&rival, "a");
+    let waiting = hold_aside(&rival, "a");
     let outside = space.outside().await;
     let nodes = outside.has(&space.directory("a"), 2).await;
     outside.client.delete(&format!("{}/{}", space.directory("a"), nodes[0]), None).await.unwrap();
-    let next = waiting.await.unwrap();
+    let next = waiting.end("it holds").await;
     assert!(next.token() > guard.token());
     let error = guard.release().await.expect_err("it was not ours any more");
     assert!(error.lost_reason().is_some(), "{error:?}");
@@ -385,24 +385,24 @@ pub(crate) async fn a_waiters_node_that_was_removed_grants_nothing(rig: Arc<Rig>
     let guard = first.lock("a").unwrap().acquire().await.unwrap();
     let outside = space.outside().await;
     let directory = space.directory("a");
-    let removed = acquire(&second, "a");
+    let removed = hold_aside(&second, "a");
     let nodes = outside.has(&directory, 2).await;
-    let behind = acquire(&third, "a");
+    let behind = hold_aside(&third, "a");
     outside.has(&directory, 3).await;
     outside.client.delete(&format!("{directory}/{}", nodes[1]), None).await.unwrap();
     guard.release().await.unwrap();
     // Both hold in the end, one after the other.
     let (mut removed, mut behind) = (removed, behind);
     let (earlier, other) = tokio::select! {
-        guard = &mut removed => (guard.unwrap(), behind),
-        guard = &mut behind => (guard.unwrap(), removed),
+        guard = &mut removed => (guard, behind),
+        guard = &mut behind => (guard, removed),
     };
     let rival = space.manager().await;
     assert!(rival.lock("a").unwrap().try_acquire().await.unwrap().is_none());
     assert!(!other.is_finished(), "two holders");
     let token = earlier.token();
     earlier.release().await.unwrap();
-    assert!(other.await.unwrap().token() > token);
+    assert!(other.end("it holds").await.token() > token);
 }
 
 /// A watch that is never answered delays the one who waits by a session's length and a fifth.
@@ -411,14 +411,14 @@ pub(crate) async fn a_watch_that_is_lost_costs_little_more_than_a_session(rig: A
     let proxy = proxy(rig.server().await);
     let (holder, waiter) = (space.manager().await, space.by(proxy.addr()).manager().await);
     let guard = holder.lock("a").unwrap().acquire().await.unwrap();
-    let waiting = acquire(&waiter, "a");
+    let waiting = hold_aside(&waiter, "a");
     space.outside().await.has(&space.directory("a"), 2).await;
     // What the server says of its own accord has this number.
     let told = |frame: &[u8]| frame.get(4..8) == Some(&(-1_i32).to_be_bytes());
     proxy.set(Direction::ServerToClient, Mode::drop_frames(told)).await;
     let began = now();
     guard.release().await.unwrap();
-    let guard = tokio::time::timeout(4 * TTL, waiting).await.expect("it waits for ever").unwrap();
+    let guard = waiting.end_within(4 * TTL, "it holds").await;
     let taken = now().since(began);
     println!("held {taken:?} after a release that nobody was told of");
     assert!(taken <= 2 * TTL, "{taken:?}");

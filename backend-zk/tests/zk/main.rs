@@ -15,7 +15,6 @@
 //! | what is added to tokens | `tokens` |
 
 #![allow(clippy::unwrap_used, reason = "test binary")]
-#![expect(clippy::disallowed_methods, reason = "a test's tasks end with its runtime")]
 
 mod access;
 mod cuts;

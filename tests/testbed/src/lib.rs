@@ -9,6 +9,7 @@
 //! | a real server, single or several | [`redis`], [`etcd`], [`zookeeper`] |
 //! | certificates for them | [`Certificates`] |
 //! | another library on the same lock | [`peers`] |
+//! | one trial, what goes on beside it, what is waited for | [`trial`], [`Beside`], [`within`], [`eventually`] |
 //!
 //! Two rules hold throughout. A step that has returned is in force, so that a test is a sequence of
 //! steps and not a race. What a value started ends with that value: dropping it leaves no process,
@@ -24,6 +25,7 @@ mod proxy;
 pub mod redis;
 mod scratch;
 mod tls;
+mod trial;
 pub mod zookeeper;
 
 pub use ports::Port;
@@ -31,3 +33,6 @@ pub use process::{Launch, Process, ProcessError, ProcessErrorKind};
 pub use proxy::{Corruption, Direction, Mode, Predicate, Proxy, Traffic};
 pub use scratch::Scratch;
 pub use tls::Certificates;
+#[doc(hidden)]
+pub use trial::name_in;
+pub use trial::{BOUND, Beside, eventually, pass, trial, trial_within, until, within};
