@@ -1,14 +1,13 @@
-//! One server: restarted, full, of several versions, compacted.
+//! One server: full, of several versions, compacted, behind a proxy of its own.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use backend_etcd::EtcdConfig;
 use etcd_client::{CompactionOptions, Error as ClientError};
 use futures_util::StreamExt;
 use futures_util::future::join_all;
 use lockcore::backend::{Finding, Severity, StoreConfig, StoreEvent};
-use lockcore::{Env, ErrorKind, LostReason, Timing};
+use lockcore::{Env, ErrorKind, Timing};
 use testbed::etcd::{Setup, current};
 use testbed::{Launch, Port, Scratch};
 use tokio::net::TcpStream;
@@ -18,8 +17,6 @@ use crate::rig::{
 };
 
 trials![
-    a_restart_with_the_data_loses_nothing,
-    a_restart_without_the_data_loses_every_hold,
     a_full_server_keeps_and_releases_what_is_held,
     what_a_full_server_refused_and_put_all_the_same_goes,
     a_version_with_known_bugs_is_named,
@@ -27,44 +24,6 @@ trials![
     compaction_does_not_disturb_a_waiter,
     a_proxy_of_etcd_is_refused_by_name,
 ];
-
-/// Shorter than the ttl, a restart is no loss; the one who waits keeps waiting.
-async fn a_restart_with_the_data_loses_nothing() {
-    let mut rig = Rig::start().await;
-    let ttl = Duration::from_secs(8);
-    let holder = open_with_ttl(rig.config(), ttl).await.unwrap();
-    let guard = hold(&holder, "n").await;
-    let waiter = open_with_ttl(rig.config(), ttl).await.unwrap();
-    let next = hold_aside(&waiter, "n");
-    rig.store.queued("n", 2).await;
-
-    rig.etcd.kill(0).await.unwrap();
-    rig.etcd.restart(0).await.unwrap();
-    guard.renew().await.unwrap();
-    let token = guard.token();
-    guard.release().await.unwrap();
-    let next = next.end("the waiter holds").await;
-    assert!(next.token() > token);
-}
-
-/// Another cluster at the same address has none of our leases: what was held is lost before anybody
-/// can hold it again, and the next acquisition opens a new session.
-async fn a_restart_without_the_data_loses_every_hold() {
-    let mut rig = Rig::start().await;
-    let (one, other) = (rig.manager().await, rig.manager().await);
-    let guard = hold(&one, "n").await;
-    let bystander = hold(&one, "m").await;
-
-    rig.etcd.restart_without_data().await.unwrap();
-    let (reason, _) =
-        within(BOUND, "both are lost", async { (guard.lost().await, bystander.lost().await) }).await;
-    assert_ne!(reason, LostReason::Released);
-    // The others' sessions are gone, too; they notice by themselves.
-    let taken = hold(&other, "n").await;
-    assert!(guard.ensure_held().is_err());
-    taken.release().await.unwrap();
-    hold(&one, "n").await.release().await.unwrap();
-}
 
 /// NOSPACE refuses what needs room. Renewals and deletions do not.
 async fn a_full_server_keeps_and_releases_what_is_held() {

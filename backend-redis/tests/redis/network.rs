@@ -1,4 +1,4 @@
-//! The network fails between a manager and the server: broken, cut in one direction or both, slow.
+//! What this store does when the network fails; what every store does is in `tests/faults` of the workspace.
 
 use std::time::Duration;
 
@@ -7,18 +7,13 @@ use testbed::redis::Server;
 use testbed::{Direction, Mode};
 
 use crate::rig::{
-    BOUND, LONG, NAME, TTL, Waiter, assert_lost, command, direct, eventually, hold, ok, open, open_for, pass,
-    proxy, server, trials, via,
+    BOUND, LONG, NAME, TTL, Waiter, command, direct, eventually, hold, ok, open, open_for, pass, proxy,
+    server, trials, via,
 };
 
 trials![
-    a_reset_costs_nobody_their_place,
-    a_cut_of_requests_ends_the_hold_first = || cut_holder(&[Direction::ClientToServer]),
-    a_cut_of_replies_ends_the_hold_first = || cut_holder(&[Direction::ServerToClient]),
-    a_cut_of_both_ends_the_hold_first = || cut_holder(&Direction::BOTH),
     a_contender_that_was_cut_off_queues_again,
     a_turn_that_was_missed_is_asked_for_until_answered,
-    a_slow_network_loses_nothing,
     a_network_slower_than_the_lease_grants_nothing,
     a_refused_connection_is_tried_again,
     a_server_that_cuts_is_not_stormed,
@@ -26,51 +21,6 @@ trials![
     closing_says_what_was_not_confirmed,
     damaged_answers_are_survived,
 ];
-
-/// Connections are replaced; leases and places in the queue are the server's and stay.
-async fn a_reset_costs_nobody_their_place() {
-    let server = server().await;
-    let proxy = proxy(&server);
-    let (a, b) = (open(via(&proxy)).await, open(via(&proxy)).await);
-    let guard = hold(&a).await;
-    let waiting = Waiter::queued(&b, 0, &a).await;
-    for _ in 0..3 {
-        proxy.connected(2).await;
-        proxy.reset().await;
-    }
-    pass(2 * TTL).await;
-    guard.ensure_held().unwrap();
-    assert!(waiting.is_waiting());
-    guard.release().await.unwrap();
-    waiting.held().await.release().await.unwrap();
-}
-
-/// Cut off for longer than its lease, a holder knows that it holds no more before the next one does;
-/// that stays so when the network is back, and its manager works again.
-async fn cut_holder(directions: &[Direction]) {
-    let server = server().await;
-    let proxy = proxy(&server);
-    let (a, b) = (open(via(&proxy)).await, open(direct(&server)).await);
-    let guard = hold(&a).await;
-    let waiting = Waiter::queued(&b, 0, &b).await;
-
-    for direction in directions {
-        proxy.set(*direction, Mode::Blackhole).await;
-    }
-    let next = waiting.held().await;
-    assert_lost(&guard, "when the next one holds");
-    assert!(next.token() > guard.token());
-
-    proxy.set_both(Mode::Pass).await;
-    let again = Waiter::queued(&a, 0, &b).await;
-    assert_lost(&guard, "when the network is back");
-    next.ensure_held().unwrap();
-    let token = next.token();
-    next.release().await.unwrap();
-    let again = again.held().await;
-    assert!(again.token() > token);
-    again.release().await.unwrap();
-}
 
 /// A contender that is cut off for longer than its lease is passed over and delays nobody beyond that;
 /// when the network is back it is in the queue again, by itself.
@@ -112,23 +62,6 @@ async fn a_turn_that_was_missed_is_asked_for_until_answered() {
     eventually("it was refused", async || !command(&server, &["ACL", "LOG"]).await.elements().is_empty())
         .await;
     ok(&server, &["ACL", "SETUSER", "app", "+evalsha"]).await;
-    waiting.held().await.release().await.unwrap();
-}
-
-/// Round trips of a tenth of a second are nothing for a lease of two.
-async fn a_slow_network_loses_nothing() {
-    let server = server().await;
-    direct(&server).load_scripts().await.unwrap();
-    let proxy = proxy(&server);
-    let (a, b) = (open(via(&proxy)).await, open(via(&proxy)).await);
-    let (base, jitter) = (Duration::from_millis(40), Duration::from_millis(20));
-    proxy.set_both(Mode::Delay { base, jitter, seed: 7 }).await;
-    let guard = hold(&a).await;
-    let waiting = Waiter::queued(&b, 0, &a).await;
-    pass(2 * TTL).await;
-    guard.ensure_held().unwrap();
-    assert!(waiting.is_waiting());
-    guard.release().await.unwrap();
     waiting.held().await.release().await.unwrap();
 }
 

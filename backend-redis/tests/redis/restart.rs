@@ -1,4 +1,4 @@
-//! The server goes away and comes back: with its data, without them, or emptied while it runs.
+//! The server is away for long, or loses what it knows while it runs.
 
 use futures_util::future::join_all;
 use lockcore::{FenceGate, LostReason};
@@ -10,54 +10,12 @@ use crate::rig::{
 };
 
 trials![
-    with_data_everybody_keeps_their_place,
-    without_data_tokens_grow,
     a_long_absence_ends_the_hold_first,
     an_emptied_server_is_noticed,
     a_deleted_key_goes_to_the_next_in_line,
     evicted_keys_are_noticed,
     a_stopped_server_ends_the_hold,
 ];
-
-/// A server that wrote everything down comes back within the ttl: the holder holds on, who waits is
-/// next, and tokens grow.
-async fn with_data_everybody_keeps_their_place() {
-    let mut server = start(Settings::new().append_only()).await;
-    let (a, b) = (open(direct(&server)).await, open(direct(&server)).await);
-    let guard = hold(&a).await;
-    let waiting = Waiter::queued(&b, 0, &a).await;
-
-    server.kill().await.unwrap();
-    server.start_again().await.unwrap();
-    pass(2 * TTL).await;
-    guard.ensure_held().unwrap();
-    assert!(waiting.is_waiting());
-
-    let token = guard.token();
-    guard.release().await.unwrap();
-    let next = waiting.held().await;
-    assert!(next.token() > token);
-    next.release().await.unwrap();
-}
-
-/// A server that has forgotten everything grants again; the former holder is told at its next
-/// renewal, and its token is the smaller one.
-async fn without_data_tokens_grow() {
-    let mut server = server().await;
-    let (a, b) = (open(direct(&server)).await, open(direct(&server)).await);
-    let guard = hold(&a).await;
-
-    server.kill().await.unwrap();
-    server.start_empty().await.unwrap();
-    assert_eq!(guard.lost().await, LostReason::Gone);
-    let next = hold(&b).await;
-    assert!(next.token() > guard.token(), "{:?} after {:?}", next.token(), guard.token());
-
-    let gate = FenceGate::new();
-    gate.admit(next.token()).unwrap();
-    gate.admit(guard.token()).unwrap_err();
-    next.release().await.unwrap();
-}
 
 /// A server that is away for longer than the ttl: the hold is over before it can grant again.
 async fn a_long_absence_ends_the_hold_first() {

@@ -65,18 +65,6 @@ pub(crate) async fn a_slow_opening_is_no_loss_afterwards(rig: Arc<Rig>) {
     }
 }
 
-/// Opening a store that says nothing ends with the bound for that.
-pub(crate) async fn silence_while_connecting_ends_in_time(rig: Arc<Rig>) {
-    let mute = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let space = rig.space_on([mute.local_addr().unwrap()]);
-    let began = now();
-    let connect_timeout = Duration::from_millis(500);
-    let opening = LockManager::builder(space.config()).ttl(TTL).connect_timeout(connect_timeout).build();
-    let error = opening.await.expect_err("nobody has answered");
-    assert_eq!(*error.kind(), ErrorKind::Unavailable, "{error:?}");
-    assert!(now().since(began) >= connect_timeout);
-}
-
 /// Many who want a session that cannot be opened are told together, not one after the other.
 pub(crate) async fn openings_that_fail_fail_for_all_who_wait(rig: Arc<Rig>) {
     const NAMES: u32 = 10;

@@ -1,4 +1,4 @@
-//! Connections that break, sessions and nodes that vanish, replies that never come.
+//! Sessions and nodes that vanish, watches and replies that never come.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,43 +9,8 @@ use testbed::zookeeper::Setup;
 use testbed::{Direction, Mode};
 use zookeeper_client::{Acls, CreateMode};
 
-use crate::rig::{BOUND, Beside, Rig, Space, TTL, eventually, hold_aside, now, proxy, server};
+use crate::rig::{BOUND, Rig, Space, TTL, eventually, hold_aside, now, proxy, server};
 use crate::switch::Switch;
-
-/// The session outlives the server's restart, and with it holder and waiter.
-pub(crate) async fn a_restarted_server_takes_nobodys_lock(rig: Arc<Rig>) {
-    let mut server = server(Setup::new()).await;
-    let space = rig.space_on([server.addr()]);
-    let (one, other) = (patient(&space).await, patient(&space).await);
-    let guard = one.lock("a").unwrap().acquire().await.unwrap();
-    let waiting = hold_aside(&other, "a");
-    let outside = space.outside().await;
-    outside.has(&space.directory("a"), 2).await;
-
-    server.kill().await.unwrap();
-    server.restart().unwrap();
-    server.ready().await.unwrap();
-    eventually("the session is served again", async || guard.renew().await.is_ok()).await;
-    guard.ensure_held().unwrap();
-    let token = guard.token();
-    guard.release().await.unwrap();
-    assert!(waiting.end("it holds").await.token() > token);
-}
-
-/// A server without its data has no session of ours: the hold ends, and the next is a new one.
-pub(crate) async fn a_server_that_forgot_everything_ends_the_hold(rig: Arc<Rig>) {
-    // The way leads to another server that has never heard of us.
-    let (first, second) = (server(Setup::new()).await, server(Setup::new()).await);
-    let switch = Switch::start(first.addr()).await;
-    let space = rig.space_on([first.addr()]).by(switch.addr());
-    let locks = space.manager().await;
-    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
-    switch.turn(second.addr());
-    drop(first);
-    let reason = guard.lost().await;
-    assert!(matches!(reason, LostReason::SessionLost | LostReason::Expired), "{reason:?}");
-    guard.release().await.unwrap_err();
-}
 
 /// Whoever holds is told at once when the session was ended by others, and the next hold has a new
 /// session and a larger token.
@@ -163,103 +128,6 @@ pub(crate) async fn a_session_that_was_exchanged_is_a_loss(rig: Arc<Rig>) {
     let waiting = hold_aside(&locks, "a");
     rivals.release().await.unwrap();
     assert!(waiting.end("it holds").await.token() > guard.token());
-}
-
-/// After a reset connection the holder holds, and the waiter waits where it was.
-pub(crate) async fn a_connection_that_breaks_costs_neither_hold_nor_place(rig: Arc<Rig>) {
-    let server = rig.server().await;
-    let space = rig.space().await;
-    let proxy = proxy(server);
-    let (one, other) = (space.by(proxy.addr()).manager().await, space.by(proxy.addr()).manager().await);
-    let guard = one.lock("a").unwrap().acquire().await.unwrap();
-    let waiting = hold_aside(&other, "a");
-    let outside = space.outside().await;
-    let nodes = outside.has(&space.directory("a"), 2).await;
-    for _ in 0..5 {
-        proxy.reset().await;
-        proxy.connected(2).await;
-        eventually("the session is served again", async || guard.renew().await.is_ok()).await;
-    }
-    assert_eq!(outside.children(&space.directory("a")).await, nodes);
-    // The watch is there as before, also when the release falls into the gap.
-    proxy.refuse_new().await.unwrap();
-    proxy.reset().await;
-    outside.client.delete(&format!("{}/{}", space.directory("a"), nodes[0]), None).await.unwrap();
-    proxy.accept_new().await.unwrap();
-    let next = waiting.end("it holds").await;
-    assert!(next.token() > guard.token());
-    assert_eq!(outside.children(&space.directory("a")).await, nodes[1..]);
-}
-
-/// A create whose reply was lost is found again; it is neither repeated nor left behind.
-pub(crate) async fn a_reply_that_never_comes_leaves_one_node(rig: Arc<Rig>) {
-    let server = rig.server().await;
-    let space = rig.space().await;
-    let proxy = proxy(server);
-    let locks = space.by(proxy.addr()).manager().await;
-    drop(locks.lock("a").unwrap().acquire().await.unwrap());
-    let outside = space.outside().await;
-    outside.has(&space.directory("a"), 0).await;
-
-    proxy.set(Direction::ServerToClient, Mode::Hold).await;
-    let taking = hold_aside(&locks, "a");
-    let nodes = outside.has(&space.directory("a"), 1).await;
-    proxy.held(Direction::ServerToClient, 1).await;
-    proxy.reset().await; // the reply is gone
-    proxy.set(Direction::ServerToClient, Mode::Pass).await;
-    let guard = taking.end("it holds").await;
-    guard.ensure_held().unwrap();
-    let found = outside.children(&space.directory("a")).await;
-    assert_eq!(found.len(), 1, "{found:?} after {nodes:?}");
-    guard.release().await.unwrap();
-    outside.has(&space.directory("a"), 0).await;
-}
-
-/// Who gives up while the reply is under way leaves no node, whether the reply comes or not.
-pub(crate) async fn a_reply_that_nobody_waits_for_leaves_none(rig: Arc<Rig>) {
-    let server = rig.server().await;
-    let space = rig.space().await;
-    let proxy = proxy(server);
-    let locks = space.by(proxy.addr()).manager().await;
-    drop(locks.lock("a").unwrap().acquire().await.unwrap());
-    let outside = space.outside().await;
-    for comes in [true, false] {
-        outside.has(&space.directory("a"), 0).await;
-        proxy.set(Direction::ServerToClient, Mode::Hold).await;
-        let taking = hold_aside(&locks, "a");
-        outside.has(&space.directory("a"), 1).await;
-        proxy.held(Direction::ServerToClient, 1).await;
-        drop(taking);
-        if !comes {
-            proxy.reset().await;
-        }
-        proxy.set(Direction::ServerToClient, Mode::Pass).await;
-    }
-    outside.has(&space.directory("a"), 0).await;
-    // And not only because the session ended.
-    locks.lock("a").unwrap().acquire().await.unwrap().release().await.unwrap();
-}
-
-/// A release whose reply is lost is certain all the same in the end, and takes nothing from the
-/// next holder.
-pub(crate) async fn a_release_without_reply_is_repeated(rig: Arc<Rig>) {
-    let server = rig.server().await;
-    let space = rig.space().await;
-    let proxy = proxy(server);
-    let (locks, rival) = (space.by(proxy.addr()).manager().await, space.manager().await);
-    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
-    let waiting = hold_aside(&rival, "a");
-    let outside = space.outside().await;
-    outside.has(&space.directory("a"), 2).await;
-    proxy.set(Direction::ServerToClient, Mode::Hold).await;
-    let releasing = Beside::start(guard.release());
-    let next = waiting.end("it holds").await;
-    proxy.held(Direction::ServerToClient, 1).await;
-    proxy.reset().await;
-    proxy.set(Direction::ServerToClient, Mode::Pass).await;
-    releasing.end("an answer").await.unwrap();
-    next.renew().await.unwrap();
-    assert_eq!(outside.children(&space.directory("a")).await.len(), 1);
 }
 
 /// Containers are removed when they are empty; tokens grow all the same, as sequences do not.
