@@ -73,6 +73,24 @@ pub trait Server: Send + Sync + Sized + 'static {
     ///
     /// A cancelled call leaves it running or killed.
     fn restart_empty(&mut self) -> impl Future<Output = io::Result<()>>;
+
+    /// Stops it: it keeps its connections, and says nothing.
+    ///
+    /// # Errors
+    ///
+    /// When it does not run.
+    ///
+    /// # Cancel safety
+    ///
+    /// A cancelled call stops it nonetheless, soon.
+    fn stop(&mut self) -> impl Future<Output = io::Result<()>>;
+
+    /// Lets it go on.
+    ///
+    /// # Errors
+    ///
+    /// When it does not run.
+    fn cont(&mut self) -> io::Result<()>;
 }
 
 impl Server for redis::Server {
@@ -83,7 +101,9 @@ impl Server for redis::Server {
     const HEARS_THE_DEAF_FOR: Duration = Duration::ZERO;
 
     async fn start() -> io::Result<Self> {
-        redis::Settings::new().append_only().start().await
+        // What is written outlives the process that wrote it, without waiting for the disk.
+        let settings = redis::Settings::new().set("appendonly", &["yes"]).set("appendfsync", &["no"]);
+        settings.start().await
     }
 
     fn addr(&self) -> SocketAddr {
@@ -106,6 +126,14 @@ impl Server for redis::Server {
     async fn restart_empty(&mut self) -> io::Result<()> {
         self.kill().await?;
         self.start_empty().await
+    }
+
+    async fn stop(&mut self) -> io::Result<()> {
+        self.process().stop().await.map_err(io::Error::other)
+    }
+
+    fn cont(&mut self) -> io::Result<()> {
+        self.process().cont().map_err(io::Error::other)
     }
 }
 
@@ -135,6 +163,14 @@ impl Server for etcd::Etcd {
 
     async fn restart_empty(&mut self) -> io::Result<()> {
         self.restart_without_data().await
+    }
+
+    async fn stop(&mut self) -> io::Result<()> {
+        self.stop(0).await
+    }
+
+    fn cont(&mut self) -> io::Result<()> {
+        self.cont(0)
     }
 }
 
@@ -169,5 +205,13 @@ impl Server for zookeeper::Server {
         self.forget()?;
         self.restart().map_err(io::Error::other)?;
         self.ready().await.map(drop)
+    }
+
+    async fn stop(&mut self) -> io::Result<()> {
+        self.process().stop().await.map_err(io::Error::other)
+    }
+
+    fn cont(&mut self) -> io::Result<()> {
+        self.process().cont().map_err(io::Error::other)
     }
 }
