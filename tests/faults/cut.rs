@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::clock::{BootClock, Clock};
-use leasehold::{ErrorKind, LockManager, LostReason, connect};
+use leasehold::{Effect, ErrorKind, LockManager, LostReason, connect};
 use testbed::{Beside, Direction, Mode, Port, Server, eventually, pass, within};
 
 use crate::rig::{LONG, NAME, Scene, hold, is_left_alone, queued, warm};
@@ -136,6 +136,52 @@ pub(crate) async fn a_slow_network_loses_nothing<S: Server>(scene: Scene<S>) {
     let waiting = queued(&a, 0, &near).await;
     guard.release().await.unwrap();
     waiting.end("the first holds again").await.release().await.unwrap();
+}
+
+/// Where an answer takes longer than the lease there is no guard, and nothing is left behind.
+pub(crate) async fn a_network_slower_than_the_lease_grants_nothing<S: Server>(scene: Scene<S>) {
+    let proxy = scene.proxy().await;
+    let (a, b) = (scene.behind(&proxy, S::TTL).await, scene.direct(S::TTL).await);
+    proxy.set(Direction::ServerToClient, Mode::delay(S::TTL * 5 / 4)).await;
+    let late = a.lock(NAME).unwrap().wait(2 * S::TTL).acquire().await;
+    assert!(late.is_err(), "{late:?}");
+    proxy.set(Direction::ServerToClient, Mode::Pass).await;
+    hold(&b).await.release().await.unwrap();
+    eventually("nothing is left", async || is_left_alone(&b).await).await;
+}
+
+/// Whoever waits and is cut off for longer than its lease is passed over and delays nobody beyond that;
+/// when the network is back it is in the queue again, by itself.
+pub(crate) async fn a_contender_that_was_cut_off_queues_again<S: Server>(scene: Scene<S>) {
+    let proxy = scene.proxy().await;
+    let (a, b) = (scene.direct(S::TTL).await, scene.behind(&proxy, S::TTL).await);
+    let c = scene.direct(S::TTL).await;
+    let guard = hold(&a).await;
+    let cut = queued(&b, 0, &a).await;
+    let waiting = queued(&c, 1, &a).await;
+
+    proxy.set_both(Mode::Blackhole).await;
+    eventually("its entry has ended", async || contenders(&a).await == 1).await;
+    guard.release().await.unwrap();
+    let next = waiting.end("the one behind it holds").await;
+    proxy.set_both(Mode::Pass).await;
+    eventually("it is in the queue again", async || contenders(&a).await == 1).await;
+    assert!(!cut.is_finished());
+    next.release().await.unwrap();
+    cut.end("it holds").await.release().await.unwrap();
+}
+
+/// Silence is never taken for a holder: asking ends within the bound of a request, as unavailable.
+pub(crate) async fn silence_is_unavailable_and_not_busy<S: Server>(scene: Scene<S>) {
+    let proxy = scene.proxy().await;
+    let locks = warm(scene.behind(&proxy, S::TTL).await).await;
+    proxy.set_both(Mode::Blackhole).await;
+    let lock = locks.lock(NAME).unwrap();
+    let error = within(S::TTL, "an answer", lock.try_acquire()).await.expect_err("nobody has answered");
+    assert_eq!((error.kind(), error.effect()), (&ErrorKind::Unavailable, Effect::Unknown), "{error:?}");
+    proxy.set_both(Mode::Pass).await;
+    hold(&locks).await.release().await.unwrap();
+    eventually("nothing is left", async || is_left_alone(&locks).await).await;
 }
 
 /// Connecting has its bound, whether refused or not answered.

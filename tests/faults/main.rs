@@ -32,7 +32,8 @@ fn of<S: Store>(shared: &Arc<Shared<S>>) -> Vec<Trial> {
     scenarios! {
         restart:
             with_its_data_everybody_keeps_their_place
-            without_its_data_every_hold_is_over;
+            without_its_data_every_hold_is_over
+            a_stopped_server_ends_the_hold;
         cut:
             a_slow_network_loses_nothing
             a_reset_costs_neither_hold_nor_place
@@ -40,6 +41,9 @@ fn of<S: Store>(shared: &Arc<Shared<S>>) -> Vec<Trial> {
             a_cut_of_replies_ends_the_hold_first
             a_cut_of_both_ends_the_hold_first
             a_hand_off_during_a_reset_is_not_missed
+            a_network_slower_than_the_lease_grants_nothing
+            a_contender_that_was_cut_off_queues_again
+            silence_is_unavailable_and_not_busy
             nobody_there_is_said_in_time;
         reply_lost:
             a_lost_grant_is_held_once

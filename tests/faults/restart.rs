@@ -1,7 +1,7 @@
 //! The server goes away and comes back: with its data, or without them.
 
-use leasehold::FenceGate;
-use testbed::{BOUND, pass, within};
+use leasehold::{FenceGate, LostReason};
+use testbed::{BOUND, eventually, pass, within};
 
 use crate::rig::{NAME, Scene, Store, hold, queued};
 
@@ -50,4 +50,25 @@ pub(crate) async fn without_its_data_every_hold_is_over<S: Store>(scene: Scene<S
     guard.release().await.expect_err("it was lost");
     hold(&a).await.release().await.unwrap();
     assert!(b.lock(NAME).unwrap().try_acquire().await.unwrap().is_some());
+}
+
+/// A stopped server answers nobody: the hold ends by the holder's own clock, before anybody else's can
+/// begin, and everything goes on when the server does.
+pub(crate) async fn a_stopped_server_ends_the_hold<S: Store>(scene: Scene<S>) {
+    let mut server = S::start().await.unwrap();
+    let (a, b) = (scene.on(&server, S::TTL).await, scene.on(&server, S::TTL).await);
+    let guard = hold(&a).await;
+    let waiting = queued(&b, 0, &a).await;
+
+    server.stop().await.unwrap();
+    assert_eq!(within(S::TTL, "it is lost", guard.lost()).await, LostReason::Expired);
+    server.cont().unwrap();
+    let next = waiting.end("the next one holds").await;
+    guard.ensure_held().expect_err("two hold");
+    assert!(next.token() > guard.token());
+    next.release().await.unwrap();
+    eventually("the former holder's manager works", async || {
+        a.lock(NAME).unwrap().try_acquire().await.is_ok_and(|guard| guard.is_some())
+    })
+    .await;
 }

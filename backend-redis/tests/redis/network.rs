@@ -12,36 +12,13 @@ use crate::rig::{
 };
 
 trials![
-    a_contender_that_was_cut_off_queues_again,
     a_turn_that_was_missed_is_asked_for_until_answered,
-    a_network_slower_than_the_lease_grants_nothing,
     a_refused_connection_is_tried_again,
     a_server_that_cuts_is_not_stormed,
     a_release_that_goes_on_by_itself_is_not_lost,
     closing_says_what_was_not_confirmed,
     damaged_answers_are_survived,
 ];
-
-/// A contender that is cut off for longer than its lease is passed over and delays nobody beyond that;
-/// when the network is back it is in the queue again, by itself.
-async fn a_contender_that_was_cut_off_queues_again() {
-    let server = server().await;
-    let proxy = proxy(&server);
-    let (a, b, c) = (open(direct(&server)).await, open(via(&proxy)).await, open(direct(&server)).await);
-    let guard = hold(&a).await;
-    let cut = Waiter::queued(&b, 0, &a).await;
-    let waiting = Waiter::queued(&c, 1, &a).await;
-
-    proxy.set_both(Mode::Blackhole).await;
-    eventually("its entry has ended", async || a.inspect(NAME).await.unwrap().contenders == 1).await;
-    guard.release().await.unwrap();
-    let next = waiting.held().await;
-    proxy.set_both(Mode::Pass).await;
-    eventually("it is in the queue again", async || a.inspect(NAME).await.unwrap().contenders == 1).await;
-    assert!(cut.is_waiting());
-    next.release().await.unwrap();
-    cut.held().await.release().await.unwrap();
-}
 
 /// Granted while it was cut off, and refused the first time it asks after that: a contender asks again,
 /// though its next refresh is minutes away.
@@ -63,22 +40,6 @@ async fn a_turn_that_was_missed_is_asked_for_until_answered() {
         .await;
     ok(&server, &["ACL", "SETUSER", "app", "+evalsha"]).await;
     waiting.held().await.release().await.unwrap();
-}
-
-/// Where an answer takes longer than the lease there is no guard, and nothing is left behind.
-async fn a_network_slower_than_the_lease_grants_nothing() {
-    let server = server().await;
-    let proxy = proxy(&server);
-    let (a, b) = (open(via(&proxy)).await, open(direct(&server)).await);
-    proxy.set(Direction::ServerToClient, Mode::delay(TTL * 5 / 4)).await;
-    let late = a.lock(NAME).unwrap().wait(2 * TTL).acquire().await;
-    assert!(late.is_err(), "{late:?}");
-    proxy.set(Direction::ServerToClient, Mode::Pass).await;
-    hold(&b).await.release().await.unwrap();
-    eventually("nobody is left in the queue", async || {
-        b.inspect(NAME).await.is_ok_and(|state| state.contenders == 0 && state.holder.is_none())
-    })
-    .await;
 }
 
 /// Nobody listens for a while; requests fail as such, and work again when somebody does.

@@ -5,8 +5,8 @@ use lockcore::{FenceGate, LostReason};
 use testbed::redis::Settings;
 
 use crate::rig::{
-    KEY, LONG, NAME, TTL, Waiter, assert_lost, command, direct, eventually, exists, hold, ok, open, open_for,
-    pass, server, start, trials,
+    KEY, LONG, NAME, TTL, Waiter, command, direct, exists, hold, ok, open, open_for, pass, server, start,
+    trials,
 };
 
 trials![
@@ -14,7 +14,6 @@ trials![
     an_emptied_server_is_noticed,
     a_deleted_key_goes_to_the_next_in_line,
     evicted_keys_are_noticed,
-    a_stopped_server_ends_the_hold,
 ];
 
 /// A server that is away for longer than the ttl: the hold is over before it can grant again.
@@ -94,25 +93,4 @@ async fn evicted_keys_are_noticed() {
     let next = hold(&b).await;
     assert!(next.token() > guard.token());
     next.release().await.unwrap();
-}
-
-/// A stopped server answers nobody: the hold ends by the holder's own clock, before anybody else's
-/// can begin, and everything goes on when the server does.
-async fn a_stopped_server_ends_the_hold() {
-    let server = server().await;
-    let (a, b) = (open(direct(&server)).await, open(direct(&server)).await);
-    let guard = hold(&a).await;
-    let waiting = Waiter::queued(&b, 0, &a).await;
-
-    server.process().stop().await.unwrap();
-    assert_eq!(guard.lost().await, LostReason::Expired);
-    server.process().cont().unwrap();
-    let next = waiting.held().await;
-    assert_lost(&guard, "when the next one holds");
-    assert!(next.token() > guard.token());
-    next.release().await.unwrap();
-    eventually("the former holder's manager works", async || {
-        a.lock(NAME).unwrap().try_acquire().await.is_ok_and(|guard| guard.is_some())
-    })
-    .await;
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use lockcore::{Effect, ErrorKind, GuardState, LockManager, LostReason};
+use lockcore::{ErrorKind, GuardState, LockManager, LostReason};
 use testbed::zookeeper::Setup;
 use testbed::{Direction, Mode};
 use zookeeper_client::{Acls, CreateMode};
@@ -291,27 +291,6 @@ pub(crate) async fn a_watch_that_is_lost_costs_little_more_than_a_session(rig: A
     println!("held {taken:?} after a release that nobody was told of");
     assert!(taken <= 2 * TTL, "{taken:?}");
     guard.release().await.unwrap();
-}
-
-/// Silence is never taken for a holder: asking ends within the bound of a request, as unavailable.
-pub(crate) async fn a_silent_server_is_unavailable_and_not_busy(rig: Arc<Rig>) {
-    let server = rig.server().await;
-    let space = rig.space().await;
-    let proxy = proxy(server);
-    let locks = space.by(proxy.addr()).manager().await;
-    locks.lock("a").unwrap().acquire().await.unwrap().release().await.unwrap();
-    proxy.set_both(Mode::Blackhole).await;
-    let began = now();
-    let error = locks.lock("a").unwrap().try_acquire().await.expect_err("nobody has answered");
-    assert_eq!(*error.kind(), ErrorKind::Unavailable, "{error:?}");
-    assert_eq!(error.effect(), Effect::Unknown, "{error:?}");
-    assert!(now().since(began) < TTL, "{:?}", now().since(began));
-    proxy.set_both(Mode::Pass).await;
-    let outside = space.outside().await;
-    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
-    assert_eq!(outside.children(&space.directory("a")).await.len(), 1);
-    guard.release().await.unwrap();
-    outside.has(&space.directory("a"), 0).await;
 }
 
 /// A lock whose holders leave sooner than it takes to look at them can be shown all the same.

@@ -83,8 +83,7 @@ fn main() -> ExitCode {
             a_holders_node_that_was_removed_is_not_released_twice
             a_removed_node_is_noticed_while_it_is_held
             a_waiters_node_that_was_removed_grants_nothing
-            a_watch_that_is_lost_costs_little_more_than_a_session
-            a_silent_server_is_unavailable_and_not_busy;
+            a_watch_that_is_lost_costs_little_more_than_a_session;
         access:
             a_server_that_is_dead_is_passed_over
             a_server_that_is_silent_is_passed_over
