@@ -6,11 +6,11 @@ STORES = file redis etcd zk
 
 # The main job: every store, its floor and the libraries of others, on this machine, in ten minutes.
 compare:
-	@bench/compare
+	@comparison/compare
 
 # The same with longer runs, up to a thousand waiters and virtual machines by the process; it takes a while.
 compare-full:
-	@bench/compare --full
+	@comparison/compare --full
 
 # Everything with every feature, then the facade with none; each feature is the default or one of these.
 test: tools
@@ -46,7 +46,7 @@ fix:
 	$(CARGO) fmt --all
 	$(CARGO) clippy --workspace --all-targets --all-features --fix --allow-dirty --allow-staged
 	UPDATE_README=1 $(CARGO) test -p leasehold --all-features --test readme
-	UPDATE_DOCS=1 $(CARGO) test -p bench --test documents
+	UPDATE_DOCS=1 $(CARGO) test -p comparison documents
 
 bench: tools
 	$(CARGO) bench -p lockcore -p backend-file

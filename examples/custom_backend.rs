@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use conformance::{MemorySubject, Pace, Subject};
 use futures_util::stream::BoxStream;
 use leasehold::backend::{
-    AcquireRequest, Attempt, Finding, Grant, LeaseId, LockBackend, LockState, Renewal, Revocation,
+    AcquireRequest, Attempt, Finding, Grant, Holder, LeaseId, LockBackend, LockState, Renewal, Revoke,
     StoreConfig, StoreEvent, TokenBase,
 };
 use leasehold::memory::MemoryConfig;
@@ -40,6 +40,10 @@ struct RecordedConfig {
 impl StoreConfig for RecordedConfig {
     fn min_ttl(&self) -> Duration {
         self.inner.min_ttl()
+    }
+
+    fn server(&self) -> Option<String> {
+        self.inner.server()
     }
 
     async fn open(&self, env: Env) -> Result<Arc<dyn LockBackend>> {
@@ -106,8 +110,8 @@ impl LockBackend for Recorded {
         self.inner.list(prefix).await
     }
 
-    async fn revoke(&self, name: &LockName, force: bool) -> Result<Revocation> {
-        self.inner.revoke(name, force).await
+    async fn revoke(&self, name: &LockName, how: Revoke) -> Result<Option<Holder>> {
+        self.inner.revoke(name, how).await
     }
 
     async fn diagnose(&self) -> Result<Vec<Finding>> {

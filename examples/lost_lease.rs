@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use leasehold::LockGuard;
+use leasehold::{LockGuard, Revoke};
 
 #[tokio::main]
 async fn main() -> leasehold::Result<()> {
@@ -15,17 +15,17 @@ async fn main() -> leasehold::Result<()> {
     // By hand: the loss is a future, to be waited for beside the work.
     let guard = locks.lock("index")?.acquire().await?;
     let mut changes = guard.changes();
-    let revoked = tokio::join!(work_until_lost(&guard), admin.revoke("index", false)).1?;
+    let revoked = tokio::join!(work_until_lost(&guard), admin.revoke("index", Revoke::AT_ONCE)).1?;
     println!("the administrator's request: {revoked:?}");
-    while let Some(state) = changes.next().await {
-        println!("the guard was {state:?}");
+    while let Some(change) = changes.next().await {
+        println!("the guard: {change:?}");
     }
     println!("releasing it now: {}", guard.release().await.expect_err("it was lost"));
 
     // Or by `with`, which drops the work on loss and releases behind it.
     let lock = locks.lock("index")?;
     let (outcome, _) =
-        tokio::join!(lock.with(async |held| endless(held).await), admin.revoke("index", false));
+        tokio::join!(lock.with(async |held| endless(held).await), admin.revoke("index", Revoke::AT_ONCE));
     println!("with: {}", outcome.expect_err("it was lost"));
     Ok(())
 }

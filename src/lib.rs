@@ -3,9 +3,9 @@
 use std::sync::LazyLock;
 
 pub use lockcore::{
-    Builder, Effect, Entropy, Env, Error, ErrorKind, FenceGate, Fenced, FencingToken, Guarantees, GuardState,
-    Lock, LockGuard, LockManager, LockName, LockOptions, Lost, LostReason, OsEntropy, OwnerId, Registry,
-    Result, StoreUrl, Timing, Tls, backend, clock, memory, span,
+    Builder, Change, Changes, Effect, Entropy, Env, Error, ErrorKind, FenceGate, Fenced, FencingToken,
+    Guarantees, GuardState, Lock, LockGuard, LockManager, LockName, LockOptions, Lost, LostReason, OsEntropy,
+    OwnerId, Registry, Result, Revocation, Revoke, StoreUrl, Timing, Tls, backend, clock, memory, span,
 };
 
 #[cfg(feature = "metrics")]

@@ -15,9 +15,9 @@ const EDGES: [(&str, &[&str], &[&str]); 11] = [
     ("backend-etcd", &["lockcore"], &["conformance", "testbed"]),
     ("backend-redis", &["lockcore"], &["conformance", "testbed"]),
     ("backend-zk", &["lockcore"], &["conformance", "testbed"]),
-    ("contender", &[], &[]),
-    ("bench", &["leasehold", "contender", "testbed"], &[]),
-    ("leasehold-cli", &["leasehold", "bench"], &["testbed"]),
+    ("contender-protocol", &[], &[]),
+    ("comparison", &["leasehold", "contender-protocol", "testbed"], &[]),
+    ("leasehold-cli", &["leasehold"], &["testbed"]),
     ("testbed", &[], &[]),
     ("conformance", &["lockcore"], &[]),
     (
@@ -145,6 +145,41 @@ fn every_file_says_what_it_is_for() {
         let opens = text.starts_with("//!") || text.starts_with("#![doc = include_str!(");
         assert!(opens || is_test_module, "{} has no header", path.display());
     }
+}
+
+/// The folders of the core, the lowest first: each knows itself and those before it.
+const FLOORS: [&str; 6] = ["words", "clock", "backend", "memory", "core", "api"];
+
+/// Nothing below names what stands on it, tests apart.
+#[test]
+fn the_core_has_no_upward_arrow() {
+    let metadata = metadata();
+    let package = metadata.workspace_packages().into_iter().find(|package| package.name == "lockcore");
+    let manifest = &package.expect("lockcore is there").manifest_path;
+    let root = manifest.parent().expect("a manifest has a folder").join("src").into_std_path_buf();
+    let mut files = Vec::new();
+    collect(&root, &mut files);
+    let floor = |name: &str| FLOORS.iter().position(|folder| *folder == name);
+    let mut arrows = 0;
+    for (path, text) in files {
+        let place = path.strip_prefix(&root).expect("it lies in there");
+        let folder = place.components().next().and_then(|first| first.as_os_str().to_str());
+        if place.ends_with("tests.rs") || place.ends_with("lib.rs") {
+            continue;
+        }
+        let here = folder.and_then(floor).unwrap_or_else(|| panic!("{} is in no folder", place.display()));
+        let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        let code = code.lines().filter(|line| !line.trim_start().starts_with("//"));
+        for named in code.flat_map(|line| line.split("crate::").skip(1)) {
+            let named: String = named.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+            let Some(there) = floor(&named) else {
+                panic!("{} names crate::{named}, which is in no folder", place.display());
+            };
+            assert!(there <= here, "{} looks up to {named}", place.display());
+            arrows += usize::from(there < here);
+        }
+    }
+    assert!(arrows > 100, "only {arrows} arrows were found");
 }
 
 /// Names that say nothing hide what belongs elsewhere.

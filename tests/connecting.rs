@@ -10,17 +10,18 @@ use leasehold::clock::TokioClock;
 use leasehold::memory::MemoryConfig;
 use leasehold::{Effect, Env, Error, ErrorKind, LockManager, Registry, Result};
 
-/// A store that is opened at the attempt after `refusals`.
+/// A store that is opened at the attempt after `refusals`; from the attempt `silent` on it says nothing.
 #[derive(Clone, Debug)]
 struct Late {
     refusals: u32,
     kind: ErrorKind,
+    silent: u32,
     attempts: Arc<AtomicU32>,
 }
 
 impl Late {
     fn new(refusals: u32, kind: ErrorKind) -> Self {
-        Self { refusals, kind, attempts: Arc::default() }
+        Self { refusals, kind, silent: u32::MAX, attempts: Arc::default() }
     }
 
     async fn open_within(&self, wait: Duration) -> Result<LockManager> {
@@ -39,9 +40,17 @@ impl StoreConfig for Late {
         MemoryConfig::private().min_ttl()
     }
 
+    fn server(&self) -> Option<String> {
+        Some("h1:1,h2:2".to_owned())
+    }
+
     async fn open(&self, env: Env) -> Result<Arc<dyn LockBackend>> {
-        if self.attempts.fetch_add(1, Ordering::Relaxed) < self.refusals {
-            return Err(Error::new(self.kind.clone(), Effect::NotApplied, "not there"));
+        let attempt = self.attempts.fetch_add(1, Ordering::Relaxed);
+        if attempt >= self.silent {
+            std::future::pending::<()>().await;
+        }
+        if attempt < self.refusals {
+            return Err(Error::new(self.kind.clone(), Effect::Unknown, "not there"));
         }
         MemoryConfig::private().open(env).await
     }
@@ -58,6 +67,22 @@ async fn a_store_that_comes_up_late_is_waited_for() {
     let error = gone.open_within(Duration::from_secs(30)).await.unwrap_err();
     assert_eq!((error.kind(), error.to_string().contains("not there")), (&ErrorKind::Unavailable, true));
     assert!((30..=70).contains(&gone.attempts()), "{} attempts in half a minute", gone.attempts());
+}
+
+/// No lock is asked for while a store is opened, so nothing can have been carried out; and the error says
+/// where the store is, and how it failed last.
+#[tokio::test(start_paused = true)]
+async fn what_fails_while_opening_was_not_applied() {
+    let refused = |silent, wait| async move {
+        let store = Late { silent, ..Late::new(u32::MAX, ErrorKind::Unavailable) };
+        let error = store.open_within(Duration::from_millis(wait)).await.unwrap_err();
+        assert_eq!(error.effect(), Effect::NotApplied);
+        error.to_string()
+    };
+    assert_eq!(refused(u32::MAX, 0).await, "not there (server: h1:1,h2:2)");
+    assert_eq!(refused(0, 0).await, "the store was not open within 5s (server: h1:1,h2:2)");
+    // A last attempt that is cut short has nothing to tell.
+    assert_eq!(refused(1, 1_000).await, "not there (server: h1:1,h2:2)");
 }
 
 /// Without a wait, and for whatever is not about the store's absence, one attempt is all.

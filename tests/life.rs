@@ -8,7 +8,7 @@ use leasehold::clock::TokioClock;
 use leasehold::memory::MemoryConfig;
 use leasehold::{
     Error, ErrorKind, FenceGate, Guarantees, Lock, LockGuard, LockManager, Lost, LostReason, Registry,
-    connect,
+    Revoke, connect,
 };
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
@@ -117,7 +117,7 @@ async fn with_stops_the_work_on_loss() {
     let (locks, admin) = (open(&store).await, open(&store).await);
     let lock = locks.lock("a").unwrap();
     let work = lock.with(async |_| {
-        assert_eq!(admin.revoke("a", true).await.unwrap(), leasehold::backend::Revocation::Released);
+        assert_eq!(admin.revoke("a", Revoke::Force).await.unwrap(), leasehold::backend::Revocation::Released);
         std::future::pending::<()>().await;
     });
     assert_eq!(work.await.unwrap_err().lost_reason(), Some(LostReason::Revoked));
@@ -132,7 +132,7 @@ async fn with_is_ok_only_if_the_lock_was_held_at_the_end() {
     let lock = locks.lock("a").unwrap();
     let done = lock.with(async |held| held.token()).await.unwrap();
     let lost = lock.with(async |held| {
-        locks.revoke("a", true).await.unwrap();
+        locks.revoke("a", Revoke::Force).await.unwrap();
         held.lost().await;
         held.token()
     });

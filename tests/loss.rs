@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::{FutureExt, StreamExt};
 use leasehold::clock::{Clock, ManualClock, TokioClock};
 use leasehold::memory::MemoryConfig;
-use leasehold::{ErrorKind, GuardState, LockManager, LockName, LostReason};
+use leasehold::{Change, ErrorKind, GuardState, LockManager, LockName, LostReason};
 
 const TTL: Duration = Duration::from_secs(15);
 
@@ -133,15 +133,15 @@ async fn a_loss_that_the_store_tells_is_passed_on() {
     let locks = open(&store, clock).await;
     let guard = locks.lock("a").unwrap().acquire().await.unwrap();
     let mut changes = guard.changes();
-    assert_eq!(changes.next().await, Some(GuardState::Held));
+    assert_eq!(changes.next().await, Some(Change::State(GuardState::Held)));
     let before = clock.now();
     assert!(store.store().evict(&LockName::new("a").unwrap(), &clock, true));
     assert_eq!(guard.lost().await, LostReason::Gone);
     assert_eq!(clock.now(), before);
-    assert_eq!(changes.next().await, Some(GuardState::Lost(LostReason::Gone)));
+    assert_eq!(changes.next().await, Some(Change::State(GuardState::Lost(LostReason::Gone))));
     assert_eq!(changes.next().await, None);
     let mut late = guard.changes();
-    assert_eq!(late.next().await, Some(GuardState::Lost(LostReason::Gone)));
+    assert_eq!(late.next().await, Some(Change::State(GuardState::Lost(LostReason::Gone))));
     assert_eq!(late.next().await, None);
     assert!(guard.release().await.is_err());
 }

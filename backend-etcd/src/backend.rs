@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use futures_util::stream::{self, BoxStream};
 use lockcore::backend::{
-    AcquireRequest, Attempt, Finding, Grant, LeaseId, LockBackend, LockState, Renewal, Revocation,
+    AcquireRequest, Attempt, Finding, Grant, Holder, LeaseId, LockBackend, LockState, Renewal, Revoke,
     StoreEvent, TokenBase,
 };
 use lockcore::{Env, Guarantees, LockName, Result};
@@ -39,7 +39,12 @@ impl EtcdBackend {
         // From here on, being dropped ends what was begun.
         let mut backend = Self { sessions, guarantees, inbox: Mutex::new(Some(inbox)) };
         let sessions = &backend.sessions;
-        sessions.begin().await?;
+        let bound = sessions.env.timing().connect_timeout;
+        tokio::select! {
+            biased;
+            begun = sessions.begin() => begun?,
+            () = async { sessions.env.sleep(bound).await } => return Err(sessions.endpoints.why_not(bound)),
+        }
         let cluster = diagnosis::look_at_the_cluster(&sessions.endpoints).await;
         for warning in cluster.warnings() {
             sessions.tell(StoreEvent::Warning(warning.into()));
@@ -101,8 +106,8 @@ impl LockBackend for EtcdBackend {
         self.sessions.list(prefix).await
     }
 
-    async fn revoke(&self, name: &LockName, force: bool) -> Result<Revocation> {
-        self.sessions.revoke(name, force).await
+    async fn revoke(&self, name: &LockName, how: Revoke) -> Result<Option<Holder>> {
+        self.sessions.revoke(name, how).await
     }
 
     async fn diagnose(&self) -> Result<Vec<Finding>> {

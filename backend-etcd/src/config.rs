@@ -200,6 +200,11 @@ impl StoreConfig for EtcdConfig {
         Self::MIN_TTL
     }
 
+    fn server(&self) -> Option<String> {
+        let hosts: Result<Vec<_>> = self.endpoints.iter().map(|endpoint| with_port(endpoint)).collect();
+        hosts.ok().map(|hosts| hosts.join(","))
+    }
+
     async fn open(&self, env: Env) -> Result<Arc<dyn LockBackend>> {
         Ok(Arc::new(EtcdBackend::open(&self.clone().checked()?, env).await?))
     }

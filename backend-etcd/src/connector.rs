@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use etcd_client::{Channel, Client, ConnectOptions};
-use lockcore::{Effect, Error, ErrorKind, Result};
+use lockcore::{Effect, Error, Result};
 use tonic::transport::Endpoint;
 
 use crate::config::EtcdConfig;
@@ -22,7 +22,7 @@ impl Connector {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidOption`] for certificates that cannot be used.
+    /// [`ErrorKind::InvalidOption`](lockcore::ErrorKind::InvalidOption) for certificates that cannot be used.
     pub(crate) fn new(config: &EtcdConfig, urls: &[String], bound: Duration) -> Result<Self> {
         let tls = config.tls_options()?;
         let endpoint = |url: &String| {
@@ -39,8 +39,8 @@ impl Connector {
         };
         let endpoints: Result<_, tonic::transport::Error> = urls.iter().map(endpoint).collect();
         let endpoints = endpoints.map_err(|error| {
-            let why = error::causes(&error);
-            Error::invalid_option(format!("no connection can be made with these options: {why}"))
+            let why = error::cause(&error);
+            Error::invalid_option("no connection can be made with these options").with_source(why)
         })?;
         let credentials = config.user().map(|(user, password)| (user.to_owned(), password.to_owned()));
         Ok(Self { endpoints, credentials })
@@ -54,10 +54,8 @@ impl Connector {
     /// A connection to the endpoint of that number, authenticated if the cluster asks for it.
     pub(crate) async fn connect(&self, index: usize) -> Result<Client> {
         let endpoint = &self.endpoints[index];
-        let channel = endpoint.connect().await.map(Channel::Tonic).map_err(|error| {
-            let why = format!("no connection to {}: {}", endpoint.uri(), error::causes(&error));
-            Error::not_applied(ErrorKind::Unavailable, why)
-        })?;
+        let channel = endpoint.connect().await.map(Channel::Tonic);
+        let channel = channel.map_err(|error| error::of_connecting(&error))?;
         let is_encrypted = endpoint.uri().scheme_str() == Some("https");
         self.authenticated(channel).await.map_err(|error| {
             let meant = if is_encrypted { error::of_first_request(error) } else { error::of_client(error) };

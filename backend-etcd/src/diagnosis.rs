@@ -5,7 +5,7 @@ use std::sync::Arc;
 use etcd_client::{AlarmAction, AlarmType, Compare, CompareOp, GetOptions, Txn, TxnOp};
 use futures_util::future::join_all;
 use lockcore::backend::{Finding, Severity};
-use lockcore::{ErrorKind, Result};
+use lockcore::{Effect, ErrorKind, Result};
 
 use crate::endpoints::Endpoints;
 use crate::error;
@@ -49,17 +49,16 @@ pub(crate) async fn diagnose(sessions: &Sessions) -> Result<Vec<Finding>> {
     let mut answering = 0;
     let urls = endpoints.urls().iter().enumerate();
     let seen = urls.map(|(index, url)| sessions.env.bounded(endpoint(endpoints, index, url)));
-    for (url, seen) in endpoints.urls().iter().zip(join_all(seen).await) {
+    for (index, seen) in join_all(seen).await.into_iter().enumerate() {
         match seen {
             Ok(seen) => {
                 answering += 1;
                 findings.extend(seen);
             }
-            Err(error) => findings.push(Finding::new(
-                Severity::Warning,
-                "endpoint",
-                format!("{url} does not answer: {error}"),
-            )),
+            Err(error) => {
+                let error = endpoints.at(index, error.with_effect(Effect::NotApplied));
+                findings.push(Finding::new(Severity::Warning, "endpoint", format!("{error:#}")));
+            }
         }
     }
     let (cluster, alarms, rights) =
@@ -122,7 +121,11 @@ async fn alarms(endpoints: &Arc<Endpoints>) -> Vec<Finding> {
     let answer = match answer {
         Ok(answer) => answer,
         Err(error) => {
-            return vec![Finding::new(Severity::Warning, "alarms", format!("alarms are not told: {error}"))];
+            return vec![Finding::new(
+                Severity::Warning,
+                "alarms",
+                format!("alarms are not told: {error:#}"),
+            )];
         }
     };
     if answer.alarms().is_empty() {

@@ -47,7 +47,7 @@ struct State {
     /// How many endpoints in a row would not have us, since one has answered.
     denials: usize,
     /// Why there is no connection to the endpoint before.
-    refused: Option<(ErrorKind, String)>,
+    refused: Option<Error>,
 }
 
 /// A connection, and which one it is.
@@ -93,6 +93,19 @@ impl Endpoints {
         &self.urls
     }
 
+    /// An error of the endpoint of that number, which says so.
+    pub(crate) fn at(&self, index: usize, error: Error) -> Error {
+        let url = &self.urls[index % self.urls.len()];
+        error.with_context("server", url.split_once("://").map_or(url.as_str(), |(_, host)| host))
+    }
+
+    /// Why nothing was answered for so long: why there is no connection, if there is none.
+    pub(crate) fn why_not(&self, bound: Duration) -> Error {
+        let state = self.state.borrow();
+        let refused = state.refused.clone().filter(|_| state.link.is_none());
+        refused.unwrap_or_else(|| error::silent(bound)).with_effect(Effect::NotApplied)
+    }
+
     fn is_encrypted(&self) -> bool {
         self.urls[0].starts_with("https://")
     }
@@ -130,7 +143,7 @@ impl Endpoints {
         match (&state.link, &state.refused) {
             (Some(link), _) => Ok(link.clone()),
             // Nothing but the connection was asked for.
-            (None, Some((kind, why))) => Err(Error::not_applied(kind.clone(), why.clone())),
+            (None, Some(refused)) => Err(refused.clone().with_effect(Effect::NotApplied)),
             (None, None) => Err(error::cut("a connection").with_effect(Effect::NotApplied)),
         }
     }
@@ -148,12 +161,13 @@ impl Endpoints {
     /// A connection to one endpoint, besides the one in use.
     pub(crate) async fn connect(&self, index: usize) -> Result<Client> {
         let bound = self.bound;
-        tokio::select! {
+        let made = tokio::select! {
             biased;
             // Boxed: what it waits in is large.
             made = Box::pin(self.connector.connect(index)) => made,
             () = self.env.sleep(bound) => Err(error::silent(bound).with_effect(Effect::NotApplied)),
-        }
+        };
+        made.map_err(|error| self.at(index, error))
     }
 
     /// A connection is of no use: the next request goes to the next endpoint.
@@ -177,7 +191,7 @@ impl Endpoints {
                 let is_final = denials >= self.urls.len() && !is_outage;
                 kind = Some(if is_final { ErrorKind::Denied } else { ErrorKind::Unavailable });
             }
-            let refused = kind.clone().zip(refused.map(ToString::to_string));
+            let refused = kind.clone().zip(refused).map(|(kind, error)| error.clone().with_kind(kind));
             *state = State { generation: generation + 1, denials, refused, ..State::default() };
             true
         });
@@ -254,13 +268,13 @@ impl Endpoints {
                 if had_time && (silence == Silence::IsOfTheMember || !answers_others) {
                     self.failed(link.generation);
                 }
-                return Err(error::silent(self.bound));
+                return Err(self.at(link.generation, error::silent(self.bound)));
             }
         };
         if answer.as_ref().err().is_none_or(error::is_answer) {
             self.answered(&link);
         }
-        answer.map_err(|error| self.failure(&link, error))
+        answer.map_err(|error| self.at(link.generation, self.failure(&link, error)))
     }
 
     /// What an error on `link` means, and whether the connection is left for it.
@@ -268,7 +282,7 @@ impl Endpoints {
         // Connected while authentication was off: another connection says who we are.
         if error::is_nameless(&error) && self.connector.has_credentials() {
             self.failed(link.generation);
-            return Error::not_applied(ErrorKind::Unavailable, "etcd asks who we are").with_source(error);
+            return error::nameless(&error);
         }
         if !error::is_about_the_member(&error) {
             return error::of_client(error);
@@ -279,7 +293,7 @@ impl Endpoints {
         }
         let meant = error::of_first_request(error);
         match self.leave(link.generation, Some(&meant)) {
-            Some(ErrorKind::Denied) => Error::not_applied(ErrorKind::Denied, meant.to_string()),
+            Some(ErrorKind::Denied) => meant.with_kind(ErrorKind::Denied).with_effect(Effect::NotApplied),
             _ => meant,
         }
     }

@@ -1,4 +1,7 @@
-//! What the client's and the server's errors mean: a kind, and whether the store may have acted.
+//! What the client's and the server's errors mean: a kind, whether the store may have acted, and a sentence.
+//!
+//! The sentence is ours. Its cause is what the server said, or what the system did to the connection: the
+//! layers between are left out, which name each other and what they are made of.
 //!
 //! One mapping for every request. A refusal that the server gives before it proposes anything to
 //! its peers is `NotApplied`, and so is a connection that was never made; a cut, a timeout or a change
@@ -7,12 +10,22 @@
 use std::error::Error as StdError;
 use std::time::Duration;
 
-use lockcore::{Effect, Error, ErrorKind, LostReason};
+use lockcore::{Effect, Error, ErrorKind, LostReason, Tls};
 
 /// What an error of the client means.
 pub(crate) fn of_client(error: etcd_client::Error) -> Error {
-    let (kind, effect, message) = meaning(&error);
-    Error::new(kind, effect, message).with_source(error)
+    let (kind, effect, message, cause) = meaning(&error);
+    Error::new(kind, effect, message).with_source(cause)
+}
+
+/// A connection that was not made: what kept us from it.
+pub(crate) fn of_connecting(error: &(dyn StdError + 'static)) -> Error {
+    Error::not_applied(ErrorKind::Unavailable, "cannot connect").with_source(cause(error))
+}
+
+/// Connected while authentication was off.
+pub(crate) fn nameless(error: &etcd_client::Error) -> Error {
+    Error::not_applied(ErrorKind::Unavailable, "etcd asks who we are").with_source(meaning(error).3)
 }
 
 /// Whether another member, or another connection, may do better.
@@ -80,7 +93,7 @@ pub(crate) fn is_answer(error: &etcd_client::Error) -> bool {
 /// Whether one side did not take the other's certificate, in the words of the TLS library. On a connection
 /// that has answered before, the same words tell of a damaged record.
 pub(crate) fn is_refused_by_tls(error: &Error) -> bool {
-    let text = error.to_string();
+    let text = whole(error);
     text.contains("invalid peer certificate") || text.contains("received fatal alert")
 }
 
@@ -96,16 +109,9 @@ pub(crate) fn of_first_request(error: etcd_client::Error) -> Error {
     }
 }
 
-/// An error and what is behind it, in one line.
-pub(crate) fn causes(error: &(dyn StdError + 'static)) -> String {
-    let mut line = String::new();
-    for error in chain(error) {
-        let said = error.to_string();
-        if !line.contains(&said) {
-            line = if line.is_empty() { said } else { format!("{line}: {said}") };
-        }
-    }
-    line
+/// What all the layers above it tell of: the system's word, or that of the TLS library.
+pub(crate) fn cause(error: &(dyn StdError + 'static)) -> String {
+    chain(error).last().map(|last| Tls::in_words(&last.to_string())).unwrap_or_default()
 }
 
 /// Whether a lease was asked for that exists already.
@@ -130,17 +136,22 @@ pub(crate) fn may_pass(error: &Error) -> bool {
 
 /// Whether the server answers, and refuses what takes room.
 pub(crate) fn is_for_space(error: &Error) -> bool {
-    error.to_string().contains(NO_SPACE)
+    whole(error).contains(NO_SPACE)
 }
 
 /// Whether an answer was longer than what the client takes.
 pub(crate) fn is_too_long(error: &Error) -> bool {
-    error.to_string().contains("message length too large")
+    whole(error).contains("message length too large")
 }
 
 /// Whether a revision was asked for that the store has forgotten.
 pub(crate) fn is_compacted(error: &Error) -> bool {
-    error.to_string().contains("required revision has been compacted")
+    whole(error).contains("required revision has been compacted")
+}
+
+/// What decides is in the words of the server, behind ours.
+fn whole(error: &Error) -> String {
+    format!("{error:#}")
 }
 
 pub(crate) fn silent(bound: Duration) -> Error {
@@ -171,35 +182,65 @@ pub(crate) fn malformed(what: &str) -> Error {
     Error::new(ErrorKind::Protocol, Effect::Unknown, format!("etcd answered {what}"))
 }
 
-/// What may be told to a user, and what the code decides on.
-fn meaning(error: &etcd_client::Error) -> (ErrorKind, Effect, String) {
+/// Kind, effect and sentence of an error, and what caused it, in words.
+fn meaning(error: &etcd_client::Error) -> (ErrorKind, Effect, &'static str, String) {
     use etcd_client::Error as E;
-    let shown = error.to_string();
+    let shown = || error.to_string();
     match error {
         E::GRpcStatus(status) => {
             let (number, text) = (status.code() as i32, status.message());
             let (kind, effect) = of_status(number, text, never_connected(status));
-            let message = match status.source() {
-                Some(why) => format!("no answer from etcd: {}", causes(why)),
-                None => format!("etcd: {text}"),
-            };
-            (kind, effect, message)
+            match status.source() {
+                Some(why) => (kind, effect, "no answer from etcd", cause(why)),
+                None => (kind, effect, sentence(text), text.trim_start_matches(FROM_ETCD).trim().to_owned()),
+            }
         }
         E::InvalidArgs(_) | E::InvalidUri(_) | E::InvalidMetadataValue(_) | E::EndpointsNotManaged => {
-            (ErrorKind::InvalidOption, Effect::NotApplied, shown)
+            (ErrorKind::InvalidOption, Effect::NotApplied, "the client does not take this", shown())
         }
-        E::EndpointError(_) => (ErrorKind::Unavailable, Effect::NotApplied, shown),
-        E::TransportError(source) => match never_connected(source) {
-            true => (ErrorKind::Unavailable, Effect::NotApplied, shown),
-            false => (ErrorKind::Unavailable, Effect::Unknown, shown),
-        },
-        E::LeaseKeepAliveError(_) if is_lease_gone(error) => {
-            (ErrorKind::Lost { reason: LostReason::SessionLost }, Effect::NotApplied, shown)
+        E::EndpointError(why) => (ErrorKind::Unavailable, Effect::NotApplied, "cannot connect", why.clone()),
+        E::TransportError(source) => {
+            let effect = if never_connected(source) { Effect::NotApplied } else { Effect::Unknown };
+            (ErrorKind::Unavailable, effect, "no answer from etcd", cause(source))
         }
-        E::IoError(_) | E::WatchError(_) | E::LeaseKeepAliveError(_) | E::Internal(_) => {
-            (ErrorKind::Unavailable, Effect::Unknown, shown)
+        E::IoError(source) => {
+            (ErrorKind::Unavailable, Effect::Unknown, "no answer from etcd", source.to_string())
         }
-        E::Utf8Error(_) | E::ElectError(_) => (ErrorKind::Protocol, Effect::Unknown, shown),
+        E::LeaseKeepAliveError(why) if is_lease_gone(error) => {
+            let kind = ErrorKind::Lost { reason: LostReason::SessionLost };
+            (kind, Effect::NotApplied, "the lease is over", why.clone())
+        }
+        E::WatchError(why) => (ErrorKind::Unavailable, Effect::Unknown, "a watch has failed", why.clone()),
+        E::LeaseKeepAliveError(why) => {
+            (ErrorKind::Unavailable, Effect::Unknown, "a renewal has failed", why.clone())
+        }
+        E::Internal(why) => (ErrorKind::Unavailable, Effect::Unknown, "the client has failed", why.clone()),
+        E::Utf8Error(_) | E::ElectError(_) => {
+            (ErrorKind::Protocol, Effect::Unknown, "etcd cannot be understood", shown())
+        }
+    }
+}
+
+/// What a status without a cause means, by its text.
+fn sentence(text: &str) -> &'static str {
+    let table = [
+        ("authentication failed", "etcd refuses user and password"),
+        ("user name is empty", "etcd wants a user and a password"),
+        ("permission denied", "the user lacks a right that the store's page lists"),
+        (NO_SPACE, "etcd is at its space limit: compact, defragment and disarm it"),
+        ("too many requests", "etcd has more requests than it takes"),
+        ("no leader", "the cluster has no leader"),
+        ("leader changed", "the cluster has changed its leader"),
+        ("request timed out", "the cluster has not agreed in time"),
+        ("lease not found", "the lease is over"),
+    ];
+    match table.iter().find(|(said, _)| text.contains(said)) {
+        Some((_, sentence)) if text.starts_with(FROM_ETCD) => sentence,
+        _ if is_from_a_learner(text) => "the member is a learner, which serves no locks: leave it out",
+        _ if is_old_token(text) => "etcd asks who we are",
+        _ if text.starts_with(FROM_ETCD) => "etcd refuses the request",
+        // Of a proxy, or of the client.
+        _ => "no answer from etcd that can be used",
     }
 }
 
@@ -362,7 +403,7 @@ mod tests {
     fn a_full_server_is_known() {
         let of = |text: &str| {
             let (kind, effect) = of_status(code::RESOURCE_EXHAUSTED, text, false);
-            Error::new(kind, effect, format!("etcd: {text}"))
+            Error::new(kind, effect, sentence(text)).with_source(text)
         };
         let full = of("etcdserver: mvcc: database space exceeded");
         assert!(is_for_space(&full) && !may_pass(&full));
@@ -390,8 +431,44 @@ mod tests {
         assert!(is_about_the_member(&cut) && !is_answer(&cut));
         let error = of_client(cut);
         assert_eq!((error.kind(), error.effect()), (&ErrorKind::Unavailable, Effect::Unknown));
-        assert!(error.to_string().contains("BadRecordMac"), "{error}");
+        assert_eq!(
+            format!("{error:#}"),
+            "no answer from etcd: received fatal alert: BadRecordMac; the store may have carried it out"
+        );
         assert!(is_refused_by_tls(&error));
+    }
+
+    /// Whatever a server says has a sentence of ours, and is its cause without what all its words begin with.
+    #[test]
+    fn what_the_server_says_is_the_cause() {
+        let words = |code: tonic::Code, text: &str| {
+            let refused = etcd_client::Error::GRpcStatus(tonic::Status::new(code, text));
+            format!("{:#}", of_client(refused).with_effect(Effect::NotApplied))
+        };
+        let table = [
+            (
+                "etcdserver: authentication failed, invalid user ID or password",
+                "etcd refuses user and password: authentication failed, invalid user ID or password",
+            ),
+            ("etcdserver: user name is empty", "etcd wants a user and a password: user name is empty"),
+            (
+                "etcdserver: permission denied",
+                "the user lacks a right that the store's page lists: permission denied",
+            ),
+            (
+                "etcdserver: mvcc: database space exceeded",
+                "etcd is at its space limit: compact, defragment and disarm it: mvcc: database space exceeded",
+            ),
+            ("etcdserver: no leader", "the cluster has no leader"),
+            ("etcdserver: corrupt cluster", "etcd refuses the request: corrupt cluster"),
+            (
+                "grpc-status header missing, mapped from HTTP status code 403",
+                "no answer from etcd that can be used: grpc-status header missing, mapped from HTTP status code 403",
+            ),
+        ];
+        for (said, told) in table {
+            assert_eq!(words(tonic::Code::Unavailable, said), told);
+        }
     }
 
     /// The client's own errors are told apart, and keep their words.

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `PREFIX/enc(NAME)/LEASE` | one contender of a lock, in the order of its creation |
 //! | `PREFIX/%session/LEASE` | a session; its revision is the session's epoch |
-//! | `PREFIX/%session/LEASE/REVISION` | that session is asked to give up the entry created at REVISION |
+//! | `PREFIX/%session/LEASE/REVISION` | that session is asked to give up the entry created at REVISION, after so many milliseconds |
 //! | `PREFIX/%token_base` | what is added to every counter |
 //!
 //! Numbers are lower-case hexadecimal, as other clients of etcd write lease ids.
@@ -15,7 +15,7 @@
 
 use std::time::Duration;
 
-use lockcore::backend::{AcquireRequest, Holder};
+use lockcore::backend::{AcquireRequest, Holder, Revoke};
 use lockcore::{LockName, OwnerId};
 
 use crate::protocol::Revision;
@@ -163,7 +163,19 @@ pub(crate) fn holder(key: &[u8], value: &[u8], counter: u64) -> Holder {
     };
     let mut holder = Holder::new(record.label).with_counter(counter);
     holder.metadata = record.metadata;
+    holder.ttl = Some(record.ttl);
     holder
+}
+
+/// What a message in an inbox says; empty is *at once*, as earlier versions wrote it and understand all of them.
+pub(crate) fn message(grace: Duration) -> String {
+    if grace.is_zero() { String::new() } else { grace.as_millis().to_string() }
+}
+
+/// How long whoever is asked may go on. What is no number asks, too: at once.
+pub(crate) fn grace_of(message: &[u8]) -> Duration {
+    let millis = std::str::from_utf8(message).ok().and_then(|text| text.parse().ok());
+    Duration::from_millis(millis.unwrap_or(0)).min(Revoke::MAX_GRACE)
 }
 
 fn escape(text: &str, into: &mut String) {
@@ -285,6 +297,27 @@ mod tests {
         let mut bytes = record.to_bytes();
         bytes.extend_from_slice(b"\n1700000000000\nmore");
         assert_eq!(Record::from_bytes(&bytes), Some(record));
+    }
+
+    /// A grace comes back, at most the longest; at once is what earlier versions wrote.
+    #[test]
+    fn messages_carry_a_grace() {
+        for grace in [Duration::ZERO, Duration::from_millis(1), Revoke::MAX_GRACE] {
+            assert_eq!(grace_of(message(grace).as_bytes()), grace);
+        }
+        assert_eq!(message(Duration::ZERO), "");
+        assert_eq!(message(Duration::from_secs(2)), "2000");
+        for (foreign, millis) in [
+            ("x", 0),
+            ("-1", 0),
+            ("1.5", 0),
+            ("2000 ", 0),
+            ("99999999999999999999999", 0),
+            ("86400001", 86_400_000),
+        ] {
+            assert_eq!(grace_of(foreign.as_bytes()), Duration::from_millis(millis), "{foreign:?}");
+        }
+        assert_eq!(grace_of(&[0xff]), Duration::ZERO);
     }
 
     proptest! {

@@ -1,7 +1,8 @@
 //! The contract on top of a session.
 //!
 //! No task runs in the background: what the session hears, it hears while the core polls
-//! [`events`](LockBackend::events), and a directory is looked at there only while something is held.
+//! [`events`](LockBackend::events), and a directory is looked at there only while something is held, and
+//! once more.
 //! Requests work in place, so a release is complete at its first poll, without a runtime.
 
 use std::collections::BTreeMap;
@@ -11,10 +12,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::stream::{self, BoxStream};
 use lockcore::backend::{
-    AcquireRequest, Attempt, Finding, Grant, LeaseId, LockBackend, LockState, Renewal, Revocation,
+    AcquireRequest, Attempt, Finding, Grant, Holder, LeaseId, LockBackend, LockState, Renewal, Revoke,
     StoreEvent, TokenBase,
 };
-use lockcore::clock::Deadline;
+use lockcore::clock::{Deadline, Moment};
 use lockcore::{Env, Guarantees, LockName, LostReason, Result};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc};
@@ -108,6 +109,8 @@ impl LockBackend for FileBackend {
             env: self.session.env().clone(),
             bell: Arc::clone(self.session.bell()),
             every: self.session.patrol_every(),
+            patrol_at: self.session.env().now(),
+            is_due: false,
         };
         Box::pin(stream::unfold(listener, async |mut listener| Some((listener.next().await?, listener))))
     }
@@ -149,9 +152,9 @@ impl LockBackend for FileBackend {
         Ok(states)
     }
 
-    async fn revoke(&self, name: &LockName, force: bool) -> Result<Revocation> {
+    async fn revoke(&self, name: &LockName, how: Revoke) -> Result<Option<Holder>> {
         self.session.open_or_refuse()?;
-        self.session.revoke(name, force).await
+        self.session.revoke(name, how).await
     }
 
     async fn diagnose(&self) -> Result<Vec<Finding>> {
@@ -182,21 +185,26 @@ struct Listener {
     env: Env,
     bell: Arc<Notify>,
     every: Duration,
+    patrol_at: Moment,
+    /// Something is held, or has been since the last patrol: requests to it are to be removed.
+    is_due: bool,
 }
 
 impl Listener {
     async fn next(&mut self) -> Option<StoreEvent> {
         loop {
-            let holds = self.session.upgrade().is_some_and(|session| session.holds_anything());
+            self.is_due |= self.session.upgrade().is_some_and(|session| session.holds_anything());
             tokio::select! {
                 biased;
-                event = self.inbox.recv() => return event,
-                () = self.bell.notified(), if !holds => {}
-                () = self.env.sleep(self.every), if holds => {
+                // First, as there may always be something to tell.
+                () = self.env.sleep_until(self.patrol_at), if self.is_due => {
+                    (self.patrol_at, self.is_due) = (self.env.now() + self.every, false);
                     if let Some(session) = self.session.upgrade() {
                         session.patrol();
                     }
                 }
+                event = self.inbox.recv() => return event,
+                () = self.bell.notified(), if !self.is_due => self.is_due = true,
             }
         }
     }

@@ -81,9 +81,10 @@ fn meaning(error: &io::Error) -> (ErrorKind, Meaning) {
         Errno::ROFS => (Denied, Advised("the file system is read-only")),
         Errno::MFILE | Errno::NFILE => (Unavailable, OpenFiles),
         Errno::NOSPC | Errno::DQUOT => (Unavailable, Advised("the disk, or the quota, is full")),
-        Errno::NOENT | Errno::STALE => {
-            (Unavailable, Advised("the lock directory, or a part of it, was removed while it was in use"))
-        }
+        Errno::NOENT | Errno::STALE => (
+            Unavailable,
+            Advised("the lock directory, or a part of it, is not there, or was removed while in use"),
+        ),
         Errno::AGAIN => (Unavailable, Advised("the limit of threads is reached")),
         Errno::EXIST | Errno::LOOP | Errno::NOTDIR | Errno::ISDIR | Errno::NXIO => {
             (Protocol, Advised("something else stands where a file or directory of ours should be"))

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use futures_util::stream::{self, BoxStream};
 use lockcore::backend::{
-    AcquireRequest, Attempt, Finding, Grant, LeaseId, LockBackend, LockState, Renewal, Revocation,
+    AcquireRequest, Attempt, Finding, Grant, Holder, LeaseId, LockBackend, LockState, Renewal, Revoke,
     StoreEvent, TokenBase,
 };
 use lockcore::{Env, ErrorKind, Guarantees, LockName, Result};
@@ -61,9 +61,8 @@ impl RedisBackend {
         let call = scripts::INSPECT.call(keys.iter());
         let answer = self.session.run(&scripts::INSPECT, &call).await?;
         let shown = scripts::inspected(&answer, names.len(), self.session.token_base())?;
-        let state = |(name, Shown { holder, waiting, .. }): (&LockName, _)| {
-            LockState::new(name.clone(), holder, waiting)
-        };
+        let state =
+            |(name, Shown { holder, waiting }): (&LockName, _)| LockState::new(name.clone(), holder, waiting);
         Ok(names.iter().zip(shown).map(state).collect())
     }
 }
@@ -147,9 +146,9 @@ impl LockBackend for RedisBackend {
         Ok(states)
     }
 
-    async fn revoke(&self, name: &LockName, force: bool) -> Result<Revocation> {
+    async fn revoke(&self, name: &LockName, how: Revoke) -> Result<Option<Holder>> {
         self.session.open_or_refuse()?;
-        self.session.revoke(name, force).await
+        self.session.revoke(name, how).await
     }
 
     async fn diagnose(&self) -> Result<Vec<Finding>> {

@@ -262,6 +262,14 @@ impl StoreConfig for RedisConfig {
         Self::MIN_TTL
     }
 
+    fn server(&self) -> Option<String> {
+        Some(match &self.address {
+            Address::Tcp { host, port } if host.contains(':') => format!("[{host}]:{port}"),
+            Address::Tcp { host, port } => format!("{host}:{port}"),
+            Address::Unix(path) => path.display().to_string(),
+        })
+    }
+
     async fn open(&self, env: Env) -> Result<Arc<dyn LockBackend>> {
         self.checked()?;
         Ok(Arc::new(RedisBackend::open(self, env).await?))

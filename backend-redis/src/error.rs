@@ -4,31 +4,34 @@
 //! The server refuses a *write* for its own state (`READONLY`, `OOM`, …) before the first write of a
 //! script, and that state does not change while one runs: nothing was applied. A missing right may
 //! show in the middle of a script, so `NOPERM` is unknown; so is every error that is not in the table.
+//!
+//! The sentence is ours, and its cause is what the server or the system said, in their own words. Which
+//! server that was, the core adds.
 
-use lockcore::{Effect, Error, ErrorKind};
+use lockcore::{Effect, Error, ErrorKind, Tls};
 use redis::RedisError;
 
 /// What a failed request means for its caller.
 pub(crate) fn of(error: RedisError) -> Error {
     let (kind, effect, message) = meaning(&error);
-    explained(Error::new(kind, effect, message), error)
+    Error::new(kind, effect, message).with_source(said(&error))
 }
 
-/// A connection to `server` that could not be made; no request was sent.
-pub(crate) fn of_connecting(server: &str, error: RedisError) -> Error {
+/// A connection that could not be made; no request was sent.
+pub(crate) fn of_connecting(error: RedisError) -> Error {
     let (kind, _, message) = meaning(&error);
     // Whatever the client cannot name happened to the socket or to TLS.
     let kind = if kind == ErrorKind::Protocol { ErrorKind::Unavailable } else { kind };
     let message = match error.kind() {
-        redis::ErrorKind::Io => format!("cannot connect to {server}"),
-        _ => format!("cannot connect to {server}: {message}"),
+        redis::ErrorKind::Io => "cannot connect".to_owned(),
+        _ => format!("cannot connect: {message}"),
     };
-    explained(Error::not_applied(kind, message), error)
+    Error::not_applied(kind, message).with_source(said(&error))
 }
 
 /// A configuration that the client refuses; nothing was sent.
 pub(crate) fn of_configuring(error: RedisError) -> Error {
-    Error::invalid_option("address or certificates cannot be used").with_source(error)
+    Error::invalid_option("address or certificates cannot be used").with_source(said(&error))
 }
 
 /// An answer that no script of ours gives.
@@ -55,25 +58,20 @@ pub(crate) fn is_denied(error: &RedisError) -> bool {
     error.code() == Some("NOPERM")
 }
 
-/// An error with its source, but without its effect, in words: for whoever hears of it second hand.
-pub(crate) fn in_words(error: Error) -> String {
-    let source = std::error::Error::source(&error).map(|source| format!(": {source}")).unwrap_or_default();
-    format!("{}{source}", error.with_effect(Effect::NotApplied))
-}
-
-/// The same error for each who asked.
-pub(crate) fn for_each(error: Error) -> impl Fn() -> Error {
-    let (kind, effect) = (error.kind().clone(), error.effect());
-    let message = in_words(error);
-    move || Error::new(kind.clone(), effect, message.clone())
-}
-
-fn explained(explanation: Error, error: RedisError) -> Error {
-    let explanation = match error.code() {
-        Some(code) => explanation.with_context("redis", code),
-        None => explanation,
-    };
-    explanation.with_source(error)
+/// What the server or the system said: without the client's names for it, which are for its debugging.
+fn said(error: &RedisError) -> String {
+    // A server names the script and its line; the sentence says what was asked.
+    let detail = error.detail().map(|detail| detail.split(" script: ").next().unwrap_or(detail));
+    match (error.code(), detail) {
+        (Some(code), Some(detail)) => format!("{code} {detail}"),
+        (Some(word), None) | (None, Some(word)) => word.to_owned(),
+        (None, None) => {
+            let shown = error.to_string();
+            // The client's own sentences end with its name for the kind.
+            let kind = format!(" - {:?}", error.kind());
+            Tls::in_words(shown.strip_suffix(&kind).unwrap_or(&shown))
+        }
+    }
 }
 
 /// The client's own words are the source's, and are not repeated.
@@ -211,22 +209,33 @@ mod tests {
         let broken = || RedisError::from(std::io::Error::from(std::io::ErrorKind::ConnectionReset));
         assert_eq!(of(broken()).effect(), Effect::Unknown);
         assert_eq!(*of(broken()).kind(), ErrorKind::Unavailable);
-        assert_eq!(of_connecting("h:1", broken()).effect(), Effect::NotApplied);
+        assert_eq!(of_connecting(broken()).effect(), Effect::NotApplied);
     }
 
-    /// An error about connecting names the server, and none repeats its source.
+    /// The sentence is ours, its cause is the server's or the system's, and neither repeats the other.
     #[test]
-    fn errors_say_things_once() {
-        let broken = || RedisError::from(std::io::Error::from(std::io::ErrorKind::ConnectionReset));
-        let refused = of_connecting("h:1", broken());
-        assert_eq!(refused.to_string(), "cannot connect to h:1");
-        for error in [refused, of(broken())] {
-            let source = std::error::Error::source(&error).expect("what happened").to_string();
-            assert!(!source.is_empty() && !error.to_string().contains(&source), "{error}: {source}");
-            let (effect, again) = (error.effect(), for_each(error)());
-            let said = again.to_string();
-            assert_eq!(said.matches(&source).count(), 1, "{said}");
-            assert_eq!(said.matches("may have").count(), usize::from(effect == Effect::Unknown), "{said}");
+    fn causes_are_in_the_words_of_those_who_said_them() {
+        let io = || RedisError::from(std::io::Error::from(std::io::ErrorKind::ConnectionReset));
+        let own = || RedisError::from((redis::ErrorKind::Parse, "the reply cannot be read"));
+        let table = [
+            (of_connecting(io()), "cannot connect: connection reset"),
+            (of(io()), "the connection failed: connection reset; the store may have carried it out"),
+            (
+                of(own()),
+                "the server cannot be understood: the reply cannot be read; the store may have carried it out",
+            ),
+            (
+                from_server("LOADING Redis is loading the dataset in memory"),
+                "the server is loading its data: LOADING Redis is loading the dataset in memory",
+            ),
+            (from_server("NOAUTH"), "the server wants a password: NOAUTH"),
+            (
+                from_server("OOM command not allowed. script: 7cab6639, on @user_script:233."),
+                "the server is at its memory limit (maxmemory): OOM command not allowed.",
+            ),
+        ];
+        for (error, words) in table {
+            assert_eq!(format!("{error:#}"), words);
         }
     }
 }

@@ -73,6 +73,11 @@ impl Keys {
         format!("{}:inbox:", self.prefix)
     }
 
+    /// The pattern of the channels of all inboxes.
+    pub(crate) fn inboxes(&self) -> String {
+        glob_escaped(&self.channels()) + "*"
+    }
+
     /// The key of the number that is added to every counter of the namespace.
     pub(crate) fn token_base(&self) -> String {
         format!("{}:token_base", self.prefix)
@@ -201,6 +206,7 @@ mod tests {
     #[test]
     fn patterns_escape_what_globs_mean() {
         let keys = Keys::new("p*", false).unwrap();
+        assert_eq!(keys.inboxes(), "p\\*:inbox:*");
         assert_eq!(keys.pattern("a[1]?\\{"), "p\\*:{a\\[1\\]\\?\\\\%7B*");
     }
 

@@ -34,7 +34,7 @@ pub(crate) struct Link {
     up: watch::Sender<Option<Connected>>,
     connections: AtomicU64,
     /// Why it is down.
-    failure: Mutex<Option<(ErrorKind, String)>>,
+    failure: Mutex<Option<Error>>,
 }
 
 /// A link while it is up; cheap to clone.
@@ -111,9 +111,12 @@ impl Link {
         };
         connected.ok_or_else(|| {
             let failure = self.failure.lock().clone();
-            let (kind, message) = failure
-                .unwrap_or_else(|| (ErrorKind::Unavailable, "the connection was just lost".to_owned()));
-            Error::not_applied(kind, message)
+            failure.unwrap_or_else(|| {
+                Error::not_applied(
+                    ErrorKind::Unavailable,
+                    "the connection was lost, and there is no other yet",
+                )
+            })
         })
     }
 
@@ -153,8 +156,8 @@ impl Link {
                     tracing::debug!("the connection to the server is lost");
                 }
                 Err(error) => {
-                    tracing::debug!(%error, "the server cannot be reached");
-                    *self.failure.lock() = Some((error.kind().clone(), error::in_words(error)));
+                    tracing::debug!(error = %format_args!("{error:#}"), "the server cannot be reached");
+                    *self.failure.lock() = Some(error);
                 }
             }
             self.env.sleep(self.env.jittered(pause)).await;
@@ -173,11 +176,11 @@ impl Link {
         let connection = tokio::select! {
             biased;
             connection = self.client.get_multiplexed_async_connection_with_config(&options) => {
-                connection.map_err(|error| error::of_connecting(&self.server(), error))?
+                connection.map_err(error::of_connecting)?
             }
             () = self.env.sleep_until(give_up_at) => {
-                let message = format!("cannot connect to {}: no answer within {bound:?}", self.server());
-                return Err(Error::not_applied(ErrorKind::Unavailable, message));
+                let silent = Error::not_applied(ErrorKind::Unavailable, "cannot connect");
+                return Err(silent.with_source(format!("no answer within {bound:?}")));
             }
         };
         let (broken, heard_at) = (CancellationToken::new(), Arc::new(AtomicU64::new(0)));
@@ -191,15 +194,11 @@ impl Link {
                 match subscribed.map_err(|error| error.with_effect(Effect::NotApplied))? {
                     Ok(()) => false,
                     Err(denied) if error::is_denied(&denied) => true,
-                    Err(other) => return Err(error::of_connecting(&self.server(), other)),
+                    Err(other) => return Err(error::of_connecting(other)),
                 }
             }
         };
         Ok((connected, Inbox { pushes, deaf }))
-    }
-
-    fn server(&self) -> String {
-        self.client.get_connection_info().addr().to_string()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockcore::Result;
+use lockcore::{Error, Result};
 use redis::AsyncConnectionConfig;
 
 use crate::config::RedisConfig;
@@ -29,13 +29,15 @@ impl RedisConfig {
             .set_response_timeout(Some(BOUND));
         let client = self.client(BOUND)?;
         let connection = client.get_multiplexed_async_connection_with_config(&options).await;
-        let server = || client.get_connection_info().addr().to_string();
-        let mut connection = connection.map_err(|error| error::of_connecting(&server(), error))?;
+        let server = client.get_connection_info().addr();
+        let told = |error: Error| error.with_context("server", server);
+        let mut connection = connection.map_err(|error| told(error::of_connecting(error)))?;
         let scripts = Script::all();
         for script in &scripts {
-            let loaded: String = script.load().query_async(&mut connection).await.map_err(error::of)?;
+            let loaded = script.load().query_async(&mut connection).await;
+            let loaded: String = loaded.map_err(|error| told(error::of(error)))?;
             if !script.is_kept_as(&loaded) {
-                return Err(error::unexpected("to SCRIPT LOAD"));
+                return Err(told(error::unexpected("to SCRIPT LOAD")));
             }
         }
         Ok(scripts.len())

@@ -20,6 +20,9 @@
 //!   off only by an answer to a later request.
 //! - **R6** Who was granted and hears, asked after that, that it waits, does not hold: the server has
 //!   forgotten the grant, or never gave it (G2).
+//! - **R7** What was asked of an owner id is kept until that is over, the earliest end of all that were
+//!   heard; so it is known with the grant, whichever is heard first, and never to a later hold. A lease
+//!   that is asked for goes on.
 //!
 //! Not promised: that messages arrive. Checked by `protocol/tests.rs`, against a model of the scripts.
 
@@ -35,6 +38,8 @@ pub(crate) struct Contender {
     margin: Duration,
     phase: Phase,
     ask: Ask,
+    /// When the grace of whoever wants the lock is over.
+    asked: Option<Moment>,
 }
 
 /// When an entry that waits asks whether its turn has come.
@@ -69,8 +74,8 @@ pub(crate) enum Answer {
     Holds { counter: u64 },
     /// It waits, refreshed by the full ttl; when its turn may come without a message, if ever.
     Waits { seen: u64, ask_in: Option<Duration> },
-    /// The same; it was asked to let go.
-    Revoked { counter: u64 },
+    /// It holds the lock, in the same way, and was asked to let go within the grace.
+    Revoked { counter: u64, grace: Duration },
     /// There is no such entry.
     Gone,
 }
@@ -112,7 +117,7 @@ pub(crate) enum Step {
 impl Contender {
     /// An entry that no request was sent for, with leases of `ttl` that count as over `margin` early.
     pub(crate) fn new(ttl: Duration, margin: Duration) -> Self {
-        Self { ttl, margin, phase: Phase::Entering { first_sent: None }, ask: Ask::default() }
+        Self { ttl, margin, phase: Phase::Entering { first_sent: None }, ask: Ask::default(), asked: None }
     }
 
     /// What to do at `now`.
@@ -149,6 +154,9 @@ impl Contender {
     /// The request sent at `sent_at` was answered; what that means for the lease.
     pub(crate) fn answered(&mut self, now: Moment, sent_at: Moment, answer: Answer) -> Verdict {
         self.expire(now);
+        if let Answer::Revoked { grace, .. } = answer {
+            self.asked(now, grace);
+        }
         let deadline = self.deadline(sent_at);
         match (answer, &mut self.phase) {
             // R3: an answer to a request that was long on its way revives nothing.
@@ -157,7 +165,7 @@ impl Contender {
             (Answer::Holds { .. } | Answer::Revoked { .. }, Phase::Holding { deadline: until, .. }) => {
                 *until = deadline.max(*until)
             }
-            (Answer::Holds { counter } | Answer::Revoked { counter }, phase) => {
+            (Answer::Holds { counter } | Answer::Revoked { counter, .. }, phase) => {
                 *phase = Phase::Holding { counter, heard_at: now, deadline }
             }
             (Answer::Waits { seen, .. }, Phase::Holding { counter, heard_at, .. })
@@ -209,6 +217,17 @@ impl Contender {
         // It may come before the answer to the request that has entered.
         let at = self.ask.at.into_iter().chain([now + ask_in + EXPIRY]).min();
         self.ask = Ask { at, known_at: Some(now) };
+    }
+
+    /// Somebody wants the lock, and leaves it to this entry for `grace` from now. It may be heard before the
+    /// grant (R7).
+    pub(crate) fn asked(&mut self, now: Moment, grace: Duration) {
+        self.asked = self.asked.into_iter().chain([now + grace]).min();
+    }
+
+    /// Under which counter the lock is held, and for how long it may be, if somebody wants it.
+    pub(crate) fn wanted(&self, now: Moment) -> Option<(u64, Duration)> {
+        Some((self.held_as()?, self.asked?.since(now)))
     }
 
     /// Ends the entry, if it has not ended.

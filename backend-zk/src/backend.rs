@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use futures_util::FutureExt;
 use futures_util::stream::{self, BoxStream};
 use lockcore::backend::{
-    AcquireRequest, Attempt, Finding, Grant, Holder, LeaseId, LockBackend, LockState, Renewal, Revocation,
+    AcquireRequest, Attempt, Finding, Grant, Holder, LeaseId, LockBackend, LockState, Renewal, Revoke,
     StoreEvent, TokenBase,
 };
 use lockcore::{Effect, Env, Error, ErrorKind, Guarantees, LockName, LostReason, Result};
@@ -21,7 +21,6 @@ use tokio_util::sync::CancellationToken;
 use crate::config::ZkConfig;
 use crate::error;
 use crate::session::{Barred, Offer, Outcome, Session};
-use crate::survey::Revoked;
 
 /// The ZooKeeper store, as one manager sees it.
 #[derive(Debug)]
@@ -49,19 +48,18 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Failures {
     times: u64,
-    last: Option<(ErrorKind, String)>,
+    last: Option<Error>,
 }
 
 impl Failures {
     fn note(&mut self, error: &Error) {
         self.times += 1;
-        self.last = Some((error.kind().clone(), error.to_string()));
+        self.last = Some(error.clone());
     }
 
     /// The last failure, if there was one since there had been so many.
     fn since(&self, times: u64) -> Option<Error> {
-        let (kind, message) = self.last.as_ref().filter(|_| times < self.times)?;
-        Some(Error::not_applied(kind.clone(), format!("waited for a session in vain: {message}")))
+        self.last.clone().filter(|_| times < self.times)
     }
 }
 
@@ -173,17 +171,8 @@ impl LockBackend for ZkBackend {
         self.shared.session().await?.list(prefix).await
     }
 
-    async fn revoke(&self, name: &LockName, force: bool) -> Result<Revocation> {
-        let (path, give_up_at) = match self.shared.session().await?.revoke(name, force).await? {
-            Revoked::AtOnce(revocation) => return Ok(revocation),
-            Revoked::Asked { path, give_up_at } => (path, give_up_at),
-        };
-        loop {
-            let session = self.shared.session().await?;
-            if let Some(revocation) = session.given_up(&path, give_up_at).await? {
-                return Ok(revocation);
-            }
-        }
+    async fn revoke(&self, name: &LockName, how: Revoke) -> Result<Option<Holder>> {
+        self.shared.session().await?.revoke(name, how).await
     }
 
     async fn diagnose(&self) -> Result<Vec<Finding>> {

@@ -201,12 +201,12 @@ impl ZkConfig {
         }
     }
 
-    /// What to look at when no server answers; the client library keeps the cause to its log.
+    /// What to look at when no server answers.
     pub(crate) fn advice(&self) -> &'static str {
         if self.is_encrypted() {
-            ": are they up, and do they speak TLS on these ports?"
+            "do the servers speak TLS on these ports, and have they a quorum?"
         } else {
-            ": are they up, and do they speak plain text on these ports?"
+            "do the servers speak plain text on these ports, and have they a quorum?"
         }
     }
 
@@ -235,6 +235,10 @@ impl ZkConfig {
 impl StoreConfig for ZkConfig {
     fn min_ttl(&self) -> Duration {
         Self::MIN_TTL
+    }
+
+    fn server(&self) -> Option<String> {
+        Some(self.servers()).filter(|servers| !servers.is_empty())
     }
 
     async fn open(&self, env: Env) -> Result<Arc<dyn LockBackend>> {

@@ -7,6 +7,9 @@
 //!   new session where it should refuse.
 //! - **S3** A session that the core does not renew is ended by us, whatever the client library does to
 //!   keep it.
+//! - **S4** Whoever asks for a lock of the session writes the session's own node after its inbox. So a
+//!   version that is none of ours, in the answer to the next renewal, has the inbox read, whatever has
+//!   become of the watch on it.
 
 mod acquisition;
 mod barred;
@@ -23,12 +26,12 @@ use lockcore::backend::{Lease, LeaseId, LeaseScope, Renewal, StoreEvent};
 use lockcore::clock::{Deadline, Moment};
 use lockcore::{Effect, Env, Error, ErrorKind, FencingToken, LockName, LostReason, Result};
 use parking_lot::Mutex;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use zookeeper_client::StateWatcher;
 
 use crate::keys::Namespace;
-use crate::protocol::{Liveness, Purpose};
+use crate::protocol::{Liveness, Purpose, Writers};
 use crate::znode::Connection;
 
 pub(crate) use acquisition::{Offer, Outcome};
@@ -43,6 +46,10 @@ pub(crate) struct Session {
     pub(crate) namespace: Namespace,
     id: i64,
     node: String,
+    /// Who has written its own node.
+    writers: Mutex<Writers>,
+    /// Somebody else has.
+    pub(crate) knocked: Notify,
     token_base: u64,
     why_over: OnceLock<LostReason>,
     liveness: Mutex<Liveness>,

@@ -1,14 +1,15 @@
 //! What a server says to a connection of its own: about itself, and why it does not take ours.
 //!
-//! The client library keeps to its log why no session can be opened. TLS is refused for good, by one
-//! side's certificate, so whoever starts with the wrong one has to hear it, and at once.
+//! The client library keeps to its log why no session can be opened, so it is asked here: who refuses the
+//! connection, and who TLS. TLS is refused for good, by one side's certificate, so whoever starts with the
+//! wrong one has to hear it, and at once.
 
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use lockcore::{Env, Error, ErrorKind};
+use lockcore::{Env, Error, ErrorKind, Tls};
 use parking_lot::Mutex;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -48,9 +49,14 @@ pub(crate) async fn addresses(host: &str, port: u16) -> io::Result<Vec<SocketAdd
 pub(crate) struct Reasons(Mutex<String>);
 
 impl Reasons {
-    /// What each server said last, to be put behind a sentence.
-    pub(crate) fn said(&self) -> String {
-        self.0.lock().clone()
+    /// The same error with what each server said last as its cause; with `advice` where none said anything.
+    pub(crate) fn explain(&self, message: String, advice: &str) -> Error {
+        match self.0.lock().clone() {
+            said if said.is_empty() => {
+                Error::not_applied(ErrorKind::Unavailable, format!("{message}: {advice}"))
+            }
+            said => Error::not_applied(ErrorKind::Unavailable, message).with_source(said),
+        }
     }
 
     /// Ends when all servers have refused TLS for good, at every address of theirs, twice in a row. They
@@ -61,27 +67,24 @@ impl Reasons {
         let mut was_refused = false;
         loop {
             env.sleep(pause).await;
-            if !config.is_encrypted() {
-                std::future::pending::<()>().await;
-            }
             let servers = config.endpoints().unwrap_or_default();
             let asked = servers.iter().map(|(host, port)| async move {
                 match addresses(host, *port).await {
                     Ok(addresses) => ask(config, env, host, &addresses).await,
                     Err(error) => {
-                        vec![Some(Failed { is_final: false, said: format!("{host}:{port}: {error}") })]
+                        let (place, why) = (format!("{host}:{port}"), error.to_string());
+                        vec![Some(Failed { is_final: false, place, why })]
                     }
                 }
             });
             let tried = join_all(asked).await.concat();
-            let said: Vec<_> = tried.iter().flatten().map(|failed| failed.said.as_str()).collect();
-            let said = said.join("; ");
+            let said = told(&tried);
             let is_refused = are_final(&tried);
             if is_refused && was_refused && !was_a_session {
-                return Error::not_applied(ErrorKind::Denied, format!("TLS is refused by {said}"));
+                return Error::not_applied(ErrorKind::Denied, "TLS is refused").with_source(said);
             }
             was_refused = is_refused;
-            *self.0.lock() = if said.is_empty() { said } else { format!("; {said}") };
+            *self.0.lock() = said;
         }
     }
 }
@@ -90,7 +93,23 @@ impl Reasons {
 #[derive(Clone, Debug)]
 struct Failed {
     is_final: bool,
-    said: String,
+    place: String,
+    why: String,
+}
+
+/// What keeps us out: once, where it is the same everywhere, as the error says which servers were asked.
+fn told(tried: &[Option<Failed>]) -> String {
+    let failed: Vec<_> = tried.iter().flatten().collect();
+    match failed.first() {
+        Some(first) if failed.len() == tried.len() && failed.iter().all(|other| other.why == first.why) => {
+            first.why.clone()
+        }
+        _ => failed
+            .iter()
+            .map(|Failed { place, why, .. }| format!("{place}: {why}"))
+            .collect::<Vec<_>>()
+            .join("; "),
+    }
 }
 
 /// Whether nobody is left who may take us.
@@ -109,7 +128,8 @@ async fn ask(config: &ZkConfig, env: &Env, host: &str, addresses: &[SocketAddr])
         let at = if addresses.len() > 1 { format!(" at {}", address.ip()) } else { String::new() };
         tried.err().map(|error| Failed {
             is_final: is_final(&error),
-            said: format!("{host}:{}{at}: {error}", address.port()),
+            place: format!("{host}:{}{at}", address.port()),
+            why: Tls::in_words(&error.to_string()),
         })
     });
     join_all(asked).await
@@ -118,10 +138,10 @@ async fn ask(config: &ZkConfig, env: &Env, host: &str, addresses: &[SocketAddr])
 /// Shakes hands with a server, and waits for its second thoughts: it reads our certificate after we have
 /// taken its own.
 async fn handshake(config: &ZkConfig, host: &str, address: SocketAddr, env: &Env) -> io::Result<()> {
+    let stream = TcpStream::connect(address).await?;
     let Some(tls) = config.handshakes() else {
         return Ok(());
     };
-    let stream = TcpStream::connect(address).await?;
     let mut stream = tls.connect(name(host)?, stream).await?;
     tokio::select! {
         biased;
@@ -162,7 +182,7 @@ const STATUS_BYTES: u64 = 16 * 1024;
 mod tests {
     use std::time::Duration;
 
-    use lockcore::{Timing, Tls};
+    use lockcore::Timing;
     use tokio::net::TcpListener;
 
     use super::*;
@@ -201,9 +221,31 @@ mod tests {
             let (tried, ()) =
                 tokio::join!(ask(&config, &env, "127.0.0.1", &addresses), serve(&refusing, &answers));
             assert_eq!(are_final(&tried), refused, "{tried:?}");
-            assert!(tried.iter().flatten().all(|failed| failed.said.contains(" at 127.0.0.1")), "{tried:?}");
+            assert!(
+                tried.iter().flatten().all(|failed| failed.place.ends_with(" at 127.0.0.1")),
+                "{tried:?}"
+            );
         }
         assert!(!are_final(&[]));
+    }
+
+    /// What all say is said once; what some say, with who they are.
+    #[test]
+    fn reasons_are_grouped() {
+        let failed = |place: &str, why: &str| {
+            Some(Failed { is_final: false, place: place.to_owned(), why: why.to_owned() })
+        };
+        let (a, b, c) = (failed("a:1", "refused"), failed("b:1", "refused"), failed("c:1", "reset"));
+        for (tried, words) in [
+            (vec![], ""),
+            (vec![None], ""),
+            (vec![a.clone()], "refused"),
+            (vec![a.clone(), b.clone()], "refused"),
+            (vec![a.clone(), None], "a:1: refused"),
+            (vec![a, b, c], "a:1: refused; b:1: refused; c:1: reset"),
+        ] {
+            assert_eq!(told(&tried), words);
+        }
     }
 
     /// A refusal is final when it comes twice in a row, and as long as there never was a session.
@@ -233,7 +275,7 @@ mod tests {
                     assert_eq!(*refusal.kind(), ErrorKind::Denied);
                     assert_eq!(Some(served.get()), ends, "{refusal:?}");
                 }
-                () = serving => assert_eq!(ends, None, "{}", reasons.said()),
+                () = serving => assert_eq!(ends, None, "{reasons:?}"),
             }
         }
     }

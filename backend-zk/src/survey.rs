@@ -3,29 +3,18 @@
 mod diagnosis;
 mod ensemble;
 
+use std::time::Duration;
+
 use futures_util::future::{join, join_all};
-use lockcore::backend::{LockState, Revocation};
-use lockcore::clock::Moment;
-use lockcore::{LockName, Result, Timing};
+use lockcore::backend::{Holder, LockState, Revoke};
+use lockcore::{LockName, Result};
 use zookeeper_client::{Error as ZkError, Stat};
 
 use crate::error::Unanswered;
 use crate::keys::{Listing, Note, decoded};
-use crate::protocol::Failure;
+use crate::protocol::with_message;
 use crate::session::Session;
-use crate::watch::with_transaction;
 use crate::znode::Answered;
-
-/// What came of a revocation.
-#[derive(Debug)]
-pub(crate) enum Revoked {
-    AtOnce(Revocation),
-    /// The holder's node ends until then, or it does not answer.
-    Asked {
-        path: String,
-        give_up_at: Moment,
-    },
-}
 
 /// The first contender of a lock.
 struct First {
@@ -47,11 +36,9 @@ impl Session {
     /// Who holds `name` and how many wait.
     pub(crate) async fn inspect(&self, name: &LockName) -> Result<LockState> {
         let first = self.first(name).await.map_err(|unanswered| unanswered.into_error("show a lock"))?;
-        let Some(First { note, stat, behind, .. }) = first else {
-            return Ok(LockState::new(name.clone(), None, 0));
-        };
-        let holder = note.into_holder(self.counter(stat.czxid)?, stat.ctime);
-        Ok(LockState::new(name.clone(), Some(holder), behind))
+        let behind = first.as_ref().map_or(0, |first| first.behind);
+        let holder = first.map(|first| self.holder(first)).transpose()?;
+        Ok(LockState::new(name.clone(), holder, behind))
     }
 
     /// The locks that begin with `prefix` and have contenders, in order.
@@ -73,60 +60,31 @@ impl Session {
         Ok(states)
     }
 
-    /// Asks the holder of `name` to give it up, or takes it away.
-    pub(crate) async fn revoke(&self, name: &LockName, force: bool) -> Result<Revoked> {
+    /// Asks the holder of `name` to give it up, or takes it away; whom it found.
+    pub(crate) async fn revoke(&self, name: &LockName, how: Revoke) -> Result<Option<Holder>> {
         let failed = |unanswered: Unanswered| unanswered.into_error("revoke a lock");
         let Some(first) = self.first(name).await.map_err(failed)? else {
-            return Ok(Revoked::AtOnce(Revocation::NotHeld));
+            return Ok(None);
         };
-        let told = self.tell_to_give_up(&first).await;
-        let First { path, note, .. } = first;
-        // What a node says is bounded by what there can be.
-        let ttl = note.ttl.unwrap_or_else(|| self.timeout()).min(Timing::MAX_TTL);
-        let give_up_at = self.env.now() + ttl;
-        if !force {
-            told.map_err(failed)?;
-            return Ok(Revoked::Asked { path, give_up_at });
-        }
-        // Not told is no reason to leave it: that is what force is for.
-        match self.connection.delete(&path).await {
-            Err(unanswered) if !unanswered.is_absent() => Err(failed(unanswered)),
-            _ => Ok(Revoked::AtOnce(Revocation::Released)),
-        }
-    }
-
-    /// Waits for the end of a holder that was asked; none when the session ends before.
-    pub(crate) async fn given_up(&self, path: &str, give_up_at: Moment) -> Result<Option<Revocation>> {
-        let mut reconnects = self.reconnects();
-        loop {
-            let ended = match self.connection.watch(path).await {
-                Ok((_, _, watch)) => Some(watch.fired()),
-                Err(gone) if gone.is_absent() => return Ok(Some(Revocation::Released)),
-                Err(Unanswered::SessionOver) => return Ok(None),
-                Err(unanswered) if unanswered.failure() == Failure::Refused => {
-                    return Err(unanswered.into_error("watch the holder"));
+        match how {
+            Revoke::Ask { grace } => self.ask(&first, grace).await.map_err(failed)?,
+            Revoke::Force => {
+                // Not told is no reason to leave it: that is what force is for.
+                let _ = self.ask(&first, Duration::ZERO).await;
+                match self.connection.delete(&first.path).await {
+                    Err(unanswered) if !unanswered.is_absent() => return Err(failed(unanswered)),
+                    _ => {}
                 }
-                Err(_) => None,
-            };
-            tokio::select! {
-                biased;
-                () = async {
-                    match ended {
-                        Some(ended) => drop(ended.await),
-                        None => self.env.sleep(self.env.timing().op_timeout / 16).await,
-                    }
-                } => {}
-                _ = reconnects.changed() => {}
-                () = self.connection.over() => return Ok(None),
-                () = self.env.sleep_until(give_up_at) => return Ok(Some(Revocation::Unanswered)),
             }
         }
+        self.holder(first).map(Some)
     }
 
     /// Adds a message to the inbox of the session that made a node. Others than we have none; Curator's
     /// holders may look for the word of its `Revoker` in their nodes.
-    async fn tell_to_give_up(&self, holder: &First) -> Answered<()> {
-        let inbox = self.namespace.inbox(holder.stat.ephemeral_owner);
+    async fn ask(&self, holder: &First, grace: Duration) -> Answered<()> {
+        let session = holder.stat.ephemeral_owner;
+        let (inbox, door) = (self.namespace.inbox(session), self.namespace.session(session));
         loop {
             let (data, stat) = match self.connection.read(&inbox).await {
                 Ok(read) => read,
@@ -139,8 +97,10 @@ impl Session {
                 Err(missing) if missing.is_absent() => return Ok(()),
                 Err(unanswered) => return Err(unanswered),
             };
-            let data = with_transaction(&data, holder.stat.czxid);
-            match self.connection.write(&inbox, &data, Some(stat.version)).await {
+            let data = with_message(&data, holder.stat.czxid, grace);
+            let written = self.connection.write(&inbox, &data, Some(stat.version));
+            // The next renewal meets the second one, should nobody be told of the first.
+            match join(written, self.connection.write(&door, &[], None)).await.0 {
                 Ok(_) => return Ok(()),
                 // Another administrator was faster: add to what they wrote.
                 Err(Unanswered::Refused(ZkError::BadVersion)) => {}
@@ -148,6 +108,10 @@ impl Session {
                 Err(unanswered) => return Err(unanswered),
             }
         }
+    }
+
+    fn holder(&self, first: First) -> Result<Holder> {
+        Ok(first.note.into_holder(self.counter(first.stat.czxid)?, first.stat.ctime))
     }
 
     /// The first contender of `name`, as the leader knows it.

@@ -1,6 +1,5 @@
 //! Watches over a session: the connection, the inbox, the time.
 
-use std::collections::HashSet;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -76,7 +75,7 @@ async fn watch_the_connection(session: &Session, mut states: StateWatcher) {
     }
 }
 
-/// Reads the inbox whenever it changes, and after every reconnect.
+/// Reads the inbox whenever it changes, after every reconnect, and when somebody has knocked.
 async fn watch_the_inbox(session: &Session) {
     let mut reconnects = session.reconnects();
     loop {
@@ -86,6 +85,7 @@ async fn watch_the_inbox(session: &Session) {
                     biased;
                     _ = changed.fired() => {}
                     _ = reconnects.changed() => {}
+                    () = session.knocked.notified() => {}
                 }
             }
             Err(_) => session.env.sleep(retry_after(session)).await,
@@ -97,7 +97,7 @@ async fn read_the_inbox(session: &Session) -> Answered<Watch> {
     let inbox = session.inbox();
     match session.connection.watch(&inbox).await {
         Ok((data, _, watch)) => {
-            session.told_to_give_up(transactions(&data));
+            session.asked_for(&data);
             Ok(watch)
         }
         Err(missing) => {
@@ -111,44 +111,4 @@ async fn read_the_inbox(session: &Session) -> Answered<Watch> {
 
 fn retry_after(session: &Session) -> Duration {
     session.env.timing().op_timeout / 16
-}
-
-/// The transactions in an inbox: decimal, one a line.
-pub(crate) fn transactions(data: &[u8]) -> HashSet<i64> {
-    data.split(|byte| *byte == b'\n')
-        .filter_map(|line| std::str::from_utf8(line).ok()?.parse().ok())
-        .collect()
-}
-
-/// An inbox with one more transaction, and no more of the older ones than need be.
-pub(crate) fn with_transaction(data: &[u8], czxid: i64) -> Vec<u8> {
-    let text = String::from_utf8_lossy(data);
-    let lines: Vec<_> = text.lines().collect();
-    let kept = lines.len().saturating_sub(KEPT);
-    let mut inbox = lines[kept..].join("\n");
-    if !inbox.is_empty() {
-        inbox.push('\n');
-    }
-    inbox.push_str(&czxid.to_string());
-    inbox.into_bytes()
-}
-
-/// More than a session is told between two looks, and far less than a node may have.
-const KEPT: usize = 4_095;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// What was told is read, in whatever else there is, and the inbox stays small.
-    #[test]
-    fn inboxes_keep_the_latest() {
-        assert_eq!(transactions(b""), HashSet::new());
-        assert_eq!(transactions(b"7\nx\n\xff\n-1\n8"), HashSet::from([7, -1, 8]));
-        let mut inbox = Vec::new();
-        for czxid in 0..5_000 {
-            inbox = with_transaction(&inbox, czxid);
-        }
-        assert_eq!(transactions(&inbox), (904..5_000).collect());
-    }
 }

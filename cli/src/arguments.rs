@@ -86,9 +86,9 @@ pub(crate) enum Command {
         #[command(subcommand)]
         action: TokenBase,
     },
-    /// Compare stores, their floors and other libraries on real servers.
-    #[cfg(feature = "compare")]
-    Compare(Box<bench::Options>),
+    /// Compare stores, their floors and other libraries on real servers, in a checkout of the sources.
+    #[command(after_help = COMPARE_HELP)]
+    Compare(Compare),
     /// Write completions for a shell.
     Completions {
         /// Which shell.
@@ -162,14 +162,29 @@ pub(crate) struct Hold {
 
 #[derive(Args, Debug)]
 pub(crate) struct Revoke {
+    /// Let the holder go on for this long, to finish its work: `30s`, `5m`.
+    #[arg(long, value_name = "D", default_value = "0s", hide_default_value = true, value_parser = leasehold::span)]
+    pub(crate) grace: Duration,
     /// Take the lock away without the holder's consent.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "grace")]
     pub(crate) force: bool,
     /// Do not ask before taking it away.
     #[arg(long, requires = "force")]
     pub(crate) yes: bool,
     /// The lock.
     pub(crate) name: String,
+}
+
+/// What the comparison is told. A URL has another meaning there than for the other commands.
+#[derive(Args, Debug)]
+pub(crate) struct Compare {
+    /// A server to compare on instead of one that is started, such as redis=redis://10.0.0.1:6379; may be
+    /// repeated.
+    #[arg(long, value_name = "STORE=URL")]
+    pub(crate) url: Vec<String>,
+    /// What else the comparison is told, such as --quick or --store redis,etcd.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTIONS")]
+    pub(crate) options: Vec<OsString>,
 }
 
 /// An address and a port; a name such as `localhost` is looked up.
@@ -244,8 +259,8 @@ run, 127 if it is not found.";
 
 const RUN_HELP: &str = "\
 CMD finds LEASEHOLD_NAME, LEASEHOLD_TOKEN and LEASEHOLD_HELD in its environment. It runs in a process group of its
-own. When a renewal is overdue the group gets SIGTERM, and SIGKILL before anybody else can hold the
-lock; when the lock is lost, SIGKILL at once. The lock is released when the whole group has ended.
+own. When a renewal is overdue, or somebody asks for the lock (`revoke --grace`), the group gets SIGTERM,
+and SIGKILL before anybody else can hold the lock; when the lock is lost, SIGKILL at once. The lock is released when the whole group has ended.
 
 Exit codes: CMD's own; 75 busy or timed out, 76 lost, 69 store unavailable, 64 usage, 77 access
 denied, 126 and 127 CMD cannot be run or is not found, 128+n ended by signal n.
@@ -254,7 +269,7 @@ Example:
   leasehold run --wait 30s backup -- pg_dump -f /backup/db.sql mydb";
 
 const HOLD_HELP: &str = "\
-A line is {\"state\":\"waiting|held|at_risk|lost|released\",\"name\",\"token\",\"remaining_ms\"}; a line that
+A line is {\"state\":\"waiting|held|at_risk|asked|lost|released\",\"name\",\"token\",\"remaining_ms\"}; a line that
 says lost has a \"reason\".
 
 Exit codes: 0 released, 75 busy or timed out, 76 lost, 69 store unavailable, 64 usage, 77 access
@@ -262,7 +277,8 @@ denied, 128+n ended by signal n while waiting.";
 
 const REVOKE_HELP: &str = "\
 Without --force the holder's process is asked. It loses the lock, releases it, and cannot refuse;
-this waits for at most the holder's ttl.
+this waits for at most the grace and the holder's ttl. With --grace it may finish its work before: a
+command under `run` gets SIGTERM, and SIGKILL when the grace is nearly over.
 
 With --force the entry is deleted at once. Until the former holder has heard of it, two may believe
 they hold the lock, and only the fencing token keeps them apart.
@@ -284,6 +300,15 @@ Example, from one store to another:
 
 const DOCTOR_HELP: &str = "\
 Exit codes: 0 nothing breaks a guarantee, 1 something does, 69 store unavailable, 64 usage.";
+
+const COMPARE_HELP: &str = "\
+Starts comparison/compare of the checkout it is called in, at the checkout's root. Its options are shown
+by comparison/compare --help.
+
+Exit codes: the comparison's own; 64 there is no checkout here.
+
+Example:
+  leasehold compare --quick --store redis,etcd";
 
 #[cfg(feature = "redis")]
 const REDIS_SCRIPTS_HELP: &str = "\

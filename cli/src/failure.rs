@@ -111,6 +111,20 @@ impl Failure {
         failure
     }
 
+    /// The same, with what is behind it; nothing is said twice.
+    pub(crate) fn because_of(mut self, error: &Error) -> Self {
+        let mut cause = error.source();
+        while let Some(next) = cause {
+            let text = next.to_string();
+            let said = [&self.0.message].into_iter().chain(&self.0.causes).any(|said| said.contains(&text));
+            if !said {
+                self.0.causes.push(text);
+            }
+            cause = next.source();
+        }
+        self
+    }
+
     /// Somebody else must end first.
     pub(crate) fn in_use(message: String) -> Self {
         Self::new("in_use", message, Exit::BUSY)
@@ -170,16 +184,7 @@ impl From<Error> for Failure {
             Effect::NotApplied => "not_applied",
             Effect::Unknown => "unknown",
         });
-        let mut cause = error.source();
-        while let Some(next) = cause {
-            let text = next.to_string();
-            // Some layers repeat what is below them.
-            if failure.0.causes.last() != Some(&text) {
-                failure.0.causes.push(text);
-            }
-            cause = next.source();
-        }
-        failure
+        failure.because_of(&error)
     }
 }
 

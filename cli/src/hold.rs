@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use leasehold::{GuardState, LockGuard, LockManager, LostReason};
+use leasehold::{Change, GuardState, LockGuard, LockManager, LostReason};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 use tokio::sync::oneshot;
@@ -71,12 +71,17 @@ async fn hold_on(
     let told = loop {
         tokio::select! {
             biased;
-            Some(state) = changes.next() => {
+            Some(change) = changes.next() => {
+                let state = match change {
+                    Change::State(GuardState::Lost(_)) => break Ok(()),
+                    Change::State(GuardState::AtRisk) => "at_risk",
+                    Change::State(GuardState::Held) => "held",
+                    Change::Asked(_) => "asked",
+                    _ => continue,
+                };
                 // Whoever cannot be told of changes does not hold on.
-                if matches!(state, GuardState::Lost(_)) {
-                    break Ok(());
-                }
-                if let Err(failure) = tell(&guard, state) {
+                let left = guard.grace().filter(|_| state == "asked").unwrap_or_else(|| guard.remaining());
+                if let Err(failure) = tell(&guard, state, left) {
                     break Err(failure);
                 }
             }
@@ -103,9 +108,8 @@ async fn hold_on(
     }
 }
 
-fn tell(guard: &LockGuard, state: GuardState) -> Result<(), Failure> {
-    let state = if state == GuardState::AtRisk { "at_risk" } else { "held" };
-    let remaining = Some(guard.remaining()).filter(|left| *left != Duration::MAX);
+fn tell(guard: &LockGuard, state: &'static str, left: Duration) -> Result<(), Failure> {
+    let remaining = Some(left).filter(|left| *left != Duration::MAX);
     output::json(&Line {
         state,
         name: guard.name().as_str(),
@@ -123,6 +127,7 @@ fn word(reason: LostReason) -> &'static str {
         LostReason::Revoked => "revoked",
         LostReason::SessionLost => "session_lost",
         LostReason::Shutdown => "shutdown",
+        LostReason::TooLong => "too_long",
         _ => "other",
     }
 }

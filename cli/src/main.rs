@@ -3,13 +3,14 @@
 //! | part | where |
 //! |---|---|
 //! | what can be said | [`arguments`] |
-//! | the commands, a file each | [`run`], [`hold`], [`inspect`], [`ls`], [`revoke`], [`doctor`], [`token_base`], `redis_scripts`, [`completions`] |
+//! | the commands, a file each | [`run`], [`hold`], [`inspect`], [`ls`], [`revoke`], [`doctor`], [`token_base`], `redis_scripts`, [`compare`], [`completions`] |
 //! | which store, and waiting for a lock | [`store`], [`wait`] |
 //! | what a command under a lock must not ask for | [`held`] |
 //! | what people and programs are told | [`output`], [`failure`] |
 //! | what the process is told | [`signals`] |
 
 mod arguments;
+mod compare;
 mod completions;
 mod doctor;
 mod failure;
@@ -103,12 +104,7 @@ fn carry_out(cli: Cli) -> Result<Exit, Failure> {
             #[cfg(feature = "redis")]
             Command::RedisScripts => redis_scripts::load(&store, json).await,
             Command::TokenBase { action } => token_base::token_base(&store, &action, json).await,
-            #[cfg(feature = "compare")]
-            Command::Compare(options) => {
-                // It has threads and a runtime of its own.
-                let compared = bench::run(*options);
-                compared.map(|()| Exit::SUCCESS).map_err(|error| Failure::system("no comparison", error))
-            }
+            Command::Compare(arguments) => compare::compare(&arguments, json),
             Command::Completions { shell } => completions::print(shell),
         }
     });

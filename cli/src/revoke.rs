@@ -2,7 +2,7 @@
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
-use leasehold::backend::Revocation;
+use leasehold::Revocation;
 
 use crate::arguments::{Revoke, Store};
 use crate::failure::{Exit, Failure};
@@ -15,7 +15,11 @@ pub(crate) async fn revoke(store: &Store, arguments: &Revoke, json: bool) -> Res
         return Err(Failure::usage("nothing was done"));
     }
     let locks = Place::of(store)?.open().await?;
-    let revocation = locks.revoke(name, arguments.force).await;
+    let how = match arguments.force {
+        true => leasehold::Revoke::Force,
+        false => leasehold::Revoke::Ask { grace: arguments.grace },
+    };
+    let revocation = locks.revoke(name, how).await;
     store::close(&locks).await;
     let (word, sentence, exit) = match revocation? {
         Revocation::Released if arguments.force => {
@@ -24,7 +28,7 @@ pub(crate) async fn revoke(store: &Store, arguments: &Revoke, json: bool) -> Res
         Revocation::Released => ("released", "released by its holder", Exit::SUCCESS),
         Revocation::NotHeld => ("not_held", "held by nobody", Exit::NO),
         Revocation::Unanswered => {
-            let sentence = "still held: its holder did not answer within its ttl; --force takes it away";
+            let sentence = "still held: its holder did not answer in time; --force takes it away";
             ("unanswered", sentence, Exit::BUSY)
         }
     };

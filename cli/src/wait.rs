@@ -66,7 +66,9 @@ pub(crate) async fn acquire(
         () = hint(locks, name) => unreachable!("the hint is for ever"),
     };
     granted.map_err(|error| match error.kind() {
-        ErrorKind::Timeout { holder, .. } => Failure::busy(name, holder.as_ref(), terms.conflict_exit_code),
+        ErrorKind::Timeout { holder, .. } => {
+            Failure::busy(name, holder.as_ref(), terms.conflict_exit_code).because_of(&error)
+        }
         _ => error.into(),
     })
 }

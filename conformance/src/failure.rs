@@ -37,7 +37,7 @@ impl std::error::Error for Failure {}
 impl From<lockcore::Error> for Failure {
     #[track_caller]
     fn from(error: lockcore::Error) -> Self {
-        Self::new(error.to_string())
+        Self::new(format!("{error:#}"))
     }
 }
 

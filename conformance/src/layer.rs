@@ -10,8 +10,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use lockcore::backend::{
-    AcquireRequest, Attempt, Finding, Grant, LeaseId, LockBackend, LockState, Renewal, Revocation,
-    StoreConfig, StoreEvent,
+    AcquireRequest, Attempt, Finding, Grant, Holder, LeaseId, LockBackend, LockState, Renewal, Revoke,
+    StoreConfig, StoreEvent, TokenBase,
 };
 use lockcore::{Env, Guarantees, LockName, Result};
 
@@ -67,12 +67,20 @@ pub trait Layer: fmt::Debug + Send + Sync + 'static {
         below.backend.list(prefix).await
     }
 
-    async fn revoke(&self, below: &Below, name: &LockName, force: bool) -> Result<Revocation> {
-        below.backend.revoke(name, force).await
+    async fn revoke(&self, below: &Below, name: &LockName, how: Revoke) -> Result<Option<Holder>> {
+        below.backend.revoke(name, how).await
     }
 
     async fn diagnose(&self, below: &Below) -> Result<Vec<Finding>> {
         below.backend.diagnose().await
+    }
+
+    async fn token_base(&self, below: &Below) -> Result<TokenBase> {
+        below.backend.token_base().await
+    }
+
+    async fn raise_token_base(&self, below: &Below, at_least: u64) -> Result<()> {
+        below.backend.raise_token_base(at_least).await
     }
 
     async fn close(&self, below: &Below) -> Result<()> {
@@ -108,6 +116,10 @@ impl fmt::Debug for Layered {
 impl StoreConfig for Layered {
     fn min_ttl(&self) -> Duration {
         self.below.min_ttl()
+    }
+
+    fn server(&self) -> Option<String> {
+        self.below.server()
     }
 
     async fn open(&self, env: Env) -> Result<Arc<dyn LockBackend>> {
@@ -165,12 +177,20 @@ impl LockBackend for Session {
         self.layer.list(&self.below, prefix).await
     }
 
-    async fn revoke(&self, name: &LockName, force: bool) -> Result<Revocation> {
-        self.layer.revoke(&self.below, name, force).await
+    async fn revoke(&self, name: &LockName, how: Revoke) -> Result<Option<Holder>> {
+        self.layer.revoke(&self.below, name, how).await
     }
 
     async fn diagnose(&self) -> Result<Vec<Finding>> {
         self.layer.diagnose(&self.below).await
+    }
+
+    async fn token_base(&self) -> Result<TokenBase> {
+        self.layer.token_base(&self.below).await
+    }
+
+    async fn raise_token_base(&self, at_least: u64) -> Result<()> {
+        self.layer.raise_token_base(&self.below, at_least).await
     }
 
     async fn close(&self) -> Result<()> {

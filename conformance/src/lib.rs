@@ -41,6 +41,7 @@
 //! | what happened, and what must be true of it | [`history`], [`invariants`] |
 //! | the core under thousands of seeds of faults | [`simulation`] |
 //! | proof that the cases catch what they must | [`mutants`] |
+//! | what errors say | [`words`] |
 
 pub mod fault;
 pub mod history;
@@ -48,6 +49,7 @@ pub mod invariants;
 pub mod layer;
 pub mod mutants;
 pub mod simulation;
+pub mod words;
 
 mod audit;
 mod cancel;

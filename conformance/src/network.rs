@@ -20,7 +20,7 @@ use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
 use lockcore::backend::{
-    AcquireRequest, Attempt, Finding, Grant, LeaseId, LockState, Renewal, Revocation, StoreEvent,
+    AcquireRequest, Attempt, Finding, Grant, Holder, LeaseId, LockState, Renewal, Revoke, StoreEvent,
 };
 use lockcore::clock::Deadline;
 use lockcore::{Effect, Env, Error, ErrorKind, Guarantees, LockName, Result};
@@ -304,9 +304,9 @@ impl Layer for Network {
         self.exchange(&below.env, None, move |_| async move { there.list(&prefix).await }).await
     }
 
-    async fn revoke(&self, below: &Below, name: &LockName, force: bool) -> Result<Revocation> {
+    async fn revoke(&self, below: &Below, name: &LockName, how: Revoke) -> Result<Option<Holder>> {
         let (there, name) = (Arc::clone(&below.backend), name.clone());
-        self.exchange(&below.env, None, move |_| async move { there.revoke(&name, force).await }).await
+        self.exchange(&below.env, None, move |_| async move { there.revoke(&name, how).await }).await
     }
 
     async fn diagnose(&self, below: &Below) -> Result<Vec<Finding>> {

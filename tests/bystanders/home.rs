@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use leasehold::{ErrorKind, LockManager, LostReason};
+use leasehold::{ErrorKind, LockManager, LostReason, Revoke};
 use tokio::runtime::Runtime;
 use tokio::sync::Notify;
 use tokio::task::yield_now;
@@ -91,7 +91,7 @@ fn a_revocation_ends_with_its_manager() {
         let (store, home, locks) = home();
         store.next_revoke(Trick::NeverAnswer);
         let asks = locks.clone();
-        let revoke = abroad(async move { asks.revoke("a", false).await });
+        let revoke = abroad(async move { asks.revoke("a", Revoke::AT_ONCE).await });
         until(|| store.revokes() == 1);
         if by_shutdown {
             home.block_on(locks.shutdown()).unwrap();
@@ -108,7 +108,7 @@ async fn a_panic_in_a_revocation_is_its_answer() {
     let store = Trickster::default();
     let locks = opened(&store).await;
     store.next_revoke(Trick::Panic);
-    assert_eq!(*locks.revoke("a", false).await.unwrap_err().kind(), ErrorKind::Protocol);
+    assert_eq!(*locks.revoke("a", Revoke::AT_ONCE).await.unwrap_err().kind(), ErrorKind::Protocol);
 }
 
 /// A panic of the store's code in its events ends the events: holds, renewals and timers go on.

@@ -10,7 +10,7 @@ use conformance::layer::{Below, Layer, shared};
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
 use leasehold::backend::{
-    AcquireRequest, Attempt, Grant, LeaseId, Renewal, Revocation, StoreConfig, StoreEvent,
+    AcquireRequest, Attempt, Grant, Holder, LeaseId, Renewal, Revoke, StoreConfig, StoreEvent,
 };
 use leasehold::memory::MemoryConfig;
 use leasehold::{Effect, Error, ErrorKind, Guarantees, LockName, Result};
@@ -187,9 +187,9 @@ impl Layer for Hand {
         .boxed()
     }
 
-    async fn revoke(&self, below: &Below, name: &LockName, force: bool) -> Result<Revocation> {
+    async fn revoke(&self, below: &Below, name: &LockName, how: Revoke) -> Result<Option<Holder>> {
         self.revokes.play().await?;
-        below.backend.revoke(name, force).await
+        below.backend.revoke(name, how).await
     }
 
     async fn close(&self, below: &Below) -> Result<()> {

@@ -3,8 +3,8 @@
 use std::process::Command;
 
 use crate::rig::Rig;
-use leasehold::backend::Revocation;
 use leasehold::connect;
+use leasehold::{Revocation, Revoke};
 
 /// The kernel frees the lock of a process that dies: no lease has to run out (G6).
 pub(crate) async fn a_killed_holder_frees_the_lock_at_once(rig: Rig) {
@@ -23,7 +23,7 @@ pub(crate) async fn a_stopped_holder_keeps_the_lock(rig: Rig) {
     holder.process.stop().await.unwrap();
     // Asking costs the asked nothing, and a revocation it cannot answer takes a whole ttl.
     let admin = connect(rig.url()).await.unwrap();
-    assert_eq!(admin.revoke("a", false).await.unwrap(), Revocation::Unanswered);
+    assert_eq!(admin.revoke("a", Revoke::AT_ONCE).await.unwrap(), Revocation::Unanswered);
     assert_eq!(next.ask("try a").await, "busy");
     holder.process.cont().unwrap();
     // What was not answered was withdrawn: nobody is surprised later.
@@ -66,10 +66,10 @@ pub(crate) async fn another_process_is_seen_and_revoked(rig: Rig) {
     let names: Vec<_> =
         admin.list("").await.unwrap().into_iter().map(|state| state.name.to_string()).collect();
     assert_eq!(names, ["a"]);
-    assert_eq!(admin.revoke("a", false).await.unwrap(), Revocation::Released);
+    assert_eq!(admin.revoke("a", Revoke::AT_ONCE).await.unwrap(), Revocation::Released);
     assert_eq!(holder.ask("state").await, "lost Revoked");
     assert_eq!(admin.inspect("a").await.unwrap().holder, None);
-    assert_eq!(admin.revoke("a", false).await.unwrap(), Revocation::NotHeld);
+    assert_eq!(admin.revoke("a", Revoke::AT_ONCE).await.unwrap(), Revocation::NotHeld);
 }
 
 /// Whatever ends and begins again, tokens grow while the directory lives (G3).

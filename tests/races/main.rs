@@ -10,7 +10,7 @@ use futures_util::{FutureExt, StreamExt};
 use leasehold::backend::StoreEvent;
 use leasehold::clock::{Clock, ManualClock, TokioClock};
 use leasehold::memory::MemoryConfig;
-use leasehold::{Effect, ErrorKind, GuardState, LockManager, LockName, LostReason, Timing};
+use leasehold::{Change, Effect, ErrorKind, GuardState, LockManager, LockName, LostReason, Timing};
 use steered::Steered;
 use tokio::task::{JoinSet, yield_now};
 
@@ -250,7 +250,7 @@ async fn the_watchers_of_a_guard_hear_that_it_was_handed_on() {
     for dropped in [false, true] {
         let guard = lock.acquire().await.unwrap();
         let (lost, mut changes) = (guard.lost(), guard.changes());
-        assert_eq!(changes.next().await, Some(GuardState::Held));
+        assert_eq!(changes.next().await, Some(Change::State(GuardState::Held)));
         let mut next = Box::pin(lock.acquire());
         assert!(next.as_mut().now_or_never().is_none());
         let asked = store.releases();
@@ -262,7 +262,10 @@ async fn the_watchers_of_a_guard_hear_that_it_was_handed_on() {
         let next = next.now_or_never().expect("it was handed on").unwrap();
         assert_eq!(store.releases(), asked, "the store hears nothing");
         assert_eq!(lost.now_or_never(), Some(LostReason::Released));
-        assert_eq!(changes.next().now_or_never(), Some(Some(GuardState::Lost(LostReason::Released))));
+        assert_eq!(
+            changes.next().now_or_never(),
+            Some(Some(Change::State(GuardState::Lost(LostReason::Released))))
+        );
         assert_eq!(changes.next().now_or_never(), Some(None));
         next.release().await.unwrap();
     }

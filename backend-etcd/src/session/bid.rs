@@ -91,7 +91,7 @@ async fn bid(
             Ok(session) => session,
             // Whoever has waited already waits on.
             Err(error) if was_queued && is_worth_another_try(&error) && !left.is_cancelled() => {
-                tracing::debug!(lock = %request.name, %error, "no session to wait on; trying again");
+                tracing::debug!(lock = %request.name, error = %format_args!("{error:#}"), "no session to wait on; trying again");
                 pause.wait(&env).await;
                 continue;
             }
@@ -267,7 +267,7 @@ impl Bid {
             if (hopeless || too_late) && !left.is_cancelled() {
                 return Err(error);
             }
-            tracing::debug!(lock = %self.name, ?step, %error, "tried again");
+            tracing::debug!(lock = %self.name, ?step, error = %format_args!("{error:#}"), "tried again");
             tokio::select! {
                 biased;
                 () = session.ended.cancelled() => {}
@@ -377,7 +377,7 @@ impl Bid {
                     if *error.kind() == ErrorKind::Denied {
                         return Err(error);
                     }
-                    tracing::debug!(lock = %self.name, %error, "the queue could not be read");
+                    tracing::debug!(lock = %self.name, error = %format_args!("{error:#}"), "the queue could not be read");
                     self.look_at = session.env().now() + first_look(session.ttl);
                 }
             }
@@ -392,7 +392,7 @@ impl Bid {
             Told::Refused => return Err(error::not_told()),
             Told::Changes(changes) => {
                 let delete = |change: &Change| match change.kind {
-                    Kind::Put => None,
+                    Kind::Put(_) => None,
                     Kind::Deleted(created) => Some(Delete {
                         revision: change.revision,
                         mine: change.key.as_ref() == self.keys.own,

@@ -1,14 +1,16 @@
 //! What a session has in the store: its entries, from the answer that showed them until they are
 //! confirmed gone.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use lockcore::backend::{Grant, Lease, LeaseScope, StoreEvent};
 use lockcore::clock::{Deadline, Moment};
 use lockcore::{Error, ErrorKind, FencingToken, LockName, LostReason, OwnerId, Result};
 
 use super::Session;
+use super::asked::Asked;
 use crate::protocol::Revision;
 
 pub(super) struct Book {
@@ -18,9 +20,9 @@ pub(super) struct Book {
     /// Why the entries of a session that is over could not be deleted.
     pub(super) denied: Option<String>,
     pub(super) entries: HashMap<LockName, Entry>,
-    pub(super) busy: HashSet<LockName>,
-    /// Entries that somebody asks us to give up, also such as are not held or not known yet.
-    pub(super) asked: HashSet<Revision>,
+    /// Names that somebody deals with, and since when.
+    pub(super) busy: HashMap<LockName, Moment>,
+    pub(super) asked: Asked,
 }
 
 /// An entry of ours in the store.
@@ -42,6 +44,26 @@ pub(super) enum Phase {
     Releasing,
     /// The watch told of its end before it was held.
     Deleted,
+}
+
+impl Book {
+    /// Somebody wants the lock that the entry created at `create` holds, or is about to: which hold is to be
+    /// told, and how long it may go on.
+    fn wanted(&mut self, create: Revision, grace: Duration, now: Moment) -> Option<(LockName, Duration)> {
+        if !self.asked.heard(create, grace, now) {
+            return None;
+        }
+        let mut held = self.entries.iter().filter(|(_, entry)| entry.phase == Phase::Held);
+        held.find(|(_, entry)| entry.create == create).map(|(name, _)| (name.clone(), grace))
+    }
+
+    /// Entries that are gone and that we are asked for all the same.
+    pub(super) fn asked_in_vain(&self) -> Vec<Revision> {
+        let live = |name| self.entries.get(name).filter(|entry| entry.phase != Phase::Deleted);
+        let unknown = self.busy.iter().filter(|(name, _)| live(name).is_none()).map(|(_, since)| *since);
+        let is_known = |create| self.entries.values().any(|entry| entry.create == create);
+        self.asked.gone(is_known, unknown.min())
+    }
 }
 
 impl Session {
@@ -85,9 +107,8 @@ impl Session {
         // A short hold needs no watch, and makes none.
         (entry.phase, entry.watch_at) = (Phase::Held, self.env().now() + self.ttl / 10);
         let owner = entry.owner;
-        if book.asked.contains(&create) {
-            let (name, reason) = (name.clone(), LostReason::Revoked);
-            self.sessions.tell(StoreEvent::GrantLost { name, counter, reason });
+        if let Some(within) = book.asked.within(create, self.env().now()) {
+            self.sessions.tell(StoreEvent::GrantAsked { name: name.clone(), counter, within });
         }
         let lease = Lease { id: self.id(), scope: LeaseScope::Session, ttl: self.ttl, deadline };
         Ok(Some(Grant { name: name.clone(), owner, lease, counter }))
@@ -157,16 +178,13 @@ impl Session {
         }
     }
 
-    /// Somebody wants the lock that the entry created at `create` holds, or is about to.
-    pub(super) fn asked_to_let_go(&self, create: Revision) {
-        let mut book = self.book.lock();
-        book.asked.insert(create);
-        let held =
-            book.entries.iter().find(|(_, entry)| entry.create == create && entry.phase == Phase::Held);
-        let name = held.map(|(name, _)| name.clone());
-        drop(book);
-        if let Some(name) = name {
-            self.grant_lost(name, create, LostReason::Revoked);
+    /// A message is in the inbox.
+    pub(super) fn asked_to_let_go(&self, create: Revision, grace: Duration) {
+        let wanted = self.book.lock().wanted(create, grace, self.env().now());
+        if let Some((name, within)) = wanted
+            && let Ok(counter) = self.counter(create)
+        {
+            self.sessions.tell(StoreEvent::GrantAsked { name, counter, within });
         }
     }
 
@@ -174,5 +192,81 @@ impl Session {
         if let Ok(counter) = self.counter(create) {
             self.sessions.tell(StoreEvent::GrantLost { name, counter, reason });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GRACE: Duration = Duration::from_secs(10);
+
+    fn name() -> LockName {
+        LockName::new("n").unwrap()
+    }
+
+    fn at(secs: u64) -> Moment {
+        Moment::from_nanos(0) + Duration::from_secs(secs)
+    }
+
+    /// A book in which somebody deals with a name since a moment.
+    fn busy_since(since: Moment) -> Book {
+        Book {
+            deadline: Deadline::Never,
+            epoch: 1,
+            over: None,
+            denied: None,
+            entries: HashMap::new(),
+            busy: HashMap::from([(name(), since)]),
+            asked: Asked::default(),
+        }
+    }
+
+    fn enter(book: &mut Book, create: Revision, phase: Phase) {
+        let owner = OwnerId::from_random([7; 16]);
+        let entry = Entry { create, owner, phase, watch_at: at(0), is_watched: false };
+        book.entries.insert(name(), entry);
+    }
+
+    /// Only a hold is told; one that begins later finds what was asked of its entry.
+    #[test]
+    fn holds_are_told_what_they_are_asked() {
+        for phase in [None, Some(Phase::Queued), Some(Phase::Releasing), Some(Phase::Deleted)] {
+            let mut book = busy_since(at(1));
+            if let Some(phase) = phase {
+                enter(&mut book, 7, phase);
+            }
+            assert_eq!(book.wanted(7, GRACE, at(2)), None, "{phase:?}");
+            assert_eq!(book.asked.within(7, at(2)), Some(GRACE), "{phase:?}");
+        }
+        let mut book = busy_since(at(1));
+        enter(&mut book, 7, Phase::Held);
+        assert_eq!(book.wanted(6, GRACE, at(2)), None, "it is about an earlier entry");
+        assert_eq!(book.wanted(7, GRACE, at(2)), Some((name(), GRACE)));
+        assert_eq!(book.wanted(7, GRACE, at(3)), None, "it is told already");
+        assert_eq!(book.wanted(7, GRACE / 10, at(3)), Some((name(), GRACE / 10)));
+    }
+
+    /// What is about an entry that may still turn out to be ours is not in vain, nor while that is there.
+    #[test]
+    fn messages_in_vain_are_told_from_early_ones() {
+        let mut book = busy_since(at(1));
+        book.wanted(7, GRACE, at(2));
+        assert_eq!(book.asked_in_vain(), [], "an acquisition is under way");
+        for phase in [Phase::Queued, Phase::Held, Phase::Releasing] {
+            enter(&mut book, 7, phase);
+            assert_eq!(book.asked_in_vain(), [], "{phase:?}");
+        }
+        enter(&mut book, 9, Phase::Queued);
+        assert_eq!(book.asked_in_vain(), [7], "the name's entry is another one");
+        enter(&mut book, 9, Phase::Deleted);
+        assert_eq!(book.asked_in_vain(), [], "another may be on its way since then");
+        book.busy.insert(name(), at(3));
+        assert_eq!(book.asked_in_vain(), [7], "what began later has a later entry");
+        book.busy.clear();
+        book.entries.clear();
+        assert_eq!(book.asked_in_vain(), [7], "nobody deals with anything");
+        book.asked.forget(7);
+        assert_eq!(book.asked_in_vain(), []);
     }
 }

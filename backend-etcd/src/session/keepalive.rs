@@ -49,6 +49,7 @@ impl Session {
             let error = match self.renew_once(&mut keepalive).await {
                 Ok(deadline) if self.lives() => {
                     self.watch_what_is_held();
+                    self.tidy_the_inbox();
                     return Renewal::Until(deadline);
                 }
                 Ok(_) => return Renewal::Gone(LostReason::SessionLost),

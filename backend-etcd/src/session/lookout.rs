@@ -9,6 +9,7 @@ use super::Session;
 use super::book::Phase;
 use crate::endpoints::Pause;
 use crate::error;
+use crate::keys::grace_of;
 use crate::protocol::Revision;
 use crate::watch::{Change, Heard, Kind, Listener, Told};
 
@@ -21,9 +22,9 @@ impl Session {
                     self.lose(LostReason::SessionLost);
                 }
             } else if let Some(create) = self.sessions.keys.asked_for(self.lease, &change.key) {
-                match change.kind {
-                    Kind::Put => self.asked_to_let_go(create),
-                    Kind::Deleted(_) => drop(self.book.lock().asked.remove(&create)),
+                match &change.kind {
+                    Kind::Put(value) => self.asked_to_let_go(create, grace_of(value)),
+                    Kind::Deleted(_) => self.book.lock().asked.forget(create),
                 }
             } else if matches!(change.kind, Kind::Deleted(_)) && change.key.ends_with(&self.suffix) {
                 self.entry_deleted(&change.key, change.revision);
@@ -73,11 +74,26 @@ impl Session {
         }
     }
 
+    /// Takes messages about entries that are gone out of the inbox: whoever asks may be late.
+    pub(super) fn tidy_the_inbox(self: &Arc<Self>) {
+        let mut gone = self.book.lock().asked_in_vain();
+        gone.truncate(KEYS_AT_ONCE);
+        if gone.is_empty() {
+            return;
+        }
+        let session = Arc::clone(self);
+        self.env().spawn(async move {
+            if let Err(error) = session.delete_messages(&gone).await {
+                tracing::debug!(%error, "messages stay in the inbox, at the longest until the session ends");
+            }
+        });
+    }
+
     /// Reads keys of ours whose watch has just begun, many at once.
     pub(super) async fn read_what_was_missed(self: Arc<Self>) {
         let mut pause = Pause::new(self.env());
         loop {
-            let mut at_once = READ_AT_ONCE;
+            let mut at_once = KEYS_AT_ONCE;
             tokio::select! {
                 biased;
                 () = self.ended.cancelled() => return,
@@ -106,7 +122,7 @@ impl Session {
                         }
                     }
                     Err(error) => {
-                        tracing::debug!(%error, "keys that are held could not be read");
+                        tracing::debug!(error = %format_args!("{error:#}"), "keys that are held could not be read");
                         self.unread.lock().extend(batch);
                         pause.wait(self.env()).await;
                     }
@@ -149,12 +165,14 @@ impl Session {
                 Ok(true) => return,
                 Ok(false) => {}
                 Err(denied) if *denied.kind() == ErrorKind::Denied => self.deny(&denied),
-                Err(error) => tracing::debug!(%error, "the session's key could not be read"),
+                Err(error) => {
+                    tracing::debug!(error = %format_args!("{error:#}"), "the session's key could not be read")
+                }
             }
             pause.wait(self.env()).await;
         }
     }
 }
 
-/// How many keys are read in one transaction; servers allow 128 by default.
-const READ_AT_ONCE: usize = 100;
+/// How many keys are dealt with in one transaction; servers allow 128 by default.
+const KEYS_AT_ONCE: usize = 100;

@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `sessions` | which session is the current one |
 //! | `book` | what it has in the store |
+//! | `asked` | what it is asked to give up |
 //! | `lookout` | how it hears of what befalls it |
 //! | `opening` | how one begins |
 //! | `requests` | the transactions on the wire |
@@ -25,6 +26,7 @@
 //! - **S4** A session that may not delete an entry of its own, or look for what it may have put, ends: nothing
 //!   else takes the entry out of its queue, and a release must not wait for a right that may never come back.
 
+mod asked;
 mod bid;
 mod book;
 mod keepalive;
@@ -35,6 +37,7 @@ mod requests;
 mod sessions;
 mod token_base;
 
+use std::collections::hash_map;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -198,7 +201,8 @@ impl Session {
     async fn claim(self: &Arc<Self>, name: &LockName) -> Claim {
         loop {
             let freed = self.freed.notified();
-            if self.book.lock().busy.insert(name.clone()) {
+            if let hash_map::Entry::Vacant(free) = self.book.lock().busy.entry(name.clone()) {
+                free.insert(self.env().now());
                 return Claim { session: Arc::clone(self), name: name.clone() };
             }
             freed.await;

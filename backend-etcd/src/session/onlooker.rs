@@ -1,29 +1,26 @@
 //! What administrators see and ask for; no entry of ours is needed for it.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use etcd_client::{Compare, CompareOp, GetOptions, KeyValue, PutOptions, Txn, TxnOp};
-use lockcore::backend::{LockState, Revocation};
+use lockcore::backend::{Holder, LockState, Revoke};
 use lockcore::{LockName, Result};
 
 use super::requests::oldest;
 use super::sessions::Sessions;
 use crate::error;
-use crate::keys::{Record, holder};
+use crate::keys::{Record, holder, message};
 use crate::protocol::Revision;
-use crate::watch::Range;
 
 /// A holder's entry, as a stranger sees it.
 struct Held {
     key: Vec<u8>,
     create: Revision,
     lease: i64,
-    /// How long its session lasts; unknown of other clients.
-    ttl: Option<Duration>,
     /// Whether it is one of ours, which hears what it is asked.
     listens: bool,
+    shown: Holder,
 }
 
 impl Sessions {
@@ -44,7 +41,7 @@ impl Sessions {
         self.refuse_if_closed()?;
         let begin = self.keys.names(prefix);
         let end = end_of(&begin);
-        let mut queues = BTreeMap::<LockName, (Revision, lockcore::backend::Holder, usize)>::new();
+        let mut queues = BTreeMap::<LockName, (Revision, Holder, usize)>::new();
         // An empty key is none to etcd.
         let begin = if begin.is_empty() { vec![0] } else { begin };
         let (mut from, mut at, mut page) = (begin.clone(), 0, PAGE);
@@ -86,86 +83,52 @@ impl Sessions {
         Ok(queues.into_iter().map(state).collect())
     }
 
-    /// Asks the holder to let go, and waits for it as long as its session lasts; with `force`, deletes
-    /// its entry.
+    /// Asks the holder to let go, or deletes its entry; whom it found.
     ///
     /// # Cancel safety
     ///
     /// What was asked stays asked.
-    pub(crate) async fn revoke(self: &Arc<Self>, name: &LockName, force: bool) -> Result<Revocation> {
+    pub(crate) async fn revoke(&self, name: &LockName, how: Revoke) -> Result<Option<Holder>> {
         self.refuse_if_closed()?;
-        if force {
-            return self.take_away(name).await;
-        }
-        let session = self.session().await?;
-        let range = Range::Queue(self.keys.queue(name).into());
-        // Listening first: what happens after the reading is heard.
-        let mut listener = session.watches.listen(&range);
         let Some(held) = self.held(name).await? else {
-            return Ok(Revocation::NotHeld);
+            return Ok(None);
         };
-        self.ask_to_let_go(&held).await?;
-        let patience = held.ttl.unwrap_or_else(|| self.env.timing().ttl);
-        let give_up_at = self.env.now() + patience;
-        let outcome = loop {
-            let look_at = (self.env.now() + self.env.timing().op_timeout / 2).min(give_up_at);
-            tokio::select! {
-                biased;
-                () = self.closing.cancelled() => return Err(error::closed()),
-                Some(_something) = listener.told.recv() => {}
-                () = self.env.sleep_until(look_at) => {}
-            }
-            if self.is_gone(&held).await? {
-                break Revocation::Released;
-            }
-            if give_up_at <= self.env.now() {
-                break Revocation::Unanswered;
-            }
-        };
-        self.withdraw(&held);
-        Ok(outcome)
+        match how {
+            Revoke::Ask { grace } => self.ask_to_let_go(&held, grace).await?,
+            Revoke::Force => self.take_away(name, &held).await?,
+        }
+        Ok(Some(held.shown))
     }
 
     async fn held(&self, name: &LockName) -> Result<Option<Held>> {
         let (first, _) = self.first(name).await?;
-        Ok(first.map(|kv| {
-            let record = Record::from_bytes(kv.value());
-            Held {
-                key: kv.key().to_vec(),
-                create: kv.create_revision(),
-                lease: kv.lease(),
-                listens: record.is_some(),
-                ttl: record.map(|record| record.ttl),
-            }
+        Ok(first.map(|kv| Held {
+            key: kv.key().to_vec(),
+            create: kv.create_revision(),
+            lease: kv.lease(),
+            listens: Record::from_bytes(kv.value()).is_some(),
+            shown: self.holder(&kv),
         }))
     }
 
-    async fn is_gone(&self, held: &Held) -> Result<bool> {
-        let answer = self.endpoints.get(held.key.clone(), GetOptions::new().with_keys_only()).await?;
-        Ok(answer.kvs().first().is_none_or(|kv| kv.create_revision() != held.create))
-    }
-
     /// Deletes the holder's entry, and says so to the holder.
-    async fn take_away(&self, name: &LockName) -> Result<Revocation> {
-        let Some(held) = self.held(name).await? else {
-            return Ok(Revocation::NotHeld);
-        };
+    async fn take_away(&self, name: &LockName, held: &Held) -> Result<()> {
         let same = Compare::create_revision(held.key.clone(), CompareOp::Equal, held.create);
         let delete = TxnOp::delete(held.key.clone(), None);
         self.endpoints.txn(Txn::new().when([same]).and_then([delete])).await?;
-        if let Err(error) = self.ask_to_let_go(&held).await {
+        if let Err(error) = self.ask_to_let_go(held, Duration::ZERO).await {
             tracing::warn!(lock = %name, %error, "taken away by force, and its holder could not be told");
         }
-        Ok(Revocation::Released)
+        Ok(())
     }
 
     /// Leaves a message in the holder's inbox, on the holder's lease: it ends with the session.
-    async fn ask_to_let_go(&self, held: &Held) -> Result<()> {
+    async fn ask_to_let_go(&self, held: &Held, grace: Duration) -> Result<()> {
         if !held.listens || held.lease == 0 {
             return Ok(());
         }
         let on_lease = PutOptions::new().with_lease(held.lease);
-        let put = TxnOp::put(self.keys.inbox(held.lease, held.create), "", Some(on_lease));
+        let put = TxnOp::put(self.keys.inbox(held.lease, held.create), message(grace), Some(on_lease));
         match self.endpoints.txn(Txn::new().and_then([put])).await {
             // Its session is over, and the hold with it.
             Err(error) if error.lost_reason().is_some() => Ok(()),
@@ -173,20 +136,7 @@ impl Sessions {
         }
     }
 
-    fn withdraw(self: &Arc<Self>, held: &Held) {
-        if !held.listens || held.lease == 0 {
-            return;
-        }
-        let (sessions, inbox) = (Arc::clone(self), self.keys.inbox(held.lease, held.create));
-        self.env.spawn(async move {
-            let delete = Txn::new().and_then([TxnOp::delete(inbox, None)]);
-            if let Err(error) = sessions.endpoints.txn(delete).await {
-                tracing::debug!(%error, "a message stays in an inbox until its session ends");
-            }
-        });
-    }
-
-    fn holder(&self, kv: &KeyValue) -> lockcore::backend::Holder {
+    fn holder(&self, kv: &KeyValue) -> Holder {
         holder(kv.key(), kv.value(), self.shown_counter(kv.create_revision()))
     }
 }

@@ -1,7 +1,7 @@
 //! How a session begins: a lease, the watch on the session's key, and then that key, so that its
 //! deletion cannot be missed.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use super::asked::Asked;
 use super::book::Book;
 use super::keepalive::Keepalive;
 use super::requests::{gets, revision};
@@ -144,8 +145,8 @@ async fn begin(
             over: None,
             denied: None,
             entries: HashMap::new(),
-            busy: HashSet::new(),
-            asked: HashSet::new(),
+            busy: HashMap::new(),
+            asked: Asked::default(),
         }),
         freed: Notify::new(),
         unread: Mutex::default(),

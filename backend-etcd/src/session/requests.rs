@@ -1,5 +1,6 @@
 //! The transactions on the wire, each safe to send again.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use etcd_client::{
@@ -11,7 +12,7 @@ use lockcore::{Error, ErrorKind, LostReason, Result};
 
 use super::Session;
 use crate::error;
-use crate::keys::{LockKeys, holder};
+use crate::keys::{LockKeys, grace_of, holder};
 use crate::protocol::{Answer, Mode, Revision};
 
 /// What a look at a queue showed.
@@ -99,9 +100,9 @@ impl Session {
     /// delete would block the queue for as long as the session lasts: it ends with the session (S4).
     pub(super) async fn delete(self: &Arc<Self>, key: &[u8], create: Revision) -> Result<bool> {
         let same = Compare::create_revision(key, CompareOp::Equal, create);
-        // Whoever asked for it may have died since, and not have taken the message back.
-        let is_asked_for = self.book.lock().asked.contains(&create);
-        let message = is_asked_for.then(|| TxnOp::delete(self.sessions.keys.inbox(self.lease, create), None));
+        // Nobody else takes the message back.
+        let is_asked_for = self.book.lock().asked.within(create, self.env().now()).is_some();
+        let message = is_asked_for.then(|| self.deletion_of_message(create));
         let ops = [TxnOp::delete(key, None)].into_iter().chain(message).collect::<Vec<_>>();
         match self.txn(Txn::new().when([same]).and_then(ops)).await {
             Err(denied) if *denied.kind() == ErrorKind::Denied => {
@@ -110,6 +111,16 @@ impl Session {
             }
             answer => Ok(answer?.succeeded()),
         }
+    }
+
+    /// Deletes messages in our inbox; the watch tells of it.
+    pub(super) async fn delete_messages(self: &Arc<Self>, about: &[Revision]) -> Result<()> {
+        let deletions: Vec<_> = about.iter().map(|create| self.deletion_of_message(*create)).collect();
+        self.txn(Txn::new().and_then(deletions)).await.map(drop)
+    }
+
+    fn deletion_of_message(&self, create: Revision) -> TxnOp {
+        TxnOp::delete(self.sessions.keys.inbox(self.lease, create), None)
     }
 
     /// Moves the epoch on. If another has moved it meanwhile, it is known where to.
@@ -140,22 +151,23 @@ impl Session {
     /// Reads the session's key and inbox at or after `since`; whether that was possible.
     pub(super) async fn look_after(self: &Arc<Self>, since: Revision) -> Result<bool> {
         let end = self.sessions.keys.session_end(self.lease);
-        let range = GetOptions::new().with_range(end).with_keys_only();
+        let range = GetOptions::new().with_range(end);
         let answer = self.txn(Txn::new().and_then([TxnOp::get(self.key.clone(), Some(range))])).await?;
         if revision(&answer)? < since {
             return Ok(false);
         }
-        let parts: Vec<_> = gets(&answer)?.collect();
-        let kvs = parts.iter().flat_map(|part| part.kvs());
-        let mut is_there = false;
-        // Those that were withdrawn meanwhile are not told of.
-        self.book.lock().asked.clear();
-        for kv in kvs {
+        let (mut is_there, mut messages) = (false, HashMap::new());
+        for kv in gets(&answer)?.flat_map(|mut part| part.take_kvs()) {
             if kv.key() == self.key {
                 is_there = kv.create_revision() == self.created;
             } else if let Some(create) = self.sessions.keys.asked_for(self.lease, kv.key()) {
-                self.asked_to_let_go(create);
+                messages.insert(create, grace_of(kv.value()));
             }
+        }
+        // Of those that were taken back meanwhile we are not told.
+        self.book.lock().asked.keep(|create| messages.contains_key(&create));
+        for (create, grace) in messages {
+            self.asked_to_let_go(create, grace);
         }
         if !is_there {
             self.lose(LostReason::SessionLost);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use lockcore::backend::{Grant, LeaseId, Renewal, StoreEvent};
-use lockcore::{Env, Error, ErrorKind, LostReason, Result};
+use lockcore::{Effect, Env, Error, LostReason, Result};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -25,7 +25,7 @@ pub(crate) struct Sessions {
     events: mpsc::UnboundedSender<StoreEvent>,
     current: Mutex<Option<Arc<Session>>>,
     /// Why a session could not be opened the last time.
-    opening: tokio::sync::Mutex<Option<(ErrorKind, String)>>,
+    opening: tokio::sync::Mutex<Option<Error>>,
     /// How often one could not.
     refused: AtomicU64,
     token_base: AtomicU64,
@@ -83,13 +83,15 @@ impl Sessions {
         if let Some(session) = self.living() {
             return Ok(session);
         }
-        if let Some((kind, why)) = opening.as_ref()
+        if let Some(error) = opening.as_ref()
             && self.refused.load(Ordering::Relaxed) != refused
         {
-            return Err(Error::not_applied(kind.clone(), why.clone()));
+            return Err(error.clone());
         }
-        let session = Session::open(&self).await.inspect_err(|error| {
-            *opening = Some((error.kind().clone(), error.to_string()));
+        // No lock is asked for before there is a session.
+        let opened = Session::open(&self).await.map_err(|error| error.with_effect(Effect::NotApplied));
+        let session = opened.inspect_err(|error| {
+            *opening = Some(error.clone());
             self.refused.fetch_add(1, Ordering::Relaxed);
         })?;
         self.token_base.store(session.token_base, Ordering::Relaxed);

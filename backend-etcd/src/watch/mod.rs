@@ -48,9 +48,10 @@ pub(crate) struct Change {
     pub(crate) kind: Kind,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    Put,
+    /// With its value.
+    Put(Box<[u8]>),
     /// With the revision at which the key was created, if the store still knew.
     Deleted(Option<Revision>),
 }

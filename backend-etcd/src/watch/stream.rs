@@ -52,7 +52,9 @@ impl Server {
                 Ok(Ended::Broken) => {}
                 Ok(Ended::Refused(id)) => self.look_into(id).await,
                 Ok(Ended::Foreign) => self.watches.is_served_by_a_stranger(),
-                Err(error) => tracing::debug!(%error, "the watch stream is not to be had"),
+                Err(error) => {
+                    tracing::debug!(error = %format_args!("{error:#}"), "the watch stream is not to be had")
+                }
             }
             // Whoever cuts every stream at once is not asked for ever more of them.
             if self.env.now().since(begun_at) > self.env.timing().op_timeout {
@@ -81,7 +83,9 @@ impl Server {
                     (self.tap)(Heard::GivenUp(&key));
                 }
             }
-            Err(error) => tracing::debug!(%error, "a watch was refused, and reading fails"),
+            Err(error) => {
+                tracing::debug!(error = %format_args!("{error:#}"), "a watch was refused, and reading fails")
+            }
             Ok(_) => {}
         }
     }
@@ -238,7 +242,7 @@ fn change(event: &etcd_client::Event) -> Option<Change> {
     let kv = event.kv()?;
     let kind = match kv.version() {
         0 => Kind::Deleted(event.prev_kv().map(etcd_client::KeyValue::create_revision)),
-        _ => Kind::Put,
+        _ => Kind::Put(kv.value().into()),
     };
     Some(Change { revision: kv.mod_revision(), key: kv.key().into(), kind })
 }

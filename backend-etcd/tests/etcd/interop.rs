@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use lockcore::Revoke;
 use testbed::Process;
 
 use crate::rig::{BOUND, PREFIX, Rig, hold, hold_aside, trials};
@@ -108,7 +109,7 @@ async fn a_foreign_holder_is_shown_and_can_be_forced_out() {
     let ours = hold_aside(&manager, "n");
     rig.store.queued("n", 2).await;
     assert_eq!(manager.inspect("n").await.unwrap().contenders, 1);
-    manager.revoke("n", true).await.unwrap();
+    manager.revoke("n", Revoke::Force).await.unwrap();
     let guard = ours.end("we hold after it was forced out").await;
     assert_eq!(rig.store.queue("n").await.len(), 1);
     guard.release().await.unwrap();

@@ -7,16 +7,19 @@
 
 mod cluster;
 mod counts;
+mod earlier;
 mod interop;
 mod kit;
 mod network;
 mod outside;
 mod replies;
+mod revocation;
 mod rig;
 mod rights;
 mod secured;
 mod server;
 mod tokens;
+mod words;
 
 use std::process::ExitCode;
 
@@ -27,14 +30,17 @@ fn main() -> ExitCode {
     for trial in [
         cluster::trials(),
         counts::trials(),
+        earlier::trials(),
         interop::trials(),
         network::trials(),
         outside::trials(),
         replies::trials(),
+        revocation::trials(),
         rights::trials(),
         secured::trials(),
         server::trials(),
         tokens::trials(),
+        words::trials(),
     ]
     .into_iter()
     .flatten()

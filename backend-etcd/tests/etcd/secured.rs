@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backend_etcd::EtcdConfig;
-use lockcore::{ErrorKind, LockManager, Result, Tls};
+use lockcore::backend::Revocation;
+use lockcore::{ErrorKind, LockManager, Result, Revoke, Tls};
 use testbed::etcd::{Etcd, Setup};
 use testbed::{Certificates, Direction, Mode, Proxy};
 use tokio::io::copy_bidirectional;
@@ -60,7 +61,7 @@ async fn refused(config: EtcdConfig, why: &str) -> lockcore::Error {
 async fn denied_by_tls(config: EtcdConfig, why: &str, named: &str) {
     let error = refused(config, why).await;
     assert_eq!(*error.kind(), ErrorKind::Denied, "{error:?}");
-    assert!(error.to_string().contains(named), "{error}");
+    assert!(format!("{error:#}").contains(named), "{error:#}");
 }
 
 /// A cycle and a hand-off, streams and all.
@@ -267,7 +268,7 @@ async fn mutual_tls_takes_a_certificate() {
         [(nobody, "without a certificate"), (identified(&strangers), "with a stranger's certificate")]
     {
         let error = refused(config, why).await;
-        let text = error.to_string();
+        let text = format!("{error:#}");
         match error.kind() {
             ErrorKind::Denied => assert!(text.contains("received fatal alert"), "{text}"),
             _ => assert!(text.contains("another client certificate"), "{error:?}"),
@@ -302,9 +303,16 @@ async fn a_limited_role_is_enough() {
     let guard = hold(&one, "n").await;
     assert_eq!(one.list("").await.unwrap().len(), 1);
     one.diagnose().await.unwrap();
-    let revoked = other.revoke("n", false).await.unwrap();
-    assert_eq!(revoked, lockcore::backend::Revocation::Released);
-    within(BOUND, "it is lost", guard.lost()).await;
+    let (asks, grace) = (other.clone(), 4 * TTL);
+    let revoked = Beside::start(async move { asks.revoke("n", Revoke::Ask { grace }).await.unwrap() });
+    within(BOUND, "it is asked", guard.until_asked()).await.expect("it holds");
+    guard.release().await.unwrap();
+    assert_eq!(revoked.end("it has let go").await, Revocation::Released);
+    for how in [Revoke::AT_ONCE, Revoke::Force] {
+        let guard = hold(&one, "n").await;
+        assert_eq!(other.revoke("n", how).await.unwrap(), Revocation::Released);
+        within(BOUND, "it is lost", guard.lost()).await;
+    }
     one.shutdown().await.unwrap();
     other.shutdown().await.unwrap();
 

@@ -74,6 +74,11 @@ impl Folder {
         self.open_file(name, OFlags::RDWR)
     }
 
+    /// Opens a regular file to read and to add to its end, as [`read`](Self::read).
+    pub(super) fn append(&self, name: &str) -> Result<Option<Opened>> {
+        self.open_file(name, OFlags::RDWR | OFlags::APPEND)
+    }
+
     /// Makes an empty file; `None` when something is there.
     pub(super) fn make(&self, name: &str, mode: u32) -> Result<Option<Opened>> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;

@@ -29,6 +29,7 @@ mod floor;
 mod folder;
 mod inode;
 mod locked;
+mod requests;
 mod sweep;
 #[cfg(test)]
 mod tests;
@@ -55,7 +56,9 @@ use folder::{Folder, inode_at};
 pub(crate) use inode::Inode;
 use inode::Node;
 pub(crate) use locked::{Locked, Opened};
-pub(crate) use traces::{Presence, Request};
+pub(crate) use requests::Request;
+pub(crate) use traces::Presence;
+use traces::Trace;
 use trust::{Trust, Way};
 
 #[derive(Debug)]
@@ -257,15 +260,8 @@ impl Directory {
             return Ok(None);
         };
         self.carry_out(locked.file(), &steps, &new.path())?;
-        match new.link(folder, name) {
-            Ok(()) => {}
-            // RACE: a sweep may take away what it finds here before we have locked it.
-            Err(Errno::EXIST | Errno::NOENT) => return Ok(None),
-            // That is how a file system without hard links says so; the file is our own.
-            Err(Errno::PERM) => {
-                return Err(error::of_system(Errno::NOTSUP.into(), "name the new file", &folder.at(name)));
-            }
-            Err(e) => return Err(error::of_system(e.into(), "name the new file", &folder.at(name))),
+        if !self.publish(&new, folder, name)? {
+            return Ok(None);
         }
         if let Err(error) = folder.sync() {
             // Nothing was granted on it, and nobody else can have it locked.
@@ -273,6 +269,20 @@ impl Directory {
             return Err(error);
         }
         Ok(Some(locked))
+    }
+
+    /// Makes a new file visible as `name` in `folder`; whether there was none, and it was still there.
+    fn publish(&self, new: &Trace, folder: &Folder, name: &str) -> Result<bool> {
+        match new.link(folder, name) {
+            Ok(()) => Ok(true),
+            // RACE: a sweep may take away what it finds there before we have locked it.
+            Err(Errno::EXIST | Errno::NOENT) => Ok(false),
+            // That is how a file system without hard links says so; the file is our own.
+            Err(Errno::PERM) => {
+                Err(error::of_system(Errno::NOTSUP.into(), "name the new file", &folder.at(name)))
+            }
+            Err(e) => Err(error::of_system(e.into(), "name the new file", &folder.at(name))),
+        }
     }
 }
 

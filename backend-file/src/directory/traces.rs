@@ -1,5 +1,5 @@
-//! Files that say something by being there: that a manager lives, that somebody waits, that a holder
-//! is asked to let go. Nothing is written into them, so nothing of them can be torn.
+//! Files that say something by being there: that a manager lives, that somebody waits. Nothing is written
+//! into them, so nothing of them can be torn.
 //!
 //! Not promised: that they survive a power loss; nobody they speak of does.
 
@@ -10,10 +10,10 @@ use lockcore::{Env, ErrorKind, Result};
 use rustix::io::Errno;
 
 use super::folder::Folder;
-use super::{Directory, Locked, Opened};
+use super::{Directory, Locked, Opened, Request};
 use crate::error;
 use crate::keys::Key;
-use crate::record::{Record, SessionId};
+use crate::record::SessionId;
 
 /// An empty file, removed when dropped.
 #[derive(Debug)]
@@ -29,14 +29,6 @@ pub(crate) struct Presence {
     // Dropped in this order: what is gone is not alive.
     _file: Trace,
     _locked: Locked,
-}
-
-/// Somebody asks a session to give up one of its grants.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Request {
-    pub(crate) key: Key,
-    pub(crate) counter: u64,
-    pub(crate) session: SessionId,
 }
 
 impl Trace {
@@ -61,24 +53,6 @@ impl Drop for Trace {
 impl Presence {
     pub(crate) fn id(&self) -> SessionId {
         self.id
-    }
-}
-
-impl Request {
-    /// Asks whoever holds by `record`.
-    pub(crate) fn to_holder(key: Key, record: &Record) -> Self {
-        Self { key, counter: record.counter, session: record.session }
-    }
-
-    fn file_name(&self) -> String {
-        format!("{}.{:x}.{}", self.key.as_str(), self.counter, self.session.to_hex())
-    }
-
-    fn parse(file: &str) -> Option<Self> {
-        let (rest, session) = file.rsplit_once('.')?;
-        let (key, counter) = rest.rsplit_once('.')?;
-        let counter = u64::from_str_radix(counter, 16).ok()?;
-        Some(Self { key: Key::parse(key)?, counter, session: SessionId::from_hex(session)? })
     }
 }
 
@@ -157,28 +131,6 @@ impl Directory {
             }
         }
         Ok(keys)
-    }
-
-    /// Puts a request where its session finds it, if it is not there.
-    pub(crate) fn post(&self, request: &Request) -> Result<()> {
-        self.parts.revoke.make(&request.file_name(), self.mode).map(drop)
-    }
-
-    /// Takes a request back, if it is still there.
-    pub(crate) fn withdraw(&self, request: &Request) {
-        drop(Trace { folder: Arc::clone(&self.parts.revoke), name: request.file_name() });
-    }
-
-    /// The requests to `session`, which are taken.
-    pub(crate) fn take_requests(&self, session: SessionId) -> Result<Vec<Request>> {
-        let mut requests = Vec::new();
-        for file in self.parts.revoke.entries()? {
-            if let Some(request) = Request::parse(&file).filter(|request| request.session == session) {
-                self.withdraw(&request);
-                requests.push(request);
-            }
-        }
-        Ok(requests)
     }
 
     /// Removes the traces of sessions that have ended. What is removed is a regular file with a name

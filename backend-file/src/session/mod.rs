@@ -232,6 +232,10 @@ impl Session {
         drop(state);
         drop(holds);
         drop(presence);
+        // Nobody answers them any more.
+        for request in self.directory.requests(self.id).unwrap_or_default() {
+            self.directory.withdraw(&request);
+        }
     }
 
     pub(crate) fn holds_anything(&self) -> bool {
@@ -262,6 +266,7 @@ impl Session {
         let mut holder = Holder::new(record.label).with_counter(self.told(record.counter));
         holder.since = record.since;
         holder.metadata = record.metadata;
+        holder.ttl = Some(record.ttl);
         holder
     }
 
@@ -411,3 +416,6 @@ const TRIES: u32 = 1000;
 const PATIENCE: Duration = Duration::from_millis(100);
 /// Between two looks at a locked file without a living holder.
 pub(crate) const PAUSE: Duration = Duration::from_millis(1);
+
+#[cfg(test)]
+mod tests;

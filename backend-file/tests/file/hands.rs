@@ -5,9 +5,10 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use backend_file::FileConfig;
-use lockcore::backend::{Finding, Revocation, Severity, StoreEvent};
+use lockcore::backend::{Finding, Revoke, Severity, StoreEvent};
 use lockcore::{Effect, Error, ErrorKind};
 
 use crate::rig::{Manager, Rig, name};
@@ -88,23 +89,42 @@ async fn links_that_come_later_are_not_followed() {
         symlink(others.path(), &part).unwrap();
     }
     a.grant("a").await;
-    assert_eq!(b.backend.revoke(&name("a"), true).await.unwrap(), Revocation::Released);
+    assert!(b.backend.revoke(&name("a"), Revoke::Force).await.unwrap().is_some());
     b.grant("a").await;
     assert_eq!(fs::read_dir(others.path()).unwrap().count(), 0);
 }
 
-/// Nor is a request to a holder written through a link.
+/// Nor is a request to a holder written through a link, or read through one: it wants the lock at once,
+/// as does whatever else has its name.
 #[tokio::test]
-async fn a_request_is_not_written_through_a_link() {
+async fn a_request_is_not_written_or_read_through_a_link() {
     let (rig, others) = (Rig::new(), tempfile::tempdir().unwrap());
-    let a = rig.open().await;
+    let target = others.path().join("target");
+    fs::write(&target, "grace 30000\n").unwrap();
+    let mut a = rig.open().await;
     let session = fs::read_dir(rig.file(".leasehold/sessions")).unwrap().next().unwrap().unwrap();
-    let held = a.grant("a").await;
-    let request = format!("a.{:x}.{}", held.counter, session.file_name().to_str().unwrap());
-    symlink(others.path().join("target"), rig.file(".leasehold/revoke").join(request)).unwrap();
+    let session = session.file_name().into_string().unwrap();
     let b = rig.open().await;
-    assert_eq!(b.backend.revoke(&name("a"), true).await.unwrap(), Revocation::Released);
-    assert_eq!(fs::read_dir(others.path()).unwrap().count(), 0);
+    let cases: [fn(&Path, &Path); 3] = [
+        |target, request| symlink(target, request).unwrap(),
+        |_, request| mkfifo(request),
+        |_, request| {
+            fs::create_dir(request).unwrap();
+        },
+    ];
+    for spoil in cases {
+        let held = a.grant("a").await;
+        let request = rig.file(".leasehold/revoke").join(format!("a.{:x}.{session}", held.counter));
+        spoil(&target, &request);
+        let how = Revoke::Ask { grace: Duration::from_secs(30) };
+        assert!(b.backend.revoke(&name("a"), how).await.unwrap().is_some());
+        let at_once =
+            StoreEvent::GrantAsked { name: name("a"), counter: held.counter, within: Duration::ZERO };
+        assert_eq!(a.event().await, at_once, "{}", request.display());
+        a.release(&held).await;
+    }
+    assert_eq!(fs::read_to_string(&target).unwrap(), "grace 30000\n");
+    assert_eq!(rig.traces("revoke"), 1, "a directory is not removed");
 }
 
 /// A pipe, a directory or a link that is named like a session is nobody who lives, and hides no lock.

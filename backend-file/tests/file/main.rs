@@ -4,6 +4,7 @@
 
 mod contract;
 mod disk;
+mod earlier;
 mod hands;
 mod processes;
 mod revocation;

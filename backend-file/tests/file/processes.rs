@@ -7,7 +7,9 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
 
+use lockcore::backend::{Revoke, StoreEvent};
 use lockcore::{Effect, ErrorKind};
 use rustix::process::{Resource, Rlimit, geteuid, getrlimit, setrlimit};
 
@@ -83,7 +85,7 @@ async fn maker() {
 #[tokio::test]
 #[ignore = "a part for another process"]
 async fn limited() {
-    let a = manager().await;
+    let (mut a, b) = (manager().await, manager().await);
     let maximum = getrlimit(Resource::Nofile).maximum;
     setrlimit(Resource::Nofile, Rlimit { current: Some(40), maximum }).unwrap();
     let mut held = Vec::new();
@@ -96,7 +98,20 @@ async fn limited() {
     };
     assert_eq!((error.kind(), error.effect()), (&ErrorKind::Unavailable, Effect::NotApplied));
     assert!(error.to_string().contains("ulimit -n`, now 40"), "{error}");
+    let rest: Vec<_> = std::iter::from_fn(|| fs::File::open("/dev/null").ok()).collect();
+    let told = a.event().await;
+    assert!(
+        matches!(&told, StoreEvent::Warning(text) if text.contains("revocations are not heard")),
+        "{told:?}"
+    );
+    drop(rest);
     let freed = held.len();
+    a.release(&held.pop().unwrap()).await;
+    b.backend.revoke(&name("job/0"), Revoke::AT_ONCE).await.unwrap();
+    // Warned of once, and heard again.
+    let asked =
+        StoreEvent::GrantAsked { name: name("job/0"), counter: held[0].counter, within: Duration::ZERO };
+    assert_eq!(a.event().await, asked);
     for grant in &held {
         a.release(grant).await;
     }
@@ -135,7 +150,8 @@ async fn a_started_program_does_not_inherit_locks() {
     child.wait().unwrap();
 }
 
-/// The limit of open files is an error that says what to do; releasing needs none.
+/// The limit of open files is an error that says what to do; releasing needs none. Meanwhile revocations are
+/// not heard, which is said.
 #[tokio::test]
 async fn the_limit_of_open_files_is_an_error() {
     let rig = Rig::new();

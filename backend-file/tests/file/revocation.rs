@@ -3,45 +3,170 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockcore::backend::{AcquireRequest, Attempt, Revocation, StoreEvent};
+use lockcore::backend::{AcquireRequest, Attempt, Holder, Renewal, Revocation, Revoke, StoreEvent};
+use lockcore::clock::Deadline;
 use lockcore::{LockManager, LostReason};
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
-use crate::rig::{Beside, Manager, Rig, name};
+use crate::rig::{Manager, Rig, name};
 
 fn revoked(lock: &str, counter: u64) -> StoreEvent {
     StoreEvent::GrantLost { name: name(lock), counter, reason: LostReason::Revoked }
 }
 
-/// The holder is told, and whoever asked hears that it has let go; other holds go on.
+fn asked(lock: &str, counter: u64, within: Duration) -> StoreEvent {
+    StoreEvent::GrantAsked { name: name(lock), counter, within }
+}
+
+fn in_secs(secs: u64) -> Revoke {
+    Revoke::Ask { grace: Duration::from_secs(secs) }
+}
+
+impl Manager {
+    /// Whom a revocation found.
+    async fn revoke(&self, lock: &str, how: Revoke) -> Option<Holder> {
+        self.backend.revoke(&name(lock), how).await.unwrap()
+    }
+}
+
+/// The holder hears once how long it may go on, and holds until it releases; other holds are not asked for.
 #[tokio::test]
-async fn a_holder_that_is_asked_lets_go() {
+async fn a_holder_that_is_asked_goes_on_until_it_releases() {
     let rig = Rig::new();
     let (mut a, b) = (rig.open().await, rig.open().await);
     let (held, other) = (a.grant("a").await, a.grant("b").await);
-    let asked = Arc::clone(&b.backend);
-    let answer = Beside::start(async move { asked.revoke(&name("a"), false).await.unwrap() });
-    assert_eq!(a.event().await, revoked("a", held.counter));
-    a.release(&held).await;
-    assert_eq!(answer.end().await, Revocation::Released);
+    let found = b.revoke("a", in_secs(30)).await.unwrap();
+    assert_eq!((found.token.unwrap().counter(), found.ttl), (held.counter, Some(a.env.timing().ttl)));
+    assert_eq!(a.event().await, asked("a", held.counter, Duration::from_secs(30)));
     assert_eq!(rig.traces("revoke"), 0);
+    let renewed = a.backend.renew(&[held.lease.id]).await.remove(0);
+    assert!(matches!(renewed, Renewal::Until(Deadline::Never)), "{renewed:?}");
+    assert!(b.refusal("a").await.is_some());
+    // Told of the one before, it would be told so first.
+    b.revoke("b", Revoke::AT_ONCE).await.unwrap();
+    assert_eq!(a.event().await, asked("b", other.counter, Duration::ZERO));
+    a.release(&held).await;
     a.release(&other).await;
-    assert_eq!(b.backend.revoke(&name("a"), false).await.unwrap(), Revocation::NotHeld);
-    assert_eq!(b.backend.revoke(&name("new"), true).await.unwrap(), Revocation::NotHeld);
+    for how in [Revoke::AT_ONCE, in_secs(30), Revoke::Force] {
+        assert_eq!(b.revoke("a", how).await, None);
+        assert_eq!(b.revoke("new", how).await, None);
+    }
+    assert_eq!((rig.traces("revoke"), rig.traces("new")), (0, 0));
 }
 
-/// A holder that does not listen keeps its lock, and nothing is left of the question.
+/// Of several asks that were not heard yet the shortest grace counts; a later one is told again.
+#[tokio::test]
+async fn the_shortest_grace_counts() {
+    let rig = Rig::new();
+    let (mut a, b) = (rig.open().await, rig.open().await);
+    let held = a.grant("a").await;
+    for secs in [30, 10, 20] {
+        b.revoke("a", in_secs(secs)).await.unwrap();
+    }
+    assert_eq!(a.event().await, asked("a", held.counter, Duration::from_secs(10)));
+    b.revoke("a", Revoke::AT_ONCE).await.unwrap();
+    b.revoke("a", in_secs(10)).await.unwrap();
+    assert_eq!(a.event().await, asked("a", held.counter, Duration::ZERO));
+    assert_eq!(rig.traces("revoke"), 0);
+}
+
+/// A request to a hold that ended goes, also when nothing is held any more, and no later hold hears it.
+#[tokio::test]
+async fn a_request_to_a_hold_that_ended_is_removed() {
+    let rig = Rig::new();
+    let (mut a, b) = (rig.open().await, rig.open().await);
+    let held = a.grant("a").await;
+    b.revoke("a", in_secs(30)).await.unwrap();
+    a.release(&held).await;
+    assert_eq!(rig.traces("revoke"), 1);
+    let is_removed = async {
+        while rig.traces("revoke") > 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        told = a.event() => panic!("{told:?}"),
+        removed = tokio::time::timeout(b.env.timing().ttl, is_removed) => removed.expect("within the ttl"),
+    }
+
+    let held = a.grant("a").await;
+    b.revoke("a", in_secs(30)).await.unwrap();
+    a.release(&held).await;
+    let (_later, other) = (a.grant("a").await, a.grant("b").await);
+    b.revoke("b", in_secs(30)).await.unwrap();
+    assert_eq!(a.event().await, asked("b", other.counter, Duration::from_secs(30)));
+    assert_eq!(rig.traces("revoke"), 0);
+}
+
+/// A holder that does not listen keeps its lock. What it was asked goes with its session: when that is
+/// closed, or with the next sweep.
 #[tokio::test]
 async fn a_holder_that_does_not_listen_keeps_its_lock() {
     let rig = Rig::new();
-    let (a, b) = (rig.open().await, rig.open().await);
-    let mut request = a.request("a");
-    request.ttl = Duration::from_millis(50);
-    let held = a.backend.try_acquire(&request).await.unwrap();
-    assert_eq!(b.backend.revoke(&name("a"), false).await.unwrap(), Revocation::Unanswered);
-    assert_eq!(rig.traces("revoke"), 0);
-    assert!(b.refusal("a").await.is_some(), "{held:?}");
+    let admin = LockManager::builder(rig.config()).build().await.unwrap();
+    for closes in [true, false] {
+        let a = rig.open().await;
+        let mut request = a.request("a");
+        request.ttl = Duration::from_millis(50);
+        let held = a.backend.try_acquire(&request).await.unwrap();
+        assert!(matches!(held, Attempt::Granted(_)), "{held:?}");
+        assert_eq!(admin.revoke("a", Revoke::AT_ONCE).await.unwrap(), Revocation::Unanswered);
+        assert!(admin.inspect("a").await.unwrap().holder.is_some());
+        assert_eq!(rig.traces("revoke"), 1);
+        if closes {
+            a.backend.close().await.unwrap();
+        } else {
+            drop(a);
+            rig.config().sweep().await.unwrap();
+        }
+        assert_eq!(rig.traces("revoke"), 0, "closed: {closes}");
+        assert_eq!(admin.revoke("a", Revoke::AT_ONCE).await.unwrap(), Revocation::NotHeld);
+    }
+}
+
+/// A session that always has something to tell hears requests all the same.
+#[tokio::test]
+async fn a_holder_that_hears_much_is_told_in_time() {
+    let rig = Rig::new();
+    let (mut a, b) = (rig.open().await, rig.open().await);
+    let held = a.grant("a").await;
+    b.grant("b").await;
+    b.revoke("a", Revoke::AT_ONCE).await.unwrap();
+    let (backend, request) = (Arc::clone(&a.backend), a.request("b"));
+    let told_at_last = async {
+        loop {
+            // Each wait tells whom it waits for.
+            let told = tokio::select! {
+                granted = backend.acquire(&request) => panic!("{granted:?}"),
+                told = a.event() => told,
+            };
+            if told == asked("a", held.counter, Duration::ZERO) {
+                break;
+            }
+            assert!(matches!(told, StoreEvent::Queued { .. }), "{told:?}");
+        }
+    };
+    tokio::time::timeout(b.env.timing().ttl, told_at_last).await.expect("within the ttl");
+}
+
+/// Forced after it was asked, the holder loses the lock for good.
+#[tokio::test]
+async fn force_does_not_wait_for_a_grace() {
+    let rig = Rig::new();
+    let (mut a, b) = (rig.open().await, rig.open().await);
+    for is_heard in [false, true] {
+        let held = a.grant("a").await;
+        b.revoke("a", in_secs(30)).await.unwrap();
+        if is_heard {
+            assert_eq!(a.event().await, asked("a", held.counter, Duration::from_secs(30)));
+        }
+        b.revoke("a", Revoke::Force).await.unwrap();
+        let taken = b.grant("a").await;
+        assert_eq!(a.event().await, revoked("a", held.counter));
+        assert_eq!(a.backend.release(&held).await.unwrap_err().lost_reason(), Some(LostReason::Gone));
+        b.release(&taken).await;
+    }
 }
 
 /// By force the next one holds at once, waiters included, with a larger counter; the former holder
@@ -53,7 +178,7 @@ async fn force_takes_the_lock_at_once() {
     b.cycle("a").await;
     let held = a.grant("a").await;
     let waiter = c.waiter("a").await;
-    assert_eq!(b.backend.revoke(&name("a"), true).await.unwrap(), Revocation::Released);
+    assert_eq!(b.revoke("a", Revoke::Force).await.unwrap().label, "here");
     let taken = waiter.end().await.unwrap();
     assert!(taken.counter > held.counter);
 
@@ -83,14 +208,15 @@ async fn force_takes_a_lock_that_was_given_to_nobody() {
     while let Attempt::Granted(grant) = a.attempt("a").await.unwrap() {
         a.release(&grant).await;
     }
-    assert_eq!(a.backend.revoke(&name("a"), true).await.unwrap(), Revocation::Released);
+    let found = a.revoke("a", Revoke::Force).await.unwrap();
+    assert_eq!((found.token, found.ttl), (None, None));
     let first = a.grant("a").await;
     a.release(&first).await;
     assert!(waiting.await.unwrap().counter > first.counter);
     assert_eq!((rig.traces("revoke"), rig.traces("out")), (0, 0));
     // A file that is there, and nobody has, is not held.
     a.cycle("free").await;
-    assert_eq!(a.backend.revoke(&name("free"), true).await.unwrap(), Revocation::NotHeld);
+    assert_eq!(a.revoke("free", Revoke::Force).await, None);
 }
 
 /// Through the core: the guard is lost, and its manager releases.
@@ -100,10 +226,13 @@ async fn a_guard_is_lost_when_it_is_revoked() {
     let locks = LockManager::builder(rig.config()).build().await.unwrap();
     let admin = LockManager::builder(rig.config()).build().await.unwrap();
     let guard = locks.lock("a").unwrap().acquire().await.unwrap();
-    assert_eq!(admin.revoke("a", false).await.unwrap(), Revocation::Released);
+    assert_eq!(admin.revoke("a", Revoke::AT_ONCE).await.unwrap(), Revocation::Released);
     assert_eq!(guard.lost().await, LostReason::Revoked);
     let next = admin.lock("a").unwrap().try_acquire().await.unwrap().unwrap();
     assert!(next.token() > guard.token());
+    assert_eq!(admin.revoke("a", Revoke::Force).await.unwrap(), Revocation::Released);
+    assert_eq!(next.lost().await, LostReason::Revoked);
+    assert_eq!(admin.revoke("a", in_secs(30)).await.unwrap(), Revocation::NotHeld);
 }
 
 /// Cycles, force and sweeps all at once: no counter is ever given out twice.
@@ -128,7 +257,7 @@ async fn no_counter_is_given_out_twice() {
     }
     let (admin, config) = (Manager::open_patient(&rig.config()).await.unwrap(), rig.config());
     while !sessions.is_empty() {
-        admin.backend.revoke(&name("a"), true).await.unwrap();
+        admin.revoke("a", Revoke::Force).await;
         config.sweep().await.unwrap();
         while let Some(session) = sessions.try_join_next() {
             session.unwrap();

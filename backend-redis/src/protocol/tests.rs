@@ -6,7 +6,7 @@
 //! G7, G8), and nothing is left at the server: at once if each connection kept its order, and after a
 //! ttl whatever arrived late (G5). Planted mutants must be caught, or the properties prove nothing.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestError, TestRunner};
@@ -17,6 +17,7 @@ use model::{Asker, Fault, Message, Owner, Request, Server};
 mod delays;
 mod differential;
 mod model;
+mod rules;
 
 const TTL: u64 = 900;
 const MARGIN: u64 = 10;
@@ -46,6 +47,8 @@ enum Mutant {
     ReleasesOnce,
     /// A grant that nobody wants any more is not given back.
     KeepsUnwanted,
+    /// What was asked of an owner id is heard by a later one.
+    HearsLateAsks,
 }
 
 /// How messages may travel.
@@ -76,6 +79,8 @@ struct World {
     flying: Vec<Message>,
     owners: Owner,
     taken: u64,
+    /// When the earliest grace ends of those who have asked a holder.
+    asked: BTreeMap<Owner, u64>,
     network: Network,
     mutant: Mutant,
 }
@@ -111,6 +116,7 @@ impl World {
             flying: Vec::new(),
             owners: CLIENTS as u64,
             taken: 0,
+            asked: BTreeMap::new(),
             network,
             mutant,
         }
@@ -230,7 +236,12 @@ impl World {
                     client.contender.due(at(now), Duration::from_millis(ask_in));
                 }
             }
-            Message::Revoked { .. } | Message::Ended { .. } => {}
+            Message::Revoked { client, owner, grace } => {
+                let client = &mut self.clients[client];
+                if client.owner == owner || self.mutant == Mutant::HearsLateAsks {
+                    client.contender.asked(at(now), Duration::from_millis(grace));
+                }
+            }
         }
         self.flying.extend(sent);
         Ok(())
@@ -270,8 +281,22 @@ impl World {
                     client.owner, self.now, self.server
                 ));
             }
+            let wanted = client.contender.wanted(at(self.now)).map(|(_, within)| at(self.now) + within);
+            if wanted.is_some_and(|end| self.asked.get(&client.owner).is_none_or(|first| end < at(*first))) {
+                return Err(format!("{} was not asked so, and says {client:?}", client.owner));
+            }
         }
         Ok(())
+    }
+
+    /// An administrator asks whoever holds.
+    fn ask(&mut self, grace: u64) {
+        self.server.expire(micros(self.now));
+        if let Some((holder, _)) = self.server.lock {
+            let ends_at = self.now + grace;
+            self.asked.entry(holder).and_modify(|first| *first = ends_at.min(*first)).or_insert(ends_at);
+        }
+        self.server.revoke(micros(self.now), Some(grace), &mut self.flying);
     }
 
     /// One random event.
@@ -289,6 +314,7 @@ impl World {
             (3, _) => self.renew(client),
             (4, _) if pick.is_multiple_of(5) => self.leave(client, pick.is_multiple_of(2)),
             (4, _) if self.clients[client].held => self.leave(client, true),
+            (12, _) if pick.is_multiple_of(4) => self.ask(pick as u64 % (2 * TTL)),
             (5, Some(_)) if self.network == Network::Ordered => {
                 self.flying.retain(|message| message.client() != client);
             }
@@ -299,7 +325,7 @@ impl World {
             (6, Some(message)) if matches!(self.flying[message], Message::Push { .. }) => {
                 self.flying.push(self.flying[message]);
             }
-            (7.., Some(message)) => {
+            (7..=11, Some(message)) => {
                 let message = self.flying.remove(message);
                 self.deliver(message)?;
             }
@@ -369,7 +395,7 @@ fn run(events: &[(u8, u16)], network: Network, mutant: Mutant) -> Result<(), Str
 
 fn schedules() -> impl Strategy<Value = (Network, Vec<(u8, u16)>)> {
     let network = prop_oneof![Just(Network::Ordered), Just(Network::Any)];
-    (network, prop::collection::vec((0_u8..12, any::<u16>()), 0..120))
+    (network, prop::collection::vec((0_u8..13, any::<u16>()), 0..120))
 }
 
 proptest! {
@@ -397,6 +423,7 @@ fn planted_mutants_are_caught() {
         Mutant::ReleasesOnce,
         Mutant::KeepsUnwanted,
         Mutant::RefreshEnters,
+        Mutant::HearsLateAsks,
     ] {
         let config = Config { failure_persistence: None, max_shrink_iters: 0, ..Config::with_cases(60_000) };
         let rng = proptest::test_runner::TestRng::deterministic_rng(config.rng_algorithm);
@@ -406,93 +433,4 @@ fn planted_mutants_are_caught() {
         });
         assert!(matches!(outcome, Err(TestError::Fail(..))), "{mutant:?} was not caught");
     }
-}
-
-/// A waiter asks when the holder's lease ends, if that is before its next renewal; not otherwise (R5).
-#[test]
-fn a_waiter_asks_when_the_holders_lease_ends() {
-    let mut waiter = contender();
-    waiter.sent(at(0));
-    let waits = |left| Answer::Waits { seen: 5, ask_in: Some(Duration::from_millis(left)) };
-    waiter.answered(at(10), at(0), waits(TTL));
-    assert_eq!(waiter.step(at(10)), Step::Wait(at(TTL - MARGIN)));
-    waiter.answered(at(310), at(300), waits(100));
-    assert_eq!(waiter.step(at(310)), Step::Wait(at(411)));
-    assert_eq!(waiter.step(at(411)), Step::Refresh);
-    waiter.unanswered(at(500));
-    assert_eq!(waiter.step(at(500)), Step::Wait(at(537) + Duration::from_micros(500)));
-    waiter.answered(at(520), at(515), Answer::Holds { counter: 6 });
-    let deadline = Deadline::At(at(515 + TTL - MARGIN));
-    assert_eq!(waiter.step(at(520)), Step::Take { counter: 6, deadline });
-}
-
-/// A message is believed only if it is news, and counts from the latest answered request (R1, R2).
-#[test]
-fn a_message_counts_from_the_latest_answered_request() {
-    let mut waiter = contender();
-    waiter.told(at(0), 9);
-    assert_eq!(waiter.step(at(0)), Step::Enter, "granted before anything was sent");
-    waiter.sent(at(0));
-    waiter.answered(at(10), at(0), Answer::Waits { seen: 5, ask_in: None });
-    waiter.answered(at(310), at(300), Answer::Waits { seen: 5, ask_in: None });
-    waiter.told(at(400), 5);
-    assert!(waiter.is_waiting(), "believed what was answered already");
-    waiter.told(at(500), 6);
-    let deadline = Deadline::At(at(300 + TTL - MARGIN));
-    assert_eq!(waiter.step(at(500)), Step::Take { counter: 6, deadline });
-    assert_eq!(
-        waiter.answered(at(510), at(305), Answer::Waits { seen: 5, ask_in: None }),
-        Verdict::Until(deadline)
-    );
-    waiter.answered(at(520), at(506), Answer::Waits { seen: 6, ask_in: None });
-    assert_eq!(waiter.step(at(520)), Step::Leave(LostReason::Gone), "waits although it was granted");
-}
-
-/// What is past its deadline is left, whatever arrives then (R3).
-#[test]
-fn an_expired_entry_is_left() {
-    let mut waiter = contender();
-    waiter.sent(at(0));
-    waiter.answered(at(10), at(0), Answer::Waits { seen: 5, ask_in: None });
-    waiter.told(at(TTL - MARGIN), 6);
-    assert_eq!(waiter.step(at(TTL - MARGIN)), Step::Leave(LostReason::Expired));
-    let late = waiter.answered(at(TTL), at(TTL - 20), Answer::Holds { counter: 6 });
-    assert_eq!(late, Verdict::Gone(LostReason::Expired));
-}
-
-/// A holder whose grant the server does not know any more hears it from the next request that it sends;
-/// an answer that was on its way when it was granted says nothing (R6).
-#[test]
-fn a_forgotten_grant_is_found_by_the_next_request() {
-    let granted = |told_at| {
-        let mut waiter = contender();
-        waiter.sent(at(0));
-        waiter.answered(at(10), at(0), Answer::Waits { seen: 5, ask_in: None });
-        waiter.told(at(told_at), 99);
-        waiter
-    };
-    let waits = Answer::Waits { seen: 5, ask_in: None };
-    let kept = Verdict::Until(Deadline::At(at(TTL - MARGIN)));
-    assert_eq!(granted(300).answered(at(310), at(290), waits), kept);
-    assert_eq!(granted(300).answered(at(330), at(320), waits), Verdict::Gone(LostReason::Gone));
-}
-
-/// A deadline does not count from a request that was refused, however long ago (R1).
-#[test]
-fn a_refused_request_is_no_first_one() {
-    let mut entering = contender();
-    entering.sent(at(0));
-    entering.refused(at(0));
-    entering.sent(at(2 * TTL));
-    entering.told(at(2 * TTL + 5), 6);
-    let deadline = Deadline::At(at(3 * TTL - MARGIN));
-    assert_eq!(entering.step(at(2 * TTL + 5)), Step::Take { counter: 6, deadline });
-
-    let mut repeated = contender();
-    repeated.sent(at(0));
-    repeated.sent(at(100));
-    repeated.refused(at(100));
-    repeated.told(at(105), 6);
-    let deadline = Deadline::At(at(TTL - MARGIN));
-    assert_eq!(repeated.step(at(105)), Step::Take { counter: 6, deadline }, "the first one may be granted");
 }

@@ -1,7 +1,7 @@
 -- Shows names; changes nothing.
 --
 -- KEYS  lock, queue, entries, grants of each
--- Answer, of each: {how many wait, the holder's id or 1 or, if it is free, 0[, counter, since, info]}
+-- Answer, of each: {how many wait, 1 or, if it is free, 0[, counter, since, info]}
 
 -- So many of a queue are looked at; those after them count although they may have ended.
 local LOOKED_AT = 50
@@ -35,8 +35,7 @@ for i = 1, #KEYS / 4 do
     end
   end
   local holder = redis.pcall('GET', lock)
-  local id = type(holder) == 'string' and string.sub(holder, 1, LONGEST) or holder and 1 or 0
-  local answer = { waiting, id }
+  local answer = { waiting, holder and 1 or 0 }
   local counter, owner, since, _, info = last_grant(grants)
   if holder and owner == holder then
     answer[3], answer[4], answer[5] = number(counter), since, info

@@ -4,16 +4,20 @@
 //! it. Names reach a script only as keys, everything else as arguments; the texts are constants. The
 //! bytes of an answer are not trusted: what has not the expected form is an error.
 
-use std::sync::{Arc, LazyLock};
+mod message;
+
+use std::sync::LazyLock;
 use std::time::{Duration, UNIX_EPOCH};
 
 use lockcore::backend::Holder;
-use lockcore::{Error, FencingToken, OwnerId, Result};
+use lockcore::{Error, FencingToken, Result, Revoke};
 use redis::{Cmd, Value};
 
 use crate::error;
 use crate::keys::NameKeys;
 use crate::protocol::Answer;
+
+pub(crate) use self::message::{Message, News};
 
 /// A script and the name under which a server keeps it.
 #[derive(Debug)]
@@ -113,11 +117,11 @@ pub(crate) fn info(label: &str, metadata: Option<&str>) -> String {
     }
 }
 
-/// The holder as the server names it; `grant` are the counter, and since and info if the last grant is
-/// the holder's.
-fn holder(counter: Option<u64>, grant: &[Value]) -> Holder {
+/// The holder as the server names it: `grant` are its counter, to be shown with `base` added, since and info
+/// if the last grant is the holder's.
+fn holder(grant: &[Value], base: u64) -> Holder {
     let stranger = || Holder::new("another client");
-    let [since, info, ..] = grant else {
+    let [counter, since, info, ..] = grant else {
         return stranger();
     };
     let (Some(since), Some(info)) = (number(since), text(info)) else {
@@ -127,6 +131,7 @@ fn holder(counter: Option<u64>, grant: &[Value]) -> Holder {
         return stranger();
     };
     let mut holder = Holder::new(label);
+    let counter = number(counter).and_then(|counter| counter.checked_add(base));
     holder.token = counter.and_then(|counter| FencingToken::new(counter, 0));
     holder.since = UNIX_EPOCH.checked_add(Duration::from_micros(since));
     holder.metadata = metadata.map(str::to_owned);
@@ -172,12 +177,15 @@ pub(crate) fn heard(value: &Value, base: u64) -> Result<Heard> {
             Answer::Waits { seen: counter()?, ask_in }
         }
         Some(1) => Answer::Holds { counter: counter()? },
-        Some(2) => Answer::Revoked { counter: counter()? },
+        Some(2) => {
+            let grace = parts.get(2).and_then(number).map_or(Duration::ZERO, message::grace);
+            Answer::Revoked { counter: counter()?, grace }
+        }
         Some(3) => Answer::Gone,
         _ => return Err(wrong()),
     };
     let holder = match answer {
-        Answer::Waits { seen, .. } => Some(holder(seen.checked_add(base), &parts[3..])),
+        Answer::Waits { .. } => Some(holder(&[&parts[1..2], &parts[3..]].concat(), base)),
         Answer::Holds { .. } | Answer::Revoked { .. } | Answer::Gone => None,
     };
     Ok(Heard { answer, holder })
@@ -218,32 +226,42 @@ pub(crate) fn released(value: &Value) -> Result<Released> {
     }
 }
 
-/// Whom `revoke` found.
+/// The request to have a lock given up.
+pub(crate) fn revoke(keys: &NameKeys, channels: &str, how: Revoke) -> Cmd {
+    let mut call = REVOKE.call([keys].into_iter());
+    call.arg(channels);
+    match how {
+        Revoke::Ask { grace } => call.arg(grace.as_millis().to_string()),
+        Revoke::Force => call.arg("force"),
+    };
+    call
+}
+
+/// What `revoke` found.
 #[derive(Debug)]
 pub(crate) struct Revoked {
-    /// What the lock's key holds.
-    pub(crate) holder: Vec<u8>,
-    /// How long its lease lasts, if it ends.
-    pub(crate) lease_left: Option<Duration>,
+    /// With what is left of its lease, if that ends.
+    pub(crate) holder: Holder,
     /// The lock is free, and who waits is behind more ended entries than one call drops.
     pub(crate) unswept: bool,
 }
 
-/// Reads the answer of `revoke`; `None` when nobody held the lock.
+/// Reads the answer of `revoke`; `None` when nobody held the lock. The counter is shown with `base` added.
 ///
 /// # Errors
 ///
 /// As [`heard`].
-pub(crate) fn revoked(value: &Value) -> Result<Option<Revoked>> {
+pub(crate) fn revoked(value: &Value, base: u64) -> Result<Option<Revoked>> {
     let wrong = || error::unexpected("to a revocation");
     let Value::Array(parts) = value else {
         return Err(wrong());
     };
     match parts.as_slice() {
         [Value::Int(0)] => Ok(None),
-        [Value::Int(1), Value::BulkString(holder), Value::Int(left), Value::Int(more)] => {
-            let lease_left = u64::try_from(*left).ok().map(Duration::from_millis);
-            Ok(Some(Revoked { holder: holder.clone(), lease_left, unswept: *more == 1 }))
+        [Value::Int(1), Value::Int(left), Value::Int(more), grant @ ..] => {
+            let mut holder = holder(grant, base);
+            holder.ttl = u64::try_from(*left).ok().map(Duration::from_millis);
+            Ok(Some(Revoked { holder, unswept: *more == 1 }))
         }
         _ => Err(wrong()),
     }
@@ -253,8 +271,6 @@ pub(crate) fn revoked(value: &Value) -> Result<Option<Revoked>> {
 #[derive(Debug)]
 pub(crate) struct Shown {
     pub(crate) holder: Option<Holder>,
-    /// What the lock's key holds, if that is a lock.
-    pub(crate) id: Option<Vec<u8>>,
     pub(crate) waiting: usize,
 }
 
@@ -275,58 +291,13 @@ pub(crate) fn inspected(value: &Value, names: usize, base: u64) -> Result<Vec<Sh
         let Value::Array(parts) = answer else {
             return Err(wrong());
         };
-        let [Value::Int(waiting), held, grant @ ..] = parts.as_slice() else {
+        let [Value::Int(waiting), Value::Int(held @ 0..=1), grant @ ..] = parts.as_slice() else {
             return Err(wrong());
         };
-        let (is_held, id) = match held {
-            Value::Int(0) => (false, None),
-            Value::Int(1) => (true, None),
-            Value::BulkString(id) => (true, Some(id.clone())),
-            _ => return Err(wrong()),
-        };
-        let counter = grant.first().and_then(number).and_then(|counter| counter.checked_add(base));
-        let holder = is_held.then(|| holder(counter, grant.get(1..).unwrap_or_default()));
-        Ok(Shown { holder, id, waiting: usize::try_from(*waiting).map_err(|_| wrong())? })
+        let holder = (*held == 1).then(|| holder(grant, base));
+        Ok(Shown { holder, waiting: usize::try_from(*waiting).map_err(|_| wrong())? })
     };
     answers.iter().map(one).collect()
-}
-
-/// A message in an inbox.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Message {
-    pub(crate) news: News,
-    pub(crate) owner: OwnerId,
-    /// The lock's key.
-    pub(crate) lock: Arc<str>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum News {
-    /// That entry has the lock.
-    Granted { counter: u64 },
-    /// That holder is to let go, or has lost the lock by force.
-    Revoked,
-    /// That holder, whom we asked to, has let go.
-    Ended,
-    /// The turn of that entry may come then without another message.
-    Due { ask_in: Duration },
-}
-
-impl Message {
-    /// Reads what a script published; `None` for anything else.
-    pub(crate) fn parse(payload: &[u8]) -> Option<Self> {
-        let mut words = std::str::from_utf8(payload).ok()?.splitn(4, ' ');
-        let (news, owner) = (words.next()?, OwnerId::from_hex(words.next()?)?);
-        let (number, lock) = (words.next()?.parse().ok()?, words.next()?.into());
-        let news = match news {
-            "granted" => News::Granted { counter: number },
-            "due" => News::Due { ask_in: Duration::from_millis(number) },
-            "revoked" => News::Revoked,
-            "ended" => News::Ended,
-            _ => return None,
-        };
-        Some(Self { news, owner, lock })
-    }
 }
 
 /// A whole number as scripts write it, which is as text where it may be large.
@@ -380,10 +351,6 @@ mod tests {
         Value::BulkString(text.as_bytes().to_vec())
     }
 
-    fn owner() -> OwnerId {
-        OwnerId::from_random([7; 16])
-    }
-
     /// Labels and metadata come back as they went, whatever is in them.
     #[test]
     fn info_round_trips() {
@@ -395,7 +362,7 @@ mod tests {
             ("é", Some("{\"build\": 7}")),
             ("+", None),
         ] {
-            let holder = holder(Some(9), &[bulk("1000000"), bulk(&info(label, metadata))]);
+            let holder = holder(&[bulk("9"), bulk("1000000"), bulk(&info(label, metadata))], 0);
             assert_eq!((holder.label.as_str(), holder.metadata.as_deref()), (label, metadata));
             assert_eq!(holder.token, FencingToken::new(9, 0));
             assert_eq!(holder.since, UNIX_EPOCH.checked_add(Duration::from_secs(1)));
@@ -406,7 +373,11 @@ mod tests {
     #[test]
     fn strange_info_is_read_too() {
         for strange in ["", "5", "5 é", "1 é", "-1 a", "é", "5é", "99999999999999999999 a"] {
-            assert_eq!(holder(None, &[bulk("1"), bulk(strange)]).label, "another client", "{strange:?}");
+            assert_eq!(
+                holder(&[bulk("9"), bulk("1"), bulk(strange)], 0).label,
+                "another client",
+                "{strange:?}"
+            );
         }
     }
 
@@ -440,18 +411,6 @@ mod tests {
         assert!(released(&Value::Int(7)).is_err());
     }
 
-    /// A message is read with a lock's key that has spaces.
-    #[test]
-    fn messages_are_read() {
-        let payload = format!("granted {} 42 p:{{a b}}", owner().to_hex());
-        let message = Message::parse(payload.as_bytes()).unwrap();
-        let news = News::Granted { counter: 42 };
-        assert_eq!(message, Message { news, owner: owner(), lock: "p:{a b}".into() });
-        for other in ["", "granted", "granted x 1 k", "hello world 1 k", "granted 00 -1 k"] {
-            assert_eq!(Message::parse(other.as_bytes()), None, "{other}");
-        }
-    }
-
     /// A counter that no token can hold is refused, and none wraps.
     #[test]
     fn counters_beyond_the_largest_token_are_refused() {
@@ -481,7 +440,7 @@ mod tests {
             let _ = heard(&value, base);
             let _ = all_heard(&value, names, base);
             let _ = released(&value);
-            let _ = revoked(&value);
+            let _ = revoked(&value, base);
             let _ = inspected(&value, names, base);
             let _ = Message::parse(&payload);
         }

@@ -3,7 +3,7 @@
 -- KEYS  lock, queue, entries, grants of each
 -- ARGV  channels, inbox, then owner id and ttl of each
 -- Answer, of each: {1, counter} it holds, {0, last counter, ask in[, since, info]} it waits,
--- {2, counter} it holds and was asked to let go, {3} it is gone
+-- {2, counter, grace in milliseconds} it holds and was asked to let go, {3} it is gone
 
 -- Whether `me` waits, and what became of the lock while it did.
 local function refresh(lock, queue, entries, grants, me, ttl, now)
@@ -27,7 +27,8 @@ local function refresh(lock, queue, entries, grants, me, ttl, now)
     end
     -- The message may have been lost. Until the holder has heard, it keeps the lock.
     keep(entries, ttl)
-    return { 2, number(counter) }
+    local asked = string.sub(redis.call('HGET', entries, 'revoker') or '', 1, LONGEST)
+    return { 2, number(counter), string.match(asked, '^grace (%d+)$') or '0' }
   end
   local score = redis.call('ZSCORE', queue, me)
   if not score then

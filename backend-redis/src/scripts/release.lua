@@ -2,9 +2,7 @@
 
 if held then
   if redis.call('HGET', entries, 'revoked') == me then
-    local revoker = redis.call('HGET', entries, 'revoker')
     redis.call('HDEL', entries, 'revoked', 'revoker')
-    redis.pcall('PUBLISH', channels .. revoker, 'ended ' .. me .. ' 0 ' .. lock)
   end
   local _, more = hand_on(lock, queue, entries, grants, channels)
   return more and 5 or 1

@@ -99,8 +99,7 @@ impl Bursts {
         let (sent_at, answers, reached) = match sent {
             Ok(sent) => sent,
             Err(error) => {
-                let again = error::for_each(error);
-                burst.into_iter().for_each(|question| question.tell(Err(again())));
+                burst.into_iter().for_each(|question| question.tell(Err(error.clone())));
                 return Vec::new();
             }
         };

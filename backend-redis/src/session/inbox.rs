@@ -5,7 +5,6 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use lockcore::LostReason;
 use lockcore::backend::{Renewal, StoreEvent};
 use tokio::sync::mpsc;
 
@@ -72,9 +71,10 @@ impl Session {
                     }
                 }
             },
-            News::Revoked => {
+            News::Revoked { grace } => {
                 if let Some(entry) = self.entry_of(owner) {
-                    self.tell_revoked(&entry);
+                    entry.contender.lock().asked(self.env.now(), grace);
+                    self.tell_asked(&entry);
                 }
             }
             News::Due { ask_in } => {
@@ -83,20 +83,17 @@ impl Session {
                     entry.heard.notify_one();
                 }
             }
-            News::Ended => {
-                for (_, ended) in self.asked.lock().iter().filter(|(asked, _)| *asked == owner) {
-                    ended.notify_one();
-                }
-            }
         }
     }
 
-    /// Asks the core to let go of what `entry` holds.
-    pub(super) fn tell_revoked(&self, entry: &Entry) {
-        let held_as = entry.contender.lock().held_as();
-        if let Some(counter) = held_as.and_then(|counter| scripts::counter(counter, self.token_base).ok()) {
-            let name = entry.name.clone();
-            self.tell(StoreEvent::GrantLost { name, counter, reason: LostReason::Revoked });
+    /// Tells the core if somebody wants what `entry` holds.
+    pub(super) fn tell_asked(&self, entry: &Entry) {
+        let wanted = entry.contender.lock().wanted(self.env.now());
+        let Some((counter, within)) = wanted else {
+            return;
+        };
+        if let Ok(counter) = scripts::counter(counter, self.token_base) {
+            self.tell(StoreEvent::GrantAsked { name: entry.name.clone(), counter, within });
         }
     }
 

@@ -164,7 +164,7 @@ impl Session {
                     return true;
                 }
                 Err(error) if give_up_at <= self.env.now() => {
-                    tracing::debug!(%error, "an entry was not released; its lease has ended");
+                    tracing::debug!(error = %format_args!("{error:#}"), "an entry was not released; its lease has ended");
                     return false;
                 }
                 Err(_) => self.env.sleep(pause).await,

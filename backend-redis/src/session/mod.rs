@@ -34,7 +34,6 @@ use tokio_util::task::TaskTracker;
 use self::confirming::Confirming;
 use self::leaving::Unanswered;
 use crate::config::RedisConfig;
-use crate::error;
 use crate::keys::{Keys, NameKeys};
 use crate::link::{Connected, Link};
 use crate::protocol::{Answer, Contender, Verdict};
@@ -54,8 +53,6 @@ pub(crate) struct Session {
     entries: Mutex<Entries>,
     leases_opened: AtomicU64,
     events: mpsc::UnboundedSender<StoreEvent>,
-    /// Holders that were asked to let go, and who waits for that.
-    asked: Mutex<Vec<(OwnerId, Arc<Notify>)>>,
     deaf: AtomicBool,
     /// Messages went unheard.
     missed: Notify,
@@ -134,7 +131,6 @@ impl Session {
             entries: Mutex::default(),
             leases_opened: AtomicU64::new(0),
             events,
-            asked: Mutex::default(),
             deaf: AtomicBool::new(false),
             missed: Notify::new(),
             closing: CancellationToken::new(),
@@ -252,7 +248,7 @@ impl Session {
             let verdict = entry.contender.lock().answered(now, sent_at, answer.written_before(age));
             entry.heard.notify_one();
             match (answer, verdict) {
-                (Answer::Revoked { .. }, _) => self.tell_revoked(entry),
+                (Answer::Revoked { .. }, _) => self.tell_asked(entry),
                 // It waits for a grant that it had and lost; nobody wants that turn any more.
                 (Answer::Waits { .. }, Verdict::Gone(LostReason::Gone)) => self.let_go(entry.remains()),
                 _ => {}
@@ -336,10 +332,7 @@ fn renewals(answers: Result<Vec<Verdict>>, entries: usize) -> Vec<Renewal> {
                 Verdict::Gone(reason) => Renewal::Gone(reason),
             })
             .collect(),
-        Err(error) => {
-            let again = error::for_each(error);
-            (0..entries).map(|_| Renewal::Unknown(again())).collect()
-        }
+        Err(error) => (0..entries).map(|_| Renewal::Unknown(error.clone())).collect(),
     }
 }
 

@@ -228,7 +228,7 @@ impl<'s> Place<'s> {
         match session.refresh(&[Arc::clone(&self.entry)], session.patience()).await {
             Ok(_) => self.announce(),
             Err(error) => {
-                tracing::debug!(lock = %self.entry.name, %error, "a refresh had no answer");
+                tracing::debug!(lock = %self.entry.name, error = %format_args!("{error:#}"), "a refresh had no answer");
                 self.entry.contender.lock().unanswered(session.env.now());
             }
         }
@@ -256,6 +256,7 @@ impl<'s> Place<'s> {
     fn take(mut self, counter: u64, deadline: Deadline) -> Result<Grant> {
         let counter = scripts::counter(counter, self.session.token_base)?;
         self.state = State::Taken;
+        self.session.tell_asked(&self.entry);
         let Entry { name, owner, .. } = &*self.entry;
         Ok(Grant { name: name.clone(), owner: *owner, lease: self.entry.lease(deadline), counter })
     }

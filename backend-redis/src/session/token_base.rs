@@ -1,14 +1,17 @@
 //! What the namespace adds to its counters, and raising that.
 //!
-//! How many other sessions live is not told: an idle one asks the server for nothing, so it leaves
-//! nothing there that could be counted.
+//! Other sessions are seen by the inboxes that they listen to, which costs them nothing. One that is just
+//! coming back, or may not listen, is not seen, and lives: so that there are none is never said.
+
+use std::num::NonZero;
 
 use lockcore::backend::TokenBase;
 use lockcore::clock::Moment;
-use lockcore::{Error, Result};
+use lockcore::{Error, ErrorKind, OwnerId, Result};
 use redis::Value;
 
 use super::Session;
+use crate::error;
 use crate::keys::Keys;
 use crate::link::Connected;
 use crate::scripts;
@@ -22,7 +25,22 @@ impl Session {
         // A counter is never below the server's clock, in microseconds.
         let time = connected.ask(&redis::cmd("TIME"), give_up_at).await?;
         let floor = scripts::micros(&time)?;
-        Ok(TokenBase { base, floor, sessions: None })
+        let sessions = self.others(&connected, give_up_at).await?;
+        Ok(TokenBase { base, floor, sessions })
+    }
+
+    /// How many others listen; `None` if nobody is seen.
+    async fn others(&self, connected: &Connected, give_up_at: Moment) -> Result<Option<usize>> {
+        let mut listening = redis::cmd("PUBSUB");
+        listening.arg("CHANNELS").arg(self.keys.inboxes());
+        let channels = match connected.ask(&listening, give_up_at).await {
+            Ok(Value::Array(channels)) => channels,
+            Err(error) if *error.kind() == ErrorKind::Denied => return Ok(None),
+            answer => return answer.and(Err(error::unexpected("to PUBSUB CHANNELS"))),
+        };
+        let inboxes = channels.iter().filter_map(|name| scripts::text(name)?.strip_prefix(&self.channels));
+        let others = inboxes.filter(|id| *id != self.inbox && OwnerId::from_hex(id).is_some());
+        Ok(NonZero::new(others.count()).map(NonZero::get))
     }
 
     /// Makes the base `at_least` that large.

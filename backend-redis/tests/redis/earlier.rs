@@ -1,11 +1,13 @@
 //! Managers of an earlier version on the same keys: its scripts, as they were, take turns with ours.
 
-use lockcore::LockManager;
-use testbed::redis::{Client, Reply, Server};
+use lockcore::{LockManager, Revoke};
+use testbed::redis::{Client, Reply, Server, is_push};
+use testbed::{Direction, Mode};
 
+use crate::revocation::{Asking, GRACE, is_asked};
 use crate::rig::{
-    BOUND, KEY, LONG, NAME, TTL, Waiter, command, direct, eventually, hold, now, open, open_for, server,
-    trials, within,
+    BOUND, KEY, LONG, NAME, TTL, Waiter, assert_lost, command, direct, eventually, exists, hold, now, open,
+    open_for, proxy, server, trials, via, within,
 };
 
 trials![
@@ -13,6 +15,9 @@ trials![
     each_renews_beside_the_other,
     each_passes_over_the_others_dead,
     each_asks_the_other_to_let_go,
+    a_holder_that_knows_no_grace_is_asked,
+    who_gives_no_grace_is_heard_at_once,
+    who_gives_no_grace_is_heard_by_a_renewal,
 ];
 
 macro_rules! frozen {
@@ -76,13 +81,24 @@ impl Earlier {
         self.run(RELEASE, &[&owner]).await
     }
 
-    /// The counter that its inbox is told with its grant.
-    async fn is_granted(&mut self) -> i64 {
+    /// The next message in its inbox, as it reads them: the number in one of that kind.
+    async fn hears(&mut self, news: &str) -> i64 {
         let message = within(BOUND, "it is told", self.ear.reply()).await.unwrap().elements();
         let text = message[2].text().unwrap();
-        let words: Vec<_> = text.split(' ').collect();
-        assert_eq!([words[0], words[1], words[3]], ["granted", &*self.owner, KEY], "{text}");
-        words[2].parse().unwrap()
+        let words: Vec<_> = text.splitn(4, ' ').collect();
+        assert_eq!([words[0], words[1], words[3]], [news, &*self.owner, KEY], "{text}");
+        words[2].parse::<u64>().unwrap().try_into().unwrap()
+    }
+
+    /// The counter that its inbox is told with its grant.
+    async fn is_granted(&mut self) -> i64 {
+        self.hears("granted").await
+    }
+
+    /// Asks whoever holds to let go.
+    async fn asks(&mut self) {
+        let inbox = self.inbox.clone();
+        assert_eq!(self.run(REVOKE, &[&inbox, "0"]).await.elements()[0], Reply::Integer(1));
     }
 }
 
@@ -180,21 +196,63 @@ async fn each_asks_the_other_to_let_go() {
     assert_eq!(old.acquire().await, None);
     let shown = old.run(INSPECT, &[]).await.elements().remove(0).elements();
     assert_eq!(shown[..2], [Reply::Integer(1), Reply::Integer(1)]);
-    let inbox = old.inbox.clone();
-    assert_eq!(old.run(REVOKE, &[&inbox, "0"]).await.elements()[0], Reply::Integer(1));
+    old.asks().await;
     eventually("the guard is asked to let go", async || guard.ensure_held().is_err()).await;
     drop(guard);
-    // What its inbox hears first is that the holder has let go.
-    let ended = old.ear.reply().await.unwrap().elements()[2].text().unwrap();
-    assert!(ended.starts_with("ended "), "{ended}");
     old.is_granted().await;
 
     let shown = locks.inspect(NAME).await.unwrap();
     assert_eq!(shown.holder.unwrap().label, "earlier");
-    let (revoked, ()) = tokio::join!(locks.revoke(NAME, false), async {
+    let (revoked, ()) = tokio::join!(locks.revoke(NAME, Revoke::AT_ONCE), async {
         eventually("it is asked to let go", async || old.refresh().await == 2).await;
         assert_eq!(old.release().await, Reply::Integer(1));
     });
     revoked.unwrap();
     hold(&locks).await.release().await.unwrap();
+}
+
+/// It hears what it has always heard, a grace or not, and leaves nothing of either.
+async fn a_holder_that_knows_no_grace_is_asked() {
+    let server = server().await;
+    let locks = open_for(direct(&server), LONG).await;
+    let mut old = Earlier::new(&server, 1, LONG).await;
+    for how in [Revoke::AT_ONCE, GRACE] {
+        assert!(old.acquire().await.is_some());
+        let asked = Asking::start(&locks, how);
+        old.hears("revoked").await;
+        assert_eq!(old.refresh().await, 2);
+        assert_eq!(old.release().await, Reply::Integer(1));
+        asked.answered().await;
+        assert!(!exists(&server, &format!("{KEY}:e")).await);
+    }
+}
+
+/// Also after somebody who did; and what it looks at then, the lock's key, says that it is free.
+async fn who_gives_no_grace_is_heard_at_once() {
+    let server = server().await;
+    let (a, b) = (open_for(direct(&server), LONG).await, open_for(direct(&server), LONG).await);
+    let mut old = Earlier::new(&server, 1, LONG).await;
+    let guard = hold(&a).await;
+    let asked = Asking::start(&b, GRACE);
+    is_asked(&guard).await;
+    old.asks().await;
+    eventually("it is lost", async || guard.ensure_held().is_err()).await;
+    asked.answered().await;
+    assert!(!exists(&server, KEY).await && !exists(&server, &format!("{KEY}:e")).await);
+}
+
+/// The same where no message arrives: its note replaces the one of who gave a grace.
+async fn who_gives_no_grace_is_heard_by_a_renewal() {
+    let server = server().await;
+    let proxy = proxy(&server);
+    let (a, b) = (open(via(&proxy)).await, open_for(direct(&server), LONG).await);
+    let mut old = Earlier::new(&server, 1, LONG).await;
+    let guard = hold(&a).await;
+    proxy.set(Direction::ServerToClient, Mode::drop_frames(is_push)).await;
+    let asked = Asking::start(&b, GRACE);
+    eventually("it is noted", async || exists(&server, &format!("{KEY}:e")).await).await;
+    old.asks().await;
+    proxy.dropped(Direction::ServerToClient, 2).await;
+    asked.answered().await;
+    assert_lost(&guard, "although it was asked to let go at once");
 }

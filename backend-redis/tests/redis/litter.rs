@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt};
 use libtest_mimic::Trial;
-use lockcore::LockManager;
+use lockcore::{LockManager, Revoke};
 use testbed::Mode;
 use testbed::redis::{Reply, Server};
 
+use crate::revocation::{Asking, GRACE, is_asked};
 use crate::rig::{
     BOUND, LONG, NAME, TTL, Waiter, command, direct, eventually, hold, ok, open, open_for, proxy, server,
     trial, trial_within, via,
@@ -88,10 +89,15 @@ async fn after_every_kind_of_end_only_counters_are_left() {
     guard.release().await.unwrap();
     drop(waiting.held().await);
     let revoked = hold(&a).await;
-    c.revoke(NAME, false).await.unwrap();
+    c.revoke(NAME, Revoke::AT_ONCE).await.unwrap();
     let forced = hold(&b).await;
-    c.revoke(NAME, true).await.unwrap();
+    c.revoke(NAME, Revoke::Force).await.unwrap();
     drop((revoked, forced));
+    let finishing = hold(&a).await;
+    let asked = Asking::start(&c, GRACE);
+    is_asked(&finishing).await;
+    finishing.release().await.unwrap();
+    asked.answered().await;
     let _held = hold(&c).await;
     for locks in [a, b, c] {
         locks.shutdown().await.unwrap();

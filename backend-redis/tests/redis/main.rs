@@ -18,9 +18,11 @@ mod network;
 mod refusals;
 mod replies;
 mod restart;
+mod revocation;
 mod rig;
 mod tokens;
 mod waiting;
+mod words;
 
 use std::process::ExitCode;
 
@@ -45,8 +47,10 @@ fn main() -> ExitCode {
         refusals::trials(),
         replies::trials(),
         restart::trials(),
+        revocation::trials(),
         tokens::trials(),
         waiting::trials(),
+        words::trials(),
     ];
     libtest_mimic::run(&args, trials.into_iter().flatten().collect()).exit_code()
 }

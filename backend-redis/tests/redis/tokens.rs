@@ -7,10 +7,11 @@ use lockcore::backend::{LockBackend, StoreConfig};
 use lockcore::{Effect, Env, ErrorKind, FencingToken, Timing};
 use testbed::redis::Server;
 
-use crate::rig::{BOUND, TTL, command, direct, hold, ok, open, server, trials};
+use crate::rig::{BOUND, TTL, command, direct, eventually, hold, ok, open, server, trials};
 
 trials![
     a_base_is_raised_and_never_lowered,
+    others_that_listen_are_counted,
     of_raises_at_once_the_highest_stays,
     later_sessions_grant_larger_tokens,
     what_is_no_number_is_refused_and_stays,
@@ -26,8 +27,8 @@ async fn store(server: &Server) -> Arc<dyn LockBackend> {
     direct(server).open(Env::new(timing).unwrap()).await.unwrap()
 }
 
-/// The base goes up only, and stands there as a plain number; the floor is the server's clock, and others
-/// are not counted.
+/// The base goes up only, and stands there as a plain number; the floor is the server's clock, and that there
+/// is nobody else is not said.
 async fn a_base_is_raised_and_never_lowered() {
     let server = server().await;
     let store = store(&server).await;
@@ -40,6 +41,33 @@ async fn a_base_is_raised_and_never_lowered() {
         assert!(raised.floor > first.floor);
         assert_eq!(command(&server, &["GET", BASE]).await.text().unwrap(), base.to_string());
     }
+}
+
+/// Who listens is counted, of whatever version and however idle, once it is connected and until it is not; of
+/// another prefix nobody is. Without the right to ask nobody is either, and the base is told.
+async fn others_that_listen_are_counted() {
+    let server = server().await;
+    let store = store(&server).await;
+    let counted = async || store.token_base().await.unwrap().sessions;
+    let _elsewhere = open(direct(&server).prefix("lease")).await;
+    assert_eq!(counted().await, None);
+    let idle = open(direct(&server)).await;
+    assert_eq!(counted().await, Some(1));
+    let mut earlier = server.client().await.unwrap();
+    earlier.command(&["SUBSCRIBE", &format!("leasehold:inbox:{:032x}", 1)]).await.unwrap();
+    earlier.command(&["SUBSCRIBE", "leasehold:inbox:nobodys"]).await.unwrap();
+    assert_eq!(counted().await, Some(2));
+
+    let rights = ["on", ">secret", "~*", "&*", "+@all", "-pubsub"];
+    ok(&server, &[&["ACL", "SETUSER", "app"], &rights[..]].concat()).await;
+    let denied = open(direct(&server).credentials("app", "secret")).await;
+    assert_eq!(denied.token_base().await.unwrap().sessions, None);
+    assert_eq!(counted().await, Some(3));
+    for locks in [idle, denied] {
+        locks.shutdown().await.unwrap();
+    }
+    drop(earlier);
+    eventually("nobody is left", async || counted().await.is_none()).await;
 }
 
 /// Many raises, from two sessions: none takes another's back.

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use lockcore::{ErrorKind, LockManager};
+use lockcore::{ErrorKind, LockManager, Revoke};
 use testbed::Mode;
 use testbed::redis::{Client, Reply, Server};
 
@@ -233,7 +233,7 @@ async fn many_ended_delay_nobody_behind_them(force: bool) {
     assert!(length(&server).await > 2_900);
     Requests::begin(&server).await;
     if force {
-        a.revoke(NAME, true).await.unwrap();
+        a.revoke(NAME, Revoke::Force).await.unwrap();
     } else {
         guard.release().await.unwrap();
     }
@@ -295,7 +295,7 @@ async fn what_others_have_written_is_cut() {
     b.list("").await.unwrap();
     ok(&server, &["SET", KEY, &large]).await;
     b.inspect(NAME).await.unwrap();
-    b.revoke(NAME, true).await.unwrap();
+    b.revoke(NAME, Revoke::Force).await.unwrap();
     waiting.held().await.release().await.unwrap();
     let written = answered().await - before;
     assert!(written < LARGE, "{written} bytes");

@@ -55,7 +55,7 @@ fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>> {
 }
 
 fn unusable(source: impl std::error::Error + Send + Sync + 'static) -> Error {
-    Error::invalid_option(format!("the certificates for TLS cannot be used: {source}")).with_source(source)
+    Error::invalid_option("the certificates for TLS cannot be used").with_source(source)
 }
 
 fn text(pem: &[u8]) -> Result<&str> {

@@ -40,6 +40,7 @@ impl Note {
         let millis = u64::try_from(ctime).ok().filter(|millis| *millis > 0);
         holder.since = millis.and_then(|millis| UNIX_EPOCH.checked_add(Duration::from_millis(millis)));
         holder.metadata = self.metadata;
+        holder.ttl = self.ttl;
         holder
     }
 
@@ -72,7 +73,7 @@ mod tests {
             let data = Note::encoded(Duration::from_millis(1_500), label, metadata);
             let note = Note::decoded(&data);
             assert_eq!((note.label.as_str(), note.metadata.as_deref()), (label, metadata));
-            assert_eq!(note.ttl, Some(Duration::from_millis(1_500)));
+            assert_eq!(note.into_holder(7, 0).ttl, Some(Duration::from_millis(1_500)));
         }
     }
 

@@ -85,7 +85,7 @@ impl Session {
                 Some(refusal) => Outcome::Refused(refusal),
                 None => Outcome::Again,
             },
-            End::WornOut(child) => Outcome::Refused(worn_out(&acquisition.path(&child), request)),
+            End::WornOut(child) => Outcome::Refused(worn_out(&acquisition.path(&child))),
             End::Lost => Outcome::Again,
             End::SessionOver => {
                 // What cannot be cleaned up any other way ends with the session.
@@ -286,8 +286,8 @@ impl<'a> Acquisition<'a> {
                 Answer::Done(self.noted(made, "make the lock's directory"))
             }
             Ask::Barrier => {
-                let written = connection.write(&self.session.node, &[], None).await;
-                Answer::Done(written.map(drop).map_err(|unanswered| unanswered.failure()))
+                let written = self.session.write_own_node().await;
+                Answer::Done(written.map_err(|unanswered| unanswered.failure()))
             }
             Ask::List => {
                 let listed = connection.list(&self.directory).await;
@@ -394,7 +394,7 @@ impl<'a> Acquisition<'a> {
         answered.map_err(|unanswered: Unanswered| {
             let failure = unanswered.failure();
             if matches!(failure, Failure::Refused | Failure::Absent) {
-                self.refusal = Some(unanswered.into_error(what).with_context("lock", &self.request.name));
+                self.refusal = Some(unanswered.into_error(what));
             }
             failure
         })
@@ -406,12 +406,12 @@ impl<'a> Acquisition<'a> {
 }
 
 /// The error of a lock whose directory has a `contender` with a number that is too large.
-fn worn_out(contender: &str, request: &AcquireRequest) -> Error {
+fn worn_out(contender: &str) -> Error {
     let message = format!(
         "{contender:?} has a number near the largest that ZooKeeper gives out, 2147483647: end what keeps nodes in \
          that directory, and delete it, so that it counts anew"
     );
-    Error::not_applied(ErrorKind::Protocol, message).with_context("lock", &request.name)
+    Error::not_applied(ErrorKind::Protocol, message)
 }
 
 async fn fired(watch: &mut Option<BoxFuture<'static, Happening>>) -> Happening {

@@ -46,7 +46,7 @@ impl Session {
             return Ok(());
         }
         match self.connection.try_rights(&format!("{directory}/{:016x}-rights", self.id)).await {
-            Err(error) if *error.kind() == ErrorKind::Denied => Err(error.with_context("lock", name)),
+            Err(error) if *error.kind() == ErrorKind::Denied => Err(error),
             // A directory that is gone is made anew, with our rights; whatever else it is, the
             // acquisition meets it, too.
             Err(_) => Ok(()),

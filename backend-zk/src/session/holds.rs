@@ -1,6 +1,6 @@
 //! What a session holds, what is known of its nodes, and how it lets go.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use lockcore::backend::{AcquireRequest, Grant, StoreEvent};
 use lockcore::clock::Moment;
@@ -10,14 +10,14 @@ use zookeeper_client::Error as ZkError;
 use super::Session;
 use crate::error::Unanswered;
 use crate::keys;
-use crate::protocol::{Failure, Mine};
+use crate::protocol::{Asked, Failure, Mine};
 use crate::znode::Answered;
 
 #[derive(Debug, Default)]
 pub(super) struct Holds {
     pub(super) held: HashMap<OwnerId, Hold>,
-    /// Of whom an administrator said to give it up, as last read.
-    revoked: HashSet<i64>,
+    /// What administrators ask for, as last read.
+    asked: Asked,
 }
 
 #[derive(Debug)]
@@ -41,14 +41,13 @@ impl Session {
         watched: bool,
     ) -> Result<Grant> {
         let counter = self.counter(mine.czxid)?;
-        let czxid = mine.czxid;
         let mut holds = self.holds.lock();
         let (name, since) = (request.name.clone(), self.env.now());
-        holds.held.insert(owner, Hold { name, mine, since, watched, ending: false });
-        if holds.revoked.contains(&czxid) {
-            let name = request.name.clone();
-            self.tell(StoreEvent::GrantLost { name, counter, reason: LostReason::Revoked });
+        if let Some(until) = holds.asked.until(mine.czxid) {
+            let (name, within) = (name.clone(), until.since(since));
+            self.tell(StoreEvent::GrantAsked { name, counter, within });
         }
+        holds.held.insert(owner, Hold { name, mine, since, watched, ending: false });
         Ok(Grant { name: request.name.clone(), owner, lease: self.lease(), counter })
     }
 
@@ -120,32 +119,30 @@ impl Session {
         }
     }
 
-    /// The node of a hold is gone.
+    /// The node of a hold is gone. The core has ended one whose time was over.
     pub(super) fn lost_its_node(&self, owner: OwnerId) {
+        let now = self.env.now();
         let holds = self.holds.lock();
         let Some(hold) = holds.held.get(&owner).filter(|hold| !hold.ending) else {
             return;
         };
-        let told = holds.revoked.contains(&hold.mine.czxid);
-        if let Some(counter) = self.counter(hold.mine.czxid).ok().filter(|_| !told) {
+        let over = holds.asked.until(hold.mine.czxid).is_some_and(|until| until <= now);
+        if let Some(counter) = self.counter(hold.mine.czxid).ok().filter(|_| !over) {
             let name = hold.name.clone();
             self.tell(StoreEvent::GrantLost { name, counter, reason: LostReason::Gone });
         }
     }
 
-    /// Takes in what the inbox says: the transactions whose locks are to be given up.
-    pub(crate) fn told_to_give_up(&self, revoked: HashSet<i64>) {
-        let mut holds = self.holds.lock();
+    /// Takes in what the inbox says now.
+    pub(crate) fn asked_for(&self, inbox: &[u8]) {
+        let holds = &mut *self.holds.lock();
+        let news = holds.asked.hear(inbox, self.env.now());
         for hold in holds.held.values() {
             let czxid = hold.mine.czxid;
-            if !revoked.contains(&czxid) || holds.revoked.contains(&czxid) {
-                continue;
-            }
-            if let Ok(counter) = self.counter(czxid) {
-                let name = hold.name.clone();
-                self.tell(StoreEvent::GrantLost { name, counter, reason: LostReason::Revoked });
+            if let (Some(within), Ok(counter)) = (news.get(&czxid), self.counter(czxid)) {
+                let (name, within) = (hold.name.clone(), *within);
+                self.tell(StoreEvent::GrantAsked { name, counter, within });
             }
         }
-        holds.revoked = revoked;
     }
 }

@@ -5,9 +5,9 @@ use std::sync::{Arc, OnceLock};
 use futures_util::FutureExt;
 use futures_util::future::{join, join3};
 use lockcore::backend::StoreEvent;
-use lockcore::{Effect, Env, Error, ErrorKind, Result};
+use lockcore::{Effect, Env, Error, Result};
 use parking_lot::Mutex;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use zookeeper_client::{CreateMode, Error as ZkError};
 
@@ -15,7 +15,7 @@ use super::{Barred, Session, Trust, token_base};
 use crate::config::ZkConfig;
 use crate::error::{self, Unanswered};
 use crate::keys;
-use crate::protocol::{Liveness, Purpose, Write};
+use crate::protocol::{Liveness, Purpose, Write, Writers};
 use crate::status::Reasons;
 use crate::watch as keeper;
 use crate::znode::{Answered, Connection};
@@ -35,16 +35,14 @@ impl Session {
         let reasons = Reasons::default();
         tokio::select! {
             biased;
-            opened = Self::open_unbounded(config, env, events, closed, barred) => opened,
+            // No lock is asked for before there is a session.
+            opened = Self::open_unbounded(config, env, events, closed, barred) => {
+                opened.map_err(|error| error.with_effect(Effect::NotApplied))
+            }
             refusal = reasons.refusal(config, env, was_a_session) => Err(refusal),
-            () = async { env.sleep(bound).await } => Err(Error::new(
-                ErrorKind::Unavailable,
-                Effect::Unknown,
-                format!(
-                    "no server of {} opened a session within {bound:?}{}{}",
-                    config.servers(), config.advice(), reasons.said()
-                ),
-            )),
+            () = async { env.sleep(bound).await } => {
+                Err(reasons.explain(format!("no session was opened within {bound:?}"), config.advice()))
+            }
         }
     }
 
@@ -98,7 +96,7 @@ impl Session {
         let sent = env.now();
         let (written, may) =
             join(connection.write(&node, &[], None), connection.try_rights(&format!("{node}-rights"))).await;
-        written.map_err(refused)?;
+        let version = written.map_err(refused)?.version;
         may?;
         let write = Write { sent, answered: env.now(), purpose: Purpose::Renewal };
         if trust.changes() == 0 && !liveness.proved(write) {
@@ -110,6 +108,8 @@ impl Session {
             namespace,
             id,
             node,
+            writers: Mutex::new(Writers::new(version)),
+            knocked: Notify::new(),
             token_base,
             why_over: OnceLock::new(),
             liveness: Mutex::new(liveness),

@@ -21,8 +21,8 @@ impl Session {
             () = async { self.env.sleep(bound).await } => return Err(Unanswered::Silent(bound)),
         };
         let sent = self.env.now();
-        match self.connection.write(&self.node, &[], None).await {
-            Ok(_) => {}
+        match self.write_own_node().await {
+            Ok(()) => {}
             Err(unanswered) => {
                 // Only the end of the session deletes it, or an administrator who means that.
                 if unanswered.is_absent() {
@@ -40,6 +40,14 @@ impl Session {
             self.end(LostReason::Expired);
             return Err(Unanswered::SessionOver);
         }
+        Ok(())
+    }
+
+    /// Writes the session's own node, and looks who else has (S4).
+    pub(super) async fn write_own_node(&self) -> Answered<()> {
+        self.writers.lock().sent();
+        let mut out = Out { session: self, version: None };
+        out.version = Some(self.connection.write(&self.node, &[], None).await?.version);
         Ok(())
     }
 
@@ -95,6 +103,20 @@ impl Session {
     pub(crate) fn must_look(&self) -> bool {
         let mut trust = self.trust.lock();
         trust.changes() != trust.looked_into && trust.states.peek_state() == SessionState::SyncConnected
+    }
+}
+
+/// A write of the session's own node, until it is answered or given up.
+struct Out<'a> {
+    session: &'a Session,
+    version: Option<i32>,
+}
+
+impl Drop for Out<'_> {
+    fn drop(&mut self) {
+        if self.session.writers.lock().ended(self.version) {
+            self.session.knocked.notify_one();
+        }
     }
 }
 

@@ -80,7 +80,7 @@ pub(crate) async fn openings_that_fail_fail_for_all_who_wait(rig: Arc<Rig>) {
     // The library tries for longer than the session lasts; then ours ends, and nothing else is open.
     eventually("another session is asked for", async || {
         let said = locks.inspect("a").await.expect_err("nobody answers").to_string();
-        said.contains("opened a session")
+        said.contains("no session was opened")
     })
     .await;
     let began = now();

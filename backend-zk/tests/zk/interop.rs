@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use lockcore::backend::{AcquireRequest, Attempt, Revocation, StoreConfig, StoreEvent};
+use lockcore::backend::{AcquireRequest, Attempt, Revocation, Revoke, StoreConfig, StoreEvent};
 use lockcore::clock::{BootClock, Clock};
 use lockcore::{Env, ErrorKind, LockName, LostReason, Timing};
 use zookeeper_client::{Acls, CreateMode};
@@ -130,7 +130,7 @@ pub(crate) async fn curators_hold_is_shown(rig: Arc<Rig>) {
     let names: Vec<_> = locks.list("").await.unwrap().iter().map(|state| state.name.to_string()).collect();
     assert_eq!(names, ["a"]);
 
-    assert_eq!(locks.revoke("a", true).await.unwrap(), Revocation::Released);
+    assert_eq!(locks.revoke("a", Revoke::Force).await.unwrap(), Revocation::Released);
     let guard = locks.lock("a").unwrap().try_acquire().await.unwrap().expect("it was taken from Curator");
     assert!(holder.token.is_none_or(|token| guard.token() > token));
 }
@@ -145,7 +145,7 @@ pub(crate) async fn curators_holder_is_asked_in_its_own_words(rig: Arc<Rig>) {
     let waiting = hold_aside(&locks, "a");
     space.outside().await.has(&path, 2).await;
     let other = locks.clone();
-    let revoking = Beside::start(async move { other.revoke("a", false).await.unwrap() });
+    let revoking = Beside::start(async move { other.revoke("a", Revoke::AT_ONCE).await.unwrap() });
     assert_eq!(curator.ask("asked").await, "asked");
     assert!(!waiting.is_finished() && !revoking.is_finished());
     assert_eq!(curator.ask("release").await, "released");
@@ -153,7 +153,7 @@ pub(crate) async fn curators_holder_is_asked_in_its_own_words(rig: Arc<Rig>) {
     waiting.end("it holds").await.release().await.unwrap();
 
     assert_eq!(curator.ask(&format!("acquire {path}")).await, "held");
-    assert_eq!(locks.revoke("a", false).await.unwrap(), Revocation::Unanswered);
+    assert_eq!(locks.revoke("a", Revoke::AT_ONCE).await.unwrap(), Revocation::Unanswered);
     assert_eq!(curator.ask("state").await, "acquired CONNECTED");
 }
 
@@ -165,7 +165,7 @@ pub(crate) async fn other_recipes_keep_their_data(rig: Arc<Rig>) {
     let latch = format!("{}/_c_51e3f9c4-2c4c-4d0e-9c0e-8f3c1a5b7d21-latch-", space.directory("a"));
     let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
     let (_, number) = outside.client.create(&latch, b"theirs", &options).await.unwrap();
-    assert_eq!(locks.revoke("a", false).await.unwrap(), Revocation::Unanswered);
+    assert_eq!(locks.revoke("a", Revoke::AT_ONCE).await.unwrap(), Revocation::Unanswered);
     let (data, _) = outside.client.get_data(&format!("{latch}{number}")).await.unwrap();
     assert_eq!(data, b"theirs");
 }
@@ -184,7 +184,7 @@ pub(crate) async fn curators_revoker_is_not_heard(rig: Arc<Rig>) {
     guard.ensure_held().unwrap();
     assert!(!waiting.is_finished());
     // Ours is heard all the same.
-    assert_eq!(other.revoke("a", false).await.unwrap(), Revocation::Released);
+    assert_eq!(other.revoke("a", Revoke::AT_ONCE).await.unwrap(), Revocation::Released);
     assert_eq!(guard.lost().await, LostReason::Revoked);
     waiting.end("it holds").await.release().await.unwrap();
 }

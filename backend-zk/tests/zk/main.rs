@@ -12,23 +12,29 @@
 //! | TLS | `secured` |
 //! | one lock with Curator, and with kazoo | `interop` |
 //! | directories that have counted far | `numbers` |
+//! | holders who are asked to let go | `revocation` |
+//! | processes of an earlier version | `earlier` |
 //! | what is added to tokens | `tokens` |
+//! | what errors say | `words` |
 
 #![allow(clippy::unwrap_used, reason = "test binary")]
 
 mod access;
 mod cuts;
+mod earlier;
 mod faults;
 mod interop;
 mod numbers;
 mod peer;
 mod quorum;
 mod requests;
+mod revocation;
 mod rig;
 mod rights;
 mod secured;
 mod switch;
 mod tokens;
+mod words;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -133,6 +139,9 @@ fn main() -> ExitCode {
             nobody_holds_at_the_end_of_the_numbers
             a_directory_that_curator_uses_is_served_past_its_half
             a_directory_that_somebody_else_made_is_never_removed;
+        words:
+            an_opening_that_fails_says_why
+            a_silent_server_is_named;
         tokens:
             a_base_is_raised_and_never_lowered
             of_raises_at_once_the_highest_stays
@@ -140,6 +149,17 @@ fn main() -> ExitCode {
             sessions_that_live_are_counted
             what_is_no_number_is_refused_and_stays
             the_base_belongs_to_its_creator;
+        revocation:
+            an_ask_is_six_requests_and_heard_by_one
+            a_message_that_is_not_told_of_is_heard_with_the_next_renewal
+            a_message_that_is_read_again_gives_no_more_time
+            who_is_asked_while_it_waits_has_what_is_left
+            a_shorter_grace_is_heard_and_a_longer_one_is_not
+            a_node_that_is_removed_within_the_grace_is_a_loss;
+        earlier:
+            each_waits_for_the_other_in_turn
+            an_earlier_holder_hears_that_it_is_asked
+            an_earlier_revoker_is_heard_and_leaves_no_grace;
     }
     libtest_mimic::run(&arguments, trials).exit_code()
 }

@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use lockcore::{LockGuard, LockManager};
 use parking_lot::Mutex;
-use testbed::zookeeper::{Head, Op, Server, Setup};
+use testbed::zookeeper::{Op, Server, Setup};
 use testbed::{Direction, Mode};
 use tokio::task::JoinSet;
 use zookeeper_client::{Acls, CreateMode};
 
-use crate::rig::{Beside, Outside, Rig, Space, eventually, hold_aside, now, proxy, requests_of, server};
+use crate::rig::{
+    Beside, Outside, Rig, Space, eventually, hold_aside, noting, now, proxy, requests_of, server,
+};
 
 /// Create and list leave together, the delete follows; nothing else is asked, in any cycle.
 pub(crate) async fn an_uncontended_cycle_is_three_requests_in_two_flights(rig: Arc<Rig>) {
@@ -306,17 +308,4 @@ async fn session_of(space: &Space, server: &Server, outside: &Outside, locks: &L
     let owner = owners.iter().find(|(_, nodes)| nodes.contains(&node)).map(|(session, _)| *session);
     guard.release().await.unwrap();
     owner.expect("the node belongs to a session")
-}
-
-/// Lets everything pass, and notes what is asked.
-fn noting(seen: &Arc<Mutex<Vec<Op>>>) -> Mode {
-    let seen = Arc::clone(seen);
-    Mode::drop_frames(move |frame| {
-        if let Some(head) = Head::of(frame)
-            && head.op != Op::Ping
-        {
-            seen.lock().push(head.op);
-        }
-        false
-    })
 }

@@ -9,8 +9,9 @@ use backend_zk::ZkConfig;
 use libtest_mimic::Trial;
 use lockcore::clock::{BootClock, Clock, Moment};
 use lockcore::{Builder, LockGuard, LockManager};
-use testbed::zookeeper::{Ensemble, Server, Setup, frame};
-pub(crate) use testbed::{BOUND, Beside, eventually};
+use parking_lot::Mutex;
+use testbed::zookeeper::{Ensemble, Head, Op, Server, Setup, frame};
+pub(crate) use testbed::{BOUND, Beside, eventually, within};
 use testbed::{Direction, Mode, Proxy};
 use tokio::runtime::Runtime;
 use tokio::sync::OnceCell;
@@ -179,6 +180,19 @@ pub(crate) fn hold_aside(locks: &LockManager, name: &str) -> Beside<LockGuard> {
 /// A proxy that knows where ZooKeeper's frames end.
 pub(crate) fn proxy(server: &Server) -> Proxy {
     Proxy::start_framed(server.addr(), frame).unwrap()
+}
+
+/// Lets everything pass, and notes what is asked.
+pub(crate) fn noting(seen: &Arc<Mutex<Vec<Op>>>) -> Mode {
+    let seen = Arc::clone(seen);
+    Mode::drop_frames(move |frame| {
+        if let Some(head) = Head::of(frame)
+            && head.op != Op::Ping
+        {
+            seen.lock().push(head.op);
+        }
+        false
+    })
 }
 
 /// Cuts the network between a client and a server.

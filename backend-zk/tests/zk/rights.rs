@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use lockcore::backend::Revocation;
-use lockcore::{ErrorKind, GuardState, LockManager, LostReason};
+use lockcore::{ErrorKind, GuardState, LockManager, LostReason, Revoke};
 use zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Error as ZkError, Permission};
 
 use crate::rig::{Beside, Outside, Rig, Space, TTL, eventually, hold_aside, now, proxy};
@@ -74,7 +74,7 @@ pub(crate) async fn rights_to_read_write_create_and_delete_suffice(rig: Arc<Rig>
     let waiting = hold_aside(&other, "a/b");
     eventually("the other waits", async || other.inspect("a/b").await.unwrap().contenders == 1).await;
     assert_eq!(one.list("").await.unwrap().len(), 1);
-    assert_eq!(other.revoke("a/b", false).await.unwrap(), Revocation::Released);
+    assert_eq!(other.revoke("a/b", Revoke::AT_ONCE).await.unwrap(), Revocation::Released);
     guard.ensure_held().unwrap_err();
     waiting.end("it holds").await.release().await.unwrap();
 }

@@ -51,7 +51,7 @@ pub(crate) async fn tls_is_spoken_and_checked(rig: Arc<Rig>) {
         let builder = LockManager::builder(config).ttl(TTL).connect_timeout(10 * BOUND);
         let error = builder.build().await.expect_err(what);
         assert_eq!(*error.kind(), ErrorKind::Denied, "{what}: {error:?}");
-        let said = error.to_string();
+        let said = format!("{error:#}");
         assert!(said.contains("localhost") && said.contains(named), "{what}: {said}");
     }
 }
@@ -70,7 +70,7 @@ pub(crate) async fn what_keeps_tls_from_being_spoken_is_named(rig: Arc<Rig>) {
         let builder = LockManager::builder(config).ttl(TTL).connect_timeout(Duration::from_secs(2));
         let error = builder.build().await.expect_err(named);
         assert_eq!(*error.kind(), ErrorKind::Unavailable, "{error:?}");
-        assert!(error.to_string().contains(named), "{error}");
+        assert!(format!("{error:#}").contains(named), "{error:#}");
     }
 }
 
@@ -95,7 +95,7 @@ pub(crate) async fn a_certificate_that_is_exchanged_throws_nobody_out(rig: Arc<R
     // Who comes before the session is known to be over waits like the others.
     eventually("who comes is told", async || {
         let told = locks.lock("b").unwrap().wait(TTL).acquire().await.map(drop).expect_err("no way to it");
-        let is_named = told.to_string().contains("invalid peer certificate");
+        let is_named = format!("{told:#}").contains("invalid peer certificate");
         assert!(!is_named || *told.kind() == ErrorKind::Unavailable, "{told:?}");
         is_named
     })

@@ -1,14 +1,14 @@
 //! `leasehold run`: a lock for as long as a command runs.
 //!
 //! The command must not work without the lock, so it is stopped before anybody else can have it: a
-//! lock at risk sends SIGTERM to the command's process group, and SIGKILL while there is still time
-//! for that before the deadline. A lock that is gone sends SIGKILL at once. The lock is released
+//! lock at risk, or one that an administrator asks for, sends SIGTERM to the command's process group, and
+//! SIGKILL while there is still time for that before the deadline. A lock that is gone sends SIGKILL at once. The lock is released
 //! only when nobody of the group is left.
 //!
 //! # Invariants
-//! - **R1** While the lock is not held, the group is sent SIGKILL as the next thing (G2).
-//! - **R2** The lock is not released while a process of the group lives, unless that was asked for.
-//! - **R3** While we are stopped by a terminal, so is the group; it goes on only if the lock is held.
+//! - **run-1** While the lock is not held, the group is sent SIGKILL as the next thing (G2).
+//! - **run-2** The lock is not released while a process of the group lives, unless that was asked for.
+//! - **run-3** While we are stopped by a terminal, so is the group; it goes on only if the lock is held.
 //!
 //! Not promised: to stop processes that have left the group (daemons) or run as another user, nor
 //! that a stopped (`SIGSTOP`) or killed `leasehold` stops grandchildren. The command itself is killed
@@ -22,7 +22,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use leasehold::{GuardState, LockGuard, LostReason};
+use leasehold::{Change, GuardState, LockGuard, LostReason};
 use rustix::process::Signal;
 
 use crate::arguments::{Run, Store};
@@ -59,12 +59,15 @@ pub(crate) async fn run(store: &Store, arguments: &Run, json: bool) -> Result<Ex
     let name = &arguments.name;
     match (ended.why, lost) {
         // It has come to a good end in spite of being asked to stop, and under the lock.
-        (Some(Why::AtRisk), None) if ended.exit == Exit::SUCCESS => Ok(ended.exit),
+        (Some(Why::AtRisk | Why::Asked), None) if ended.exit == Exit::SUCCESS => Ok(ended.exit),
         (Some(Why::Lost(reason)), _) | (_, Some(reason)) => {
             Err(Failure::lost(format!("the lock {name:?} was lost: {reason}")))
         }
         (Some(Why::AtRisk), None) => Err(Failure::lost(format!(
             "the command was stopped: the lock {name:?} was not renewed in time and could have been lost"
+        ))),
+        (Some(Why::Asked), None) => Err(Failure::lost(format!(
+            "the command was stopped: an administrator asked for the lock {name:?}"
         ))),
         (Some(Why::TooLong(allowed)), None) => Err(Failure::held_too_long(name, allowed)),
         (None, None) => Ok(ended.exit),
@@ -80,6 +83,8 @@ struct Ended {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Why {
     AtRisk,
+    /// An administrator wants the lock.
+    Asked,
     Lost(LostReason),
     /// It has held the lock for as long as it may.
     TooLong(Duration),
@@ -113,6 +118,7 @@ async fn under(
         max_hold: arguments.terms.max_hold,
         kill_after: arguments.kill_after,
         why: None,
+        is_timed_out: false,
         asked: false,
         killed: false,
     };
@@ -131,6 +137,8 @@ struct Watch<'a> {
     /// How long after it was asked to end it is killed.
     kill_after: Option<Duration>,
     why: Option<Why>,
+    /// It has held the lock for as long as it may.
+    is_timed_out: bool,
     /// It was asked to end by us or through us.
     asked: bool,
     killed: bool,
@@ -144,7 +152,7 @@ impl Watch<'_> {
         mut children: Signals,
     ) -> Ended {
         let mut changes = self.guard.changes();
-        let mut at_risk = None;
+        let mut kept = None;
         let mut too_long = pin!(wait::at_most(self.max_hold));
         let mut last_call = pin!(wait::at_most(None));
         loop {
@@ -158,9 +166,9 @@ impl Watch<'_> {
             }
             tokio::select! {
                 biased;
-                Some(state) = changes.next() => at_risk = self.turned(state),
-                () = last_moment(self.guard, at_risk), if at_risk.is_some() => {
-                    at_risk = None;
+                Some(change) = changes.next() => kept = self.turned(change),
+                () = last_moment(self.guard, kept), if kept.is_some() => {
+                    kept = None;
                     self.kill();
                 }
                 signal = ending.next() => {
@@ -173,7 +181,8 @@ impl Watch<'_> {
                         last_call.set(wait::at_most(self.kill_after));
                     }
                 }
-                allowed = &mut too_long, if self.why.is_none() => {
+                allowed = &mut too_long, if !self.is_timed_out => {
+                    self.is_timed_out = true;
                     self.stop(Why::TooLong(allowed), "its time is over: stopping the command");
                     self.asked = true;
                     last_call.set(wait::at_most(Some(self.kill_after.unwrap_or(KILL_AFTER))));
@@ -205,20 +214,24 @@ impl Watch<'_> {
         }
     }
 
-    /// The lock is in another state; how much time is kept for killing, if it is at risk.
-    fn turned(&mut self, state: GuardState) -> Option<Duration> {
-        match state {
-            GuardState::Held => None,
-            GuardState::AtRisk => {
+    /// Something has changed for the lock; how much time is kept for killing, if it has to end.
+    fn turned(&mut self, change: Change) -> Option<Duration> {
+        match change {
+            Change::State(GuardState::AtRisk) => {
                 self.stop(Why::AtRisk, "a renewal is overdue: stopping the command");
-                Some((self.guard.remaining() / 4).clamp(TICK / 5, TICK * 20))
             }
-            GuardState::Lost(reason) => {
+            Change::Asked(_) => {
+                self.stop(Why::Asked, "an administrator asks for the lock: stopping the command");
+            }
+            Change::State(GuardState::Lost(reason)) => {
                 self.why = Some(Why::Lost(reason));
                 self.kill();
-                None
+                return None;
             }
+            _ => {}
         }
+        let ends = self.guard.state() == GuardState::AtRisk || self.guard.asked().is_some();
+        ends.then(|| (self.guard.remaining() / 4).clamp(TICK / 5, TICK * 20))
     }
 
     /// Asks the command to end, and says so the first time.
@@ -252,7 +265,7 @@ impl Watch<'_> {
         self.go_on();
     }
 
-    /// Lets the command go on if the lock is held (R3).
+    /// Lets the command go on if the lock is held (run-3).
     fn go_on(&mut self) {
         match self.guard.ensure_held() {
             Ok(()) => self.group.signal(Signal::CONT),
@@ -271,7 +284,8 @@ async fn last_moment(guard: &LockGuard, kept: Option<Duration>) {
         if left.is_zero() {
             return;
         }
-        tokio::time::sleep(left).await;
+        // Timers stand still while the host is suspended.
+        tokio::time::sleep(left.min(TICK * 20)).await;
     }
 }
 

@@ -5,7 +5,7 @@ use testbed::etcd::{Etcd, Setup, current};
 use crate::leased::{self, asking, breaks, warns};
 use crate::rig::Rig;
 
-leased::trials!(Etcd);
+leased::trials!(Etcd, "cannot connect");
 
 async fn start(setup: Setup) -> Etcd {
     setup.start().await.unwrap_or_else(|error| panic!("{error}"))

@@ -12,15 +12,23 @@ use testbed::{Port, Server};
 
 use crate::rig::{Rig, exit_code, line, rest, send, until_gone, value};
 
-/// The tests of a store with leases that are the same on all of them, on one server.
+/// The tests of a store with leases that are the same on all of them, on one server; and what is said of one
+/// that is not there.
 macro_rules! trials {
-    ($server:ty) => {
+    ($server:ty, $is_down:expr) => {
         /// See [`crate::leased`].
         #[tokio::test]
         async fn the_commands_work() {
             let server = <$server as testbed::Server>::start().await.unwrap();
             crate::leased::the_commands_work(&server).await;
             crate::leased::a_stopped_holder_ends_its_command(&server).await;
+        }
+
+        /// See [`crate::leased`].
+        #[tokio::test]
+        async fn a_grace_is_told_whole() {
+            let server = <$server as testbed::Server>::start().await.unwrap();
+            crate::leased::a_grace_is_told_whole_and_lengthens_nothing(&server).await;
         }
 
         /// See [`crate::leased`].
@@ -39,8 +47,15 @@ macro_rules! trials {
 
         /// See [`crate::leased`].
         #[tokio::test]
+        async fn a_wait_says_that_the_store_is_silent() {
+            let server = <$server as testbed::Server>::start().await.unwrap();
+            crate::leased::a_wait_says_that_the_store_is_silent(server).await;
+        }
+
+        /// See [`crate::leased`].
+        #[tokio::test]
         async fn a_server_that_is_down() {
-            crate::leased::a_store_that_is_down_is_unavailable::<$server>().await;
+            crate::leased::a_store_that_is_down_is_unavailable::<$server>($is_down).await;
         }
     };
 }
@@ -99,6 +114,32 @@ pub(crate) async fn the_commands_work<S: Server>(server: &S) {
     let diagnosis = rig.done(["doctor", "--json"]).await.json();
     let leased = diagnosis["guarantees"].as_array().unwrap().iter().find(|it| it["name"] == "LEASED");
     assert_eq!(leased.unwrap()["promised"], true);
+}
+
+/// Who holds by lines of text reads how long it may go on, which is not what is left of the lease; and a
+/// command that is asked for has no longer for that than it may hold the lock at all.
+pub(crate) async fn a_grace_is_told_whole_and_lengthens_nothing<S: Server>(server: &S) {
+    let rig = rig(server);
+    let mut holder = rig.start(["hold", "a"]);
+    line(&mut holder).await;
+    assert_eq!(value(&mut holder).await["state"], "held");
+    let mut asks = rig.start(["revoke", "--grace", "5m", "a"]);
+    let asked = value(&mut holder).await;
+    assert_eq!(asked["state"], "asked");
+    assert!(asked["remaining_ms"].as_u64().unwrap() > 200_000, "{asked}");
+    send(&holder, Signal::TERM);
+    assert_eq!(value(&mut holder).await["state"], "released");
+    assert_eq!(exit_code(&mut asks).await, 0);
+
+    let script = "trap 'echo heard' TERM; echo $$; while :; do sleep 0.05; done";
+    let bounds = ["--max-hold", "1s", "--kill-after", "200ms"];
+    let mut running = rig.start(["run"].into_iter().chain(bounds).chain(["a", "--", "sh", "-c", script]));
+    line(&mut running).await;
+    let mut asks = rig.start(["revoke", "--grace", "5m", "a"]);
+    assert_eq!(line(&mut running).await, "heard");
+    // It ends now, and not in five minutes.
+    assert_eq!(exit_code(&mut running).await, 76);
+    assert_eq!(exit_code(&mut asks).await, 0);
 }
 
 /// When the store falls silent, a command is asked to end, and one that does not is killed before the
@@ -177,8 +218,27 @@ pub(crate) async fn a_stopped_holder_ends_its_command<S: Server>(server: &S) {
     until_gone(command).await;
 }
 
-/// A store that is down is unavailable, whatever it is asked; the password in the URL is not repeated.
-pub(crate) async fn a_store_that_is_down_is_unavailable<S: Server>() {
+/// A wait that ends while the store is silent says so, besides who holds it as far as that was heard.
+pub(crate) async fn a_wait_says_that_the_store_is_silent<S: Server>(mut server: S) {
+    let rig = rig(&server);
+    let mut holder = rig.start(["hold", "a"]);
+    assert_eq!(value(&mut holder).await["state"], "waiting");
+    assert_eq!(value(&mut holder).await["state"], "held");
+    let mut waiting = rig.start(["run", "--json", "--wait", "4s", "a", "--", "true"]);
+    rig.until_contended("a", 1).await;
+    server.stop().await.unwrap();
+    assert_eq!(exit_code(&mut waiting).await, 75);
+    let said = std::fs::read_to_string(waiting.log()).unwrap();
+    let error: Value = serde_json::from_str(said.lines().last().unwrap()).unwrap();
+    let (message, causes) = (&error["error"]["message"], &error["error"]["causes"]);
+    assert!(message.as_str().unwrap().starts_with("\"a\" is held by "), "{said}");
+    assert!(causes[0].as_str().unwrap().contains(&format!("(server: {})", server.addr())), "{said}");
+    holder.close_stdin();
+}
+
+/// A store that is down is unavailable, whatever it is asked; where it should be is told once, and why it is
+/// not there. The password in the URL is not repeated.
+pub(crate) async fn a_store_that_is_down_is_unavailable<S: Server>(message: &str) {
     let port = Port::reserve().unwrap();
     let rig = Rig::on(S::url(format!("me:sesame@{}", port.addr()), "cli", "connect_timeout=500ms"));
     for words in [
@@ -192,10 +252,14 @@ pub(crate) async fn a_store_that_is_down_is_unavailable<S: Server>() {
         let failed = rig.done(["--json"].iter().chain(words).copied()).await;
         assert_eq!(failed.code, 69, "{words:?}: {failed:?}");
         assert_eq!(failed.error()["kind"], "unavailable", "{words:?}");
+        assert_eq!(failed.error()["effect"], "not_applied", "{words:?}");
         assert!(!failed.err.contains("sesame"), "{}", failed.err);
     }
-    let failed = rig.done(["ls"]).await;
-    assert!(!failed.err.contains("sesame"), "{}", failed.err);
+    let told = format!(
+        "leasehold: {message} (server: {})\n  because: Connection refused (os error 111)\n",
+        port.addr()
+    );
+    assert_eq!(rig.done(["ls"]).await.err, told);
 }
 
 /// What `doctor` found about a subject, the worst first, and with which code it ended.

@@ -1,5 +1,6 @@
 //! The `leasehold` command as people and scripts use it: started, talked to, signalled, killed.
 
+mod compare;
 #[cfg(feature = "etcd")]
 mod etcd;
 #[cfg(feature = "file")]

@@ -3,9 +3,9 @@
 use testbed::redis::{Reply, Server, Settings, WallClock};
 
 use crate::leased::{self, asking, breaks, warns};
-use crate::rig::Rig;
+use crate::rig::{Rig, exit_code, line};
 
-leased::trials!(Server);
+leased::trials!(Server, "cannot connect");
 
 async fn start(settings: Settings) -> Server {
     settings.start().await.unwrap_or_else(|error| panic!("{error}"))
@@ -70,12 +70,22 @@ async fn scripts_are_loaded_for_those_who_may_not() {
     assert_eq!(Rig::on("memory://".to_owned()).done(["redis-scripts"]).await.code, 64);
 }
 
-/// A server does not tell who has a session: the base is raised on one's word that nobody has.
+/// Whoever is seen to have a session stands in the way; that nobody has is no proof, so the base is raised on
+/// one's word for it.
 #[tokio::test]
 async fn a_base_is_raised_on_ones_word() {
     let server = start(Settings::new()).await;
     let rig = asking(&server);
     let seen = (1_u64 << 61).to_string();
+    let mut idle = rig.start(["hold", "a"]);
+    line(&mut idle).await;
+    for yes in [[].as_slice(), &["--yes"]] {
+        let words = ["token-base", "set", "--at-least", &seen].into_iter().chain(yes.iter().copied());
+        assert_eq!(rig.done(words).await.code, 75);
+    }
+    assert_eq!(rig.done(["token-base", "get", "--json"]).await.json()["sessions"], 1);
+    idle.close_stdin();
+    assert_eq!(exit_code(&mut idle).await, 0);
     let refused = rig.done(["token-base", "set", "--at-least", &seen]).await;
     assert_eq!(refused.code, 64, "{refused:?}");
     assert!(refused.err.contains("--yes"), "{refused:?}");

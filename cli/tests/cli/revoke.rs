@@ -1,6 +1,8 @@
 //! `revoke`: what it did is said, and in the exit code.
 
-use crate::rig::{Rig, line, value};
+use rustix::process::Signal;
+
+use crate::rig::{Rig, exit_code, is_alive, line, send, value};
 
 /// Nobody held it; the holder let go; the holder did not answer; it was taken away.
 #[tokio::test]
@@ -26,6 +28,54 @@ async fn every_outcome_has_its_word_and_code() {
     assert_eq!(rig.inspect("a").await["held"], false);
     holder.cont().unwrap();
     assert_eq!(value(&mut holder).await["state"], "lost");
+}
+
+/// A command that is asked with grace finishes its work under the lock, and one that does not end is killed
+/// before the lock is anybody else's.
+#[tokio::test]
+async fn a_grace_lets_the_command_finish() {
+    let rig = Rig::new();
+    let script = "trap 'echo finished; exit 0' TERM; echo $$; while :; do sleep 0.05; done";
+    let mut running = rig.start(["run", "a", "--", "sh", "-c", script]);
+    line(&mut running).await;
+    let revoked = rig.done(["revoke", "--grace", "1m", "--json", "a"]).await;
+    assert_eq!((revoked.code, revoked.json()["outcome"].as_str()), (0, Some("released")));
+    assert_eq!(line(&mut running).await, "finished");
+    assert_eq!(exit_code(&mut running).await, 0);
+
+    let script = "trap 'echo heard' TERM; echo $$; while :; do sleep 0.05; done";
+    let mut running = rig.start(["run", "a", "--", "sh", "-c", script]);
+    let command: u32 = line(&mut running).await.parse().unwrap();
+    let revoked = rig.done(["revoke", "--grace", "400ms", "a"]).await;
+    assert_eq!(revoked.code, 0, "{revoked:?}");
+    assert!(!is_alive(command), "the lock is free while the command runs");
+    assert_eq!(line(&mut running).await, "heard");
+    assert_eq!(exit_code(&mut running).await, 76);
+    let said = std::fs::read_to_string(running.log()).unwrap();
+    assert!(said.contains("asks for the lock"), "{said}");
+
+    let refused = rig.done(["revoke", "--grace", "25h", "a"]).await;
+    assert_eq!(refused.code, 64);
+    assert!(refused.err.contains("grace"), "{}", refused.err);
+    assert_eq!(rig.done(["revoke", "--grace", "1s", "--force", "--yes", "a"]).await.code, 64);
+}
+
+/// Who holds by lines of text reads that it is asked, and until when.
+#[tokio::test]
+async fn a_holder_reads_that_it_is_asked() {
+    let rig = Rig::new();
+    let mut holder = rig.start(["hold", "a"]);
+    line(&mut holder).await;
+    assert_eq!(value(&mut holder).await["state"], "held");
+    let asks = rig.start(["revoke", "--grace", "1m", "a"]);
+    let asked = value(&mut holder).await;
+    assert_eq!(asked["state"], "asked");
+    let left = asked["remaining_ms"].as_u64().unwrap();
+    assert!((30_000..=60_000).contains(&left), "{asked}");
+    send(&holder, Signal::TERM);
+    assert_eq!(value(&mut holder).await["state"], "released");
+    let mut asks = asks;
+    assert_eq!(exit_code(&mut asks).await, 0);
 }
 
 /// Force is not used by accident: with nobody at a terminal to ask, it must be confirmed in words.

@@ -7,7 +7,7 @@ use testbed::zookeeper::{Server, Setup};
 use crate::leased::{self, breaks, warns};
 use crate::rig::Rig;
 
-leased::trials!(Server);
+leased::trials!(Server, "no session was opened within 500ms");
 
 async fn start(setup: Setup) -> Server {
     setup.start().await.unwrap_or_else(|error| panic!("{error}"))

@@ -1,7 +1,7 @@
 //! Names are independent: holding one never affects another, in any store.
 
 use lockcore::LockName;
-use lockcore::backend::Revocation;
+use lockcore::backend::{Revocation, Revoke};
 
 use crate::{Outcome, Session, Task, World, case, ensure};
 
@@ -144,7 +144,7 @@ async fn revoking_one_name_leaves_others_held(world: World) -> Outcome {
     let (holder, admin) = (world.manager().await?, world.manager().await?);
     let guard = holder.lock("a")?.acquire().await?;
     let others = [holder.lock("b")?.acquire().await?, holder.lock("a/b")?.acquire().await?];
-    let revoked = world.within(world.soon(), "the revocation", admin.revoke("a", false)).await??;
+    let revoked = world.within(world.soon(), "the revocation", admin.revoke("a", Revoke::AT_ONCE)).await??;
     ensure!(revoked == Revocation::Released, "a living holder's answer was {revoked:?}");
     ensure!(guard.ensure_held().is_err(), "held after it was revoked");
     still_held(&world, &others, &admin).await
@@ -154,7 +154,7 @@ async fn losing_one_name_leaves_others_held(world: World) -> Outcome {
     let (holder, admin) = (world.manager().await?, world.manager().await?);
     let guard = holder.lock("a")?.acquire().await?;
     let others = [holder.lock("b")?.acquire().await?, holder.lock("a/b")?.acquire().await?];
-    world.within(world.soon(), "the revocation", admin.revoke("a", true)).await??;
+    world.within(world.soon(), "the revocation", admin.revoke("a", Revoke::Force)).await??;
     world.within(world.soon(), "the holder is told", guard.lost()).await?;
     still_held(&world, &others, &admin).await
 }

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
 use futures_util::{FutureExt, StreamExt};
-use lockcore::backend::{LeaseId, Renewal};
+use lockcore::backend::{LeaseId, Renewal, Revoke};
 use lockcore::clock::{Deadline, Moment};
-use lockcore::{GuardState, LockGuard, LostReason};
+use lockcore::{Change, GuardState, LockGuard, LostReason};
 
 use crate::layer::{Below, Layer, shared};
 use crate::network::Network;
@@ -193,7 +193,7 @@ async fn a_lost_guard_stays_lost(world: World) -> Outcome {
 async fn a_forced_revocation_is_told(world: World) -> Outcome {
     let (holder, admin) = (world.manager().await?, world.manager().await?);
     let guard = holder.lock("a")?.acquire().await?;
-    world.within(world.soon(), "the revocation", admin.revoke("a", true)).await??;
+    world.within(world.soon(), "the revocation", admin.revoke("a", Revoke::Force)).await??;
     world.within(world.soon(), "the holder is told", guard.lost()).await?;
     ensure!(guard.ensure_held().is_err(), "held after it was told");
     Ok(())
@@ -208,7 +208,7 @@ async fn at_risk_comes_before_loss(world: World) -> Outcome {
         let mut seen = Vec::new();
         while let Some(state) = changes.next().await {
             seen.push((state, watch.now()));
-            if matches!(state, GuardState::Lost(_)) {
+            if matches!(state, Change::State(GuardState::Lost(_))) {
                 break;
             }
         }
@@ -218,7 +218,8 @@ async fn at_risk_comes_before_loss(world: World) -> Outcome {
     network.cut();
     let seen = world.within(world.takeover(), "the loss among the changes", seen).await??;
     let states: Vec<_> = seen.iter().map(|(state, _)| *state).collect();
-    let expected = [GuardState::Held, GuardState::AtRisk, GuardState::Lost(LostReason::Expired)];
+    let expected =
+        [GuardState::Held, GuardState::AtRisk, GuardState::Lost(LostReason::Expired)].map(Change::State);
     ensure!(states == expected, "the guard went through {states:?}");
     let warned = seen[2].1.since(seen[1].1);
     ensure!(warned >= world.moment(), "only {warned:?} from at risk to lost");
@@ -251,7 +252,10 @@ async fn changes_end_after_the_loss(world: World) -> Outcome {
     let changes = guard.changes();
     let last =
         world.within(world.takeover(), "the end of the changes", changes.collect::<Vec<_>>()).await?.pop();
-    ensure!(last == Some(GuardState::Lost(LostReason::Expired)), "the last change was {last:?}");
+    ensure!(
+        last == Some(Change::State(GuardState::Lost(LostReason::Expired))),
+        "the last change was {last:?}"
+    );
     Ok(())
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
-use lockcore::backend::{AcquireRequest, Grant};
+use lockcore::backend::{AcquireRequest, Grant, Revoke};
 use lockcore::{ErrorKind, FenceGate, FencingToken};
 use parking_lot::Mutex;
 
@@ -79,7 +79,7 @@ async fn force_keeps_tokens_growing(world: World) -> Outcome {
         let grant = holder.take(&name).await?;
         ensure!(grant.counter > last, "{} after {last} was deleted by force", grant.counter);
         last = grant.counter;
-        world.within(world.soon(), "the revocation", admin.backend.revoke(&name, true)).await??;
+        world.within(world.soon(), "the revocation", admin.backend.revoke(&name, Revoke::Force)).await??;
     }
     Ok(())
 }

@@ -1,9 +1,13 @@
 //! Ownership: a release or renewal of one hold never affects another.
 
-use lockcore::LostReason;
-use lockcore::backend::{LeaseScope, Renewal, Revocation};
+use std::pin::pin;
 
-use crate::{Outcome, World, case, ensure};
+use futures_util::FutureExt;
+use futures_util::future::try_join;
+use lockcore::backend::{LeaseScope, Renewal, Revocation, Revoke};
+use lockcore::{GuardState, LostReason};
+
+use crate::{Failure, Outcome, World, case, ensure};
 
 case::table! { "g4":
     release_frees_the_lock: "once `release` has answered, the next one who asks gets the lock",
@@ -13,6 +17,8 @@ case::table! { "g4":
     renewing_an_expired_lease_is_refused [LEASED]: "a lease that has ended is gone, and its lock stays with the next holder",
     releasing_one_name_leaves_others_held: "one session's other holds survive a release",
     revoke_ends_the_hold: "the holder is told, loses the lock and releases it",
+    a_grace_lets_the_holder_finish: "who is asked with grace hears until when, holds it meanwhile, and releases it itself",
+    a_grace_ends_the_hold: "who does not let go within the grace loses the lock then, and not before",
     revoking_a_free_lock_says_so: "there is nobody to ask",
     a_deaf_holder_keeps_the_lock_until_forced [LEASED]: "who does not answer is reported, and only force takes the lock",
     releasing_after_a_loss_says_lost: "a guard that was revoked cannot claim to have released",
@@ -101,7 +107,7 @@ async fn releasing_one_name_leaves_others_held(world: World) -> Outcome {
 async fn revoke_ends_the_hold(world: World) -> Outcome {
     let (holder, admin) = (world.manager().await?, world.manager().await?);
     let guard = holder.lock("a")?.acquire().await?;
-    let revoked = world.within(world.soon(), "the revocation", admin.revoke("a", false)).await??;
+    let revoked = world.within(world.soon(), "the revocation", admin.revoke("a", Revoke::AT_ONCE)).await??;
     ensure!(revoked == Revocation::Released, "a living holder's answer was {revoked:?}");
     let reason = world.within(world.soon(), "the holder is told", guard.lost()).await?;
     ensure!(reason == LostReason::Revoked, "the holder was told {reason:?}");
@@ -110,11 +116,59 @@ async fn revoke_ends_the_hold(world: World) -> Outcome {
     Ok(())
 }
 
+async fn a_grace_lets_the_holder_finish(world: World) -> Outcome {
+    let (holder, admin) = (world.manager().await?, world.manager().await?);
+    let guard = holder.lock("a")?.acquire().await?;
+    let next = holder.lock("a")?;
+    let grace = world.ttl() * 2;
+    let work = async {
+        let until = world.within(world.soon(), "the holder is asked", guard.until_asked()).await?;
+        let Some(until) = until else {
+            return Err(Failure::new("the guard ended instead of being asked"));
+        };
+        let left = until.remaining(world.now());
+        ensure!(left <= grace && grace / 2 < left, "{left:?} of a grace of {grace:?} are left");
+        ensure!(guard.state() == GuardState::Held, "asked, it is {:?}", guard.state());
+        guard.renew().await?;
+        let mut waits = pin!(next.acquire());
+        ensure!(waits.as_mut().now_or_never().is_none(), "held twice");
+        let counter = guard.token().counter();
+        guard.release().await?;
+        let next = world.within(world.soon(), "the next of the process asks the store", waits).await??;
+        ensure!(counter < next.token().counter(), "asked for, and handed on within the process");
+        Ok(())
+    };
+    let asks = async { Ok(admin.revoke("a", Revoke::Ask { grace }).await?) };
+    let revoked = try_join(work, asks).await?.1;
+    ensure!(revoked == Revocation::Released, "a holder that has finished answered {revoked:?}");
+    Ok(())
+}
+
+async fn a_grace_ends_the_hold(world: World) -> Outcome {
+    let (holder, admin) = (world.manager().await?, world.manager().await?);
+    let guard = holder.lock("a")?.acquire().await?;
+    // The lease is renewed meanwhile.
+    let grace = world.ttl() + world.ttl() / 2;
+    let asked_at = world.now();
+    let stays = async {
+        let reason = world.within(grace + world.soon(), "the holder is told", guard.lost()).await?;
+        let after = world.now().since(asked_at);
+        ensure!(reason == LostReason::Revoked, "the holder was told {reason:?}");
+        ensure!(grace <= after, "lost {after:?} after it was asked with a grace of {grace:?}");
+        Ok(())
+    };
+    let asks = async { Ok(admin.revoke("a", Revoke::Ask { grace }).await?) };
+    let revoked = try_join(stays, asks).await?.1;
+    ensure!(revoked == Revocation::Released, "the grace is over, and the answer was {revoked:?}");
+    ensure!(admin.lock("a")?.try_acquire().await?.is_some(), "the grace is over, and yet not free");
+    Ok(())
+}
+
 async fn revoking_a_free_lock_says_so(world: World) -> Outcome {
     let admin = world.manager().await?;
-    for force in [false, true] {
-        let revoked = world.within(world.soon(), "the revocation", admin.revoke("a", force)).await??;
-        ensure!(revoked == Revocation::NotHeld, "revoking a free lock (force: {force}) came to {revoked:?}");
+    for how in [Revoke::AT_ONCE, Revoke::Ask { grace: world.ttl() }, Revoke::Force] {
+        let revoked = world.within(world.soon(), "the revocation", admin.revoke("a", how)).await??;
+        ensure!(revoked == Revocation::NotHeld, "revoking a free lock ({how:?}) came to {revoked:?}");
     }
     world.empty(world.soon(), "nothing was held").await
 }
@@ -124,11 +178,12 @@ async fn a_deaf_holder_keeps_the_lock_until_forced(world: World) -> Outcome {
     let (deaf, admin) = (world.session().await?, world.session().await?);
     let grant = deaf.take(&name).await?;
     let _kept = deaf.keep(&grant);
+    let manager = world.manager().await?;
     let asked =
-        world.within(world.takeover(), "the revocation", admin.backend.revoke(&name, false)).await??;
+        world.within(world.takeover(), "the revocation", manager.revoke("a", Revoke::AT_ONCE)).await??;
     ensure!(asked == Revocation::Unanswered, "a deaf holder's answer was {asked:?}");
     ensure!(admin.try_acquire(&name).await?.is_none(), "asking alone took the lock");
-    let forced = world.within(world.soon(), "the revocation", admin.backend.revoke(&name, true)).await??;
+    let forced = world.within(world.soon(), "the revocation", manager.revoke("a", Revoke::Force)).await??;
     ensure!(forced == Revocation::Released, "force came to {forced:?}");
     ensure!(admin.try_acquire(&name).await?.is_some(), "forced, and yet not free");
     Ok(())
@@ -137,7 +192,7 @@ async fn a_deaf_holder_keeps_the_lock_until_forced(world: World) -> Outcome {
 async fn releasing_after_a_loss_says_lost(world: World) -> Outcome {
     let (holder, admin) = (world.manager().await?, world.manager().await?);
     let guard = holder.lock("a")?.acquire().await?;
-    world.within(world.soon(), "the revocation", admin.revoke("a", false)).await??;
+    world.within(world.soon(), "the revocation", admin.revoke("a", Revoke::AT_ONCE)).await??;
     world.within(world.soon(), "the holder is told", guard.lost()).await?;
     let answer = guard.release().await;
     let reason = answer.as_ref().err().and_then(lockcore::Error::lost_reason);

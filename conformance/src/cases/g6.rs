@@ -1,5 +1,6 @@
 //! Liveness: a dead process delays nobody longer than a ttl and a little, an ended one not at all.
 
+use lockcore::backend::Revoke;
 use lockcore::{ErrorKind, LostReason};
 
 use crate::network::Network;
@@ -179,7 +180,7 @@ async fn local_waiters_outlive_a_lost_hold(world: World) -> Outcome {
     let guard = manager.lock("a")?.acquire().await?;
     let waiting = Task::acquire(manager.lock("a")?);
     world.settle().await;
-    world.within(world.soon(), "the revocation", admin.revoke("a", false)).await??;
+    world.within(world.soon(), "the revocation", admin.revoke("a", Revoke::AT_ONCE)).await??;
     let next = world.joined(world.soon(), "the local waiter", waiting).await?;
     ensure!(guard.ensure_held().is_err(), "two guards of one process hold");
     next.release().await?;

@@ -37,6 +37,10 @@ impl StoreConfig for AuditConfig {
         self.inner.min_ttl()
     }
 
+    fn server(&self) -> Option<String> {
+        self.inner.server()
+    }
+
     async fn open(&self, env: Env) -> Result<Arc<dyn LockBackend>> {
         let backend = self.inner.open(env.clone()).await?;
         let audit = Audit { recorder: self.recorder.clone() };

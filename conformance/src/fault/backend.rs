@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
 use lockcore::backend::{
-    AcquireRequest, Attempt, Finding, Grant, LeaseId, LockBackend, LockState, Renewal, Revocation,
+    AcquireRequest, Attempt, Finding, Grant, Holder, LeaseId, LockBackend, LockState, Renewal, Revoke,
     StoreConfig, StoreEvent,
 };
 use lockcore::{Env, Guarantees, LockName, Result};
@@ -38,6 +38,10 @@ impl FaultConfig {
 impl StoreConfig for FaultConfig {
     fn min_ttl(&self) -> Duration {
         self.inner.min_ttl()
+    }
+
+    fn server(&self) -> Option<String> {
+        self.inner.server()
     }
 
     async fn open(&self, env: Env) -> Result<Arc<dyn LockBackend>> {
@@ -171,11 +175,11 @@ impl LockBackend for FaultBackend {
         self.ask_bounded(Operation::List, ask).await
     }
 
-    async fn revoke(&self, name: &LockName, force: bool) -> Result<Revocation> {
+    async fn revoke(&self, name: &LockName, how: Revoke) -> Result<Option<Holder>> {
         let name = name.clone();
         let ask: Ask<_> = Box::new(move |store| {
             let name = name.clone();
-            Box::pin(async move { store.revoke(&name, force).await })
+            Box::pin(async move { store.revoke(&name, how).await })
         });
         self.ask(Operation::Revoke, true, ask).await
     }

@@ -43,6 +43,10 @@ impl StoreConfig for CallsConfig {
         self.inner.min_ttl()
     }
 
+    fn server(&self) -> Option<String> {
+        self.inner.server()
+    }
+
     async fn open(&self, env: Env) -> Result<Arc<dyn LockBackend>> {
         let backend = self.inner.open(env.clone()).await?;
         let recorder = self.recorder.clone();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use lockcore::backend::{AcquireRequest, Attempt, Grant, LockState, Revocation};
+use lockcore::backend::{AcquireRequest, Attempt, Grant, Holder, LockState, Revoke};
 use lockcore::{LockName, Result};
 
 use super::{Mutant, Mutation};
@@ -84,8 +84,8 @@ impl Layer for Renaming {
         Ok(state)
     }
 
-    async fn revoke(&self, below: &Below, name: &LockName, force: bool) -> Result<Revocation> {
-        below.backend.revoke(&self.rename(name)?, force).await
+    async fn revoke(&self, below: &Below, name: &LockName, how: Revoke) -> Result<Option<Holder>> {
+        below.backend.revoke(&self.rename(name)?, how).await
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use lockcore::Result;
-use lockcore::backend::Grant;
+use lockcore::backend::{Grant, Revoke};
 
 use super::{Mutant, Mutation};
 use crate::layer::{Below, Layer, shared};
@@ -52,7 +52,7 @@ impl Layer for Release {
         let released = below.backend.release(grant).await;
         match self {
             Self::ByName if released.is_err() => {
-                below.backend.revoke(&grant.name, true).await?;
+                below.backend.revoke(&grant.name, Revoke::Force).await?;
                 released
             }
             Self::AlwaysFine => Ok(()),

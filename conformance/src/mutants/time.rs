@@ -2,14 +2,14 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{self, BoxStream, StreamExt};
 use lockcore::backend::{AcquireRequest, Attempt, Grant, Lease, LeaseId, Renewal, StoreEvent};
 use lockcore::clock::{Clock, Deadline, Moment};
-use lockcore::{LockName, OwnerId, Result};
+use lockcore::{LockName, LostReason, OwnerId, Result};
 use parking_lot::Mutex;
 
 use super::{Mutant, Mutation};
@@ -57,7 +57,19 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "loss_is_not_told",
         story: "who is revoked never hears of it; Redisson#3712",
         caught_by: "g4::revoke_ends_the_hold",
-        make: || Mutation::Store(shared(Arc::new(Events::WithoutLoss))),
+        make: || Mutation::Store(shared(Arc::new(Events::HidesLoss))),
+    },
+    Mutant {
+        name: "grace_is_ignored",
+        story: "a holder that is asked with grace loses the lock as soon as it hears",
+        caught_by: "g4::a_grace_lets_the_holder_finish",
+        make: || Mutation::Store(shared(Arc::new(Events::CutsGrace))),
+    },
+    Mutant {
+        name: "grace_is_endless",
+        story: "a holder that is asked with grace goes on for as long as it likes",
+        caught_by: "g4::a_grace_ends_the_hold",
+        make: || Mutation::Store(shared(Arc::new(Events::Endless))),
     },
     Mutant {
         name: "revoking_one_loses_all",
@@ -195,19 +207,34 @@ impl Layer for Undying {
 /// What a session is told.
 #[derive(Debug)]
 pub(super) enum Events {
-    WithoutLoss,
-    WithoutLeases,
+    HidesLoss,
+    HidesLeases,
+    CutsGrace,
+    Endless,
 }
 
 impl Layer for Events {
     fn events(&self, below: &Below) -> BoxStream<'static, StoreEvent> {
         let told = match self {
-            Self::WithoutLoss => |event: &StoreEvent| {
-                !matches!(event, StoreEvent::GrantLost { .. } | StoreEvent::LeaseLost { .. })
+            Self::HidesLoss => |event: &StoreEvent| {
+                use StoreEvent::{GrantAsked, GrantLost, LeaseLost};
+                !matches!(event, GrantLost { .. } | GrantAsked { .. } | LeaseLost { .. })
             },
-            Self::WithoutLeases => |event: &StoreEvent| !matches!(event, StoreEvent::LeaseOpened(_)),
+            Self::HidesLeases => |event: &StoreEvent| !matches!(event, StoreEvent::LeaseOpened(_)),
+            Self::CutsGrace | Self::Endless => |_: &StoreEvent| true,
         };
-        below.backend.events().filter(move |event| std::future::ready(told(event))).boxed()
+        let graced = match self {
+            Self::CutsGrace => |_: Duration| Duration::ZERO,
+            Self::Endless => |within: Duration| within * 100,
+            Self::HidesLoss | Self::HidesLeases => |within: Duration| within,
+        };
+        let changed = move |mut event| {
+            if let StoreEvent::GrantAsked { within, .. } = &mut event {
+                *within = graced(*within);
+            }
+            event
+        };
+        below.backend.events().filter(move |event| std::future::ready(told(event))).map(changed).boxed()
     }
 }
 
@@ -228,8 +255,10 @@ impl Layer for AllOrNothing {
     fn events(&self, below: &Below) -> BoxStream<'static, StoreEvent> {
         let granted = Arc::clone(&self.granted);
         let spread = move |event| {
-            let StoreEvent::GrantLost { reason, .. } = event else {
-                return stream::iter(vec![event]);
+            let reason = match event {
+                StoreEvent::GrantLost { reason, .. } => reason,
+                StoreEvent::GrantAsked { within, .. } if within.is_zero() => LostReason::Revoked,
+                event => return stream::iter(vec![event]),
             };
             let lost = granted.lock().clone();
             let lost = lost.into_iter().map(|lease| StoreEvent::LeaseLost { lease, reason });

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use lockcore::backend::{AcquireRequest, Attempt, Grant, Revocation};
+use lockcore::backend::{AcquireRequest, Attempt, Grant, Holder, Revoke};
 use lockcore::{LockName, Result};
 use parking_lot::Mutex;
 
@@ -90,10 +90,10 @@ impl Layer for Counting {
         Ok(())
     }
 
-    async fn revoke(&self, below: &Below, name: &LockName, force: bool) -> Result<Revocation> {
-        if force && self.flaw == Flaw::DeletedByForce {
+    async fn revoke(&self, below: &Below, name: &LockName, how: Revoke) -> Result<Option<Holder>> {
+        if how == Revoke::Force && self.flaw == Flaw::DeletedByForce {
             self.granted.lock().remove(name);
         }
-        below.backend.revoke(name, force).await
+        below.backend.revoke(name, how).await
     }
 }

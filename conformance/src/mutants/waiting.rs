@@ -38,7 +38,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "waiting_is_not_announced",
         story: "nobody renews the place of somebody who waits",
         caught_by: "g7::waiting_beyond_the_ttl_keeps_the_place",
-        make: || Mutation::Store(shared(Arc::new(Events::WithoutLeases))),
+        make: || Mutation::Store(shared(Arc::new(Events::HidesLeases))),
     },
     Mutant {
         name: "no_clean_up",

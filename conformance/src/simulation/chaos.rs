@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockcore::backend::{AcquireRequest, LeaseId, StoreEvent};
+use lockcore::backend::{AcquireRequest, LeaseId, Revoke, StoreEvent};
 use lockcore::clock::{Clock, Moment};
 use lockcore::{LockName, LostReason, OwnerId};
 
@@ -106,7 +106,7 @@ impl World {
         self.recorder.on(&name, What::Disturbed("revoked"));
         self.processes[victim].workers.spawn(async move {
             // A network that loses the request loses the wish.
-            let _ = manager.revoke(&name, false).await;
+            let _ = manager.revoke(&name, Revoke::AT_ONCE).await;
         });
     }
 
@@ -132,7 +132,7 @@ impl World {
         match self.scenario.dice.below(4) {
             0 => {
                 self.recorder.on(&name, What::Overruled { counter });
-                let forced = self.admin.revoke(&name, true).await;
+                let forced = self.admin.revoke(&name, Revoke::Force).await;
                 forced.expect("a store in memory answers");
             }
             1 => self.wipe().await,

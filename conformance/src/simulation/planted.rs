@@ -119,6 +119,10 @@ impl StoreConfig for PlantedConfig {
         self.inner.min_ttl()
     }
 
+    fn server(&self) -> Option<String> {
+        self.inner.server()
+    }
+
     async fn open(&self, env: Env) -> Result<Arc<dyn LockBackend>> {
         let backend = self.inner.open(env.clone()).await?;
         let dice = Mutex::new(self.dice.lock().fork());

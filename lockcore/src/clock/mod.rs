@@ -5,15 +5,16 @@
 //! a timer is only ever a convenience, and every decision reads [`Clock::now`].
 //!
 //! # Invariants
-//! - **C1** A [`Deadline`] is counted from the moment a request was *sent* (G2): it passes on our
+//! - **clock-1** A [`Deadline`] is counted from the moment a request was *sent* (G2): it passes on our
 //!   clock before the store can end the lease, whatever the reply took.
-//! - **C2** Moments of different clocks are never compared; no wall clock decides anything.
+//! - **clock-2** Moments of different clocks are never compared; no wall clock decides anything.
 //!
 //! Not promised: a guest that its hypervisor pauses without a suspend event sees no time pass (A1).
 //! Checked by the unit tests below and the conformance cases of `g2`.
 
 mod boot;
 mod manual;
+pub(crate) mod timing;
 mod tokio_time;
 
 use std::fmt;

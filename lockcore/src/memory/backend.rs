@@ -3,37 +3,36 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
-use futures_util::stream::{self, BoxStream};
-use parking_lot::Mutex;
-use tokio::sync::{mpsc, oneshot};
+use futures_util::stream::BoxStream;
+use tokio::sync::oneshot;
 
 use super::engine::{Answer, Front, Granted, SessionId};
 use super::store::MemoryStore;
+use crate::backend::env::Env;
 use crate::backend::{
-    AcquireRequest, Attempt, Finding, Grant, Holder, Lease, LeaseId, LeaseScope, LockBackend, LockState,
-    Renewal, Revocation, Severity, StoreEvent,
+    AcquireRequest, Attempt, Finding, Grant, Holder, Inbox, Lease, LeaseId, LeaseScope, LockBackend,
+    LockState, Renewal, Revoke, Severity, StoreEvent, TokenBase,
 };
 use crate::clock::Moment;
-use crate::env::Env;
-use crate::error::{Error, ErrorKind, Result};
-use crate::guarantees::Guarantees;
-use crate::loss::LostReason;
-use crate::name::LockName;
-use crate::owner::OwnerId;
+use crate::words::error::{Error, ErrorKind, Result};
+use crate::words::guarantees::Guarantees;
+use crate::words::loss::LostReason;
+use crate::words::name::LockName;
+use crate::words::owner::OwnerId;
 
 #[derive(Debug)]
 pub(super) struct MemoryBackend {
     store: MemoryStore,
     env: Env,
     session: SessionId,
-    inbox: Mutex<Option<mpsc::UnboundedReceiver<StoreEvent>>>,
+    inbox: Inbox,
     closed: AtomicBool,
 }
 
 impl MemoryBackend {
     pub(super) fn open(store: MemoryStore, env: Env) -> Self {
         let (session, inbox) = store.act(&**env.clock(), |state, _, _| state.open_session());
-        Self { store, env, session, inbox: Mutex::new(Some(inbox)), closed: AtomicBool::new(false) }
+        Self { store, env, session, inbox, closed: AtomicBool::new(false) }
     }
 
     /// One request: answered, or queued with a way to hear of the grant.
@@ -95,17 +94,16 @@ impl MemoryBackend {
         let mut holder = Holder::new(&*front.label).with_counter(front.counter);
         holder.since = self.env.wall_time().checked_sub(front.held_for);
         holder.metadata = front.metadata.as_deref().map(str::to_owned);
+        holder.ttl = Some(front.ttl);
         holder
     }
 
     /// Ends what `owner` has of `name`; whether there was something.
     fn let_go(&self, name: &LockName, owner: OwnerId) -> bool {
-        let let_go = self.store.act(&**self.env.clock(), |state, now, pushes| {
+        self.store.act(&**self.env.clock(), |state, now, pushes| {
             state.stop_waiting(owner);
             state.engine.release(now, name, owner, pushes)
-        });
-        self.store.shared.hold_ended.notify_waiters();
-        let_go
+        })
     }
 
     fn open_or_refuse(&self) -> Result<()> {
@@ -168,12 +166,7 @@ impl LockBackend for MemoryBackend {
     }
 
     fn events(&self) -> BoxStream<'static, StoreEvent> {
-        match self.inbox.lock().take() {
-            Some(inbox) => {
-                Box::pin(stream::unfold(inbox, async |mut inbox| Some((inbox.recv().await?, inbox))))
-            }
-            None => Box::pin(stream::empty()),
-        }
+        self.inbox.stream()
     }
 
     async fn inspect(&self, name: &LockName) -> Result<LockState> {
@@ -200,34 +193,24 @@ impl LockBackend for MemoryBackend {
         }))
     }
 
-    async fn revoke(&self, name: &LockName, force: bool) -> Result<Revocation> {
+    async fn revoke(&self, name: &LockName, how: Revoke) -> Result<Option<Holder>> {
         self.open_or_refuse()?;
-        let target = self.store.act(&**self.env.clock(), |state, now, pushes| {
+        Ok(self.store.act(&**self.env.clock(), |state, now, pushes| {
             state.engine.settle(name, now, pushes);
             let target = state.engine.target(name)?;
-            if force {
-                state.engine.release(now, name, target.owner, pushes);
+            let (holder, _) = state.engine.inspect(name, now);
+            match how {
+                Revoke::Ask { grace } => {
+                    let (name, counter) = (name.clone(), target.counter);
+                    state.tell(target.session, StoreEvent::GrantAsked { name, counter, within: grace });
+                }
+                Revoke::Force => {
+                    state.engine.release(now, name, target.owner, pushes);
+                    state.tell_lost(name, target, LostReason::Revoked);
+                }
             }
-            state.tell_lost(name, target, LostReason::Revoked);
-            Some(target)
-        });
-        let Some(target) = target else {
-            return Ok(Revocation::NotHeld);
-        };
-        let give_up_at = self.env.now() + target.ttl;
-        loop {
-            // RACE: listen before looking, so that an end in between is not missed.
-            let ended = self.store.shared.hold_ended.notified();
-            let now_held = self.store.act(&**self.env.clock(), |state, _, _| state.engine.target(name));
-            if now_held.is_none_or(|held| held.counter != target.counter) {
-                return Ok(Revocation::Released);
-            }
-            tokio::select! {
-                biased;
-                () = ended => {}
-                () = self.env.sleep_until(give_up_at) => return Ok(Revocation::Unanswered),
-            }
-        }
+            holder.map(|holder| self.holder(&holder))
+        }))
     }
 
     async fn diagnose(&self) -> Result<Vec<Finding>> {
@@ -239,13 +222,28 @@ impl LockBackend for MemoryBackend {
         )])
     }
 
+    /// Numbers count from the base on; sessions that live already go on above it, too.
+    async fn token_base(&self) -> Result<TokenBase> {
+        self.open_or_refuse()?;
+        Ok(self.store.act(&**self.env.clock(), |state, _, _| TokenBase {
+            base: state.engine.counter(),
+            floor: 0,
+            sessions: Some(state.others(self.session)),
+        }))
+    }
+
+    async fn raise_token_base(&self, at_least: u64) -> Result<()> {
+        self.open_or_refuse()?;
+        self.store.raise_counter(at_least);
+        Ok(())
+    }
+
     async fn close(&self) -> Result<()> {
         if !self.closed.swap(true, Ordering::Relaxed) {
             self.store.act(&**self.env.clock(), |state, now, pushes| {
                 state.engine.close(now, self.session, pushes);
                 state.close_session(self.session);
             });
-            self.store.shared.hold_ended.notify_waiters();
         }
         Ok(())
     }

@@ -9,10 +9,10 @@ use parking_lot::Mutex;
 
 use super::backend::MemoryBackend;
 use super::store::{MemoryStore, Shared};
+use crate::backend::env::Env;
+use crate::backend::url::StoreUrl;
 use crate::backend::{LockBackend, StoreConfig};
-use crate::env::Env;
-use crate::error::Result;
-use crate::url::StoreUrl;
+use crate::words::error::Result;
 
 /// The configuration of the in-memory store, `memory://[NAME][?prefix=P]`.
 #[derive(Clone, Debug)]

@@ -2,12 +2,12 @@
 //! pushes come out.
 //!
 //! # Invariants
-//! - **E1** At most one entry of a name is the holder, and its lease has not expired when it is
+//! - **memory-1** At most one entry of a name is the holder, and its lease has not expired when it is
 //!   granted (G1).
-//! - **E2** The counter grows with every grant, whatever was lost or deleted (G3).
-//! - **E3** Entries are granted in order of arrival; those whose lease expired are passed over (G7).
-//! - **E4** Release, renewal and abandoning act only on an entry of that owner (G4).
-//! - **E5** A name that nobody holds or waits for leaves nothing behind (G5).
+//! - **memory-2** The counter grows with every grant, whatever was lost or deleted (G3).
+//! - **memory-3** Entries are granted in order of arrival; those whose lease expired are passed over (G7).
+//! - **memory-4** Release, renewal and abandoning act only on an entry of that owner (G4).
+//! - **memory-5** A name that nobody holds or waits for leaves nothing behind (G5).
 //!
 //! Checked by the tests below and by every case of the conformance kit.
 
@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use crate::backend::{AcquireRequest, LeaseId};
 use crate::clock::Moment;
-use crate::name::LockName;
-use crate::owner::OwnerId;
+use crate::words::name::LockName;
+use crate::words::owner::OwnerId;
 
 /// Who asked: one backend instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -94,6 +94,7 @@ pub(super) struct Front {
     pub(super) metadata: Option<Arc<str>>,
     pub(super) counter: u64,
     pub(super) held_for: Duration,
+    pub(super) ttl: Duration,
 }
 
 /// What a request causes for others.
@@ -111,7 +112,6 @@ pub(super) struct Target {
     pub(super) session: SessionId,
     pub(super) owner: OwnerId,
     pub(super) counter: u64,
-    pub(super) ttl: Duration,
 }
 
 impl Engine {
@@ -244,8 +244,13 @@ impl Engine {
     /// Who holds `name`.
     pub(super) fn target(&self, name: &LockName) -> Option<Target> {
         let held = self.names.get(name)?.holder.as_ref()?;
-        let Entry { session, owner, ttl, .. } = held.entry;
-        Some(Target { session, owner, counter: held.counter, ttl })
+        let Entry { session, owner, .. } = held.entry;
+        Some(Target { session, owner, counter: held.counter })
+    }
+
+    /// Every later counter is larger.
+    pub(super) fn counter(&self) -> u64 {
+        self.counter
     }
 
     /// Makes every later counter larger than `base`.
@@ -289,6 +294,7 @@ impl Contest {
             metadata: held.entry.metadata.clone(),
             counter: held.counter,
             held_for: now.store.since(held.since),
+            ttl: held.entry.ttl,
         })
     }
 

@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::oneshot;
 
 use super::engine::{Engine, Granted, Now, Push, SessionId, Target};
-use crate::backend::StoreEvent;
+use crate::backend::{Events, Inbox, StoreEvent};
 use crate::clock::Clock;
-use crate::loss::LostReason;
-use crate::name::LockName;
-use crate::owner::OwnerId;
+use crate::words::loss::LostReason;
+use crate::words::name::LockName;
+use crate::words::owner::OwnerId;
 
 /// An instance of the in-memory store; clones are the same instance.
 ///
@@ -25,8 +25,6 @@ pub struct MemoryStore {
 #[derive(Debug, Default)]
 pub(super) struct Shared {
     state: Mutex<State>,
-    /// A hold has ended.
-    pub(super) hold_ended: Notify,
     /// The store's own clock, if it is not its users'.
     pub(super) clock: Option<Arc<dyn Clock>>,
 }
@@ -36,7 +34,7 @@ pub(super) struct State {
     pub(super) engine: Engine,
     sessions_opened: u64,
     waiting: HashMap<OwnerId, oneshot::Sender<Granted>>,
-    inboxes: BTreeMap<SessionId, mpsc::UnboundedSender<StoreEvent>>,
+    inboxes: BTreeMap<SessionId, Events>,
 }
 
 impl MemoryStore {
@@ -101,16 +99,21 @@ impl MemoryStore {
 }
 
 impl State {
-    pub(super) fn open_session(&mut self) -> (SessionId, mpsc::UnboundedReceiver<StoreEvent>) {
+    pub(super) fn open_session(&mut self) -> (SessionId, Inbox) {
         self.sessions_opened += 1;
         let session = SessionId(self.sessions_opened);
-        let (sender, receiver) = mpsc::unbounded_channel();
-        self.inboxes.insert(session, sender);
-        (session, receiver)
+        let (events, inbox) = Events::new();
+        self.inboxes.insert(session, events);
+        (session, inbox)
     }
 
     pub(super) fn close_session(&mut self, session: SessionId) {
         self.inboxes.remove(&session);
+    }
+
+    /// How many sessions but `session` are open.
+    pub(super) fn others(&self, session: SessionId) -> usize {
+        self.inboxes.keys().filter(|other| **other != session).count()
     }
 
     pub(super) fn wait_for(&mut self, owner: OwnerId) -> oneshot::Receiver<Granted> {
@@ -124,9 +127,8 @@ impl State {
     }
 
     pub(super) fn tell(&self, session: SessionId, event: StoreEvent) {
-        if let Some(inbox) = self.inboxes.get(&session) {
-            // A session that stopped listening is over.
-            let _ = inbox.send(event);
+        if let Some(events) = self.inboxes.get(&session) {
+            events.tell(event);
         }
     }
 

@@ -4,6 +4,9 @@
 //! The server's clock stands still and is moved on by the test, so what a lease has left is equal, not
 //! nearly equal. Scripts that are changed by hand must be told apart, or this proves nothing.
 
+use std::time::Duration;
+
+use lockcore::Revoke;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestError, TestRng, TestRunner};
 use redis::{Arg, Cmd, Connection, Value};
@@ -12,7 +15,7 @@ use testbed::redis::{Server as RealServer, Settings, WallClock};
 use super::model::{Asker, ENDLESS, Message, Server};
 use crate::keys::{Keys, NameKeys};
 use crate::protocol::Answer;
-use crate::scripts::{self, Script, Shown};
+use crate::scripts::{self, Revoked, Script, Shown};
 
 /// What is done to both.
 #[derive(Clone, Debug)]
@@ -29,10 +32,10 @@ enum Operation {
     Release {
         owner: u64,
     },
-    Revoke {
-        asker: usize,
-        force: bool,
-    },
+    /// With a grace, or by force.
+    Revoke(Option<u64>),
+    /// As an earlier version asks.
+    AskEarlier,
     Inspect,
     /// Microseconds.
     Pass(u64),
@@ -51,7 +54,8 @@ fn operations() -> impl Strategy<Value = Vec<Operation>> {
         4 => (prop::collection::vec(owner(), 1..4), ttl())
             .prop_map(|(owners, ttl)| Operation::Refresh { owners, ttl }),
         4 => owner().prop_map(|owner| Operation::Release { owner }),
-        1 => (0_usize..CLIENTS, any::<bool>()).prop_map(|(asker, force)| Operation::Revoke { asker, force }),
+        1 => prop::option::of(prop::sample::select(vec![0, 7, 86_400_000])).prop_map(Operation::Revoke),
+        1 => Just(Operation::AskEarlier),
         1 => Just(Operation::Inspect),
         2 => (0_u64..3_000).prop_map(Operation::Pass),
         4 => (0_u64..2_000_000).prop_map(Operation::Pass),
@@ -66,6 +70,8 @@ const OWNERS: u64 = 6;
 const CLIENTS: usize = 3;
 /// Nobody of ours.
 const STRANGER: u64 = 99;
+/// The inbox of an earlier version's manager.
+const EARLIER: &str = "00000000000000000000000000000012";
 const CHANNELS: &str = "p:inbox:";
 /// The last message of an operation.
 const END: &str = "end";
@@ -187,8 +193,9 @@ impl Server {
             fields.push(format!("{}: {} {inbox} {}", hex(*owner), entry.ttl, info(*owner)));
             fields.push(format!("u:{}: {}", hex(*owner), entry.live_until));
         }
-        if let Some((holder, asker)) = self.revoked {
+        if let Some((holder, grace)) = self.revoked {
             fields.push(format!("revoked: {}", hex(holder)));
+            let asker = grace.map_or_else(|| EARLIER.to_owned(), |grace| format!("grace {grace}"));
             fields.push(format!("revoker: {asker}"));
         }
         fields.sort();
@@ -214,8 +221,7 @@ impl Server {
 fn written(message: &Message, lock: &str) -> (String, String) {
     let (client, text) = match *message {
         Message::Push { client, owner, counter } => (client, format!("granted {} {counter}", hex(owner))),
-        Message::Revoked { client, owner, counter } => (client, format!("revoked {} {counter}", hex(owner))),
-        Message::Ended { client, owner } => (client, format!("ended {} 0", hex(owner))),
+        Message::Revoked { client, owner, grace } => (client, format!("revoked {} {grace}", hex(owner))),
         Message::Due { client, owner, ask_in } => (client, format!("due {} {ask_in}", hex(owner))),
         Message::Request { .. } | Message::Reply { .. } | Message::Released { .. } => unreachable!(),
     };
@@ -263,22 +269,31 @@ fn step(
             let answer = scripts::number(&real.run(&scripts::RELEASE, &call)?);
             (format!("{answer:?}"), format!("{:?}", Some(model.release(now, *owner, said))))
         }
-        Operation::Revoke { asker, force } => {
-            let mut call = scripts::REVOKE.call([&keys].into_iter());
-            call.arg(CHANNELS).arg(*asker).arg(u8::from(*force));
-            let answer = scripts::revoked(&real.run(&scripts::REVOKE, &call)?).map_err(|e| e.to_string())?;
-            let answer = answer.map(|found| {
-                let left = found.lease_left.map(|left| u64::try_from(left.as_millis()).unwrap());
-                (String::from_utf8(found.holder).unwrap(), left, found.unswept)
+        Operation::Revoke(grace) => {
+            let how =
+                grace.map_or(Revoke::Force, |grace| Revoke::Ask { grace: Duration::from_millis(grace) });
+            let call = scripts::revoke(&keys, CHANNELS, how);
+            let answer = scripts::revoked(&real.run(&scripts::REVOKE, &call)?, 0);
+            let answer = answer.map_err(|error| error.to_string())?.map(|Revoked { holder, unswept }| {
+                let left = holder.ttl.map(|left| u64::try_from(left.as_millis()).unwrap());
+                (holder.token.map(|token| token.counter()), left, unswept)
             });
-            let expected = model.revoke(now, *asker, *force, said);
-            let expected = expected.map(|(holder, left, unswept)| (hex(holder), left, unswept));
-            (format!("{answer:?}"), format!("{expected:?}"))
+            (format!("{answer:?}"), format!("{:?}", model.revoke(now, *grace, said)))
+        }
+        Operation::AskEarlier => {
+            model.expire(now);
+            if let Some((holder, _)) = model.lock {
+                let (owner, ttl) = (hex(holder), 60_000);
+                real.ask(redis::cmd("HSET").arg(&keys.entries).arg(&["revoked", &owner, "revoker", EARLIER]));
+                real.ask(redis::cmd("PEXPIRE").arg(&keys.entries).arg(ttl));
+                (model.revoked, model.entries_until) = (Some((holder, None)), now / 1000 + ttl);
+            }
+            Default::default()
         }
         Operation::Inspect => {
             let call = scripts::INSPECT.call([&keys].into_iter());
             let shown = scripts::inspected(&real.run(&scripts::INSPECT, &call)?, 1, 0);
-            let Shown { holder, waiting, .. } = shown.map_err(|error| error.to_string())?.remove(0);
+            let Shown { holder, waiting } = shown.map_err(|error| error.to_string())?.remove(0);
             let counter = holder.as_ref().and_then(|holder| holder.token).map(|token| token.counter());
             (format!("{:?}", (waiting, holder.is_some(), counter)), format!("{:?}", model.inspect(now)))
         }
@@ -372,7 +387,7 @@ fn a_sweep_that_is_cut_short_is_gone_on_with() {
 }
 
 /// What a script could do wrong, one at a time.
-const MUTANTS: [(&str, &str); 27] = [
+const MUTANTS: [(&str, &str); 30] = [
     // acquire
     ("redis.call('EXISTS', queue) == 0 and redis.pcall", "redis.pcall"),
     ("if counted < tonumber(now) then", "if true then"),
@@ -403,12 +418,15 @@ const MUTANTS: [(&str, &str); 27] = [
     ),
     ("elseif now / 1000 + 2 * ttl > counter / 1000 + DAY then", "elseif false then"),
     ("if redis.call('HGET', entries, 'revoked') ~= me then", "if true then"),
+    ("'^grace (%d+)$'", "'(%d+)$'"),
+    ("'^grace (%d+)$')", "'^grace')"),
     // release
     ("local held = holder == me", "local held = holder"),
-    ("redis.call('HDEL', entries, 'revoked', 'revoker')\n    redis.pcall", "redis.pcall"),
+    ("redis.call('HDEL', entries, 'revoked', 'revoker')\n  end\n  local _, more", "end\n  local _, more"),
     ("elseif not holder then", "elseif false then"),
     // revoke
     ("if owner == holder then\n  redis.pcall", "do\n  redis.pcall"),
+    ("'revoked', holder, 'revoker', 'grace ' .. grace", "'revoked', holder"),
 ];
 
 /// The same where a script drops one ended entry.

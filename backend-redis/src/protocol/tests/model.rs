@@ -25,8 +25,8 @@ pub(super) struct Server {
     pub(super) queue: Vec<(Owner, u64)>,
     pub(super) queue_until: u64,
     pub(super) entries: BTreeMap<Owner, Entry>,
-    /// The holder that was asked to let go, and who asked.
-    pub(super) revoked: Option<(Owner, usize)>,
+    /// The holder that was asked to let go, and its grace; without one an earlier version has asked.
+    pub(super) revoked: Option<(Owner, Option<u64>)>,
     pub(super) entries_until: u64,
     pub(super) grant: Option<Granted>,
     /// The holder was told by a message.
@@ -337,9 +337,9 @@ impl Server {
             if was_granted && now + 2000 * ttl > counter + 1000 * DAY {
                 self.grant.as_mut().unwrap().until = now / 1000 + DAY;
             }
-            if self.revoked.is_some_and(|(asked, _)| asked == owner) {
+            if let Some((_, grace)) = self.revoked.filter(|(asked, _)| *asked == owner) {
                 self.entries_until = self.entries_until.max(now / 1000 + ttl);
-                return Answer::Revoked { counter };
+                return Answer::Revoked { counter, grace: Duration::from_millis(grace.unwrap_or(0)) };
             }
             return Answer::Holds { counter };
         }
@@ -366,11 +366,8 @@ impl Server {
             if self.entries_until == 0 {
                 return 1;
             }
-            if let Some((_, client)) = self.revoked.filter(|(asked, _)| *asked == owner) {
-                self.revoked = None;
-                self.forget_empty_keys();
-                pushes.push(Message::Ended { client, owner });
-            }
+            self.revoked = self.revoked.filter(|(asked, _)| *asked != owner);
+            self.forget_empty_keys();
             return if self.hand_on(now, pushes) { 1 + UNSWEPT } else { 1 };
         }
         let score = self.score(owner);
@@ -384,14 +381,14 @@ impl Server {
         had
     }
 
-    /// Whom it found, how long the lease lasts, and whether the lock is free before more ended entries.
+    /// Asks with a grace, or forces without one. Under which counter it found a holder, if it is ours; how
+    /// long the lease lasts; and whether the lock is free before more ended entries.
     pub(super) fn revoke(
         &mut self,
         now: u64,
-        asker: usize,
-        force: bool,
+        grace: Option<u64>,
         pushes: &mut Vec<Message>,
-    ) -> Option<(Owner, Option<u64>, bool)> {
+    ) -> Option<(Option<u64>, Option<u64>, bool)> {
         self.begin(now);
         let Some((holder, until)) = self.lock else {
             self.hand_on(now, pushes);
@@ -400,19 +397,19 @@ impl Server {
         let left = (until != ENDLESS).then(|| until - now / 1000);
         let granted = self.grant.filter(|grant| grant.owner == holder);
         let mut unswept = false;
-        if force {
+        if grace.is_none() {
             self.lock = None;
             self.revoked = None;
             self.forget_empty_keys();
             unswept = self.hand_on(now, pushes);
         } else {
-            self.revoked = Some((holder, asker));
+            self.revoked = Some((holder, grace));
             self.entries_until = self.entries_until.max(now / 1000 + left.unwrap_or(1).max(1));
         }
-        if let Some(Granted { client, counter, .. }) = granted {
-            pushes.push(Message::Revoked { client, owner: holder, counter });
+        if let Some(Granted { client, .. }) = granted {
+            pushes.push(Message::Revoked { client, owner: holder, grace: grace.unwrap_or(0) });
         }
-        Some((holder, left, unswept))
+        Some((granted.map(|grant| grant.counter), left, unswept))
     }
 
     /// How many wait, and under which counter the lock is held, if it is ours.
@@ -470,8 +467,7 @@ pub(super) enum Message {
     Reply { client: usize, owner: Owner, answer: Answer, sent_at: u64 },
     Released { client: usize, owner: Owner },
     Push { client: usize, owner: Owner, counter: u64 },
-    Revoked { client: usize, owner: Owner, counter: u64 },
-    Ended { client: usize, owner: Owner },
+    Revoked { client: usize, owner: Owner, grace: u64 },
     Due { client: usize, owner: Owner, ask_in: u64 },
 }
 
@@ -483,7 +479,6 @@ impl Message {
             | Self::Released { client, .. }
             | Self::Push { client, .. }
             | Self::Revoked { client, .. }
-            | Self::Ended { client, .. }
             | Self::Due { client, .. } => *client,
         }
     }

@@ -104,8 +104,8 @@ fn a_closed_session_leaves_nothing() {
 }
 
 proptest! {
-    /// Random requests and pauses: counters grow (E2), grants follow arrival (E3), and when all
-    /// have gone nothing is left (E5).
+    /// Random requests and pauses: counters grow (memory-2), grants follow arrival (memory-3), and when all
+    /// have gone nothing is left (memory-5).
     #[test]
     fn random_requests_keep_the_invariants(steps in prop::collection::vec((0_u8..3, 0_u8..5, 0_u64..4), 1..120)) {
         let mut bench = Bench::new();

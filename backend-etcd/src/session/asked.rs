@@ -1,0 +1,146 @@
+//! Which entries a session is asked to give up, and until when; pure.
+//!
+//! A message may come before its entry is known to be there, and after the entry is gone.
+//!
+//! # Invariants
+//! - **W1** Of all that was heard about an entry the earliest end counts, from the moment of hearing: told
+//!   again, and held only later, it is the same.
+//! - **W2** What is not about any entry of ours, present or to come, does not stay.
+
+use std::collections::{HashMap, hash_map};
+use std::time::Duration;
+
+use lockcore::clock::Moment;
+
+use crate::protocol::Revision;
+
+#[derive(Debug, Default)]
+pub(super) struct Asked(HashMap<Revision, Request>);
+
+#[derive(Clone, Copy, Debug)]
+struct Request {
+    heard_at: Moment,
+    until: Moment,
+}
+
+impl Asked {
+    /// The entry created at `create` is wanted after `grace`; whether that is news.
+    pub(super) fn heard(&mut self, create: Revision, grace: Duration, now: Moment) -> bool {
+        let until = now + grace;
+        match self.0.entry(create) {
+            hash_map::Entry::Vacant(first) => {
+                first.insert(Request { heard_at: now, until });
+                true
+            }
+            hash_map::Entry::Occupied(mut request) if until < request.get().until => {
+                request.get_mut().until = until;
+                true
+            }
+            hash_map::Entry::Occupied(_) => false,
+        }
+    }
+
+    /// How long an entry may go on, if it is wanted.
+    pub(super) fn within(&self, create: Revision, now: Moment) -> Option<Duration> {
+        self.0.get(&create).map(|request| request.until.since(now))
+    }
+
+    pub(super) fn forget(&mut self, create: Revision) {
+        self.0.remove(&create);
+    }
+
+    /// What is not in the store any more is not asked.
+    pub(super) fn keep(&mut self, is_there: impl Fn(Revision) -> bool) {
+        self.0.retain(|create, _| is_there(*create));
+    }
+
+    /// Which are about entries that are gone for good: not of those we know, and heard before the oldest of
+    /// the acquisitions began whose entry may be there without being known.
+    pub(super) fn gone(
+        &self,
+        is_known: impl Fn(Revision) -> bool,
+        oldest_unknown: Option<Moment>,
+    ) -> Vec<Revision> {
+        let is_gone = |(create, request): (&Revision, &Request)| {
+            let is_over = !is_known(*create) && oldest_unknown.is_none_or(|began| request.heard_at < began);
+            is_over.then_some(*create)
+        };
+        self.0.iter().filter_map(is_gone).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(secs: u64) -> Moment {
+        Moment::from_nanos(0) + span(secs)
+    }
+
+    fn span(secs: u64) -> Duration {
+        Duration::from_secs(secs)
+    }
+
+    /// Held later, an entry may go on for what is left, down to nothing; others may go on.
+    #[test]
+    fn a_grace_counts_from_hearing() {
+        let mut asked = Asked::default();
+        assert!(asked.heard(7, span(10), at(100)));
+        for (now, left) in [(100, 10), (104, 6), (110, 0), (200, 0)] {
+            assert_eq!(asked.within(7, at(now)), Some(span(left)), "at {now}");
+        }
+        assert_eq!(asked.within(8, at(100)), None);
+    }
+
+    /// Neither a longer grace nor the same message heard again gives more time.
+    #[test]
+    fn the_earliest_end_counts() {
+        let mut asked = Asked::default();
+        asked.heard(7, span(10), at(100));
+        for (grace, now, is_news, left) in [
+            (10, 100, false, 10),
+            (10, 105, false, 5),
+            (60, 106, false, 4),
+            (2, 107, true, 2),
+            (0, 108, true, 0),
+        ] {
+            assert_eq!(asked.heard(7, span(grace), at(now)), is_news, "{grace} at {now}");
+            assert_eq!(asked.within(7, at(now)), Some(span(left)), "at {now}");
+        }
+    }
+
+    /// A message that is taken back, or gone with its entry, is no more; a later one begins anew.
+    #[test]
+    fn what_is_not_there_is_forgotten() {
+        let mut asked = Asked::default();
+        for create in [7, 8, 9] {
+            asked.heard(create, span(10), at(100));
+        }
+        asked.forget(7);
+        asked.keep(|create| create == 9);
+        for create in [7, 8] {
+            assert_eq!(asked.within(create, at(100)), None, "{create}");
+        }
+        assert_eq!(asked.within(9, at(100)), Some(span(10)));
+        assert!(asked.heard(7, span(60), at(100)));
+        assert_eq!(asked.within(7, at(100)), Some(span(60)));
+    }
+
+    /// What nobody can be asked for goes; what an acquisition that began before may still turn out to be
+    /// stays for it (W2).
+    #[test]
+    fn messages_to_nobody_are_found() {
+        let mut asked = Asked::default();
+        asked.heard(7, span(10), at(100));
+        asked.heard(8, span(10), at(100));
+        let known = |create| create == 8;
+        for (oldest_unknown, gone) in
+            [(None, vec![7]), (Some(at(99)), vec![]), (Some(at(100)), vec![]), (Some(at(101)), vec![7])]
+        {
+            assert_eq!(asked.gone(known, oldest_unknown), gone, "{oldest_unknown:?}");
+        }
+        // Heard again, it is not as if it had come after them.
+        asked.heard(7, span(10), at(105));
+        assert_eq!(asked.gone(known, Some(at(101))), [7]);
+    }
+}

@@ -1,0 +1,178 @@
+//! Holders that are asked to let go: messages that come early or late or get lost, and what they cost.
+
+use std::time::Duration;
+
+use etcd_client::PutOptions;
+use lockcore::backend::Revocation;
+use lockcore::{LockManager, LostReason, Revoke};
+
+use crate::earlier::Earlier;
+use crate::rig::{
+    BOUND, Beside, Key, PREFIX, Rig, TTL, behind, eventually, hold, hold_aside, now, open_with_ttl, trials,
+    until, within, without_renewals,
+};
+
+trials![
+    an_entry_that_is_asked_for_before_it_holds_is_told_with_its_grant,
+    a_message_that_is_missed_is_made_good,
+    the_earliest_end_counts,
+    a_message_about_nobody_goes,
+    a_forced_end_leaves_no_message,
+    requests_of_a_revocation,
+];
+
+const GRACE: Duration = TTL.saturating_mul(4);
+
+fn inbox(entry: &Key) -> String {
+    format!("{PREFIX}/%session/{:x}/{:x}", entry.lease, entry.created)
+}
+
+/// A message with that grace in the inbox of an entry's session.
+async fn ask(rig: &Rig, entry: &Key, message: &str) {
+    let on_lease = PutOptions::new().with_lease(entry.lease);
+    rig.store.client.kv_client().put(inbox(entry), message, Some(on_lease)).await.unwrap();
+}
+
+fn revoke_aside(admin: &LockManager, name: &'static str, grace: Duration) -> Beside<Revocation> {
+    let admin = admin.clone();
+    Beside::start(async move { admin.revoke(name, Revoke::Ask { grace }).await.unwrap() })
+}
+
+/// The grace counts from hearing, before the hold began.
+async fn an_entry_that_is_asked_for_before_it_holds_is_told_with_its_grant() {
+    let rig = Rig::start().await;
+    let (holder, waiter) = (rig.manager().await, rig.manager().await);
+    let guard = hold(&holder, "n").await;
+    let next = hold_aside(&waiter, "n");
+    rig.store.queued("n", 2).await;
+    let entry = rig.store.queue("n").await.remove(1);
+    ask(&rig, &entry, &GRACE.as_millis().to_string()).await;
+    let asked_at = now();
+
+    tokio::time::sleep(TTL / 2).await; // What of the grace is over when it holds.
+    guard.release().await.unwrap();
+    let next = next.end("it is granted").await;
+    let until = within(TTL, "it is asked", next.until_asked()).await.expect("it holds");
+    let left = until.remaining(asked_at);
+    assert!(left < GRACE + TTL / 2, "{left:?} from the message, of {GRACE:?}");
+    next.ensure_held().unwrap();
+    next.release().await.unwrap();
+    assert_eq!(rig.store.keys(&inbox(&entry)).await, []);
+}
+
+/// Asked while its streams are cut, a holder hears as soon as they are back, within a third of its ttl.
+async fn a_message_that_is_missed_is_made_good() {
+    let rig = Rig::start().await;
+    let proxy = rig.proxy(0);
+    let ttl = 4 * TTL;
+    let (holder, admin) = (open_with_ttl(behind(&proxy), ttl).await.unwrap(), rig.manager().await);
+    let guard = hold(&holder, "n").await;
+    let entry = rig.store.queue("n").await.remove(0);
+
+    proxy.refuse_new().await.unwrap();
+    proxy.reset().await;
+    let revoked = revoke_aside(&admin, "n", GRACE);
+    eventually("the message is there", async || !rig.store.keys(&inbox(&entry)).await.is_empty()).await;
+    assert!(guard.asked().is_none());
+    proxy.accept_new().await.unwrap();
+    let until = within(ttl / 3, "it is asked", guard.until_asked()).await.expect("it holds");
+    let left = until.remaining(now());
+    assert!(GRACE / 2 < left && left <= GRACE, "{left:?} of {GRACE:?}");
+    guard.release().await.unwrap();
+    assert_eq!(revoked.end("it has let go").await, Revocation::Released);
+    assert_eq!(rig.store.keys(&inbox(&entry)).await, []);
+}
+
+/// A longer grace gives no more time, nor does the same message when it is read again; a shorter one counts.
+async fn the_earliest_end_counts() {
+    let rig = Rig::start().await;
+    let proxy = rig.proxy(0);
+    let (holder, admin) = (rig.manager_behind(&proxy).await, rig.manager().await);
+    let (guard, other) = (hold(&holder, "n").await, hold(&holder, "m").await);
+    let entry = rig.store.queue("n").await.remove(0);
+    let revoked = revoke_aside(&admin, "n", GRACE);
+    let until = within(BOUND, "it is asked", guard.until_asked()).await.expect("it holds");
+
+    ask(&rig, &entry, &(2 * GRACE).as_millis().to_string()).await;
+    proxy.refuse_new().await.unwrap();
+    proxy.reset().await;
+    let also = revoke_aside(&admin, "m", GRACE);
+    let inbox_of_m = inbox(&rig.store.queue("m").await[0]);
+    eventually("the message is there", async || !rig.store.keys(&inbox_of_m).await.is_empty()).await;
+    proxy.accept_new().await.unwrap();
+    // Whoever hears of this one has read that one again.
+    within(BOUND, "the other is asked", other.until_asked()).await.expect("it holds");
+    assert_eq!(guard.asked(), Some(until));
+
+    ask(&rig, &entry, "1").await;
+    assert_eq!(within(TTL, "it is lost", guard.lost()).await, LostReason::Revoked);
+    assert_eq!(revoked.end("it has let go").await, Revocation::Released);
+    other.release().await.unwrap();
+    assert_eq!(also.end("it has let go").await, Revocation::Released);
+}
+
+/// A message that crosses a release is about an entry that is gone: its session takes it out. What is
+/// about one that waits stays there for it.
+async fn a_message_about_nobody_goes() {
+    let rig = Rig::start().await;
+    let (one, other) = (rig.manager().await, rig.manager().await);
+    let guard = hold(&one, "n").await;
+    let next = hold_aside(&other, "n");
+    rig.store.queued("n", 2).await;
+    let bystander = hold(&other, "m").await;
+    let released = rig.store.queue("m").await.remove(0);
+    bystander.release().await.unwrap();
+    let waits = rig.store.queue("n").await.remove(1);
+
+    ask(&rig, &waits, "60000").await;
+    ask(&rig, &released, "60000").await;
+    let gone = until(async || rig.store.keys(&inbox(&released)).await.is_empty());
+    within(TTL, "the message goes", gone).await;
+    assert_eq!(rig.store.keys(&inbox(&waits)).await.len(), 1);
+    guard.release().await.unwrap();
+    let next = next.end("it is granted").await;
+    within(BOUND, "it is asked", next.until_asked()).await.expect("it holds");
+    next.release().await.unwrap();
+    assert_eq!(rig.store.keys(&inbox(&waits)).await, []);
+}
+
+/// The holder is told by a message that outlasts its entry: its session takes it out.
+async fn a_forced_end_leaves_no_message() {
+    let rig = Rig::start().await;
+    let (holder, admin) = (rig.manager().await, rig.manager().await);
+    let (guard, bystander) = (hold(&holder, "n").await, hold(&holder, "m").await);
+    let session = format!("{PREFIX}/%session/{:x}/", rig.store.queue("n").await[0].lease);
+    let diary = rig.store.diary(&session).await;
+    assert_eq!(admin.revoke("n", Revoke::Force).await.unwrap(), Revocation::Released);
+    assert_eq!(within(BOUND, "it is lost", guard.lost()).await, LostReason::Revoked);
+    let gone = until(
+        async || matches!(diary.entries().as_slice(), [put, deleted] if !put.is_deletion && deleted.is_deletion),
+    );
+    within(TTL, "the message goes", gone).await;
+    bystander.ensure_held().unwrap();
+}
+
+/// Asking is a read and a write, whatever the grace, and letting go afterwards costs no more than without;
+/// force is a read and two writes.
+async fn requests_of_a_revocation() {
+    let rig = Rig::start().await;
+    let (holder, admin) = (rig.manager().await, rig.manager().await);
+    let guard = hold(&holder, "n").await;
+    rig.quiet().await;
+    let before = rig.etcd.requests().await.unwrap();
+    let revoked = revoke_aside(&admin, "n", GRACE);
+    within(BOUND, "it is asked", guard.until_asked()).await.expect("it holds");
+    guard.release().await.unwrap();
+    assert_eq!(revoked.end("it has let go").await, Revocation::Released);
+    let made = rig.etcd.requests().await.unwrap() - &before;
+    // What else there is looks whether it is held still.
+    assert_eq!((made.of("Txn"), without_renewals(&made)), (2, made.of("Range") + 2), "{made}");
+
+    let mut deaf = Earlier::new(&rig).await;
+    assert!(deaf.acquires().await);
+    rig.quiet().await;
+    let before = rig.etcd.requests().await.unwrap();
+    assert_eq!(admin.revoke("n", Revoke::Force).await.unwrap(), Revocation::Released);
+    let made = rig.etcd.requests().await.unwrap() - &before;
+    assert_eq!((made.of("Range"), made.of("Txn"), without_renewals(&made)), (1, 2, 3), "{made}");
+}

@@ -1,0 +1,311 @@
+//! Requests to holders: a file each, whose name says which grant is wanted, and by its lines until when.
+//!
+//! A line is `grace MS`, one per ask that was the shortest when it was made: the holder may go on for that
+//! long from when it hears. What has no such line, an empty file above all, wants the grant at once. The
+//! name alone is what a holder of an earlier version looks at, and gives its lock up for.
+//!
+//! # Invariants
+//! - **Q1** *No ask is lost.* Whoever takes a request removes its name before reading it; whoever adds to
+//!   one looks for its name afterwards, and asks anew if that is gone.
+//! - **Q2** *No ask is lengthened.* A request is complete before it is visible, and nothing is added to one
+//!   that wants the grant as early or earlier, so an empty one stays empty.
+//! - **Q3** *None is left over.* Whoever asks looks afterwards whether the grant goes on, and takes the
+//!   request back if not; a session removes those to grants of its own that have ended; a sweep those to
+//!   sessions that have.
+//!
+//! Not promised: that an ask is heard which a revoker of an earlier version takes back with its own.
+
+use std::io::{Read, Write};
+use std::time::Duration;
+
+use lockcore::backend::Revoke;
+use lockcore::{Env, Error, ErrorKind, Result};
+
+use super::traces::{TRIES, random_id};
+use super::{Directory, Locked, Opened};
+use crate::error;
+use crate::keys::Key;
+use crate::record::{Record, SessionId};
+
+/// Somebody asks a session to give up one of its grants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Request {
+    pub(crate) key: Key,
+    pub(crate) counter: u64,
+    pub(crate) session: SessionId,
+}
+
+impl Request {
+    /// Asks whoever holds by `record`.
+    pub(crate) fn to_holder(key: Key, record: &Record) -> Self {
+        Self { key, counter: record.counter, session: record.session }
+    }
+
+    fn file_name(&self) -> String {
+        format!("{}.{:x}.{}", self.key.as_str(), self.counter, self.session.to_hex())
+    }
+
+    pub(super) fn parse(file: &str) -> Option<Self> {
+        let (rest, session) = file.rsplit_once('.')?;
+        let (key, counter) = rest.rsplit_once('.')?;
+        let counter = u64::from_str_radix(counter, 16).ok()?;
+        Some(Self { key: Key::parse(key)?, counter, session: SessionId::from_hex(session)? })
+    }
+}
+
+impl Directory {
+    /// Asks for a grant, which may go on for `grace`, unless it has ended.
+    pub(crate) fn ask(&self, env: &Env, request: &Request, grace: Duration) -> Result<()> {
+        self.post(env, request, grace)?;
+        // RACE: it may have ended before, and its session may look for nothing any more (Q3).
+        if !self.goes_on(request)? {
+            self.withdraw(request);
+        }
+        Ok(())
+    }
+
+    /// Whether the grant that is asked for is in effect.
+    pub(crate) fn goes_on(&self, request: &Request) -> Result<bool> {
+        let newest = self.newest(&request.key)?;
+        Ok(newest.is_some_and(|(record, lives)| {
+            lives && record.counter == request.counter && record.session == request.session
+        }))
+    }
+
+    /// Every request to `session`.
+    pub(crate) fn requests(&self, session: SessionId) -> Result<Vec<Request>> {
+        let files = self.parts.revoke.entries()?;
+        let requests = files.iter().filter_map(|file| Request::parse(file));
+        Ok(requests.filter(|request| request.session == session).collect())
+    }
+
+    /// Takes a request: how long the grant may go on. `None` when it is not there.
+    pub(crate) fn take(&self, request: &Request) -> Result<Option<Duration>> {
+        let opened = match self.parts.revoke.read(&request.file_name()) {
+            Ok(None) => return Ok(None),
+            Ok(Some(opened)) => Some(opened),
+            Err(error) if is_of_others(&error) => None,
+            Err(error) => return Err(error),
+        };
+        // INVARIANT(Q1): before it is read, and nothing that was not there.
+        self.withdraw(request);
+        Ok(Some(opened.map_or(Duration::ZERO, |opened| wanted_within(&text(&opened)))))
+    }
+
+    /// Removes a request, if it is there.
+    pub(crate) fn withdraw(&self, request: &Request) {
+        // One that cannot be removed is left to a sweep.
+        let _ = self.parts.revoke.remove(&request.file_name());
+    }
+
+    /// Puts a request where its session finds it.
+    pub(crate) fn post(&self, env: &Env, request: &Request, grace: Duration) -> Result<()> {
+        let name = request.file_name();
+        for _ in 0..TRIES {
+            if self.add(&name, grace)? || self.put(env, &name, grace)? {
+                return Ok(());
+            }
+        }
+        Err(error::refused("a file in it comes and goes again and again", self.parts.revoke.path()))
+    }
+
+    /// Adds to a request that is there; whether it was heard at least, and is there still.
+    fn add(&self, name: &str, grace: Duration) -> Result<bool> {
+        let opened = match self.parts.revoke.append(name) {
+            Ok(Some(opened)) => opened,
+            Ok(None) => return Ok(false),
+            // It asks all the same.
+            Err(error) if is_of_others(&error) => return Ok(true),
+            Err(error) => return Err(error),
+        };
+        if grace < wanted_within(&text(&opened)) {
+            self.write_line(&opened, name, grace)?;
+        }
+        Ok(self.parts.revoke.inode_of(name)? == Some(opened.inode()))
+    }
+
+    /// Makes a request; whether there was none, and it had not to be tried again.
+    fn put(&self, env: &Env, name: &str, grace: Duration) -> Result<bool> {
+        if grace.is_zero() {
+            return Ok(self.parts.revoke.make(name, self.mode)?.is_some());
+        }
+        let Some((new, file)) = self.leave(&self.parts.new, random_id(env).to_hex())? else {
+            return Ok(false);
+        };
+        // Locked, so that no sweep takes it for what somebody has left behind.
+        let Ok(locked) = Locked::try_lock(file, &new.path())? else {
+            return Ok(false);
+        };
+        self.write_line(locked.opened(), name, grace)?;
+        self.publish(&new, &self.parts.revoke, name)
+    }
+
+    fn write_line(&self, opened: &Opened, name: &str, grace: Duration) -> Result<()> {
+        let written = opened.file().write_all(line(grace).as_bytes());
+        written.map_err(|e| error::of_system(e, "ask the holder", &self.parts.revoke.at(name)))
+    }
+}
+
+/// Whether something stands there which we cannot use, but whose name says enough.
+fn is_of_others(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Protocol | ErrorKind::Denied)
+}
+
+/// What stands in a request; nothing, if it cannot be read.
+fn text(opened: &Opened) -> String {
+    let mut text = Vec::new();
+    let read = opened.file().take(LONGEST).read_to_end(&mut text);
+    read.map_or_else(|_| String::new(), |_| String::from_utf8_lossy(&text).into_owned())
+}
+
+fn line(grace: Duration) -> String {
+    format!("grace {}\n", grace.as_millis())
+}
+
+/// How long the grant may go on that is asked for by `text`.
+fn wanted_within(text: &str) -> Duration {
+    // A line without its end is still being written; what else there is, later versions know.
+    let lines = text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
+    let graces = lines.filter_map(|line| line.strip_prefix("grace ")?.parse().ok());
+    graces.min().map_or(Duration::ZERO, |millis| Duration::from_millis(millis).min(Revoke::MAX_GRACE))
+}
+
+/// Beyond any request of ours: each of its lines is shorter in time than the one before.
+const LONGEST: u64 = 64 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::sync::Barrier;
+    use std::thread;
+
+    use lockcore::{LockName, Timing};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::config::FileConfig;
+
+    fn millis(count: u64) -> Duration {
+        Duration::from_millis(count)
+    }
+
+    fn env() -> Env {
+        Env::new(Timing::for_ttl(Duration::from_secs(3))).unwrap()
+    }
+
+    fn request() -> Request {
+        Request { key: Key::of(&LockName::new("a").unwrap()), counter: 10, session: SessionId(0xbb) }
+    }
+
+    /// The shortest of the whole lines counts; whatever says nothing of a grace wants it at once, and
+    /// nothing is longer than a grace can be. Other processes depend on these: never change them.
+    #[test]
+    fn a_request_says_how_long_the_grant_may_go_on() {
+        assert_eq!(request().file_name(), "a.a.00000000000000bb");
+        assert_eq!(line(millis(30_000)), "grace 30000\n");
+        for (text, within) in [
+            ("", 0),
+            ("grace 30000\n", 30_000),
+            ("grace 30000\ngrace 5\n", 5),
+            ("grace 30000\ngrace 5", 30_000),
+            ("grace 30000\ngrace 0\n", 0),
+            ("\ngrace 7\nreason: upgrade\n", 7),
+            ("grace 7", 0),
+            ("grace \n", 0),
+            ("grace -7\ngrace 7s\n", 0),
+            ("GRACE 7\n", 0),
+            ("grace 18446744073709551615\n", 86_400_000),
+            ("grace 18446744073709551616\n", 0),
+        ] {
+            assert_eq!(wanted_within(text), millis(within), "{text:?}");
+        }
+    }
+
+    proptest! {
+        /// Whatever stands there, in any order and cut anywhere.
+        #[test]
+        fn any_text_is_read(text in any::<String>(), graces in prop::collection::vec(0_u64..86_400_000, 1..5)) {
+            prop_assert!(wanted_within(&text) <= Revoke::MAX_GRACE);
+            let lines: String = graces.iter().map(|grace| line(millis(*grace))).collect();
+            prop_assert_eq!(Some(wanted_within(&lines)), graces.iter().min().map(|least| millis(*least)));
+        }
+    }
+
+    /// What was asked for at once stays so, and a second ask shortens the first or changes nothing (Q2).
+    #[tokio::test]
+    async fn no_ask_is_lengthened() {
+        let (scratch, env) = (tempfile::tempdir().unwrap(), env());
+        let directory = Directory::open(&FileConfig::new(scratch.path()), &env).unwrap();
+        let path = directory.parts.revoke.at(&request().file_name());
+        for (asked, left, within) in [
+            (&[0, 30, 5][..], "", 0),
+            (&[30, 50, 5, 30], "grace 30\ngrace 5\n", 5),
+            (&[30, 0, 9], "grace 30\ngrace 0\n", 0),
+        ] {
+            for grace in asked {
+                directory.post(&env, &request(), millis(*grace)).unwrap();
+            }
+            assert_eq!(fs::read_to_string(&path).unwrap(), left);
+            assert_eq!(directory.take(&request()).unwrap(), Some(millis(within)), "{asked:?}");
+            assert_eq!(directory.take(&request()).unwrap(), None, "taken");
+        }
+        assert_eq!(directory.parts.new.entries().unwrap(), Vec::<String>::new());
+    }
+
+    /// Three ask at the same time, while the holder takes what it finds and others sweep: the shortest
+    /// grace is heard, and nothing shorter (Q1, Q2).
+    #[tokio::test]
+    async fn no_ask_is_lost_to_one_that_takes() {
+        let (scratch, env) = (tempfile::tempdir().unwrap(), env());
+        let directory = Directory::open(&FileConfig::new(scratch.path()), &env).unwrap();
+        for round in 0..300 {
+            let heard = thread::scope(|scope| {
+                let ask = |grace| {
+                    let (directory, env) = (&directory, &env);
+                    scope.spawn(move || directory.post(env, &request(), millis(grace)).unwrap())
+                };
+                let askers = [ask(40 + round % 2), ask(30), ask(20 + round % 3)];
+                let mut heard = Vec::new();
+                loop {
+                    let all_asked = askers.iter().all(thread::ScopedJoinHandle::is_finished);
+                    heard.extend(directory.take(&request()).unwrap());
+                    if all_asked {
+                        return heard;
+                    }
+                }
+            });
+            assert_eq!(heard.iter().min(), Some(&millis(20 + round % 3)), "{round}: {heard:?}");
+        }
+    }
+
+    /// An ask that is added while the request is taken: either it is read, or its asker sees that the name
+    /// is gone (Q1). The two meet at every distance.
+    #[tokio::test]
+    async fn no_ask_is_added_to_one_that_was_read() {
+        const ROUNDS: u32 = 2000;
+        let (scratch, env) = (tempfile::tempdir().unwrap(), env());
+        let directory = Directory::open(&FileConfig::new(scratch.path()), &env).unwrap();
+        let (meet, mut unheard) = (Barrier::new(2), 0);
+        let spin = |times: u32| (0..times).for_each(|_| std::hint::spin_loop());
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 0..ROUNDS {
+                    meet.wait();
+                    spin(round % 40 * 25);
+                    directory.post(&env, &request(), millis(20)).unwrap();
+                    meet.wait();
+                }
+            });
+            for round in 0..ROUNDS {
+                directory.post(&env, &request(), millis(30)).unwrap();
+                meet.wait();
+                spin(round / 40 * 20);
+                let heard = directory.take(&request()).unwrap();
+                meet.wait();
+                let heard = [heard, directory.take(&request()).unwrap()];
+                unheard += u32::from(!heard.contains(&Some(millis(20))));
+            }
+        });
+        assert_eq!(unheard, 0);
+    }
+}

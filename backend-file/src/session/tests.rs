@@ -1,0 +1,48 @@
+use futures_util::FutureExt;
+use lockcore::Timing;
+
+use super::*;
+use crate::directory::Request;
+
+fn session(config: &FileConfig) -> (Session, mpsc::UnboundedReceiver<StoreEvent>) {
+    let env = Env::new(Timing::for_ttl(Duration::from_secs(3))).unwrap();
+    let (events, inbox) = mpsc::unbounded_channel();
+    (Session::open(config, env, events).unwrap(), inbox)
+}
+
+/// A request may come while its grant is on the disk and not held yet: it waits for that. One to a grant
+/// that has ended, or that is not ours, does not.
+#[tokio::test]
+async fn a_request_waits_for_its_grant() {
+    let scratch = tempfile::tempdir().unwrap();
+    let config = FileConfig::new(scratch.path());
+    let ((session, mut inbox), (admin, _)) = (session(&config), session(&config));
+    let name = LockName::new("a").unwrap();
+    let (key, ttl) = (Key::of(&name), session.env.timing().ttl);
+    let request = AcquireRequest::new(name.clone(), session.env.owner_id(), ttl);
+    let Some(Ok(Attempted::Granted(grant))) = session.attempt(&request, &key).now_or_never() else {
+        panic!("the lock is free")
+    };
+    let recorded = std::mem::take(&mut session.state.lock().holds);
+    let held = session.directory.live(&name).unwrap().unwrap();
+    let within = Duration::from_secs(60);
+    let wanted = Request::to_holder(key, &held);
+    session.directory.ask(&admin.env, &wanted, within).unwrap();
+    let stale = Request { counter: held.counter + 1, ..wanted.clone() };
+    session.directory.ask(&admin.env, &stale, within).unwrap();
+    let requests = || session.directory.requests(session.id).unwrap();
+    assert_eq!(requests(), std::slice::from_ref(&wanted), "taken back by who asked");
+
+    session.directory.post(&admin.env, &stale, within).unwrap();
+    session.patrol();
+    assert_eq!(requests(), [wanted]);
+    assert!(inbox.try_recv().is_err());
+
+    session.state.lock().holds = recorded;
+    session.patrol();
+    let asked = StoreEvent::GrantAsked { name, counter: grant.counter, within };
+    assert_eq!(inbox.try_recv().unwrap(), asked);
+    assert!(requests().is_empty());
+    session.patrol();
+    assert!(inbox.try_recv().is_err(), "told once");
+}

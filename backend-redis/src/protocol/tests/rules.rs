@@ -1,0 +1,116 @@
+//! Each rule by itself, where the random schedules would say only that something is wrong.
+
+use super::*;
+
+/// A waiter asks when the holder's lease ends, if that is before its next renewal; not otherwise (R5).
+#[test]
+fn a_waiter_asks_when_the_holders_lease_ends() {
+    let mut waiter = contender();
+    waiter.sent(at(0));
+    let waits = |left| Answer::Waits { seen: 5, ask_in: Some(Duration::from_millis(left)) };
+    waiter.answered(at(10), at(0), waits(TTL));
+    assert_eq!(waiter.step(at(10)), Step::Wait(at(TTL - MARGIN)));
+    waiter.answered(at(310), at(300), waits(100));
+    assert_eq!(waiter.step(at(310)), Step::Wait(at(411)));
+    assert_eq!(waiter.step(at(411)), Step::Refresh);
+    waiter.unanswered(at(500));
+    assert_eq!(waiter.step(at(500)), Step::Wait(at(537) + Duration::from_micros(500)));
+    waiter.answered(at(520), at(515), Answer::Holds { counter: 6 });
+    let deadline = Deadline::At(at(515 + TTL - MARGIN));
+    assert_eq!(waiter.step(at(520)), Step::Take { counter: 6, deadline });
+}
+
+/// A message is believed only if it is news, and counts from the latest answered request (R1, R2).
+#[test]
+fn a_message_counts_from_the_latest_answered_request() {
+    let mut waiter = contender();
+    waiter.told(at(0), 9);
+    assert_eq!(waiter.step(at(0)), Step::Enter, "granted before anything was sent");
+    waiter.sent(at(0));
+    waiter.answered(at(10), at(0), Answer::Waits { seen: 5, ask_in: None });
+    waiter.answered(at(310), at(300), Answer::Waits { seen: 5, ask_in: None });
+    waiter.told(at(400), 5);
+    assert!(waiter.is_waiting(), "believed what was answered already");
+    waiter.told(at(500), 6);
+    let deadline = Deadline::At(at(300 + TTL - MARGIN));
+    assert_eq!(waiter.step(at(500)), Step::Take { counter: 6, deadline });
+    assert_eq!(
+        waiter.answered(at(510), at(305), Answer::Waits { seen: 5, ask_in: None }),
+        Verdict::Until(deadline)
+    );
+    waiter.answered(at(520), at(506), Answer::Waits { seen: 6, ask_in: None });
+    assert_eq!(waiter.step(at(520)), Step::Leave(LostReason::Gone), "waits although it was granted");
+}
+
+/// What is past its deadline is left, whatever arrives then (R3).
+#[test]
+fn an_expired_entry_is_left() {
+    let mut waiter = contender();
+    waiter.sent(at(0));
+    waiter.answered(at(10), at(0), Answer::Waits { seen: 5, ask_in: None });
+    waiter.told(at(TTL - MARGIN), 6);
+    assert_eq!(waiter.step(at(TTL - MARGIN)), Step::Leave(LostReason::Expired));
+    let late = waiter.answered(at(TTL), at(TTL - 20), Answer::Holds { counter: 6 });
+    assert_eq!(late, Verdict::Gone(LostReason::Expired));
+}
+
+/// A holder whose grant the server does not know any more hears it from the next request that it sends;
+/// an answer that was on its way when it was granted says nothing (R6).
+#[test]
+fn a_forgotten_grant_is_found_by_the_next_request() {
+    let granted = |told_at| {
+        let mut waiter = contender();
+        waiter.sent(at(0));
+        waiter.answered(at(10), at(0), Answer::Waits { seen: 5, ask_in: None });
+        waiter.told(at(told_at), 99);
+        waiter
+    };
+    let waits = Answer::Waits { seen: 5, ask_in: None };
+    let kept = Verdict::Until(Deadline::At(at(TTL - MARGIN)));
+    assert_eq!(granted(300).answered(at(310), at(290), waits), kept);
+    assert_eq!(granted(300).answered(at(330), at(320), waits), Verdict::Gone(LostReason::Gone));
+}
+
+/// A deadline does not count from a request that was refused, however long ago (R1).
+#[test]
+fn a_refused_request_is_no_first_one() {
+    let mut entering = contender();
+    entering.sent(at(0));
+    entering.refused(at(0));
+    entering.sent(at(2 * TTL));
+    entering.told(at(2 * TTL + 5), 6);
+    let deadline = Deadline::At(at(3 * TTL - MARGIN));
+    assert_eq!(entering.step(at(2 * TTL + 5)), Step::Take { counter: 6, deadline });
+
+    let mut repeated = contender();
+    repeated.sent(at(0));
+    repeated.sent(at(100));
+    repeated.refused(at(100));
+    repeated.told(at(105), 6);
+    let deadline = Deadline::At(at(TTL - MARGIN));
+    assert_eq!(repeated.step(at(105)), Step::Take { counter: 6, deadline }, "the first one may be granted");
+}
+
+/// What was asked is told with the grant, whichever is heard first; the earliest end counts, and the lease
+/// goes on (R7).
+#[test]
+fn an_ask_is_known_with_the_grant() {
+    let millis = Duration::from_millis;
+    let mut holder = contender();
+    holder.sent(at(0));
+    holder.asked(at(5), millis(700));
+    assert_eq!(holder.wanted(at(5)), None);
+    holder.answered(at(10), at(0), Answer::Holds { counter: 6 });
+    assert_eq!(holder.wanted(at(105)), Some((6, millis(600))));
+    let again = Answer::Revoked { counter: 6, grace: millis(700) };
+    assert_eq!(
+        holder.answered(at(310), at(300), again),
+        Verdict::Until(Deadline::At(at(300 + TTL - MARGIN)))
+    );
+    assert_eq!(holder.wanted(at(310)), Some((6, millis(395))));
+    holder.asked(at(320), Duration::ZERO);
+    assert_eq!(holder.wanted(at(330)), Some((6, Duration::ZERO)));
+    assert!(matches!(holder.step(at(330)), Step::Take { counter: 6, .. }));
+    holder.end(LostReason::Released);
+    assert_eq!(holder.wanted(at(330)), None);
+}

@@ -1,0 +1,164 @@
+//! Asking for a lock: what it costs, and that it is heard when messages are lost.
+
+use lockcore::{LockGuard, LockManager, Revocation, Revoke};
+use testbed::redis::{Reply, is_push};
+use testbed::{Direction, Mode};
+
+use crate::counts::Requests;
+use crate::rig::{
+    BOUND, Beside, KEY, LONG, NAME, TTL, Waiter, command, direct, eventually, exists, hold, now, ok, open,
+    open_for, proxy, server, trials, via, within,
+};
+
+trials![
+    asking_and_taking_are_one_request,
+    an_ask_that_is_lost_is_told_by_a_renewal,
+    an_ask_is_told_with_a_grant_that_was_lost,
+    an_ask_before_the_grant_is_told_with_it,
+    an_earlier_ask_lengthens_no_later_one,
+    a_strange_grace_is_none,
+];
+
+/// A grace that nothing here waits for.
+pub(crate) const GRACE: Revoke = Revoke::Ask { grace: LONG };
+
+/// A revocation that goes on by itself, until dropped.
+pub(crate) struct Asking(Beside<lockcore::Result<Revocation>>);
+
+impl Asking {
+    pub(crate) fn start(locks: &LockManager, how: Revoke) -> Self {
+        let locks = locks.clone();
+        Self(Beside::start(async move { locks.revoke(NAME, how).await }))
+    }
+
+    /// The holder has let go.
+    pub(crate) async fn answered(self) {
+        assert_eq!(self.0.end("an answer").await.unwrap(), Revocation::Released);
+    }
+}
+
+/// The guard hears of a grace, and is held meanwhile.
+pub(crate) async fn is_asked(guard: &LockGuard) {
+    let until = within(BOUND, "it is asked", guard.until_asked()).await.expect("it is held");
+    let left = until.remaining(now());
+    assert!(LONG - BOUND < left && left <= LONG, "{left:?}");
+    guard.ensure_held().unwrap();
+}
+
+/// Nobody is looked for before, and who is asked asks nothing.
+async fn asking_and_taking_are_one_request() {
+    let server = server().await;
+    direct(&server).load_scripts().await.unwrap();
+    let holder = open_for(direct(&server), LONG).await;
+    // It looks for the answer later than this takes.
+    let asker = LockManager::builder(direct(&server)).ttl(LONG * 16).op_timeout(LONG * 5);
+    let asker = asker.connect_timeout(BOUND).build().await.unwrap();
+    Requests::begin(&server).await;
+    assert_eq!(asker.revoke(NAME, GRACE).await.unwrap(), Revocation::NotHeld);
+    assert_eq!(Requests::since(&server).await.total(), 1);
+
+    ok(&server, &["SET", KEY, "another client's"]).await;
+    Requests::begin(&server).await;
+    assert_eq!(asker.revoke(NAME, Revoke::Force).await.unwrap(), Revocation::Released);
+    let requests = Requests::since(&server).await.0;
+    assert_eq!(requests.get("evalsha"), Some(&1), "{requests:?}");
+    assert_eq!(requests.len(), 1, "{requests:?}");
+
+    let guard = hold(&holder).await;
+    Requests::begin(&server).await;
+    let asked = Asking::start(&asker, GRACE);
+    is_asked(&guard).await;
+    assert_eq!(Requests::since(&server).await.total(), 1);
+    drop(asked);
+    guard.release().await.unwrap();
+}
+
+/// A holder that does not hear the message hears with its next renewal, is held all the while, and may
+/// finish; nothing is left of it.
+async fn an_ask_that_is_lost_is_told_by_a_renewal() {
+    let server = server().await;
+    let proxy = proxy(&server);
+    let (a, b) = (open(via(&proxy)).await, open(direct(&server)).await);
+    let guard = hold(&a).await;
+    proxy.set(Direction::ServerToClient, Mode::drop_frames(is_push)).await;
+    let began = now();
+    let asked = Asking::start(&b, GRACE);
+    proxy.dropped(Direction::ServerToClient, 1).await;
+    is_asked(&guard).await;
+    assert!(now().since(began) < TTL, "after {:?}", now().since(began));
+    guard.release().await.unwrap();
+    asked.answered().await;
+    assert!(!exists(&server, &format!("{KEY}:e")).await);
+}
+
+/// Who hears neither of its grant nor that it is asked for finds both with its next refresh.
+async fn an_ask_is_told_with_a_grant_that_was_lost() {
+    let server = server().await;
+    let proxy = proxy(&server);
+    let (a, b) = (open(direct(&server)).await, open(via(&proxy)).await);
+    let guard = hold(&a).await;
+    let waiting = Waiter::queued(&b, 0, &a).await;
+    proxy.set(Direction::ServerToClient, Mode::drop_frames(is_push)).await;
+    guard.release().await.unwrap();
+    let asked = Asking::start(&a, GRACE);
+    proxy.dropped(Direction::ServerToClient, 2).await;
+    let guard = waiting.held().await;
+    is_asked(&guard).await;
+    guard.release().await.unwrap();
+    asked.answered().await;
+}
+
+/// As when the message about a grant is read before the answer that grants: here it comes while it waits.
+async fn an_ask_before_the_grant_is_told_with_it() {
+    let server = server().await;
+    let (a, b) = (open_for(direct(&server), LONG).await, open_for(direct(&server), LONG).await);
+    let guard = hold(&a).await;
+    let waiting = Waiter::queued(&b, 0, &a).await;
+    let queue = command(&server, &["ZRANGE", &format!("{KEY}:q"), "0", "-1"]).await.elements();
+    let text = format!("revoked {} {} {KEY}", queue[0].text().unwrap(), LONG.as_millis());
+    for inbox in command(&server, &["PUBSUB", "CHANNELS"]).await.elements() {
+        assert_eq!(command(&server, &["PUBLISH", &inbox.text().unwrap(), &text]).await, Reply::Integer(1));
+    }
+    guard.release().await.unwrap();
+    let guard = waiting.held().await;
+    is_asked(&guard).await;
+    guard.release().await.unwrap();
+}
+
+/// Also where none of them was heard: it is the last one that the server keeps.
+async fn an_earlier_ask_lengthens_no_later_one() {
+    let server = server().await;
+    let proxy = proxy(&server);
+    let (a, b) = (open(via(&proxy)).await, open(direct(&server)).await);
+    for drops in [0, 2] {
+        let guard = hold(&a).await;
+        if drops > 0 {
+            proxy.set(Direction::ServerToClient, Mode::drop_frames(is_push)).await;
+        }
+        let first = Asking::start(&b, GRACE);
+        eventually("the first is noted", async || exists(&server, &format!("{KEY}:e")).await).await;
+        assert_eq!(b.revoke(NAME, Revoke::AT_ONCE).await.unwrap(), Revocation::Released);
+        proxy.dropped(Direction::ServerToClient, drops).await;
+        assert!(guard.ensure_held().is_err());
+        first.answered().await;
+        assert_eq!(guard.asked().is_none(), drops > 0, "heard of the first: {:?}", guard.asked());
+    }
+}
+
+/// Whatever somebody has written there, the holder is told, and its other locks go on.
+async fn a_strange_grace_is_none() {
+    let server = server().await;
+    let locks = open(direct(&server)).await;
+    let other = locks.lock("another").unwrap().acquire().await.unwrap();
+    let large = format!("grace {}", "9".repeat(1 << 20));
+    for strange in ["", "grace", "grace -1", "grace 86400001", "5", "grace 1 2", &large] {
+        let guard = hold(&locks).await;
+        let holder = command(&server, &["GET", KEY]).await.text().unwrap();
+        let note = ["HSET", &format!("{KEY}:e"), "revoked", &holder, "revoker", strange];
+        assert_eq!(command(&server, &note).await, Reply::Integer(2));
+        let renewed = guard.renew().await;
+        eventually("it is lost", async || guard.ensure_held().is_err()).await;
+        drop((renewed, guard));
+    }
+    other.renew().await.unwrap();
+}

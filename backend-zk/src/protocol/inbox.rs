@@ -1,0 +1,128 @@
+//! What an inbox says: which holds of a session somebody asks for, and for how long each may go on.
+//!
+//! Lines. `CZXID`, in decimal, asks for the hold whose node that transaction made; the line
+//! `grace CZXID MS` right below it lets the holder go on for so many milliseconds. Without one it lets go
+//! at once. An earlier version writes no such line and passes over those of others; where it shortens an
+//! inbox it may leave one whose message is gone, which says nothing.
+//!
+//! # Invariants
+//! - **I1** A grace counts from when its message was first read. Of several messages for one hold the
+//!   earliest end counts, and reading them again puts it off no more.
+//! - **I2** A grace is that of the message above it, and lengthens no other.
+//! - **I3** Inboxes stay small, and so does what is known of them. The oldest messages go, each as a whole.
+//! - **I4** Whoever writes the session's own node beside the session is noticed when the session has written it
+//!   the next time; a write of the session's that got no answer may be taken for somebody's.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use lockcore::Revoke;
+use lockcore::clock::Moment;
+
+/// Until when those holds of a session may go on that were asked for, by the transactions of their nodes.
+#[derive(Debug, Default)]
+pub(crate) struct Asked(HashMap<i64, Moment>);
+
+impl Asked {
+    /// Takes in an inbox that is read at `now`; what it says that is new: how long from now on.
+    pub(crate) fn hear(&mut self, inbox: &[u8], now: Moment) -> HashMap<i64, Duration> {
+        let known = std::mem::take(&mut self.0);
+        let mut news = HashMap::new();
+        for (czxid, grace) in messages(inbox) {
+            let before = known.get(&czxid).copied();
+            let until = before.map_or(now + grace, |before| before.min(now + grace));
+            if before != Some(until) {
+                news.insert(czxid, grace);
+            }
+            self.0.insert(czxid, until);
+        }
+        news
+    }
+
+    pub(crate) fn until(&self, czxid: i64) -> Option<Moment> {
+        self.0.get(&czxid).copied()
+    }
+}
+
+/// Who has written the own node of a session: whoever leaves a message writes that, too.
+#[derive(Debug)]
+pub(crate) struct Writers {
+    /// Writes of ours that are out. Their answers may be taken in any order.
+    out: u32,
+    /// The newest version that was seen, and the one there would be if all were ours.
+    newest: i32,
+    ours: i32,
+}
+
+impl Writers {
+    /// Of a node that has such a version.
+    pub(crate) fn new(version: i32) -> Self {
+        Self { out: 0, newest: version, ours: version }
+    }
+
+    /// We write.
+    pub(crate) fn sent(&mut self) {
+        self.out += 1;
+    }
+
+    /// A write of ours was answered with a version, or is given up; whether somebody else is seen to have
+    /// written.
+    pub(crate) fn ended(&mut self, version: Option<i32>) -> bool {
+        self.out -= 1;
+        if let Some(version) = version {
+            self.newest = self.newest.max(version);
+            self.ours += 1;
+        }
+        let others = self.out == 0 && self.ours < self.newest;
+        if self.out == 0 {
+            self.ours = self.newest;
+        }
+        others
+    }
+}
+
+/// An inbox with one message more, and no more of the older ones than need be.
+pub(crate) fn with_message(inbox: &[u8], czxid: i64, grace: Duration) -> Vec<u8> {
+    let mut message = vec![czxid.to_string()];
+    if !grace.is_zero() {
+        message.push(format!("{GRACE}{czxid} {}", grace.as_millis()));
+    }
+    let text = String::from_utf8_lossy(inbox);
+    let lines: Vec<_> = text.lines().collect();
+    let too_many = (lines.len() + message.len()).saturating_sub(LINES);
+    let kept = lines.into_iter().skip(too_many).skip_while(|line| line.starts_with(GRACE));
+    let lines: Vec<_> = kept.chain(message.iter().map(String::as_str)).collect();
+    lines.join("\n").into_bytes()
+}
+
+/// Of every hold that is asked for, the shortest grace.
+fn messages(inbox: &[u8]) -> HashMap<i64, Duration> {
+    let lines = inbox.split(|byte| *byte == b'\n');
+    let mut lines = lines.map(|line| std::str::from_utf8(line).unwrap_or_default()).peekable();
+    let mut graces = HashMap::new();
+    while let Some(line) = lines.next() {
+        let Ok(czxid) = line.parse() else {
+            continue;
+        };
+        let grace = lines.peek().and_then(|below| grace_of(czxid, below)).unwrap_or_default();
+        graces
+            .entry(czxid)
+            .and_modify(|shortest: &mut Duration| *shortest = grace.min(*shortest))
+            .or_insert(grace);
+    }
+    graces
+}
+
+fn grace_of(czxid: i64, line: &str) -> Option<Duration> {
+    let (whose, millis) = line.strip_prefix(GRACE)?.split_once(' ')?;
+    let grace = Duration::from_millis(millis.parse().ok()?);
+    // What others write is bounded by what there can be.
+    (whose.parse() == Ok(czxid)).then_some(grace.min(Revoke::MAX_GRACE))
+}
+
+const GRACE: &str = "grace ";
+/// More than a session is told between two looks, and far less than a node may have.
+const LINES: usize = 4_096;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,214 @@
+use std::iter;
+
+use super::*;
+
+#[path = "../../../../tests/interop/earlier/zookeeper/inbox.rs"]
+mod earlier;
+
+const MS: Duration = Duration::from_millis(1);
+
+fn at(millis: u32) -> Moment {
+    Moment::from_nanos(1) + millis * MS
+}
+
+fn said(messages: impl IntoIterator<Item = (i64, u32)>) -> HashMap<i64, Duration> {
+    messages.into_iter().map(|(czxid, grace)| (czxid, grace * MS)).collect()
+}
+
+/// A grace is that of the message above it; what is none is passed over, and lengthens nothing (I2).
+#[test]
+fn a_grace_belongs_to_one_message() {
+    for (inbox, expected) in [
+        (&b""[..], vec![]),
+        (b"7\nx\n\xff\n-1\n8", vec![(7, 0), (-1, 0), (8, 0)]),
+        (b"7\ngrace 7 900\n8", vec![(7, 900), (8, 0)]),
+        (b"7\ngrace 7 900\n7", vec![(7, 0)]),
+        (b"7\n7\ngrace 7 900", vec![(7, 0)]),
+        (b"7\ngrace 7 900\n7\ngrace 7 20", vec![(7, 20)]),
+        (b"7\ngrace 7 20\n7\ngrace 7 900", vec![(7, 20)]),
+        (b"7\ngrace 8 900\n8", vec![(7, 0), (8, 0)]),
+        (b"7\n\xff\ngrace 7 900", vec![(7, 0)]),
+        (b"7\n\ngrace 7 900", vec![(7, 0)]),
+        (b"7\n8\ngrace 7 900", vec![(7, 0), (8, 0)]),
+        (b"grace 7 900\n8\ngrace 8 5", vec![(8, 5)]),
+        (b"7\ngrace 7 soon", vec![(7, 0)]),
+        (b"7\ngrace 7 -1", vec![(7, 0)]),
+        (b"7\ngrace 7", vec![(7, 0)]),
+        (b"7\ngrace 7 18446744073709551616", vec![(7, 0)]),
+        (b"7\ngrace 7 18446744073709551615", vec![(7, 86_400_000)]),
+    ] {
+        assert_eq!(messages(inbox), said(expected), "{}", String::from_utf8_lossy(inbox));
+    }
+}
+
+/// What we write, the earlier version reads as a message without grace; and neither loses what the other
+/// has written.
+#[test]
+fn both_versions_write_into_one_inbox() {
+    let asked = with_message(b"", 7, 900 * MS);
+    assert_eq!(asked, b"7\ngrace 7 900");
+    assert_eq!(with_message(b"", 7, Duration::ZERO), earlier::with_transaction(b"", 7));
+    assert_eq!(earlier::transactions(&asked), [7].into());
+    let both = earlier::with_transaction(&asked, 8);
+    assert_eq!(messages(&both), said([(7, 900), (8, 0)]));
+    let both = with_message(&both, 9, 5 * MS);
+    assert_eq!(messages(&both), said([(7, 900), (8, 0), (9, 5)]));
+    assert_eq!(earlier::transactions(&both), [7, 8, 9].into());
+    assert_eq!(messages(&earlier::with_transaction(&both, 7)), said([(7, 0), (8, 0), (9, 5)]));
+}
+
+/// Whoever shortens an inbox, the latest messages stay as they were written, and of no other there is a
+/// part (I3).
+#[test]
+fn inboxes_keep_the_latest_whole() {
+    let grace = |czxid: i64| u32::try_from(czxid % 3).unwrap();
+    let alone = |czxid| String::from_utf8(with_message(b"", czxid, grace(czxid) * MS)).unwrap();
+    let mut inbox = (0..4_990).map(alone).collect::<Vec<_>>().join("\n").into_bytes();
+    for czxid in 4_990..5_000 {
+        inbox = with_message(&inbox, czxid, grace(czxid) * MS);
+        let first = *messages(&inbox).keys().min().unwrap();
+        assert_eq!(messages(&inbox), said((first..=czxid).map(|czxid| (czxid, grace(czxid)))));
+        assert!(!inbox.starts_with(GRACE.as_bytes()));
+        let lines = String::from_utf8_lossy(&inbox).lines().count();
+        assert!((LINES - 1..=LINES).contains(&lines), "{lines} lines");
+    }
+    for czxid in 5_000..5_010 {
+        inbox = earlier::with_transaction(&inbox, czxid);
+        let first = *messages(&inbox).keys().min().unwrap();
+        let late = |czxid| if czxid < 5_000 { grace(czxid) } else { 0 };
+        assert_eq!(messages(&inbox), said((first..=czxid).map(|czxid| (czxid, late(czxid)))));
+    }
+    // What the earlier version left without its message goes with the next one of ours.
+    let cut = earlier::with_transaction(&inbox, 5_010);
+    for inbox in [&inbox, &cut] {
+        assert!(!with_message(inbox, 6_000, MS).starts_with(GRACE.as_bytes()));
+    }
+}
+
+/// Our own writes are ours whichever answer is taken first; one of somebody else's is seen once, at the
+/// latest when nothing of ours is out (I4).
+#[test]
+fn who_else_writes_is_noticed() {
+    let mut writers = Writers::new(3);
+    let mut play = |sent: u32, answers: &[Option<i32>]| {
+        (0..sent).for_each(|_| writers.sent());
+        answers.iter().map(|version| writers.ended(*version)).collect::<Vec<_>>()
+    };
+    assert_eq!(play(1, &[Some(4)]), [false]);
+    assert_eq!(play(2, &[Some(6), Some(5)]), [false, false]);
+    assert_eq!(play(1, &[Some(8)]), [true]);
+    assert_eq!(play(1, &[Some(9)]), [false]);
+    assert_eq!(play(2, &[Some(10), Some(12)]), [false, true]);
+    assert_eq!(play(2, &[Some(15), Some(14)]), [false, true]);
+    // Never done: it is not waited for. Done, and not answered: somebody's.
+    assert_eq!(play(1, &[None]), [false]);
+    assert_eq!(play(1, &[Some(16)]), [false]);
+    assert_eq!(play(2, &[None, Some(18)]), [false, true]);
+    assert_eq!(play(2, &[Some(20), None]), [false, true]);
+    assert_eq!(play(1, &[Some(21)]), [false]);
+}
+
+/// What happens to one inbox, a millisecond after the other.
+#[derive(Clone, Copy, Debug)]
+enum Act {
+    /// Somebody asks, with a grace.
+    Asks(i64, u32),
+    /// Somebody of the earlier version asks.
+    AsksEarlier(i64),
+    /// The session reads.
+    Reads,
+}
+
+const ACTS: [Act; 6] =
+    [Act::Asks(7, 9), Act::Asks(7, 3), Act::AsksEarlier(7), Act::Asks(8, 5), Act::AsksEarlier(8), Act::Reads];
+/// As many acts as there are in a story.
+const LENGTH: u32 = 5;
+
+/// How a session takes in what it reads.
+type Hears = fn(&mut Asked, &[u8], Moment) -> HashMap<i64, Duration>;
+
+/// Whether each hold ends at the earliest that its messages say, each counted from when it was first read,
+/// and its holder was told so then (I1); in one story.
+fn plays(story: u32, hears: Hears) -> bool {
+    let (mut inbox, mut asked, mut told) = (Vec::new(), Asked::default(), HashMap::new());
+    let mut unread: Vec<(i64, u32)> = Vec::new();
+    let mut expected: HashMap<i64, Moment> = HashMap::new();
+    let acts = iter::successors(Some(story), |story| Some(story / 6)).map(|story| ACTS[story as usize % 6]);
+    for (act, millis) in acts.take(LENGTH as usize).zip(0..) {
+        let now = at(millis);
+        match act {
+            Act::Asks(czxid, grace) => {
+                inbox = with_message(&inbox, czxid, grace * MS);
+                unread.push((czxid, grace));
+            }
+            Act::AsksEarlier(czxid) => {
+                inbox = earlier::with_transaction(&inbox, czxid);
+                unread.push((czxid, 0));
+            }
+            Act::Reads => {
+                for (czxid, grace) in unread.drain(..) {
+                    let until = expected.entry(czxid).or_insert(now + grace * MS);
+                    *until = (now + grace * MS).min(*until);
+                }
+                for (czxid, within) in hears(&mut asked, &inbox, now) {
+                    let until = told.entry(czxid).or_insert(now + within);
+                    *until = (now + within).min(*until);
+                }
+                let known = expected.keys().map(|czxid| (*czxid, asked.until(*czxid)));
+                if known.into_iter().any(|(czxid, until)| until != expected.get(&czxid).copied())
+                    || told != expected
+                {
+                    return false;
+                }
+            }
+        }
+    }
+    true
+}
+
+fn every_story(hears: Hears) -> bool {
+    (0..6_u32.pow(LENGTH)).all(|story| plays(story, hears))
+}
+
+/// Every story of so many acts (I1).
+#[test]
+fn the_earliest_end_counts() {
+    assert!(every_story(Asked::hear));
+}
+
+/// Each of these is wrong somewhere, and the stories show it.
+#[test]
+fn mutants_are_caught() {
+    let mutants: [(&str, Hears); 4] = [
+        ("each reading counts anew", |asked, inbox, now| {
+            let graces = messages(inbox);
+            asked.0 = graces.iter().map(|(czxid, grace)| (*czxid, now + *grace)).collect();
+            graces
+        }),
+        ("only the first message counts", |asked, inbox, now| {
+            let graces: HashMap<_, _> =
+                messages(inbox).into_iter().filter(|(czxid, _)| asked.until(*czxid).is_none()).collect();
+            asked.0.extend(graces.iter().map(|(czxid, grace)| (*czxid, now + *grace)));
+            graces
+        }),
+        ("a grace is all messages'", |asked, inbox, now| {
+            let text = String::from_utf8_lossy(inbox);
+            let graces = text.lines().filter_map(|line| line.strip_prefix(GRACE)?.split_once(' '));
+            let graces = graces.map(|(czxid, grace)| (czxid.parse().unwrap(), grace.parse().unwrap()));
+            let graces = messages(inbox).into_iter().chain(said(graces));
+            let graces: HashMap<i64, Duration> = graces.collect();
+            let inbox =
+                graces.iter().fold(Vec::new(), |inbox, (czxid, grace)| with_message(&inbox, *czxid, *grace));
+            asked.hear(&inbox, now)
+        }),
+        ("what is known is not told", |asked, inbox, now| {
+            let known: Vec<_> = asked.0.keys().copied().collect();
+            let mut news = asked.hear(inbox, now);
+            news.retain(|czxid, _| !known.contains(czxid));
+            news
+        }),
+    ];
+    for (mutant, hears) in mutants {
+        assert!(!every_story(hears), "{mutant}");
+    }
+}

@@ -1,0 +1,198 @@
+//! Holders who are asked to let go: what is written, and from when their grace counts.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockcore::backend::{AcquireRequest, Revocation, StoreConfig};
+use lockcore::clock::Deadline;
+use lockcore::{Env, GuardState, LockGuard, LockName, LostReason, Revoke, Timing};
+use parking_lot::Mutex;
+use testbed::zookeeper::Op;
+use testbed::{Direction, Mode};
+use zookeeper_client::Stat;
+
+use crate::rig::{
+    BOUND, Beside, Outside, Rig, Space, TTL, eventually, hold_aside, noting, now, proxy, within,
+};
+
+/// One that outlasts the test: what ends does not end by itself.
+pub(crate) const GRACE: Duration = BOUND.saturating_mul(4);
+
+fn ask(grace: Duration) -> Revoke {
+    Revoke::Ask { grace }
+}
+
+/// The inbox of the session that made a node.
+fn inbox_of(space: &Space, node: &Stat) -> String {
+    format!("{}/leasehold/%inboxes/{:016x}", space.chroot, node.ephemeral_owner)
+}
+
+/// The nodes of a lock and what is known of them, the oldest first.
+async fn nodes(space: &Space, outside: &Outside, name: &str, count: usize) -> Vec<(String, Stat)> {
+    let directory = space.directory(name);
+    let mut nodes = Vec::new();
+    for child in outside.has(&directory, count).await {
+        let path = format!("{directory}/{child}");
+        let (_, stat) = outside.client.get_data(&path).await.unwrap();
+        nodes.push((path, stat));
+    }
+    nodes
+}
+
+/// Until when the guard may go on, when it is asked.
+async fn asked(guard: &LockGuard) -> Deadline {
+    guard.until_asked().await.expect("it is held, and asked for")
+}
+
+/// Asks as the command does, in the background.
+async fn asks(space: &Space, grace: Duration) -> Beside<Revocation> {
+    let admin = space.manager().await;
+    Beside::start(async move { admin.revoke("a", ask(grace)).await.unwrap() })
+}
+
+/// The revoker finds the holder and adds to its inbox; the holder reads that once.
+pub(crate) async fn an_ask_is_six_requests_and_heard_by_one(rig: Arc<Rig>) {
+    const SYNC: Op = Op::Other(9);
+    let space = rig.space().await;
+    let way = proxy(rig.server().await);
+    let env = || Env::new(Timing::for_ttl(BOUND)).unwrap();
+    let admin = space.by(way.addr()).config().open(env()).await.unwrap();
+    let way_of_holder = proxy(rig.server().await);
+    let (holder, env) = (space.by(way_of_holder.addr()).config().open(env()).await.unwrap(), env());
+    let name = LockName::new("a").unwrap();
+    let grant = holder.try_acquire(&AcquireRequest::new(name.clone(), env.owner_id(), BOUND)).await.unwrap();
+    let (seen, read) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
+    way.set(Direction::ClientToServer, noting(&seen)).await;
+    way_of_holder.set(Direction::ClientToServer, noting(&read)).await;
+    let found = admin.revoke(&name, ask(GRACE)).await.unwrap().expect("it is held");
+    assert_eq!(*seen.lock(), [SYNC, Op::List, Op::Get, Op::Get, Op::SetData, Op::SetData]);
+    eventually("it is heard", async || !read.lock().is_empty()).await;
+    let shown = admin.inspect(&name).await.unwrap().holder.expect("it is held");
+    assert_eq!((found.token, found.ttl), (shown.token, shown.ttl));
+    assert!(shown.ttl.is_some());
+    assert_eq!(*read.lock(), [Op::Get]);
+    drop(grant);
+
+    let outside = space.outside().await;
+    let (_, node) = nodes(&space, &outside, "a", 1).await.remove(0);
+    let (inbox, _) = outside.client.get_data(&inbox_of(&space, &node)).await.unwrap();
+    let czxid = node.czxid;
+    assert_eq!(String::from_utf8(inbox).unwrap(), format!("{czxid}\ngrace {czxid} {}", GRACE.as_millis()));
+}
+
+/// What the server says of a change gets lost; who asks has left a trace that the next renewal finds.
+pub(crate) async fn a_message_that_is_not_told_of_is_heard_with_the_next_renewal(rig: Arc<Rig>) {
+    let space = rig.space().await;
+    let way = proxy(rig.server().await);
+    let locks = space.by(way.addr()).manager().await;
+    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+    // What the server says of its own accord has this number.
+    let told = |frame: &[u8]| frame.get(4..8) == Some(&(-1_i32).to_be_bytes());
+    way.set(Direction::ServerToClient, Mode::drop_frames(told)).await;
+    for grace in [GRACE, Duration::ZERO] {
+        let began = now();
+        let revoking = asks(&space, grace).await;
+        let heard = async {
+            match grace {
+                Duration::ZERO => assert_eq!(guard.lost().await, LostReason::Revoked),
+                _ => drop(asked(&guard).await),
+            }
+        };
+        within(2 * TTL, "it hears", heard).await;
+        // A third of it, on a machine that is not busy.
+        assert!(now().since(began) < TTL, "{:?}", now().since(began));
+        if grace.is_zero() {
+            assert_eq!(revoking.end("an answer").await, Revocation::Released);
+        }
+    }
+}
+
+/// Every new connection has the inbox read again; the grace counts from the first time.
+pub(crate) async fn a_message_that_is_read_again_gives_no_more_time(rig: Arc<Rig>) {
+    let space = rig.space().await;
+    let way = proxy(rig.server().await);
+    let locks = space.by(way.addr()).manager().await;
+    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+    let revoking = asks(&space, GRACE).await;
+    let until = asked(&guard).await;
+    assert!(until.remaining(now()) > GRACE / 2);
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    way.set(Direction::ClientToServer, noting(&seen)).await;
+    way.reset().await;
+    eventually("its nodes are read again", async || seen.lock().contains(&Op::Get)).await;
+    eventually("the session is served again", async || guard.renew().await.is_ok()).await;
+    assert_eq!((guard.asked(), guard.state()), (Some(until), GuardState::Held));
+    guard.release().await.unwrap();
+    assert_eq!(revoking.end("an answer").await, Revocation::Released);
+}
+
+/// A message for a contender that comes to hold only later is told with the grant, less the time since.
+pub(crate) async fn who_is_asked_while_it_waits_has_what_is_left(rig: Arc<Rig>) {
+    let space = rig.space().await;
+    let (first, second) = (space.manager().await, space.manager().await);
+    let (outside, guard) = (space.outside().await, first.lock("a").unwrap().acquire().await.unwrap());
+    let waiting = hold_aside(&second, "a");
+    let (_, node) = nodes(&space, &outside, "a", 2).await.remove(1);
+    let (inbox, message) = (inbox_of(&space, &node), format!("{0}\ngrace {0} 60000", node.czxid));
+    outside.client.set_data(&inbox, message.as_bytes(), None).await.unwrap();
+    // A hold of the same session, asked for by the same inbox, shows that it was read.
+    let other = second.lock("b").unwrap().acquire().await.unwrap();
+    let (_, its_node) = nodes(&space, &outside, "b", 1).await.remove(0);
+    let message = format!("{message}\n{}", its_node.czxid);
+    outside.client.set_data(&inbox, message.as_bytes(), None).await.unwrap();
+    assert_eq!(other.lost().await, LostReason::Revoked);
+    let read_at = now();
+    assert!(!waiting.is_finished());
+    guard.release().await.unwrap();
+    let guard = waiting.end("it holds").await;
+    let until = asked(&guard).await;
+    assert!(until.remaining(read_at) <= Duration::from_secs(60), "{:?}", until.remaining(read_at));
+    assert_eq!(guard.state(), GuardState::Held);
+    guard.release().await.unwrap();
+}
+
+/// Of several who ask the most urgent one is heard, whoever asks last.
+pub(crate) async fn a_shorter_grace_is_heard_and_a_longer_one_is_not(rig: Arc<Rig>) {
+    let space = rig.space().await;
+    let locks = space.manager().await;
+    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+    let outside = space.outside().await;
+    let (_, node) = nodes(&space, &outside, "a", 1).await.remove(0);
+    let lines = async || {
+        let (inbox, _) = outside.client.get_data(&inbox_of(&space, &node)).await.unwrap();
+        String::from_utf8(inbox).unwrap().lines().count()
+    };
+    let patient = asks(&space, 2 * GRACE).await;
+    let until = asked(&guard).await;
+    let urgent = asks(&space, GRACE).await;
+    eventually("the end is earlier", async || guard.asked() != Some(until)).await;
+    let until = guard.asked().unwrap();
+    assert!(until.remaining(now()) <= GRACE);
+    let patient_again = asks(&space, 2 * GRACE).await;
+    eventually("it is asked three times", async || lines().await == 6).await;
+    let last = asks(&space, Duration::ZERO).await;
+    assert_eq!(guard.lost().await, LostReason::Revoked);
+    for revoking in [patient, urgent, patient_again, last] {
+        assert_eq!(revoking.end("an answer").await, Revocation::Released);
+    }
+}
+
+/// Who was asked and may still go on is told when its node is taken away meanwhile.
+pub(crate) async fn a_node_that_is_removed_within_the_grace_is_a_loss(rig: Arc<Rig>) {
+    let space = rig.space().await;
+    let (first, second) = (space.manager().await, space.manager().await);
+    let outside = space.outside().await;
+    let guard = first.lock("a").unwrap().acquire().await.unwrap();
+    // Who has waited behind one contender alone watches its own node.
+    let waiting = hold_aside(&second, "a");
+    let (path, _) = nodes(&space, &outside, "a", 2).await.remove(1);
+    guard.release().await.unwrap();
+    let guard = waiting.end("it holds").await;
+    let revoking = asks(&space, GRACE).await;
+    asked(&guard).await;
+    let began = now();
+    outside.client.delete(&path, None).await.unwrap();
+    assert_eq!(guard.lost().await, LostReason::Gone);
+    assert!(now().since(began) < TTL, "{:?}", now().since(began));
+    assert_eq!(revoking.end("an answer").await, Revocation::Released);
+}

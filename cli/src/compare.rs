@@ -1,0 +1,48 @@
+//! `leasehold compare`: starts the comparison of the checkout it is called in.
+//!
+//! The comparison builds clients of others, installs servers and starts them, so it is a program of
+//! the sources and no part of an installed command.
+
+use std::env;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::arguments::Compare;
+use crate::failure::{Exit, Failure};
+
+/// Becomes the comparison; returns only if there is none.
+pub(crate) fn compare(arguments: &Compare, json: bool) -> Result<Exit, Failure> {
+    let here = env::current_dir();
+    let here = here.map_err(|error| Failure::system("the current directory is not known", error))?;
+    let program = program_above(&here)?;
+    let mut command = Command::new(&program);
+    command.args(arguments.url.iter().flat_map(|url| ["--url", url])).args(json.then_some("--json"));
+    let error = command.args(&arguments.options).exec();
+    Err(Failure::system(format!("{} cannot be started", program.display()), error))
+}
+
+/// That of the nearest folder with one, if it is the caller's own: what others leave in a folder that
+/// all may write to is not started.
+fn program_above(here: &Path) -> Result<PathBuf, Failure> {
+    let mut programs = here.ancestors().map(|folder| folder.join("comparison/compare"));
+    let found = programs.find_map(|program| Some((program.metadata().ok()?, program)));
+    let Some((file, program)) = found else { return Err(Failure::usage(nowhere())) };
+    if file.uid() != rustix::process::geteuid().as_raw() {
+        let whose =
+            format!("{} belongs to somebody else; start it yourself if you trust it", program.display());
+        return Err(Failure::usage(whose));
+    }
+    Ok(program)
+}
+
+/// Where to get one.
+fn nowhere() -> String {
+    let repository = option_env!("CARGO_PKG_REPOSITORY").filter(|place| !place.is_empty());
+    let sources = repository.map_or_else(String::new, |place| format!(" (git clone {place})"));
+    format!(
+        "no comparison here: it is built from the sources of leasehold{sources}; call this again in a \
+         checkout of them, or `make compare` there"
+    )
+}

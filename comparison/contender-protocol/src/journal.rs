@@ -1,0 +1,77 @@
+//! What is remembered of a run, and how it is written down.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::{fs, io};
+
+/// One time through the lock, in nanoseconds of [`now`](crate::now).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_structs, reason = "a line of the journal has these columns")]
+pub struct Cycle {
+    /// Which contender of its process, from 0.
+    pub contender: u32,
+    /// Before the library was asked for the lock.
+    pub requested: u64,
+    /// When the library had given it.
+    pub granted: u64,
+    /// Before the library was asked to let it go.
+    pub releasing: u64,
+    /// When the library had confirmed that.
+    pub released: u64,
+    /// The fencing token, if there was one.
+    pub token: Option<u64>,
+}
+
+impl Cycle {
+    /// Reads a line of a journal.
+    pub fn parse(line: &str) -> Option<Self> {
+        let mut words = line.split(' ');
+        let cycle = Self {
+            contender: words.next()?.parse().ok()?,
+            requested: words.next()?.parse().ok()?,
+            granted: words.next()?.parse().ok()?,
+            releasing: words.next()?.parse().ok()?,
+            released: words.next()?.parse().ok()?,
+            token: match words.next()? {
+                "-" => None,
+                token => Some(token.parse().ok()?),
+            },
+        };
+        words.next().is_none().then_some(cycle)
+    }
+}
+
+pub(crate) fn write(path: &Path, cycles: &[Cycle]) -> io::Result<()> {
+    let mut text = String::with_capacity(cycles.len() * 80);
+    for Cycle { contender, requested, granted, releasing, released, token } in cycles {
+        let token = token.map_or_else(|| "-".to_owned(), |token| token.to_string());
+        let _infallible = writeln!(text, "{contender} {requested} {granted} {releasing} {released} {token}");
+    }
+    fs::write(path, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is written is what is read, with and without a token.
+    #[test]
+    fn a_journal_reads_back() {
+        let cycle =
+            |token| Cycle { contender: 3, requested: 10, granted: 20, releasing: 30, released: 40, token };
+        let cycles = [cycle(None), cycle(Some(7))];
+        let path = std::env::temp_dir().join(format!("contender-journal-{}", std::process::id()));
+        write(&path, &cycles).unwrap();
+        let text = fs::read_to_string(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        assert_eq!(text.lines().map(|line| Cycle::parse(line).unwrap()).collect::<Vec<_>>(), cycles);
+    }
+
+    /// A line that is cut off or has too much is none.
+    #[test]
+    fn a_garbled_line_is_no_cycle() {
+        for line in ["", "1 2 3", "1 2 3 4 5", "1 2 3 4 5 x", "1 2 3 4 5 6 7", "a 2 3 4 5 -"] {
+            assert_eq!(Cycle::parse(line), None, "{line:?}");
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! A program that contends for locks as it is told by lines on its standard input.
+//!
+//! A [`Session`] says how to open it, take a lock and let it go; [`run`] makes a program of it that speaks
+//! the protocol of `comparison/peers/README.md`. What is measured is the same for every
+//! implementation because it happens here: four readings of one clock per cycle, kept in memory and
+//! written to a journal after the run.
+//!
+//! | part | where |
+//! |---|---|
+//! | what a library provides | [`Session`] |
+//! | the lines | `order` |
+//! | cycles under contention | `contest`, `journal` |
+//! | the clock that all processes share | [`now`] |
+//!
+//! Not promised: a cycle's worth in another runtime. Everything here runs on one thread.
+
+mod clock;
+mod contest;
+mod journal;
+mod order;
+mod program;
+mod session;
+
+pub use clock::now;
+pub use journal::Cycle;
+pub use program::run;
+pub use session::{Failure, Session};

@@ -1,0 +1,129 @@
+//! The program: reads orders, carries them out one after the other, answers each with a line.
+
+use std::fmt::Display;
+use std::io::{self, Write as _};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::task::JoinSet;
+
+use crate::clock::now;
+use crate::contest::contest;
+use crate::journal;
+use crate::order::Order;
+use crate::session::{Failure, Session};
+
+/// Speaks the protocol for a library on the stores at `urls` until standard input ends or says `quit`.
+///
+/// # Errors
+///
+/// When standard input or output is gone.
+///
+/// # Panics
+///
+/// Outside of a tokio runtime.
+///
+/// # Cancel safety
+///
+/// What is held stays held until its lease ends.
+pub async fn run<S: Session>(urls: &[String]) -> io::Result<()> {
+    say(format_args!("ready {}", S::VERSION))?;
+    let mut program = Program::<S> { urls, sessions: Vec::new(), held: None, kept: Vec::new() };
+    let mut orders = BufReader::new(tokio::io::stdin()).lines();
+    while let Some(line) = orders.next_line().await? {
+        let answer = match Order::parse(&line) {
+            Some(Order::Quit) => break,
+            Some(order) => program.carry_out(order).await,
+            None => Err(Failure::new(format!("no order: {line:?}"))),
+        };
+        say(answer.unwrap_or_else(|failure| format!("failed {} {failure}", now())))?;
+    }
+    Ok(())
+}
+
+fn say(answer: impl Display) -> io::Result<()> {
+    let mut output = io::stdout().lock();
+    writeln!(output, "{answer}")?;
+    output.flush()
+}
+
+struct Program<'a, S: Session> {
+    urls: &'a [String],
+    sessions: Vec<Arc<S>>,
+    held: Option<S::Held>,
+    kept: Vec<S::Held>,
+}
+
+impl<S: Session> Program<'_, S> {
+    async fn carry_out(&mut self, order: Order) -> Result<String, Failure> {
+        match order {
+            Order::Open { sessions, ttl } => self.open(sessions, ttl).await,
+            Order::Run(run) => {
+                let path = run.journal.clone();
+                self.first()?;
+                let outcome = contest(&self.sessions, run).await;
+                if let Some(path) = path {
+                    journal::write(&path, &outcome.cycles)?;
+                }
+                let first = outcome.failures.first().map(ToString::to_string).unwrap_or_default();
+                let said = format!("done {} {} {first}", outcome.cycles.len(), outcome.failures.len());
+                Ok(said.trim_end().to_owned())
+            }
+            Order::Acquire { name } => {
+                let session = self.first()?;
+                let lock = session.lock(&name).await?;
+                let held = session.acquire(&lock).await?;
+                let at = now();
+                let token = S::token(&held).map_or_else(|| "-".to_owned(), |token| token.to_string());
+                self.held = Some(held);
+                Ok(format!("held {at} {token}"))
+            }
+            Order::Release => {
+                let held = self.held.take().ok_or_else(|| Failure::new("nothing is held"))?;
+                let before = now();
+                self.first()?.release(held).await?;
+                Ok(format!("released {before} {}", now()))
+            }
+            Order::Hold { name, count } => self.hold(&name, count).await,
+            Order::Quit => Ok(String::new()),
+        }
+    }
+
+    /// Opens as many as are missing.
+    async fn open(&mut self, sessions: usize, ttl: Duration) -> Result<String, Failure> {
+        while self.sessions.len() < sessions {
+            self.sessions.push(Arc::new(S::open(self.urls, ttl).await?));
+        }
+        Ok("opened".to_owned())
+    }
+
+    async fn hold(&mut self, name: &str, count: usize) -> Result<String, Failure> {
+        let session = Arc::clone(self.first()?);
+        let before = now();
+        let mut taking = JoinSet::new();
+        for index in 0..count {
+            if taking.len() == AT_ONCE
+                && let Some(taken) = taking.join_next().await
+            {
+                self.kept.push(taken??);
+            }
+            let (session, name) = (Arc::clone(&session), format!("{name}-{index}"));
+            taking.spawn(async move {
+                let lock = session.lock(&name).await?;
+                session.acquire(&lock).await
+            });
+        }
+        while let Some(taken) = taking.join_next().await {
+            self.kept.push(taken??);
+        }
+        Ok(format!("holding {count} {before} {}", now()))
+    }
+
+    fn first(&self) -> Result<&Arc<S>, Failure> {
+        self.sessions.first().ok_or_else(|| Failure::new("no session is open"))
+    }
+}
+
+/// How many locks are asked for at the same time.
+const AT_ONCE: usize = 64;

@@ -1,0 +1,58 @@
+//! What a library has to offer to be compared.
+
+use std::fmt::{self, Debug, Display};
+use std::future::Future;
+use std::time::Duration;
+
+/// A library, as one participant of its store: a connection, a client, a manager. Any number of tasks
+/// may share it.
+pub trait Session: Sized + Send + Sync + 'static {
+    /// A lock that is not held.
+    type Lock: Send + Sync;
+    /// A lock that is.
+    type Held: Send;
+
+    /// The library's version, for the report.
+    const VERSION: &'static str;
+
+    /// Opens a session of its own on the stores at `urls`, with leases of `ttl`.
+    fn open(urls: &[String], ttl: Duration) -> impl Future<Output = Result<Self, Failure>> + Send;
+
+    /// Prepares the lock called `name`; not part of what is timed.
+    fn lock(&self, name: &str) -> impl Future<Output = Result<Self::Lock, Failure>> + Send;
+
+    /// Waits for the lock and takes it.
+    fn acquire(&self, lock: &Self::Lock) -> impl Future<Output = Result<Self::Held, Failure>> + Send;
+
+    /// The fencing token, of a library that has such.
+    fn token(_held: &Self::Held) -> Option<u64> {
+        None
+    }
+
+    /// Lets the lock go, and returns when the store has confirmed it.
+    fn release(&self, held: Self::Held) -> impl Future<Output = Result<(), Failure>> + Send;
+}
+
+/// What went wrong, as the library says it.
+#[derive(Clone, Debug)]
+pub struct Failure(String);
+
+impl Failure {
+    /// For what has no error of its own.
+    pub fn new(said: impl Into<String>) -> Self {
+        Self(said.into())
+    }
+}
+
+impl<E: std::error::Error> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self(error.to_string())
+    }
+}
+
+impl Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // An answer is one line.
+        f.write_str(&self.0.replace(['\n', '\r'], " "))
+    }
+}

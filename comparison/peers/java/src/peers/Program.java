@@ -1,0 +1,124 @@
+package peers;
+
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
+
+/** Speaks the protocol of comparison/peers/README.md: carries out orders, one after the other. */
+final class Program {
+    /** How many locks {@code hold} asks for at the same time. */
+    private static final int AT_ONCE = 64;
+
+    private final Library library;
+    private final List<Library.Session> sessions = new ArrayList<>();
+    private final List<Library.Lock> kept = new ArrayList<>();
+    private Library.Lock held;
+
+    Program(Library library) {
+        this.library = library;
+    }
+
+    /** Until standard input ends or says {@code quit}. */
+    void serve() throws Exception {
+        say("ready " + library.version());
+        var orders = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        for (String line = orders.readLine(); line != null && !line.equals("quit"); line = orders.readLine()) {
+            say(carryOut(line));
+        }
+    }
+
+    private static void say(String answer) {
+        System.out.println(answer);
+        System.out.flush();
+    }
+
+    /** An answer is one line. */
+    static String oneLine(Throwable failure) {
+        return failure.toString().replaceAll("\\s+", " ");
+    }
+
+    private String carryOut(String line) {
+        String[] words = line.split(" ");
+        try {
+            return switch (words[0] + ' ' + (words.length - 1)) {
+                case "open 2" -> open(Integer.parseInt(words[1]), Long.parseLong(words[2]));
+                case "run 8" -> run(words);
+                case "acquire 1" -> acquire(words[1]);
+                case "release 0" -> release();
+                case "hold 2" -> hold(words[1], Integer.parseInt(words[2]));
+                default -> throw new IllegalArgumentException("no order: \"" + line + '"');
+            };
+        } catch (Exception failure) {
+            return "failed " + System.nanoTime() + ' ' + oneLine(failure);
+        }
+    }
+
+    private Library.Session first() {
+        if (sessions.isEmpty()) {
+            throw new IllegalStateException("no session is open");
+        }
+        return sessions.get(0);
+    }
+
+    private String open(int count, long ttlMillis) throws Exception {
+        while (sessions.size() < count) {
+            sessions.add(library.open(ttlMillis));
+        }
+        return "opened";
+    }
+
+    private String run(String[] words) throws Exception {
+        first();
+        return new Contest(words).carryOut(sessions);
+    }
+
+    private String acquire(String name) throws Exception {
+        Library.Lock lock = first().lock(name, 0);
+        lock.acquire();
+        long at = System.nanoTime();
+        held = lock;
+        return "held " + at + " -";
+    }
+
+    private String release() throws Exception {
+        if (held == null) {
+            throw new IllegalStateException("nothing is held");
+        }
+        Library.Lock releasing = held;
+        held = null;
+        long before = System.nanoTime();
+        releasing.release();
+        return "released " + before + ' ' + System.nanoTime();
+    }
+
+    private String hold(String name, int count) throws Exception {
+        Library.Session session = first();
+        long before = System.nanoTime();
+        ExecutorService threads = Executors.newFixedThreadPool(AT_ONCE);
+        try {
+            List<Future<Library.Lock>> taking = new ArrayList<>();
+            for (int index = 0; index < count; index++) {
+                String one = name + '-' + index;
+                taking.add(threads.submit(() -> {
+                    Library.Lock lock = session.lock(one, 0);
+                    lock.acquire();
+                    return lock;
+                }));
+            }
+            for (Future<Library.Lock> taken : taking) {
+                kept.add(taken.get());
+            }
+        } catch (ExecutionException failure) {
+            throw failure.getCause() instanceof Exception cause ? cause : failure;
+        } finally {
+            threads.shutdown();
+        }
+        return "holding " + count + ' ' + before + ' ' + System.nanoTime();
+    }
+}

@@ -1,0 +1,42 @@
+//! Lock libraries of others in Rust, each as a contender of the comparison: `peers NAME URL…`.
+//!
+//! Every library is used as its documentation shows, with its defaults, and sessions of its own kind.
+
+mod distributed_lock;
+#[cfg(feature = "etcd")]
+mod etcd_lock_rpc;
+mod redlock;
+mod zookeeper;
+
+use std::io;
+
+use contender_protocol::run;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> io::Result<()> {
+    let mut arguments = std::env::args().skip(1);
+    let name = arguments.next().unwrap_or_default();
+    let urls: Vec<String> = arguments.collect();
+    match name.as_str() {
+        "rslock" => run::<redlock::Manager>(&urls).await,
+        "distributed-lock" => run::<distributed_lock::Provider>(&urls).await,
+        #[cfg(feature = "etcd")]
+        "etcd-lock-rpc" => run::<etcd_lock_rpc::Connection>(&urls).await,
+        "zookeeper-client" => run::<zookeeper::Connection>(&urls).await,
+        #[cfg(not(feature = "etcd"))]
+        "etcd-lock-rpc" => {
+            println!("missing it is not built: that needs protoc");
+            Ok(())
+        }
+        _ => {
+            println!("missing nobody here is called {name:?}");
+            Ok(())
+        }
+    }
+}
+
+/// `host:port`, without the scheme.
+fn addresses(urls: &[String]) -> Vec<String> {
+    let address = |url: &String| url.split_once("://").map_or(url.as_str(), |(_, rest)| rest).to_owned();
+    urls.iter().map(address).collect()
+}

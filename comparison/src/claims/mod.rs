@@ -1,0 +1,77 @@
+//! What others have published and what we promise, each as an experiment with its measured answer.
+//!
+//! Most answers follow from the scenarios' results; the others need servers that are stopped or killed,
+//! and start their own. What is true of one of our stores alone is left to that store's tests.
+
+mod budgets;
+#[cfg(feature = "etcd")]
+mod etcd;
+mod published;
+mod redis;
+
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, join_all};
+
+use crate::comparison::Comparison;
+use crate::error::Result;
+use crate::report::Claim;
+
+/// What an experiment has shown, and whether that is as claimed.
+type Finding = (String, bool);
+
+/// What is claimed, by whom, and what came of it.
+type Experiment<'a> = (&'static str, &'static str, BoxFuture<'a, Result<Finding>>);
+
+fn claim(claim: impl Into<String>, source: &str, finding: Option<Finding>) -> Claim {
+    let (measured, holds) = finding.unzip();
+    Claim { claim: claim.into(), source: source.to_owned(), measured, holds }
+}
+
+/// Runs every experiment that can be run here.
+pub(crate) async fn run(comparison: &mut Comparison) {
+    comparison.progress.begin("claims");
+    let mut claims = published::claims(&comparison.report);
+    // They mostly wait, each on servers of its own.
+    let experiments = experiments(comparison).into_iter();
+    let outcomes = experiments.map(async |(what, source, outcome)| (what, source, outcome.await));
+    for (what, source, outcome) in join_all(outcomes).await {
+        let finding = outcome.map_err(|error| {
+            comparison.leave_out(format!("the claim \"{what}\""), error.to_string());
+        });
+        claims.push(claim(what, source, finding.ok()));
+    }
+    claims.extend(budgets::claims(&comparison.report, &comparison.drawings));
+    comparison.report.claims.extend(claims);
+    comparison.progress.step();
+}
+
+/// A second set of servers, with their data in memory, would show the same.
+fn experiments(comparison: &Comparison) -> Vec<Experiment<'_>> {
+    let mut experiments: Vec<Experiment<'_>> = Vec::new();
+    for (target, everybody) in comparison.stores.iter() {
+        match target.label.as_str() {
+            "redis" => {
+                experiments.push((
+                    "Without a lease, the lock of a holder that was killed stays for ever",
+                    "common comparisons of lock stores",
+                    redis::unleased().boxed(),
+                ));
+                experiments.extend(everybody.iter().find(|who| who.name() == "rslock").map(|redlock| {
+                    (
+                        "Redlock needs three servers to survive the loss of one",
+                        "Redis's documentation of distributed locks",
+                        redis::quorum(comparison.room(), redlock).boxed(),
+                    )
+                }));
+            }
+            #[cfg(feature = "etcd")]
+            "etcd" => experiments.push((
+                "etcd's Lock RPC grants a held lock again to the same lease",
+                "reports by etcd's users",
+                etcd::asked_twice().boxed(),
+            )),
+            _ => {}
+        }
+    }
+    experiments
+}

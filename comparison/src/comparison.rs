@@ -1,0 +1,162 @@
+//! The comparison as it goes on: its stores, who takes part on each, and what has come out so far.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use testbed::Scratch;
+
+use crate::driver::Worker;
+use crate::environment::{Environment, LeftOut, Server};
+use crate::error::{Error, Result};
+use crate::implementation::Implementation;
+use crate::options::{Options, Scenario, Store};
+use crate::progress::Progress;
+use crate::report::{Drawings, Report, Row};
+use crate::scale::Scale;
+use crate::servers::Target;
+
+/// Everything there is.
+#[derive(Debug)]
+pub(crate) struct Comparison {
+    pub(crate) scale: Scale,
+    pub(crate) report: Report,
+    pub(crate) drawings: Drawings,
+    pub(crate) progress: Progress,
+    /// And who takes part there. Shared, as results come in while they are gone through.
+    pub(crate) stores: Arc<[(Target, Vec<Implementation>)]>,
+    room: Scratch,
+}
+
+impl Comparison {
+    /// Starts what servers there are, and asks every library whether it can take part.
+    pub(crate) async fn prepare(options: &Options) -> Result<Self> {
+        std::fs::create_dir_all(&options.out)
+            .map_err(Error::during(format!("making {}", options.out.display())))?;
+        let place = options.out.canonicalize().map_err(Error::during("looking for the report's place"))?;
+        let scale = Scale::of(options);
+        let report = Report { environment: Environment::here(scale.mode, &place), ..Report::default() };
+        let room = Scratch::new("compare").map_err(Error::during("making a room for files"))?;
+        let mut comparison = Self {
+            scale,
+            report,
+            drawings: Drawings::default(),
+            progress: Progress::new(0),
+            stores: Arc::default(),
+            room,
+        };
+        let mut stores = Vec::new();
+        for target in comparison.open_stores(options, &place).await {
+            let server = Server { version: target.version.clone(), durability: target.durability.to_owned() };
+            comparison.report.environment.servers.insert(target.label.clone(), server);
+            let everybody = comparison.meet(&target, &options.peers).await;
+            if !everybody.is_empty() {
+                stores.push((target, everybody));
+            }
+        }
+        if stores.is_empty() {
+            return Err(Error::new("no store can be compared"));
+        }
+        let mut everybody = stores.iter().flat_map(|(_, everybody)| everybody);
+        if scale.spares_heavy && everybody.any(Implementation::is_heavy) {
+            comparison.leave_out(
+                "libraries with a virtual machine or an interpreter, in tasks, herd and counter",
+                "only in the full mode",
+            );
+            comparison.leave_out("other libraries in held", "only in the full mode");
+        }
+        comparison.stores = stores.into();
+        let asked = |scenario: &Scenario| *scenario != Scenario::Claims;
+        let steps = comparison.stores.len() * options.scenario.iter().filter(|s| asked(s)).count();
+        comparison.progress =
+            Progress::new(steps + usize::from(options.scenario.contains(&Scenario::Claims)));
+        Ok(comparison)
+    }
+
+    /// Where processes put their files.
+    pub(crate) fn room(&self) -> &Path {
+        self.room.path()
+    }
+
+    pub(crate) fn add(&mut self, row: Row) {
+        if let Some(violations) = row.violations.filter(|violations| *violations > 0) {
+            self.progress.say(&format!(
+                "VIOLATION: {} on {} broke exclusion {violations} times ({}, {} contenders)",
+                row.implementation, row.store, row.scenario, row.contenders
+            ));
+        }
+        self.report.results.push(row);
+    }
+
+    /// Says that something does not take part, and keeps it for the report.
+    pub(crate) fn leave_out(&mut self, what: impl Into<String>, why: impl Into<String>) {
+        let left_out = LeftOut { what: what.into(), why: why.into() };
+        if !self.report.environment.left_out.contains(&left_out) {
+            self.progress.say(&format!("left out: {}: {}", left_out.what, left_out.why));
+            self.report.environment.left_out.push(left_out);
+        }
+    }
+
+    /// The same of an implementation, for the row that is not there.
+    pub(crate) fn give_up(&mut self, row: &Row, why: &Error) {
+        let Row { implementation, store, scenario, contenders, .. } = row;
+        let what = format!("{implementation} on {store} in {scenario} with {contenders}");
+        self.leave_out(what, why.to_string());
+    }
+
+    /// The stores that there are; servers keep their data at `place`.
+    async fn open_stores(&mut self, options: &Options, place: &Path) -> Vec<Target> {
+        let mut targets = Vec::new();
+        for store in &options.store {
+            if !is_built(*store) {
+                let needs = if *store == Store::Etcd { ", which needs protoc to build" } else { "" };
+                let why = format!("this build has no store for it: enable the feature `{store}`{needs}");
+                self.leave_out(store.to_string(), why);
+                continue;
+            }
+            if let Some(given) = options.given(*store) {
+                targets.push(Target::given(*store, given));
+                continue;
+            }
+            let mut opened = vec![(store.to_string(), Target::start(*store, place, true).await)];
+            if options.tmpfs && *store != Store::Memory {
+                opened.push((format!("{store} in memory"), Target::start_in_memory(*store).await));
+            }
+            for (what, target) in opened {
+                match target {
+                    Ok(target) => targets.push(target),
+                    Err(error) => self.leave_out(what, error.to_string()),
+                }
+            }
+        }
+        targets
+    }
+
+    /// Whoever says `ready` on a store takes part there.
+    async fn meet(&mut self, target: &Target, peers: &[String]) -> Vec<Implementation> {
+        let mut everybody = Vec::new();
+        for who in Implementation::of(target.store, peers) {
+            match Worker::start(&who, std::slice::from_ref(&target.url), self.room()).await {
+                Ok(worker) => {
+                    if !who.is_floor() {
+                        let versions = &mut self.report.environment.versions;
+                        versions.insert(who.name().to_owned(), worker.version().to_owned());
+                    }
+                    everybody.push(who);
+                }
+                Err(error) => {
+                    self.leave_out(format!("{} on {}", who.name(), target.store), error.to_string())
+                }
+            }
+        }
+        everybody
+    }
+}
+
+fn is_built(store: Store) -> bool {
+    match store {
+        Store::Memory | Store::File => true,
+        Store::Redis => cfg!(feature = "redis"),
+        Store::Etcd => cfg!(feature = "etcd"),
+        Store::Zk => cfg!(feature = "zk"),
+    }
+}

@@ -1,0 +1,150 @@
+//! The README and `docs/choosing.md` show the report that is kept in `docs/comparison`.
+//!
+//! `comparison/compare --out docs/comparison`, then `UPDATE_DOCS=1 cargo test -p comparison documents`
+//! writes the tables anew.
+
+use std::path::Path;
+
+use crate::report::table::grouped;
+use crate::report::{Report, Row};
+
+/// What stands in for a value that is not known.
+const UNKNOWN: &str = "–";
+
+/// Stores, as a document calls them.
+const STORES: [(&str, &str); 5] =
+    [("memory", "memory"), ("file", "file"), ("redis", "Redis"), ("etcd", "etcd"), ("zk", "ZooKeeper")];
+
+/// A line of the table with a column per store: its name, whose row it is from, and what it shows.
+type Line = (&'static str, &'static str, u64, fn(&Row) -> Option<String>);
+
+const LINES: [Line; 8] = [
+    ("a free lock, taken and released", "uncontended", 1, |row| {
+        time(row.cycles_per_s.map(|rate| 1e6 / rate))
+    }),
+    ("… as a share of the floor's rate", "uncontended", 1, |row| {
+        row.floor_ratio.map(|ratio| format!("{ratio:.2}"))
+    }),
+    ("8 contenders on one lock, cycles/s", "processes", 8, |row| row.cycles_per_s.map(number)),
+    ("… hand-off, p99", "processes", 8, |row| time(row.handoff_us.p99)),
+    ("… requests per cycle", "processes", 8, |row| row.requests_per_cycle.map(number)),
+    ("… served out of order", "processes", 8, |row| row.overtakes.map(share)),
+    ("64 tasks of one process, cycles/s", "tasks", 64, |row| row.cycles_per_s.map(number)),
+    ("holder killed, ttl 3 s: the next holds after", "crash", 2, |row| time(row.handoff_us.max)),
+];
+
+/// Where, when and with what.
+fn origin(report: &Report) -> String {
+    let here = &report.environment;
+    let version = |store| here.servers.get(store)?.version.as_deref();
+    let versions = STORES.iter().filter_map(|(store, name)| Some(format!("{name} {}", version(*store)?)));
+    format!(
+        "{}, {}, {} cores, an fsync {} (p50), {}; {}; mode `{}`.\n",
+        here.date,
+        known(here.cpu.clone()),
+        known(here.cores.map(|cores| cores.to_string())),
+        known(time(here.fsync_us.p50)),
+        here.system,
+        versions.collect::<Vec<_>>().join(", "),
+        here.mode,
+    )
+}
+
+/// A column per store.
+fn stores(report: &Report) -> String {
+    let mut table =
+        format!("| | {} |\n|---|---|---|---|---|---|\n", STORES.map(|(_, name)| name).join(" | "));
+    for (name, scenario, contenders, value) in LINES {
+        let cell = |store| known(report.row(scenario, store, "leasehold", contenders).and_then(value));
+        table += &format!("| {name} | {} |\n", STORES.map(|(store, _)| cell(store)).join(" | "));
+    }
+    table
+}
+
+/// Everybody on one store: alone, and eight contenders.
+fn everybody(report: &Report, store: &str) -> String {
+    let mut table = String::from(
+        "| | a free lock, cycles/s | 8 contenders, cycles/s | hand-off p50 | hand-off p99 | requests per cycle | overtakes |\n\
+         |---|---|---|---|---|---|---|\n",
+    );
+    for free in report.rows("uncontended").filter(|row| row.store == store) {
+        let who = free.implementation.as_str();
+        let crowd = report.row("processes", store, who, 8).cloned().unwrap_or_default();
+        let cells = [
+            if who == "leasehold" { format!("**{who}**") } else { who.to_owned() },
+            known(free.cycles_per_s.map(number)),
+            known(crowd.cycles_per_s.map(number)),
+            known(time(crowd.handoff_us.p50)),
+            known(time(crowd.handoff_us.p99)),
+            known(crowd.requests_per_cycle.map(number)),
+            known(crowd.overtakes.map(share)),
+        ];
+        table += &format!("| {} |\n", cells.join(" | "));
+    }
+    table
+}
+
+/// Claims of one kind: published, or budgets of our own.
+fn claims(report: &Report, ours: bool) -> String {
+    let mut table = String::from("| claim | measured | holds |\n|---|---|---|\n");
+    for claim in report.claims.iter().filter(|claim| (claim.source == "our budget") == ours) {
+        let holds = match claim.holds {
+            Some(true) => "yes",
+            Some(false) => "**no**",
+            None => "not measured",
+        };
+        table += &format!("| {} | {} | {holds} |\n", claim.claim, known(claim.measured.clone()));
+    }
+    table
+}
+
+fn known(value: Option<String>) -> String {
+    value.unwrap_or_else(|| UNKNOWN.to_owned())
+}
+
+fn number(value: f64) -> String {
+    if value < 10.0 { format!("{value:.2}") } else { grouped(value) }
+}
+
+fn time(micros: Option<f64>) -> Option<String> {
+    Some(match micros? {
+        small if small < 10.0 => format!("{small:.2} µs"),
+        small if small < 1e3 => format!("{small:.0} µs"),
+        middle if middle < 1e6 => format!("{:.2} ms", middle / 1e3),
+        large => format!("{:.2} s", large / 1e6),
+    })
+}
+
+fn share(share: f64) -> String {
+    format!("{:.0} %", share * 100.0)
+}
+
+/// Checks, or writes, what stands between the marks of a table.
+fn stands(document: &str, table: &str, current: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(document);
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{document}: {error}"));
+    let begin = format!("<!-- {table}: written by comparison/src/documents.rs -->\n");
+    let (before, rest) = text.split_once(&begin).unwrap_or_else(|| panic!("{document} has no {begin}"));
+    let (found, after) =
+        rest.split_once("<!-- end -->\n").unwrap_or_else(|| panic!("{document}: {table} has no end"));
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(&path, format!("{before}{begin}{current}<!-- end -->\n{after}")).unwrap();
+    } else {
+        assert_eq!(found, current, "{document}: {table} is stale; `make fix` writes it anew");
+    }
+}
+
+/// Every figure in the documents is one of the report.
+#[test]
+fn documents_show_the_report_that_is_kept() {
+    let kept = include_str!("../../docs/comparison/report.json");
+    let report: Report = serde_json::from_str(kept).unwrap();
+    let stores = format!("{}\n{}", origin(&report), stores(&report));
+    stands("README.md", "results", &stores);
+    stands("docs/choosing.md", "stores", &stores);
+    for (store, _) in STORES {
+        stands("docs/choosing.md", store, &everybody(&report, store));
+    }
+    stands("docs/choosing.md", "claims", &claims(&report, false));
+    stands("docs/choosing.md", "budgets", &claims(&report, true));
+}

@@ -1,0 +1,7 @@
+//! Processes that contend, as the comparison drives them.
+
+mod team;
+mod worker;
+
+pub(crate) use team::{Shape, Team};
+pub(crate) use worker::{Effort, Worker};

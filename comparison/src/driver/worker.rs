@@ -1,0 +1,184 @@
+//! One process that contends: started, told what to do by lines, killed when dropped.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use contender_protocol::Cycle;
+use testbed::Process;
+
+use crate::error::{Error, Result};
+use crate::implementation::Implementation;
+use crate::proc;
+
+/// A process that speaks the protocol.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    process: Process,
+    version: String,
+    journal: PathBuf,
+}
+
+/// How long contenders go on: until the first bound is met. Zero is no bound.
+#[derive(Clone, Debug)]
+pub(crate) struct Effort {
+    /// Of all together.
+    pub(crate) cycles: u64,
+    pub(crate) span: Duration,
+    pub(crate) hold: Duration,
+    pub(crate) counter: Option<PathBuf>,
+    /// Whether it is written down.
+    pub(crate) journal: bool,
+}
+
+impl Effort {
+    pub(crate) fn cycles(cycles: u64) -> Self {
+        Self { cycles, span: Duration::ZERO, hold: Duration::ZERO, counter: None, journal: true }
+    }
+
+    pub(crate) fn until(self, span: Duration) -> Self {
+        Self { span, ..self }
+    }
+}
+
+impl Worker {
+    /// Starts a process of `who` on the stores at `urls`; its files go to `room`.
+    ///
+    /// # Errors
+    ///
+    /// Also when the process says that something it needs is missing.
+    pub(crate) async fn start(who: &Implementation, urls: &[String], room: &Path) -> Result<Self> {
+        let process = who.launch(urls, room)?.spawn().map_err(Error::during("it does not start"))?;
+        let journal = room.join(format!("journal-{}", process.pid()));
+        let mut worker = Self { process, version: String::new(), journal };
+        let first = worker.answer(START).await?;
+        match first.split_once(' ') {
+            Some(("ready", version)) => worker.version = version.to_owned(),
+            Some(("missing", reason)) => return Err(Error::new(reason)),
+            _ => return Err(Error::new(format!("it said {first:?} instead of `ready`"))),
+        }
+        Ok(worker)
+    }
+
+    /// Of the library.
+    pub(crate) fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// Opens so many sessions.
+    pub(crate) async fn open(&mut self, sessions: usize, ttl: Duration) -> Result<()> {
+        self.order(&format!("open {sessions} {}", ttl.as_millis()), START, "opened").await
+    }
+
+    /// Begins a contest.
+    pub(crate) async fn begin(
+        &mut self,
+        name: &str,
+        contenders: u32,
+        start: u64,
+        effort: &Effort,
+    ) -> Result<()> {
+        let Effort { cycles, span, hold, counter, journal } = effort;
+        let word =
+            |path: Option<&PathBuf>| path.map_or_else(|| "-".to_owned(), |path| path.display().to_string());
+        let (millis, micros) = (span.as_millis(), hold.as_micros());
+        let (journal, counter) = (word(journal.then_some(&self.journal)), word(counter.as_ref()));
+        self.send(&format!("run {name} {contenders} {cycles} {millis} {micros} {start} {journal} {counter}"))
+            .await
+    }
+
+    /// Waits for the contest's end; how many cycles it made.
+    pub(crate) async fn end(&mut self) -> Result<u64> {
+        let answer = self.answer(BOUND).await?;
+        let words: Vec<_> = answer.splitn(4, ' ').collect();
+        match words[..] {
+            ["done", cycles, "0"] => cycles.parse().map_err(Error::during("reading how many cycles it made")),
+            ["done", _, contenders, reason] => {
+                Err(Error::new(format!("{contenders} contenders gave up: {reason}")))
+            }
+            _ => Err(unexpected(&answer)),
+        }
+    }
+
+    /// What it wrote down in the contest that has ended.
+    pub(crate) fn journal(&self) -> Result<Vec<Cycle>> {
+        let journal = fs::read_to_string(&self.journal).map_err(Error::during("reading its journal"))?;
+        let cycles = journal.lines().map(Cycle::parse).collect::<Option<_>>();
+        cycles.ok_or_else(|| Error::new("its journal is not as agreed"))
+    }
+
+    /// Asks for a lock; [`held`](Self::held) waits for it.
+    pub(crate) async fn ask_for(&mut self, name: &str) -> Result<()> {
+        self.send(&format!("acquire {name}")).await
+    }
+
+    /// Waits until the lock that was asked for is held; since when, on the clock of all processes.
+    pub(crate) async fn held(&mut self, bound: Duration) -> Result<u64> {
+        let answer = self.answer(bound).await?;
+        match answer.splitn(3, ' ').collect::<Vec<_>>()[..] {
+            ["held", at, _token] => at.parse().map_err(Error::during("reading when it held")),
+            _ => Err(unexpected(&answer)),
+        }
+    }
+
+    /// Takes a lock.
+    pub(crate) async fn acquire(&mut self, name: &str, bound: Duration) -> Result<u64> {
+        self.ask_for(name).await?;
+        self.held(bound).await
+    }
+
+    /// Lets it go.
+    pub(crate) async fn release(&mut self) -> Result<()> {
+        self.order("release", BOUND, "released ").await
+    }
+
+    /// Takes many locks, called `name-0` and so on, and keeps them.
+    pub(crate) async fn hold(&mut self, name: &str, count: usize) -> Result<()> {
+        self.order(&format!("hold {name} {count}"), START, &format!("holding {count} ")).await
+    }
+
+    /// Kills it.
+    pub(crate) async fn kill(&mut self) -> Result<()> {
+        self.process.kill().await.map(drop).map_err(Error::during("killing it"))
+    }
+
+    /// The processor time it has used, in nanoseconds.
+    pub(crate) fn cpu_nanos(&self) -> Option<u64> {
+        proc::cpu_nanos(self.process.pid())
+    }
+
+    /// The memory it has, in bytes.
+    pub(crate) fn memory(&self) -> Result<u64> {
+        let memory = proc::bytes(&format!("{}/status", self.process.pid()), "VmRSS");
+        memory.ok_or_else(|| Error::new("its memory is not told"))
+    }
+
+    /// Sends it, and waits for an answer that begins as it should.
+    async fn order(&mut self, order: &str, bound: Duration, expected: &str) -> Result<()> {
+        self.send(order).await?;
+        let answer = self.answer(bound).await?;
+        if answer.starts_with(expected) { Ok(()) } else { Err(unexpected(&answer)) }
+    }
+
+    async fn send(&mut self, order: &str) -> Result<()> {
+        self.process.send_line(order).await.map_err(Error::during("telling it what to do"))
+    }
+
+    async fn answer(&mut self, bound: Duration) -> Result<String> {
+        let answer = self.process.next_line(bound).await;
+        answer.map_err(Error::during(format!("waiting {} s for its answer", bound.as_secs())))
+    }
+}
+
+fn unexpected(answer: &str) -> Error {
+    match answer.split_once(' ') {
+        Some(("failed", rest)) => Error::new(rest.split_once(' ').map_or(rest, |(_at, reason)| reason)),
+        _ => Error::new(format!("it said {answer:?}")),
+    }
+}
+
+/// How long a program may take to start, to open its sessions or to take many locks, on a busy machine.
+const START: Duration = Duration::from_secs(30);
+
+/// How long an order may take that is bound to end.
+const BOUND: Duration = Duration::from_secs(90);

@@ -1,0 +1,138 @@
+//! What happened in a run, put together from the journals of all contenders, and what follows from it.
+//!
+//! Readings of one clock are compared across processes, see [`contender_protocol::now`]. A cycle *holds* from
+//! `granted` to `releasing`; both are read inside of what the library promises, so two holds that
+//! overlap are two holders at once.
+//!
+//! | figure | is |
+//! |---|---|
+//! | violation | a hold that begins before an earlier one is over, or a token that is not above the last |
+//! | overtake | a grant although somebody asked a millisecond earlier, or more, and still waits |
+//! | hand-off | from the release of a holder to the grant of the next, if that one waited already |
+
+#[cfg(test)]
+mod tests;
+
+use contender_protocol::Cycle;
+
+use crate::figures::Times;
+
+/// All cycles of one run, in the order of their grants.
+#[derive(Clone, Debug)]
+pub(crate) struct History {
+    cycles: Vec<(Who, Cycle)>,
+}
+
+/// A process and which of its contenders.
+pub(crate) type Who = (usize, u32);
+
+impl History {
+    /// From one journal per process.
+    pub(crate) fn new(journals: impl IntoIterator<Item = Vec<Cycle>>) -> Self {
+        let mut cycles = Vec::new();
+        for (process, journal) in journals.into_iter().enumerate() {
+            cycles.extend(journal.into_iter().map(|cycle| ((process, cycle.contender), cycle)));
+        }
+        cycles.sort_unstable_by_key(|(_, cycle)| (cycle.granted, cycle.releasing));
+        Self { cycles }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.cycles.len()
+    }
+
+    /// Two holders at once, and tokens that did not grow.
+    pub(crate) fn violations(&self) -> u64 {
+        let (mut found, mut held_until, mut last_token) = (0, 0, None);
+        for (_, cycle) in &self.cycles {
+            found += u64::from(cycle.granted < held_until);
+            held_until = held_until.max(cycle.releasing);
+            found += u64::from(cycle.token.is_some() && cycle.token <= last_token);
+            last_token = last_token.max(cycle.token);
+        }
+        found
+    }
+
+    /// The share of grants that passed over an earlier request; none without contention. Requests
+    /// within a millisecond count as simultaneous: the clock is read before a request is sent, and on
+    /// a machine with more contenders than processors others run in between.
+    pub(crate) fn overtakes(&self) -> Option<f64> {
+        let (first, _) = self.cycles.first()?;
+        if self.cycles.iter().all(|(who, _)| who == first) {
+            return None;
+        }
+        let (mut overtakes, mut earliest_that_waits) = (0_u32, u64::MAX);
+        for (_, cycle) in self.cycles.iter().rev() {
+            overtakes += u32::from(earliest_that_waits.saturating_add(SIMULTANEOUS) <= cycle.requested);
+            earliest_that_waits = earliest_that_waits.min(cycle.requested);
+        }
+        Some(f64::from(overtakes) / self.cycles.len() as f64)
+    }
+
+    /// How long each hand-off took.
+    pub(crate) fn hand_offs(&self) -> Times {
+        let mut times = Times::new();
+        for pair in self.cycles.windows(2) {
+            let [(holder, before), (next, after)] = pair else { continue };
+            if holder != next && after.requested < before.releasing {
+                times.record(after.granted.saturating_sub(before.releasing));
+            }
+        }
+        times
+    }
+
+    /// How long it took to be given the lock.
+    pub(crate) fn acquisitions(&self) -> Times {
+        self.cycles.iter().map(|(_, cycle)| cycle.granted - cycle.requested).collect()
+    }
+
+    /// How long it took to let it go.
+    pub(crate) fn releases(&self) -> Times {
+        self.cycles.iter().map(|(_, cycle)| cycle.released - cycle.releasing).collect()
+    }
+
+    /// What one time through the lock took, whatever was done inside left out.
+    pub(crate) fn cycles(&self) -> Times {
+        let spent = |cycle: &Cycle| (cycle.granted - cycle.requested) + (cycle.released - cycle.releasing);
+        self.cycles.iter().map(|(_, cycle)| spent(cycle)).collect()
+    }
+
+    /// From the first request to the last release.
+    pub(crate) fn cycles_per_s(&self) -> Option<f64> {
+        let begin = self.cycles.iter().map(|(_, cycle)| cycle.requested).min()?;
+        let end = self.cycles.iter().map(|(_, cycle)| cycle.released).max()?;
+        Some(self.cycles.len() as f64 * 1e9 / (end - begin).max(1) as f64)
+    }
+
+    /// Who held when, for so many grants from the middle of the run on: contenders are numbered as they
+    /// appear, times are milliseconds since the first of these grants.
+    pub(crate) fn excerpt(&self, grants: usize) -> Vec<Hold> {
+        let from = (self.cycles.len() / 2).min(self.cycles.len().saturating_sub(grants));
+        let shown = &self.cycles[from..(from + grants).min(self.cycles.len())];
+        let origin = shown.first().map_or(0, |(_, cycle)| cycle.granted);
+        let ms = |at: u64| (at.saturating_sub(origin)) as f64 / 1e6;
+        let mut everybody: Vec<Who> = self.cycles.iter().map(|(who, _)| *who).collect();
+        everybody.sort_unstable();
+        everybody.dedup();
+        let lane = |who: &Who| everybody.binary_search(who).unwrap_or_default();
+        let hold = |(who, cycle): &(Who, Cycle)| Hold {
+            contender: lane(who),
+            from_ms: ms(cycle.granted),
+            until_ms: ms(cycle.releasing),
+            waited_ms: (cycle.granted - cycle.requested) as f64 / 1e6,
+        };
+        shown.iter().map(hold).collect()
+    }
+}
+
+/// One hold, for a drawing.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Hold {
+    pub(crate) contender: usize,
+    pub(crate) from_ms: f64,
+    pub(crate) until_ms: f64,
+    pub(crate) waited_ms: f64,
+}
+
+/// In nanoseconds.
+const SIMULTANEOUS: u64 = 1_000_000;

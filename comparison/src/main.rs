@@ -1,0 +1,128 @@
+//! The comparison: every store, its floor and the libraries of others, measured in one run on real
+//! servers.
+//!
+//! It starts the servers it finds, puts the same questions to every implementation in processes of the
+//! same kind, and leaves `report.json` and `report.html`. What cannot take part is left out and said to
+//! be, with the reason.
+//!
+//! | part | where |
+//! |---|---|
+//! | what is asked for | [`Options`], `scale` |
+//! | who takes part, and on what | `implementation`, `peers`, `servers` |
+//! | processes that contend | `worker` (what they do), `driver` (how they are told), `comparison/peers/README.md` (the lines in between) |
+//! | the questions | `scenarios`, `claims` |
+//! | what follows from the answers | `history`, `figures`, `proc` |
+//! | what is shown | `report`, `environment`, `progress` |
+//!
+//! # Invariants
+//! - **B1** Every rate and every time of a contest comes from a history whose exclusion was checked;
+//!   violations are counted and printed, whoever's they are.
+//! - **B2** What is not known is null.
+//! - **B3** Servers and processes end with the comparison.
+//!
+//! Not promised: that two reports compare. Within one they do.
+
+mod claims;
+mod comparison;
+#[cfg(test)]
+mod documents;
+mod driver;
+mod environment;
+mod error;
+mod figures;
+mod history;
+mod implementation;
+mod options;
+mod peers;
+mod proc;
+mod progress;
+mod report;
+mod scale;
+mod scenarios;
+mod servers;
+mod worker;
+
+use std::fs;
+use std::process::ExitCode;
+
+use clap::Parser;
+use rustix::process::{Resource, getrlimit, setrlimit};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::comparison::Comparison;
+use crate::error::Error;
+use crate::options::{Options, Scenario};
+
+fn main() -> ExitCode {
+    let ended = match worker::work_if_told() {
+        Some(worked) => worked.map_err(Error::during("contending")),
+        None => compare(&Options::parse()),
+    };
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn compare(options: &Options) -> Result<(), Error> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let runtime = runtime.map_err(Error::during("starting"))?;
+    allow_many_files();
+    runtime.block_on(async {
+        tokio::select! {
+            compared = compare_all(options) => compared,
+            stopped = stopped() => Err(stopped),
+        }
+    })
+}
+
+/// What ends a comparison early. Servers and files go with the future that has them.
+async fn stopped() -> Error {
+    let mut terminate = match signal(SignalKind::terminate()) {
+        Ok(terminate) => terminate,
+        Err(error) => return Error::during("listening for signals")(error),
+    };
+    tokio::select! {
+        _interrupted = tokio::signal::ctrl_c() => {}
+        _terminated = terminate.recv() => {}
+    }
+    Error::new("stopped by a signal; there is no report")
+}
+
+async fn compare_all(options: &Options) -> Result<(), Error> {
+    let mut comparison = Comparison::prepare(options).await?;
+    // Claims come last: some are answered by the results of the others.
+    let mut scenarios = options.scenario.clone();
+    scenarios.sort_unstable();
+    scenarios.dedup();
+    for scenario in &scenarios {
+        match scenario {
+            Scenario::Claims => claims::run(&mut comparison).await,
+            scenario => scenarios::run(&mut comparison, *scenario).await,
+        }
+    }
+    comparison.progress.finish();
+    let (json, page) = (comparison.report.json()?, report::page(&comparison.report, &comparison.drawings));
+    for (name, text) in [("report.json", &json), ("report.html", &page)] {
+        let path = options.out.join(name);
+        fs::write(&path, text).map_err(Error::during(format!("writing {}", path.display())))?;
+    }
+    if options.json {
+        print!("{json}");
+    } else {
+        report::print(&comparison.report);
+        println!("the report: {}/report.html and report.json beside it", options.out.display());
+    }
+    Ok(())
+}
+
+/// Ten thousand locks in files are ten thousand files. Children inherit it.
+fn allow_many_files() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // Where that is not allowed, the scenario that needs it says so.
+    let _unchanged = setrlimit(Resource::Nofile, limit);
+}

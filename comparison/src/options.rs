@@ -1,0 +1,181 @@
+//! What to compare, as it is said on the command line.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use clap::builder::PossibleValuesParser;
+use clap::{Parser, ValueEnum};
+
+use crate::peers::PEERS;
+
+/// Compare stores, their floors and other libraries on real servers.
+#[derive(Parser, Clone, Debug)]
+#[command(name = "compare", version)]
+pub(crate) struct Options {
+    /// The stores to compare
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        value_name = "LIST",
+        default_value = "memory,file,redis,etcd,zk"
+    )]
+    pub(crate) store: Vec<Store>,
+
+    /// The scenarios to run
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        value_name = "LIST",
+        default_value = "uncontended,hand-off,tasks,processes,herd,fairness,crash,counter,held,claims"
+    )]
+    pub(crate) scenario: Vec<Scenario>,
+
+    /// The other libraries to compare with: all, none, or a list of names
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "all", value_parser = peers())]
+    pub(crate) peers: Vec<String>,
+
+    /// A server to use instead of one that is started for the comparison, such as
+    /// redis=redis://10.0.0.1:6379. Floors and other libraries leave small entries there
+    #[arg(long, value_name = "STORE=URL", value_parser = given)]
+    pub(crate) url: Vec<(Store, String)>,
+
+    /// Also compare on a second set of servers that keep their data in memory
+    #[arg(long)]
+    pub(crate) tmpfs: bool,
+
+    /// Under three minutes: fewer contenders, one short run of each
+    #[arg(long, conflicts_with = "full")]
+    pub(crate) quick: bool,
+
+    /// More and longer runs, more contenders, and what is slow to start in processes of its own
+    #[arg(long)]
+    pub(crate) full: bool,
+
+    /// Where report.json and report.html go; the servers keep their data on this file system
+    #[arg(long, value_name = "DIR", default_value = "target/comparison")]
+    pub(crate) out: PathBuf,
+
+    /// Print the report as JSON instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// A store.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Store {
+    /// In the process itself.
+    Memory,
+    /// A directory of one host.
+    File,
+    /// A Redis server.
+    Redis,
+    /// An etcd cluster.
+    Etcd,
+    /// A ZooKeeper ensemble.
+    Zk,
+}
+
+impl fmt::Display for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_name(self, f)
+    }
+}
+
+/// A question that is put to every implementation.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Scenario {
+    /// What taking and releasing a free lock costs.
+    Uncontended,
+    /// How fast a lock passes between two processes.
+    HandOff,
+    /// Many tasks of one process on one lock.
+    Tasks,
+    /// Many processes on one lock.
+    Processes,
+    /// What a release costs when many wait, each with a session of its own.
+    Herd,
+    /// In which order eight processes are served, and how long the longest waits.
+    Fairness,
+    /// How long until the next one holds after a holder was killed.
+    Crash,
+    /// Clients that increment a number which only the lock protects.
+    Counter,
+    /// What it costs to hold ten thousand locks. The servers are busy with their end for a while.
+    Held,
+    /// Published claims and our own budgets, as experiments.
+    Claims,
+}
+
+impl fmt::Display for Scenario {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_name(self, f)
+    }
+}
+
+/// As the command line and the report call it.
+fn write_name(value: &impl ValueEnum, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    value.to_possible_value().map_or(Err(fmt::Error), |value| f.write_str(value.get_name()))
+}
+
+/// A server that runs already: `STORE=URL`.
+fn given(text: &str) -> Result<(Store, String), String> {
+    let split = text.split_once('=').filter(|(store, _)| !store.contains("://"));
+    let (store, url) = split.ok_or("write STORE=URL, such as redis=redis://10.0.0.1:6379")?;
+    if !url.contains("://") {
+        return Err(format!("{url:?} is no URL; write it with its scheme, such as redis://10.0.0.1:6379"));
+    }
+    Ok((Store::from_str(store, false)?, url.to_owned()))
+}
+
+impl Options {
+    /// The server to use for `store`, if one was given.
+    pub(crate) fn given(&self, store: Store) -> Option<&str> {
+        self.url.iter().find(|(given, _)| *given == store).map(|(_, url)| url.as_str())
+    }
+}
+
+/// What `--peers` may name.
+fn peers() -> PossibleValuesParser {
+    ["all", "none"].into_iter().chain(PEERS.iter().map(|peer| peer.name)).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Options, clap::Error> {
+        Options::try_parse_from(std::iter::once("compare").chain(line.split_whitespace()))
+    }
+
+    /// Without a word everything is compared.
+    #[test]
+    fn the_default_is_everything() {
+        let options = parse("").unwrap();
+        assert_eq!(options.store, Store::value_variants());
+        assert_eq!(options.scenario, Scenario::value_variants());
+        assert_eq!(options.peers, ["all"]);
+    }
+
+    /// What cannot be is refused with a sentence that says what could.
+    #[test]
+    fn nonsense_is_refused() {
+        let refusal = |line| parse(line).unwrap_err().to_string();
+        assert!(refusal("--peers rslok").contains("rslock"));
+        assert!(refusal("--url redis:6379").contains("STORE=URL"));
+        assert!(refusal("--url redis=localhost").contains("scheme"));
+        assert!(refusal("--store mysql").contains("redis"));
+        assert!(refusal("--quick --full").contains("cannot be used"));
+        assert_eq!(parse("--peers rslock,kazoo").unwrap().peers, ["rslock", "kazoo"]);
+        assert_eq!(parse("--store redis,zk").unwrap().store, [Store::Redis, Store::Zk]);
+    }
+
+    /// Servers are given by store.
+    #[test]
+    fn a_given_server_is_used_for_its_store() {
+        let options = parse("--url redis=redis://h --url etcd=etcd://h?ttl=3s").unwrap();
+        assert_eq!(options.given(Store::Etcd), Some("etcd://h?ttl=3s"));
+        assert_eq!(options.given(Store::Zk), None);
+    }
+}

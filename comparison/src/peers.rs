@@ -1,0 +1,58 @@
+//! The libraries of others, and where the programs are that speak for them.
+
+use std::path::{Path, PathBuf};
+
+use crate::options::Store;
+
+/// A library of others. Its program is `comparison/peers/<folder>/run NAME URL…`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Peer {
+    pub(crate) name: &'static str,
+    pub(crate) store: Store,
+    folder: &'static str,
+    /// Whether it has a virtual machine, or an interpreter, for each process.
+    pub(crate) is_heavy: bool,
+    /// With how many sessions or tasks at most.
+    pub(crate) contenders: u64,
+}
+
+const fn peer(name: &'static str, store: Store, folder: &'static str) -> Peer {
+    Peer { name, store, folder, is_heavy: false, contenders: 1_000 }
+}
+
+/// As [`peer`], in a runtime that is slow to start or has a thread per contender.
+const fn heavy(name: &'static str, store: Store, folder: &'static str) -> Peer {
+    Peer { is_heavy: true, contenders: 200, ..peer(name, store, folder) }
+}
+
+/// Everyone.
+pub(crate) const PEERS: [Peer; 13] = [
+    peer("rslock", Store::Redis, "rust"),
+    peer("distributed-lock", Store::Redis, "rust"),
+    heavy("redis-py", Store::Redis, "python"),
+    heavy("redisson", Store::Redis, "java"),
+    heavy("redisson-fair", Store::Redis, "java"),
+    peer("redsync", Store::Redis, "go"),
+    heavy("node-redlock", Store::Redis, "node"),
+    peer("etcd-lock-rpc", Store::Etcd, "rust"),
+    peer("go-mutex", Store::Etcd, "go"),
+    heavy("jetcd", Store::Etcd, "java"),
+    peer("zookeeper-client", Store::Zk, "rust"),
+    heavy("kazoo", Store::Zk, "python"),
+    heavy("curator", Store::Zk, "java"),
+];
+
+impl Peer {
+    /// Its program.
+    ///
+    /// # Errors
+    ///
+    /// Why there is none, and how to get it.
+    pub(crate) fn program(&self) -> Result<PathBuf, String> {
+        let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers").join(self.folder).join("run");
+        if program.exists() {
+            return Ok(program);
+        }
+        Err(format!("there is no program for it in comparison/peers/{}", self.folder))
+    }
+}

@@ -1,0 +1,245 @@
+//! The one way to draw: marks, texts and paths in an SVG of a fixed width, and the four kinds of chart
+//! that are made of them.
+
+use std::fmt::Write as _;
+
+use super::svg::{Axis, pixel, safe, short};
+use crate::figures::Times;
+use crate::history::Hold;
+use crate::report::table::{number, time};
+
+struct Chart(String);
+
+impl Chart {
+    fn new(class: &str, height: f64, label: &str) -> Self {
+        Self(format!(
+            "<svg class=\"{class}\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{}\" preserveAspectRatio=\"none\">",
+            safe(label)
+        ))
+    }
+
+    /// A shape at its place; it tells `tip` when pointed at.
+    fn mark(&mut self, shape: &str, class: &str, place: &[(&str, f64)], tip: &str) {
+        self.push(format_args!("<{shape} class=\"{class}\""));
+        for (name, value) in place {
+            self.push(format_args!(" {name}=\"{}\"", pixel(*value)));
+        }
+        if !tip.is_empty() {
+            self.push(format_args!(" data-tip=\"{}\"", safe(tip).replace('\n', "&#10;")));
+        }
+        self.0.push_str("/>");
+    }
+
+    fn line(&mut self, class: &str, (x1, y1): (f64, f64), (x2, y2): (f64, f64)) {
+        self.mark("line", class, &[("x1", x1), ("x2", x2), ("y1", y1), ("y2", y2)], "");
+    }
+
+    fn text(&mut self, class: &str, (x, y): (f64, f64), text: &str) {
+        let (x, y) = (pixel(x), pixel(y));
+        self.push(format_args!("<text class=\"{class}\" x=\"{x}\" y=\"{y}\">{}</text>", safe(text)));
+    }
+
+    fn path(&mut self, class: &str, points: impl Iterator<Item = (f64, f64)>) {
+        let points: Vec<_> = points.map(|(x, y)| format!("{},{}", pixel(x), pixel(y))).collect();
+        self.push(format_args!("<path class=\"{class}\" d=\"M{}\"/>", points.join("L")));
+    }
+
+    /// What has a colour in common.
+    fn group(&mut self, class: &str, draw: impl FnOnce(&mut Self)) {
+        self.push(format_args!("<g class=\"{class}\">"));
+        draw(self);
+        self.0.push_str("</g>");
+    }
+
+    fn push(&mut self, text: std::fmt::Arguments<'_>) {
+        self.0.write_fmt(text).expect("a string takes everything");
+    }
+
+    fn end(mut self) -> String {
+        self.0.push_str("</svg>");
+        self.0
+    }
+}
+
+/// Who is drawn, and the class that gives it its colour.
+#[derive(Clone, Debug)]
+pub(super) struct Who {
+    pub(super) name: String,
+    pub(super) class: String,
+}
+
+/// A bar from zero, of parts that have colours of their own.
+#[derive(Clone, Debug)]
+pub(super) struct Bar {
+    pub(super) who: Who,
+    pub(super) parts: Vec<(&'static str, f64)>,
+    /// Every one that was measured, if there are several.
+    pub(super) dots: Vec<f64>,
+    /// What stands at its end.
+    pub(super) end: String,
+    pub(super) tip: String,
+}
+
+/// A bar for each; `limit` is a line that they are held against.
+pub(super) fn bars(bars: &[Bar], label: &str, limit: Option<(f64, &str)>) -> String {
+    let length = |bar: &Bar| bar.parts.iter().map(|(_, length)| length).sum::<f64>();
+    let Some(highest) = bars.iter().map(length).reduce(f64::max).filter(|highest| *highest > 0.0) else {
+        return String::new();
+    };
+    let highest = limit.map_or(highest, |(at, _)| highest.max(at));
+    let room = if limit.is_some() { 18.0 } else { 4.0 };
+    let height = room + BAR * bars.len() as f64;
+    let scale = (WIDTH - NAMES - 74.0) / highest;
+    let mut chart = Chart::new("", height, label);
+    for (index, bar) in bars.iter().enumerate() {
+        let top = room + BAR * index as f64;
+        let middle = top + BAR / 2.0;
+        chart.group(&bar.who.class, |chart| {
+            chart.text("end name", (NAMES - 8.0, middle + 3.5), &bar.who.name);
+            let mut from = NAMES;
+            for (class, part) in bar.parts.iter().filter(|(_, part)| *part > 0.0) {
+                let (y, width) = (top + 3.0, (part * scale).max(1.0));
+                let place = [("x", from), ("y", y), ("width", width), ("height", BAR - 6.0), ("rx", 2.0)];
+                chart.mark("rect", &format!("bar {class}"), &place, &bar.tip);
+                from += width;
+            }
+            for dot in &bar.dots {
+                chart.mark("circle", "dot", &[("cx", NAMES + dot * scale), ("cy", middle), ("r", 3.0)], "");
+            }
+            chart.text("", (from + 6.0, middle + 3.5), &bar.end);
+        });
+    }
+    if let Some((at, what)) = limit {
+        let x = NAMES + at * scale;
+        chart.line("limit", (x, 14.0), (x, height));
+        chart.text("middle", (x, 10.0), what);
+    }
+    chart.end()
+}
+
+/// A line over the number of contenders.
+#[derive(Clone, Debug)]
+pub(super) struct Line {
+    pub(super) who: Who,
+    pub(super) points: Vec<(f64, f64)>,
+}
+
+/// A line for each, both axes logarithmic; empty if there is nothing to draw.
+pub(super) fn lines(lines: &[Line], across: &str, unit: &str) -> String {
+    const HEIGHT: f64 = 260.0;
+    const BASE: f64 = HEIGHT - 40.0;
+    const LEFT: f64 = 48.0;
+    let points = || lines.iter().flat_map(|line| line.points.iter().copied());
+    let xs = Axis::over(points().map(|(x, _)| x), LEFT, WIDTH - RIGHT);
+    let ys = Axis::over(points().map(|(_, y)| y), BASE, 12.0).map(Axis::widened);
+    let (Some(xs), Some(ys)) = (xs, ys) else { return String::new() };
+    let mut chart = Chart::new("", HEIGHT, &format!("{unit} over {across}"));
+    for tick in ys.ticks() {
+        let y = ys.at(tick);
+        chart.line("grid", (LEFT, y), (WIDTH - RIGHT, y));
+        chart.text("end", (LEFT - 6.0, y + 3.5), &short(tick));
+    }
+    let mut counts: Vec<f64> = points().map(|(x, _)| x).collect();
+    counts.sort_by(f64::total_cmp);
+    counts.dedup();
+    for count in counts {
+        chart.text("middle", (xs.at(count), BASE + 16.0), &short(count));
+    }
+    chart.text("middle axis", (f64::midpoint(LEFT, WIDTH - RIGHT), HEIGHT - 4.0), across);
+    for Line { who, points } in lines {
+        chart.group(&who.class, |chart| {
+            chart.path("line", points.iter().map(|(x, y)| (xs.at(*x), ys.at(*y))));
+            for (x, y) in points {
+                let place = |radius| [("cx", xs.at(*x)), ("cy", ys.at(*y)), ("r", radius)];
+                let tip = format!("{}\n{} {unit}\n{} {across}", who.name, number(*y), short(*x));
+                chart.mark("circle", "dot", &place(3.5), "");
+                chart.mark("circle", "hit", &place(10.0), &tip);
+            }
+        });
+    }
+    chart.end()
+}
+
+/// Distributions one above the other, the fastest first; empty if there is nothing to draw.
+pub(super) fn ridges(mut ridges: Vec<(Who, &Times)>) -> String {
+    const TOP: f64 = 8.0;
+    let at = |times: &Times, quantile| times.micros(quantile).unwrap_or(0.0);
+    ridges.sort_by(|(_, a), (_, b)| f64::total_cmp(&at(a, 0.5), &at(b, 0.5)));
+    let ends: Vec<f64> = ridges.iter().flat_map(|(_, times)| [at(times, 0.001), at(times, 0.995)]).collect();
+    let axis = Axis::over(ends.into_iter(), NAMES, WIDTH - RIGHT).map(Axis::widened);
+    let Some(axis) = axis else { return String::new() };
+    let bottom = TOP + RIDGE * ridges.len() as f64;
+    let mut chart = Chart::new("", bottom + 24.0, "distribution of the time of a cycle");
+    for tick in axis.ticks() {
+        let x = axis.at(tick);
+        chart.line("grid", (x, TOP), (x, bottom));
+        chart.text("middle", (x, bottom + 16.0), &time(tick).replace(".00", "").replace(".0 ", " "));
+    }
+    for (index, (who, times)) in ridges.iter().enumerate() {
+        let base = TOP + RIDGE * (index as f64 + 1.0);
+        let tall = |share: f64| base - share * (RIDGE - 8.0);
+        let (p50, p99) = (at(times, 0.5), at(times, 0.99));
+        let tip =
+            format!("{}\np50 {}\np99 {}\nlongest {}", who.name, time(p50), time(p99), time(at(times, 1.0)));
+        chart.group(&who.class, |chart| {
+            let curve = curve(times, &axis).into_iter().map(|(x, share)| (x, tall(share)));
+            let ends = [(NAMES, base), (WIDTH - RIGHT, base)];
+            chart.path("ridge", ends[..1].iter().copied().chain(curve).chain([ends[1], ends[0]]));
+            chart.text("end name", (NAMES - 8.0, base - 3.0), &who.name);
+            for (at, share) in [(p50, 0.9), (p99, 0.5)] {
+                chart.line("mark", (axis.at(at), base), (axis.at(at), tall(share)));
+            }
+            let width = WIDTH - RIGHT - NAMES;
+            let place = [("x", NAMES), ("y", base - RIDGE), ("width", width), ("height", RIDGE)];
+            chart.mark("rect", "hit", &place, &tip);
+        });
+    }
+    chart.end()
+}
+
+/// Where on the axis how much of the whole lies, the most as 1; smooth, as steps of a histogram are no
+/// news.
+fn curve(times: &Times, axis: &Axis) -> Vec<(f64, f64)> {
+    const STEPS: usize = 90;
+    const KERNEL: [f64; 5] = [0.06, 0.24, 0.4, 0.24, 0.06];
+    let (low, high) = axis.ends();
+    let density = times.density(low, high, STEPS);
+    let near = |index: usize, offset: usize| {
+        (index + offset).checked_sub(2).and_then(|at| density.get(at)).unwrap_or(&0.0)
+    };
+    let smooth = |index| KERNEL.iter().enumerate().map(|(offset, weight)| weight * near(index, offset)).sum();
+    let shares: Vec<f64> = (0..STEPS).map(smooth).collect();
+    let highest = shares.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
+    let step = (WIDTH - RIGHT - NAMES) / STEPS as f64;
+    let x = |index: usize| NAMES + step * (index as f64 + 0.5);
+    shares.iter().enumerate().map(|(index, share)| (x(index), share / highest)).collect()
+}
+
+/// Who had the lock when: a lane per contender, a mark per grant.
+pub(super) fn turns(who: &Who, holds: &[Hold], lanes: usize) -> String {
+    const LANE: f64 = 7.0;
+    let step = WIDTH / holds.len().max(1) as f64;
+    let class = format!("{} turns", who.class);
+    let mut chart = Chart::new(&class, LANE * lanes as f64, &format!("turns of {}", who.name));
+    let mut mark = |class: &str, lane: usize, x: f64, width: f64, tip: &str| {
+        let place = [("x", x), ("y", LANE * lane as f64 + 0.5), ("width", width), ("height", LANE - 1.0)];
+        chart.mark("rect", class, &place, tip);
+    };
+    (0..lanes).for_each(|lane| mark("lane", lane, 0.0, WIDTH, ""));
+    for (index, hold) in holds.iter().enumerate() {
+        let (number, after) = (hold.contender + 1, pixel(hold.from_ms));
+        let tip = format!("contender {number} after {after} ms\nwaited {}", time(hold.waited_ms * 1e3));
+        mark("turn", hold.contender, step * index as f64, (step - 0.4).max(0.6), &tip);
+    }
+    chart.end()
+}
+
+const WIDTH: f64 = 390.0;
+const RIGHT: f64 = 14.0;
+
+/// Where names end, and values begin.
+const NAMES: f64 = 108.0;
+
+/// How tall they are, with what keeps them apart.
+const BAR: f64 = 24.0;
+const RIDGE: f64 = 36.0;

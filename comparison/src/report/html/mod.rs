@@ -1,0 +1,330 @@
+//! `report.html`: one page that needs nothing else, for a person to read.
+//!
+//! Drawings are SVG in the page, coloured by classes so that they follow the reader's light or dark
+//! setting; every mark tells its values when pointed at.
+
+mod chart;
+mod rows;
+mod svg;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::table::{number, time};
+use super::{Drawings, Report, Row, Who, distinct};
+use chart::{Bar, Line, bars, lines, ridges, turns};
+use svg::safe;
+
+/// The page.
+pub(crate) fn page(report: &Report, drawings: &Drawings) -> String {
+    let page = Page { report, drawings };
+    let sections = [
+        ("glance", "At a glance", "Our library on each store.", page.at_a_glance()),
+        ("latency", "A free lock", LATENCY, page.latency()),
+        ("profile", "Where its time goes", PROFILE, page.profile()),
+        (
+            "throughput",
+            "Many want it",
+            THROUGHPUT,
+            page.lines(&["uncontended", "hand-off", "processes"], "contenders", "cycles/s", |row| {
+                row.cycles_per_s
+            }),
+        ),
+        (
+            "hand-off",
+            "From hand to hand",
+            HAND_OFF,
+            page.lines(&["hand-off", "processes"], "contenders", "µs at the 99th percentile", |row| {
+                row.handoff_us.p99
+            }),
+        ),
+        (
+            "tasks",
+            "Many tasks of one process",
+            TASKS,
+            page.lines(&["uncontended", "tasks"], "tasks", "cycles/s", |row| row.cycles_per_s),
+        ),
+        (
+            "requests",
+            "What a herd costs the server",
+            REQUESTS,
+            page.lines(&["herd"], "waiting", "requests per cycle", |row| row.requests_per_cycle),
+        ),
+        ("fairness", "Whose turn it is", FAIRNESS, page.turns()),
+        ("recovery", "The holder is killed", RECOVERY, page.recovery()),
+        ("memory", "Thousands of locks held", MEMORY, page.memory()),
+    ];
+    let sections = sections.iter().filter(|(.., cards)| !cards.is_empty());
+    let ids = sections.clone().map(|(id, ..)| *id).chain(["claims", "results", "environment"]);
+    let mut body = page.head(ids);
+    for (id, title, text, cards) in sections {
+        body += &format!(
+            "<h2 id=\"{id}\">{title}</h2><p class=\"soft\">{text}</p><div class=\"grid\">{cards}</div>"
+        );
+    }
+    body += &[rows::claims(report), rows::results(report), rows::environment(report)].concat();
+    format!(
+        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
+         <title>leasehold: the comparison</title><style>{STYLE}</style></head><body><main>{body}</main>\
+         <div id=\"tip\"></div><script>{SCRIPT}</script></body></html>\n"
+    )
+}
+
+struct Page<'a> {
+    report: &'a Report,
+    drawings: &'a Drawings,
+}
+
+impl Page<'_> {
+    fn head<'a>(&self, sections: impl Iterator<Item = &'a str>) -> String {
+        let links: String = sections.map(|id| format!("<a href=\"#{id}\">{id}</a>")).collect();
+        let environment = &self.report.environment;
+        let machine = [
+            Some(environment.date.clone()),
+            environment.cpu.clone(),
+            environment.cores.map(|cores| format!("{cores} cores")),
+            environment.fsync_us.p50.map(|fsync| format!("fsync {}", time(fsync))),
+            Some(environment.system.clone()),
+        ];
+        let machine = machine.into_iter().flatten().map(|part| safe(&part)).collect::<Vec<_>>().join(" · ");
+        let verdict = verdict(self.report);
+        format!(
+            "<h1>Distributed locks, side by side</h1><p class=\"soft\">{machine}</p>\
+             <p>Every store with our library, with the least that a lock can ask of it (its <em>floor</em>), and with the \
+             libraries people use otherwise: on the same servers, in the same run, in turns. {verdict}</p>\
+             <nav>{links}</nav>"
+        )
+    }
+
+    fn at_a_glance(&self) -> String {
+        self.cards(|store| {
+            let ours = |scenario, contenders| self.report.row(scenario, store, "leasehold", contenders);
+            let (free, crowd, crash) = (ours("uncontended", 1), ours("processes", 8), ours("crash", 2));
+            let cycle = self.drawings.cycles.get(&(store.to_owned(), "leasehold".to_owned()));
+            let (other, rate) = self.best_other(store).unzip();
+            let facts = [
+                ("a free lock, there and back", cycle.and_then(|times| times.micros(0.5)).map(time)),
+                (
+                    "share of the floor's rate",
+                    free.and_then(|row| row.floor_ratio).map(|ratio| format!("{ratio:.2}")),
+                ),
+                ("8 contenders, cycles/s", crowd.and_then(|row| row.cycles_per_s).map(number)),
+                (&format!("the same, {}", safe(other.unwrap_or_default())), rate.map(number)),
+                ("requests per cycle", crowd.and_then(|row| row.requests_per_cycle).map(number)),
+                ("hand-off, p99", crowd.and_then(|row| row.handoff_us.p99).map(time)),
+                ("after a kill, the next holds in", crash.and_then(|row| row.handoff_us.max).map(time)),
+            ];
+            let fact =
+                |(name, value): (&str, Option<String>)| Some(format!("<dt>{name}</dt><dd>{}</dd>", value?));
+            format!("<dl>{}</dl>", facts.into_iter().filter_map(fact).collect::<String>())
+        })
+    }
+
+    fn best_other(&self, store: &str) -> Option<(&str, f64)> {
+        let others = self
+            .report
+            .rows("processes")
+            .filter(|row| row.store == store && row.contenders == 8 && row.implementation != "leasehold");
+        let rates = others.filter_map(|row| Some((row.implementation.as_str(), row.cycles_per_s?)));
+        rates.max_by(|a, b| a.1.total_cmp(&b.1))
+    }
+
+    fn latency(&self) -> String {
+        self.cards(|store| {
+            let cycles = on_store(&self.drawings.cycles, store).into_iter();
+            ridges(cycles.map(|(who, times)| (self.who(store, who), times)).collect())
+        })
+    }
+
+    /// What a cycle is made of: the client, the server, the rest.
+    fn profile(&self) -> String {
+        const PARTS: [(&str, &str); 3] = [("s0", "client"), ("s1", "server"), ("floor", "the rest")];
+        self.cards(|store| {
+            let mut stacks = Vec::new();
+            for profile in self.report.profiles.iter().filter(|profile| profile.store == store) {
+                let times = [profile.client_us, profile.server_us, Some(profile.rest_us())];
+                let known = || PARTS.into_iter().zip(times).filter_map(|(part, time)| Some((part, time?)));
+                let told = known().map(|((_, part), micros)| format!("\n{part} {}", time(micros)));
+                stacks.push(Bar {
+                    tip: profile.implementation.clone() + &told.collect::<String>(),
+                    who: self.who(store, &profile.implementation),
+                    parts: known().map(|((class, _), micros)| (class, micros)).collect(),
+                    dots: Vec::new(),
+                    end: time(profile.cycle_us),
+                });
+            }
+            let drawn = bars(&stacks, "the parts of a cycle, one bar per implementation", None);
+            if drawn.is_empty() { drawn } else { drawn + &legend(PARTS.into_iter()) }
+        })
+    }
+
+    /// A chart per store of the rows of some scenarios over their contenders. A floor has no line.
+    fn lines(
+        &self,
+        scenarios: &[&str],
+        across: &str,
+        unit: &str,
+        value: impl Fn(&Row) -> Option<f64>,
+    ) -> String {
+        self.cards(|store| {
+            let mut drawn: Vec<Line> = Vec::new();
+            let rows = scenarios.iter().flat_map(|scenario| self.report.rows(scenario));
+            for row in rows.filter(|row| row.store == store && row.implementation != "floor") {
+                let Some(value) = value(row) else { continue };
+                let point = (row.contenders as f64, value);
+                match drawn.iter_mut().find(|line| line.who.name == row.implementation) {
+                    Some(line) => line.points.push(point),
+                    None => {
+                        drawn.push(Line { who: self.who(store, &row.implementation), points: vec![point] });
+                    }
+                }
+            }
+            let chart = lines(&drawn, across, unit);
+            let names = drawn.iter().map(|Line { who, .. }| (who.class.as_str(), who.name.as_str()));
+            if chart.is_empty() { chart } else { chart + &legend(names) }
+        })
+    }
+
+    fn turns(&self) -> String {
+        self.cards(|store| {
+            let mut strips = String::new();
+            for (who, holds) in on_store(&self.drawings.turns, store) {
+                let row = self.report.row("fairness", store, who, 8);
+                let overtakes = row.and_then(|row| row.overtakes);
+                let longest = row.and_then(|row| row.acquire_us.max);
+                let told = [
+                    overtakes.map(|share| format!("{:.0} % overtakes", share * 100.0)),
+                    longest.map(|longest| format!("longest wait {}", time(longest))),
+                ];
+                strips += &format!(
+                    "<div class=\"strip\"><b>{}</b><span>{}</span>{}</div>",
+                    safe(who),
+                    told.into_iter().flatten().collect::<Vec<_>>().join(" · "),
+                    turns(&self.who(store, who), holds, 8),
+                );
+            }
+            strips
+        })
+    }
+
+    fn recovery(&self) -> String {
+        let ttl = crate::scale::CRASH_TTL.as_secs_f64();
+        let seconds = |times: &Vec<Duration>| times.iter().map(Duration::as_secs_f64).collect();
+        let unit = |seconds: f64| time(seconds * 1e6);
+        self.bars(&self.drawings.recovery, seconds, unit, Some((ttl, "the ttl")))
+    }
+
+    fn memory(&self) -> String {
+        let unit = |bytes: f64| format!("{} B", number(bytes));
+        self.bars(&self.drawings.memory, |bytes| vec![*bytes], unit, None)
+    }
+
+    /// Bars to the largest of what was measured.
+    fn bars<T>(
+        &self,
+        drawn: &BTreeMap<Who, T>,
+        values: impl Fn(&T) -> Vec<f64>,
+        unit: impl Fn(f64) -> String,
+        limit: Option<(f64, &str)>,
+    ) -> String {
+        self.cards(|store| {
+            let bar = |(who, of): (&str, &T)| {
+                let values = values(of);
+                let largest = values.iter().copied().fold(0.0, f64::max);
+                Bar {
+                    who: self.who(store, who),
+                    parts: vec![("", largest)],
+                    end: unit(largest),
+                    tip: values.iter().fold(who.to_owned(), |tip, value| tip + "\n" + &unit(*value)),
+                    dots: if values.len() > 1 { values } else { Vec::new() },
+                }
+            };
+            let drawn: Vec<_> = on_store(drawn, store).into_iter().map(bar).collect();
+            bars(&drawn, "one bar per implementation", limit)
+        })
+    }
+
+    /// A card per store, where there is something to show.
+    fn cards(&self, show: impl Fn(&str) -> String) -> String {
+        let shown = self.report.stores().into_iter().map(|store| (store, show(store)));
+        let card =
+            |(store, shown)| format!("<section class=\"card\"><h3>{}</h3>{shown}</section>", safe(store));
+        shown.filter(|(_, shown)| !shown.is_empty()).map(card).collect()
+    }
+
+    /// The same colour for an implementation in every drawing of a store.
+    fn who(&self, store: &str, name: &str) -> chart::Who {
+        let rows = self.report.results.iter().filter(|row| row.store == store);
+        let everybody = distinct(rows.map(|row| row.implementation.as_str()).filter(|name| *name != "floor"));
+        let index = everybody.iter().position(|other| *other == name).unwrap_or(0);
+        let class = if name == "floor" { name.to_owned() } else { format!("s{}", index % COLOURS) };
+        chart::Who { name: name.to_owned(), class }
+    }
+}
+
+/// Whether everybody excluded everybody, and who did not.
+fn verdict(report: &Report) -> String {
+    let mut broken: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+    for row in report.results.iter().filter(|row| row.violations.is_some_and(|violations| violations > 0)) {
+        *broken.entry((&row.implementation, &row.store)).or_default() += row.violations.unwrap_or_default();
+    }
+    if broken.is_empty() {
+        return "<span class=\"yes\">Nobody broke mutual exclusion in any run.</span>".to_owned();
+    }
+    let told = broken.iter().map(|((who, store), times)| {
+        format!("{} on {} broke mutual exclusion {times} times.", safe(who), safe(store))
+    });
+    format!("<span class=\"no\">{}</span>", told.collect::<Vec<_>>().join(" "))
+}
+
+/// What was drawn of a store, ours first.
+fn on_store<'a, T>(drawn: &'a BTreeMap<Who, T>, store: &str) -> Vec<(&'a str, &'a T)> {
+    let here = drawn.iter().filter(|((at, _), _)| at == store);
+    let mut here: Vec<_> = here.map(|((_, who), of)| (who.as_str(), of)).collect();
+    here.sort_by_key(|(who, _)| *who != "leasehold");
+    here
+}
+
+fn legend<'a>(entries: impl Iterator<Item = (&'a str, &'a str)>) -> String {
+    let entry = |(class, name): (&str, &str)| format!("<li class=\"{class}\"><i></i>{}</li>", safe(name));
+    format!("<ul class=\"legend\">{}</ul>", entries.map(entry).collect::<String>())
+}
+
+const COLOURS: usize = 8;
+
+const STYLE: &str = include_str!("style.css");
+
+const SCRIPT: &str = include_str!("script.js");
+
+const LATENCY: &str = "How long one client takes to acquire and release a lock that nobody else wants. Marks are the \
+                       median and the 99th percentile; the time axis is logarithmic.";
+
+const PROFILE: &str = "One cycle of a free lock: processor time of the client, processor time of the server where it is one \
+                       of ours, and the rest, which is the way between the two, the disk, and sleeping processors that \
+                       wake up. Client and server partly work at the same time, so the parts may be more than the whole. \
+                       A floor asks the least there is to ask, by the same client library.";
+
+const THROUGHPUT: &str = "Contenders with a session each go for one lock as fast as they can: a process each, but in the \
+                          usual and the quick mode one process for a library with a virtual machine or an interpreter, and \
+                          always on memory. Libraries that poll look fast \
+                          when the one that released takes the lock again: look at whose turn it is below.";
+
+const HAND_OFF: &str = "From the instant a holder lets go to the instant the next one holds, which waited already: what \
+                        one hand-off in a hundred takes or more.";
+
+const TASKS: &str = "Tasks of one process that share a session. A library that passes a lock on within the process does \
+                     not need the store for that.";
+
+const REQUESTS: &str = "What the server was asked per time through the lock, by its own count, while so many wait with a \
+                        session each.";
+
+const FAIRNESS: &str = "Eight contenders, a lane each, and who held in 120 grants in a row. First come, first served looks \
+                        like a staircase; one lane that goes on and on is a holder that takes the lock again.";
+
+const RECOVERY: &str =
+    "A holder is killed with SIGKILL. How long until the next one, which waits already, holds.";
+
+const MEMORY: &str = "What a held lock takes of the client's memory, the store's client library included.";
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,104 @@
+//! The parts of the page that are text: claims, every result, the environment.
+
+use std::fmt::Write as _;
+
+use super::svg::safe;
+use crate::report::table::{Column, cell, columns, number, spread};
+use crate::report::{Claim, Report, Row};
+
+/// What others have said and what we have promised, measured.
+pub(super) fn claims(report: &Report) -> String {
+    if report.claims.is_empty() {
+        return String::new();
+    }
+    let row = |claim: &Claim| {
+        let (class, verdict) = match claim.holds {
+            Some(true) => ("yes", "holds"),
+            Some(false) => ("no", "does not hold"),
+            None => ("soft", "unknown"),
+        };
+        format!(
+            "<tr><td class=\"long\">{}</td><td class=\"text soft\">{}</td><td class=\"long\">{}</td><td class=\"{class}\">{verdict}</td></tr>",
+            safe(&claim.claim),
+            safe(&claim.source),
+            safe(claim.measured.as_deref().unwrap_or("–")),
+        )
+    };
+    let rows: String = report.claims.iter().map(row).collect();
+    format!(
+        "<h2 id=\"claims\">Claims, as experiments</h2><p class=\"soft\">Published sentences and our own budgets, each with what \
+         was measured here.</p><div class=\"scroll card\"><table><tr><th class=\"text\">claim</th><th class=\"text\">source</th>\
+         <th class=\"text\">measured</th><th></th></tr>{rows}</table></div>"
+    )
+}
+
+/// Every row, scenario by scenario.
+pub(super) fn results(report: &Report) -> String {
+    let mut tables = String::new();
+    for scenario in report.scenarios() {
+        let columns = columns(report.rows(scenario));
+        let names: String = columns.iter().map(|(name, _)| format!("<th>{name}</th>")).collect();
+        let rows: String = report.rows(scenario).map(|row| result(row, &columns)).collect();
+        tables += &format!(
+            "<details><summary>{}</summary><div class=\"scroll card\"><table><tr><th class=\"text\">store</th>\
+             <th class=\"text\">implementation</th>{names}</tr>{rows}</table></div></details>",
+            safe(scenario)
+        );
+    }
+    format!("<h2 id=\"results\">All results</h2><p class=\"soft\">As in report.json.</p>{tables}")
+}
+
+fn result(row: &Row, columns: &[&Column]) -> String {
+    let mut cells = String::new();
+    for name in [&row.store, &row.implementation] {
+        cells += &format!("<td class=\"text\">{}</td>", safe(name));
+    }
+    for column in columns {
+        let (text, is_violated) = cell(row, column);
+        cells +=
+            &if is_violated { format!("<td class=\"no\">{text}</td>") } else { format!("<td>{text}</td>") };
+    }
+    let ours = if row.implementation == "leasehold" { " class=\"ours\"" } else { "" };
+    format!("<tr{ours}>{cells}</tr>")
+}
+
+/// Where it was measured, with what, and without what.
+pub(super) fn environment(report: &Report) -> String {
+    let environment = &report.environment;
+    let mut rows = String::new();
+    let mut row = |name: &str, value: Option<String>| {
+        let value = value.unwrap_or_else(|| "not known".to_owned());
+        let _infallible = write!(
+            rows,
+            "<tr><td class=\"text soft\">{}</td><td class=\"long\">{}</td></tr>",
+            safe(name),
+            safe(&value)
+        );
+    };
+    row("date", Some(environment.date.clone()));
+    row("mode", Some(environment.mode.clone()));
+    row("system", Some(environment.system.clone()));
+    row("processor", environment.cpu.clone());
+    row("cores", environment.cores.map(|cores| cores.to_string()));
+    row(
+        "memory",
+        environment.memory_bytes.map(|bytes| format!("{} MiB", number(bytes as f64 / 1_048_576.0))),
+    );
+    row("fsync of 512 bytes, p50 / p99", spread(&environment.fsync_us));
+    for (store, server) in &environment.servers {
+        let version = server.version.as_deref().map(|version| format!("{version}; ")).unwrap_or_default();
+        row(store, Some(format!("{version}data: {}", server.durability)));
+    }
+    for (name, told) in environment.versions.iter().chain(&environment.columns) {
+        row(name, Some(told.clone()));
+    }
+    let missing = environment.left_out.iter();
+    let missing = missing.map(|missing| format!("<li>{}: {}</li>", safe(&missing.what), safe(&missing.why)));
+    let mut left_out: String = missing.collect();
+    if !left_out.is_empty() {
+        left_out = format!("<h3>Left out</h3><ul>{left_out}</ul>");
+    }
+    format!(
+        "<h2 id=\"environment\">Environment</h2>{left_out}<div class=\"scroll card\"><table>{rows}</table></div>"
+    )
+}

@@ -1,0 +1,180 @@
+//! What came out: the rows of `report.json`, and what is drawn beside them.
+
+mod html;
+pub(crate) mod table;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::environment::Environment;
+use crate::error::{Error, Result};
+use crate::figures::{Spread, Times, rounded};
+use crate::history::{History, Hold};
+use crate::implementation::Implementation;
+use crate::options::Scenario;
+use crate::servers::Target;
+
+pub(crate) use html::page;
+pub(crate) use table::print;
+
+/// `report.json`. What is not known is null.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Report {
+    pub(crate) environment: Environment,
+    pub(crate) results: Vec<Row>,
+    pub(crate) claims: Vec<Claim>,
+    /// Where the time of a free lock goes.
+    pub(crate) profiles: Vec<Profile>,
+}
+
+/// One implementation in one scenario.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Row {
+    pub(crate) scenario: String,
+    pub(crate) store: String,
+    pub(crate) implementation: String,
+    pub(crate) contenders: u64,
+    pub(crate) cycles_per_s: Option<f64>,
+    pub(crate) acquire_us: Spread,
+    pub(crate) release_us: Spread,
+    pub(crate) handoff_us: Spread,
+    pub(crate) requests_per_cycle: Option<f64>,
+    pub(crate) floor_ratio: Option<f64>,
+    pub(crate) overtakes: Option<f64>,
+    pub(crate) violations: Option<u64>,
+    pub(crate) runs: u32,
+}
+
+/// A sentence somebody has published, or a budget of ours, and what was measured.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Claim {
+    pub(crate) claim: String,
+    pub(crate) source: String,
+    pub(crate) measured: Option<String>,
+    pub(crate) holds: Option<bool>,
+}
+
+/// What a free lock costs, there and back, in microseconds. The rest of the cycle is the way between
+/// the two processes, the disk, and whatever else they wait for.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Profile {
+    pub(crate) store: String,
+    pub(crate) implementation: String,
+    pub(crate) cycle_us: f64,
+    /// Processor time of the client.
+    pub(crate) client_us: Option<f64>,
+    /// Processor time of the server.
+    pub(crate) server_us: Option<f64>,
+}
+
+impl Row {
+    /// Of nothing yet.
+    pub(crate) fn of(scenario: Scenario, target: &Target, who: &Implementation, contenders: u64) -> Self {
+        Self {
+            scenario: scenario.to_string(),
+            store: target.label.clone(),
+            implementation: who.name().to_owned(),
+            contenders,
+            runs: 1,
+            ..Self::default()
+        }
+    }
+
+    /// With what one run has shown.
+    pub(crate) fn with(self, history: &History) -> Self {
+        Self {
+            cycles_per_s: history.cycles_per_s().map(rounded),
+            acquire_us: history.acquisitions().spread(),
+            release_us: history.releases().spread(),
+            handoff_us: history.hand_offs().spread(),
+            overtakes: history.overtakes().map(rounded),
+            violations: Some(history.violations()),
+            ..self
+        }
+    }
+
+    /// A store and an implementation.
+    pub(crate) fn who(&self) -> Who {
+        (self.store.clone(), self.implementation.clone())
+    }
+}
+
+impl Profile {
+    /// What is neither the client's nor the server's, or not known to be.
+    pub(crate) fn rest_us(&self) -> f64 {
+        (self.cycle_us - self.client_us.unwrap_or(0.0) - self.server_us.unwrap_or(0.0)).max(0.0)
+    }
+}
+
+impl Report {
+    pub(crate) fn profile(&self, store: &str, implementation: &str) -> Option<&Profile> {
+        self.profiles.iter().find(|of| of.store == store && of.implementation == implementation)
+    }
+
+    /// The row of an implementation in a scenario, if it was measured.
+    pub(crate) fn row(
+        &self,
+        scenario: &str,
+        store: &str,
+        implementation: &str,
+        contenders: u64,
+    ) -> Option<&Row> {
+        self.results.iter().find(|row| {
+            (row.scenario.as_str(), row.store.as_str(), row.implementation.as_str(), row.contenders)
+                == (scenario, store, implementation, contenders)
+        })
+    }
+
+    /// The rows of a scenario.
+    pub(crate) fn rows<'a>(&'a self, scenario: &'a str) -> impl Iterator<Item = &'a Row> + Clone {
+        self.results.iter().filter(move |row| row.scenario == scenario)
+    }
+
+    /// The scenarios, in the order of the results.
+    pub(crate) fn scenarios(&self) -> Vec<&str> {
+        distinct(self.results.iter().map(|row| row.scenario.as_str()))
+    }
+
+    /// The stores, in the order of the results.
+    pub(crate) fn stores(&self) -> Vec<&str> {
+        distinct(self.results.iter().map(|row| row.store.as_str()))
+    }
+
+    pub(crate) fn json(&self) -> Result<String> {
+        let mut json = serde_json::to_string_pretty(self).map_err(Error::during("writing the report"))?;
+        json.push('\n');
+        Ok(json)
+    }
+}
+
+/// Each once, in the order of their first.
+pub(crate) fn distinct<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
+    let mut found = Vec::new();
+    for value in values {
+        if !found.contains(&value) {
+            found.push(value);
+        }
+    }
+    found
+}
+
+/// What is drawn and is no row; by store and implementation.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Drawings {
+    /// How long a free lock took to take and release.
+    pub(crate) cycles: BTreeMap<Who, Times>,
+    /// Who held when, among eight.
+    pub(crate) turns: BTreeMap<Who, Vec<Hold>>,
+    /// Bytes per held lock, at the client.
+    pub(crate) memory: BTreeMap<Who, f64>,
+    /// How long until the next one held after each kill.
+    pub(crate) recovery: BTreeMap<Who, Vec<Duration>>,
+}
+
+/// A store and an implementation.
+pub(crate) type Who = (String, String);
+
+#[cfg(test)]
+mod tests;

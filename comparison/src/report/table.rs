@@ -1,0 +1,149 @@
+//! The tables at the end.
+
+use comfy_table::presets::UTF8_FULL_CONDENSED;
+use comfy_table::{Cell, CellAlignment, Color, ContentArrangement, Table};
+
+use super::{Report, Row};
+use crate::figures::Spread;
+
+/// Prints the report for a person.
+pub(crate) fn print(report: &Report) {
+    for scenario in report.scenarios() {
+        println!("\n{scenario}\n{}", results(report.rows(scenario)));
+    }
+    if !report.claims.is_empty() {
+        println!("\nclaims\n{}", claims(report));
+    }
+    for left_out in &report.environment.left_out {
+        println!("left out: {}: {}", left_out.what, left_out.why);
+    }
+    let violations = report.results.iter().filter_map(|row| row.violations).sum::<u64>();
+    println!("\nviolations of mutual exclusion: {violations}");
+}
+
+fn results<'a>(rows: impl Iterator<Item = &'a Row> + Clone) -> Table {
+    let columns = columns(rows.clone());
+    let names = columns.iter().map(|(name, _)| *name);
+    let mut table = table(["store", "implementation"].into_iter().chain(names));
+    for row in rows {
+        let mut cells = vec![Cell::new(&row.store), Cell::new(&row.implementation)];
+        for column in &columns {
+            let (text, is_violated) = cell(row, column);
+            let cell = Cell::new(text).set_alignment(CellAlignment::Right);
+            cells.push(if is_violated { cell.fg(Color::Red) } else { cell });
+        }
+        table.add_row(cells);
+    }
+    table
+}
+
+fn claims(report: &Report) -> Table {
+    let mut table = table(["claim", "source", "measured", "holds"].into_iter());
+    for claim in &report.claims {
+        let holds = match claim.holds {
+            Some(true) => Cell::new("yes").fg(Color::Green),
+            Some(false) => Cell::new("no").fg(Color::Red),
+            None => Cell::new("unknown"),
+        };
+        let measured = claim.measured.as_deref().unwrap_or("–");
+        table.add_row([Cell::new(&claim.claim), Cell::new(&claim.source), Cell::new(measured), holds]);
+    }
+    table
+}
+
+fn table<'a>(header: impl Iterator<Item = &'a str>) -> Table {
+    let mut table = Table::new();
+    table.load_style(UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Dynamic);
+    if table.width().is_none() {
+        table.set_width(WIDTH);
+    }
+    table.set_header(header.collect::<Vec<_>>());
+    table
+}
+
+/// Where there is no terminal that has one.
+const WIDTH: u16 = 170;
+
+/// A column of results: its name, and what it shows of a row.
+pub(crate) type Column = (&'static str, fn(&Row) -> Option<String>);
+
+const COLUMNS: [Column; 10] = [
+    ("contenders", |row| Some(row.contenders.to_string())),
+    ("cycles/s", |row| row.cycles_per_s.map(number)),
+    ("acquire p50 / p99", |row| spread(&row.acquire_us)),
+    ("release p50 / p99", |row| spread(&row.release_us)),
+    ("hand-off p50 / p99", |row| spread(&row.handoff_us)),
+    ("requests", |row| row.requests_per_cycle.map(number)),
+    ("× floor", |row| row.floor_ratio.map(|ratio| format!("{ratio:.2}"))),
+    ("overtakes", |row| row.overtakes.map(|share| format!("{:.1} %", share * 100.0))),
+    (VIOLATIONS, |row| row.violations.map(|violations| violations.to_string())),
+    ("runs", |row| Some(row.runs.to_string())),
+];
+
+const VIOLATIONS: &str = "violations";
+
+/// Those that say something of `rows`.
+pub(crate) fn columns<'a>(rows: impl Iterator<Item = &'a Row> + Clone) -> Vec<&'static Column> {
+    COLUMNS.iter().filter(|(_, value)| rows.clone().any(|row| value(row).is_some())).collect()
+}
+
+/// What a row shows there, and whether that is a broken lock.
+pub(crate) fn cell(row: &Row, (name, value): &Column) -> (String, bool) {
+    let is_violated = *name == VIOLATIONS && row.violations.is_some_and(|violations| violations > 0);
+    (value(row).unwrap_or_else(|| "–".to_owned()), is_violated)
+}
+
+/// The median and the 99th percentile.
+pub(crate) fn spread(spread: &Spread) -> Option<String> {
+    Some(format!("{} / {}", time(spread.p50?), time(spread.p99?)))
+}
+
+/// As many digits as are worth reading, thousands apart.
+pub(crate) fn number(value: f64) -> String {
+    match value.abs() {
+        small if small < 10.0 => format!("{value:.2}"),
+        middle if middle < 100.0 => format!("{value:.1}"),
+        _large => grouped(value),
+    }
+}
+
+/// A time in the unit a person would choose.
+pub(crate) fn time(micros: f64) -> String {
+    match micros {
+        small if small < 1_000.0 => format!("{} µs", number(small)),
+        middle if middle < 1_000_000.0 => format!("{} ms", number(middle / 1e3)),
+        large => format!("{} s", number(large / 1e6)),
+    }
+}
+
+/// A whole number, thousands apart.
+pub(crate) fn grouped(value: f64) -> String {
+    let digits = format!("{:.0}", value.abs());
+    let mut grouped = if value < 0.0 { "-".to_owned() } else { String::new() };
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index) % 3 == 0 {
+            grouped.push('\u{202f}');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Thousands stand apart, small numbers keep what tells them apart.
+    #[test]
+    fn numbers_are_readable() {
+        for (value, text) in [
+            (0.0, "0.00"),
+            (2.004, "2.00"),
+            (47.26, "47.3"),
+            (123.4, "123"),
+            (1_234_567.0, "1\u{202f}234\u{202f}567"),
+        ] {
+            assert_eq!(number(value), text);
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Clients that read a number, add one and write it back, with nothing but the lock between them. In the
+//! end the number is how often they did, or the lock has failed.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::comparison::Comparison;
+use crate::driver::{Effort, Shape, Team};
+use crate::error::{Error, Result};
+use crate::history::History;
+use crate::implementation::Implementation;
+use crate::options::{Scenario, Store};
+use crate::report::Row;
+use crate::servers::Target;
+
+pub(super) async fn run(comparison: &mut Comparison, target: &Target, everybody: &[Implementation]) {
+    for &clients in comparison.scale.counters {
+        let spares_heavy = comparison.scale.spares_heavy;
+        let able = everybody.iter().filter(|who| u64::from(clients) <= who.most_contenders());
+        for who in able.filter(|who| !(spares_heavy && who.is_heavy())) {
+            let doing = format!("{}: {clients} clients count with {}", target.label, who.name());
+            comparison.progress.doing(doing);
+            let row = Row::of(Scenario::Counter, target, who, clients.into());
+            match count(comparison.room(), target, *who, clients).await {
+                Ok((history, lost)) => {
+                    let row = row.with(&history);
+                    comparison.add(Row { violations: row.violations.map(|broken| broken + lost), ..row });
+                }
+                Err(error) => comparison.give_up(&row, &error),
+            }
+        }
+    }
+}
+
+/// What happened, and how many counts were lost.
+async fn count(room: &Path, target: &Target, who: Implementation, clients: u32) -> Result<(History, u64)> {
+    let processes = if target.store == Store::Memory { 1 } else { 2 };
+    let each = clients / processes;
+    let shape = Shape { processes: processes as usize, contenders: each, sessions: each as usize };
+    let mut team = Team::start(who, std::slice::from_ref(&target.url), shape, room).await?;
+    let number = room.join(format!("number-{}-{}-{clients}", target.label, who.name()));
+    fs::write(&number, "0").map_err(Error::during("writing a number"))?;
+    let cycles = u64::from(clients) * INCREMENTS_EACH;
+    let effort = Effort { counter: Some(number.clone()), ..Effort::cycles(cycles).until(SPAN) };
+    let history = team.contest(&format!("compare-counter-{clients}-{}", who.name()), &effort).await?;
+    let counted = fs::read_to_string(&number).map_err(Error::during("reading the number"))?;
+    let counted: u64 = counted.trim().parse().map_err(Error::during("reading the number"))?;
+    let lost = counted.abs_diff(history.len() as u64);
+    Ok((history, lost))
+}
+
+const INCREMENTS_EACH: u64 = 10;
+
+/// Who is slow stops before it has counted that far.
+const SPAN: Duration = Duration::from_secs(2);

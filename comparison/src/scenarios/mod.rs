@@ -1,0 +1,97 @@
+//! The questions that are put to every implementation.
+//!
+//! All but two are contests: contenders, spread over processes and sessions, go through one lock again
+//! and again, and their history answers. What differs is how many, how they are spread, and for how
+//! long. Runs of different implementations are interleaved, so that what the machine does meanwhile
+//! befalls all of them.
+
+mod contest;
+mod counter;
+mod crash;
+mod held;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::comparison::Comparison;
+use crate::driver::{Effort, Shape};
+use crate::implementation::Implementation;
+use crate::options::{Scenario, Store};
+use crate::servers::Target;
+
+use contest::Contest;
+
+/// Runs one scenario on every store.
+pub(crate) async fn run(comparison: &mut Comparison, scenario: Scenario) {
+    let stores = Arc::clone(&comparison.stores);
+    for (target, everybody) in stores.iter() {
+        comparison.progress.begin(&format!("{}: {scenario}", target.label));
+        on_store(comparison, scenario, target, everybody).await;
+        comparison.progress.step();
+    }
+}
+
+async fn on_store(
+    comparison: &mut Comparison,
+    scenario: Scenario,
+    target: &Target,
+    everybody: &[Implementation],
+) {
+    let scale = comparison.scale;
+    let timed = Effort::cycles(MOST_CYCLES).until(scale.span);
+    let mut contests = Vec::new();
+    let mut contest = |contenders: u64, shape: Shape, effort: Effort, runs: u32| {
+        contests.push(Contest { scenario, contenders, shape, effort, runs });
+    };
+    match scenario {
+        Scenario::Uncontended => contest(1, sessions(1), timed, scale.runs),
+        Scenario::HandOff => contest(2, processes(target.store, 2), timed, scale.runs),
+        Scenario::Tasks => {
+            for &tasks in scale.tasks {
+                contest(tasks.into(), Shape { contenders: tasks, ..sessions(1) }, timed.clone(), scale.runs);
+            }
+        }
+        Scenario::Processes => {
+            for &count in scale.processes {
+                contest(count as u64, processes(target.store, count), timed.clone(), scale.runs);
+            }
+        }
+        Scenario::Herd => {
+            for &waiters in scale.herd {
+                let effort = Effort::cycles((2 * waiters).max(50)).until(scale.herd_span);
+                contest(waiters, sessions(waiters + 1), effort, 1);
+            }
+        }
+        Scenario::Fairness => {
+            let effort = Effort { hold: HOLD, ..Effort::cycles(2_000).until(2 * scale.span) };
+            contest(8, processes(target.store, 8), effort, 1);
+        }
+        Scenario::Crash => return crash::run(comparison, target, everybody).await,
+        Scenario::Held => return held::run(comparison, target, everybody).await,
+        Scenario::Counter => return counter::run(comparison, target, everybody).await,
+        Scenario::Claims => {}
+    }
+    for contest in contests {
+        contest.run(comparison, target, everybody).await;
+    }
+}
+
+/// A process each; where locks do not leave the process, a session each.
+fn processes(store: Store, count: usize) -> Shape {
+    match store {
+        Store::Memory => sessions(count as u64),
+        _ => Shape { processes: count, ..sessions(1) },
+    }
+}
+
+/// A session each, in one process.
+fn sessions(count: u64) -> Shape {
+    let contenders = u32::try_from(count).unwrap_or(u32::MAX);
+    Shape { processes: 1, contenders, sessions: contenders as usize }
+}
+
+/// Enough for a median, and not too much for a journal.
+const MOST_CYCLES: u64 = 50_000;
+
+/// How long each holds when the order is looked at.
+const HOLD: Duration = Duration::from_millis(1);

@@ -1,0 +1,144 @@
+//! The servers that are compared on: started for the comparison, or given.
+//!
+//! A started server keeps its data as its makers ship it, on the file system of the report, or in
+//! memory in the second set. Only loopback ports that are free are used, and nothing stays behind.
+
+mod counting;
+
+use std::path::Path;
+
+use tempfile::TempDir;
+use testbed::{etcd, redis, zookeeper};
+
+use crate::error::{Error, Result};
+use crate::options::Store;
+use crate::proc;
+
+pub(crate) use counting::Counting;
+
+/// A store to compare on.
+#[derive(Debug)]
+pub(crate) struct Target {
+    /// As the report calls it: the store, and `-tmpfs` if its data is in memory.
+    pub(crate) label: String,
+    pub(crate) store: Store,
+    pub(crate) url: String,
+    pub(crate) version: Option<String>,
+    /// How it keeps its data.
+    pub(crate) durability: &'static str,
+    server: Server,
+    /// After the server, which writes to it.
+    _data: Option<TempDir>,
+}
+
+#[derive(Debug)]
+enum Server {
+    /// The store is no server, or one of somebody else.
+    Foreign,
+    Redis(redis::Server),
+    Etcd(etcd::Etcd),
+    Zk(zookeeper::Server),
+}
+
+impl Target {
+    /// A server that runs already.
+    pub(crate) fn given(store: Store, url: &str) -> Self {
+        Self {
+            label: store.to_string(),
+            store,
+            url: url.to_owned(),
+            version: None,
+            durability: "as its administrator has set it",
+            server: Server::Foreign,
+            _data: None,
+        }
+    }
+
+    /// Starts a server that keeps its data below `place`, durable or as fast as it can.
+    pub(crate) async fn start(store: Store, place: &Path, durable: bool) -> Result<Self> {
+        let label =
+            if durable || store == Store::Memory { store.to_string() } else { format!("{store}-tmpfs") };
+        let data = tempfile::Builder::new().prefix(&format!("leasehold-{store}-")).tempdir_in(place);
+        let data = data.map_err(Error::during(format!("making a directory in {}", place.display())))?;
+        let started = match store {
+            Store::Memory | Store::File => Ok(Server::Foreign),
+            Store::Redis => redis(data.path(), durable).start().await.map(Server::Redis),
+            Store::Etcd => etcd(data.path(), durable).start().await.map(Server::Etcd),
+            Store::Zk => zookeeper(data.path(), durable).start().await.map(Server::Zk),
+        };
+        let server = started.map_err(Error::during("no server"))?;
+        let (url, kept) = match &server {
+            Server::Foreign if store == Store::Memory => ("memory://compare".to_owned(), "none"),
+            Server::Foreign => (format!("file://{}", data.path().display()), "every grant is synced"),
+            Server::Redis(server) => (server.url(), "snapshots every minute to hour, as shipped"),
+            Server::Etcd(server) => (server.url(), "every write is synced, as shipped"),
+            Server::Zk(server) => (server.url(), "every write is synced, as shipped"),
+        };
+        let durability = if durable { kept } else { "in memory" };
+        let mut target = Self { label, store, url, version: None, durability, server, _data: Some(data) };
+        target.version = target.ask_version().await;
+        Ok(target)
+    }
+
+    /// The same for a second set of servers, which keep their data in memory.
+    pub(crate) async fn start_in_memory(store: Store) -> Result<Self> {
+        Self::start(store, Path::new("/dev/shm"), false).await
+    }
+
+    /// Begins to count what clients ask of it; `None` where nobody counts.
+    pub(crate) async fn count(&self) -> Option<Counting<'_>> {
+        Counting::begin(&self.server).await
+    }
+
+    /// Whether somebody counts there.
+    pub(crate) fn counts(&self) -> bool {
+        !matches!(self.server, Server::Foreign)
+    }
+
+    /// The processor time that the server has used, in nanoseconds; `None` where it is none of ours.
+    pub(crate) fn cpu_nanos(&self) -> Option<u64> {
+        match &self.server {
+            Server::Foreign => None,
+            Server::Redis(server) => proc::cpu_nanos(server.process().pid()),
+            Server::Etcd(server) => server.pids().into_iter().map(proc::cpu_nanos).sum(),
+            Server::Zk(server) => proc::cpu_nanos(server.process().pid()),
+        }
+    }
+
+    async fn ask_version(&self) -> Option<String> {
+        match &self.server {
+            Server::Foreign => None,
+            Server::Redis(server) => server.info("server").await.ok()?.get("redis_version").cloned(),
+            Server::Etcd(server) => {
+                let told = server.ctl(["endpoint", "status", "--write-out=fields"]).await.ok()?;
+                let line = told.lines().find(|line| line.starts_with("\"Version\""))?;
+                Some(line.split('"').nth(3)?.to_owned())
+            }
+            Server::Zk(server) => {
+                let told = server.ask("srvr").await.ok()?;
+                let version = told.lines().find_map(|line| line.strip_prefix("Zookeeper version: "))?;
+                Some(version.split([',', '-']).next()?.to_owned())
+            }
+        }
+    }
+}
+
+fn redis(data: &Path, durable: bool) -> redis::Settings {
+    let settings = redis::Settings::new().set("dir", &[&data.display().to_string()]);
+    if durable { settings.set("save", &["3600", "1", "300", "100", "60", "10000"]) } else { settings }
+}
+
+fn etcd(data: &Path, durable: bool) -> etcd::Setup {
+    let setup = etcd::Setup::new();
+    if durable { setup.arg(format!("--data-dir={}", data.join("etcd").display())) } else { setup }
+}
+
+fn zookeeper(data: &Path, durable: bool) -> zookeeper::Setup {
+    let setup = zookeeper::Setup::new();
+    if !durable {
+        return setup;
+    }
+    // Later lines and properties win over what tests are content with.
+    let setup = setup.line(format!("dataDir={}", data.display()));
+    setup.property("zookeeper.forceSync", "yes").property("zookeeper.preAllocSize", 65_536)
+}

@@ -1,0 +1,73 @@
+//! Redis: one script that sets the key and counts, one that deletes the key if it is ours.
+
+use std::time::Duration;
+
+use contender_protocol::{Failure, Session};
+use redis::aio::MultiplexedConnection;
+
+async fn load(connection: &mut MultiplexedConnection, script: &str) -> Result<String, Failure> {
+    Ok(redis::cmd("SCRIPT").arg("LOAD").arg(script).query_async(connection).await?)
+}
+
+pub(super) struct Connection {
+    connection: MultiplexedConnection,
+    acquire: String,
+    release: String,
+    ttl: String,
+}
+
+pub(super) struct Keys {
+    lock: String,
+    counter: String,
+}
+
+pub(super) struct Held {
+    lock: String,
+    token: u64,
+}
+
+impl Session for Connection {
+    type Lock = Keys;
+    type Held = Held;
+
+    const VERSION: &'static str = "redis 1.8";
+
+    async fn open(urls: &[String], ttl: Duration) -> Result<Self, Failure> {
+        let client = redis::Client::open(format!("redis://{}?protocol=resp3", super::place(urls)))?;
+        let mut connection = client.get_multiplexed_async_connection().await?;
+        let acquire = load(&mut connection, ACQUIRE).await?;
+        let release = load(&mut connection, RELEASE).await?;
+        Ok(Self { connection, acquire, release, ttl: ttl.as_millis().to_string() })
+    }
+
+    async fn lock(&self, name: &str) -> Result<Keys, Failure> {
+        Ok(Keys { lock: format!("{{floor:{name}}}"), counter: format!("{{floor:{name}}}:counter") })
+    }
+
+    async fn acquire(&self, keys: &Keys) -> Result<Held, Failure> {
+        let mut command = redis::cmd("EVALSHA");
+        command.arg(&self.acquire).arg(2).arg(&keys.lock).arg(&keys.counter).arg(OWNER).arg(&self.ttl);
+        let token: Option<u64> = command.query_async(&mut self.connection.clone()).await?;
+        let token = token.ok_or_else(super::taken)?;
+        Ok(Held { lock: keys.lock.clone(), token })
+    }
+
+    fn token(held: &Held) -> Option<u64> {
+        Some(held.token)
+    }
+
+    async fn release(&self, held: Held) -> Result<(), Failure> {
+        let mut command = redis::cmd("EVALSHA");
+        command.arg(&self.release).arg(1).arg(&held.lock).arg(OWNER);
+        let deleted: u64 = command.query_async(&mut self.connection.clone()).await?;
+        if deleted == 1 { Ok(()) } else { Err(Failure::new("the key was not ours")) }
+    }
+}
+
+const OWNER: &str = "0123456789abcdef0123456789abcdef";
+
+const ACQUIRE: &str = "if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then \
+                       return redis.call('INCR', KEYS[2]) end return false";
+
+const RELEASE: &str =
+    "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";

@@ -1,0 +1,30 @@
+//! The program as a contender: this executable, started again and told by its environment to speak the
+//! protocol of `comparison/peers/README.md` instead.
+//!
+//! So every figure comes from a process of the same kind, whether it contends by our library, by the
+//! raw requests of a floor, or by a library of others.
+
+mod floor;
+mod ours;
+
+use std::env;
+use std::io;
+
+/// What the environment tells: `leasehold URL` or `floor URL`.
+pub(crate) const ROLE: &str = "LEASEHOLD_COMPARE_AS";
+
+/// Contends, if that is what this process was started for; the outcome, or `None` if it was not.
+pub(crate) fn work_if_told() -> Option<io::Result<()>> {
+    let role = env::var(ROLE).ok()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    Some(runtime.and_then(|runtime| runtime.block_on(contend(&role))))
+}
+
+async fn contend(role: &str) -> io::Result<()> {
+    let mut words = role.split(' ').map(str::to_owned);
+    let (who, urls) = (words.next().unwrap_or_default(), words.collect::<Vec<_>>());
+    match who.as_str() {
+        "leasehold" => contender_protocol::run::<ours::Ours>(&urls).await,
+        _floor => floor::contend(&urls).await,
+    }
+}

@@ -1,0 +1,229 @@
+//! How a manager is configured and opened.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::api::manager::LockManager;
+use crate::backend::env::{Entropy, Env};
+use crate::backend::{Backoff, LockBackend, StoreConfig};
+use crate::clock::Clock;
+use crate::clock::timing::Timing;
+use crate::core::{Core, placed};
+use crate::words::error::{Effect, Error, ErrorKind, Result};
+
+/// The configuration of a [`LockManager`]; what is not set has the default of [`Timing`].
+#[derive(Debug)]
+#[must_use = "nothing is opened before `build`"]
+pub struct Builder {
+    store: Box<dyn StoreConfig>,
+    ttl: Duration,
+    op_timeout: Option<Duration>,
+    connect_timeout: Option<Duration>,
+    connect_wait: Duration,
+    drift_margin: Option<Duration>,
+    handoff_limit: Option<u16>,
+    handoff_tenure: Option<Duration>,
+    label: Option<String>,
+    clock: Option<Arc<dyn Clock>>,
+    entropy: Option<Arc<dyn Entropy>>,
+}
+
+impl Builder {
+    /// The longest owner label, in bytes.
+    pub const MAX_LABEL_BYTES: usize = 256;
+
+    pub(crate) fn new(store: Box<dyn StoreConfig>) -> Self {
+        Self {
+            store,
+            ttl: Timing::DEFAULT_TTL,
+            op_timeout: None,
+            connect_timeout: None,
+            connect_wait: Duration::ZERO,
+            drift_margin: None,
+            handoff_limit: None,
+            handoff_tenure: None,
+            label: None,
+            clock: None,
+            entropy: None,
+        }
+    }
+
+    /// How long a lease lasts without renewal.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = ttl;
+        self
+    }
+
+    /// Bound of one request to the store.
+    pub fn op_timeout(mut self, bound: Duration) -> Self {
+        self.op_timeout = Some(bound);
+        self
+    }
+
+    /// Bound of one attempt to open the store.
+    pub fn connect_timeout(mut self, bound: Duration) -> Self {
+        self.connect_timeout = Some(bound);
+        self
+    }
+
+    /// How long [`build`](Self::build) goes on trying while the store is unavailable; the default is
+    /// zero, one attempt.
+    pub fn connect_wait(mut self, wait: Duration) -> Self {
+        self.connect_wait = wait;
+        self
+    }
+
+    /// How much earlier than the store we count a lease as over.
+    pub fn drift_margin(mut self, margin: Duration) -> Self {
+        self.drift_margin = Some(margin);
+        self
+    }
+
+    /// How many times in a row a lock may pass within this process; 0 turns that off.
+    pub fn handoff_limit(mut self, limit: u16) -> Self {
+        self.handoff_limit = Some(limit);
+        self
+    }
+
+    /// How long after the store's grant a lock may still pass within this process.
+    pub fn handoff_tenure(mut self, tenure: Duration) -> Self {
+        self.handoff_tenure = Some(tenure);
+        self
+    }
+
+    /// What others see as holder; the default is the host's name and the process id.
+    pub fn owner_label(mut self, label: impl Into<String>) -> Self {
+        self.label = Some(label.into());
+        self
+    }
+
+    /// Another clock than the host's, for tests.
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = Some(clock);
+        self
+    }
+
+    /// Another source of random bits than the system's, for tests.
+    pub fn entropy(mut self, entropy: Arc<dyn Entropy>) -> Self {
+        self.entropy = Some(entropy);
+        self
+    }
+
+    /// Checks the configuration, contacts the store and opens the session.
+    ///
+    /// A store that is unavailable is asked again, with growing pauses, while
+    /// [`connect_wait`](Self::connect_wait) lasts; anything else it says is final.
+    ///
+    /// Timers, renewals and requests that others wait behind belong to the runtime this is called in: they
+    /// stand still while that is a current-thread runtime which nobody drives, and everything ends with it.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidOption`] before any request; [`ErrorKind::Unavailable`] when the store
+    /// is not open within the connect timeout, nor later while it is waited for; [`ErrorKind::Misuse`]
+    /// outside a tokio runtime, or in one without timers; otherwise the store's.
+    ///
+    /// # Cancel safety
+    ///
+    /// A session that was opened already ends with its lease.
+    pub async fn build(self) -> Result<LockManager> {
+        let timing = self.timing()?;
+        let label = self.label()?;
+        let min_ttl = self.store.min_ttl();
+        let mut env = Env::new(timing)?;
+        if let Some(clock) = self.clock {
+            env = env.with_clock(clock);
+        }
+        if let Some(entropy) = self.entropy {
+            env = env.with_entropy(entropy);
+        }
+        let store_env = env.sibling();
+        let server = self.store.server();
+        let opened = open(&*self.store, &env, &store_env, self.connect_wait).await;
+        let backend = opened.map_err(|error| placed(server.as_deref(), error))?;
+        Ok(LockManager::new(Core::start(env, store_env, backend, server, label.into(), min_ttl)))
+    }
+
+    fn timing(&self) -> Result<Timing> {
+        let defaults = Timing::for_ttl(self.ttl);
+        let timing = Timing {
+            ttl: self.ttl,
+            op_timeout: self.op_timeout.unwrap_or(defaults.op_timeout),
+            connect_timeout: self.connect_timeout.unwrap_or(defaults.connect_timeout),
+            drift_margin: self.drift_margin,
+            handoff_limit: self.handoff_limit.unwrap_or(defaults.handoff_limit),
+            handoff_tenure: self.handoff_tenure.unwrap_or(defaults.handoff_tenure),
+        };
+        timing.validate(self.store.min_ttl())?;
+        Ok(timing)
+    }
+
+    fn label(&self) -> Result<String> {
+        let Some(label) = &self.label else {
+            let host = rustix::system::uname();
+            let host = host.nodename().to_string_lossy();
+            return Ok(format!("{host}/{}", std::process::id()));
+        };
+        if label.len() > Self::MAX_LABEL_BYTES || label.chars().any(char::is_control) {
+            return Err(Error::invalid_option(format!(
+                "the owner label has {} bytes; at most {} are allowed, and no control character",
+                label.len(),
+                Self::MAX_LABEL_BYTES
+            )));
+        }
+        Ok(label.clone())
+    }
+}
+
+/// Opens the store; tries again for `wait` at most while it is unavailable.
+async fn open(
+    store: &dyn StoreConfig,
+    env: &Env,
+    store_env: &Env,
+    wait: Duration,
+) -> Result<Arc<dyn LockBackend>> {
+    let until = env.now() + wait;
+    let mut bound = env.timing().connect_timeout;
+    let mut backoff = Backoff::new(SHORTEST_PAUSE, LONGEST_PAUSE);
+    let mut last: Option<Error> = None;
+    loop {
+        let error = match open_once(store, env, store_env, bound).await {
+            // Cut short by the end of the wait, it has told nothing.
+            None => last.filter(|_| bound < env.timing().connect_timeout).unwrap_or_else(|| {
+                let message = format!("the store was not open within {bound:?}");
+                Error::not_applied(ErrorKind::Unavailable, message)
+            }),
+            // No lock was asked for, and what a session leaves behind ends with its lease.
+            Some(opened) => match opened.map_err(|error| error.with_effect(Effect::NotApplied)) {
+                Err(error) if *error.kind() == ErrorKind::Unavailable => error,
+                opened => return opened,
+            },
+        };
+        let again_at = env.now() + backoff.next(env);
+        if until <= again_at {
+            return Err(error);
+        }
+        let error = placed(store.server().as_deref(), error);
+        tracing::warn!(error = %format_args!("{error:#}"), "the store is not there yet; trying again");
+        last = Some(error);
+        env.sleep_until(again_at).await;
+        bound = env.timing().connect_timeout.min(until.since(env.now()));
+    }
+}
+
+/// What opening came to within `bound`.
+async fn open_once(
+    store: &dyn StoreConfig,
+    env: &Env,
+    store_env: &Env,
+    bound: Duration,
+) -> Option<Result<Arc<dyn LockBackend>>> {
+    tokio::select! {
+        biased;
+        opened = store.open(store_env.clone()) => Some(opened),
+        () = async { env.sleep(bound).await } => None,
+    }
+}
+
+const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);

@@ -1,0 +1,92 @@
+//! Fencing at a resource that lives in this process.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::words::token::FencingToken;
+
+/// Remembers the largest token it has seen and refuses smaller ones.
+///
+/// The shape every protected resource needs, here for one that lives in memory; a database does
+/// the same with `UPDATE … WHERE fence <= ?` (see the example `fenced_write`). A writer whose lock
+/// was lost without its noticing has a smaller token than its successor, so once the successor has
+/// passed, the late writer is refused (G3).
+///
+/// The check and the act it guards must be one step for the resource: check inside the resource's
+/// own mutex or transaction.
+///
+/// # Examples
+///
+/// ```
+/// # use lockcore::{FenceGate, FencingToken};
+/// let gate = FenceGate::new();
+/// let (old, new) = (FencingToken::new(1, 0).unwrap(), FencingToken::new(2, 0).unwrap());
+/// assert!(gate.admit(old).is_ok());
+/// assert!(gate.admit(new).is_ok());
+/// assert_eq!(gate.admit(old).unwrap_err().largest_seen, new.get());
+/// ```
+#[derive(Debug, Default)]
+pub struct FenceGate {
+    largest: AtomicU64,
+}
+
+/// A token below the largest seen: its holder has lost the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Fenced {
+    /// The token that was refused.
+    pub token: FencingToken,
+    /// The largest number seen, [`FencingToken::get`] of a later holder.
+    pub largest_seen: u64,
+}
+
+impl FenceGate {
+    /// A gate that has seen nothing.
+    pub const fn new() -> Self {
+        Self { largest: AtomicU64::new(0) }
+    }
+
+    /// A gate that has seen `largest`, read back from where the resource keeps it.
+    pub const fn resumed(largest: u64) -> Self {
+        Self { largest: AtomicU64::new(largest) }
+    }
+
+    /// Admits `token` if none larger was admitted before.
+    ///
+    /// # Errors
+    ///
+    /// [`Fenced`] otherwise.
+    pub fn admit(&self, token: FencingToken) -> Result<(), Fenced> {
+        // ORDERING: one atomic maximum decides; acquire-release orders what the admitted do.
+        let largest_seen = self.largest.fetch_max(token.get(), Ordering::AcqRel);
+        if token.get() < largest_seen { Err(Fenced { token, largest_seen }) } else { Ok(()) }
+    }
+}
+
+impl std::fmt::Display for Fenced {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "token {} is refused: {} was seen, so a later holder has written",
+            self.token, self.largest_seen
+        )
+    }
+}
+
+impl std::error::Error for Fenced {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The same token may write again; a smaller one may not, whatever the order of arrival.
+    #[test]
+    fn a_smaller_token_is_refused() {
+        let token = |counter| FencingToken::new(counter, 0).unwrap();
+        let gate = FenceGate::resumed(token(5).get());
+        assert!(gate.admit(token(4)).is_err());
+        assert!(gate.admit(token(5)).is_ok());
+        assert!(gate.admit(token(6)).is_ok());
+        assert!(gate.admit(token(6)).is_ok());
+        assert!(gate.admit(token(5)).is_err());
+    }
+}

@@ -1,0 +1,300 @@
+//! A held lock, and how its holder learns that it is over.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use futures_core::Stream;
+use tokio::sync::watch;
+use tokio_stream::wrappers::WatchStream;
+use tokio_util::sync::ReusableBoxFuture;
+
+use crate::clock::Deadline;
+use crate::core::Core;
+use crate::core::held::Held;
+use crate::core::tenure::{Standing, Tenure, ended};
+use crate::words::error::{Error, Result};
+use crate::words::loss::{GuardState, LostReason};
+use crate::words::name::LockName;
+use crate::words::token::FencingToken;
+
+/// A held lock: yours until it is released, dropped, or lost.
+///
+/// The manager renews it in the background. It can be lost all the same (the store fell silent,
+/// the process was stopped, an administrator revoked it), so ask [`ensure_held`](Self::ensure_held)
+/// before acting, watch [`lost`](Self::lost) while acting, and give the resource
+/// [`token`](Self::token), which makes it refuse whoever comes too late.
+///
+/// Dropping a guard releases it in the background, without blocking and without saying whether that
+/// worked; [`release`](Self::release) says. Note that `let _ = lock.acquire().await?` drops at once.
+#[must_use = "a guard that is dropped at once releases the lock"]
+pub struct LockGuard {
+    held: Held,
+}
+
+impl LockGuard {
+    pub(crate) fn new(held: Held) -> Self {
+        Self { held }
+    }
+
+    /// The name of the lock.
+    pub fn name(&self) -> &LockName {
+        &self.tenure().grant().name
+    }
+
+    /// Larger than every token given out for this name before (G3); give it to the resource.
+    pub fn token(&self) -> FencingToken {
+        self.held.token()
+    }
+
+    /// The time left before the deadline, as it stands now; zero once lost, [`Duration::MAX`] on a
+    /// store without leases. What somebody who [asked](Self::asked) allows, and `max_hold`, count.
+    pub fn remaining(&self) -> Duration {
+        self.tenure().remaining(self.core().env().now())
+    }
+
+    /// Whether the lock is held at this instant (G2): one clock read and one atomic load, no I/O.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) from the deadline on, whether or not anybody has
+    /// noticed before, and for ever after.
+    pub fn ensure_held(&self) -> Result<()> {
+        if self.tenure().is_held(self.core().env().now()) {
+            return Ok(());
+        }
+        Err(self.found_lost())
+    }
+
+    /// How the guard stands now.
+    pub fn state(&self) -> GuardState {
+        self.tenure().state(self.core().env().now())
+    }
+
+    /// A future that ends when this guard is not held any more, releasing included. Early or on
+    /// time, never after the store can grant the lock to others, as long as timers fire; a host that
+    /// was suspended is told by [`ensure_held`](Self::ensure_held) first.
+    pub fn lost(&self) -> Lost {
+        Lost { standings: self.tenure().watch(), told: Told::NotAsked }
+    }
+
+    /// What changes for this guard, how it stands now first. A slow reader misses states in between,
+    /// never the last one, nor that it was asked for; the stream ends after the last state.
+    pub fn changes(&self) -> Changes {
+        Changes { standings: WatchStream::new(self.tenure().watch()), told: None, next: None }
+    }
+
+    /// Until when the lock is to be given up, if an administrator has asked for it: release it before.
+    /// At that deadline it is lost ([`LostReason::Revoked`]).
+    pub fn asked(&self) -> Option<Deadline> {
+        self.tenure().asked().map(Deadline::At)
+    }
+
+    /// What is left of the time that an administrator allows who has asked for the lock; zero when it is
+    /// over.
+    pub fn grace(&self) -> Option<Duration> {
+        Some(self.tenure().asked()?.since(self.core().env().now()))
+    }
+
+    /// Ends with the first deadline that an administrator sets; `None` if the guard has ended before
+    /// that. A later request may set an earlier one: [`asked`](Self::asked) and [`remaining`](Self::remaining) tell.
+    ///
+    /// # Cancel safety
+    ///
+    /// A future made later tells the same.
+    pub fn until_asked(&self) -> impl Future<Output = Option<Deadline>> + Send + 'static + use<> {
+        let mut standings = self.tenure().watch();
+        async move {
+            loop {
+                let Standing { state, asked } = *standings.borrow_and_update();
+                if asked.is_some() || matches!(state, GuardState::Lost(_)) {
+                    return asked.map(Deadline::At);
+                }
+                // The sender goes only after its last word.
+                standings.changed().await.ok()?;
+            }
+        }
+    }
+
+    /// From now on the guard is lost ([`LostReason::TooLong`]) when it was held for `span`.
+    pub(crate) fn hold_at_most(&self, span: Duration) {
+        let at = self.core().env().now() + span;
+        self.tenure().hold_until(at);
+        self.core().end_at(self.tenure(), at);
+    }
+
+    /// Renews now, besides the watchdog.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) when the lock is gone;
+    /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) when the store did not answer: then
+    /// the lock is held until the deadline as before.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves the renewal's outcome open; the guard stays as it was.
+    pub async fn renew(&self) -> Result<()> {
+        self.ensure_held()?;
+        let renewed = self.core().renew_now(self.tenure()).await;
+        renewed.map_err(|error| self.core().about(self.name(), error))?;
+        self.ensure_held()
+    }
+
+    /// Releases the lock, to the next one of this process or to the store, and says whether that
+    /// is certain.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) when the lock was gone before;
+    /// the store's last error when it did not confirm until the deadline, after which the lease has
+    /// ended the lock. On a store with one session for all locks, only the end of the session would
+    /// end it: such a release is repeated for at most one ttl, and not at all once it is refused for
+    /// good ([`ErrorKind::Denied`](crate::ErrorKind::Denied)); then the session is given up, with every
+    /// other hold on it ([`LostReason::SessionLost`]).
+    ///
+    /// # Cancel safety
+    ///
+    /// Once called, dropping the future midway lets the release go on in the background. Once polled, it
+    /// goes on there as well as soon as others of this process wait for the lock.
+    ///
+    /// # Examples
+    ///
+    /// A guard is released once; a second time does not compile:
+    ///
+    /// ```compile_fail,E0382
+    /// # async fn twice(guard: lockcore::LockGuard) -> lockcore::Result<()> {
+    /// guard.release().await?;
+    /// guard.release().await
+    /// # }
+    /// ```
+    pub async fn release(self) -> Result<()> {
+        self.held.release().await
+    }
+
+    fn tenure(&self) -> &Arc<Tenure> {
+        self.held.tenure()
+    }
+
+    fn core(&self) -> &Arc<Core> {
+        self.held.core()
+    }
+
+    #[cold]
+    fn found_lost(&self) -> Error {
+        let reason = self.tenure().lost(self.core().env().now()).unwrap_or(LostReason::Expired);
+        self.core().lose(self.tenure(), reason);
+        Error::lost(reason).with_context("lock", self.name())
+    }
+}
+
+impl fmt::Debug for LockGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockGuard")
+            .field("name", self.name())
+            .field("token", &self.token())
+            .field("state", &self.state())
+            .field("deadline_in", &Some(self.remaining()).filter(|left| *left != Duration::MAX))
+            .finish()
+    }
+}
+
+/// What has changed for a guard; see [`LockGuard::changes`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Change {
+    /// It stands like this now.
+    State(GuardState),
+    /// An administrator wants the lock, which is lost at this deadline. How it stands is another matter:
+    /// it may be at risk besides.
+    Asked(Deadline),
+}
+
+/// What changes for a guard; see [`LockGuard::changes`].
+#[must_use = "streams do nothing unless polled"]
+pub struct Changes {
+    standings: WatchStream<Standing>,
+    /// What was told so far.
+    told: Option<Standing>,
+    next: Option<Change>,
+}
+
+impl Stream for Changes {
+    type Item = Change;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Change>> {
+        loop {
+            if let Some(next) = self.next.take() {
+                return Poll::Ready(Some(next));
+            }
+            let Some(now) = ready!(Pin::new(&mut self.standings).poll_next(cx)) else {
+                return Poll::Ready(None);
+            };
+            let told = self.told.replace(now);
+            let state = told.is_none_or(|told| told.state != now.state).then_some(Change::State(now.state));
+            let asked = now.asked.filter(|_| told.is_none_or(|told| told.asked != now.asked));
+            let asked = asked.map(|at| Change::Asked(Deadline::At(at)));
+            // How it ended is the last word.
+            let is_over = matches!(now.state, GuardState::Lost(_));
+            let (first, second) = if is_over { (asked, state) } else { (state, asked) };
+            self.next = second;
+            if first.is_some() {
+                return Poll::Ready(first);
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Changes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Changes").field("told", &self.told).finish_non_exhaustive()
+    }
+}
+
+/// Ends, with the reason, when its guard is not held any more; see [`LockGuard::lost`].
+///
+/// # Cancel safety
+///
+/// May be dropped, and polled again at will, also after it has ended: it keeps the reason. A clone
+/// starts afresh and ends alike.
+#[must_use = "futures do nothing unless polled"]
+pub struct Lost {
+    standings: watch::Receiver<Standing>,
+    told: Told,
+}
+
+enum Told {
+    NotAsked,
+    /// Boxed so that the whole may be shared, though it is polled by one.
+    Waiting(ReusableBoxFuture<'static, LostReason>),
+    Already(LostReason),
+}
+
+impl Future for Lost {
+    type Output = LostReason;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<LostReason> {
+        loop {
+            self.told = match &mut self.told {
+                Told::NotAsked => Told::Waiting(ReusableBoxFuture::new(ended(self.standings.clone()))),
+                Told::Waiting(waiting) => Told::Already(ready!(waiting.poll(cx))),
+                Told::Already(reason) => return Poll::Ready(*reason),
+            };
+        }
+    }
+}
+
+impl Clone for Lost {
+    fn clone(&self) -> Self {
+        Self { standings: self.standings.clone(), told: Told::NotAsked }
+    }
+}
+
+impl fmt::Debug for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lost").field("state", &self.standings.borrow().state).finish()
+    }
+}

@@ -1,0 +1,237 @@
+//! The entry point: one store, its session, and the locks of this process on it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tokio::sync::OnceCell;
+
+use crate::api::builder::Builder;
+use crate::api::lock::Lock;
+use crate::backend::env::Env;
+use crate::backend::{Finding, LockState, Severity, StoreConfig, TokenBase};
+use crate::core::Core;
+use crate::words::error::{Effect, Error, ErrorKind, Result};
+use crate::words::guarantees::Guarantees;
+use crate::words::loss::LostReason;
+use crate::words::name::LockName;
+use crate::words::revoke::{Revocation, Revoke};
+use crate::words::token::FencingToken;
+
+/// Locks on one store. Cheap to clone; clones share everything.
+///
+/// Opened by [`Registry::connect`](crate::Registry::connect) from a URL, or by
+/// [`LockManager::builder`] from a typed configuration. When the last clone, lock and guard are
+/// gone, the session ends in the background; [`shutdown`](Self::shutdown) ends it in order.
+#[derive(Clone)]
+pub struct LockManager {
+    core: Arc<Core>,
+    shutdown: Arc<OnceCell<()>>,
+}
+
+impl LockManager {
+    /// Starts the configuration of a manager on `store`.
+    pub fn builder(store: impl StoreConfig) -> Builder {
+        Builder::new(Box::new(store))
+    }
+
+    pub(crate) fn new(core: Arc<Core>) -> Self {
+        Self { core, shutdown: Arc::default() }
+    }
+
+    /// The lock called `name`. No request is made.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidName`], see [`LockName`].
+    pub fn lock(&self, name: impl AsRef<str>) -> Result<Lock> {
+        Ok(Lock::new(Arc::clone(&self.core), LockName::new(name)?))
+    }
+
+    /// What this store promises.
+    pub fn guarantees(&self) -> Guarantees {
+        self.core.backend().guarantees()
+    }
+
+    /// Fails when this store lacks a promise the program relies on; meant for its start.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unsupported`], naming what is missing.
+    pub fn require(&self, needed: Guarantees) -> Result<()> {
+        self.guarantees().require(needed)
+    }
+
+    /// Who holds `name` and how many wait. A lock that this process holds is shown with the token
+    /// of its present guard.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidName`], or the store's.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is changed, so nothing is left.
+    pub async fn inspect(&self, name: impl AsRef<str>) -> Result<LockState> {
+        let name = LockName::new(name)?;
+        let state = self.answered(self.core.backend().inspect(&name)).await;
+        let mut state = state.map_err(|error| error.with_context("lock", &name))?;
+        let ours = self.core.queues.with_known(&name, |entry| entry.queue.held().map(|(_, token)| token));
+        if let (Some(holder), Some(token)) = (&mut state.holder, ours.flatten()) {
+            // Somebody else's token is larger than ours if our hold is over and we do not know yet.
+            holder.token = holder.token.max(Some(token));
+        }
+        Ok(state)
+    }
+
+    /// The names that begin with `prefix` and are held or waited for.
+    ///
+    /// # Errors
+    ///
+    /// The store's.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is changed, so nothing is left.
+    pub async fn list(&self, prefix: &str) -> Result<Vec<LockState>> {
+        self.answered(self.core.backend().list(prefix)).await
+    }
+
+    /// Asks the holder of `name` to give it up, and waits for that: for the grace it is given and its ttl,
+    /// and no longer.
+    ///
+    /// With [`Revoke::Force`] the store's entry is deleted at once. The former holder may not know for a
+    /// moment, so until then only its smaller fencing token keeps it from doing harm.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidName`]; [`ErrorKind::InvalidOption`] for a grace above [`Revoke::MAX_GRACE`];
+    /// [`ErrorKind::Closed`] once the manager is shut down or its runtime is
+    /// gone; or the store's.
+    ///
+    /// # Cancel safety
+    ///
+    /// The holder may have been asked already.
+    pub async fn revoke(&self, name: impl AsRef<str>, how: Revoke) -> Result<Revocation> {
+        let name = LockName::new(name)?;
+        self.open()?;
+        let core = &self.core;
+        tokio::select! {
+            biased;
+            answer = core.revoke(&name, how) => answer.map_err(|error| core.about(&name, error)),
+            () = core.closing.cancelled() => Err(Core::closed_error().with_effect(Effect::Unknown)),
+            () = core.env().gone() => Err(Env::gone_error()),
+        }
+    }
+
+    /// What an administrator should know about this store.
+    ///
+    /// # Errors
+    ///
+    /// The store's.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is changed, so nothing is left.
+    pub async fn diagnose(&self) -> Result<Vec<Finding>> {
+        let mut findings = self.answered(self.core.backend().diagnose()).await?;
+        if let Ok(TokenBase { base, floor, .. }) = self.token_base().await {
+            let detail =
+                format!("{base} is added to the store's own numbers, which are above {floor} from now on");
+            findings.push(Finding::new(Severity::Ok, "token base", detail));
+        }
+        Ok(findings)
+    }
+
+    /// What the namespace adds to the numbers of its store.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unsupported`] on a store that keeps none, or the store's.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is changed, so nothing is left.
+    pub async fn token_base(&self) -> Result<TokenBase> {
+        self.answered(self.core.backend().token_base()).await
+    }
+
+    /// Raises the namespace's base so that every later session's tokens are larger than `token`, such as
+    /// the largest that a resource has seen from another store; never lowers it.
+    ///
+    /// Sessions that live already, this one too, go on with the base they have read: end them before,
+    /// or their grants are refused by whoever has seen a larger token.
+    ///
+    /// # Errors
+    ///
+    /// As [`token_base`](Self::token_base); [`ErrorKind::InvalidOption`] when no room for tokens would be left.
+    ///
+    /// # Cancel safety
+    ///
+    /// The base may have been raised; raising it again changes nothing.
+    pub async fn raise_token_base(&self, token: FencingToken) -> Result<()> {
+        let at_least = self.token_base().await?.above(token)?;
+        self.answered(self.core.backend().raise_token_base(at_least)).await
+    }
+
+    /// How many guards were dropped instead of released; each of them was released in the
+    /// background, or its lease ends it.
+    pub fn guards_dropped(&self) -> u64 {
+        self.core.guards_dropped.load(Ordering::Relaxed)
+    }
+
+    /// Ends everything in order, for all clones: new acquisitions and those waiting are refused as
+    /// [`ErrorKind::Closed`], guards become lost ([`LostReason::Shutdown`]) and are released, and
+    /// the session is closed. Waits at most one ttl for releases in flight. Later calls wait for
+    /// the first.
+    ///
+    /// # Errors
+    ///
+    /// The store's, when it could not be told that the session is over; its lease ends it then.
+    ///
+    /// # Cancel safety
+    ///
+    /// What was begun stays begun; call again to wait for the rest.
+    pub async fn shutdown(&self) -> Result<()> {
+        self.shutdown.get_or_try_init(|| self.wind_down()).await.copied()
+    }
+
+    async fn wind_down(&self) -> Result<()> {
+        let core = &self.core;
+        core.refuse_everybody();
+        for tenure in core.watchdog.tenures() {
+            core.lose(&tenure, LostReason::Shutdown);
+        }
+        let timing = core.env().timing();
+        let released = core.env().drained(timing.ttl).await;
+        let closed = core.env().bounded(core.backend().close()).await;
+        closed.map_err(|error| core.placed(error))?;
+        let ended = core.store_env.drained(timing.op_timeout).await;
+        if released && ended {
+            return Ok(());
+        }
+        let late = if released {
+            "the store's session did not end in time"
+        } else {
+            "not every release was confirmed"
+        };
+        let message = format!("{late}; the leases end the rest");
+        Err(core.placed(Error::new(ErrorKind::Unavailable, Effect::Unknown, message)))
+    }
+
+    async fn answered<T: Send>(&self, request: impl Future<Output = Result<T>> + Send) -> Result<T> {
+        self.open()?;
+        self.core.env().bounded(request).await.map_err(|error| self.core.placed(error))
+    }
+
+    fn open(&self) -> Result<()> {
+        if self.core.is_closed() { Err(Core::closed_error()) } else { Ok(()) }
+    }
+}
+
+impl fmt::Debug for LockManager {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // What the store knows, such as the names of locks, is not for logs.
+        f.debug_struct("LockManager").field("guarantees", &self.guarantees()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,8 @@
+//! What users open and hold.
+
+pub(crate) mod builder;
+pub(crate) mod fence;
+pub(crate) mod guard;
+pub(crate) mod lock;
+pub(crate) mod manager;
+pub(crate) mod registry;

@@ -1,0 +1,467 @@
+//! What a backend gets from the core instead of reaching for it: clock and timers, tasks, random
+//! bits, time bounds and the drift margin.
+//!
+//! Nothing else in the workspace reads a clock, spawns a task or draws a random number, so a
+//! simulation replays from its seed. Every task spawned here is awaited by `shutdown`, the
+//! bell of env-3 apart.
+//!
+//! # Invariants
+//! - **env-1** Timers and requests belong to the runtime in which the manager was opened, wherever they
+//!   are polled: the end of a caller's runtime ends nothing that others wait for.
+//! - **env-2** A panic in a store's code is the answer to one request, not the end of whoever polls it.
+//! - **env-3** Whoever waits for an answer or a timer of that runtime, wherever it is polled, is told
+//!   when the runtime ends.
+//!
+//! Checked by `tests/bystanders`, and the tests below.
+
+use std::any::Any;
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, SystemTime};
+
+use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
+use tokio::runtime::{EnterGuard, Handle, TryCurrentError};
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
+
+use crate::clock::timing::Timing;
+use crate::clock::{BootClock, Clock, Deadline, Moment};
+use crate::words::error::{Effect, Error, ErrorKind, Result};
+use crate::words::owner::OwnerId;
+
+/// A source of random bits.
+pub trait Entropy: fmt::Debug + Send + Sync + 'static {
+    /// Fills `bytes`; the real source is cryptographically strong.
+    fn fill(&self, bytes: &mut [u8]);
+}
+
+/// The operating system's random bits, drawn in blocks: one system call serves sixteen owner ids.
+///
+/// A block belongs to one environment. Like the manager around it, it must not be used on both
+/// sides of a `fork`.
+#[derive(Debug)]
+pub struct OsEntropy {
+    block: Mutex<Block>,
+}
+
+struct Block {
+    bytes: [u8; 256],
+    used: usize,
+}
+
+impl OsEntropy {
+    /// A source that has drawn nothing yet.
+    pub const fn new() -> Self {
+        Self { block: Mutex::new(Block { bytes: [0; 256], used: 256 }) }
+    }
+}
+
+impl Default for OsEntropy {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Entropy for OsEntropy {
+    /// # Panics
+    ///
+    /// When the system has no random source: without one, ownership means nothing.
+    fn fill(&self, bytes: &mut [u8]) {
+        let mut block = self.block.lock();
+        for part in bytes.chunks_mut(256) {
+            if block.used + part.len() > block.bytes.len() {
+                getrandom::fill(&mut block.bytes).expect("the operating system provides random bits");
+                block.used = 0;
+            }
+            let from = block.used;
+            let taken = &mut block.bytes[from..from + part.len()];
+            part.copy_from_slice(taken);
+            taken.fill(0);
+            block.used += part.len();
+        }
+    }
+}
+
+impl fmt::Debug for Block {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[redacted]")
+    }
+}
+
+/// The surroundings of a manager and its backend; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Env {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    clock: Arc<dyn Clock>,
+    entropy: Arc<dyn Entropy>,
+    timing: Timing,
+    runtime: Handle,
+    /// The runtime is gone: none of its timers will fire.
+    gone: CancellationToken,
+    /// Ends the task that waits for that, when nobody else does.
+    _needed: Arc<DropGuard>,
+    tasks: TaskTracker,
+}
+
+impl Env {
+    /// An environment on the current runtime with the real clock and the system's random bits.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Misuse`] outside a tokio runtime, or in one without timers.
+    pub fn new(timing: Timing) -> Result<Self> {
+        let runtime = Handle::try_current().map_err(|source| {
+            Error::not_applied(ErrorKind::Misuse, "a lock manager is opened inside a tokio runtime")
+                .with_source(source)
+        })?;
+        if !has_timers() {
+            return Err(Error::not_applied(
+                ErrorKind::Misuse,
+                "this tokio runtime has no timers, and leases are renewed by them: build it with \
+                 `enable_time` or `enable_all`",
+            ));
+        }
+        let (gone, needless) = (CancellationToken::new(), CancellationToken::new());
+        let needed = Arc::new(needless.clone().drop_guard());
+        // Not one of `tasks`, which end with a shutdown: it rings when the runtime drops it (env-3).
+        let bell = gone.clone().drop_guard();
+        runtime.spawn(async move {
+            needless.cancelled().await;
+            drop(bell);
+        });
+        Ok(Self {
+            shared: Arc::new(Shared {
+                clock: Arc::new(BootClock::new()),
+                entropy: Arc::new(OsEntropy::new()),
+                timing,
+                runtime,
+                gone,
+                _needed: needed,
+                tasks: TaskTracker::new(),
+            }),
+        })
+    }
+
+    /// The same environment with another clock.
+    #[must_use]
+    pub fn with_clock(self, clock: Arc<dyn Clock>) -> Self {
+        self.changed(|shared| shared.clock = clock)
+    }
+
+    /// The same environment with another source of random bits.
+    #[must_use]
+    pub fn with_entropy(self, entropy: Arc<dyn Entropy>) -> Self {
+        self.changed(|shared| shared.entropy = entropy)
+    }
+
+    /// The time that lease decisions read.
+    pub fn now(&self) -> Moment {
+        self.shared.clock.now()
+    }
+
+    /// The wall clock, for labels only.
+    pub fn wall_time(&self) -> SystemTime {
+        self.shared.clock.wall_time()
+    }
+
+    /// The clock itself.
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.shared.clock
+    }
+
+    /// Ends at `at` or later; never, once the manager's runtime is gone.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops the timer.
+    pub fn sleep_until(&self, at: Moment) -> impl Future<Output = ()> + Send + Unpin + 'static {
+        Timer { env: self.clone(), at, timer: None }
+    }
+
+    /// Ends after `span` or later; as [`sleep_until`](Self::sleep_until).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops the timer.
+    pub fn sleep(&self, span: Duration) -> impl Future<Output = ()> + Send + Unpin + 'static {
+        self.sleep_until(self.now() + span)
+    }
+
+    /// Runs `request`, for [`Timing::op_timeout`] at most.
+    ///
+    /// # Errors
+    ///
+    /// The request's own; [`ErrorKind::Unavailable`] with an unknown effect after the bound;
+    /// [`ErrorKind::Protocol`] with an unknown effect if it panicked; [`ErrorKind::Closed`] once the
+    /// manager's runtime is gone.
+    ///
+    /// # Cancel safety
+    ///
+    /// That of `request`.
+    pub async fn bounded<T: Send>(&self, request: impl Future<Output = Result<T>> + Send) -> Result<T> {
+        let bound = self.timing().op_timeout;
+        let request = pin!(self.answer_to(request));
+        tokio::select! {
+            biased;
+            answer = request => answer,
+            // Not even made if the request is answered at once: that needs no runtime.
+            () = async { self.sleep(bound).await } => Err(Error::new(
+                ErrorKind::Unavailable,
+                Effect::Unknown,
+                format!("the store did not answer within {bound:?}"),
+            )),
+            () = async { self.gone().await } => Err(Self::gone_error()),
+        }
+    }
+
+    /// Runs `request` within the manager's runtime; a panic is an answer (env-1, env-2).
+    pub(crate) async fn answer_to<T>(&self, request: impl Future<Output = Result<T>> + Send) -> Result<T> {
+        let mut request = pin!(request);
+        poll_fn(|cx| {
+            let polled = catch_unwind(AssertUnwindSafe(|| {
+                let _entered = self.entered();
+                request.as_mut().poll(cx)
+            }));
+            polled.unwrap_or_else(|panic| Poll::Ready(Err(Panicked::new(&*panic).into_error())))
+        })
+        .await
+    }
+
+    /// Ends when the manager's runtime does.
+    pub(crate) async fn gone(&self) {
+        self.shared.gone.cancelled().await;
+    }
+
+    /// The answer to a request for which [`gone`](Self::gone) came first.
+    pub(crate) fn gone_error() -> Error {
+        Error::new(ErrorKind::Closed, Effect::Unknown, "the runtime of the lock manager is gone")
+    }
+
+    /// Runs `task` in the background, owned by the manager; dropped at once if the runtime of
+    /// `connect` is gone.
+    pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.shared.tasks.spawn_on(task, &self.shared.runtime);
+    }
+
+    /// Counts as a task until it is dropped, wherever it is polled.
+    pub(crate) fn as_task(&self) -> TaskTrackerToken {
+        self.shared.tasks.token()
+    }
+
+    /// Polls `task` once in place, within the runtime if there is one, and goes on in the background
+    /// if that was not enough.
+    pub(crate) fn run_in_place(&self, mut task: BoxFuture<'static, ()>) {
+        let entered = self.entered();
+        // Whatever budget the dropping task has used up.
+        let polled =
+            pin!(tokio::task::unconstrained(task.as_mut())).poll(&mut Context::from_waker(Waker::noop()));
+        drop(entered);
+        if polled.is_pending() {
+            self.spawn(task);
+        }
+    }
+
+    /// A fresh owner id.
+    pub fn owner_id(&self) -> OwnerId {
+        let mut bits = [0; 16];
+        self.shared.entropy.fill(&mut bits);
+        OwnerId::from_random(bits)
+    }
+
+    /// Fills `bytes` with random bits.
+    pub fn random(&self, bytes: &mut [u8]) {
+        self.shared.entropy.fill(bytes);
+    }
+
+    /// Between half of `pause` and all of it, so that many do not come back at once.
+    pub fn jittered(&self, pause: Duration) -> Duration {
+        let mut byte = [0];
+        self.random(&mut byte);
+        pause / 2 + pause / 2 * u32::from(byte[0]) / 255
+    }
+
+    /// The manager's times.
+    pub fn timing(&self) -> &Timing {
+        &self.shared.timing
+    }
+
+    /// The deadline of a lease for which the store granted `ttl` to a request sent at `sent_at`.
+    pub fn deadline(&self, sent_at: Moment, ttl: Duration) -> Deadline {
+        Deadline::of_lease(sent_at, ttl, self.timing().margin(ttl))
+    }
+
+    /// The same environment with tasks of its own: a backend's drivers end only when it is closed,
+    /// the core's tasks before that.
+    pub(crate) fn sibling(&self) -> Self {
+        self.clone().changed(|_| {})
+    }
+
+    /// Waits until every task is done, for `bound` at most; whether they are.
+    pub(crate) async fn drained(&self, bound: Duration) -> bool {
+        self.shared.tasks.close();
+        tokio::select! {
+            biased;
+            () = self.shared.tasks.wait() => true,
+            () = self.sleep(bound) => false,
+            () = self.gone() => false,
+        }
+    }
+
+    /// Enters the manager's runtime; `None` in a thread that is at its very end and has destroyed what
+    /// that takes.
+    fn entered(&self) -> Option<EnterGuard<'_>> {
+        let ends_here = |error: TryCurrentError| error.is_thread_local_destroyed();
+        let ends = Handle::try_current().is_err_and(ends_here);
+        (!ends).then(|| self.shared.runtime.enter())
+    }
+
+    fn changed(self, change: impl FnOnce(&mut Shared)) -> Self {
+        let mut shared = Shared {
+            clock: Arc::clone(&self.shared.clock),
+            entropy: Arc::clone(&self.shared.entropy),
+            timing: self.shared.timing.clone(),
+            runtime: self.shared.runtime.clone(),
+            gone: self.shared.gone.clone(),
+            _needed: Arc::clone(&self.shared._needed),
+            tasks: TaskTracker::new(),
+        };
+        change(&mut shared);
+        Self { shared: Arc::new(shared) }
+    }
+}
+
+/// A timer of the manager's runtime, wherever it is polled (env-1).
+struct Timer {
+    env: Env,
+    at: Moment,
+    /// Made when it is first polled.
+    timer: Option<BoxFuture<'static, ()>>,
+}
+
+impl Future for Timer {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let Self { env, at, timer } = &mut *self;
+        match env.entered() {
+            Some(_entered) if !env.shared.gone.is_cancelled() => {
+                let polled = catch_unwind(AssertUnwindSafe(|| {
+                    timer.get_or_insert_with(|| env.shared.clock.sleep_until(*at)).as_mut().poll(cx)
+                }));
+                // RACE: the runtime may end right here, and it answers with a panic then.
+                polled.unwrap_or_else(|_gone| {
+                    *timer = None;
+                    env.shared.gone.cancel();
+                    Poll::Pending
+                })
+            }
+            // In a thread that ends nobody waits for it; a runtime that is gone fires no timers.
+            _ => Poll::Pending,
+        }
+    }
+}
+
+/// The cause of an error that was a panic.
+#[derive(Debug)]
+pub(crate) struct Panicked(String);
+
+impl Panicked {
+    pub(crate) fn new(panic: &(dyn Any + Send)) -> Self {
+        let said = panic.downcast_ref::<String>().map(String::as_str);
+        let said = said.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a word");
+        Self(said.to_owned())
+    }
+
+    fn into_error(self) -> Error {
+        Error::new(ErrorKind::Protocol, Effect::Unknown, "the store's code panicked").with_source(self)
+    }
+}
+
+impl fmt::Display for Panicked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Panicked {}
+
+/// Whether the current runtime has timers. It offers no other way to ask, and says what is missing in
+/// the panic's message.
+fn has_timers() -> bool {
+    catch_unwind(|| drop(tokio::time::sleep(Duration::ZERO))).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+
+    /// A clock whose runtime ends between two looks at it.
+    #[derive(Debug)]
+    struct Ending;
+
+    impl Clock for Ending {
+        fn now(&self) -> Moment {
+            Moment::from_nanos(0)
+        }
+
+        fn wall_time(&self) -> SystemTime {
+            SystemTime::UNIX_EPOCH
+        }
+
+        fn sleep_until(&self, _at: Moment) -> BoxFuture<'static, ()> {
+            Box::pin(poll_fn(|_| panic!("a timer of a runtime that is being shut down")))
+        }
+    }
+
+    /// A timer that is polled as its runtime ends says that, instead of ending whoever waits (env-3).
+    #[tokio::test]
+    async fn a_timer_without_its_runtime_panics_nobody() {
+        let env = Env::new(Timing::for_ttl(Timing::DEFAULT_TTL)).unwrap().with_clock(Arc::new(Ending));
+        let mut timer = env.sleep(Duration::from_secs(1));
+        assert!((&mut timer).now_or_never().is_none());
+        env.gone().now_or_never().expect("it is told at once");
+        assert!((&mut timer).now_or_never().is_none());
+    }
+
+    /// What tells of the runtime's end does not outlive the environment, of which there may be many.
+    #[tokio::test]
+    async fn nothing_of_an_environment_stays_behind() {
+        let tasks = || Handle::current().metrics().num_alive_tasks();
+        let before = tasks();
+        let env = Env::new(Timing::for_ttl(Timing::DEFAULT_TTL)).unwrap();
+        let sibling = env.sibling();
+        drop(env);
+        tokio::task::yield_now().await;
+        assert!(sibling.gone().now_or_never().is_none(), "a sibling lives");
+        drop(sibling);
+        while tasks() > before {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// No bit is given out twice, across block borders and for long requests.
+    #[test]
+    fn random_bits_are_fresh() {
+        let source = OsEntropy::new();
+        let mut seen = std::collections::BTreeSet::new();
+        for _ in 0..40 {
+            let mut id = [0; 16];
+            source.fill(&mut id);
+            assert!(seen.insert(id));
+        }
+        let mut long = [0; 1_000];
+        source.fill(&mut long);
+        assert!(long.chunks_exact(16).all(|id| seen.insert(id.try_into().unwrap())));
+    }
+}

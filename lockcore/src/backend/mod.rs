@@ -1,0 +1,17 @@
+//! What stores implement, and what they get.
+
+mod backoff;
+mod contract;
+mod endpoint;
+pub(crate) mod env;
+mod events;
+pub(crate) mod tls;
+pub(crate) mod url;
+
+pub use backoff::Backoff;
+pub use contract::{
+    AcquireRequest, Attempt, Finding, Grant, Holder, Lease, LeaseId, LeaseScope, LockBackend, LockState,
+    Mode, Renewal, Revocation, Revoke, Severity, StoreConfig, StoreEvent, TokenBase,
+};
+pub use endpoint::Endpoint;
+pub use events::{Events, Inbox, WeakEvents};

@@ -1,0 +1,499 @@
+//! A future that its caller polls, until somebody else waits for it: then a task does.
+//!
+//! Polled in place it costs no task and no hop, and it stands still with a caller whom nobody polls.
+//!
+//! # Invariants
+//! - **flight-1** One polls it at a time: its caller, or its task. A task that dies with its runtime leaves
+//!   it to the caller.
+//! - **flight-2** What nobody wants any more is dropped by whoever gives it up, or, if its task is polling it
+//!   at that instant, by the task.
+//! - **flight-3** With the mutex locked no future is polled, and nothing that belongs to others is dropped:
+//!   no future, no outcome, no waker.
+//!
+//! Checked by the tests below and `tests/bystanders`.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::mem;
+use std::pin::Pin;
+use std::ptr;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, Waker};
+
+use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
+
+use crate::backend::env::Env;
+use crate::core::Core;
+use crate::words::name::LockName;
+
+/// The caller's end of it.
+#[must_use = "futures do nothing unless polled"]
+pub(crate) struct Flight<T: Send + 'static> {
+    cell: Arc<Cell<T>>,
+}
+
+/// What may go on as a task.
+pub(crate) trait Detach: fmt::Debug + Send + Sync {
+    /// Somebody else waits for it: from here on a task polls it.
+    fn detach(self: Arc<Self>);
+}
+
+struct Cell<T> {
+    env: Env,
+    /// Who hears the outcome when the caller has left. With nobody, it is given up then.
+    unheard: Option<fn(T)>,
+    state: Mutex<State<T>>,
+}
+
+struct State<T> {
+    stage: Stage<T>,
+    /// A task polls it, or is about to.
+    detached: bool,
+    /// The caller has left.
+    left: bool,
+    caller: Option<Waker>,
+    task: Option<Waker>,
+}
+
+enum Stage<T> {
+    Here(BoxFuture<'static, T>),
+    /// Somebody polls it.
+    Polled,
+    Landed(T),
+    /// The outcome was taken, or nobody wants it.
+    Over,
+}
+
+/// What is left to do for somebody who polls.
+enum Taken<T> {
+    Future(BoxFuture<'static, T>),
+    Outcome(T),
+    Nothing,
+    Over,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum By {
+    Caller,
+    Task,
+}
+
+impl<T: Send + 'static> Flight<T> {
+    fn new(env: &Env, future: BoxFuture<'static, T>, unheard: Option<fn(T)>) -> Self {
+        let stage = Stage::Here(future);
+        let state = State { stage, detached: false, left: false, caller: None, task: None };
+        Self { cell: Arc::new(Cell { env: env.clone(), unheard, state: Mutex::new(state) }) }
+    }
+
+    /// Whether it is this one.
+    pub(crate) fn is(&self, other: &Weak<dyn Detach>) -> bool {
+        ptr::addr_eq(Arc::as_ptr(&self.cell), other.as_ptr())
+    }
+}
+
+/// What became of a future that was polled once.
+pub(crate) enum Flown<T: Send + 'static> {
+    Landed(T),
+    Aloft(Flight<T>),
+}
+
+impl Core {
+    /// Polls `future` once in place. If that is not enough, it goes on as a task once somebody waits for
+    /// `name`. With `unheard` it goes on when its caller leaves; without, it is dropped with the flight.
+    pub(crate) async fn fly<T: Send + 'static>(
+        &self,
+        name: &LockName,
+        mut future: BoxFuture<'static, T>,
+        unheard: Option<fn(T)>,
+    ) -> Flown<T> {
+        if let Poll::Ready(outcome) = poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await {
+            return Flown::Landed(outcome);
+        }
+        let flight = Flight::new(self.env(), future, unheard);
+        let under_way: Arc<dyn Detach> = Arc::<Cell<T>>::clone(&flight.cell);
+        let waited_for = self.queues.with(name, |entry| {
+            entry.flight = Some(Arc::downgrade(&under_way));
+            entry.queue.waiters().next().is_some()
+        });
+        if waited_for || self.is_closed() {
+            under_way.detach();
+        }
+        Flown::Aloft(flight)
+    }
+}
+
+impl<T: Send + 'static> Future for Flight<T> {
+    type Output = T;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        let cell = &self.cell;
+        let mut future = match cell.take(By::Caller, cx.waker()) {
+            Taken::Future(future) => future,
+            Taken::Outcome(outcome) => return Poll::Ready(outcome),
+            Taken::Nothing => return Poll::Pending,
+            Taken::Over => unreachable!("polled after it was ready, or after it has panicked"),
+        };
+        let polled = future.as_mut().poll(cx);
+        let mut state = cell.state.lock();
+        if polled.is_ready() {
+            state.stage = Stage::Over;
+            return polled;
+        }
+        state.stage = Stage::Here(future);
+        let detached = state.detached;
+        drop(state);
+        if detached {
+            cell.spawn();
+        }
+        Poll::Pending
+    }
+}
+
+impl<T: Send + 'static> Drop for Flight<T> {
+    fn drop(&mut self) {
+        let cell = &self.cell;
+        let mut state = cell.state.lock();
+        state.left = true;
+        match (mem::replace(&mut state.stage, Stage::Over), cell.unheard) {
+            (Stage::Here(future), Some(_)) => {
+                state.stage = Stage::Here(future);
+                drop(state);
+                cell.detach_here();
+            }
+            (Stage::Polled, Some(_)) => state.stage = Stage::Polled,
+            (Stage::Landed(outcome), Some(unheard)) => {
+                drop(state);
+                unheard(outcome);
+            }
+            (given_up, _) => {
+                let task = state.task.take();
+                drop(state);
+                drop(given_up);
+                // It ends, as there is nothing left to poll.
+                if let Some(task) = task {
+                    task.wake();
+                }
+            }
+        }
+    }
+}
+
+impl<T: Send + 'static> fmt::Debug for Flight<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Flight").finish_non_exhaustive()
+    }
+}
+
+impl<T: Send + 'static> Detach for Cell<T> {
+    fn detach(self: Arc<Self>) {
+        self.detach_here();
+    }
+}
+
+impl<T> fmt::Debug for Cell<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cell").finish_non_exhaustive()
+    }
+}
+
+impl<T: Send + 'static> Cell<T> {
+    fn detach_here(self: &Arc<Self>) {
+        let mut state = self.state.lock();
+        let spawns = match state.stage {
+            Stage::Here(_) => !mem::replace(&mut state.detached, true),
+            // Whoever polls it is the task, or will start it.
+            Stage::Polled => {
+                state.detached = true;
+                false
+            }
+            Stage::Landed(_) | Stage::Over => false,
+        };
+        drop(state);
+        if spawns {
+            self.spawn();
+        }
+    }
+
+    fn spawn(self: &Arc<Self>) {
+        self.env.spawn(Task { cell: Arc::clone(self) });
+    }
+
+    /// The future, if it is for `by` to poll; `waker` is told of everything else.
+    fn take(&self, by: By, waker: &Waker) -> Taken<T> {
+        let waker = waker.clone();
+        let mut state = self.state.lock();
+        let is_its_turn = state.detached == (by == By::Task);
+        let place = if by == By::Task { &mut state.task } else { &mut state.caller };
+        let previous = place.replace(waker);
+        let (stage, taken) = match (mem::replace(&mut state.stage, Stage::Over), by) {
+            (Stage::Here(future), _) if is_its_turn => (Stage::Polled, Taken::Future(future)),
+            (Stage::Landed(outcome), By::Caller) => (Stage::Over, Taken::Outcome(outcome)),
+            (Stage::Over, _) => (Stage::Over, Taken::Over),
+            (others, _) => (others, Taken::Nothing),
+        };
+        state.stage = stage;
+        drop(state);
+        drop(previous);
+        taken
+    }
+
+    /// The task is done.
+    fn land(&self, outcome: T) {
+        let mut state = self.state.lock();
+        if state.left {
+            state.stage = Stage::Over;
+            drop(state);
+            if let Some(unheard) = self.unheard {
+                unheard(outcome);
+            }
+            return;
+        }
+        state.stage = Stage::Landed(outcome);
+        let caller = state.caller.take();
+        drop(state);
+        if let Some(caller) = caller {
+            caller.wake();
+        }
+    }
+}
+
+struct Task<T: Send + 'static> {
+    cell: Arc<Cell<T>>,
+}
+
+impl<T: Send + 'static> Future for Task<T> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let Taken::Future(mut future) = self.cell.take(By::Task, cx.waker()) else {
+            return Poll::Ready(());
+        };
+        if let Poll::Ready(outcome) = future.as_mut().poll(cx) {
+            drop(future);
+            self.cell.land(outcome);
+            return Poll::Ready(());
+        }
+        let mut state = self.cell.state.lock();
+        if matches!(state.stage, Stage::Over) {
+            // Given up while it was polled.
+            drop(state);
+            drop(future);
+            return Poll::Ready(());
+        }
+        state.stage = Stage::Here(future);
+        Poll::Pending
+    }
+}
+
+impl<T: Send + 'static> Drop for Task<T> {
+    /// Done, or dropped by a runtime that ends.
+    fn drop(&mut self) {
+        let mut state = self.cell.state.lock();
+        state.detached = false;
+        let own = state.task.take();
+        let (stage, given_up, caller) = match mem::replace(&mut state.stage, Stage::Over) {
+            Stage::Here(future) if state.left => (Stage::Over, Some(future), None),
+            Stage::Here(future) => (Stage::Here(future), None, state.caller.take()),
+            // It has panicked.
+            Stage::Polled => (Stage::Over, None, state.caller.take()),
+            others => (others, None, None),
+        };
+        state.stage = stage;
+        drop(state);
+        drop((own, given_up));
+        if let Some(caller) = caller {
+            caller.wake();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Timing;
+    use futures_util::FutureExt;
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+    use tokio::runtime::{Builder, Runtime};
+    use tokio::sync::oneshot;
+    use tokio::task::JoinSet;
+
+    fn home() -> (Runtime, Env) {
+        let home = Builder::new_current_thread().enable_all().build().unwrap();
+        let env = home.block_on(async { Env::new(Timing::for_ttl(Timing::DEFAULT_TTL)).unwrap() });
+        (home, env)
+    }
+
+    /// A flight, what lands it, and what lives for as long as its future.
+    fn flight(env: &Env, unheard: Option<fn(u8)>) -> (Flight<u8>, oneshot::Sender<u8>, Weak<()>) {
+        let ((land, landed), alive) = (oneshot::channel(), Arc::new(()));
+        let is_alive = Arc::downgrade(&alive);
+        let future = async move {
+            let outcome = landed.await.unwrap();
+            drop(alive);
+            outcome
+        };
+        (Flight::new(env, Box::pin(future), unheard), land, is_alive)
+    }
+
+    /// The tasks of flights: every environment has one of its own (env-3).
+    fn tasks(home: &Runtime) -> usize {
+        home.metrics().num_alive_tasks() - 1
+    }
+
+    fn run(home: &Runtime) {
+        home.block_on(async {
+            for _ in 0..10 {
+                tokio::task::yield_now().await;
+            }
+        });
+    }
+
+    /// A task is begun for others, not for the caller; once, however many they are.
+    #[test]
+    fn it_is_a_task_once_somebody_else_waits() {
+        let (home, env) = home();
+        let (mut flight, land, _) = flight(&env, None);
+        assert!((&mut flight).now_or_never().is_none());
+        assert_eq!(tasks(&home), 0);
+        for _ in 0..3 {
+            flight.cell.detach_here();
+        }
+        assert!((&mut flight).now_or_never().is_none());
+        run(&home);
+        assert_eq!(tasks(&home), 1);
+        land.send(7).unwrap();
+        run(&home);
+        assert_eq!((tasks(&home), flight.now_or_never()), (0, Some(7)));
+    }
+
+    /// The caller is told when the task has landed it.
+    #[test]
+    fn a_task_wakes_the_caller() {
+        let (home, env) = home();
+        let (flight, land, _) = flight(&env, None);
+        flight.cell.detach_here();
+        let landed = home.block_on(async {
+            let mut caller = JoinSet::from_iter([flight]);
+            tokio::task::yield_now().await;
+            land.send(7).unwrap();
+            caller.join_next().await.unwrap().unwrap()
+        });
+        assert_eq!(landed, 7);
+    }
+
+    /// Somebody begins to wait while the caller is polling it: the caller starts the task.
+    #[test]
+    fn it_is_detached_while_it_is_polled() {
+        let (home, env) = home();
+        let begun = Arc::new(Mutex::new(None::<Arc<Cell<u8>>>));
+        let in_poll = Arc::clone(&begun);
+        let future = poll_fn(move |_| {
+            if let Some(cell) = in_poll.lock().take() {
+                cell.detach_here();
+            }
+            Poll::<u8>::Pending
+        });
+        let mut flight = Flight::new(&env, Box::pin(future), None);
+        *begun.lock() = Some(Arc::clone(&flight.cell));
+        assert!((&mut flight).now_or_never().is_none());
+        assert_eq!(tasks(&home), 1);
+        drop(flight);
+        run(&home);
+        assert_eq!(tasks(&home), 0);
+    }
+
+    /// What nobody wants is dropped with the caller's end, and the task ends (flight-2).
+    #[test]
+    fn what_is_given_up_is_dropped_at_once() {
+        for detached in [false, true] {
+            let (home, env) = home();
+            let (mut flight, _land, alive) = flight(&env, None);
+            assert!((&mut flight).now_or_never().is_none());
+            if detached {
+                flight.cell.detach_here();
+                run(&home);
+            }
+            drop(flight);
+            assert!(alive.upgrade().is_none());
+            run(&home);
+            assert_eq!(tasks(&home), 0);
+        }
+    }
+
+    /// What is given up while its task polls it is dropped by that, after the poll (flight-2).
+    #[test]
+    fn what_is_given_up_while_it_is_polled_is_dropped_behind_that() {
+        let (home, env) = home();
+        let place = Arc::new(Mutex::new(None::<Flight<u8>>));
+        let (in_poll, alive) = (Arc::clone(&place), Arc::new(()));
+        let is_alive = Arc::downgrade(&alive);
+        let future = poll_fn(move |_| {
+            drop(in_poll.lock().take());
+            assert_eq!(Arc::strong_count(&alive), 1);
+            Poll::Pending
+        });
+        let flight = Flight::new(&env, Box::pin(future), None);
+        flight.cell.detach_here();
+        *place.lock() = Some(flight);
+        run(&home);
+        assert!(is_alive.upgrade().is_none());
+        assert_eq!(tasks(&home), 0);
+    }
+
+    /// What must go on does so without its caller, whether a task polls it already, and says how it ended.
+    #[test]
+    fn what_goes_on_is_heard_by_somebody() {
+        static HEARD: AtomicUsize = AtomicUsize::new(0);
+        let hear: fn(u8) = |outcome| {
+            HEARD.fetch_add(outcome.into(), Relaxed);
+        };
+        for (detached, landed_before) in [(false, false), (true, false), (true, true)] {
+            HEARD.store(0, Relaxed);
+            let (home, env) = home();
+            let (flight, land, _) = flight(&env, Some(hear));
+            if detached {
+                flight.cell.detach_here();
+                run(&home);
+            }
+            if landed_before {
+                land.send(7).unwrap();
+                run(&home);
+                drop(flight);
+            } else {
+                drop(flight);
+                run(&home);
+                land.send(7).unwrap();
+                run(&home);
+            }
+            assert_eq!((HEARD.load(Relaxed), tasks(&home)), (7, 0));
+        }
+    }
+
+    /// A task that dies with its runtime leaves the future to the caller, or drops it (flight-1).
+    #[test]
+    fn the_caller_goes_on_when_the_runtime_of_the_task_is_gone() {
+        for begun in [false, true] {
+            let (home, env) = home();
+            let (mut flight, land, _) = flight(&env, None);
+            if begun {
+                flight.cell.detach_here();
+                run(&home);
+                assert!((&mut flight).now_or_never().is_none());
+                drop(home);
+            } else {
+                drop(home);
+                flight.cell.detach_here();
+            }
+            assert!((&mut flight).now_or_never().is_none());
+            land.send(7).unwrap();
+            assert_eq!(flight.now_or_never(), Some(7));
+        }
+        let (home, env) = home();
+        let (left, _land, alive) = flight(&env, Some(|_| unreachable!("it did not land")));
+        drop(left);
+        assert!(alive.upgrade().is_some());
+        drop(home);
+        assert!(alive.upgrade().is_none());
+    }
+}

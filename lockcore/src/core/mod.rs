@@ -1,0 +1,427 @@
+//! What a manager and its guards share: the backend, the local queues, the watchdog.
+//!
+//! The parts of a lock's life are told elsewhere: `acquire` (waiting, asking the store), `release`
+//! (hand-off, telling the store), `watchdog` (renewal and loss). Here is what joins them: how a
+//! grant becomes a guard, and how a hold is lost.
+//!
+//! # Invariants
+//! - **core-1** A grant is inside a [`Held`] from the instant the core has it, so a receiver who
+//!   has vanished passes it on by `Drop` (G8).
+//! - **core-2** Whoever ends a tenure owes the store its release, and the queue the next call.
+//!
+//! Mutexes are taken in the order queue → tenure, table → tenure, never queue and table together, a
+//! flight's alone, and none is held while a guard or a future is dropped or awaited.
+
+pub(crate) mod acquire;
+mod flight;
+pub(crate) mod held;
+mod lease;
+pub(crate) mod meters;
+pub(crate) mod queue;
+mod queues;
+mod release;
+mod revocation;
+pub(crate) mod tenure;
+mod term;
+mod watchdog;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
+
+use crate::backend::env::Env;
+use crate::backend::{Grant, Holder, LeaseScope, LockBackend, Renewal, StoreEvent};
+use crate::clock::Moment;
+use crate::core::held::Held;
+use crate::core::lease::Answer;
+use crate::core::queue::HandoffBudget;
+use crate::core::queues::Queues;
+use crate::core::tenure::Tenure;
+use crate::core::watchdog::Watchdog;
+use crate::words::error::{Effect, Error, ErrorKind, Result};
+use crate::words::guarantees::Guarantees;
+use crate::words::loss::LostReason;
+use crate::words::name::LockName;
+
+pub(crate) struct Core {
+    env: Env,
+    /// The backend's own tasks run here.
+    pub(crate) store_env: Env,
+    backend: Arc<dyn LockBackend>,
+    /// Where the store is, for errors.
+    server: Option<String>,
+    pub(crate) label: Arc<str>,
+    pub(crate) min_ttl: Duration,
+    /// Why the last renewal is unconfirmed: what a wait that ends is told.
+    pub(crate) unconfirmed: Mutex<Option<Error>>,
+    pub(crate) queues: Queues,
+    pub(crate) watchdog: Watchdog,
+    pub(crate) closing: CancellationToken,
+    pub(crate) guards_dropped: AtomicU64,
+    pub(crate) patrols: AtomicU32,
+    /// How many have waited; the id of the next one.
+    pub(crate) waiters: AtomicU64,
+}
+
+impl Core {
+    /// Opens for business: the watchdog runs from here on.
+    pub(crate) fn start(
+        env: Env,
+        store_env: Env,
+        backend: Arc<dyn LockBackend>,
+        server: Option<String>,
+        label: Arc<str>,
+        min_ttl: Duration,
+    ) -> Arc<Self> {
+        let closing = CancellationToken::new();
+        let core = Arc::new(Self {
+            watchdog: Watchdog::new(&env, closing.clone()),
+            env,
+            store_env,
+            backend,
+            server,
+            label,
+            min_ttl,
+            unconfirmed: Mutex::default(),
+            queues: Queues::new(),
+            closing,
+            guards_dropped: AtomicU64::new(0),
+            patrols: AtomicU32::new(0),
+            waiters: AtomicU64::new(0),
+        });
+        core.watchdog.start(&core);
+        core
+    }
+
+    pub(crate) fn env(&self) -> &Env {
+        &self.env
+    }
+
+    pub(crate) fn backend(&self) -> &Arc<dyn LockBackend> {
+        &self.backend
+    }
+
+    /// An error of the store, which says where that is.
+    pub(crate) fn placed(&self, error: Error) -> Error {
+        placed(self.server.as_deref(), error)
+    }
+
+    /// An error of the store about one lock.
+    pub(crate) fn about(&self, name: &LockName, error: Error) -> Error {
+        self.placed(error).with_context("lock", name)
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closing.is_cancelled()
+    }
+
+    pub(crate) fn closed_error() -> Error {
+        Error::not_applied(ErrorKind::Closed, "the lock manager was shut down")
+    }
+
+    /// Makes a guard of the store's grant.
+    ///
+    /// A grant that is over already, or whose counter went back, is released instead.
+    pub(crate) fn adopt(self: &Arc<Self>, grant: Grant, budget: HandoffBudget) -> Result<Held> {
+        let counter = grant.counter;
+        let now = self.env.now();
+        let tenure = self.watchdog.register(grant, now);
+        let name = &tenure.grant().name;
+        let adopted = self.queues.with(name, |entry| {
+            (entry.heard, entry.refused, entry.flight) = (None, None, None);
+            if let Some((_, reason)) = entry.lost_early.take().filter(|(lost, _)| *lost == counter) {
+                tenure.end(reason);
+            }
+            if let Some((_, until)) = entry.asked_early.take().filter(|(asked, _)| *asked == counter) {
+                tenure.ask(until);
+            }
+            // RACE: registered before `closing` is read, so that a shutdown either finds the tenure in
+            // the table or is seen here.
+            if self.is_closed() {
+                tenure.end(LostReason::Shutdown);
+            }
+            // RACE: a loss told from here on finds the hold in the queue; one told before has ended
+            // the tenure, and is found below.
+            let token = entry
+                .queue
+                .adopt(Arc::clone(&tenure), counter, now, budget)
+                .map_err(|regressed| went_back(counter, regressed.last))?;
+            match tenure.lost(now) {
+                None => Ok(token),
+                Some(reason) => {
+                    entry.queue.forfeit(counter);
+                    Err(match reason {
+                        LostReason::Shutdown | LostReason::RuntimeGone => Self::closed_error(),
+                        _ => Error::lost(reason),
+                    })
+                }
+            }
+        });
+        match adopted {
+            Ok(token) => {
+                tracing::debug!(lock = %name, %token, "held");
+                if let Some(until) = tenure.asked() {
+                    self.end_at(&tenure, until);
+                }
+                Ok(Held::new(Arc::clone(self), tenure, token))
+            }
+            Err(error) => {
+                tenure.end(error.lost_reason().unwrap_or(LostReason::Gone));
+                self.watchdog.deregister(&tenure);
+                self.release_in_background(&tenure);
+                Err(error)
+            }
+        }
+    }
+
+    /// Ends a hold for a reason other than its guard's release, and cleans up behind it.
+    pub(crate) fn lose(self: &Arc<Self>, tenure: &Arc<Tenure>, reason: LostReason) {
+        if tenure.end(reason) {
+            self.has_lost(tenure, reason);
+        }
+    }
+
+    fn has_lost(self: &Arc<Self>, tenure: &Arc<Tenure>, reason: LostReason) {
+        meters::lost(reason);
+        let grant = tenure.grant();
+        if reason == LostReason::Shutdown {
+            tracing::debug!(lock = %grant.name, counter = grant.counter, "given up by shutdown");
+        } else {
+            tracing::warn!(lock = %grant.name, counter = grant.counter, %reason, "lost");
+        }
+        self.watchdog.deregister(tenure);
+        let ours = self.queues.with(&grant.name, |entry| entry.queue.forfeit(grant.counter));
+        if !ours {
+            return;
+        }
+        let session_over = grant.lease.scope == LeaseScope::Session && reason == LostReason::Expired;
+        if session_over || reason == LostReason::SessionLost {
+            // The backend ends a session that is over as a whole (B3).
+            self.call_next(&grant.name);
+        } else {
+            self.release_in_background(tenure);
+        }
+    }
+
+    /// Renews one hold besides the watchdog.
+    pub(crate) async fn renew_now(self: &Arc<Self>, tenure: &Arc<Tenure>) -> Result<()> {
+        let lease = tenure.grant().lease.id;
+        let sent_at = self.env.now();
+        let leases = [lease];
+        let answers = self.env.bounded(async { Ok(self.backend.renew(&leases).await) }).await?;
+        let (answer, result) = match answers.into_iter().next() {
+            Some(Renewal::Until(deadline)) => (Answer::Until(deadline), Ok(())),
+            Some(Renewal::Gone(reason)) => (Answer::Gone(reason), Err(Error::lost(reason))),
+            Some(Renewal::Unknown(error)) => return Err(error),
+            None => {
+                let message = "the store answered a renewal with nothing";
+                return Err(Error::new(ErrorKind::Protocol, Effect::Unknown, message));
+            }
+        };
+        self.watchdog.answered(self, lease, sent_at, answer);
+        result
+    }
+
+    /// Takes in what the store tells.
+    pub(crate) fn told(self: &Arc<Self>, event: StoreEvent) {
+        match event {
+            StoreEvent::LeaseOpened(lease) => self.watchdog.opened(lease, self.env.now()),
+            StoreEvent::LeaseLost { lease, reason } => self.watchdog.lease_lost(self, lease, reason),
+            StoreEvent::GrantLost { name, counter, reason } => self.grant_lost(&name, counter, reason),
+            StoreEvent::GrantAsked { name, counter, within } if within.is_zero() => {
+                self.grant_lost(&name, counter, LostReason::Revoked);
+            }
+            StoreEvent::GrantAsked { name, counter, within } => self.grant_asked(&name, counter, within),
+            StoreEvent::Queued { name, holder } => {
+                tracing::debug!(lock = %name, holder = holder.label, "waiting at the store");
+                self.queues.with_known(&name, |entry| {
+                    (entry.heard, entry.refused) = (Some(Box::new(holder)), None);
+                });
+            }
+            StoreEvent::Warning(text) => tracing::warn!("{text}"),
+        }
+    }
+
+    /// Whom this process knows as holder of `name`: itself, or whom the store named.
+    pub(crate) fn heard_holder(&self, name: &LockName) -> Option<Holder> {
+        self.queues.with_known(name, |entry| match entry.queue.held() {
+            Some((_, token)) => {
+                let mut holder = Holder::new(&*self.label);
+                holder.token = Some(token);
+                Some(holder)
+            }
+            None => entry.heard.as_deref().cloned(),
+        })?
+    }
+
+    /// Once a ttl: forgets what nobody needs, and says so when somebody waits longer than a ttl for a
+    /// name that this process holds: a task that waits for itself waits for ever.
+    pub(crate) fn patrol(&self) {
+        self.queues.trim();
+        let round = self.patrols.fetch_add(1, Ordering::Relaxed) + 1;
+        let stuck = self.queues.collect(|name, entry| {
+            let began_two_rounds_ago = |since: u32| round.wrapping_sub(since) == 2;
+            let waits_long = entry.queue.waiters().any(|waiter| began_two_rounds_ago(waiter.since_patrol));
+            if entry.queue.held().is_some() && waits_long { vec![name.clone()] } else { Vec::new() }
+        });
+        for name in stuck {
+            tracing::warn!(
+                lock = %name,
+                "a task waits longer than the ttl for a lock that its own process holds; locks are not re-entrant"
+            );
+        }
+    }
+
+    /// No runtime, no renewals: everything ends now rather than unnoticed later.
+    pub(crate) fn runtime_gone(self: &Arc<Self>) {
+        self.refuse_everybody();
+        for tenure in self.watchdog.tenures() {
+            self.lose(&tenure, LostReason::RuntimeGone);
+        }
+    }
+
+    /// From here on new acquisitions and waiters are refused as closed.
+    pub(crate) fn refuse_everybody(&self) {
+        self.closing.cancel();
+        // Dropping a waiter's sender tells it; not under the queue's mutex.
+        drop(self.queues.collect(|_, entry| entry.queue.drain().collect()));
+        // Whoever shuts down waits for what is under way.
+        for flight in self.queues.collect(|_, entry| entry.under_way().into_iter().collect()) {
+            flight.detach();
+        }
+    }
+
+    pub(crate) fn is_runtime_free(&self) -> bool {
+        self.backend.guarantees().contains(Guarantees::RUNTIME_FREE)
+    }
+
+    /// Looks at `at` whether the hold of the present guard ends by tenure-4, unless that guard ends before.
+    pub(crate) fn end_at(self: &Arc<Self>, tenure: &Arc<Tenure>, at: Moment) {
+        let (core, tenure, env) = (Arc::downgrade(self), Arc::clone(tenure), self.env.clone());
+        let mut ended = Box::pin(tenure::ended(tenure.watch()));
+        self.env.spawn(async move {
+            while env.now() < at {
+                // Timers stand still while a host is suspended: none is so long that this is noticed late.
+                let look_at = at.min(env.now() + env.timing().ttl / 3);
+                tokio::select! {
+                    biased;
+                    _released_or_lost = &mut ended => return,
+                    () = env.sleep_until(look_at) => {}
+                }
+            }
+            if let Some(core) = core.upgrade()
+                && let Some(reason) = tenure.end_in_time(env.now())
+            {
+                core.has_lost(&tenure, reason);
+            }
+        });
+    }
+
+    fn grant_asked(self: &Arc<Self>, name: &LockName, counter: u64, within: Duration) {
+        let until = self.env.now() + within;
+        let tenure = self.queues.with_known(name, |entry| {
+            // As in `grant_lost`; of several for one grant the earliest end counts.
+            let is_news = entry
+                .asked_early
+                .is_none_or(|(last, end)| last < counter || (last == counter && until < end));
+            if entry.queue.is_acquiring() && is_news {
+                entry.asked_early = Some((counter, until));
+            }
+            entry.queue.kept().filter(|tenure| tenure.grant().counter == counter).cloned()
+        });
+        if let Some(tenure) = tenure.flatten().filter(|tenure| tenure.ask(until)) {
+            tracing::warn!(lock = %name, counter, ?within, "asked for by an administrator");
+            self.end_at(&tenure, until);
+        }
+    }
+
+    fn grant_lost(self: &Arc<Self>, name: &LockName, counter: u64, reason: LostReason) {
+        let tenure = self.queues.with_known(name, |entry| {
+            // The grant to come has a larger counter than any before: the largest loss is the one.
+            if entry.queue.is_acquiring() && entry.lost_early.is_none_or(|(last, _)| last < counter) {
+                entry.lost_early = Some((counter, reason));
+            }
+            entry.queue.kept().filter(|tenure| tenure.grant().counter == counter).cloned()
+        });
+        if let Some(tenure) = tenure.flatten() {
+            self.lose(&tenure, reason);
+        }
+    }
+}
+
+impl Drop for Core {
+    /// The last handle and the last guard are gone: the watchdog ends, and the session with it.
+    fn drop(&mut self) {
+        if self.closing.is_cancelled() {
+            return;
+        }
+        self.closing.cancel();
+        let backend = Arc::clone(&self.backend);
+        self.env.spawn(async move {
+            if let Err(error) = backend.close().await {
+                tracing::warn!(error = %format_args!("{error:#}"), "the session was not closed; it ends with its lease");
+            }
+        });
+    }
+}
+
+impl fmt::Debug for Core {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Core").field("backend", &self.backend).finish_non_exhaustive()
+    }
+}
+
+/// An error of the store, which says where that is: for what the store itself has not said.
+pub(crate) fn placed(server: Option<&str>, error: Error) -> Error {
+    match server {
+        Some(server) => error.with_context("server", server),
+        None => error,
+    }
+}
+
+/// Whether a hold may pass to another guard of this process.
+pub(crate) fn may_pass(now: Moment) -> impl FnOnce(&Arc<Tenure>) -> bool {
+    move |tenure| tenure.is_healthy(now)
+}
+
+fn went_back(counter: u64, last: u64) -> Error {
+    Error::not_applied(
+        ErrorKind::Protocol,
+        format!(
+            "the store's counter {counter} is not above {last}, the last one seen: it lost data or was \
+             restored; raise the namespace's token_base"
+        ),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Timing;
+    use crate::backend::StoreConfig;
+    use crate::core::queue::Reply;
+    use crate::memory::MemoryConfig;
+
+    /// Queues that nobody needs any more do not stay for as long as the manager.
+    #[tokio::test]
+    async fn the_patrol_forgets_idle_names() {
+        let env = Env::new(Timing::for_ttl(Timing::DEFAULT_TTL)).unwrap();
+        let backend = MemoryConfig::private().open(env.sibling()).await.unwrap();
+        let core = Core::start(env.clone(), env.sibling(), backend, None, "here".into(), Duration::ZERO);
+        let names: Vec<_> = (0..20_000).map(|n| LockName::new(format!("{n}")).unwrap()).collect();
+        let now = core.env().now();
+        for name in &names {
+            let claim = core.queues.with(name, |entry| entry.queue.claim(now, may_pass(now)));
+            assert!(matches!(claim, Reply::Drive));
+        }
+        names.iter().for_each(|name| core.call_next(name));
+        let known = || core.queues.collect(|_, _| vec![()]).len();
+        assert_eq!(known(), names.len());
+        core.patrol();
+        assert!(known() < names.len() / 2, "{} names are known", known());
+    }
+}

@@ -1,0 +1,376 @@
+//! Letting go: to the next waiter of this process, or to the store until it confirms.
+//!
+//! # Invariants
+//! - **release-1** Renewal stops before a release is sent.
+//! - **release-2** A release, once begun, goes on until the store confirms or the lease has ended, whoever
+//!   stops waiting for it (G5).
+//! - **release-3** The next waiter is called after that, whoever dies on the way (B1): the duty is an [`Owed`].
+//! - **release-4** Every release ends: confirmed, or with the reason why not, at the latest one ttl and one
+//!   request after it began. A session that is kept alive for others would keep the entry with it, so
+//!   the session is given up then.
+//!
+//! Checked by the conformance cases of `g4` and `g5`, the tests below, and `tests/races`.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tokio_util::task::task_tracker::TaskTrackerToken;
+
+use crate::backend::{Backoff, Grant, LeaseScope};
+use crate::clock::{Deadline, Moment};
+use crate::core::Core;
+use crate::core::acquire::Turn;
+use crate::core::flight::Flown;
+use crate::core::held::Held;
+use crate::core::meters;
+use crate::core::queue::{Release, Sending};
+use crate::core::tenure::Tenure;
+use crate::words::error::{Effect, ErrorKind, Result};
+use crate::words::loss::LostReason;
+
+/// What became of a hold whose guard ended.
+#[derive(Debug)]
+pub(crate) enum Ended {
+    HandedOn,
+    Lost(LostReason),
+    /// The store must be told.
+    Store,
+}
+
+impl Core {
+    /// The guard lets go.
+    pub(crate) fn end(self: &Arc<Self>, tenure: &Arc<Tenure>, sending: Sending) -> Ended {
+        let now = self.env().now();
+        let (ended, next, watchers) = self.queues.with(&tenure.grant().name, |entry| {
+            if let Some(reason) = tenure.lost(now) {
+                return (Ended::Lost(reason), None, None);
+            }
+            let mut told = None;
+            let passes = || tenure.pass_on_if_healthy(now).map(|passed| told = passed).is_some();
+            match entry.queue.release(now, passes, sending) {
+                Release::HandOn(_, token, waiter) => (Ended::HandedOn, Some((waiter, token)), told),
+                Release::Store if sending == Sending::Later => (Ended::Store, None, tenure.pass_on()),
+                Release::Store => (Ended::Store, None, None),
+                Release::NotHeld => (Ended::Lost(LostReason::Gone), None, None),
+            }
+        });
+        if let Some(watchers) = watchers {
+            watchers.tell();
+        }
+        if let Some((waiter, token)) = next {
+            tracing::debug!(lock = %tenure.grant().name, %token, "handed on");
+            waiter.call(Turn::Held(Held::new(Arc::clone(self), Arc::clone(tenure), token)));
+        }
+        if !matches!(ended, Ended::Lost(_)) {
+            meters::handed_on(matches!(ended, Ended::HandedOn));
+        }
+        match ended {
+            Ended::Lost(reason) => self.lose(tenure, reason),
+            Ended::Store if sending == Sending::Now => self.stop_renewing(tenure),
+            Ended::Store | Ended::HandedOn => {}
+        }
+        ended
+    }
+
+    /// A guard is dropped: nothing here blocks, panics, or needs a runtime.
+    pub(crate) fn drop_guard(self: &Arc<Self>, tenure: &Arc<Tenure>) {
+        self.guards_dropped.fetch_add(1, Ordering::Relaxed);
+        meters::dropped();
+        let in_place = self.is_runtime_free();
+        let sending = if in_place { Sending::Now } else { Sending::Later };
+        let Ended::Store = self.end(tenure, sending) else {
+            return;
+        };
+        if in_place {
+            self.release_in_background(tenure);
+            return;
+        }
+        let mut owed = Owed::new(self, tenure);
+        owed.unsent = true;
+        self.env().spawn(owed.settled_unheard());
+    }
+
+    /// Tells the store with nobody waiting for it: in place if it needs no runtime.
+    pub(crate) fn release_in_background(self: &Arc<Self>, tenure: &Arc<Tenure>) {
+        let release = Owed::new(self, tenure).settled_unheard();
+        if self.is_runtime_free() {
+            self.env().run_in_place(Box::pin(release));
+        } else {
+            self.env().spawn(release);
+        }
+    }
+
+    /// Tells the store; dropped midway it goes on in the background (release-2).
+    pub(crate) fn carried_release(
+        self: &Arc<Self>,
+        tenure: &Arc<Tenure>,
+    ) -> impl Future<Output = Result<()>> + Send + 'static {
+        let (core, name) = (Arc::clone(self), tenure.grant().name.clone());
+        let release = Box::pin(Owed::new(self, tenure).settled());
+        async move {
+            match core.fly(&name, release, Some(unheard)).await {
+                Flown::Landed(confirmed) => confirmed,
+                Flown::Aloft(flight) => flight.await,
+            }
+        }
+    }
+
+    fn stop_renewing(&self, tenure: &Arc<Tenure>) {
+        tracing::debug!(lock = %tenure.grant().name, counter = tenure.grant().counter, "releasing");
+        tenure.end(LostReason::Released);
+        self.watchdog.deregister(tenure);
+    }
+
+    /// Tells the store. An entry that stays in a session is left to the session's end, which the backend
+    /// hears of (release-4).
+    async fn confirm_release(self: &Arc<Self>, tenure: &Tenure) -> Result<()> {
+        let grant = tenure.grant();
+        let confirmed = self.release_until(tenure.last_deadline(), grant).await;
+        let Err(error) = confirmed else {
+            return Ok(());
+        };
+        let error = self.about(&grant.name, error);
+        if grant.lease.scope == LeaseScope::Session && error.lost_reason().is_none() {
+            tracing::warn!(error = %format_args!("{error:#}"), "not released; its session is given up");
+            self.watchdog.lease_lost(self, grant.lease.id, LostReason::SessionLost);
+            // After the guards were told, as it lets others hold.
+            let given_up = self.env().answer_to(async {
+                self.backend().give_up(grant.lease.id);
+                Ok(())
+            });
+            given_up.await.unwrap_or_else(|error| tracing::warn!(error = %format_args!("{error:#}")));
+        }
+        Err(error)
+    }
+
+    /// Asks the store to release until it confirms, or refuses for good, or it is too late. Nothing is
+    /// sent after that, a first attempt apart.
+    async fn release_until(&self, deadline: Deadline, grant: &Grant) -> Result<()> {
+        let (env, began) = (self.env(), self.env().now());
+        let in_session = grant.lease.scope == LeaseScope::Session;
+        // A session is renewed for others, so its deadline moves on. Without a lease nothing ends the
+        // lock but us; a ttl is as long as anybody would wait.
+        let lease_ends_at = || match self.watchdog.session_deadline(&grant.lease).unwrap_or(deadline) {
+            Deadline::At(at) => at,
+            Deadline::Never => began + env.timing().ttl,
+        };
+        let give_up_at = || {
+            let patience = if in_session { began + grant.lease.ttl } else { Moment::LAST };
+            patience.min(lease_ends_at())
+        };
+        let mut backoff = Backoff::of_requests(env);
+        let mut effect = Effect::NotApplied;
+        loop {
+            let Err(error) = env.bounded(self.backend().release(grant)).await else {
+                return Ok(());
+            };
+            match (error.lost_reason(), effect) {
+                // An earlier try of ours must have done it: nothing else could, before the deadline. That a
+                // session is over says nothing of the entry.
+                (Some(LostReason::Gone), Effect::Unknown) if env.now() < lease_ends_at() => return Ok(()),
+                (Some(_), _) => return Err(error.with_effect(effect)),
+                (None, Effect::NotApplied) => effect = error.effect(),
+                (None, Effect::Unknown) => {}
+            }
+            let unconfirmed = error.with_effect(effect);
+            if ends_release(unconfirmed.kind(), in_session) || give_up_at() <= env.now() {
+                return Err(unconfirmed);
+            }
+            tokio::select! {
+                biased;
+                () = env.sleep_until((env.now() + backoff.next(env)).min(give_up_at())) => {}
+                () = env.gone() => return Err(unconfirmed),
+            }
+            if give_up_at() <= env.now() {
+                return Err(unconfirmed);
+            }
+        }
+    }
+}
+
+/// Whether asking again is of no use. An entry with a lease of its own may wait for that to end; one
+/// in a session ends with the session, and the sooner the better.
+fn ends_release(kind: &ErrorKind, in_session: bool) -> bool {
+    use ErrorKind::{Closed, Denied, InvalidName, InvalidOption, Misuse, Unsupported};
+    match kind {
+        Closed => true,
+        Denied | InvalidName | InvalidOption | Misuse | Unsupported => in_session,
+        _ => false,
+    }
+}
+
+/// A release that is owed to the store, and after it a call to the next waiter (release-3). A shutdown waits
+/// for it as for a task, wherever it is polled.
+///
+/// Whoever dies with it leaves it to a task. A task that dies has lost its runtime: there is nobody
+/// left to tell the store, and the next waiter is called at once.
+struct Owed {
+    core: Arc<Core>,
+    /// Whose release it is, until that is over.
+    tenure: Option<Arc<Tenure>>,
+    /// The lock may still be taken over.
+    unsent: bool,
+    is_task: bool,
+    _awaited: TaskTrackerToken,
+}
+
+impl Owed {
+    fn new(core: &Arc<Core>, tenure: &Arc<Tenure>) -> Self {
+        Self {
+            core: Arc::clone(core),
+            tenure: Some(Arc::clone(tenure)),
+            unsent: false,
+            is_task: false,
+            _awaited: core.env().as_task(),
+        }
+    }
+
+    /// Tells the store and calls the next waiter, however that ended.
+    async fn settled(mut self) -> Result<()> {
+        self.send();
+        let Some(tenure) = self.tenure.clone() else {
+            return Ok(());
+        };
+        let confirmed = self.core.confirm_release(&tenure).await;
+        self.tenure = None;
+        self.core.call_next(&tenure.grant().name);
+        confirmed
+    }
+
+    async fn settled_unheard(self) {
+        unheard(self.settled().await);
+    }
+
+    /// From here on nobody takes the lock over. Whoever has done so owes this release anew.
+    fn send(&mut self) {
+        let Some(tenure) = self.tenure.take_if(|_| self.unsent) else {
+            return;
+        };
+        self.unsent = false;
+        let grant = tenure.grant();
+        if self.core.queues.with(&grant.name, |entry| entry.queue.send(grant.counter)) {
+            self.core.stop_renewing(&tenure);
+            self.tenure = Some(tenure);
+        }
+    }
+}
+
+impl Drop for Owed {
+    fn drop(&mut self) {
+        self.send();
+        let Some(tenure) = self.tenure.take() else {
+            return;
+        };
+        if self.is_task {
+            self.core.call_next(&tenure.grant().name);
+        } else {
+            let mut owed = Self::new(&self.core, &tenure);
+            owed.is_task = true;
+            self.core.env().spawn(owed.settled_unheard());
+        }
+    }
+}
+
+/// Says how a release ended that nobody waits for.
+fn unheard(confirmed: Result<()>) {
+    let Err(error) = confirmed else {
+        return;
+    };
+    let nothing_left = error.lost_reason().is_some();
+    let error = format_args!("{error:#}");
+    if nothing_left {
+        tracing::debug!(%error, "there was nothing left to release");
+    } else {
+        tracing::warn!(%error, "a release was not confirmed; a lease ends the lock, where there is one");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::StoreConfig;
+    use crate::backend::env::Env;
+    use crate::core::acquire::Acquire;
+    use crate::core::queue::HandoffBudget;
+    use crate::memory::{MemoryConfig, MemoryStore};
+    use crate::{LockName, Timing};
+    use futures_util::FutureExt;
+    use std::time::Duration;
+    use tokio::runtime::Runtime;
+
+    /// A lock that is let go, and whose release nobody has told the store yet.
+    async fn let_go() -> (Arc<Core>, MemoryStore, Arc<Tenure>) {
+        let (env, config) =
+            (Env::new(Timing::for_ttl(Timing::DEFAULT_TTL)).unwrap(), MemoryConfig::private());
+        let store = config.store().clone();
+        let backend = config.open(env.sibling()).await.unwrap();
+        let core = Core::start(env.clone(), env.sibling(), backend, None, "here".into(), Duration::ZERO);
+        let wanted = Acquire {
+            name: LockName::new("a").unwrap(),
+            ttl: Timing::DEFAULT_TTL,
+            wait: None,
+            budget: HandoffBudget { limit: 0, tenure: Duration::ZERO },
+            metadata: None,
+        };
+        let guard = core.acquire(&wanted).await.unwrap();
+        let tenure =
+            core.queues.with(&wanted.name, |entry| entry.queue.held().map(|(held, _)| Arc::clone(held)));
+        let tenure = tenure.expect("it was just acquired");
+        assert!(matches!(core.end(&tenure, Sending::Now), Ended::Store));
+        drop(guard);
+        assert!(!store.is_empty(), "nobody has told the store");
+        (core, store, tenure)
+    }
+
+    fn is_idle(core: &Core, tenure: &Tenure) -> bool {
+        core.queues.with(&tenure.grant().name, |entry| entry.queue.is_idle())
+    }
+
+    async fn settled(core: &Core, tenure: &Tenure) {
+        let settled = async {
+            while !is_idle(core, tenure) {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(10), settled).await.expect("the next waiter is called");
+    }
+
+    /// Whoever dies owing a release leaves it to a task (release-2), which calls the next waiter (release-3).
+    #[tokio::test]
+    async fn a_release_outlives_whoever_owed_it() {
+        let (core, store, tenure) = let_go().await;
+        drop(Owed::new(&core, &tenure));
+        settled(&core, &tenure).await;
+        assert!(store.is_empty());
+    }
+
+    /// A release that is dropped before its first poll is owed all the same.
+    #[tokio::test]
+    async fn a_release_that_was_never_polled_is_made() {
+        let (core, store, tenure) = let_go().await;
+        drop(Owed::new(&core, &tenure).settled());
+        settled(&core, &tenure).await;
+        assert!(store.is_empty());
+    }
+
+    /// Without its runtime nobody tells the store; the name is not stopped by that (release-3).
+    #[test]
+    fn a_release_without_its_runtime_stops_no_name() {
+        let runtime = Runtime::new().unwrap();
+        let (core, _, tenure) = runtime.block_on(let_go());
+        drop(runtime);
+        let release = Owed::new(&core, &tenure);
+        assert!(!is_idle(&core, &tenure));
+        drop(release);
+        assert!(is_idle(&core, &tenure));
+    }
+
+    /// A release that was confirmed is owed no more.
+    #[tokio::test]
+    async fn a_release_is_settled_once() {
+        let (core, store, tenure) = let_go().await;
+        Owed::new(&core, &tenure).settled().now_or_never().expect("memory answers").unwrap();
+        assert!(store.is_empty() && is_idle(&core, &tenure));
+    }
+}

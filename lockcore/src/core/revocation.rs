@@ -1,0 +1,80 @@
+//! Having a lock given up, and waiting for that.
+//!
+//! Stores only pass the request on. Whether the holder has let go is seen from outside, by looking at
+//! the lock, so it is the same on every store, and a holder of any version can answer.
+//!
+//! Checked by the conformance cases of `g4` and the tests in `tests/revoked.rs`.
+
+use crate::backend::{Backoff, Holder};
+use crate::clock::timing::Timing;
+use crate::core::Core;
+use crate::words::error::{Effect, Result};
+use crate::words::name::LockName;
+use crate::words::revoke::{Revocation, Revoke};
+
+impl Core {
+    /// Has `name` given up, and waits for that.
+    pub(crate) async fn revoke(&self, name: &LockName, how: Revoke) -> Result<Revocation> {
+        let how = how.checked()?;
+        let env = self.env();
+        let Some(holder) = env.bounded(self.backend().revoke(name, how)).await? else {
+            return Ok(Revocation::NotHeld);
+        };
+        let Revoke::Ask { grace } = how else {
+            return Ok(Revocation::Released);
+        };
+        // What others write into the store is bounded by what there can be.
+        let ttl = holder.ttl.unwrap_or_else(|| env.timing().ttl).min(Timing::MAX_TTL);
+        let give_up_at = env.now() + grace + ttl;
+        let mut looks = Backoff::new(env.timing().op_timeout / 16, env.timing().ttl / 3);
+        loop {
+            env.sleep_until((env.now() + looks.next(env)).min(give_up_at)).await;
+            let is_last = give_up_at <= env.now();
+            match env.bounded(self.backend().inspect(name)).await {
+                Ok(now) if now.holder.as_ref().is_none_or(|now| !holder.is_same_grant(now)) => {
+                    return Ok(Revocation::Released);
+                }
+                Ok(_) if is_last => return Ok(Revocation::Unanswered),
+                Err(error) if is_last => return Err(error.with_effect(Effect::Unknown)),
+                // It was asked all the same; the next look may be answered.
+                Err(error) => tracing::debug!(lock = %name, %error, "whether it was given up is not known"),
+                Ok(_) => {}
+            }
+        }
+    }
+}
+
+impl Holder {
+    /// Whether both are one grant, as far as the store tells.
+    fn is_same_grant(&self, other: &Self) -> bool {
+        match (self.token, other.token) {
+            (None, None) => {
+                (&self.label, self.since, &self.metadata) == (&other.label, other.since, &other.metadata)
+            }
+            (ours, others) => ours == others,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::{Duration, SystemTime};
+
+    /// By token where there is one; the holders of others by all that is told of them, but for what is
+    /// left of a lease.
+    #[test]
+    fn a_grant_is_told_from_the_next() {
+        let ours = Holder::new("a").with_counter(7);
+        let moved =
+            Holder { since: Some(SystemTime::UNIX_EPOCH), ttl: Some(Duration::from_secs(1)), ..ours.clone() };
+        assert!(ours.is_same_grant(&moved));
+        assert!(!ours.is_same_grant(&Holder::new("a").with_counter(8)));
+        assert!(!ours.is_same_grant(&Holder::new("a")));
+        let stranger = Holder::new("a");
+        let later = Holder { since: Some(SystemTime::UNIX_EPOCH), ..stranger.clone() };
+        let renewed = Holder { ttl: Some(Duration::from_secs(1)), ..stranger.clone() };
+        assert!(stranger.is_same_grant(&renewed) && !stranger.is_same_grant(&later));
+        assert!(!stranger.is_same_grant(&Holder::new("b")));
+    }
+}

@@ -1,0 +1,494 @@
+//! The time a process keeps one grant of the store, across its local hand-offs.
+//!
+//! Guards ask it with one atomic load: it keeps a copy of its lease's deadline, and looks at the
+//! [`Term`] itself only once the copy has passed, which is once a renewal. Whoever ends a tenure,
+//! exactly once, owes the store its release.
+//!
+//! # Invariants
+//! - **tenure-1** Once ended, a tenure is never held again, whatever arrives later (G2).
+//! - **tenure-2** Exactly one caller of [`Tenure::end`] succeeds.
+//! - **tenure-3** The copy is never later than the term's deadline, nor than tenure-4's end.
+//! - **tenure-4** Whatever its lease, it is not held beyond what an administrator allows who asked for it, which
+//!   never moves to a later time, and beyond its guard's `max_hold`.
+//! - **tenure-5** Nobody is woken with `status` locked: a waker may ask.
+//!
+//! Checked by the tests below and the conformance cases of `g2`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use crate::backend::Grant;
+use crate::clock::{Deadline, Moment};
+use crate::core::meters;
+use crate::core::term::{ENDLESS, Term};
+use crate::words::loss::{GuardState, LostReason};
+
+#[derive(Debug)]
+pub(crate) struct Tenure {
+    grant: Grant,
+    term: Arc<Term>,
+    /// Certainly held before this moment, in nanoseconds: what the term said last, `ENDED` once the
+    /// tenure is over. Written with `status` locked; read without.
+    held_before: AtomicU64,
+    status: Mutex<Status>,
+    /// Its place among the tenures of its lease; belongs to the watchdog's table.
+    slot: AtomicUsize,
+}
+
+#[derive(Debug)]
+struct Status {
+    state: GuardState,
+    /// When it is to be given up, as somebody wants it.
+    asked: Option<Moment>,
+    /// When its present guard has held it for as long as that may.
+    too_long: Option<Moment>,
+    /// Made when somebody first asks for the current guard's changes.
+    watchers: Option<watch::Sender<Standing>>,
+}
+
+/// How a guard stands, as its watchers are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Standing {
+    pub(crate) state: GuardState,
+    pub(crate) asked: Option<Moment>,
+}
+
+const ENDED: u64 = 0;
+
+impl Tenure {
+    pub(crate) fn new(grant: Grant, term: Arc<Term>, slot: usize) -> Self {
+        Self {
+            grant,
+            held_before: AtomicU64::new(term.held_before()),
+            status: Mutex::new(Status {
+                state: on_lease(&term),
+                asked: None,
+                too_long: None,
+                watchers: None,
+            }),
+            term,
+            slot: AtomicUsize::new(slot),
+        }
+    }
+
+    pub(crate) fn grant(&self) -> &Grant {
+        &self.grant
+    }
+
+    pub(crate) fn is_held(&self, now: Moment) -> bool {
+        // ORDERING: acquire pairs with the release in `end`, so that a reader who sees the end also
+        // sees its reason.
+        now.as_nanos() < self.held_before.load(Ordering::Acquire) || self.is_held_on(now)
+    }
+
+    /// Whether the lease was renewed since the copy was made, or the tenure has ended.
+    #[cold]
+    fn is_held_on(&self, now: Moment) -> bool {
+        // RACE: with `status` locked, as `end` has it: an ended tenure's copy is not made anew (tenure-1).
+        let status = self.status.lock();
+        if status.is_lost() {
+            return false;
+        }
+        let held_before = self.term.held_before().min(status.ends_before());
+        self.held_before.store(held_before, Ordering::Release);
+        now.as_nanos() < held_before
+    }
+
+    pub(crate) fn remaining(&self, now: Moment) -> Duration {
+        let status = self.status.lock();
+        if status.is_lost() {
+            return Duration::ZERO;
+        }
+        let ends_in = Moment::from_nanos(status.ends_before()).since(now);
+        match self.term.deadline().remaining(now) {
+            left if status.ends_before() == ENDLESS => left,
+            left => left.min(ends_in),
+        }
+    }
+
+    /// The deadline of its lease, which may move on for others after this tenure has ended.
+    pub(crate) fn last_deadline(&self) -> Deadline {
+        self.term.deadline()
+    }
+
+    /// Why it is not held at `now`, if it is not.
+    pub(crate) fn lost(&self, now: Moment) -> Option<LostReason> {
+        let (state, passed) = {
+            let status = self.status.lock();
+            (status.state, status.passed(now, &self.term))
+        };
+        match state {
+            GuardState::Lost(reason) => Some(reason),
+            _ if self.is_held(now) => None,
+            GuardState::Held | GuardState::AtRisk => Some(passed.unwrap_or(LostReason::Expired)),
+        }
+    }
+
+    /// Whether it may pass to another guard: held, wanted by nobody, not at risk, a sixth of its ttl left.
+    pub(crate) fn is_healthy(&self, now: Moment) -> bool {
+        self.is_well(&self.status.lock(), now)
+    }
+
+    fn is_well(&self, status: &Status, now: Moment) -> bool {
+        let left = self.term.deadline().remaining(now);
+        status.state == GuardState::Held
+            && status.asked.is_none()
+            && left >= self.grant.lease.ttl / 6
+            && now.as_nanos() < self.term.held_before().min(status.ends_before())
+    }
+
+    /// Somebody wants it: it ends at `at`, or when it was to end before. Whether that is news.
+    pub(crate) fn ask(&self, at: Moment) -> bool {
+        let watchers = {
+            let mut status = self.status.lock();
+            if status.is_lost() || status.asked.is_some_and(|earlier| earlier <= at) {
+                return false;
+            }
+            status.asked = Some(at);
+            self.shorten(&status);
+            status.watchers.clone()
+        };
+        self.tell(watchers);
+        true
+    }
+
+    /// When it is to be given up, if somebody wants it.
+    pub(crate) fn asked(&self) -> Option<Moment> {
+        self.status.lock().asked
+    }
+
+    /// Its present guard holds it until `at`, and no longer.
+    pub(crate) fn hold_until(&self, at: Moment) {
+        let mut status = self.status.lock();
+        status.too_long = Some(at);
+        if !status.is_lost() {
+            self.shorten(&status);
+        }
+    }
+
+    /// With `status` locked.
+    fn shorten(&self, status: &Status) {
+        let copy = self.held_before.load(Ordering::Relaxed).min(status.ends_before());
+        self.held_before.store(copy, Ordering::Release);
+    }
+
+    /// The lease has come to be at risk, or out of it: tells the watchers how it stands by now.
+    pub(crate) fn follow(&self) {
+        // ORDERING: each change of the term is followed by whoever made it. The last one here has locked
+        // `status` after all others, so it reads the last change, whichever came first.
+        let watchers = {
+            let mut status = self.status.lock();
+            if status.is_lost() {
+                return;
+            }
+            status.state = on_lease(&self.term);
+            status.watchers.clone()
+        };
+        self.tell(watchers);
+    }
+
+    fn tell(&self, watchers: Option<watch::Sender<Standing>>) {
+        let Some(watchers) = watchers else {
+            return;
+        };
+        // RACE: another change may be told at the same time. Each tells how it stands by then, and nothing
+        // to watchers who were taken away, who are told their last by whoever took them.
+        watchers.send_if_modified(|told| {
+            let status = self.status.lock();
+            let theirs = status.watchers.as_ref().is_some_and(|present| present.same_channel(&watchers));
+            let standing = status.standing();
+            theirs && std::mem::replace(told, standing) != standing
+        });
+    }
+
+    /// Ends the tenure; whether this call did (tenure-2).
+    pub(crate) fn end(&self, reason: LostReason) -> bool {
+        self.end_if(|_| Some(reason)).is_some()
+    }
+
+    /// Ends it if tenure-4 does by now, and says why.
+    pub(crate) fn end_in_time(&self, now: Moment) -> Option<LostReason> {
+        self.end_if(|status| status.passed(now, &self.term))
+    }
+
+    fn end_if(&self, why: impl FnOnce(&Status) -> Option<LostReason>) -> Option<LostReason> {
+        let (watchers, last, reason) = {
+            let mut status = self.status.lock();
+            if status.is_lost() {
+                return None;
+            }
+            let reason = why(&status)?;
+            self.held_before.store(ENDED, Ordering::Release);
+            status.state = GuardState::Lost(reason);
+            (status.watchers.take(), status.standing(), reason)
+        };
+        meters::let_go();
+        if let Some(watchers) = watchers {
+            watchers.send_replace(last);
+        }
+        Some(reason)
+    }
+
+    /// The current guard is released while the tenure goes on: who watches it, and is to be told so. Taken
+    /// under the queue's mutex, so that nobody who watches the next guard is among them.
+    pub(crate) fn pass_on(&self) -> Option<Passed> {
+        self.status.lock().pass_on()
+    }
+
+    /// The same, if another guard may have it: decided in one piece, so that what is asked for from here on
+    /// is asked of that one.
+    pub(crate) fn pass_on_if_healthy(&self, now: Moment) -> Option<Option<Passed>> {
+        let mut status = self.status.lock();
+        self.is_well(&status, now).then(|| status.pass_on())
+    }
+
+    /// How the current guard stands; after the last word the sender is gone.
+    pub(crate) fn watch(&self) -> watch::Receiver<Standing> {
+        let mut status = self.status.lock();
+        let standing = status.standing();
+        if status.is_lost() {
+            return watch::channel(standing).1;
+        }
+        status.watchers.get_or_insert_with(|| watch::Sender::new(standing)).subscribe()
+    }
+
+    pub(crate) fn state(&self, now: Moment) -> GuardState {
+        match self.lost(now) {
+            Some(reason) => GuardState::Lost(reason),
+            None => self.status.lock().state,
+        }
+    }
+
+    pub(crate) fn slot(&self) -> usize {
+        self.slot.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_slot(&self, slot: usize) {
+        self.slot.store(slot, Ordering::Relaxed);
+    }
+}
+
+/// The watchers of a guard that was released.
+pub(crate) struct Passed {
+    watchers: watch::Sender<Standing>,
+    last: Standing,
+}
+
+impl Passed {
+    /// Not under any mutex (tenure-5).
+    pub(crate) fn tell(self) {
+        self.watchers.send_replace(self.last);
+    }
+}
+
+impl Status {
+    fn is_lost(&self) -> bool {
+        matches!(self.state, GuardState::Lost(_))
+    }
+
+    fn standing(&self) -> Standing {
+        Standing { state: self.state, asked: self.asked }
+    }
+
+    /// The first moment at which tenure-4 ends it, in nanoseconds.
+    fn ends_before(&self) -> u64 {
+        let ends_at = self.asked.into_iter().chain(self.too_long).min();
+        ends_at.map_or(ENDLESS, Moment::as_nanos)
+    }
+
+    fn pass_on(&mut self) -> Option<Passed> {
+        self.too_long = None;
+        let (watchers, asked) = (self.watchers.take()?, self.asked);
+        Some(Passed { watchers, last: Standing { state: GuardState::Lost(LostReason::Released), asked } })
+    }
+
+    /// Why tenure-4 has ended it at `now`, if it has, and not its lease before that.
+    fn passed(&self, now: Moment, term: &Term) -> Option<LostReason> {
+        let asked = self.asked.map(|at| (at, LostReason::Revoked));
+        let too_long = self.too_long.map(|at| (at, LostReason::TooLong));
+        let (at, reason) = asked.into_iter().chain(too_long).min()?;
+        (at <= now && at.as_nanos() <= term.held_before()).then_some(reason)
+    }
+}
+
+/// Ends with a guard.
+pub(crate) async fn ended(mut standings: watch::Receiver<Standing>) -> LostReason {
+    loop {
+        if let GuardState::Lost(reason) = standings.borrow_and_update().state {
+            return reason;
+        }
+        if standings.changed().await.is_err() {
+            // The sender goes only after its last word, which was read above.
+            return LostReason::Released;
+        }
+    }
+}
+
+/// How a hold stands whose lease is not lost.
+fn on_lease(term: &Term) -> GuardState {
+    if term.is_at_risk() { GuardState::AtRisk } else { GuardState::Held }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::{Lease, LeaseId, LeaseScope};
+    use crate::{LockName, OwnerId};
+
+    fn tenure() -> Tenure {
+        let deadline = Deadline::At(Moment::from_nanos(100));
+        let lease =
+            Lease { id: LeaseId::new(1), scope: LeaseScope::Entry, ttl: Duration::from_nanos(60), deadline };
+        let (name, owner) = (LockName::new("a").unwrap(), OwnerId::from_random([1; 16]));
+        Tenure::new(Grant { name, owner, lease, counter: 1 }, Arc::new(Term::new(deadline)), 0)
+    }
+
+    fn at(nanos: u64) -> Moment {
+        Moment::from_nanos(nanos)
+    }
+
+    /// A renewal that arrives after the end does not revive (tenure-1), and only one end counts (tenure-2).
+    #[test]
+    fn an_ended_tenure_is_never_held_again() {
+        let tenure = tenure();
+        assert!(tenure.end(LostReason::Gone));
+        assert!(!tenure.end(LostReason::Expired));
+        tenure.term.extend(Deadline::At(at(1_000)));
+        for _ in 0..2 {
+            assert!(!tenure.is_held(at(1)));
+            assert_eq!(tenure.remaining(at(1)), Duration::ZERO);
+            assert_eq!(tenure.lost(at(1)), Some(LostReason::Gone));
+        }
+        tenure.follow();
+        assert_eq!(tenure.state(at(1)), GuardState::Lost(LostReason::Gone));
+    }
+
+    /// With no watchdog running, the clock alone ends it.
+    #[test]
+    fn the_deadline_ends_it_without_being_told() {
+        let tenure = tenure();
+        assert_eq!(tenure.lost(at(99)), None);
+        assert_eq!(tenure.lost(at(100)), Some(LostReason::Expired));
+    }
+
+    /// Answers to two renewals may come in any order (lease-2).
+    #[test]
+    fn an_earlier_deadline_takes_nothing_back() {
+        let tenure = tenure();
+        tenure.term.extend(Deadline::At(at(200)));
+        tenure.term.extend(Deadline::At(at(150)));
+        assert_eq!(tenure.remaining(at(150)), Duration::from_nanos(50));
+        assert!(tenure.is_held(at(199)) && !tenure.is_held(at(200)));
+        assert_eq!(tenure.last_deadline(), Deadline::At(at(200)));
+    }
+
+    /// A renewal is seen when the copy has passed, and only then looked for.
+    #[test]
+    fn the_copy_follows_the_lease_when_it_has_passed() {
+        let tenure = tenure();
+        tenure.term.extend(Deadline::At(at(200)));
+        assert!(tenure.is_held(at(99)));
+        assert_eq!(tenure.held_before.load(Ordering::Relaxed), 100);
+        assert!(tenure.is_held(at(100)));
+        assert_eq!(tenure.held_before.load(Ordering::Relaxed), 200);
+    }
+
+    /// Hand-off needs a sixth of the ttl, and no overdue renewal.
+    #[test]
+    fn a_tenure_near_its_end_or_at_risk_is_not_healthy() {
+        let tenure = tenure();
+        assert!(tenure.is_healthy(at(90)));
+        assert!(!tenure.is_healthy(at(91)));
+        tenure.term.set_at_risk(true);
+        tenure.follow();
+        assert!(!tenure.is_healthy(at(1)));
+        tenure.term.extend(Deadline::At(at(200)));
+        assert!(!tenure.is_healthy(at(100)));
+        tenure.term.set_at_risk(false);
+        tenure.follow();
+        assert!(tenure.is_healthy(at(100)));
+    }
+
+    /// The watchers of one guard see its release, not the life of the next guard.
+    #[test]
+    fn watchers_follow_their_guard_only() {
+        let tenure = tenure();
+        let first = tenure.watch();
+        tenure.pass_on().unwrap().tell();
+        assert_eq!(first.borrow().state, GuardState::Lost(LostReason::Released));
+        let second = tenure.watch();
+        assert_eq!(second.borrow().state, GuardState::Held);
+        tenure.end(LostReason::Expired);
+        assert_eq!(second.borrow().state, GuardState::Lost(LostReason::Expired));
+        assert_eq!(first.borrow().state, GuardState::Lost(LostReason::Released));
+    }
+
+    /// Who wants it has it at the deadline it set, whatever the lease; the earliest of several counts, and
+    /// nobody of this process gets it before (tenure-4).
+    #[test]
+    fn a_tenure_that_is_asked_for_ends_in_time() {
+        let tenure = tenure();
+        let watched = tenure.watch();
+        assert!(tenure.ask(at(80)) && tenure.ask(at(50)));
+        assert!(!tenure.ask(at(50)) && !tenure.ask(at(70)));
+        assert_eq!(*watched.borrow(), Standing { state: GuardState::Held, asked: Some(at(50)) });
+        tenure.term.extend(Deadline::At(at(1_000)));
+        assert!(tenure.is_held(at(49)) && !tenure.is_held(at(50)));
+        assert!(!tenure.is_healthy(at(1)));
+        assert_eq!(tenure.remaining(at(40)), Duration::from_nanos(10));
+        assert_eq!((tenure.lost(at(49)), tenure.lost(at(50))), (None, Some(LostReason::Revoked)));
+        tenure.end(LostReason::Released);
+        assert!(!tenure.ask(at(1)));
+    }
+
+    /// Whether the next guard may have it is decided with what ends it: who asks before that has it, who asks
+    /// after that asks the next one; and a bound that is over with its guard ends nobody.
+    #[test]
+    fn what_is_asked_for_is_not_passed_on() {
+        let tenure = tenure();
+        let first = tenure.watch();
+        tenure.hold_until(at(30));
+        tenure.pass_on_if_healthy(at(10)).expect("it is healthy").unwrap().tell();
+        assert_eq!(first.borrow().state, GuardState::Lost(LostReason::Released));
+        assert_eq!(tenure.end_in_time(at(30)), None, "the bound was the guard's before");
+        let second = tenure.watch();
+        assert!(tenure.ask(at(50)));
+        assert!(tenure.pass_on_if_healthy(at(10)).is_none());
+        assert_eq!(
+            (tenure.end_in_time(at(49)), tenure.end_in_time(at(50))),
+            (None, Some(LostReason::Revoked))
+        );
+        assert_eq!(second.borrow().state, GuardState::Lost(LostReason::Revoked));
+        assert_eq!(tenure.end_in_time(at(50)), None);
+    }
+
+    /// A lease that was over before is why it is lost, whoever asked.
+    #[test]
+    fn the_earliest_end_is_the_reason() {
+        let tenure = tenure();
+        tenure.ask(at(150));
+        assert_eq!((tenure.lost(at(160)), tenure.end_in_time(at(160))), (Some(LostReason::Expired), None));
+        tenure.term.extend(Deadline::At(at(200)));
+        assert_eq!(tenure.end_in_time(at(160)), Some(LostReason::Revoked));
+    }
+
+    /// The bound of one guard is not the next one's; what an administrator wants is (tenure-4).
+    #[test]
+    fn a_guard_is_bounded_by_itself() {
+        let tenure = tenure();
+        tenure.hold_until(at(40));
+        assert!(tenure.is_healthy(at(39)), "another guard may have it longer");
+        assert_eq!((tenure.lost(at(39)), tenure.lost(at(40))), (None, Some(LostReason::TooLong)));
+        assert!(tenure.pass_on().is_none());
+        assert!(tenure.is_held(at(40)) && !tenure.is_held(at(100)));
+        tenure.hold_until(at(90));
+        tenure.ask(at(60));
+        assert_eq!(tenure.lost(at(95)), Some(LostReason::Revoked));
+        tenure.pass_on();
+        assert_eq!(tenure.lost(at(60)), Some(LostReason::Revoked));
+    }
+}

@@ -1,0 +1,65 @@
+//! What the holds of one lease share: until when it lasts, and whether a renewal is overdue.
+//!
+//! The watchdog's table writes it under its mutex, from the state of the lease; tenures read it
+//! without. So a renewal costs the same for one hold and for a hundred thousand.
+//!
+//! # Invariants
+//! - **term-1** The deadline never moves back (lease-2), and moves only while the lease is not lost (lease-1): a
+//!   tenure that has not ended may trust it until it has passed (G2).
+//!
+//! Checked by the tests of `tenure` and of the watchdog's table.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crate::clock::{Deadline, Moment};
+
+#[derive(Debug)]
+pub(crate) struct Term {
+    /// In nanoseconds of the clock; `ENDLESS` without a lease.
+    held_before: AtomicU64,
+    at_risk: AtomicBool,
+}
+
+/// Later than every moment: held while the process lives.
+pub(crate) const ENDLESS: u64 = u64::MAX;
+
+impl Term {
+    pub(crate) fn new(deadline: Deadline) -> Self {
+        Self { held_before: AtomicU64::new(encode(deadline)), at_risk: AtomicBool::new(false) }
+    }
+
+    /// The lease was renewed. Its holds see so when they look, and are not told.
+    pub(crate) fn extend(&self, deadline: Deadline) {
+        // ORDERING: nothing else is published with it. Who reads an older value takes the lease for
+        // shorter than it is, which is the safe side (G2).
+        self.held_before.fetch_max(encode(deadline), Ordering::Relaxed);
+    }
+
+    /// The first moment at which the lease is not held any more, in nanoseconds.
+    pub(crate) fn held_before(&self) -> u64 {
+        self.held_before.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn deadline(&self) -> Deadline {
+        match self.held_before() {
+            ENDLESS => Deadline::Never,
+            nanos => Deadline::At(Moment::from_nanos(nanos)),
+        }
+    }
+
+    pub(crate) fn is_at_risk(&self) -> bool {
+        // ORDERING: see `Tenure::follow`, whose mutex orders what matters.
+        self.at_risk.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_at_risk(&self, at_risk: bool) {
+        self.at_risk.store(at_risk, Ordering::Relaxed);
+    }
+}
+
+fn encode(deadline: Deadline) -> u64 {
+    match deadline {
+        Deadline::At(at) => at.as_nanos(),
+        Deadline::Never => ENDLESS,
+    }
+}

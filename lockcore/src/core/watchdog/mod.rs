@@ -1,0 +1,256 @@
+//! Keeps every lease of a manager alive, and tells its guards when one is gone.
+//!
+//! One task per manager, and the only renewal timer there is. It knows leases, not locks: those
+//! that grants name and those that the store announces. Due renewals go out in one call; a call
+//! that hangs is given up after the bound of a request, and never delays a deadline. The table of
+//! leases is in [`table`], the life of one lease in [`crate::core::lease`].
+//!
+//! # Invariants
+//! - **watchdog-1** A guard is told "lost" at its deadline at the latest, before any other contender can
+//!   hold the lock (G2), provided clocks drift less than the margin per ttl (A1) and timers fire.
+//! - **watchdog-2** A renewal answered late never moves a deadline: the store counts it from sending, and
+//!   [`crate::core::lease`] refuses it after the deadline.
+//! - **watchdog-3** A released lock is not renewed: it leaves the table before the release is sent. (Only an
+//!   announcement that is handled after that costs one renewal, which finds nothing.)
+//! - **watchdog-4** However much the store tells, deadlines and renewals come first, and other tasks get their turn.
+//!
+//! Not promised: that the server still lists us. Checked by the conformance cases of `g2` and `g6`, and
+//! `tests/races`.
+
+mod table;
+
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Weak};
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use crate::backend::env::{Env, Panicked};
+use crate::backend::{Grant, Lease, LeaseId, LockBackend, Renewal};
+use crate::clock::{Deadline, Moment};
+use crate::core::Core;
+use crate::core::lease::{Answer, Change};
+use crate::core::meters;
+use crate::core::tenure::Tenure;
+use crate::words::loss::LostReason;
+use table::{Outcome, Table};
+
+/// The handle of the task; the table is shared with it.
+#[derive(Debug)]
+pub(crate) struct Watchdog {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    table: Mutex<Table>,
+    /// A timer is due before the task would wake.
+    sooner: Notify,
+    closing: CancellationToken,
+}
+
+impl Watchdog {
+    pub(crate) fn new(env: &Env, closing: CancellationToken) -> Self {
+        let table = Mutex::new(Table::new(env.timing().op_timeout, env.timing().ttl / 12));
+        Self { shared: Arc::new(Shared { table, sooner: Notify::new(), closing }) }
+    }
+
+    /// Starts the task; it ends with the manager, and ends the manager if the runtime drops it.
+    pub(crate) fn start(&self, core: &Arc<Core>) {
+        let bell = Bell { core: Arc::downgrade(core), closing: self.shared.closing.clone() };
+        let task = Task {
+            shared: Arc::clone(&self.shared),
+            core: Arc::downgrade(core),
+            backend: Arc::clone(core.backend()),
+            env: core.env().clone(),
+        };
+        core.env().spawn(task.run(bell));
+    }
+
+    /// A grant, which names a lease, becomes a tenure; one that has ended if that lease is lost.
+    pub(crate) fn register(&self, grant: Grant, now: Moment) -> Arc<Tenure> {
+        let (tenure, lost) = self.change(|table| table.register(grant, now));
+        meters::taken();
+        if let Some(reason) = lost {
+            tenure.end(reason);
+        }
+        tenure
+    }
+
+    /// A hold has ended: its lease is renewed on only for others.
+    pub(crate) fn deregister(&self, tenure: &Arc<Tenure>) {
+        self.change(|table| table.deregister(tenure));
+    }
+
+    /// The store announces a lease.
+    pub(crate) fn opened(&self, lease: Lease, now: Moment) {
+        self.change(|table| table.opened(lease, now));
+    }
+
+    /// The store says that a lease is over.
+    pub(crate) fn lease_lost(&self, core: &Arc<Core>, lease: LeaseId, reason: LostReason) {
+        let outcome = self.change(|table| table.lose(lease, reason));
+        apply(core, outcome);
+    }
+
+    /// A renewal was answered.
+    pub(crate) fn answered(&self, core: &Arc<Core>, lease: LeaseId, sent_at: Moment, answer: Answer) {
+        meters::renewed(answer);
+        let now = core.env().now();
+        let outcome = self.change(|table| table.answered(lease, now, sent_at, answer));
+        apply(core, outcome);
+    }
+
+    /// Until when a session that is not lost lives.
+    pub(crate) fn session_deadline(&self, lease: &Lease) -> Option<Deadline> {
+        self.shared.table.lock().session_deadline(lease)
+    }
+
+    /// Every live tenure.
+    pub(crate) fn tenures(&self) -> Vec<Arc<Tenure>> {
+        self.shared.table.lock().tenures()
+    }
+
+    fn change<R>(&self, change: impl FnOnce(&mut Table) -> R) -> R {
+        let mut table = self.shared.table.lock();
+        let result = change(&mut table);
+        if table.must_wake() {
+            self.shared.sooner.notify_one();
+        }
+        result
+    }
+}
+
+struct Task {
+    shared: Arc<Shared>,
+    core: Weak<Core>,
+    backend: Arc<dyn LockBackend>,
+    env: Env,
+}
+
+/// Leases that were renewed by one call, when it was sent, and its answers.
+type Renewed = (Vec<LeaseId>, Moment, Vec<Renewal>);
+
+impl Task {
+    /// `_bell` was made before, so that it also rings for a task that was never polled.
+    async fn run(self, _bell: Bell) {
+        let mut events = AssertUnwindSafe(self.backend.events()).catch_unwind().fuse();
+        let mut renewals = FuturesUnordered::new();
+        let patrol_every = self.env.timing().ttl;
+        let mut patrol_at = self.env.now() + patrol_every;
+        loop {
+            let now = self.env.now();
+            let step = self.shared.table.lock().step(now);
+            let Some(core) = self.core.upgrade() else {
+                return;
+            };
+            for outcome in step.outcomes {
+                apply(&core, Some(outcome));
+            }
+            if patrol_at <= now {
+                core.patrol();
+                patrol_at = now + patrol_every;
+            }
+            drop(core);
+            if !step.due.is_empty() {
+                renewals.push(self.renew(step.due, now));
+            }
+            let wake_at = step.wake_at.map_or(patrol_at, |at| at.min(patrol_at));
+            tokio::select! {
+                biased;
+                () = self.shared.closing.cancelled() => return,
+                // Before the events, of which there may always be one more. Renewals end: of each lease one
+                // is in flight (lease-3).
+                Some(renewed) = renewals.next() => self.with_core(|core| settle(core, renewed)),
+                Some(event) = events.next() => {
+                    match event {
+                        Ok(event) => self.with_core(|core| core.told(event)),
+                        Err(panic) => tracing::warn!(
+                            error = %Panicked::new(&*panic),
+                            "the store's code panicked; from here on it tells nothing without being asked"
+                        ),
+                    }
+                    // A stream that is always ready need not let others have their turn: we do.
+                    tokio::task::coop::consume_budget().await;
+                }
+                () = self.shared.sooner.notified() => {}
+                () = self.env.sleep_until(wake_at) => {}
+            }
+        }
+    }
+
+    /// Renews `leases` in one call; what is not answered within the bound is unknown.
+    fn renew(&self, leases: Vec<LeaseId>, sent_at: Moment) -> impl Future<Output = Renewed> + Send + 'static {
+        let (backend, env) = (Arc::clone(&self.backend), self.env.clone());
+        async move {
+            let renewal = async { Ok(backend.renew(&leases).await) };
+            let answers = env.bounded(renewal).await;
+            let answers = answers
+                .unwrap_or_else(|error| leases.iter().map(|_| Renewal::Unknown(error.clone())).collect());
+            (leases, sent_at, answers)
+        }
+    }
+
+    fn with_core(&self, act: impl FnOnce(&Arc<Core>)) {
+        if let Some(core) = self.core.upgrade() {
+            act(&core);
+        }
+    }
+}
+
+/// Rings when the runtime drops the task, which nobody else would notice.
+struct Bell {
+    core: Weak<Core>,
+    closing: CancellationToken,
+}
+
+impl Drop for Bell {
+    fn drop(&mut self) {
+        if self.closing.is_cancelled() {
+            return;
+        }
+        if let Some(core) = self.core.upgrade() {
+            core.runtime_gone();
+        }
+    }
+}
+
+fn settle(core: &Arc<Core>, (leases, sent_at, answers): Renewed) {
+    let mut answers = answers.into_iter();
+    for lease in leases {
+        let answer = match answers.next() {
+            Some(Renewal::Until(deadline)) => {
+                *core.unconfirmed.lock() = None;
+                Answer::Until(deadline)
+            }
+            Some(Renewal::Gone(reason)) => Answer::Gone(reason),
+            Some(Renewal::Unknown(error)) => {
+                tracing::debug!(error = %format_args!("{error:#}"), "a renewal is tried again");
+                *core.unconfirmed.lock() = Some(error);
+                Answer::Unknown
+            }
+            None => Answer::Unknown,
+        };
+        core.watchdog.answered(core, lease, sent_at, answer);
+    }
+}
+
+fn apply(core: &Arc<Core>, outcome: Option<Outcome>) {
+    let Some(Outcome { change, tenures }) = outcome else {
+        return;
+    };
+    for tenure in tenures {
+        match change {
+            Change::Nothing => {}
+            Change::AtRisk => {
+                tracing::warn!(lock = %tenure.grant().name, "at risk: a renewal is overdue");
+                tenure.follow();
+            }
+            Change::Safe => tenure.follow(),
+            Change::Lost(reason) => core.lose(&tenure, reason),
+        }
+    }
+}

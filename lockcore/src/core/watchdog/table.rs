@@ -1,0 +1,445 @@
+//! Which leases there are, who hangs on them, and when to look at each again. Pure.
+//!
+//! # Invariants
+//! - **leases-1** Every lease with a timer has exactly one entry in `timers`, at its next moment.
+//! - **leases-2** A lost session, and an entry lost before its grant has come, stay as a tombstone for a ttl
+//!   after their deadline: a grant that names them late is lost too. No request sent before the loss
+//!   reaches beyond that.
+//! - **leases-3** A lease's term says what its state says whenever the table is unlocked. Its tenures are
+//!   touched when they come to be at risk, out of it, or are lost; never for a renewal.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use slab::Slab;
+
+use crate::backend::{Grant, Lease, LeaseId, LeaseScope};
+use crate::clock::{Deadline, Moment};
+use crate::core::lease::{Answer, Change, LeaseState};
+use crate::core::tenure::Tenure;
+use crate::core::term::Term;
+use crate::words::loss::LostReason;
+
+#[derive(Debug)]
+pub(crate) struct Table {
+    leases: BTreeMap<LeaseId, Entry>,
+    timers: BTreeSet<(Moment, LeaseId)>,
+    /// When the task wakes by itself; later than everything means never.
+    asleep_until: Option<Moment>,
+    overdue_after: Duration,
+    /// Renewals due within this time of another go out with it.
+    window: Duration,
+}
+
+#[derive(Debug)]
+struct Entry {
+    state: LeaseState,
+    term: Arc<Term>,
+    timer: Option<Moment>,
+    tenures: Slab<Arc<Tenure>>,
+    /// Until when a lost lease is remembered (leases-2).
+    tombstone: Option<Moment>,
+}
+
+/// What a change of a lease means for its tenures.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) change: Change,
+    pub(crate) tenures: Vec<Arc<Tenure>>,
+}
+
+/// What is to be done now.
+#[derive(Debug)]
+pub(crate) struct Step {
+    pub(crate) outcomes: Vec<Outcome>,
+    pub(crate) due: Vec<LeaseId>,
+    pub(crate) wake_at: Option<Moment>,
+}
+
+impl Table {
+    pub(crate) fn new(overdue_after: Duration, window: Duration) -> Self {
+        Self { leases: BTreeMap::new(), timers: BTreeSet::new(), asleep_until: None, overdue_after, window }
+    }
+
+    /// Begins a tenure on its lease; with the reason if that is lost, and the tenure is to be ended.
+    pub(crate) fn register(&mut self, grant: Grant, now: Moment) -> (Arc<Tenure>, Option<LostReason>) {
+        let lease = grant.lease;
+        let entry = self.named(lease, now);
+        if let Some(reason) = entry.state.lost() {
+            // The store believes in this deadline; the lease's own is over for us.
+            let term = Arc::new(Term::new(lease.deadline));
+            return (Arc::new(Tenure::new(grant, term, 0)), Some(reason));
+        }
+        let place = entry.tenures.vacant_entry();
+        let tenure = Arc::new(Tenure::new(grant, Arc::clone(&entry.term), place.key()));
+        place.insert(Arc::clone(&tenure));
+        self.reschedule(lease.id);
+        (tenure, None)
+    }
+
+    pub(crate) fn deregister(&mut self, tenure: &Arc<Tenure>) {
+        let lease = tenure.grant().lease;
+        let Some(entry) = self.leases.get_mut(&lease.id) else {
+            return;
+        };
+        let slot = tenure.slot();
+        if entry.tenures.get(slot).is_some_and(|registered| Arc::ptr_eq(registered, tenure)) {
+            entry.tenures.remove(slot);
+            entry.shrink();
+            if lease.scope == LeaseScope::Entry && entry.tenures.is_empty() {
+                self.remove(lease.id);
+            }
+        }
+    }
+
+    /// Adds an announced lease. One that never ends by itself has nothing to renew, and would stay.
+    pub(crate) fn opened(&mut self, lease: Lease, now: Moment) {
+        if lease.deadline == Deadline::Never {
+            return;
+        }
+        self.named(lease, now);
+        self.reschedule(lease.id);
+    }
+
+    pub(crate) fn lose(&mut self, id: LeaseId, reason: LostReason) -> Option<Outcome> {
+        let change = self.leases.get_mut(&id)?.state.lose(reason);
+        self.settle(id, change)
+    }
+
+    pub(crate) fn answered(
+        &mut self,
+        id: LeaseId,
+        now: Moment,
+        sent_at: Moment,
+        answer: Answer,
+    ) -> Option<Outcome> {
+        let change = self.leases.get_mut(&id)?.state.answered(now, sent_at, answer);
+        self.settle(id, change)
+    }
+
+    /// Looks at every lease whose time has come, and at those that may be renewed with them.
+    pub(crate) fn step(&mut self, now: Moment) -> Step {
+        let mut outcomes = Vec::new();
+        let mut due = Vec::new();
+        for id in self.timers_until(now) {
+            let Some(entry) = self.leases.get_mut(&id) else {
+                continue;
+            };
+            if entry.state.lost().is_some() {
+                self.remove(id);
+                continue;
+            }
+            let change = entry.state.tick(now);
+            if entry.state.is_due(now, Duration::ZERO) {
+                entry.state.sent();
+                due.push(id);
+            }
+            outcomes.extend(self.settle(id, change));
+        }
+        if !due.is_empty() {
+            for id in self.timers_until(now + self.window) {
+                let Some(entry) = self.leases.get_mut(&id) else {
+                    continue;
+                };
+                if entry.state.is_due(now, self.window) {
+                    entry.state.sent();
+                    due.push(id);
+                    self.reschedule(id);
+                }
+            }
+        }
+        self.asleep_until = self.timers.first().map(|(at, _)| *at);
+        Step { outcomes, due, wake_at: self.asleep_until }
+    }
+
+    /// Whether a timer has come up before the task would wake; answers yes once.
+    pub(crate) fn must_wake(&mut self) -> bool {
+        let first = self.timers.first().map(|(at, _)| *at);
+        let sooner = match (first, self.asleep_until) {
+            (Some(first), Some(asleep_until)) => first < asleep_until,
+            (Some(_), None) => true,
+            (None, _) => false,
+        };
+        if sooner {
+            self.asleep_until = first;
+        }
+        sooner
+    }
+
+    /// Until when a session lives, if the lease is one and is not lost.
+    pub(crate) fn session_deadline(&self, lease: &Lease) -> Option<Deadline> {
+        let state = &self.leases.get(&lease.id).filter(|_| lease.scope == LeaseScope::Session)?.state;
+        state.lost().is_none().then(|| state.lease().deadline)
+    }
+
+    pub(crate) fn tenures(&self) -> Vec<Arc<Tenure>> {
+        self.leases.values().flat_map(Entry::tenures).collect()
+    }
+
+    fn named(&mut self, lease: Lease, now: Moment) -> &mut Entry {
+        let overdue_after = self.overdue_after;
+        let entry = self.leases.entry(lease.id).or_insert_with(|| Entry {
+            state: LeaseState::new(lease, now, overdue_after),
+            term: Arc::new(Term::new(lease.deadline)),
+            timer: None,
+            tenures: match lease.scope {
+                LeaseScope::Entry => Slab::with_capacity(1),
+                LeaseScope::Session => Slab::new(),
+            },
+            tombstone: None,
+        });
+        if entry.state.named_again(now, lease.deadline) {
+            entry.publish();
+        }
+        entry
+    }
+
+    /// Passes a change on to the tenures, and forgets what is over.
+    fn settle(&mut self, id: LeaseId, change: Change) -> Option<Outcome> {
+        let entry = self.leases.get_mut(&id)?;
+        entry.publish();
+        let tenures = match change {
+            Change::Nothing => Vec::new(),
+            Change::AtRisk | Change::Safe => entry.tenures().collect(),
+            Change::Lost(reason) => entry.bury(reason),
+        };
+        self.reschedule(id);
+        (!tenures.is_empty()).then_some(Outcome { change, tenures })
+    }
+
+    fn reschedule(&mut self, id: LeaseId) {
+        let Some(entry) = self.leases.get_mut(&id) else {
+            return;
+        };
+        let next = match entry.state.lost() {
+            None => entry.state.next_timer(),
+            Some(_) => entry.tombstone,
+        };
+        let over = next.is_none() && entry.state.lost().is_some();
+        let last = std::mem::replace(&mut entry.timer, next);
+        if last != next {
+            last.map(|at| self.timers.remove(&(at, id)));
+            next.map(|at| self.timers.insert((at, id)));
+        }
+        if over {
+            self.leases.remove(&id);
+        }
+    }
+
+    fn remove(&mut self, id: LeaseId) {
+        if let Some(Entry { timer: Some(at), .. }) = self.leases.remove(&id) {
+            self.timers.remove(&(at, id));
+        }
+    }
+
+    fn timers_until(&self, at: Moment) -> Vec<LeaseId> {
+        self.timers.iter().take_while(|(timer, _)| *timer <= at).map(|(_, id)| *id).collect()
+    }
+}
+
+impl Entry {
+    /// Says in the term what the state says (leases-3).
+    fn publish(&self) {
+        if self.state.lost().is_none() {
+            self.term.extend(self.state.lease().deadline);
+            self.term.set_at_risk(self.state.is_at_risk());
+        }
+    }
+
+    /// Gives back the room of tenures that have ended, once it is most of it.
+    fn shrink(&mut self) {
+        if self.tenures.capacity() > KEPT && self.tenures.len() < self.tenures.capacity() / 4 {
+            self.tenures.compact(|tenure, _from, to| {
+                tenure.set_slot(to);
+                true
+            });
+        }
+    }
+
+    /// Takes the tenures off a lost lease, and remembers it for as long as a grant may name it (leases-2).
+    fn bury(&mut self, reason: LostReason) -> Vec<Arc<Tenure>> {
+        let tenures = std::mem::take(&mut self.tenures);
+        let lease = self.state.lease();
+        let grant_may_come = tenures.is_empty() && reason != LostReason::Released;
+        self.tombstone = match lease.deadline {
+            Deadline::At(at) if grant_may_come || lease.scope == LeaseScope::Session => Some(at + lease.ttl),
+            _ => None,
+        };
+        tenures.into_iter().map(|(_, tenure)| tenure).collect()
+    }
+
+    fn tenures(&self) -> impl Iterator<Item = Arc<Tenure>> {
+        self.tenures.iter().map(|(_, tenure)| Arc::clone(tenure))
+    }
+}
+
+/// So few places are not worth giving back.
+const KEPT: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::Grant;
+    use crate::words::loss::GuardState;
+    use crate::{LockName, OwnerId};
+
+    fn at(seconds: u64) -> Moment {
+        Moment::from_nanos(seconds * 1_000_000_000)
+    }
+
+    fn session(deadline: u64) -> Lease {
+        Lease {
+            id: LeaseId::new(1),
+            scope: LeaseScope::Session,
+            ttl: Duration::from_secs(9),
+            deadline: Deadline::At(at(deadline)),
+        }
+    }
+
+    fn granted(lease: Lease) -> Grant {
+        let (name, owner) = (LockName::new("a").unwrap(), OwnerId::from_random([1; 16]));
+        Grant { name, owner, lease, counter: 1 }
+    }
+
+    /// Why a grant is lost from the beginning.
+    fn lost(table: &mut Table, lease: Lease, now: u64) -> Option<LostReason> {
+        table.register(granted(lease), at(now)).1
+    }
+
+    fn table() -> Table {
+        let mut table = Table::new(Duration::from_secs(1), Duration::from_millis(750));
+        table.opened(session(9), at(0));
+        table
+    }
+
+    /// A backend that heard a late answer believes in its session longer than we do; what it grants
+    /// on that is lost (leases-2).
+    #[test]
+    fn a_session_that_expired_stays_lost() {
+        let mut table = table();
+        while table.step(at(9)).wake_at.is_some_and(|wake_at| wake_at <= at(9)) {}
+        assert_eq!(lost(&mut table, session(17), 10), Some(LostReason::Expired));
+        table.step(at(18));
+        assert!(table.leases.is_empty());
+    }
+
+    /// An entry that was announced while it queued, and lost, is lost for the grant that comes late; for
+    /// a ttl after its deadline, as no request from before reaches further (leases-2). One that was given
+    /// back is no grant's.
+    #[test]
+    fn an_entry_that_was_lost_before_its_grant_stays_lost() {
+        let entry = Lease { scope: LeaseScope::Entry, ..session(9) };
+        let mut table = Table::new(Duration::from_secs(1), Duration::from_millis(750));
+        table.opened(entry, at(0));
+        assert!(table.lose(entry.id, LostReason::Gone).is_none());
+        table.step(at(17));
+        assert_eq!(lost(&mut table, entry, 17), Some(LostReason::Gone));
+        table.step(at(18));
+        assert!(table.leases.is_empty() && table.timers.is_empty());
+        table.opened(entry, at(0));
+        table.lose(entry.id, LostReason::Released);
+        assert!(table.leases.is_empty());
+    }
+
+    /// Renewals that are due within the window go out with the first: one request, not one each.
+    #[test]
+    fn renewals_that_are_due_soon_go_out_together() {
+        let mut table = Table::new(Duration::from_secs(1), Duration::from_millis(750));
+        let entry = |id| Lease { id: LeaseId::new(id), scope: LeaseScope::Entry, ..session(9) };
+        table.opened(entry(1), at(0));
+        let due_at = table.step(at(0)).wake_at.expect("it is renewed");
+        let soon = Duration::from_millis(750);
+        let later = |lease: Lease, by: Duration| match lease.deadline {
+            Deadline::At(deadline) => Lease { deadline: Deadline::At(deadline + by), ..lease },
+            Deadline::Never => lease,
+        };
+        table.opened(later(entry(2), soon), at(0) + soon);
+        table.opened(later(entry(3), soon * 2), at(0) + soon * 2);
+        let due = table.step(due_at).due;
+        assert_eq!(due, [LeaseId::new(1), LeaseId::new(2)]);
+    }
+
+    /// A grant on a session whose renewal is overdue is at risk from the beginning.
+    #[test]
+    fn a_grant_on_a_lease_at_risk_is_at_risk() {
+        let mut table = table();
+        table.step(at(3));
+        table.step(at(4));
+        let (late, lost) = table.register(granted(session(9)), at(5));
+        assert_eq!((lost, late.state(at(5))), (None, GuardState::AtRisk));
+    }
+
+    /// A renewal touches no tenure, however many hang on the lease; all of them see it (leases-3).
+    #[test]
+    fn a_renewal_costs_the_same_for_any_number_of_holds() {
+        let mut table = table();
+        let tenures: Vec<_> = (0..1_000).map(|_| table.register(granted(session(9)), at(0)).0).collect();
+        for (now, deadline) in [(3, 12), (6, 15)] {
+            let step = table.step(at(now));
+            assert_eq!((step.due.len(), touched(&step.outcomes)), (1, 0));
+            let renewed = Answer::Until(Deadline::At(at(deadline)));
+            assert!(table.answered(LeaseId::new(1), at(now), at(now), renewed).is_none());
+            assert!(tenures.iter().all(|tenure| tenure.is_held(at(deadline - 1))));
+            assert!(!tenures.iter().any(|tenure| tenure.is_held(at(deadline))));
+        }
+        // A grant that knows more extends it for all, and touches nobody either.
+        let (newest, _) = table.register(granted(session(16)), at(7));
+        assert!(tenures.iter().chain([&newest]).all(|tenure| tenure.is_held(at(15))));
+        // What must be told is told once.
+        assert_eq!(touched(&table.step(at(9)).outcomes), 0);
+        assert_eq!(touched(&table.step(at(10)).outcomes), 1_001);
+        assert_eq!(touched(&table.step(at(11)).outcomes), 0);
+        let renewed = Answer::Until(Deadline::At(at(20)));
+        let safe = table.answered(LeaseId::new(1), at(12), at(11), renewed).unwrap();
+        assert_eq!((safe.change, safe.tenures.len()), (Change::Safe, 1_001));
+        assert_eq!(touched(&Vec::from_iter(table.lose(LeaseId::new(1), LostReason::Gone))), 1_001);
+    }
+
+    fn touched(outcomes: &[Outcome]) -> usize {
+        outcomes.iter().map(|outcome| outcome.tenures.len()).sum()
+    }
+
+    /// Changes that are told in another order than they happened leave a hold as it is by now.
+    #[test]
+    fn risk_and_safety_may_be_told_in_any_order() {
+        let mut table = table();
+        let (tenure, _) = table.register(granted(session(9)), at(0));
+        table.step(at(3));
+        let risk = table.step(at(4)).outcomes;
+        let renewed = Answer::Until(Deadline::At(at(12)));
+        let safe = table.answered(LeaseId::new(1), at(5), at(3), renewed).unwrap();
+        assert_eq!((risk[0].change, safe.change), (Change::AtRisk, Change::Safe));
+        for told in [&safe, &risk[0]] {
+            told.tenures.iter().for_each(|tenure| tenure.follow());
+            assert_eq!(tenure.state(at(5)), GuardState::Held);
+        }
+    }
+
+    /// A lease that is named again lasts longer, and its renewal is as overdue as before: a guard that is
+    /// said to be held again would not be said to be at risk any more.
+    #[test]
+    fn a_lease_that_is_named_again_stays_at_risk() {
+        let mut table = table();
+        let (tenure, _) = table.register(granted(session(9)), at(0));
+        table.step(at(3));
+        table.step(at(4)).outcomes[0].tenures[0].follow();
+        table.opened(session(10), at(4));
+        tenure.follow();
+        assert_eq!(tenure.state(at(9)), GuardState::AtRisk);
+    }
+
+    /// A session that many holds have hung on does not keep the room for them; those that are left end
+    /// as they would have.
+    #[test]
+    fn places_of_tenures_that_have_ended_are_given_back() {
+        let mut table = table();
+        let mut tenures: Vec<_> = (0..10_000).map(|_| table.register(granted(session(9)), at(0)).0).collect();
+        let left = tenures.split_off(9_900);
+        tenures.iter().for_each(|tenure| table.deregister(tenure));
+        let capacity = |table: &Table| table.leases[&LeaseId::new(1)].tenures.capacity();
+        assert!(capacity(&table) <= 4 * left.len(), "{} places", capacity(&table));
+        left.iter().for_each(|tenure| table.deregister(tenure));
+        assert!(table.tenures().is_empty() && capacity(&table) <= KEPT, "{} places", capacity(&table));
+    }
+}

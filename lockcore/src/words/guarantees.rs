@@ -1,0 +1,97 @@
+//! What a store promises, as data: shown, required at start-up, and the key by which the
+//! conformance kit chooses its cases.
+
+use std::fmt;
+
+use crate::words::error::{Effect, Error, ErrorKind, Result};
+
+bitflags::bitflags! {
+    /// The promises of a store. Each flag is checked by conformance cases of that name; a store
+    /// that lacks one is skipped there by name.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub struct Guarantees: u32 {
+        /// Tokens of a name are unique and grow in grant order (G3).
+        const FENCED = 1;
+        /// First come, first served between processes (G7).
+        const FIFO = 1 << 1;
+        /// A hold ends by itself a bounded time after its process fell silent: died, was stopped, or was
+        /// cut off (G6). A store without leases may still free the lock of a process that died.
+        const LEASED = 1 << 2;
+        /// Excludes other processes of one host.
+        const CROSS_PROCESS = 1 << 3;
+        /// Excludes processes of other hosts.
+        const CROSS_HOST = 1 << 4;
+        /// The loss of one server loses no acknowledged lock (G1 holds across fail-over).
+        const SURVIVES_FAILOVER = 1 << 5;
+        /// Tokens keep growing when every process and server of the store restarts.
+        const SURVIVES_RESTART = 1 << 6;
+        /// Every lock may have a ttl of its own.
+        const PER_LOCK_TTL = 1 << 7;
+        /// `release` completes at its first poll and needs no async runtime, so dropping a guard
+        /// releases at once, on any thread.
+        const RUNTIME_FREE = 1 << 8;
+    }
+}
+
+impl Guarantees {
+    /// Every flag with one line for a reader, in the order of tables.
+    pub const DESCRIBED: [(Self, &'static str); 9] = [
+        (Self::FENCED, "tokens grow with every grant"),
+        (Self::FIFO, "first come, first served between processes"),
+        (Self::LEASED, "a silent holder's lock frees itself"),
+        (Self::CROSS_PROCESS, "excludes other processes of the host"),
+        (Self::CROSS_HOST, "excludes other hosts"),
+        (Self::SURVIVES_FAILOVER, "the loss of one server loses no lock"),
+        (Self::SURVIVES_RESTART, "tokens grow across a restart of everything"),
+        (Self::PER_LOCK_TTL, "a ttl per lock"),
+        (Self::RUNTIME_FREE, "a dropped guard is released at once, without a runtime"),
+    ];
+
+    /// Fails when `needed` holds a promise that `self` lacks.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unsupported`], naming what is missing.
+    pub fn require(self, needed: Self) -> Result<()> {
+        let missing = needed.difference(self);
+        if missing.is_empty() {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::Unsupported,
+            Effect::NotApplied,
+            format!("this store does not promise {missing}; it promises {self}"),
+        ))
+    }
+}
+
+impl fmt::Display for Guarantees {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_empty() {
+            return f.write_str("nothing");
+        }
+        bitflags::parser::to_writer(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A table made from `DESCRIBED` forgets no flag and repeats none.
+    #[test]
+    fn every_flag_is_described_once() {
+        let described: Vec<_> = Guarantees::DESCRIBED.iter().map(|(flag, _)| *flag).collect();
+        assert_eq!(described, Guarantees::all().iter().collect::<Vec<_>>());
+    }
+
+    /// Moving to a weaker store fails loudly, and says what is missing.
+    #[test]
+    fn require_names_the_missing_promise() {
+        let weak = Guarantees::LEASED;
+        assert!(weak.require(Guarantees::LEASED).is_ok());
+        let error = weak.require(Guarantees::FENCED | Guarantees::LEASED).unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains("FENCED"), "{error}");
+    }
+}

@@ -1,0 +1,35 @@
+//! Whom a store names as holder.
+
+use std::time::{Duration, SystemTime};
+
+use crate::words::token::FencingToken;
+
+/// Who holds a lock, as far as the store tells. Labels only; nothing is decided by it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Holder {
+    /// The label of the holder's manager.
+    pub label: String,
+    /// The first token of the grant; local hand-offs of the holder's process have larger ones.
+    pub token: Option<FencingToken>,
+    /// When it was granted, by the holder's wall clock.
+    pub since: Option<SystemTime>,
+    /// What the holder attached.
+    pub metadata: Option<String>,
+    /// How long its lease lasts without a renewal, or what is left of it where that is all that is known.
+    pub ttl: Option<Duration>,
+}
+
+impl Holder {
+    /// A holder of which only the label is known.
+    pub fn new(label: impl Into<String>) -> Self {
+        Self { label: label.into(), token: None, since: None, metadata: None, ttl: None }
+    }
+
+    /// The same holder with its grant's counter as token.
+    #[must_use]
+    pub fn with_counter(mut self, counter: u64) -> Self {
+        self.token = FencingToken::new(counter, 0);
+        self
+    }
+}

@@ -1,0 +1,242 @@
+//! A holder that is asked for its lock, whoever asks, and one that may hold it only so long.
+
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use conformance::layer::{Below, Layer, shared};
+use futures_util::stream::{self, BoxStream};
+use futures_util::{FutureExt, StreamExt};
+use leasehold::backend::{AcquireRequest, Grant, LockState, StoreConfig, StoreEvent};
+use leasehold::clock::{Clock, Deadline, ManualClock, TokioClock};
+use leasehold::memory::MemoryConfig;
+use leasehold::{Change, ErrorKind, GuardState, LockManager, LockName, LostReason, Revocation, Revoke};
+use testbed::{Beside, pass};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::UnboundedReceiverStream;
+
+const TTL: Duration = Duration::from_secs(15);
+const GRACE: Duration = Duration::from_secs(60);
+
+async fn open(store: &MemoryConfig, clock: impl Clock) -> LockManager {
+    let builder = LockManager::builder(store.clone()).ttl(TTL).clock(Arc::new(clock));
+    builder.build().await.expect("memory opens")
+}
+
+fn revoke(admin: &LockManager, grace: Duration) -> Beside<leasehold::Result<Revocation>> {
+    let admin = admin.clone();
+    Beside::start(async move { admin.revoke("a", Revoke::Ask { grace }).await })
+}
+
+/// How it stands and that it is asked are told beside each other, the end last; who looks later hears the
+/// same.
+#[tokio::test(start_paused = true)]
+async fn a_guard_tells_that_it_is_asked() {
+    let (store, clock) = (MemoryConfig::private(), TokioClock::new());
+    let (locks, admin) = (open(&store, clock).await, open(&store, clock).await);
+    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+    let mut changes = guard.changes();
+    assert_eq!(changes.next().await, Some(Change::State(GuardState::Held)));
+    assert_eq!(guard.asked(), None);
+    let unasked = guard.until_asked();
+    let asking = revoke(&admin, GRACE);
+    let until = unasked.await.expect("it is asked");
+    assert_eq!(until, Deadline::At(clock.now() + GRACE));
+    assert_eq!(guard.asked(), Some(until));
+    assert_eq!(changes.next().await, Some(Change::Asked(until)));
+    assert_eq!((guard.state(), guard.ensure_held().is_ok()), (GuardState::Held, true));
+    let late: Vec<_> = guard.changes().take(2).collect().await;
+    assert_eq!(late, [Change::State(GuardState::Held), Change::Asked(until)]);
+    guard.release().await.unwrap();
+    assert_eq!(changes.next().await, Some(Change::State(GuardState::Lost(LostReason::Released))));
+    assert_eq!(changes.next().await, None);
+    assert_eq!(asking.await.unwrap(), Revocation::Released);
+}
+
+/// Who is never asked is not waited for after its end.
+#[tokio::test(start_paused = true)]
+async fn nobody_asks_a_guard_that_has_ended() {
+    let locks = open(&MemoryConfig::private(), TokioClock::new()).await;
+    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+    let asked = guard.until_asked();
+    guard.release().await.unwrap();
+    assert_eq!(asked.await, None);
+}
+
+/// The clock alone ends what was asked for, as with the deadline of a lease; a request with an earlier end
+/// moves it, a later one does not.
+#[tokio::test]
+async fn a_grace_is_over_by_the_clock() {
+    let (store, clock) = (MemoryConfig::private(), ManualClock::new());
+    let (locks, admin) = (open(&store, clock.clone()).await, open(&store, clock.clone()).await);
+    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+    let graces = [3, 2, 3].map(Duration::from_secs);
+    let asking: Vec<_> = graces.iter().map(|grace| revoke(&admin, *grace)).collect();
+    guard.until_asked().await;
+    while guard.asked() != Some(Deadline::At(clock.now() + graces[1])) {
+        tokio::task::yield_now().await;
+    }
+    clock.suspend(graces[1] - Duration::from_nanos(1));
+    assert_eq!(guard.remaining(), Duration::from_nanos(1));
+    assert!(guard.ensure_held().is_ok());
+    clock.suspend(Duration::from_nanos(1));
+    assert_eq!(guard.ensure_held().unwrap_err().lost_reason(), Some(LostReason::Revoked));
+    drop(asking);
+}
+
+/// A holder that hears nothing: the administrator waits for its grace and its ttl, and looks seldom.
+#[tokio::test(start_paused = true)]
+async fn a_deaf_holder_is_waited_for_in_time() {
+    let (store, clock) = (MemoryConfig::private(), TokioClock::new());
+    let deaf = Between { is_deaf: true, ..Between::default() };
+    let holder = LockManager::builder(deaf.clone().wrap(&store)).ttl(2 * TTL).clock(Arc::new(clock));
+    let _guard = holder.build().await.unwrap().lock("a").unwrap().acquire().await.unwrap();
+    let between = Between::default();
+    let admin = LockManager::builder(between.clone().wrap(&store)).ttl(TTL).clock(Arc::new(clock));
+    let admin = admin.build().await.unwrap();
+    let asked_at = clock.now();
+    assert_eq!(admin.revoke("a", Revoke::Ask { grace: GRACE }).await.unwrap(), Revocation::Unanswered);
+    assert_eq!(clock.now().since(asked_at), GRACE + 2 * TTL);
+    let looks = between.looks.load(Relaxed);
+    assert!((18..45).contains(&looks), "{looks} looks in six ttls");
+}
+
+/// Some ask for a grant that is still on its way to its owner: the earliest end counts.
+#[tokio::test(start_paused = true)]
+async fn who_asks_before_the_grant_has_arrived_is_heard() {
+    let (store, clock) = (MemoryConfig::private(), TokioClock::new());
+    let between = Between { asks_early: true, ..Between::default() };
+    let locks = LockManager::builder(between.wrap(&store)).ttl(TTL).clock(Arc::new(clock));
+    let guard = locks.build().await.unwrap().lock("a").unwrap().acquire().await.unwrap();
+    // Counted from hearing, not from the arrival.
+    let until = clock.now() + (GRACE - BETWEEN);
+    assert_eq!(guard.asked(), Some(Deadline::At(until)));
+    assert_eq!(guard.lost().await, LostReason::Revoked);
+    assert_eq!(clock.now(), until);
+}
+
+/// A guard that is bounded is lost in time, with its reason; the next one of the process has its own bound,
+/// and a bound keeps nobody from ending.
+#[tokio::test(start_paused = true)]
+async fn a_guard_is_held_for_so_long() {
+    let clock = TokioClock::new();
+    let locks = open(&MemoryConfig::private(), clock).await;
+    let began = clock.now();
+    let bounded = locks.lock("a").unwrap().max_hold(GRACE);
+    let guard = bounded.acquire().await.unwrap();
+    let next = locks.lock("a").unwrap();
+    let mut waits = Box::pin(next.acquire());
+    assert!(waits.as_mut().now_or_never().is_none());
+    assert_eq!(guard.lost().await, LostReason::TooLong);
+    assert_eq!(clock.now(), began + GRACE);
+    assert_eq!(guard.release().await.unwrap_err().lost_reason(), Some(LostReason::TooLong));
+    let unbounded = waits.await.unwrap();
+
+    let mut waits = Box::pin(bounded.acquire());
+    assert!(waits.as_mut().now_or_never().is_none());
+    unbounded.release().await.unwrap();
+    let guard = waits.await.unwrap();
+    pass(GRACE / 2).await;
+    let mut waits = Box::pin(next.acquire());
+    assert!(waits.as_mut().now_or_never().is_none());
+    guard.release().await.unwrap();
+    let handed_on = waits.await.unwrap();
+    pass(GRACE * 2).await;
+    handed_on.ensure_held().unwrap();
+    handed_on.release().await.unwrap();
+
+    let stopped = bounded.with(async |_held| std::future::pending::<()>().await).await;
+    assert_eq!(stopped.unwrap_err().lost_reason(), Some(LostReason::TooLong));
+    let guard = bounded.try_acquire().await.unwrap().expect("it is free");
+    let left = clock.now();
+    locks.shutdown().await.unwrap();
+    assert_eq!(guard.lost().await, LostReason::Shutdown);
+    assert_eq!(clock.now(), left, "the shutdown waited for the bound");
+    let error = locks.lock("a").unwrap().max_hold(Duration::ZERO).acquire().await.unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::InvalidOption);
+}
+
+/// A host that was suspended notices soon after that a guard's time is over, though timers stood still.
+#[tokio::test]
+async fn a_suspend_puts_no_end_off() {
+    let clock = ManualClock::new();
+    let locks = open(&MemoryConfig::private(), clock.clone()).await;
+    let bounded = locks.lock("a").unwrap().max_hold(TTL * 3 / 4);
+    let guard = bounded.acquire().await.unwrap();
+    let mut lost = Box::pin(guard.lost());
+    let step = TTL / 100;
+    for _ in 0..10 {
+        tokio::task::yield_now().await;
+    }
+    clock.suspend(TTL / 2);
+    for _ in 0..100 {
+        clock.advance(step);
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        if guard.remaining().is_zero() {
+            break;
+        }
+    }
+    // A look may lie a third of the ttl behind.
+    for _ in 0..34 {
+        clock.advance(step);
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+    }
+    assert_eq!(lost.as_mut().now_or_never(), Some(LostReason::TooLong));
+}
+
+/// How long an early grant takes to arrive.
+const BETWEEN: Duration = Duration::from_secs(2);
+
+/// What lies between a manager and the store.
+#[derive(Clone, Debug, Default)]
+struct Between {
+    looks: Arc<AtomicUsize>,
+    /// It hears of no request.
+    is_deaf: bool,
+    /// Its grants are asked for before they arrive.
+    asks_early: bool,
+    asks: Arc<Mutex<Option<mpsc::UnboundedSender<StoreEvent>>>>,
+}
+
+impl Between {
+    fn wrap(self, store: &MemoryConfig) -> Box<dyn StoreConfig> {
+        shared(Arc::new(self))(Box::new(store.clone()))
+    }
+}
+
+#[async_trait]
+impl Layer for Between {
+    async fn acquire(&self, below: &Below, request: &AcquireRequest) -> leasehold::Result<Grant> {
+        let grant = below.backend.acquire(request).await?;
+        if self.asks_early {
+            // By then somebody listens.
+            below.env.sleep(BETWEEN).await;
+            let asks = self.asks.lock().expect("nobody panics").clone().expect("somebody listens");
+            for within in [2 * GRACE, GRACE, 3 * GRACE] {
+                let (name, counter) = (grant.name.clone(), grant.counter);
+                asks.send(StoreEvent::GrantAsked { name, counter, within }).expect("it listens");
+            }
+            below.env.sleep(BETWEEN).await;
+        }
+        Ok(grant)
+    }
+
+    async fn inspect(&self, below: &Below, name: &LockName) -> leasehold::Result<LockState> {
+        self.looks.fetch_add(1, Relaxed);
+        below.backend.inspect(name).await
+    }
+
+    fn events(&self, below: &Below) -> BoxStream<'static, StoreEvent> {
+        let (sender, asks) = mpsc::unbounded_channel();
+        *self.asks.lock().expect("nobody panics") = Some(sender);
+        let is_deaf = self.is_deaf;
+        let heard = move |event: &StoreEvent| !(is_deaf && matches!(event, StoreEvent::GrantAsked { .. }));
+        let told = below.backend.events().filter(move |event| std::future::ready(heard(event)));
+        stream::select(told, UnboundedReceiverStream::new(asks)).boxed()
+    }
+}
