@@ -12,8 +12,8 @@ use leasehold::backend::{AcquireRequest, Grant, LockState, StoreConfig, StoreEve
 use leasehold::clock::{Clock, Deadline, ManualClock, TokioClock};
 use leasehold::memory::MemoryConfig;
 use leasehold::{Change, ErrorKind, GuardState, LockManager, LockName, LostReason, Revocation, Revoke};
+use testbed::{Beside, pass};
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
 const TTL: Duration = Duration::from_secs(15);
@@ -24,11 +24,9 @@ async fn open(store: &MemoryConfig, clock: impl Clock) -> LockManager {
     builder.build().await.expect("memory opens")
 }
 
-fn revoke(admin: &LockManager, grace: Duration) -> JoinSet<leasehold::Result<Revocation>> {
+fn revoke(admin: &LockManager, grace: Duration) -> Beside<leasehold::Result<Revocation>> {
     let admin = admin.clone();
-    let mut asking = JoinSet::new();
-    asking.spawn(async move { admin.revoke("a", Revoke::Ask { grace }).await });
-    asking
+    Beside::start(async move { admin.revoke("a", Revoke::Ask { grace }).await })
 }
 
 /// How it stands and that it is asked are told beside each other, the end last; who looks later hears the
@@ -42,7 +40,7 @@ async fn a_guard_tells_that_it_is_asked() {
     assert_eq!(changes.next().await, Some(Change::State(GuardState::Held)));
     assert_eq!(guard.asked(), None);
     let unasked = guard.until_asked();
-    let mut asking = revoke(&admin, GRACE);
+    let asking = revoke(&admin, GRACE);
     let until = unasked.await.expect("it is asked");
     assert_eq!(until, Deadline::At(clock.now() + GRACE));
     assert_eq!(guard.asked(), Some(until));
@@ -53,7 +51,7 @@ async fn a_guard_tells_that_it_is_asked() {
     guard.release().await.unwrap();
     assert_eq!(changes.next().await, Some(Change::State(GuardState::Lost(LostReason::Released))));
     assert_eq!(changes.next().await, None);
-    assert_eq!(asking.join_next().await.unwrap().unwrap().unwrap(), Revocation::Released);
+    assert_eq!(asking.await.unwrap(), Revocation::Released);
 }
 
 /// Who is never asked is not waited for after its end.
@@ -74,7 +72,7 @@ async fn a_grace_is_over_by_the_clock() {
     let (locks, admin) = (open(&store, clock.clone()).await, open(&store, clock.clone()).await);
     let guard = locks.lock("a").unwrap().acquire().await.unwrap();
     let graces = [3, 2, 3].map(Duration::from_secs);
-    let mut asking: Vec<_> = graces.iter().map(|grace| revoke(&admin, *grace)).collect();
+    let asking: Vec<_> = graces.iter().map(|grace| revoke(&admin, *grace)).collect();
     guard.until_asked().await;
     while guard.asked() != Some(Deadline::At(clock.now() + graces[1])) {
         tokio::task::yield_now().await;
@@ -84,7 +82,7 @@ async fn a_grace_is_over_by_the_clock() {
     assert!(guard.ensure_held().is_ok());
     clock.suspend(Duration::from_nanos(1));
     assert_eq!(guard.ensure_held().unwrap_err().lost_reason(), Some(LostReason::Revoked));
-    asking.iter_mut().for_each(JoinSet::abort_all);
+    drop(asking);
 }
 
 /// A holder that hears nothing: the administrator waits for its grace and its ttl, and looks seldom.
@@ -139,12 +137,12 @@ async fn a_guard_is_held_for_so_long() {
     assert!(waits.as_mut().now_or_never().is_none());
     unbounded.release().await.unwrap();
     let guard = waits.await.unwrap();
-    tokio::time::sleep(GRACE / 2).await;
+    pass(GRACE / 2).await;
     let mut waits = Box::pin(next.acquire());
     assert!(waits.as_mut().now_or_never().is_none());
     guard.release().await.unwrap();
     let handed_on = waits.await.unwrap();
-    tokio::time::sleep(GRACE * 2).await;
+    pass(GRACE * 2).await;
     handed_on.ensure_held().unwrap();
     handed_on.release().await.unwrap();
 

@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use tokio::task::yield_now;
 
 use crate::trickster::{Trick, Trickster};
-use crate::{opened, short_lived};
+use crate::{SOON, opened, short_lived};
 
 /// `work` in a thread and a runtime of its own; where its result is to be heard.
 fn abroad<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> Receiver<T> {
@@ -23,7 +23,7 @@ fn abroad<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> 
 }
 
 fn told<T>(ended: &Receiver<T>) -> T {
-    ended.recv_timeout(Duration::from_secs(10)).expect("nobody waits for what is gone, or panics")
+    ended.recv_timeout(SOON).expect("nobody waits for what is gone, or panics")
 }
 
 /// Until `happened`, which another thread brings about.

@@ -17,6 +17,7 @@ use futures_util::FutureExt;
 use leasehold::clock::{Clock, TokioClock};
 use leasehold::memory::MemoryConfig;
 use leasehold::{Error, ErrorKind, Guarantees, LockGuard, LockManager, LostReason, connect};
+use testbed::within;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::{Notify, watch};
 use tokio::task::{JoinSet, yield_now};
@@ -36,6 +37,9 @@ async fn virtually(store: &Trickster) -> (LockManager, TokioClock) {
 fn short_lived() -> Runtime {
     Builder::new_current_thread().enable_all().build().expect("there is room for a runtime")
 }
+
+/// Before a lease ends.
+const SOON: Duration = Duration::from_secs(10);
 
 type Waiters = JoinSet<leasehold::Result<LockGuard>>;
 
@@ -131,8 +135,7 @@ fn waiters_survive_the_runtime_of_their_driver() {
         held.release().await.unwrap();
         served(waiting).await
     };
-    let served = home.block_on(async { tokio::time::timeout(Duration::from_secs(10), served).await });
-    let served = served.expect("nobody is forgotten");
+    let served = home.block_on(within(SOON, "nobody is forgotten", served));
     assert_eq!(kinds(served), [None, None, None]);
 }
 
@@ -261,7 +264,7 @@ fn a_waker_may_look_at_the_guard_that_it_is_told_of() {
             done.send(lost.await).unwrap();
         });
     });
-    let told = ended.recv_timeout(Duration::from_secs(10));
+    let told = ended.recv_timeout(SOON);
     assert_eq!(told.expect("it does not wait for itself"), LostReason::Shutdown);
 }
 
@@ -387,8 +390,7 @@ fn nobody_waits_for_a_runtime_that_is_gone() {
         });
         drop(home);
         let told = async { (release.await.is_err(), acquire.await.map(drop), attempt.await.map(drop)) };
-        let told = abroad.block_on(async { tokio::time::timeout(Duration::from_secs(10), told).await });
-        let (unreleased, acquired, tried) = told.expect("nobody waits");
+        let (unreleased, acquired, tried) = abroad.block_on(within(SOON, "nobody waits", told));
         assert!(unreleased, "{trick:?}");
         for answer in [acquired, tried] {
             assert_eq!(*answer.unwrap_err().kind(), ErrorKind::Closed, "{trick:?}");

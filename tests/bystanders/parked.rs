@@ -8,13 +8,12 @@ use futures_util::FutureExt;
 use leasehold::clock::Clock;
 use leasehold::memory::MemoryConfig;
 use leasehold::{ErrorKind, Lock, LockGuard, LockManager, Result};
+use testbed::within;
 use tokio::runtime::Runtime;
 use tokio::sync::Notify;
 
 use crate::trickster::{Trick, Trickster};
-use crate::{opened, short_lived, virtually};
-
-const SOON: Duration = Duration::from_secs(10);
+use crate::{SOON, opened, short_lived, virtually};
 
 /// Polls `future` once; it stays where it is from then on.
 fn parked<F: Future>(future: F) -> Pin<Box<F>>
@@ -29,9 +28,7 @@ where
 
 /// `waiting` polled on, elsewhere than where the manager lives.
 fn heard<T>(waiting: impl Future<Output = T>) -> T {
-    let abroad = short_lived();
-    let heard = abroad.block_on(async { tokio::time::timeout(SOON, waiting).await });
-    heard.expect("nobody waits for a future that is parked")
+    short_lived().block_on(within(SOON, "nobody waits for a future that is parked", waiting))
 }
 
 /// A manager, a lock of it, and a guard of another process that holds that.

@@ -32,28 +32,11 @@ fn main() -> ExitCode {
     #[cfg_attr(not(any(feature = "etcd", feature = "redis", feature = "zk")), expect(unused_mut))]
     let mut trials = of_file(&directories);
     #[cfg(feature = "redis")]
-    let redis =
-        runtime.block_on(testbed::redis::Settings::new().start()).unwrap_or_else(|error| panic!("{error}"));
-    #[cfg(feature = "redis")]
-    trials.extend(of_leased("redis", {
-        let url = redis.url();
-        move |namespace| format!("{url}?prefix={namespace}&ttl=3s")
-    }));
+    let _redis = of_leased::<testbed::redis::Server>(&runtime, &mut trials);
     #[cfg(feature = "etcd")]
-    let etcd = runtime.block_on(testbed::etcd::Etcd::start()).unwrap_or_else(|error| panic!("{error}"));
-    #[cfg(feature = "etcd")]
-    trials.extend(of_leased("etcd", {
-        let url = etcd.url();
-        move |namespace| format!("{url}/{namespace}?ttl=3s")
-    }));
+    let _etcd = of_leased::<testbed::etcd::Etcd>(&runtime, &mut trials);
     #[cfg(feature = "zk")]
-    let zk =
-        runtime.block_on(testbed::zookeeper::Setup::new().start()).unwrap_or_else(|error| panic!("{error}"));
-    #[cfg(feature = "zk")]
-    trials.extend(of_leased("zk", {
-        let url = zk.url();
-        move |namespace| format!("{url}/{namespace}?ttl=3s")
-    }));
+    let _zk = of_leased::<testbed::zookeeper::Server>(&runtime, &mut trials);
     let mut arguments = Arguments::from_args();
     // The tests mostly wait for leases to end.
     arguments.test_threads.get_or_insert(8);
@@ -76,11 +59,14 @@ fn of_any(store: &Store) -> Vec<Trial> {
     ]
 }
 
-/// What holds where a lock belongs to a lease.
+/// What holds where a lock belongs to a lease; the server that it is held in.
 #[cfg(any(feature = "etcd", feature = "redis", feature = "zk"))]
-fn of_leased(name: &'static str, url: impl Fn(&str) -> String + Send + Sync + 'static) -> Vec<Trial> {
-    let store = Store::new(name, true, url);
-    of_any(&store).into_iter().chain(leased::trials(&store)).collect()
+fn of_leased<S: testbed::Server>(runtime: &Runtime, trials: &mut Vec<Trial>) -> S {
+    let server = runtime.block_on(S::start()).unwrap_or_else(|error| panic!("{error}"));
+    let addr = server.addr();
+    let store = Store::new(S::NAME, true, move |namespace| S::url(addr, namespace, "ttl=3s"));
+    trials.extend(of_any(&store).into_iter().chain(leased::trials(&store)));
+    server
 }
 
 /// What holds where a lock belongs to a process.

@@ -6,7 +6,7 @@ use testbed::{Launch, Process, Scratch};
 
 use crate::store::Store;
 
-/// Longer than anything here takes; a bound against hanging, nothing is timed by it.
+/// Longer than a whole contest takes; a bound against hanging, nothing is timed by it.
 pub(crate) const BOUND: Duration = Duration::from_secs(120);
 
 pub(crate) struct Rig {

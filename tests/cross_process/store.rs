@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use libtest_mimic::{Failed, Trial};
-use tokio::runtime::Runtime;
+use libtest_mimic::Trial;
+use testbed::trial;
 
 use crate::rig::Rig;
 
@@ -37,11 +37,7 @@ impl Store {
     /// A test on this store.
     pub(crate) fn trial<F: Future<Output = ()> + 'static>(&self, name: &str, test: fn(Rig) -> F) -> Trial {
         let store = self.clone();
-        Trial::test(format!("{}::{name}", self.name), move || {
-            let runtime = Runtime::new().map_err(|error| Failed::from(error.to_string()))?;
-            runtime.block_on(test(Rig::new(store)));
-            Ok(())
-        })
+        trial(format!("{}::{name}", self.name), move || test(Rig::new(store)))
     }
 }
 

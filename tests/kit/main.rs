@@ -1,17 +1,15 @@
 //! The conformance kit on the stores of this build, through the facade.
 
-#[cfg(feature = "etcd")]
-mod etcd;
 #[cfg(feature = "file")]
 mod file;
-#[cfg(feature = "redis")]
-mod redis;
-#[cfg(feature = "zk")]
-mod zk;
+#[cfg(any(feature = "etcd", feature = "redis", feature = "zk"))]
+mod server;
 
 use std::process::ExitCode;
 
 use conformance::Suite;
+#[cfg(any(feature = "etcd", feature = "redis", feature = "zk"))]
+use server::Served;
 
 fn main() -> ExitCode {
     // The cases mostly wait.
@@ -19,10 +17,17 @@ fn main() -> ExitCode {
     #[cfg(feature = "file")]
     let suite = suite.store(Box::new(file::Directories::new()));
     #[cfg(feature = "redis")]
-    let suite = suite.store(Box::new(redis::Server::start()));
+    let suite = suite.store(Served::<testbed::redis::Server>::start(|addr, namespace| {
+        let config = leasehold::redis::RedisConfig::new(addr.ip().to_string(), addr.port());
+        Box::new(config.prefix(namespace))
+    }));
     #[cfg(feature = "etcd")]
-    let suite = suite.store(Box::new(etcd::Server::start()));
+    let suite = suite.store(Served::<testbed::etcd::Etcd>::start(|addr, namespace| {
+        Box::new(leasehold::etcd::EtcdConfig::new([addr.to_string()]).prefix(namespace))
+    }));
     #[cfg(feature = "zk")]
-    let suite = suite.store(Box::new(zk::Server::start()));
+    let suite = suite.store(Served::<testbed::zookeeper::Server>::start(|addr, namespace| {
+        Box::new(leasehold::zk::ZkConfig::new([addr.to_string()]).chroot(format!("/{namespace}")))
+    }));
     suite.run()
 }

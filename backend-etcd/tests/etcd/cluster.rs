@@ -10,8 +10,7 @@ use parking_lot::Mutex;
 use testbed::etcd::{Setup, current};
 
 use crate::rig::{
-    BOUND, Beside, PREFIX, Rig, Store, TTL, eventually, hold, hold_aside, now, open, open_with_ttl, trials,
-    within,
+    BOUND, Beside, PREFIX, Rig, Store, TTL, hold, hold_aside, now, open, open_with_ttl, trials, until, within,
 };
 
 trials![
@@ -37,7 +36,7 @@ async fn a_hold_outlives_the_leader() {
 
     let leader = rig.etcd.leader().await.unwrap();
     rig.etcd.kill(leader).await.unwrap();
-    eventually(LONG_TTL, "a renewal", async || guard.renew().await.is_ok()).await;
+    within(LONG_TTL, "a renewal", until(async || guard.renew().await.is_ok())).await;
     guard.ensure_held().unwrap();
     let token = guard.token();
     guard.release().await.unwrap();
@@ -180,7 +179,7 @@ async fn restarting_the_members_one_by_one_loses_nothing() {
 
     for member in 0..rig.etcd.size() {
         rig.etcd.kill(member).await.unwrap();
-        eventually(LONG_TTL, "a renewal", async || guard.renew().await.is_ok()).await;
+        within(LONG_TTL, "a renewal", until(async || guard.renew().await.is_ok())).await;
         rig.etcd.restart(member).await.unwrap();
     }
     guard.ensure_held().unwrap();
@@ -205,7 +204,7 @@ async fn a_learner_among_the_endpoints_is_passed_over() {
             let manager = open(EtcdConfig::new(endpoints.clone()).prefix(PREFIX)).await;
             let guard = hold(&manager, "n").await;
             voter.reset().await;
-            eventually(TTL, "a renewal", async || guard.renew().await.is_ok()).await;
+            within(TTL, "a renewal", until(async || guard.renew().await.is_ok())).await;
             guard.release().await.unwrap();
             manager.shutdown().await.unwrap();
         }

@@ -13,7 +13,7 @@ use tokio::sync::Barrier;
 
 use crate::rig::{
     BOUND, Beside, PREFIX, Rig, TTL, eventually, hold, hold_aside, managers, now, open_with_ttl, trials,
-    within, without_renewals,
+    until, within, without_renewals,
 };
 
 trials![
@@ -41,7 +41,7 @@ async fn an_uncontended_cycle_takes_two_requests() {
     assert_eq!(without_renewals(&made), 2 * CYCLES, "{made}");
 
     let entries = || diary.entries().len() as u64;
-    eventually(BOUND, "the store tells of every cycle", async || entries() == 2 * CYCLES).await;
+    eventually("the store tells of every cycle", async || entries() == 2 * CYCLES).await;
     let names: HashSet<_> = diary.entries().into_iter().map(|entry| entry.key).collect();
     assert_eq!(names.len(), 1, "{names:?}");
 }
@@ -167,17 +167,17 @@ async fn ten_thousand_held_locks_are_one_renewal() {
     // What is held for longer is watched from the renewal after that on: asked for once.
     let renewals = async || rig.etcd.requests().await.unwrap().of("LeaseKeepAlive");
     let first = renewals().await;
-    eventually(2 * ttl, "two renewals", async || renewals().await >= first + 2).await;
+    within(2 * ttl, "two renewals", until(async || renewals().await >= first + 2)).await;
     rig.quiet().await;
     let metrics = rig.etcd.metrics(0).await.unwrap();
     assert_eq!((metrics.open_streams("Watch"), metrics.open_streams("LeaseKeepAlive")), (1, 1));
 
     // From right after one renewal to right after the fourth from there.
     let first = renewals().await;
-    eventually(ttl, "a renewal", async || renewals().await > first).await;
+    within(ttl, "a renewal", until(async || renewals().await > first)).await;
     let (began, before) = (now(), rig.etcd.requests().await.unwrap());
     let fourth = before.of("LeaseKeepAlive") + 4;
-    eventually(2 * ttl, "four renewals", async || renewals().await >= fourth).await;
+    within(2 * ttl, "four renewals", until(async || renewals().await >= fourth)).await;
     let took = now().since(began);
     let made = rig.etcd.requests().await.unwrap() - &before;
     assert_eq!((made.of("LeaseKeepAlive"), made.total()), (4, 4), "{made}");
@@ -186,7 +186,7 @@ async fn ten_thousand_held_locks_are_one_renewal() {
     assert!(guards.iter().all(|guard| guard.ensure_held().is_ok()));
     // However many of the releases it gets through in its time: the end of the lease does the rest.
     let _ = within(BOUND, "the shutdown", manager.shutdown()).await;
-    eventually(BOUND, "nothing is left", async || rig.store.keys(PREFIX).await.is_empty()).await;
+    eventually("nothing is left", async || rig.store.keys(PREFIX).await.is_empty()).await;
 }
 
 /// One round trip for a free lock and for one that is held, and no trace of the latter.
@@ -206,6 +206,6 @@ async fn an_attempt_is_one_request() {
     assert_eq!(without_renewals(&made), 1, "{made}");
     guard.release().await.unwrap();
     let entries = || diary.entries().len();
-    eventually(BOUND, "the store tells of the cycle", async || entries() >= 2).await;
+    eventually("the store tells of the cycle", async || entries() >= 2).await;
     assert_eq!(entries(), 2, "{:?}", diary.entries());
 }

@@ -6,7 +6,7 @@ use etcd_client::{WatchOptions, WatchStream};
 use lockcore::backend::Revocation;
 use lockcore::{LostReason, Revoke};
 
-use crate::rig::{BOUND, Beside, PREFIX, Rig, TTL, eventually, hold, hold_aside, trials, within};
+use crate::rig::{BOUND, Beside, PREFIX, Rig, TTL, eventually, hold, hold_aside, trials, until, within};
 
 trials![
     each_waits_for_the_other_in_turn,
@@ -32,7 +32,7 @@ pub(crate) struct Earlier<'a> {
 impl<'a> Earlier<'a> {
     pub(crate) async fn new(rig: &'a Rig) -> Self {
         let client = &rig.store.client;
-        let lease = client.lease_client().grant(60, None).await.unwrap().id();
+        let lease = client.lease_client().grant(300, None).await.unwrap().id();
         let session = format!("{PREFIX}/%session/{lease:x}");
         let range = WatchOptions::new().with_range(format!("{session}0")).with_prev_key();
         let mut inbox = client.watch_client().watch(session.clone(), Some(range)).await.unwrap();
@@ -178,7 +178,7 @@ async fn a_holder_is_asked_by_one_that_knows_no_grace() {
     let guard = hold(&manager, "n").await;
     let message = theirs.asks(false).await;
     assert_eq!(within(BOUND, "it is lost", guard.lost()).await, LostReason::Revoked);
-    eventually(BOUND, "it is released", async || rig.store.queue("n").await.is_empty()).await;
+    eventually("it is released", async || rig.store.queue("n").await.is_empty()).await;
     assert_eq!(rig.store.keys(&message).await, []);
     hold(&manager, "n").await.release().await.unwrap();
 }
@@ -191,5 +191,6 @@ async fn a_holder_is_forced_out_by_one_that_knows_no_grace() {
     let message = theirs.asks(true).await;
     assert_eq!(within(BOUND, "it is lost", guard.lost()).await, LostReason::Revoked);
     hold(&manager, "n").await.release().await.unwrap();
-    eventually(TTL, "the message goes", async || rig.store.keys(&message).await.is_empty()).await;
+    let gone = until(async || rig.store.keys(&message).await.is_empty());
+    within(TTL, "the message goes", gone).await;
 }

@@ -3,7 +3,7 @@
 //!
 //! Each test starts the servers it needs, as they count requests, break, or are broken.
 
-#![allow(clippy::unwrap_used, clippy::future_not_send, clippy::disallowed_methods, reason = "test binary")]
+#![allow(clippy::unwrap_used, clippy::future_not_send, reason = "test binary")]
 
 mod cluster;
 mod counts;

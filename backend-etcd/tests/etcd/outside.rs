@@ -5,7 +5,9 @@ use std::time::Duration;
 use etcd_client::PutOptions;
 use lockcore::LostReason;
 
-use crate::rig::{BOUND, PREFIX, Rig, TTL, eventually, hold, hold_aside, now, open_with_ttl, trials, within};
+use crate::rig::{
+    BOUND, PREFIX, Rig, TTL, eventually, hold, hold_aside, now, open_with_ttl, trials, until, within,
+};
 
 trials![
     a_revoked_lease_is_noticed_at_once,
@@ -58,7 +60,7 @@ async fn a_waiter_whose_lease_was_revoked_queues_again() {
 
     let lost = rig.store.queue("n").await.remove(1);
     rig.store.revoke(lost.lease).await;
-    eventually(BOUND, "the waiter queues again", async || {
+    eventually("the waiter queues again", async || {
         let queue = rig.store.queue("n").await;
         queue.len() == 2 && queue[1].lease != lost.lease
     })
@@ -95,7 +97,7 @@ async fn a_deleted_key_that_is_watched_is_noticed_at_once() {
     let watches = async || rig.etcd.requests().await.unwrap().of("Watch");
     let before = watches().await;
     let guard = hold(&manager, "n").await;
-    eventually(3 * TTL, "its key is watched", async || watches().await > before).await;
+    within(3 * TTL, "its key is watched", until(async || watches().await > before)).await;
     rig.quiet().await;
     let held = rig.store.queue("n").await.remove(0);
     let diary = rig.store.diary("").await;
@@ -117,7 +119,7 @@ async fn a_waiter_whose_key_was_deleted_queues_again() {
 
     let deleted = rig.store.queue("n").await.remove(1);
     rig.store.delete(&deleted.key).await;
-    eventually(BOUND, "the waiter queues again", async || {
+    eventually("the waiter queues again", async || {
         let queue = rig.store.queue("n").await;
         queue.len() == 2 && queue[1].created > deleted.created
     })
@@ -162,7 +164,7 @@ async fn an_entry_that_is_asked_to_leave_before_it_holds_leaves() {
     guard.release().await.unwrap();
     let next = next.end("it is granted").await;
     assert_eq!(within(AT_ONCE, "it is lost", next.lost()).await, LostReason::Revoked);
-    eventually(AT_ONCE, "it lets go", async || rig.store.queue("n").await.is_empty()).await;
+    within(AT_ONCE, "it lets go", until(async || rig.store.queue("n").await.is_empty())).await;
     // Nobody is there to take the message back.
     let inbox = format!("{PREFIX}/%session/{:x}/", entry.lease);
     assert_eq!(rig.store.keys(&inbox).await, []);

@@ -10,70 +10,17 @@ use lockcore::{Env, LockName, LostReason, Timing};
 use testbed::{Direction, Mode, Proxy};
 
 use crate::rig::{
-    BOUND, Beside, PREFIX, Rig, TTL, behind, eventually, hold, hold_aside, open, trials, within,
+    BOUND, Beside, PREFIX, Rig, TTL, behind, eventually, hold, hold_aside, open, trials, until, within,
 };
 
 trials![
-    a_grant_whose_reply_was_lost_is_held,
-    an_abandoned_grant_whose_reply_was_lost_leaves_nothing,
-    an_abandoned_grant_whose_reply_is_late_leaves_nothing,
     an_attempt_whose_reply_was_lost_leaves_nothing,
-    a_release_whose_reply_was_lost_is_a_release,
     a_repeated_release_spares_a_newer_lock,
     a_delayed_release_spares_a_newer_lock,
     a_delayed_acquisition_creates_nothing,
     abandoned_acquisitions_leave_no_key,
     many_lost_answers_cost_a_few_requests_each,
 ];
-
-/// The server has put the key, the connection breaks before it says so: held all the same, with the
-/// token of that key, and with no other key beside it.
-async fn a_grant_whose_reply_was_lost_is_held() {
-    let rig = Rig::start().await;
-    let proxy = rig.proxy(0);
-    let manager = rig.manager_behind(&proxy).await;
-    proxy.set(Direction::ServerToClient, Mode::Hold).await;
-    let acquiring = hold_aside(&manager, "n");
-    rig.store.queued("n", 1).await;
-
-    proxy.set(Direction::ServerToClient, Mode::Pass).await;
-    proxy.reset().await;
-    let guard = acquiring.end("it holds").await;
-    let queue = rig.store.queue("n").await;
-    assert_eq!(queue.len(), 1, "{queue:?}");
-    assert_eq!(guard.token().counter(), queue[0].created.cast_unsigned());
-    guard.release().await.unwrap();
-    assert_eq!(rig.store.queue("n").await, []);
-}
-
-/// The same, but nobody wants it any more when the connection breaks.
-async fn an_abandoned_grant_whose_reply_was_lost_leaves_nothing() {
-    abandoned_grant(async |proxy| {
-        proxy.reset().await;
-        proxy.set(Direction::ServerToClient, Mode::Pass).await;
-    })
-    .await;
-}
-
-/// The same, but the reply does arrive in the end.
-async fn an_abandoned_grant_whose_reply_is_late_leaves_nothing() {
-    abandoned_grant(async |proxy| proxy.set(Direction::ServerToClient, Mode::Pass).await).await;
-}
-
-async fn abandoned_grant(heal: impl AsyncFn(&Proxy)) {
-    let rig = Rig::start().await;
-    let proxy = rig.proxy(0);
-    let manager = rig.manager_behind(&proxy).await;
-    proxy.set(Direction::ServerToClient, Mode::Hold).await;
-    let acquiring = hold_aside(&manager, "n");
-    rig.store.queued("n", 1).await;
-    drop(acquiring);
-
-    heal(&proxy).await;
-    // Much less than the lease, with which it would go anyway.
-    eventually(TTL / 2, "the key goes", async || rig.store.queue("n").await.is_empty()).await;
-    hold(&manager, "n").await.release().await.unwrap();
-}
 
 /// An attempt whose answer was lost is an error, and no hold.
 async fn an_attempt_whose_reply_was_lost_leaves_nothing() {
@@ -93,26 +40,7 @@ async fn an_attempt_whose_reply_was_lost_leaves_nothing() {
         Ok(None) => panic!("nobody else holds it"),
         Err(unknown) => assert_eq!(unknown.effect(), lockcore::Effect::Unknown, "{unknown}"),
     }
-    eventually(TTL / 2, "the key goes", async || rig.store.queue("n").await.is_empty()).await;
-}
-
-/// The server has deleted the key, the connection breaks before it says so.
-async fn a_release_whose_reply_was_lost_is_a_release() {
-    let rig = Rig::start().await;
-    let proxy = rig.proxy(0);
-    let (manager, other) = (rig.manager_behind(&proxy).await, rig.manager().await);
-    let guard = hold(&manager, "n").await;
-    let next = hold_aside(&other, "n");
-    rig.store.queued("n", 2).await;
-    proxy.set(Direction::ServerToClient, Mode::Hold).await;
-    let release = Beside::start(guard.release());
-    let next = next.end("the other holds").await;
-
-    proxy.set(Direction::ServerToClient, Mode::Pass).await;
-    proxy.reset().await;
-    release.end("the release ends").await.unwrap();
-    next.ensure_held().unwrap();
-    next.release().await.unwrap();
+    within(TTL / 2, "the key goes", until(async || rig.store.queue("n").await.is_empty())).await;
 }
 
 /// A session as a manager has it, without one.
@@ -172,7 +100,7 @@ async fn a_delayed_release_spares_a_newer_lock() {
     let older = session.grant("n").await;
     proxies[used].set(Direction::ClientToServer, Mode::Hold).await;
     // Repeated, as the core repeats what was not answered.
-    eventually(BOUND, "the release", async || session.backend.release(&older).await.is_ok()).await;
+    eventually("the release", async || session.backend.release(&older).await.is_ok()).await;
     assert!(proxies[used].traffic(Direction::ClientToServer).held > 0, "nothing was on its way");
     let newer = session.grant("n").await;
 
@@ -228,7 +156,7 @@ async fn a_delayed_acquisition_creates_nothing() {
 
     inner[used].set(Direction::ClientToServer, Mode::Hold).await;
     let acquiring = hold_aside(&manager, "n");
-    eventually(BOUND, "it is sent", async || is_sent.load(Ordering::SeqCst)).await;
+    eventually("it is sent", async || is_sent.load(Ordering::SeqCst)).await;
     // That the client takes it back, or closes the connection, never arrives.
     outer[used].set_both(Mode::Blackhole).await;
     drop(acquiring);
@@ -242,7 +170,7 @@ async fn a_delayed_acquisition_creates_nothing() {
     };
     let before = carried_out().await;
     inner[used].set(Direction::ClientToServer, Mode::Pass).await;
-    eventually(BOUND, "it is carried out", async || carried_out().await > before).await;
+    eventually("it is carried out", async || carried_out().await > before).await;
     // What it had created would be told before this.
     let key = format!("{PREFIX}/n/last");
     rig.store.client.kv_client().put(key.as_str(), "", None).await.unwrap();
@@ -290,7 +218,7 @@ async fn many_lost_answers_cost_a_few_requests_each() {
     proxy.set(Direction::ServerToClient, Mode::Hold).await;
     let acquiring: Vec<_> = (0..NAMES).map(|index| hold_aside(&manager, &format!("many{index}"))).collect();
     let prefix = format!("{PREFIX}/many");
-    eventually(BOUND, "all are asked for", async || rig.store.keys(&prefix).await.len() == NAMES).await;
+    eventually("all are asked for", async || rig.store.keys(&prefix).await.len() == NAMES).await;
     proxy.reset().await;
     proxy.set(Direction::ServerToClient, Mode::Pass).await;
     let mut guards = Vec::new();

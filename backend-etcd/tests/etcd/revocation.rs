@@ -9,7 +9,7 @@ use lockcore::{LockManager, LostReason, Revoke};
 use crate::earlier::Earlier;
 use crate::rig::{
     BOUND, Beside, Key, PREFIX, Rig, TTL, behind, eventually, hold, hold_aside, now, open_with_ttl, trials,
-    within, without_renewals,
+    until, within, without_renewals,
 };
 
 trials![
@@ -72,8 +72,7 @@ async fn a_message_that_is_missed_is_made_good() {
     proxy.refuse_new().await.unwrap();
     proxy.reset().await;
     let revoked = revoke_aside(&admin, "n", GRACE);
-    eventually(BOUND, "the message is there", async || !rig.store.keys(&inbox(&entry)).await.is_empty())
-        .await;
+    eventually("the message is there", async || !rig.store.keys(&inbox(&entry)).await.is_empty()).await;
     assert!(guard.asked().is_none());
     proxy.accept_new().await.unwrap();
     let until = within(ttl / 3, "it is asked", guard.until_asked()).await.expect("it holds");
@@ -99,7 +98,7 @@ async fn the_earliest_end_counts() {
     proxy.reset().await;
     let also = revoke_aside(&admin, "m", GRACE);
     let inbox_of_m = inbox(&rig.store.queue("m").await[0]);
-    eventually(BOUND, "the message is there", async || !rig.store.keys(&inbox_of_m).await.is_empty()).await;
+    eventually("the message is there", async || !rig.store.keys(&inbox_of_m).await.is_empty()).await;
     proxy.accept_new().await.unwrap();
     // Whoever hears of this one has read that one again.
     within(BOUND, "the other is asked", other.until_asked()).await.expect("it holds");
@@ -127,7 +126,8 @@ async fn a_message_about_nobody_goes() {
 
     ask(&rig, &waits, "60000").await;
     ask(&rig, &released, "60000").await;
-    eventually(TTL, "the message goes", async || rig.store.keys(&inbox(&released)).await.is_empty()).await;
+    let gone = until(async || rig.store.keys(&inbox(&released)).await.is_empty());
+    within(TTL, "the message goes", gone).await;
     assert_eq!(rig.store.keys(&inbox(&waits)).await.len(), 1);
     guard.release().await.unwrap();
     let next = next.end("it is granted").await;
@@ -145,10 +145,10 @@ async fn a_forced_end_leaves_no_message() {
     let diary = rig.store.diary(&session).await;
     assert_eq!(admin.revoke("n", Revoke::Force).await.unwrap(), Revocation::Released);
     assert_eq!(within(BOUND, "it is lost", guard.lost()).await, LostReason::Revoked);
-    eventually(TTL, "the message goes", async || {
-        matches!(diary.entries().as_slice(), [put, deleted] if !put.is_deletion && deleted.is_deletion)
-    })
-    .await;
+    let gone = until(
+        async || matches!(diary.entries().as_slice(), [put, deleted] if !put.is_deletion && deleted.is_deletion),
+    );
+    within(TTL, "the message goes", gone).await;
     bystander.ensure_held().unwrap();
 }
 

@@ -1,42 +1,17 @@
 //! What every test here works with: servers of its own, managers on them, and a client of its own
 //! that sees and changes what lies in the store.
 
-use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
 use backend_etcd::EtcdConfig;
 use etcd_client::{Client, DeleteOptions, EventType, GetOptions, SortOrder, SortTarget, WatchOptions};
-use libtest_mimic::Trial;
 use lockcore::clock::{BootClock, Clock, Moment};
 use lockcore::{LockGuard, LockManager, Result};
 use testbed::Proxy;
 use testbed::etcd::{Etcd, Requests, Setup};
+pub(crate) use testbed::{BOUND, Beside, eventually, trials, until, within};
 use tokio::sync::watch;
-use tokio::task::JoinSet;
-
-/// The tests of a file, by name.
-macro_rules! trials {
-    ($($name:ident),+ $(,)?) => {
-        pub(crate) fn trials() -> Vec<libtest_mimic::Trial> {
-            let file = module_path!().rsplit("::").next().unwrap();
-            vec![$($crate::rig::trial(file, stringify!($name), || $name())),+]
-        }
-    };
-}
-pub(crate) use trials;
-
-/// One test, in a runtime of its own.
-pub(crate) fn trial<F: Future<Output = ()> + 'static>(file: &str, name: &str, test: fn() -> F) -> Trial {
-    Trial::test(format!("{file}::{name}"), move || {
-        let mut runtime = tokio::runtime::Builder::new_multi_thread();
-        let runtime = runtime.worker_threads(2).enable_all().build().unwrap();
-        // On this thread, with which the servers end.
-        runtime.block_on(async { within(Duration::from_secs(90), "the test", test()).await });
-        runtime.shutdown_timeout(Duration::from_secs(1));
-        Ok(())
-    })
-}
 
 /// Servers, and a way to see what they store.
 pub(crate) struct Rig {
@@ -77,7 +52,7 @@ impl Rig {
             tokio::time::sleep(TTL / 10).await;
             without_renewals(&(self.etcd.requests().await.unwrap() - &before)) == 0
         };
-        eventually(BOUND, "the servers are left alone", settled).await;
+        eventually("the servers are left alone", settled).await;
     }
 
     pub(crate) fn proxy(&self, member: usize) -> Proxy {
@@ -150,7 +125,7 @@ impl Store {
     /// Waits until so many contend for a name, the holder counted.
     pub(crate) async fn queued(&self, name: &str, contenders: usize) {
         let what = format!("{contenders} contend for {name}");
-        eventually(BOUND, &what, async || self.queue(name).await.len() == contenders).await;
+        eventually(&what, async || self.queue(name).await.len() == contenders).await;
     }
 
     pub(crate) async fn delete(&self, key: &str) {
@@ -226,51 +201,6 @@ impl Diary {
     }
 }
 
-/// Something that goes on beside the test; it ends with this.
-pub(crate) struct Beside<T>(JoinSet<T>);
-
-impl<T: Send + 'static> Beside<T> {
-    pub(crate) fn start(task: impl Future<Output = T> + Send + 'static) -> Self {
-        let mut tasks = JoinSet::new();
-        tasks.spawn(task);
-        Self(tasks)
-    }
-
-    pub(crate) async fn end(self, what: &str) -> T {
-        self.end_within(BOUND, what).await
-    }
-
-    pub(crate) async fn end_within(mut self, bound: Duration, what: &str) -> T {
-        within(bound, what, self.0.join_next()).await.unwrap().unwrap()
-    }
-}
-
-/// What `work` comes to, within `bound`.
-#[track_caller]
-pub(crate) fn within<T>(
-    bound: Duration,
-    what: impl Display,
-    work: impl Future<Output = T>,
-) -> impl Future<Output = T> {
-    let at = std::panic::Location::caller();
-    async move {
-        match tokio::time::timeout(bound, work).await {
-            Ok(done) => done,
-            Err(_elapsed) => panic!("{what}: not within {bound:?} ({at})"),
-        }
-    }
-}
-
-/// Waits until `holds` says yes, for what can only be looked at.
-pub(crate) async fn eventually(bound: Duration, what: &str, holds: impl AsyncFn() -> bool) {
-    let looking = async {
-        while !holds().await {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    within(bound, what, looking).await;
-}
-
 pub(crate) fn now() -> Moment {
     BootClock::new().now()
 }
@@ -290,5 +220,6 @@ pub(crate) const PREFIX: &str = "locks";
 /// Long enough that a busy machine renews in time, short enough to wait for its end.
 pub(crate) const TTL: Duration = Duration::from_secs(3);
 
-/// What takes milliseconds has so long on a busy machine; what has to wait for a lease, too.
-pub(crate) const BOUND: Duration = Duration::from_secs(15);
+/// Enough for everything that takes no lease's end, on a busy machine, and long before the end of a lease
+/// of ten [`TTL`]s.
+pub(crate) const EARLY: Duration = Duration::from_secs(15);

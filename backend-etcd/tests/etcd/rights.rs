@@ -10,7 +10,7 @@ use testbed::etcd::{Etcd, Setup, current};
 use testbed::{Direction, Mode, Proxy};
 
 use crate::rig::{
-    BOUND, Beside, PREFIX, TTL, eventually, hold, hold_aside, open, open_with_ttl, trials, within,
+    BOUND, Beside, EARLY, PREFIX, TTL, eventually, hold, hold_aside, open, open_with_ttl, trials, within,
 };
 
 trials![
@@ -63,7 +63,7 @@ fn user(etcd: &Etcd, name: &str) -> EtcdConfig {
 /// Waits until so many wait for a name.
 async fn waiting(etcd: &Etcd, name: &str, waiters: usize) {
     let keys = async || etcd.keys(&format!("{PREFIX}/{name}/")).await.unwrap().len();
-    eventually(BOUND, "they queue", async || keys().await == waiters + 1).await;
+    eventually("they queue", async || keys().await == waiters + 1).await;
 }
 
 /// Another user, another role, a right elsewhere: whoever holds, waits and releases notices nothing,
@@ -200,7 +200,7 @@ async fn a_watch_without_the_right_is_given_up() {
         let renewals = async || etcd.requests().await.unwrap().of("LeaseKeepAlive");
         // One of them finds a hold that is old enough to be watched.
         let first = renewals().await;
-        eventually(BOUND, "renewals", async || renewals().await >= first + 2).await;
+        eventually("renewals", async || renewals().await >= first + 2).await;
 
         let streams = async || {
             let metrics = etcd.metrics(0).await.unwrap();
@@ -208,7 +208,7 @@ async fn a_watch_without_the_right_is_given_up() {
         };
         let before = streams().await;
         let first = renewals().await;
-        eventually(BOUND, "renewals", async || renewals().await >= first + 2).await;
+        eventually("renewals", async || renewals().await >= first + 2).await;
         let opened = streams().await - before;
         assert!(opened <= 1.0, "{opened} streams in two renewals");
         guard.ensure_held().unwrap();
@@ -246,7 +246,7 @@ async fn switching_authentication_off_and_on_disturbs_nobody() {
         let (one, other) = (open(user(&etcd, "alice")).await, open(user(&etcd, "bob")).await);
         let in_queue = async |waiters| {
             let queue = async || other.inspect("n").await.unwrap().contenders;
-            eventually(BOUND, "it queues", async || queue().await == waiters).await;
+            eventually("it queues", async || queue().await == waiters).await;
         };
         let guard = hold(&one, "n").await;
         let next = hold_aside(&other, "n");
@@ -283,14 +283,14 @@ async fn a_token_that_ran_out_is_renewed() {
         tokio::time::sleep(3 * Duration::from_secs(TOKEN_TTL.into())).await; // The token's life, and more.
 
         guard.release().await.unwrap();
-        next.end("the other holds").await.release().await.unwrap();
+        next.end_within(EARLY, "the other holds").await.release().await.unwrap();
         tokio::time::sleep(3 * Duration::from_secs(TOKEN_TTL.into())).await; // The same without a hold.
         // On a name that nobody has watched: the streams are as old as the token.
         let guard = hold(&one, "fresh").await;
         let next = hold_aside(&other, "fresh");
-        eventually(BOUND, "it queues", async || one.inspect("fresh").await.unwrap().contenders == 1).await;
+        eventually("it queues", async || one.inspect("fresh").await.unwrap().contenders == 1).await;
         guard.release().await.unwrap();
-        next.end("the other holds").await.release().await.unwrap();
+        next.end_within(EARLY, "the other holds").await.release().await.unwrap();
     })
     .await;
 }

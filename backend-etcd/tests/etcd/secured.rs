@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::rig::{
-    BOUND, Beside, PREFIX, TTL, eventually, hold, hold_aside, open, open_with_ttl, trials, within,
+    BOUND, Beside, EARLY, PREFIX, TTL, hold, hold_aside, open, open_with_ttl, trials, until, within,
 };
 
 trials![
@@ -145,7 +145,7 @@ async fn an_endpoint_that_refuses_our_certificate_ends_no_session() {
         let manager = open_with_ttl(config.clone(), 10 * TTL).await.unwrap();
         let (guard, bystander) = (hold(&manager, "n").await, hold(&manager, "m").await);
         proxy.reset().await;
-        within(BOUND, "the release ends", guard.release()).await.unwrap();
+        within(EARLY, "the release ends", guard.release()).await.unwrap();
         bystander.ensure_held().unwrap();
         bystander.release().await.unwrap();
         manager.shutdown().await.unwrap();
@@ -193,7 +193,7 @@ async fn a_certificate_that_changes_ends_no_session() {
     let release = Beside::start(guard.release());
     within(BOUND, "the other is met", strangers.wait_for(|met| *met > 2)).await.unwrap();
     target.send_replace(etcd.addr(0));
-    release.end("the release ends").await.unwrap();
+    release.end_within(EARLY, "the release ends").await.unwrap();
     bystander.ensure_held().unwrap();
     bystander.release().await.unwrap();
 }
@@ -208,7 +208,7 @@ async fn a_damaged_record_ends_no_session() {
     for _ in 0..4 {
         let (guard, bystander) = (hold(&manager, "n").await, hold(&manager, "m").await);
         proxy.set(Direction::ClientToServer, Mode::corrupt_next(7)).await;
-        within(BOUND, "the release ends", guard.release()).await.unwrap();
+        within(EARLY, "the release ends", guard.release()).await.unwrap();
         bystander.ensure_held().unwrap();
         proxy.set(Direction::ClientToServer, Mode::Pass).await;
         bystander.release().await.unwrap();
@@ -241,7 +241,7 @@ async fn what_a_damaged_record_leaves_goes() {
         }
         let prefix = format!("{PREFIX}/r{round}x");
         let keys = async || etcd.keys(&prefix).await.unwrap().len();
-        eventually(BOUND, "what nobody holds goes", async || keys().await == guards.len()).await;
+        within(EARLY, "what nobody holds goes", until(async || keys().await == guards.len())).await;
         for guard in guards {
             guard.ensure_held().unwrap();
             guard.release().await.unwrap();

@@ -1,23 +1,22 @@
-//! One server: restarted, full, of several versions, compacted.
+//! One server: full, of several versions, compacted, behind a proxy of its own.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use backend_etcd::EtcdConfig;
 use etcd_client::{CompactionOptions, Error as ClientError};
 use futures_util::StreamExt;
 use futures_util::future::join_all;
 use lockcore::backend::{Finding, Severity, StoreConfig, StoreEvent};
-use lockcore::{Env, ErrorKind, LostReason, Timing};
+use lockcore::{Env, ErrorKind, Timing};
 use testbed::etcd::{Setup, current};
 use testbed::{Launch, Port, Scratch};
 use tokio::net::TcpStream;
 
-use crate::rig::{BOUND, PREFIX, Rig, TTL, eventually, hold, hold_aside, open_with_ttl, trials, within};
+use crate::rig::{
+    BOUND, EARLY, PREFIX, Rig, TTL, eventually, hold, hold_aside, open_with_ttl, trials, until, within,
+};
 
 trials![
-    a_restart_with_the_data_loses_nothing,
-    a_restart_without_the_data_loses_every_hold,
     a_full_server_keeps_and_releases_what_is_held,
     what_a_full_server_refused_and_put_all_the_same_goes,
     a_version_with_known_bugs_is_named,
@@ -25,44 +24,6 @@ trials![
     compaction_does_not_disturb_a_waiter,
     a_proxy_of_etcd_is_refused_by_name,
 ];
-
-/// Shorter than the ttl, a restart is no loss; the one who waits keeps waiting.
-async fn a_restart_with_the_data_loses_nothing() {
-    let mut rig = Rig::start().await;
-    let ttl = Duration::from_secs(8);
-    let holder = open_with_ttl(rig.config(), ttl).await.unwrap();
-    let guard = hold(&holder, "n").await;
-    let waiter = open_with_ttl(rig.config(), ttl).await.unwrap();
-    let next = hold_aside(&waiter, "n");
-    rig.store.queued("n", 2).await;
-
-    rig.etcd.kill(0).await.unwrap();
-    rig.etcd.restart(0).await.unwrap();
-    guard.renew().await.unwrap();
-    let token = guard.token();
-    guard.release().await.unwrap();
-    let next = next.end("the waiter holds").await;
-    assert!(next.token() > token);
-}
-
-/// Another cluster at the same address has none of our leases: what was held is lost before anybody
-/// can hold it again, and the next acquisition opens a new session.
-async fn a_restart_without_the_data_loses_every_hold() {
-    let mut rig = Rig::start().await;
-    let (one, other) = (rig.manager().await, rig.manager().await);
-    let guard = hold(&one, "n").await;
-    let bystander = hold(&one, "m").await;
-
-    rig.etcd.restart_without_data().await.unwrap();
-    let (reason, _) =
-        within(BOUND, "both are lost", async { (guard.lost().await, bystander.lost().await) }).await;
-    assert_ne!(reason, LostReason::Released);
-    // The others' sessions are gone, too; they notice by themselves.
-    let taken = hold(&other, "n").await;
-    assert!(guard.ensure_held().is_err());
-    taken.release().await.unwrap();
-    hold(&one, "n").await.release().await.unwrap();
-}
 
 /// NOSPACE refuses what needs room. Renewals and deletions do not.
 async fn a_full_server_keeps_and_releases_what_is_held() {
@@ -102,7 +63,7 @@ async fn a_full_server_keeps_and_releases_what_is_held() {
     rig.store.client.kv_client().compact(revision, Some(physically)).await.unwrap();
     rig.etcd.ctl(["defrag"]).await.unwrap();
     rig.etcd.ctl(["alarm", "disarm"]).await.unwrap();
-    eventually(BOUND, "there is room again", async || match other.lock("m").unwrap().try_acquire().await {
+    eventually("there is room again", async || match other.lock("m").unwrap().try_acquire().await {
         Ok(granted) => granted.is_some(),
         Err(_still_full) => false,
     })
@@ -148,7 +109,7 @@ async fn refused_and_put(tasks: usize, program: Option<&PathBuf>) -> usize {
     let outcomes = within(BOUND, "all are refused", taking).await;
     for (_, name, refused) in &outcomes {
         assert_eq!(*refused.kind(), ErrorKind::Unavailable, "{refused}");
-        eventually(BOUND, "its entry goes", async || rig.store.queue(name).await.is_empty()).await;
+        within(EARLY, "its entry goes", until(async || rig.store.queue(name).await.is_empty())).await;
     }
     let names = outcomes.iter().map(|(_, name, _)| format!("{PREFIX}/{name}/"));
     let diary = diary.entries();
@@ -223,7 +184,7 @@ async fn compaction_does_not_disturb_a_waiter() {
     compact_everything(&rig).await;
     proxy.accept_new().await.unwrap();
     next.end("the waiter holds").await.release().await.unwrap();
-    eventually(BOUND, "nothing is left", async || rig.store.queue("n").await.is_empty()).await;
+    eventually("nothing is left", async || rig.store.queue("n").await.is_empty()).await;
 }
 
 async fn compact_everything(rig: &Rig) {
@@ -252,11 +213,11 @@ async fn a_proxy_of_etcd_is_refused_by_name() {
         format!("--data-dir={}", scratch.path().join("data").display()),
     ]);
     let _proxy = launch.spawn().unwrap();
-    eventually(BOUND, "the proxy listens", async || TcpStream::connect(listen).await.is_ok()).await;
+    eventually("the proxy listens", async || TcpStream::connect(listen).await.is_ok()).await;
 
     let config = EtcdConfig::new([listen.to_string()]).prefix(PREFIX);
     let refused = within(BOUND, "an answer", open_with_ttl(config, 5 * TTL)).await.unwrap_err();
     assert_eq!(*refused.kind(), ErrorKind::Unsupported, "{refused:?}");
     assert!(refused.to_string().contains("grpc-proxy"), "{refused}");
-    eventually(BOUND, "no lease stays", async || rig.store.leases().await == 0).await;
+    within(EARLY, "no lease stays", until(async || rig.store.leases().await == 0)).await;
 }

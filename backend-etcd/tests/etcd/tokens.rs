@@ -8,7 +8,7 @@ use lockcore::backend::{LockBackend, StoreConfig};
 use lockcore::{Env, ErrorKind, FencingToken, Timing};
 use testbed::etcd::Setup;
 
-use crate::rig::{BOUND, PREFIX, Rig, TTL, eventually, hold, managers, trials};
+use crate::rig::{BOUND, PREFIX, Rig, TTL, hold, managers, trials, until, within};
 
 trials!(
     a_base_is_raised_and_never_lowered,
@@ -93,7 +93,7 @@ async fn sessions_that_live_are_counted() {
     assert_eq!(sessions().await, Some(1));
     // Its lease ends it, as that of a process that died.
     drop(c);
-    eventually(2 * TTL + BOUND, "the dead session is over", async || sessions().await == Some(0)).await;
+    within(2 * TTL + BOUND, "the dead session is over", until(async || sessions().await == Some(0))).await;
 }
 
 /// What somebody else has written there is not written over.

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use backend_redis::RedisConfig;
 use futures_util::future::join_all;
-use libtest_mimic::Trial;
 use lockcore::backend::Revocation;
 use lockcore::{Effect, Error, ErrorKind, FencingToken, LockManager, Result, Revoke, Tls};
 use testbed::Certificates;
@@ -13,30 +12,22 @@ use testbed::redis::{Server, Settings};
 use tokio::time::{sleep, timeout};
 
 use crate::rig::{
-    BOUND, LONG, NAME, TTL, Waiter, command, direct, hold, ok, open, open_for, server, start, trial,
+    BOUND, LONG, NAME, TTL, Waiter, command, direct, hold, ok, open, open_for, server, start, trials,
 };
 
-pub(crate) fn trials() -> Vec<Trial> {
-    vec![
-        trial("access::the_documented_rights_are_enough", the_documented_rights_are_enough),
-        trial("access::rights_to_bring_scripts_go_on_working", rights_to_bring_scripts_go_on_working),
-        trial(
-            "access::without_the_right_to_bring_scripts_they_are_loaded_ahead",
-            without_the_right_to_bring_scripts_they_are_loaded_ahead,
-        ),
-        trial("access::each_documented_right_is_needed", each_documented_right_is_needed),
-        trial(
-            "access::some_options_need_the_rights_that_are_named",
-            some_options_need_the_rights_that_are_named,
-        ),
-        trial("access::a_wrong_password_is_denied", a_wrong_password_is_denied),
-        trial("access::tls_with_the_right_authority", tls_with_the_right_authority),
-        trial("access::tls_with_a_wrong_authority_is_refused", tls_with_a_wrong_authority_is_refused),
-        trial("access::a_unix_socket_is_a_way", a_unix_socket_is_a_way),
-        trial("access::databases_keep_their_own_locks", databases_keep_their_own_locks),
-        trial("access::a_prefix_may_be_any_that_is_accepted", a_prefix_may_be_any_that_is_accepted),
-    ]
-}
+trials![
+    the_documented_rights_are_enough,
+    rights_to_bring_scripts_go_on_working,
+    without_the_right_to_bring_scripts_they_are_loaded_ahead,
+    each_documented_right_is_needed,
+    some_options_need_the_rights_that_are_named,
+    a_wrong_password_is_denied,
+    tls_with_the_right_authority,
+    tls_with_a_wrong_authority_is_refused,
+    a_unix_socket_is_a_way,
+    databases_keep_their_own_locks,
+    a_prefix_may_be_any_that_is_accepted,
+];
 
 /// The page that tells administrators what to allow.
 const PAGE: &str = include_str!("../../../docs/redis.md");

@@ -3,10 +3,10 @@
 use libtest_mimic::Trial;
 use lockcore::{ErrorKind, LostReason};
 use testbed::redis::Server;
-use tokio::time::timeout;
 
 use crate::rig::{
     BOUND, TTL, Waiter, assert_lost, command, direct, eventually, hold, ok, open, open_for, server, trial,
+    within,
 };
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -18,8 +18,8 @@ pub(crate) fn trials() -> Vec<Trial> {
     ];
     let trials = kinds.into_iter().flat_map(|(name, ageing)| {
         [
-            trial(&format!("ageing::{name}_end_everything_in_time"), move || everybody_hears_in_time(ageing)),
-            trial(&format!("ageing::{name}_and_come_back_cost_nothing"), move || {
+            trial(format!("ageing::{name}_end_everything_in_time"), move || everybody_hears_in_time(ageing)),
+            trial(format!("ageing::{name}_and_come_back_cost_nothing"), move || {
                 what_comes_back_costs_nothing(ageing)
             }),
         ]
@@ -67,17 +67,17 @@ async fn everybody_hears_in_time(ageing: Ageing) {
     let app = || direct(&server).credentials("app", "secret");
     let (a, b, other) = (open(app()).await, open(app()).await, open(direct(&server)).await);
     let guard = hold(&a).await;
-    let mut waiting = Waiter::queued(&b, 0, &other).await;
+    let waiting = Waiter::queued(&b, 0, &other).await;
 
     let released = a.lock("released").unwrap().try_acquire().await.unwrap().expect("it is free");
     ageing.begin(&server).await;
     // What was asked last may take its bound, a third of the ttl, beyond the lease.
-    let release = timeout(TTL * 3 / 2, released.release()).await.expect("a release ends with its lease");
+    let release = within(TTL * 3 / 2, "a release ends with its lease", released.release()).await;
     let denied = release.unwrap_err();
     assert_eq!(*denied.kind(), ErrorKind::Denied, "{denied}");
     assert_eq!(guard.lost().await, LostReason::Expired);
     // Its entry ends, it leaves, and asks to enter again.
-    let refused = timeout(4 * TTL, waiting.outcome()).await.expect("who waits hears of it").unwrap_err();
+    let refused = within(4 * TTL, "who waits hears of it", waiting.outcome()).await.unwrap_err();
     assert_eq!(*refused.kind(), ErrorKind::Denied, "{refused}");
     let refused = a.lock("another").unwrap().try_acquire().await.unwrap_err();
     assert_eq!(*refused.kind(), ErrorKind::Denied, "{refused}");
@@ -90,7 +90,7 @@ async fn everybody_hears_in_time(ageing: Ageing) {
     next.release().await.unwrap();
     for locks in [a, b] {
         // Whether there was anything left to release differs.
-        drop(timeout(2 * TTL, locks.shutdown()).await.expect("closing ends"));
+        drop(within(2 * TTL, "closing ends", locks.shutdown()).await);
     }
 }
 
@@ -103,7 +103,7 @@ async fn what_comes_back_costs_nothing(ageing: Ageing) {
     let ttl = 5 * TTL;
     let (a, b, other) = (open_for(app(), ttl).await, open_for(app(), ttl).await, open(direct(&server)).await);
     let guard = hold(&a).await;
-    let mut waiting = Waiter::queued(&b, 0, &other).await;
+    let waiting = Waiter::queued(&b, 0, &other).await;
 
     ageing.begin(&server).await;
     // The first one may be on its way when the connection is cut.

@@ -1,26 +1,17 @@
 //! The server's wall clock steps, by which it ends its keys (A3): what breaks then, and what does not.
 
-use libtest_mimic::Trial;
 use lockcore::{FenceGate, LockManager, LostReason};
 use testbed::redis::{Server, Settings, WallClock};
 
-use crate::rig::{KEY, LONG, TTL, Waiter, command, direct, hold, open, open_for, pass, start, trial};
+use crate::rig::{KEY, LONG, TTL, Waiter, command, direct, hold, open, open_for, pass, start, trials};
 
-pub(crate) fn trials() -> Vec<Trial> {
-    vec![
-        trial("clock::a_step_forward_frees_a_held_lock", a_step_forward_frees_a_held_lock),
-        trial("clock::a_step_forward_loses_no_contender", a_step_forward_loses_no_contender),
-        trial("clock::a_step_back_changes_nothing", a_step_back_changes_nothing),
-        trial(
-            "clock::a_step_back_lengthens_no_lease_that_is_handed_on",
-            a_step_back_lengthens_no_lease_that_is_handed_on,
-        ),
-        trial(
-            "clock::a_clock_that_was_ahead_leaves_tokens_growing",
-            a_clock_that_was_ahead_leaves_tokens_growing,
-        ),
-    ]
-}
+trials![
+    a_step_forward_frees_a_held_lock,
+    a_step_forward_loses_no_contender,
+    a_step_back_changes_nothing,
+    a_step_back_lengthens_no_lease_that_is_handed_on,
+    a_clock_that_was_ahead_leaves_tokens_growing,
+];
 
 const HOUR: i64 = 3600;
 
@@ -77,7 +68,7 @@ async fn a_step_back_changes_nothing() {
     let (a, b) = (open(direct(&server)).await, open(direct(&server)).await);
     let before = cycle(&b).await;
     let guard = hold(&a).await;
-    let mut waiting = Waiter::queued(&b, 0, &a).await;
+    let waiting = Waiter::queued(&b, 0, &a).await;
 
     clock.shift_by(-HOUR).unwrap();
     pass(2 * TTL).await;

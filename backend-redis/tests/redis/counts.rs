@@ -5,26 +5,23 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use futures_util::stream::{self, StreamExt};
-use libtest_mimic::Trial;
 use lockcore::{LockGuard, LockManager};
 use testbed::redis::Server;
 
 use crate::rig::{
-    LONG, NAME, Waiter, command, direct, eventually, hold, now, ok, open, open_for, proxy, server, trial,
+    LONG, NAME, Waiter, command, direct, eventually, hold, now, ok, open, open_for, proxy, server, trials,
     via, warm,
 };
 
-pub(crate) fn trials() -> Vec<Trial> {
-    vec![
-        trial("counts::an_uncontended_cycle_is_two_requests", an_uncontended_cycle_is_two_requests),
-        trial("counts::a_cycle_of_8_contenders_is_two_requests", || contended(8, 50)),
-        trial("counts::a_cycle_of_64_contenders_is_two_requests", || contended(64, 10)),
-        trial("counts::a_quiet_wait_is_a_refresh_per_third", a_quiet_wait_is_a_refresh_per_third),
-        trial("counts::held_locks_are_renewed_by_the_hundred", held_locks_are_renewed_by_the_hundred),
-        trial("counts::a_reconnect_asks_only_for_the_inbox", a_reconnect_asks_only_for_the_inbox),
-        trial("counts::a_manager_has_one_connection", a_manager_has_one_connection),
-    ]
-}
+trials![
+    an_uncontended_cycle_is_two_requests,
+    a_cycle_of_8_contenders_is_two_requests = || contended(8, 50),
+    a_cycle_of_64_contenders_is_two_requests = || contended(64, 10),
+    a_quiet_wait_is_a_refresh_per_third,
+    held_locks_are_renewed_by_the_hundred,
+    a_reconnect_asks_only_for_the_inbox,
+    a_manager_has_one_connection,
+];
 
 /// What the server was asked since the count began. Commands that only scripts call are not requests;
 /// every other one is, whatever it is.

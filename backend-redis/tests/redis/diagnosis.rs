@@ -1,18 +1,12 @@
 //! What `diagnose` says of real servers.
 
-use libtest_mimic::Trial;
 use lockcore::LockManager;
 use lockcore::backend::Severity;
 use testbed::redis::{Settings, WallClock};
 
-use crate::rig::{direct, ok, open, start, trial};
+use crate::rig::{direct, ok, open, start, trials};
 
-pub(crate) fn trials() -> Vec<Trial> {
-    vec![
-        trial("diagnosis::a_good_server_is_ok", a_good_server_is_ok),
-        trial("diagnosis::what_breaks_a_promise_is_said", what_breaks_a_promise_is_said),
-    ]
-}
+trials![a_good_server_is_ok, what_breaks_a_promise_is_said,];
 
 /// The worst of what is said about `subject`, and all of its text.
 async fn of(locks: &LockManager, subject: &str) -> (Severity, String) {

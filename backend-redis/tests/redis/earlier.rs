@@ -1,6 +1,5 @@
 //! Managers of an earlier version on the same keys: its scripts, as they were, take turns with ours.
 
-use libtest_mimic::Trial;
 use lockcore::{LockManager, Revoke};
 use testbed::redis::{Client, Reply, Server, is_push};
 use testbed::{Direction, Mode};
@@ -8,20 +7,18 @@ use testbed::{Direction, Mode};
 use crate::revocation::{Asking, GRACE, is_asked};
 use crate::rig::{
     BOUND, KEY, LONG, NAME, TTL, Waiter, assert_lost, command, direct, eventually, exists, hold, now, open,
-    open_for, proxy, server, trial, via,
+    open_for, proxy, server, trials, via, within,
 };
 
-pub(crate) fn trials() -> Vec<Trial> {
-    vec![
-        trial("earlier::each_waits_for_the_other_in_turn", each_waits_for_the_other_in_turn),
-        trial("earlier::each_renews_beside_the_other", each_renews_beside_the_other),
-        trial("earlier::each_passes_over_the_others_dead", each_passes_over_the_others_dead),
-        trial("earlier::each_asks_the_other_to_let_go", each_asks_the_other_to_let_go),
-        trial("earlier::a_holder_that_knows_no_grace_is_asked", a_holder_that_knows_no_grace_is_asked),
-        trial("earlier::who_gives_no_grace_is_heard_at_once", who_gives_no_grace_is_heard_at_once),
-        trial("earlier::who_gives_no_grace_is_heard_by_a_renewal", who_gives_no_grace_is_heard_by_a_renewal),
-    ]
-}
+trials![
+    each_waits_for_the_other_in_turn,
+    each_renews_beside_the_other,
+    each_passes_over_the_others_dead,
+    each_asks_the_other_to_let_go,
+    a_holder_that_knows_no_grace_is_asked,
+    who_gives_no_grace_is_heard_at_once,
+    who_gives_no_grace_is_heard_by_a_renewal,
+];
 
 macro_rules! frozen {
     ($($part:literal),*) => {
@@ -86,7 +83,7 @@ impl Earlier {
 
     /// The next message in its inbox, as it reads them: the number in one of that kind.
     async fn hears(&mut self, news: &str) -> i64 {
-        let message = tokio::time::timeout(BOUND, self.ear.reply()).await.unwrap().unwrap().elements();
+        let message = within(BOUND, "it is told", self.ear.reply()).await.unwrap().elements();
         let text = message[2].text().unwrap();
         let words: Vec<_> = text.splitn(4, ' ').collect();
         assert_eq!([words[0], words[1], words[3]], [news, &*self.owner, KEY], "{text}");
@@ -159,7 +156,7 @@ async fn each_renews_beside_the_other() {
     guard.release().await.unwrap();
 
     assert!(old.acquire().await.is_some());
-    let mut waiting = Waiter::queued(&locks, 0, &locks).await;
+    let waiting = Waiter::queued(&locks, 0, &locks).await;
     let until = now() + 2 * TTL;
     eventually("two ttls have passed", async || {
         assert_eq!(old.refresh().await, 1);

@@ -3,29 +3,23 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use libtest_mimic::Trial;
 use lockcore::{ErrorKind, FenceGate, LostReason};
 use testbed::redis::{Server, Settings};
 use testbed::{Mode, Proxy};
 
 use crate::rig::{
     KEY, LONG, NAME, TTL, assert_lost, command, direct, eventually, exists, hold, ok, open, open_for, server,
-    start, trial,
+    start, trials,
 };
 
-pub(crate) fn trials() -> Vec<Trial> {
-    vec![
-        trial(
-            "failover::a_write_that_was_not_copied_is_a_second_holder",
-            a_write_that_was_not_copied_is_a_second_holder,
-        ),
-        trial("failover::a_copied_write_excludes", a_copied_write_excludes),
-        trial("failover::a_guard_waits_for_its_replicas", a_guard_waits_for_its_replicas),
-        trial("failover::grants_wait_for_replicas_together", grants_wait_for_replicas_together),
-        trial("failover::too_few_replicas_grant_nothing", too_few_replicas_grant_nothing),
-        trial("failover::a_lost_replica_ends_the_hold", a_lost_replica_ends_the_hold),
-    ]
-}
+trials![
+    a_write_that_was_not_copied_is_a_second_holder,
+    a_copied_write_excludes,
+    a_guard_waits_for_its_replicas,
+    grants_wait_for_replicas_together,
+    too_few_replicas_grant_nothing,
+    a_lost_replica_ends_the_hold,
+];
 
 async fn replica_of(primary: &Server) -> Server {
     let replica = start(Settings::new().replica_of(primary.addr())).await;

@@ -2,29 +2,23 @@
 
 use std::time::Duration;
 
-use libtest_mimic::Trial;
 use lockcore::LockManager;
 use testbed::redis::{Reply, Server};
 use testbed::{Launch, Process, Scratch, peers};
 
 use crate::rig::{
-    BOUND, KEY, NAME, TTL, Waiter, command, direct, exists, hold, now, ok, open, pass, server, trial,
+    BOUND, KEY, NAME, TTL, Waiter, command, direct, exists, hold, now, ok, open, pass, server, trials,
 };
 
-pub(crate) fn trials() -> Vec<Trial> {
-    vec![
-        trial("interop::we_wait_for_redis_py", we_wait_for_redis_py),
-        trial("interop::redis_py_waits_for_us", redis_py_waits_for_us),
-        trial("interop::a_hold_of_redis_py_that_ends_is_followed", a_hold_of_redis_py_that_ends_is_followed),
-        trial(
-            "interop::a_hold_of_redis_py_without_end_is_waited_for",
-            a_hold_of_redis_py_without_end_is_waited_for,
-        ),
-        trial("interop::redis_py_cannot_release_ours", redis_py_cannot_release_ours),
-        trial("interop::no_count_is_lost_between_the_two", no_count_is_lost_between_the_two),
-        trial("interop::the_key_is_the_name_only_if_asked_for", the_key_is_the_name_only_if_asked_for),
-    ]
-}
+trials![
+    we_wait_for_redis_py,
+    redis_py_waits_for_us,
+    a_hold_of_redis_py_that_ends_is_followed,
+    a_hold_of_redis_py_without_end_is_waited_for,
+    redis_py_cannot_release_ours,
+    no_count_is_lost_between_the_two,
+    the_key_is_the_name_only_if_asked_for,
+];
 
 /// A program that holds a lock of redis-py, and does as it is told by lines.
 struct Peer {
@@ -127,7 +121,7 @@ async fn a_hold_of_redis_py_without_end_is_waited_for() {
     let Some(mut peer) = Peer::start(&server).await else { return };
     let (a, b) = (ours(&server).await, ours(&server).await);
     assert_eq!(peer.ask(&format!("acquire {NAME} none 0")).await, "held");
-    let mut waiting = Waiter::queued(&a, 0, &b).await;
+    let waiting = Waiter::queued(&a, 0, &b).await;
     pass(2 * TTL).await;
     assert!(waiting.is_waiting());
     assert_eq!(command(&server, &["PTTL", NAME]).await, Reply::Integer(-1));

@@ -17,8 +17,8 @@ use crate::rig::{
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
         trial_within(
-            "litter::names_that_were_used_leave_only_what_expires",
             BOUND + names() * Duration::from_millis(1),
+            "litter::names_that_were_used_leave_only_what_expires",
             names_that_were_used_leave_only_what_expires,
         ),
         trial(

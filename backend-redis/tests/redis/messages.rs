@@ -3,35 +3,28 @@
 
 use std::time::Duration;
 
-use libtest_mimic::Trial;
 use lockcore::LockManager;
 use testbed::redis::{Client, Reply, Server, is_push};
 use testbed::{Direction, Mode};
 
 use crate::rig::{
     KEY, LONG, NAME, TTL, Waiter, command, direct, eventually, exists, hold, now, ok, open, open_for, pass,
-    proxy, server, trial, via,
+    proxy, server, trials, via,
 };
 
-pub(crate) fn trials() -> Vec<Trial> {
-    vec![
-        trial("messages::a_lost_grant_is_found_by_a_refresh", a_lost_grant_is_found_by_a_refresh),
-        trial("messages::a_killed_subscription_is_replaced", a_killed_subscription_is_replaced),
-        trial("messages::a_killed_subscription_loses_no_turn", a_killed_subscription_loses_no_turn),
-        trial("messages::a_late_or_repeated_grant_grants_nothing", a_late_or_repeated_grant_grants_nothing),
-        trial("messages::a_grant_later_than_the_ttl_is_not_a_hold", a_grant_later_than_the_ttl_is_not_a_hold),
-        trial("messages::garbage_disturbs_nobody", garbage_disturbs_nobody),
-        trial("messages::an_unwanted_grant_is_given_back", || unwanted(false, KEY)),
-        trial("messages::an_unwanted_grant_of_an_exact_key_is_given_back", || unwanted(true, NAME)),
-        trial("messages::without_the_right_to_listen_turns_come_by_refresh", || {
-            unheard("+@all resetchannels")
-        }),
-        trial("messages::without_the_right_to_publish_turns_come_by_refresh", || {
-            unheard("+@all -publish &*")
-        }),
-        trial("messages::forgotten_scripts_are_sent_again", forgotten_scripts_are_sent_again),
-    ]
-}
+trials![
+    a_lost_grant_is_found_by_a_refresh,
+    a_killed_subscription_is_replaced,
+    a_killed_subscription_loses_no_turn,
+    a_late_or_repeated_grant_grants_nothing,
+    a_grant_later_than_the_ttl_is_not_a_hold,
+    garbage_disturbs_nobody,
+    an_unwanted_grant_is_given_back = || unwanted(false, KEY),
+    an_unwanted_grant_of_an_exact_key_is_given_back = || unwanted(true, NAME),
+    without_the_right_to_listen_turns_come_by_refresh = || unheard("+@all resetchannels"),
+    without_the_right_to_publish_turns_come_by_refresh = || unheard("+@all -publish &*"),
+    forgotten_scripts_are_sent_again,
+];
 
 /// Everything that is published, seen from outside.
 struct Ear(Client);
@@ -141,7 +134,7 @@ async fn a_late_or_repeated_grant_grants_nothing() {
 
     let guard = hold(&a).await;
     repeat().await;
-    let mut waiting = Waiter::queued(&b, 0, &a).await;
+    let waiting = Waiter::queued(&b, 0, &a).await;
     repeat().await;
     pass(Duration::from_millis(200)).await;
     assert!(waiting.is_waiting());
@@ -157,7 +150,7 @@ async fn a_grant_later_than_the_ttl_is_not_a_hold() {
     let proxy = proxy(&server);
     let (a, b, c) = (open(direct(&server)).await, open(via(&proxy)).await, open(direct(&server)).await);
     let guard = hold(&a).await;
-    let mut late = Waiter::queued(&b, 0, &a).await;
+    let late = Waiter::queued(&b, 0, &a).await;
     let waiting = Waiter::queued(&c, 1, &a).await;
 
     proxy.set(Direction::ServerToClient, Mode::Hold).await;
@@ -188,7 +181,7 @@ async fn garbage_disturbs_nobody() {
     guard.release().await.unwrap();
     let next = waiting.held().await;
     let (channel, grant) = ear.hear().await;
-    let mut waiting = Waiter::queued(&a, 0, &b).await;
+    let waiting = Waiter::queued(&a, 0, &b).await;
 
     let (id, zero) = ("0".repeat(32), "0".repeat(grant.len()));
     let texts = [
@@ -256,7 +249,7 @@ async fn forgotten_scripts_are_sent_again() {
     let server = server().await;
     let (a, b) = (open(direct(&server)).await, open(direct(&server)).await);
     let guard = hold(&a).await;
-    let mut waiting = Waiter::queued(&b, 0, &a).await;
+    let waiting = Waiter::queued(&b, 0, &a).await;
 
     ok(&server, &["SCRIPT", "FLUSH"]).await;
     pass(2 * TTL).await;

@@ -1,112 +1,24 @@
-//! The network fails between a manager and the server: broken, cut in one direction or both, slow.
+//! What this store does when the network fails; what every store does is in `tests/faults` of the workspace.
 
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use libtest_mimic::Trial;
 use testbed::redis::Server;
 use testbed::{Direction, Mode};
 
 use crate::rig::{
-    BOUND, LONG, NAME, TTL, Waiter, assert_lost, command, direct, eventually, hold, ok, open, open_for, pass,
-    proxy, server, trial, via,
+    BOUND, LONG, NAME, TTL, Waiter, command, direct, eventually, hold, ok, open, open_for, pass, proxy,
+    server, trials, via,
 };
 
-pub(crate) fn trials() -> Vec<Trial> {
-    vec![
-        trial("network::a_reset_costs_nobody_their_place", a_reset_costs_nobody_their_place),
-        trial("network::a_cut_of_requests_ends_the_hold_first", || cut_holder(&[Direction::ClientToServer])),
-        trial("network::a_cut_of_replies_ends_the_hold_first", || cut_holder(&[Direction::ServerToClient])),
-        trial("network::a_cut_of_both_ends_the_hold_first", || cut_holder(&Direction::BOTH)),
-        trial(
-            "network::a_contender_that_was_cut_off_queues_again",
-            a_contender_that_was_cut_off_queues_again,
-        ),
-        trial(
-            "network::a_turn_that_was_missed_is_asked_for_until_answered",
-            a_turn_that_was_missed_is_asked_for_until_answered,
-        ),
-        trial("network::a_slow_network_loses_nothing", a_slow_network_loses_nothing),
-        trial(
-            "network::a_network_slower_than_the_lease_grants_nothing",
-            a_network_slower_than_the_lease_grants_nothing,
-        ),
-        trial("network::a_refused_connection_is_tried_again", a_refused_connection_is_tried_again),
-        trial("network::a_server_that_cuts_is_not_stormed", a_server_that_cuts_is_not_stormed),
-        trial(
-            "network::a_release_that_goes_on_by_itself_is_not_lost",
-            a_release_that_goes_on_by_itself_is_not_lost,
-        ),
-        trial("network::closing_says_what_was_not_confirmed", closing_says_what_was_not_confirmed),
-        trial("network::damaged_answers_are_survived", damaged_answers_are_survived),
-    ]
-}
-
-/// Connections are replaced; leases and places in the queue are the server's and stay.
-async fn a_reset_costs_nobody_their_place() {
-    let server = server().await;
-    let proxy = proxy(&server);
-    let (a, b) = (open(via(&proxy)).await, open(via(&proxy)).await);
-    let guard = hold(&a).await;
-    let mut waiting = Waiter::queued(&b, 0, &a).await;
-    for _ in 0..3 {
-        proxy.connected(2).await;
-        proxy.reset().await;
-    }
-    pass(2 * TTL).await;
-    guard.ensure_held().unwrap();
-    assert!(waiting.is_waiting());
-    guard.release().await.unwrap();
-    waiting.held().await.release().await.unwrap();
-}
-
-/// Cut off for longer than its lease, a holder knows that it holds no more before the next one does;
-/// that stays so when the network is back, and its manager works again.
-async fn cut_holder(directions: &[Direction]) {
-    let server = server().await;
-    let proxy = proxy(&server);
-    let (a, b) = (open(via(&proxy)).await, open(direct(&server)).await);
-    let guard = hold(&a).await;
-    let waiting = Waiter::queued(&b, 0, &b).await;
-
-    for direction in directions {
-        proxy.set(*direction, Mode::Blackhole).await;
-    }
-    let next = waiting.held().await;
-    assert_lost(&guard, "when the next one holds");
-    assert!(next.token() > guard.token());
-
-    proxy.set_both(Mode::Pass).await;
-    let again = Waiter::queued(&a, 0, &b).await;
-    assert_lost(&guard, "when the network is back");
-    next.ensure_held().unwrap();
-    let token = next.token();
-    next.release().await.unwrap();
-    let again = again.held().await;
-    assert!(again.token() > token);
-    again.release().await.unwrap();
-}
-
-/// A contender that is cut off for longer than its lease is passed over and delays nobody beyond that;
-/// when the network is back it is in the queue again, by itself.
-async fn a_contender_that_was_cut_off_queues_again() {
-    let server = server().await;
-    let proxy = proxy(&server);
-    let (a, b, c) = (open(direct(&server)).await, open(via(&proxy)).await, open(direct(&server)).await);
-    let guard = hold(&a).await;
-    let mut cut = Waiter::queued(&b, 0, &a).await;
-    let waiting = Waiter::queued(&c, 1, &a).await;
-
-    proxy.set_both(Mode::Blackhole).await;
-    eventually("its entry has ended", async || a.inspect(NAME).await.unwrap().contenders == 1).await;
-    guard.release().await.unwrap();
-    let next = waiting.held().await;
-    proxy.set_both(Mode::Pass).await;
-    eventually("it is in the queue again", async || a.inspect(NAME).await.unwrap().contenders == 1).await;
-    assert!(cut.is_waiting());
-    next.release().await.unwrap();
-    cut.held().await.release().await.unwrap();
-}
+trials![
+    a_turn_that_was_missed_is_asked_for_until_answered,
+    a_refused_connection_is_tried_again,
+    a_server_that_cuts_is_not_stormed,
+    a_release_that_goes_on_by_itself_is_not_lost,
+    closing_says_what_was_not_confirmed,
+    damaged_answers_are_survived,
+];
 
 /// Granted while it was cut off, and refused the first time it asks after that: a contender asks again,
 /// though its next refresh is minutes away.
@@ -128,39 +40,6 @@ async fn a_turn_that_was_missed_is_asked_for_until_answered() {
         .await;
     ok(&server, &["ACL", "SETUSER", "app", "+evalsha"]).await;
     waiting.held().await.release().await.unwrap();
-}
-
-/// Round trips of a tenth of a second are nothing for a lease of two.
-async fn a_slow_network_loses_nothing() {
-    let server = server().await;
-    direct(&server).load_scripts().await.unwrap();
-    let proxy = proxy(&server);
-    let (a, b) = (open(via(&proxy)).await, open(via(&proxy)).await);
-    let (base, jitter) = (Duration::from_millis(40), Duration::from_millis(20));
-    proxy.set_both(Mode::Delay { base, jitter, seed: 7 }).await;
-    let guard = hold(&a).await;
-    let mut waiting = Waiter::queued(&b, 0, &a).await;
-    pass(2 * TTL).await;
-    guard.ensure_held().unwrap();
-    assert!(waiting.is_waiting());
-    guard.release().await.unwrap();
-    waiting.held().await.release().await.unwrap();
-}
-
-/// Where an answer takes longer than the lease there is no guard, and nothing is left behind.
-async fn a_network_slower_than_the_lease_grants_nothing() {
-    let server = server().await;
-    let proxy = proxy(&server);
-    let (a, b) = (open(via(&proxy)).await, open(direct(&server)).await);
-    proxy.set(Direction::ServerToClient, Mode::delay(TTL * 5 / 4)).await;
-    let late = a.lock(NAME).unwrap().wait(2 * TTL).acquire().await;
-    assert!(late.is_err(), "{late:?}");
-    proxy.set(Direction::ServerToClient, Mode::Pass).await;
-    hold(&b).await.release().await.unwrap();
-    eventually("nobody is left in the queue", async || {
-        b.inspect(NAME).await.is_ok_and(|state| state.contenders == 0 && state.holder.is_none())
-    })
-    .await;
 }
 
 /// Nobody listens for a while; requests fail as such, and work again when somebody does.
@@ -236,7 +115,7 @@ async fn closing_says_what_was_not_confirmed() {
     let proxy = proxy(&server);
     let (a, b) = (open(direct(&server)).await, open(via(&proxy)).await);
     let guard = hold(&a).await;
-    let mut waiting = Waiter::queued(&b, 0, &a).await;
+    let waiting = Waiter::queued(&b, 0, &a).await;
     proxy.set_both(Mode::Blackhole).await;
     b.shutdown().await.unwrap_err();
     waiting.outcome().await.unwrap_err();

@@ -3,39 +3,36 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use libtest_mimic::Trial;
 use lockcore::{Effect, Error, ErrorKind, LockManager, LostReason};
 use testbed::redis::{Client, Server, Settings};
 use tokio::time::timeout;
 
 use crate::rig::{
     KEY, LONG, NAME, TTL, Waiter, command, direct, eventually, hold, ok, open, open_for, pass, server, start,
-    trial,
+    trials,
 };
 
-pub(crate) fn trials() -> Vec<Trial> {
-    vec![
-        trial("refusals::a_full_server_still_renews_and_lets_go", a_full_server_still_renews_and_lets_go),
-        trial("refusals::a_replica_grants_nothing", passing::<Readonly>),
-        trial("refusals::too_few_replicas_grant_nothing", passing::<NoReplicas>),
-        trial("refusals::a_server_that_cannot_save_grants_nothing", passing::<Misconfigured>),
-        trial("refusals::a_loading_server_grants_nothing", passing::<Loading>),
-        trial("refusals::a_busy_server_grants_nothing", passing::<Busy>),
-        trial("refusals::an_orphaned_replica_grants_nothing", passing::<Orphaned>),
-        trial("refusals::a_release_ends_on_a_replica", releasing::<Readonly>),
-        trial("refusals::a_release_ends_without_replicas", releasing::<NoReplicas>),
-        trial("refusals::a_release_ends_where_nothing_is_saved", releasing::<Misconfigured>),
-        trial("refusals::a_release_ends_while_loading", releasing::<Loading>),
-        trial("refusals::a_release_ends_on_a_busy_server", releasing::<Busy>),
-        trial("refusals::a_release_ends_on_an_orphaned_replica", releasing::<Orphaned>),
-        trial("refusals::a_release_ends_on_a_foreign_type", a_release_ends_on_a_foreign_type),
-        trial("refusals::without_rights_nothing_is_granted", without_rights_nothing_is_granted),
-        trial("refusals::a_refusal_that_lasts_ends_the_hold", a_refusal_that_lasts_ends_the_hold),
-        trial("refusals::a_foreign_type_is_left_alone", a_foreign_type_is_left_alone),
-        trial("refusals::a_foreign_type_costs_no_other_name", a_foreign_type_costs_no_other_name),
-        trial("refusals::a_cluster_is_refused_by_name", a_cluster_is_refused_by_name),
-    ]
-}
+trials![
+    a_full_server_still_renews_and_lets_go,
+    a_replica_grants_nothing = passing::<Readonly>,
+    too_few_replicas_grant_nothing = passing::<NoReplicas>,
+    a_server_that_cannot_save_grants_nothing = passing::<Misconfigured>,
+    a_loading_server_grants_nothing = passing::<Loading>,
+    a_busy_server_grants_nothing = passing::<Busy>,
+    an_orphaned_replica_grants_nothing = passing::<Orphaned>,
+    a_release_ends_on_a_replica = releasing::<Readonly>,
+    a_release_ends_without_replicas = releasing::<NoReplicas>,
+    a_release_ends_where_nothing_is_saved = releasing::<Misconfigured>,
+    a_release_ends_while_loading = releasing::<Loading>,
+    a_release_ends_on_a_busy_server = releasing::<Busy>,
+    a_release_ends_on_an_orphaned_replica = releasing::<Orphaned>,
+    a_release_ends_on_a_foreign_type,
+    without_rights_nothing_is_granted,
+    a_refusal_that_lasts_ends_the_hold,
+    a_foreign_type_is_left_alone,
+    a_foreign_type_costs_no_other_name,
+    a_cluster_is_refused_by_name,
+];
 
 /// A state of the server in which it refuses to write, and the way out of it.
 trait Refusal {
@@ -233,7 +230,7 @@ async fn passing<R: Refusal>() {
     let ttl = 5 * TTL;
     let (a, b) = (open_for(direct(&server), ttl).await, open_for(direct(&server), ttl).await);
     let guard = hold(&a).await;
-    let mut waiting = Waiter::queued(&b, 0, &a).await;
+    let waiting = Waiter::queued(&b, 0, &a).await;
 
     let client = R::begin(&server).await;
     let refused = refused(&b).await;
@@ -261,7 +258,7 @@ async fn a_full_server_still_renews_and_lets_go() {
     let server = server().await;
     let (a, b) = (open(direct(&server)).await, open(direct(&server)).await);
     let guard = hold(&a).await;
-    let mut waiting = Waiter::queued(&b, 0, &a).await;
+    let waiting = Waiter::queued(&b, 0, &a).await;
     let (mut leaving, observer) = (open(direct(&server)).await, open(direct(&server)).await);
     let left = Waiter::queued(&leaving, 1, &a).await;
     let alone = a.lock("alone").unwrap().acquire().await.unwrap();

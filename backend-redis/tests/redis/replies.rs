@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use libtest_mimic::Trial;
 use lockcore::LostReason;
 use testbed::{Direction, Mode};
 use tokio::io::AsyncWriteExt;
@@ -11,80 +10,16 @@ use tokio::sync::mpsc;
 
 use crate::rig::{
     KEY, LONG, NAME, TTL, Waiter, command, direct, eventually, exists, hold, ok, open, open_for, pass, proxy,
-    server, trial, via, warm,
+    server, trials, via, warm,
 };
 
-pub(crate) fn trials() -> Vec<Trial> {
-    vec![
-        trial("replies::a_lost_grant_is_granted_once", a_lost_grant_is_granted_once),
-        trial(
-            "replies::a_grant_to_somebody_who_has_left_is_given_back",
-            a_grant_to_somebody_who_has_left_is_given_back,
-        ),
-        trial(
-            "replies::a_request_that_arrives_late_leaves_nothing",
-            a_request_that_arrives_late_leaves_nothing,
-        ),
-        trial(
-            "replies::a_request_that_outlives_its_connection_leaves_nothing",
-            a_request_that_outlives_its_connection_leaves_nothing,
-        ),
-        trial(
-            "replies::a_connection_that_is_given_up_takes_its_requests_along",
-            a_connection_that_is_given_up_takes_its_requests_along,
-        ),
-        trial(
-            "replies::what_a_partition_delivers_late_is_released",
-            what_a_partition_delivers_late_is_released,
-        ),
-        trial(
-            "replies::a_release_that_was_not_confirmed_is_repeated",
-            a_release_that_was_not_confirmed_is_repeated,
-        ),
-        trial(
-            "replies::a_renewal_answered_too_late_revives_nothing",
-            a_renewal_answered_too_late_revives_nothing,
-        ),
-    ]
-}
-
-/// The acquisition is repeated under the same identity, and finds that it holds already.
-async fn a_lost_grant_is_granted_once() {
-    let server = server().await;
-    let proxy = proxy(&server);
-    let (a, b) = (warm(open_for(via(&proxy), LONG).await).await, open_for(direct(&server), LONG).await);
-    proxy.set(Direction::ServerToClient, Mode::Hold).await;
-    let acquiring = Waiter::start(&a);
-    eventually("it is carried out", async || exists(&server, KEY).await).await;
-    proxy.held(Direction::ServerToClient, 1).await;
-    let owner = command(&server, &["GET", KEY]).await;
-    proxy.reset().await;
-    proxy.set(Direction::ServerToClient, Mode::Pass).await;
-
-    let guard = acquiring.held().await;
-    assert_eq!(command(&server, &["GET", KEY]).await, owner);
-    assert!(b.lock(NAME).unwrap().try_acquire().await.unwrap().is_none());
-    let token = guard.token();
-    guard.release().await.unwrap();
-    let next = hold(&b).await;
-    assert!(next.token() > token);
-    next.release().await.unwrap();
-}
-
-/// Dropped while its grant is on the way, an acquisition is given back at once: its lease would have
-/// lasted for minutes.
-async fn a_grant_to_somebody_who_has_left_is_given_back() {
-    let server = server().await;
-    let proxy = proxy(&server);
-    let (a, b) = (warm(open_for(via(&proxy), LONG).await).await, open(direct(&server)).await);
-    proxy.set(Direction::ServerToClient, Mode::Hold).await;
-    let acquiring = Waiter::start(&a);
-    eventually("it is carried out", async || exists(&server, KEY).await).await;
-    proxy.held(Direction::ServerToClient, 1).await;
-    drop(acquiring);
-    proxy.set(Direction::ServerToClient, Mode::Pass).await;
-    hold(&b).await.release().await.unwrap();
-}
+trials![
+    a_request_that_arrives_late_leaves_nothing,
+    a_request_that_outlives_its_connection_leaves_nothing,
+    a_connection_that_is_given_up_takes_its_requests_along,
+    what_a_partition_delivers_late_is_released,
+    a_renewal_answered_too_late_revives_nothing,
+];
 
 /// Dropped before its request has arrived: when that arrives after all, what it makes is removed.
 async fn a_request_that_arrives_late_leaves_nothing() {
@@ -173,29 +108,6 @@ async fn what_a_partition_delivers_late_is_released() {
     command(&server, &["PEXPIRE", KEY, "600000"]).await;
     proxy.set(Direction::ClientToServer, Mode::Pass).await;
     eventually("what came late is released", async || !exists(&server, KEY).await).await;
-}
-
-/// A release whose answer is lost is repeated; the next holder, who came in between, is not touched.
-async fn a_release_that_was_not_confirmed_is_repeated() {
-    let server = server().await;
-    let proxy = proxy(&server);
-    let (a, b) = (warm(open_for(via(&proxy), LONG).await).await, open_for(direct(&server), LONG).await);
-    let guard = hold(&a).await;
-    let waiting = Waiter::queued(&b, 0, &b).await;
-
-    proxy.set(Direction::ServerToClient, Mode::Hold).await;
-    let step = async {
-        let next = waiting.held().await;
-        proxy.held(Direction::ServerToClient, 1).await;
-        proxy.reset().await;
-        proxy.set(Direction::ServerToClient, Mode::Pass).await;
-        next
-    };
-    let (released, next) = tokio::join!(guard.release(), step);
-    released.unwrap();
-    next.renew().await.unwrap();
-    next.release().await.unwrap();
-    assert!(!exists(&server, KEY).await);
 }
 
 /// The answers to renewals are held back for longer than the lease: the server has extended it, the

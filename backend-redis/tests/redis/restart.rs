@@ -1,66 +1,20 @@
-//! The server goes away and comes back: with its data, without them, or emptied while it runs.
+//! The server is away for long, or loses what it knows while it runs.
 
 use futures_util::future::join_all;
-use libtest_mimic::Trial;
 use lockcore::{FenceGate, LostReason};
 use testbed::redis::Settings;
 
 use crate::rig::{
-    KEY, LONG, NAME, TTL, Waiter, assert_lost, command, direct, eventually, exists, hold, ok, open, open_for,
-    pass, server, start, trial,
+    KEY, LONG, NAME, TTL, Waiter, command, direct, exists, hold, ok, open, open_for, pass, server, start,
+    trials,
 };
 
-pub(crate) fn trials() -> Vec<Trial> {
-    vec![
-        trial("restart::with_data_everybody_keeps_their_place", with_data_everybody_keeps_their_place),
-        trial("restart::without_data_tokens_grow", without_data_tokens_grow),
-        trial("restart::a_long_absence_ends_the_hold_first", a_long_absence_ends_the_hold_first),
-        trial("restart::an_emptied_server_is_noticed", an_emptied_server_is_noticed),
-        trial("restart::a_deleted_key_goes_to_the_next_in_line", a_deleted_key_goes_to_the_next_in_line),
-        trial("restart::evicted_keys_are_noticed", evicted_keys_are_noticed),
-        trial("restart::a_stopped_server_ends_the_hold", a_stopped_server_ends_the_hold),
-    ]
-}
-
-/// A server that wrote everything down comes back within the ttl: the holder holds on, who waits is
-/// next, and tokens grow.
-async fn with_data_everybody_keeps_their_place() {
-    let mut server = start(Settings::new().append_only()).await;
-    let (a, b) = (open(direct(&server)).await, open(direct(&server)).await);
-    let guard = hold(&a).await;
-    let mut waiting = Waiter::queued(&b, 0, &a).await;
-
-    server.kill().await.unwrap();
-    server.start_again().await.unwrap();
-    pass(2 * TTL).await;
-    guard.ensure_held().unwrap();
-    assert!(waiting.is_waiting());
-
-    let token = guard.token();
-    guard.release().await.unwrap();
-    let next = waiting.held().await;
-    assert!(next.token() > token);
-    next.release().await.unwrap();
-}
-
-/// A server that has forgotten everything grants again; the former holder is told at its next
-/// renewal, and its token is the smaller one.
-async fn without_data_tokens_grow() {
-    let mut server = server().await;
-    let (a, b) = (open(direct(&server)).await, open(direct(&server)).await);
-    let guard = hold(&a).await;
-
-    server.kill().await.unwrap();
-    server.start_empty().await.unwrap();
-    assert_eq!(guard.lost().await, LostReason::Gone);
-    let next = hold(&b).await;
-    assert!(next.token() > guard.token(), "{:?} after {:?}", next.token(), guard.token());
-
-    let gate = FenceGate::new();
-    gate.admit(next.token()).unwrap();
-    gate.admit(guard.token()).unwrap_err();
-    next.release().await.unwrap();
-}
+trials![
+    a_long_absence_ends_the_hold_first,
+    an_emptied_server_is_noticed,
+    a_deleted_key_goes_to_the_next_in_line,
+    evicted_keys_are_noticed,
+];
 
 /// A server that is away for longer than the ttl: the hold is over before it can grant again.
 async fn a_long_absence_ends_the_hold_first() {
@@ -114,7 +68,7 @@ async fn a_deleted_key_goes_to_the_next_in_line() {
 
     let waiting = Waiter::queued(&a, 0, &b).await;
     command(&server, &["DEL", KEY]).await;
-    let mut newcomer = Waiter::start(&c);
+    let newcomer = Waiter::start(&c);
     let last = waiting.held().await;
     assert!(newcomer.is_waiting() && last.token() > next.token());
     last.release().await.unwrap();
@@ -139,25 +93,4 @@ async fn evicted_keys_are_noticed() {
     let next = hold(&b).await;
     assert!(next.token() > guard.token());
     next.release().await.unwrap();
-}
-
-/// A stopped server answers nobody: the hold ends by the holder's own clock, before anybody else's
-/// can begin, and everything goes on when the server does.
-async fn a_stopped_server_ends_the_hold() {
-    let server = server().await;
-    let (a, b) = (open(direct(&server)).await, open(direct(&server)).await);
-    let guard = hold(&a).await;
-    let waiting = Waiter::queued(&b, 0, &a).await;
-
-    server.process().stop().await.unwrap();
-    assert_eq!(guard.lost().await, LostReason::Expired);
-    server.process().cont().unwrap();
-    let next = waiting.held().await;
-    assert_lost(&guard, "when the next one holds");
-    assert!(next.token() > guard.token());
-    next.release().await.unwrap();
-    eventually("the former holder's manager works", async || {
-        a.lock(NAME).unwrap().try_acquire().await.is_ok_and(|guard| guard.is_some())
-    })
-    .await;
 }

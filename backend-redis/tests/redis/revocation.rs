@@ -1,59 +1,45 @@
 //! Asking for a lock: what it costs, and that it is heard when messages are lost.
 
-use libtest_mimic::Trial;
 use lockcore::{LockGuard, LockManager, Revocation, Revoke};
 use testbed::redis::{Reply, is_push};
 use testbed::{Direction, Mode};
-use tokio::task::JoinSet;
-use tokio::time::timeout;
 
 use crate::counts::Requests;
 use crate::rig::{
-    BOUND, KEY, LONG, NAME, TTL, Waiter, command, direct, eventually, exists, hold, now, ok, open, open_for,
-    proxy, server, trial, via,
+    BOUND, Beside, KEY, LONG, NAME, TTL, Waiter, command, direct, eventually, exists, hold, now, ok, open,
+    open_for, proxy, server, trials, via, within,
 };
 
-pub(crate) fn trials() -> Vec<Trial> {
-    vec![
-        trial("revocation::asking_and_taking_are_one_request", asking_and_taking_are_one_request),
-        trial(
-            "revocation::an_ask_that_is_lost_is_told_by_a_renewal",
-            an_ask_that_is_lost_is_told_by_a_renewal,
-        ),
-        trial(
-            "revocation::an_ask_is_told_with_a_grant_that_was_lost",
-            an_ask_is_told_with_a_grant_that_was_lost,
-        ),
-        trial("revocation::an_ask_before_the_grant_is_told_with_it", an_ask_before_the_grant_is_told_with_it),
-        trial("revocation::an_earlier_ask_lengthens_no_later_one", an_earlier_ask_lengthens_no_later_one),
-        trial("revocation::a_strange_grace_is_none", a_strange_grace_is_none),
-    ]
-}
+trials![
+    asking_and_taking_are_one_request,
+    an_ask_that_is_lost_is_told_by_a_renewal,
+    an_ask_is_told_with_a_grant_that_was_lost,
+    an_ask_before_the_grant_is_told_with_it,
+    an_earlier_ask_lengthens_no_later_one,
+    a_strange_grace_is_none,
+];
 
 /// A grace that nothing here waits for.
 pub(crate) const GRACE: Revoke = Revoke::Ask { grace: LONG };
 
 /// A revocation that goes on by itself, until dropped.
-pub(crate) struct Asking(JoinSet<lockcore::Result<Revocation>>);
+pub(crate) struct Asking(Beside<lockcore::Result<Revocation>>);
 
 impl Asking {
     pub(crate) fn start(locks: &LockManager, how: Revoke) -> Self {
         let locks = locks.clone();
-        let mut task = JoinSet::new();
-        task.spawn(async move { locks.revoke(NAME, how).await });
-        Self(task)
+        Self(Beside::start(async move { locks.revoke(NAME, how).await }))
     }
 
     /// The holder has let go.
-    pub(crate) async fn answered(mut self) {
-        let answer = timeout(BOUND, self.0.join_next()).await.expect("it ends in time");
-        assert_eq!(answer.expect("it was asked").unwrap().unwrap(), Revocation::Released);
+    pub(crate) async fn answered(self) {
+        assert_eq!(self.0.end("an answer").await.unwrap(), Revocation::Released);
     }
 }
 
 /// The guard hears of a grace, and is held meanwhile.
 pub(crate) async fn is_asked(guard: &LockGuard) {
-    let until = timeout(BOUND, guard.until_asked()).await.expect("it is asked").expect("it is held");
+    let until = within(BOUND, "it is asked", guard.until_asked()).await.expect("it is held");
     let left = until.remaining(now());
     assert!(LONG - BOUND < left && left <= LONG, "{left:?}");
     guard.ensure_held().unwrap();

@@ -5,14 +5,11 @@ use std::future::Future;
 use std::time::Duration;
 
 use backend_redis::RedisConfig;
-use libtest_mimic::Trial;
 use lockcore::clock::{BootClock, Clock, Moment};
 use lockcore::{LockGuard, LockManager, Result};
 use testbed::Proxy;
 use testbed::redis::{Reply, Server, Settings};
-use tokio::runtime::Runtime;
-use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+pub(crate) use testbed::{BOUND, Beside, eventually, pass, trial, trial_within, trials, within};
 
 /// The lease of most trials: short, as they wait for its end, and long enough for a busy machine.
 pub(crate) const TTL: Duration = Duration::from_secs(2);
@@ -21,30 +18,11 @@ pub(crate) const TTL: Duration = Duration::from_secs(2);
 /// [`BOUND`].
 pub(crate) const LONG: Duration = Duration::from_secs(600);
 
-/// Longer than anything here takes; a bound against hanging, nothing is timed by it.
-pub(crate) const BOUND: Duration = Duration::from_secs(60);
-
 /// The name of the lock of a trial that needs one.
 pub(crate) const NAME: &str = "invoice/42";
 
 /// The key of that lock.
 pub(crate) const KEY: &str = "leasehold:{invoice/42}";
-
-pub(crate) fn trial<T: Future<Output = ()>>(name: &str, test: impl FnOnce() -> T + Send + 'static) -> Trial {
-    trial_within(name, BOUND * 2, test)
-}
-
-/// A trial that may take longer than others.
-pub(crate) fn trial_within<T: Future<Output = ()>>(
-    name: &str,
-    bound: Duration,
-    test: impl FnOnce() -> T + Send + 'static,
-) -> Trial {
-    Trial::test(name, move || {
-        Runtime::new()?.block_on(async { timeout(bound, test()).await })?;
-        Ok(())
-    })
-}
 
 pub(crate) async fn server() -> Server {
     start(Settings::new()).await
@@ -89,14 +67,12 @@ pub(crate) async fn hold(locks: &LockManager) -> LockGuard {
 }
 
 /// An acquisition that goes on by itself, until dropped.
-pub(crate) struct Waiter(JoinSet<Result<LockGuard>>);
+pub(crate) struct Waiter(Beside<Result<LockGuard>>);
 
 impl Waiter {
     pub(crate) fn start(locks: &LockManager) -> Self {
         let lock = locks.lock(NAME).unwrap();
-        let mut task = JoinSet::new();
-        task.spawn(async move { lock.acquire().await });
-        Self(task)
+        Self(Beside::start(async move { lock.acquire().await }))
     }
 
     /// One that has its entry in the queue, with `ahead` others before it.
@@ -111,33 +87,20 @@ impl Waiter {
         waiter
     }
 
-    pub(crate) async fn held(mut self) -> LockGuard {
-        self.outcome().await.unwrap()
+    #[track_caller]
+    pub(crate) fn held(self) -> impl Future<Output = LockGuard> {
+        let outcome = self.outcome();
+        async { outcome.await.unwrap() }
     }
 
-    pub(crate) async fn outcome(&mut self) -> Result<LockGuard> {
-        let outcome = timeout(BOUND, self.0.join_next()).await.expect("the acquisition ends in time");
-        outcome.expect("it was not asked for before").unwrap()
+    #[track_caller]
+    pub(crate) fn outcome(self) -> impl Future<Output = Result<LockGuard>> {
+        self.0.end("the acquisition ends")
     }
 
-    pub(crate) fn is_waiting(&mut self) -> bool {
-        self.0.try_join_next().is_none()
+    pub(crate) fn is_waiting(&self) -> bool {
+        !self.0.is_finished()
     }
-}
-
-/// Waits for what nobody announces.
-pub(crate) async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    let asking = async {
-        while !holds().await {
-            sleep(Duration::from_millis(5)).await;
-        }
-    };
-    assert!(timeout(BOUND, asking).await.is_ok(), "never: {what}");
-}
-
-/// Lets time pass in which something must *not* happen, or a lease ends.
-pub(crate) async fn pass(time: Duration) {
-    sleep(time).await;
 }
 
 pub(crate) fn now() -> Moment {

@@ -3,26 +3,20 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use libtest_mimic::Trial;
 use lockcore::backend::{LockBackend, StoreConfig};
 use lockcore::{Effect, Env, ErrorKind, FencingToken, Timing};
 use testbed::redis::Server;
 
-use crate::rig::{BOUND, TTL, command, direct, eventually, hold, ok, open, server, trial};
+use crate::rig::{BOUND, TTL, command, direct, eventually, hold, ok, open, server, trials};
 
-pub(crate) fn trials() -> Vec<Trial> {
-    vec![
-        trial("tokens::a_base_is_raised_and_never_lowered", a_base_is_raised_and_never_lowered),
-        trial("tokens::others_that_listen_are_counted", others_that_listen_are_counted),
-        trial("tokens::of_raises_at_once_the_highest_stays", of_raises_at_once_the_highest_stays),
-        trial("tokens::later_sessions_grant_larger_tokens", later_sessions_grant_larger_tokens),
-        trial("tokens::what_is_no_number_is_refused_and_stays", what_is_no_number_is_refused_and_stays),
-        trial(
-            "tokens::without_the_script_only_the_raise_is_denied",
-            without_the_script_only_the_raise_is_denied,
-        ),
-    ]
-}
+trials![
+    a_base_is_raised_and_never_lowered,
+    others_that_listen_are_counted,
+    of_raises_at_once_the_highest_stays,
+    later_sessions_grant_larger_tokens,
+    what_is_no_number_is_refused_and_stays,
+    without_the_script_only_the_raise_is_denied,
+];
 
 const BASE: &str = "leasehold:token_base";
 

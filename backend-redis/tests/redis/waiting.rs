@@ -4,7 +4,6 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use libtest_mimic::Trial;
 use lockcore::{ErrorKind, LockManager, Revoke};
 use testbed::Mode;
 use testbed::redis::{Client, Reply, Server};
@@ -12,34 +11,24 @@ use testbed::redis::{Client, Reply, Server};
 use crate::counts::Requests;
 use crate::rig::{
     KEY, LONG, NAME, TTL, Waiter, command, direct, eventually, exists, hold, now, ok, open, open_for, proxy,
-    server, trial, via,
+    server, trials, via,
 };
 
-pub(crate) fn trials() -> Vec<Trial> {
-    vec![
-        trial("waiting::behind_a_shorter_lease_one_asks", behind_a_shorter_lease_one_asks),
-        trial("waiting::behind_a_strangers_short_lease_one_asks", behind_a_strangers_short_lease_one_asks),
-        trial("waiting::when_a_lease_ends_one_asks", when_a_lease_ends_one_asks),
-        trial(
-            "waiting::the_dead_in_front_are_passed_over_in_time",
-            the_dead_in_front_are_passed_over_in_time,
-        ),
-        trial("waiting::the_dead_are_granted_little", the_dead_are_granted_little),
-        trial("waiting::who_leaves_tells_the_next_one", who_leaves_tells_the_next_one),
-        trial("waiting::the_ended_do_not_pile_up_behind_a_holder", the_ended_do_not_pile_up_behind_a_holder),
-        trial("waiting::many_ended_delay_nobody_behind_them", || many_ended_delay_nobody_behind_them(false)),
-        trial("waiting::many_ended_delay_nobody_after_a_forced_revocation", || {
-            many_ended_delay_nobody_behind_them(true)
-        }),
-        trial("waiting::a_try_passes_over_many_ended", a_try_passes_over_many_ended),
-        trial(
-            "waiting::a_long_queue_is_counted_without_reading_it",
-            a_long_queue_is_counted_without_reading_it,
-        ),
-        trial("waiting::what_others_have_written_is_cut", what_others_have_written_is_cut),
-        trial("waiting::names_of_our_own_keys_are_refused", names_of_our_own_keys_are_refused),
-    ]
-}
+trials![
+    behind_a_shorter_lease_one_asks,
+    behind_a_strangers_short_lease_one_asks,
+    when_a_lease_ends_one_asks,
+    the_dead_in_front_are_passed_over_in_time,
+    the_dead_are_granted_little,
+    who_leaves_tells_the_next_one,
+    the_ended_do_not_pile_up_behind_a_holder,
+    many_ended_delay_nobody_behind_them = || many_ended_delay_nobody_behind_them(false),
+    many_ended_delay_nobody_after_a_forced_revocation = || many_ended_delay_nobody_behind_them(true),
+    a_try_passes_over_many_ended,
+    a_long_queue_is_counted_without_reading_it,
+    what_others_have_written_is_cut,
+    names_of_our_own_keys_are_refused,
+];
 
 /// The shortest lease there is.
 const SHORT: Duration = Duration::from_millis(300);
@@ -82,7 +71,7 @@ async fn behind_a_strangers_short_lease_one_asks() {
     set().await;
     let managers = join_all((0..20).map(|_| open_for(direct(&server).exact_key(true), LONG))).await;
     set().await;
-    let mut waiting: Vec<_> = managers.iter().map(Waiter::start).collect();
+    let waiting: Vec<_> = managers.iter().map(Waiter::start).collect();
     eventually("all are in the queue", async || {
         set().await;
         managers[0].inspect(NAME).await.unwrap().contenders == 20
@@ -102,7 +91,7 @@ async fn behind_a_strangers_short_lease_one_asks() {
     let (requests, took) = (Requests::since(&server).await, now().since(began));
     let thirds = u64::try_from(took.as_millis() / (SHORT / 3).as_millis()).unwrap();
     assert!(requests.total() <= thirds + 4, "{:?} in {took:?}", requests.0);
-    assert!(waiting.iter_mut().all(Waiter::is_waiting));
+    assert!(waiting.iter().all(Waiter::is_waiting));
 }
 
 /// A holder that is never heard of again: its lease ends, and one request hands the lock on.

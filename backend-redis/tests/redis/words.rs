@@ -4,21 +4,15 @@ use std::time::Duration;
 
 use backend_redis::RedisConfig;
 use conformance::words::said;
-use libtest_mimic::Trial;
 use lockcore::{Effect, Error, ErrorKind, LockManager, Tls};
 use testbed::redis::Settings;
 use testbed::{Certificates, Mode, Port};
-use tokio::task::JoinSet;
 
-use crate::rig::{BOUND, NAME, TTL, direct, hold, ok, open, pass, proxy, server, start, trial, via};
+use crate::rig::{
+    BOUND, Beside, NAME, TTL, direct, eventually, hold, ok, open, proxy, server, start, trials, via,
+};
 
-pub(crate) fn trials() -> Vec<Trial> {
-    vec![
-        trial("words::an_opening_that_fails_says_why", an_opening_that_fails_says_why),
-        trial("words::a_silent_server_is_named", a_silent_server_is_named),
-        trial("words::a_refusal_is_in_the_servers_words", a_refusal_is_in_the_servers_words),
-    ]
-}
+trials![an_opening_that_fails_says_why, a_silent_server_is_named, a_refusal_is_in_the_servers_words,];
 
 /// Why a store is not opened, for which nothing can have been carried out.
 async fn refusal(config: RedisConfig, bound: Duration) -> Error {
@@ -103,11 +97,8 @@ async fn a_silent_server_is_named() {
     let (held, ours) = (hold(&holder).await, locks.lock("ours").unwrap().acquire().await.unwrap());
     let spare = locks.lock("spare").unwrap().acquire().await.unwrap();
     let waiting = locks.lock(NAME).unwrap().wait(TTL * 3 / 4);
-    let mut aside = JoinSet::new();
-    aside.spawn(async move { waiting.acquire().await.map(drop) });
-    while holder.inspect(NAME).await.unwrap().contenders == 0 {
-        pass(Duration::from_millis(5)).await;
-    }
+    let waiting = Beside::start(async move { waiting.acquire().await.map(drop) });
+    eventually("it waits", async || holder.inspect(NAME).await.unwrap().contenders > 0).await;
     // Answered on the connection that the acquisition uses, after it: so that knows, too.
     locks.inspect(NAME).await.unwrap();
     proxy.set_both(Mode::Blackhole).await;
@@ -115,9 +106,9 @@ async fn a_silent_server_is_named() {
         "the server did not answer in time (server: ADDR, lock: ours); the store may have carried it out";
     let renewed = ours.renew().await;
     assert_eq!(said(&renewed.unwrap_err(), &addr, Some("ours")), silent.replace("ADDR", &addr));
-    let (waited, released) = tokio::join!(aside.join_next(), spare.release());
+    let (waited, released) = tokio::join!(waiting.end("the wait ends"), spare.release());
     said(&released.unwrap_err(), &addr, Some("spare"));
-    let words = said(&waited.unwrap().unwrap().unwrap_err(), &addr, Some(NAME));
+    let words = said(&waited.unwrap_err(), &addr, Some(NAME));
     assert!(words.starts_with("not granted within 1.5s; held by \"me\" (lock: invoice/42): "), "{words}");
     // Whether the request was silent or the connection that it wanted.
     let tried = locks.lock("other").unwrap().try_acquire().await.unwrap_err();

@@ -9,10 +9,9 @@ use lockcore::{ErrorKind, LockManager, StoreUrl};
 use testbed::zookeeper::Setup;
 use testbed::{Direction, Mode, Port};
 use tokio::net::TcpListener;
-use tokio_util::task::AbortOnDropHandle;
 use zookeeper_client::{Acls, CreateMode};
 
-use crate::rig::{BOUND, Rig, TTL, eventually, now, proxy, server};
+use crate::rig::{BOUND, Beside, Rig, TTL, eventually, now, proxy, server};
 
 /// Servers are tried in any order, so several times; none of them fails or waits for long.
 pub(crate) async fn a_server_that_is_dead_is_passed_over(rig: Arc<Rig>) {
@@ -43,11 +42,11 @@ pub(crate) async fn a_server_that_comes_late_is_waited_for(rig: Arc<Rig>) {
     proxy.refuse_new().await.unwrap();
     let space = rig.space_on([proxy.addr()]);
     let builder = LockManager::builder(space.config()).ttl(TTL).connect_timeout(BOUND);
-    let opening = AbortOnDropHandle::new(tokio::spawn(builder.build()));
+    let opening = Beside::start(builder.build());
     tokio::time::sleep(2 * TTL).await; // longer than a session lasts
     assert!(!opening.is_finished());
     proxy.accept_new().await.unwrap();
-    opening.await.unwrap().unwrap();
+    opening.end("an answer").await.unwrap();
 }
 
 /// However slowly a session is opened, it is kept from then on.
@@ -56,27 +55,14 @@ pub(crate) async fn a_slow_opening_is_no_loss_afterwards(rig: Arc<Rig>) {
     let space = rig.space_on([proxy.addr()]);
     for slow in [TTL / 3, TTL * 2 / 3] {
         proxy.set(Direction::ServerToClient, Mode::Hold).await;
-        let opening =
-            AbortOnDropHandle::new(tokio::spawn(LockManager::builder(space.config()).ttl(TTL).build()));
+        let opening = Beside::start(LockManager::builder(space.config()).ttl(TTL).build());
         tokio::time::sleep(slow).await; // the server takes its time
         proxy.set(Direction::ServerToClient, Mode::Pass).await;
-        let locks = opening.await.unwrap().unwrap();
+        let locks = opening.end("an answer").await.unwrap();
         let guard = locks.lock("a").unwrap().acquire().await.unwrap();
         tokio::time::sleep(TTL).await; // longer than the session lasts by itself
         guard.release().await.unwrap();
     }
-}
-
-/// Opening a store that says nothing ends with the bound for that.
-pub(crate) async fn silence_while_connecting_ends_in_time(rig: Arc<Rig>) {
-    let mute = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let space = rig.space_on([mute.local_addr().unwrap()]);
-    let began = now();
-    let connect_timeout = Duration::from_millis(500);
-    let opening = LockManager::builder(space.config()).ttl(TTL).connect_timeout(connect_timeout).build();
-    let error = opening.await.expect_err("nobody has answered");
-    assert_eq!(*error.kind(), ErrorKind::Unavailable, "{error:?}");
-    assert!(now().since(began) >= connect_timeout);
 }
 
 /// Many who want a session that cannot be opened are told together, not one after the other.

@@ -1,62 +1,13 @@
-//! A client that is cut off for longer than its session: it must know that it has lost the lock
-//! before anybody else holds it. Beside it, what other libraries do in the same place.
+//! What other libraries do when they are cut off for longer than their session. Ours knows that it has
+//! lost the lock before anybody else holds it: that is shown in `tests/faults` of the workspace.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use testbed::{Direction, Mode};
+use testbed::Direction;
 
 use crate::peer::Peer;
-use crate::rig::{Rig, TTL, acquire, cut, milliseconds, now, proxy};
-
-pub(crate) async fn the_holder_hears_nothing(rig: Arc<Rig>) {
-    told_in_time(rig, &[Direction::ServerToClient]).await;
-}
-
-pub(crate) async fn the_holder_is_not_heard(rig: Arc<Rig>) {
-    told_in_time(rig, &[Direction::ClientToServer]).await;
-}
-
-pub(crate) async fn the_holder_is_cut_off(rig: Arc<Rig>) {
-    told_in_time(rig, &Direction::BOTH).await;
-}
-
-/// The guard is lost before the next one holds (G2), and after the cut the lock can be had again.
-async fn told_in_time(rig: Arc<Rig>, directions: &[Direction]) {
-    let server = rig.server().await;
-    let space = rig.space().await;
-    let proxy = proxy(server);
-    let (locks, rival) = (space.by(proxy.addr()).manager().await, space.manager().await);
-    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
-    let waiting = acquire(&rival, "a");
-    space.outside().await.has(&space.directory("a"), 2).await;
-
-    let lost = guard.lost();
-    let told = tokio::spawn(async move {
-        lost.await;
-        now()
-    });
-    cut(&proxy, directions).await;
-    let began = now();
-    let next = waiting.await.unwrap();
-    let granted = now();
-    guard.ensure_held().expect_err("two holders");
-    assert!(told.is_finished(), "nobody was told");
-    let told = told.await.unwrap();
-    println!(
-        "cut {directions:?} of a session of {TTL:?}: told after {} ms, the next holds after {} ms",
-        told.since(began).as_millis(),
-        granted.since(began).as_millis(),
-    );
-    assert!(next.token() > guard.token());
-
-    proxy.set_both(Mode::Pass).await;
-    let waiting = acquire(&locks, "a");
-    let token = next.token();
-    next.release().await.unwrap();
-    assert!(waiting.await.unwrap().token() > token);
-    guard.release().await.expect_err("it was lost");
-}
+use crate::rig::{Rig, TTL, cut, hold_aside, milliseconds, now, proxy};
 
 /// kazoo suspends its client and goes on saying that it holds the lock: when the next one holds,
 /// and as long as the cut lasts.
@@ -94,11 +45,11 @@ pub(crate) async fn curator_is_told_late(rig: Arc<Rig>) {
     let Some(mut holder) = Peer::curator(&proxy.addr().to_string(), TTL).await else { return };
     assert_eq!(holder.ask(&format!("acquire {path}")).await, "held");
     let rival = space.manager().await;
-    let waiting = acquire(&rival, "a");
+    let waiting = hold_aside(&rival, "a");
     space.outside().await.has(&path, 2).await;
     cut(&proxy, &Direction::BOTH).await;
     let began = now();
-    let _next = waiting.await.unwrap();
+    let _next = waiting.end("it holds").await;
     let state = holder.ask("state").await;
     println!(
         "Curator, cut off from a session of {TTL:?}: after {} ms the next holds, and it says {state:?}",

@@ -8,7 +8,8 @@ use lockcore::backend::Revocation;
 use lockcore::{GuardState, LostReason, Revoke};
 use zookeeper_client::{Acls, Client, CreateMode, Error, Stat};
 
-use crate::rig::{BOUND, Rig, Space, acquire, eventually, now};
+use crate::revocation::GRACE;
+use crate::rig::{BOUND, Rig, Space, eventually, hold_aside, now};
 
 #[path = "../../../tests/interop/earlier/zookeeper/inbox.rs"]
 mod inbox;
@@ -120,12 +121,12 @@ pub(crate) async fn each_waits_for_the_other_in_turn(rig: Arc<Rig>) {
         let (theirs, _) = old.enter().await;
         assert!(old.is_first(&theirs).await);
         assert!(locks.lock("a").unwrap().try_acquire().await.unwrap().is_none());
-        let waiting = acquire(&locks, "a");
+        let waiting = hold_aside(&locks, "a");
         outside.has(&space.directory("a"), 2).await;
         let (next, _) = old.enter().await;
         assert!(!waiting.is_finished());
         old.leave(&theirs).await;
-        let guard = waiting.await.unwrap();
+        let guard = waiting.end("it holds").await;
         assert!(!old.is_first(&next).await);
         guard.release().await.unwrap();
         assert!(old.is_first(&next).await);
@@ -139,7 +140,7 @@ pub(crate) async fn each_waits_for_the_other_in_turn(rig: Arc<Rig>) {
 pub(crate) async fn an_earlier_holder_hears_that_it_is_asked(rig: Arc<Rig>) {
     let space = rig.space().await;
     let (old, locks) = (Earlier::new(&space).await, space.manager().await);
-    for grace in [BOUND, Duration::ZERO] {
+    for grace in [GRACE, Duration::ZERO] {
         let (theirs, czxid) = old.enter().await;
         let holder = locks.inspect("a").await.unwrap().holder.expect("it is held");
         assert_eq!((holder.label.as_str(), holder.ttl), ("earlier", Some(NOTED)));
@@ -159,14 +160,14 @@ pub(crate) async fn an_earlier_revoker_is_heard_and_leaves_no_grace(rig: Arc<Rig
         let guard = locks.lock("a").unwrap().acquire().await.unwrap();
         let asking = async {
             if asked_before {
-                let revoked = admin.revoke("a", Revoke::Ask { grace: BOUND }).await.unwrap();
+                let revoked = admin.revoke("a", Revoke::Ask { grace: GRACE }).await.unwrap();
                 assert_eq!(revoked, Revocation::Released);
             }
         };
         let ending = async {
             if asked_before {
                 let until = guard.until_asked().await.expect("it is held");
-                assert!(BOUND / 2 < until.remaining(now()));
+                assert!(GRACE / 2 < until.remaining(now()));
                 assert_eq!(guard.state(), GuardState::Held);
             }
             let holder = old.revokes().await;

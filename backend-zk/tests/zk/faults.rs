@@ -1,51 +1,16 @@
-//! Connections that break, sessions and nodes that vanish, replies that never come.
+//! Sessions and nodes that vanish, watches and replies that never come.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use lockcore::{Effect, ErrorKind, GuardState, LockManager, LostReason};
+use lockcore::{ErrorKind, GuardState, LockManager, LostReason};
 use testbed::zookeeper::Setup;
 use testbed::{Direction, Mode};
 use zookeeper_client::{Acls, CreateMode};
 
-use crate::rig::{BOUND, Rig, Space, TTL, acquire, eventually, now, proxy, server};
+use crate::rig::{BOUND, Rig, Space, TTL, eventually, hold_aside, now, proxy, server};
 use crate::switch::Switch;
-
-/// The session outlives the server's restart, and with it holder and waiter.
-pub(crate) async fn a_restarted_server_takes_nobodys_lock(rig: Arc<Rig>) {
-    let mut server = server(Setup::new()).await;
-    let space = rig.space_on([server.addr()]);
-    let (one, other) = (patient(&space).await, patient(&space).await);
-    let guard = one.lock("a").unwrap().acquire().await.unwrap();
-    let waiting = acquire(&other, "a");
-    let outside = space.outside().await;
-    outside.has(&space.directory("a"), 2).await;
-
-    server.kill().await.unwrap();
-    server.restart().unwrap();
-    server.ready().await.unwrap();
-    eventually("the session is served again", async || guard.renew().await.is_ok()).await;
-    guard.ensure_held().unwrap();
-    let token = guard.token();
-    guard.release().await.unwrap();
-    assert!(waiting.await.unwrap().token() > token);
-}
-
-/// A server without its data has no session of ours: the hold ends, and the next is a new one.
-pub(crate) async fn a_server_that_forgot_everything_ends_the_hold(rig: Arc<Rig>) {
-    // The way leads to another server that has never heard of us.
-    let (first, second) = (server(Setup::new()).await, server(Setup::new()).await);
-    let switch = Switch::start(first.addr()).await;
-    let space = rig.space_on([first.addr()]).by(switch.addr());
-    let locks = space.manager().await;
-    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
-    switch.turn(second.addr());
-    drop(first);
-    let reason = guard.lost().await;
-    assert!(matches!(reason, LostReason::SessionLost | LostReason::Expired), "{reason:?}");
-    guard.release().await.unwrap_err();
-}
 
 /// Whoever holds is told at once when the session was ended by others, and the next hold has a new
 /// session and a larger token.
@@ -84,7 +49,7 @@ pub(crate) async fn a_session_that_ends_outside_queues_its_waiters_again(rig: Ar
     let session = space.session(server).await;
     let holder = space.manager().await;
     let guard = holder.lock("a").unwrap().acquire().await.unwrap();
-    let waiting = acquire(&waiter, "a");
+    let waiting = hold_aside(&waiter, "a");
     let before = outside.has(&space.directory("a"), 2).await;
     server.end_session(session).await.unwrap();
     eventually("the waiter has queued again", async || {
@@ -95,7 +60,7 @@ pub(crate) async fn a_session_that_ends_outside_queues_its_waiters_again(rig: Ar
     assert!(!waiting.is_finished());
     let token = guard.token();
     guard.release().await.unwrap();
-    assert!(waiting.await.unwrap().token() > token);
+    assert!(waiting.end("it holds").await.token() > token);
 }
 
 /// The next one holds when the guard's deadline has passed, and not as soon as we know of the loss.
@@ -106,7 +71,7 @@ pub(crate) async fn a_session_that_we_end_keeps_its_locks_until_the_deadline(rig
     let node = format!("{}/leasehold/%sessions/{:016x}", space.chroot, space.session(server).await);
     let rival = space.manager().await;
     let guard = locks.lock("a").unwrap().acquire().await.unwrap();
-    let mut waiting = acquire(&rival, "a");
+    let mut waiting = hold_aside(&rival, "a");
     let outside = space.outside().await;
     outside.has(&space.directory("a"), 2).await;
     outside.client.delete(&node, None).await.unwrap();
@@ -114,7 +79,7 @@ pub(crate) async fn a_session_that_we_end_keeps_its_locks_until_the_deadline(rig
     // It was told by a renewal, so a third of the session is left.
     let early = tokio::time::timeout(TTL / 6, &mut waiting).await;
     assert!(early.is_err(), "two holders, if the guard had been told a little later");
-    assert!(waiting.await.unwrap().token() > guard.token());
+    assert!(waiting.end("it holds").await.token() > guard.token());
 }
 
 /// Whoever waits in a session that was ended goes on waiting while no other can be opened, whatever the
@@ -126,7 +91,7 @@ pub(crate) async fn a_waiter_outlasts_what_keeps_its_session_from_opening(rig: A
     let session = space.session(server).await;
     let holder = space.manager().await;
     let guard = holder.lock("a").unwrap().acquire().await.unwrap();
-    let waiting = acquire(&waiter, "a");
+    let waiting = hold_aside(&waiter, "a");
     let outside = space.outside().await;
     outside.has(&space.directory("a"), 2).await;
     let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
@@ -142,7 +107,7 @@ pub(crate) async fn a_waiter_outlasts_what_keeps_its_session_from_opening(rig: A
     assert!(!waiting.is_finished());
     let token = guard.token();
     guard.release().await.unwrap();
-    assert!(waiting.await.unwrap().token() > token);
+    assert!(waiting.end("it holds").await.token() > token);
 }
 
 /// A reconnect that silently leads to another session keeps nothing alive: the guard is lost before
@@ -154,112 +119,15 @@ pub(crate) async fn a_session_that_was_exchanged_is_a_loss(rig: Arc<Rig>) {
     let locks = space.by(switch.addr()).manager().await;
     let rival = space.manager().await;
     let guard = locks.lock("a").unwrap().acquire().await.unwrap();
-    let waiting = acquire(&rival, "a");
+    let waiting = hold_aside(&rival, "a");
     space.outside().await.has(&space.directory("a"), 2).await;
     switch.forget_sessions();
-    let rivals = waiting.await.unwrap();
+    let rivals = waiting.end("it holds").await;
     guard.ensure_held().expect_err("two holders");
     assert!(rivals.token() > guard.token());
-    let waiting = acquire(&locks, "a");
+    let waiting = hold_aside(&locks, "a");
     rivals.release().await.unwrap();
-    assert!(waiting.await.unwrap().token() > guard.token());
-}
-
-/// After a reset connection the holder holds, and the waiter waits where it was.
-pub(crate) async fn a_connection_that_breaks_costs_neither_hold_nor_place(rig: Arc<Rig>) {
-    let server = rig.server().await;
-    let space = rig.space().await;
-    let proxy = proxy(server);
-    let (one, other) = (space.by(proxy.addr()).manager().await, space.by(proxy.addr()).manager().await);
-    let guard = one.lock("a").unwrap().acquire().await.unwrap();
-    let waiting = acquire(&other, "a");
-    let outside = space.outside().await;
-    let nodes = outside.has(&space.directory("a"), 2).await;
-    for _ in 0..5 {
-        proxy.reset().await;
-        proxy.connected(2).await;
-        eventually("the session is served again", async || guard.renew().await.is_ok()).await;
-    }
-    assert_eq!(outside.children(&space.directory("a")).await, nodes);
-    // The watch is there as before, also when the release falls into the gap.
-    proxy.refuse_new().await.unwrap();
-    proxy.reset().await;
-    outside.client.delete(&format!("{}/{}", space.directory("a"), nodes[0]), None).await.unwrap();
-    proxy.accept_new().await.unwrap();
-    let next = waiting.await.unwrap();
-    assert!(next.token() > guard.token());
-    assert_eq!(outside.children(&space.directory("a")).await, nodes[1..]);
-}
-
-/// A create whose reply was lost is found again; it is neither repeated nor left behind.
-pub(crate) async fn a_reply_that_never_comes_leaves_one_node(rig: Arc<Rig>) {
-    let server = rig.server().await;
-    let space = rig.space().await;
-    let proxy = proxy(server);
-    let locks = space.by(proxy.addr()).manager().await;
-    drop(locks.lock("a").unwrap().acquire().await.unwrap());
-    let outside = space.outside().await;
-    outside.has(&space.directory("a"), 0).await;
-
-    proxy.set(Direction::ServerToClient, Mode::Hold).await;
-    let taking = acquire(&locks, "a");
-    let nodes = outside.has(&space.directory("a"), 1).await;
-    proxy.held(Direction::ServerToClient, 1).await;
-    proxy.reset().await; // the reply is gone
-    proxy.set(Direction::ServerToClient, Mode::Pass).await;
-    let guard = taking.await.unwrap();
-    guard.ensure_held().unwrap();
-    let found = outside.children(&space.directory("a")).await;
-    assert_eq!(found.len(), 1, "{found:?} after {nodes:?}");
-    guard.release().await.unwrap();
-    outside.has(&space.directory("a"), 0).await;
-}
-
-/// Who gives up while the reply is under way leaves no node, whether the reply comes or not.
-pub(crate) async fn a_reply_that_nobody_waits_for_leaves_none(rig: Arc<Rig>) {
-    let server = rig.server().await;
-    let space = rig.space().await;
-    let proxy = proxy(server);
-    let locks = space.by(proxy.addr()).manager().await;
-    drop(locks.lock("a").unwrap().acquire().await.unwrap());
-    let outside = space.outside().await;
-    for comes in [true, false] {
-        outside.has(&space.directory("a"), 0).await;
-        proxy.set(Direction::ServerToClient, Mode::Hold).await;
-        let taking = acquire(&locks, "a");
-        outside.has(&space.directory("a"), 1).await;
-        proxy.held(Direction::ServerToClient, 1).await;
-        taking.abort();
-        if !comes {
-            proxy.reset().await;
-        }
-        proxy.set(Direction::ServerToClient, Mode::Pass).await;
-    }
-    outside.has(&space.directory("a"), 0).await;
-    // And not only because the session ended.
-    locks.lock("a").unwrap().acquire().await.unwrap().release().await.unwrap();
-}
-
-/// A release whose reply is lost is certain all the same in the end, and takes nothing from the
-/// next holder.
-pub(crate) async fn a_release_without_reply_is_repeated(rig: Arc<Rig>) {
-    let server = rig.server().await;
-    let space = rig.space().await;
-    let proxy = proxy(server);
-    let (locks, rival) = (space.by(proxy.addr()).manager().await, space.manager().await);
-    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
-    let waiting = acquire(&rival, "a");
-    let outside = space.outside().await;
-    outside.has(&space.directory("a"), 2).await;
-    proxy.set(Direction::ServerToClient, Mode::Hold).await;
-    let releasing = tokio::spawn(guard.release());
-    let next = waiting.await.unwrap();
-    proxy.held(Direction::ServerToClient, 1).await;
-    proxy.reset().await;
-    proxy.set(Direction::ServerToClient, Mode::Pass).await;
-    releasing.await.unwrap().unwrap();
-    next.renew().await.unwrap();
-    assert_eq!(outside.children(&space.directory("a")).await.len(), 1);
+    assert!(waiting.end("it holds").await.token() > guard.token());
 }
 
 /// Containers are removed when they are empty; tokens grow all the same, as sequences do not.
@@ -338,11 +206,11 @@ pub(crate) async fn a_holders_node_that_was_removed_is_not_released_twice(rig: A
     let space = rig.space().await;
     let (locks, rival) = (space.manager().await, space.manager().await);
     let guard = locks.lock("a").unwrap().acquire().await.unwrap();
-    let waiting = acquire(&rival, "a");
+    let waiting = hold_aside(&rival, "a");
     let outside = space.outside().await;
     let nodes = outside.has(&space.directory("a"), 2).await;
     outside.client.delete(&format!("{}/{}", space.directory("a"), nodes[0]), None).await.unwrap();
-    let next = waiting.await.unwrap();
+    let next = waiting.end("it holds").await;
     assert!(next.token() > guard.token());
     let error = guard.release().await.expect_err("it was not ours any more");
     assert!(error.lost_reason().is_some(), "{error:?}");
@@ -385,24 +253,24 @@ pub(crate) async fn a_waiters_node_that_was_removed_grants_nothing(rig: Arc<Rig>
     let guard = first.lock("a").unwrap().acquire().await.unwrap();
     let outside = space.outside().await;
     let directory = space.directory("a");
-    let removed = acquire(&second, "a");
+    let removed = hold_aside(&second, "a");
     let nodes = outside.has(&directory, 2).await;
-    let behind = acquire(&third, "a");
+    let behind = hold_aside(&third, "a");
     outside.has(&directory, 3).await;
     outside.client.delete(&format!("{directory}/{}", nodes[1]), None).await.unwrap();
     guard.release().await.unwrap();
     // Both hold in the end, one after the other.
     let (mut removed, mut behind) = (removed, behind);
     let (earlier, other) = tokio::select! {
-        guard = &mut removed => (guard.unwrap(), behind),
-        guard = &mut behind => (guard.unwrap(), removed),
+        guard = &mut removed => (guard, behind),
+        guard = &mut behind => (guard, removed),
     };
     let rival = space.manager().await;
     assert!(rival.lock("a").unwrap().try_acquire().await.unwrap().is_none());
     assert!(!other.is_finished(), "two holders");
     let token = earlier.token();
     earlier.release().await.unwrap();
-    assert!(other.await.unwrap().token() > token);
+    assert!(other.end("it holds").await.token() > token);
 }
 
 /// A watch that is never answered delays the one who waits by a session's length and a fifth.
@@ -411,39 +279,18 @@ pub(crate) async fn a_watch_that_is_lost_costs_little_more_than_a_session(rig: A
     let proxy = proxy(rig.server().await);
     let (holder, waiter) = (space.manager().await, space.by(proxy.addr()).manager().await);
     let guard = holder.lock("a").unwrap().acquire().await.unwrap();
-    let waiting = acquire(&waiter, "a");
+    let waiting = hold_aside(&waiter, "a");
     space.outside().await.has(&space.directory("a"), 2).await;
     // What the server says of its own accord has this number.
     let told = |frame: &[u8]| frame.get(4..8) == Some(&(-1_i32).to_be_bytes());
     proxy.set(Direction::ServerToClient, Mode::drop_frames(told)).await;
     let began = now();
     guard.release().await.unwrap();
-    let guard = tokio::time::timeout(4 * TTL, waiting).await.expect("it waits for ever").unwrap();
+    let guard = waiting.end_within(4 * TTL, "it holds").await;
     let taken = now().since(began);
     println!("held {taken:?} after a release that nobody was told of");
     assert!(taken <= 2 * TTL, "{taken:?}");
     guard.release().await.unwrap();
-}
-
-/// Silence is never taken for a holder: asking ends within the bound of a request, as unavailable.
-pub(crate) async fn a_silent_server_is_unavailable_and_not_busy(rig: Arc<Rig>) {
-    let server = rig.server().await;
-    let space = rig.space().await;
-    let proxy = proxy(server);
-    let locks = space.by(proxy.addr()).manager().await;
-    locks.lock("a").unwrap().acquire().await.unwrap().release().await.unwrap();
-    proxy.set_both(Mode::Blackhole).await;
-    let began = now();
-    let error = locks.lock("a").unwrap().try_acquire().await.expect_err("nobody has answered");
-    assert_eq!(*error.kind(), ErrorKind::Unavailable, "{error:?}");
-    assert_eq!(error.effect(), Effect::Unknown, "{error:?}");
-    assert!(now().since(began) < TTL, "{:?}", now().since(began));
-    proxy.set_both(Mode::Pass).await;
-    let outside = space.outside().await;
-    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
-    assert_eq!(outside.children(&space.directory("a")).await.len(), 1);
-    guard.release().await.unwrap();
-    outside.has(&space.directory("a"), 0).await;
 }
 
 /// A lock whose holders leave sooner than it takes to look at them can be shown all the same.

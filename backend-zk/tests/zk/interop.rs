@@ -7,11 +7,10 @@ use futures_util::StreamExt;
 use lockcore::backend::{AcquireRequest, Attempt, Revocation, Revoke, StoreConfig, StoreEvent};
 use lockcore::clock::{BootClock, Clock};
 use lockcore::{Env, ErrorKind, LockName, LostReason, Timing};
-use tokio_util::task::AbortOnDropHandle;
 use zookeeper_client::{Acls, CreateMode};
 
 use crate::peer::Peer;
-use crate::rig::{BOUND, Rig, acquire, milliseconds, now};
+use crate::rig::{BOUND, Beside, Rig, hold_aside, milliseconds, now};
 
 /// Of the peers: so long that no wake-up can come from a session that ended.
 const SESSION: Duration = BOUND;
@@ -46,7 +45,7 @@ pub(crate) async fn curator_and_we_queue_in_order(rig: Arc<Rig>) {
     let first = first.lock("a").unwrap().acquire().await.unwrap();
     second.order(&format!("acquire {path}")).await;
     outside.has(&path, 2).await;
-    let third = acquire(&third, "a");
+    let third = hold_aside(&third, "a");
     outside.has(&path, 3).await;
     fourth.order(&format!("acquire {path}")).await;
     outside.has(&path, 4).await;
@@ -55,7 +54,7 @@ pub(crate) async fn curator_and_we_queue_in_order(rig: Arc<Rig>) {
     assert_eq!(second.answer().await, "held");
     assert!(!third.is_finished());
     assert_eq!(second.ask("release").await, "released");
-    let third = third.await.unwrap();
+    let third = third.end("it holds").await;
     fourth.is_silent().await;
     third.release().await.unwrap();
     assert_eq!(fourth.answer().await, "held");
@@ -79,11 +78,11 @@ pub(crate) async fn a_release_wakes_curator_and_us_at_once(rig: Arc<Rig>) {
         assert_eq!(curator.answer().await, "held");
         to_curator.push(milliseconds(began));
 
-        let waiting = acquire(&locks, "a");
+        let waiting = hold_aside(&locks, "a");
         outside.has(&path, 2).await;
         let began = now();
         curator.order("release").await;
-        let guard = waiting.await.unwrap();
+        let guard = waiting.end("it holds").await;
         to_us.push(milliseconds(began));
         assert_eq!(curator.answer().await, "released");
         guard.release().await.unwrap();
@@ -143,18 +142,15 @@ pub(crate) async fn curators_holder_is_asked_in_its_own_words(rig: Arc<Rig>) {
     let locks = space.manager().await;
     let path = space.directory("a");
     assert_eq!(curator.ask(&format!("revocable {path}")).await, "held");
-    let waiting = acquire(&locks, "a");
+    let waiting = hold_aside(&locks, "a");
     space.outside().await.has(&path, 2).await;
     let other = locks.clone();
-    let revoking =
-        AbortOnDropHandle::new(tokio::spawn(
-            async move { other.revoke("a", Revoke::AT_ONCE).await.unwrap() },
-        ));
+    let revoking = Beside::start(async move { other.revoke("a", Revoke::AT_ONCE).await.unwrap() });
     assert_eq!(curator.ask("asked").await, "asked");
     assert!(!waiting.is_finished() && !revoking.is_finished());
     assert_eq!(curator.ask("release").await, "released");
-    assert_eq!(revoking.await.unwrap(), Revocation::Released);
-    waiting.await.unwrap().release().await.unwrap();
+    assert_eq!(revoking.end("an answer").await, Revocation::Released);
+    waiting.end("it holds").await.release().await.unwrap();
 
     assert_eq!(curator.ask(&format!("acquire {path}")).await, "held");
     assert_eq!(locks.revoke("a", Revoke::AT_ONCE).await.unwrap(), Revocation::Unanswered);
@@ -181,7 +177,7 @@ pub(crate) async fn curators_revoker_is_not_heard(rig: Arc<Rig>) {
     let (locks, other) = (space.manager().await, space.manager().await);
     let path = space.directory("a");
     let guard = locks.lock("a").unwrap().acquire().await.unwrap();
-    let waiting = acquire(&other, "a");
+    let waiting = hold_aside(&other, "a");
     let nodes = space.outside().await.has(&path, 2).await;
     assert_eq!(curator.ask(&format!("revoke {path}/{}", nodes[0])).await, "written");
     guard.renew().await.unwrap();
@@ -190,7 +186,7 @@ pub(crate) async fn curators_revoker_is_not_heard(rig: Arc<Rig>) {
     // Ours is heard all the same.
     assert_eq!(other.revoke("a", Revoke::AT_ONCE).await.unwrap(), Revocation::Released);
     assert_eq!(guard.lost().await, LostReason::Revoked);
-    waiting.await.unwrap().release().await.unwrap();
+    waiting.end("it holds").await.release().await.unwrap();
 }
 
 /// `inspect` says since when a holder's node is there, ours or Curator's.
@@ -256,10 +252,10 @@ pub(crate) async fn kazoo_with_the_pattern_and_we_exclude_each_other(rig: Arc<Ri
         guard.release().await.unwrap();
         assert_eq!(kazoo.answer().await, "held");
         assert!(locks.lock("a").unwrap().try_acquire().await.unwrap().is_none());
-        let waiting = acquire(&locks, "a");
+        let waiting = hold_aside(&locks, "a");
         outside.has(&path, 2).await;
         assert_eq!(kazoo.ask("release").await, "released");
-        waiting.await.unwrap().release().await.unwrap();
+        waiting.end("it holds").await.release().await.unwrap();
     }
     outside.has(&path, 0).await;
 }

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use zookeeper_client::{Acls, CreateMode};
 
 use crate::peer::Peer;
-use crate::rig::{BOUND, Outside, Rig, Space, acquire, server};
+use crate::rig::{BOUND, Outside, Rig, Space, hold_aside, server};
 
 /// The data of the directories that we make.
 const OURS: &str = "leasehold";
@@ -79,11 +79,11 @@ pub(crate) async fn a_directory_that_curator_uses_is_served_past_its_half(_rig: 
     let locks = space.manager().await;
     for _ in 0..3 {
         assert_eq!(curator.ask(&format!("acquire {directory}")).await, "held");
-        let waiting = acquire(&locks, "a");
+        let waiting = hold_aside(&locks, "a");
         watches(&server, &outside, &directory).await;
         assert!(!waiting.is_finished());
         assert_eq!(curator.ask("release").await, "released");
-        let guard = waiting.await.unwrap();
+        let guard = waiting.end("it holds").await;
         assert_eq!(curator.ask(&format!("try {directory} 100")).await, "busy");
         guard.release().await.unwrap();
     }

@@ -9,7 +9,7 @@ use testbed::zookeeper::{Ensemble, Setup};
 use testbed::{Direction, Mode, Proxy};
 use zookeeper_client::{Acl, AuthId, Client, Permission};
 
-use crate::rig::{Rig, Space, TTL, acquire, ensemble, eventually, milliseconds, now, proxy};
+use crate::rig::{Beside, Rig, Space, TTL, ensemble, eventually, hold_aside, milliseconds, now, proxy};
 
 /// An election ends neither hold nor wait of a session that is long enough for it.
 pub(crate) async fn a_leader_that_dies_takes_nobodys_lock(rig: Arc<Rig>) {
@@ -17,7 +17,7 @@ pub(crate) async fn a_leader_that_dies_takes_nobodys_lock(rig: Arc<Rig>) {
     let space = rig.space_on(ensemble.endpoints());
     let (one, other) = (patient(&space).await, patient(&space).await);
     let guard = one.lock("a").unwrap().acquire().await.unwrap();
-    let waiting = acquire(&other, "a");
+    let waiting = hold_aside(&other, "a");
     let outside = space.outside().await;
     let nodes = outside.has(&space.directory("a"), 2).await;
 
@@ -30,7 +30,7 @@ pub(crate) async fn a_leader_that_dies_takes_nobodys_lock(rig: Arc<Rig>) {
     assert_eq!(outside.children(&space.directory("a")).await, nodes);
     let token = guard.token();
     guard.release().await.unwrap();
-    let next = waiting.await.unwrap();
+    let next = waiting.end("it holds").await;
     assert!(next.token() > token);
     next.release().await.unwrap();
 }
@@ -41,7 +41,7 @@ pub(crate) async fn whoever_moves_to_another_server_keeps_hold_and_place(rig: Ar
     let space = rig.space_on(ensemble.endpoints());
     let (one, other) = (patient(&space).await, patient(&space).await);
     let guard = one.lock("a").unwrap().acquire().await.unwrap();
-    let waiting = acquire(&other, "a");
+    let waiting = hold_aside(&other, "a");
     space.outside().await.has(&space.directory("a"), 2).await;
     let leader = ensemble.leader().await.unwrap();
     for session in space.sessions(&ensemble[leader]).await {
@@ -58,7 +58,7 @@ pub(crate) async fn whoever_moves_to_another_server_keeps_hold_and_place(rig: Ar
     assert!(!waiting.is_finished());
     let token = guard.token();
     guard.release().await.unwrap();
-    assert!(waiting.await.unwrap().token() > token);
+    assert!(waiting.end("it holds").await.token() > token);
 }
 
 /// A follower without a leader serves its clients for a while, stale: their guards are lost before
@@ -70,20 +70,20 @@ pub(crate) async fn a_follower_that_is_cut_off_tells_its_clients_in_time(rig: Ar
     let space = rig.space_on([ensemble[leader].addr()]);
     let (locks, rival) = (space.by(ensemble[follower].addr()).manager().await, space.manager().await);
     let guard = locks.lock("a").unwrap().acquire().await.unwrap();
-    let waiting = acquire(&rival, "a");
+    let waiting = hold_aside(&rival, "a");
     space.outside().await.has(&space.directory("a"), 2).await;
     let lost = guard.lost();
-    let told = tokio::spawn(async move {
+    let told = Beside::start(async move {
         lost.await;
         now()
     });
 
     ensemble.cut(follower).await;
     let began = now();
-    let next = waiting.await.unwrap();
+    let next = waiting.end("it holds").await;
     let granted = milliseconds(began);
     guard.ensure_held().expect_err("two holders");
-    let told = told.await.unwrap().since(began).as_millis();
+    let told = told.end("it is told").await.since(began).as_millis();
     println!("cut follower, session of {TTL:?}: told after {told} ms, the next holds after {granted} ms");
     let refused = locks.lock("b").unwrap().try_acquire().await.expect_err("there is no quorum");
     assert_eq!(*refused.kind(), ErrorKind::Unavailable, "{refused:?}");
@@ -127,12 +127,12 @@ pub(crate) async fn a_stopped_leader_grants_nothing_twice(rig: Arc<Rig>) {
     let space = rig.space_on([ensemble[follower].addr()]);
     let (locks, rival) = (space.by(ensemble[leader].addr()).manager().await, space.manager().await);
     let guard = locks.lock("a").unwrap().acquire().await.unwrap();
-    let waiting = acquire(&rival, "a");
+    let waiting = hold_aside(&rival, "a");
     space.outside().await.has(&space.directory("a"), 2).await;
 
     ensemble[leader].stop().await.unwrap();
     let began = now();
-    let next = waiting.await.unwrap();
+    let next = waiting.end("it holds").await;
     let granted = milliseconds(began);
     guard.ensure_held().expect_err("two holders");
     println!("stopped leader, session of {TTL:?}: the next holds after {granted} ms");

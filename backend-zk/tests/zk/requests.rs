@@ -11,7 +11,9 @@ use testbed::{Direction, Mode};
 use tokio::task::JoinSet;
 use zookeeper_client::{Acls, CreateMode};
 
-use crate::rig::{Outside, Rig, Space, acquire, eventually, noting, now, proxy, requests_of, server};
+use crate::rig::{
+    Beside, Outside, Rig, Space, eventually, hold_aside, noting, now, proxy, requests_of, server,
+};
 
 /// Create and list leave together, the delete follows; nothing else is asked, in any cycle.
 pub(crate) async fn an_uncontended_cycle_is_three_requests_in_two_flights(rig: Arc<Rig>) {
@@ -34,11 +36,11 @@ pub(crate) async fn an_uncontended_cycle_is_three_requests_in_two_flights(rig: A
     proxy.set(Direction::ServerToClient, Mode::Hold).await;
     proxy.set(Direction::ClientToServer, noting(&seen)).await;
     let lock = locks.lock("a").unwrap();
-    let taking = tokio::spawn(async move { lock.acquire().await });
+    let taking = Beside::start(async move { lock.acquire().await });
     proxy.held(Direction::ServerToClient, 2).await;
     assert_eq!(*seen.lock(), [Op::Create, Op::List]);
     proxy.set(Direction::ServerToClient, Mode::Pass).await;
-    let guard = taking.await.unwrap().unwrap();
+    let guard = taking.end("it holds").await.unwrap();
     seen.lock().clear();
     guard.release().await.unwrap();
     assert_eq!(*seen.lock(), [Op::Delete]);
@@ -83,7 +85,7 @@ pub(crate) async fn a_release_wakes_one_contender(rig: Arc<Rig>) {
     let (mut managers, mut waiting) = (Vec::new(), VecDeque::new());
     for position in 0..SESSIONS {
         managers.push(long_session(&space).await);
-        waiting.push_back(acquire(&managers[position], "a"));
+        waiting.push_back(hold_aside(&managers[position], "a"));
         outside.has(&space.directory("a"), position + 1).await;
     }
     let watches = async || server.counters().await.unwrap().get("watch_count");
@@ -95,7 +97,7 @@ pub(crate) async fn a_release_wakes_one_contender(rig: Arc<Rig>) {
     let woken = async || server.counters().await.unwrap().get("sum_node_deleted_watch_count");
     let mut told = Vec::new();
     while let Some(first) = waiting.pop_front() {
-        let guard = first.await.unwrap();
+        let guard = first.end("it holds").await;
         let before = woken().await;
         guard.release().await.unwrap();
         told.push(woken().await - before);
@@ -115,7 +117,7 @@ pub(crate) async fn a_waiter_asks_the_leader_once_in_a_session(rig: Arc<Rig>) {
     let (holder, waiter) = (space.manager().await, space.by(proxy.addr()));
     let waiter = waiter.manager_with(|builder| builder.ttl(Duration::from_secs(1))).await;
     let guard = holder.lock("a").unwrap().acquire().await.unwrap();
-    let waiting = acquire(&waiter, "a");
+    let waiting = hold_aside(&waiter, "a");
     space.outside().await.has(&space.directory("a"), 2).await;
     let seen = Arc::new(Mutex::new(Vec::new()));
     let began = now();
@@ -125,7 +127,7 @@ pub(crate) async fn a_waiter_asks_the_leader_once_in_a_session(rig: Arc<Rig>) {
     assert!(now().since(began) > Duration::from_secs(2), "more often than once in a session");
     assert!(!waiting.is_finished());
     guard.release().await.unwrap();
-    let guard = waiting.await.unwrap();
+    let guard = waiting.end("it holds").await;
     let mut seen = seen.lock().clone();
     // Beside what keeps the session, and what the first watch may have been.
     seen.retain(|op| *op != Op::SetData);
@@ -180,7 +182,7 @@ pub(crate) async fn twenty_thousand_waiters_cost_the_last_no_more_than_two(rig: 
         let session = session_of(&space, &server, &outside, &last).await;
         let before = requests_of(&server, session).await;
         let lock = last.lock("a").unwrap();
-        let waiting = tokio::spawn(async move { lock.acquire().await });
+        let waiting = Beside::start(async move { lock.acquire().await });
         outside.has(&directory, waiters + 2).await;
         // It has made its node, seen those ahead, and watches one.
         eventually("the last one watches", async || requests_of(&server, session).await == before + 3).await;
@@ -196,7 +198,7 @@ pub(crate) async fn twenty_thousand_waiters_cost_the_last_no_more_than_two(rig: 
         // It has listed again, and watches the holder and its own node.
         eventually("the holder is watched", async || requests_of(&server, session).await == before + 6).await;
         holder.release().await.unwrap();
-        let guard = waiting.await.unwrap().unwrap();
+        let guard = waiting.end("it holds").await.unwrap();
         spent.push(requests_of(&server, session).await - before);
         guard.release().await.unwrap();
     }

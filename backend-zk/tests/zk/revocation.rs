@@ -9,13 +9,14 @@ use lockcore::{Env, GuardState, LockGuard, LockName, LostReason, Revoke, Timing}
 use parking_lot::Mutex;
 use testbed::zookeeper::Op;
 use testbed::{Direction, Mode};
-use tokio_util::task::AbortOnDropHandle;
 use zookeeper_client::Stat;
 
-use crate::rig::{BOUND, Outside, Rig, Space, TTL, acquire, eventually, noting, now, proxy};
+use crate::rig::{
+    BOUND, Beside, Outside, Rig, Space, TTL, eventually, hold_aside, noting, now, proxy, within,
+};
 
-/// One after which nothing here ends by itself.
-const GRACE: Duration = BOUND;
+/// One that outlasts the test: what ends does not end by itself.
+pub(crate) const GRACE: Duration = BOUND.saturating_mul(4);
 
 fn ask(grace: Duration) -> Revoke {
     Revoke::Ask { grace }
@@ -44,9 +45,9 @@ async fn asked(guard: &LockGuard) -> Deadline {
 }
 
 /// Asks as the command does, in the background.
-async fn asks(space: &Space, grace: Duration) -> AbortOnDropHandle<Revocation> {
+async fn asks(space: &Space, grace: Duration) -> Beside<Revocation> {
     let admin = space.manager().await;
-    AbortOnDropHandle::new(tokio::spawn(async move { admin.revoke("a", ask(grace)).await.unwrap() }))
+    Beside::start(async move { admin.revoke("a", ask(grace)).await.unwrap() })
 }
 
 /// The revoker finds the holder and adds to its inbox; the holder reads that once.
@@ -97,11 +98,11 @@ pub(crate) async fn a_message_that_is_not_told_of_is_heard_with_the_next_renewal
                 _ => drop(asked(&guard).await),
             }
         };
-        tokio::time::timeout(2 * TTL, heard).await.expect("it is deaf");
+        within(2 * TTL, "it hears", heard).await;
         // A third of it, on a machine that is not busy.
         assert!(now().since(began) < TTL, "{:?}", now().since(began));
         if grace.is_zero() {
-            assert_eq!(revoking.await.unwrap(), Revocation::Released);
+            assert_eq!(revoking.end("an answer").await, Revocation::Released);
         }
     }
 }
@@ -122,7 +123,7 @@ pub(crate) async fn a_message_that_is_read_again_gives_no_more_time(rig: Arc<Rig
     eventually("the session is served again", async || guard.renew().await.is_ok()).await;
     assert_eq!((guard.asked(), guard.state()), (Some(until), GuardState::Held));
     guard.release().await.unwrap();
-    assert_eq!(revoking.await.unwrap(), Revocation::Released);
+    assert_eq!(revoking.end("an answer").await, Revocation::Released);
 }
 
 /// A message for a contender that comes to hold only later is told with the grant, less the time since.
@@ -130,7 +131,7 @@ pub(crate) async fn who_is_asked_while_it_waits_has_what_is_left(rig: Arc<Rig>) 
     let space = rig.space().await;
     let (first, second) = (space.manager().await, space.manager().await);
     let (outside, guard) = (space.outside().await, first.lock("a").unwrap().acquire().await.unwrap());
-    let waiting = acquire(&second, "a");
+    let waiting = hold_aside(&second, "a");
     let (_, node) = nodes(&space, &outside, "a", 2).await.remove(1);
     let (inbox, message) = (inbox_of(&space, &node), format!("{0}\ngrace {0} 60000", node.czxid));
     outside.client.set_data(&inbox, message.as_bytes(), None).await.unwrap();
@@ -143,7 +144,7 @@ pub(crate) async fn who_is_asked_while_it_waits_has_what_is_left(rig: Arc<Rig>) 
     let read_at = now();
     assert!(!waiting.is_finished());
     guard.release().await.unwrap();
-    let guard = waiting.await.unwrap();
+    let guard = waiting.end("it holds").await;
     let until = asked(&guard).await;
     assert!(until.remaining(read_at) <= Duration::from_secs(60), "{:?}", until.remaining(read_at));
     assert_eq!(guard.state(), GuardState::Held);
@@ -172,7 +173,7 @@ pub(crate) async fn a_shorter_grace_is_heard_and_a_longer_one_is_not(rig: Arc<Ri
     let last = asks(&space, Duration::ZERO).await;
     assert_eq!(guard.lost().await, LostReason::Revoked);
     for revoking in [patient, urgent, patient_again, last] {
-        assert_eq!(revoking.await.unwrap(), Revocation::Released);
+        assert_eq!(revoking.end("an answer").await, Revocation::Released);
     }
 }
 
@@ -183,15 +184,15 @@ pub(crate) async fn a_node_that_is_removed_within_the_grace_is_a_loss(rig: Arc<R
     let outside = space.outside().await;
     let guard = first.lock("a").unwrap().acquire().await.unwrap();
     // Who has waited behind one contender alone watches its own node.
-    let waiting = acquire(&second, "a");
+    let waiting = hold_aside(&second, "a");
     let (path, _) = nodes(&space, &outside, "a", 2).await.remove(1);
     guard.release().await.unwrap();
-    let guard = waiting.await.unwrap();
+    let guard = waiting.end("it holds").await;
     let revoking = asks(&space, GRACE).await;
     asked(&guard).await;
     let began = now();
     outside.client.delete(&path, None).await.unwrap();
     assert_eq!(guard.lost().await, LostReason::Gone);
     assert!(now().since(began) < TTL, "{:?}", now().since(began));
-    assert_eq!(revoking.await.unwrap(), Revocation::Released);
+    assert_eq!(revoking.end("an answer").await, Revocation::Released);
 }

@@ -1,7 +1,6 @@
 //! What the tests share: a server, places on it that belong to one test, and ways to look at them
 //! from outside.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -12,17 +11,14 @@ use lockcore::clock::{BootClock, Clock, Moment};
 use lockcore::{Builder, LockGuard, LockManager};
 use parking_lot::Mutex;
 use testbed::zookeeper::{Ensemble, Head, Op, Server, Setup, frame};
+pub(crate) use testbed::{BOUND, Beside, eventually, within};
 use testbed::{Direction, Mode, Proxy};
 use tokio::runtime::Runtime;
 use tokio::sync::OnceCell;
-use tokio_util::task::AbortOnDropHandle;
 use zookeeper_client::Client;
 
 /// Of most sessions here.
 pub(crate) const TTL: Duration = Duration::from_secs(3);
-
-/// Longer than anything here takes; a bound against hanging, nothing is timed by it.
-pub(crate) const BOUND: Duration = Duration::from_secs(60);
 
 /// Starts what tests share when the first of them wants it.
 pub(crate) struct Rig {
@@ -43,10 +39,7 @@ impl Rig {
         test: fn(Arc<Self>) -> F,
     ) -> Trial {
         let rig = Arc::clone(self);
-        Trial::test(name, move || {
-            runtime().block_on(async { tokio::time::timeout(3 * BOUND, test(rig)).await.expect("it hangs") });
-            Ok(())
-        })
+        testbed::trial(name, move || test(rig))
     }
 
     /// The server that tests share which neither break nor count it.
@@ -178,20 +171,10 @@ impl Outside {
     }
 }
 
-/// Takes a lock of one task's own, which gives it up when dropped.
-pub(crate) fn acquire(locks: &LockManager, name: &str) -> AbortOnDropHandle<LockGuard> {
+/// Waits for the lock in a task.
+pub(crate) fn hold_aside(locks: &LockManager, name: &str) -> Beside<LockGuard> {
     let lock = locks.lock(name).unwrap();
-    AbortOnDropHandle::new(tokio::spawn(async move { lock.acquire().await.unwrap() }))
-}
-
-/// Waits until something is true.
-pub(crate) async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
-    let so = async {
-        while !is_so().await {
-            tokio::time::sleep(Duration::from_millis(5)).await; // between two looks
-        }
-    };
-    tokio::time::timeout(BOUND, so).await.unwrap_or_else(|_elapsed| panic!("never so: {what}"));
+    Beside::start(async move { lock.acquire().await.unwrap() })
 }
 
 /// A proxy that knows where ZooKeeper's frames end.

@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use lockcore::backend::Revocation;
 use lockcore::{ErrorKind, GuardState, LockManager, LostReason, Revoke};
-use tokio_util::task::AbortOnDropHandle;
 use zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Error as ZkError, Permission};
 
-use crate::rig::{Outside, Rig, Space, TTL, acquire, eventually, now, proxy};
+use crate::rig::{Beside, Outside, Rig, Space, TTL, eventually, hold_aside, now, proxy};
 
 /// With credentials nodes are for their creator: nobody else reads, queues or removes.
 pub(crate) async fn nodes_belong_to_their_creator(rig: Arc<Rig>) {
@@ -72,12 +71,12 @@ pub(crate) async fn rights_to_read_write_create_and_delete_suffice(rig: Arc<Rig>
     let open = |config| LockManager::builder(config).ttl(TTL).build();
     let (one, other) = (open(config()).await.unwrap(), open(config()).await.unwrap());
     let guard = one.lock("a/b").unwrap().acquire().await.unwrap();
-    let waiting = acquire(&other, "a/b");
+    let waiting = hold_aside(&other, "a/b");
     eventually("the other waits", async || other.inspect("a/b").await.unwrap().contenders == 1).await;
     assert_eq!(one.list("").await.unwrap().len(), 1);
     assert_eq!(other.revoke("a/b", Revoke::AT_ONCE).await.unwrap(), Revocation::Released);
     guard.ensure_held().unwrap_err();
-    waiting.await.unwrap().release().await.unwrap();
+    waiting.end("it holds").await.release().await.unwrap();
 }
 
 /// Without the right to delete nothing could be let go: no session is opened, and nothing is left.
@@ -100,13 +99,13 @@ pub(crate) async fn a_release_that_is_refused_ends_the_session(rig: Arc<Rig>) {
     let guard = one.lock("a").unwrap().acquire().await.unwrap();
     let bystander = one.lock("b").unwrap().acquire().await.unwrap();
     outside.allow(&space.directory("a"), "rwc").await;
-    let waiting = acquire(&other, "a");
+    let waiting = hold_aside(&other, "a");
     outside.has(&space.directory("a"), 2).await;
     let began = now();
     let refused = guard.release().await.expect_err("nobody may delete");
     assert_eq!(*refused.kind(), ErrorKind::Denied, "{refused:?}");
     assert_eq!(bystander.lost().await, LostReason::SessionLost);
-    let next = waiting.await.unwrap();
+    let next = waiting.end("it holds").await;
     assert!(now().since(began) < TTL * 2, "{:?}", now().since(began));
     outside.allow(&space.directory("a"), "rwcd").await;
     next.release().await.unwrap();
@@ -142,7 +141,7 @@ pub(crate) async fn a_lock_that_cannot_be_let_go_is_not_taken_again(rig: Arc<Rig
     outside.has(&directory, 0).await;
     let tried = locks.lock("a").unwrap().try_acquire().await.map(drop).expect_err("it cannot be let go");
     assert_eq!(*tried.kind(), ErrorKind::Denied, "{tried:?}");
-    assert_eq!(denied(&locks).await.unwrap(), ErrorKind::Denied);
+    assert_eq!(denied(&locks).end("it is told").await, ErrorKind::Denied);
     outside.has(&directory, 0).await;
     outside.allow(&directory, "rwcd").await;
     locks.lock("a").unwrap().acquire().await.unwrap().release().await.unwrap();
@@ -155,7 +154,7 @@ pub(crate) async fn a_place_that_cannot_be_given_up_ends_with_the_session(rig: A
     let (one, other) = (space.manager().await, space.manager().await);
     let directory = space.directory("a");
     let guard = one.lock("a").unwrap().acquire().await.unwrap();
-    let waiting = acquire(&other, "a");
+    let waiting = hold_aside(&other, "a");
     let nodes = outside.has(&directory, 2).await;
     outside.allow(&directory, "rwc").await;
     drop(waiting);
@@ -183,9 +182,9 @@ pub(crate) async fn waiters_whose_directory_is_closed_are_denied(rig: Arc<Rig>) 
         outside.allow(&directory, rights).await;
         // Whoever waits for two looks again when the second one goes, and may not.
         outside.client.delete(&format!("{directory}/{}", nodes[1]), None).await.unwrap();
-        assert_eq!(third.await.unwrap(), ErrorKind::Denied, "{rights:?}");
+        assert_eq!(third.end("it is told").await, ErrorKind::Denied, "{rights:?}");
         // The second one notices that it is gone, and may not queue again.
-        assert_eq!(second.await.unwrap(), ErrorKind::Denied, "{rights:?}");
+        assert_eq!(second.end("it is told").await, ErrorKind::Denied, "{rights:?}");
         assert_eq!(guard.release().await.is_ok(), rights == "d", "{rights:?}");
         eventually("nothing is left", async || outside.children(&directory).await.is_empty()).await;
     }
@@ -201,14 +200,14 @@ pub(crate) async fn a_session_that_may_not_write_is_lost_in_time(rig: Arc<Rig>) 
     let one = LockManager::builder(open()).ttl(TTL).build().await.unwrap();
     let other = space.manager().await;
     let guard = one.lock("a").unwrap().acquire().await.unwrap();
-    let waiting = acquire(&other, "a");
+    let waiting = hold_aside(&other, "a");
     outside.has(&space.directory("a"), 2).await;
     let sessions = format!("{}/leasehold/%sessions", space.chroot);
     let holder = outside.holder(&space.directory("a")).await;
     outside.allow(&format!("{sessions}/{holder:016x}"), "rcd").await;
     assert_eq!(guard.lost().await, LostReason::Expired);
     assert_eq!(guard.state(), GuardState::Lost(LostReason::Expired));
-    waiting.await.unwrap().release().await.unwrap();
+    waiting.end("it holds").await.release().await.unwrap();
     one.lock("a").unwrap().acquire().await.unwrap().release().await.unwrap();
     assert!(!space.sessions(server).await.contains(&holder));
 }
@@ -229,7 +228,7 @@ pub(crate) async fn a_place_for_sessions_that_is_closed_is_denied(rig: Arc<Rig>)
             server.end_session(session).await.unwrap();
         }
     }
-    assert_eq!(waiting.await.unwrap(), ErrorKind::Denied);
+    assert_eq!(waiting.end("it is told").await, ErrorKind::Denied);
     guard.ensure_held().unwrap();
     guard.release().await.unwrap();
     assert_eq!(outside.children(&space.directory("a")).await, nodes[2..]);
@@ -241,15 +240,15 @@ pub(crate) async fn who_comes_back_to_a_closed_place_is_lost_in_time(rig: Arc<Ri
     let proxy = proxy(rig.server().await);
     let (locks, rival) = (space.by(proxy.addr()).manager().await, space.manager().await);
     let guard = locks.lock("a").unwrap().acquire().await.unwrap();
-    let waiting = acquire(&rival, "a");
+    let waiting = hold_aside(&rival, "a");
     outside.has(&space.directory("a"), 2).await;
     outside.allow(&format!("{}/leasehold/%sessions", space.chroot), "rw").await;
     let lost = guard.lost();
-    let told = AbortOnDropHandle::new(tokio::spawn(async move { (lost.await, now()) }));
+    let told = Beside::start(async move { (lost.await, now()) });
     proxy.reset().await;
-    let next = waiting.await.unwrap();
+    let next = waiting.end("it holds").await;
     let granted = now();
-    let (reason, told) = told.await.unwrap();
+    let (reason, told) = told.end("it is told").await;
     assert_eq!(reason, LostReason::Expired);
     assert!(told <= granted, "the guard was held {:?} too long", told.since(granted));
     let refused = locks.lock("b").unwrap().acquire().await.map(drop).expect_err("nowhere to be announced");
@@ -267,7 +266,7 @@ pub(crate) async fn who_cannot_see_the_one_ahead_is_denied(rig: Arc<Rig>) {
     let directory = space.directory("a");
     let nodes = outside.has(&directory, 1).await;
     outside.allow(&format!("{directory}/{}", nodes[0]), "").await;
-    assert_eq!(denied(&other).await.unwrap(), ErrorKind::Denied);
+    assert_eq!(denied(&other).end("it is told").await, ErrorKind::Denied);
     outside.has(&directory, 1).await;
     // That somebody holds it is seen all the same.
     assert!(other.lock("a").unwrap().try_acquire().await.unwrap().is_none());
@@ -339,11 +338,9 @@ async fn stage(rig: &Rig) -> (Space, Outside) {
 }
 
 /// Waits for `a`, and what it is told instead of a guard.
-fn denied(locks: &LockManager) -> AbortOnDropHandle<ErrorKind> {
+fn denied(locks: &LockManager) -> Beside<ErrorKind> {
     let lock = locks.lock("a").unwrap();
-    AbortOnDropHandle::new(tokio::spawn(async move {
-        lock.acquire().await.map(drop).expect_err("it is denied").kind().clone()
-    }))
+    Beside::start(async move { lock.acquire().await.map(drop).expect_err("it is denied").kind().clone() })
 }
 
 impl Outside {

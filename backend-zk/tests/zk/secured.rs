@@ -10,9 +10,8 @@ use testbed::zookeeper::Setup;
 use testbed::{Certificates, Port};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
-use tokio_util::task::AbortOnDropHandle;
 
-use crate::rig::{BOUND, Rig, TTL, acquire, eventually, server};
+use crate::rig::{BOUND, Beside, Rig, TTL, eventually, hold_aside, server};
 use crate::switch::Switch;
 
 /// TLS with certificates on both sides; whoever has a wrong one is told which side refused it, at once
@@ -89,7 +88,7 @@ pub(crate) async fn a_certificate_that_is_exchanged_throws_nobody_out(rig: Arc<R
     let direct = space.by(good.addr());
     let (rival, outside) = (direct.manager().await, direct.outside().await);
     let holder = rival.lock("a").unwrap().acquire().await.unwrap();
-    let waiting = acquire(&locks, "a");
+    let waiting = hold_aside(&locks, "a");
     outside.has(&space.directory("a"), 2).await;
 
     switch.turn(bad.tls_addr());
@@ -104,7 +103,7 @@ pub(crate) async fn a_certificate_that_is_exchanged_throws_nobody_out(rig: Arc<R
     switch.turn(good.tls_addr());
     outside.has(&space.directory("a"), 2).await;
     holder.release().await.unwrap();
-    waiting.await.unwrap().release().await.unwrap();
+    waiting.end("it holds").await.release().await.unwrap();
 }
 
 /// One server whose certificate is wrong does not keep us from the others.
@@ -151,7 +150,7 @@ pub(crate) async fn a_certificate_is_an_identity(rig: Arc<Rig>) {
 }
 
 /// Something that says the same to everybody.
-async fn babbling() -> (SocketAddr, AbortOnDropHandle<()>) {
+async fn babbling() -> (SocketAddr, Beside<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
     let babbles = async move {
@@ -162,7 +161,7 @@ async fn babbling() -> (SocketAddr, AbortOnDropHandle<()>) {
             let _ = client.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await;
         }
     };
-    (addr, AbortOnDropHandle::new(tokio::spawn(babbles)))
+    (addr, Beside::start(babbles))
 }
 
 fn trusting(certificates: &Certificates) -> Tls {

@@ -9,7 +9,7 @@ use lockcore::{Effect, Error, ErrorKind, LockManager};
 use testbed::zookeeper::Setup;
 use testbed::{Direction, Mode, Port};
 
-use crate::rig::{Rig, Space, TTL, cut, proxy, server};
+use crate::rig::{Beside, Rig, Space, TTL, cut, proxy, server};
 
 const NAME: &str = "invoice/42";
 
@@ -73,7 +73,7 @@ pub(crate) async fn a_silent_server_is_named(_rig: Arc<Rig>) {
     let ours = locks.lock("ours").unwrap().acquire().await.unwrap();
     let spare = locks.lock("spare").unwrap().acquire().await.unwrap();
     let waiting = locks.lock(NAME).unwrap().wait(TTL * 3 / 4);
-    let waiting = tokio::spawn(async move { waiting.acquire().await.map(drop) });
+    let waiting = Beside::start(async move { waiting.acquire().await.map(drop) });
     direct.outside().await.has(&direct.directory("invoice%2F42"), 2).await;
     cut(&proxy, &Direction::BOTH).await;
 
@@ -87,9 +87,9 @@ pub(crate) async fn a_silent_server_is_named(_rig: Arc<Rig>) {
     let renewed = said(&ours.renew().await.unwrap_err(), &addr, Some("ours"));
     silent(&renewed, &format!(" (server: {addr}, lock: ours)"));
     assert!(renewed.ends_with("; the store may have carried it out"), "{renewed}");
-    let (waited, released) = tokio::join!(waiting, spare.release());
+    let (waited, released) = tokio::join!(waiting.end("the wait ends"), spare.release());
     said(&released.unwrap_err(), &addr, Some("spare"));
-    let waited = said(&waited.unwrap().unwrap_err(), &addr, Some(NAME));
+    let waited = said(&waited.unwrap_err(), &addr, Some(NAME));
     let (begin, why) = waited.split_once(" (lock: invoice/42): ").unwrap();
     // It was cut off before it was told, or after.
     let holder = begin.strip_prefix("not granted within 2.25s; ");

@@ -2,20 +2,85 @@
 
 #![allow(clippy::unwrap_used, reason = "bodies of tests")]
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use rustix::process::Signal;
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::Value;
 
+use testbed::{Port, Server};
+
 use crate::rig::{Rig, exit_code, line, rest, send, until_gone, value};
 
-/// The ttl of every lock here.
+/// The tests of a store with leases that are the same on all of them, on one server; and what is said of one
+/// that is not there.
+macro_rules! trials {
+    ($server:ty, $is_down:expr) => {
+        /// See [`crate::leased`].
+        #[tokio::test]
+        async fn the_commands_work() {
+            let server = <$server as testbed::Server>::start().await.unwrap();
+            crate::leased::the_commands_work(&server).await;
+            crate::leased::a_stopped_holder_ends_its_command(&server).await;
+        }
+
+        /// See [`crate::leased`].
+        #[tokio::test]
+        async fn a_grace_is_told_whole() {
+            let server = <$server as testbed::Server>::start().await.unwrap();
+            crate::leased::a_grace_is_told_whole_and_lengthens_nothing(&server).await;
+        }
+
+        /// See [`crate::leased`].
+        #[tokio::test]
+        async fn a_command_ends_before_its_lease() {
+            let server = <$server as testbed::Server>::start().await.unwrap();
+            crate::leased::a_command_ends_before_its_lease(server).await;
+        }
+
+        /// See [`crate::leased`].
+        #[tokio::test]
+        async fn risk_and_loss_are_told() {
+            let server = <$server as testbed::Server>::start().await.unwrap();
+            crate::leased::risk_and_loss_are_told(server).await;
+        }
+
+        /// See [`crate::leased`].
+        #[tokio::test]
+        async fn a_wait_says_that_the_store_is_silent() {
+            let server = <$server as testbed::Server>::start().await.unwrap();
+            crate::leased::a_wait_says_that_the_store_is_silent(server).await;
+        }
+
+        /// See [`crate::leased`].
+        #[tokio::test]
+        async fn a_server_that_is_down() {
+            crate::leased::a_store_that_is_down_is_unavailable::<$server>($is_down).await;
+        }
+    };
+}
+pub(crate) use trials;
+
+/// The ttl of every lock here, but for those with more time.
 pub(crate) const TTL: Duration = Duration::from_secs(3);
 
+pub(crate) fn rig<S: Server>(server: &S) -> Rig {
+    Rig::on(S::url(server.addr(), "cli", "ttl=3s"))
+}
+
+/// With more time between a renewal that is overdue and the deadline.
+fn patient<S: Server>(server: &S) -> Rig {
+    Rig::on(S::url(server.addr(), "cli", "ttl=6s&op_timeout=500ms"))
+}
+
+/// With all the time there is for questions.
+pub(crate) fn asking<S: Server>(server: &S) -> Rig {
+    Rig::on(S::url(server.addr(), "cli", "op_timeout=10s&ttl=30s"))
+}
+
 /// Every command does here what it does elsewhere.
-pub(crate) async fn the_commands_work(rig: &Rig) {
+pub(crate) async fn the_commands_work<S: Server>(server: &S) {
+    let rig = rig(server);
     let mut first = rig.start(["run", "--owner", "first", "--metadata", "why", "a/b", "--", "cat"]);
     first.send_line("in").await.unwrap();
     assert_eq!(line(&mut first).await, "in");
@@ -53,7 +118,8 @@ pub(crate) async fn the_commands_work(rig: &Rig) {
 
 /// Who holds by lines of text reads how long it may go on, which is not what is left of the lease; and a
 /// command that is asked for has no longer for that than it may hold the lock at all.
-pub(crate) async fn a_grace_is_told_whole_and_lengthens_nothing(rig: &Rig) {
+pub(crate) async fn a_grace_is_told_whole_and_lengthens_nothing<S: Server>(server: &S) {
+    let rig = rig(server);
     let mut holder = rig.start(["hold", "a"]);
     line(&mut holder).await;
     assert_eq!(value(&mut holder).await["state"], "held");
@@ -77,14 +143,15 @@ pub(crate) async fn a_grace_is_told_whole_and_lengthens_nothing(rig: &Rig) {
 }
 
 /// When the store falls silent, a command is asked to end, and one that does not is killed before the
-/// lease, of `ttl`, can have ended.
-pub(crate) async fn a_command_ends_before_its_lease(rig: &Rig, ttl: Duration, silence: impl AsyncFnOnce()) {
+/// lease can have ended.
+pub(crate) async fn a_command_ends_before_its_lease<S: Server>(mut server: S) {
+    let rig = patient(&server);
     let clock = "trap 'echo TERM' TERM; while :; do cut -d' ' -f1 /proc/uptime; sleep 0.02; done";
     let mut running = rig.start(["run", "--json", "a", "--", "sh", "-c", clock]);
     line(&mut running).await;
-    silence().await;
+    server.stop().await.unwrap();
     // Whatever was renewed was renewed before this.
-    let over = boot_time() + ttl;
+    let over = boot_time() + 2 * TTL;
     let lines = rest(&mut running).await;
     assert!(lines.iter().any(|line| line == "TERM"), "it was not asked: {lines:?}");
     let last = lines.iter().rev().find_map(|line| line.parse().ok());
@@ -100,44 +167,48 @@ pub(crate) async fn a_command_ends_before_its_lease(rig: &Rig, ttl: Duration, si
 
 /// A command that ends when it is asked to has not lost the lock, and its work may be half done: that
 /// is told. One that comes to a good end all the same is not stopped, if the store comes back.
-pub(crate) async fn a_risk_that_passes(rig: &Rig, silence: impl AsyncFn(), back: impl AsyncFn()) {
+#[cfg(feature = "redis")]
+pub(crate) async fn a_risk_that_passes<S: Server>(mut server: S) {
+    let rig = rig(&server);
     for (end, code) in [("0", 0), ("3", 76)] {
         let script = format!("trap 'echo TERM' TERM; echo ready; until read line; do :; done; exit {end}");
         let mut running = rig.start(["run", "a", "--", "sh", "-c", &script]);
         assert_eq!(line(&mut running).await, "ready");
-        silence().await;
+        server.stop().await.unwrap();
         assert_eq!(line(&mut running).await, "TERM");
-        back().await;
+        server.cont().unwrap();
         running.send_line("end").await.unwrap();
         assert_eq!(exit_code(&mut running).await, code);
     }
 }
 
 /// The lines of a holder whose store falls silent, comes back, and falls silent for good.
-pub(crate) async fn risk_and_loss_are_told(rig: &Rig, silence: impl AsyncFn(), back: impl AsyncFn()) {
+pub(crate) async fn risk_and_loss_are_told<S: Server>(mut server: S) {
+    let rig = patient(&server);
     let mut holder = rig.start(["hold", "a"]);
     assert_eq!(value(&mut holder).await["state"], "waiting");
     let held = value(&mut holder).await;
     assert_eq!(held["state"], "held");
     for end in ["held", "lost"] {
-        silence().await;
+        server.stop().await.unwrap();
         let at_risk = value(&mut holder).await;
         assert_eq!(at_risk["state"], "at_risk");
         assert_eq!(at_risk["token"], held["token"]);
         assert!(at_risk["remaining_ms"].as_u64().unwrap() < held["remaining_ms"].as_u64().unwrap());
         if end == "held" {
-            back().await;
+            server.cont().unwrap();
         }
         let next = value(&mut holder).await;
         assert_eq!(next["state"], end, "{next}");
     }
-    back().await;
+    server.cont().unwrap();
     assert_eq!(exit_code(&mut holder).await, 76);
 }
 
 /// Stopped for longer than its lease, we find out at once when we go on, and the command ends; the
 /// next holder has long begun.
-pub(crate) async fn a_stopped_holder_ends_its_command(rig: &Rig) {
+pub(crate) async fn a_stopped_holder_ends_its_command<S: Server>(server: &S) {
+    let rig = rig(server);
     let mut running = rig.start(["run", "a", "--", "sh", "-c", "echo $$; exec sleep 1000"]);
     let command: u32 = line(&mut running).await.parse().unwrap();
     running.stop().await.unwrap();
@@ -148,29 +219,28 @@ pub(crate) async fn a_stopped_holder_ends_its_command(rig: &Rig) {
 }
 
 /// A wait that ends while the store is silent says so, besides who holds it as far as that was heard.
-pub(crate) async fn a_wait_says_that_the_store_is_silent(
-    rig: &Rig,
-    server: SocketAddr,
-    silence: impl AsyncFnOnce(),
-) {
+pub(crate) async fn a_wait_says_that_the_store_is_silent<S: Server>(mut server: S) {
+    let rig = rig(&server);
     let mut holder = rig.start(["hold", "a"]);
     assert_eq!(value(&mut holder).await["state"], "waiting");
     assert_eq!(value(&mut holder).await["state"], "held");
     let mut waiting = rig.start(["run", "--json", "--wait", "4s", "a", "--", "true"]);
     rig.until_contended("a", 1).await;
-    silence().await;
+    server.stop().await.unwrap();
     assert_eq!(exit_code(&mut waiting).await, 75);
     let said = std::fs::read_to_string(waiting.log()).unwrap();
     let error: Value = serde_json::from_str(said.lines().last().unwrap()).unwrap();
     let (message, causes) = (&error["error"]["message"], &error["error"]["causes"]);
     assert!(message.as_str().unwrap().starts_with("\"a\" is held by "), "{said}");
-    assert!(causes[0].as_str().unwrap().contains(&format!("(server: {server})")), "{said}");
+    assert!(causes[0].as_str().unwrap().contains(&format!("(server: {})", server.addr())), "{said}");
     holder.close_stdin();
 }
 
 /// A store that is down is unavailable, whatever it is asked; where it should be is told once, and why it is
-/// not there.
-pub(crate) async fn a_store_that_is_down_is_unavailable(rig: &Rig, server: SocketAddr, message: &str) {
+/// not there. The password in the URL is not repeated.
+pub(crate) async fn a_store_that_is_down_is_unavailable<S: Server>(message: &str) {
+    let port = Port::reserve().unwrap();
+    let rig = Rig::on(S::url(format!("me:sesame@{}", port.addr()), "cli", "connect_timeout=500ms"));
     for words in [
         &["ls"] as &[&str],
         &["doctor"],
@@ -183,9 +253,12 @@ pub(crate) async fn a_store_that_is_down_is_unavailable(rig: &Rig, server: Socke
         assert_eq!(failed.code, 69, "{words:?}: {failed:?}");
         assert_eq!(failed.error()["kind"], "unavailable", "{words:?}");
         assert_eq!(failed.error()["effect"], "not_applied", "{words:?}");
+        assert!(!failed.err.contains("sesame"), "{}", failed.err);
     }
-    let told =
-        format!("leasehold: {message} (server: {server})\n  because: Connection refused (os error 111)\n");
+    let told = format!(
+        "leasehold: {message} (server: {})\n  because: Connection refused (os error 111)\n",
+        port.addr()
+    );
     assert_eq!(rig.done(["ls"]).await.err, told);
 }
 

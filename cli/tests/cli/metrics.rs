@@ -4,12 +4,11 @@ use std::net::SocketAddr;
 #[cfg(feature = "redis")]
 use std::time::Duration;
 
-use testbed::Port;
+use testbed::{Port, within};
 #[cfg(feature = "redis")]
 use testbed::{Process, ProcessErrorKind};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
 
 #[cfg(feature = "redis")]
 use crate::rig::LEASEHOLD;
@@ -23,7 +22,7 @@ async fn metrics(address: SocketAddr) -> String {
         stream.read_to_string(&mut text).await.expect("it writes text");
         text
     };
-    timeout(BOUND, read).await.expect("it answers")
+    within(BOUND, "it answers", read).await
 }
 
 /// While a lock is held, what has happened to it can be read; every metric says what it means.

@@ -1,96 +1,20 @@
 //! On Redis: every command, a server that falls silent, and what `doctor` finds.
 
-use std::time::Duration;
-
-use testbed::Port;
 use testbed::redis::{Reply, Server, Settings, WallClock};
 
-use crate::leased::{self, breaks, warns};
+use crate::leased::{self, asking, breaks, warns};
 use crate::rig::{Rig, exit_code, line};
+
+leased::trials!(Server, "cannot connect");
 
 async fn start(settings: Settings) -> Server {
     settings.start().await.unwrap_or_else(|error| panic!("{error}"))
 }
 
-fn rig(server: &Server) -> Rig {
-    Rig::on(format!("{}/0?prefix=cli&ttl=3s", server.url()))
-}
-
-/// With more time between a renewal that is overdue and the deadline.
-fn patient(server: &Server) -> Rig {
-    Rig::on(format!("{}/0?prefix=cli&ttl=6s&op_timeout=1s", server.url()))
-}
-
-const PATIENT_TTL: Duration = Duration::from_secs(6);
-
-/// With all the time there is for questions.
-fn asking(server: &Server) -> Rig {
-    Rig::on(format!("{}/0?prefix=cli&op_timeout=10s&ttl=30s", server.url()))
-}
-
-/// The same as on every store.
-#[tokio::test]
-async fn the_commands_work() {
-    let server = start(Settings::new()).await;
-    leased::the_commands_work(&rig(&server)).await;
-}
-
-/// The same as on every store.
-#[tokio::test]
-async fn a_grace_is_told_whole() {
-    let server = start(Settings::new()).await;
-    leased::a_grace_is_told_whole_and_lengthens_nothing(&rig(&server)).await;
-}
-
-/// The same as on every store with leases.
-#[tokio::test]
-async fn a_command_ends_before_its_lease() {
-    let server = start(Settings::new()).await;
-    let silence = async || server.process().stop().await.unwrap();
-    leased::a_command_ends_before_its_lease(&patient(&server), PATIENT_TTL, silence).await;
-}
-
 /// The same as on every store with leases.
 #[tokio::test]
 async fn a_risk_that_passes() {
-    let server = start(Settings::new()).await;
-    let silence = async || server.process().stop().await.unwrap();
-    let back = async || server.process().cont().unwrap();
-    leased::a_risk_that_passes(&rig(&server), silence, back).await;
-}
-
-/// The same as on every store with leases.
-#[tokio::test]
-async fn risk_and_loss_are_told() {
-    let server = start(Settings::new()).await;
-    let silence = async || server.process().stop().await.unwrap();
-    let back = async || server.process().cont().unwrap();
-    leased::risk_and_loss_are_told(&rig(&server), silence, back).await;
-}
-
-/// The same as on every store with leases.
-#[tokio::test]
-async fn a_stopped_holder_ends_its_command() {
-    let server = start(Settings::new()).await;
-    leased::a_stopped_holder_ends_its_command(&rig(&server)).await;
-}
-
-/// The same as on every store with leases.
-#[tokio::test]
-async fn a_wait_says_that_the_store_is_silent() {
-    let server = start(Settings::new()).await;
-    let silence = async || server.process().stop().await.unwrap();
-    leased::a_wait_says_that_the_store_is_silent(&rig(&server), server.addr(), silence).await;
-}
-
-/// Nobody listens; the password in the URL is not repeated.
-#[tokio::test]
-async fn a_server_that_is_down() {
-    let port = Port::reserve().unwrap();
-    let rig = Rig::on(format!("redis://me:sesame@{}/0?connect_timeout=500ms", port.addr()));
-    leased::a_store_that_is_down_is_unavailable(&rig, port.addr(), "cannot connect").await;
-    let failed = rig.done(["ls"]).await;
-    assert!(!failed.err.contains("sesame"), "{}", failed.err);
+    leased::a_risk_that_passes(start(Settings::new()).await).await;
 }
 
 /// Keys that may be evicted are locks that may be lost.

@@ -3,16 +3,12 @@
 #![cfg_attr(not(feature = "file"), allow(dead_code, reason = "most tests are of the file store"))]
 
 use std::process::{Output, Stdio};
-use std::time::Duration;
 
 use rustix::process::{Pid, Signal, getpgid, kill_process, test_kill_process};
 use serde_json::Value;
-use testbed::{Launch, Process, ProcessErrorKind, Scratch};
+pub(crate) use testbed::BOUND;
+use testbed::{Launch, Process, ProcessErrorKind, Scratch, eventually, within};
 use tokio::process::Command;
-use tokio::time::{sleep, timeout};
-
-/// How long anything here may take, on a machine that is busy.
-pub(crate) const BOUND: Duration = Duration::from_secs(60);
 
 pub(crate) const LEASEHOLD: &str = env!("CARGO_BIN_EXE_leasehold");
 
@@ -91,12 +87,7 @@ impl Rig {
 
     /// Waits until so many wait for `name` at the store.
     pub(crate) async fn until_contended(&self, name: &str, contenders: u64) {
-        let waiting = async {
-            while self.inspect(name).await["contenders"] != contenders {
-                sleep(POLL).await;
-            }
-        };
-        timeout(BOUND, waiting).await.expect("they wait");
+        eventually("they wait", async || self.inspect(name).await["contenders"] == contenders).await;
     }
 }
 
@@ -114,7 +105,7 @@ impl Done {
 }
 
 pub(crate) async fn done(mut command: Command) -> Done {
-    let output = timeout(BOUND, command.output()).await.expect("it ends").expect("it starts");
+    let output = within(BOUND, "it ends", command.output()).await.expect("it starts");
     let Output { status, stdout, stderr } = output;
     let text = |bytes| String::from_utf8(bytes).expect("it writes UTF-8");
     Done { code: status.code().expect("no signal ends it"), out: text(stdout), err: text(stderr) }
@@ -149,12 +140,8 @@ pub(crate) async fn exit_code(process: &mut Process) -> i32 {
 
 /// Waits until it has said that on standard error.
 pub(crate) async fn until_said(process: &Process, what: &str) {
-    let said = async {
-        while !std::fs::read_to_string(process.log()).unwrap_or_default().contains(what) {
-            sleep(POLL).await;
-        }
-    };
-    timeout(BOUND, said).await.unwrap_or_else(|_| panic!("it never says {what:?}"));
+    let said = async || std::fs::read_to_string(process.log()).unwrap_or_default().contains(what);
+    eventually(format!("it says {what:?}"), said).await;
 }
 
 pub(crate) fn send(process: &Process, signal: Signal) {
@@ -163,22 +150,13 @@ pub(crate) fn send(process: &Process, signal: Signal) {
 
 /// Waits until there is no such process. It is nobody's who would leave it unreaped.
 pub(crate) async fn until_gone(process: u32) {
-    let gone = async {
-        while test_kill_process(pid(process)).is_ok() {
-            sleep(POLL).await;
-        }
-    };
-    timeout(BOUND, gone).await.expect("it ends");
+    eventually("it ends", async || !is_alive(process)).await;
 }
 
 /// Waits until a process has a group of its own.
 pub(crate) async fn until_leader(process: u32) {
-    let leads = async {
-        while getpgid(Some(pid(process))) != Ok(pid(process)) {
-            sleep(POLL).await;
-        }
-    };
-    timeout(BOUND, leads).await.expect("it leads a group");
+    let leads = async || getpgid(Some(pid(process))) == Ok(pid(process));
+    eventually("it leads a group", leads).await;
 }
 
 pub(crate) fn is_alive(process: u32) -> bool {
@@ -192,6 +170,3 @@ pub(crate) fn kill(process: u32) {
 fn pid(number: u32) -> Pid {
     Pid::from_raw(number.cast_signed()).expect("a process has a number")
 }
-
-/// How often something is looked at that nobody tells us.
-const POLL: Duration = Duration::from_millis(5);

@@ -7,8 +7,10 @@
 //! | a program that can be stopped, continued, killed and talked to by lines | [`Launch`], [`Process`] |
 //! | a network between a client and a server that fails on command | [`Proxy`], [`Mode`] |
 //! | a real server, single or several | [`redis`], [`etcd`], [`zookeeper`] |
+//! | one of any kind, for tests that are the same for all | [`Server`] |
 //! | certificates for them | [`Certificates`] |
 //! | another library on the same lock | [`peers`] |
+//! | one trial, what goes on beside it, what is waited for | [`trial`], [`Beside`], [`within`], [`eventually`] |
 //!
 //! Two rules hold throughout. A step that has returned is in force, so that a test is a sequence of
 //! steps and not a race. What a value started ends with that value: dropping it leaves no process,
@@ -23,11 +25,17 @@ mod process;
 mod proxy;
 pub mod redis;
 mod scratch;
+mod server;
 mod tls;
+mod trial;
 pub mod zookeeper;
 
 pub use ports::Port;
 pub use process::{Launch, Process, ProcessError, ProcessErrorKind};
 pub use proxy::{Corruption, Direction, Mode, Predicate, Proxy, Traffic};
 pub use scratch::Scratch;
+pub use server::Server;
 pub use tls::Certificates;
+#[doc(hidden)]
+pub use trial::name_in;
+pub use trial::{BOUND, Beside, eventually, pass, trial, trial_within, until, within};

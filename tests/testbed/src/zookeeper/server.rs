@@ -23,7 +23,7 @@ pub struct Server {
     port: Port,
     tls_port: Option<Port>,
     _scratch: Scratch,
-    _data: TempDir,
+    data: TempDir,
 }
 
 impl Server {
@@ -36,7 +36,7 @@ impl Server {
     ) -> io::Result<Self> {
         setup::installed()?;
         let process = launch.spawn().map_err(io::Error::other)?;
-        Ok(Self { process, launch, port, tls_port, _scratch: scratch, _data: data })
+        Ok(Self { process, launch, port, tls_port, _scratch: scratch, data })
     }
 
     /// Where clients connect.
@@ -98,6 +98,16 @@ impl Server {
     pub fn restart(&mut self) -> Result<(), ProcessError> {
         self.process = self.launch.spawn()?;
         Ok(())
+    }
+
+    /// Removes what it has written down, after it was killed. It is no member of an ensemble.
+    ///
+    /// # Errors
+    ///
+    /// When the files cannot be removed.
+    pub fn forget(&self) -> io::Result<()> {
+        std::fs::remove_dir_all(self.data.path())?;
+        std::fs::create_dir(self.data.path())
     }
 
     /// Waits until it serves, and returns as what.

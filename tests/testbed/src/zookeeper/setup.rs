@@ -30,10 +30,13 @@ struct Keys {
 }
 
 impl Setup {
+    /// The tick, unless another is set.
+    pub const TICK: Duration = Duration::from_millis(100);
+
     /// A tick of 100 ms, sessions of 200 ms to 60 s, no TLS.
     pub fn new() -> Self {
         Self {
-            tick: Duration::from_millis(100),
+            tick: Self::TICK,
             longest_session: Duration::from_secs(60),
             keys: None,
             lines: Vec::new(),

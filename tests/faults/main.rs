@@ -1,0 +1,68 @@
+//! What breaks between processes and a server, the same on every store that has one: the server or the
+//! way to it fails, step by step, and the promises hold. What is special to a store lies with that store.
+//!
+//! | scenario | where |
+//! |---|---|
+//! | the network is cut, broken, or slow | `cut` |
+//! | a request is carried out, and its answer is not heard | `reply_lost` |
+//! | the server goes away and comes back | `restart` |
+
+#![allow(clippy::unwrap_used, clippy::future_not_send, reason = "test binary")]
+
+mod cut;
+mod reply_lost;
+mod restart;
+mod rig;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use libtest_mimic::{Arguments, Trial};
+
+use crate::rig::{Shared, Store};
+
+/// Every scenario on one store.
+fn of<S: Store>(shared: &Arc<Shared<S>>) -> Vec<Trial> {
+    macro_rules! scenarios {
+        ($($file:ident: $($name:ident)*;)*) => {
+            vec![$($(shared.trial(concat!(stringify!($file), "::", stringify!($name)), $file::$name::<S>)),*),*]
+        };
+    }
+    // The longest first.
+    scenarios! {
+        restart:
+            with_its_data_everybody_keeps_their_place
+            without_its_data_every_hold_is_over
+            a_stopped_server_ends_the_hold;
+        cut:
+            a_slow_network_loses_nothing
+            a_reset_costs_neither_hold_nor_place
+            a_cut_of_requests_ends_the_hold_first
+            a_cut_of_replies_ends_the_hold_first
+            a_cut_of_both_ends_the_hold_first
+            a_hand_off_during_a_reset_is_not_missed
+            a_network_slower_than_the_lease_grants_nothing
+            a_contender_that_was_cut_off_queues_again
+            silence_is_unavailable_and_not_busy
+            nobody_there_is_said_in_time;
+        reply_lost:
+            a_lost_grant_is_held_once
+            an_abandoned_grant_that_is_lost_leaves_nothing
+            an_abandoned_grant_that_is_late_leaves_nothing
+            a_release_that_was_not_confirmed_is_repeated;
+    }
+}
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    // They mostly wait.
+    arguments.test_threads.get_or_insert(8);
+    // The shared servers outlast the scenarios.
+    let (redis, etcd, zk) = (Shared::new(), Shared::new(), Shared::new());
+    let trials = [
+        of::<testbed::zookeeper::Server>(&zk),
+        of::<testbed::etcd::Etcd>(&etcd),
+        of::<testbed::redis::Server>(&redis),
+    ];
+    libtest_mimic::run(&arguments, trials.into_iter().flatten().collect()).exit_code()
+}

@@ -1,0 +1,90 @@
+//! Requests that were carried out and whose answers were not heard (G5).
+
+use std::time::Duration;
+
+use testbed::{Beside, Direction, Mode, Proxy, Server, eventually, until, within};
+
+use crate::rig::{EARLY, LONG, NAME, Scene, hold, hold_aside, is_left_alone, queued, warm};
+
+/// The connection breaks before the grant is heard: it is asked for again, found, and held once.
+pub(crate) async fn a_lost_grant_is_held_once<S: Server>(scene: Scene<S>) {
+    let proxy = scene.proxy().await;
+    let (a, b) = (warm(scene.behind(&proxy, LONG).await).await, scene.direct(LONG).await);
+    proxy.set(Direction::ServerToClient, Mode::Hold).await;
+    let acquiring = hold_aside(&a);
+    let holder = async || b.inspect(NAME).await.unwrap().holder;
+    eventually("it is carried out", async || holder().await.is_some()).await;
+    let granted = holder().await.unwrap().token;
+    within(EARLY, "the answer is on its way", proxy.held(Direction::ServerToClient, 1)).await;
+    lose(&proxy).await;
+
+    let guard = acquiring.end_within(EARLY, "it holds").await;
+    guard.ensure_held().unwrap();
+    assert_eq!(Some(guard.token()), granted);
+    assert!(b.lock(NAME).unwrap().try_acquire().await.unwrap().is_none());
+    let state = b.inspect(NAME).await.unwrap();
+    assert_eq!((state.contenders, state.holder.unwrap().token), (0, granted));
+    let token = guard.token();
+    guard.release().await.unwrap();
+    within(EARLY, "nothing is left", until(async || is_left_alone(&b).await)).await;
+    let next = hold(&b).await;
+    assert!(next.token() > token);
+    next.release().await.unwrap();
+}
+
+/// A request and its answer, on a busy machine; much less than any lease here.
+const AT_ONCE: Duration = Duration::from_millis(1_500);
+
+/// Nobody wants it any more when the connection breaks: it is given back, long before its lease ends.
+pub(crate) async fn an_abandoned_grant_that_is_lost_leaves_nothing<S: Server>(scene: Scene<S>) {
+    abandoned(scene, async |proxy| lose(proxy).await).await;
+}
+
+/// The same, but the answer does arrive in the end.
+pub(crate) async fn an_abandoned_grant_that_is_late_leaves_nothing<S: Server>(scene: Scene<S>) {
+    abandoned(scene, async |proxy| proxy.set(Direction::ServerToClient, Mode::Pass).await).await;
+}
+
+async fn abandoned<S: Server>(scene: Scene<S>, heal: impl AsyncFn(&Proxy)) {
+    let proxy = scene.proxy().await;
+    let (a, b) = (warm(scene.behind(&proxy, LONG).await).await, scene.direct(LONG).await);
+    let bystander = a.lock("another").unwrap().acquire().await.unwrap();
+    proxy.set(Direction::ServerToClient, Mode::Hold).await;
+    let acquiring = hold_aside(&a);
+    let is_held = async || b.inspect(NAME).await.unwrap().holder.is_some();
+    eventually("it is carried out", is_held).await;
+    within(EARLY, "the answer is on its way", proxy.held(Direction::ServerToClient, 1)).await;
+    drop(acquiring);
+    heal(&proxy).await;
+
+    within(AT_ONCE, "it is given back", until(async || !is_held().await)).await;
+    hold(&a).await.release().await.unwrap();
+    // And not because the session ended.
+    bystander.ensure_held().unwrap();
+    bystander.release().await.unwrap();
+}
+
+/// A release whose answer is lost is repeated; the next holder, who came in between, is not touched.
+pub(crate) async fn a_release_that_was_not_confirmed_is_repeated<S: Server>(scene: Scene<S>) {
+    let proxy = scene.proxy().await;
+    let (a, b) = (warm(scene.behind(&proxy, LONG).await).await, scene.direct(LONG).await);
+    let guard = hold(&a).await;
+    let waiting = queued(&b, 0, &b).await;
+    proxy.set(Direction::ServerToClient, Mode::Hold).await;
+    let releasing = Beside::start(guard.release());
+    let next = waiting.end_within(EARLY, "the next one holds").await;
+    within(EARLY, "the answer is on its way", proxy.held(Direction::ServerToClient, 1)).await;
+    lose(&proxy).await;
+
+    releasing.end_within(EARLY, "the release ends").await.unwrap();
+    next.renew().await.unwrap();
+    assert_eq!(b.inspect(NAME).await.unwrap().holder.unwrap().token, Some(next.token()));
+    next.release().await.unwrap();
+    within(EARLY, "nothing is left", until(async || is_left_alone(&b).await)).await;
+}
+
+/// What was held back never arrives.
+async fn lose(proxy: &Proxy) {
+    proxy.reset().await;
+    proxy.set(Direction::ServerToClient, Mode::Pass).await;
+}

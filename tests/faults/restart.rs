@@ -1,0 +1,74 @@
+//! The server goes away and comes back: with its data, or without them.
+
+use leasehold::{FenceGate, LostReason};
+use testbed::{BOUND, eventually, pass, within};
+
+use crate::rig::{NAME, Scene, Store, hold, queued};
+
+/// A server that wrote everything down comes back within the ttl: the holder holds on, who waits is next,
+/// and tokens grow.
+pub(crate) async fn with_its_data_everybody_keeps_their_place<S: Store>(scene: Scene<S>) {
+    let mut server = S::start().await.unwrap();
+    let (a, b) = (scene.on(&server, S::RESTART).await, scene.on(&server, S::RESTART).await);
+    let guard = hold(&a).await;
+    let waiting = queued(&b, 0, &a).await;
+
+    server.restart().await.unwrap();
+    guard.renew().await.unwrap();
+    pass(2 * S::TTL).await;
+    guard.ensure_held().unwrap();
+    assert!(!waiting.is_finished());
+
+    let token = guard.token();
+    guard.release().await.unwrap();
+    let next = waiting.end("the next in line holds").await;
+    assert!(next.token() > token);
+    next.release().await.unwrap();
+}
+
+/// A server that has forgotten everything grants again: every hold is over, and says so; by a token that
+/// tells them apart, where tokens do not depend on what the server remembers.
+pub(crate) async fn without_its_data_every_hold_is_over<S: Store>(scene: Scene<S>) {
+    let mut server = S::start().await.unwrap();
+    let (a, b) = (scene.on(&server, S::TTL).await, scene.on(&server, S::TTL).await);
+    let (guard, bystander) = (hold(&a).await, a.lock("another").unwrap().acquire().await.unwrap());
+
+    server.restart_empty().await.unwrap();
+    for guard in [&guard, &bystander] {
+        let reason = within(BOUND, "it is lost", guard.lost()).await;
+        assert!(S::FORGOTTEN.contains(&reason), "{reason:?}");
+    }
+    // The others' sessions are gone, too; they notice by themselves.
+    let next = hold(&b).await;
+    guard.ensure_held().unwrap_err();
+    if S::TOKENS_OUTLAST_DATA {
+        let gate = FenceGate::new();
+        gate.admit(next.token()).unwrap();
+        gate.admit(guard.token()).unwrap_err();
+    }
+    next.release().await.unwrap();
+    guard.release().await.expect_err("it was lost");
+    hold(&a).await.release().await.unwrap();
+    assert!(b.lock(NAME).unwrap().try_acquire().await.unwrap().is_some());
+}
+
+/// A stopped server answers nobody: the hold ends by the holder's own clock, before anybody else's can
+/// begin, and everything goes on when the server does.
+pub(crate) async fn a_stopped_server_ends_the_hold<S: Store>(scene: Scene<S>) {
+    let mut server = S::start().await.unwrap();
+    let (a, b) = (scene.on(&server, S::TTL).await, scene.on(&server, S::TTL).await);
+    let guard = hold(&a).await;
+    let waiting = queued(&b, 0, &a).await;
+
+    server.stop().await.unwrap();
+    assert_eq!(within(S::TTL, "it is lost", guard.lost()).await, LostReason::Expired);
+    server.cont().unwrap();
+    let next = waiting.end("the next one holds").await;
+    guard.ensure_held().expect_err("two hold");
+    assert!(next.token() > guard.token());
+    next.release().await.unwrap();
+    eventually("the former holder's manager works", async || {
+        a.lock(NAME).unwrap().try_acquire().await.is_ok_and(|guard| guard.is_some())
+    })
+    .await;
+}

@@ -1,0 +1,53 @@
+//! A store on a server as a subject of the kit: a namespace of the server for each of the kit's.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use conformance::{Pace, Subject};
+use leasehold::backend::StoreConfig;
+use testbed::Server;
+use tokio::runtime::Runtime;
+
+/// A server that goes with the test.
+pub(crate) struct Served<S> {
+    server: S,
+    config: Config,
+    /// Where the server's process is looked after.
+    _runtime: Runtime,
+}
+
+/// How a namespace of a server is opened.
+type Config = fn(SocketAddr, &str) -> Box<dyn StoreConfig>;
+
+impl<S: Server> Served<S> {
+    pub(crate) fn start(config: Config) -> Box<dyn Subject> {
+        let runtime = Runtime::new().expect("there is room for a runtime");
+        let server = runtime.block_on(S::start()).unwrap_or_else(|error| panic!("{error}"));
+        Box::new(Self { server, config, _runtime: runtime })
+    }
+}
+
+impl<S: Server> Subject for Served<S> {
+    fn name(&self) -> &str {
+        S::NAME
+    }
+
+    fn pace(&self) -> Pace {
+        Pace::Real { ttl: S::TTL }
+    }
+
+    fn config(&self, namespace: &str) -> Box<dyn StoreConfig> {
+        (self.config)(self.server.addr(), namespace)
+    }
+
+    fn expiry_granularity(&self) -> Duration {
+        S::NOTICES_WITHIN
+    }
+}
+
+impl<S> fmt::Debug for Served<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Served").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,217 @@
+//! One server of any kind, for tests that are the same for all of them; and what tells them apart.
+
+use std::fmt::Display;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::{Proxy, etcd, redis, zookeeper};
+
+/// A single server that can be broken; gone when dropped, and with the thread that started it.
+pub trait Server: Send + Sync + Sized + 'static {
+    /// What it is called, and the scheme of its URLs.
+    const NAME: &'static str;
+
+    /// A lease that a busy machine renews in time, and whose end is not too long to wait for.
+    const TTL: Duration;
+
+    /// A lease that a restart does not outlast.
+    const RESTART: Duration;
+
+    /// How long after its end the server may find that a lease has ended.
+    const NOTICES_WITHIN: Duration;
+
+    /// For how long a client that hears nothing may go on being heard, and keep its lease with that.
+    const HEARS_THE_DEAF_FOR: Duration;
+
+    /// Starts one that keeps what it was told through [`restart`](Self::restart), and waits until it
+    /// serves.
+    ///
+    /// # Errors
+    ///
+    /// When its program is missing, or it does not serve in time.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is left running.
+    fn start() -> impl Future<Output = io::Result<Self>> + Send;
+
+    /// Where clients connect.
+    fn addr(&self) -> SocketAddr;
+
+    /// The URL of a namespace, by way of `hosts`, with options of the form `ttl=3s&op_timeout=1s`.
+    fn url(hosts: impl Display, namespace: &str, options: &str) -> String {
+        format!("{}://{hosts}/{namespace}?{options}", Self::NAME)
+    }
+
+    /// A way to it that can be broken.
+    ///
+    /// # Errors
+    ///
+    /// When no port can be had.
+    fn proxy(&self) -> io::Result<Proxy>;
+
+    /// Kills it, and starts it again on what it had written down.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Self::start).
+    ///
+    /// # Cancel safety
+    ///
+    /// A cancelled call leaves it running or killed.
+    fn restart(&mut self) -> impl Future<Output = io::Result<()>>;
+
+    /// Kills it, and starts it again as one that has never been told anything.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Self::start).
+    ///
+    /// # Cancel safety
+    ///
+    /// A cancelled call leaves it running or killed.
+    fn restart_empty(&mut self) -> impl Future<Output = io::Result<()>>;
+
+    /// Stops it: it keeps its connections, and says nothing.
+    ///
+    /// # Errors
+    ///
+    /// When it does not run.
+    ///
+    /// # Cancel safety
+    ///
+    /// A cancelled call stops it nonetheless, soon.
+    fn stop(&mut self) -> impl Future<Output = io::Result<()>>;
+
+    /// Lets it go on.
+    ///
+    /// # Errors
+    ///
+    /// When it does not run.
+    fn cont(&mut self) -> io::Result<()>;
+}
+
+impl Server for redis::Server {
+    const NAME: &'static str = "redis";
+    const TTL: Duration = Duration::from_secs(2);
+    const RESTART: Duration = Self::TTL;
+    const NOTICES_WITHIN: Duration = Duration::ZERO;
+    const HEARS_THE_DEAF_FOR: Duration = Duration::ZERO;
+
+    async fn start() -> io::Result<Self> {
+        // What is written outlives the process that wrote it, without waiting for the disk.
+        let settings = redis::Settings::new().set("appendonly", &["yes"]).set("appendfsync", &["no"]);
+        settings.start().await
+    }
+
+    fn addr(&self) -> SocketAddr {
+        self.addr()
+    }
+
+    fn url(hosts: impl Display, namespace: &str, options: &str) -> String {
+        format!("redis://{hosts}?prefix={namespace}&{options}")
+    }
+
+    fn proxy(&self) -> io::Result<Proxy> {
+        Proxy::start_framed(self.addr(), redis::frame)
+    }
+
+    async fn restart(&mut self) -> io::Result<()> {
+        self.kill().await?;
+        self.start_again().await
+    }
+
+    async fn restart_empty(&mut self) -> io::Result<()> {
+        self.kill().await?;
+        self.start_empty().await
+    }
+
+    async fn stop(&mut self) -> io::Result<()> {
+        self.process().stop().await.map_err(io::Error::other)
+    }
+
+    fn cont(&mut self) -> io::Result<()> {
+        self.process().cont().map_err(io::Error::other)
+    }
+}
+
+impl Server for etcd::Etcd {
+    const NAME: &'static str = "etcd";
+    const TTL: Duration = Duration::from_secs(3);
+    const RESTART: Duration = Duration::from_secs(8);
+    const NOTICES_WITHIN: Duration = Duration::from_millis(500);
+    const HEARS_THE_DEAF_FOR: Duration = Duration::ZERO;
+
+    async fn start() -> io::Result<Self> {
+        Self::start().await
+    }
+
+    fn addr(&self) -> SocketAddr {
+        self.addr(0)
+    }
+
+    fn proxy(&self) -> io::Result<Proxy> {
+        Proxy::start(self.addr(0))
+    }
+
+    async fn restart(&mut self) -> io::Result<()> {
+        self.kill(0).await?;
+        self.restart(0).await
+    }
+
+    async fn restart_empty(&mut self) -> io::Result<()> {
+        self.restart_without_data().await
+    }
+
+    async fn stop(&mut self) -> io::Result<()> {
+        self.stop(0).await
+    }
+
+    fn cont(&mut self) -> io::Result<()> {
+        self.cont(0)
+    }
+}
+
+impl Server for zookeeper::Server {
+    const NAME: &'static str = "zk";
+    const TTL: Duration = Duration::from_secs(3);
+    const RESTART: Duration = Duration::from_secs(30);
+    const NOTICES_WITHIN: Duration = zookeeper::Setup::TICK;
+    // Whoever hears nothing tries to come back, which keeps the session alive: 2.4 time-outs in all.
+    const HEARS_THE_DEAF_FOR: Duration = Duration::from_secs(5);
+
+    async fn start() -> io::Result<Self> {
+        zookeeper::Setup::new().start().await
+    }
+
+    fn addr(&self) -> SocketAddr {
+        self.addr()
+    }
+
+    fn proxy(&self) -> io::Result<Proxy> {
+        Proxy::start_framed(self.addr(), zookeeper::frame)
+    }
+
+    async fn restart(&mut self) -> io::Result<()> {
+        self.kill().await.map_err(io::Error::other)?;
+        self.restart().map_err(io::Error::other)?;
+        self.ready().await.map(drop)
+    }
+
+    async fn restart_empty(&mut self) -> io::Result<()> {
+        self.kill().await.map_err(io::Error::other)?;
+        self.forget()?;
+        self.restart().map_err(io::Error::other)?;
+        self.ready().await.map(drop)
+    }
+
+    async fn stop(&mut self) -> io::Result<()> {
+        self.process().stop().await.map_err(io::Error::other)
+    }
+
+    fn cont(&mut self) -> io::Result<()> {
+        self.process().cont().map_err(io::Error::other)
+    }
+}

@@ -1,0 +1,63 @@
+//! The words of a trial: what they wait for, and that they end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use libtest_mimic::{Arguments, Trial};
+use testbed::{Beside, eventually, trial, trial_within, until, within};
+
+const SHORT: Duration = Duration::from_millis(50);
+
+fn run(trial: Trial) -> libtest_mimic::Conclusion {
+    // Nobody is to read of failures that are meant.
+    let arguments = Arguments { logfile: Some("/dev/null".to_owned()), ..Arguments::default() };
+    libtest_mimic::run(&arguments, vec![trial])
+}
+
+/// A trial passes by returning and fails by a panic; one that hangs fails, too.
+#[test]
+fn a_trial_that_panics_or_hangs_has_failed() {
+    assert_eq!(run(trial("returns", async || ())).num_failed, 0);
+    assert_eq!(run(trial("panics", async || panic!("as it must"))).num_failed, 1);
+    assert_eq!(run(trial_within(SHORT, "hangs", std::future::pending)).num_failed, 1);
+}
+
+/// A bound that has passed is told with what was waited for.
+#[tokio::test]
+#[should_panic(expected = "the sky falls: not within 50ms")]
+async fn what_does_not_happen_in_time_is_named() {
+    within(SHORT, "the sky falls", until(async || false)).await;
+}
+
+/// It looks again until the answer is yes.
+#[tokio::test]
+async fn what_can_only_be_looked_at_is_looked_at_again() {
+    let mut looks = 0;
+    eventually("the third look", async || {
+        looks += 1;
+        looks == 3
+    })
+    .await;
+}
+
+/// What goes on beside a test gives its result, and ends with its handle.
+#[tokio::test]
+async fn what_goes_on_beside_ends_with_its_handle() {
+    assert_eq!(Beside::start(async { 7 }).end("a number").await, 7);
+    let kept = Arc::new(());
+    let theirs = Arc::clone(&kept);
+    let beside = Beside::start(async move {
+        std::future::pending::<()>().await;
+        drop(theirs);
+    });
+    assert!(!beside.is_finished());
+    drop(beside);
+    eventually("it has ended", async || Arc::strong_count(&kept) == 1).await;
+}
+
+/// A panic beside the test is a panic of the test.
+#[tokio::test]
+#[should_panic(expected = "panicked")]
+async fn a_panic_beside_is_not_lost() {
+    Beside::start(async { panic!("as it must") }).end("never").await
+}
