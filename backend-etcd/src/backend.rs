@@ -1,23 +1,40 @@
 //! The contract on top of a session.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::stream::{self, BoxStream};
 use lockcore::backend::{
     AcquireRequest, Attempt, Finding, Grant, Holder, LeaseId, LockBackend, LockState, Renewal, Revoke,
-    StoreEvent, TokenBase,
+    StoreConfig, StoreEvent, TokenBase,
 };
 use lockcore::{Env, Guarantees, LockName, Result};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
+use crate::admin::diagnosis;
 use crate::config::EtcdConfig;
-use crate::diagnosis;
+
 use crate::error;
 use crate::protocol::Mode;
 use crate::session::{Bidding, Outcome, Sessions};
+
+#[async_trait]
+impl StoreConfig for EtcdConfig {
+    fn min_ttl(&self) -> Duration {
+        Self::MIN_TTL
+    }
+
+    fn server(&self) -> Option<String> {
+        self.hosts().ok().map(|hosts| hosts.join(","))
+    }
+
+    async fn open(&self, env: Env) -> Result<Arc<dyn LockBackend>> {
+        Ok(Arc::new(EtcdBackend::open(&self.clone().checked()?, env).await?))
+    }
+}
 
 #[derive(Debug)]
 pub(crate) struct EtcdBackend {

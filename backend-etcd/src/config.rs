@@ -1,16 +1,11 @@
 //! Which cluster, and how it is reached.
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
-use lockcore::backend::{LockBackend, StoreConfig};
-use lockcore::{Env, Error, Result, StoreUrl, Tls};
+use lockcore::{Error, Result, StoreUrl, Tls};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
-
-use crate::backend::EtcdBackend;
 
 /// The configuration of the etcd store,
 /// `etcd[s]://[USER:PASSWORD@]HOST[:PORT][,HOST…][/PREFIX][?ca=FILE&cert=FILE&key=FILE&domain=NAME]`.
@@ -117,7 +112,8 @@ impl EtcdConfig {
         config.checked()
     }
 
-    fn checked(self) -> Result<Self> {
+    /// Refuses what cannot work.
+    pub(crate) fn checked(self) -> Result<Self> {
         self.endpoint_urls()?;
         self.tls_options()?;
         if self.domain.is_some() && self.tls.is_none() {
@@ -130,6 +126,11 @@ impl EtcdConfig {
             )));
         }
         Ok(self)
+    }
+
+    /// `HOST:PORT` of every endpoint.
+    pub(crate) fn hosts(&self) -> Result<Vec<String>> {
+        self.endpoints.iter().map(|endpoint| with_port(endpoint)).collect()
     }
 
     /// Every endpoint as the client wants it.
@@ -191,22 +192,6 @@ impl fmt::Debug for EtcdConfig {
             .field("tls", &self.tls)
             .field("domain", &self.domain)
             .finish_non_exhaustive()
-    }
-}
-
-#[async_trait]
-impl StoreConfig for EtcdConfig {
-    fn min_ttl(&self) -> Duration {
-        Self::MIN_TTL
-    }
-
-    fn server(&self) -> Option<String> {
-        let hosts: Result<Vec<_>> = self.endpoints.iter().map(|endpoint| with_port(endpoint)).collect();
-        hosts.ok().map(|hosts| hosts.join(","))
-    }
-
-    async fn open(&self, env: Env) -> Result<Arc<dyn LockBackend>> {
-        Ok(Arc::new(EtcdBackend::open(&self.clone().checked()?, env).await?))
     }
 }
 

@@ -16,7 +16,7 @@
 use std::time::Duration;
 
 use lockcore::backend::{AcquireRequest, Holder, Revoke};
-use lockcore::{LockName, OwnerId};
+use lockcore::{Error, LockName, OwnerId, Result};
 
 use crate::protocol::Revision;
 
@@ -176,6 +176,20 @@ pub(crate) fn message(grace: Duration) -> String {
 pub(crate) fn grace_of(message: &[u8]) -> Duration {
     let millis = std::str::from_utf8(message).ok().and_then(|text| text.parse().ok());
     Duration::from_millis(millis.unwrap_or(0)).min(Revoke::MAX_GRACE)
+}
+
+/// What is added to every counter, as it is stored.
+pub(crate) fn base(stored: Option<&[u8]>) -> Result<u64> {
+    let Some(stored) = stored else {
+        return Ok(0);
+    };
+    let number = std::str::from_utf8(stored).ok().and_then(|text| text.trim().parse().ok());
+    number.ok_or_else(|| {
+        Error::invalid_option(format!(
+            "the namespace's token_base is {:?}, not a number",
+            String::from_utf8_lossy(stored)
+        ))
+    })
 }
 
 fn escape(text: &str, into: &mut String) {

@@ -21,12 +21,14 @@
 //!
 //! Checked by the property tests in `tests`, on a model of the store.
 
+mod asked;
 mod place;
 #[cfg(test)]
 mod tests;
 
 use lockcore::clock::{Deadline, Moment};
 
+pub(crate) use asked::Asked;
 pub(crate) use place::{Delete, Place, Standing};
 
 /// A revision of the store: it counts the transactions that wrote.

@@ -10,8 +10,7 @@ use lockcore::clock::{Deadline, Moment};
 use lockcore::{Error, ErrorKind, FencingToken, LockName, LostReason, OwnerId, Result};
 
 use super::Session;
-use super::asked::Asked;
-use crate::protocol::Revision;
+use crate::protocol::{Asked, Revision};
 
 pub(super) struct Book {
     pub(super) deadline: Deadline,

@@ -7,7 +7,7 @@ use lockcore::{ErrorKind, LostReason};
 
 use super::Session;
 use super::book::Phase;
-use crate::endpoints::Pause;
+use crate::connection::Pause;
 use crate::error;
 use crate::keys::grace_of;
 use crate::protocol::Revision;

@@ -9,8 +9,7 @@
 //! |---|---|
 //! | `sessions` | which session is the current one |
 //! | `book` | what it has in the store |
-//! | `asked` | what it is asked to give up |
-//! | `lookout` | how it hears of what befalls it |
+//! //! | `lookout` | how it hears of what befalls it |
 //! | `opening` | how one begins |
 //! | `requests` | the transactions on the wire |
 //! | `bid` | carries out what the engine asks for |
@@ -26,19 +25,17 @@
 //! - **S4** A session that may not delete an entry of its own, or look for what it may have put, ends: nothing
 //!   else takes the entry out of its queue, and a release must not wait for a right that may never come back.
 
-mod asked;
-mod bid;
+mod acquisition;
 mod book;
-mod keepalive;
+mod keeper;
 mod lookout;
-mod onlooker;
 mod opening;
 mod requests;
 mod sessions;
-mod token_base;
 
 use std::collections::hash_map;
 use std::fmt;
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,17 +43,19 @@ use lockcore::backend::{Lease, LeaseId, LeaseScope, StoreEvent};
 use lockcore::clock::{Deadline, Moment};
 use lockcore::{Env, Error, ErrorKind, LockName, LostReason, Result};
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use crate::endpoints::Pause;
+use crate::connection::Pause;
+use crate::error;
 use crate::keys::LockKeys;
 use crate::protocol::Revision;
 use crate::watch::Watches;
 use book::Book;
-use keepalive::Keepalive;
+use keeper::Keepalive;
 
-pub(crate) use bid::{Bidding, Outcome};
+pub(crate) use acquisition::{Bidding, Outcome};
+pub(crate) use requests::{gets, oldest, revision};
 pub(crate) use sessions::Sessions;
 
 pub(crate) struct Session {
@@ -224,6 +223,17 @@ impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Session").field("lease", &format_args!("{:x}", self.lease)).finish_non_exhaustive()
     }
+}
+
+/// What `work` comes to, in a task of its own: it goes on although nobody polls or wants it any more,
+/// and others wait for what it has taken.
+async fn aside<T: Send + 'static>(
+    env: &Env,
+    work: impl Future<Output = Result<T>> + Send + 'static,
+) -> Result<T> {
+    let (done, outcome) = oneshot::channel();
+    env.spawn(async move { drop(done.send(work.await)) });
+    outcome.await.unwrap_or_else(|_over| Err(error::closed()))
 }
 
 /// The deadline of a lease for which `ttl` was granted to a request sent at `sent_at`.

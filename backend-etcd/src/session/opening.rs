@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use etcd_client::{Compare, CompareOp, LeaseGrantOptions, PutOptions, Txn, TxnOp};
+use etcd_client::{Compare, CompareOp, GetOptions, KeyValue, LeaseGrantOptions, PutOptions, Txn, TxnOp};
 use lockcore::Result;
 use lockcore::backend::StoreEvent;
 use lockcore::clock::{Deadline, Moment};
@@ -13,14 +13,15 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::asked::Asked;
 use super::book::Book;
-use super::keepalive::Keepalive;
+use super::keeper::Keepalive;
 use super::requests::{gets, revision};
 use super::sessions::Sessions;
 use super::{Session, deadline};
-use crate::endpoints::Pause;
+use crate::connection::Pause;
 use crate::error;
+use crate::keys;
+use crate::protocol::Asked;
 use crate::watch::{Listener, Range, Tap, Told, Watches};
 
 /// A lease as it was granted.
@@ -34,7 +35,7 @@ struct Granted {
 impl Session {
     pub(super) async fn open(sessions: &Arc<Sessions>) -> Result<Arc<Self>> {
         // The first request is one that needs rights: without them nothing is begun.
-        let token_base = sessions.stored_base().await?;
+        let token_base = stored_base(sessions).await?;
         let granted = grant(sessions).await?;
         let (lease, ended) = (granted.lease, sessions.closing.child_token());
         let session = match begin(sessions, granted, token_base, &ended).await {
@@ -55,6 +56,12 @@ impl Session {
         sessions.tell(StoreEvent::LeaseOpened(session.lease()));
         Ok(session)
     }
+}
+
+/// What the namespace adds to every counter.
+async fn stored_base(sessions: &Arc<Sessions>) -> Result<u64> {
+    let answer = sessions.endpoints.get(sessions.keys.token_base(), GetOptions::new()).await?;
+    keys::base(answer.kvs().first().map(KeyValue::value))
 }
 
 /// A lease under an id of ours, so that a repeated request makes no second one.

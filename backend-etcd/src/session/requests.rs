@@ -229,17 +229,17 @@ impl Session {
 }
 
 /// The oldest key that begins with another, and how many there are.
-pub(super) fn oldest() -> GetOptions {
+pub(crate) fn oldest() -> GetOptions {
     GetOptions::new().with_prefix().with_sort(SortTarget::Create, SortOrder::Ascend).with_limit(1)
 }
 
-pub(super) fn revision(answer: &TxnResponse) -> Result<Revision> {
+pub(crate) fn revision(answer: &TxnResponse) -> Result<Revision> {
     let header = answer.header().ok_or_else(|| error::malformed("without a header"))?;
     Ok(header.revision())
 }
 
 /// The reads of an answer, in order.
-pub(super) fn gets(answer: &TxnResponse) -> Result<impl Iterator<Item = GetResponse> + use<>> {
+pub(crate) fn gets(answer: &TxnResponse) -> Result<impl Iterator<Item = GetResponse> + use<>> {
     // The client panics on a part that it does not know.
     let parts = std::panic::catch_unwind(|| answer.op_responses());
     let parts = parts.map_err(|_panic| error::malformed("with an unknown part"))?;

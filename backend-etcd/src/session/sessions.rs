@@ -10,9 +10,9 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::Session;
+use super::{Session, aside};
 use crate::config::EtcdConfig;
-use crate::endpoints::{Endpoints, aside};
+use crate::connection::Endpoints;
 use crate::error;
 use crate::keys::Keyspace;
 
@@ -112,7 +112,7 @@ impl Sessions {
     }
 
     /// The lease of the current session, be it over or not.
-    pub(super) fn own_lease(&self) -> Option<i64> {
+    pub(crate) fn own_lease(&self) -> Option<i64> {
         self.current.lock().as_ref().map(|session| session.lease)
     }
 
@@ -142,7 +142,7 @@ impl Sessions {
     }
 
     /// The counter of a foreign entry, for show.
-    pub(super) fn shown_counter(&self, create: i64) -> u64 {
+    pub(crate) fn shown_counter(&self, create: i64) -> u64 {
         create.unsigned_abs().saturating_add(self.token_base.load(Ordering::Relaxed))
     }
 

@@ -25,7 +25,7 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::endpoints::Endpoints;
+use crate::connection::Endpoints;
 use crate::protocol::Revision;
 use stream::Server;
 

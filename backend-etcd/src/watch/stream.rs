@@ -10,7 +10,7 @@ use lockcore::{Env, ErrorKind, Result};
 use tokio::sync::mpsc;
 
 use super::{Change, Heard, Kind, Order, Range, Tap, Told, Watches};
-use crate::endpoints::{Endpoints, Link, Pause};
+use crate::connection::{Endpoints, Link, Pause};
 use crate::error;
 
 /// The task behind the watches.

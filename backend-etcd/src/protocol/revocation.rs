@@ -12,10 +12,10 @@ use std::time::Duration;
 
 use lockcore::clock::Moment;
 
-use crate::protocol::Revision;
+use super::Revision;
 
 #[derive(Debug, Default)]
-pub(super) struct Asked(HashMap<Revision, Request>);
+pub(crate) struct Asked(HashMap<Revision, Request>);
 
 #[derive(Clone, Copy, Debug)]
 struct Request {
@@ -25,7 +25,7 @@ struct Request {
 
 impl Asked {
     /// The entry created at `create` is wanted after `grace`; whether that is news.
-    pub(super) fn heard(&mut self, create: Revision, grace: Duration, now: Moment) -> bool {
+    pub(crate) fn heard(&mut self, create: Revision, grace: Duration, now: Moment) -> bool {
         let until = now + grace;
         match self.0.entry(create) {
             hash_map::Entry::Vacant(first) => {
@@ -41,22 +41,22 @@ impl Asked {
     }
 
     /// How long an entry may go on, if it is wanted.
-    pub(super) fn within(&self, create: Revision, now: Moment) -> Option<Duration> {
+    pub(crate) fn within(&self, create: Revision, now: Moment) -> Option<Duration> {
         self.0.get(&create).map(|request| request.until.since(now))
     }
 
-    pub(super) fn forget(&mut self, create: Revision) {
+    pub(crate) fn forget(&mut self, create: Revision) {
         self.0.remove(&create);
     }
 
     /// What is not in the store any more is not asked.
-    pub(super) fn keep(&mut self, is_there: impl Fn(Revision) -> bool) {
+    pub(crate) fn keep(&mut self, is_there: impl Fn(Revision) -> bool) {
         self.0.retain(|create, _| is_there(*create));
     }
 
     /// Which are about entries that are gone for good: not of those we know, and heard before the oldest of
     /// the acquisitions began whose entry may be there without being known.
-    pub(super) fn gone(
+    pub(crate) fn gone(
         &self,
         is_known: impl Fn(Revision) -> bool,
         oldest_unknown: Option<Moment>,

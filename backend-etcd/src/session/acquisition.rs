@@ -16,8 +16,8 @@ use lockcore::{Effect, Env, Error, ErrorKind, LockName, OwnerId, Result};
 use tokio_util::sync::CancellationToken;
 
 use super::sessions::Sessions;
-use super::{Claim, Session};
-use crate::endpoints::{Pause, aside};
+use super::{Claim, Session, aside};
+use crate::connection::Pause;
 use crate::error;
 use crate::keys::{LockKeys, Record};
 use crate::protocol::{Contender, Delete, End, Failure, Mode, Revision, Step};

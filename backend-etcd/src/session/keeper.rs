@@ -13,7 +13,7 @@ use lockcore::clock::{Deadline, Moment};
 use lockcore::{LostReason, Result};
 
 use super::Session;
-use crate::endpoints::Pause;
+use crate::connection::Pause;
 use crate::error;
 
 #[derive(Debug, Default)]
