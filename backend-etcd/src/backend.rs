@@ -18,8 +18,8 @@ use crate::admin::diagnosis;
 use crate::config::EtcdConfig;
 
 use crate::error;
-use crate::protocol::Mode;
-use crate::session::{Bidding, Outcome, Sessions};
+use crate::protocol::Patience;
+use crate::session::{Acquiring, Sessions};
 
 #[async_trait]
 impl StoreConfig for EtcdConfig {
@@ -78,16 +78,13 @@ impl LockBackend for EtcdBackend {
     }
 
     async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt> {
-        match Bidding::new(&self.sessions, request, Mode::Try).await? {
-            Outcome::Granted(grant) => Ok(Attempt::Granted(grant)),
-            Outcome::Held(holder) => Ok(Attempt::Held { holder }),
-        }
+        Acquiring::new(&self.sessions, request, Patience::Tries).await
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<Grant> {
-        match Bidding::new(&self.sessions, request, Mode::Queue).await? {
-            Outcome::Granted(grant) => Ok(grant),
-            Outcome::Held(_) => Err(error::malformed("a queued acquisition with a refusal")),
+        match Acquiring::new(&self.sessions, request, Patience::Waits).await? {
+            Attempt::Granted(grant) => Ok(grant),
+            Attempt::Held { .. } => Err(error::malformed("a queued acquisition with a refusal")),
         }
     }
 

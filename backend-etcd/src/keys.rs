@@ -10,7 +10,7 @@
 //! Numbers are lower-case hexadecimal, as other clients of etcd write lease ids.
 //!
 //! # Invariants
-//! - **K1** `enc` is injective and leaves no `/`, so what lies under one name lies under no other
+//! - **etcd.keys-1** `enc` is injective and leaves no `/`, so what lies under one name lies under no other
 //!   (G10), and no name meets a `%` that is not followed by two digits.
 
 use std::time::Duration;
@@ -335,7 +335,7 @@ mod tests {
     }
 
     proptest! {
-        /// K1, and what is written can be read.
+        /// etcd.keys-1, and what is written can be read.
         #[test]
         fn names_come_back_and_stay_apart(a in "[a/%.0-9F ]{1,12}", b in "[a/%.0-9F ]{1,12}") {
             let keys = Keyspace::new("p");

@@ -5,11 +5,12 @@
 //! connection of its own. Everything sent here may be sent again.
 //!
 //! # Invariants
-//! - **E1** Every attempt has a bound, connecting included.
-//! - **E2** A failure moves on from the connection it was seen on, and from no later one.
-//! - **E3** A request that is slow moves nobody on while the connection answers others.
-//! - **E4** That all endpoints refuse us by TLS is final until one of them has answered for the first time.
-//!   After that it is an outage like any other: only etcd itself says that this user may not.
+//! - **etcd.connection-1** Every attempt has a bound, connecting included.
+//! - **etcd.connection-2** A failure moves on from the connection it was seen on, and from no later one.
+//! - **etcd.connection-3** A request that is slow moves nobody on while the connection answers others.
+//! - **etcd.connection-4** That all endpoints refuse us by TLS is final until one of them has answered for
+//!   the first time. After that it is an outage like any other: only etcd itself says that this user may
+//!   not.
 
 mod connector;
 #[cfg(test)]

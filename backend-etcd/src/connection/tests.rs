@@ -30,7 +30,7 @@ async fn slow(_client: Client) -> Result<(), etcd_client::Error> {
     pending().await
 }
 
-/// E3
+/// etcd.connection-3
 #[tokio::test]
 async fn a_slow_request_leaves_a_connection_that_answers_others() {
     let (endpoints, _silent, generation) = connected().await;
@@ -53,7 +53,7 @@ async fn silence_leaves_a_connection() {
     assert_eq!(endpoints.link().await.unwrap().generation, generation + 2);
 }
 
-/// E4
+/// etcd.connection-4
 #[tokio::test]
 async fn a_refusal_by_tls_is_final_only_before_the_first_answer() {
     let (endpoints, _silent, _) = connected().await;

@@ -12,35 +12,35 @@
 //! and refuse it all the same; no copy of that one is left, only what it put.
 //!
 //! # Invariants
-//! - **P1** `Granted` only with no older entry, ours present at a revision that the watch covers, and the
-//!   session's deadline ahead (G1).
-//! - **P2** An entry is adopted only if it carries this acquisition's owner; another one of ours is
-//!   deleted by its create revision first (G4).
-//! - **P3** After an abandon the end is `Left` only when no entry of ours exists and no copy of a
-//!   request can create one (G5, G8).
+//! - **etcd.protocol-1** `Granted` only with no older entry, ours present at a revision that the watch
+//!   covers, and the session's deadline ahead (G1).
+//! - **etcd.protocol-2** An entry is adopted only if it carries this acquisition's owner; another one of
+//!   ours is deleted by its create revision first (G4).
+//! - **etcd.protocol-3** After an abandon the end is `Left` only when no entry of ours exists and no copy
+//!   of a request can create one (G5, G8).
 //!
 //! Checked by the property tests in `tests`, on a model of the store.
 
-mod asked;
 mod place;
+mod revocation;
 #[cfg(test)]
 mod tests;
 
 use lockcore::clock::{Deadline, Moment};
 
-pub(crate) use asked::Asked;
 pub(crate) use place::{Delete, Place, Standing};
+pub(crate) use revocation::RevokeRequests;
 
 /// A revision of the store: it counts the transactions that wrote.
 pub(crate) type Revision = i64;
 
 /// How a lock is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Mode {
+pub(crate) enum Patience {
     /// Queue, and wait.
-    Queue,
+    Waits,
     /// Only if nobody holds it or waits for it.
-    Try,
+    Tries,
 }
 
 /// What to do next.
@@ -114,7 +114,7 @@ pub(crate) enum Failure {
 /// An acquisition, from its first request until nothing of it is left or it is granted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Contender {
-    mode: Mode,
+    patience: Patience,
     stage: Stage,
     trace: Trace,
 }
@@ -146,14 +146,14 @@ enum Stage {
 }
 
 impl Contender {
-    pub(crate) fn new(mode: Mode) -> Self {
-        Self { mode, stage: Stage::Asking { wanted: true }, trace: Trace::None }
+    pub(crate) fn new(patience: Patience) -> Self {
+        Self { patience, stage: Stage::Asking { wanted: true }, trace: Trace::None }
     }
 
     /// A hold that is to be given back.
     pub(crate) fn leaving(create: Revision) -> Self {
         let stage = Stage::Leaving { create, end: End::Left };
-        Self { mode: Mode::Queue, stage, trace: Trace::None }
+        Self { patience: Patience::Waits, stage, trace: Trace::None }
     }
 
     /// What to do at `now`, with the session trusted until `deadline`.
@@ -202,13 +202,13 @@ impl Contender {
                 Stage::Queued(Place::new(create, revision, older, watched))
             }
             Answer::NotEntered { mine: Some((create, false)), .. } => Stage::Replacing(create),
-            Answer::NotEntered { mine: None, older, in_epoch, .. } => match self.mode {
-                Mode::Try if in_epoch && older > 0 => Stage::Ended(End::Refused),
-                Mode::Try | Mode::Queue => Stage::Asking { wanted: true },
+            Answer::NotEntered { mine: None, older, in_epoch, .. } => match self.patience {
+                Patience::Tries if in_epoch && older > 0 => Stage::Ended(End::Refused),
+                Patience::Tries | Patience::Waits => Stage::Asking { wanted: true },
             },
         };
         // A try that finds itself behind somebody does not wait.
-        if self.mode == Mode::Try
+        if self.patience == Patience::Tries
             && let Stage::Queued(place) = &self.stage
             && place.standing() != Standing::First
         {

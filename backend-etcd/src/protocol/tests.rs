@@ -19,7 +19,7 @@ fn step(contender: &Contender) -> Step {
 }
 
 fn queued(older: usize, watched: Option<Revision>) -> Contender {
-    let mut contender = Contender::new(Mode::Queue);
+    let mut contender = Contender::new(Patience::Waits);
     contender.asked(&Answer::Entered { revision: 10, older }, watched);
     contender
 }
@@ -31,7 +31,7 @@ fn deletion(revision: Revision, key: u8, created: Option<Revision>) -> Delete {
 /// A free lock is one request.
 #[test]
 fn a_free_lock_is_held_at_once() {
-    let contender = Contender::new(Mode::Queue);
+    let contender = Contender::new(Patience::Waits);
     assert_eq!(step(&contender), Step::Ask);
     assert_eq!(step(&queued(0, None)), Step::End(End::Granted(10)));
 }
@@ -105,7 +105,7 @@ fn a_deletion_without_its_past_costs_a_read() {
 /// What may still arrive is made harmless before it is asked again.
 #[test]
 fn a_lost_answer_moves_the_epoch() {
-    let mut contender = Contender::new(Mode::Queue);
+    let mut contender = Contender::new(Patience::Waits);
     contender.failed(Failure::Unanswered, 5);
     contender.in_epoch(5);
     assert_eq!(step(&contender), Step::Settle);
@@ -117,7 +117,7 @@ fn a_lost_answer_moves_the_epoch() {
     assert_eq!(step(&contender), Step::End(End::Granted(10)));
 
     for settled in [false, true] {
-        let mut abandoned = Contender::new(Mode::Queue);
+        let mut abandoned = Contender::new(Patience::Waits);
         abandoned.failed(Failure::Unanswered, 5);
         if settled {
             abandoned.in_epoch(6);
@@ -135,7 +135,7 @@ fn a_lost_answer_moves_the_epoch() {
 /// A copy that may still apply can come after the look: what that found decides nothing.
 #[test]
 fn what_is_found_before_the_epoch_moved_decides_nothing() {
-    let mut abandoned = Contender::new(Mode::Queue);
+    let mut abandoned = Contender::new(Patience::Waits);
     abandoned.failed(Failure::Unanswered, 5);
     abandoned.abandon();
     abandoned.found(None);
@@ -148,7 +148,7 @@ fn what_is_found_before_the_epoch_moved_decides_nothing() {
 /// What was refused for want of room may be there: it is looked for, without waiting for any copy.
 #[test]
 fn a_refusal_may_have_been_carried_out() {
-    let mut contender = Contender::new(Mode::Queue);
+    let mut contender = Contender::new(Patience::Waits);
     contender.failed(Failure::Refused, 5);
     assert_eq!(step(&contender), Step::Ask, "what is there is ours");
     contender.abandon();
@@ -156,7 +156,7 @@ fn a_refusal_may_have_been_carried_out() {
     contender.found(Some(7));
     assert_eq!(step(&contender), Step::Delete(7));
 
-    let mut doubtful = Contender::new(Mode::Queue);
+    let mut doubtful = Contender::new(Patience::Waits);
     doubtful.failed(Failure::Unanswered, 5);
     doubtful.failed(Failure::Refused, 6);
     assert_eq!(step(&doubtful), Step::Settle, "an earlier copy is still out there");
@@ -165,16 +165,16 @@ fn a_refusal_may_have_been_carried_out() {
 /// What certainly was not done needs no clean-up.
 #[test]
 fn a_request_that_was_not_applied_leaves_nothing() {
-    let mut contender = Contender::new(Mode::Queue);
+    let mut contender = Contender::new(Patience::Waits);
     contender.failed(Failure::NotApplied, 5);
     contender.abandon();
     assert_eq!(step(&contender), Step::End(End::Left));
 }
 
-/// An entry of an earlier acquisition is not adopted (P2).
+/// An entry of an earlier acquisition is not adopted (etcd.protocol-2).
 #[test]
 fn another_acquisitions_entry_is_replaced() {
-    let mut contender = Contender::new(Mode::Queue);
+    let mut contender = Contender::new(Patience::Waits);
     let answer = Answer::NotEntered { revision: 12, mine: Some((4, false)), older: 0, in_epoch: true };
     contender.asked(&answer, None);
     assert_eq!(step(&contender), Step::Delete(4));
@@ -186,11 +186,11 @@ fn another_acquisitions_entry_is_replaced() {
 #[test]
 fn a_refused_try_leaves_nothing() {
     let refused = |mine| Answer::NotEntered { revision: 12, mine, older: 1, in_epoch: true };
-    let mut contender = Contender::new(Mode::Try);
+    let mut contender = Contender::new(Patience::Tries);
     contender.asked(&refused(None), None);
     assert_eq!(step(&contender), Step::End(End::Refused));
 
-    let mut contender = Contender::new(Mode::Try);
+    let mut contender = Contender::new(Patience::Tries);
     contender.asked(&refused(Some((10, true))), None);
     assert_eq!(step(&contender), Step::Delete(10));
     contender.deleted();
@@ -200,7 +200,8 @@ fn a_refused_try_leaves_nothing() {
 /// Past the deadline nothing is held, asked for or cleaned up: the lease ends it.
 #[test]
 fn a_session_that_is_over_ends_everything() {
-    for contender in [Contender::new(Mode::Queue), queued(0, None), queued(1, Some(9)), Contender::leaving(3)]
+    for contender in
+        [Contender::new(Patience::Waits), queued(0, None), queued(1, Some(9)), Contender::leaving(3)]
     {
         assert_eq!(contender.next(Moment::from_nanos(2), AHEAD), Step::End(End::SessionOver));
     }
@@ -209,7 +210,7 @@ fn a_session_that_is_over_ends_everything() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
 
-    /// P1 to P3 in every order of everything that can happen, and everybody holds in the end.
+    /// etcd.protocol-1 to 3 in every order of everything that can happen, and everybody holds in the end.
     #[test]
     fn nothing_that_happens_breaks_a_promise(choices in prop::collection::vec(any::<u16>(), 0..250)) {
         let mut world = World::new(None);

@@ -10,7 +10,7 @@ use lockcore::clock::{Deadline, Moment};
 use lockcore::{Error, ErrorKind, FencingToken, LockName, LostReason, OwnerId, Result};
 
 use super::Session;
-use crate::protocol::{Asked, Revision};
+use crate::protocol::{Revision, RevokeRequests};
 
 pub(super) struct Book {
     pub(super) deadline: Deadline,
@@ -21,7 +21,7 @@ pub(super) struct Book {
     pub(super) entries: HashMap<LockName, Entry>,
     /// Names that somebody deals with, and since when.
     pub(super) busy: HashMap<LockName, Moment>,
-    pub(super) asked: Asked,
+    pub(super) asked: RevokeRequests,
 }
 
 /// An entry of ours in the store.
@@ -66,7 +66,7 @@ impl Book {
 }
 
 impl Session {
-    /// S1
+    /// etcd.session-1
     pub(super) fn enter(&self, name: &LockName, create: Revision, owner: OwnerId) {
         let mut book = self.book.lock();
         if book.entries.get(name).is_none_or(|entry| entry.create != create) && book.over.is_none() {
@@ -217,7 +217,7 @@ mod tests {
             denied: None,
             entries: HashMap::new(),
             busy: HashMap::from([(name(), since)]),
-            asked: Asked::default(),
+            asked: RevokeRequests::default(),
         }
     }
 

@@ -11,11 +11,11 @@ use crate::connection::Pause;
 use crate::error;
 use crate::keys::grace_of;
 use crate::protocol::Revision;
-use crate::watch::{Change, Heard, Kind, Listener, Told};
+use crate::watch::{Change, KeyEvent, Kind, Listener, WatchEvent};
 
 impl Session {
     /// What the watches tell: deletions of our entries, of the session's key, and what is asked of us.
-    fn tap(self: &Arc<Self>, changes: &[Change]) {
+    fn on_changes(self: &Arc<Self>, changes: &[Change]) {
         for change in changes {
             if change.key.as_ref() == self.key {
                 if matches!(change.kind, Kind::Deleted(_)) && change.revision > self.created {
@@ -32,14 +32,14 @@ impl Session {
         }
     }
 
-    pub(super) fn hear(self: &Arc<Self>, heard: &Heard<'_>) {
-        match *heard {
-            Heard::Changes(changes) => self.tap(changes),
-            Heard::Stands(key, since) => {
+    pub(super) fn on_key_event(self: &Arc<Self>, event: &KeyEvent<'_>) {
+        match *event {
+            KeyEvent::Changes(changes) => self.on_changes(changes),
+            KeyEvent::Stands(key, since) => {
                 self.unread.lock().push((key.into(), since));
                 self.has_unread.notify_one();
             }
-            Heard::GivenUp(key) => self.is_not_watched(key),
+            KeyEvent::GivenUp(key) => self.is_not_watched(key),
         }
     }
 
@@ -140,14 +140,14 @@ impl Session {
             tokio::select! {
                 biased;
                 () = self.ended.cancelled() => return,
-                told = listener.told.recv() => match told {
-                    Some(Told::Stands(since)) => {
+                event = listener.events.recv() => match event {
+                    Some(WatchEvent::Stands(since)) => {
                         self.ended.run_until_cancelled(self.verify(since)).await;
                     }
-                    Some(Told::Changes(changes)) => self.tap(&changes),
-                    Some(Told::Broken) => {}
+                    Some(WatchEvent::Changes(changes)) => self.on_changes(&changes),
+                    Some(WatchEvent::Broken) => {}
                     // Without its watch a session cannot tell that it is over.
-                    Some(Told::Refused) => self.deny(&error::not_told()),
+                    Some(WatchEvent::Refused) => self.deny(&error::not_told()),
                     None => return,
                 },
                 () = self.env().sleep_until(deadline) => {

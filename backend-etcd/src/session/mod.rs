@@ -18,12 +18,14 @@
 //! | `token_base` | what is added to counters |
 //!
 //! # Invariants
-//! - **S1** An entry is in the book from the answer that created it until it is confirmed gone, so that no
-//!   deletion that the watch tells of goes unnoticed (G2).
-//! - **S2** Per name at most one acquisition or clean-up is under way: the others wait for its end.
-//! - **S3** A session that is over stays over; no grant names its lease (B3).
-//! - **S4** A session that may not delete an entry of its own, or look for what it may have put, ends: nothing
-//!   else takes the entry out of its queue, and a release must not wait for a right that may never come back.
+//! - **etcd.session-1** An entry is in the book from the answer that created it until it is confirmed gone,
+//!   so that no deletion that the watch tells of goes unnoticed (G2).
+//! - **etcd.session-2** Per name at most one acquisition or clean-up is under way: the others wait for its
+//!   end.
+//! - **etcd.session-3** A session that is over stays over; no grant names its lease (B3).
+//! - **etcd.session-4** A session that may not delete an entry of its own, or look for what it may have
+//!   put, ends: nothing else takes the entry out of its queue, and a release must not wait for a right that
+//!   may never come back.
 
 mod acquisition;
 mod book;
@@ -54,7 +56,7 @@ use crate::watch::Watches;
 use book::Book;
 use keeper::Keepalive;
 
-pub(crate) use acquisition::{Bidding, Outcome};
+pub(crate) use acquisition::Acquiring;
 pub(crate) use requests::{gets, oldest, revision};
 pub(crate) use sessions::Sessions;
 
@@ -83,12 +85,12 @@ pub(crate) struct Session {
 
 /// The right to deal with a name, which one task has at a time.
 #[derive(Debug)]
-struct Claim {
+struct NameLock {
     session: Arc<Session>,
     name: LockName,
 }
 
-impl Drop for Claim {
+impl Drop for NameLock {
     fn drop(&mut self) {
         self.session.book.lock().busy.remove(&self.name);
         self.session.freed.notify_waiters();
@@ -197,12 +199,12 @@ impl Session {
     }
 
     /// Waits until nobody else deals with `name`.
-    async fn claim(self: &Arc<Self>, name: &LockName) -> Claim {
+    async fn lock_name(self: &Arc<Self>, name: &LockName) -> NameLock {
         loop {
             let freed = self.freed.notified();
             if let hash_map::Entry::Vacant(free) = self.book.lock().busy.entry(name.clone()) {
                 free.insert(self.env().now());
-                return Claim { session: Arc::clone(self), name: name.clone() };
+                return NameLock { session: Arc::clone(self), name: name.clone() };
             }
             freed.await;
         }
@@ -227,7 +229,7 @@ impl fmt::Debug for Session {
 
 /// What `work` comes to, in a task of its own: it goes on although nobody polls or wants it any more,
 /// and others wait for what it has taken.
-async fn aside<T: Send + 'static>(
+async fn detached<T: Send + 'static>(
     env: &Env,
     work: impl Future<Output = Result<T>> + Send + 'static,
 ) -> Result<T> {

@@ -21,8 +21,8 @@ use super::{Session, deadline};
 use crate::connection::Pause;
 use crate::error;
 use crate::keys;
-use crate::protocol::Asked;
-use crate::watch::{Listener, Range, Tap, Told, Watches};
+use crate::protocol::RevokeRequests;
+use crate::watch::{Listener, OnKeyEvent, Range, WatchEvent, Watches};
 
 /// A lease as it was granted.
 struct Granted {
@@ -125,12 +125,12 @@ async fn begin(
     let there: Arc<OnceLock<Weak<Session>>> = Arc::default();
     let watches = {
         let there = Arc::clone(&there);
-        let tap: Tap = Arc::new(move |heard| {
+        let on_key_event: OnKeyEvent = Arc::new(move |event| {
             if let Some(session) = there.get().and_then(Weak::upgrade) {
-                session.hear(&heard);
+                session.on_key_event(&event);
             }
         });
-        Watches::start(&sessions.env, &sessions.endpoints, tap, &key, ended.clone())
+        Watches::start(&sessions.env, &sessions.endpoints, on_key_event, &key, ended.clone())
     };
     let end = sessions.keys.session_end(lease).into();
     let mut listener = watches.listen(&Range::Session(key.as_slice().into(), end));
@@ -153,7 +153,7 @@ async fn begin(
             denied: None,
             entries: HashMap::new(),
             busy: HashMap::new(),
-            asked: Asked::default(),
+            asked: RevokeRequests::default(),
         }),
         freed: Notify::new(),
         unread: Mutex::default(),
@@ -170,11 +170,11 @@ async fn begin(
 
 async fn stands(watches: &Watches, listener: &mut Listener) -> Result<()> {
     loop {
-        match listener.told.recv().await {
-            Some(Told::Stands(_)) => return Ok(()),
-            Some(Told::Broken) if watches.met_a_stranger() => return Err(error::stranger()),
-            Some(Told::Changes(_) | Told::Broken) => {}
-            Some(Told::Refused) | None => return Err(error::cut("the watch stream")),
+        match listener.events.recv().await {
+            Some(WatchEvent::Stands(_)) => return Ok(()),
+            Some(WatchEvent::Broken) if watches.met_a_stranger() => return Err(error::stranger()),
+            Some(WatchEvent::Changes(_) | WatchEvent::Broken) => {}
+            Some(WatchEvent::Refused) | None => return Err(error::cut("the watch stream")),
         }
     }
 }

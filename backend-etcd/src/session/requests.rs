@@ -13,10 +13,10 @@ use lockcore::{Error, ErrorKind, LostReason, Result};
 use super::Session;
 use crate::error;
 use crate::keys::{LockKeys, grace_of, holder};
-use crate::protocol::{Answer, Mode, Revision};
+use crate::protocol::{Answer, Patience, Revision};
 
 /// What a look at a queue showed.
-pub(super) struct Seen {
+pub(super) struct Snapshot {
     pub(super) revision: Revision,
     pub(super) present: bool,
     pub(super) older: usize,
@@ -24,24 +24,26 @@ pub(super) struct Seen {
 }
 
 impl Session {
-    /// Puts the entry unless one is there; with [`Mode::Try`], unless anybody's is.
+    /// Puts the entry unless one is there; with [`Patience::Tries`], unless anybody's is.
     pub(super) async fn ask(
         self: &Arc<Self>,
-        mode: Mode,
+        patience: Patience,
         keys: &LockKeys,
         value: &[u8],
         epoch: Revision,
     ) -> Result<(Answer, Option<Holder>)> {
-        let absent = match mode {
-            Mode::Queue => Compare::create_revision(keys.own.clone(), CompareOp::Equal, 0),
-            Mode::Try => Compare::create_revision(keys.queue.clone(), CompareOp::Equal, 0).with_prefix(),
+        let absent = match patience {
+            Patience::Waits => Compare::create_revision(keys.own.clone(), CompareOp::Equal, 0),
+            Patience::Tries => {
+                Compare::create_revision(keys.queue.clone(), CompareOp::Equal, 0).with_prefix()
+            }
         };
         let in_epoch = Compare::mod_revision(self.key.clone(), CompareOp::Equal, epoch);
         let put = TxnOp::put(keys.own.clone(), value, Some(PutOptions::new().with_lease(self.lease)));
         let count = GetOptions::new().with_prefix().with_count_only();
-        let queue = match mode {
-            Mode::Queue => GetOptions::new().with_prefix().with_keys_only(),
-            Mode::Try => oldest(),
+        let queue = match patience {
+            Patience::Waits => GetOptions::new().with_prefix().with_keys_only(),
+            Patience::Tries => oldest(),
         };
         let txn = Txn::new()
             .when([absent, in_epoch])
@@ -76,7 +78,7 @@ impl Session {
     }
 
     /// Reads the queue up to the entry created at `create`, and whose is the oldest.
-    pub(super) async fn look(self: &Arc<Self>, keys: &LockKeys, create: Revision) -> Result<Seen> {
+    pub(super) async fn look(self: &Arc<Self>, keys: &LockKeys, create: Revision) -> Result<Snapshot> {
         let upto = GetOptions::new().with_prefix().with_keys_only().with_max_create_revision(create);
         let txn = Txn::new().and_then([
             TxnOp::get(keys.queue.clone(), Some(upto)),
@@ -88,7 +90,7 @@ impl Session {
         let (Some(queue), Some(oldest)) = (parts.next(), parts.next()) else {
             return Err(error::malformed("with parts missing"));
         };
-        Ok(Seen {
+        Ok(Snapshot {
             revision,
             present: queue.kvs().iter().any(|kv| kv.key() == keys.own && kv.create_revision() == create),
             older: queue.kvs().iter().filter(|kv| kv.create_revision() < create).count(),
@@ -97,7 +99,7 @@ impl Session {
     }
 
     /// Deletes an entry if it was created at `create`; whether it did. One that we have no right to
-    /// delete would block the queue for as long as the session lasts: it ends with the session (S4).
+    /// delete would block the queue for as long as the session lasts: it ends with the session (etcd.session-4).
     pub(super) async fn delete(self: &Arc<Self>, key: &[u8], create: Revision) -> Result<bool> {
         let same = Compare::create_revision(key, CompareOp::Equal, create);
         // Nobody else takes the message back.

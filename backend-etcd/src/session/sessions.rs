@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::{Session, aside};
+use super::{Session, detached};
 use crate::config::EtcdConfig;
 use crate::connection::Endpoints;
 use crate::error;
@@ -74,7 +74,7 @@ impl Sessions {
         }
         // Opened in a task of its own: whoever asked first may be polled no more, and the others need it.
         let (sessions, refused) = (Arc::clone(self), self.refused.load(Ordering::Relaxed));
-        aside(&self.env, async move { sessions.open(refused).await }).await
+        detached(&self.env, async move { sessions.open(refused).await }).await
     }
 
     /// Opens a session, unless another has, or has just failed to.

@@ -14,7 +14,7 @@ struct Request {
 
 #[derive(Clone, Debug)]
 enum What {
-    Ask { mode: Mode, acquisition: u32, epoch: Option<Revision> },
+    Ask { patience: Patience, acquisition: u32, epoch: Option<Revision> },
     Delete(Revision),
     Move { epoch: Revision },
     Find,
@@ -111,7 +111,9 @@ impl World {
         let who = usize::from(choice) % PROCESSES;
         let detail = choice / 64;
         match choice / 3 % 20 {
-            0..=1 => self.start(who, if detail.is_multiple_of(3) { Mode::Try } else { Mode::Queue }),
+            0..=1 => {
+                self.start(who, if detail.is_multiple_of(3) { Patience::Tries } else { Patience::Waits })
+            }
             2..=9 => self.drive(who, detail)?,
             10..=13 => self.tell(who, detail),
             14 => self.cut(who),
@@ -175,7 +177,7 @@ impl World {
         (self.sessions.len() - 1, self.revision)
     }
 
-    fn start(&mut self, who: usize, mode: Mode) {
+    fn start(&mut self, who: usize, patience: Patience) {
         if self.processes[who].contender.is_some() || self.processes[who].held.is_some() {
             return;
         }
@@ -188,7 +190,7 @@ impl World {
         self.acquisitions += 1;
         let process = &mut self.processes[who];
         process.acquisition = self.acquisitions;
-        process.contender = Some(Contender::new(mode));
+        process.contender = Some(Contender::new(patience));
     }
 
     /// Gives up waiting, or lets go.
@@ -210,7 +212,7 @@ impl World {
     fn forget(&mut self, who: usize) {
         if let Some(create) = self.processes[who].held.take() {
             self.forgotten.push(create);
-            self.start(who, Mode::Queue);
+            self.start(who, Patience::Waits);
         }
     }
 
@@ -264,7 +266,7 @@ impl World {
         let what = match contender.next(NOW, deadline) {
             Step::Ask => {
                 let epoch = (self.mutant != Some(Mutant::IgnoresTheEpoch)).then_some(epoch);
-                What::Ask { mode: contender.mode, acquisition, epoch }
+                What::Ask { patience: contender.patience, acquisition, epoch }
             }
             Step::Delete(create) => What::Delete(create),
             Step::Settle => What::Move { epoch },
@@ -386,13 +388,13 @@ impl World {
             world.sessions.iter().filter_map(|session| session.entry).map(|(create, _)| create).collect()
         };
         match request.what {
-            What::Ask { mode, acquisition, epoch } => {
+            What::Ask { patience, acquisition, epoch } => {
                 let before = creates(self);
                 let entry = self.sessions[id].entry;
                 let in_epoch = epoch.is_none_or(|epoch| epoch == self.sessions[id].epoch);
-                let is_free = match mode {
-                    Mode::Queue => entry.is_none(),
-                    Mode::Try => before.is_empty(),
+                let is_free = match patience {
+                    Patience::Waits => entry.is_none(),
+                    Patience::Tries => before.is_empty(),
                 };
                 if is_free && in_epoch {
                     self.revision += 1;
