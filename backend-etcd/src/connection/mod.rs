@@ -23,6 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use etcd_client::{Client, GetOptions, GetResponse, Txn, TxnResponse};
+use lockcore::backend::Backoff;
 use lockcore::{Effect, Env, Error, ErrorKind, Result};
 use tokio::sync::{Semaphore, watch};
 
@@ -324,7 +325,7 @@ impl Endpoints {
     {
         let bound = self.env.timing().op_timeout;
         let give_up_at = self.env.now() + bound;
-        let mut pause = Pause::new(&self.env);
+        let mut pauses = backoff(&self.env);
         let mut last: Option<Error> = None;
         loop {
             let attempt = tokio::select! {
@@ -337,7 +338,7 @@ impl Endpoints {
                     // What any attempt may have done, the request may have done.
                     let unknown = last.is_some_and(|last| last.effect() == Effect::Unknown);
                     last = Some(if unknown { error.with_effect(Effect::Unknown) } else { error });
-                    pause.wait(&self.env).await;
+                    pauses.pause(&self.env).await;
                 }
                 answer => return answer,
             }
@@ -374,24 +375,10 @@ impl fmt::Debug for Endpoints {
     }
 }
 
-/// Growing pauses between attempts.
-#[derive(Debug)]
-pub(crate) struct Pause {
-    next: Duration,
-    longest: Duration,
-}
-
-impl Pause {
-    pub(crate) fn new(env: &Env) -> Self {
-        let bound = env.timing().op_timeout;
-        Self { next: bound / 64, longest: bound / 4 }
-    }
-
-    pub(crate) async fn wait(&mut self, env: &Env) {
-        let pause = self.next;
-        self.next = (pause * 2).min(self.longest);
-        env.sleep(pause).await;
-    }
+/// Pauses between tries. None is long: a cluster that has a new leader is used again soon.
+pub(crate) fn backoff(env: &Env) -> Backoff {
+    let bound = env.timing().op_timeout;
+    Backoff::new(bound / 32, bound / 4)
 }
 
 /// How many requests are under way at once; renewals and streams come on top.

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::sessions::Sessions;
 use super::{NameLock, Session, detached};
-use crate::connection::Pause;
+use crate::connection::backoff;
 use crate::error;
 use crate::keys::{LockKeys, Record};
 use crate::protocol::{Contender, Delete, End, Failure, Patience, Revision, Step};
@@ -77,7 +77,7 @@ async fn acquire(
     };
     let env = sessions.env.clone();
     let mut owner = request.owner;
-    let mut pause = Pause::new(&env);
+    let mut pauses = backoff(&env);
     let mut was_queued = false;
     loop {
         let session = match sessions.session().await {
@@ -85,7 +85,7 @@ async fn acquire(
             // Whoever has waited already waits on.
             Err(error) if was_queued && is_worth_another_try(&error) && !left.is_cancelled() => {
                 tracing::debug!(lock = %request.name, error = %format_args!("{error:#}"), "no session to wait on; trying again");
-                pause.wait(&env).await;
+                pauses.pause(&env).await;
                 continue;
             }
             Err(error) => return Err(error),
@@ -208,7 +208,7 @@ impl Acquisition {
         let env = session.env();
         // Early enough to say why before nobody listens any more.
         let give_up_at = env.now() + env.timing().op_timeout * 3 / 4;
-        let mut pause = Pause::new(env);
+        let mut pauses = backoff(env);
         let (mut is_fresh, mut last) = (false, None);
         loop {
             if left.is_cancelled() {
@@ -242,7 +242,7 @@ impl Acquisition {
                 Step::Ask | Step::Delete(_) | Step::Settle | Step::Find | Step::Look(_) => {
                     // The answer has changed nothing: it came from a server that lags behind.
                     if last.replace(step) == Some(step) {
-                        pause.wait(env).await;
+                        pauses.pause(env).await;
                     }
                     tokio::select! {
                         biased;
@@ -269,7 +269,7 @@ impl Acquisition {
             tokio::select! {
                 biased;
                 () = session.ended.cancelled() => {}
-                () = pause.wait(env) => {}
+                () = pauses.pause(env) => {}
             }
         }
     }
@@ -426,7 +426,5 @@ fn first_look(ttl: Duration) -> Duration {
 /// How long until the queue is read again, whatever the watch tells: half a ttl, and up to a quarter
 /// more, so that those who came together do not ask together.
 fn next_look(env: &Env, ttl: Duration) -> Duration {
-    let mut bits = [0; 1];
-    env.random(&mut bits);
-    ttl / 2 + ttl / 4 * u32::from(bits[0]) / 256
+    ttl / 4 + env.jittered(ttl / 2)
 }

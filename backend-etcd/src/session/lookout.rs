@@ -7,7 +7,7 @@ use lockcore::{ErrorKind, LostReason};
 
 use super::Session;
 use super::book::Phase;
-use crate::connection::Pause;
+use crate::connection::backoff;
 use crate::error;
 use crate::keys::grace_of;
 use crate::protocol::Revision;
@@ -91,7 +91,7 @@ impl Session {
 
     /// Reads keys of ours whose watch has just begun, many at once.
     pub(super) async fn read_what_was_missed(self: Arc<Self>) {
-        let mut pause = Pause::new(self.env());
+        let mut pauses = backoff(self.env());
         loop {
             let mut at_once = KEYS_AT_ONCE;
             tokio::select! {
@@ -110,7 +110,7 @@ impl Session {
                     return;
                 };
                 match read {
-                    Ok(()) => pause = Pause::new(self.env()),
+                    Ok(()) => pauses.reset(),
                     // One of them may not be read: which?
                     Err(denied) if *denied.kind() == ErrorKind::Denied => {
                         if let [(key, _)] = batch.as_slice() {
@@ -124,7 +124,7 @@ impl Session {
                     Err(error) => {
                         tracing::debug!(error = %format_args!("{error:#}"), "keys that are held could not be read");
                         self.unread.lock().extend(batch);
-                        pause.wait(self.env()).await;
+                        pauses.pause(self.env()).await;
                     }
                 }
             }
@@ -159,7 +159,7 @@ impl Session {
 
     /// Reads what the watch may have missed before `since`.
     async fn verify(self: &Arc<Self>, since: Revision) {
-        let mut pause = Pause::new(self.env());
+        let mut pauses = backoff(self.env());
         while self.lives() {
             match self.look_after(since).await {
                 Ok(true) => return,
@@ -169,7 +169,7 @@ impl Session {
                     tracing::debug!(error = %format_args!("{error:#}"), "the session's key could not be read")
                 }
             }
-            pause.wait(self.env()).await;
+            pauses.pause(self.env()).await;
         }
     }
 }

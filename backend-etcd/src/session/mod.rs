@@ -48,7 +48,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use crate::connection::Pause;
+use crate::connection::backoff;
 use crate::error;
 use crate::keys::LockKeys;
 use crate::protocol::Revision;
@@ -184,7 +184,7 @@ impl Session {
     /// Ends the lease of a session that is lost, which frees what hangs on it earlier than its expiry.
     async fn end_at_the_store(&self) {
         let give_up_at = self.env().now() + self.ttl;
-        let mut pause = Pause::new(self.env());
+        let mut pauses = backoff(self.env());
         while self.env().now() < give_up_at {
             let is_over = match self.revoke_lease().await {
                 Ok(()) => true,
@@ -194,7 +194,7 @@ impl Session {
             if is_over || self.sessions.closing.is_cancelled() {
                 return;
             }
-            pause.wait(self.env()).await;
+            pauses.pause(self.env()).await;
         }
     }
 

@@ -18,7 +18,7 @@ use super::keeper::Keepalive;
 use super::requests::{gets, revision};
 use super::sessions::Sessions;
 use super::{Session, deadline};
-use crate::connection::Pause;
+use crate::connection::backoff;
 use crate::error;
 use crate::keys;
 use crate::protocol::RevokeRequests;
@@ -73,7 +73,7 @@ async fn grant(sessions: &Arc<Sessions>) -> Result<Granted> {
     let lease = (i64::from_be_bytes(bits) & i64::MAX).max(1);
     let seconds = i64::try_from(env.timing().ttl.as_millis().div_ceil(1_000)).unwrap_or(i64::MAX);
     let give_up_at = env.now() + env.timing().op_timeout;
-    let mut pause = Pause::new(env);
+    let mut pauses = backoff(env);
     loop {
         let sent_at = env.now();
         let answer = sessions.endpoints.call(|client| async move {
@@ -90,7 +90,7 @@ async fn grant(sessions: &Arc<Sessions>) -> Result<Granted> {
                 return granted(sessions, lease, sent_at, answer.ttl(), cluster);
             }
             Ok(None) => return adopt(sessions, lease).await,
-            Err(error) if error::may_pass(&error) && env.now() < give_up_at => pause.wait(env).await,
+            Err(error) if error::may_pass(&error) && env.now() < give_up_at => pauses.pause(env).await,
             Err(error) => return Err(error),
         }
     }

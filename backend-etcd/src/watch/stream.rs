@@ -10,7 +10,7 @@ use lockcore::{Env, ErrorKind, Result};
 use tokio::sync::mpsc;
 
 use super::{Change, KeyEvent, Kind, OnKeyEvent, Order, Range, WatchEvent, Watches};
-use crate::connection::{Endpoints, Link, Pause};
+use crate::connection::{Endpoints, Link, backoff};
 use crate::error;
 
 /// The task behind the watches.
@@ -36,7 +36,7 @@ enum Ended {
 impl Server {
     /// Serves whatever is listened to, on one stream after the other.
     pub(super) async fn run(mut self) {
-        let mut pause = Pause::new(&self.env);
+        let mut pauses = backoff(&self.env);
         loop {
             // What is listened to is opened below; the orders say no more than that.
             while self.orders.try_recv().is_ok() {}
@@ -58,9 +58,9 @@ impl Server {
             }
             // Whoever cuts every stream at once is not asked for ever more of them.
             if self.env.now().since(begun_at) > self.env.timing().op_timeout {
-                pause = Pause::new(&self.env);
+                pauses.reset();
             }
-            pause.wait(&self.env).await;
+            pauses.pause(&self.env).await;
         }
     }
 
