@@ -4,15 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_util::stream::{self, BoxStream};
+use futures_util::stream::BoxStream;
 use lockcore::backend::{
-    AcquireRequest, Attempt, Finding, Grant, Holder, LeaseId, LockBackend, LockState, Renewal, Revoke,
-    StoreConfig, StoreEvent, TokenBase,
+    AcquireRequest, Attempt, Events, Finding, Grant, Holder, Inbox, LeaseId, LockBackend, LockState, Renewal,
+    Revoke, StoreConfig, StoreEvent, TokenBase,
 };
 use lockcore::{Env, Guarantees, LockName, Result};
-use parking_lot::Mutex;
-use tokio::sync::mpsc;
-use tokio_stream::wrappers::UnboundedReceiverStream;
 
 use crate::admin::diagnosis;
 use crate::config::EtcdConfig;
@@ -40,12 +37,12 @@ impl StoreConfig for EtcdConfig {
 pub(crate) struct EtcdBackend {
     sessions: Arc<Sessions>,
     guarantees: Guarantees,
-    inbox: Mutex<Option<mpsc::UnboundedReceiver<StoreEvent>>>,
+    inbox: Inbox,
 }
 
 impl EtcdBackend {
     pub(crate) async fn open(config: &EtcdConfig, env: Env) -> Result<Self> {
-        let (events, inbox) = mpsc::unbounded_channel();
+        let (events, inbox) = Events::new();
         let sessions = Sessions::new(config, env, events)?;
         let guarantees = Guarantees::FENCED
             | Guarantees::FIFO
@@ -54,7 +51,7 @@ impl EtcdBackend {
             | Guarantees::CROSS_HOST
             | Guarantees::SURVIVES_RESTART;
         // From here on, being dropped ends what was begun.
-        let mut backend = Self { sessions, guarantees, inbox: Mutex::new(Some(inbox)) };
+        let mut backend = Self { sessions, guarantees, inbox };
         let sessions = &backend.sessions;
         let bound = sessions.env.timing().connect_timeout;
         tokio::select! {
@@ -64,7 +61,7 @@ impl EtcdBackend {
         }
         let cluster = diagnosis::look_at_the_cluster(&sessions.endpoints).await;
         for warning in cluster.warnings() {
-            sessions.tell(StoreEvent::Warning(warning.into()));
+            sessions.events.tell(StoreEvent::Warning(warning.into()));
         }
         backend.guarantees.set(Guarantees::SURVIVES_FAILOVER, cluster.survives_the_loss_of_a_member());
         Ok(backend)
@@ -106,10 +103,7 @@ impl LockBackend for EtcdBackend {
     }
 
     fn events(&self) -> BoxStream<'static, StoreEvent> {
-        match self.inbox.lock().take() {
-            Some(inbox) => Box::pin(UnboundedReceiverStream::new(inbox)),
-            None => Box::pin(stream::empty()),
-        }
+        self.inbox.stream()
     }
 
     async fn inspect(&self, name: &LockName) -> Result<LockState> {

@@ -337,7 +337,7 @@ impl Acquisition {
             && holds != create
             && self.heard.replace(holds) != Some(holds)
         {
-            self.session.sessions.tell(StoreEvent::Queued { name: self.name.clone(), holder });
+            self.session.sessions.events.tell(StoreEvent::Queued { name: self.name.clone(), holder });
         }
         Ok(())
     }

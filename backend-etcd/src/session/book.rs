@@ -107,7 +107,7 @@ impl Session {
         (entry.phase, entry.watch_at) = (Phase::Held, self.env().now() + self.ttl / 10);
         let owner = entry.owner;
         if let Some(within) = book.asked.within(create, self.env().now()) {
-            self.sessions.tell(StoreEvent::GrantAsked { name: name.clone(), counter, within });
+            self.sessions.events.tell(StoreEvent::GrantAsked { name: name.clone(), counter, within });
         }
         let lease = Lease { id: self.id(), scope: LeaseScope::Session, ttl: self.ttl, deadline };
         Ok(Some(Grant { name: name.clone(), owner, lease, counter }))
@@ -183,13 +183,13 @@ impl Session {
         if let Some((name, within)) = wanted
             && let Ok(counter) = self.counter(create)
         {
-            self.sessions.tell(StoreEvent::GrantAsked { name, counter, within });
+            self.sessions.events.tell(StoreEvent::GrantAsked { name, counter, within });
         }
     }
 
     fn grant_lost(&self, name: LockName, create: Revision, reason: LostReason) {
         if let Ok(counter) = self.counter(create) {
-            self.sessions.tell(StoreEvent::GrantLost { name, counter, reason });
+            self.sessions.events.tell(StoreEvent::GrantLost { name, counter, reason });
         }
     }
 }

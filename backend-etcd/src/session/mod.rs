@@ -166,7 +166,7 @@ impl Session {
         }
         if reason != LostReason::Shutdown {
             tracing::warn!(lease = format_args!("{:x}", self.lease), %reason, "the session with etcd is over");
-            self.sessions.tell(StoreEvent::LeaseLost { lease: self.id(), reason });
+            self.sessions.events.tell(StoreEvent::LeaseLost { lease: self.id(), reason });
         }
         self.ended.cancel();
         if reason != LostReason::Shutdown {

@@ -53,7 +53,7 @@ impl Session {
             }
         };
         tracing::debug!(lease = format_args!("{lease:x}"), ttl = ?session.ttl, "a session with etcd begins");
-        sessions.tell(StoreEvent::LeaseOpened(session.lease()));
+        sessions.events.tell(StoreEvent::LeaseOpened(session.lease()));
         Ok(session)
     }
 }

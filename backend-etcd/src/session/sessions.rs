@@ -4,10 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use lockcore::backend::{Grant, LeaseId, Renewal, StoreEvent};
+use lockcore::backend::{Events, Grant, LeaseId, Renewal, StoreEvent};
 use lockcore::{Effect, Env, Error, LostReason, Result};
 use parking_lot::Mutex;
-use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::{Session, detached};
@@ -22,7 +21,7 @@ pub(crate) struct Sessions {
     pub(crate) endpoints: Arc<Endpoints>,
     pub(crate) keys: Keyspace,
     pub(super) closing: CancellationToken,
-    events: mpsc::UnboundedSender<StoreEvent>,
+    pub(crate) events: Events,
     current: Mutex<Option<Arc<Session>>>,
     /// Why a session could not be opened the last time.
     opening: tokio::sync::Mutex<Option<Error>>,
@@ -32,11 +31,7 @@ pub(crate) struct Sessions {
 }
 
 impl Sessions {
-    pub(crate) fn new(
-        config: &EtcdConfig,
-        env: Env,
-        events: mpsc::UnboundedSender<StoreEvent>,
-    ) -> Result<Arc<Self>> {
+    pub(crate) fn new(config: &EtcdConfig, env: Env, events: Events) -> Result<Arc<Self>> {
         Ok(Arc::new(Self {
             endpoints: Arc::new(Endpoints::new(config, env.clone())?),
             keys: Keyspace::new(config.key_prefix()),
@@ -55,7 +50,7 @@ impl Sessions {
         match self.session().await {
             // It can still be looked at; whoever wants a lock is told why there is none.
             Err(error) if error::is_for_space(&error) => {
-                self.tell(StoreEvent::Warning(format!("no lock can be taken: {error:#}").into()));
+                self.events.tell(StoreEvent::Warning(format!("no lock can be taken: {error:#}").into()));
                 Ok(())
             }
             opened => opened.map(drop),
@@ -144,11 +139,6 @@ impl Sessions {
     /// The counter of a foreign entry, for show.
     pub(crate) fn shown_counter(&self, create: i64) -> u64 {
         create.unsigned_abs().saturating_add(self.token_base.load(Ordering::Relaxed))
-    }
-
-    pub(crate) fn tell(&self, event: StoreEvent) {
-        // Nobody listens to a manager that is over.
-        let _ = self.events.send(event);
     }
 
     /// Ends the session and everything on it.
