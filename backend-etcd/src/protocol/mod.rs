@@ -21,6 +21,7 @@
 //!
 //! Checked by the property tests in `tests`, on a model of the store.
 
+mod book;
 mod place;
 mod revocation;
 #[cfg(test)]
@@ -28,6 +29,7 @@ mod tests;
 
 use lockcore::clock::{Deadline, Moment};
 
+pub(crate) use book::{Book, Hold, Phase};
 pub(crate) use place::{Delete, Place, Standing};
 pub(crate) use revocation::RevokeRequests;
 

@@ -256,7 +256,7 @@ impl Acquisition {
                 continue;
             };
             last = None;
-            // etcd.session-4
+            // etcd.session-1
             if left.is_cancelled() && *error.kind() == ErrorKind::Denied {
                 session.deny(&error);
             }

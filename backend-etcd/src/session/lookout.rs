@@ -6,7 +6,6 @@ use lockcore::clock::Deadline;
 use lockcore::{ErrorKind, LostReason};
 
 use super::Session;
-use super::book::Phase;
 use crate::connection::backoff;
 use crate::error;
 use crate::keys::grace_of;
@@ -24,7 +23,7 @@ impl Session {
             } else if let Some(create) = self.sessions.keys.asked_for(self.lease, &change.key) {
                 match &change.kind {
                     Kind::Put(value) => self.asked_to_let_go(create, grace_of(value)),
-                    Kind::Deleted(_) => self.book.lock().asked.forget(create),
+                    Kind::Deleted(_) => self.book.lock().not_wanted(create),
                 }
             } else if matches!(change.kind, Kind::Deleted(_)) && change.key.ends_with(&self.suffix) {
                 self.entry_deleted(&change.key, change.revision);
@@ -46,29 +45,19 @@ impl Session {
     /// There was no right to watch a key of ours, or to read it. The right may come back: it is tried again,
     /// once in the length of a lease.
     fn is_not_watched(&self, key: &[u8]) {
-        let name = self.sessions.keys.name_of(key);
-        let mut book = self.book.lock();
-        if let Some(entry) = name.and_then(|name| book.entries.get_mut(&name)) {
-            (entry.is_watched, entry.watch_at) = (false, self.env().now() + self.ttl);
+        if let Some(name) = self.sessions.keys.name_of(key) {
+            self.book.lock().not_watched(&name, self.env().now() + self.ttl);
         }
     }
 
     /// Gives a watch of its own to every key that has been held for a while: somebody may delete it.
     pub(super) fn watch_what_is_held(&self) {
-        let now = self.env().now();
-        let mut names = Vec::new();
-        for (name, entry) in &mut self.book.lock().entries {
-            let is_new = !entry.is_watched && entry.phase == Phase::Held;
-            if is_new && entry.watch_at <= now {
-                entry.is_watched = true;
-                names.push(name.clone());
-            }
-        }
+        let names = self.book.lock().begin_watches(self.env().now());
         for name in names {
             let own = self.keys(&name).own;
             self.watches.pin(&own);
             // RACE: it was released before its watch was there to be let go of.
-            if !self.book.lock().entries.contains_key(&name) {
+            if !self.book.lock().has(&name) {
                 self.watches.unpin(&own);
             }
         }
@@ -76,7 +65,7 @@ impl Session {
 
     /// Takes messages about entries that are gone out of the inbox: whoever asks may be late.
     pub(super) fn tidy_the_inbox(self: &Arc<Self>) {
-        let mut gone = self.book.lock().asked_in_vain();
+        let mut gone = self.book.lock().wanted_in_vain();
         gone.truncate(KEYS_AT_ONCE);
         if gone.is_empty() {
             return;

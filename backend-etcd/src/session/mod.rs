@@ -8,7 +8,7 @@
 //! | file | says |
 //! |---|---|
 //! | `sessions` | which session is the current one |
-//! | `book` | what it has in the store |
+//! | `holds` | what it holds |
 //! //! | `lookout` | how it hears of what befalls it |
 //! | `opening` | how one begins |
 //! | `requests` | the transactions on the wire |
@@ -18,24 +18,18 @@
 //! | `token_base` | what is added to counters |
 //!
 //! # Invariants
-//! - **etcd.session-1** An entry is in the book from the answer that created it until it is confirmed gone,
-//!   so that no deletion that the watch tells of goes unnoticed (G2).
-//! - **etcd.session-2** Per name at most one acquisition or clean-up is under way: the others wait for its
-//!   end.
-//! - **etcd.session-3** A session that is over stays over; no grant names its lease (B3).
-//! - **etcd.session-4** A session that may not delete an entry of its own, or look for what it may have
+//! - **etcd.session-1** A session that may not delete an entry of its own, or look for what it may have
 //!   put, ends: nothing else takes the entry out of its queue, and a release must not wait for a right that
 //!   may never come back.
 
 mod acquisition;
-mod book;
+mod holds;
 mod keeper;
 mod lookout;
 mod opening;
 mod requests;
 mod sessions;
 
-use std::collections::hash_map;
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
@@ -51,9 +45,8 @@ use tokio_util::sync::CancellationToken;
 use crate::connection::backoff;
 use crate::error;
 use crate::keys::LockKeys;
-use crate::protocol::Revision;
+use crate::protocol::{Book, Revision};
 use crate::watch::Watches;
-use book::Book;
 use keeper::Keepalive;
 
 pub(crate) use acquisition::Acquiring;
@@ -92,7 +85,7 @@ struct NameLock {
 
 impl Drop for NameLock {
     fn drop(&mut self) {
-        self.session.book.lock().busy.remove(&self.name);
+        self.session.book.lock().free(&self.name);
         self.session.freed.notify_waiters();
     }
 }
@@ -116,68 +109,52 @@ impl Session {
 
     /// Until when the session can be trusted; a session that is over, never.
     fn deadline(&self) -> Deadline {
-        let book = self.book.lock();
-        if book.over.is_some() { Deadline::At(Moment::from_nanos(0)) } else { book.deadline }
+        self.book.lock().deadline()
     }
 
     /// A renewal sent at `sent_at` was answered.
     fn extend(&self, sent_at: Moment, ttl: Duration) -> Deadline {
         let until = deadline(self.env(), sent_at, ttl);
-        let mut book = self.book.lock();
-        // One that comes too late revives nothing.
-        if book.over.is_none() && !book.deadline.has_passed(self.env().now()) {
-            book.deadline = book.deadline.max(until);
-        }
+        self.book.lock().extend(until, self.env().now());
         until
     }
 
     fn epoch(&self) -> Revision {
-        self.book.lock().epoch
+        self.book.lock().epoch()
     }
 
     /// The session's key was seen with this revision.
     fn saw_epoch(&self, revision: Revision) {
-        let mut book = self.book.lock();
-        book.epoch = book.epoch.max(revision);
+        self.book.lock().saw_epoch(revision);
     }
 
     /// Whether it can be trusted now; one whose deadline has passed ends here.
     fn lives(self: &Arc<Self>) -> bool {
-        let (over, deadline) = {
-            let book = self.book.lock();
-            (book.over, book.deadline)
-        };
-        if over.is_none() && deadline.has_passed(self.env().now()) {
+        let is_over = self.deadline().has_passed(self.env().now());
+        if is_over {
             self.lose(LostReason::Expired);
-            return false;
         }
-        over.is_none()
+        !is_over
     }
 
     /// The session is over: its guards are told, once, and its lease is ended at the store.
     fn lose(self: &Arc<Self>, reason: LostReason) {
-        {
-            let mut book = self.book.lock();
-            if book.over.is_some() {
-                return;
-            }
-            book.over = Some(reason);
-            book.entries.clear();
+        let is_news = self.book.lock().end();
+        if !is_news {
+            return;
         }
         if reason != LostReason::Shutdown {
             tracing::warn!(lease = format_args!("{:x}", self.lease), %reason, "the session with etcd is over");
             self.sessions.events.tell(StoreEvent::LeaseLost { lease: self.id(), reason });
-        }
-        self.ended.cancel();
-        if reason != LostReason::Shutdown {
             let session = Arc::clone(self);
             self.env().spawn(async move { session.end_at_the_store().await });
         }
+        self.ended.cancel();
     }
 
     /// The right to delete, to look or to watch is gone: so is the session, and whoever releases hears why.
     fn deny(self: &Arc<Self>, denied: &Error) {
-        self.book.lock().denied.get_or_insert_with(|| denied.to_string());
+        self.book.lock().deny(denied.to_string());
         self.lose(LostReason::SessionLost);
     }
 
@@ -202,8 +179,7 @@ impl Session {
     async fn lock_name(self: &Arc<Self>, name: &LockName) -> NameLock {
         loop {
             let freed = self.freed.notified();
-            if let hash_map::Entry::Vacant(free) = self.book.lock().busy.entry(name.clone()) {
-                free.insert(self.env().now());
+            if self.book.lock().take(name, self.env().now()) {
                 return NameLock { session: Arc::clone(self), name: name.clone() };
             }
             freed.await;

@@ -1,7 +1,6 @@
 //! How a session begins: a lease, the watch on the session's key, and then that key, so that its
 //! deletion cannot be missed.
 
-use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -13,7 +12,6 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::book::Book;
 use super::keeper::Keepalive;
 use super::requests::{gets, revision};
 use super::sessions::Sessions;
@@ -21,7 +19,7 @@ use super::{Session, deadline};
 use crate::connection::backoff;
 use crate::error;
 use crate::keys;
-use crate::protocol::RevokeRequests;
+use crate::protocol::Book;
 use crate::watch::{Listener, OnKeyEvent, Range, WatchEvent, Watches};
 
 /// A lease as it was granted.
@@ -146,15 +144,7 @@ async fn begin(
         created,
         suffix: format!("/{lease:x}").into_bytes(),
         token_base,
-        book: Mutex::new(Book {
-            deadline,
-            epoch,
-            over: None,
-            denied: None,
-            entries: HashMap::new(),
-            busy: HashMap::new(),
-            asked: RevokeRequests::default(),
-        }),
+        book: Mutex::new(Book::new(deadline, epoch)),
         freed: Notify::new(),
         unread: Mutex::default(),
         has_unread: Notify::new(),

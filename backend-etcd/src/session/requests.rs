@@ -99,11 +99,11 @@ impl Session {
     }
 
     /// Deletes an entry if it was created at `create`; whether it did. One that we have no right to
-    /// delete would block the queue for as long as the session lasts: it ends with the session (etcd.session-4).
+    /// delete would block the queue for as long as the session lasts: it ends with the session (etcd.session-1).
     pub(super) async fn delete(self: &Arc<Self>, key: &[u8], create: Revision) -> Result<bool> {
         let same = Compare::create_revision(key, CompareOp::Equal, create);
         // Nobody else takes the message back.
-        let is_asked_for = self.book.lock().asked.within(create, self.env().now()).is_some();
+        let is_asked_for = self.book.lock().is_wanted(create, self.env().now());
         let message = is_asked_for.then(|| self.deletion_of_message(create));
         let ops = [TxnOp::delete(key, None)].into_iter().chain(message).collect::<Vec<_>>();
         match self.txn(Txn::new().when([same]).and_then(ops)).await {
@@ -167,7 +167,7 @@ impl Session {
             }
         }
         // Of those that were taken back meanwhile we are not told.
-        self.book.lock().asked.keep(|create| messages.contains_key(&create));
+        self.book.lock().keep_wanted(|create| messages.contains_key(&create));
         for (create, grace) in messages {
             self.asked_to_let_go(create, grace);
         }

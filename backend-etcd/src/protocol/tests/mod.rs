@@ -3,6 +3,7 @@
 
 mod model;
 mod mutant;
+mod store;
 
 use lockcore::clock::{Deadline, Moment};
 use proptest::prelude::*;
