@@ -27,6 +27,7 @@ mod revocation;
 #[cfg(test)]
 mod tests;
 
+use lockcore::Effect;
 use lockcore::clock::{Deadline, Moment};
 
 pub(crate) use book::{Book, Hold, Phase};
@@ -102,15 +103,25 @@ pub(crate) enum Answer {
     },
 }
 
-/// What is known of an acquiring transaction that failed.
+/// What is known of a transaction that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Failure {
     /// The store did nothing.
     NotApplied,
-    /// The store has answered; it may have put the entry first.
+    /// The store has answered, for want of room; it may have done it first.
     Refused,
     /// It may be carried out yet.
     Unanswered,
+}
+
+impl Failure {
+    pub(crate) fn of(effect: Effect, is_for_space: bool) -> Self {
+        match effect {
+            Effect::NotApplied => Self::NotApplied,
+            Effect::Unknown if is_for_space => Self::Refused,
+            Effect::Unknown => Self::Unanswered,
+        }
+    }
 }
 
 /// An acquisition, from its first request until nothing of it is left or it is granted.
@@ -139,6 +150,9 @@ enum Stage {
     /// Another acquisition's entry is in the way.
     Replacing(Revision),
     Queued(Place),
+    /// The epoch cannot be moved for want of room, which lets no copy in either: what is there goes first,
+    /// if it was found.
+    Clearing(Option<Revision>),
     /// The entry is not wanted any more; what is said when it is gone.
     Leaving {
         create: Revision,
@@ -170,7 +184,8 @@ impl Contender {
             Stage::Asking { .. } if matches!(self.trace, Trace::Copy(_)) => Step::Settle,
             Stage::Asking { wanted: true } => Step::Ask,
             Stage::Asking { wanted: false } => Step::Find,
-            Stage::Replacing(create) => Step::Delete(*create),
+            Stage::Replacing(create) | Stage::Clearing(Some(create)) => Step::Delete(*create),
+            Stage::Clearing(None) => Step::Find,
             Stage::Queued(place) => match place.standing() {
                 Standing::First => Step::End(End::Granted(place.create())),
                 Standing::Deleted => Step::End(End::EntryLost),
@@ -235,6 +250,7 @@ impl Contender {
     pub(crate) fn deleted(&mut self) {
         match self.stage {
             Stage::Replacing(_) => self.stage = Stage::Asking { wanted: true },
+            Stage::Clearing(_) => self.stage = Stage::Asking { wanted: false },
             Stage::Leaving { end, .. } => self.stage = Stage::Ended(end),
             Stage::Asking { .. } | Stage::Queued(_) | Stage::Ended(_) => {}
         }
@@ -248,8 +264,20 @@ impl Contender {
         }
     }
 
+    /// The epoch was not moved: the server has no room.
+    pub(crate) fn not_settled(&mut self) {
+        if self.stage == (Stage::Asking { wanted: false }) {
+            self.stage = Stage::Clearing(None);
+        }
+    }
+
     /// The entry was looked for: when it was created, if it is there.
     pub(crate) fn found(&mut self, create: Option<Revision>) {
+        if self.stage == Stage::Clearing(None) {
+            self.stage =
+                create.map_or(Stage::Asking { wanted: false }, |create| Stage::Clearing(Some(create)));
+            return;
+        }
         if self.trace == Trace::Entry && self.stage == (Stage::Asking { wanted: false }) {
             self.stage = match create {
                 Some(create) => Stage::Leaving { create, end: End::Left },
@@ -286,6 +314,7 @@ impl Contender {
             Stage::Asking { .. } => Stage::Ended(End::Left),
             Stage::Replacing(create) => Stage::Leaving { create: *create, end: End::Left },
             Stage::Queued(place) => Stage::Leaving { create: place.create(), end: End::Left },
+            Stage::Clearing(create) => Stage::Clearing(*create),
             Stage::Leaving { create, .. } => Stage::Leaving { create: *create, end: End::Left },
             Stage::Ended(end) => Stage::Ended(*end),
         };

@@ -12,7 +12,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use lockcore::backend::{AcquireRequest, Attempt, Holder, Mode, StoreEvent};
 use lockcore::clock::Moment;
-use lockcore::{Effect, Env, Error, ErrorKind, LockName, OwnerId, Result};
+use lockcore::{Env, Error, ErrorKind, LockName, OwnerId, Result};
 use tokio_util::sync::CancellationToken;
 
 use super::sessions::Sessions;
@@ -134,13 +134,8 @@ fn is_worth_another_try(error: &Error) -> bool {
     error::may_pass(error) || error.lost_reason().is_some()
 }
 
-/// What a failed acquiring transaction leaves to fear.
 fn failure(error: &Error) -> Failure {
-    match error.effect() {
-        Effect::NotApplied => Failure::NotApplied,
-        Effect::Unknown if error::is_for_space(error) => Failure::Refused,
-        Effect::Unknown => Failure::Unanswered,
-    }
+    Failure::of(error.effect(), error::is_for_space(error))
 }
 
 /// The caller has gone; this error is dropped.
@@ -246,7 +241,7 @@ impl Acquisition {
                     }
                     tokio::select! {
                         biased;
-                        sent = self.send(step, left) => sent,
+                        sent = self.send(step) => sent,
                         // Whatever becomes of it ends with the lease.
                         () = session.ended.cancelled() => Ok(()),
                     }
@@ -285,7 +280,7 @@ impl Acquisition {
         });
     }
 
-    async fn send(&mut self, step: Step, left: &CancellationToken) -> Result<()> {
+    async fn send(&mut self, step: Step) -> Result<()> {
         let session = Arc::clone(&self.session);
         match step {
             Step::Ask => {
@@ -308,13 +303,8 @@ impl Acquisition {
             }
             Step::Settle => {
                 let moved = session.move_epoch().await;
-                // A full server lets no copy in, and lets go of what is there.
-                if let Err(error) = &moved
-                    && error::is_for_space(error)
-                    && left.is_cancelled()
-                    && let Some(create) = session.find(&self.keys.own).await?
-                {
-                    session.delete(&self.keys.own, create).await?;
+                if moved.as_ref().is_err_and(|error| failure(error) == Failure::Refused) {
+                    self.contender.not_settled();
                 }
                 moved?;
             }

@@ -163,6 +163,41 @@ fn a_refusal_may_have_been_carried_out() {
     assert_eq!(step(&doubtful), Step::Settle, "an earlier copy is still out there");
 }
 
+/// A server without room lets no copy in, and lets go of what is there: a lock that is not wanted is free
+/// before the epoch can be moved, and the clean-up goes on until it is.
+#[test]
+fn a_full_server_lets_go_before_the_epoch_moves() {
+    let mut abandoned = Contender::new(Patience::Waits);
+    abandoned.failed(Failure::Unanswered, 5);
+    abandoned.not_settled();
+    assert_eq!(step(&abandoned), Step::Settle, "what is wanted stays");
+    abandoned.abandon();
+    for there in [Some(7), None] {
+        abandoned.not_settled();
+        assert_eq!(step(&abandoned), Step::Find);
+        abandoned.found(there);
+        if let Some(create) = there {
+            assert_eq!(step(&abandoned), Step::Delete(create));
+            abandoned.abandon();
+            abandoned.deleted();
+        }
+        assert_eq!(step(&abandoned), Step::Settle, "a copy is still out there");
+    }
+    abandoned.in_epoch(6);
+    assert_eq!(step(&abandoned), Step::Find);
+    abandoned.found(None);
+    assert_eq!(step(&abandoned), Step::End(End::Left));
+}
+
+/// Only what was certainly not carried out leaves nothing, and only an answer leaves no copy.
+#[test]
+fn failures_are_told_apart() {
+    assert_eq!(Failure::of(Effect::NotApplied, true), Failure::NotApplied);
+    assert_eq!(Failure::of(Effect::NotApplied, false), Failure::NotApplied);
+    assert_eq!(Failure::of(Effect::Unknown, true), Failure::Refused);
+    assert_eq!(Failure::of(Effect::Unknown, false), Failure::Unanswered);
+}
+
 /// What certainly was not done needs no clean-up.
 #[test]
 fn a_request_that_was_not_applied_leaves_nothing() {

@@ -379,10 +379,12 @@ impl World {
     }
 
     fn refused(&mut self, who: usize, request: &Request, failure: Failure) {
-        if let Some(contender) = &mut self.processes[who].contender
-            && let What::Ask { epoch, .. } = request.what
-        {
-            contender.failed(failure, epoch.unwrap_or_default());
+        if let Some(contender) = &mut self.processes[who].contender {
+            match request.what {
+                What::Ask { epoch, .. } => contender.failed(failure, epoch.unwrap_or_default()),
+                What::Move { .. } if failure == Failure::Refused => contender.not_settled(),
+                _ => {}
+            }
         }
     }
 
