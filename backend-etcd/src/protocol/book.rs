@@ -7,6 +7,8 @@
 //!   one that was made before that entry is about an earlier one under the same key.
 //! - **etcd.book-2** Per name at most one acquisition or clean-up is under way: the others wait for its end.
 //! - **etcd.book-3** A session that is over stays over; no grant names its lease (B3).
+//!
+//! The property tests of the engine run it, too.
 
 use std::collections::{HashMap, hash_map};
 use std::time::Duration;

@@ -2,7 +2,8 @@
 //!
 //! The driver asks [`Contender::next`] what to do, does it, and tells what came of it. One request
 //! is under way at a time; what the watch tells meanwhile waits. [`place`] holds the rule by which a
-//! queued entry becomes a hold.
+//! queued entry becomes a hold, [`book`] what a session has of entries and holds, [`revocation`] which of
+//! them it is asked to give up.
 //!
 //! A request whose answer never came may still be on its way, and would create an entry that lives as
 //! long as the session. Every acquiring request is bound to the session's *epoch*, the revision of

@@ -3,17 +3,16 @@
 
 mod model;
 mod mutant;
+mod process;
 mod store;
 
-use lockcore::clock::{Deadline, Moment};
+use lockcore::clock::Moment;
 use proptest::prelude::*;
 
 use super::*;
 use model::World;
 use mutant::Mutant;
-
-const NOW: Moment = Moment::from_nanos(1);
-const AHEAD: Deadline = Deadline::At(Moment::from_nanos(2));
+use process::{AHEAD, NOW};
 
 fn step(contender: &Contender) -> Step {
     contender.next(NOW, AHEAD)
@@ -246,14 +245,19 @@ fn a_session_that_is_over_ends_everything() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
 
-    /// etcd.protocol-1 to 3 in every order of everything that can happen, and everybody holds in the end.
+    /// etcd.protocol-1 to 3 in every order of everything that can happen, and everybody holds in the end,
+    /// or nothing of them is left on a server that is full.
     #[test]
-    fn nothing_that_happens_breaks_a_promise(choices in prop::collection::vec(any::<u16>(), 0..250)) {
+    fn nothing_that_happens_breaks_a_promise(
+        choices in prop::collection::vec(any::<u16>(), 0..250),
+        is_full_then: bool,
+    ) {
         let mut world = World::new(None);
         for choice in choices {
             world.act(choice).map_err(TestCaseError::fail)?;
         }
-        world.calm_down().map_err(TestCaseError::fail)?;
+        let end = if is_full_then { world.fill_up() } else { world.calm_down() };
+        end.map_err(TestCaseError::fail)?;
     }
 }
 
@@ -265,7 +269,8 @@ fn planted_faults_are_found() {
         let found = (0..20_000).any(|seed| {
             let mut dice = Dice(seed * 2 + 1);
             let mut world = World::new(Some(mutant));
-            (0..250).any(|_| world.act(dice.roll()).is_err()) || world.calm_down().is_err()
+            (0..250).any(|_| world.act(dice.roll()).is_err())
+                || if seed % 2 == 0 { world.calm_down() } else { world.fill_up() }.is_err()
         });
         assert!(found, "{mutant:?} was not found out");
     }

@@ -1,35 +1,11 @@
 //! Processes that contend on the store through the engine.
 
 use lockcore::clock::{Deadline, Moment};
-use lockcore::{LockName, OwnerId};
 
 use super::super::*;
 use super::mutant::Mutant;
+use super::process::{NOW, Process, Stream, name, owner};
 use super::store::{Reply, Request, Store, What};
-
-#[derive(Debug)]
-struct Process {
-    session: usize,
-    /// What it knows of its session.
-    epoch: Revision,
-    has_expired: bool,
-    acquisition: u32,
-    contender: Option<Contender>,
-    book: Book,
-    held: Option<Revision>,
-    watch: Option<Stream>,
-    /// What reads of its own entry showed and it has not heard yet: all before that revision is gone.
-    reads: Vec<Revision>,
-    /// It has heard that all its entries from before then are gone.
-    gone_before: Revision,
-}
-
-#[derive(Clone, Debug)]
-struct Stream {
-    since: Revision,
-    /// The last revision that was told.
-    told: Revision,
-}
 
 pub(super) struct World {
     mutant: Option<Mutant>,
@@ -44,11 +20,11 @@ pub(super) struct World {
     /// The largest create revision that was granted.
     last_token: Revision,
     is_calm: bool,
+    /// The server has no room: it refuses whatever puts.
+    is_full: bool,
 }
 
 const PROCESSES: usize = 3;
-const NOW: Moment = Moment::from_nanos(1);
-const AHEAD: Deadline = Deadline::At(Moment::from_nanos(2));
 
 impl World {
     pub(super) fn new(mutant: Option<Mutant>) -> Self {
@@ -66,21 +42,11 @@ impl World {
             taken: Vec::new(),
             last_token: 0,
             is_calm: false,
+            is_full: false,
         };
         for _ in 0..PROCESSES {
-            let (session, epoch) = world.store.open_session();
-            world.processes.push(Process {
-                session,
-                epoch,
-                has_expired: false,
-                acquisition: 0,
-                contender: None,
-                book: Book::new(AHEAD, epoch),
-                held: None,
-                watch: None,
-                reads: Vec::new(),
-                gone_before: 0,
-            });
+            let session = world.store.open_session();
+            world.processes.push(Process::new(session));
         }
         world
     }
@@ -137,6 +103,24 @@ impl World {
         }
     }
 
+    /// The server is full, and nobody wants anything: no entry stays in anybody's way.
+    pub(super) fn fill_up(&mut self) -> Result<(), String> {
+        self.is_full = true;
+        (0..PROCESSES).for_each(|who| self.leave(who));
+        for who in (0..PROCESSES).cycle().take(20 * PROCESSES) {
+            self.drive(who, 0)?;
+            self.check()?;
+        }
+        let is_there = |process: &Process| {
+            let entry = self.store.sessions[process.session].entry;
+            entry.is_some_and(|(create, _)| !self.forgotten.contains(&create))
+        };
+        match self.processes.iter().position(is_there) {
+            Some(who) => Err(format!("{who} has left, and its entry stays: {:?}", self.processes[who])),
+            None => Ok(()),
+        }
+    }
+
     fn check(&self) -> Result<(), String> {
         let holders: Vec<_> = (0..PROCESSES)
             .filter(|who| self.processes[*who].held.is_some_and(|held| !self.taken.contains(&held)))
@@ -163,11 +147,7 @@ impl World {
             return;
         }
         if self.processes[who].has_expired {
-            let (session, epoch) = self.store.open_session();
-            let process = &mut self.processes[who];
-            (process.session, process.epoch, process.has_expired) = (session, epoch, false);
-            (process.book, process.watch) = (Book::new(AHEAD, epoch), None);
-            process.reads.clear();
+            self.processes[who] = Process::new(self.store.open_session());
         }
         self.acquisitions += 1;
         let process = &mut self.processes[who];
@@ -294,7 +274,11 @@ impl World {
         };
         let request = Request { session, what };
         // Answered; carried out without an answer; on its way; refused, carried out or not; not applied.
-        let luck = if self.is_calm { 0 } else { luck % 10 };
+        let luck = match request.what {
+            What::Ask { .. } | What::Move { .. } if self.is_full => 8,
+            _ if self.is_calm || self.is_full => 0,
+            _ => luck % 10,
+        };
         match luck {
             0..=4 => {
                 let reply = self.store.apply(&request);
@@ -379,10 +363,13 @@ impl World {
     }
 
     fn refused(&mut self, who: usize, request: &Request, failure: Failure) {
+        let waits_for_room = self.mutant == Some(Mutant::WaitsForRoom);
         if let Some(contender) = &mut self.processes[who].contender {
             match request.what {
                 What::Ask { epoch, .. } => contender.failed(failure, epoch.unwrap_or_default()),
-                What::Move { .. } if failure == Failure::Refused => contender.not_settled(),
+                What::Move { .. } if failure == Failure::Refused && !waits_for_room => {
+                    contender.not_settled()
+                }
                 _ => {}
             }
         }
@@ -472,12 +459,4 @@ impl World {
             contender.watched(None);
         }
     }
-}
-
-fn name() -> LockName {
-    LockName::new("n").expect("a name")
-}
-
-fn owner(acquisition: u32) -> OwnerId {
-    OwnerId::from_random(u128::from(acquisition).to_be_bytes())
 }

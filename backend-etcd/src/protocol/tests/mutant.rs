@@ -27,10 +27,12 @@ pub(super) enum Mutant {
     HearsOldDeletions,
     /// An entry that comes first is held whatever was heard of it.
     GrantsWithoutTheBook,
+    /// What a full server holds goes only when there is room to move the epoch.
+    WaitsForRoom,
 }
 
 impl Mutant {
-    pub(super) const ALL: [Self; 12] = [
+    pub(super) const ALL: [Self; 13] = [
         Self::TrustsSilence,
         Self::TrustsARefusal,
         Self::SettlesUnconfirmed,
@@ -43,5 +45,6 @@ impl Mutant {
         Self::CountsEverything,
         Self::HearsOldDeletions,
         Self::GrantsWithoutTheBook,
+        Self::WaitsForRoom,
     ];
 }
