@@ -66,6 +66,11 @@ impl EtcdBackend {
         backend.guarantees.set(Guarantees::SURVIVES_FAILOVER, cluster.survives_the_loss_of_a_member());
         Ok(backend)
     }
+
+    fn unless_closed(&self) -> Result<&Arc<Sessions>> {
+        self.sessions.refuse_if_closed()?;
+        Ok(&self.sessions)
+    }
 }
 
 #[async_trait]
@@ -94,8 +99,7 @@ impl LockBackend for EtcdBackend {
     }
 
     async fn release(&self, grant: &Grant) -> Result<()> {
-        self.sessions.refuse_if_closed()?;
-        self.sessions.release(grant).await
+        self.unless_closed()?.release(grant).await
     }
 
     fn give_up(&self, lease: LeaseId) {
@@ -107,28 +111,27 @@ impl LockBackend for EtcdBackend {
     }
 
     async fn inspect(&self, name: &LockName) -> Result<LockState> {
-        self.sessions.inspect(name).await
+        self.unless_closed()?.inspect(name).await
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<LockState>> {
-        self.sessions.list(prefix).await
+        self.unless_closed()?.list(prefix).await
     }
 
     async fn revoke(&self, name: &LockName, how: Revoke) -> Result<Option<Holder>> {
-        self.sessions.revoke(name, how).await
+        self.unless_closed()?.revoke(name, how).await
     }
 
     async fn diagnose(&self) -> Result<Vec<Finding>> {
-        self.sessions.refuse_if_closed()?;
-        Box::pin(diagnosis::diagnose(&self.sessions)).await
+        Box::pin(diagnosis::diagnose(self.unless_closed()?)).await
     }
 
     async fn token_base(&self) -> Result<TokenBase> {
-        self.sessions.read_base().await
+        self.unless_closed()?.read_base().await
     }
 
     async fn raise_token_base(&self, at_least: u64) -> Result<()> {
-        self.sessions.raise_base(at_least).await
+        self.unless_closed()?.raise_base(at_least).await
     }
 
     async fn close(&self) -> Result<()> {

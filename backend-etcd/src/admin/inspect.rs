@@ -13,7 +13,6 @@ use crate::session::{Sessions, oldest};
 
 impl Sessions {
     pub(crate) async fn inspect(&self, name: &LockName) -> Result<LockState> {
-        self.refuse_if_closed()?;
         let (first, entries) = self.first(name).await?;
         let holder = first.map(|kv| self.holder(&kv));
         Ok(LockState::new(name.clone(), holder, entries.saturating_sub(1)))
@@ -26,7 +25,6 @@ impl Sessions {
     }
 
     pub(crate) async fn list(&self, prefix: &str) -> Result<Vec<LockState>> {
-        self.refuse_if_closed()?;
         let begin = self.keys.names(prefix);
         let end = end_of(&begin);
         let mut queues = BTreeMap::<LockName, (Revision, Holder, usize)>::new();

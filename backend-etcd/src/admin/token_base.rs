@@ -13,7 +13,6 @@ use crate::session::{Sessions, gets, revision};
 impl Sessions {
     /// The base, and the sessions that live, as of one moment.
     pub(crate) async fn read_base(self: &Arc<Self>) -> Result<TokenBase> {
-        self.refuse_if_closed()?;
         let (begin, end) = self.keys.sessions();
         let keys = GetOptions::new().with_range(end).with_keys_only();
         let reads = [TxnOp::get(self.keys.token_base(), None), TxnOp::get(begin, Some(keys))];
@@ -36,7 +35,6 @@ impl Sessions {
 
     /// Makes the base `at_least` that large.
     pub(crate) async fn raise_base(self: &Arc<Self>, at_least: u64) -> Result<()> {
-        self.refuse_if_closed()?;
         let key = self.keys.token_base();
         loop {
             let answer = self.endpoints.get(key.clone(), GetOptions::new()).await?;
