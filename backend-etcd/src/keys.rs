@@ -193,23 +193,11 @@ pub(crate) fn base(stored: Option<&[u8]>) -> Result<u64> {
 }
 
 fn escape(text: &str, into: &mut String) {
-    for c in text.chars() {
-        match c {
-            '%' => into.push_str("%25"),
-            '/' => into.push_str("%2F"),
-            c => into.push(c),
-        }
-    }
+    into.push_str(&text.replace('%', "%25").replace('/', "%2F"));
 }
 
 fn escape_line(text: &str, into: &mut String) {
-    for c in text.chars() {
-        match c {
-            '%' => into.push_str("%25"),
-            '\n' => into.push_str("%0A"),
-            c => into.push(c),
-        }
-    }
+    into.push_str(&text.replace('%', "%25").replace('\n', "%0A"));
 }
 
 /// Undoes both; `None` for an escape that neither writes.
