@@ -8,14 +8,12 @@
 //! | file | says |
 //! |---|---|
 //! | `sessions` | which session is the current one |
-//! | `holds` | what it holds |
-//! //! | `lookout` | how it hears of what befalls it |
 //! | `opening` | how one begins |
+//! | `keeper` | renewals |
+//! | `acquisition` | carries out what the engine asks for |
+//! | `holds` | how a hold begins, and how it is let go of |
+//! | `lookout` | how it hears of what befalls it |
 //! | `requests` | the transactions on the wire |
-//! | `bid` | carries out what the engine asks for |
-//! | `keepalive` | renewals |
-//! | `onlooker` | what administrators see and ask for |
-//! | `token_base` | what is added to counters |
 //!
 //! # Invariants
 //! - **etcd.session-1** A session that may not delete an entry of its own, or look for what it may have
