@@ -5,13 +5,14 @@
 //! - **B2** An acquisition goes on in a task of its own until what it made is handed over or removed.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::FutureExt;
 use futures_util::stream::{self, BoxStream};
 use lockcore::backend::{
     AcquireRequest, Attempt, Finding, Grant, Holder, LeaseId, LockBackend, LockState, Renewal, Revoke,
-    StoreEvent, TokenBase,
+    StoreConfig, StoreEvent, TokenBase,
 };
 use lockcore::{Effect, Env, Error, ErrorKind, Guarantees, LockName, LostReason, Result};
 use parking_lot::Mutex;
@@ -96,6 +97,22 @@ impl ZkBackend {
         let (shared, request) = (Arc::clone(&self.shared), request.clone());
         self.shared.env.spawn(async move { shared.acquire(&request, waits, told).await });
         hears
+    }
+}
+
+#[async_trait]
+impl StoreConfig for ZkConfig {
+    fn min_ttl(&self) -> Duration {
+        Self::MIN_TTL
+    }
+
+    fn server(&self) -> Option<String> {
+        Some(self.servers()).filter(|servers| !servers.is_empty())
+    }
+
+    async fn open(&self, env: Env) -> Result<Arc<dyn LockBackend>> {
+        self.validate()?;
+        Ok(Arc::new(ZkBackend::open(self.clone(), env).await?))
     }
 }
 

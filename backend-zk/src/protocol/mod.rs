@@ -5,10 +5,10 @@
 //! session cannot have ended at the server, and [`Asked`] until when a hold may go on that an administrator
 //! asks for. None reads a clock, waits, or draws a number.
 
-mod claim;
+mod contender;
 mod inbox;
 mod liveness;
 
-pub(crate) use claim::{Answer, Ask, Claim, End, Failure, Happening, Mine, Owned, Pause, Step};
+pub(crate) use contender::{Answer, Ask, Claim, End, Failure, Happening, Mine, Owned, Pause, Step};
 pub(crate) use inbox::{Asked, Writers, with_message};
 pub(crate) use liveness::{Liveness, Purpose, Write};

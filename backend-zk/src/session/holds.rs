@@ -8,10 +8,10 @@ use lockcore::{Error, LockName, LostReason, OwnerId, Result};
 use zookeeper_client::Error as ZkError;
 
 use super::Session;
+use crate::connection::Answered;
 use crate::error::Unanswered;
 use crate::keys;
 use crate::protocol::{Asked, Failure, Mine};
-use crate::znode::Answered;
 
 #[derive(Debug, Default)]
 pub(super) struct Holds {

@@ -6,9 +6,9 @@ use lockcore::LostReason;
 use zookeeper_client::{CreateMode, Error as ZkError, SessionState};
 
 use super::{Session, Trust};
+use crate::connection::Answered;
 use crate::error::Unanswered;
 use crate::protocol::{Purpose, Write};
-use crate::znode::Answered;
 
 impl Session {
     /// A write that proves the session, if it is answered (S2).

@@ -8,8 +8,8 @@ use futures_util::FutureExt;
 use lockcore::LostReason;
 use zookeeper_client::{CreateMode, StateWatcher};
 
-use crate::session::Session;
-use crate::znode::{Answered, Watch};
+use super::Session;
+use crate::connection::{Answered, Watch};
 
 /// Keeps watch until the session is over.
 pub(crate) async fn keep(session: Arc<Session>, states: StateWatcher) {

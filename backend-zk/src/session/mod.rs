@@ -14,9 +14,9 @@
 mod acquisition;
 mod barred;
 mod holds;
+mod keeper;
 mod opening;
 mod proof;
-mod token_base;
 
 use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};
@@ -30,13 +30,14 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use zookeeper_client::StateWatcher;
 
+use crate::connection::Connection;
 use crate::keys::Namespace;
 use crate::protocol::{Liveness, Purpose, Writers};
-use crate::znode::Connection;
 
 pub(crate) use acquisition::{Offer, Outcome};
 pub(crate) use barred::Barred;
 use holds::Holds;
+pub(crate) use opening::stored_base;
 
 /// A session with the ensemble.
 #[derive(Debug)]

@@ -10,6 +10,7 @@
 //! - **R3** No answer makes a task of ours panic.
 
 mod rights;
+pub(crate) mod status;
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;

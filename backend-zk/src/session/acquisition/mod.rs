@@ -12,10 +12,10 @@ use lockcore::backend::{AcquireRequest, Grant, Holder, StoreEvent};
 use lockcore::{Error, ErrorKind, LostReason, OwnerId};
 
 use super::Session;
+use crate::connection::Answered;
 use crate::error::Unanswered;
 use crate::keys::{Listing, Node, Note};
 use crate::protocol::{Answer, Ask, Claim, End, Failure, Happening, Mine, Owned, Pause, Step};
-use crate::znode::Answered;
 
 /// How an acquisition in one session ended.
 #[derive(Debug)]

@@ -7,9 +7,9 @@ use lockcore::backend::{Finding, Severity};
 use lockcore::{Env, Result};
 
 use crate::config::ZkConfig;
+use crate::connection::status;
 use crate::keys;
 use crate::session::Session;
-use crate::status;
 
 impl Session {
     /// Looks at the servers, the session and the rights.

@@ -6,18 +6,14 @@ mod certificates;
 use std::fmt;
 use std::net::Ipv6Addr;
 use std::str::FromStr;
-use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
-use lockcore::backend::{LockBackend, StoreConfig};
-use lockcore::{Env, Error, Result, StoreUrl, Tls};
+use lockcore::{Error, Result, StoreUrl, Tls};
 use rustls::pki_types::ServerName;
 use tokio_rustls::TlsConnector;
 use zookeeper_client::{Acl, Client};
 
 use self::certificates::Certificates;
-use crate::backend::ZkBackend;
 use crate::keys::Namespace;
 
 /// The configuration of the ZooKeeper store,
@@ -228,22 +224,6 @@ impl ZkConfig {
 
     fn certificates(&self) -> Result<Option<Certificates>> {
         self.tls.as_ref().map(Certificates::read).transpose()
-    }
-}
-
-#[async_trait]
-impl StoreConfig for ZkConfig {
-    fn min_ttl(&self) -> Duration {
-        Self::MIN_TTL
-    }
-
-    fn server(&self) -> Option<String> {
-        Some(self.servers()).filter(|servers| !servers.is_empty())
-    }
-
-    async fn open(&self, env: Env) -> Result<Arc<dyn LockBackend>> {
-        self.validate()?;
-        Ok(Arc::new(ZkBackend::open(self.clone(), env).await?))
     }
 }
 

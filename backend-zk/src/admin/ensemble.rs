@@ -6,9 +6,9 @@ use futures_util::future::join;
 use lockcore::backend::{Finding, Severity};
 
 use crate::config::ZkConfig;
+use crate::connection::status;
 use crate::protocol::Failure;
 use crate::session::Session;
-use crate::status;
 
 /// Who votes, and the ways to them that are configured.
 #[derive(Clone, Copy, Debug)]
