@@ -1,8 +1,10 @@
 //! The contract: one manager's way to the ensemble, through one session at a time.
 //!
 //! # Invariants
-//! - **B1** There is at most one session that has not ended; the next request that needs one opens it.
-//! - **B2** An acquisition goes on in a task of its own until what it made is handed over or removed.
+//! - **zk.backend-1** There is at most one session that has not ended; the next request that needs one
+//!   opens it.
+//! - **zk.backend-2** An acquisition goes on in a task of its own until what it made is handed over or
+//!   removed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -65,7 +67,7 @@ impl Failures {
 }
 
 /// What an acquisition tells its caller.
-type Told = Result<std::result::Result<Offer, Option<Holder>>>;
+type Reply = Result<std::result::Result<Offer, Option<Holder>>>;
 
 impl ZkBackend {
     pub(crate) async fn open(config: ZkConfig, env: Env) -> Result<Self> {
@@ -92,7 +94,7 @@ impl ZkBackend {
     }
 
     /// Starts an acquisition, which goes on without its caller.
-    fn start(&self, request: &AcquireRequest, waits: bool) -> oneshot::Receiver<Told> {
+    fn start(&self, request: &AcquireRequest, waits: bool) -> oneshot::Receiver<Reply> {
         let (told, hears) = oneshot::channel();
         let (shared, request) = (Arc::clone(&self.shared), request.clone());
         self.shared.env.spawn(async move { shared.acquire(&request, waits, told).await });
@@ -253,7 +255,7 @@ impl Shared {
     }
 
     /// Waits for the lock, or tries once, in one session after the other.
-    async fn acquire(&self, request: &AcquireRequest, waits: bool, told: oneshot::Sender<Told>) {
+    async fn acquire(&self, request: &AcquireRequest, waits: bool, told: oneshot::Sender<Reply>) {
         let mut told = told;
         let mut owner = request.owner;
         let mut had_a_place = false;

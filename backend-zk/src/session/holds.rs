@@ -11,13 +11,13 @@ use super::Session;
 use crate::connection::Answered;
 use crate::error::Unanswered;
 use crate::keys;
-use crate::protocol::{Asked, Failure, Mine};
+use crate::protocol::{Failure, Mine, RevokeRequests};
 
 #[derive(Debug, Default)]
 pub(super) struct Holds {
     pub(super) held: HashMap<OwnerId, Hold>,
     /// What administrators ask for, as last read.
-    asked: Asked,
+    requests: RevokeRequests,
 }
 
 #[derive(Debug)]
@@ -43,7 +43,7 @@ impl Session {
         let counter = self.counter(mine.czxid)?;
         let mut holds = self.holds.lock();
         let (name, since) = (request.name.clone(), self.env.now());
-        if let Some(until) = holds.asked.until(mine.czxid) {
+        if let Some(until) = holds.requests.until(mine.czxid) {
             let (name, within) = (name.clone(), until.since(since));
             self.tell(StoreEvent::GrantAsked { name, counter, within });
         }
@@ -126,7 +126,7 @@ impl Session {
         let Some(hold) = holds.held.get(&owner).filter(|hold| !hold.ending) else {
             return;
         };
-        let over = holds.asked.until(hold.mine.czxid).is_some_and(|until| until <= now);
+        let over = holds.requests.until(hold.mine.czxid).is_some_and(|until| until <= now);
         if let Some(counter) = self.counter(hold.mine.czxid).ok().filter(|_| !over) {
             let name = hold.name.clone();
             self.tell(StoreEvent::GrantLost { name, counter, reason: LostReason::Gone });
@@ -136,7 +136,7 @@ impl Session {
     /// Takes in what the inbox says now.
     pub(crate) fn asked_for(&self, inbox: &[u8]) {
         let holds = &mut *self.holds.lock();
-        let news = holds.asked.hear(inbox, self.env.now());
+        let news = holds.requests.hear(inbox, self.env.now());
         for hold in holds.held.values() {
             let czxid = hold.mine.czxid;
             if let (Some(within), Ok(counter)) = (news.get(&czxid), self.counter(czxid)) {

@@ -1,14 +1,14 @@
 //! One session: opened, proved, ended.
 //!
 //! # Invariants
-//! - **S1** A session ends once, for one reason, and the core is told once.
-//! - **S2** An answered write counts as a proof only if the connection did not change while it was
-//!   out, and every change before it was looked into: a server that is not quite a ZooKeeper may give a
+//! - **zk.session-1** A session ends once, for one reason, and the core is told once.
+//! - **zk.session-2** An answered write counts as a proof only if the connection did not change while it
+//!   was out, and every change before it was looked into: a server that is not quite a ZooKeeper may give a
 //!   new session where it should refuse.
-//! - **S3** A session that the core does not renew is ended by us, whatever the client library does to
-//!   keep it.
-//! - **S4** Whoever asks for a lock of the session writes the session's own node after its inbox. So a
-//!   version that is none of ours, in the answer to the next renewal, has the inbox read, whatever has
+//! - **zk.session-3** A session that the core does not renew is ended by us, whatever the client library
+//!   does to keep it.
+//! - **zk.session-4** Whoever asks for a lock of the session writes the session's own node after its inbox.
+//!   So a version that is none of ours, in the answer to the next renewal, has the inbox read, whatever has
 //!   become of the watch on it.
 
 mod acquisition;
@@ -130,7 +130,7 @@ impl Session {
         }
     }
 
-    /// How long the server keeps the session for what was renewed so far, if that is not over (S3).
+    /// How long the server keeps the session for what was renewed so far, if that is not over (zk.session-3).
     ///
     /// Longer than [`deadline`](Self::deadline): until then the core may still be telling the guards.
     pub(crate) fn time_left(&self) -> Option<Duration> {

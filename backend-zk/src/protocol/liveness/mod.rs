@@ -12,15 +12,14 @@
 //! the session is given up.
 //!
 //! # Invariants
-//! - **L1** The session ends at the server no earlier than its timeout after [`Liveness::base`]. The
-//!   base is when a write was *sent* whose answer was followed, a quarter of the timeout and the lag
-//!   later, by the sending of another that was answered too; at first, when the connection was asked
-//!   for.
-//! - **L2** The base never moves back.
-//! - **L3** However often the session is proved, the memory of it is bounded.
-//! - **L4** Without renewals the base is at most when the last one was sent.
-//! - **L5** Nothing moves the base once the session was given up, its margin before its end: whoever held
-//!   by it has been told.
+//! - **zk.liveness-1** The session ends at the server no earlier than its timeout after [`Liveness::base`].
+//!   The base is when a write was *sent* whose answer was followed, a quarter of the timeout and the lag
+//!   later, by the sending of another that was answered too; at first, when the connection was asked for.
+//! - **zk.liveness-2** The base never moves back.
+//! - **zk.liveness-3** However often the session is proved, the memory of it is bounded.
+//! - **zk.liveness-4** Without renewals the base is at most when the last one was sent.
+//! - **zk.liveness-5** Nothing moves the base once the session was given up, its margin before its end:
+//!   whoever held by it has been told.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -84,7 +83,7 @@ impl Liveness {
             return false;
         }
         while let Some(earlier) = self.unconfirmed.front() {
-            // L4: only a renewal makes a confirmation count.
+            // zk.liveness-4: only a renewal makes a confirmation count.
             let is_renewed = write.purpose == Purpose::Renewal || self.confirm_at().is_some();
             if !is_renewed || earlier.answered + self.told_after() > write.sent {
                 break;

@@ -114,7 +114,8 @@ impl Leader {
 }
 
 proptest! {
-    /// L1 to L5 against a server that tells its leader late: for random writes, pings, cuts.
+    /// zk.liveness-1 to zk.liveness-5 against a server that tells its leader late: for random writes,
+    /// pings, cuts.
     #[test]
     fn the_session_outlives_what_is_promised(
         steps in prop::collection::vec((0_u64..3_000, 0_u64..900, any::<bool>()), 1..40),
