@@ -11,14 +11,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::FutureExt;
-use futures_util::stream::{self, BoxStream};
+use futures_util::stream::BoxStream;
 use lockcore::backend::{
-    AcquireRequest, Attempt, Finding, Grant, Holder, LeaseId, LockBackend, LockState, Renewal, Revoke,
-    StoreConfig, StoreEvent, TokenBase,
+    AcquireRequest, Attempt, Events, Finding, Grant, Holder, Inbox, LeaseId, LockBackend, LockState, Renewal,
+    Revoke, StoreConfig, StoreEvent, TokenBase,
 };
 use lockcore::{Effect, Env, Error, ErrorKind, Guarantees, LockName, LostReason, Result};
 use parking_lot::Mutex;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::ZkConfig;
@@ -30,7 +30,7 @@ use crate::session::{Barred, Offer, Outcome, Session};
 pub(crate) struct ZkBackend {
     shared: Arc<Shared>,
     guarantees: Guarantees,
-    inbox: Mutex<Option<mpsc::UnboundedReceiver<StoreEvent>>>,
+    inbox: Inbox,
 }
 
 /// What outlives the manager for as long as something is to be cleaned up.
@@ -44,7 +44,7 @@ struct Shared {
     failed: Mutex<Failures>,
     barred: Barred,
     closed: CancellationToken,
-    events: mpsc::UnboundedSender<StoreEvent>,
+    events: Events,
 }
 
 /// How often no session could be opened, and why the last time.
@@ -71,7 +71,7 @@ type Reply = Result<std::result::Result<Offer, Option<Holder>>>;
 
 impl ZkBackend {
     pub(crate) async fn open(config: ZkConfig, env: Env) -> Result<Self> {
-        let (events, inbox) = mpsc::unbounded_channel();
+        let (events, inbox) = Events::new();
         let shared = Shared {
             config,
             env,
@@ -90,7 +90,7 @@ impl ZkBackend {
             | Guarantees::SURVIVES_RESTART;
         let session = shared.session().await?;
         guarantees.set(Guarantees::SURVIVES_FAILOVER, session.members(&shared.config).await.survive_a_loss());
-        Ok(Self { shared: Arc::new(shared), guarantees, inbox: Mutex::new(Some(inbox)) })
+        Ok(Self { shared: Arc::new(shared), guarantees, inbox })
     }
 
     /// Starts an acquisition, which goes on without its caller.
@@ -174,12 +174,7 @@ impl LockBackend for ZkBackend {
     }
 
     fn events(&self) -> BoxStream<'static, StoreEvent> {
-        match self.inbox.lock().take() {
-            Some(inbox) => {
-                Box::pin(stream::unfold(inbox, async |mut inbox| Some((inbox.recv().await?, inbox))))
-            }
-            None => Box::pin(stream::empty()),
-        }
+        self.inbox.stream()
     }
 
     async fn inspect(&self, name: &LockName) -> Result<LockState> {

@@ -45,7 +45,7 @@ impl Session {
         let (name, since) = (request.name.clone(), self.env.now());
         if let Some(until) = holds.requests.until(mine.czxid) {
             let (name, within) = (name.clone(), until.since(since));
-            self.tell(StoreEvent::GrantAsked { name, counter, within });
+            self.events.tell(StoreEvent::GrantAsked { name, counter, within });
         }
         holds.held.insert(owner, Hold { name, mine, since, watched, ending: false });
         Ok(Grant { name: request.name.clone(), owner, lease: self.lease(), counter })
@@ -89,7 +89,7 @@ impl Session {
             self.barred.add(directory);
         }
         let warning = format!("the server refuses to delete {path}: the session ends, and all its locks");
-        self.tell(StoreEvent::Warning(warning.into()));
+        self.events.tell(StoreEvent::Warning(warning.into()));
         self.end(LostReason::SessionLost);
         deleted
     }
@@ -129,7 +129,7 @@ impl Session {
         let over = holds.requests.until(hold.mine.czxid).is_some_and(|until| until <= now);
         if let Some(counter) = self.counter(hold.mine.czxid).ok().filter(|_| !over) {
             let name = hold.name.clone();
-            self.tell(StoreEvent::GrantLost { name, counter, reason: LostReason::Gone });
+            self.events.tell(StoreEvent::GrantLost { name, counter, reason: LostReason::Gone });
         }
     }
 
@@ -141,7 +141,7 @@ impl Session {
             let czxid = hold.mine.czxid;
             if let (Some(within), Ok(counter)) = (news.get(&czxid), self.counter(czxid)) {
                 let (name, within) = (hold.name.clone(), *within);
-                self.tell(StoreEvent::GrantAsked { name, counter, within });
+                self.events.tell(StoreEvent::GrantAsked { name, counter, within });
             }
         }
     }

@@ -22,11 +22,11 @@ use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use lockcore::backend::{Lease, LeaseId, LeaseScope, Renewal, StoreEvent};
+use lockcore::backend::{Events, Lease, LeaseId, LeaseScope, Renewal, StoreEvent};
 use lockcore::clock::{Deadline, Moment};
 use lockcore::{Effect, Env, Error, ErrorKind, FencingToken, LockName, LostReason, Result};
 use parking_lot::Mutex;
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use zookeeper_client::StateWatcher;
 
@@ -61,7 +61,7 @@ pub(crate) struct Session {
     /// The locks for which contenders of another kind were told of.
     strangers: Mutex<HashSet<LockName>>,
     barred: Barred,
-    events: mpsc::UnboundedSender<StoreEvent>,
+    events: Events,
     /// The manager was closed.
     pub(crate) closed: CancellationToken,
 }
@@ -122,7 +122,7 @@ impl Session {
         }
         if reason != LostReason::Shutdown {
             tracing::warn!(session = format_args!("{:#x}", self.id), %reason, "the session is over");
-            self.tell(StoreEvent::LeaseLost { lease: self.lease_id(), reason });
+            self.events.tell(StoreEvent::LeaseLost { lease: self.lease_id(), reason });
         }
         self.connection.end();
         if reason == LostReason::Shutdown {
@@ -180,12 +180,7 @@ impl Session {
     }
 
     fn announce(&self) {
-        self.tell(StoreEvent::LeaseOpened(self.lease()));
-    }
-
-    pub(crate) fn tell(&self, event: StoreEvent) {
-        // A core that stopped listening has ended.
-        let _ = self.events.send(event);
+        self.events.tell(StoreEvent::LeaseOpened(self.lease()));
     }
 
     /// When the session was last known to be trusted for long enough to be granted a lock on.

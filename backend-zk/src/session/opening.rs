@@ -4,10 +4,10 @@ use std::sync::{Arc, OnceLock};
 
 use futures_util::FutureExt;
 use futures_util::future::{join, join3};
-use lockcore::backend::StoreEvent;
+use lockcore::backend::{Events, StoreEvent};
 use lockcore::{Effect, Env, Error, ErrorKind, Result};
 use parking_lot::Mutex;
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use zookeeper_client::{CreateMode, Error as ZkError, Stat};
 
@@ -25,7 +25,7 @@ impl Session {
     pub(crate) async fn open(
         config: &ZkConfig,
         env: &Env,
-        events: &mpsc::UnboundedSender<StoreEvent>,
+        events: &Events,
         closed: &CancellationToken,
         barred: &Barred,
         was_a_session: bool,
@@ -48,7 +48,7 @@ impl Session {
     async fn open_unbounded(
         config: &ZkConfig,
         env: &Env,
-        events: &mpsc::UnboundedSender<StoreEvent>,
+        events: &Events,
         closed: &CancellationToken,
         barred: &Barred,
     ) -> Result<Arc<Self>> {
@@ -124,7 +124,7 @@ impl Session {
             let late =
                 if timeout < env.timing().op_timeout * 3 { "; op_timeout is too long for that" } else { "" };
             let warning = format!("asked for a session of {ttl:?}, ZooKeeper granted {timeout:?}{late}");
-            session.tell(StoreEvent::Warning(warning.into()));
+            session.events.tell(StoreEvent::Warning(warning.into()));
         }
         session.announce();
         env.spawn(keeper::keep(Arc::clone(&session), states));

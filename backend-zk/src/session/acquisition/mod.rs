@@ -359,7 +359,7 @@ impl<'a> Acquisition<'a> {
             if let Ok(counter) = self.session.counter(stat.czxid) {
                 let holder = Note::decoded(&data).into_holder(counter, stat.ctime);
                 let name = self.request.name.clone();
-                self.session.tell(StoreEvent::Queued { name, holder });
+                self.session.events.tell(StoreEvent::Queued { name, holder });
             }
         });
         let own = own.map(|own| self.watches.own = own.map(|(_, _, watch)| watch.fired().boxed()));
@@ -377,7 +377,7 @@ impl<'a> Acquisition<'a> {
                  but it may not wait for us",
                 self.request.name.as_str()
             );
-            self.session.tell(StoreEvent::Warning(warning.into()));
+            self.session.events.tell(StoreEvent::Warning(warning.into()));
         }
         self.noted(listed, "list the contenders")
     }
