@@ -13,8 +13,8 @@ use async_trait::async_trait;
 use futures_util::FutureExt;
 use futures_util::stream::BoxStream;
 use lockcore::backend::{
-    AcquireRequest, Attempt, Events, Finding, Grant, Holder, Inbox, LeaseId, LockBackend, LockState, Renewal,
-    Revoke, StoreConfig, StoreEvent, TokenBase,
+    AcquireRequest, Attempt, Backoff, Events, Finding, Grant, Holder, Inbox, LeaseId, LockBackend, LockState,
+    Renewal, Revoke, StoreConfig, StoreEvent, TokenBase,
 };
 use lockcore::{Effect, Env, Error, ErrorKind, Guarantees, LockName, LostReason, Result};
 use parking_lot::Mutex;
@@ -254,6 +254,8 @@ impl Shared {
         let mut told = told;
         let mut owner = request.owner;
         let mut had_a_place = false;
+        let bound = self.env.timing().op_timeout;
+        let mut retries = Backoff::new(bound / 32, bound / 4);
         loop {
             let session = tokio::select! {
                 biased;
@@ -261,13 +263,16 @@ impl Shared {
                 session = self.session() => session,
             };
             let session = match session {
-                Ok(session) => session,
+                Ok(session) => {
+                    retries.reset();
+                    session
+                }
                 // Whoever has waited already goes on when the ensemble is back.
                 Err(error) if had_a_place && !is_final(error.kind()) => {
                     tokio::select! {
                         biased;
                         () = told.closed() => return,
-                        () = self.env.sleep(self.env.timing().op_timeout / 4) => continue,
+                        () = retries.pause(&self.env) => continue,
                     }
                 }
                 Err(error) => return drop(told.send(Err(error))),
