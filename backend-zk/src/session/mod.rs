@@ -32,11 +32,10 @@ use zookeeper_client::StateWatcher;
 
 use crate::connection::Connection;
 use crate::keys::Namespace;
-use crate::protocol::{Liveness, Purpose, Writers};
+use crate::protocol::{Holds, Liveness, Purpose, Writers};
 
 pub(crate) use acquisition::{Offer, Outcome};
 pub(crate) use barred::Barred;
-use holds::Holds;
 pub(crate) use opening::stored_base;
 
 /// A session with the ensemble.

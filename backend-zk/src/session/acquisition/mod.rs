@@ -178,14 +178,12 @@ async fn watch_the_hold(session: Arc<Session>, owner: OwnerId, own: BoxFuture<'s
 
 /// Removes the node of a grant that nobody wants.
 async fn give_back(session: &Arc<Session>, grant: &Grant, mine: Mine) {
-    if let Some(hold) = session.holds.lock().held.get_mut(&grant.owner) {
-        hold.ending = true;
-    }
+    session.holds.lock().ending(grant.owner, &grant.name);
     let request = AcquireRequest::new(grant.name.clone(), grant.owner, session.timeout());
     let (contender, first) = Contender::leaving(grant.owner, session.id, mine);
     let mut acquisition = Acquisition::new(session, &request, grant.owner);
     acquisition.run(contender, first, &mut std::future::pending()).await;
-    session.holds.lock().held.remove(&grant.owner);
+    session.holds.lock().ended(grant.owner);
 }
 
 /// A contender and the means to carry it out.
