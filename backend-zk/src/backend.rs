@@ -1,21 +1,24 @@
 //! The contract: one manager's way to the ensemble, through one session at a time.
 //!
 //! # Invariants
-//! - **B1** There is at most one session that has not ended; the next request that needs one opens it.
-//! - **B2** An acquisition goes on in a task of its own until what it made is handed over or removed.
+//! - **zk.backend-1** There is at most one session that has not ended; the next request that needs one
+//!   opens it.
+//! - **zk.backend-2** An acquisition goes on in a task of its own until what it made is handed over or
+//!   removed.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::FutureExt;
-use futures_util::stream::{self, BoxStream};
+use futures_util::stream::BoxStream;
 use lockcore::backend::{
-    AcquireRequest, Attempt, Finding, Grant, Holder, LeaseId, LockBackend, LockState, Renewal, Revoke,
-    StoreEvent, TokenBase,
+    AcquireRequest, Attempt, Backoff, Events, Finding, Grant, Holder, Inbox, LeaseId, LockBackend, LockState,
+    Renewal, Revoke, StoreConfig, StoreEvent, TokenBase,
 };
 use lockcore::{Effect, Env, Error, ErrorKind, Guarantees, LockName, LostReason, Result};
 use parking_lot::Mutex;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::ZkConfig;
@@ -27,7 +30,7 @@ use crate::session::{Barred, Offer, Outcome, Session};
 pub(crate) struct ZkBackend {
     shared: Arc<Shared>,
     guarantees: Guarantees,
-    inbox: Mutex<Option<mpsc::UnboundedReceiver<StoreEvent>>>,
+    inbox: Inbox,
 }
 
 /// What outlives the manager for as long as something is to be cleaned up.
@@ -41,7 +44,7 @@ struct Shared {
     failed: Mutex<Failures>,
     barred: Barred,
     closed: CancellationToken,
-    events: mpsc::UnboundedSender<StoreEvent>,
+    events: Events,
 }
 
 /// How often no session could be opened, and why the last time.
@@ -64,11 +67,11 @@ impl Failures {
 }
 
 /// What an acquisition tells its caller.
-type Told = Result<std::result::Result<Offer, Option<Holder>>>;
+type Reply = Result<std::result::Result<Offer, Option<Holder>>>;
 
 impl ZkBackend {
     pub(crate) async fn open(config: ZkConfig, env: Env) -> Result<Self> {
-        let (events, inbox) = mpsc::unbounded_channel();
+        let (events, inbox) = Events::new();
         let shared = Shared {
             config,
             env,
@@ -87,15 +90,31 @@ impl ZkBackend {
             | Guarantees::SURVIVES_RESTART;
         let session = shared.session().await?;
         guarantees.set(Guarantees::SURVIVES_FAILOVER, session.members(&shared.config).await.survive_a_loss());
-        Ok(Self { shared: Arc::new(shared), guarantees, inbox: Mutex::new(Some(inbox)) })
+        Ok(Self { shared: Arc::new(shared), guarantees, inbox })
     }
 
     /// Starts an acquisition, which goes on without its caller.
-    fn start(&self, request: &AcquireRequest, waits: bool) -> oneshot::Receiver<Told> {
+    fn start(&self, request: &AcquireRequest, waits: bool) -> oneshot::Receiver<Reply> {
         let (told, hears) = oneshot::channel();
         let (shared, request) = (Arc::clone(&self.shared), request.clone());
         self.shared.env.spawn(async move { shared.acquire(&request, waits, told).await });
         hears
+    }
+}
+
+#[async_trait]
+impl StoreConfig for ZkConfig {
+    fn min_ttl(&self) -> Duration {
+        Self::MIN_TTL
+    }
+
+    fn server(&self) -> Option<String> {
+        Some(self.servers()).filter(|servers| !servers.is_empty())
+    }
+
+    async fn open(&self, env: Env) -> Result<Arc<dyn LockBackend>> {
+        self.validate()?;
+        Ok(Arc::new(ZkBackend::open(self.clone(), env).await?))
     }
 }
 
@@ -155,12 +174,7 @@ impl LockBackend for ZkBackend {
     }
 
     fn events(&self) -> BoxStream<'static, StoreEvent> {
-        match self.inbox.lock().take() {
-            Some(inbox) => {
-                Box::pin(stream::unfold(inbox, async |mut inbox| Some((inbox.recv().await?, inbox))))
-            }
-            None => Box::pin(stream::empty()),
-        }
+        self.inbox.stream()
     }
 
     async fn inspect(&self, name: &LockName) -> Result<LockState> {
@@ -236,10 +250,12 @@ impl Shared {
     }
 
     /// Waits for the lock, or tries once, in one session after the other.
-    async fn acquire(&self, request: &AcquireRequest, waits: bool, told: oneshot::Sender<Told>) {
+    async fn acquire(&self, request: &AcquireRequest, waits: bool, told: oneshot::Sender<Reply>) {
         let mut told = told;
         let mut owner = request.owner;
         let mut had_a_place = false;
+        let bound = self.env.timing().op_timeout;
+        let mut retries = Backoff::new(bound / 32, bound / 4);
         loop {
             let session = tokio::select! {
                 biased;
@@ -247,13 +263,16 @@ impl Shared {
                 session = self.session() => session,
             };
             let session = match session {
-                Ok(session) => session,
+                Ok(session) => {
+                    retries.reset();
+                    session
+                }
                 // Whoever has waited already goes on when the ensemble is back.
                 Err(error) if had_a_place && !is_final(error.kind()) => {
                     tokio::select! {
                         biased;
                         () = told.closed() => return,
-                        () = self.env.sleep(self.env.timing().op_timeout / 4) => continue,
+                        () = retries.pause(&self.env) => continue,
                     }
                 }
                 Err(error) => return drop(told.send(Err(error))),

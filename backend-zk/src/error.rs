@@ -1,7 +1,7 @@
 //! What ZooKeeper's errors mean, in one table.
 //!
 //! # Invariants
-//! - **E1** Whatever does not prove that the server did nothing has an unknown effect: the client
+//! - **zk.error-1** Whatever does not prove that the server did nothing has an unknown effect: the client
 //!   library tells a lost connection by several names, `Custom` among them.
 
 use std::time::Duration;

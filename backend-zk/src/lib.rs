@@ -7,26 +7,22 @@
 //! |---|---|
 //! | `config` | which ensemble, and its URL |
 //! | `backend` | the contract |
-//! | `session` | one session: opened, proved, ended; what it holds, and how it gets it |
-//! | `protocol` | how a lock is taken, and when a session can be trusted; pure |
+//! | `connection` | requests on one connection; what a server says beside sessions |
 //! | `keys` | names of nodes, their order, and what is in them; pure |
 //! | `error` | what ZooKeeper's errors mean |
-//! | `znode` | requests on one connection |
-//! | `watch` | what is watched while a session lives |
-//! | `status` | what a server says beside sessions: its version, and why it takes none |
-//! | `survey` | what administrators ask |
+//! | `protocol` | how a lock is taken, and when a session can be trusted; pure |
+//! | `session` | one session: opened, proved, watched, ended; what it holds, and how it gets it |
+//! | `admin` | what administrators ask |
 //!
 //! Not promised: that a lock outlives its session. The whole story is in `docs/zookeeper.md`.
 
+mod admin;
 mod backend;
 mod config;
+mod connection;
 mod error;
 mod keys;
 mod protocol;
 mod session;
-mod status;
-mod survey;
-mod watch;
-mod znode;
 
 pub use config::ZkConfig;

@@ -170,7 +170,7 @@ fn strange_segments_are_no_locks() {
 }
 
 proptest! {
-    /// K1: directories come apart, come back, and are what the server accepts.
+    /// zk.keys-1: directories come apart, come back, and are what the server accepts.
     #[test]
     fn directories_are_injective(a in "[^\\p{Cc}]{1,60}", b in "[^\\p{Cc}]{1,60}") {
         prop_assert_eq!(segment(&a) == segment(&b), a == b);
@@ -180,7 +180,7 @@ proptest! {
         prop_assert!(!segment(&a).contains('/'));
     }
 
-    /// K2: order is that of creation, and exactly one contender is first.
+    /// zk.keys-2: order is that of creation, and exactly one contender is first.
     #[test]
     fn places_follow_creation(start in 0..=i32::MAX - 2_000, steps in prop::collection::btree_set(0_u16..2_000, 1..20)) {
         let nodes: Vec<_> = steps

@@ -1,14 +1,17 @@
 //! How a lock is taken, when a session can be trusted, and when a lock is given up; pure.
 //!
-//! [`Claim`] is one acquisition in one session: it says what to ask the server, is told the answers
+//! [`Contender`] is one acquisition in one session: it says what to ask the server, is told the answers
 //! and what happens meanwhile, and ends as held, busy, left or lost. [`Liveness`] says until when the
-//! session cannot have ended at the server, and [`Asked`] until when a hold may go on that an administrator
-//! asks for. None reads a clock, waits, or draws a number.
+//! session cannot have ended at the server, [`Holds`] what it holds, and which of that was deleted or is
+//! asked for by an administrator. None reads a clock, waits, or draws a number.
 
-mod claim;
+mod contender;
+mod holds;
 mod inbox;
 mod liveness;
 
-pub(crate) use claim::{Answer, Ask, Claim, End, Failure, Happening, Mine, Owned, Pause, Step};
-pub(crate) use inbox::{Asked, Writers, with_message};
+pub(crate) use contender::{Answer, Ask, Contender, End, Failure, Happening, Mine, Owned, Pause, Step};
+pub(crate) use holds::{Hold, Holds};
+use inbox::RevokeRequests;
+pub(crate) use inbox::{Writers, with_message};
 pub(crate) use liveness::{Liveness, Purpose, Write};

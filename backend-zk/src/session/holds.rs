@@ -1,35 +1,14 @@
-//! What a session holds, what is known of its nodes, and how it lets go.
-
-use std::collections::HashMap;
+//! Keeps the book of what a session holds, tells what it says, and lets go.
 
 use lockcore::backend::{AcquireRequest, Grant, StoreEvent};
-use lockcore::clock::Moment;
 use lockcore::{Error, LockName, LostReason, OwnerId, Result};
 use zookeeper_client::Error as ZkError;
 
 use super::Session;
+use crate::connection::Answered;
 use crate::error::Unanswered;
 use crate::keys;
-use crate::protocol::{Asked, Failure, Mine};
-use crate::znode::Answered;
-
-#[derive(Debug, Default)]
-pub(super) struct Holds {
-    pub(super) held: HashMap<OwnerId, Hold>,
-    /// What administrators ask for, as last read.
-    asked: Asked,
-}
-
-#[derive(Debug)]
-pub(super) struct Hold {
-    name: LockName,
-    mine: Mine,
-    since: Moment,
-    /// Its node is watched, or is about to be.
-    watched: bool,
-    /// We have asked for its end ourselves.
-    pub(super) ending: bool,
-}
+use crate::protocol::{Failure, Hold, Mine};
 
 impl Session {
     /// Books a node that holds its lock.
@@ -42,30 +21,21 @@ impl Session {
     ) -> Result<Grant> {
         let counter = self.counter(mine.czxid)?;
         let mut holds = self.holds.lock();
-        let (name, since) = (request.name.clone(), self.env.now());
-        if let Some(until) = holds.asked.until(mine.czxid) {
-            let (name, within) = (name.clone(), until.since(since));
-            self.tell(StoreEvent::GrantAsked { name, counter, within });
+        let name = request.name.clone();
+        if let Some(within) = holds.granted(owner, name.clone(), mine, watched, self.env.now()) {
+            self.events.tell(StoreEvent::GrantAsked { name, counter, within });
         }
-        holds.held.insert(owner, Hold { name, mine, since, watched, ending: false });
         Ok(Grant { name: request.name.clone(), owner, lease: self.lease(), counter })
     }
 
     /// Lets go of what was granted.
     pub(crate) async fn release(&self, grant: &Grant) -> Result<()> {
-        let path = {
-            let mut holds = self.holds.lock();
-            let hold = holds.held.get_mut(&grant.owner).filter(|hold| hold.name == grant.name);
-            let Some(hold) = hold else {
-                return Err(Error::lost(LostReason::Gone));
-            };
-            hold.ending = true;
-            self.path_of(hold)
-        };
+        let path = self.holds.lock().ending(grant.owner, &grant.name).map(|hold| self.path_of(hold));
+        let path = path.ok_or_else(|| Error::lost(LostReason::Gone))?;
         let deleted = self.remove(&path).await;
         let absent = deleted.as_ref().err().is_some_and(Unanswered::is_absent);
         if deleted.is_ok() || absent {
-            self.holds.lock().held.remove(&grant.owner);
+            self.holds.lock().ended(grant.owner);
         }
         match deleted {
             Ok(()) => Ok(()),
@@ -89,7 +59,7 @@ impl Session {
             self.barred.add(directory);
         }
         let warning = format!("the server refuses to delete {path}: the session ends, and all its locks");
-        self.tell(StoreEvent::Warning(warning.into()));
+        self.events.tell(StoreEvent::Warning(warning.into()));
         self.end(LostReason::SessionLost);
         deleted
     }
@@ -98,51 +68,39 @@ impl Session {
         format!("{}/{}", self.namespace.directory(&hold.name), hold.mine.node.name())
     }
 
-    /// The holds that have stood for a while and are not watched; from here on they count as watched.
+    /// The nodes to be watched from here on.
     pub(super) fn standing(&self) -> Vec<(OwnerId, String)> {
-        let (now, long) = (self.env.now(), self.timeout() / 10);
         let mut holds = self.holds.lock();
-        let stands = |hold: &Hold| !hold.watched && !hold.ending && long <= now.since(hold.since);
-        let standing = holds.held.iter_mut().filter(|(_, hold)| stands(hold));
-        standing
-            .map(|(owner, hold)| {
-                hold.watched = true;
-                (*owner, self.path_of(hold))
-            })
-            .collect()
+        let standing = holds.standing(self.timeout() / 10, self.env.now());
+        standing.map(|(owner, hold)| (owner, self.path_of(hold))).collect()
     }
 
     /// The node of a hold is not watched any more.
     pub(super) fn unwatched(&self, owner: OwnerId) {
-        if let Some(hold) = self.holds.lock().held.get_mut(&owner) {
-            hold.watched = false;
-        }
+        self.holds.lock().unwatched(owner);
     }
 
-    /// The node of a hold is gone. The core has ended one whose time was over.
+    /// The node of a hold is gone.
     pub(super) fn lost_its_node(&self, owner: OwnerId) {
-        let now = self.env.now();
         let holds = self.holds.lock();
-        let Some(hold) = holds.held.get(&owner).filter(|hold| !hold.ending) else {
-            return;
-        };
-        let over = holds.asked.until(hold.mine.czxid).is_some_and(|until| until <= now);
-        if let Some(counter) = self.counter(hold.mine.czxid).ok().filter(|_| !over) {
-            let name = hold.name.clone();
-            self.tell(StoreEvent::GrantLost { name, counter, reason: LostReason::Gone });
+        let lost = holds.deleted(owner, self.env.now());
+        if let Some((name, counter)) = lost.and_then(|hold| self.named(hold)) {
+            self.events.tell(StoreEvent::GrantLost { name, counter, reason: LostReason::Gone });
         }
     }
 
     /// Takes in what the inbox says now.
     pub(crate) fn asked_for(&self, inbox: &[u8]) {
-        let holds = &mut *self.holds.lock();
-        let news = holds.asked.hear(inbox, self.env.now());
-        for hold in holds.held.values() {
-            let czxid = hold.mine.czxid;
-            if let (Some(within), Ok(counter)) = (news.get(&czxid), self.counter(czxid)) {
-                let (name, within) = (hold.name.clone(), *within);
-                self.tell(StoreEvent::GrantAsked { name, counter, within });
+        let mut holds = self.holds.lock();
+        for (hold, within) in holds.asked_for(inbox, self.env.now()) {
+            if let Some((name, counter)) = self.named(hold) {
+                self.events.tell(StoreEvent::GrantAsked { name, counter, within });
             }
         }
+    }
+
+    /// A hold as the core knows it.
+    fn named(&self, hold: &Hold) -> Option<(LockName, u64)> {
+        Some((hold.name.clone(), self.counter(hold.mine.czxid).ok()?))
     }
 }

@@ -4,21 +4,20 @@ use std::sync::{Arc, OnceLock};
 
 use futures_util::FutureExt;
 use futures_util::future::{join, join3};
-use lockcore::backend::StoreEvent;
-use lockcore::{Effect, Env, Error, Result};
+use lockcore::backend::{Events, StoreEvent};
+use lockcore::{Effect, Env, Error, ErrorKind, Result};
 use parking_lot::Mutex;
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
-use zookeeper_client::{CreateMode, Error as ZkError};
+use zookeeper_client::{CreateMode, Error as ZkError, Stat};
 
-use super::{Barred, Session, Trust, token_base};
+use super::{Barred, Session, Trust, keeper};
 use crate::config::ZkConfig;
+use crate::connection::status::Reasons;
+use crate::connection::{Answered, Connection};
 use crate::error::{self, Unanswered};
 use crate::keys;
 use crate::protocol::{Liveness, Purpose, Write, Writers};
-use crate::status::Reasons;
-use crate::watch as keeper;
-use crate::znode::{Answered, Connection};
 
 impl Session {
     /// Opens a session within the bound of opening, announces it, and keeps watch over it. Where there
@@ -26,7 +25,7 @@ impl Session {
     pub(crate) async fn open(
         config: &ZkConfig,
         env: &Env,
-        events: &mpsc::UnboundedSender<StoreEvent>,
+        events: &Events,
         closed: &CancellationToken,
         barred: &Barred,
         was_a_session: bool,
@@ -49,7 +48,7 @@ impl Session {
     async fn open_unbounded(
         config: &ZkConfig,
         env: &Env,
-        events: &mpsc::UnboundedSender<StoreEvent>,
+        events: &Events,
         closed: &CancellationToken,
         barred: &Barred,
     ) -> Result<Arc<Self>> {
@@ -87,7 +86,7 @@ impl Session {
         let (made, inbox_made, base) = join3(
             make(&connection, &node),
             make(&connection, &inbox),
-            connection.read(&namespace.token_base()).map(token_base::stored),
+            connection.read(&namespace.token_base()).map(stored_base),
         )
         .await;
         let (_, _, (token_base, _)) = (made.map_err(refused)?, inbox_made.map_err(refused)?, base?);
@@ -125,7 +124,7 @@ impl Session {
             let late =
                 if timeout < env.timing().op_timeout * 3 { "; op_timeout is too long for that" } else { "" };
             let warning = format!("asked for a session of {ttl:?}, ZooKeeper granted {timeout:?}{late}");
-            session.tell(StoreEvent::Warning(warning.into()));
+            session.events.tell(StoreEvent::Warning(warning.into()));
         }
         session.announce();
         env.spawn(keeper::keep(Arc::clone(&session), states));
@@ -144,4 +143,21 @@ async fn make(connection: &Connection, path: &str) -> Answered<()> {
     };
     connection.make_directory(directory).await?;
     connection.create(path, &[], CreateMode::Ephemeral).await.map(drop)
+}
+
+/// The base in what was read of its node, and that node's version; none is 0.
+pub(crate) fn stored_base(read: Answered<(Vec<u8>, Stat)>) -> Result<(u64, Option<i32>)> {
+    let (data, stat) = match read {
+        Ok(read) => read,
+        Err(missing) if missing.is_absent() => return Ok((0, None)),
+        Err(unanswered) => return Err(unanswered.into_error("read the token_base")),
+    };
+    let number = std::str::from_utf8(&data).ok().and_then(|text| text.trim().parse().ok());
+    let number = number.ok_or_else(|| {
+        Error::not_applied(
+            ErrorKind::Protocol,
+            "the node %token_base is not a whole number in decimal digits",
+        )
+    })?;
+    Ok((number, Some(stat.version)))
 }

@@ -6,12 +6,12 @@ use lockcore::LostReason;
 use zookeeper_client::{CreateMode, Error as ZkError, SessionState};
 
 use super::{Session, Trust};
+use crate::connection::Answered;
 use crate::error::Unanswered;
 use crate::protocol::{Purpose, Write};
-use crate::znode::Answered;
 
 impl Session {
-    /// A write that proves the session, if it is answered (S2).
+    /// A write that proves the session, if it is answered (zk.session-2).
     pub(super) async fn prove(&self, purpose: Purpose) -> Answered<()> {
         let bound = self.env.timing().op_timeout;
         let trusted = tokio::select! {
@@ -43,7 +43,7 @@ impl Session {
         Ok(())
     }
 
-    /// Writes the session's own node, and looks who else has (S4).
+    /// Writes the session's own node, and looks who else has (zk.session-4).
     pub(super) async fn write_own_node(&self) -> Answered<()> {
         self.writers.lock().sent();
         let mut out = Out { session: self, version: None };

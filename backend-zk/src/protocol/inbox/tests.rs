@@ -15,7 +15,7 @@ fn said(messages: impl IntoIterator<Item = (i64, u32)>) -> HashMap<i64, Duration
     messages.into_iter().map(|(czxid, grace)| (czxid, grace * MS)).collect()
 }
 
-/// A grace is that of the message above it; what is none is passed over, and lengthens nothing (I2).
+/// A grace is that of the message above it; what is none is passed over, and lengthens nothing (zk.inbox-2).
 #[test]
 fn a_grace_belongs_to_one_message() {
     for (inbox, expected) in [
@@ -58,7 +58,7 @@ fn both_versions_write_into_one_inbox() {
 }
 
 /// Whoever shortens an inbox, the latest messages stay as they were written, and of no other there is a
-/// part (I3).
+/// part (zk.inbox-3).
 #[test]
 fn inboxes_keep_the_latest_whole() {
     let grace = |czxid: i64| u32::try_from(czxid % 3).unwrap();
@@ -86,7 +86,7 @@ fn inboxes_keep_the_latest_whole() {
 }
 
 /// Our own writes are ours whichever answer is taken first; one of somebody else's is seen once, at the
-/// latest when nothing of ours is out (I4).
+/// latest when nothing of ours is out (zk.inbox-4).
 #[test]
 fn who_else_writes_is_noticed() {
     let mut writers = Writers::new(3);
@@ -125,12 +125,12 @@ const ACTS: [Act; 6] =
 const LENGTH: u32 = 5;
 
 /// How a session takes in what it reads.
-type Hears = fn(&mut Asked, &[u8], Moment) -> HashMap<i64, Duration>;
+type Hears = fn(&mut RevokeRequests, &[u8], Moment) -> HashMap<i64, Duration>;
 
 /// Whether each hold ends at the earliest that its messages say, each counted from when it was first read,
-/// and its holder was told so then (I1); in one story.
+/// and its holder was told so then (zk.inbox-1); in one story.
 fn plays(story: u32, hears: Hears) -> bool {
-    let (mut inbox, mut asked, mut told) = (Vec::new(), Asked::default(), HashMap::new());
+    let (mut inbox, mut asked, mut told) = (Vec::new(), RevokeRequests::default(), HashMap::new());
     let mut unread: Vec<(i64, u32)> = Vec::new();
     let mut expected: HashMap<i64, Moment> = HashMap::new();
     let acts = iter::successors(Some(story), |story| Some(story / 6)).map(|story| ACTS[story as usize % 6]);
@@ -170,10 +170,10 @@ fn every_story(hears: Hears) -> bool {
     (0..6_u32.pow(LENGTH)).all(|story| plays(story, hears))
 }
 
-/// Every story of so many acts (I1).
+/// Every story of so many acts (zk.inbox-1).
 #[test]
 fn the_earliest_end_counts() {
-    assert!(every_story(Asked::hear));
+    assert!(every_story(RevokeRequests::hear));
 }
 
 /// Each of these is wrong somewhere, and the stories show it.

@@ -52,6 +52,31 @@ fn a_late_renewal_is_made_up_for_once() {
     assert_eq!(liveness.base(), at(4_000));
 }
 
+/// A renewal that got lost is repeated when the bound of a request is over, a third of the timeout later.
+/// Then what the session wrote by itself meanwhile counts.
+#[test]
+fn a_lost_renewal_can_be_repeated_in_time() {
+    let mut liveness = Liveness::new(at(0), TIMEOUT, MARGIN);
+    assert!(liveness.proved(renewed(4_000, 4_100)));
+    assert!(liveness.proved(write(8_700, 8_800, Purpose::Confirmation)));
+    assert_eq!(liveness.base(), at(4_000));
+    assert!(liveness.proved(renewed(12_400, 12_500)));
+    assert_eq!(liveness.base(), at(8_700));
+    assert_eq!(liveness.confirm_at(), Some(at(17_100)));
+}
+
+/// A renewal beside a confirmation is confirmed as early as that.
+#[test]
+fn writes_close_to_each_other_count_as_one() {
+    let mut liveness = Liveness::new(at(0), TIMEOUT, MARGIN);
+    assert!(liveness.proved(renewed(4_000, 4_100)));
+    assert!(liveness.proved(write(8_700, 8_800, Purpose::Confirmation)));
+    assert!(liveness.proved(renewed(8_800, 8_900)));
+    assert_eq!(liveness.confirm_at(), Some(at(13_400)));
+    assert!(liveness.proved(write(13_400, 13_500, Purpose::Confirmation)));
+    assert_eq!(liveness.base(), at(8_700));
+}
+
 /// A proof that comes when the guards have been told of the loss revives nothing.
 #[test]
 fn a_session_that_was_given_up_stays_so() {
@@ -89,7 +114,8 @@ impl Leader {
 }
 
 proptest! {
-    /// L1 to L5 against a server that tells its leader late: for random writes, pings, cuts.
+    /// zk.liveness-1 to zk.liveness-5 against a server that tells its leader late: for random writes,
+    /// pings, cuts.
     #[test]
     fn the_session_outlives_what_is_promised(
         steps in prop::collection::vec((0_u64..3_000, 0_u64..900, any::<bool>()), 1..40),

@@ -1,42 +1,42 @@
 //! One session: opened, proved, ended.
 //!
 //! # Invariants
-//! - **S1** A session ends once, for one reason, and the core is told once.
-//! - **S2** An answered write counts as a proof only if the connection did not change while it was
-//!   out, and every change before it was looked into: a server that is not quite a ZooKeeper may give a
+//! - **zk.session-1** A session ends once, for one reason, and the core is told once.
+//! - **zk.session-2** An answered write counts as a proof only if the connection did not change while it
+//!   was out, and every change before it was looked into: a server that is not quite a ZooKeeper may give a
 //!   new session where it should refuse.
-//! - **S3** A session that the core does not renew is ended by us, whatever the client library does to
-//!   keep it.
-//! - **S4** Whoever asks for a lock of the session writes the session's own node after its inbox. So a
-//!   version that is none of ours, in the answer to the next renewal, has the inbox read, whatever has
+//! - **zk.session-3** A session that the core does not renew is ended by us, whatever the client library
+//!   does to keep it.
+//! - **zk.session-4** Whoever asks for a lock of the session writes the session's own node after its inbox.
+//!   So a version that is none of ours, in the answer to the next renewal, has the inbox read, whatever has
 //!   become of the watch on it.
 
 mod acquisition;
 mod barred;
 mod holds;
+mod keeper;
 mod opening;
 mod proof;
-mod token_base;
 
 use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use lockcore::backend::{Lease, LeaseId, LeaseScope, Renewal, StoreEvent};
+use lockcore::backend::{Events, Lease, LeaseId, LeaseScope, Renewal, StoreEvent};
 use lockcore::clock::{Deadline, Moment};
 use lockcore::{Effect, Env, Error, ErrorKind, FencingToken, LockName, LostReason, Result};
 use parking_lot::Mutex;
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use zookeeper_client::StateWatcher;
 
+use crate::connection::Connection;
 use crate::keys::Namespace;
-use crate::protocol::{Liveness, Purpose, Writers};
-use crate::znode::Connection;
+use crate::protocol::{Holds, Liveness, Purpose, Writers};
 
 pub(crate) use acquisition::{Offer, Outcome};
 pub(crate) use barred::Barred;
-use holds::Holds;
+pub(crate) use opening::stored_base;
 
 /// A session with the ensemble.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ pub(crate) struct Session {
     /// The locks for which contenders of another kind were told of.
     strangers: Mutex<HashSet<LockName>>,
     barred: Barred,
-    events: mpsc::UnboundedSender<StoreEvent>,
+    events: Events,
     /// The manager was closed.
     pub(crate) closed: CancellationToken,
 }
@@ -121,7 +121,7 @@ impl Session {
         }
         if reason != LostReason::Shutdown {
             tracing::warn!(session = format_args!("{:#x}", self.id), %reason, "the session is over");
-            self.tell(StoreEvent::LeaseLost { lease: self.lease_id(), reason });
+            self.events.tell(StoreEvent::LeaseLost { lease: self.lease_id(), reason });
         }
         self.connection.end();
         if reason == LostReason::Shutdown {
@@ -129,7 +129,7 @@ impl Session {
         }
     }
 
-    /// How long the server keeps the session for what was renewed so far, if that is not over (S3).
+    /// How long the server keeps the session for what was renewed so far, if that is not over (zk.session-3).
     ///
     /// Longer than [`deadline`](Self::deadline): until then the core may still be telling the guards.
     pub(crate) fn time_left(&self) -> Option<Duration> {
@@ -179,12 +179,7 @@ impl Session {
     }
 
     fn announce(&self) {
-        self.tell(StoreEvent::LeaseOpened(self.lease()));
-    }
-
-    pub(crate) fn tell(&self, event: StoreEvent) {
-        // A core that stopped listening has ended.
-        let _ = self.events.send(event);
+        self.events.tell(StoreEvent::LeaseOpened(self.lease()));
     }
 
     /// When the session was last known to be trusted for long enough to be granted a lock on.

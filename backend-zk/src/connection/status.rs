@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use lockcore::backend::Endpoint;
 use lockcore::{Env, Error, ErrorKind, Tls};
 use parking_lot::Mutex;
 use rustls::pki_types::ServerName;
@@ -18,11 +19,11 @@ use tokio::net::TcpStream;
 use crate::config::ZkConfig;
 
 /// Asks a server for its status, in the encoding of sessions.
-pub(crate) async fn of_server(config: &ZkConfig, host: &str, port: u16) -> io::Result<String> {
-    let stream = TcpStream::connect((host, port)).await?;
+pub(crate) async fn of_server(config: &ZkConfig, server: &Endpoint) -> io::Result<String> {
+    let stream = TcpStream::connect((server.host(), server.port())).await?;
     match config.handshakes() {
         None => status(stream).await,
-        Some(tls) => status(tls.connect(name(host)?, stream).await?).await,
+        Some(tls) => status(tls.connect(name(server.host())?, stream).await?).await,
     }
 }
 
@@ -37,8 +38,8 @@ async fn status(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<S
 }
 
 /// Every address of a server's name, each once.
-pub(crate) async fn addresses(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
-    let mut addresses: Vec<_> = tokio::net::lookup_host((host, port)).await?.collect();
+pub(crate) async fn addresses(server: &Endpoint) -> io::Result<Vec<SocketAddr>> {
+    let mut addresses: Vec<_> = tokio::net::lookup_host((server.host(), server.port())).await?.collect();
     addresses.sort_unstable();
     addresses.dedup();
     Ok(addresses)
@@ -68,11 +69,11 @@ impl Reasons {
         loop {
             env.sleep(pause).await;
             let servers = config.endpoints().unwrap_or_default();
-            let asked = servers.iter().map(|(host, port)| async move {
-                match addresses(host, *port).await {
-                    Ok(addresses) => ask(config, env, host, &addresses).await,
+            let asked = servers.iter().map(|server| async move {
+                match addresses(server).await {
+                    Ok(addresses) => ask(config, env, server.host(), &addresses).await,
                     Err(error) => {
-                        let (place, why) = (format!("{host}:{port}"), error.to_string());
+                        let (place, why) = (server.to_string(), error.to_string());
                         vec![Some(Failed { is_final: false, place, why })]
                     }
                 }

@@ -1,14 +1,15 @@
 //! Who votes in the ensemble, as its own configuration says, and to how many of them we know the way.
 
+use std::collections::HashSet;
 use std::net::SocketAddr;
 
 use futures_util::future::join;
-use lockcore::backend::{Finding, Severity};
+use lockcore::backend::{Endpoint, Finding, Severity};
 
 use crate::config::ZkConfig;
+use crate::connection::status;
 use crate::protocol::Failure;
 use crate::session::Session;
-use crate::status;
 
 /// Who votes, and the ways to them that are configured.
 #[derive(Clone, Copy, Debug)]
@@ -53,15 +54,13 @@ impl Session {
     }
 
     async fn ways(&self, config: &ZkConfig) -> Ways {
-        let mut endpoints = config.endpoints().unwrap_or_default();
-        endpoints.sort_unstable();
-        endpoints.dedup();
-        let [(host, port)] = endpoints.as_slice() else {
-            return Ways::Named(endpoints.len());
+        let servers: HashSet<Endpoint> = config.endpoints().unwrap_or_default().into_iter().collect();
+        let [server] = Vec::from_iter(&servers)[..] else {
+            return Ways::Named(servers.len());
         };
         let found = tokio::select! {
             biased;
-            found = status::addresses(host, *port) => found.unwrap_or_default(),
+            found = status::addresses(server) => found.unwrap_or_default(),
             () = self.env.sleep(self.env.timing().op_timeout) => Vec::new(),
         };
         Ways::of_one_name(&found)

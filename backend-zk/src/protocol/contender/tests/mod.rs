@@ -1,4 +1,4 @@
-//! Claims against a store that does what ZooKeeper may do: answers late or never, requests that are
+//! Contenders against a store that does what ZooKeeper may do: answers late or never, requests that are
 //! carried out after we stopped waiting, reads that lag behind or are wrong for good, watches, sessions
 //! that end, numbers that do.
 
@@ -115,7 +115,8 @@ fn renewed(start: i32, mutant: Option<Mutant>) -> Result<(), TestCaseError> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
-    /// Z1 to Z6 under everything at once: one holder, nothing left behind, nobody waits for ever.
+    /// zk.contender-1 to zk.contender-6 under everything at once: one holder, nothing left behind, nobody
+    /// waits for ever.
     #[test]
     fn locks_exclude_and_leave_nothing(script in script()) {
         play(&script, None)?;
@@ -139,8 +140,8 @@ proptest! {
     #[test]
     fn tries_leave_nothing(script in script()) {
         let mut world = World::new(CLIENTS, script.0, None);
-        let (claim, step) = Claim::trying(world.clients[0].owner, world.clients[0].session);
-        world.clients[0].claim = claim;
+        let (contender, step) = Contender::trying(world.clients[0].owner, world.clients[0].session);
+        world.clients[0].contender = contender;
         world.step(0, step);
         for (at, event) in &script.2 {
             if let Event::Answer(fate, lag) = event {
@@ -192,14 +193,14 @@ fn a_directory_in_use_is_served_until_near_its_end() {
 fn a_directory_that_stays_is_taken_as_it_is() {
     let owner = OwnerId::from_random([1; 16]);
     let entered = |number| entered_alone(owner, number);
-    let (trying, waiting) = (Claim::trying(owner, 7).0, Claim::waiting(owner, 7).0);
-    for (mut claim, failure) in [(trying, Failure::Unknown), (waiting, Failure::Refused)] {
+    let (trying, waiting) = (Contender::trying(owner, 7).0, Contender::waiting(owner, 7).0);
+    for (mut contender, failure) in [(trying, Failure::Unknown), (waiting, Failure::Refused)] {
         let (node, answer) = entered(HALF);
-        assert_eq!(claim.answered(answer), Step::Ask(Ask::Delete(node)));
-        assert_eq!(claim.answered(Answer::Done(Ok(()))), Step::Ask(Ask::RemoveDirectory));
-        assert_eq!(claim.answered(Answer::Done(Err(failure))), Step::Ask(Ask::Enter));
+        assert_eq!(contender.answered(answer), Step::Ask(Ask::Delete(node)));
+        assert_eq!(contender.answered(Answer::Done(Ok(()))), Step::Ask(Ask::RemoveDirectory));
+        assert_eq!(contender.answered(Answer::Done(Err(failure))), Step::Ask(Ask::Enter));
         let (node, answer) = entered(HALF + 1);
-        assert_eq!(claim.answered(answer), Step::End(End::Held(Mine { node, czxid: 9 })));
+        assert_eq!(contender.answered(answer), Step::End(End::Held(Mine { node, czxid: 9 })));
     }
 }
 
@@ -208,13 +209,13 @@ fn a_directory_that_stays_is_taken_as_it_is() {
 fn a_number_near_the_end_is_never_held() {
     let owner = OwnerId::from_random([1; 16]);
     for number in [END, i32::MAX, i32::MIN, -5] {
-        let (mut claim, _) = Claim::trying(owner, 7);
+        let (mut contender, _) = Contender::trying(owner, 7);
         let (node, answer) = entered_alone(owner, number);
-        assert_eq!(claim.answered(answer.clone()), Step::Ask(Ask::Delete(node.clone())));
-        assert_eq!(claim.answered(Answer::Done(Ok(()))), Step::Ask(Ask::RemoveDirectory));
-        assert_eq!(claim.answered(Answer::Done(Err(Failure::Unknown))), Step::Ask(Ask::Enter));
-        assert_eq!(claim.answered(answer), Step::Ask(Ask::Delete(node.clone())));
-        assert_eq!(claim.answered(Answer::Done(Ok(()))), Step::End(End::WornOut(node.name())));
+        assert_eq!(contender.answered(answer.clone()), Step::Ask(Ask::Delete(node.clone())));
+        assert_eq!(contender.answered(Answer::Done(Ok(()))), Step::Ask(Ask::RemoveDirectory));
+        assert_eq!(contender.answered(Answer::Done(Err(Failure::Unknown))), Step::Ask(Ask::Enter));
+        assert_eq!(contender.answered(answer), Step::Ask(Ask::Delete(node.clone())));
+        assert_eq!(contender.answered(Answer::Done(Ok(()))), Step::End(End::WornOut(node.name())));
     }
 }
 
@@ -233,30 +234,30 @@ fn listing(node: &Node, others: &[&str]) -> Listing {
     Listing::of_ours(others.iter().map(|other| (*other).to_owned()).chain([node.name()]).collect())
 }
 
-/// A claim that waits behind one contender, as the only one.
-fn waiting_behind(node: &Node, ahead: &str) -> Claim {
-    let (mut claim, _) = Claim::waiting(OwnerId::from_random([1; 16]), 7);
+/// A contender that waits behind one other alone.
+fn waiting_behind(node: &Node, ahead: &str) -> Contender {
+    let (mut contender, _) = Contender::waiting(OwnerId::from_random([1; 16]), 7);
     let watch = Ask::Watch { predecessor: ahead.to_owned(), own: Some(node.clone()) };
-    assert_eq!(claim.answered(entered_among(node, &[ahead])), Step::Ask(watch));
-    assert_eq!(claim.answered(Answer::Watched { ahead: Ok(()), own: Ok(()) }), Step::Wait);
-    claim
+    assert_eq!(contender.answered(entered_among(node, &[ahead])), Step::Ask(watch));
+    assert_eq!(contender.answered(Answer::Watched { ahead: Ok(()), own: Ok(()) }), Step::Wait);
+    contender
 }
 
-/// A claim that waits, and is asking whether the one ahead is there.
-fn confirming(node: &Node, ahead: &str) -> Claim {
-    let mut claim = waiting_behind(node, ahead);
-    assert_eq!(claim.happens(Happening::Overdue), Step::Ask(Ask::Confirm(ahead.to_owned())));
-    claim
+/// A contender that waits, and is asking whether the one ahead is there.
+fn confirming(node: &Node, ahead: &str) -> Contender {
+    let mut contender = waiting_behind(node, ahead);
+    assert_eq!(contender.happens(Happening::Overdue), Step::Ask(Ask::Confirm(ahead.to_owned())));
+    contender
 }
 
 /// Nobody holds, or waits, beside a number near the end, be it of somebody who comes later.
 #[test]
 fn a_number_near_the_end_beside_us_is_the_end_for_all() {
     let owner = OwnerId::from_random([1; 16]);
-    for (mut claim, _) in [Claim::trying(owner, 7), Claim::waiting(owner, 7)] {
+    for (mut contender, _) in [Contender::trying(owner, 7), Contender::waiting(owner, 7)] {
         let me = Node::new(owner, 4);
         let answer = entered_among(&me, &["lock-2147483647"]);
-        assert_eq!(claim.answered(answer), Step::Ask(Ask::Delete(me)));
+        assert_eq!(contender.answered(answer), Step::Ask(Ask::Delete(me)));
     }
 }
 
@@ -264,18 +265,18 @@ fn a_number_near_the_end_beside_us_is_the_end_for_all() {
 #[test]
 fn a_directory_that_somebody_else_made_is_left_alone() {
     let owner = OwnerId::from_random([1; 16]);
-    for (mut claim, _) in [Claim::trying(owner, 7), Claim::waiting(owner, 7)] {
+    for (mut contender, _) in [Contender::trying(owner, 7), Contender::waiting(owner, 7)] {
         let mine = Mine { node: Node::new(owner, HALF), czxid: 9 };
         let listed = Ok(Listing::new(vec![mine.node.name()]));
         let answer = Answer::Entered { made: Ok(mine.clone()), listed };
-        assert_eq!(claim.answered(answer), Step::End(End::Held(mine)));
+        assert_eq!(contender.answered(answer), Step::End(End::Held(mine)));
     }
-    for (mut claim, _) in [Claim::trying(owner, 7), Claim::waiting(owner, 7)] {
+    for (mut contender, _) in [Contender::trying(owner, 7), Contender::waiting(owner, 7)] {
         let node = Node::new(owner, END);
         let listed = Ok(Listing::new(vec![node.name()]));
         let answer = Answer::Entered { made: Ok(Mine { node: node.clone(), czxid: 9 }), listed };
-        assert_eq!(claim.answered(answer), Step::Ask(Ask::Delete(node.clone())));
-        assert_eq!(claim.answered(Answer::Done(Ok(()))), Step::End(End::WornOut(node.name())));
+        assert_eq!(contender.answered(answer), Step::Ask(Ask::Delete(node.clone())));
+        assert_eq!(contender.answered(Answer::Done(Ok(()))), Step::End(End::WornOut(node.name())));
     }
 }
 
@@ -285,16 +286,16 @@ fn who_is_gone_is_gone_from_one_directory_only() {
     const AHEAD: &str = "lock-0000000003";
     let owner = OwnerId::from_random([1; 16]);
     let old = Node::new(owner, 4);
-    let mut claim = confirming(&old, AHEAD);
-    assert_eq!(claim.answered(Answer::Done(Err(Failure::Absent))), Step::Ask(Ask::List));
+    let mut contender = confirming(&old, AHEAD);
+    assert_eq!(contender.answered(Answer::Done(Err(Failure::Absent))), Step::Ask(Ask::List));
     // Our server still shows it; somebody else is near the end.
     let listed = Answer::Listed(Ok(listing(&old, &[AHEAD, "lock-2147483647"])));
-    assert_eq!(claim.answered(listed), Step::Ask(Ask::Delete(old)));
-    assert_eq!(claim.answered(Answer::Done(Ok(()))), Step::Ask(Ask::RemoveDirectory));
-    assert_eq!(claim.answered(Answer::Done(Ok(()))), Step::Ask(Ask::Enter));
+    assert_eq!(contender.answered(listed), Step::Ask(Ask::Delete(old)));
+    assert_eq!(contender.answered(Answer::Done(Ok(()))), Step::Ask(Ask::RemoveDirectory));
+    assert_eq!(contender.answered(Answer::Done(Ok(()))), Step::Ask(Ask::Enter));
     let me = Node::new(owner, 4);
     let watch = Ask::Watch { predecessor: AHEAD.to_owned(), own: Some(me.clone()) };
-    assert_eq!(claim.answered(entered_among(&me, &[AHEAD])), Step::Ask(watch));
+    assert_eq!(contender.answered(entered_among(&me, &[AHEAD])), Step::Ask(watch));
 }
 
 /// What happens while the leader is asked counts when it has answered.
@@ -303,11 +304,11 @@ fn what_happens_while_the_leader_is_asked_is_kept() {
     const AHEAD: &str = "lock-0000000003";
     let me = Node::new(OwnerId::from_random([1; 16]), 4);
     let confirmed = |happening: Option<Happening>| {
-        let mut claim = confirming(&me, AHEAD);
+        let mut contender = confirming(&me, AHEAD);
         if let Some(happening) = happening {
-            assert_eq!(claim.happens(happening), Step::Wait);
+            assert_eq!(contender.happens(happening), Step::Wait);
         }
-        claim.answered(Answer::Done(Ok(())))
+        contender.answered(Answer::Done(Ok(())))
     };
     assert_eq!(confirmed(None), Step::Wait);
     assert_eq!(confirmed(Some(Happening::Abandoned)), Step::Ask(Ask::Delete(me.clone())));
@@ -318,18 +319,18 @@ fn what_happens_while_the_leader_is_asked_is_kept() {
 #[test]
 fn the_removal_of_a_directory_is_tried_for_a_while() {
     let owner = OwnerId::from_random([1; 16]);
-    let (mut claim, _) = Claim::waiting(owner, 7);
+    let (mut contender, _) = Contender::waiting(owner, 7);
     let (node, answer) = entered_alone(owner, HALF);
-    assert_eq!(claim.answered(answer), Step::Ask(Ask::Delete(node)));
-    assert_eq!(claim.answered(Answer::Done(Ok(()))), Step::Ask(Ask::RemoveDirectory));
+    assert_eq!(contender.answered(answer), Step::Ask(Ask::Delete(node)));
+    assert_eq!(contender.answered(Answer::Done(Ok(()))), Step::Ask(Ask::RemoveDirectory));
     for _ in 1..16 {
         let in_use = Answer::Done(Err(Failure::Unknown));
-        assert_eq!(claim.answered(in_use), Step::Ask(Ask::Rest(Pause::Brief)));
-        assert_eq!(claim.answered(Answer::Done(Ok(()))), Step::Ask(Ask::RemoveDirectory));
+        assert_eq!(contender.answered(in_use), Step::Ask(Ask::Rest(Pause::Brief)));
+        assert_eq!(contender.answered(Answer::Done(Ok(()))), Step::Ask(Ask::RemoveDirectory));
     }
-    assert_eq!(claim.answered(Answer::Done(Err(Failure::Unknown))), Step::Ask(Ask::Enter));
+    assert_eq!(contender.answered(Answer::Done(Err(Failure::Unknown))), Step::Ask(Ask::Enter));
     let (node, answer) = entered_alone(owner, HALF + 1);
-    assert_eq!(claim.answered(answer), Step::End(End::Held(Mine { node, czxid: 9 })));
+    assert_eq!(contender.answered(answer), Step::End(End::Held(Mine { node, czxid: 9 })));
 }
 
 /// Of many who renew each may remove the directory that one of them has made: nobody is refused for that.
@@ -361,18 +362,18 @@ fn many_who_renew_refuse_nobody() {
 fn a_directory_that_never_stays_ends_a_try() {
     let owner = OwnerId::from_random([1; 16]);
     let absent = Answer::Entered { made: Err(Failure::Absent), listed: Err(Failure::Absent) };
-    let after_rests = |(mut claim, mut step): (Claim, Step), at_most: usize| {
+    let after_rests = |(mut contender, mut step): (Contender, Step), at_most: usize| {
         let mut rests = 0;
         while rests < at_most && !matches!(step, Step::End(_)) {
             rests += usize::from(matches!(step, Step::Ask(Ask::Rest(_))));
             let enters = step == Step::Ask(Ask::Enter);
-            step = claim.answered(if enters { absent.clone() } else { Answer::Done(Ok(())) });
+            step = contender.answered(if enters { absent.clone() } else { Answer::Done(Ok(())) });
         }
-        (claim, step, rests)
+        (contender, step, rests)
     };
-    let (_, step, rests) = after_rests(Claim::trying(owner, 7), 1_000);
+    let (_, step, rests) = after_rests(Contender::trying(owner, 7), 1_000);
     assert_eq!((step, rests), (Step::End(End::Refused), 16));
-    let (mut waiting, step, rests) = after_rests(Claim::waiting(owner, 7), 1_000);
+    let (mut waiting, step, rests) = after_rests(Contender::waiting(owner, 7), 1_000);
     assert_eq!((step, rests), (Step::Ask(Ask::MakeDirectory), 1_000));
     assert_eq!(waiting.happens(Happening::Abandoned), Step::Wait);
     assert_eq!(waiting.answered(Answer::Done(Ok(()))), Step::End(End::Left));
@@ -384,13 +385,13 @@ fn a_node_of_another_session_is_not_ours() {
     for (session, adopted) in [(7, true), (6, false)] {
         let owner = OwnerId::from_random([1; 16]);
         let node = Node::new(owner, 3);
-        let (mut claim, _) = Claim::waiting(owner, 7);
+        let (mut contender, _) = Contender::waiting(owner, 7);
         let unknown = Answer::Entered { made: Err(Failure::Unknown), listed: Err(Failure::Unknown) };
-        assert_eq!(claim.answered(unknown), Step::Ask(Ask::Barrier));
-        assert_eq!(claim.answered(Answer::Done(Ok(()))), Step::Ask(Ask::List));
+        assert_eq!(contender.answered(unknown), Step::Ask(Ask::Barrier));
+        assert_eq!(contender.answered(Answer::Done(Ok(()))), Step::Ask(Ask::List));
         let listed = Answer::Listed(Ok(Listing::new(vec![node.name()])));
-        assert_eq!(claim.answered(listed), Step::Ask(Ask::Look(node)));
-        let next = claim.answered(Answer::Looked(Ok(Owned { session, czxid: 9 })));
+        assert_eq!(contender.answered(listed), Step::Ask(Ask::Look(node)));
+        let next = contender.answered(Answer::Looked(Ok(Owned { session, czxid: 9 })));
         assert_eq!(next, if adopted { Step::Ask(Ask::List) } else { Step::End(End::Lost) });
     }
 }

@@ -5,11 +5,13 @@
 //! the session ends; a request in flight borrows it for as long as it is polled by a task of ours.
 //!
 //! # Invariants
-//! - **R1** Every request ends within the bound of a request, or at once when the session ends.
-//! - **R2** Once the connection is closed, nothing holds it open: the server is told.
-//! - **R3** No answer makes a task of ours panic.
+//! - **zk.connection-1** Every request ends within the bound of a request, or at once when the session
+//!   ends.
+//! - **zk.connection-2** Once the connection is closed, nothing holds it open: the server is told.
+//! - **zk.connection-3** No answer makes a task of ours panic.
 
 mod rights;
+pub(crate) mod status;
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;

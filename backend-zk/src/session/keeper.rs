@@ -2,14 +2,14 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::FutureExt;
 use lockcore::LostReason;
+use lockcore::backend::Backoff;
 use zookeeper_client::{CreateMode, StateWatcher};
 
-use crate::session::Session;
-use crate::znode::{Answered, Watch};
+use super::Session;
+use crate::connection::{Answered, Watch};
 
 /// Keeps watch until the session is over.
 pub(crate) async fn keep(session: Arc<Session>, states: StateWatcher) {
@@ -60,27 +60,29 @@ async fn watch_the_renewals(session: &Session) {
 
 /// Looks into every connection that was made again, and takes the library's word for the end.
 async fn watch_the_connection(session: &Session, mut states: StateWatcher) {
-    let mut state = states.state();
+    let (mut state, mut retries) = (states.state(), retries(session));
     loop {
         if state.is_terminated() {
             session.end(LostReason::SessionLost);
             return;
         }
         if session.must_look() && session.look_into_the_connection().await.is_err() {
-            session.env.sleep(retry_after(session)).await;
+            retries.pause(&session.env).await;
             state = states.state();
             continue;
         }
+        retries.reset();
         state = states.changed().await;
     }
 }
 
 /// Reads the inbox whenever it changes, after every reconnect, and when somebody has knocked.
 async fn watch_the_inbox(session: &Session) {
-    let mut reconnects = session.reconnects();
+    let (mut reconnects, mut retries) = (session.reconnects(), retries(session));
     loop {
         match read_the_inbox(session).await {
             Ok(changed) => {
+                retries.reset();
                 tokio::select! {
                     biased;
                     _ = changed.fired() => {}
@@ -88,7 +90,7 @@ async fn watch_the_inbox(session: &Session) {
                     () = session.knocked.notified() => {}
                 }
             }
-            Err(_) => session.env.sleep(retry_after(session)).await,
+            Err(_) => retries.pause(&session.env).await,
         }
     }
 }
@@ -109,6 +111,8 @@ async fn read_the_inbox(session: &Session) -> Answered<Watch> {
     }
 }
 
-fn retry_after(session: &Session) -> Duration {
-    session.env.timing().op_timeout / 16
+/// Pauses that leave time to renew: the connection is looked into before that.
+fn retries(session: &Session) -> Backoff {
+    let bound = session.env.timing().op_timeout;
+    Backoff::new(bound / 32, bound / 8)
 }

@@ -4,20 +4,15 @@ mod access;
 mod certificates;
 
 use std::fmt;
-use std::net::Ipv6Addr;
-use std::str::FromStr;
-use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
-use lockcore::backend::{LockBackend, StoreConfig};
-use lockcore::{Env, Error, Result, StoreUrl, Tls};
+use lockcore::backend::Endpoint;
+use lockcore::{Error, Result, StoreUrl, Tls};
 use rustls::pki_types::ServerName;
 use tokio_rustls::TlsConnector;
 use zookeeper_client::{Acl, Client};
 
 use self::certificates::Certificates;
-use crate::backend::ZkBackend;
 use crate::keys::Namespace;
 
 /// The configuration of the ZooKeeper store,
@@ -149,9 +144,10 @@ impl ZkConfig {
             ));
         }
         if self.certificates()?.is_some() {
-            for (host, _) in self.endpoints()? {
+            for server in self.endpoints()? {
                 // The client library takes it for granted.
-                ServerName::try_from(host.as_str()).map_err(|source| {
+                let host = server.host();
+                ServerName::try_from(host).map_err(|source| {
                     let refused =
                         format!("{host:?} is not a server for TLS: no certificate can be for that name");
                     Error::invalid_option(refused).with_source(source)
@@ -171,9 +167,8 @@ impl ZkConfig {
         self.acl.clone().unwrap_or_else(default)
     }
 
-    /// Host and port of every server.
-    pub(crate) fn endpoints(&self) -> Result<Vec<(String, u16)>> {
-        self.hosts.iter().map(|host| endpoint(host)).collect()
+    pub(crate) fn endpoints(&self) -> Result<Vec<Endpoint>> {
+        self.hosts.iter().map(|host| Endpoint::parse(host, Self::DEFAULT_PORT)).collect()
     }
 
     pub(crate) fn is_encrypted(&self) -> bool {
@@ -213,11 +208,7 @@ impl ZkConfig {
     /// The servers as the client library writes them.
     pub(crate) fn servers(&self) -> String {
         let endpoints = self.endpoints().unwrap_or_default();
-        let server = |(host, port): &(String, u16)| match host.parse::<Ipv6Addr>() {
-            Ok(_) => format!("[{host}]:{port}"),
-            Err(_) => format!("{host}:{port}"),
-        };
-        endpoints.iter().map(server).collect::<Vec<_>>().join(",")
+        endpoints.iter().map(Endpoint::to_string).collect::<Vec<_>>().join(",")
     }
 
     /// How TLS is spoken beside the client library; none where it is not.
@@ -228,22 +219,6 @@ impl ZkConfig {
 
     fn certificates(&self) -> Result<Option<Certificates>> {
         self.tls.as_ref().map(Certificates::read).transpose()
-    }
-}
-
-#[async_trait]
-impl StoreConfig for ZkConfig {
-    fn min_ttl(&self) -> Duration {
-        Self::MIN_TTL
-    }
-
-    fn server(&self) -> Option<String> {
-        Some(self.servers()).filter(|servers| !servers.is_empty())
-    }
-
-    async fn open(&self, env: Env) -> Result<Arc<dyn LockBackend>> {
-        self.validate()?;
-        Ok(Arc::new(ZkBackend::open(self.clone(), env).await?))
     }
 }
 
@@ -266,32 +241,6 @@ fn silence(timeout: Duration, bound: Duration, servers: usize) -> Duration {
     let servers = u32::try_from(servers).unwrap_or(u32::MAX);
     let minority = (servers.saturating_sub(1) / 2).max(u32::from(servers > 1));
     (timeout / 4).min(bound / (minority + 1)).max(SHORTEST_SILENCE)
-}
-
-fn endpoint(host: &str) -> Result<(String, u16)> {
-    let refused = |rule: &str| Error::invalid_option(format!("{host:?} is not a server: {rule}"));
-    let (name, port) = match host.strip_prefix('[') {
-        Some(rest) => {
-            let (name, port) = rest.split_once(']').ok_or_else(|| refused("a bracket is not closed"))?;
-            name.parse::<Ipv6Addr>().map_err(|_| refused("brackets enclose an IPv6 address"))?;
-            (name, port)
-        }
-        None => host.split_at(host.find(':').unwrap_or(host.len())),
-    };
-    // The client library takes what is no host name for granted.
-    let known = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_' | ':');
-    if name.is_empty() || !name.chars().all(known) || name.starts_with(['-', '.']) || name.len() > 253 {
-        return Err(refused("a host name has letters, digits, hyphens and dots"));
-    }
-    let port = match port.strip_prefix(':') {
-        None if port.is_empty() => ZkConfig::DEFAULT_PORT,
-        None => return Err(refused("the port follows a colon")),
-        Some(port) => {
-            let port = u16::from_str(port).ok().filter(|port| *port > 0);
-            port.ok_or_else(|| refused("a port is a number from 1 to 65535"))?
-        }
-    };
-    Ok((name.to_owned(), port))
 }
 
 /// What a busy server may need for an answer.

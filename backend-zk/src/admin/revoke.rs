@@ -1,28 +1,17 @@
-//! What an administrator asks: who holds what, to have it given up, and how the ensemble stands.
-
-mod diagnosis;
-mod ensemble;
+//! To have a lock given up: its holder is asked, or it is taken away.
 
 use std::time::Duration;
 
-use futures_util::future::{join, join_all};
-use lockcore::backend::{Holder, LockState, Revoke};
+use futures_util::future::join;
+use lockcore::backend::{Holder, Revoke};
 use lockcore::{LockName, Result};
-use zookeeper_client::{Error as ZkError, Stat};
+use zookeeper_client::Error as ZkError;
 
+use super::inspect::First;
+use crate::connection::Answered;
 use crate::error::Unanswered;
-use crate::keys::{Listing, Note, decoded};
 use crate::protocol::with_message;
 use crate::session::Session;
-use crate::znode::Answered;
-
-/// The first contender of a lock.
-struct First {
-    path: String,
-    note: Note,
-    stat: Stat,
-    behind: usize,
-}
 
 impl First {
     /// Named as those of Curator's locks are and ours, and not written by us.
@@ -33,33 +22,6 @@ impl First {
 }
 
 impl Session {
-    /// Who holds `name` and how many wait.
-    pub(crate) async fn inspect(&self, name: &LockName) -> Result<LockState> {
-        let first = self.first(name).await.map_err(|unanswered| unanswered.into_error("show a lock"))?;
-        let behind = first.as_ref().map_or(0, |first| first.behind);
-        let holder = first.map(|first| self.holder(first)).transpose()?;
-        Ok(LockState::new(name.clone(), holder, behind))
-    }
-
-    /// The locks that begin with `prefix` and have contenders, in order.
-    pub(crate) async fn list(&self, prefix: &str) -> Result<Vec<LockState>> {
-        let root = self.namespace.root();
-        let root = if root.is_empty() { "/" } else { root };
-        let (_, listed) = join(self.connection.catch_up(root), self.connection.list(root)).await;
-        let listing = listed.map_err(|unanswered| unanswered.into_error("list the locks"))?;
-        let names = listing.children().filter_map(decoded).filter(|name| name.as_str().starts_with(prefix));
-        let mut names: Vec<_> = names.collect();
-        names.sort_unstable();
-        let mut states = Vec::new();
-        for some in names.chunks(AT_ONCE) {
-            for state in join_all(some.iter().map(|name| self.inspect(name))).await {
-                states.push(state?);
-            }
-        }
-        states.retain(|state| state.holder.is_some());
-        Ok(states)
-    }
-
     /// Asks the holder of `name` to give it up, or takes it away; whom it found.
     pub(crate) async fn revoke(&self, name: &LockName, how: Revoke) -> Result<Option<Holder>> {
         let failed = |unanswered: Unanswered| unanswered.into_error("revoke a lock");
@@ -109,42 +71,6 @@ impl Session {
             }
         }
     }
-
-    fn holder(&self, first: First) -> Result<Holder> {
-        Ok(first.note.into_holder(self.counter(first.stat.czxid)?, first.stat.ctime))
-    }
-
-    /// The first contender of `name`, as the leader knows it.
-    async fn first(&self, name: &LockName) -> Answered<Option<First>> {
-        let directory = self.namespace.directory(name);
-        for _ in 0..LOOKS {
-            let (_, listed) =
-                join(self.connection.catch_up(&directory), self.connection.list(&directory)).await;
-            let listing: Listing = match listed {
-                Ok(listing) => listing,
-                Err(missing) if missing.is_absent() => return Ok(None),
-                Err(unanswered) => return Err(unanswered),
-            };
-            let contenders = listing.contenders();
-            if contenders.is_empty() {
-                return Ok(None);
-            }
-            for (before, first) in contenders.iter().enumerate().take(LOOKS) {
-                let path = format!("{directory}/{first}");
-                match self.connection.read(&path).await {
-                    Ok((data, stat)) => {
-                        let (note, behind) = (Note::decoded(&data), contenders.len() - 1 - before);
-                        return Ok(Some(First { path, note, stat, behind }));
-                    }
-                    // It left between the two requests: the next one has its place.
-                    Err(gone) if gone.is_absent() => {}
-                    Err(unanswered) => return Err(unanswered),
-                }
-            }
-        }
-        // Whoever has it leaves sooner than it takes to look.
-        Ok(None)
-    }
 }
 
 /// Whether a node is one of Curator's locks, plain or for readers and writers: what its other recipes keep
@@ -158,10 +84,6 @@ fn is_of_a_lock(name: &str) -> bool {
 
 /// What Curator's `Revoker` writes into the node of a holder.
 const REVOKE: &[u8] = b"__REVOKE__";
-/// How many listings, and how many contenders of each, are looked at for one that stays.
-const LOOKS: usize = 3;
-/// How many locks are looked at in one flight.
-const AT_ONCE: usize = 64;
 
 #[cfg(test)]
 mod tests {

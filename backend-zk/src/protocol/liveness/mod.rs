@@ -7,18 +7,19 @@
 //! it, so half a tick is at most a quarter of it.
 //!
 //! The next renewal confirms the last one. When it is late, the session writes once by itself: that
-//! makes the last renewal worth its full timeout, and no more.
+//! makes the last renewal worth its full timeout, and no more. What that write proves counts with the
+//! renewal after it: else one that is repeated a third of the timeout late would itself be confirmed when
+//! the session is given up.
 //!
 //! # Invariants
-//! - **L1** The session ends at the server no earlier than its timeout after [`Liveness::base`]. The
-//!   base is when a write was *sent* whose answer was followed, a quarter of the timeout and the lag
-//!   later, by the sending of another that was answered too; at first, when the connection was asked
-//!   for.
-//! - **L2** The base never moves back.
-//! - **L3** However often the session is proved, the memory of it is bounded.
-//! - **L4** Without renewals the base is at most when the last one was sent.
-//! - **L5** Nothing moves the base once the session was given up, its margin before its end: whoever held
-//!   by it has been told.
+//! - **zk.liveness-1** The session ends at the server no earlier than its timeout after [`Liveness::base`].
+//!   The base is when a write was *sent* whose answer was followed, a quarter of the timeout and the lag
+//!   later, by the sending of another that was answered too; at first, when the connection was asked for.
+//! - **zk.liveness-2** The base never moves back.
+//! - **zk.liveness-3** However often the session is proved, the memory of it is bounded.
+//! - **zk.liveness-4** Without renewals the base is at most when the last one was sent.
+//! - **zk.liveness-5** Nothing moves the base once the session was given up, its margin before its end:
+//!   whoever held by it has been told.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -70,7 +71,7 @@ impl Liveness {
 
     /// When the oldest unconfirmed renewal needs a confirmation, unless another renewal comes before.
     pub(crate) fn confirm_at(&self) -> Option<Moment> {
-        let oldest = self.unconfirmed.front()?;
+        let oldest = self.unconfirmed.iter().find(|write| write.purpose == Purpose::Renewal)?;
         Some(oldest.answered + self.told_after() + self.timeout / 12)
     }
 
@@ -82,19 +83,22 @@ impl Liveness {
             return false;
         }
         while let Some(earlier) = self.unconfirmed.front() {
-            if earlier.answered + self.told_after() > write.sent {
+            // zk.liveness-4: only a renewal makes a confirmation count.
+            let is_renewed = write.purpose == Purpose::Renewal || self.confirm_at().is_some();
+            if !is_renewed || earlier.answered + self.told_after() > write.sent {
                 break;
             }
             self.base = self.base.max(earlier.sent);
             self.unconfirmed.pop_front();
         }
-        if write.purpose == Purpose::Confirmation {
-            return true;
-        }
-        // Writes close to each other say the same; the earlier is confirmed sooner.
-        let apart = |last: &Write| last.sent + self.timeout / 48 <= write.sent;
-        if self.unconfirmed.back().is_none_or(apart) {
-            self.unconfirmed.push_back(write);
+        match self.unconfirmed.back_mut() {
+            // Writes close to each other say the same; the earlier is confirmed sooner.
+            Some(last) if write.sent < last.sent + self.timeout / 48 => {
+                if write.purpose == Purpose::Renewal && last.sent <= write.sent {
+                    last.purpose = Purpose::Renewal;
+                }
+            }
+            _ => self.unconfirmed.push_back(write),
         }
         true
     }

@@ -6,12 +6,12 @@
 //! no encoded name does.
 //!
 //! # Invariants
-//! - **K1** Two lock names never have the same directory (G10), and no name is one of ours.
-//! - **K2** Contenders are ordered by their sequence numbers, which a directory gives out once each, and
-//!   growing, until its counter is at the end: that is 2 147 483 647, and there it stays. Equal numbers
+//! - **zk.keys-1** Two lock names never have the same directory (G10), and no name is one of ours.
+//! - **zk.keys-2** Contenders are ordered by their sequence numbers, which a directory gives out once each,
+//!   and growing, until its counter is at the end: that is 2 147 483 647, and there it stays. Equal numbers
 //!   have no order.
-//! - **K3** Every child whose name ends in ten digits of a sequence number is a contender, whoever made
-//!   it: the numbers of a directory are one row, whatever stands before them. Any other is none.
+//! - **zk.keys-3** Every child whose name ends in ten digits of a sequence number is a contender, whoever
+//!   made it: the numbers of a directory are one row, whatever stands before them. Any other is none.
 
 mod note;
 

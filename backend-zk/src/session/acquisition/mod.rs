@@ -1,7 +1,7 @@
-//! Carries out what a claim asks for, and gives the caller the grant.
+//! Carries out what a contender asks for, and gives the caller the grant.
 //!
 //! It runs as a task of its own: a caller who leaves at any moment is one more thing that happens, and
-//! what the claim made is removed whether anybody waits for that or not.
+//! what the contender made is removed whether anybody waits for that or not.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use lockcore::backend::{AcquireRequest, Grant, Holder, StoreEvent};
 use lockcore::{Error, ErrorKind, LostReason, OwnerId};
 
 use super::Session;
+use crate::connection::Answered;
 use crate::error::Unanswered;
 use crate::keys::{Listing, Node, Note};
-use crate::protocol::{Answer, Ask, Claim, End, Failure, Happening, Mine, Owned, Pause, Step};
-use crate::znode::Answered;
+use crate::protocol::{Answer, Ask, Contender, End, Failure, Happening, Mine, Owned, Pause, Step};
 
 /// How an acquisition in one session ended.
 #[derive(Debug)]
@@ -66,17 +66,17 @@ impl Session {
         if !self.freshened(abandoned).await {
             return Outcome::Again;
         }
-        let (claim, first) =
-            if waits { Claim::waiting(owner, self.id) } else { Claim::trying(owner, self.id) };
+        let (contender, first) =
+            if waits { Contender::waiting(owner, self.id) } else { Contender::trying(owner, self.id) };
         let mut acquisition = Acquisition::new(self, request, owner);
-        match acquisition.run(claim, first, abandoned).await {
+        match acquisition.run(contender, first, abandoned).await {
             End::Held(mine) => {
                 if self.freshened(abandoned).await {
                     let own = acquisition.watches.own.take();
                     return self.granted(request, owner, mine, own);
                 }
-                let (claim, first) = Claim::leaving(owner, self.id, mine);
-                acquisition.run(claim, first, &mut std::future::pending()).await;
+                let (contender, first) = Contender::leaving(owner, self.id, mine);
+                acquisition.run(contender, first, &mut std::future::pending()).await;
                 Outcome::Again
             }
             End::Busy(first) => Outcome::Busy(acquisition.holder(&first).await),
@@ -178,17 +178,15 @@ async fn watch_the_hold(session: Arc<Session>, owner: OwnerId, own: BoxFuture<'s
 
 /// Removes the node of a grant that nobody wants.
 async fn give_back(session: &Arc<Session>, grant: &Grant, mine: Mine) {
-    if let Some(hold) = session.holds.lock().held.get_mut(&grant.owner) {
-        hold.ending = true;
-    }
+    session.holds.lock().ending(grant.owner, &grant.name);
     let request = AcquireRequest::new(grant.name.clone(), grant.owner, session.timeout());
-    let (claim, first) = Claim::leaving(grant.owner, session.id, mine);
+    let (contender, first) = Contender::leaving(grant.owner, session.id, mine);
     let mut acquisition = Acquisition::new(session, &request, grant.owner);
-    acquisition.run(claim, first, &mut std::future::pending()).await;
-    session.holds.lock().held.remove(&grant.owner);
+    acquisition.run(contender, first, &mut std::future::pending()).await;
+    session.holds.lock().ended(grant.owner);
 }
 
-/// A claim and the means to carry it out.
+/// A contender and the means to carry it out.
 struct Acquisition<'a> {
     session: &'a Session,
     request: &'a AcquireRequest,
@@ -226,7 +224,7 @@ impl<'a> Acquisition<'a> {
 
     async fn run(
         &mut self,
-        mut claim: Claim,
+        mut contender: Contender,
         mut step: Step,
         abandoned: &mut (impl Future<Output = ()> + Unpin + Send),
     ) -> End {
@@ -243,13 +241,13 @@ impl<'a> Acquisition<'a> {
                     loop {
                         tokio::select! {
                             biased;
-                            answer = &mut carried_out => break claim.answered(answer),
+                            answer = &mut carried_out => break contender.answered(answer),
                             () = &mut *abandoned, if !left => {
                                 left = true;
-                                claim.happens(Happening::Abandoned);
+                                contender.happens(Happening::Abandoned);
                             }
                             Ok(()) = reconnects.changed() => {
-                                claim.happens(Happening::Reconnected);
+                                contender.happens(Happening::Reconnected);
                             }
                         }
                     }
@@ -271,7 +269,7 @@ impl<'a> Acquisition<'a> {
                         Ok(()) = reconnects.changed() => Happening::Reconnected,
                         () = async { self.session.overdue().await } => Happening::Overdue,
                     };
-                    claim.happens(happening)
+                    contender.happens(happening)
                 }
             };
         }
@@ -359,7 +357,7 @@ impl<'a> Acquisition<'a> {
             if let Ok(counter) = self.session.counter(stat.czxid) {
                 let holder = Note::decoded(&data).into_holder(counter, stat.ctime);
                 let name = self.request.name.clone();
-                self.session.tell(StoreEvent::Queued { name, holder });
+                self.session.events.tell(StoreEvent::Queued { name, holder });
             }
         });
         let own = own.map(|own| self.watches.own = own.map(|(_, _, watch)| watch.fired().boxed()));
@@ -377,7 +375,7 @@ impl<'a> Acquisition<'a> {
                  but it may not wait for us",
                 self.request.name.as_str()
             );
-            self.session.tell(StoreEvent::Warning(warning.into()));
+            self.session.events.tell(StoreEvent::Warning(warning.into()));
         }
         self.noted(listed, "list the contenders")
     }

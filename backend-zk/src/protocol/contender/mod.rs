@@ -5,18 +5,19 @@
 //! goes on until what it made is gone.
 //!
 //! # Invariants
-//! - **Z1** Held is decided by a listing that has our node, and nobody older; or by the end of our
-//!   predecessor, if such a listing had nobody older beside it and our node is watched too. Such a
+//! - **zk.contender-1** Held is decided by a listing that has our node, and nobody older; or by the end of
+//!   our predecessor, if such a listing had nobody older beside it and our node is watched too. Such a
 //!   listing is from after our node was made, so whoever is older and alive is in it.
-//! - **Z2** Nothing is made twice blindly. After an answer that never came we write, then list, and
-//!   look for our own node; once more after the bound of a request, because the first request may
-//!   still be on its way. A node counts as ours only if this session owns it.
-//! - **Z3** An end other than held leaves nothing behind but what ends with the session.
-//! - **Z4** After a reconnect nothing is waited for before a new listing: a watch may have been lost.
-//! - **Z5** Nothing is waited for longer than until it is overdue without the leader's word that it is
-//!   still there. What the leader does not know is left out of every later listing.
-//! - **Z6** Nobody holds by a listing with a number near the end of the directory's counter, our own
-//!   included: soon numbers repeat, and other libraries read those past the end as the smallest.
+//! - **zk.contender-2** Nothing is made twice blindly. After an answer that never came we write, then list,
+//!   and look for our own node; once more after the bound of a request, because the first request may still
+//!   be on its way. A node counts as ours only if this session owns it.
+//! - **zk.contender-3** An end other than held leaves nothing behind but what ends with the session.
+//! - **zk.contender-4** After a reconnect nothing is waited for before a new listing: a watch may have been
+//!   lost.
+//! - **zk.contender-5** Nothing is waited for longer than until it is overdue without the leader's word
+//!   that it is still there. What the leader does not know is left out of every later listing.
+//! - **zk.contender-6** Nobody holds by a listing with a number near the end of the directory's counter,
+//!   our own included: soon numbers repeat, and other libraries read those past the end as the smallest.
 //!
 //! # Renewal
 //! A directory's numbers begin anew when it is removed, which the server allows while it is empty. From
@@ -40,7 +41,7 @@ pub(crate) use words::{Answer, Ask, End, Failure, Happening, Mine, Owned, Pause,
 
 /// One acquisition.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Claim {
+pub(crate) struct Contender {
     owner: OwnerId,
     session: i64,
     patience: Patience,
@@ -52,7 +53,7 @@ pub(crate) struct Claim {
     state: State,
 }
 
-/// Whether a claim waits behind others.
+/// Whether a contender waits behind others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Patience {
     Waits,
@@ -133,7 +134,7 @@ enum Search {
     Looking(Node),
 }
 
-impl Claim {
+impl Contender {
     /// An acquisition by `owner` that waits its turn.
     pub(crate) fn waiting(owner: OwnerId, session: i64) -> (Self, Step) {
         Self::start(owner, session, Patience::Waits)
@@ -146,10 +147,10 @@ impl Claim {
 
     /// The end of a hold that nobody wants.
     pub(crate) fn leaving(owner: OwnerId, session: i64, mine: Mine) -> (Self, Step) {
-        let (mut claim, _) = Self::start(owner, session, Patience::Tries);
-        claim.wanted = false;
-        let step = claim.leave(mine, End::Left);
-        (claim, step)
+        let (mut contender, _) = Self::start(owner, session, Patience::Tries);
+        contender.wanted = false;
+        let step = contender.leave(mine, End::Left);
+        (contender, step)
     }
 
     fn start(owner: OwnerId, session: i64, patience: Patience) -> (Self, Step) {
@@ -158,8 +159,8 @@ impl Claim {
             Patience::Waits => MANY,
             Patience::Tries => 1,
         };
-        let claim = Self { owner, session, patience, wanted: true, removals, gone: Vec::new(), state };
-        (claim, Step::Ask(Ask::Enter))
+        let contender = Self { owner, session, patience, wanted: true, removals, gone: Vec::new(), state };
+        (contender, Step::Ask(Ask::Enter))
     }
 
     /// Something happens while an answer is out, or is waited for.

@@ -6,12 +6,13 @@
 //! inbox it may leave one whose message is gone, which says nothing.
 //!
 //! # Invariants
-//! - **I1** A grace counts from when its message was first read. Of several messages for one hold the
-//!   earliest end counts, and reading them again puts it off no more.
-//! - **I2** A grace is that of the message above it, and lengthens no other.
-//! - **I3** Inboxes stay small, and so does what is known of them. The oldest messages go, each as a whole.
-//! - **I4** Whoever writes the session's own node beside the session is noticed when the session has written it
-//!   the next time; a write of the session's that got no answer may be taken for somebody's.
+//! - **zk.inbox-1** A grace counts from when its message was first read. Of several messages for one hold
+//!   the earliest end counts, and reading them again puts it off no more.
+//! - **zk.inbox-2** A grace is that of the message above it, and lengthens no other.
+//! - **zk.inbox-3** Inboxes stay small, and so does what is known of them. The oldest messages go, each as
+//!   a whole.
+//! - **zk.inbox-4** Whoever writes the session's own node beside the session is noticed when the session
+//!   has written it the next time; a write of the session's that got no answer may be taken for somebody's.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -21,9 +22,9 @@ use lockcore::clock::Moment;
 
 /// Until when those holds of a session may go on that were asked for, by the transactions of their nodes.
 #[derive(Debug, Default)]
-pub(crate) struct Asked(HashMap<i64, Moment>);
+pub(crate) struct RevokeRequests(HashMap<i64, Moment>);
 
-impl Asked {
+impl RevokeRequests {
     /// Takes in an inbox that is read at `now`; what it says that is new: how long from now on.
     pub(crate) fn hear(&mut self, inbox: &[u8], now: Moment) -> HashMap<i64, Duration> {
         let known = std::mem::take(&mut self.0);

@@ -4,7 +4,7 @@ use super::super::super::*;
 use crate::keys::Node;
 
 #[derive(Clone, Debug)]
-pub(in super::super) struct Contender {
+pub(in super::super) struct Child {
     pub(in super::super) owner: OwnerId,
     /// As the server gave it.
     pub(in super::super) number: i32,
@@ -23,7 +23,7 @@ pub(in super::super) enum Write {
 
 pub(in super::super) struct Directory {
     /// Everything that was ever committed: the children after each change.
-    pub(in super::super) history: Vec<Vec<Contender>>,
+    pub(in super::super) history: Vec<Vec<Child>>,
     pub(in super::super) next: i32,
     exists: bool,
     czxid: i64,
@@ -36,16 +36,16 @@ impl Directory {
         Self { history: vec![Vec::new()], next: start, exists: true, czxid: 100, shift }
     }
 
-    pub(super) fn children(&self) -> &[Contender] {
+    pub(super) fn children(&self) -> &[Child] {
         self.history.last().unwrap()
     }
 
     /// A contender as clients know it.
-    pub(super) fn node(&self, child: &Contender) -> Node {
+    pub(super) fn node(&self, child: &Child) -> Node {
         Node::new(child.owner, child.number.wrapping_sub(self.shift))
     }
 
-    pub(super) fn name(&self, child: &Contender) -> String {
+    pub(super) fn name(&self, child: &Child) -> String {
         self.node(child).name()
     }
 
@@ -53,11 +53,11 @@ impl Directory {
         self.children().iter().any(|child| self.name(child) == name)
     }
 
-    pub(super) fn of(&self, owner: OwnerId) -> Option<&Contender> {
+    pub(super) fn of(&self, owner: OwnerId) -> Option<&Child> {
         self.children().iter().find(|child| child.owner == owner)
     }
 
-    pub(super) fn commit(&mut self, change: impl FnOnce(&mut Vec<Contender>)) {
+    pub(super) fn commit(&mut self, change: impl FnOnce(&mut Vec<Child>)) {
         let mut children = self.children().to_vec();
         change(&mut children);
         self.history.push(children);
@@ -68,9 +68,9 @@ impl Directory {
             Write::Create(owner, session) if self.exists => {
                 self.czxid += 1;
                 let (owner, session, czxid) = (*owner, *session, self.czxid);
-                let contender = Contender { owner, number: self.numbered(), session, czxid };
-                let node = self.node(&contender);
-                self.commit(|children| children.push(contender));
+                let child = Child { owner, number: self.numbered(), session, czxid };
+                let node = self.node(&child);
+                self.commit(|children| children.push(child));
                 Ok(Some(Mine { node, czxid }))
             }
             Write::Delete(name) if self.has(name) => {

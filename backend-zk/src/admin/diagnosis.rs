@@ -7,9 +7,9 @@ use lockcore::backend::{Finding, Severity};
 use lockcore::{Env, Result};
 
 use crate::config::ZkConfig;
+use crate::connection::status;
 use crate::keys;
 use crate::session::Session;
-use crate::status;
 
 impl Session {
     /// Looks at the servers, the session and the rights.
@@ -93,13 +93,13 @@ impl Session {
 /// What each server says about itself.
 async fn servers(config: &ZkConfig, env: &Env) -> Vec<Finding> {
     let endpoints = config.endpoints().unwrap_or_default();
-    let asked = endpoints.iter().map(|(host, port)| async move {
+    let asked = endpoints.iter().map(|server| async move {
         let said = tokio::select! {
             biased;
-            said = status::of_server(config, host, *port) => said.unwrap_or_default(),
+            said = status::of_server(config, server) => said.unwrap_or_default(),
             () = env.sleep(env.timing().op_timeout) => String::new(),
         };
-        of_a_server(&format!("{host}:{port}"), &said)
+        of_a_server(&server.to_string(), &said)
     });
     join_all(asked).await
 }

@@ -39,12 +39,12 @@ pub(super) enum Mutant {
     OwnServersWordIsEnough,
 }
 
-/// One client with one claim.
+/// One client with one contender.
 #[derive(Clone, Debug)]
 pub(super) struct Client {
     pub(super) owner: OwnerId,
     pub(super) session: i64,
-    pub(super) claim: Claim,
+    pub(super) contender: Contender,
     /// Asked, and not yet answered.
     pub(super) asked: Option<Ask>,
     pub(super) end: Option<End>,
@@ -91,11 +91,11 @@ impl World {
         for at in 0..clients {
             let session = i64::try_from(at).unwrap() + 1;
             let owner = OwnerId::from_random([u8::try_from(at).unwrap() + 1; 16]);
-            let (claim, step) = Claim::waiting(owner, session);
+            let (contender, step) = Contender::waiting(owner, session);
             let client = Client {
                 owner,
                 session,
-                claim,
+                contender,
                 asked: None,
                 end: None,
                 seen: 0,
@@ -176,7 +176,7 @@ impl World {
         if self.clients[at].end.is_some() {
             return;
         }
-        let step = self.clients[at].claim.happens(happening);
+        let step = self.clients[at].contender.happens(happening);
         self.step(at, step);
     }
 
@@ -256,7 +256,7 @@ impl World {
     }
 
     pub(super) fn answered(&mut self, at: usize, answer: Answer) {
-        let step = self.clients[at].claim.answered(answer);
+        let step = self.clients[at].contender.answered(answer);
         self.step(at, step);
     }
 
@@ -435,7 +435,7 @@ impl World {
         );
         for (at, client) in self.clients.iter().enumerate() {
             if let Some(End::Held(mine)) = &client.end {
-                let ours = |child: &directory::Contender| {
+                let ours = |child: &directory::Child| {
                     let made = (self.directory.node(child), child.session, child.czxid);
                     made == (mine.node.clone(), client.session, mine.czxid)
                 };
@@ -474,7 +474,7 @@ impl World {
             self.stranger_goes();
         }
         for (at, client) in self.clients.iter().enumerate() {
-            prop_assert!(client.end.is_some(), "{} waits for ever: {:?}", at, client.claim);
+            prop_assert!(client.end.is_some(), "{} waits for ever: {:?}", at, client.contender);
         }
         let left: Vec<_> = self.directory.children().iter().map(|child| self.directory.name(child)).collect();
         prop_assert!(left.is_empty(), "left behind: {left:?}");

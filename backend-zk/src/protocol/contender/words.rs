@@ -1,4 +1,4 @@
-//! What a claim says and hears: requests and their answers, what happens besides, how it ends.
+//! What a contender says and hears: requests and their answers, what happens besides, how it ends.
 
 use crate::keys::{Listing, Node};
 

@@ -1,0 +1,189 @@
+//! What a session holds, and what it says of that.
+//!
+//! # Invariants
+//! - **zk.holds-1** A hold that is asked for is told so, whether the grant or the message is first, and how
+//!   long it has from then on.
+//! - **zk.holds-2** A node that somebody else deletes is told, while nobody lets go of its hold and the time
+//!   that it was asked for is not over: both end it themselves.
+//! - **zk.holds-3** Of each hold that stands for long the node is to be watched, once at a time.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use lockcore::clock::Moment;
+use lockcore::{LockName, OwnerId};
+
+use super::{Mine, RevokeRequests};
+
+/// The book of one session.
+#[derive(Debug, Default)]
+pub(crate) struct Holds {
+    held: HashMap<OwnerId, Hold>,
+    /// What administrators ask for, as last read.
+    requests: RevokeRequests,
+}
+
+/// A node of ours that holds its lock.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    pub(crate) name: LockName,
+    pub(crate) mine: Mine,
+    since: Moment,
+    /// Its node is watched, or is about to be.
+    watched: bool,
+    /// We have asked for its end ourselves.
+    ending: bool,
+}
+
+impl Holds {
+    /// Books a hold; how long it has, if it was asked for before (zk.holds-1).
+    pub(crate) fn granted(
+        &mut self,
+        owner: OwnerId,
+        name: LockName,
+        mine: Mine,
+        watched: bool,
+        now: Moment,
+    ) -> Option<Duration> {
+        let until = self.requests.until(mine.czxid);
+        self.held.insert(owner, Hold { name, mine, since: now, watched, ending: false });
+        until.map(|until| until.since(now))
+    }
+
+    /// Begins to let go; of what, if it is held.
+    pub(crate) fn ending(&mut self, owner: OwnerId, name: &LockName) -> Option<&Hold> {
+        let hold = self.held.get_mut(&owner).filter(|hold| hold.name == *name)?;
+        hold.ending = true;
+        Some(hold)
+    }
+
+    /// Its node is gone, and that was what we wanted.
+    pub(crate) fn ended(&mut self, owner: OwnerId) {
+        self.held.remove(&owner);
+    }
+
+    /// What has stood for so `long` and is not watched; from here on it counts as watched (zk.holds-3).
+    pub(crate) fn standing(
+        &mut self,
+        long: Duration,
+        now: Moment,
+    ) -> impl Iterator<Item = (OwnerId, &Hold)> + use<'_> {
+        let held = self.held.iter_mut().map(|(owner, hold)| (*owner, hold));
+        held.filter_map(move |(owner, hold)| {
+            let stands = !hold.watched && !hold.ending && long <= now.since(hold.since);
+            hold.watched |= stands;
+            stands.then_some((owner, &*hold))
+        })
+    }
+
+    /// The node of a hold is not watched any more.
+    pub(crate) fn unwatched(&mut self, owner: OwnerId) {
+        if let Some(hold) = self.held.get_mut(&owner) {
+            hold.watched = false;
+        }
+    }
+
+    /// The node of a hold was deleted; the hold, if that is to be told (zk.holds-2).
+    pub(crate) fn deleted(&self, owner: OwnerId, now: Moment) -> Option<&Hold> {
+        let hold = self.held.get(&owner).filter(|hold| !hold.ending)?;
+        let over = self.requests.until(hold.mine.czxid).is_some_and(|until| until <= now);
+        (!over).then_some(hold)
+    }
+
+    /// Takes in what the inbox says now; of which holds that is to be told, and how long they have.
+    pub(crate) fn asked_for(&mut self, inbox: &[u8], now: Moment) -> Vec<(&Hold, Duration)> {
+        let news = self.requests.hear(inbox, now);
+        let told = |hold: &'_ Hold| news.get(&hold.mine.czxid).copied();
+        self.held.values().filter_map(|hold| Some((hold, told(hold)?))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keys::Node;
+    use crate::protocol::with_message;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn at(seconds: u64) -> Moment {
+        Moment::from_nanos(seconds * 1_000_000_000)
+    }
+
+    fn owner(number: u8) -> OwnerId {
+        OwnerId::from_random([number; 16])
+    }
+
+    fn name() -> LockName {
+        LockName::new("a").unwrap()
+    }
+
+    fn mine(number: u8) -> Mine {
+        Mine { node: Node::new(owner(number), number.into()), czxid: number.into() }
+    }
+
+    /// A session that holds by transaction 7 since second 0, and by 8 since second 5.
+    fn holds() -> Holds {
+        let mut holds = Holds::default();
+        assert_eq!(holds.granted(owner(7), name(), mine(7), false, at(0)), None);
+        assert_eq!(holds.granted(owner(8), name(), mine(8), false, at(5)), None);
+        holds
+    }
+
+    fn told(holds: &mut Holds, inbox: &[u8], now: Moment) -> Vec<(i64, Duration)> {
+        holds.asked_for(inbox, now).into_iter().map(|(hold, within)| (hold.mine.czxid, within)).collect()
+    }
+
+    fn standing(holds: &mut Holds, now: Moment) -> Vec<OwnerId> {
+        holds.standing(3 * SECOND, now).map(|(owner, _)| owner).collect()
+    }
+
+    /// What is asked is told once, to whom it is asked of, and to a grant that comes later (zk.holds-1).
+    #[test]
+    fn what_is_asked_for_is_told_before_and_after_the_grant() {
+        let mut holds = holds();
+        let inbox = with_message(&with_message(b"", 7, 4 * SECOND), 9, 6 * SECOND);
+        assert_eq!(told(&mut holds, &inbox, at(10)), [(7, 4 * SECOND)]);
+        assert_eq!(told(&mut holds, &inbox, at(11)), []);
+        assert_eq!(holds.granted(owner(9), name(), mine(9), false, at(12)), Some(4 * SECOND));
+        assert_eq!(holds.granted(owner(10), name(), mine(10), false, at(12)), None);
+        let again = with_message(&inbox, 9, SECOND);
+        assert_eq!(told(&mut holds, &again, at(13)), [(9, SECOND)]);
+    }
+
+    /// A deleted node is told until somebody ends its hold, or its time does (zk.holds-2).
+    #[test]
+    fn a_deleted_node_is_told_unless_its_hold_ends() {
+        let mut holds = holds();
+        assert_eq!(told(&mut holds, &with_message(b"", 7, 4 * SECOND), at(10)).len(), 1);
+        for (second, told) in [(13, true), (14, false), (20, false)] {
+            assert_eq!(holds.deleted(owner(7), at(second)).is_some(), told, "{second}");
+        }
+        assert_eq!(holds.deleted(owner(8), at(20)).map(|hold| hold.mine.czxid), Some(8));
+        assert!(holds.ending(owner(8), &LockName::new("b").unwrap()).is_none());
+        assert!(holds.deleted(owner(8), at(20)).is_some(), "another lock's release ends nothing");
+        assert!(holds.ending(owner(8), &name()).is_some());
+        assert!(holds.deleted(owner(8), at(20)).is_none());
+        // A release that was not answered is asked again.
+        assert!(holds.ending(owner(8), &name()).is_some());
+        holds.ended(owner(8));
+        assert!(holds.ending(owner(8), &name()).is_none());
+        assert!(holds.deleted(owner(8), at(20)).is_none());
+    }
+
+    /// Who stands for long is watched, again when the watch is lost, and not when it ends (zk.holds-3).
+    #[test]
+    fn what_stands_is_watched_once_at_a_time() {
+        let mut holds = holds();
+        holds.granted(owner(9), name(), mine(9), true, at(0));
+        assert_eq!(standing(&mut holds, at(2)), []);
+        assert_eq!(standing(&mut holds, at(3)), [owner(7)]);
+        assert_eq!(standing(&mut holds, at(7)), []);
+        assert_eq!(standing(&mut holds, at(8)), [owner(8)]);
+        holds.unwatched(owner(9));
+        assert_eq!(standing(&mut holds, at(9)), [owner(9)]);
+        holds.unwatched(owner(7));
+        assert!(holds.ending(owner(7), &name()).is_some());
+        assert_eq!(standing(&mut holds, at(9)), []);
+    }
+}
