@@ -11,7 +11,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockcore::backend::{LockBackend, LockState, StoreConfig};
+use lockcore::backend::{LockState, StoreConfig};
 use lockcore::clock::{Clock, Moment};
 use lockcore::{Builder, Entropy, Env, Guarantees, LockManager, LockName, OsEntropy, Timing};
 use parking_lot::Mutex;
@@ -37,7 +37,8 @@ struct Shared {
     namespace: String,
     mutation: Option<Mutation>,
     clock: Arc<dyn Clock>,
-    observer: Arc<dyn LockBackend>,
+    /// A manager, which keeps its session alive.
+    observer: LockManager,
     graves: Mutex<Vec<Box<dyn Any + Send>>>,
 }
 
@@ -49,8 +50,8 @@ impl World {
         if let Some(mutation) = &mutation {
             store = mutation.around(store);
         }
-        let env = Env::new(Timing::for_ttl(subject.pace().ttl()))?.with_clock(Arc::clone(&clock));
-        let observer = store.open(env).await?;
+        let observer = LockManager::builder(store).ttl(subject.pace().ttl()).clock(Arc::clone(&clock));
+        let observer = observer.build().await?;
         let shared = Shared { subject, namespace, mutation, clock, observer, graves: Mutex::default() };
         Ok(Self { shared: Arc::new(shared), between: Vec::new() })
     }
