@@ -1,34 +1,48 @@
 //! The contract on top of a session.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_util::stream::{self, BoxStream};
+use futures_util::stream::BoxStream;
 use lockcore::backend::{
-    AcquireRequest, Attempt, Finding, Grant, Holder, LeaseId, LockBackend, LockState, Renewal, Revoke,
-    StoreEvent, TokenBase,
+    AcquireRequest, Attempt, Events, Finding, Grant, Holder, Inbox, LeaseId, LockBackend, LockState, Renewal,
+    Revoke, StoreConfig, StoreEvent, TokenBase,
 };
 use lockcore::{Env, Guarantees, LockName, Result};
-use parking_lot::Mutex;
-use tokio::sync::mpsc;
-use tokio_stream::wrappers::UnboundedReceiverStream;
 
+use crate::admin::diagnosis;
 use crate::config::EtcdConfig;
-use crate::diagnosis;
+
 use crate::error;
-use crate::protocol::Mode;
-use crate::session::{Bidding, Outcome, Sessions};
+use crate::protocol::Patience;
+use crate::session::{Acquiring, Sessions};
+
+#[async_trait]
+impl StoreConfig for EtcdConfig {
+    fn min_ttl(&self) -> Duration {
+        Self::MIN_TTL
+    }
+
+    fn server(&self) -> Option<String> {
+        self.hosts().ok().map(|hosts| hosts.join(","))
+    }
+
+    async fn open(&self, env: Env) -> Result<Arc<dyn LockBackend>> {
+        Ok(Arc::new(EtcdBackend::open(&self.clone().checked()?, env).await?))
+    }
+}
 
 #[derive(Debug)]
 pub(crate) struct EtcdBackend {
     sessions: Arc<Sessions>,
     guarantees: Guarantees,
-    inbox: Mutex<Option<mpsc::UnboundedReceiver<StoreEvent>>>,
+    inbox: Inbox,
 }
 
 impl EtcdBackend {
     pub(crate) async fn open(config: &EtcdConfig, env: Env) -> Result<Self> {
-        let (events, inbox) = mpsc::unbounded_channel();
+        let (events, inbox) = Events::new();
         let sessions = Sessions::new(config, env, events)?;
         let guarantees = Guarantees::FENCED
             | Guarantees::FIFO
@@ -37,7 +51,7 @@ impl EtcdBackend {
             | Guarantees::CROSS_HOST
             | Guarantees::SURVIVES_RESTART;
         // From here on, being dropped ends what was begun.
-        let mut backend = Self { sessions, guarantees, inbox: Mutex::new(Some(inbox)) };
+        let mut backend = Self { sessions, guarantees, inbox };
         let sessions = &backend.sessions;
         let bound = sessions.env.timing().connect_timeout;
         tokio::select! {
@@ -47,10 +61,15 @@ impl EtcdBackend {
         }
         let cluster = diagnosis::look_at_the_cluster(&sessions.endpoints).await;
         for warning in cluster.warnings() {
-            sessions.tell(StoreEvent::Warning(warning.into()));
+            sessions.events.tell(StoreEvent::Warning(warning.into()));
         }
         backend.guarantees.set(Guarantees::SURVIVES_FAILOVER, cluster.survives_the_loss_of_a_member());
         Ok(backend)
+    }
+
+    fn unless_closed(&self) -> Result<&Arc<Sessions>> {
+        self.sessions.refuse_if_closed()?;
+        Ok(&self.sessions)
     }
 }
 
@@ -61,16 +80,13 @@ impl LockBackend for EtcdBackend {
     }
 
     async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt> {
-        match Bidding::new(&self.sessions, request, Mode::Try).await? {
-            Outcome::Granted(grant) => Ok(Attempt::Granted(grant)),
-            Outcome::Held(holder) => Ok(Attempt::Held { holder }),
-        }
+        Acquiring::new(&self.sessions, request, Patience::Tries).await
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<Grant> {
-        match Bidding::new(&self.sessions, request, Mode::Queue).await? {
-            Outcome::Granted(grant) => Ok(grant),
-            Outcome::Held(_) => Err(error::malformed("a queued acquisition with a refusal")),
+        match Acquiring::new(&self.sessions, request, Patience::Waits).await? {
+            Attempt::Granted(grant) => Ok(grant),
+            Attempt::Held { .. } => Err(error::malformed("a queued acquisition with a refusal")),
         }
     }
 
@@ -83,8 +99,7 @@ impl LockBackend for EtcdBackend {
     }
 
     async fn release(&self, grant: &Grant) -> Result<()> {
-        self.sessions.refuse_if_closed()?;
-        self.sessions.release(grant).await
+        self.unless_closed()?.release(grant).await
     }
 
     fn give_up(&self, lease: LeaseId) {
@@ -92,35 +107,31 @@ impl LockBackend for EtcdBackend {
     }
 
     fn events(&self) -> BoxStream<'static, StoreEvent> {
-        match self.inbox.lock().take() {
-            Some(inbox) => Box::pin(UnboundedReceiverStream::new(inbox)),
-            None => Box::pin(stream::empty()),
-        }
+        self.inbox.stream()
     }
 
     async fn inspect(&self, name: &LockName) -> Result<LockState> {
-        self.sessions.inspect(name).await
+        self.unless_closed()?.inspect(name).await
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<LockState>> {
-        self.sessions.list(prefix).await
+        self.unless_closed()?.list(prefix).await
     }
 
     async fn revoke(&self, name: &LockName, how: Revoke) -> Result<Option<Holder>> {
-        self.sessions.revoke(name, how).await
+        self.unless_closed()?.revoke(name, how).await
     }
 
     async fn diagnose(&self) -> Result<Vec<Finding>> {
-        self.sessions.refuse_if_closed()?;
-        Box::pin(diagnosis::diagnose(&self.sessions)).await
+        Box::pin(diagnosis::diagnose(self.unless_closed()?)).await
     }
 
     async fn token_base(&self) -> Result<TokenBase> {
-        self.sessions.read_base().await
+        self.unless_closed()?.read_base().await
     }
 
     async fn raise_token_base(&self, at_least: u64) -> Result<()> {
-        self.sessions.raise_base(at_least).await
+        self.unless_closed()?.raise_base(at_least).await
     }
 
     async fn close(&self) -> Result<()> {

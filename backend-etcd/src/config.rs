@@ -1,16 +1,12 @@
 //! Which cluster, and how it is reached.
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
-use lockcore::backend::{LockBackend, StoreConfig};
-use lockcore::{Env, Error, Result, StoreUrl, Tls};
+use lockcore::backend::Endpoint;
+use lockcore::{Error, Result, StoreUrl, Tls};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
-
-use crate::backend::EtcdBackend;
 
 /// The configuration of the etcd store,
 /// `etcd[s]://[USER:PASSWORD@]HOST[:PORT][,HOST…][/PREFIX][?ca=FILE&cert=FILE&key=FILE&domain=NAME]`.
@@ -117,7 +113,8 @@ impl EtcdConfig {
         config.checked()
     }
 
-    fn checked(self) -> Result<Self> {
+    /// Refuses what cannot work.
+    pub(crate) fn checked(self) -> Result<Self> {
         self.endpoint_urls()?;
         self.tls_options()?;
         if self.domain.is_some() && self.tls.is_none() {
@@ -132,13 +129,19 @@ impl EtcdConfig {
         Ok(self)
     }
 
+    /// `HOST:PORT` of every endpoint.
+    pub(crate) fn hosts(&self) -> Result<Vec<String>> {
+        let host = |text: &String| Ok(Endpoint::parse(text, Self::DEFAULT_PORT)?.to_string());
+        self.endpoints.iter().map(host).collect()
+    }
+
     /// Every endpoint as the client wants it.
     pub(crate) fn endpoint_urls(&self) -> Result<Vec<String>> {
         if self.endpoints.is_empty() {
             return Err(Error::invalid_option("etcd needs an endpoint: etcd://host:2379,host:2379/prefix"));
         }
         let scheme = if self.tls.is_some() { "https" } else { "http" };
-        self.endpoints.iter().map(|endpoint| Ok(format!("{scheme}://{}", with_port(endpoint)?))).collect()
+        Ok(self.hosts()?.into_iter().map(|host| format!("{scheme}://{host}")).collect())
     }
 
     pub(crate) fn key_prefix(&self) -> &str {
@@ -191,55 +194,6 @@ impl fmt::Debug for EtcdConfig {
             .field("tls", &self.tls)
             .field("domain", &self.domain)
             .finish_non_exhaustive()
-    }
-}
-
-#[async_trait]
-impl StoreConfig for EtcdConfig {
-    fn min_ttl(&self) -> Duration {
-        Self::MIN_TTL
-    }
-
-    fn server(&self) -> Option<String> {
-        let hosts: Result<Vec<_>> = self.endpoints.iter().map(|endpoint| with_port(endpoint)).collect();
-        hosts.ok().map(|hosts| hosts.join(","))
-    }
-
-    async fn open(&self, env: Env) -> Result<Arc<dyn LockBackend>> {
-        Ok(Arc::new(EtcdBackend::open(&self.clone().checked()?, env).await?))
-    }
-}
-
-/// `HOST:PORT`, the port added if it is missing.
-fn with_port(endpoint: &str) -> Result<String> {
-    let refuse = |rule: &str| {
-        Err(Error::invalid_option(format!("{endpoint:?} is not an endpoint, HOST or HOST:PORT: {rule}")))
-    };
-    if endpoint.contains(['/', '@', '?', '#'])
-        || endpoint.chars().any(|c| c.is_whitespace() || c.is_control())
-    {
-        return refuse("TLS and credentials are said elsewhere");
-    }
-    let (host, port) = match endpoint.strip_prefix('[').map(|rest| rest.split_once(']')) {
-        Some(Some((address, rest))) => {
-            if address.parse::<std::net::Ipv6Addr>().is_err() {
-                return refuse("brackets enclose an IPv6 address");
-            }
-            (format!("[{address}]"), rest.strip_prefix(':').or_else(|| (!rest.is_empty()).then_some("")))
-        }
-        Some(None) => return refuse("the bracket is not closed"),
-        None => match endpoint.split_once(':') {
-            Some((host, port)) => (host.to_owned(), Some(port)),
-            None => (endpoint.to_owned(), None),
-        },
-    };
-    if host.is_empty() {
-        return refuse("there is no host");
-    }
-    match port.map(str::parse::<u16>) {
-        None => Ok(format!("{host}:{}", EtcdConfig::DEFAULT_PORT)),
-        Some(Ok(port)) if port > 0 => Ok(format!("{host}:{port}")),
-        Some(_) => refuse("a port is a number from 1 to 65535, and an IPv6 address stands in brackets"),
     }
 }
 

@@ -11,6 +11,7 @@ use std::error::Error as StdError;
 use std::time::Duration;
 
 use lockcore::{Effect, Error, ErrorKind, LostReason, Tls};
+use tonic::Code;
 
 /// What an error of the client means.
 pub(crate) fn of_client(error: etcd_client::Error) -> Error {
@@ -38,19 +39,17 @@ pub(crate) fn is_about_the_member(error: &etcd_client::Error) -> bool {
             true
         }
         // Not etcd's own word: a proxy's before that endpoint.
-        E::GRpcStatus(status)
-            if matches!(status.code() as i32, code::PERMISSION_DENIED | code::UNAUTHENTICATED) =>
-        {
+        E::GRpcStatus(status) if matches!(status.code(), Code::PermissionDenied | Code::Unauthenticated) => {
             !status.message().starts_with(FROM_ETCD)
         }
         E::GRpcStatus(status) => matches!(
-            status.code() as i32,
-            code::CANCELLED
-                | code::UNKNOWN
-                | code::DEADLINE_EXCEEDED
-                | code::INTERNAL
-                | code::UNAVAILABLE
-                | code::DATA_LOSS
+            status.code(),
+            Code::Cancelled
+                | Code::Unknown
+                | Code::DeadlineExceeded
+                | Code::Internal
+                | Code::Unavailable
+                | Code::DataLoss
         ),
         E::TransportError(_) | E::IoError(_) | E::WatchError(_) | E::Internal(_) => true,
         E::LeaseKeepAliveError(_) => !is_lease_gone(error),
@@ -188,8 +187,8 @@ fn meaning(error: &etcd_client::Error) -> (ErrorKind, Effect, &'static str, Stri
     let shown = || error.to_string();
     match error {
         E::GRpcStatus(status) => {
-            let (number, text) = (status.code() as i32, status.message());
-            let (kind, effect) = of_status(number, text, never_connected(status));
+            let text = status.message();
+            let (kind, effect) = of_status(status.code(), text, never_connected(status));
             match status.source() {
                 Some(why) => (kind, effect, "no answer from etcd", cause(why)),
                 None => (kind, effect, sentence(text), text.trim_start_matches(FROM_ETCD).trim().to_owned()),
@@ -244,35 +243,35 @@ fn sentence(text: &str) -> &'static str {
     }
 }
 
-fn of_status(number: i32, text: &str, never_connected: bool) -> (ErrorKind, Effect) {
+fn of_status(code: Code, text: &str, never_connected: bool) -> (ErrorKind, Effect) {
     let from_etcd = text.starts_with(FROM_ETCD);
-    match number {
+    match code {
         _ if is_old_token(text) || is_from_a_learner(text) => (ErrorKind::Unavailable, Effect::NotApplied),
         // A wrong password is an invalid argument to etcd, and so is none.
-        code::INVALID_ARGUMENT
+        Code::InvalidArgument
             if text.contains("authentication failed") || text.contains("user name is empty") =>
         {
             (ErrorKind::Denied, Effect::NotApplied)
         }
-        code::INVALID_ARGUMENT if from_etcd => (ErrorKind::Protocol, Effect::NotApplied),
+        Code::InvalidArgument if from_etcd => (ErrorKind::Protocol, Effect::NotApplied),
         // Whatever stands between may say the same, of itself: it is no word on the rights of this user.
-        code::PERMISSION_DENIED | code::UNAUTHENTICATED if from_etcd => {
+        Code::PermissionDenied | Code::Unauthenticated if from_etcd => {
             (ErrorKind::Denied, Effect::NotApplied)
         }
-        code::NOT_FOUND if text.contains("lease not found") => {
+        Code::NotFound if text.contains("lease not found") => {
             (ErrorKind::Lost { reason: LostReason::SessionLost }, Effect::NotApplied)
         }
-        code::NOT_FOUND | code::ALREADY_EXISTS | code::FAILED_PRECONDITION => {
+        Code::NotFound | Code::AlreadyExists | Code::FailedPrecondition => {
             (ErrorKind::Unavailable, Effect::NotApplied)
         }
         // Checked before a request is proposed and once more when it is applied; the second check refuses
         // what it has carried out.
-        code::RESOURCE_EXHAUSTED if text.contains(NO_SPACE) => (ErrorKind::Unavailable, Effect::Unknown),
+        Code::ResourceExhausted if text.contains(NO_SPACE) => (ErrorKind::Unavailable, Effect::Unknown),
         // Too many requests at once.
-        code::RESOURCE_EXHAUSTED if from_etcd => (ErrorKind::Unavailable, Effect::NotApplied),
-        code::UNIMPLEMENTED => (ErrorKind::Unsupported, Effect::NotApplied),
-        code::UNAVAILABLE | code::UNKNOWN if never_connected => (ErrorKind::Unavailable, Effect::NotApplied),
-        code::OK | code::INVALID_ARGUMENT | code::OUT_OF_RANGE => (ErrorKind::Protocol, Effect::Unknown),
+        Code::ResourceExhausted if from_etcd => (ErrorKind::Unavailable, Effect::NotApplied),
+        Code::Unimplemented => (ErrorKind::Unsupported, Effect::NotApplied),
+        Code::Unavailable | Code::Unknown if never_connected => (ErrorKind::Unavailable, Effect::NotApplied),
+        Code::Ok | Code::InvalidArgument | Code::OutOfRange => (ErrorKind::Protocol, Effect::Unknown),
         // Whatever else there is, and what gRPC does not know yet.
         _ => (ErrorKind::Unavailable, Effect::Unknown),
     }
@@ -296,26 +295,6 @@ fn never_connected(error: &(dyn StdError + 'static)) -> bool {
 /// An error, what caused it, what caused that.
 fn chain<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
     std::iter::successors(Some(error), |error: &&(dyn StdError + 'static)| (*error).source())
-}
-
-/// The status codes of gRPC, whose type the client does not name.
-mod code {
-    pub(super) const OK: i32 = 0;
-    pub(super) const CANCELLED: i32 = 1;
-    pub(super) const UNKNOWN: i32 = 2;
-    pub(super) const INVALID_ARGUMENT: i32 = 3;
-    pub(super) const DEADLINE_EXCEEDED: i32 = 4;
-    pub(super) const NOT_FOUND: i32 = 5;
-    pub(super) const ALREADY_EXISTS: i32 = 6;
-    pub(super) const PERMISSION_DENIED: i32 = 7;
-    pub(super) const RESOURCE_EXHAUSTED: i32 = 8;
-    pub(super) const FAILED_PRECONDITION: i32 = 9;
-    pub(super) const OUT_OF_RANGE: i32 = 11;
-    pub(super) const UNIMPLEMENTED: i32 = 12;
-    pub(super) const INTERNAL: i32 = 13;
-    pub(super) const UNAVAILABLE: i32 = 14;
-    pub(super) const DATA_LOSS: i32 = 15;
-    pub(super) const UNAUTHENTICATED: i32 = 16;
 }
 
 #[cfg(test)]
@@ -368,41 +347,41 @@ mod tests {
             (99, "", Unavailable, Unknown),
         ];
         for (number, text, kind, effect) in table {
-            assert_eq!(of_status(number, text, false), (kind, effect), "{number} {text}");
+            assert_eq!(of_status(Code::from_i32(number), text, false), (kind, effect), "{number} {text}");
         }
     }
 
     /// Old rights and learners are left for another connection; what is said of the request itself is not.
     #[test]
     fn another_connection_may_do_better() {
-        let is_left = |code: tonic::Code, text: &str| {
+        let is_left = |code: Code, text: &str| {
             is_about_the_member(&etcd_client::Error::GRpcStatus(tonic::Status::new(code, text)))
         };
-        assert!(is_left(tonic::Code::InvalidArgument, "etcdserver: revision of auth store is old"));
-        assert!(is_left(tonic::Code::Unauthenticated, "etcdserver: invalid auth token"));
-        for code in [tonic::Code::FailedPrecondition, tonic::Code::Unavailable] {
+        assert!(is_left(Code::InvalidArgument, "etcdserver: revision of auth store is old"));
+        assert!(is_left(Code::Unauthenticated, "etcdserver: invalid auth token"));
+        for code in [Code::FailedPrecondition, Code::Unavailable] {
             assert!(is_left(code, "etcdserver: rpc not supported for learner"));
         }
-        assert!(is_left(tonic::Code::Unavailable, "etcdserver: no leader"));
-        assert!(!is_left(tonic::Code::Unavailable, "etcdserver: leader changed"));
-        assert!(!is_left(tonic::Code::PermissionDenied, "etcdserver: permission denied"));
+        assert!(is_left(Code::Unavailable, "etcdserver: no leader"));
+        assert!(!is_left(Code::Unavailable, "etcdserver: leader changed"));
+        assert!(!is_left(Code::PermissionDenied, "etcdserver: permission denied"));
         // A proxy's word, not etcd's.
         assert!(is_left(
-            tonic::Code::PermissionDenied,
+            Code::PermissionDenied,
             "grpc-status header missing, mapped from HTTP status code 403"
         ));
         assert!(is_left(
-            tonic::Code::Unauthenticated,
+            Code::Unauthenticated,
             "grpc-status header missing, mapped from HTTP status code 401"
         ));
-        assert!(is_left(tonic::Code::FailedPrecondition, "etcdserver: authentication is not enabled"));
+        assert!(is_left(Code::FailedPrecondition, "etcdserver: authentication is not enabled"));
     }
 
     /// A full server is not asked again and again.
     #[test]
     fn a_full_server_is_known() {
         let of = |text: &str| {
-            let (kind, effect) = of_status(code::RESOURCE_EXHAUSTED, text, false);
+            let (kind, effect) = of_status(Code::ResourceExhausted, text, false);
             Error::new(kind, effect, sentence(text)).with_source(text)
         };
         let full = of("etcdserver: mvcc: database space exceeded");
@@ -417,9 +396,9 @@ mod tests {
         let refused = std::io::Error::other("tcp connect error");
         assert!(never_connected(&refused));
         assert!(!never_connected(&std::io::Error::other("error reading a body from connection")));
-        for number in [code::UNAVAILABLE, code::UNKNOWN] {
-            assert_eq!(of_status(number, "", true).1, Effect::NotApplied);
-            assert_eq!(of_status(number, "", false).1, Effect::Unknown);
+        for code in [Code::Unavailable, Code::Unknown] {
+            assert_eq!(of_status(code, "", true).1, Effect::NotApplied);
+            assert_eq!(of_status(code, "", false).1, Effect::Unknown);
         }
     }
 
@@ -441,7 +420,7 @@ mod tests {
     /// Whatever a server says has a sentence of ours, and is its cause without what all its words begin with.
     #[test]
     fn what_the_server_says_is_the_cause() {
-        let words = |code: tonic::Code, text: &str| {
+        let words = |code: Code, text: &str| {
             let refused = etcd_client::Error::GRpcStatus(tonic::Status::new(code, text));
             format!("{:#}", of_client(refused).with_effect(Effect::NotApplied))
         };
@@ -467,7 +446,7 @@ mod tests {
             ),
         ];
         for (said, told) in table {
-            assert_eq!(words(tonic::Code::Unavailable, said), told);
+            assert_eq!(words(Code::Unavailable, said), told);
         }
     }
 

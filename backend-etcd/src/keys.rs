@@ -10,13 +10,13 @@
 //! Numbers are lower-case hexadecimal, as other clients of etcd write lease ids.
 //!
 //! # Invariants
-//! - **K1** `enc` is injective and leaves no `/`, so what lies under one name lies under no other
+//! - **etcd.keys-1** `enc` is injective and leaves no `/`, so what lies under one name lies under no other
 //!   (G10), and no name meets a `%` that is not followed by two digits.
 
 use std::time::Duration;
 
 use lockcore::backend::{AcquireRequest, Holder, Revoke};
-use lockcore::{LockName, OwnerId};
+use lockcore::{Error, LockName, OwnerId, Result};
 
 use crate::protocol::Revision;
 
@@ -178,24 +178,26 @@ pub(crate) fn grace_of(message: &[u8]) -> Duration {
     Duration::from_millis(millis.unwrap_or(0)).min(Revoke::MAX_GRACE)
 }
 
+/// What is added to every counter, as it is stored.
+pub(crate) fn base(stored: Option<&[u8]>) -> Result<u64> {
+    let Some(stored) = stored else {
+        return Ok(0);
+    };
+    let number = std::str::from_utf8(stored).ok().and_then(|text| text.trim().parse().ok());
+    number.ok_or_else(|| {
+        Error::invalid_option(format!(
+            "the namespace's token_base is {:?}, not a number",
+            String::from_utf8_lossy(stored)
+        ))
+    })
+}
+
 fn escape(text: &str, into: &mut String) {
-    for c in text.chars() {
-        match c {
-            '%' => into.push_str("%25"),
-            '/' => into.push_str("%2F"),
-            c => into.push(c),
-        }
-    }
+    into.push_str(&text.replace('%', "%25").replace('/', "%2F"));
 }
 
 fn escape_line(text: &str, into: &mut String) {
-    for c in text.chars() {
-        match c {
-            '%' => into.push_str("%25"),
-            '\n' => into.push_str("%0A"),
-            c => into.push(c),
-        }
-    }
+    into.push_str(&text.replace('%', "%25").replace('\n', "%0A"));
 }
 
 /// Undoes both; `None` for an escape that neither writes.
@@ -321,7 +323,7 @@ mod tests {
     }
 
     proptest! {
-        /// K1, and what is written can be read.
+        /// etcd.keys-1, and what is written can be read.
         #[test]
         fn names_come_back_and_stay_apart(a in "[a/%.0-9F ]{1,12}", b in "[a/%.0-9F ]{1,12}") {
             let keys = Keyspace::new("p");

@@ -13,19 +13,17 @@
 //! | `protocol` | how an entry becomes a hold, and how it is taken back; pure |
 //! | `keys` | names of keys, and what stands in them; pure |
 //! | `error` | what errors mean |
-//! | `connector` | one connection |
-//! | `endpoints` | the way to the cluster |
+//! | `connection` | the way to the cluster |
 //! | `watch` | one stream for all watches |
-//! | `diagnosis` | what an administrator should know |
+//! | `admin` | what administrators see and ask for |
 //!
 //! Not promised: that a server never ends a lease early; then fencing still holds, and the guard is told
 //! within milliseconds. The whole story is in `docs/etcd.md`.
 
+mod admin;
 mod backend;
 mod config;
-mod connector;
-mod diagnosis;
-mod endpoints;
+mod connection;
 mod error;
 mod keys;
 mod protocol;

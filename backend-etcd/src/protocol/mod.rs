@@ -2,7 +2,8 @@
 //!
 //! The driver asks [`Contender::next`] what to do, does it, and tells what came of it. One request
 //! is under way at a time; what the watch tells meanwhile waits. [`place`] holds the rule by which a
-//! queued entry becomes a hold.
+//! queued entry becomes a hold, [`book`] what a session has of entries and holds, [`revocation`] which of
+//! them it is asked to give up.
 //!
 //! A request whose answer never came may still be on its way, and would create an entry that lives as
 //! long as the session. Every acquiring request is bound to the session's *epoch*, the revision of
@@ -12,33 +13,38 @@
 //! and refuse it all the same; no copy of that one is left, only what it put.
 //!
 //! # Invariants
-//! - **P1** `Granted` only with no older entry, ours present at a revision that the watch covers, and the
-//!   session's deadline ahead (G1).
-//! - **P2** An entry is adopted only if it carries this acquisition's owner; another one of ours is
-//!   deleted by its create revision first (G4).
-//! - **P3** After an abandon the end is `Left` only when no entry of ours exists and no copy of a
-//!   request can create one (G5, G8).
+//! - **etcd.protocol-1** `Granted` only with no older entry, ours present at a revision that the watch
+//!   covers, and the session's deadline ahead (G1).
+//! - **etcd.protocol-2** An entry is adopted only if it carries this acquisition's owner; another one of
+//!   ours is deleted by its create revision first (G4).
+//! - **etcd.protocol-3** After an abandon the end is `Left` only when no entry of ours exists and no copy
+//!   of a request can create one (G5, G8).
 //!
 //! Checked by the property tests in `tests`, on a model of the store.
 
+mod book;
 mod place;
+mod revocation;
 #[cfg(test)]
 mod tests;
 
+use lockcore::Effect;
 use lockcore::clock::{Deadline, Moment};
 
+pub(crate) use book::{Book, Hold, Phase};
 pub(crate) use place::{Delete, Place, Standing};
+pub(crate) use revocation::RevokeRequests;
 
 /// A revision of the store: it counts the transactions that wrote.
 pub(crate) type Revision = i64;
 
 /// How a lock is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Mode {
+pub(crate) enum Patience {
     /// Queue, and wait.
-    Queue,
+    Waits,
     /// Only if nobody holds it or waits for it.
-    Try,
+    Tries,
 }
 
 /// What to do next.
@@ -98,21 +104,31 @@ pub(crate) enum Answer {
     },
 }
 
-/// What is known of an acquiring transaction that failed.
+/// What is known of a transaction that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Failure {
     /// The store did nothing.
     NotApplied,
-    /// The store has answered; it may have put the entry first.
+    /// The store has answered, for want of room; it may have done it first.
     Refused,
     /// It may be carried out yet.
     Unanswered,
 }
 
+impl Failure {
+    pub(crate) fn of(effect: Effect, is_for_space: bool) -> Self {
+        match effect {
+            Effect::NotApplied => Self::NotApplied,
+            Effect::Unknown if is_for_space => Self::Refused,
+            Effect::Unknown => Self::Unanswered,
+        }
+    }
+}
+
 /// An acquisition, from its first request until nothing of it is left or it is granted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Contender {
-    mode: Mode,
+    patience: Patience,
     stage: Stage,
     trace: Trace,
 }
@@ -135,6 +151,9 @@ enum Stage {
     /// Another acquisition's entry is in the way.
     Replacing(Revision),
     Queued(Place),
+    /// The epoch cannot be moved for want of room, which lets no copy in either: what is there goes first,
+    /// if it was found.
+    Clearing(Option<Revision>),
     /// The entry is not wanted any more; what is said when it is gone.
     Leaving {
         create: Revision,
@@ -144,14 +163,14 @@ enum Stage {
 }
 
 impl Contender {
-    pub(crate) fn new(mode: Mode) -> Self {
-        Self { mode, stage: Stage::Asking { wanted: true }, trace: Trace::None }
+    pub(crate) fn new(patience: Patience) -> Self {
+        Self { patience, stage: Stage::Asking { wanted: true }, trace: Trace::None }
     }
 
     /// A hold that is to be given back.
     pub(crate) fn leaving(create: Revision) -> Self {
         let stage = Stage::Leaving { create, end: End::Left };
-        Self { mode: Mode::Queue, stage, trace: Trace::None }
+        Self { patience: Patience::Waits, stage, trace: Trace::None }
     }
 
     /// What to do at `now`, with the session trusted until `deadline`.
@@ -166,7 +185,8 @@ impl Contender {
             Stage::Asking { .. } if matches!(self.trace, Trace::Copy(_)) => Step::Settle,
             Stage::Asking { wanted: true } => Step::Ask,
             Stage::Asking { wanted: false } => Step::Find,
-            Stage::Replacing(create) => Step::Delete(*create),
+            Stage::Replacing(create) | Stage::Clearing(Some(create)) => Step::Delete(*create),
+            Stage::Clearing(None) => Step::Find,
             Stage::Queued(place) => match place.standing() {
                 Standing::First => Step::End(End::Granted(place.create())),
                 Standing::Deleted => Step::End(End::EntryLost),
@@ -200,13 +220,13 @@ impl Contender {
                 Stage::Queued(Place::new(create, revision, older, watched))
             }
             Answer::NotEntered { mine: Some((create, false)), .. } => Stage::Replacing(create),
-            Answer::NotEntered { mine: None, older, in_epoch, .. } => match self.mode {
-                Mode::Try if in_epoch && older > 0 => Stage::Ended(End::Refused),
-                Mode::Try | Mode::Queue => Stage::Asking { wanted: true },
+            Answer::NotEntered { mine: None, older, in_epoch, .. } => match self.patience {
+                Patience::Tries if in_epoch && older > 0 => Stage::Ended(End::Refused),
+                Patience::Tries | Patience::Waits => Stage::Asking { wanted: true },
             },
         };
         // A try that finds itself behind somebody does not wait.
-        if self.mode == Mode::Try
+        if self.patience == Patience::Tries
             && let Stage::Queued(place) = &self.stage
             && place.standing() != Standing::First
         {
@@ -231,6 +251,7 @@ impl Contender {
     pub(crate) fn deleted(&mut self) {
         match self.stage {
             Stage::Replacing(_) => self.stage = Stage::Asking { wanted: true },
+            Stage::Clearing(_) => self.stage = Stage::Asking { wanted: false },
             Stage::Leaving { end, .. } => self.stage = Stage::Ended(end),
             Stage::Asking { .. } | Stage::Queued(_) | Stage::Ended(_) => {}
         }
@@ -244,8 +265,20 @@ impl Contender {
         }
     }
 
+    /// The epoch was not moved: the server has no room.
+    pub(crate) fn not_settled(&mut self) {
+        if self.stage == (Stage::Asking { wanted: false }) {
+            self.stage = Stage::Clearing(None);
+        }
+    }
+
     /// The entry was looked for: when it was created, if it is there.
     pub(crate) fn found(&mut self, create: Option<Revision>) {
+        if self.stage == Stage::Clearing(None) {
+            self.stage =
+                create.map_or(Stage::Asking { wanted: false }, |create| Stage::Clearing(Some(create)));
+            return;
+        }
         if self.trace == Trace::Entry && self.stage == (Stage::Asking { wanted: false }) {
             self.stage = match create {
                 Some(create) => Stage::Leaving { create, end: End::Left },
@@ -282,6 +315,7 @@ impl Contender {
             Stage::Asking { .. } => Stage::Ended(End::Left),
             Stage::Replacing(create) => Stage::Leaving { create: *create, end: End::Left },
             Stage::Queued(place) => Stage::Leaving { create: place.create(), end: End::Left },
+            Stage::Clearing(create) => Stage::Clearing(*create),
             Stage::Leaving { create, .. } => Stage::Leaving { create: *create, end: End::Left },
             Stage::Ended(end) => Stage::Ended(*end),
         };

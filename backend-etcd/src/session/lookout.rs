@@ -6,16 +6,15 @@ use lockcore::clock::Deadline;
 use lockcore::{ErrorKind, LostReason};
 
 use super::Session;
-use super::book::Phase;
-use crate::endpoints::Pause;
+use crate::connection::backoff;
 use crate::error;
 use crate::keys::grace_of;
 use crate::protocol::Revision;
-use crate::watch::{Change, Heard, Kind, Listener, Told};
+use crate::watch::{Change, KeyEvent, Kind, Listener, WatchEvent};
 
 impl Session {
     /// What the watches tell: deletions of our entries, of the session's key, and what is asked of us.
-    fn tap(self: &Arc<Self>, changes: &[Change]) {
+    fn on_changes(self: &Arc<Self>, changes: &[Change]) {
         for change in changes {
             if change.key.as_ref() == self.key {
                 if matches!(change.kind, Kind::Deleted(_)) && change.revision > self.created {
@@ -24,7 +23,7 @@ impl Session {
             } else if let Some(create) = self.sessions.keys.asked_for(self.lease, &change.key) {
                 match &change.kind {
                     Kind::Put(value) => self.asked_to_let_go(create, grace_of(value)),
-                    Kind::Deleted(_) => self.book.lock().asked.forget(create),
+                    Kind::Deleted(_) => self.book.lock().not_wanted(create),
                 }
             } else if matches!(change.kind, Kind::Deleted(_)) && change.key.ends_with(&self.suffix) {
                 self.entry_deleted(&change.key, change.revision);
@@ -32,43 +31,33 @@ impl Session {
         }
     }
 
-    pub(super) fn hear(self: &Arc<Self>, heard: &Heard<'_>) {
-        match *heard {
-            Heard::Changes(changes) => self.tap(changes),
-            Heard::Stands(key, since) => {
+    pub(super) fn on_key_event(self: &Arc<Self>, event: &KeyEvent<'_>) {
+        match *event {
+            KeyEvent::Changes(changes) => self.on_changes(changes),
+            KeyEvent::Stands(key, since) => {
                 self.unread.lock().push((key.into(), since));
                 self.has_unread.notify_one();
             }
-            Heard::GivenUp(key) => self.is_not_watched(key),
+            KeyEvent::GivenUp(key) => self.is_not_watched(key),
         }
     }
 
     /// There was no right to watch a key of ours, or to read it. The right may come back: it is tried again,
     /// once in the length of a lease.
     fn is_not_watched(&self, key: &[u8]) {
-        let name = self.sessions.keys.name_of(key);
-        let mut book = self.book.lock();
-        if let Some(entry) = name.and_then(|name| book.entries.get_mut(&name)) {
-            (entry.is_watched, entry.watch_at) = (false, self.env().now() + self.ttl);
+        if let Some(name) = self.sessions.keys.name_of(key) {
+            self.book.lock().not_watched(&name, self.env().now() + self.ttl);
         }
     }
 
     /// Gives a watch of its own to every key that has been held for a while: somebody may delete it.
     pub(super) fn watch_what_is_held(&self) {
-        let now = self.env().now();
-        let mut names = Vec::new();
-        for (name, entry) in &mut self.book.lock().entries {
-            let is_new = !entry.is_watched && entry.phase == Phase::Held;
-            if is_new && entry.watch_at <= now {
-                entry.is_watched = true;
-                names.push(name.clone());
-            }
-        }
+        let names = self.book.lock().begin_watches(self.env().now());
         for name in names {
             let own = self.keys(&name).own;
             self.watches.pin(&own);
             // RACE: it was released before its watch was there to be let go of.
-            if !self.book.lock().entries.contains_key(&name) {
+            if !self.book.lock().has(&name) {
                 self.watches.unpin(&own);
             }
         }
@@ -76,7 +65,7 @@ impl Session {
 
     /// Takes messages about entries that are gone out of the inbox: whoever asks may be late.
     pub(super) fn tidy_the_inbox(self: &Arc<Self>) {
-        let mut gone = self.book.lock().asked_in_vain();
+        let mut gone = self.book.lock().wanted_in_vain();
         gone.truncate(KEYS_AT_ONCE);
         if gone.is_empty() {
             return;
@@ -91,7 +80,7 @@ impl Session {
 
     /// Reads keys of ours whose watch has just begun, many at once.
     pub(super) async fn read_what_was_missed(self: Arc<Self>) {
-        let mut pause = Pause::new(self.env());
+        let mut pauses = backoff(self.env());
         loop {
             let mut at_once = KEYS_AT_ONCE;
             tokio::select! {
@@ -110,7 +99,7 @@ impl Session {
                     return;
                 };
                 match read {
-                    Ok(()) => pause = Pause::new(self.env()),
+                    Ok(()) => pauses.reset(),
                     // One of them may not be read: which?
                     Err(denied) if *denied.kind() == ErrorKind::Denied => {
                         if let [(key, _)] = batch.as_slice() {
@@ -124,7 +113,7 @@ impl Session {
                     Err(error) => {
                         tracing::debug!(error = %format_args!("{error:#}"), "keys that are held could not be read");
                         self.unread.lock().extend(batch);
-                        pause.wait(self.env()).await;
+                        pauses.pause(self.env()).await;
                     }
                 }
             }
@@ -140,14 +129,14 @@ impl Session {
             tokio::select! {
                 biased;
                 () = self.ended.cancelled() => return,
-                told = listener.told.recv() => match told {
-                    Some(Told::Stands(since)) => {
+                event = listener.events.recv() => match event {
+                    Some(WatchEvent::Stands(since)) => {
                         self.ended.run_until_cancelled(self.verify(since)).await;
                     }
-                    Some(Told::Changes(changes)) => self.tap(&changes),
-                    Some(Told::Broken) => {}
+                    Some(WatchEvent::Changes(changes)) => self.on_changes(&changes),
+                    Some(WatchEvent::Broken) => {}
                     // Without its watch a session cannot tell that it is over.
-                    Some(Told::Refused) => self.deny(&error::not_told()),
+                    Some(WatchEvent::Refused) => self.deny(&error::not_told()),
                     None => return,
                 },
                 () = self.env().sleep_until(deadline) => {
@@ -159,7 +148,7 @@ impl Session {
 
     /// Reads what the watch may have missed before `since`.
     async fn verify(self: &Arc<Self>, since: Revision) {
-        let mut pause = Pause::new(self.env());
+        let mut pauses = backoff(self.env());
         while self.lives() {
             match self.look_after(since).await {
                 Ok(true) => return,
@@ -169,7 +158,7 @@ impl Session {
                     tracing::debug!(error = %format_args!("{error:#}"), "the session's key could not be read")
                 }
             }
-            pause.wait(self.env()).await;
+            pauses.pause(self.env()).await;
         }
     }
 }

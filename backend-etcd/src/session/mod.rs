@@ -8,37 +8,28 @@
 //! | file | says |
 //! |---|---|
 //! | `sessions` | which session is the current one |
-//! | `book` | what it has in the store |
-//! | `asked` | what it is asked to give up |
-//! | `lookout` | how it hears of what befalls it |
 //! | `opening` | how one begins |
+//! | `keeper` | renewals |
+//! | `acquisition` | carries out what the engine asks for |
+//! | `holds` | how a hold begins, and how it is let go of |
+//! | `lookout` | how it hears of what befalls it |
 //! | `requests` | the transactions on the wire |
-//! | `bid` | carries out what the engine asks for |
-//! | `keepalive` | renewals |
-//! | `onlooker` | what administrators see and ask for |
-//! | `token_base` | what is added to counters |
 //!
 //! # Invariants
-//! - **S1** An entry is in the book from the answer that created it until it is confirmed gone, so that no
-//!   deletion that the watch tells of goes unnoticed (G2).
-//! - **S2** Per name at most one acquisition or clean-up is under way: the others wait for its end.
-//! - **S3** A session that is over stays over; no grant names its lease (B3).
-//! - **S4** A session that may not delete an entry of its own, or look for what it may have put, ends: nothing
-//!   else takes the entry out of its queue, and a release must not wait for a right that may never come back.
+//! - **etcd.session-1** A session that may not delete an entry of its own, or look for what it may have
+//!   put, ends: nothing else takes the entry out of its queue, and a release must not wait for a right that
+//!   may never come back.
 
-mod asked;
-mod bid;
-mod book;
-mod keepalive;
+mod acquisition;
+mod holds;
+mod keeper;
 mod lookout;
-mod onlooker;
 mod opening;
 mod requests;
 mod sessions;
-mod token_base;
 
-use std::collections::hash_map;
 use std::fmt;
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,17 +37,18 @@ use lockcore::backend::{Lease, LeaseId, LeaseScope, StoreEvent};
 use lockcore::clock::{Deadline, Moment};
 use lockcore::{Env, Error, ErrorKind, LockName, LostReason, Result};
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use crate::endpoints::Pause;
+use crate::connection::backoff;
+use crate::error;
 use crate::keys::LockKeys;
-use crate::protocol::Revision;
+use crate::protocol::{Book, Revision};
 use crate::watch::Watches;
-use book::Book;
-use keepalive::Keepalive;
+use keeper::Keepalive;
 
-pub(crate) use bid::{Bidding, Outcome};
+pub(crate) use acquisition::Acquiring;
+pub(crate) use requests::{gets, oldest, revision};
 pub(crate) use sessions::Sessions;
 
 pub(crate) struct Session {
@@ -84,14 +76,14 @@ pub(crate) struct Session {
 
 /// The right to deal with a name, which one task has at a time.
 #[derive(Debug)]
-struct Claim {
+struct NameLock {
     session: Arc<Session>,
     name: LockName,
 }
 
-impl Drop for Claim {
+impl Drop for NameLock {
     fn drop(&mut self) {
-        self.session.book.lock().busy.remove(&self.name);
+        self.session.book.lock().free(&self.name);
         self.session.freed.notify_waiters();
     }
 }
@@ -115,75 +107,59 @@ impl Session {
 
     /// Until when the session can be trusted; a session that is over, never.
     fn deadline(&self) -> Deadline {
-        let book = self.book.lock();
-        if book.over.is_some() { Deadline::At(Moment::from_nanos(0)) } else { book.deadline }
+        self.book.lock().deadline()
     }
 
     /// A renewal sent at `sent_at` was answered.
     fn extend(&self, sent_at: Moment, ttl: Duration) -> Deadline {
         let until = deadline(self.env(), sent_at, ttl);
-        let mut book = self.book.lock();
-        // One that comes too late revives nothing.
-        if book.over.is_none() && !book.deadline.has_passed(self.env().now()) {
-            book.deadline = book.deadline.max(until);
-        }
+        self.book.lock().extend(until, self.env().now());
         until
     }
 
     fn epoch(&self) -> Revision {
-        self.book.lock().epoch
+        self.book.lock().epoch()
     }
 
     /// The session's key was seen with this revision.
     fn saw_epoch(&self, revision: Revision) {
-        let mut book = self.book.lock();
-        book.epoch = book.epoch.max(revision);
+        self.book.lock().saw_epoch(revision);
     }
 
     /// Whether it can be trusted now; one whose deadline has passed ends here.
     fn lives(self: &Arc<Self>) -> bool {
-        let (over, deadline) = {
-            let book = self.book.lock();
-            (book.over, book.deadline)
-        };
-        if over.is_none() && deadline.has_passed(self.env().now()) {
+        let is_over = self.deadline().has_passed(self.env().now());
+        if is_over {
             self.lose(LostReason::Expired);
-            return false;
         }
-        over.is_none()
+        !is_over
     }
 
     /// The session is over: its guards are told, once, and its lease is ended at the store.
     fn lose(self: &Arc<Self>, reason: LostReason) {
-        {
-            let mut book = self.book.lock();
-            if book.over.is_some() {
-                return;
-            }
-            book.over = Some(reason);
-            book.entries.clear();
+        let is_news = self.book.lock().end();
+        if !is_news {
+            return;
         }
         if reason != LostReason::Shutdown {
             tracing::warn!(lease = format_args!("{:x}", self.lease), %reason, "the session with etcd is over");
-            self.sessions.tell(StoreEvent::LeaseLost { lease: self.id(), reason });
-        }
-        self.ended.cancel();
-        if reason != LostReason::Shutdown {
+            self.sessions.events.tell(StoreEvent::LeaseLost { lease: self.id(), reason });
             let session = Arc::clone(self);
             self.env().spawn(async move { session.end_at_the_store().await });
         }
+        self.ended.cancel();
     }
 
     /// The right to delete, to look or to watch is gone: so is the session, and whoever releases hears why.
     fn deny(self: &Arc<Self>, denied: &Error) {
-        self.book.lock().denied.get_or_insert_with(|| denied.to_string());
+        self.book.lock().deny(denied.to_string());
         self.lose(LostReason::SessionLost);
     }
 
     /// Ends the lease of a session that is lost, which frees what hangs on it earlier than its expiry.
     async fn end_at_the_store(&self) {
         let give_up_at = self.env().now() + self.ttl;
-        let mut pause = Pause::new(self.env());
+        let mut pauses = backoff(self.env());
         while self.env().now() < give_up_at {
             let is_over = match self.revoke_lease().await {
                 Ok(()) => true,
@@ -193,17 +169,16 @@ impl Session {
             if is_over || self.sessions.closing.is_cancelled() {
                 return;
             }
-            pause.wait(self.env()).await;
+            pauses.pause(self.env()).await;
         }
     }
 
     /// Waits until nobody else deals with `name`.
-    async fn claim(self: &Arc<Self>, name: &LockName) -> Claim {
+    async fn lock_name(self: &Arc<Self>, name: &LockName) -> NameLock {
         loop {
             let freed = self.freed.notified();
-            if let hash_map::Entry::Vacant(free) = self.book.lock().busy.entry(name.clone()) {
-                free.insert(self.env().now());
-                return Claim { session: Arc::clone(self), name: name.clone() };
+            if self.book.lock().take(name, self.env().now()) {
+                return NameLock { session: Arc::clone(self), name: name.clone() };
             }
             freed.await;
         }
@@ -224,6 +199,17 @@ impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Session").field("lease", &format_args!("{:x}", self.lease)).finish_non_exhaustive()
     }
+}
+
+/// What `work` comes to, in a task of its own: it goes on although nobody polls or wants it any more,
+/// and others wait for what it has taken.
+async fn detached<T: Send + 'static>(
+    env: &Env,
+    work: impl Future<Output = Result<T>> + Send + 'static,
+) -> Result<T> {
+    let (done, outcome) = oneshot::channel();
+    env.spawn(async move { drop(done.send(work.await)) });
+    outcome.await.unwrap_or_else(|_over| Err(error::closed()))
 }
 
 /// The deadline of a lease for which `ttl` was granted to a request sent at `sent_at`.

@@ -1,11 +1,10 @@
 //! How a session begins: a lease, the watch on the session's key, and then that key, so that its
 //! deletion cannot be missed.
 
-use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use etcd_client::{Compare, CompareOp, LeaseGrantOptions, PutOptions, Txn, TxnOp};
+use etcd_client::{Compare, CompareOp, GetOptions, KeyValue, LeaseGrantOptions, PutOptions, Txn, TxnOp};
 use lockcore::Result;
 use lockcore::backend::StoreEvent;
 use lockcore::clock::{Deadline, Moment};
@@ -13,15 +12,15 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::asked::Asked;
-use super::book::Book;
-use super::keepalive::Keepalive;
+use super::keeper::Keepalive;
 use super::requests::{gets, revision};
 use super::sessions::Sessions;
 use super::{Session, deadline};
-use crate::endpoints::Pause;
+use crate::connection::backoff;
 use crate::error;
-use crate::watch::{Listener, Range, Tap, Told, Watches};
+use crate::keys;
+use crate::protocol::Book;
+use crate::watch::{Listener, OnKeyEvent, Range, WatchEvent, Watches};
 
 /// A lease as it was granted.
 struct Granted {
@@ -34,7 +33,7 @@ struct Granted {
 impl Session {
     pub(super) async fn open(sessions: &Arc<Sessions>) -> Result<Arc<Self>> {
         // The first request is one that needs rights: without them nothing is begun.
-        let token_base = sessions.stored_base().await?;
+        let token_base = stored_base(sessions).await?;
         let granted = grant(sessions).await?;
         let (lease, ended) = (granted.lease, sessions.closing.child_token());
         let session = match begin(sessions, granted, token_base, &ended).await {
@@ -52,9 +51,15 @@ impl Session {
             }
         };
         tracing::debug!(lease = format_args!("{lease:x}"), ttl = ?session.ttl, "a session with etcd begins");
-        sessions.tell(StoreEvent::LeaseOpened(session.lease()));
+        sessions.events.tell(StoreEvent::LeaseOpened(session.lease()));
         Ok(session)
     }
+}
+
+/// What the namespace adds to every counter.
+async fn stored_base(sessions: &Arc<Sessions>) -> Result<u64> {
+    let answer = sessions.endpoints.get(sessions.keys.token_base(), GetOptions::new()).await?;
+    keys::base(answer.kvs().first().map(KeyValue::value))
 }
 
 /// A lease under an id of ours, so that a repeated request makes no second one.
@@ -66,7 +71,7 @@ async fn grant(sessions: &Arc<Sessions>) -> Result<Granted> {
     let lease = (i64::from_be_bytes(bits) & i64::MAX).max(1);
     let seconds = i64::try_from(env.timing().ttl.as_millis().div_ceil(1_000)).unwrap_or(i64::MAX);
     let give_up_at = env.now() + env.timing().op_timeout;
-    let mut pause = Pause::new(env);
+    let mut pauses = backoff(env);
     loop {
         let sent_at = env.now();
         let answer = sessions.endpoints.call(|client| async move {
@@ -83,7 +88,7 @@ async fn grant(sessions: &Arc<Sessions>) -> Result<Granted> {
                 return granted(sessions, lease, sent_at, answer.ttl(), cluster);
             }
             Ok(None) => return adopt(sessions, lease).await,
-            Err(error) if error::may_pass(&error) && env.now() < give_up_at => pause.wait(env).await,
+            Err(error) if error::may_pass(&error) && env.now() < give_up_at => pauses.pause(env).await,
             Err(error) => return Err(error),
         }
     }
@@ -118,12 +123,12 @@ async fn begin(
     let there: Arc<OnceLock<Weak<Session>>> = Arc::default();
     let watches = {
         let there = Arc::clone(&there);
-        let tap: Tap = Arc::new(move |heard| {
+        let on_key_event: OnKeyEvent = Arc::new(move |event| {
             if let Some(session) = there.get().and_then(Weak::upgrade) {
-                session.hear(&heard);
+                session.on_key_event(&event);
             }
         });
-        Watches::start(&sessions.env, &sessions.endpoints, tap, &key, ended.clone())
+        Watches::start(&sessions.env, &sessions.endpoints, on_key_event, &key, ended.clone())
     };
     let end = sessions.keys.session_end(lease).into();
     let mut listener = watches.listen(&Range::Session(key.as_slice().into(), end));
@@ -139,15 +144,7 @@ async fn begin(
         created,
         suffix: format!("/{lease:x}").into_bytes(),
         token_base,
-        book: Mutex::new(Book {
-            deadline,
-            epoch,
-            over: None,
-            denied: None,
-            entries: HashMap::new(),
-            busy: HashMap::new(),
-            asked: Asked::default(),
-        }),
+        book: Mutex::new(Book::new(deadline, epoch)),
         freed: Notify::new(),
         unread: Mutex::default(),
         has_unread: Notify::new(),
@@ -163,11 +160,11 @@ async fn begin(
 
 async fn stands(watches: &Watches, listener: &mut Listener) -> Result<()> {
     loop {
-        match listener.told.recv().await {
-            Some(Told::Stands(_)) => return Ok(()),
-            Some(Told::Broken) if watches.met_a_stranger() => return Err(error::stranger()),
-            Some(Told::Changes(_) | Told::Broken) => {}
-            Some(Told::Refused) | None => return Err(error::cut("the watch stream")),
+        match listener.events.recv().await {
+            Some(WatchEvent::Stands(_)) => return Ok(()),
+            Some(WatchEvent::Broken) if watches.met_a_stranger() => return Err(error::stranger()),
+            Some(WatchEvent::Changes(_) | WatchEvent::Broken) => {}
+            Some(WatchEvent::Refused) | None => return Err(error::cut("the watch stream")),
         }
     }
 }

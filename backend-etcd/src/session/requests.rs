@@ -13,10 +13,10 @@ use lockcore::{Error, ErrorKind, LostReason, Result};
 use super::Session;
 use crate::error;
 use crate::keys::{LockKeys, grace_of, holder};
-use crate::protocol::{Answer, Mode, Revision};
+use crate::protocol::{Answer, Patience, Revision};
 
 /// What a look at a queue showed.
-pub(super) struct Seen {
+pub(super) struct Snapshot {
     pub(super) revision: Revision,
     pub(super) present: bool,
     pub(super) older: usize,
@@ -24,24 +24,26 @@ pub(super) struct Seen {
 }
 
 impl Session {
-    /// Puts the entry unless one is there; with [`Mode::Try`], unless anybody's is.
+    /// Puts the entry unless one is there; with [`Patience::Tries`], unless anybody's is.
     pub(super) async fn ask(
         self: &Arc<Self>,
-        mode: Mode,
+        patience: Patience,
         keys: &LockKeys,
         value: &[u8],
         epoch: Revision,
     ) -> Result<(Answer, Option<Holder>)> {
-        let absent = match mode {
-            Mode::Queue => Compare::create_revision(keys.own.clone(), CompareOp::Equal, 0),
-            Mode::Try => Compare::create_revision(keys.queue.clone(), CompareOp::Equal, 0).with_prefix(),
+        let absent = match patience {
+            Patience::Waits => Compare::create_revision(keys.own.clone(), CompareOp::Equal, 0),
+            Patience::Tries => {
+                Compare::create_revision(keys.queue.clone(), CompareOp::Equal, 0).with_prefix()
+            }
         };
         let in_epoch = Compare::mod_revision(self.key.clone(), CompareOp::Equal, epoch);
         let put = TxnOp::put(keys.own.clone(), value, Some(PutOptions::new().with_lease(self.lease)));
         let count = GetOptions::new().with_prefix().with_count_only();
-        let queue = match mode {
-            Mode::Queue => GetOptions::new().with_prefix().with_keys_only(),
-            Mode::Try => oldest(),
+        let queue = match patience {
+            Patience::Waits => GetOptions::new().with_prefix().with_keys_only(),
+            Patience::Tries => oldest(),
         };
         let txn = Txn::new()
             .when([absent, in_epoch])
@@ -76,7 +78,7 @@ impl Session {
     }
 
     /// Reads the queue up to the entry created at `create`, and whose is the oldest.
-    pub(super) async fn look(self: &Arc<Self>, keys: &LockKeys, create: Revision) -> Result<Seen> {
+    pub(super) async fn look(self: &Arc<Self>, keys: &LockKeys, create: Revision) -> Result<Snapshot> {
         let upto = GetOptions::new().with_prefix().with_keys_only().with_max_create_revision(create);
         let txn = Txn::new().and_then([
             TxnOp::get(keys.queue.clone(), Some(upto)),
@@ -88,7 +90,7 @@ impl Session {
         let (Some(queue), Some(oldest)) = (parts.next(), parts.next()) else {
             return Err(error::malformed("with parts missing"));
         };
-        Ok(Seen {
+        Ok(Snapshot {
             revision,
             present: queue.kvs().iter().any(|kv| kv.key() == keys.own && kv.create_revision() == create),
             older: queue.kvs().iter().filter(|kv| kv.create_revision() < create).count(),
@@ -97,11 +99,11 @@ impl Session {
     }
 
     /// Deletes an entry if it was created at `create`; whether it did. One that we have no right to
-    /// delete would block the queue for as long as the session lasts: it ends with the session (S4).
+    /// delete would block the queue for as long as the session lasts: it ends with the session (etcd.session-1).
     pub(super) async fn delete(self: &Arc<Self>, key: &[u8], create: Revision) -> Result<bool> {
         let same = Compare::create_revision(key, CompareOp::Equal, create);
         // Nobody else takes the message back.
-        let is_asked_for = self.book.lock().asked.within(create, self.env().now()).is_some();
+        let is_asked_for = self.book.lock().is_wanted(create, self.env().now());
         let message = is_asked_for.then(|| self.deletion_of_message(create));
         let ops = [TxnOp::delete(key, None)].into_iter().chain(message).collect::<Vec<_>>();
         match self.txn(Txn::new().when([same]).and_then(ops)).await {
@@ -165,7 +167,7 @@ impl Session {
             }
         }
         // Of those that were taken back meanwhile we are not told.
-        self.book.lock().asked.keep(|create| messages.contains_key(&create));
+        self.book.lock().keep_wanted(|create| messages.contains_key(&create));
         for (create, grace) in messages {
             self.asked_to_let_go(create, grace);
         }
@@ -229,17 +231,17 @@ impl Session {
 }
 
 /// The oldest key that begins with another, and how many there are.
-pub(super) fn oldest() -> GetOptions {
+pub(crate) fn oldest() -> GetOptions {
     GetOptions::new().with_prefix().with_sort(SortTarget::Create, SortOrder::Ascend).with_limit(1)
 }
 
-pub(super) fn revision(answer: &TxnResponse) -> Result<Revision> {
+pub(crate) fn revision(answer: &TxnResponse) -> Result<Revision> {
     let header = answer.header().ok_or_else(|| error::malformed("without a header"))?;
     Ok(header.revision())
 }
 
 /// The reads of an answer, in order.
-pub(super) fn gets(answer: &TxnResponse) -> Result<impl Iterator<Item = GetResponse> + use<>> {
+pub(crate) fn gets(answer: &TxnResponse) -> Result<impl Iterator<Item = GetResponse> + use<>> {
     // The client panics on a part that it does not know.
     let parts = std::panic::catch_unwind(|| answer.op_responses());
     let parts = parts.map_err(|_panic| error::malformed("with an unknown part"))?;

@@ -4,15 +4,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use lockcore::backend::{Grant, LeaseId, Renewal, StoreEvent};
+use lockcore::backend::{Events, Grant, LeaseId, Renewal, StoreEvent};
 use lockcore::{Effect, Env, Error, LostReason, Result};
 use parking_lot::Mutex;
-use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::Session;
+use super::{Session, detached};
 use crate::config::EtcdConfig;
-use crate::endpoints::{Endpoints, aside};
+use crate::connection::Endpoints;
 use crate::error;
 use crate::keys::Keyspace;
 
@@ -22,7 +21,7 @@ pub(crate) struct Sessions {
     pub(crate) endpoints: Arc<Endpoints>,
     pub(crate) keys: Keyspace,
     pub(super) closing: CancellationToken,
-    events: mpsc::UnboundedSender<StoreEvent>,
+    pub(crate) events: Events,
     current: Mutex<Option<Arc<Session>>>,
     /// Why a session could not be opened the last time.
     opening: tokio::sync::Mutex<Option<Error>>,
@@ -32,11 +31,7 @@ pub(crate) struct Sessions {
 }
 
 impl Sessions {
-    pub(crate) fn new(
-        config: &EtcdConfig,
-        env: Env,
-        events: mpsc::UnboundedSender<StoreEvent>,
-    ) -> Result<Arc<Self>> {
+    pub(crate) fn new(config: &EtcdConfig, env: Env, events: Events) -> Result<Arc<Self>> {
         Ok(Arc::new(Self {
             endpoints: Arc::new(Endpoints::new(config, env.clone())?),
             keys: Keyspace::new(config.key_prefix()),
@@ -55,7 +50,7 @@ impl Sessions {
         match self.session().await {
             // It can still be looked at; whoever wants a lock is told why there is none.
             Err(error) if error::is_for_space(&error) => {
-                self.tell(StoreEvent::Warning(format!("no lock can be taken: {error:#}").into()));
+                self.events.tell(StoreEvent::Warning(format!("no lock can be taken: {error:#}").into()));
                 Ok(())
             }
             opened => opened.map(drop),
@@ -74,7 +69,7 @@ impl Sessions {
         }
         // Opened in a task of its own: whoever asked first may be polled no more, and the others need it.
         let (sessions, refused) = (Arc::clone(self), self.refused.load(Ordering::Relaxed));
-        aside(&self.env, async move { sessions.open(refused).await }).await
+        detached(&self.env, async move { sessions.open(refused).await }).await
     }
 
     /// Opens a session, unless another has, or has just failed to.
@@ -112,7 +107,7 @@ impl Sessions {
     }
 
     /// The lease of the current session, be it over or not.
-    pub(super) fn own_lease(&self) -> Option<i64> {
+    pub(crate) fn own_lease(&self) -> Option<i64> {
         self.current.lock().as_ref().map(|session| session.lease)
     }
 
@@ -142,13 +137,8 @@ impl Sessions {
     }
 
     /// The counter of a foreign entry, for show.
-    pub(super) fn shown_counter(&self, create: i64) -> u64 {
+    pub(crate) fn shown_counter(&self, create: i64) -> u64 {
         create.unsigned_abs().saturating_add(self.token_base.load(Ordering::Relaxed))
-    }
-
-    pub(crate) fn tell(&self, event: StoreEvent) {
-        // Nobody listens to a manager that is over.
-        let _ = self.events.send(event);
     }
 
     /// Ends the session and everything on it.

@@ -8,10 +8,11 @@
 //! The table of watches is here, the task that serves them in [`stream`].
 //!
 //! # Invariants
-//! - **T1** A listener hears `Stands(w)` before any change, then every change after *w* in order, until
-//!   `Broken`; after that the same again.
-//! - **T2** A watch is not trusted to tell of its own end: renewals find a dead connection out, and every
-//!   move to another replaces the stream; a queue that is waited in is read now and then all the same.
+//! - **etcd.watch-1** A listener hears `Stands(w)` before any change, then every change after *w* in order,
+//!   until `Broken`; after that the same again.
+//! - **etcd.watch-2** A watch is not trusted to tell of its own end: renewals find a dead connection out,
+//!   and every move to another replaces the stream; a queue that is waited in is read now and then all the
+//!   same.
 
 mod stream;
 
@@ -25,7 +26,7 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::endpoints::Endpoints;
+use crate::connection::Endpoints;
 use crate::protocol::Revision;
 use stream::Server;
 
@@ -58,7 +59,7 @@ pub(crate) enum Kind {
 
 /// What a listener is told.
 #[derive(Clone, Debug)]
-pub(crate) enum Told {
+pub(crate) enum WatchEvent {
     Stands(Revision),
     Changes(Arc<[Change]>),
     Broken,
@@ -69,14 +70,14 @@ pub(crate) enum Told {
 /// Somebody's ear; dropping it ends the interest.
 #[derive(Debug)]
 pub(crate) struct Listener {
-    pub(crate) told: mpsc::UnboundedReceiver<Told>,
+    pub(crate) events: mpsc::UnboundedReceiver<WatchEvent>,
     /// Since when the watch stood when the listener came.
     pub(crate) since: Option<Revision>,
 }
 
 /// What is heard of queues and of keys of our own, before any listener.
 #[derive(Debug)]
-pub(crate) enum Heard<'a> {
+pub(crate) enum KeyEvent<'a> {
     /// These changes.
     Changes(&'a [Change]),
     /// The watch on a key of our own stands since then; what was before has to be read.
@@ -86,7 +87,7 @@ pub(crate) enum Heard<'a> {
 }
 
 /// Who hears it; no watch may be touched from there.
-pub(crate) type Tap = Arc<dyn Fn(Heard<'_>) + Send + Sync>;
+pub(crate) type OnKeyEvent = Arc<dyn Fn(KeyEvent<'_>) + Send + Sync>;
 
 #[derive(Debug)]
 pub(crate) struct Watches {
@@ -108,7 +109,7 @@ struct Table {
 struct Watch {
     range: Range,
     since: Option<Revision>,
-    listeners: Vec<mpsc::UnboundedSender<Told>>,
+    listeners: Vec<mpsc::UnboundedSender<WatchEvent>>,
     /// It stays without listeners.
     is_pinned: bool,
     used_at: Moment,
@@ -127,7 +128,7 @@ impl Watches {
     pub(crate) fn start(
         env: &Env,
         endpoints: &Arc<Endpoints>,
-        tap: Tap,
+        on_key_event: OnKeyEvent,
         probe: &[u8],
         ended: CancellationToken,
     ) -> Arc<Self> {
@@ -137,7 +138,7 @@ impl Watches {
             watches: Arc::clone(&watches),
             endpoints: Arc::clone(endpoints),
             env: env.clone(),
-            tap,
+            on_key_event,
             probe: probe.to_vec(),
             orders: inbox,
         };
@@ -251,7 +252,7 @@ impl Table {
     fn give_up(&mut self, id: i64) -> Option<Range> {
         let mut watch = self.watches.remove(&id)?;
         self.ids.remove(&watch.range);
-        watch.tell(&Told::Refused);
+        watch.tell(&WatchEvent::Refused);
         Some(watch.range)
     }
 
@@ -261,7 +262,7 @@ impl Table {
         self.ids.clear();
         for mut watch in ended.into_values() {
             watch.since = None;
-            watch.tell(&Told::Broken);
+            watch.tell(&WatchEvent::Broken);
             if watch.is_wanted() {
                 self.last_id += 1;
                 self.ids.insert(watch.range.clone(), self.last_id);
@@ -274,18 +275,18 @@ impl Table {
 
 impl Watch {
     fn listen(&mut self, now: Moment) -> Listener {
-        let (ear, told) = mpsc::unbounded_channel();
+        let (ear, events) = mpsc::unbounded_channel();
         self.listeners.retain(|listener| !listener.is_closed());
         self.listeners.push(ear);
         self.used_at = now;
-        Listener { told, since: self.since }
+        Listener { events, since: self.since }
     }
 
     fn is_wanted(&self) -> bool {
         self.is_pinned || !self.listeners.is_empty()
     }
 
-    fn tell(&mut self, told: &Told) {
-        self.listeners.retain(|listener| listener.send(told.clone()).is_ok());
+    fn tell(&mut self, event: &WatchEvent) {
+        self.listeners.retain(|listener| listener.send(event.clone()).is_ok());
     }
 }

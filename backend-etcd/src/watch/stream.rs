@@ -9,8 +9,8 @@ use etcd_client::{
 use lockcore::{Env, ErrorKind, Result};
 use tokio::sync::mpsc;
 
-use super::{Change, Heard, Kind, Order, Range, Tap, Told, Watches};
-use crate::endpoints::{Endpoints, Link, Pause};
+use super::{Change, KeyEvent, Kind, OnKeyEvent, Order, Range, WatchEvent, Watches};
+use crate::connection::{Endpoints, Link, backoff};
 use crate::error;
 
 /// The task behind the watches.
@@ -18,7 +18,7 @@ pub(super) struct Server {
     pub(super) watches: Arc<Watches>,
     pub(super) endpoints: Arc<Endpoints>,
     pub(super) env: Env,
-    pub(super) tap: Tap,
+    pub(super) on_key_event: OnKeyEvent,
     pub(super) probe: Vec<u8>,
     pub(super) orders: mpsc::UnboundedReceiver<Order>,
 }
@@ -36,7 +36,7 @@ enum Ended {
 impl Server {
     /// Serves whatever is listened to, on one stream after the other.
     pub(super) async fn run(mut self) {
-        let mut pause = Pause::new(&self.env);
+        let mut pauses = backoff(&self.env);
         loop {
             // What is listened to is opened below; the orders say no more than that.
             while self.orders.try_recv().is_ok() {}
@@ -58,9 +58,9 @@ impl Server {
             }
             // Whoever cuts every stream at once is not asked for ever more of them.
             if self.env.now().since(begun_at) > self.env.timing().op_timeout {
-                pause = Pause::new(&self.env);
+                pauses.reset();
             }
-            pause.wait(&self.env).await;
+            pauses.pause(&self.env).await;
         }
     }
 
@@ -80,7 +80,7 @@ impl Server {
             Err(error) if *error.kind() == ErrorKind::Denied => {
                 let given_up = self.watches.table.lock().give_up(id);
                 if let Some(Range::Own(key)) = given_up {
-                    (self.tap)(Heard::GivenUp(&key));
+                    (self.on_key_event)(KeyEvent::GivenUp(&key));
                 }
             }
             Err(error) => {
@@ -172,9 +172,9 @@ impl Server {
         if response.created() {
             let since = response.header().map_or(0, etcd_client::ResponseHeader::revision);
             watch.since = Some(since);
-            watch.tell(&Told::Stands(since));
+            watch.tell(&WatchEvent::Stands(since));
             if let Range::Own(key) = &watch.range {
-                (self.tap)(Heard::Stands(key, since));
+                (self.on_key_event)(KeyEvent::Stands(key, since));
             }
         }
         let Some(since) = watch.since else {
@@ -185,11 +185,11 @@ impl Server {
             response.events().iter().filter_map(change).filter(|change| change.revision > since).collect();
         if !changes.is_empty() {
             if !matches!(watch.range, Range::Session(..)) {
-                (self.tap)(Heard::Changes(&changes));
+                (self.on_key_event)(KeyEvent::Changes(&changes));
             }
             // Whoever comes now has not heard of them.
             watch.since = changes.last().map(|change| change.revision);
-            watch.tell(&Told::Changes(changes));
+            watch.tell(&WatchEvent::Changes(changes));
         }
         true
     }

@@ -225,13 +225,13 @@ async fn a_watch_without_the_right_is_given_up() {
 async fn a_session_that_may_not_watch_itself_is_over() {
     everywhere(LONG, async |etcd| {
         let manager = open(user(&etcd, "alice")).await;
-        let guard = hold(&manager, "n").await;
         let keys = etcd.keys("locks/%session/").await.unwrap();
         ctl(&etcd, "role add rest").await;
         ctl(&etcd, &format!("role grant-permission rest readwrite {}", keys[0])).await;
         ctl(&etcd, "user grant-role alice rest").await;
+        let guard = hold(&manager, "n").await;
         ctl(&etcd, "user revoke-role alice locks").await;
-        // The hold is to be watched, which ends the stream.
+        // The hold is to be watched only later, which ends the stream.
         // Newer servers do not let it renew the lease either.
         let reason = within(BOUND, "it is over", guard.lost()).await;
         assert!(matches!(reason, LostReason::SessionLost | LostReason::Expired), "{reason}");

@@ -1,107 +1,52 @@
-//! A store in a few lines, and processes that contend on it through the engine.
+//! Processes that contend on the store through the engine.
 
 use lockcore::clock::{Deadline, Moment};
 
 use super::super::*;
 use super::mutant::Mutant;
-
-/// A request as it travels; a copy may arrive at any time.
-#[derive(Clone, Debug)]
-struct Request {
-    session: usize,
-    what: What,
-}
-
-#[derive(Clone, Debug)]
-enum What {
-    Ask { mode: Mode, acquisition: u32, epoch: Option<Revision> },
-    Delete(Revision),
-    Move { epoch: Revision },
-    Find,
-    Look(Revision),
-}
-
-#[derive(Debug)]
-enum Reply {
-    Asked(Answer),
-    Deleted,
-    Moved,
-    Found(Option<Revision>),
-    Looked { revision: Revision, present: bool, older: usize },
-    NoSession,
-}
-
-#[derive(Debug, Default)]
-struct Session {
-    is_over: bool,
-    epoch: Revision,
-    /// When the entry was created, and by which acquisition.
-    entry: Option<(Revision, u32)>,
-}
-
-#[derive(Debug)]
-struct Process {
-    session: usize,
-    /// What it knows of its session.
-    epoch: Revision,
-    has_expired: bool,
-    acquisition: u32,
-    contender: Option<Contender>,
-    held: Option<Revision>,
-    watch: Option<Stream>,
-}
-
-#[derive(Clone, Debug)]
-struct Stream {
-    since: Revision,
-    /// The last revision that was told.
-    told: Revision,
-}
+use super::process::{NOW, Process, Stream, name, owner};
+use super::store::{Reply, Request, Store, What};
 
 pub(super) struct World {
     mutant: Option<Mutant>,
-    revision: Revision,
-    sessions: Vec<Session>,
-    /// When, whose key, and when that was created.
-    deletions: Vec<(Revision, usize, Revision)>,
+    store: Store,
     processes: Vec<Process>,
     delayed: Vec<Request>,
     acquisitions: u32,
     /// Holds that nobody released.
     forgotten: Vec<Revision>,
+    /// Entries that were taken away by force.
+    taken: Vec<Revision>,
     /// The largest create revision that was granted.
     last_token: Revision,
     is_calm: bool,
+    /// The server has no room: it refuses whatever puts.
+    is_full: bool,
 }
 
 const PROCESSES: usize = 3;
-const NOW: Moment = Moment::from_nanos(1);
 
 impl World {
     pub(super) fn new(mutant: Option<Mutant>) -> Self {
         let mut world = Self {
             mutant,
-            revision: 1,
-            sessions: Vec::new(),
-            deletions: Vec::new(),
+            store: Store {
+                revision: 1,
+                is_mistaken_for_mine: mutant == Some(Mutant::AdoptsAnything),
+                ..Store::default()
+            },
             processes: Vec::new(),
             delayed: Vec::new(),
             acquisitions: 0,
             forgotten: Vec::new(),
+            taken: Vec::new(),
             last_token: 0,
             is_calm: false,
+            is_full: false,
         };
         for _ in 0..PROCESSES {
-            let (session, epoch) = world.open_session();
-            world.processes.push(Process {
-                session,
-                epoch,
-                has_expired: false,
-                acquisition: 0,
-                contender: None,
-                held: None,
-                watch: None,
-            });
+            let session = world.store.open_session();
+            world.processes.push(Process::new(session));
         }
         world
     }
@@ -110,20 +55,24 @@ impl World {
     pub(super) fn act(&mut self, choice: u16) -> Result<(), String> {
         let who = usize::from(choice) % PROCESSES;
         let detail = choice / 64;
-        match choice / 3 % 20 {
-            0..=1 => self.start(who, if detail.is_multiple_of(3) { Mode::Try } else { Mode::Queue }),
+        match choice / 3 % 22 {
+            0..=1 => {
+                self.start(who, if detail.is_multiple_of(3) { Patience::Tries } else { Patience::Waits })
+            }
             2..=9 => self.drive(who, detail)?,
-            10..=13 => self.tell(who, detail),
+            10..=13 => self.tell(who, detail)?,
             14 => self.cut(who),
             15 => self.leave(who),
             16 => self.forget(who),
             17 if !self.delayed.is_empty() => {
                 let request = self.delayed.remove(usize::from(detail) % self.delayed.len());
-                self.apply(&request);
+                self.store.apply(&request);
             }
             18 if detail.is_multiple_of(4) => self.expire(who),
             18 => self.move_epoch_aside(who),
-            19 => self.delete_a_waiter(usize::from(detail)),
+            19 => self.take_away(usize::from(detail)),
+            20 => self.read_own(who),
+            21 => self.hear_of_reads(who)?,
             _ => {}
         }
         self.check()
@@ -134,7 +83,9 @@ impl World {
         self.is_calm = true;
         for _ in 0..200 {
             for who in 0..PROCESSES {
-                self.tell(who, 0);
+                self.tell(who, 0)?;
+                self.read_own(who);
+                self.hear_of_reads(who)?;
                 self.drive(who, 0)?;
                 self.check()?;
                 if self.processes[who].held.is_some() {
@@ -142,7 +93,7 @@ impl World {
                 }
             }
             for request in std::mem::take(&mut self.delayed) {
-                self.apply(&request);
+                self.store.apply(&request);
                 self.check()?;
             }
         }
@@ -152,16 +103,38 @@ impl World {
         }
     }
 
+    /// The server is full, and nobody wants anything: no entry stays in anybody's way.
+    pub(super) fn fill_up(&mut self) -> Result<(), String> {
+        self.is_full = true;
+        (0..PROCESSES).for_each(|who| self.leave(who));
+        for who in (0..PROCESSES).cycle().take(20 * PROCESSES) {
+            self.drive(who, 0)?;
+            self.check()?;
+        }
+        let is_there = |process: &Process| {
+            let entry = self.store.sessions[process.session].entry;
+            entry.is_some_and(|(create, _)| !self.forgotten.contains(&create))
+        };
+        match self.processes.iter().position(is_there) {
+            Some(who) => Err(format!("{who} has left, and its entry stays: {:?}", self.processes[who])),
+            None => Ok(()),
+        }
+    }
+
     fn check(&self) -> Result<(), String> {
         let holders: Vec<_> = (0..PROCESSES)
-            .filter(|who| self.processes[*who].held.is_some() && !self.processes[*who].has_expired)
+            .filter(|who| self.processes[*who].held.is_some_and(|held| !self.taken.contains(&held)))
+            .filter(|who| !self.processes[*who].has_expired)
             .collect();
         if holders.len() > 1 {
             return Err(format!("{holders:?} hold at once"));
         }
         for (who, process) in self.processes.iter().enumerate() {
+            if process.held.is_some_and(|held| held < process.gone_before) {
+                return Err(format!("{who} has heard that its hold is gone, and is not told"));
+            }
             let idle = process.contender.is_none() && process.held.is_none();
-            let left = self.sessions[process.session].entry.map(|(create, _)| create);
+            let left = self.store.sessions[process.session].entry.map(|(create, _)| create);
             if idle && left.is_some_and(|left| !self.forgotten.contains(&left)) {
                 return Err(format!("{who} wants nothing and has an entry"));
             }
@@ -169,36 +142,28 @@ impl World {
         Ok(())
     }
 
-    fn open_session(&mut self) -> (usize, Revision) {
-        self.revision += 1;
-        self.sessions.push(Session { is_over: false, epoch: self.revision, entry: None });
-        (self.sessions.len() - 1, self.revision)
-    }
-
-    fn start(&mut self, who: usize, mode: Mode) {
+    fn start(&mut self, who: usize, patience: Patience) {
         if self.processes[who].contender.is_some() || self.processes[who].held.is_some() {
             return;
         }
         if self.processes[who].has_expired {
-            let (session, epoch) = self.open_session();
-            let process = &mut self.processes[who];
-            (process.session, process.epoch, process.has_expired) = (session, epoch, false);
-            process.watch = None;
+            self.processes[who] = Process::new(self.store.open_session());
         }
         self.acquisitions += 1;
         let process = &mut self.processes[who];
         process.acquisition = self.acquisitions;
-        process.contender = Some(Contender::new(mode));
+        process.contender = Some(Contender::new(patience));
     }
 
     /// Gives up waiting, or lets go.
     fn leave(&mut self, who: usize) {
         let process = &mut self.processes[who];
         if let Some(create) = process.held.take() {
+            process.book.release(&name(), create, owner(process.acquisition));
             process.contender = (!process.has_expired).then(|| Contender::leaving(create));
         } else if let Some(contender) = &mut process.contender {
             // Whoever asks again for what it did not release does ask.
-            let entry = self.sessions[process.session].entry;
+            let entry = self.store.sessions[process.session].entry;
             let has_forgotten = entry.is_some_and(|(create, _)| self.forgotten.contains(&create));
             if !self.is_calm && !has_forgotten {
                 contender.abandon();
@@ -210,7 +175,7 @@ impl World {
     fn forget(&mut self, who: usize) {
         if let Some(create) = self.processes[who].held.take() {
             self.forgotten.push(create);
-            self.start(who, Mode::Queue);
+            self.start(who, Patience::Waits);
         }
     }
 
@@ -219,38 +184,67 @@ impl World {
         let process = &mut self.processes[who];
         process.has_expired = true;
         process.held = None;
+        process.book.end();
         let session = process.session;
-        self.sessions[session].is_over = true;
-        self.remove(session);
+        self.store.sessions[session].is_over = true;
+        self.store.remove(session);
     }
 
     /// An acquisition of another name moves the epoch.
     fn move_epoch_aside(&mut self, who: usize) {
         let process = &mut self.processes[who];
-        self.revision += 1;
-        self.sessions[process.session].epoch = self.revision;
-        process.epoch = self.revision;
+        self.store.revision += 1;
+        self.store.sessions[process.session].epoch = self.store.revision;
+        process.epoch = self.store.revision;
         if let Some(contender) = &mut process.contender {
-            contender.in_epoch(self.revision);
+            contender.in_epoch(self.store.revision);
         }
     }
 
-    /// An administrator removes an entry that does not hold.
-    fn delete_a_waiter(&mut self, which: usize) {
-        let mut entries: Vec<_> = (0..self.sessions.len())
-            .filter_map(|session| Some((self.sessions[session].entry?.0, session)))
+    /// An administrator removes an entry, of a holder or of one who waits.
+    fn take_away(&mut self, which: usize) {
+        let entries: Vec<_> = (0..self.store.sessions.len())
+            .filter_map(|session| Some((self.store.sessions[session].entry?.0, session)))
             .collect();
-        entries.sort_unstable();
-        if entries.len() > 1 {
-            self.remove(entries[1 + which % (entries.len() - 1)].1);
+        if !entries.is_empty() {
+            let (create, session) = entries[which % entries.len()];
+            self.taken.push(create);
+            self.store.remove(session);
         }
     }
 
-    fn remove(&mut self, session: usize) {
-        if let Some((created, _)) = self.sessions[session].entry.take() {
-            self.revision += 1;
-            self.deletions.push((self.revision, session, created));
+    /// The process reads its own entry, as it does when the watch on its key begins.
+    fn read_own(&mut self, who: usize) {
+        let process = &mut self.processes[who];
+        let session = &self.store.sessions[process.session];
+        if !session.is_over {
+            let gone_before = session.entry.map_or(self.store.revision + 1, |(create, _)| create);
+            process.reads.push(gone_before);
         }
+    }
+
+    fn hear_of_reads(&mut self, who: usize) -> Result<(), String> {
+        for gone_before in std::mem::take(&mut self.processes[who].reads) {
+            self.hear_of_deletion(who, gone_before)?;
+        }
+        Ok(())
+    }
+
+    /// All entries of the process that were created before that revision are gone.
+    fn hear_of_deletion(&mut self, who: usize, gone_before: Revision) -> Result<(), String> {
+        let process = &mut self.processes[who];
+        let entry = self.store.sessions[process.session].entry.map(|(create, _)| create);
+        let told = match self.mutant {
+            Some(Mutant::HearsOldDeletions) => Revision::MAX,
+            _ => gone_before,
+        };
+        process.gone_before = process.gone_before.max(gone_before);
+        let lost = process.book.deleted(&name(), told);
+        if lost.is_some() && lost == entry {
+            return Err(format!("{who} is told that it lost what is there"));
+        }
+        process.held = process.held.filter(|held| lost != Some(*held));
+        Ok(())
     }
 
     /// The driver does what the engine asks for; `luck` says what becomes of a request.
@@ -264,7 +258,7 @@ impl World {
         let what = match contender.next(NOW, deadline) {
             Step::Ask => {
                 let epoch = (self.mutant != Some(Mutant::IgnoresTheEpoch)).then_some(epoch);
-                What::Ask { mode: contender.mode, acquisition, epoch }
+                What::Ask { patience: contender.patience, acquisition, epoch }
             }
             Step::Delete(create) => What::Delete(create),
             Step::Settle => What::Move { epoch },
@@ -280,14 +274,18 @@ impl World {
         };
         let request = Request { session, what };
         // Answered; carried out without an answer; on its way; refused, carried out or not; not applied.
-        let luck = if self.is_calm { 0 } else { luck % 10 };
+        let luck = match request.what {
+            What::Ask { .. } | What::Move { .. } if self.is_full => 8,
+            _ if self.is_calm || self.is_full => 0,
+            _ => luck % 10,
+        };
         match luck {
             0..=4 => {
-                let reply = self.apply(&request);
+                let reply = self.store.apply(&request);
                 self.answered(who, reply);
             }
             5 => {
-                self.apply(&request);
+                self.store.apply(&request);
                 self.failed(who, &request);
             }
             6 => {
@@ -296,7 +294,7 @@ impl World {
             }
             7..=8 => {
                 if luck == 7 {
-                    self.apply(&request);
+                    self.store.apply(&request);
                 }
                 let trusts = self.mutant == Some(Mutant::TrustsARefusal);
                 self.refused(who, &request, if trusts { Failure::NotApplied } else { Failure::Refused });
@@ -308,28 +306,36 @@ impl World {
 
     fn end(&mut self, who: usize, end: End) -> Result<(), String> {
         let process = &mut self.processes[who];
-        process.contender = None;
+        let entry = process.contender.take().and_then(|contender| contender.create());
         if let End::Granted(create) = end {
-            let session = &self.sessions[process.session];
-            if session.entry.map(|(created, _)| created) != Some(create) {
+            let hold = process.book.grant(&name(), create, NOW, NOW);
+            if hold.is_none() && self.mutant != Some(Mutant::GrantsWithoutTheBook) {
+                process.book.forget(&name(), create);
+                self.start(who, Patience::Waits);
+                return Ok(());
+            }
+            let sessions = &self.store.sessions;
+            if sessions[process.session].entry.is_some_and(|(created, _)| created == create) {
+                let others = sessions.iter().filter_map(|other| other.entry);
+                if others.filter(|(other, _)| *other < create).count() > 0 {
+                    return Err(format!("{who} holds before others"));
+                }
+                if create <= self.last_token {
+                    return Err(format!("{who} holds with token {create} after {}", self.last_token));
+                }
+                self.last_token = create;
+            } else if !self.taken.contains(&create) {
                 return Err(format!("{who} holds an entry that is not there"));
             }
-            let older =
-                self.sessions.iter().filter_map(|other| other.entry).filter(|(other, _)| *other < create);
-            if older.count() > 0 {
-                return Err(format!("{who} holds before others"));
-            }
-            if create <= self.last_token {
-                return Err(format!("{who} holds with token {create} after {}", self.last_token));
-            }
-            self.last_token = create;
             process.held = Some(create);
+        } else if let Some(create) = entry {
+            process.book.forget(&name(), create);
         }
         Ok(())
     }
 
     fn answered(&mut self, who: usize, reply: Reply) {
-        let epoch = self.sessions[self.processes[who].session].epoch;
+        let epoch = self.store.sessions[self.processes[who].session].epoch;
         let process = &mut self.processes[who];
         let Some(contender) = &mut process.contender else {
             return;
@@ -338,8 +344,14 @@ impl World {
             Reply::Asked(answer) => {
                 let since = process.watch.as_ref().map(|watch| watch.since);
                 contender.asked(&answer, since);
+                if let Some(create) = contender.create() {
+                    process.book.enter(&name(), create, owner(process.acquisition), NOW);
+                }
             }
-            Reply::Deleted => contender.deleted(),
+            Reply::Deleted(create) => {
+                contender.deleted();
+                process.book.forget(&name(), create);
+            }
             Reply::Moved => {}
             Reply::Found(create) => contender.found(create),
             Reply::Looked { revision, present, older } => contender.looked(revision, present, older),
@@ -351,10 +363,15 @@ impl World {
     }
 
     fn refused(&mut self, who: usize, request: &Request, failure: Failure) {
-        if let Some(contender) = &mut self.processes[who].contender
-            && let What::Ask { epoch, .. } = request.what
-        {
-            contender.failed(failure, epoch.unwrap_or_default());
+        let waits_for_room = self.mutant == Some(Mutant::WaitsForRoom);
+        if let Some(contender) = &mut self.processes[who].contender {
+            match request.what {
+                What::Ask { epoch, .. } => contender.failed(failure, epoch.unwrap_or_default()),
+                What::Move { .. } if failure == Failure::Refused && !waits_for_room => {
+                    contender.not_settled()
+                }
+                _ => {}
+            }
         }
     }
 
@@ -377,85 +394,37 @@ impl World {
         }
     }
 
-    fn apply(&mut self, request: &Request) -> Reply {
-        let id = request.session;
-        if self.sessions[id].is_over && !matches!(request.what, What::Delete(_)) {
-            return Reply::NoSession;
-        }
-        let creates = |world: &Self| -> Vec<Revision> {
-            world.sessions.iter().filter_map(|session| session.entry).map(|(create, _)| create).collect()
-        };
-        match request.what {
-            What::Ask { mode, acquisition, epoch } => {
-                let before = creates(self);
-                let entry = self.sessions[id].entry;
-                let in_epoch = epoch.is_none_or(|epoch| epoch == self.sessions[id].epoch);
-                let is_free = match mode {
-                    Mode::Queue => entry.is_none(),
-                    Mode::Try => before.is_empty(),
-                };
-                if is_free && in_epoch {
-                    self.revision += 1;
-                    self.sessions[id].entry = Some((self.revision, acquisition));
-                    return Reply::Asked(Answer::Entered { revision: self.revision, older: before.len() });
-                }
-                let adopts = self.mutant == Some(Mutant::AdoptsAnything);
-                let mine = entry.map(|(create, by)| (create, adopts || by == acquisition));
-                let own = entry.map_or(Revision::MAX, |(create, _)| create);
-                let older = before.iter().filter(|create| **create < own).count();
-                Reply::Asked(Answer::NotEntered { revision: self.revision, mine, older, in_epoch })
-            }
-            What::Delete(create) => {
-                if self.sessions[id].entry.is_some_and(|(created, _)| created == create) {
-                    self.remove(id);
-                }
-                Reply::Deleted
-            }
-            What::Move { epoch } => {
-                if self.sessions[id].epoch == epoch {
-                    self.revision += 1;
-                    self.sessions[id].epoch = self.revision;
-                }
-                Reply::Moved
-            }
-            What::Find => Reply::Found(self.sessions[id].entry.map(|(create, _)| create)),
-            What::Look(create) => Reply::Looked {
-                revision: self.revision,
-                present: self.sessions[id].entry.is_some_and(|(created, _)| created == create),
-                older: creates(self).iter().filter(|other| **other < create).count(),
-            },
-        }
-    }
-
     /// Opens the watch, perhaps at a member that lags behind.
     fn open_watch(&mut self, who: usize, luck: u16) {
-        let since = self.revision - Revision::from(luck % 3);
+        let since = self.store.revision - Revision::from(luck % 3);
         let process = &mut self.processes[who];
         let since = match self.mutant {
             Some(Mutant::BackdatesTheWatch) => 0,
             _ => since,
         };
-        process.watch = Some(Stream { since, told: since.max(self.revision - 2) });
+        process.watch = Some(Stream { since, told: since.max(self.store.revision - 2) });
         if let Some(contender) = &mut process.contender {
             contender.watched(Some(since));
         }
     }
 
     /// The watch tells everything of the next revision; or the last again, or without its past.
-    fn tell(&mut self, who: usize, luck: u16) {
+    fn tell(&mut self, who: usize, luck: u16) -> Result<(), String> {
         let process = &mut self.processes[who];
         let Some(watch) = &mut process.watch else {
-            return;
+            return Ok(());
         };
         let again = !self.is_calm && luck % 5 == 1;
         let after = if again { watch.told - 1 } else { watch.told }.max(watch.since);
-        let Some(revision) = self.deletions.iter().map(|(at, ..)| *at).filter(|at| *at > after).min() else {
-            return;
+        let Some(revision) = self.store.deletions.iter().map(|(at, ..)| *at).filter(|at| *at > after).min()
+        else {
+            return Ok(());
         };
         watch.told = watch.told.max(revision);
         let forgets = !self.is_calm && luck % 7 == 2;
         let counts_everything = self.mutant == Some(Mutant::CountsEverything);
         let deletes: Vec<_> = self
+            .store
             .deletions
             .iter()
             .filter(|(at, ..)| *at == revision)
@@ -466,16 +435,22 @@ impl World {
                 mine: *session == process.session,
             })
             .collect();
-        if let Some(contender) = &mut process.contender {
+        // The session hears it before whoever waits.
+        let is_of_ours = deletes.iter().any(|delete| delete.mine);
+        if is_of_ours {
+            self.hear_of_deletion(who, revision)?;
+        }
+        if let Some(contender) = &mut self.processes[who].contender {
             contender.saw(&deletes);
         }
+        Ok(())
     }
 
     fn cut(&mut self, who: usize) {
         let process = &mut self.processes[who];
         if self.mutant == Some(Mutant::MissesTheGap) {
             if let Some(watch) = &mut process.watch {
-                watch.told = self.revision;
+                watch.told = self.store.revision;
             }
             return;
         }

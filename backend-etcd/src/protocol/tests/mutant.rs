@@ -23,10 +23,16 @@ pub(super) enum Mutant {
     MissesTheGap,
     /// Deletions are told by name only: later entries count as older ones.
     CountsEverything,
+    /// A deletion from before the hold counts as one of the hold.
+    HearsOldDeletions,
+    /// An entry that comes first is held whatever was heard of it.
+    GrantsWithoutTheBook,
+    /// What a full server holds goes only when there is room to move the epoch.
+    WaitsForRoom,
 }
 
 impl Mutant {
-    pub(super) const ALL: [Self; 10] = [
+    pub(super) const ALL: [Self; 13] = [
         Self::TrustsSilence,
         Self::TrustsARefusal,
         Self::SettlesUnconfirmed,
@@ -37,5 +43,8 @@ impl Mutant {
         Self::BackdatesTheWatch,
         Self::MissesTheGap,
         Self::CountsEverything,
+        Self::HearsOldDeletions,
+        Self::GrantsWithoutTheBook,
+        Self::WaitsForRoom,
     ];
 }

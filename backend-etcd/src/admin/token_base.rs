@@ -3,29 +3,22 @@
 use std::sync::Arc;
 
 use etcd_client::{Compare, CompareOp, GetOptions, KeyValue, Txn, TxnOp};
+use lockcore::Result;
 use lockcore::backend::TokenBase;
-use lockcore::{Error, Result};
 
-use super::requests::{gets, revision};
-use super::sessions::Sessions;
 use crate::error;
+use crate::keys::base;
+use crate::session::{Sessions, gets, revision};
 
 impl Sessions {
-    /// The base as the next session reads it.
-    pub(super) async fn stored_base(self: &Arc<Self>) -> Result<u64> {
-        let answer = self.endpoints.get(self.keys.token_base(), GetOptions::new()).await?;
-        number(answer.kvs().first())
-    }
-
     /// The base, and the sessions that live, as of one moment.
     pub(crate) async fn read_base(self: &Arc<Self>) -> Result<TokenBase> {
-        self.refuse_if_closed()?;
         let (begin, end) = self.keys.sessions();
         let keys = GetOptions::new().with_range(end).with_keys_only();
         let reads = [TxnOp::get(self.keys.token_base(), None), TxnOp::get(begin, Some(keys))];
         let answer = self.endpoints.txn(Txn::new().and_then(reads)).await?;
         let mut parts = gets(&answer)?;
-        let (Some(base), Some(sessions)) = (parts.next(), parts.next()) else {
+        let (Some(stored), Some(sessions)) = (parts.next(), parts.next()) else {
             return Err(error::malformed("without the sessions"));
         };
         let own = self.own_lease();
@@ -33,17 +26,20 @@ impl Sessions {
         // Whatever is granted later has a later revision.
         let floor = revision(&answer)?.unsigned_abs();
         let others = leases.filter(|lease| Some(*lease) != own).count();
-        Ok(TokenBase { base: number(base.kvs().first())?, floor, sessions: Some(others) })
+        Ok(TokenBase {
+            base: base(stored.kvs().first().map(KeyValue::value))?,
+            floor,
+            sessions: Some(others),
+        })
     }
 
     /// Makes the base `at_least` that large.
     pub(crate) async fn raise_base(self: &Arc<Self>, at_least: u64) -> Result<()> {
-        self.refuse_if_closed()?;
         let key = self.keys.token_base();
         loop {
             let answer = self.endpoints.get(key.clone(), GetOptions::new()).await?;
             let there = answer.kvs().first();
-            if at_least <= number(there)? {
+            if at_least <= base(there.map(KeyValue::value))? {
                 return Ok(());
             }
             let seen = there.map_or(0, KeyValue::mod_revision);
@@ -55,17 +51,4 @@ impl Sessions {
             // RACE: somebody else has written it, or an earlier attempt of ours whose answer was lost.
         }
     }
-}
-
-fn number(there: Option<&KeyValue>) -> Result<u64> {
-    let Some(kv) = there else {
-        return Ok(0);
-    };
-    let number = std::str::from_utf8(kv.value()).ok().and_then(|text| text.trim().parse().ok());
-    number.ok_or_else(|| {
-        Error::invalid_option(format!(
-            "the namespace's token_base is {:?}, not a number",
-            String::from_utf8_lossy(kv.value())
-        ))
-    })
 }

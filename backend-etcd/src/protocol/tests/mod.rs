@@ -3,23 +3,23 @@
 
 mod model;
 mod mutant;
+mod process;
+mod store;
 
-use lockcore::clock::{Deadline, Moment};
+use lockcore::clock::Moment;
 use proptest::prelude::*;
 
 use super::*;
 use model::World;
 use mutant::Mutant;
-
-const NOW: Moment = Moment::from_nanos(1);
-const AHEAD: Deadline = Deadline::At(Moment::from_nanos(2));
+use process::{AHEAD, NOW};
 
 fn step(contender: &Contender) -> Step {
     contender.next(NOW, AHEAD)
 }
 
 fn queued(older: usize, watched: Option<Revision>) -> Contender {
-    let mut contender = Contender::new(Mode::Queue);
+    let mut contender = Contender::new(Patience::Waits);
     contender.asked(&Answer::Entered { revision: 10, older }, watched);
     contender
 }
@@ -31,7 +31,7 @@ fn deletion(revision: Revision, key: u8, created: Option<Revision>) -> Delete {
 /// A free lock is one request.
 #[test]
 fn a_free_lock_is_held_at_once() {
-    let contender = Contender::new(Mode::Queue);
+    let contender = Contender::new(Patience::Waits);
     assert_eq!(step(&contender), Step::Ask);
     assert_eq!(step(&queued(0, None)), Step::End(End::Granted(10)));
 }
@@ -105,7 +105,7 @@ fn a_deletion_without_its_past_costs_a_read() {
 /// What may still arrive is made harmless before it is asked again.
 #[test]
 fn a_lost_answer_moves_the_epoch() {
-    let mut contender = Contender::new(Mode::Queue);
+    let mut contender = Contender::new(Patience::Waits);
     contender.failed(Failure::Unanswered, 5);
     contender.in_epoch(5);
     assert_eq!(step(&contender), Step::Settle);
@@ -117,7 +117,7 @@ fn a_lost_answer_moves_the_epoch() {
     assert_eq!(step(&contender), Step::End(End::Granted(10)));
 
     for settled in [false, true] {
-        let mut abandoned = Contender::new(Mode::Queue);
+        let mut abandoned = Contender::new(Patience::Waits);
         abandoned.failed(Failure::Unanswered, 5);
         if settled {
             abandoned.in_epoch(6);
@@ -135,7 +135,7 @@ fn a_lost_answer_moves_the_epoch() {
 /// A copy that may still apply can come after the look: what that found decides nothing.
 #[test]
 fn what_is_found_before_the_epoch_moved_decides_nothing() {
-    let mut abandoned = Contender::new(Mode::Queue);
+    let mut abandoned = Contender::new(Patience::Waits);
     abandoned.failed(Failure::Unanswered, 5);
     abandoned.abandon();
     abandoned.found(None);
@@ -148,7 +148,7 @@ fn what_is_found_before_the_epoch_moved_decides_nothing() {
 /// What was refused for want of room may be there: it is looked for, without waiting for any copy.
 #[test]
 fn a_refusal_may_have_been_carried_out() {
-    let mut contender = Contender::new(Mode::Queue);
+    let mut contender = Contender::new(Patience::Waits);
     contender.failed(Failure::Refused, 5);
     assert_eq!(step(&contender), Step::Ask, "what is there is ours");
     contender.abandon();
@@ -156,25 +156,60 @@ fn a_refusal_may_have_been_carried_out() {
     contender.found(Some(7));
     assert_eq!(step(&contender), Step::Delete(7));
 
-    let mut doubtful = Contender::new(Mode::Queue);
+    let mut doubtful = Contender::new(Patience::Waits);
     doubtful.failed(Failure::Unanswered, 5);
     doubtful.failed(Failure::Refused, 6);
     assert_eq!(step(&doubtful), Step::Settle, "an earlier copy is still out there");
 }
 
+/// A server without room lets no copy in, and lets go of what is there: a lock that is not wanted is free
+/// before the epoch can be moved, and the clean-up goes on until it is.
+#[test]
+fn a_full_server_lets_go_before_the_epoch_moves() {
+    let mut abandoned = Contender::new(Patience::Waits);
+    abandoned.failed(Failure::Unanswered, 5);
+    abandoned.not_settled();
+    assert_eq!(step(&abandoned), Step::Settle, "what is wanted stays");
+    abandoned.abandon();
+    for there in [Some(7), None] {
+        abandoned.not_settled();
+        assert_eq!(step(&abandoned), Step::Find);
+        abandoned.found(there);
+        if let Some(create) = there {
+            assert_eq!(step(&abandoned), Step::Delete(create));
+            abandoned.abandon();
+            abandoned.deleted();
+        }
+        assert_eq!(step(&abandoned), Step::Settle, "a copy is still out there");
+    }
+    abandoned.in_epoch(6);
+    assert_eq!(step(&abandoned), Step::Find);
+    abandoned.found(None);
+    assert_eq!(step(&abandoned), Step::End(End::Left));
+}
+
+/// Only what was certainly not carried out leaves nothing, and only an answer leaves no copy.
+#[test]
+fn failures_are_told_apart() {
+    assert_eq!(Failure::of(Effect::NotApplied, true), Failure::NotApplied);
+    assert_eq!(Failure::of(Effect::NotApplied, false), Failure::NotApplied);
+    assert_eq!(Failure::of(Effect::Unknown, true), Failure::Refused);
+    assert_eq!(Failure::of(Effect::Unknown, false), Failure::Unanswered);
+}
+
 /// What certainly was not done needs no clean-up.
 #[test]
 fn a_request_that_was_not_applied_leaves_nothing() {
-    let mut contender = Contender::new(Mode::Queue);
+    let mut contender = Contender::new(Patience::Waits);
     contender.failed(Failure::NotApplied, 5);
     contender.abandon();
     assert_eq!(step(&contender), Step::End(End::Left));
 }
 
-/// An entry of an earlier acquisition is not adopted (P2).
+/// An entry of an earlier acquisition is not adopted (etcd.protocol-2).
 #[test]
 fn another_acquisitions_entry_is_replaced() {
-    let mut contender = Contender::new(Mode::Queue);
+    let mut contender = Contender::new(Patience::Waits);
     let answer = Answer::NotEntered { revision: 12, mine: Some((4, false)), older: 0, in_epoch: true };
     contender.asked(&answer, None);
     assert_eq!(step(&contender), Step::Delete(4));
@@ -186,11 +221,11 @@ fn another_acquisitions_entry_is_replaced() {
 #[test]
 fn a_refused_try_leaves_nothing() {
     let refused = |mine| Answer::NotEntered { revision: 12, mine, older: 1, in_epoch: true };
-    let mut contender = Contender::new(Mode::Try);
+    let mut contender = Contender::new(Patience::Tries);
     contender.asked(&refused(None), None);
     assert_eq!(step(&contender), Step::End(End::Refused));
 
-    let mut contender = Contender::new(Mode::Try);
+    let mut contender = Contender::new(Patience::Tries);
     contender.asked(&refused(Some((10, true))), None);
     assert_eq!(step(&contender), Step::Delete(10));
     contender.deleted();
@@ -200,7 +235,8 @@ fn a_refused_try_leaves_nothing() {
 /// Past the deadline nothing is held, asked for or cleaned up: the lease ends it.
 #[test]
 fn a_session_that_is_over_ends_everything() {
-    for contender in [Contender::new(Mode::Queue), queued(0, None), queued(1, Some(9)), Contender::leaving(3)]
+    for contender in
+        [Contender::new(Patience::Waits), queued(0, None), queued(1, Some(9)), Contender::leaving(3)]
     {
         assert_eq!(contender.next(Moment::from_nanos(2), AHEAD), Step::End(End::SessionOver));
     }
@@ -209,14 +245,19 @@ fn a_session_that_is_over_ends_everything() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
 
-    /// P1 to P3 in every order of everything that can happen, and everybody holds in the end.
+    /// etcd.protocol-1 to 3 in every order of everything that can happen, and everybody holds in the end,
+    /// or nothing of them is left on a server that is full.
     #[test]
-    fn nothing_that_happens_breaks_a_promise(choices in prop::collection::vec(any::<u16>(), 0..250)) {
+    fn nothing_that_happens_breaks_a_promise(
+        choices in prop::collection::vec(any::<u16>(), 0..250),
+        is_full_then: bool,
+    ) {
         let mut world = World::new(None);
         for choice in choices {
             world.act(choice).map_err(TestCaseError::fail)?;
         }
-        world.calm_down().map_err(TestCaseError::fail)?;
+        let end = if is_full_then { world.fill_up() } else { world.calm_down() };
+        end.map_err(TestCaseError::fail)?;
     }
 }
 
@@ -228,7 +269,8 @@ fn planted_faults_are_found() {
         let found = (0..20_000).any(|seed| {
             let mut dice = Dice(seed * 2 + 1);
             let mut world = World::new(Some(mutant));
-            (0..250).any(|_| world.act(dice.roll()).is_err()) || world.calm_down().is_err()
+            (0..250).any(|_| world.act(dice.roll()).is_err())
+                || if seed % 2 == 0 { world.calm_down() } else { world.fill_up() }.is_err()
         });
         assert!(found, "{mutant:?} was not found out");
     }

@@ -5,11 +5,16 @@
 //! connection of its own. Everything sent here may be sent again.
 //!
 //! # Invariants
-//! - **E1** Every attempt has a bound, connecting included.
-//! - **E2** A failure moves on from the connection it was seen on, and from no later one.
-//! - **E3** A request that is slow moves nobody on while the connection answers others.
-//! - **E4** That all endpoints refuse us by TLS is final until one of them has answered for the first time.
-//!   After that it is an outage like any other: only etcd itself says that this user may not.
+//! - **etcd.connection-1** Every attempt has a bound, connecting included.
+//! - **etcd.connection-2** A failure moves on from the connection it was seen on, and from no later one.
+//! - **etcd.connection-3** A request that is slow moves nobody on while the connection answers others.
+//! - **etcd.connection-4** That all endpoints refuse us by TLS is final until one of them has answered for
+//!   the first time. After that it is an outage like any other: only etcd itself says that this user may
+//!   not.
+
+mod connector;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::future::Future;
@@ -18,12 +23,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use etcd_client::{Client, GetOptions, GetResponse, Txn, TxnResponse};
+use lockcore::backend::Backoff;
 use lockcore::{Effect, Env, Error, ErrorKind, Result};
-use tokio::sync::{Semaphore, oneshot, watch};
+use tokio::sync::{Semaphore, watch};
 
 use crate::config::EtcdConfig;
-use crate::connector::Connector;
 use crate::error;
+use connector::Connector;
 
 pub(crate) struct Endpoints {
     env: Env,
@@ -319,7 +325,7 @@ impl Endpoints {
     {
         let bound = self.env.timing().op_timeout;
         let give_up_at = self.env.now() + bound;
-        let mut pause = Pause::new(&self.env);
+        let mut pauses = backoff(&self.env);
         let mut last: Option<Error> = None;
         loop {
             let attempt = tokio::select! {
@@ -332,7 +338,7 @@ impl Endpoints {
                     // What any attempt may have done, the request may have done.
                     let unknown = last.is_some_and(|last| last.effect() == Effect::Unknown);
                     last = Some(if unknown { error.with_effect(Effect::Unknown) } else { error });
-                    pause.wait(&self.env).await;
+                    pauses.pause(&self.env).await;
                 }
                 answer => return answer,
             }
@@ -363,135 +369,17 @@ impl Endpoints {
     }
 }
 
-/// What `work` comes to, in a task of its own: it goes on although nobody polls or wants it any more,
-/// and others wait for what it has taken.
-pub(crate) async fn aside<T: Send + 'static>(
-    env: &Env,
-    work: impl Future<Output = Result<T>> + Send + 'static,
-) -> Result<T> {
-    let (done, outcome) = oneshot::channel();
-    env.spawn(async move { drop(done.send(work.await)) });
-    outcome.await.unwrap_or_else(|_over| Err(error::closed()))
-}
-
 impl fmt::Debug for Endpoints {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Endpoints").field("urls", &self.urls).finish_non_exhaustive()
     }
 }
 
-/// Growing pauses between attempts.
-#[derive(Debug)]
-pub(crate) struct Pause {
-    next: Duration,
-    longest: Duration,
-}
-
-impl Pause {
-    pub(crate) fn new(env: &Env) -> Self {
-        let bound = env.timing().op_timeout;
-        Self { next: bound / 64, longest: bound / 4 }
-    }
-
-    pub(crate) async fn wait(&mut self, env: &Env) {
-        let pause = self.next;
-        self.next = (pause * 2).min(self.longest);
-        env.sleep(pause).await;
-    }
+/// Pauses between tries. None is long: a cluster that has a new leader is used again soon.
+pub(crate) fn backoff(env: &Env) -> Backoff {
+    let bound = env.timing().op_timeout;
+    Backoff::new(bound / 32, bound / 4)
 }
 
 /// How many requests are under way at once; renewals and streams come on top.
 const AT_ONCE: usize = 128;
-
-#[cfg(test)]
-mod tests {
-    use std::future::{pending, ready};
-    use std::sync::atomic::AtomicUsize;
-
-    use futures_util::future::join_all;
-    use lockcore::Timing;
-    use tokio::net::TcpListener;
-
-    use super::*;
-
-    /// Connected to one of so many who accept and never say a word.
-    async fn connected_to(servers: usize) -> (Arc<Endpoints>, Vec<TcpListener>, usize) {
-        let mut silent = Vec::new();
-        for _ in 0..servers {
-            silent.push(TcpListener::bind("127.0.0.1:0").await.unwrap());
-        }
-        let hosts = silent.iter().map(|silent| silent.local_addr().unwrap().to_string());
-        let env = Env::new(Timing::for_ttl(Duration::from_millis(600))).unwrap();
-        let endpoints = Arc::new(Endpoints::new(&EtcdConfig::new(hosts), env).unwrap());
-        let link = endpoints.link().await.unwrap();
-        (endpoints, silent, link.generation)
-    }
-
-    async fn connected() -> (Arc<Endpoints>, Vec<TcpListener>, usize) {
-        connected_to(1).await
-    }
-
-    async fn slow(_client: Client) -> Result<(), etcd_client::Error> {
-        pending().await
-    }
-
-    /// E3
-    #[tokio::test]
-    async fn a_slow_request_leaves_a_connection_that_answers_others() {
-        let (endpoints, _silent, generation) = connected().await;
-        let (slow, quick) = tokio::join!(endpoints.call(slow), endpoints.call(|_client| ready(Ok(()))));
-        assert_eq!(slow.unwrap_err().effect(), Effect::Unknown);
-        quick.unwrap();
-        assert_eq!(endpoints.link().await.unwrap().generation, generation);
-    }
-
-    /// A connection on which nothing is answered is left, and one that does not renew whatever it answers.
-    #[tokio::test]
-    async fn silence_leaves_a_connection() {
-        let (endpoints, _silent, generation) = connected().await;
-        endpoints.call(slow).await.unwrap_err();
-        assert_eq!(endpoints.link().await.unwrap().generation, generation + 1);
-        let quick = endpoints.call(|_client| ready(Ok(())));
-        let (renewal, quick) = tokio::join!(endpoints.call_first(slow), quick);
-        renewal.unwrap_err();
-        quick.unwrap();
-        assert_eq!(endpoints.link().await.unwrap().generation, generation + 2);
-    }
-
-    /// E4
-    #[tokio::test]
-    async fn a_refusal_by_tls_is_final_only_before_the_first_answer() {
-        let (endpoints, _silent, _) = connected().await;
-        let alert = Error::not_applied(ErrorKind::Unavailable, "received fatal alert: BadCertificate");
-        let refuse = |endpoints: &Endpoints| {
-            let generation = endpoints.state.borrow().generation;
-            endpoints.leave(generation, Some(&alert))
-        };
-        assert_eq!(refuse(&endpoints), Some(ErrorKind::Denied));
-        endpoints.call(|_client| ready(Ok(()))).await.unwrap();
-        assert_eq!(refuse(&endpoints), Some(ErrorKind::Unavailable));
-
-        let (several, _silent, _) = connected_to(3).await;
-        let refused = (0..4).map(|_| refuse(&several));
-        let (no, finally) = (Some(ErrorKind::Unavailable), Some(ErrorKind::Denied));
-        assert_eq!(refused.collect::<Vec<_>>(), [no.clone(), no, finally.clone(), finally]);
-    }
-
-    /// What is too much waits here, unsent; a renewal does not.
-    #[tokio::test]
-    async fn so_many_requests_are_sent_at_once() {
-        let (endpoints, _silent, _) = connected().await;
-        let sent = AtomicUsize::new(0);
-        let count = |client| {
-            sent.fetch_add(1, Ordering::Relaxed);
-            slow(client)
-        };
-        let many = join_all((0..AT_ONCE + 50).map(|_| endpoints.call(count)));
-        tokio::select! {
-            biased;
-            _ = many => panic!("nothing answers them"),
-            renewed = endpoints.call_first(|_client| ready(Ok(()))) => renewed.unwrap(),
-        }
-        assert_eq!(sent.load(Ordering::Relaxed), AT_ONCE);
-    }
-}

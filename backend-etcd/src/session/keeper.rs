@@ -13,7 +13,7 @@ use lockcore::clock::{Deadline, Moment};
 use lockcore::{LostReason, Result};
 
 use super::Session;
-use crate::endpoints::Pause;
+use crate::connection::backoff;
 use crate::error;
 
 #[derive(Debug, Default)]
@@ -44,7 +44,7 @@ impl Session {
         let bound = env.timing().op_timeout;
         let give_up_at = env.now() + bound;
         let mut keepalive = self.keepalive.lock().await;
-        let mut pause = Pause::new(env);
+        let mut pauses = backoff(env);
         loop {
             let error = match self.renew_once(&mut keepalive).await {
                 Ok(deadline) if self.lives() => {
@@ -63,7 +63,7 @@ impl Session {
             if give_up_at <= env.now() || self.ended.is_cancelled() {
                 return Renewal::Unknown(error);
             }
-            pause.wait(env).await;
+            pauses.pause(env).await;
         }
     }
 

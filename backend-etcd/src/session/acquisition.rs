@@ -10,48 +10,41 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use lockcore::backend::{AcquireRequest, Grant, Holder, Mode as LockMode, StoreEvent};
+use lockcore::backend::{AcquireRequest, Attempt, Holder, Mode, StoreEvent};
 use lockcore::clock::Moment;
-use lockcore::{Effect, Env, Error, ErrorKind, LockName, OwnerId, Result};
+use lockcore::{Env, Error, ErrorKind, LockName, OwnerId, Result};
 use tokio_util::sync::CancellationToken;
 
 use super::sessions::Sessions;
-use super::{Claim, Session};
-use crate::endpoints::{Pause, aside};
+use super::{NameLock, Session, detached};
+use crate::connection::backoff;
 use crate::error;
 use crate::keys::{LockKeys, Record};
-use crate::protocol::{Contender, Delete, End, Failure, Mode, Revision, Step};
-use crate::watch::{Change, Kind, Listener, Range, Told};
-
-/// What an acquisition came to.
-#[derive(Debug)]
-pub(crate) enum Outcome {
-    Granted(Grant),
-    Held(Option<Holder>),
-}
+use crate::protocol::{Contender, Delete, End, Failure, Patience, Revision, Step};
+use crate::watch::{Change, Kind, Listener, Range, WatchEvent};
 
 /// An acquisition under way.
 ///
 /// # Cancel safety
 ///
 /// Dropped, it goes on as clean-up until nothing of it is left.
-pub(crate) struct Bidding {
+pub(crate) struct Acquiring {
     env: Env,
     left: CancellationToken,
-    future: Option<BoxFuture<'static, Result<Outcome>>>,
+    future: Option<BoxFuture<'static, Result<Attempt>>>,
     begun: bool,
 }
 
-impl Bidding {
-    pub(crate) fn new(sessions: &Arc<Sessions>, request: &AcquireRequest, mode: Mode) -> Self {
+impl Acquiring {
+    pub(crate) fn new(sessions: &Arc<Sessions>, request: &AcquireRequest, patience: Patience) -> Self {
         let left = CancellationToken::new();
-        let future = bid(Arc::clone(sessions), request.clone(), mode, left.clone());
+        let future = acquire(Arc::clone(sessions), request.clone(), patience, left.clone());
         Self { env: sessions.env.clone(), left, future: Some(Box::pin(future)), begun: false }
     }
 }
 
-impl Future for Bidding {
-    type Output = Result<Outcome>;
+impl Future for Acquiring {
+    type Output = Result<Attempt>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         self.begun = true;
@@ -64,7 +57,7 @@ impl Future for Bidding {
     }
 }
 
-impl Drop for Bidding {
+impl Drop for Acquiring {
     fn drop(&mut self) {
         if let Some(future) = self.future.take().filter(|_| self.begun) {
             self.left.cancel();
@@ -73,18 +66,18 @@ impl Drop for Bidding {
     }
 }
 
-async fn bid(
+async fn acquire(
     sessions: Arc<Sessions>,
     request: AcquireRequest,
-    mode: Mode,
+    patience: Patience,
     left: CancellationToken,
-) -> Result<Outcome> {
-    let LockMode::Exclusive = request.mode else {
+) -> Result<Attempt> {
+    let Mode::Exclusive = request.mode else {
         return Err(Error::not_applied(ErrorKind::Unsupported, "this store has exclusive locks only"));
     };
     let env = sessions.env.clone();
     let mut owner = request.owner;
-    let mut pause = Pause::new(&env);
+    let mut pauses = backoff(&env);
     let mut was_queued = false;
     loop {
         let session = match sessions.session().await {
@@ -92,37 +85,37 @@ async fn bid(
             // Whoever has waited already waits on.
             Err(error) if was_queued && is_worth_another_try(&error) && !left.is_cancelled() => {
                 tracing::debug!(lock = %request.name, error = %format_args!("{error:#}"), "no session to wait on; trying again");
-                pause.wait(&env).await;
+                pauses.pause(&env).await;
                 continue;
             }
             Err(error) => return Err(error),
         };
-        let mut bid = Bid::new(&session, &request, owner, mode).await;
-        bid.was_queued = was_queued;
-        let end = match bid.drive(&left).await {
+        let mut acquisition = Acquisition::new(&session, &request, owner, patience).await;
+        acquisition.was_queued = was_queued;
+        let end = match acquisition.drive(&left).await {
             Ok(end) => end,
             Err(error) => {
-                bid.clean_up();
+                acquisition.clean_up();
                 return Err(error);
             }
         };
-        was_queued |= bid.was_queued;
+        was_queued |= acquisition.was_queued;
         match end {
             // Nothing is awaited between the last look at `left` and here: a grant that nobody wants is
             // given back by the drive.
             End::Granted(create) => match session.grant(&request.name, create) {
-                Ok(Some(grant)) => return Ok(Outcome::Granted(grant)),
+                Ok(Some(grant)) => return Ok(Attempt::Granted(grant)),
                 Ok(None) => session.forget(&request.name, create),
                 Err(error) => {
-                    bid.contender = Contender::leaving(create);
-                    bid.clean_up();
+                    acquisition.contender = Contender::leaving(create);
+                    acquisition.clean_up();
                     return Err(error);
                 }
             },
-            End::Refused => return Ok(Outcome::Held(bid.holder.take())),
+            End::Refused => return Ok(Attempt::Held { holder: acquisition.holder.take() }),
             End::Left => return Err(abandoned()),
             End::EntryLost | End::SessionOver => {
-                if let Some(create) = bid.contender.create() {
+                if let Some(create) = acquisition.contender.create() {
                     session.forget(&request.name, create);
                 }
             }
@@ -141,28 +134,23 @@ fn is_worth_another_try(error: &Error) -> bool {
     error::may_pass(error) || error.lost_reason().is_some()
 }
 
-/// What a failed acquiring transaction leaves to fear.
 fn failure(error: &Error) -> Failure {
-    match error.effect() {
-        Effect::NotApplied => Failure::NotApplied,
-        Effect::Unknown if error::is_for_space(error) => Failure::Refused,
-        Effect::Unknown => Failure::Unanswered,
-    }
+    Failure::of(error.effect(), error::is_for_space(error))
 }
 
-/// Nobody hears this.
+/// The caller has gone; this error is dropped.
 fn abandoned() -> Error {
     Error::not_applied(ErrorKind::Closed, "the acquisition was abandoned")
 }
 
 /// One entry on its way into a queue, and out of it.
-struct Bid {
+struct Acquisition {
     session: Arc<Session>,
     name: LockName,
     keys: LockKeys,
     range: Range,
     owner: OwnerId,
-    mode: Mode,
+    patience: Patience,
     value: Vec<u8>,
     contender: Contender,
     listener: Option<Listener>,
@@ -173,21 +161,26 @@ struct Bid {
     heard: Option<Revision>,
     holder: Option<Holder>,
     was_queued: bool,
-    _claim: Claim,
+    _name_lock: NameLock,
 }
 
-impl Bid {
-    async fn new(session: &Arc<Session>, request: &AcquireRequest, owner: OwnerId, mode: Mode) -> Self {
-        let claim = session.claim(&request.name).await;
+impl Acquisition {
+    async fn new(
+        session: &Arc<Session>,
+        request: &AcquireRequest,
+        owner: OwnerId,
+        patience: Patience,
+    ) -> Self {
+        let name_lock = session.lock_name(&request.name).await;
         let keys = session.keys(&request.name);
         let range = Range::Queue(keys.queue.as_slice().into());
         let now = session.env().now();
         Self {
             name: request.name.clone(),
             owner,
-            mode,
+            patience,
             value: Record::new(request, owner, session.ttl).to_bytes(),
-            contender: Contender::new(mode),
+            contender: Contender::new(patience),
             // A lock that was waited for lately is watched already; it must be listened to before
             // it is asked for.
             listener: session.watches.standing(&range),
@@ -196,7 +189,7 @@ impl Bid {
             heard: None,
             holder: None,
             was_queued: false,
-            _claim: claim,
+            _name_lock: name_lock,
             session: Arc::clone(session),
             keys,
             range,
@@ -210,13 +203,13 @@ impl Bid {
         let env = session.env();
         // Early enough to say why before nobody listens any more.
         let give_up_at = env.now() + env.timing().op_timeout * 3 / 4;
-        let mut pause = Pause::new(env);
+        let mut pauses = backoff(env);
         let (mut is_fresh, mut last) = (false, None);
         loop {
             if left.is_cancelled() {
                 self.contender.abandon();
             }
-            if let Err(denied) = self.hear()
+            if let Err(denied) = self.take_in()
                 && !left.is_cancelled()
             {
                 return Err(denied);
@@ -232,7 +225,7 @@ impl Bid {
                     // If it fails, the deadline is what it is.
                     // Others need the stream: not in a task that may be polled no more.
                     let renewing = Arc::clone(&session);
-                    let _ = aside(env, async move { Ok(renewing.renew().await) }).await;
+                    let _ = detached(env, async move { Ok(renewing.renew().await) }).await;
                     is_fresh = true;
                     Ok(())
                 }
@@ -244,11 +237,11 @@ impl Bid {
                 Step::Ask | Step::Delete(_) | Step::Settle | Step::Find | Step::Look(_) => {
                     // The answer has changed nothing: it came from a server that lags behind.
                     if last.replace(step) == Some(step) {
-                        pause.wait(env).await;
+                        pauses.pause(env).await;
                     }
                     tokio::select! {
                         biased;
-                        sent = self.send(step, left) => sent,
+                        sent = self.send(step) => sent,
                         // Whatever becomes of it ends with the lease.
                         () = session.ended.cancelled() => Ok(()),
                     }
@@ -258,7 +251,7 @@ impl Bid {
                 continue;
             };
             last = None;
-            // S4
+            // etcd.session-1
             if left.is_cancelled() && *error.kind() == ErrorKind::Denied {
                 session.deny(&error);
             }
@@ -271,7 +264,7 @@ impl Bid {
             tokio::select! {
                 biased;
                 () = session.ended.cancelled() => {}
-                () = pause.wait(env) => {}
+                () = pauses.pause(env) => {}
             }
         }
     }
@@ -287,12 +280,12 @@ impl Bid {
         });
     }
 
-    async fn send(&mut self, step: Step, left: &CancellationToken) -> Result<()> {
+    async fn send(&mut self, step: Step) -> Result<()> {
         let session = Arc::clone(&self.session);
         match step {
             Step::Ask => {
                 let epoch = session.epoch();
-                let asked = session.ask(self.mode, &self.keys, &self.value, epoch).await;
+                let asked = session.ask(self.patience, &self.keys, &self.value, epoch).await;
                 let (answer, holder) =
                     asked.inspect_err(|error| self.contender.failed(failure(error), epoch))?;
                 let since = self.listener.as_ref().and_then(|listener| listener.since);
@@ -310,13 +303,8 @@ impl Bid {
             }
             Step::Settle => {
                 let moved = session.move_epoch().await;
-                // A full server lets no copy in, and lets go of what is there.
-                if let Err(error) = &moved
-                    && error::is_for_space(error)
-                    && left.is_cancelled()
-                    && let Some(create) = session.find(&self.keys.own).await?
-                {
-                    session.delete(&self.keys.own, create).await?;
+                if moved.as_ref().is_err_and(|error| failure(error) == Failure::Refused) {
+                    self.contender.not_settled();
                 }
                 moved?;
             }
@@ -331,23 +319,23 @@ impl Bid {
     }
 
     async fn look(&mut self, create: Revision) -> Result<()> {
-        let seen = self.session.look(&self.keys, create).await?;
-        self.contender.looked(seen.revision, seen.present, seen.older);
+        let snapshot = self.session.look(&self.keys, create).await?;
+        self.contender.looked(snapshot.revision, snapshot.present, snapshot.older);
         self.look_by = self.session.env().now() + next_look(self.session.env(), self.session.ttl);
         self.look_at = self.look_by;
-        if let Some((holds, holder)) = seen.holder
+        if let Some((holds, holder)) = snapshot.holder
             && holds != create
             && self.heard.replace(holds) != Some(holds)
         {
-            self.session.sessions.tell(StoreEvent::Queued { name: self.name.clone(), holder });
+            self.session.sessions.events.tell(StoreEvent::Queued { name: self.name.clone(), holder });
         }
         Ok(())
     }
 
     /// Takes in what the watch has told so far.
-    fn hear(&mut self) -> Result<()> {
-        while let Some(told) = self.listener.as_mut().and_then(|listener| listener.told.try_recv().ok()) {
-            self.told(told)?;
+    fn take_in(&mut self) -> Result<()> {
+        while let Some(event) = self.listener.as_mut().and_then(|listener| listener.events.try_recv().ok()) {
+            self.on_event(event)?;
         }
         Ok(())
     }
@@ -365,8 +353,8 @@ impl Bid {
             biased;
             () = left.cancelled() => {}
             () = session.ended.cancelled() => {}
-            told = listener.told.recv() => match told {
-                Some(told) => self.told(told)?,
+            event = listener.events.recv() => match event {
+                Some(event) => self.on_event(event)?,
                 // The watch is served no longer: the session ends.
                 None => session.ended.cancelled().await,
             },
@@ -385,12 +373,12 @@ impl Bid {
         Ok(())
     }
 
-    fn told(&mut self, told: Told) -> Result<()> {
-        match told {
-            Told::Stands(since) => self.stands(Some(since)),
-            Told::Broken => self.stands(None),
-            Told::Refused => return Err(error::not_told()),
-            Told::Changes(changes) => {
+    fn on_event(&mut self, event: WatchEvent) -> Result<()> {
+        match event {
+            WatchEvent::Stands(since) => self.stands(Some(since)),
+            WatchEvent::Broken => self.stands(None),
+            WatchEvent::Refused => return Err(error::not_told()),
+            WatchEvent::Changes(changes) => {
                 let delete = |change: &Change| match change.kind {
                     Kind::Put(_) => None,
                     Kind::Deleted(created) => Some(Delete {
@@ -428,7 +416,5 @@ fn first_look(ttl: Duration) -> Duration {
 /// How long until the queue is read again, whatever the watch tells: half a ttl, and up to a quarter
 /// more, so that those who came together do not ask together.
 fn next_look(env: &Env, ttl: Duration) -> Duration {
-    let mut bits = [0; 1];
-    env.random(&mut bits);
-    ttl / 2 + ttl / 4 * u32::from(bits[0]) / 256
+    ttl / 4 + env.jittered(ttl / 2)
 }

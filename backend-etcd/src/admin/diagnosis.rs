@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use lockcore::backend::{Finding, Severity};
 use lockcore::{Effect, ErrorKind, Result};
 
-use crate::endpoints::Endpoints;
+use crate::connection::Endpoints;
 use crate::error;
 use crate::session::Sessions;
 

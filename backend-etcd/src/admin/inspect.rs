@@ -1,44 +1,30 @@
-//! What administrators see and ask for; no entry of ours is needed for it.
+//! Who holds, and how many wait.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
-use etcd_client::{Compare, CompareOp, GetOptions, KeyValue, PutOptions, Txn, TxnOp};
-use lockcore::backend::{Holder, LockState, Revoke};
+use etcd_client::{GetOptions, KeyValue};
+use lockcore::backend::{Holder, LockState};
 use lockcore::{LockName, Result};
 
-use super::requests::oldest;
-use super::sessions::Sessions;
 use crate::error;
-use crate::keys::{Record, holder, message};
+use crate::keys::holder;
 use crate::protocol::Revision;
-
-/// A holder's entry, as a stranger sees it.
-struct Held {
-    key: Vec<u8>,
-    create: Revision,
-    lease: i64,
-    /// Whether it is one of ours, which hears what it is asked.
-    listens: bool,
-    shown: Holder,
-}
+use crate::session::{Sessions, oldest};
 
 impl Sessions {
     pub(crate) async fn inspect(&self, name: &LockName) -> Result<LockState> {
-        self.refuse_if_closed()?;
         let (first, entries) = self.first(name).await?;
         let holder = first.map(|kv| self.holder(&kv));
         Ok(LockState::new(name.clone(), holder, entries.saturating_sub(1)))
     }
 
     /// The oldest entry of a queue, and how many there are.
-    async fn first(&self, name: &LockName) -> Result<(Option<KeyValue>, usize)> {
+    pub(super) async fn first(&self, name: &LockName) -> Result<(Option<KeyValue>, usize)> {
         let answer = self.endpoints.get(self.keys.queue(name), oldest()).await?;
         Ok((answer.kvs().first().cloned(), usize::try_from(answer.count()).unwrap_or(0)))
     }
 
     pub(crate) async fn list(&self, prefix: &str) -> Result<Vec<LockState>> {
-        self.refuse_if_closed()?;
         let begin = self.keys.names(prefix);
         let end = end_of(&begin);
         let mut queues = BTreeMap::<LockName, (Revision, Holder, usize)>::new();
@@ -83,60 +69,7 @@ impl Sessions {
         Ok(queues.into_iter().map(state).collect())
     }
 
-    /// Asks the holder to let go, or deletes its entry; whom it found.
-    ///
-    /// # Cancel safety
-    ///
-    /// What was asked stays asked.
-    pub(crate) async fn revoke(&self, name: &LockName, how: Revoke) -> Result<Option<Holder>> {
-        self.refuse_if_closed()?;
-        let Some(held) = self.held(name).await? else {
-            return Ok(None);
-        };
-        match how {
-            Revoke::Ask { grace } => self.ask_to_let_go(&held, grace).await?,
-            Revoke::Force => self.take_away(name, &held).await?,
-        }
-        Ok(Some(held.shown))
-    }
-
-    async fn held(&self, name: &LockName) -> Result<Option<Held>> {
-        let (first, _) = self.first(name).await?;
-        Ok(first.map(|kv| Held {
-            key: kv.key().to_vec(),
-            create: kv.create_revision(),
-            lease: kv.lease(),
-            listens: Record::from_bytes(kv.value()).is_some(),
-            shown: self.holder(&kv),
-        }))
-    }
-
-    /// Deletes the holder's entry, and says so to the holder.
-    async fn take_away(&self, name: &LockName, held: &Held) -> Result<()> {
-        let same = Compare::create_revision(held.key.clone(), CompareOp::Equal, held.create);
-        let delete = TxnOp::delete(held.key.clone(), None);
-        self.endpoints.txn(Txn::new().when([same]).and_then([delete])).await?;
-        if let Err(error) = self.ask_to_let_go(held, Duration::ZERO).await {
-            tracing::warn!(lock = %name, %error, "taken away by force, and its holder could not be told");
-        }
-        Ok(())
-    }
-
-    /// Leaves a message in the holder's inbox, on the holder's lease: it ends with the session.
-    async fn ask_to_let_go(&self, held: &Held, grace: Duration) -> Result<()> {
-        if !held.listens || held.lease == 0 {
-            return Ok(());
-        }
-        let on_lease = PutOptions::new().with_lease(held.lease);
-        let put = TxnOp::put(self.keys.inbox(held.lease, held.create), message(grace), Some(on_lease));
-        match self.endpoints.txn(Txn::new().and_then([put])).await {
-            // Its session is over, and the hold with it.
-            Err(error) if error.lost_reason().is_some() => Ok(()),
-            other => other.map(drop),
-        }
-    }
-
-    fn holder(&self, kv: &KeyValue) -> Holder {
+    pub(super) fn holder(&self, kv: &KeyValue) -> Holder {
         holder(kv.key(), kv.value(), self.shown_counter(kv.create_revision()))
     }
 }

@@ -3,33 +3,33 @@
 //! A message may come before its entry is known to be there, and after the entry is gone.
 //!
 //! # Invariants
-//! - **W1** Of all that was heard about an entry the earliest end counts, from the moment of hearing: told
-//!   again, and held only later, it is the same.
-//! - **W2** What is not about any entry of ours, present or to come, does not stay.
+//! - **etcd.revocation-1** Of all that was heard about an entry the earliest end counts, from the moment of
+//!   hearing: told again, and held only later, it is the same.
+//! - **etcd.revocation-2** What is not about any entry of ours, present or to come, does not stay.
 
 use std::collections::{HashMap, hash_map};
 use std::time::Duration;
 
 use lockcore::clock::Moment;
 
-use crate::protocol::Revision;
+use super::Revision;
 
 #[derive(Debug, Default)]
-pub(super) struct Asked(HashMap<Revision, Request>);
+pub(crate) struct RevokeRequests(HashMap<Revision, RevokeRequest>);
 
 #[derive(Clone, Copy, Debug)]
-struct Request {
+struct RevokeRequest {
     heard_at: Moment,
     until: Moment,
 }
 
-impl Asked {
+impl RevokeRequests {
     /// The entry created at `create` is wanted after `grace`; whether that is news.
-    pub(super) fn heard(&mut self, create: Revision, grace: Duration, now: Moment) -> bool {
+    pub(crate) fn heard(&mut self, create: Revision, grace: Duration, now: Moment) -> bool {
         let until = now + grace;
         match self.0.entry(create) {
             hash_map::Entry::Vacant(first) => {
-                first.insert(Request { heard_at: now, until });
+                first.insert(RevokeRequest { heard_at: now, until });
                 true
             }
             hash_map::Entry::Occupied(mut request) if until < request.get().until => {
@@ -41,27 +41,27 @@ impl Asked {
     }
 
     /// How long an entry may go on, if it is wanted.
-    pub(super) fn within(&self, create: Revision, now: Moment) -> Option<Duration> {
+    pub(crate) fn within(&self, create: Revision, now: Moment) -> Option<Duration> {
         self.0.get(&create).map(|request| request.until.since(now))
     }
 
-    pub(super) fn forget(&mut self, create: Revision) {
+    pub(crate) fn forget(&mut self, create: Revision) {
         self.0.remove(&create);
     }
 
     /// What is not in the store any more is not asked.
-    pub(super) fn keep(&mut self, is_there: impl Fn(Revision) -> bool) {
+    pub(crate) fn keep(&mut self, is_there: impl Fn(Revision) -> bool) {
         self.0.retain(|create, _| is_there(*create));
     }
 
     /// Which are about entries that are gone for good: not of those we know, and heard before the oldest of
     /// the acquisitions began whose entry may be there without being known.
-    pub(super) fn gone(
+    pub(crate) fn gone(
         &self,
         is_known: impl Fn(Revision) -> bool,
         oldest_unknown: Option<Moment>,
     ) -> Vec<Revision> {
-        let is_gone = |(create, request): (&Revision, &Request)| {
+        let is_gone = |(create, request): (&Revision, &RevokeRequest)| {
             let is_over = !is_known(*create) && oldest_unknown.is_none_or(|began| request.heard_at < began);
             is_over.then_some(*create)
         };
@@ -84,7 +84,7 @@ mod tests {
     /// Held later, an entry may go on for what is left, down to nothing; others may go on.
     #[test]
     fn a_grace_counts_from_hearing() {
-        let mut asked = Asked::default();
+        let mut asked = RevokeRequests::default();
         assert!(asked.heard(7, span(10), at(100)));
         for (now, left) in [(100, 10), (104, 6), (110, 0), (200, 0)] {
             assert_eq!(asked.within(7, at(now)), Some(span(left)), "at {now}");
@@ -95,7 +95,7 @@ mod tests {
     /// Neither a longer grace nor the same message heard again gives more time.
     #[test]
     fn the_earliest_end_counts() {
-        let mut asked = Asked::default();
+        let mut asked = RevokeRequests::default();
         asked.heard(7, span(10), at(100));
         for (grace, now, is_news, left) in [
             (10, 100, false, 10),
@@ -112,7 +112,7 @@ mod tests {
     /// A message that is taken back, or gone with its entry, is no more; a later one begins anew.
     #[test]
     fn what_is_not_there_is_forgotten() {
-        let mut asked = Asked::default();
+        let mut asked = RevokeRequests::default();
         for create in [7, 8, 9] {
             asked.heard(create, span(10), at(100));
         }
@@ -127,10 +127,10 @@ mod tests {
     }
 
     /// What nobody can be asked for goes; what an acquisition that began before may still turn out to be
-    /// stays for it (W2).
+    /// stays for it (etcd.revocation-2).
     #[test]
     fn messages_to_nobody_are_found() {
-        let mut asked = Asked::default();
+        let mut asked = RevokeRequests::default();
         asked.heard(7, span(10), at(100));
         asked.heard(8, span(10), at(100));
         let known = |create| create == 8;

@@ -1,0 +1,58 @@
+//! One who contends: what it knows, and what it has heard.
+
+use lockcore::clock::{Deadline, Moment};
+use lockcore::{LockName, OwnerId};
+
+use super::super::*;
+
+pub(super) const NOW: Moment = Moment::from_nanos(1);
+pub(super) const AHEAD: Deadline = Deadline::At(Moment::from_nanos(2));
+
+#[derive(Debug)]
+pub(super) struct Process {
+    pub(super) session: usize,
+    /// What it knows of its session.
+    pub(super) epoch: Revision,
+    pub(super) has_expired: bool,
+    pub(super) acquisition: u32,
+    pub(super) contender: Option<Contender>,
+    pub(super) book: Book,
+    pub(super) held: Option<Revision>,
+    pub(super) watch: Option<Stream>,
+    /// What reads of its own entry showed and it has not heard yet: all before that revision is gone.
+    pub(super) reads: Vec<Revision>,
+    /// It has heard that all its entries from before then are gone.
+    pub(super) gone_before: Revision,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Stream {
+    pub(super) since: Revision,
+    /// The last revision that was told.
+    pub(super) told: Revision,
+}
+
+impl Process {
+    pub(super) fn new((session, epoch): (usize, Revision)) -> Self {
+        Self {
+            session,
+            epoch,
+            has_expired: false,
+            acquisition: 0,
+            contender: None,
+            book: Book::new(AHEAD, epoch),
+            held: None,
+            watch: None,
+            reads: Vec::new(),
+            gone_before: 0,
+        }
+    }
+}
+
+pub(super) fn name() -> LockName {
+    LockName::new("n").expect("a name")
+}
+
+pub(super) fn owner(acquisition: u32) -> OwnerId {
+    OwnerId::from_random(u128::from(acquisition).to_be_bytes())
+}

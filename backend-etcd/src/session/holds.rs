@@ -1,0 +1,97 @@
+//! What a session holds: how a hold begins, how it is let go of, and what befalls it meanwhile.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockcore::backend::{Grant, Lease, LeaseScope, StoreEvent};
+use lockcore::{Error, ErrorKind, FencingToken, LockName, LostReason, OwnerId, Result};
+
+use super::Session;
+use crate::protocol::{Hold, Phase, Revision};
+
+impl Session {
+    pub(super) fn enter(&self, name: &LockName, create: Revision, owner: OwnerId) {
+        self.book.lock().enter(name, create, owner, self.env().now());
+    }
+
+    pub(super) fn forget(&self, name: &LockName, create: Revision) {
+        let was_watched = self.book.lock().forget(name, create);
+        if was_watched {
+            self.watches.unpin(&self.keys(name).own);
+        }
+    }
+
+    /// The grant of an entry that came first; `None` if it, or the session, is over meanwhile.
+    pub(super) fn grant(&self, name: &LockName, create: Revision) -> Result<Option<Grant>> {
+        let counter = self.counter(create)?;
+        let now = self.env().now();
+        // A short hold needs no watch, and makes none.
+        let hold = self.book.lock().grant(name, create, now, now + self.ttl / 10);
+        let Some(Hold { owner, deadline, within }) = hold else {
+            return Ok(None);
+        };
+        if let Some(within) = within {
+            self.sessions.events.tell(StoreEvent::GrantAsked { name: name.clone(), counter, within });
+        }
+        let lease = Lease { id: self.id(), scope: LeaseScope::Session, ttl: self.ttl, deadline };
+        Ok(Some(Grant { name: name.clone(), owner, lease, counter }))
+    }
+
+    /// The counter of an entry, with the namespace's base.
+    pub(super) fn counter(&self, create: Revision) -> Result<u64> {
+        let counter = u64::try_from(create).ok().and_then(|create| create.checked_add(self.token_base));
+        counter.filter(|counter| *counter <= FencingToken::MAX_COUNTER).ok_or_else(|| {
+            Error::not_applied(
+                ErrorKind::Protocol,
+                format!(
+                    "revision {create} with a token_base of {} is above what a token holds",
+                    self.token_base
+                ),
+            )
+        })
+    }
+
+    /// Lets go of a hold, fenced by its create revision.
+    pub(super) async fn release(self: &Arc<Self>, grant: &Grant) -> Result<()> {
+        let create = grant.counter.checked_sub(self.token_base).and_then(|create| create.try_into().ok());
+        let create = create.ok_or_else(|| Error::lost(LostReason::Gone))?;
+        let was = {
+            let mut book = self.book.lock();
+            if book.is_over() {
+                return Err(match book.denied() {
+                    Some(why) => Error::not_applied(ErrorKind::Denied, why.to_owned()),
+                    None => Error::lost(LostReason::SessionLost),
+                });
+            }
+            book.release(&grant.name, create, grant.owner)
+        };
+        let deleted = match was {
+            Some(Phase::Held | Phase::Releasing) => self.delete(&self.keys(&grant.name).own, create).await?,
+            Some(Phase::Queued | Phase::Deleted) => false,
+            None => return Err(Error::lost(LostReason::Gone)),
+        };
+        self.forget(&grant.name, create);
+        if deleted { Ok(()) } else { Err(Error::lost(LostReason::Gone)) }
+    }
+
+    /// The entry under `key` is gone, if it was created before `revision`.
+    pub(super) fn entry_deleted(&self, key: &[u8], revision: Revision) {
+        let Some(name) = self.sessions.keys.name_of(key) else {
+            return;
+        };
+        let lost = self.book.lock().deleted(&name, revision);
+        if let Some(counter) = lost.and_then(|create| self.counter(create).ok()) {
+            self.sessions.events.tell(StoreEvent::GrantLost { name, counter, reason: LostReason::Gone });
+        }
+    }
+
+    /// A message is in the inbox.
+    pub(super) fn asked_to_let_go(&self, create: Revision, within: Duration) {
+        let wanted = self.book.lock().wanted(create, within, self.env().now());
+        if let Some(name) = wanted
+            && let Ok(counter) = self.counter(create)
+        {
+            self.sessions.events.tell(StoreEvent::GrantAsked { name, counter, within });
+        }
+    }
+}
