@@ -2,12 +2,9 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
-use lockcore::backend::{LockBackend, StoreConfig};
-use lockcore::{Env, Error, Result, StoreUrl, Tls};
+use lockcore::{Error, Result, StoreUrl, Tls};
 use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
 use redis::{
     Client, ClientTlsConfig, ConnectionAddr, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo,
@@ -15,7 +12,6 @@ use redis::{
 };
 use rustls::crypto::CryptoProvider;
 
-use crate::backend::RedisBackend;
 use crate::error;
 use crate::keys::Keys;
 
@@ -251,28 +247,17 @@ impl RedisConfig {
         Client::build_with_tls(info, certificates).map_err(error::of_configuring)
     }
 
-    pub(crate) fn replicas(&self) -> u32 {
-        self.wait_replicas
-    }
-}
-
-#[async_trait]
-impl StoreConfig for RedisConfig {
-    fn min_ttl(&self) -> Duration {
-        Self::MIN_TTL
-    }
-
-    fn server(&self) -> Option<String> {
-        Some(match &self.address {
+    /// The server as errors name it.
+    pub(crate) fn address(&self) -> String {
+        match &self.address {
             Address::Tcp { host, port } if host.contains(':') => format!("[{host}]:{port}"),
             Address::Tcp { host, port } => format!("{host}:{port}"),
             Address::Unix(path) => path.display().to_string(),
-        })
+        }
     }
 
-    async fn open(&self, env: Env) -> Result<Arc<dyn LockBackend>> {
-        self.checked()?;
-        Ok(Arc::new(RedisBackend::open(self, env).await?))
+    pub(crate) fn replicas(&self) -> u32 {
+        self.wait_replicas
     }
 }
 

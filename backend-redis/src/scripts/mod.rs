@@ -300,6 +300,11 @@ pub(crate) fn inspected(value: &Value, names: usize, base: u64) -> Result<Vec<Sh
     answers.iter().map(one).collect()
 }
 
+/// Leases as the server counts them.
+pub(crate) fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
 /// A whole number as scripts write it, which is as text where it may be large.
 pub(crate) fn number(value: &Value) -> Option<u64> {
     match value {

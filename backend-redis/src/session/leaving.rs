@@ -8,9 +8,10 @@ use lockcore::backend::Grant;
 use lockcore::clock::Moment;
 use lockcore::{Effect, Error, LostReason, OwnerId, Result};
 
-use super::{Entry, Session, closed};
+use super::{Entry, Session};
+use crate::connection::Connected;
+use crate::error;
 use crate::keys::NameKeys;
-use crate::link::Connected;
 use crate::scripts::{self, Released};
 
 /// A request that had no answer: it may still be on its way, through a connection that broke.
@@ -67,7 +68,7 @@ impl Session {
             None => Cow::Owned(self.keys.of(&grant.name)?),
         };
         if self.closed.is_cancelled() {
-            return Err(closed());
+            return Err(error::closed());
         }
         let (released, connection) = match self.release_owner(&keys, grant.owner).await {
             Ok(answered) => answered,
@@ -91,7 +92,7 @@ impl Session {
     }
 
     /// Hands a free lock on in the background, past however many ended entries.
-    pub(super) fn sweep(self: &Arc<Self>, keys: NameKeys) {
+    pub(crate) fn sweep(self: &Arc<Self>, keys: NameKeys) {
         // An owner that nobody has ever been.
         let owner = self.env.owner_id();
         self.let_go(Remains { keys, owner, ttl: self.env.timing().ttl, unanswered: Vec::new() });

@@ -13,14 +13,13 @@ use redis::{Cmd, Value};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::{closed, millis};
+use super::Link;
 use crate::error;
-use crate::link::Link;
-use crate::scripts;
+use crate::scripts::{self, millis};
 
 /// The way to the replicas; its task ends with the session.
 #[derive(Debug)]
-pub(super) struct Confirming {
+pub(crate) struct Confirming {
     env: Env,
     replicas: u32,
     questions: mpsc::UnboundedSender<Question>,
@@ -37,7 +36,7 @@ struct Question {
 
 impl Confirming {
     /// Confirms over `link` until `closed`.
-    pub(super) fn start(env: &Env, link: Arc<Link>, replicas: u32, closed: CancellationToken) -> Self {
+    pub(crate) fn start(env: &Env, link: Arc<Link>, replicas: u32, closed: CancellationToken) -> Self {
         let (questions, asked) = mpsc::unbounded_channel();
         let bursts = Bursts { env: env.clone(), link, replicas, asked };
         env.spawn(async move {
@@ -50,7 +49,7 @@ impl Confirming {
         Self { env: env.clone(), replicas, questions }
     }
 
-    pub(super) fn replicas(&self) -> u32 {
+    pub(crate) fn replicas(&self) -> u32 {
         self.replicas
     }
 
@@ -59,13 +58,13 @@ impl Confirming {
     /// # Errors
     ///
     /// As the server's table; unknown, and by [`too_few_replicas`], if not enough of them confirm in time.
-    pub(super) async fn run(&self, call: Cmd, give_up_at: Moment) -> Result<(Moment, Value)> {
+    pub(crate) async fn run(&self, call: Cmd, give_up_at: Moment) -> Result<(Moment, Value)> {
         let (answer, answered) = oneshot::channel();
         // Without the task, nobody keeps the other end either.
         let _ = self.questions.send(Question { call, brings_text: false, give_up_at, answer });
         tokio::select! {
             biased;
-            answer = answered => answer.unwrap_or_else(|_| Err(closed())),
+            answer = answered => answer.unwrap_or_else(|_| Err(error::closed())),
             () = self.env.sleep_until(give_up_at) => {
                 let message = "replicas were not waited for in time";
                 Err(Error::new(ErrorKind::Unavailable, Effect::Unknown, message))
@@ -162,7 +161,7 @@ impl fmt::Display for TooFewReplicas {
     }
 }
 
-pub(super) fn too_few_replicas(error: &Error) -> bool {
+pub(crate) fn too_few_replicas(error: &Error) -> bool {
     std::error::Error::source(error).is_some_and(|source| source.is::<TooFewReplicas>())
 }
 

@@ -14,11 +14,12 @@ use lockcore::{Effect, Error, ErrorKind, LostReason, OwnerId, Result};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::confirming::too_few_replicas;
 use super::leaving::Unanswered;
-use super::{Entry, Session, closed, millis};
+use super::{Entry, Session};
+use crate::connection::too_few_replicas;
+use crate::error;
 use crate::protocol::{Answer, Contender, Step};
-use crate::scripts::{self, Heard};
+use crate::scripts::{self, Heard, millis};
 
 /// An entry of ours, until its grant is taken.
 struct Place<'s> {
@@ -49,7 +50,7 @@ impl Session {
         tokio::select! {
             biased;
             grant = self.contend(request) => grant,
-            () = self.closing.cancelled() => Err(closed()),
+            () = self.closing.cancelled() => Err(error::closed()),
         }
     }
 
@@ -117,7 +118,7 @@ impl Session {
         let holder = tokio::select! {
             biased;
             holder = place.enter_at_once() => holder?,
-            () = self.closing.cancelled() => return Err(closed()),
+            () = self.closing.cancelled() => return Err(error::closed()),
         };
         match place.step() {
             Step::Take { counter, deadline } => match place.confirmed(deadline).await {

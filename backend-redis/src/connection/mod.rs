@@ -8,6 +8,8 @@
 //! The client crate's own reconnecting manager is not used: after it has subscribed again, answers
 //! can belong to other requests.
 
+mod confirming;
+
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,7 +24,10 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::error;
-use crate::scripts::Script;
+use crate::keys::Keys;
+use crate::scripts::{self, Script};
+
+pub(crate) use self::confirming::{Confirming, too_few_replicas};
 
 /// One link; it is up or down.
 #[derive(Debug)]
@@ -313,6 +318,21 @@ impl Inbox {
             }
         }
     }
+}
+
+/// The base as the server has it: a key that an administrator sets, or nobody.
+pub(crate) async fn token_base(connected: &Connected, keys: &Keys, give_up_at: Moment) -> Result<u64> {
+    let key = keys.token_base();
+    match connected.ask(redis::cmd("GET").arg(&key), give_up_at).await? {
+        Value::Nil => Ok(0),
+        value => as_token_base(&value, &key),
+    }
+}
+
+/// What stands in `key`.
+pub(crate) fn as_token_base(value: &Value, key: &str) -> Result<u64> {
+    scripts::number(value)
+        .ok_or_else(|| Error::invalid_option(format!("the key {key:?} is not a whole number")))
 }
 
 fn unanswered(message: &str) -> Error {
