@@ -25,7 +25,7 @@ impl Session {
         loop {
             let mut scan = redis::cmd("SCAN");
             scan.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(SCANNED);
-            let give_up_at = self.patience();
+            let give_up_at = self.give_up_at();
             let answer = self.connected(give_up_at).await?.ask(&scan, give_up_at).await?;
             let Value::Array(parts) = &answer else {
                 return Err(error::unexpected("to SCAN"));

@@ -19,7 +19,7 @@ impl Session {
     /// The base as it is now, which later sessions add.
     pub(crate) async fn read_base(&self) -> Result<TokenBase> {
         self.open_or_refuse()?;
-        let give_up_at = self.patience();
+        let give_up_at = self.give_up_at();
         let connected = self.connected(give_up_at).await?;
         let base = token_base(&connected, &self.keys, give_up_at).await?;
         // A counter is never below the server's clock, in microseconds.

@@ -60,7 +60,7 @@ impl Confirming {
     /// As the server's table; unknown, and by [`too_few_replicas`], if not enough of them confirm in time.
     pub(crate) async fn run(&self, call: Cmd, give_up_at: Moment) -> Result<(Moment, Value)> {
         let (answer, answered) = oneshot::channel();
-        // Without the task, nobody keeps the other end either.
+        // Without the task, the answer is dropped with the question.
         let _ = self.questions.send(Question { call, brings_text: false, give_up_at, answer });
         tokio::select! {
             biased;
@@ -128,12 +128,12 @@ impl Bursts {
         let connected = self.link.connected(give_up_at).await?;
         let sent_at = self.env.now();
         // The server gives up before we do, so that its answer is heard.
-        let patience = give_up_at.since(sent_at) * 3 / 4;
+        let bound = give_up_at.since(sent_at) * 3 / 4;
         let mut all = redis::pipe();
         for question in burst {
             all.add_command(question.call.clone());
         }
-        all.cmd("WAIT").arg(self.replicas).arg(millis(patience).max(1));
+        all.cmd("WAIT").arg(self.replicas).arg(millis(bound).max(1));
         let mut answers = connected.ask_all(&all, give_up_at).await?;
         match answers.pop().map(Value::extract_error).transpose().map_err(error::of)? {
             Some(Value::Int(reached)) if answers.len() == burst.len() => Ok((sent_at, answers, reached)),
@@ -144,7 +144,7 @@ impl Bursts {
 
 impl Question {
     fn tell(self, answer: Result<(Moment, Value)>) {
-        // Whoever asked may have given up.
+        // Whoever asked may have given up; then the answer is dropped.
         let _ = self.answer.send(answer);
     }
 }

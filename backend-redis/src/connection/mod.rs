@@ -130,7 +130,7 @@ impl Link {
         self.up.borrow().as_ref().filter(|up| up.is_whole()).cloned()
     }
 
-    async fn keep_up(&self, first: (Connected, Inbox), tell: impl Fn(LinkEvent) + Send + Sync) {
+    async fn keep_up(&self, first: (Connected, Pushes), tell: impl Fn(LinkEvent) + Send + Sync) {
         let mut next = Some(first);
         let mut pause = FIRST_PAUSE;
         // A request waits for longer than this, so it meets an attempt.
@@ -142,15 +142,15 @@ impl Link {
                 None => self.connect(self.env.timing().op_timeout).await,
             };
             match attempt {
-                Ok((connected, mut inbox)) => {
+                Ok((connected, mut pushes)) => {
                     let up_at = connected.up_at;
                     *self.failure.lock() = None;
                     let broken = connected.broken.clone();
                     self.up.send_replace(Some(connected));
-                    tell(if inbox.deaf { LinkEvent::Deaf } else { LinkEvent::Up });
+                    tell(if pushes.deaf { LinkEvent::Deaf } else { LinkEvent::Up });
                     tokio::select! {
                         () = broken.cancelled() => {}
-                        () = inbox.hear(&tell) => {}
+                        () = pushes.hear(&tell) => {}
                     }
                     broken.cancel();
                     self.up.send_replace(None);
@@ -170,9 +170,9 @@ impl Link {
         }
     }
 
-    async fn connect(&self, bound: Duration) -> Result<(Connected, Inbox)> {
+    async fn connect(&self, bound: Duration) -> Result<(Connected, Pushes)> {
         let give_up_at = self.env.now() + bound;
-        let (push, pushes) = mpsc::unbounded_channel();
+        let (push, pushed) = mpsc::unbounded_channel();
         let options = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(None)
@@ -203,7 +203,7 @@ impl Link {
                 }
             }
         };
-        Ok((connected, Inbox { pushes, deaf }))
+        Ok((connected, Pushes { pushed, deaf }))
     }
 }
 
@@ -302,15 +302,15 @@ impl fmt::Debug for Connected {
 
 /// What arrives unasked on one connection.
 #[derive(Debug)]
-struct Inbox {
-    pushes: mpsc::UnboundedReceiver<PushInfo>,
+struct Pushes {
+    pushed: mpsc::UnboundedReceiver<PushInfo>,
     deaf: bool,
 }
 
-impl Inbox {
+impl Pushes {
     /// Hears until the connection ends.
     async fn hear(&mut self, tell: &(impl Fn(LinkEvent) + Send + Sync)) {
-        while let Some(PushInfo { kind, data }) = self.pushes.recv().await {
+        while let Some(PushInfo { kind, data }) = self.pushed.recv().await {
             match (kind, data.into_iter().nth(1)) {
                 (PushKind::Disconnection, _) => return,
                 (PushKind::Message, Some(Value::BulkString(payload))) => tell(LinkEvent::Message(payload)),

@@ -61,7 +61,7 @@ impl Session {
                     entry.contender.lock().told(self.env.now(), counter);
                     entry.heard.notify_one();
                 }
-                // S1: the grant of an entry that nobody wants any more.
+                // redis.session-1: the grant of an entry that nobody wants any more.
                 None => {
                     if let Some(keys) =
                         self.keys.name_of_lock(&lock).and_then(|name| self.keys.of(&name).ok())

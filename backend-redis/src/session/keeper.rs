@@ -10,7 +10,7 @@ use lockcore::{ErrorKind, LostReason, Result};
 
 use super::{Entry, Session};
 use crate::protocol::{Answer, Verdict};
-use crate::scripts::{self, Heard, millis};
+use crate::scripts::{self, Reply, millis};
 
 impl Session {
     /// Renews entries, holding or waiting.
@@ -26,7 +26,7 @@ impl Session {
             .collect();
         // Holders first: they have more to lose.
         order.sort_by_cached_key(|(_, entry)| entry.contender.lock().is_waiting());
-        let give_up_at = self.patience();
+        let give_up_at = self.give_up_at();
         let batches = order.chunks(BATCH).map(|batch| async move {
             let entries: Vec<_> = batch.iter().map(|(_, entry)| Arc::clone(entry)).collect();
             let answers = self.refresh(&entries, give_up_at).await;
@@ -68,11 +68,11 @@ impl Session {
             }
             Some(confirming) => confirming.run(call, give_up_at).await?,
         };
-        let heard = scripts::all_heard(&value, entries.len(), self.token_base)?;
+        let replies = scripts::replies(&value, entries.len(), self.token_base)?;
         let now = self.env.now();
         // It may be as old as its request where it comes with the replicas' answer.
         let age = if self.confirming.is_some() { now.since(sent_at) } else { Duration::ZERO };
-        let apply = |(entry, Heard { answer, .. }): (&Arc<Entry>, Heard)| {
+        let apply = |(entry, Reply { answer, .. }): (&Arc<Entry>, Reply)| {
             let verdict = entry.contender.lock().answered(now, sent_at, answer.written_before(age));
             entry.heard.notify_one();
             match (answer, verdict) {
@@ -83,7 +83,7 @@ impl Session {
             }
             verdict
         };
-        Ok(entries.iter().zip(heard).map(apply).collect())
+        Ok(entries.iter().zip(replies).map(apply).collect())
     }
 
     /// Refreshes what waits after every reconnect, until the session is closed.

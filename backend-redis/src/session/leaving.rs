@@ -57,7 +57,7 @@ impl Session {
     ///
     /// `Lost` when the server has it no more; as the server's table otherwise.
     pub(crate) async fn release(self: &Arc<Self>, grant: &Grant) -> Result<()> {
-        // S1: known until it is answered, or the caller gives up.
+        // redis.session-1: known until it is answered, or the caller gives up.
         let _known = Releasing { session: self, owner: grant.owner };
         let entry = self.entry_of(grant.owner);
         let keys = match &entry {
@@ -102,7 +102,7 @@ impl Session {
     async fn release_owner(&self, keys: &NameKeys, owner: OwnerId) -> Result<(Released, u64)> {
         let mut call = scripts::RELEASE.call([keys].into_iter());
         call.arg(&self.channels).arg(owner.to_hex());
-        let give_up_at = self.patience();
+        let give_up_at = self.give_up_at();
         let connected = self.connected(give_up_at).await?;
         let value = connected.run(&scripts::RELEASE, &call, give_up_at).await?;
         Ok((scripts::released(&value)?, connected.id()))

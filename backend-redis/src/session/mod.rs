@@ -12,9 +12,9 @@
 //! | `leaving` | gives back what is not wanted any more |
 //!
 //! # Invariants
-//! - **S1** An entry is known by its owner id from before its first request until its release was answered,
+//! - **redis.session-1** An entry is known by its owner id from before its first request until its release was answered,
 //!   so every message about it finds it; a grant to an id that is not known is released at once.
-//! - **S2** Times are read before a request is handed to the connection.
+//! - **redis.session-2** Times are read before a request is handed to the connection.
 
 mod acquisition;
 mod inbox;
@@ -109,7 +109,7 @@ impl Session {
         let unopened = closed.clone().drop_guard();
         let (hear, heard) = mpsc::unbounded_channel();
         link.start(closed.clone(), move |event| {
-            // Nobody hears when the session is gone.
+            // The session is gone; the event is dropped.
             let _ = hear.send(event);
         })
         .await?;
@@ -168,7 +168,7 @@ impl Session {
 
     /// When a request that begins now is given up: before the core drops it, so that a silent connection
     /// is given up, too, and not used again by the next request; and what is known by then is answered.
-    pub(crate) fn patience(&self) -> Moment {
+    pub(crate) fn give_up_at(&self) -> Moment {
         self.env.now() + self.env.timing().op_timeout * 9 / 10
     }
 
@@ -187,7 +187,7 @@ impl Session {
     ///
     /// As the server's table.
     pub(crate) async fn run(&self, script: &Script, call: &Cmd) -> Result<Value> {
-        let give_up_at = self.patience();
+        let give_up_at = self.give_up_at();
         self.connected(give_up_at).await?.run(script, call, give_up_at).await
     }
 
@@ -220,7 +220,7 @@ impl Session {
         let told = tokio::select! {
             biased;
             () = self.leaving.wait() => Ok(()),
-            () = self.env.sleep_until(self.patience()) => {
+            () = self.env.sleep_until(self.give_up_at()) => {
                 Err(unconfirmed())
             }
         };
