@@ -4,14 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_util::stream::{self, BoxStream};
+use futures_util::stream::BoxStream;
 use lockcore::backend::{
-    AcquireRequest, Attempt, Finding, Grant, Holder, LeaseId, LockBackend, LockState, Renewal, Revoke,
-    StoreConfig, StoreEvent, TokenBase,
+    AcquireRequest, Attempt, Events, Finding, Grant, Holder, Inbox, LeaseId, LockBackend, LockState, Renewal,
+    Revoke, StoreConfig, StoreEvent, TokenBase,
 };
 use lockcore::{Env, Guarantees, LockName, Result};
-use parking_lot::Mutex;
-use tokio::sync::mpsc;
 
 use crate::config::RedisConfig;
 use crate::session::Session;
@@ -35,14 +33,13 @@ impl StoreConfig for RedisConfig {
 #[derive(Debug)]
 pub(crate) struct RedisBackend {
     session: Arc<Session>,
-    events: Mutex<Option<mpsc::UnboundedReceiver<StoreEvent>>>,
+    events: Inbox,
 }
 
 impl RedisBackend {
     pub(crate) async fn open(config: &RedisConfig, env: Env) -> Result<Self> {
-        let (tell, events) = mpsc::unbounded_channel();
-        let session = Session::open(config, env, tell).await?;
-        Ok(Self { session, events: Mutex::new(Some(events)) })
+        let (tell, events) = Events::new();
+        Ok(Self { session: Session::open(config, env, tell).await?, events })
     }
 }
 
@@ -77,12 +74,7 @@ impl LockBackend for RedisBackend {
     }
 
     fn events(&self) -> BoxStream<'static, StoreEvent> {
-        match self.events.lock().take() {
-            Some(events) => {
-                Box::pin(stream::unfold(events, async |mut events| Some((events.recv().await?, events))))
-            }
-            None => Box::pin(stream::empty()),
-        }
+        self.events.stream()
     }
 
     async fn inspect(&self, name: &LockName) -> Result<LockState> {

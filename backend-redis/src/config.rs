@@ -170,14 +170,14 @@ impl RedisConfig {
     }
 
     fn from_host_url(url: &mut StoreUrl, encrypted: bool) -> Result<Self> {
-        let [host] = url.hosts() else {
+        let servers = url.endpoints(Self::DEFAULT_PORT)?;
+        let [server] = servers.as_slice() else {
             return Err(Error::invalid_option(format!(
                 "a Redis URL names one server, this one {}: redis://host:6379/0",
-                url.hosts().len()
+                servers.len()
             )));
         };
-        let (host, port) = host_and_port(host)?;
-        let mut config = Self::new(host, port);
+        let mut config = Self::new(server.host(), server.port());
         let path = url.path().trim_matches('/');
         if !path.is_empty() {
             config = config.database(path.parse().map_err(|_| {
@@ -276,20 +276,6 @@ impl fmt::Debug for RedisConfig {
     }
 }
 
-/// Takes `host:port`, `[v6]:port` or either without a port apart.
-fn host_and_port(text: &str) -> Result<(&str, u16)> {
-    let wrong = || Error::invalid_option(format!("{text:?} is not host:port or [address]:port"));
-    let (host, port) = match text.strip_prefix('[') {
-        Some(rest) => {
-            let (host, port) = rest.split_once(']').ok_or_else(wrong)?;
-            (host, if port.is_empty() { None } else { Some(port.strip_prefix(':').ok_or_else(wrong)?) })
-        }
-        None => text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port))),
-    };
-    let port = port.map_or(Ok(RedisConfig::DEFAULT_PORT), str::parse).map_err(|_| wrong())?;
-    if host.is_empty() || port == 0 { Err(wrong()) } else { Ok((host, port)) }
-}
-
 /// A connection that is given up is reset, and one whose data nobody confirms is given up by the system: a
 /// request that is overdue is not to be delivered when a cut ends, by nobody who still waits for it.
 fn tcp_settings(op_timeout: Duration) -> TcpSettings {
@@ -350,6 +336,7 @@ mod tests {
             "redis://h:port",
             "redis://[::1",
             "redis://[::1]7",
+            "redis://[foo]",
             "redis://h/locks",
             "redis://h/-1",
             "redis://me@h",

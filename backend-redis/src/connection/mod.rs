@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use lockcore::backend::Backoff;
 use lockcore::clock::Moment;
 use lockcore::{Effect, Env, Error, ErrorKind, Result};
 use parking_lot::Mutex;
@@ -132,9 +133,9 @@ impl Link {
 
     async fn keep_up(&self, first: (Connected, Pushes), tell: impl Fn(LinkEvent) + Send + Sync) {
         let mut next = Some(first);
-        let mut pause = FIRST_PAUSE;
         // A request waits for longer than this, so it meets an attempt.
         let longest = self.env.timing().op_timeout * 3 / 4;
+        let mut pauses = Backoff::new(FIRST_PAUSE, longest);
         loop {
             let attempt = match next.take() {
                 Some(first) => Ok(first),
@@ -156,7 +157,7 @@ impl Link {
                     self.up.send_replace(None);
                     // A server that accepts and refuses is not asked more often than one that does not.
                     if self.env.now().since(up_at) > longest {
-                        pause = FIRST_PAUSE;
+                        pauses.reset();
                     }
                     tracing::debug!("the connection to the server is lost");
                 }
@@ -165,8 +166,7 @@ impl Link {
                     *self.failure.lock() = Some(error);
                 }
             }
-            self.env.sleep(self.env.jittered(pause)).await;
-            pause = (pause * 2).min(longest);
+            pauses.pause(&self.env).await;
         }
     }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use lockcore::backend::{AcquireRequest, Attempt, Grant, Holder, LeaseId, StoreEvent};
+use lockcore::backend::{AcquireRequest, Attempt, Backoff, Grant, Holder, LeaseId, StoreEvent};
 use lockcore::clock::{Deadline, Moment};
 use lockcore::{Effect, Error, ErrorKind, LostReason, OwnerId, Result};
 use parking_lot::Mutex;
@@ -57,13 +57,15 @@ impl Session {
     async fn contend(self: &Arc<Self>, request: &AcquireRequest) -> Result<Grant> {
         let mut acquisition = Acquisition::new(self, request, request.owner)?;
         let mut give_up_at = Some(self.give_up_at());
-        let first_pause = self.env.timing().op_timeout / 32;
-        let mut pause = first_pause;
+        let mut pauses = Backoff::of_requests(&self.env);
         loop {
             let step = acquisition.step();
             match step {
                 Step::Enter => match acquisition.enter_queue(give_up_at).await {
-                    Ok(_) => (give_up_at, pause) = (None, first_pause),
+                    Ok(_) => {
+                        give_up_at = None;
+                        pauses.reset();
+                    }
                     Err(error) => {
                         let again = *error.kind() == ErrorKind::Unavailable
                             && match give_up_at {
@@ -75,8 +77,7 @@ impl Session {
                         if !again {
                             return Err(acquisition.after_all_attempts(error));
                         }
-                        self.env.sleep(pause).await;
-                        pause = (pause * 2).min(self.env.timing().op_timeout);
+                        pauses.pause(&self.env).await;
                     }
                 },
                 Step::Refresh => acquisition.refresh().await,
@@ -97,8 +98,7 @@ impl Session {
                             if !again {
                                 return Err(acquisition.after_all_attempts(error));
                             }
-                            self.env.sleep(pause).await;
-                            pause = (pause * 2).min(self.env.timing().op_timeout);
+                            pauses.pause(&self.env).await;
                         }
                     }
                 }
@@ -171,7 +171,7 @@ impl<'s> Acquisition<'s> {
         let Reply { answer, holder } = self.enter(true, give_up_at).await?;
         if let (Answer::Waits { .. }, Some(holder)) = (answer, holder) {
             self.announce();
-            session.tell(StoreEvent::Queued { name: self.entry.name.clone(), holder });
+            session.events.tell(StoreEvent::Queued { name: self.entry.name.clone(), holder });
         }
         Ok(())
     }
@@ -284,7 +284,7 @@ impl<'s> Acquisition<'s> {
 
     fn tell_end(&mut self, reason: LostReason) {
         if std::mem::take(&mut self.announced) {
-            self.session.tell(StoreEvent::LeaseLost { lease: self.entry.lease, reason });
+            self.session.events.tell(StoreEvent::LeaseLost { lease: self.entry.lease, reason });
         }
     }
 }

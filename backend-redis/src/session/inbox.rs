@@ -40,7 +40,7 @@ impl Session {
             }
             LinkEvent::Deaf => {
                 if !self.deaf.swap(true, Ordering::Relaxed) {
-                    self.tell(StoreEvent::Warning(
+                    self.events.tell(StoreEvent::Warning(
                         "the user may not hear its channel: contenders learn of their turn within a third of the ttl"
                             .into(),
                     ));
@@ -93,7 +93,7 @@ impl Session {
             return;
         };
         if let Ok(counter) = scripts::counter(counter, self.token_base) {
-            self.tell(StoreEvent::GrantAsked { name: entry.name.clone(), counter, within });
+            self.events.tell(StoreEvent::GrantAsked { name: entry.name.clone(), counter, within });
         }
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use lockcore::backend::{LeaseId, Renewal, StoreEvent};
+use lockcore::backend::{Backoff, LeaseId, Renewal, StoreEvent};
 use lockcore::clock::Moment;
 use lockcore::{ErrorKind, LostReason, Result};
 
@@ -104,7 +104,7 @@ impl Session {
     /// What waits may have been granted unheard, and its next refresh may be far away: asks until each is
     /// answered, or over.
     async fn refresh_all_waiting(self: &Arc<Self>) {
-        let mut pause = self.env.timing().op_timeout / 32;
+        let mut pauses = Backoff::of_requests(&self.env);
         let mut waiting: Vec<_> = self.entries.lock().by_lease.values().cloned().collect();
         loop {
             waiting.retain(|entry| entry.contender.lock().is_waiting());
@@ -121,8 +121,7 @@ impl Session {
                 return;
             }
             tracing::debug!(entries = waiting.len(), "what waits was not refreshed");
-            self.env.sleep(pause).await;
-            pause = (pause * 2).min(self.env.timing().op_timeout);
+            pauses.pause(&self.env).await;
         }
     }
 
@@ -130,7 +129,7 @@ impl Session {
     pub(super) fn announce(&self, entry: &Entry) {
         let until = entry.contender.lock().waits_until();
         if let Some(deadline) = until {
-            self.tell(StoreEvent::LeaseOpened(entry.lease(deadline)));
+            self.events.tell(StoreEvent::LeaseOpened(entry.lease(deadline)));
         }
     }
 }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockcore::backend::Grant;
+use lockcore::backend::{Backoff, Grant};
 use lockcore::clock::Moment;
 use lockcore::{Effect, Error, LostReason, OwnerId, Result};
 
@@ -113,7 +113,7 @@ impl Session {
     pub(super) fn let_go(self: &Arc<Self>, mut remains: Remains) {
         let session = Arc::clone(self);
         let release = async move {
-            let mut pause = session.env.timing().op_timeout / 32;
+            let mut pauses = Backoff::of_requests(&session.env);
             loop {
                 session.confirm_release(&mut remains).await;
                 if session.is_complete(&mut remains.unanswered, remains.ttl) {
@@ -122,9 +122,8 @@ impl Session {
                 tokio::select! {
                     biased;
                     () = session.closing.cancelled() => return,
-                    () = session.env.sleep(pause) => {}
+                    () = pauses.pause(&session.env) => {}
                 }
-                pause = (pause * 2).min(session.env.timing().op_timeout);
             }
         };
         let closed = self.closed.clone();
@@ -155,7 +154,7 @@ impl Session {
     /// `remains`.
     pub(super) async fn confirm_release(&self, remains: &mut Remains) -> bool {
         let give_up_at = self.env.now() + remains.ttl;
-        let mut pause = self.env.timing().op_timeout / 32;
+        let mut pauses = Backoff::of_requests(&self.env);
         loop {
             match self.release_owner(&remains.keys, remains.owner).await {
                 Ok((Released { unswept: true, .. }, _)) if self.env.now() < give_up_at => continue,
@@ -168,9 +167,8 @@ impl Session {
                     tracing::debug!(error = %format_args!("{error:#}"), "an entry was not released; its lease has ended");
                     return false;
                 }
-                Err(_) => self.env.sleep(pause).await,
+                Err(_) => pauses.pause(&self.env).await,
             }
-            pause = (pause * 2).min(self.env.timing().op_timeout);
         }
     }
 }

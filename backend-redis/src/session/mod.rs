@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use lockcore::backend::{Lease, LeaseId, LeaseScope, StoreEvent};
+use lockcore::backend::{Events, Lease, LeaseId, LeaseScope};
 use lockcore::clock::{Deadline, Moment};
 use lockcore::{Effect, Env, Error, ErrorKind, LockName, LostReason, OwnerId, Result};
 use parking_lot::Mutex;
@@ -56,7 +56,7 @@ pub(crate) struct Session {
     pub(crate) token_base: u64,
     entries: Mutex<Entries>,
     leases_opened: AtomicU64,
-    events: mpsc::UnboundedSender<StoreEvent>,
+    events: Events,
     deaf: AtomicBool,
     /// Messages went unheard.
     missed: Notify,
@@ -95,11 +95,7 @@ impl Session {
     /// # Errors
     ///
     /// As connecting; [`ErrorKind::InvalidOption`] for a namespace whose `token_base` is no number.
-    pub(crate) async fn open(
-        config: &RedisConfig,
-        env: Env,
-        events: mpsc::UnboundedSender<StoreEvent>,
-    ) -> Result<Arc<Self>> {
+    pub(crate) async fn open(config: &RedisConfig, env: Env, events: Events) -> Result<Arc<Self>> {
         let (keys, client) = (config.keys()?, config.client(env.timing().op_timeout)?);
         let inbox = env.owner_id().to_hex();
         let channels = keys.channels();
@@ -152,11 +148,6 @@ impl Session {
 
     pub(crate) fn replicas(&self) -> u32 {
         self.confirming.as_ref().map_or(0, Confirming::replicas)
-    }
-
-    pub(crate) fn tell(&self, event: StoreEvent) {
-        // The core has stopped listening when it closes.
-        let _ = self.events.send(event);
     }
 
     /// # Errors
