@@ -3,7 +3,7 @@
 //!
 //! A contender enters the queue, or has the lock at once; it is granted by an answer, or by a message
 //! in the inbox, whichever is heard first. An entry is a lease: its owner's refreshes keep it, and
-//! one that is gone is left for good.
+//! one that is gone is left for good: `remains` says for how long that is seen to.
 //!
 //! # Invariants
 //! - **redis.protocol-1** A deadline counts from the sending of a request that was answered, or of the
@@ -27,10 +27,14 @@
 //!
 //! Not promised: that messages arrive. Checked by `protocol/tests`, against a model of the scripts.
 
+mod remains;
+
 use std::time::Duration;
 
 use lockcore::LostReason;
 use lockcore::clock::{Deadline, Moment};
+
+pub(crate) use self::remains::{Next, Remains, Unanswered, Up};
 
 /// One entry of a name, from its first request to its end.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

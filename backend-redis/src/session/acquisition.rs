@@ -14,7 +14,6 @@ use lockcore::{Effect, Error, ErrorKind, LostReason, OwnerId, Result};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::leaving::Unanswered;
 use super::{Entry, Session};
 use crate::connection::too_few_replicas;
 use crate::error;
@@ -205,7 +204,7 @@ impl<'s> Acquisition<'s> {
         let sent_at = session.env.now();
         self.entry.contender.lock().sent(sent_at);
         let before = std::mem::replace(&mut self.state, State::Sent);
-        self.entry.unanswered.lock().push(Unanswered::through(&connected));
+        self.entry.unanswered.lock().sent(connected.id());
         let answer = connected.run(&scripts::ACQUIRE, &call, give_up_at).await;
         let refused = answer.as_ref().is_err_and(|error| error.effect() == Effect::NotApplied);
         if refused {
@@ -213,7 +212,7 @@ impl<'s> Acquisition<'s> {
             self.entry.contender.lock().refused(sent_at);
         }
         if refused || answer.is_ok() {
-            self.entry.unanswered.lock().pop();
+            self.entry.unanswered.lock().answered();
         }
         let reply = scripts::reply(&answer?, session.token_base)?;
         // Who does not queue does not wait.
@@ -269,11 +268,11 @@ impl<'s> Acquisition<'s> {
         tracing::debug!(lock = %self.entry.name, %reason, "the place in the queue is lost");
         session.forget(self.entry.owner);
         self.tell_end(reason);
-        let mut remains = self.entry.remains();
-        let settled = session.confirm_release(&mut remains).await;
-        if settled {
-            self.state = State::Settled;
-            session.let_go_if_unanswered(remains);
+        let mut left = session.left_of(&self.entry);
+        let may_arrive = session.settle(&mut left).await;
+        self.state = State::Settled;
+        if may_arrive {
+            session.let_go(left);
         }
     }
 
@@ -300,7 +299,7 @@ impl Drop for Acquisition<'_> {
         session.forget(self.entry.owner);
         self.tell_end(LostReason::Released);
         if self.state == State::Sent {
-            session.let_go(self.entry.remains());
+            session.let_go(session.left_of(&self.entry));
         }
     }
 }

@@ -8,7 +8,6 @@ use std::sync::atomic::Ordering;
 use lockcore::backend::StoreEvent;
 use tokio::sync::mpsc;
 
-use super::leaving::Remains;
 use super::{Entry, Session};
 use crate::connection::LinkEvent;
 use crate::scripts::{self, Message, News};
@@ -67,7 +66,7 @@ impl Session {
                         self.keys.name_of_lock(&lock).and_then(|name| self.keys.of(&name).ok())
                     {
                         let ttl = self.env.timing().ttl;
-                        self.let_go(Remains { keys, owner, ttl, unanswered: Vec::new() });
+                        self.let_go(self.left(keys, owner, ttl));
                     }
                 }
             },

@@ -78,7 +78,7 @@ impl Session {
             match (answer, verdict) {
                 (Answer::Revoked { .. }, _) => self.tell_asked(entry),
                 // It waits for a grant that it had and lost; nobody wants that turn any more.
-                (Answer::Waits { .. }, Verdict::Gone(LostReason::Gone)) => self.let_go(entry.remains()),
+                (Answer::Waits { .. }, Verdict::Gone(LostReason::Gone)) => self.let_go(self.left_of(entry)),
                 _ => {}
             }
             verdict

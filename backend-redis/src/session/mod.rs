@@ -35,12 +35,11 @@ use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use self::leaving::Unanswered;
 use crate::config::RedisConfig;
 use crate::connection::{Confirming, Connected, Link, token_base};
 use crate::error;
 use crate::keys::{Keys, NameKeys};
-use crate::protocol::Contender;
+use crate::protocol::{Contender, Unanswered};
 use crate::scripts::Script;
 
 #[derive(Debug)]
@@ -86,7 +85,7 @@ struct Entry {
     /// Something was heard about it.
     heard: Notify,
     /// Requests to enter it that may still arrive.
-    unanswered: Mutex<Vec<Unanswered>>,
+    unanswered: Mutex<Unanswered>,
 }
 
 impl Session {
@@ -205,7 +204,7 @@ impl Session {
         for entry in entries.by_lease.into_values() {
             entry.contender.lock().end(LostReason::Shutdown);
             entry.heard.notify_one();
-            self.let_go(entry.remains());
+            self.let_go(self.left_of(&entry));
         }
         self.leaving.close();
         let told = tokio::select! {
