@@ -40,11 +40,7 @@ impl Confirming {
         let (questions, asked) = mpsc::unbounded_channel();
         let bursts = Bursts { env: env.clone(), link, replicas, asked };
         env.spawn(async move {
-            tokio::select! {
-                biased;
-                () = closed.cancelled() => {}
-                () = bursts.run() => {}
-            }
+            closed.run_until_cancelled_owned(bursts.run()).await;
         });
         Self { env: env.clone(), replicas, questions }
     }

@@ -88,11 +88,7 @@ impl Link {
         self.up.send_replace(Some(first.0.clone()));
         let link = Arc::clone(self);
         self.env.spawn(async move {
-            tokio::select! {
-                biased;
-                () = closed.cancelled() => {}
-                () = link.keep_up(first, tell) => {}
-            }
+            closed.run_until_cancelled(link.keep_up(first, tell)).await;
             if let Some(connected) = link.up.send_replace(None) {
                 connected.broken.cancel();
             }

@@ -46,11 +46,8 @@ enum State {
 impl Session {
     /// Takes the lock, or waits for it. Dropping the future abandons.
     pub(crate) async fn acquire(self: &Arc<Self>, request: &AcquireRequest) -> Result<Grant> {
-        tokio::select! {
-            biased;
-            grant = self.contend(request) => grant,
-            () = self.closing.cancelled() => Err(error::closed()),
-        }
+        let granted = self.closing.run_until_cancelled(self.contend(request)).await;
+        granted.unwrap_or_else(|| Err(error::closed()))
     }
 
     async fn contend(self: &Arc<Self>, request: &AcquireRequest) -> Result<Grant> {
@@ -114,11 +111,8 @@ impl Session {
     /// Takes the lock if nobody has it or is before us. Dropping the future leaves nothing.
     pub(crate) async fn try_acquire(self: &Arc<Self>, request: &AcquireRequest) -> Result<Attempt> {
         let mut acquisition = Acquisition::new(self, request, request.owner)?;
-        let holder = tokio::select! {
-            biased;
-            holder = acquisition.enter_at_once() => holder?,
-            () = self.closing.cancelled() => return Err(error::closed()),
-        };
+        let entered = self.closing.run_until_cancelled(acquisition.enter_at_once()).await;
+        let holder = entered.unwrap_or_else(|| Err(error::closed()))?;
         match acquisition.step() {
             Step::Take { counter, deadline } => match acquisition.confirmed(deadline).await {
                 Ok(Some(deadline)) => acquisition.take(counter, deadline).map(Attempt::Granted),

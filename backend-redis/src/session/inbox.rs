@@ -16,15 +16,7 @@ impl Session {
     /// Takes in what the link tells, until the session is closed.
     pub(super) async fn listen(self: Arc<Self>, mut heard: mpsc::UnboundedReceiver<LinkEvent>) {
         let mut is_first = true;
-        loop {
-            let event = tokio::select! {
-                biased;
-                () = self.closed.cancelled() => return,
-                event = heard.recv() => event,
-            };
-            let Some(event) = event else {
-                return;
-            };
+        while let Some(Some(event)) = self.closed.run_until_cancelled(heard.recv()).await {
             self.hear(event, is_first);
             is_first = false;
         }

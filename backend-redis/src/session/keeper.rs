@@ -94,11 +94,7 @@ impl Session {
                 self.refresh_all_waiting().await;
             }
         };
-        tokio::select! {
-            biased;
-            () = self.closed.cancelled() => {}
-            () = catching_up => {}
-        }
+        self.closed.run_until_cancelled(catching_up).await;
     }
 
     /// What waits may have been granted unheard, and its next refresh may be far away: asks until each is

@@ -102,11 +102,7 @@ impl Session {
         };
         let closed = self.closed.clone();
         self.env.spawn(self.leaving.track_future(async move {
-            tokio::select! {
-                biased;
-                () = closed.cancelled() => {}
-                () = release => {}
-            }
+            closed.run_until_cancelled_owned(release).await;
         }));
     }
 
