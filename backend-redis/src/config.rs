@@ -2,12 +2,9 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
-use lockcore::backend::{LockBackend, StoreConfig};
-use lockcore::{Env, Error, Result, StoreUrl, Tls};
+use lockcore::{Error, Result, StoreUrl, Tls};
 use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
 use redis::{
     Client, ClientTlsConfig, ConnectionAddr, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo,
@@ -15,7 +12,6 @@ use redis::{
 };
 use rustls::crypto::CryptoProvider;
 
-use crate::backend::RedisBackend;
 use crate::error;
 use crate::keys::Keys;
 
@@ -174,14 +170,14 @@ impl RedisConfig {
     }
 
     fn from_host_url(url: &mut StoreUrl, encrypted: bool) -> Result<Self> {
-        let [host] = url.hosts() else {
+        let servers = url.endpoints(Self::DEFAULT_PORT)?;
+        let [server] = servers.as_slice() else {
             return Err(Error::invalid_option(format!(
                 "a Redis URL names one server, this one {}: redis://host:6379/0",
-                url.hosts().len()
+                servers.len()
             )));
         };
-        let (host, port) = host_and_port(host)?;
-        let mut config = Self::new(host, port);
+        let mut config = Self::new(server.host(), server.port());
         let path = url.path().trim_matches('/');
         if !path.is_empty() {
             config = config.database(path.parse().map_err(|_| {
@@ -251,28 +247,17 @@ impl RedisConfig {
         Client::build_with_tls(info, certificates).map_err(error::of_configuring)
     }
 
-    pub(crate) fn replicas(&self) -> u32 {
-        self.wait_replicas
-    }
-}
-
-#[async_trait]
-impl StoreConfig for RedisConfig {
-    fn min_ttl(&self) -> Duration {
-        Self::MIN_TTL
-    }
-
-    fn server(&self) -> Option<String> {
-        Some(match &self.address {
+    /// The server as errors name it.
+    pub(crate) fn address(&self) -> String {
+        match &self.address {
             Address::Tcp { host, port } if host.contains(':') => format!("[{host}]:{port}"),
             Address::Tcp { host, port } => format!("{host}:{port}"),
             Address::Unix(path) => path.display().to_string(),
-        })
+        }
     }
 
-    async fn open(&self, env: Env) -> Result<Arc<dyn LockBackend>> {
-        self.checked()?;
-        Ok(Arc::new(RedisBackend::open(self, env).await?))
+    pub(crate) fn replicas(&self) -> u32 {
+        self.wait_replicas
     }
 }
 
@@ -289,20 +274,6 @@ impl fmt::Debug for RedisConfig {
             .field("wait_replicas", &self.wait_replicas)
             .finish()
     }
-}
-
-/// Takes `host:port`, `[v6]:port` or either without a port apart.
-fn host_and_port(text: &str) -> Result<(&str, u16)> {
-    let wrong = || Error::invalid_option(format!("{text:?} is not host:port or [address]:port"));
-    let (host, port) = match text.strip_prefix('[') {
-        Some(rest) => {
-            let (host, port) = rest.split_once(']').ok_or_else(wrong)?;
-            (host, if port.is_empty() { None } else { Some(port.strip_prefix(':').ok_or_else(wrong)?) })
-        }
-        None => text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port))),
-    };
-    let port = port.map_or(Ok(RedisConfig::DEFAULT_PORT), str::parse).map_err(|_| wrong())?;
-    if host.is_empty() || port == 0 { Err(wrong()) } else { Ok((host, port)) }
 }
 
 /// A connection that is given up is reset, and one whose data nobody confirms is given up by the system: a
@@ -365,6 +336,7 @@ mod tests {
             "redis://h:port",
             "redis://[::1",
             "redis://[::1]7",
+            "redis://[foo]",
             "redis://h/locks",
             "redis://h/-1",
             "redis://me@h",

@@ -43,6 +43,11 @@ pub(crate) fn unexpected(what: &str) -> Error {
     )
 }
 
+/// What is asked of a session that was closed.
+pub(crate) fn closed() -> Error {
+    Error::not_applied(ErrorKind::Closed, "the session with the store was closed")
+}
+
 /// Whether the server has not got the script: it did nothing, and wants its text.
 pub(crate) fn wants_the_text(error: &RedisError) -> bool {
     error.code() == Some("NOSCRIPT")

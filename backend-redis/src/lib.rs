@@ -9,25 +9,23 @@
 //! |---|---|
 //! | `config` | which server, and its URL |
 //! | `backend` | the contract |
-//! | `session` | one manager's connections, requests and inbox |
+//! | `session` | one manager's entries, and how it gets, keeps and leaves them |
 //! | `protocol` | how one acquisition goes; pure |
 //! | `keys` | names of keys; pure |
 //! | `error` | what server errors mean |
-//! | `link` | a connection that is made again |
+//! | `connection` | the way to the server, made again when it breaks, and to its replicas |
 //! | `scripts` | what the server runs, and how it answers |
-//! | `preload` | loading that ahead |
-//! | `diagnosis` | what an administrator should know of the server |
+//! | `admin` | what administrators see and ask for |
 //!
 //! Not promised: that a fail-over loses no lock; replication is asynchronous. The whole story is
 //! in `docs/redis.md`.
 
+mod admin;
 mod backend;
 mod config;
-mod diagnosis;
+mod connection;
 mod error;
 mod keys;
-mod link;
-mod preload;
 mod protocol;
 mod scripts;
 mod session;

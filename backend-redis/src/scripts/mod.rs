@@ -147,7 +147,7 @@ fn told_info(info: &str) -> Option<(&str, Option<&str>)> {
 
 /// What an entry was answered, and the holder whom it waits for.
 #[derive(Debug)]
-pub(crate) struct Heard {
+pub(crate) struct Reply {
     pub(crate) answer: Answer,
     /// `None` unless it waits.
     pub(crate) holder: Option<Holder>,
@@ -158,13 +158,13 @@ pub(crate) struct Heard {
 /// # Errors
 ///
 /// [`ErrorKind::Protocol`](lockcore::ErrorKind::Protocol).
-pub(crate) fn heard(value: &Value, base: u64) -> Result<Heard> {
+pub(crate) fn reply(value: &Value, base: u64) -> Result<Reply> {
     let wrong = || error::unexpected("for an entry");
     let parts = match value {
         Value::Array(parts) => parts,
         granted => {
             let counter = number(granted).ok_or_else(wrong)?;
-            return Ok(Heard { answer: Answer::Holds { counter }, holder: None });
+            return Ok(Reply { answer: Answer::Holds { counter }, holder: None });
         }
     };
     let counter = || parts.get(1).and_then(number).ok_or_else(wrong);
@@ -188,18 +188,18 @@ pub(crate) fn heard(value: &Value, base: u64) -> Result<Heard> {
         Answer::Waits { .. } => Some(holder(&[&parts[1..2], &parts[3..]].concat(), base)),
         Answer::Holds { .. } | Answer::Revoked { .. } | Answer::Gone => None,
     };
-    Ok(Heard { answer, holder })
+    Ok(Reply { answer, holder })
 }
 
 /// Reads the answers of `refresh`, one for each of `entries`.
 ///
 /// # Errors
 ///
-/// As [`heard`].
-pub(crate) fn all_heard(value: &Value, entries: usize, base: u64) -> Result<Vec<Heard>> {
+/// As [`reply`].
+pub(crate) fn replies(value: &Value, entries: usize, base: u64) -> Result<Vec<Reply>> {
     match value {
         Value::Array(answers) if answers.len() == entries => {
-            answers.iter().map(|answer| heard(answer, base)).collect()
+            answers.iter().map(|answer| reply(answer, base)).collect()
         }
         _ => Err(error::unexpected("for a batch of entries")),
     }
@@ -218,7 +218,7 @@ pub(crate) struct Released {
 ///
 /// # Errors
 ///
-/// As [`heard`].
+/// As [`reply`].
 pub(crate) fn released(value: &Value) -> Result<Released> {
     match number(value) {
         Some(had @ 0..=6) => Ok(Released { held: had % 4 == 1, unswept: had >= 4 }),
@@ -250,7 +250,7 @@ pub(crate) struct Revoked {
 ///
 /// # Errors
 ///
-/// As [`heard`].
+/// As [`reply`].
 pub(crate) fn revoked(value: &Value, base: u64) -> Result<Option<Revoked>> {
     let wrong = || error::unexpected("to a revocation");
     let Value::Array(parts) = value else {
@@ -278,7 +278,7 @@ pub(crate) struct Shown {
 ///
 /// # Errors
 ///
-/// As [`heard`].
+/// As [`reply`].
 pub(crate) fn inspected(value: &Value, names: usize, base: u64) -> Result<Vec<Shown>> {
     let wrong = || error::unexpected("about a name");
     let Value::Array(answers) = value else {
@@ -300,6 +300,11 @@ pub(crate) fn inspected(value: &Value, names: usize, base: u64) -> Result<Vec<Sh
     answers.iter().map(one).collect()
 }
 
+/// Leases as the server counts them.
+pub(crate) fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
 /// A whole number as scripts write it, which is as text where it may be large.
 pub(crate) fn number(value: &Value) -> Option<u64> {
     match value {
@@ -312,7 +317,7 @@ pub(crate) fn number(value: &Value) -> Option<u64> {
 ///
 /// # Errors
 ///
-/// As [`heard`].
+/// As [`reply`].
 pub(crate) fn micros(value: &Value) -> Result<u64> {
     let read = || match value {
         Value::Array(parts) => {
@@ -386,13 +391,13 @@ mod tests {
     fn answers_are_read() {
         let waits = |left| Value::Array(vec![Value::Int(0), bulk("7"), Value::Int(left)]);
         let ask_in = Some(Duration::from_millis(30));
-        assert_eq!(heard(&waits(30), 0).unwrap().answer, Answer::Waits { seen: 7, ask_in });
-        assert_eq!(heard(&waits(-1), 0).unwrap().answer, Answer::Waits { seen: 7, ask_in: None });
-        assert_eq!(heard(&waits(1), 0).unwrap().holder.unwrap().label, "another client");
+        assert_eq!(reply(&waits(30), 0).unwrap().answer, Answer::Waits { seen: 7, ask_in });
+        assert_eq!(reply(&waits(-1), 0).unwrap().answer, Answer::Waits { seen: 7, ask_in: None });
+        assert_eq!(reply(&waits(1), 0).unwrap().holder.unwrap().label, "another client");
         let holds = Answer::Holds { counter: 1_795_219_022_957_972 };
-        assert_eq!(heard(&Value::Int(1_795_219_022_957_972), 0).unwrap().answer, holds);
+        assert_eq!(reply(&Value::Int(1_795_219_022_957_972), 0).unwrap().answer, holds);
         let renewed = Value::Array(vec![Value::Int(1), bulk("1795219022957972")]);
-        assert_eq!(heard(&renewed, 0).unwrap().answer, holds);
+        assert_eq!(reply(&renewed, 0).unwrap().answer, holds);
     }
 
     /// Whether a release was the holder's, and whether it is to be repeated.
@@ -437,8 +442,8 @@ mod tests {
         fn anything_may_be_answered(
             value in any_value(), names in 0_usize..4, base: u64, payload in prop::collection::vec(any::<u8>(), 0..60)
         ) {
-            let _ = heard(&value, base);
-            let _ = all_heard(&value, names, base);
+            let _ = reply(&value, base);
+            let _ = replies(&value, names, base);
             let _ = released(&value);
             let _ = revoked(&value, base);
             let _ = inspected(&value, names, base);

@@ -238,8 +238,8 @@ fn step(
     let keys = real.keys.clone();
     let now = real.now;
     let answers = |value: &Value, entries| -> Result<Vec<Answer>, String> {
-        let heard = scripts::all_heard(value, entries, 0).map_err(|error| error.to_string())?;
-        Ok(heard.into_iter().map(|heard| heard.answer).collect())
+        let replies = scripts::replies(value, entries, 0).map_err(|error| error.to_string())?;
+        Ok(replies.into_iter().map(|reply| reply.answer).collect())
     };
     Ok(match operation {
         Operation::Acquire { owner, ttl, queues } => {

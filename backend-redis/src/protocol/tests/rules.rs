@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A waiter asks when the holder's lease ends, if that is before its next renewal; not otherwise (R5).
+/// A waiter asks when the holder's lease ends, if that is before its next renewal; not otherwise (redis.protocol-5).
 #[test]
 fn a_waiter_asks_when_the_holders_lease_ends() {
     let mut waiter = contender();
@@ -20,7 +20,7 @@ fn a_waiter_asks_when_the_holders_lease_ends() {
     assert_eq!(waiter.step(at(520)), Step::Take { counter: 6, deadline });
 }
 
-/// A message is believed only if it is news, and counts from the latest answered request (R1, R2).
+/// A message is believed only if it is news, and counts from the latest answered request (redis.protocol-1, redis.protocol-2).
 #[test]
 fn a_message_counts_from_the_latest_answered_request() {
     let mut waiter = contender();
@@ -42,7 +42,7 @@ fn a_message_counts_from_the_latest_answered_request() {
     assert_eq!(waiter.step(at(520)), Step::Leave(LostReason::Gone), "waits although it was granted");
 }
 
-/// What is past its deadline is left, whatever arrives then (R3).
+/// What is past its deadline is left, whatever arrives then (redis.protocol-3).
 #[test]
 fn an_expired_entry_is_left() {
     let mut waiter = contender();
@@ -55,7 +55,7 @@ fn an_expired_entry_is_left() {
 }
 
 /// A holder whose grant the server does not know any more hears it from the next request that it sends;
-/// an answer that was on its way when it was granted says nothing (R6).
+/// an answer that was on its way when it was granted says nothing (redis.protocol-6).
 #[test]
 fn a_forgotten_grant_is_found_by_the_next_request() {
     let granted = |told_at| {
@@ -71,7 +71,7 @@ fn a_forgotten_grant_is_found_by_the_next_request() {
     assert_eq!(granted(300).answered(at(330), at(320), waits), Verdict::Gone(LostReason::Gone));
 }
 
-/// A deadline does not count from a request that was refused, however long ago (R1).
+/// A deadline does not count from a request that was refused, however long ago (redis.protocol-1).
 #[test]
 fn a_refused_request_is_no_first_one() {
     let mut entering = contender();
@@ -92,7 +92,7 @@ fn a_refused_request_is_no_first_one() {
 }
 
 /// What was asked is told with the grant, whichever is heard first; the earliest end counts, and the lease
-/// goes on (R7).
+/// goes on (redis.protocol-7).
 #[test]
 fn an_ask_is_known_with_the_grant() {
     let millis = Duration::from_millis;

@@ -17,6 +17,7 @@ use model::{Asker, Fault, Message, Owner, Request, Server};
 mod delays;
 mod differential;
 mod model;
+mod remains;
 mod rules;
 
 const TTL: u64 = 900;

@@ -9,10 +9,26 @@ use lockcore::Result;
 use lockcore::backend::{Finding, Severity};
 use redis::{Pipeline, Value};
 
-use crate::scripts::{number, text};
+use crate::scripts::{self, number, text};
+use crate::session::Session;
+
+impl Session {
+    pub(crate) async fn diagnose(&self) -> Result<Vec<Finding>> {
+        self.open_or_refuse()?;
+        let give_up_at = self.give_up_at();
+        let connected = self.connected(give_up_at).await?;
+        let answers = connected.ask_all(&questions(), give_up_at).await?;
+        let now = self.env.wall_time();
+        let mut findings = findings(&answers, now, self.is_deaf(), self.replicas());
+        // It shows no name, and is run as every script is.
+        let ran = connected.run(&scripts::INSPECT, &scripts::INSPECT.call([].iter()), give_up_at).await;
+        findings.push(of_scripts(ran.map(drop)));
+        Ok(findings)
+    }
+}
 
 /// The questions, asked together.
-pub(crate) fn questions() -> Pipeline {
+fn questions() -> Pipeline {
     let mut questions = redis::pipe();
     questions.cmd("INFO");
     questions.cmd("CONFIG").arg("GET").arg("maxmemory-policy");
@@ -22,7 +38,7 @@ pub(crate) fn questions() -> Pipeline {
 
 /// What the answers to the questions say, at `now` of our clock; `deaf` if the inbox may not be heard,
 /// `replicas` as many as confirm each grant.
-pub(crate) fn findings(answers: &[Value], now: SystemTime, deaf: bool, replicas: u32) -> Vec<Finding> {
+fn findings(answers: &[Value], now: SystemTime, deaf: bool, replicas: u32) -> Vec<Finding> {
     let mut findings = Vec::new();
     match answers.first().and_then(text) {
         Some(info) => findings.extend(of_info(&Info(info), replicas)),
@@ -47,7 +63,7 @@ pub(crate) fn findings(answers: &[Value], now: SystemTime, deaf: bool, replicas:
 }
 
 /// What came of running one.
-pub(crate) fn of_scripts(ran: Result<()>) -> Finding {
+fn of_scripts(ran: Result<()>) -> Finding {
     match ran {
         Ok(()) => Finding::new(Severity::Ok, "scripts", "the server runs our scripts"),
         Err(error) => Finding::new(Severity::Broken, "scripts", error.to_string()),

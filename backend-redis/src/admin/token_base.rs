@@ -7,21 +7,21 @@ use std::num::NonZero;
 
 use lockcore::backend::TokenBase;
 use lockcore::clock::Moment;
-use lockcore::{Error, ErrorKind, OwnerId, Result};
+use lockcore::{ErrorKind, OwnerId, Result};
 use redis::Value;
 
-use super::Session;
+use crate::connection::{Connected, as_token_base, token_base};
 use crate::error;
-use crate::keys::Keys;
-use crate::link::Connected;
 use crate::scripts;
+use crate::session::Session;
 
 impl Session {
     /// The base as it is now, which later sessions add.
     pub(crate) async fn read_base(&self) -> Result<TokenBase> {
-        let give_up_at = self.patience();
+        self.open_or_refuse()?;
+        let give_up_at = self.give_up_at();
         let connected = self.connected(give_up_at).await?;
-        let base = stored(&connected, &self.keys, give_up_at).await?;
+        let base = token_base(&connected, &self.keys, give_up_at).await?;
         // A counter is never below the server's clock, in microseconds.
         let time = connected.ask(&redis::cmd("TIME"), give_up_at).await?;
         let floor = scripts::micros(&time)?;
@@ -45,23 +45,10 @@ impl Session {
 
     /// Makes the base `at_least` that large.
     pub(crate) async fn raise_base(&self, at_least: u64) -> Result<()> {
+        self.open_or_refuse()?;
         let key = self.keys.token_base();
         let mut call = scripts::RAISE.call_on(&key);
         call.arg(at_least);
-        number(&self.run(&scripts::RAISE, &call).await?, &key).map(drop)
+        as_token_base(&self.run(&scripts::RAISE, &call).await?, &key).map(drop)
     }
-}
-
-/// The base as the server has it: a key that an administrator sets, or nobody.
-pub(super) async fn stored(connected: &Connected, keys: &Keys, give_up_at: Moment) -> Result<u64> {
-    let key = keys.token_base();
-    match connected.ask(redis::cmd("GET").arg(&key), give_up_at).await? {
-        Value::Nil => Ok(0),
-        value => number(&value, &key),
-    }
-}
-
-fn number(value: &Value, key: &str) -> Result<u64> {
-    scripts::number(value)
-        .ok_or_else(|| Error::invalid_option(format!("the key {key:?} is not a whole number")))
 }

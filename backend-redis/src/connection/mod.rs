@@ -8,11 +8,14 @@
 //! The client crate's own reconnecting manager is not used: after it has subscribed again, answers
 //! can belong to other requests.
 
+mod confirming;
+
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use lockcore::backend::Backoff;
 use lockcore::clock::Moment;
 use lockcore::{Effect, Env, Error, ErrorKind, Result};
 use parking_lot::Mutex;
@@ -22,7 +25,10 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::error;
-use crate::scripts::Script;
+use crate::keys::Keys;
+use crate::scripts::{self, Script};
+
+pub(crate) use self::confirming::{Confirming, too_few_replicas};
 
 /// One link; it is up or down.
 #[derive(Debug)]
@@ -82,11 +88,7 @@ impl Link {
         self.up.send_replace(Some(first.0.clone()));
         let link = Arc::clone(self);
         self.env.spawn(async move {
-            tokio::select! {
-                biased;
-                () = closed.cancelled() => {}
-                () = link.keep_up(first, tell) => {}
-            }
+            closed.run_until_cancelled(link.keep_up(first, tell)).await;
             if let Some(connected) = link.up.send_replace(None) {
                 connected.broken.cancel();
             }
@@ -125,11 +127,11 @@ impl Link {
         self.up.borrow().as_ref().filter(|up| up.is_whole()).cloned()
     }
 
-    async fn keep_up(&self, first: (Connected, Inbox), tell: impl Fn(LinkEvent) + Send + Sync) {
+    async fn keep_up(&self, first: (Connected, Pushes), tell: impl Fn(LinkEvent) + Send + Sync) {
         let mut next = Some(first);
-        let mut pause = FIRST_PAUSE;
         // A request waits for longer than this, so it meets an attempt.
         let longest = self.env.timing().op_timeout * 3 / 4;
+        let mut pauses = Backoff::new(FIRST_PAUSE, longest);
         loop {
             let attempt = match next.take() {
                 Some(first) => Ok(first),
@@ -137,21 +139,21 @@ impl Link {
                 None => self.connect(self.env.timing().op_timeout).await,
             };
             match attempt {
-                Ok((connected, mut inbox)) => {
+                Ok((connected, mut pushes)) => {
                     let up_at = connected.up_at;
                     *self.failure.lock() = None;
                     let broken = connected.broken.clone();
                     self.up.send_replace(Some(connected));
-                    tell(if inbox.deaf { LinkEvent::Deaf } else { LinkEvent::Up });
+                    tell(if pushes.deaf { LinkEvent::Deaf } else { LinkEvent::Up });
                     tokio::select! {
                         () = broken.cancelled() => {}
-                        () = inbox.hear(&tell) => {}
+                        () = pushes.hear(&tell) => {}
                     }
                     broken.cancel();
                     self.up.send_replace(None);
                     // A server that accepts and refuses is not asked more often than one that does not.
                     if self.env.now().since(up_at) > longest {
-                        pause = FIRST_PAUSE;
+                        pauses.reset();
                     }
                     tracing::debug!("the connection to the server is lost");
                 }
@@ -160,14 +162,13 @@ impl Link {
                     *self.failure.lock() = Some(error);
                 }
             }
-            self.env.sleep(self.env.jittered(pause)).await;
-            pause = (pause * 2).min(longest);
+            pauses.pause(&self.env).await;
         }
     }
 
-    async fn connect(&self, bound: Duration) -> Result<(Connected, Inbox)> {
+    async fn connect(&self, bound: Duration) -> Result<(Connected, Pushes)> {
         let give_up_at = self.env.now() + bound;
-        let (push, pushes) = mpsc::unbounded_channel();
+        let (push, pushed) = mpsc::unbounded_channel();
         let options = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(None)
@@ -198,7 +199,7 @@ impl Link {
                 }
             }
         };
-        Ok((connected, Inbox { pushes, deaf }))
+        Ok((connected, Pushes { pushed, deaf }))
     }
 }
 
@@ -297,15 +298,15 @@ impl fmt::Debug for Connected {
 
 /// What arrives unasked on one connection.
 #[derive(Debug)]
-struct Inbox {
-    pushes: mpsc::UnboundedReceiver<PushInfo>,
+struct Pushes {
+    pushed: mpsc::UnboundedReceiver<PushInfo>,
     deaf: bool,
 }
 
-impl Inbox {
+impl Pushes {
     /// Hears until the connection ends.
     async fn hear(&mut self, tell: &(impl Fn(LinkEvent) + Send + Sync)) {
-        while let Some(PushInfo { kind, data }) = self.pushes.recv().await {
+        while let Some(PushInfo { kind, data }) = self.pushed.recv().await {
             match (kind, data.into_iter().nth(1)) {
                 (PushKind::Disconnection, _) => return,
                 (PushKind::Message, Some(Value::BulkString(payload))) => tell(LinkEvent::Message(payload)),
@@ -313,6 +314,21 @@ impl Inbox {
             }
         }
     }
+}
+
+/// The base as the server has it: a key that an administrator sets, or nobody.
+pub(crate) async fn token_base(connected: &Connected, keys: &Keys, give_up_at: Moment) -> Result<u64> {
+    let key = keys.token_base();
+    match connected.ask(redis::cmd("GET").arg(&key), give_up_at).await? {
+        Value::Nil => Ok(0),
+        value => as_token_base(&value, &key),
+    }
+}
+
+/// What stands in `key`.
+pub(crate) fn as_token_base(value: &Value, key: &str) -> Result<u64> {
+    scripts::number(value)
+        .ok_or_else(|| Error::invalid_option(format!("the key {key:?} is not a whole number")))
 }
 
 fn unanswered(message: &str) -> Error {

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use lockcore::backend::{Holder, Revoke};
 use lockcore::{LockName, Result};
 
-use super::Session;
 use crate::scripts::{self, Revoked};
+use crate::session::Session;
 
 impl Session {
     /// Asks the holder of `name` to let go, or takes the lock from it; whom it found.
     pub(crate) async fn revoke(self: &Arc<Self>, name: &LockName, how: Revoke) -> Result<Option<Holder>> {
+        self.open_or_refuse()?;
         let keys = self.keys.of(name)?;
         let answer = self.run(&scripts::REVOKE, &scripts::revoke(&keys, &self.channels, how)).await?;
         let Some(Revoked { holder, unswept }) = scripts::revoked(&answer, self.token_base)? else {

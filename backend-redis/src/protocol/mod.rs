@@ -3,33 +3,38 @@
 //!
 //! A contender enters the queue, or has the lock at once; it is granted by an answer, or by a message
 //! in the inbox, whichever is heard first. An entry is a lease: its owner's refreshes keep it, and
-//! one that is gone is left for good.
+//! one that is gone is left for good: `remains` says for how long that is seen to.
 //!
 //! # Invariants
-//! - **R1** A deadline counts from the sending of a request that was answered, or of the entry's first
-//!   one; never from a message's arrival or from a refresh without answer (G1, G2). The server keeps a
-//!   lock that it hands on for at least as long as the entry would have lived.
-//! - **R2** A message that grants counter c counts only if c is above every counter that was answered
-//!   to a waiting entry: what was answered later knows better (G1).
-//! - **R3** An owner id that is gone or past its deadline is never used again; the next entry
-//!   has a fresh one (G4).
-//! - **R4** Whatever an entry had is released until the server confirms, when it is over (G5, G8).
-//! - **R5** A waiting entry asks by itself only if its turn may come before its next renewal without a
-//!   message: when the holder's lease is over, and so is the entry before it, which asks otherwise. So
-//!   one entry asks at a time, and the dead are passed over in time (G6, G7). What was heard of that is put
-//!   off only by an answer to a later request.
-//! - **R6** Who was granted and hears, asked after that, that it waits, does not hold: the server has
-//!   forgotten the grant, or never gave it (G2).
-//! - **R7** What was asked of an owner id is kept until that is over, the earliest end of all that were
-//!   heard; so it is known with the grant, whichever is heard first, and never to a later hold. A lease
-//!   that is asked for goes on.
+//! - **redis.protocol-1** A deadline counts from the sending of a request that was answered, or of the
+//!   entry's first one; never from a message's arrival or from a refresh without answer (G1, G2). The
+//!   server keeps a lock that it hands on for at least as long as the entry would have lived.
+//! - **redis.protocol-2** A message that grants counter c counts only if c is above every counter that
+//!   was answered to a waiting entry: what was answered later knows better (G1).
+//! - **redis.protocol-3** An owner id that is gone or past its deadline is never used again; the next
+//!   entry has a fresh one (G4).
+//! - **redis.protocol-4** Whatever an entry had is released until the server confirms, when it is over
+//!   (G5, G8).
+//! - **redis.protocol-5** A waiting entry asks by itself only if its turn may come before its next
+//!   renewal without a message: when the holder's lease is over, and so is the entry before it, which
+//!   asks otherwise. So one entry asks at a time, and the dead are passed over in time (G6, G7). What was
+//!   heard of that is put off only by an answer to a later request.
+//! - **redis.protocol-6** Who was granted and hears, asked after that, that it waits, does not hold: the
+//!   server has forgotten the grant, or never gave it (G2).
+//! - **redis.protocol-7** What was asked of an owner id is kept until that is over, the earliest end of
+//!   all that were heard; so it is known with the grant, whichever is heard first, and never to a later
+//!   hold. A lease that is asked for goes on.
 //!
-//! Not promised: that messages arrive. Checked by `protocol/tests.rs`, against a model of the scripts.
+//! Not promised: that messages arrive. Checked by `protocol/tests`, against a model of the scripts.
+
+mod remains;
 
 use std::time::Duration;
 
 use lockcore::LostReason;
 use lockcore::clock::{Deadline, Moment};
+
+pub(crate) use self::remains::{Next, Remains, Unanswered, Up};
 
 /// One entry of a name, from its first request to its end.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -159,7 +164,7 @@ impl Contender {
         }
         let deadline = self.deadline(sent_at);
         match (answer, &mut self.phase) {
-            // R3: an answer to a request that was long on its way revives nothing.
+            // redis.protocol-3: an answer to a request that was long on its way revives nothing.
             (_, Phase::Over(_)) => {}
             (Answer::Gone, phase) => *phase = Phase::Over(LostReason::Gone),
             (Answer::Holds { .. } | Answer::Revoked { .. }, Phase::Holding { deadline: until, .. }) => {
@@ -171,7 +176,7 @@ impl Contender {
             (Answer::Waits { seen, .. }, Phase::Holding { counter, heard_at, .. })
                 if seen < *counter && sent_at <= *heard_at =>
             {
-                // It may have been answered before the grant. R6: what was asked later was not.
+                // It may have been answered before the grant. redis.protocol-6: what was asked later was not.
             }
             (Answer::Waits { .. }, phase @ Phase::Holding { .. }) => *phase = Phase::Over(LostReason::Gone),
             (Answer::Waits { seen, ask_in }, Phase::Entering { .. }) => {
@@ -199,14 +204,14 @@ impl Contender {
         self.expire(now);
         let counts_from = match self.phase {
             Phase::Entering { first_sent: Some(first_sent) } => first_sent,
-            // R2
+            // redis.protocol-2
             Phase::Waiting { sent_at, seen, .. } if seen < counter => sent_at,
             Phase::Entering { first_sent: None }
             | Phase::Waiting { .. }
             | Phase::Holding { .. }
             | Phase::Over(_) => return,
         };
-        // R1
+        // redis.protocol-1
         self.phase = Phase::Holding { counter, heard_at: now, deadline: self.deadline(counts_from) };
         self.expire(now);
     }
@@ -220,7 +225,7 @@ impl Contender {
     }
 
     /// Somebody wants the lock, and leaves it to this entry for `grace` from now. It may be heard before the
-    /// grant (R7).
+    /// grant (redis.protocol-7).
     pub(crate) fn asked(&mut self, now: Moment, grace: Duration) {
         self.asked = self.asked.into_iter().chain([now + grace]).min();
     }
@@ -283,7 +288,7 @@ impl Contender {
         Deadline::of_lease(sent_at, self.ttl, self.margin)
     }
 
-    /// R5: the answer to what was sent at `sent_at` says when to ask; the next renewal is sent a third of
+    /// redis.protocol-5: the answer to what was sent at `sent_at` says when to ask; the next renewal is sent a third of
     /// the ttl after the last.
     fn ask(&mut self, now: Moment, sent_at: Moment, ask_in: Option<Duration>) {
         let ask_at = ask_in.map(|ask_in| now + ask_in + EXPIRY).filter(|at| *at < sent_at + self.ttl / 3);

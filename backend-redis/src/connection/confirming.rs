@@ -13,14 +13,13 @@ use redis::{Cmd, Value};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::{closed, millis};
+use super::Link;
 use crate::error;
-use crate::link::Link;
-use crate::scripts;
+use crate::scripts::{self, millis};
 
 /// The way to the replicas; its task ends with the session.
 #[derive(Debug)]
-pub(super) struct Confirming {
+pub(crate) struct Confirming {
     env: Env,
     replicas: u32,
     questions: mpsc::UnboundedSender<Question>,
@@ -37,20 +36,16 @@ struct Question {
 
 impl Confirming {
     /// Confirms over `link` until `closed`.
-    pub(super) fn start(env: &Env, link: Arc<Link>, replicas: u32, closed: CancellationToken) -> Self {
+    pub(crate) fn start(env: &Env, link: Arc<Link>, replicas: u32, closed: CancellationToken) -> Self {
         let (questions, asked) = mpsc::unbounded_channel();
         let bursts = Bursts { env: env.clone(), link, replicas, asked };
         env.spawn(async move {
-            tokio::select! {
-                biased;
-                () = closed.cancelled() => {}
-                () = bursts.run() => {}
-            }
+            closed.run_until_cancelled_owned(bursts.run()).await;
         });
         Self { env: env.clone(), replicas, questions }
     }
 
-    pub(super) fn replicas(&self) -> u32 {
+    pub(crate) fn replicas(&self) -> u32 {
         self.replicas
     }
 
@@ -59,13 +54,13 @@ impl Confirming {
     /// # Errors
     ///
     /// As the server's table; unknown, and by [`too_few_replicas`], if not enough of them confirm in time.
-    pub(super) async fn run(&self, call: Cmd, give_up_at: Moment) -> Result<(Moment, Value)> {
+    pub(crate) async fn run(&self, call: Cmd, give_up_at: Moment) -> Result<(Moment, Value)> {
         let (answer, answered) = oneshot::channel();
-        // Without the task, nobody keeps the other end either.
+        // Without the task, the answer is dropped with the question.
         let _ = self.questions.send(Question { call, brings_text: false, give_up_at, answer });
         tokio::select! {
             biased;
-            answer = answered => answer.unwrap_or_else(|_| Err(closed())),
+            answer = answered => answer.unwrap_or_else(|_| Err(error::closed())),
             () = self.env.sleep_until(give_up_at) => {
                 let message = "replicas were not waited for in time";
                 Err(Error::new(ErrorKind::Unavailable, Effect::Unknown, message))
@@ -129,12 +124,12 @@ impl Bursts {
         let connected = self.link.connected(give_up_at).await?;
         let sent_at = self.env.now();
         // The server gives up before we do, so that its answer is heard.
-        let patience = give_up_at.since(sent_at) * 3 / 4;
+        let bound = give_up_at.since(sent_at) * 3 / 4;
         let mut all = redis::pipe();
         for question in burst {
             all.add_command(question.call.clone());
         }
-        all.cmd("WAIT").arg(self.replicas).arg(millis(patience).max(1));
+        all.cmd("WAIT").arg(self.replicas).arg(millis(bound).max(1));
         let mut answers = connected.ask_all(&all, give_up_at).await?;
         match answers.pop().map(Value::extract_error).transpose().map_err(error::of)? {
             Some(Value::Int(reached)) if answers.len() == burst.len() => Ok((sent_at, answers, reached)),
@@ -145,7 +140,7 @@ impl Bursts {
 
 impl Question {
     fn tell(self, answer: Result<(Moment, Value)>) {
-        // Whoever asked may have given up.
+        // Whoever asked may have given up; then the answer is dropped.
         let _ = self.answer.send(answer);
     }
 }
@@ -162,7 +157,7 @@ impl fmt::Display for TooFewReplicas {
     }
 }
 
-pub(super) fn too_few_replicas(error: &Error) -> bool {
+pub(crate) fn too_few_replicas(error: &Error) -> bool {
     std::error::Error::source(error).is_some_and(|source| source.is::<TooFewReplicas>())
 }
 

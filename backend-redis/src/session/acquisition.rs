@@ -1,27 +1,27 @@
-//! One acquisition: a place in the queue, and who gives it up.
+//! One acquisition: drives the contenders of one request, and gives up what they have.
 //!
 //! # Invariants
-//! - **P1** A place that is dropped releases its owner id in the background, whatever is on its way
-//!   (G8); one whose grant was taken does not.
+//! - **redis.acquisition-1** One that is dropped releases its owner id in the background, whatever is on its
+//!   way (G8); one whose grant was taken does not.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use lockcore::backend::{AcquireRequest, Attempt, Grant, Holder, LeaseId, StoreEvent};
+use lockcore::backend::{AcquireRequest, Attempt, Backoff, Grant, Holder, LeaseId, StoreEvent};
 use lockcore::clock::{Deadline, Moment};
 use lockcore::{Effect, Error, ErrorKind, LostReason, OwnerId, Result};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::confirming::too_few_replicas;
-use super::leaving::Unanswered;
-use super::{Entry, Session, closed, millis};
+use super::{Entry, Session};
+use crate::connection::too_few_replicas;
+use crate::error;
 use crate::protocol::{Answer, Contender, Step};
-use crate::scripts::{self, Heard};
+use crate::scripts::{self, Reply, millis};
 
 /// An entry of ours, until its grant is taken.
-struct Place<'s> {
+struct Acquisition<'s> {
     session: &'s Arc<Session>,
     entry: Arc<Entry>,
     /// What `inspect` shows of us.
@@ -46,23 +46,22 @@ enum State {
 impl Session {
     /// Takes the lock, or waits for it. Dropping the future abandons.
     pub(crate) async fn acquire(self: &Arc<Self>, request: &AcquireRequest) -> Result<Grant> {
-        tokio::select! {
-            biased;
-            grant = self.contend(request) => grant,
-            () = self.closing.cancelled() => Err(closed()),
-        }
+        let granted = self.closing.run_until_cancelled(self.contend(request)).await;
+        granted.unwrap_or_else(|| Err(error::closed()))
     }
 
     async fn contend(self: &Arc<Self>, request: &AcquireRequest) -> Result<Grant> {
-        let mut place = Place::new(self, request, request.owner)?;
-        let mut give_up_at = Some(self.patience());
-        let first_pause = self.env.timing().op_timeout / 32;
-        let mut pause = first_pause;
+        let mut acquisition = Acquisition::new(self, request, request.owner)?;
+        let mut give_up_at = Some(self.give_up_at());
+        let mut pauses = Backoff::of_requests(&self.env);
         loop {
-            let step = place.step();
+            let step = acquisition.step();
             match step {
-                Step::Enter => match place.enter_queue(give_up_at).await {
-                    Ok(_) => (give_up_at, pause) = (None, first_pause),
+                Step::Enter => match acquisition.enter_queue(give_up_at).await {
+                    Ok(_) => {
+                        give_up_at = None;
+                        pauses.reset();
+                    }
                     Err(error) => {
                         let again = *error.kind() == ErrorKind::Unavailable
                             && match give_up_at {
@@ -72,40 +71,38 @@ impl Session {
                                 None => true,
                             };
                         if !again {
-                            return Err(place.after_all_attempts(error));
+                            return Err(acquisition.after_all_attempts(error));
                         }
-                        self.env.sleep(pause).await;
-                        pause = (pause * 2).min(self.env.timing().op_timeout);
+                        pauses.pause(&self.env).await;
                     }
                 },
-                Step::Refresh => place.refresh().await,
+                Step::Refresh => acquisition.refresh().await,
                 Step::Wait(until) => tokio::select! {
                     biased;
-                    () = place.entry.heard.notified() => {}
+                    () = acquisition.entry.heard.notified() => {}
                     () = self.env.sleep_until(until) => {}
                 },
                 Step::Take { counter, deadline } => {
-                    match place.confirmed(deadline).await {
-                        Ok(Some(deadline)) => return place.take(counter, deadline),
+                    match acquisition.confirmed(deadline).await {
+                        Ok(Some(deadline)) => return acquisition.take(counter, deadline),
                         Ok(None) => {}
                         Err(error) => {
                             // The way to the replicas is made again; the turn is ours meanwhile.
-                            let again = place.announced
+                            let again = acquisition.announced
                                 && *error.kind() == ErrorKind::Unavailable
                                 && !too_few_replicas(&error);
                             if !again {
-                                return Err(place.after_all_attempts(error));
+                                return Err(acquisition.after_all_attempts(error));
                             }
-                            self.env.sleep(pause).await;
-                            pause = (pause * 2).min(self.env.timing().op_timeout);
+                            pauses.pause(&self.env).await;
                         }
                     }
                 }
                 Step::Leave(reason) => {
-                    place.leave(reason).await;
+                    acquisition.leave(reason).await;
                     give_up_at = None;
                     // The place is lost; owner ids are never used again.
-                    place = Place::new(self, request, self.env.owner_id())?;
+                    acquisition = Acquisition::new(self, request, self.env.owner_id())?;
                 }
             }
         }
@@ -113,22 +110,19 @@ impl Session {
 
     /// Takes the lock if nobody has it or is before us. Dropping the future leaves nothing.
     pub(crate) async fn try_acquire(self: &Arc<Self>, request: &AcquireRequest) -> Result<Attempt> {
-        let mut place = Place::new(self, request, request.owner)?;
-        let holder = tokio::select! {
-            biased;
-            holder = place.enter_at_once() => holder?,
-            () = self.closing.cancelled() => return Err(closed()),
-        };
-        match place.step() {
-            Step::Take { counter, deadline } => match place.confirmed(deadline).await {
-                Ok(Some(deadline)) => place.take(counter, deadline).map(Attempt::Granted),
+        let mut acquisition = Acquisition::new(self, request, request.owner)?;
+        let entered = self.closing.run_until_cancelled(acquisition.enter_at_once()).await;
+        let holder = entered.unwrap_or_else(|| Err(error::closed()))?;
+        match acquisition.step() {
+            Step::Take { counter, deadline } => match acquisition.confirmed(deadline).await {
+                Ok(Some(deadline)) => acquisition.take(counter, deadline).map(Attempt::Granted),
                 Ok(None) => Ok(Attempt::Held { holder: None }),
-                Err(error) => Err(place.after_all_attempts(error)),
+                Err(error) => Err(acquisition.after_all_attempts(error)),
             },
             // Held, or granted so late that nothing is left of it.
             _ => {
                 if holder.is_some() {
-                    place.state = State::Settled;
+                    acquisition.state = State::Settled;
                 }
                 Ok(Attempt::Held { holder })
             }
@@ -136,7 +130,7 @@ impl Session {
     }
 }
 
-impl<'s> Place<'s> {
+impl<'s> Acquisition<'s> {
     fn new(session: &'s Arc<Session>, request: &AcquireRequest, owner: OwnerId) -> Result<Self> {
         session.open_or_refuse()?;
         let lease = LeaseId::new(session.leases_opened.fetch_add(1, Ordering::Relaxed) + 1);
@@ -167,19 +161,19 @@ impl<'s> Place<'s> {
     /// Takes the lock, or enters the queue.
     async fn enter_queue(&mut self, give_up_at: Option<Moment>) -> Result<()> {
         let session = self.session;
-        let Heard { answer, holder } = self.enter(true, give_up_at).await?;
+        let Reply { answer, holder } = self.enter(true, give_up_at).await?;
         if let (Answer::Waits { .. }, Some(holder)) = (answer, holder) {
             self.announce();
-            session.tell(StoreEvent::Queued { name: self.entry.name.clone(), holder });
+            session.events.tell(StoreEvent::Queued { name: self.entry.name.clone(), holder });
         }
         Ok(())
     }
 
     /// Takes the lock; whom the server names, if it does not grant.
     async fn enter_at_once(&mut self) -> Result<Option<Holder>> {
-        let give_up_at = self.session.patience();
+        let give_up_at = self.session.give_up_at();
         loop {
-            let Heard { answer, holder } = self.enter(false, Some(give_up_at)).await?;
+            let Reply { answer, holder } = self.enter(false, Some(give_up_at)).await?;
             // Nobody holds it, and somebody may wait behind more ended entries than one call drops.
             let again = matches!(answer, Answer::Waits { ask_in: Some(Duration::ZERO), .. });
             if !again {
@@ -193,18 +187,18 @@ impl<'s> Place<'s> {
     }
 
     /// Sends the request to enter.
-    async fn enter(&mut self, queues: bool, give_up_at: Option<Moment>) -> Result<Heard> {
+    async fn enter(&mut self, queues: bool, give_up_at: Option<Moment>) -> Result<Reply> {
         let session = self.session;
         let Entry { keys, owner, ttl, .. } = &*self.entry;
         let mut call = scripts::ACQUIRE.call([keys].into_iter());
         call.arg(&session.channels).arg(owner.to_hex()).arg(millis(*ttl)).arg(u8::from(queues));
         call.arg(&session.inbox).arg(&self.info);
-        let give_up_at = give_up_at.unwrap_or_else(|| session.patience());
+        let give_up_at = give_up_at.unwrap_or_else(|| session.give_up_at());
         let connected = session.connected(give_up_at).await?;
         let sent_at = session.env.now();
         self.entry.contender.lock().sent(sent_at);
         let before = std::mem::replace(&mut self.state, State::Sent);
-        self.entry.unanswered.lock().push(Unanswered::through(&connected));
+        self.entry.unanswered.lock().sent(connected.id());
         let answer = connected.run(&scripts::ACQUIRE, &call, give_up_at).await;
         let refused = answer.as_ref().is_err_and(|error| error.effect() == Effect::NotApplied);
         if refused {
@@ -212,20 +206,20 @@ impl<'s> Place<'s> {
             self.entry.contender.lock().refused(sent_at);
         }
         if refused || answer.is_ok() {
-            self.entry.unanswered.lock().pop();
+            self.entry.unanswered.lock().answered();
         }
-        let heard = scripts::heard(&answer?, session.token_base)?;
+        let reply = scripts::reply(&answer?, session.token_base)?;
         // Who does not queue does not wait.
-        if queues || !matches!(heard.answer, Answer::Waits { .. }) {
-            self.entry.contender.lock().answered(session.env.now(), sent_at, heard.answer);
+        if queues || !matches!(reply.answer, Answer::Waits { .. }) {
+            self.entry.contender.lock().answered(session.env.now(), sent_at, reply.answer);
         }
-        Ok(heard)
+        Ok(reply)
     }
 
     /// Asks whether the holder's lease has ended.
     async fn refresh(&mut self) {
         let session = self.session;
-        match session.refresh(&[Arc::clone(&self.entry)], session.patience()).await {
+        match session.refresh(&[Arc::clone(&self.entry)], session.give_up_at()).await {
             Ok(_) => self.announce(),
             Err(error) => {
                 tracing::debug!(lock = %self.entry.name, error = %format_args!("{error:#}"), "a refresh had no answer");
@@ -245,7 +239,7 @@ impl<'s> Place<'s> {
         if session.confirming.is_none() {
             return Ok(Some(deadline));
         }
-        session.refresh(&[Arc::clone(&self.entry)], session.patience()).await?;
+        session.refresh(&[Arc::clone(&self.entry)], session.give_up_at()).await?;
         Ok(match self.step() {
             Step::Take { deadline, .. } => Some(deadline),
             Step::Enter | Step::Refresh | Step::Wait(_) | Step::Leave(_) => None,
@@ -268,11 +262,11 @@ impl<'s> Place<'s> {
         tracing::debug!(lock = %self.entry.name, %reason, "the place in the queue is lost");
         session.forget(self.entry.owner);
         self.tell_end(reason);
-        let mut remains = self.entry.remains();
-        let settled = session.confirm_release(&mut remains).await;
-        if settled {
-            self.state = State::Settled;
-            session.let_go_if_unanswered(remains);
+        let mut left = session.left_of(&self.entry);
+        let may_arrive = session.settle(&mut left).await;
+        self.state = State::Settled;
+        if may_arrive {
+            session.let_go(left);
         }
     }
 
@@ -283,13 +277,13 @@ impl<'s> Place<'s> {
 
     fn tell_end(&mut self, reason: LostReason) {
         if std::mem::take(&mut self.announced) {
-            self.session.tell(StoreEvent::LeaseLost { lease: self.entry.lease, reason });
+            self.session.events.tell(StoreEvent::LeaseLost { lease: self.entry.lease, reason });
         }
     }
 }
 
-impl Drop for Place<'_> {
-    /// P1
+impl Drop for Acquisition<'_> {
+    /// redis.acquisition-1
     fn drop(&mut self) {
         let session = self.session;
         if self.state == State::Taken {
@@ -299,7 +293,7 @@ impl Drop for Place<'_> {
         session.forget(self.entry.owner);
         self.tell_end(LostReason::Released);
         if self.state == State::Sent {
-            session.let_go(self.entry.remains());
+            session.let_go(session.left_of(&self.entry));
         }
     }
 }

@@ -1,0 +1,91 @@
+//! Who holds, and how many wait.
+
+use std::collections::BTreeSet;
+
+use lockcore::backend::LockState;
+use lockcore::{ErrorKind, LockName, Result};
+use redis::Value;
+
+use crate::error;
+use crate::scripts::{self, Shown};
+use crate::session::Session;
+
+impl Session {
+    pub(crate) async fn inspect(&self, name: &LockName) -> Result<LockState> {
+        self.open_or_refuse()?;
+        let states = self.states(std::slice::from_ref(name)).await?;
+        states.into_iter().next().ok_or_else(|| error::unexpected("about a name"))
+    }
+
+    pub(crate) async fn list(&self, prefix: &str) -> Result<Vec<LockState>> {
+        self.open_or_refuse()?;
+        let pattern = self.keys.pattern(prefix);
+        let mut names = BTreeSet::new();
+        let mut cursor = 0;
+        loop {
+            let mut scan = redis::cmd("SCAN");
+            scan.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(SCANNED);
+            let give_up_at = self.give_up_at();
+            let answer = self.connected(give_up_at).await?.ask(&scan, give_up_at).await?;
+            let Value::Array(parts) = &answer else {
+                return Err(error::unexpected("to SCAN"));
+            };
+            let (Some(next), Some(Value::Array(keys))) =
+                (parts.first().and_then(scripts::number), parts.get(1))
+            else {
+                return Err(error::unexpected("to SCAN"));
+            };
+            let found = keys.iter().filter_map(|key| self.keys.name_of(scripts::text(key)?));
+            // With exact keys, some that others have left are of names that are not ours to lock.
+            let lockable = |name: &LockName| self.keys.of(name).is_ok();
+            names.extend(found.filter(|name| name.as_str().starts_with(prefix) && lockable(name)));
+            if next == 0 {
+                break;
+            }
+            cursor = next;
+        }
+        let names: Vec<_> = names.into_iter().collect();
+        let mut states = self.states(&names).await?;
+        // A name that was used lately has a counter, and no more.
+        states.retain(|state| state.holder.is_some() || state.contenders > 0);
+        Ok(states)
+    }
+
+    /// The states of `names`, a few at a time.
+    ///
+    /// A name whose keys are something else is left out, if it is not the only one.
+    async fn states(&self, names: &[LockName]) -> Result<Vec<LockState>> {
+        let mut states = Vec::with_capacity(names.len());
+        for names in names.chunks(SHOWN) {
+            match self.few_states(names).await {
+                Err(error) if *error.kind() == ErrorKind::Protocol && names.len() > 1 => {
+                    for name in names {
+                        match self.few_states(std::slice::from_ref(name)).await {
+                            Err(error) if *error.kind() == ErrorKind::Protocol => {
+                                tracing::warn!(%name, error = %format_args!("{error:#}"), "this name cannot be shown");
+                            }
+                            state => states.extend(state?),
+                        }
+                    }
+                }
+                shown => states.extend(shown?),
+            }
+        }
+        Ok(states)
+    }
+
+    async fn few_states(&self, names: &[LockName]) -> Result<Vec<LockState>> {
+        let keys = names.iter().map(|name| self.keys.of(name)).collect::<Result<Vec<_>>>()?;
+        let call = scripts::INSPECT.call(keys.iter());
+        let answer = self.run(&scripts::INSPECT, &call).await?;
+        let shown = scripts::inspected(&answer, names.len(), self.token_base)?;
+        let state =
+            |(name, Shown { holder, waiting }): (&LockName, _)| LockState::new(name.clone(), holder, waiting);
+        Ok(names.iter().zip(shown).map(state).collect())
+    }
+}
+
+/// How many names one request shows: of each, a few entries of the queue are looked at.
+const SHOWN: usize = 50;
+/// How many keys a step of SCAN looks at.
+const SCANNED: usize = 1000;

@@ -1,0 +1,15 @@
+//! What administrators see and ask for; no entry of ours is needed for it.
+//!
+//! | file | says |
+//! |---|---|
+//! | `inspect` | who holds, and how many wait |
+//! | `revoke` | asking a holder to let go, and taking the lock from it |
+//! | `diagnosis` | what an administrator should know of the server |
+//! | `token_base` | what is added to counters |
+//! | `preload` | loading the scripts ahead of their use |
+
+mod diagnosis;
+mod inspect;
+mod preload;
+mod revoke;
+mod token_base;

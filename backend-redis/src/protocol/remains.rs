@@ -1,0 +1,130 @@
+//! What one owner id may have at the server when nobody wants it any more: for how long that is released, as a
+//! pure state machine.
+//!
+//! # Invariants
+//! - **redis.remains-1** It is released until the server has answered, or for one ttl: whatever had arrived
+//!   before has ended by then (G5).
+//! - **redis.remains-2** A request without an answer may arrive later, for as long as the network was cut. So it
+//!   is looked for until a ttl after the server was reached by a newer connection; a release that is answered
+//!   on the request's own connection has come after it (G5, G8).
+//!
+//! Checked by `protocol/tests/remains.rs`.
+
+use std::time::Duration;
+
+use lockcore::clock::Moment;
+
+/// A connection that is up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Up {
+    /// Unlike that of any other.
+    pub(crate) id: u64,
+    pub(crate) at: Moment,
+}
+
+/// Requests that had no answer, and may still be on their way through connections that broke.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Unanswered(Vec<Sent>);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Sent {
+    connection: u64,
+    /// Since when the server was reached by a newer connection.
+    reached_at: Option<Moment>,
+}
+
+impl Unanswered {
+    /// A request is about to be sent through `connection`.
+    pub(crate) fn sent(&mut self, connection: u64) {
+        self.0.push(Sent { connection, reached_at: None });
+    }
+
+    /// The latest one was answered.
+    pub(crate) fn answered(&mut self) {
+        self.0.pop();
+    }
+
+    /// A later one was answered on `connection`: what was sent before it there has arrived before it.
+    pub(crate) fn overtaken(&mut self, connection: u64) {
+        self.0.retain(|sent| sent.connection != connection);
+    }
+
+    /// Whether one may arrive, now or later, whose lease of `ttl` is not over by then; `up` is the connection,
+    /// if there is one.
+    pub(crate) fn may_arrive(&mut self, now: Moment, up: Option<Up>, ttl: Duration) -> bool {
+        self.0.retain_mut(|sent| {
+            match up {
+                // It has arrived, or the connection would be given up.
+                Some(up) if up.id == sent.connection => return false,
+                Some(up) => _ = sent.reached_at.get_or_insert(up.at),
+                None => {}
+            }
+            sent.reached_at.is_none_or(|reached_at| now < reached_at + ttl)
+        });
+        !self.0.is_empty()
+    }
+}
+
+/// What is left of one owner id.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Remains {
+    ttl: Duration,
+    /// When the leases of whatever had arrived are over.
+    over_at: Moment,
+    is_settled: bool,
+    unanswered: Unanswered,
+}
+
+/// What to do after a release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// Release again at once: the lock is free, and whoever waits is behind more ended entries.
+    GoOn,
+    /// Release again after a pause: there was no answer.
+    Retry,
+    /// What had arrived is over. Release again after a pause: something may still arrive.
+    Look,
+    /// Nothing.
+    Stop,
+}
+
+impl Remains {
+    /// What is released from `now` on, with leases of `ttl`.
+    pub(crate) fn new(now: Moment, ttl: Duration, unanswered: Unanswered) -> Self {
+        Self { ttl, over_at: now + ttl, is_settled: false, unanswered }
+    }
+
+    /// A release was answered on `connection`; `is_unswept` if whoever waits is behind more ended entries than
+    /// it dropped.
+    pub(crate) fn answered(
+        &mut self,
+        now: Moment,
+        up: Option<Up>,
+        connection: u64,
+        is_unswept: bool,
+    ) -> Next {
+        if is_unswept && now < self.over_at {
+            return Next::GoOn;
+        }
+        self.is_settled = true;
+        self.unanswered.overtaken(connection);
+        self.next(now, up)
+    }
+
+    /// A release had no answer.
+    pub(crate) fn unanswered(&mut self, now: Moment, up: Option<Up>) -> Next {
+        self.is_settled |= self.over_at <= now;
+        self.next(now, up)
+    }
+
+    fn next(&mut self, now: Moment, up: Option<Up>) -> Next {
+        if !self.is_settled {
+            return Next::Retry;
+        }
+        if !self.unanswered.may_arrive(now, up, self.ttl) {
+            return Next::Stop;
+        }
+        self.over_at = now + self.ttl;
+        Next::Look
+    }
+}

@@ -1,0 +1,148 @@
+//! Keeping entries alive: the core's renewals of what holds and waits, and what waits after a reconnect.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use lockcore::backend::{Backoff, LeaseId, Renewal, StoreEvent};
+use lockcore::clock::Moment;
+use lockcore::{ErrorKind, LostReason, Result};
+
+use super::{Entry, Session};
+use crate::protocol::{Answer, Verdict};
+use crate::scripts::{self, Reply, millis};
+
+impl Session {
+    /// Renews entries, holding or waiting.
+    pub(crate) async fn renew(self: &Arc<Self>, leases: &[LeaseId]) -> Vec<Renewal> {
+        let known: Vec<_> = {
+            let entries = self.entries.lock();
+            leases.iter().map(|lease| entries.by_lease.get(lease).cloned()).collect()
+        };
+        let mut order: Vec<_> = known
+            .iter()
+            .enumerate()
+            .filter_map(|(at, entry)| Some((at, Arc::clone(entry.as_ref()?))))
+            .collect();
+        // Holders first: they have more to lose.
+        order.sort_by_cached_key(|(_, entry)| entry.contender.lock().is_waiting());
+        let give_up_at = self.give_up_at();
+        let batches = order.chunks(BATCH).map(|batch| async move {
+            let entries: Vec<_> = batch.iter().map(|(_, entry)| Arc::clone(entry)).collect();
+            let answers = self.refresh(&entries, give_up_at).await;
+            let answers = match answers {
+                // One name whose keys are something else is not to cost the others their leases.
+                Err(error) if *error.kind() == ErrorKind::Protocol && entries.len() > 1 => {
+                    let each = entries.iter().map(|entry| async {
+                        renewals(self.refresh(std::slice::from_ref(entry), give_up_at).await, 1)
+                    });
+                    join_all(each).await.into_iter().flatten().collect()
+                }
+                answers => renewals(answers, batch.len()),
+            };
+            batch.iter().map(|(at, _)| *at).zip(answers).collect::<Vec<_>>()
+        });
+        let mut renewals: Vec<_> = known.iter().map(|_| Renewal::Gone(LostReason::Gone)).collect();
+        for (at, renewal) in join_all(batches).await.into_iter().flatten() {
+            renewals[at] = renewal;
+        }
+        renewals
+    }
+
+    /// Refreshes a batch in one request; what each answer means.
+    pub(super) async fn refresh(
+        self: &Arc<Self>,
+        entries: &[Arc<Entry>],
+        give_up_at: Moment,
+    ) -> Result<Vec<Verdict>> {
+        let mut call = scripts::REFRESH.call(entries.iter().map(|entry| &entry.keys));
+        call.arg(&self.channels).arg(&self.inbox);
+        for entry in entries {
+            call.arg(entry.owner.to_hex()).arg(millis(entry.ttl));
+        }
+        let (sent_at, value) = match &self.confirming {
+            None => {
+                let connected = self.connected(give_up_at).await?;
+                let sent_at = self.env.now();
+                (sent_at, connected.run(&scripts::REFRESH, &call, give_up_at).await?)
+            }
+            Some(confirming) => confirming.run(call, give_up_at).await?,
+        };
+        let replies = scripts::replies(&value, entries.len(), self.token_base)?;
+        let now = self.env.now();
+        // It may be as old as its request where it comes with the replicas' answer.
+        let age = if self.confirming.is_some() { now.since(sent_at) } else { Duration::ZERO };
+        let apply = |(entry, Reply { answer, .. }): (&Arc<Entry>, Reply)| {
+            let verdict = entry.contender.lock().answered(now, sent_at, answer.written_before(age));
+            entry.heard.notify_one();
+            match (answer, verdict) {
+                (Answer::Revoked { .. }, _) => self.tell_asked(entry),
+                // It waits for a grant that it had and lost; nobody wants that turn any more.
+                (Answer::Waits { .. }, Verdict::Gone(LostReason::Gone)) => self.let_go(self.left_of(entry)),
+                _ => {}
+            }
+            verdict
+        };
+        Ok(entries.iter().zip(replies).map(apply).collect())
+    }
+
+    /// Refreshes what waits after every reconnect, until the session is closed.
+    pub(super) async fn catch_up(self: Arc<Self>) {
+        let catching_up = async {
+            loop {
+                self.missed.notified().await;
+                self.refresh_all_waiting().await;
+            }
+        };
+        self.closed.run_until_cancelled(catching_up).await;
+    }
+
+    /// What waits may have been granted unheard, and its next refresh may be far away: asks until each is
+    /// answered, or over.
+    async fn refresh_all_waiting(self: &Arc<Self>) {
+        let mut pauses = Backoff::of_requests(&self.env);
+        let mut waiting: Vec<_> = self.entries.lock().by_lease.values().cloned().collect();
+        loop {
+            waiting.retain(|entry| entry.contender.lock().is_waiting());
+            let leases: Vec<_> = waiting.iter().map(|entry| entry.lease).collect();
+            let mut renewals = self.renew(&leases).await.into_iter();
+            waiting.retain(|entry| {
+                let is_unknown = matches!(renewals.next(), Some(Renewal::Unknown(_)));
+                if !is_unknown {
+                    self.announce(entry);
+                }
+                is_unknown
+            });
+            if waiting.is_empty() {
+                return;
+            }
+            tracing::debug!(entries = waiting.len(), "what waits was not refreshed");
+            pauses.pause(&self.env).await;
+        }
+    }
+
+    /// Tells the core until when a waiting entry lives: it gives up leases whose deadlines pass.
+    pub(super) fn announce(&self, entry: &Entry) {
+        let until = entry.contender.lock().waits_until();
+        if let Some(deadline) = until {
+            self.events.tell(StoreEvent::LeaseOpened(entry.lease(deadline)));
+        }
+    }
+}
+
+fn renewals(answers: Result<Vec<Verdict>>, entries: usize) -> Vec<Renewal> {
+    match answers {
+        Ok(verdicts) => verdicts
+            .into_iter()
+            .map(|verdict| match verdict {
+                Verdict::Until(deadline) => Renewal::Until(deadline),
+                Verdict::Gone(reason) => Renewal::Gone(reason),
+            })
+            .collect(),
+        Err(error) => (0..entries).map(|_| Renewal::Unknown(error.clone())).collect(),
+    }
+}
+
+/// How many entries one request refreshes: enough that requests are few, and few enough that the
+/// server does nothing else for less than a millisecond.
+const BATCH: usize = 100;
