@@ -193,6 +193,52 @@ fn the_core_has_no_upward_arrow() {
     assert!(arrows > 100, "only {arrows} arrows were found");
 }
 
+/// An invariant is called by its file, so that a mention in another one needs no looking for.
+#[test]
+fn invariants_are_called_by_one_name() {
+    let mut places = BTreeMap::new();
+    for (path, text) in sources(&metadata()) {
+        for line in text.lines().filter_map(|line| line.trim_start().strip_prefix("//! - **")) {
+            let tag = line.split("**").next().unwrap_or_default().to_owned();
+            // The promises, and what the contract asks, have their own.
+            let is_contracts = path.ends_with("backend/contract.rs") && tag.starts_with('B');
+            let is_contracts = is_contracts || tag.starts_with('G');
+            let (name, number) = tag.rsplit_once('-').unwrap_or((&tag, ""));
+            let is_named = name.chars().all(|c| c.is_ascii_lowercase() || "._".contains(c));
+            let is_tag = !name.is_empty() && is_named && number.parse::<u8>().is_ok();
+            if !is_contracts && !is_tag {
+                let looks_like_one = tag.len() == 2 && tag.ends_with(|c: char| c.is_ascii_digit());
+                assert!(!looks_like_one, "{}: {tag} is not called by its file", path.display());
+                continue;
+            }
+            if let Some(other) = places.insert(tag.clone(), path.clone()) {
+                panic!("{tag} is in {} and in {}", other.display(), path.display());
+            }
+        }
+    }
+    assert!(places.len() > 50, "only {} were found", places.len());
+}
+
+/// Who knows one store on servers knows all: the same files, which are called alike.
+#[test]
+fn stores_have_one_plan() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    for store in ["backend-redis", "backend-etcd", "backend-zk"] {
+        let place = root.join(store).join("src");
+        for part in ["config", "connection", "protocol", "session", "admin", "keys"] {
+            let is_file = place.join(part).with_extension("rs").exists();
+            let is_folder = place.join(part).join("mod.rs").exists();
+            assert!(is_file != is_folder, "{store} has no {part}, or two");
+        }
+        for file in ["lib.rs", "backend.rs", "error.rs", "session/keeper.rs", "admin/inspect.rs"] {
+            assert!(place.join(file).exists(), "{store} has no {file}");
+        }
+        for file in ["admin/revoke.rs", "admin/diagnosis.rs", "admin/token_base.rs"] {
+            assert!(place.join(file).exists(), "{store} has no {file}");
+        }
+    }
+}
+
 /// Names that say nothing hide what belongs elsewhere.
 #[test]
 fn no_file_is_called_util() {
