@@ -82,6 +82,8 @@ async fn a_silent_server_is_named() {
     let waiting = locks.lock(NAME).unwrap().wait(TTL * 3 / 4);
     let waiting = Beside::start(async move { waiting.acquire().await.map(drop) });
     rig.store.queued(NAME, 2).await;
+    // Answered on the connection that the acquisition uses, after it: so that knows, too.
+    locks.inspect(NAME).await.unwrap();
     proxy.set_both(Mode::Blackhole).await;
 
     // The session's bound of a request, or that of whoever asks: they are as long.
