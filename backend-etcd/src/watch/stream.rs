@@ -184,12 +184,14 @@ impl Server {
         let changes: Arc<[Change]> =
             response.events().iter().filter_map(change).filter(|change| change.revision > since).collect();
         if !changes.is_empty() {
+            // Whoever comes now has not heard of them.
+            watch.since = changes.last().map(|change| change.revision);
+            // RACE: before the book is told. Whoever books an entry and looks here after that has heard of
+            // its end, or the book is told of it later.
+            watch.tell(&WatchEvent::Changes(Arc::clone(&changes)));
             if !matches!(watch.range, Range::Session(..)) {
                 (self.on_key_event)(KeyEvent::Changes(&changes));
             }
-            // Whoever comes now has not heard of them.
-            watch.since = changes.last().map(|change| change.revision);
-            watch.tell(&WatchEvent::Changes(changes));
         }
         true
     }

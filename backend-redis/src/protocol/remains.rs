@@ -124,7 +124,8 @@ impl Remains {
         if !self.unanswered.may_arrive(now, up, self.ttl) {
             return Next::Stop;
         }
-        self.over_at = now + self.ttl;
+        // Each look is a release of its own, which asks until it is answered.
+        (self.is_settled, self.over_at) = (false, now + self.ttl);
         Next::Look
     }
 }

@@ -35,7 +35,15 @@ impl Session {
         if self.trust.lock().changes() != trusted {
             return Err(Unanswered::Refused(ZkError::ConnectionLoss));
         }
-        let in_time = self.liveness.lock().proved(write);
+        let in_time = {
+            let mut liveness = self.liveness.lock();
+            // RACE: when the session's end closes its connection is read with this locked. Who comes later
+            // moves that no more.
+            if self.why_over().is_some() {
+                return Err(Unanswered::SessionOver);
+            }
+            liveness.proved(write)
+        };
         if !in_time {
             self.end(LostReason::Expired);
             return Err(Unanswered::SessionOver);

@@ -179,7 +179,10 @@ impl Core {
         let message = format!("not granted {within}; {held_by}");
         let error = Error::not_applied(ErrorKind::Timeout { waited, holder }, message);
         let refused = self.queues.with_known(&wanted.name, |entry| entry.refused.clone()).flatten();
-        let error = match refused.or_else(|| self.unconfirmed.lock().clone()) {
+        // What is older says nothing of the store as it is now.
+        let recent = self.env().now().saturating_sub(self.env().timing().ttl);
+        let unconfirmed = || self.unconfirmed.lock().clone().filter(|(at, _)| recent <= *at);
+        let error = match refused.or_else(|| unconfirmed().map(|(_, error)| error)) {
             // That nothing is left of it is what this error says.
             Some(refused) => error.with_source(self.placed(refused.with_effect(Effect::NotApplied))),
             None => error,

@@ -56,8 +56,8 @@ pub(crate) struct Core {
     server: Option<String>,
     pub(crate) label: Arc<str>,
     pub(crate) min_ttl: Duration,
-    /// Why the last renewal is unconfirmed: what a wait that ends is told.
-    pub(crate) unconfirmed: Mutex<Option<Error>>,
+    /// Since when and why the last renewal is unconfirmed: what a wait that ends is told.
+    pub(crate) unconfirmed: Mutex<Option<(Moment, Error)>>,
     pub(crate) queues: Queues,
     pub(crate) watchdog: Watchdog,
     pub(crate) closing: CancellationToken,
@@ -198,7 +198,11 @@ impl Core {
         if !ours {
             return;
         }
-        let session_over = grant.lease.scope == LeaseScope::Session && reason == LostReason::Expired;
+        // A guard's clock may have ended it while a renewal that came in time was taken in.
+        let now = self.env.now();
+        let lives = self.watchdog.session_deadline(&grant.lease).is_some_and(|until| !until.has_passed(now));
+        let session_over =
+            grant.lease.scope == LeaseScope::Session && reason == LostReason::Expired && !lives;
         if session_over || reason == LostReason::SessionLost {
             // The backend ends a session that is over as a whole (B3).
             self.call_next(&grant.name);
@@ -304,19 +308,24 @@ impl Core {
         let (core, tenure, env) = (Arc::downgrade(self), Arc::clone(tenure), self.env.clone());
         let mut ended = Box::pin(tenure::ended(tenure.watch()));
         self.env.spawn(async move {
-            while env.now() < at {
+            loop {
                 // Timers stand still while a host is suspended: none is so long that this is noticed late.
-                let look_at = at.min(env.now() + env.timing().ttl / 3);
+                // After `at` it is over, or its lease was over before; unless that was renewed after all.
+                let (now, look_again) = (env.now(), env.timing().ttl / 3);
+                let look_at = if now < at { at.min(now + look_again) } else { now + look_again };
+                if at <= now
+                    && let Some(reason) = tenure.end_in_time(now)
+                {
+                    if let Some(core) = core.upgrade() {
+                        core.has_lost(&tenure, reason);
+                    }
+                    return;
+                }
                 tokio::select! {
                     biased;
                     _released_or_lost = &mut ended => return,
                     () = env.sleep_until(look_at) => {}
                 }
-            }
-            if let Some(core) = core.upgrade()
-                && let Some(reason) = tenure.end_in_time(env.now())
-            {
-                core.has_lost(&tenure, reason);
             }
         });
     }

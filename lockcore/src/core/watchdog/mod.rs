@@ -229,7 +229,7 @@ fn settle(core: &Arc<Core>, (leases, sent_at, answers): Renewed) {
             Some(Renewal::Gone(reason)) => Answer::Gone(reason),
             Some(Renewal::Unknown(error)) => {
                 tracing::debug!(error = %format_args!("{error:#}"), "a renewal is tried again");
-                *core.unconfirmed.lock() = Some(error);
+                *core.unconfirmed.lock() = Some((core.env().now(), error));
                 Answer::Unknown
             }
             None => Answer::Unknown,
