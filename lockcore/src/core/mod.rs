@@ -343,7 +343,7 @@ impl Core {
             entry.queue.kept().filter(|tenure| tenure.grant().counter == counter).cloned()
         });
         if let Some(tenure) = tenure.flatten().filter(|tenure| tenure.ask(until)) {
-            tracing::warn!(lock = %name, counter, ?within, "asked for by an administrator");
+            tracing::info!(lock = %name, counter, ?within, "asked for by an administrator");
             self.end_at(&tenure, until);
         }
     }
