@@ -25,6 +25,12 @@ local function keep(key, ms)
   end
 end
 
+-- For how long the holder that was asked may go on, in milliseconds; an earlier version's asker gives none.
+local function noted_grace(entries)
+  local note = string.sub(redis.call('HGET', entries, 'revoker') or '', 1, LONGEST)
+  return string.match(note, '^grace (%d+)$') or '0'
+end
+
 local function last_grant(grants)
   local record = redis.call('GET', grants)
   if not record then

@@ -27,8 +27,7 @@ local function refresh(lock, queue, entries, grants, me, ttl, now)
     end
     -- The message may have been lost. Until the holder has heard, it keeps the lock.
     keep(entries, ttl)
-    local asked = string.sub(redis.call('HGET', entries, 'revoker') or '', 1, LONGEST)
-    return { 2, number(counter), string.match(asked, '^grace (%d+)$') or '0' }
+    return { 2, number(counter), noted_grace(entries) }
   end
   local score = redis.call('ZSCORE', queue, me)
   if not score then

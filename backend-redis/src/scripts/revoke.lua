@@ -23,6 +23,13 @@ if grace == 'force' then
   local _, more = hand_on(lock, queue, entries, grants, channels)
   answer[3] = more and 1 or 0
 else
+  -- An earlier ask may be unheard: the shortest grace counts.
+  if redis.call('HGET', entries, 'revoked') == holder then
+    local noted = noted_grace(entries)
+    if tonumber(noted) < tonumber(grace) then
+      grace = noted
+    end
+  end
   redis.call('HSET', entries, 'revoked', holder, 'revoker', 'grace ' .. grace)
   keep(entries, math.max(answer[2], 1))
 end

@@ -1,6 +1,6 @@
 //! Asking for a lock: what it costs, and that it is heard when messages are lost.
 
-use lockcore::{LockGuard, LockManager, Revocation, Revoke};
+use lockcore::{LockGuard, LockManager, LostReason, Revocation, Revoke};
 use testbed::redis::{Reply, is_push};
 use testbed::{Direction, Mode};
 
@@ -16,6 +16,7 @@ trials![
     an_ask_is_told_with_a_grant_that_was_lost,
     an_ask_before_the_grant_is_told_with_it,
     an_earlier_ask_lengthens_no_later_one,
+    a_later_ask_lengthens_no_unheard_one,
     a_strange_grace_is_none,
 ];
 
@@ -125,7 +126,35 @@ async fn an_ask_before_the_grant_is_told_with_it() {
     guard.release().await.unwrap();
 }
 
-/// Also where none of them was heard: it is the last one that the server keeps.
+/// An ask that nobody has heard is not put off by a later one that gives more time, whichever version asked.
+async fn a_later_ask_lengthens_no_unheard_one() {
+    let server = server().await;
+    let proxy = proxy(&server);
+    let (a, b) = (open(via(&proxy)).await, open(direct(&server)).await);
+    for by_an_earlier_version in [false, true] {
+        let guard = hold(&a).await;
+        proxy.set(Direction::ServerToClient, Mode::drop_frames(is_push)).await;
+        let first = if by_an_earlier_version {
+            let holder = command(&server, &["GET", KEY]).await.text().unwrap();
+            let note = ["HSET", &format!("{KEY}:e"), "revoked", &holder, "revoker", "an inbox"];
+            assert_eq!(command(&server, &note).await, Reply::Integer(2));
+            None
+        } else {
+            let first = Asking::start(&b, Revoke::AT_ONCE);
+            eventually("it is noted", async || exists(&server, &format!("{KEY}:e")).await).await;
+            Some(first)
+        };
+        let second = Asking::start(&b, GRACE);
+        assert_eq!(within(BOUND, "it hears", guard.lost()).await, LostReason::Revoked);
+        second.answered().await;
+        if let Some(first) = first {
+            first.answered().await;
+        }
+        proxy.set(Direction::ServerToClient, Mode::Pass).await;
+    }
+}
+
+/// Also where none of them was heard.
 async fn an_earlier_ask_lengthens_no_later_one() {
     let server = server().await;
     let proxy = proxy(&server);

@@ -387,7 +387,7 @@ fn a_sweep_that_is_cut_short_is_gone_on_with() {
 }
 
 /// What a script could do wrong, one at a time.
-const MUTANTS: [(&str, &str); 30] = [
+const MUTANTS: [(&str, &str); 32] = [
     // acquire
     ("redis.call('EXISTS', queue) == 0 and redis.pcall", "redis.pcall"),
     ("if counted < tonumber(now) then", "if true then"),
@@ -427,6 +427,8 @@ const MUTANTS: [(&str, &str); 30] = [
     // revoke
     ("if owner == holder then\n  redis.pcall", "do\n  redis.pcall"),
     ("'revoked', holder, 'revoker', 'grace ' .. grace", "'revoked', holder"),
+    ("if tonumber(noted) < tonumber(grace) then", "if false then"),
+    ("if redis.call('HGET', entries, 'revoked') == holder then", "do"),
 ];
 
 /// The same where a script drops one ended entry.

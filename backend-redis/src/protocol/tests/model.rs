@@ -386,7 +386,7 @@ impl Server {
     pub(super) fn revoke(
         &mut self,
         now: u64,
-        grace: Option<u64>,
+        mut grace: Option<u64>,
         pushes: &mut Vec<Message>,
     ) -> Option<(Option<u64>, Option<u64>, bool)> {
         self.begin(now);
@@ -403,6 +403,8 @@ impl Server {
             self.forget_empty_keys();
             unswept = self.hand_on(now, pushes);
         } else {
+            let noted = self.revoked.filter(|(asked, _)| *asked == holder);
+            grace = grace.min(Some(noted.map_or(u64::MAX, |(_, grace)| grace.unwrap_or(0))));
             self.revoked = Some((holder, grace));
             self.entries_until = self.entries_until.max(now / 1000 + left.unwrap_or(1).max(1));
         }
