@@ -19,7 +19,7 @@ test: tools
 
 # As long as you like: more seeds of the simulation than a test run has time for.
 soak: tools
-	LEASEHOLD_SEEDS=$${LEASEHOLD_SEEDS:-100000} $(CARGO) test --release -p conformance --test simulation -- --nocapture
+	LEASEHOLD_SEEDS=$${LEASEHOLD_SEEDS:-100000} $(CARGO) test --release -p leasehold-conformance --test simulation -- --nocapture
 
 # Formatting, lints, docs, and every feature set on its own.
 lint: tools
@@ -49,7 +49,7 @@ fix:
 	UPDATE_DOCS=1 $(CARGO) test -p comparison documents
 
 bench: tools
-	$(CARGO) bench -p lockcore -p backend-file
+	$(CARGO) bench -p leasehold-core -p leasehold-file
 
 # What the machine must have: Rust, a C compiler, protoc, the servers, the clients of others. As root it
 # installs what is missing and says so first; with INSTALL=0 it only says so.

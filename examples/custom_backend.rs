@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use conformance::{MemorySubject, Pace, Subject};
 use futures_util::stream::BoxStream;
 use leasehold::backend::{
     AcquireRequest, Attempt, Finding, Grant, Holder, LeaseId, LockBackend, LockState, Renewal, Revoke,
@@ -16,6 +15,7 @@ use leasehold::backend::{
 };
 use leasehold::memory::MemoryConfig;
 use leasehold::{Env, Guarantees, LockManager, LockName, Result};
+use leasehold_conformance::{MemorySubject, Pace, Subject};
 
 /// What was granted and released, in order.
 #[derive(Clone, Debug, Default)]
@@ -158,7 +158,7 @@ async fn main() -> Result<()> {
     locks.shutdown().await?;
     println!("{:#?}", record.0.lock().expect("nothing panics while it is written"));
 
-    let kit = std::thread::spawn(|| conformance::check(RecordedSubject::default()));
+    let kit = std::thread::spawn(|| leasehold_conformance::check(RecordedSubject::default()));
     match kit.join().expect("the kit runs") {
         Ok(report) => print!("{report}"),
         Err(report) => panic!("{report}"),

@@ -2,37 +2,37 @@
 
 use std::sync::LazyLock;
 
-pub use lockcore::{
+pub use leasehold_core::{
     Builder, Change, Changes, Effect, Entropy, Env, Error, ErrorKind, FenceGate, Fenced, FencingToken,
     Guarantees, GuardState, Lock, LockGuard, LockManager, LockName, LockOptions, Lost, LostReason, OsEntropy,
     OwnerId, Registry, Result, Revocation, Revoke, StoreUrl, Timing, Tls, backend, clock, memory, span,
 };
 
 #[cfg(feature = "metrics")]
-pub use lockcore::describe_metrics;
+pub use leasehold_core::describe_metrics;
 
 /// The file store: locks between the processes of one host, in a directory.
 #[cfg(feature = "file")]
 pub mod file {
-    pub use backend_file::FileConfig;
+    pub use leasehold_file::FileConfig;
 }
 
 /// The Redis store: locks in a Redis server.
 #[cfg(feature = "redis")]
 pub mod redis {
-    pub use backend_redis::RedisConfig;
+    pub use leasehold_redis::RedisConfig;
 }
 
 /// The etcd store: locks in an etcd cluster.
 #[cfg(feature = "etcd")]
 pub mod etcd {
-    pub use backend_etcd::EtcdConfig;
+    pub use leasehold_etcd::EtcdConfig;
 }
 
 /// The ZooKeeper store: locks in a ZooKeeper ensemble.
 #[cfg(feature = "zk")]
 pub mod zk {
-    pub use backend_zk::ZkConfig;
+    pub use leasehold_zk::ZkConfig;
 }
 
 /// Opens the store that `url` names, contacts it, and opens a session.

@@ -90,7 +90,7 @@ fn the_default_build_has_no_network_client() {
     let tree = tree.current_dir(env!("CARGO_MANIFEST_DIR")).output().expect("cargo runs");
     let tree = String::from_utf8(tree.stdout).expect("cargo writes UTF-8");
     let packages: BTreeSet<_> = tree.lines().filter_map(|line| line.split(' ').next()).collect();
-    assert!(packages.contains("lockcore") && packages.contains("tokio"), "{tree}");
+    assert!(packages.contains("leasehold-core") && packages.contains("tokio"), "{tree}");
     // tokio has sockets only with mio; the others are the clients and what they stand on.
     let network = [
         "mio",
@@ -165,8 +165,8 @@ const FLOORS: [&str; 6] = ["words", "clock", "backend", "memory", "core", "api"]
 #[test]
 fn the_core_has_no_upward_arrow() {
     let metadata = metadata();
-    let package = metadata.workspace_packages().into_iter().find(|package| package.name == "lockcore");
-    let manifest = &package.expect("lockcore is there").manifest_path;
+    let package = metadata.workspace_packages().into_iter().find(|package| package.name == "leasehold-core");
+    let manifest = &package.expect("the core is there").manifest_path;
     let root = manifest.parent().expect("a manifest has a folder").join("src").into_std_path_buf();
     let mut files = Vec::new();
     collect(&root, &mut files);

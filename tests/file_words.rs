@@ -4,9 +4,9 @@
 
 use std::path::Path;
 
-use conformance::words::said;
 use leasehold::file::FileConfig;
 use leasehold::{ErrorKind, LockManager};
+use leasehold_conformance::words::said;
 
 async fn open(directory: &Path) -> leasehold::Result<LockManager> {
     LockManager::builder(FileConfig::new(directory)).build().await

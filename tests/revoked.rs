@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use conformance::layer::{Below, Layer, shared};
 use futures_util::stream::{self, BoxStream};
 use futures_util::{FutureExt, StreamExt};
 use leasehold::backend::{AcquireRequest, Grant, LockState, StoreConfig, StoreEvent};
 use leasehold::clock::{Clock, Deadline, ManualClock, TokioClock};
 use leasehold::memory::MemoryConfig;
 use leasehold::{Change, ErrorKind, GuardState, LockManager, LockName, LostReason, Revocation, Revoke};
+use leasehold_conformance::layer::{Below, Layer, shared};
 use testbed::{Beside, pass};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use lockcore::backend::Endpoint;
-use lockcore::{Error, Result, StoreUrl, Tls};
+use leasehold_core::backend::Endpoint;
+use leasehold_core::{Error, Result, StoreUrl, Tls};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 
@@ -14,8 +14,8 @@ use rustls::pki_types::pem::PemObject as _;
 /// # Examples
 ///
 /// ```
-/// use backend_etcd::EtcdConfig;
-/// use lockcore::Tls;
+/// use leasehold_etcd::EtcdConfig;
+/// use leasehold_core::Tls;
 ///
 /// let plain = EtcdConfig::new(["10.0.0.1", "10.0.0.2:2379", "[::1]:2379"]).prefix("billing");
 /// let secured = plain.tls(Tls::new()).domain("etcd.internal").credentials("billing", "secret");
@@ -87,7 +87,7 @@ impl EtcdConfig {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidOption`](lockcore::ErrorKind::InvalidOption) without a host, for a file
+    /// [`ErrorKind::InvalidOption`](leasehold_core::ErrorKind::InvalidOption) without a host, for a file
     /// that cannot be read or holds no certificate, for TLS options without TLS, and for a certificate without its key.
     pub fn from_url(url: &mut StoreUrl) -> Result<Self> {
         let mut config = Self::new(url.hosts());
@@ -200,7 +200,7 @@ impl fmt::Debug for EtcdConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lockcore::ErrorKind;
+    use leasehold_core::ErrorKind;
 
     fn config(url: &str) -> Result<EtcdConfig> {
         EtcdConfig::from_url(&mut url.parse()?)

@@ -10,7 +10,7 @@
 use std::error::Error as StdError;
 use std::time::Duration;
 
-use lockcore::{Effect, Error, ErrorKind, LostReason, Tls};
+use leasehold_core::{Effect, Error, ErrorKind, LostReason, Tls};
 use tonic::Code;
 
 /// What an error of the client means.

@@ -15,8 +15,8 @@
 
 use std::time::Duration;
 
-use lockcore::backend::{AcquireRequest, Holder, Revoke};
-use lockcore::{Error, LockName, OwnerId, Result};
+use leasehold_core::backend::{AcquireRequest, Holder, Revoke};
+use leasehold_core::{Error, LockName, OwnerId, Result};
 
 use crate::protocol::Revision;
 

@@ -1,7 +1,7 @@
 //! What the file store costs beside the system calls of plain `flock(1)`.
 //!
 //! The question: what do durable tokens cost on top of a file lock, and does waiting through a helper
-//! thread cost anything? `cargo bench -p backend-file`; put `TMPDIR` on the disk in question. `flock`
+//! thread cost anything? `cargo bench -p leasehold-file`; put `TMPDIR` on the disk in question. `flock`
 //! opens, locks and closes, as the command does; `flock_and_sync` also writes a record and waits until
 //! it is on the disk, the least that a token which survives a crash needs.
 
@@ -12,9 +12,9 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use backend_file::FileConfig;
 use divan::Bencher;
-use lockcore::{Lock, LockGuard, LockManager};
+use leasehold_core::{Lock, LockGuard, LockManager};
+use leasehold_file::FileConfig;
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 

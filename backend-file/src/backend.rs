@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::stream::{self, BoxStream};
-use lockcore::backend::{
+use leasehold_core::backend::{
     AcquireRequest, Attempt, Finding, Grant, Holder, LeaseId, LockBackend, LockState, Renewal, Revoke,
     StoreEvent, TokenBase,
 };
-use lockcore::clock::{Deadline, Moment};
-use lockcore::{Env, Guarantees, LockName, LostReason, Result};
+use leasehold_core::clock::{Deadline, Moment};
+use leasehold_core::{Env, Guarantees, LockName, LostReason, Result};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc};
 

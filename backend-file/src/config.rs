@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lockcore::backend::{LockBackend, StoreConfig};
-use lockcore::{Env, Error, ErrorKind, Result, StoreUrl, Timing};
+use leasehold_core::backend::{LockBackend, StoreConfig};
+use leasehold_core::{Env, Error, ErrorKind, Result, StoreUrl, Timing};
 
 use crate::backend::FileBackend;
 use crate::directory::{Directory, FileSystem, Scope};

@@ -1,13 +1,13 @@
 //! What an error of the system, or the bytes of a file, mean for a lock.
 //!
-//! Everything is [`Effect::NotApplied`](lockcore::Effect): whatever fails on the way to a grant is
+//! Everything is [`Effect::NotApplied`](leasehold_core::Effect): whatever fails on the way to a grant is
 //! followed by giving the lock back, in the same call and without a step that can fail.
 
 use std::fmt;
 use std::io;
 use std::path::Path;
 
-use lockcore::{Error, ErrorKind};
+use leasehold_core::{Error, ErrorKind};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
@@ -109,7 +109,7 @@ fn open_files() -> impl fmt::Display {
 mod tests {
     use std::error::Error as _;
 
-    use lockcore::Effect;
+    use leasehold_core::Effect;
 
     use super::*;
 

@@ -14,7 +14,7 @@
 
 use std::fmt;
 
-use lockcore::LockName;
+use leasehold_core::LockName;
 use sha2::{Digest, Sha256};
 
 /// The part of a file name that stands for one lock.

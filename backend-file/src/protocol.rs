@@ -15,7 +15,7 @@
 //!
 //! Checked by the tests below, which cut every sequence at every byte, and a page at its sectors.
 
-use lockcore::FencingToken;
+use leasehold_core::FencingToken;
 
 use crate::record::{Ending, FILE, Floor, Record, Stamped, Unreadable, Value, newest, slot, slot_at};
 

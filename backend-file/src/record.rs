@@ -17,7 +17,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use lockcore::{LockName, OwnerId};
+use leasehold_core::{LockName, OwnerId};
 use sha2::{Digest, Sha256};
 
 /// A value with the number of its write.

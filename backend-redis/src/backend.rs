@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
-use lockcore::backend::{
+use leasehold_core::backend::{
     AcquireRequest, Attempt, Events, Finding, Grant, Holder, Inbox, LeaseId, LockBackend, LockState, Renewal,
     Revoke, StoreConfig, StoreEvent, TokenBase,
 };
-use lockcore::{Env, Guarantees, LockName, Result};
+use leasehold_core::{Env, Guarantees, LockName, Result};
 
 use crate::config::RedisConfig;
 use crate::session::Session;

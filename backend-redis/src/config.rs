@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use lockcore::{Error, Result, StoreUrl, Tls};
+use leasehold_core::{Error, Result, StoreUrl, Tls};
 use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
 use redis::{
     Client, ClientTlsConfig, ConnectionAddr, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo,
@@ -135,7 +135,7 @@ impl RedisConfig {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidOption`](lockcore::ErrorKind::InvalidOption), naming the value and the rule.
+    /// [`ErrorKind::InvalidOption`](leasehold_core::ErrorKind::InvalidOption), naming the value and the rule.
     pub fn from_url(url: &mut StoreUrl) -> Result<Self> {
         let mut config = match url.scheme() {
             "redis+unix" => Self::from_socket_url(url)?,
@@ -297,7 +297,7 @@ const KEEPALIVE: Duration = Duration::from_secs(10);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lockcore::ErrorKind;
+    use leasehold_core::ErrorKind;
 
     fn config(url: &str) -> Result<RedisConfig> {
         RedisConfig::from_url(&mut url.parse()?)

@@ -8,7 +8,7 @@
 //! The sentence is ours, and its cause is what the server or the system said, in their own words. Which
 //! server that was, the core adds.
 
-use lockcore::{Effect, Error, ErrorKind, Tls};
+use leasehold_core::{Effect, Error, ErrorKind, Tls};
 use redis::RedisError;
 
 /// What a failed request means for its caller.

@@ -12,7 +12,7 @@
 //!
 //! Checked by the tests below and the cases of `g10`.
 
-use lockcore::{Error, ErrorKind, LockName, Result};
+use leasehold_core::{Error, ErrorKind, LockName, Result};
 
 /// How names become keys in one namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

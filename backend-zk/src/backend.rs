@@ -12,11 +12,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::FutureExt;
 use futures_util::stream::BoxStream;
-use lockcore::backend::{
+use leasehold_core::backend::{
     AcquireRequest, Attempt, Backoff, Events, Finding, Grant, Holder, Inbox, LeaseId, LockBackend, LockState,
     Renewal, Revoke, StoreConfig, StoreEvent, TokenBase,
 };
-use lockcore::{Effect, Env, Error, ErrorKind, Guarantees, LockName, LostReason, Result};
+use leasehold_core::{Effect, Env, Error, ErrorKind, Guarantees, LockName, LostReason, Result};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;

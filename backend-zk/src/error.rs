@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use lockcore::{Effect, Error, ErrorKind, LostReason};
+use leasehold_core::{Effect, Error, ErrorKind, LostReason};
 use zookeeper_client::Error as ZkError;
 
 use crate::protocol::Failure;

@@ -1,6 +1,6 @@
 //! The registry: every case by name, with the promises it needs.
 //!
-//! A case is `gN::property`. The contract's documentation in `lockcore::backend` names them; a test
+//! A case is `gN::property`. The contract's documentation in `leasehold_core::backend` names them; a test
 //! below reads it.
 
 use std::fmt;
@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use lockcore::Guarantees;
-use lockcore::clock::{BootClock, Clock};
+use leasehold_core::Guarantees;
+use leasehold_core::clock::{BootClock, Clock};
 
 use crate::bugs::Mutation;
 use crate::failure::{Failure, Outcome};
@@ -105,7 +105,7 @@ macro_rules! table {
         pub(super) const CASES: &[$crate::Case] = &[$($crate::case::Case {
             name: concat!($guarantee, "::", stringify!($name)),
             property: $property,
-            needs: lockcore::Guarantees::empty()$($(.union(lockcore::Guarantees::$flag))+)?,
+            needs: leasehold_core::Guarantees::empty()$($(.union(leasehold_core::Guarantees::$flag))+)?,
             run: |world| Box::pin($name(world)),
         }),+];
     };

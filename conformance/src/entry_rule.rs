@@ -10,9 +10,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
-use lockcore::backend::{AcquireRequest, Attempt, Grant, Lease, LeaseId, Renewal, StoreEvent};
-use lockcore::clock::{Deadline, Moment};
-use lockcore::{ErrorKind, LockName, LostReason, Result};
+use leasehold_core::backend::{AcquireRequest, Attempt, Grant, Lease, LeaseId, Renewal, StoreEvent};
+use leasehold_core::clock::{Deadline, Moment};
+use leasehold_core::{ErrorKind, LockName, LostReason, Result};
 use parking_lot::Mutex;
 
 use crate::history::{Entry, Recorder, What};

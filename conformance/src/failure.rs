@@ -34,9 +34,9 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-impl From<lockcore::Error> for Failure {
+impl From<leasehold_core::Error> for Failure {
     #[track_caller]
-    fn from(error: lockcore::Error) -> Self {
+    fn from(error: leasehold_core::Error) -> Self {
         Self::new(format!("{error:#}"))
     }
 }

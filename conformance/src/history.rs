@@ -15,8 +15,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use lockcore::clock::{Clock, Deadline, Moment};
-use lockcore::{FencingToken, LockName, LostReason};
+use leasehold_core::clock::{Clock, Deadline, Moment};
+use leasehold_core::{FencingToken, LockName, LostReason};
 use parking_lot::Mutex;
 
 /// Events in the order of their recording.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use futures_util::future::BoxFuture;
-use lockcore::clock::{Clock, Deadline, Moment};
+use leasehold_core::clock::{Clock, Deadline, Moment};
 use parking_lot::Mutex;
 
 use crate::switch::Switch;
@@ -124,7 +124,7 @@ const MILLION: u128 = 1_000_000;
 mod tests {
     use super::*;
     use futures_util::FutureExt;
-    use lockcore::clock::ManualClock;
+    use leasehold_core::clock::ManualClock;
 
     fn host(ppm: i32) -> (ManualClock, HostClock) {
         let truth = ManualClock::new();

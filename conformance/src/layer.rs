@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
-use lockcore::backend::{
+use leasehold_core::backend::{
     AcquireRequest, Attempt, Finding, Grant, Holder, LeaseId, LockBackend, LockState, Renewal, Revoke,
     StoreConfig, StoreEvent, TokenBase,
 };
-use lockcore::{Env, Guarantees, LockName, Result};
+use leasehold_core::{Env, Guarantees, LockName, Result};
 
 /// One way to a store, wrapped around another.
 pub type Wrap = Arc<dyn Fn(Box<dyn StoreConfig>) -> Box<dyn StoreConfig> + Send + Sync>;

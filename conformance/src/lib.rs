@@ -6,8 +6,8 @@
 //!
 //! ```
 //! use std::time::Duration;
-//! use conformance::{Pace, Subject};
-//! use lockcore::{backend::StoreConfig, memory::MemoryConfig};
+//! use leasehold_conformance::{Pace, Subject};
+//! use leasehold_core::{backend::StoreConfig, memory::MemoryConfig};
 //!
 //! #[derive(Debug)]
 //! struct MyStore;
@@ -27,7 +27,7 @@
 //! }
 //!
 //! # fn all() {
-//! conformance::main([Box::new(MyStore)]);
+//! leasehold_conformance::main([Box::new(MyStore)]);
 //! # }
 //! ```
 //!

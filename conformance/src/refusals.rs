@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use async_trait::async_trait;
-use lockcore::backend::Grant;
-use lockcore::{Effect, Error, ErrorKind, Result};
+use leasehold_core::backend::Grant;
+use leasehold_core::{Effect, Error, ErrorKind, Result};
 
 use crate::layer::{Below, Layer, Wrap, shared};
 

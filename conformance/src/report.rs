@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use lockcore::Guarantees;
+use leasehold_core::Guarantees;
 /// The results of a run, as far as it got.
 #[derive(Clone, Default)]
 pub struct Report {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use lockcore::Result;
-use lockcore::backend::{AcquireRequest, Attempt, Grant};
+use leasehold_core::Result;
+use leasehold_core::backend::{AcquireRequest, Attempt, Grant};
 use parking_lot::Mutex;
 
 use crate::layer::{Below, Layer, Wrap, shared};

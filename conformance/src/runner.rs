@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use leasehold_core::{Env, Guarantees, Timing};
 use libtest_mimic::{Arguments, Completion, Trial};
-use lockcore::{Env, Guarantees, Timing};
 use parking_lot::Mutex;
 
 use crate::bugs::{Bug, bugs};
@@ -206,7 +206,7 @@ mod tests {
     use super::*;
     use crate::Pace;
     use crate::layer::{Below, Layer, shared};
-    use lockcore::backend::StoreConfig;
+    use leasehold_core::backend::StoreConfig;
 
     /// The in-memory store, which keeps more than it promises.
     #[derive(Debug)]

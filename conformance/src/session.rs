@@ -6,8 +6,8 @@ use std::future::Future;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
-use lockcore::backend::{AcquireRequest, Attempt, Grant, LeaseId, LockBackend, Renewal};
-use lockcore::{Env, Guarantees, LockName};
+use leasehold_core::backend::{AcquireRequest, Attempt, Grant, LeaseId, LockBackend, Renewal};
+use leasehold_core::{Env, Guarantees, LockName};
 
 use crate::failure::{Failure, Outcome};
 use crate::subject::Pace;

@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use lockcore::backend::{AcquireRequest, Attempt, Grant};
-use lockcore::{LockName, Result};
+use leasehold_core::backend::{AcquireRequest, Attempt, Grant};
+use leasehold_core::{LockName, Result};
 
 use crate::history::{Entry, Recorder, What};
 use crate::layer::{Below, Layer, Wrap, shared};

@@ -5,10 +5,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockcore::Timing;
-use lockcore::backend::StoreConfig;
-use lockcore::clock::{BootClock, Clock, TokioClock};
-use lockcore::memory::{MemoryConfig, MemoryStore};
+use leasehold_core::Timing;
+use leasehold_core::backend::StoreConfig;
+use leasehold_core::clock::{BootClock, Clock, TokioClock};
+use leasehold_core::memory::{MemoryConfig, MemoryStore};
 use parking_lot::Mutex;
 use tokio::runtime::{Builder, Runtime};
 
@@ -39,7 +39,7 @@ pub trait Subject: fmt::Debug + Send + Sync + 'static {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "time is virtual or it is not")]
 pub enum Pace {
-    /// tokio's paused clock, for stores that read the time from [`Env`](lockcore::Env) alone. Cases
+    /// tokio's paused clock, for stores that read the time from [`Env`](leasehold_core::Env) alone. Cases
     /// take no time and are deterministic. Leases have the default ttl.
     Virtual,
     /// The host's clock, with leases of `ttl`.

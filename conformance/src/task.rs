@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use lockcore::{Lock, LockGuard};
+use leasehold_core::{Lock, LockGuard};
 use tokio::task::JoinHandle;
 
 use crate::failure::{Failure, Outcome};

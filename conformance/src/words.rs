@@ -3,7 +3,7 @@
 //! An error is one sentence that says which server and which lock it is about, once, and what was behind it.
 //! Nothing of it is written for the debugging of a library below, and nothing is said twice.
 
-use lockcore::Error;
+use leasehold_core::Error;
 
 /// What is said of `error` with all of its causes, if that is in keeping with the rule.
 ///
@@ -44,7 +44,7 @@ const DEBUG: [&str; 8] = ["{ ", "::", "code:", "kind:", "source:", "message:", "
 mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
-    use lockcore::{Effect, ErrorKind};
+    use leasehold_core::{Effect, ErrorKind};
 
     use super::*;
 

@@ -11,9 +11,9 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockcore::backend::{LockState, StoreConfig};
-use lockcore::clock::{Clock, Moment};
-use lockcore::{Builder, Entropy, Env, Guarantees, LockManager, LockName, OsEntropy, Timing};
+use leasehold_core::backend::{LockState, StoreConfig};
+use leasehold_core::clock::{Clock, Moment};
+use leasehold_core::{Builder, Entropy, Env, Guarantees, LockManager, LockName, OsEntropy, Timing};
 use parking_lot::Mutex;
 
 use crate::bugs::Mutation;

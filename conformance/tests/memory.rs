@@ -6,7 +6,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use conformance::{MemorySubject, Suite};
+use leasehold_conformance::{MemorySubject, Suite};
 
 fn main() -> ExitCode {
     let mut suite = Suite::new().store(Box::new(MemorySubject::new())).mutants();

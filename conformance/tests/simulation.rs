@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use conformance::bugs::bugs;
-use conformance::history::What;
-use conformance::invariants::Property;
-use conformance::simulation::{self, FINDS, Report};
+use leasehold_conformance::bugs::bugs;
+use leasehold_conformance::history::What;
+use leasehold_conformance::invariants::Property;
+use leasehold_conformance::simulation::{self, FINDS, Report};
+use leasehold_core::FencingToken;
 use libtest_mimic::{Arguments, Failed, Trial};
-use lockcore::FencingToken;
 
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();

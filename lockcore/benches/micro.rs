@@ -1,7 +1,7 @@
 //! What the core itself costs, on the in-memory store: no network, no disk, no server.
 //!
 //! The question: does the library stay far below the fastest store's round trip (about 10 µs on
-//! loopback)? The goals are in the table; `cargo bench -p lockcore` prints the figures, allocations
+//! loopback)? The goals are in the table; `cargo bench -p leasehold-core` prints the figures, allocations
 //! per iteration included.
 //!
 //! | benchmark | goal |
@@ -14,8 +14,8 @@
 
 use divan::counter::ItemsCount;
 use divan::{AllocProfiler, Bencher, black_box};
-use lockcore::memory::MemoryConfig;
-use lockcore::{Lock, LockGuard, LockManager};
+use leasehold_core::memory::MemoryConfig;
+use leasehold_core::{Lock, LockGuard, LockManager};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 

@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use conformance::layer::{Below, Layer, shared};
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
 use leasehold::backend::{
@@ -14,6 +13,7 @@ use leasehold::backend::{
 };
 use leasehold::memory::MemoryConfig;
 use leasehold::{Effect, Error, ErrorKind, Guarantees, LockName, Result};
+use leasehold_conformance::layer::{Below, Layer, shared};
 use tokio::sync::Notify;
 
 #[derive(Clone, Debug)]

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use conformance::{Pace, Subject};
 use leasehold::backend::StoreConfig;
 use leasehold::file::FileConfig;
+use leasehold_conformance::{Pace, Subject};
 use testbed::Scratch;
 
 /// A directory per namespace, in one that goes with the test.

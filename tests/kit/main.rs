@@ -7,7 +7,7 @@ mod server;
 
 use std::process::ExitCode;
 
-use conformance::Suite;
+use leasehold_conformance::Suite;
 #[cfg(any(feature = "etcd", feature = "redis", feature = "zk"))]
 use server::Served;
 

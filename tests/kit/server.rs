@@ -4,8 +4,8 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use conformance::{Pace, Subject};
 use leasehold::backend::StoreConfig;
+use leasehold_conformance::{Pace, Subject};
 use testbed::Server;
 use tokio::runtime::Runtime;
 

@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use conformance::layer::{Below, Layer, shared};
 use futures_util::stream::{self, BoxStream, StreamExt};
 use leasehold::backend::{
     AcquireRequest, Attempt, Grant, LeaseId, LeaseScope, Renewal, StoreConfig, StoreEvent,
 };
 use leasehold::memory::MemoryConfig;
 use leasehold::{Effect, Error, ErrorKind, Guarantees, Result};
+use leasehold_conformance::layer::{Below, Layer, shared};
 use tokio::sync::{Notify, mpsc};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 

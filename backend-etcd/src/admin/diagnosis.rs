@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use etcd_client::{AlarmAction, AlarmType, Compare, CompareOp, GetOptions, Txn, TxnOp};
 use futures_util::future::join_all;
-use lockcore::backend::{Finding, Severity};
-use lockcore::{Effect, ErrorKind, Result};
+use leasehold_core::backend::{Finding, Severity};
+use leasehold_core::{Effect, ErrorKind, Result};
 
 use crate::connection::Endpoints;
 use crate::error;

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use etcd_client::{GetOptions, KeyValue};
-use lockcore::backend::{Holder, LockState};
-use lockcore::{LockName, Result};
+use leasehold_core::backend::{Holder, LockState};
+use leasehold_core::{LockName, Result};
 
 use crate::error;
 use crate::keys::holder;

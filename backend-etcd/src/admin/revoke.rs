@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
-use lockcore::backend::{Holder, Revoke};
-use lockcore::{LockName, Result};
+use leasehold_core::backend::{Holder, Revoke};
+use leasehold_core::{LockName, Result};
 
 use crate::keys::{Record, message};
 use crate::protocol::Revision;

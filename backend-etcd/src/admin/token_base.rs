@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use etcd_client::{Compare, CompareOp, GetOptions, KeyValue, Txn, TxnOp};
-use lockcore::Result;
-use lockcore::backend::TokenBase;
+use leasehold_core::Result;
+use leasehold_core::backend::TokenBase;
 
 use crate::error;
 use crate::keys::base;

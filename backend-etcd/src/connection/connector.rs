@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use etcd_client::{Channel, Client, ConnectOptions};
-use lockcore::{Effect, Error, Result};
+use leasehold_core::{Effect, Error, Result};
 use tonic::transport::Endpoint;
 
 use crate::config::EtcdConfig;
@@ -22,7 +22,7 @@ impl Connector {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidOption`](lockcore::ErrorKind::InvalidOption) for certificates that cannot be used.
+    /// [`ErrorKind::InvalidOption`](leasehold_core::ErrorKind::InvalidOption) for certificates that cannot be used.
     pub(crate) fn new(config: &EtcdConfig, urls: &[String], bound: Duration) -> Result<Self> {
         let tls = config.tls_options()?;
         let endpoint = |url: &String| {

@@ -23,8 +23,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use etcd_client::{Client, GetOptions, GetResponse, Txn, TxnResponse};
-use lockcore::backend::Backoff;
-use lockcore::{Effect, Env, Error, ErrorKind, Result};
+use leasehold_core::backend::Backoff;
+use leasehold_core::{Effect, Env, Error, ErrorKind, Result};
 use tokio::sync::{Semaphore, watch};
 
 use crate::config::EtcdConfig;

@@ -4,7 +4,7 @@ use std::future::{pending, ready};
 use std::sync::atomic::AtomicUsize;
 
 use futures_util::future::join_all;
-use lockcore::Timing;
+use leasehold_core::Timing;
 use tokio::net::TcpListener;
 
 use super::*;

@@ -13,8 +13,8 @@
 use std::collections::{HashMap, hash_map};
 use std::time::Duration;
 
-use lockcore::clock::{Deadline, Moment};
-use lockcore::{LockName, OwnerId};
+use leasehold_core::clock::{Deadline, Moment};
+use leasehold_core::{LockName, OwnerId};
 
 use super::{Revision, RevokeRequests};
 

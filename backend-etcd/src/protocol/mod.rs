@@ -28,8 +28,8 @@ mod revocation;
 #[cfg(test)]
 mod tests;
 
-use lockcore::Effect;
-use lockcore::clock::{Deadline, Moment};
+use leasehold_core::Effect;
+use leasehold_core::clock::{Deadline, Moment};
 
 pub(crate) use book::{Book, Hold, Phase};
 pub(crate) use place::{Delete, Place, Standing};

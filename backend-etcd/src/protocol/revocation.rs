@@ -10,7 +10,7 @@
 use std::collections::{HashMap, hash_map};
 use std::time::Duration;
 
-use lockcore::clock::Moment;
+use leasehold_core::clock::Moment;
 
 use super::Revision;
 

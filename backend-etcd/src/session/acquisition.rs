@@ -10,9 +10,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use lockcore::backend::{AcquireRequest, Attempt, Holder, Mode, StoreEvent};
-use lockcore::clock::Moment;
-use lockcore::{Env, Error, ErrorKind, LockName, OwnerId, Result};
+use leasehold_core::backend::{AcquireRequest, Attempt, Holder, Mode, StoreEvent};
+use leasehold_core::clock::Moment;
+use leasehold_core::{Env, Error, ErrorKind, LockName, OwnerId, Result};
 use tokio_util::sync::CancellationToken;
 
 use super::sessions::Sessions;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockcore::backend::{Grant, Lease, LeaseScope, StoreEvent};
-use lockcore::{Error, ErrorKind, FencingToken, LockName, LostReason, OwnerId, Result};
+use leasehold_core::backend::{Grant, Lease, LeaseScope, StoreEvent};
+use leasehold_core::{Error, ErrorKind, FencingToken, LockName, LostReason, OwnerId, Result};
 
 use super::Session;
 use crate::protocol::{Hold, Phase, Revision};

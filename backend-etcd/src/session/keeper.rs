@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use etcd_client::{LeaseKeepAliveStream, LeaseKeeper};
-use lockcore::backend::Renewal;
-use lockcore::clock::{Deadline, Moment};
-use lockcore::{LostReason, Result};
+use leasehold_core::backend::Renewal;
+use leasehold_core::clock::{Deadline, Moment};
+use leasehold_core::{LostReason, Result};
 
 use super::Session;
 use crate::connection::backoff;
@@ -109,7 +109,7 @@ impl Session {
             let answered = stream.sent.pop_front().ok_or_else(|| error::malformed("what was not asked"))?;
             self.is_of_cluster(answer.header())?;
             let Some(ttl) = u64::try_from(answer.ttl()).ok().filter(|ttl| *ttl > 0) else {
-                return Err(lockcore::Error::lost(LostReason::SessionLost));
+                return Err(leasehold_core::Error::lost(LostReason::SessionLost));
             };
             let deadline = self.extend(answered, Duration::from_secs(ttl));
             if stream.sent.is_empty() {

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use lockcore::clock::Deadline;
-use lockcore::{ErrorKind, LostReason};
+use leasehold_core::clock::Deadline;
+use leasehold_core::{ErrorKind, LostReason};
 
 use super::Session;
 use crate::connection::backoff;

@@ -33,9 +33,9 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockcore::backend::{Lease, LeaseId, LeaseScope, StoreEvent};
-use lockcore::clock::{Deadline, Moment};
-use lockcore::{Env, Error, ErrorKind, LockName, LostReason, Result};
+use leasehold_core::backend::{Lease, LeaseId, LeaseScope, StoreEvent};
+use leasehold_core::clock::{Deadline, Moment};
+use leasehold_core::{Env, Error, ErrorKind, LockName, LostReason, Result};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::CancellationToken;

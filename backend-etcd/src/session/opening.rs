@@ -5,9 +5,9 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use etcd_client::{Compare, CompareOp, GetOptions, KeyValue, LeaseGrantOptions, PutOptions, Txn, TxnOp};
-use lockcore::Result;
-use lockcore::backend::StoreEvent;
-use lockcore::clock::{Deadline, Moment};
+use leasehold_core::Result;
+use leasehold_core::backend::StoreEvent;
+use leasehold_core::clock::{Deadline, Moment};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;

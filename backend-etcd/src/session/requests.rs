@@ -7,8 +7,8 @@ use etcd_client::{
     Compare, CompareOp, GetOptions, GetResponse, KeyValue, PutOptions, SortOrder, SortTarget, Txn, TxnOp,
     TxnOpResponse, TxnResponse,
 };
-use lockcore::backend::Holder;
-use lockcore::{Error, ErrorKind, LostReason, Result};
+use leasehold_core::backend::Holder;
+use leasehold_core::{Error, ErrorKind, LostReason, Result};
 
 use super::Session;
 use crate::error;

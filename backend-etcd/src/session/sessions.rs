@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use lockcore::backend::{Events, Grant, LeaseId, Renewal, StoreEvent};
-use lockcore::{Effect, Env, Error, LostReason, Result};
+use leasehold_core::backend::{Events, Grant, LeaseId, Renewal, StoreEvent};
+use leasehold_core::{Effect, Env, Error, LostReason, Result};
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 

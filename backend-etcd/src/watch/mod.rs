@@ -20,8 +20,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockcore::Env;
-use lockcore::clock::Moment;
+use leasehold_core::Env;
+use leasehold_core::clock::Moment;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;

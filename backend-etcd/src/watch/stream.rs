@@ -6,7 +6,7 @@ use std::sync::Arc;
 use etcd_client::{
     GetOptions, WatchFilterType, WatchOptions, WatchRequestSender, WatchResponse, WatchResponseStream,
 };
-use lockcore::{Env, ErrorKind, Result};
+use leasehold_core::{Env, ErrorKind, Result};
 use tokio::sync::mpsc;
 
 use super::{Change, KeyEvent, Kind, OnKeyEvent, Order, Range, WatchEvent, Watches};

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use backend_etcd::EtcdConfig;
-use lockcore::LostReason;
-use lockcore::clock::Moment;
+use leasehold_core::LostReason;
+use leasehold_core::clock::Moment;
+use leasehold_etcd::EtcdConfig;
 use parking_lot::Mutex;
 use testbed::etcd::{Setup, current};
 

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
-use lockcore::LockManager;
-use lockcore::clock::Moment;
+use leasehold_core::LockManager;
+use leasehold_core::clock::Moment;
 use parking_lot::Mutex;
 use tokio::sync::Barrier;
 

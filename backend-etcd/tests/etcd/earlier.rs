@@ -3,8 +3,8 @@
 
 use etcd_client::{Compare, CompareOp, GetOptions, PutOptions, SortOrder, SortTarget, Txn, TxnOp};
 use etcd_client::{WatchOptions, WatchStream};
-use lockcore::backend::Revocation;
-use lockcore::{LostReason, Revoke};
+use leasehold_core::backend::Revocation;
+use leasehold_core::{LostReason, Revoke};
 
 use crate::rig::{BOUND, Beside, PREFIX, Rig, TTL, eventually, hold, hold_aside, trials, until, within};
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockcore::Revoke;
+use leasehold_core::Revoke;
 use testbed::Process;
 
 use crate::rig::{BOUND, PREFIX, Rig, hold, hold_aside, trials};

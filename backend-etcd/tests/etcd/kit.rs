@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use backend_etcd::EtcdConfig;
-use conformance::{Pace, Subject};
-use lockcore::backend::StoreConfig;
+use leasehold_conformance::{Pace, Subject};
+use leasehold_core::backend::StoreConfig;
+use leasehold_etcd::EtcdConfig;
 use testbed::etcd::{Etcd, Setup, current};
 use tokio::runtime::Runtime;
 

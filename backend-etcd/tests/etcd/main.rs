@@ -23,7 +23,7 @@ mod words;
 
 use std::process::ExitCode;
 
-use conformance::Suite;
+use leasehold_conformance::Suite;
 
 fn main() -> ExitCode {
     let mut suite = Suite::new().threads(THREADS);

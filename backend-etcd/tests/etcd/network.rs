@@ -44,7 +44,7 @@ async fn dead_endpoints_are_passed_over() {
     let silent = rig.proxy(0);
     silent.set_both(Mode::Blackhole).await;
     let endpoints = [refusing.addr(), silent.addr(), refusing_too.addr(), rig.etcd.addr(0)];
-    let config = backend_etcd::EtcdConfig::new(endpoints.map(|addr| addr.to_string())).prefix(PREFIX);
+    let config = leasehold_etcd::EtcdConfig::new(endpoints.map(|addr| addr.to_string())).prefix(PREFIX);
     let manager = open(config).await;
 
     for _ in 0..100 {
@@ -58,7 +58,7 @@ async fn an_endpoint_that_falls_silent_is_left() {
     let rig = Rig::start().await;
     let proxies = [rig.proxy(0), rig.proxy(0)];
     let endpoints = proxies.iter().map(|proxy| proxy.addr().to_string());
-    let config = backend_etcd::EtcdConfig::new(endpoints).prefix(PREFIX);
+    let config = leasehold_etcd::EtcdConfig::new(endpoints).prefix(PREFIX);
     let ttl = 2 * TTL;
     let manager = open_with_ttl(config, ttl).await.unwrap();
     let other = rig.manager().await;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use etcd_client::PutOptions;
-use lockcore::LostReason;
+use leasehold_core::LostReason;
 
 use crate::rig::{
     BOUND, PREFIX, Rig, TTL, eventually, hold, hold_aside, now, open_with_ttl, trials, until, within,

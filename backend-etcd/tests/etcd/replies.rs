@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use backend_etcd::EtcdConfig;
-use lockcore::backend::{AcquireRequest, Attempt, Grant, LockBackend, StoreConfig};
-use lockcore::{Env, LockName, LostReason, Timing};
+use leasehold_core::backend::{AcquireRequest, Attempt, Grant, LockBackend, StoreConfig};
+use leasehold_core::{Env, LockName, LostReason, Timing};
+use leasehold_etcd::EtcdConfig;
 use testbed::{Direction, Mode, Proxy};
 
 use crate::rig::{
@@ -38,7 +38,7 @@ async fn an_attempt_whose_reply_was_lost_leaves_nothing() {
         // Asked again, and told that it is ours.
         Ok(Some(guard)) => guard.release().await.unwrap(),
         Ok(None) => panic!("nobody else holds it"),
-        Err(unknown) => assert_eq!(unknown.effect(), lockcore::Effect::Unknown, "{unknown}"),
+        Err(unknown) => assert_eq!(unknown.effect(), leasehold_core::Effect::Unknown, "{unknown}"),
     }
     within(TTL / 2, "the key goes", until(async || rig.store.queue("n").await.is_empty())).await;
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use etcd_client::PutOptions;
-use lockcore::backend::Revocation;
-use lockcore::{LockManager, LostReason, Revoke};
+use leasehold_core::backend::Revocation;
+use leasehold_core::{LockManager, LostReason, Revoke};
 
 use crate::earlier::Earlier;
 use crate::rig::{

@@ -4,10 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use backend_etcd::EtcdConfig;
 use etcd_client::{Client, DeleteOptions, EventType, GetOptions, SortOrder, SortTarget, WatchOptions};
-use lockcore::clock::{BootClock, Clock, Moment};
-use lockcore::{LockGuard, LockManager, Result};
+use leasehold_core::clock::{BootClock, Clock, Moment};
+use leasehold_core::{LockGuard, LockManager, Result};
+use leasehold_etcd::EtcdConfig;
 use testbed::Proxy;
 use testbed::etcd::{Etcd, Requests, Setup};
 pub(crate) use testbed::{BOUND, Beside, eventually, trials, until, within};

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use backend_etcd::EtcdConfig;
 use futures_util::future::join;
-use lockcore::{ErrorKind, LostReason};
+use leasehold_core::{ErrorKind, LostReason};
+use leasehold_etcd::EtcdConfig;
 use testbed::etcd::{Etcd, Setup, current};
 use testbed::{Direction, Mode, Proxy};
 

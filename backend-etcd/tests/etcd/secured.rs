@@ -4,9 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use backend_etcd::EtcdConfig;
-use lockcore::backend::Revocation;
-use lockcore::{ErrorKind, LockManager, Result, Revoke, Tls};
+use leasehold_core::backend::Revocation;
+use leasehold_core::{ErrorKind, LockManager, Result, Revoke, Tls};
+use leasehold_etcd::EtcdConfig;
 use testbed::etcd::{Etcd, Setup};
 use testbed::{Certificates, Direction, Mode, Proxy};
 use tokio::io::copy_bidirectional;
@@ -50,7 +50,7 @@ async fn attempt(config: EtcdConfig) -> Result<LockManager> {
     within(BOUND, "an answer", opening).await
 }
 
-async fn refused(config: EtcdConfig, why: &str) -> lockcore::Error {
+async fn refused(config: EtcdConfig, why: &str) -> leasehold_core::Error {
     match attempt(config).await {
         Ok(_) => panic!("it opens {why}"),
         Err(refused) => refused,

@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
-use backend_etcd::EtcdConfig;
 use etcd_client::{CompactionOptions, Error as ClientError};
 use futures_util::StreamExt;
 use futures_util::future::join_all;
-use lockcore::backend::{Finding, Severity, StoreConfig, StoreEvent};
-use lockcore::{Env, ErrorKind, Timing};
+use leasehold_core::backend::{Finding, Severity, StoreConfig, StoreEvent};
+use leasehold_core::{Env, ErrorKind, Timing};
+use leasehold_etcd::EtcdConfig;
 use testbed::etcd::{Setup, current};
 use testbed::{Launch, Port, Scratch};
 use tokio::net::TcpStream;

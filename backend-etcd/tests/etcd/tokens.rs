@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use backend_etcd::EtcdConfig;
 use futures_util::future::join_all;
-use lockcore::backend::{LockBackend, StoreConfig};
-use lockcore::{Env, ErrorKind, FencingToken, Timing};
+use leasehold_core::backend::{LockBackend, StoreConfig};
+use leasehold_core::{Env, ErrorKind, FencingToken, Timing};
+use leasehold_etcd::EtcdConfig;
 use testbed::etcd::Setup;
 
 use crate::rig::{BOUND, PREFIX, Rig, TTL, hold, managers, trials, until, within};

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use backend_etcd::EtcdConfig;
-use conformance::words::said;
-use lockcore::{Effect, Error, ErrorKind, LockManager};
+use leasehold_conformance::words::said;
+use leasehold_core::{Effect, Error, ErrorKind, LockManager};
+use leasehold_etcd::EtcdConfig;
 use testbed::{Mode, Port};
 
 use crate::rig::{BOUND, Beside, PREFIX, Rig, TTL, behind, hold, trials, within};

@@ -1,7 +1,7 @@
 //! What an administrator should know about a directory.
 
-use lockcore::Result;
-use lockcore::backend::{Finding, Severity};
+use leasehold_core::Result;
+use leasehold_core::backend::{Finding, Severity};
 use rustix::process::{Resource, getrlimit};
 
 use super::inode::Node;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::fs::File;
 use std::path::Path;
 
-use lockcore::Result;
+use leasehold_core::Result;
 
 use crate::error;
 

@@ -18,7 +18,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use lockcore::{Env, Error, ErrorKind, Result};
+use leasehold_core::{Env, Error, ErrorKind, Result};
 use rustix::io::Errno;
 
 use super::traces::TRIES;

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use lockcore::Result;
+use leasehold_core::Result;
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, RawMode, linkat, mkdirat, openat, renameat, unlinkat};
 use rustix::io::Errno;
 

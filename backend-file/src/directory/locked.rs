@@ -4,7 +4,7 @@ use std::fs::{File, TryLockError};
 use std::io;
 use std::path::Path;
 
-use lockcore::Result;
+use leasehold_core::Result;
 
 use super::inode::{Inode, Node};
 use crate::error;

@@ -42,7 +42,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use lockcore::{Env, ErrorKind, LockName, Result};
+use leasehold_core::{Env, ErrorKind, LockName, Result};
 use rustix::io::Errno;
 
 use crate::config::FileConfig;
@@ -332,7 +332,7 @@ pub(crate) fn note(file: &File, ending: Ending) {
 }
 
 /// The error of a record that does not fit.
-pub(crate) fn too_long() -> lockcore::Error {
+pub(crate) fn too_long() -> leasehold_core::Error {
     error::invalid("label and metadata of a lock are longer than 3 KiB together")
 }
 

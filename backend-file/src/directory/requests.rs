@@ -18,8 +18,8 @@
 use std::io::{Read, Write};
 use std::time::Duration;
 
-use lockcore::backend::Revoke;
-use lockcore::{Env, Error, ErrorKind, Result};
+use leasehold_core::backend::Revoke;
+use leasehold_core::{Env, Error, ErrorKind, Result};
 
 use super::traces::{TRIES, random_id};
 use super::{Directory, Locked, Opened};
@@ -179,7 +179,7 @@ mod tests {
     use std::sync::Barrier;
     use std::thread;
 
-    use lockcore::{LockName, Timing};
+    use leasehold_core::{LockName, Timing};
     use proptest::prelude::*;
 
     use super::*;

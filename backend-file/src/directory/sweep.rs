@@ -4,7 +4,7 @@
 //! again and removed, which takes microseconds, so that whoever tries for one meanwhile hardly
 //! notices (file.directory-3).
 
-use lockcore::{Env, ErrorKind, Result};
+use leasehold_core::{Env, ErrorKind, Result};
 
 use super::{Access, Directory, Locked, Opened, see};
 use crate::keys::Key;

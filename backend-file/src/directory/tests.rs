@@ -1,8 +1,8 @@
 use std::fs;
 use std::task::{Context, Poll, Waker};
 
-use lockcore::Timing;
-use lockcore::backend::{AcquireRequest, Attempt, StoreConfig};
+use leasehold_core::Timing;
+use leasehold_core::backend::{AcquireRequest, Attempt, StoreConfig};
 use tempfile::TempDir;
 
 use super::*;

@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use lockcore::{Env, ErrorKind, Result};
+use leasehold_core::{Env, ErrorKind, Result};
 use rustix::io::Errno;
 
 use super::folder::Folder;

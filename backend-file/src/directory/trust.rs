@@ -22,7 +22,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
-use lockcore::Result;
+use leasehold_core::Result;
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
@@ -405,7 +405,7 @@ mod tests {
         let path = base.join("deep/locks");
         let way = Way::to(&path).unwrap();
         std::os::unix::fs::symlink(others.path(), base.join("deep")).unwrap();
-        assert_eq!(*way.make(0o600).unwrap_err().kind(), lockcore::ErrorKind::Protocol);
+        assert_eq!(*way.make(0o600).unwrap_err().kind(), leasehold_core::ErrorKind::Protocol);
         assert_eq!(fs::read_dir(others.path()).unwrap().count(), 0);
         fs::remove_file(base.join("deep")).unwrap();
         way.make(0o600).unwrap();
@@ -477,7 +477,7 @@ mod tests {
         assert_eq!(end("./real/../real").unwrap(), base.join("real"));
         assert_eq!(end(&"../".repeat(50)).unwrap(), Path::new("/"));
         std::os::unix::fs::symlink("round", base.join("round")).unwrap();
-        assert_eq!(*end("round").unwrap_err().kind(), lockcore::ErrorKind::Protocol);
+        assert_eq!(*end("round").unwrap_err().kind(), leasehold_core::ErrorKind::Protocol);
         let way = Way::to(&base.join("absolute/relative")).unwrap();
         let links = way.steps.iter().filter(|(place, _)| place.step.kind == Kind::Link);
         // The second one leads through the first again.

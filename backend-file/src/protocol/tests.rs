@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use lockcore::{LockName, OwnerId};
+use leasehold_core::{LockName, OwnerId};
 use proptest::prelude::*;
 
 use super::*;

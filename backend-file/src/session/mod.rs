@@ -19,9 +19,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use lockcore::backend::{AcquireRequest, Grant, Holder, Lease, LeaseId, LeaseScope, Mode, StoreEvent};
-use lockcore::clock::Deadline;
-use lockcore::{Effect, Env, Error, ErrorKind, LockName, LostReason, OwnerId, Result};
+use leasehold_core::backend::{AcquireRequest, Grant, Holder, Lease, LeaseId, LeaseScope, Mode, StoreEvent};
+use leasehold_core::clock::Deadline;
+use leasehold_core::{Effect, Env, Error, ErrorKind, LockName, LostReason, OwnerId, Result};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;

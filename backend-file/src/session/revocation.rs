@@ -8,8 +8,8 @@
 
 use std::time::Duration;
 
-use lockcore::backend::{Holder, Revoke, StoreEvent};
-use lockcore::{LockName, LostReason, Result};
+use leasehold_core::backend::{Holder, Revoke, StoreEvent};
+use leasehold_core::{LockName, LostReason, Result};
 
 use super::{Hold, PAUSE, Session};
 use crate::directory::{Access, Request};

@@ -1,5 +1,5 @@
 use futures_util::FutureExt;
-use lockcore::Timing;
+use leasehold_core::Timing;
 
 use super::*;
 use crate::directory::Request;

@@ -1,7 +1,7 @@
 //! What the directory adds to its counters, and raising that.
 
-use lockcore::Result;
-use lockcore::backend::TokenBase;
+use leasehold_core::Result;
+use leasehold_core::backend::TokenBase;
 
 use super::Session;
 use crate::directory::Access;

@@ -6,9 +6,9 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use lockcore::backend::{AcquireRequest, Attempt, Grant, Renewal};
-use lockcore::clock::Deadline;
-use lockcore::{ErrorKind, Guarantees, LockManager, LostReason, OwnerId, Registry};
+use leasehold_core::backend::{AcquireRequest, Attempt, Grant, Renewal};
+use leasehold_core::clock::Deadline;
+use leasehold_core::{ErrorKind, Guarantees, LockManager, LostReason, OwnerId, Registry};
 use tokio::task::JoinSet;
 
 use crate::rig::{Beside, Manager, Rig, name};
@@ -227,7 +227,7 @@ async fn an_unprotected_number_is_counted_exactly() {
 async fn managers_work_on_a_directory() {
     let rig = Rig::new();
     let mut registry = Registry::new();
-    registry.register("file", |url| Ok(Box::new(backend_file::FileConfig::from_url(url)?)));
+    registry.register("file", |url| Ok(Box::new(leasehold_file::FileConfig::from_url(url)?)));
     let url = format!("file://{}?keep=10", rig.path().display());
     let locks = registry.connect(&url).await.unwrap();
     let promised = Guarantees::FENCED | Guarantees::CROSS_PROCESS | Guarantees::RUNTIME_FREE;

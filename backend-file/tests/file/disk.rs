@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread;
 
-use backend_file::FileConfig;
-use lockcore::backend::{AcquireRequest, Severity, StoreEvent};
-use lockcore::{Effect, ErrorKind, LostReason};
+use leasehold_core::backend::{AcquireRequest, Severity, StoreEvent};
+use leasehold_core::{Effect, ErrorKind, LostReason};
+use leasehold_file::FileConfig;
 use tokio::task::JoinSet;
 
 use crate::rig::{Manager, Rig, files, name};

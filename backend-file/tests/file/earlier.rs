@@ -8,9 +8,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockcore::LostReason;
-use lockcore::backend::{Revocation, Revoke};
-use lockcore::{GuardState, LockManager};
+use leasehold_core::LostReason;
+use leasehold_core::backend::{Revocation, Revoke};
+use leasehold_core::{GuardState, LockManager};
 use sha2::{Digest, Sha256};
 
 use crate::rig::{Beside, Rig, name};

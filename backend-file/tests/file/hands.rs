@@ -7,9 +7,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use backend_file::FileConfig;
-use lockcore::backend::{Finding, Revoke, Severity, StoreEvent};
-use lockcore::{Effect, Error, ErrorKind};
+use leasehold_core::backend::{Finding, Revoke, Severity, StoreEvent};
+use leasehold_core::{Effect, Error, ErrorKind};
+use leasehold_file::FileConfig;
 
 use crate::rig::{Manager, Rig, name};
 

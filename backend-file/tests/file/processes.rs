@@ -9,8 +9,8 @@ use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-use lockcore::backend::{Revoke, StoreEvent};
-use lockcore::{Effect, ErrorKind};
+use leasehold_core::backend::{Revoke, StoreEvent};
+use leasehold_core::{Effect, ErrorKind};
 use rustix::process::{Resource, Rlimit, geteuid, getrlimit, setrlimit};
 
 use crate::rig::{Manager, Rig, name};
@@ -58,7 +58,7 @@ impl Drop for Other {
 
 async fn manager() -> Manager {
     let directory = env::var_os(DIRECTORY).expect("started by another test");
-    Manager::open(&backend_file::FileConfig::new(directory)).await.unwrap()
+    Manager::open(&leasehold_file::FileConfig::new(directory)).await.unwrap()
 }
 
 /// Until whoever started us goes, or kills us.
@@ -91,7 +91,7 @@ async fn limited() {
     let mut held = Vec::new();
     let error = loop {
         match a.attempt(&format!("job/{}", held.len())).await {
-            Ok(lockcore::backend::Attempt::Granted(grant)) => held.push(grant),
+            Ok(leasehold_core::backend::Attempt::Granted(grant)) => held.push(grant),
             Ok(other) => panic!("{other:?}"),
             Err(error) => break error,
         }

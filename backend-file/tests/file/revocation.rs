@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockcore::backend::{AcquireRequest, Attempt, Holder, Renewal, Revocation, Revoke, StoreEvent};
-use lockcore::clock::Deadline;
-use lockcore::{LockManager, LostReason};
+use leasehold_core::backend::{AcquireRequest, Attempt, Holder, Renewal, Revocation, Revoke, StoreEvent};
+use leasehold_core::clock::Deadline;
+use leasehold_core::{LockManager, LostReason};
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 

@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use backend_file::FileConfig;
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
-use lockcore::backend::{AcquireRequest, Attempt, Grant, Holder, LockBackend, StoreConfig, StoreEvent};
-use lockcore::{Env, LockName, Result, Timing};
+use leasehold_core::backend::{AcquireRequest, Attempt, Grant, Holder, LockBackend, StoreConfig, StoreEvent};
+use leasehold_core::{Env, LockName, Result, Timing};
+use leasehold_file::FileConfig;
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use lockcore::{Effect, ErrorKind, FencingToken, LockManager};
+use leasehold_core::{Effect, ErrorKind, FencingToken, LockManager};
 
 use crate::rig::{Manager, Rig};
 

@@ -5,8 +5,8 @@
 
 use std::time::{Duration, SystemTime};
 
-use lockcore::Result;
-use lockcore::backend::{Finding, Severity};
+use leasehold_core::Result;
+use leasehold_core::backend::{Finding, Severity};
 use redis::{Pipeline, Value};
 
 use crate::scripts::{self, number, text};

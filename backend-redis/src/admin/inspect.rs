@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use lockcore::backend::LockState;
-use lockcore::{ErrorKind, LockName, Result};
+use leasehold_core::backend::LockState;
+use leasehold_core::{ErrorKind, LockName, Result};
 use redis::Value;
 
 use crate::error;

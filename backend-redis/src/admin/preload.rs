@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockcore::{Error, Result};
+use leasehold_core::{Error, Result};
 use redis::AsyncConnectionConfig;
 
 use crate::config::RedisConfig;
@@ -17,7 +17,7 @@ impl RedisConfig {
     ///
     /// # Errors
     ///
-    /// As connecting; [`ErrorKind::Denied`](lockcore::ErrorKind::Denied) without the right.
+    /// As connecting; [`ErrorKind::Denied`](leasehold_core::ErrorKind::Denied) without the right.
     ///
     /// # Cancel safety
     ///

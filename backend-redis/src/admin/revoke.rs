@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use lockcore::backend::{Holder, Revoke};
-use lockcore::{LockName, Result};
+use leasehold_core::backend::{Holder, Revoke};
+use leasehold_core::{LockName, Result};
 
 use crate::scripts::{self, Revoked};
 use crate::session::Session;

@@ -5,9 +5,9 @@
 
 use std::num::NonZero;
 
-use lockcore::backend::TokenBase;
-use lockcore::clock::Moment;
-use lockcore::{ErrorKind, OwnerId, Result};
+use leasehold_core::backend::TokenBase;
+use leasehold_core::clock::Moment;
+use leasehold_core::{ErrorKind, OwnerId, Result};
 use redis::Value;
 
 use crate::connection::{Connected, as_token_base, token_base};

@@ -7,8 +7,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use lockcore::clock::Moment;
-use lockcore::{Effect, Env, Error, ErrorKind, Result};
+use leasehold_core::clock::Moment;
+use leasehold_core::{Effect, Env, Error, ErrorKind, Result};
 use redis::{Cmd, Value};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;

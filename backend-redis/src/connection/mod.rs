@@ -15,9 +15,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use lockcore::backend::Backoff;
-use lockcore::clock::Moment;
-use lockcore::{Effect, Env, Error, ErrorKind, Result};
+use leasehold_core::backend::Backoff;
+use leasehold_core::clock::Moment;
+use leasehold_core::{Effect, Env, Error, ErrorKind, Result};
 use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Cmd, Pipeline, PushInfo, PushKind, RedisError, Value};

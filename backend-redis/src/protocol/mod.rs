@@ -31,8 +31,8 @@ mod remains;
 
 use std::time::Duration;
 
-use lockcore::LostReason;
-use lockcore::clock::{Deadline, Moment};
+use leasehold_core::LostReason;
+use leasehold_core::clock::{Deadline, Moment};
 
 pub(crate) use self::remains::{Next, Remains, Unanswered, Up};
 

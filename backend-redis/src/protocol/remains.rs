@@ -12,7 +12,7 @@
 
 use std::time::Duration;
 
-use lockcore::clock::Moment;
+use leasehold_core::clock::Moment;
 
 /// A connection that is up.
 #[derive(Clone, Copy, Debug)]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockcore::{OwnerId, Revoke};
+use leasehold_core::{OwnerId, Revoke};
 
 /// A message in an inbox.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,8 +9,8 @@ mod message;
 use std::sync::LazyLock;
 use std::time::{Duration, UNIX_EPOCH};
 
-use lockcore::backend::Holder;
-use lockcore::{Error, FencingToken, Result, Revoke};
+use leasehold_core::backend::Holder;
+use leasehold_core::{Error, FencingToken, Result, Revoke};
 use redis::{Cmd, Value};
 
 use crate::error;
@@ -157,7 +157,7 @@ pub(crate) struct Reply {
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Protocol`](lockcore::ErrorKind::Protocol).
+/// [`ErrorKind::Protocol`](leasehold_core::ErrorKind::Protocol).
 pub(crate) fn reply(value: &Value, base: u64) -> Result<Reply> {
     let wrong = || error::unexpected("for an entry");
     let parts = match value {
@@ -341,7 +341,7 @@ pub(crate) fn text(value: &Value) -> Option<&str> {
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Protocol`](lockcore::ErrorKind::Protocol).
+/// [`ErrorKind::Protocol`](leasehold_core::ErrorKind::Protocol).
 pub(crate) fn counter(counter: u64, base: u64) -> Result<u64> {
     let counter = counter.checked_add(base).filter(|counter| *counter <= FencingToken::MAX_COUNTER);
     counter.ok_or_else(|| -> Error { error::unexpected("a counter beyond the largest token") })

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use lockcore::backend::{AcquireRequest, Attempt, Backoff, Grant, Holder, LeaseId, StoreEvent};
-use lockcore::clock::{Deadline, Moment};
-use lockcore::{Effect, Error, ErrorKind, LostReason, OwnerId, Result};
+use leasehold_core::backend::{AcquireRequest, Attempt, Backoff, Grant, Holder, LeaseId, StoreEvent};
+use leasehold_core::clock::{Deadline, Moment};
+use leasehold_core::{Effect, Error, ErrorKind, LostReason, OwnerId, Result};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use lockcore::backend::StoreEvent;
+use leasehold_core::backend::StoreEvent;
 use tokio::sync::mpsc;
 
 use super::{Entry, Session};

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use lockcore::backend::{Backoff, LeaseId, Renewal, StoreEvent};
-use lockcore::clock::Moment;
-use lockcore::{ErrorKind, LostReason, Result};
+use leasehold_core::backend::{Backoff, LeaseId, Renewal, StoreEvent};
+use leasehold_core::clock::Moment;
+use leasehold_core::{ErrorKind, LostReason, Result};
 
 use super::{Entry, Session};
 use crate::protocol::{Answer, Verdict};

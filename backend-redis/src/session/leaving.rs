@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockcore::backend::{Backoff, Grant};
-use lockcore::{Effect, Error, LostReason, OwnerId, Result};
+use leasehold_core::backend::{Backoff, Grant};
+use leasehold_core::{Effect, Error, LostReason, OwnerId, Result};
 
 use super::{Entry, Session};
 use crate::error;

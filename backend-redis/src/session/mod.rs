@@ -26,9 +26,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use lockcore::backend::{Events, Lease, LeaseId, LeaseScope};
-use lockcore::clock::{Deadline, Moment};
-use lockcore::{Effect, Env, Error, ErrorKind, LockName, LostReason, OwnerId, Result};
+use leasehold_core::backend::{Events, Lease, LeaseId, LeaseScope};
+use leasehold_core::clock::{Deadline, Moment};
+use leasehold_core::{Effect, Env, Error, ErrorKind, LockName, LostReason, OwnerId, Result};
 use parking_lot::Mutex;
 use redis::{Cmd, Value};
 use tokio::sync::{Notify, mpsc};

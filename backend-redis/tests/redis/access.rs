@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use backend_redis::RedisConfig;
 use futures_util::future::join_all;
-use lockcore::backend::Revocation;
-use lockcore::{Effect, Error, ErrorKind, FencingToken, LockManager, Result, Revoke, Tls};
+use leasehold_core::backend::Revocation;
+use leasehold_core::{Effect, Error, ErrorKind, FencingToken, LockManager, Result, Revoke, Tls};
+use leasehold_redis::RedisConfig;
 use testbed::Certificates;
 use testbed::redis::{Server, Settings};
 use tokio::time::{sleep, timeout};

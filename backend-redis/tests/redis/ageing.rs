@@ -1,7 +1,7 @@
 //! Authentication that was good when a manager was opened and is not any more.
 
+use leasehold_core::{ErrorKind, LostReason};
 use libtest_mimic::Trial;
-use lockcore::{ErrorKind, LostReason};
 use testbed::redis::Server;
 
 use crate::rig::{

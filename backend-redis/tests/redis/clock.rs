@@ -1,6 +1,6 @@
 //! The server's wall clock steps, by which it ends its keys (A3): what breaks then, and what does not.
 
-use lockcore::{FenceGate, LockManager, LostReason};
+use leasehold_core::{FenceGate, LockManager, LostReason};
 use testbed::redis::{Server, Settings, WallClock};
 
 use crate::rig::{KEY, LONG, TTL, Waiter, command, direct, hold, open, open_for, pass, start, trials};
@@ -22,7 +22,7 @@ async fn server() -> (Server, WallClock) {
     (start(Settings::new().clock(&clock)).await, clock)
 }
 
-async fn cycle(locks: &LockManager) -> lockcore::FencingToken {
+async fn cycle(locks: &LockManager) -> leasehold_core::FencingToken {
     let guard = hold(locks).await;
     let token = guard.token();
     guard.release().await.unwrap();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use futures_util::stream::{self, StreamExt};
-use lockcore::{LockGuard, LockManager};
+use leasehold_core::{LockGuard, LockManager};
 use testbed::redis::Server;
 
 use crate::rig::{

@@ -1,7 +1,7 @@
 //! What `diagnose` says of real servers.
 
-use lockcore::LockManager;
-use lockcore::backend::Severity;
+use leasehold_core::LockManager;
+use leasehold_core::backend::Severity;
 use testbed::redis::{Settings, WallClock};
 
 use crate::rig::{direct, ok, open, start, trials};

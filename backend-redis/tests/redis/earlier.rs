@@ -1,6 +1,6 @@
 //! Managers of an earlier version on the same keys: its scripts, as they were, take turns with ours.
 
-use lockcore::{LockManager, Revoke};
+use leasehold_core::{LockManager, Revoke};
 use testbed::redis::{Client, Reply, Server, is_push};
 use testbed::{Direction, Mode};
 
@@ -102,7 +102,7 @@ impl Earlier {
     }
 }
 
-fn counter(guard: &lockcore::LockGuard) -> i64 {
+fn counter(guard: &leasehold_core::LockGuard) -> i64 {
     i64::try_from(guard.token().counter()).unwrap()
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use lockcore::{ErrorKind, FenceGate, LostReason};
+use leasehold_core::{ErrorKind, FenceGate, LostReason};
 use testbed::redis::{Server, Settings};
 use testbed::{Mode, Proxy};
 

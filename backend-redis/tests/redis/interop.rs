@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockcore::LockManager;
+use leasehold_core::LockManager;
 use testbed::redis::{Reply, Server};
 use testbed::{Launch, Process, Scratch, peers};
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt};
+use leasehold_core::{LockManager, Revoke};
 use libtest_mimic::Trial;
-use lockcore::{LockManager, Revoke};
 use testbed::Mode;
 use testbed::redis::{Reply, Server};
 
@@ -51,7 +51,7 @@ async fn names_that_were_used_leave_only_what_expires() {
     assert!(cycle(&locks, 0).await > last);
 }
 
-async fn cycle(locks: &LockManager, index: u32) -> lockcore::FencingToken {
+async fn cycle(locks: &LockManager, index: u32) -> leasehold_core::FencingToken {
     let guard = locks.lock(format!("name/{index}")).unwrap().acquire().await.unwrap();
     let token = guard.token();
     guard.release().await.unwrap();

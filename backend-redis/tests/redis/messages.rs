@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use lockcore::LockManager;
+use leasehold_core::LockManager;
 use testbed::redis::{Client, Reply, Server, is_push};
 use testbed::{Direction, Mode};
 

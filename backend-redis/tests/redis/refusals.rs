@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use lockcore::{Effect, Error, ErrorKind, LockManager, LostReason};
+use leasehold_core::{Effect, Error, ErrorKind, LockManager, LostReason};
 use testbed::redis::{Client, Server, Settings};
 use tokio::time::timeout;
 

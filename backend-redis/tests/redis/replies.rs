@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockcore::LostReason;
+use leasehold_core::LostReason;
 use testbed::{Direction, Mode};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;

@@ -1,7 +1,7 @@
 //! The server is away for long, or loses what it knows while it runs.
 
 use futures_util::future::join_all;
-use lockcore::{FenceGate, LostReason};
+use leasehold_core::{FenceGate, LostReason};
 use testbed::redis::Settings;
 
 use crate::rig::{

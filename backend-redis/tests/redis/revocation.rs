@@ -1,6 +1,6 @@
 //! Asking for a lock: what it costs, and that it is heard when messages are lost.
 
-use lockcore::{LockGuard, LockManager, LostReason, Revocation, Revoke};
+use leasehold_core::{LockGuard, LockManager, LostReason, Revocation, Revoke};
 use testbed::redis::{Reply, is_push};
 use testbed::{Direction, Mode};
 
@@ -24,7 +24,7 @@ trials![
 pub(crate) const GRACE: Revoke = Revoke::Ask { grace: LONG };
 
 /// A revocation that goes on by itself, until dropped.
-pub(crate) struct Asking(Beside<lockcore::Result<Revocation>>);
+pub(crate) struct Asking(Beside<leasehold_core::Result<Revocation>>);
 
 impl Asking {
     pub(crate) fn start(locks: &LockManager, how: Revoke) -> Self {

@@ -4,9 +4,9 @@ use std::fmt;
 use std::future::Future;
 use std::time::Duration;
 
-use backend_redis::RedisConfig;
-use lockcore::clock::{BootClock, Clock, Moment};
-use lockcore::{LockGuard, LockManager, Result};
+use leasehold_core::clock::{BootClock, Clock, Moment};
+use leasehold_core::{LockGuard, LockManager, Result};
+use leasehold_redis::RedisConfig;
 use testbed::Proxy;
 use testbed::redis::{Reply, Server, Settings};
 pub(crate) use testbed::{BOUND, Beside, eventually, pass, trial, trial_within, trials, within};

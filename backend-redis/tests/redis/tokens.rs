@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use lockcore::backend::{LockBackend, StoreConfig};
-use lockcore::{Effect, Env, ErrorKind, FencingToken, Timing};
+use leasehold_core::backend::{LockBackend, StoreConfig};
+use leasehold_core::{Effect, Env, ErrorKind, FencingToken, Timing};
 use testbed::redis::Server;
 
 use crate::rig::{BOUND, TTL, command, direct, eventually, hold, ok, open, server, trials};

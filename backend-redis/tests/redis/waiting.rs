@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use lockcore::{ErrorKind, LockManager, Revoke};
+use leasehold_core::{ErrorKind, LockManager, Revoke};
 use testbed::Mode;
 use testbed::redis::{Client, Reply, Server};
 

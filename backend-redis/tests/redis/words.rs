@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use backend_redis::RedisConfig;
-use conformance::words::said;
-use lockcore::{Effect, Error, ErrorKind, LockManager, Tls};
+use leasehold_conformance::words::said;
+use leasehold_core::{Effect, Error, ErrorKind, LockManager, Tls};
+use leasehold_redis::RedisConfig;
 use testbed::redis::Settings;
 use testbed::{Certificates, Mode, Port};
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use futures_util::future::{join, join_all, join3};
-use lockcore::backend::{Finding, Severity};
-use lockcore::{Env, Result};
+use leasehold_core::backend::{Finding, Severity};
+use leasehold_core::{Env, Result};
 
 use crate::config::ZkConfig;
 use crate::connection::status;

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::net::SocketAddr;
 
 use futures_util::future::join;
-use lockcore::backend::{Endpoint, Finding, Severity};
+use leasehold_core::backend::{Endpoint, Finding, Severity};
 
 use crate::config::ZkConfig;
 use crate::connection::status;

@@ -1,8 +1,8 @@
 //! Who holds what, and how many wait.
 
 use futures_util::future::{join, join_all};
-use lockcore::backend::{Holder, LockState};
-use lockcore::{LockName, Result};
+use leasehold_core::backend::{Holder, LockState};
+use leasehold_core::{LockName, Result};
 use zookeeper_client::Stat;
 
 use crate::connection::Answered;

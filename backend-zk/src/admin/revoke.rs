@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use futures_util::future::join;
-use lockcore::backend::{Holder, Revoke};
-use lockcore::{LockName, Result};
+use leasehold_core::backend::{Holder, Revoke};
+use leasehold_core::{LockName, Result};
 use zookeeper_client::Error as ZkError;
 
 use super::inspect::First;

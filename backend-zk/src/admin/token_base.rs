@@ -1,8 +1,8 @@
 //! What the namespace adds to its counters, and raising that.
 
 use futures_util::future::join3;
-use lockcore::Result;
-use lockcore::backend::TokenBase;
+use leasehold_core::Result;
+use leasehold_core::backend::TokenBase;
 use zookeeper_client::{CreateMode, Error as ZkError};
 
 use crate::error::Unanswered;

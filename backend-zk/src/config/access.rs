@@ -1,6 +1,6 @@
 //! Who may do what with the nodes that are made.
 
-use lockcore::{Error, Result};
+use leasehold_core::{Error, Result};
 use zookeeper_client::{Acl, AuthId, Permission};
 
 /// Anybody may do what a manager does.

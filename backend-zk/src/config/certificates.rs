@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use lockcore::{Error, Result, Tls};
+use leasehold_core::{Error, Result, Tls};
 use rustls::client::WebPkiServerVerifier;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
@@ -21,7 +21,7 @@ pub(super) struct Certificates {
 impl Certificates {
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidOption`](lockcore::ErrorKind::InvalidOption) for what is no certificate or key,
+    /// [`ErrorKind::InvalidOption`](leasehold_core::ErrorKind::InvalidOption) for what is no certificate or key,
     /// for a key of another certificate, and where the system's authorities are not found.
     pub(super) fn read(tls: &Tls) -> Result<Self> {
         let authorities = match tls.authorities() {
@@ -86,7 +86,7 @@ const BUNDLES: [&str; 4] = [
 
 #[cfg(test)]
 mod tests {
-    use lockcore::ErrorKind;
+    use leasehold_core::ErrorKind;
 
     use super::*;
 

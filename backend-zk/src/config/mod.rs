@@ -6,8 +6,8 @@ mod certificates;
 use std::fmt;
 use std::time::Duration;
 
-use lockcore::backend::Endpoint;
-use lockcore::{Error, Result, StoreUrl, Tls};
+use leasehold_core::backend::Endpoint;
+use leasehold_core::{Error, Result, StoreUrl, Tls};
 use rustls::pki_types::ServerName;
 use tokio_rustls::TlsConnector;
 use zookeeper_client::{Acl, Client};
@@ -83,7 +83,7 @@ impl ZkConfig {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidOption`](lockcore::ErrorKind::InvalidOption) for another form.
+    /// [`ErrorKind::InvalidOption`](leasehold_core::ErrorKind::InvalidOption) for another form.
     pub fn acl(mut self, acl: &str) -> Result<Self> {
         self.acl = Some(access::parsed(acl)?);
         Ok(self)
@@ -101,7 +101,7 @@ impl ZkConfig {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidOption`](lockcore::ErrorKind::InvalidOption) without a host, for an option
+    /// [`ErrorKind::InvalidOption`](leasehold_core::ErrorKind::InvalidOption) without a host, for an option
     /// in the wrong form, for a certificate file that cannot be read, and when TLS is half configured.
     pub fn from_url(url: &mut StoreUrl) -> Result<Self> {
         let mut config = Self::new(url.hosts()).chroot(url.path());
@@ -249,7 +249,7 @@ const SHORTEST_SILENCE: Duration = Duration::from_millis(500);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lockcore::ErrorKind;
+    use leasehold_core::ErrorKind;
 
     fn config(url: &str) -> Result<ZkConfig> {
         ZkConfig::from_url(&mut url.parse()?)

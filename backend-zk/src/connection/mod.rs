@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::join;
-use lockcore::{Env, OwnerId};
+use leasehold_core::{Env, OwnerId};
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 use zookeeper_client::{Acl, Acls, Client, CreateMode, Error as ZkError, EventType, OneshotWatcher, Stat};

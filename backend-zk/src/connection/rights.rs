@@ -1,6 +1,6 @@
 //! What the rights on nodes of ours let us do.
 
-use lockcore::Result;
+use leasehold_core::Result;
 use zookeeper_client::{Acl, Acls, CreateMode, MultiWriteError, Permission};
 
 use super::Connection;

@@ -9,8 +9,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use lockcore::backend::Endpoint;
-use lockcore::{Env, Error, ErrorKind, Tls};
+use leasehold_core::backend::Endpoint;
+use leasehold_core::{Env, Error, ErrorKind, Tls};
 use parking_lot::Mutex;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -183,7 +183,7 @@ const STATUS_BYTES: u64 = 16 * 1024;
 mod tests {
     use std::time::Duration;
 
-    use lockcore::Timing;
+    use leasehold_core::Timing;
     use tokio::net::TcpListener;
 
     use super::*;

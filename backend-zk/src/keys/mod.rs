@@ -17,7 +17,7 @@ mod note;
 
 use std::fmt;
 
-use lockcore::{Error, LockName, OwnerId, Result};
+use leasehold_core::{Error, LockName, OwnerId, Result};
 
 pub(crate) use note::Note;
 

@@ -6,7 +6,7 @@
 use std::str::Lines;
 use std::time::{Duration, UNIX_EPOCH};
 
-use lockcore::backend::Holder;
+use leasehold_core::backend::Holder;
 
 /// The data of a contender's node.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,8 +10,8 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use lockcore::clock::Moment;
-use lockcore::{LockName, OwnerId};
+use leasehold_core::clock::Moment;
+use leasehold_core::{LockName, OwnerId};
 
 use super::{Mine, RevokeRequests};
 

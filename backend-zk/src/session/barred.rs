@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use lockcore::{ErrorKind, LockName, Result};
+use leasehold_core::{ErrorKind, LockName, Result};
 use parking_lot::Mutex;
 
 use super::Session;

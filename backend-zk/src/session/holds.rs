@@ -1,7 +1,7 @@
 //! Keeps the book of what a session holds, tells what it says, and lets go.
 
-use lockcore::backend::{AcquireRequest, Grant, StoreEvent};
-use lockcore::{Error, LockName, LostReason, OwnerId, Result};
+use leasehold_core::backend::{AcquireRequest, Grant, StoreEvent};
+use leasehold_core::{Error, LockName, LostReason, OwnerId, Result};
 use zookeeper_client::Error as ZkError;
 
 use super::Session;

@@ -4,8 +4,8 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
-use lockcore::LostReason;
-use lockcore::backend::Backoff;
+use leasehold_core::LostReason;
+use leasehold_core::backend::Backoff;
 use zookeeper_client::{CreateMode, StateWatcher};
 
 use super::Session;

@@ -22,9 +22,9 @@ use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use lockcore::backend::{Events, Lease, LeaseId, LeaseScope, Renewal, StoreEvent};
-use lockcore::clock::{Deadline, Moment};
-use lockcore::{Effect, Env, Error, ErrorKind, FencingToken, LockName, LostReason, Result};
+use leasehold_core::backend::{Events, Lease, LeaseId, LeaseScope, Renewal, StoreEvent};
+use leasehold_core::clock::{Deadline, Moment};
+use leasehold_core::{Effect, Env, Error, ErrorKind, FencingToken, LockName, LostReason, Result};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;

@@ -4,8 +4,8 @@ use std::sync::{Arc, OnceLock};
 
 use futures_util::FutureExt;
 use futures_util::future::{join, join3};
-use lockcore::backend::{Events, StoreEvent};
-use lockcore::{Effect, Env, Error, ErrorKind, Result};
+use leasehold_core::backend::{Events, StoreEvent};
+use leasehold_core::{Effect, Env, Error, ErrorKind, Result};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;

@@ -2,7 +2,7 @@
 
 use futures_util::FutureExt;
 use futures_util::future::join3;
-use lockcore::LostReason;
+use leasehold_core::LostReason;
 use zookeeper_client::{CreateMode, Error as ZkError, SessionState};
 
 use super::{Session, Trust};

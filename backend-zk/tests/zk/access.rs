@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use backend_zk::ZkConfig;
-use lockcore::backend::Severity;
-use lockcore::{ErrorKind, LockManager, StoreUrl};
+use leasehold_core::backend::Severity;
+use leasehold_core::{ErrorKind, LockManager, StoreUrl};
+use leasehold_zk::ZkConfig;
 use testbed::zookeeper::Setup;
 use testbed::{Direction, Mode, Port};
 use tokio::net::TcpListener;

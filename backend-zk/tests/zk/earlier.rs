@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockcore::backend::Revocation;
-use lockcore::{GuardState, LostReason, Revoke};
+use leasehold_core::backend::Revocation;
+use leasehold_core::{GuardState, LostReason, Revoke};
 use zookeeper_client::{Acls, Client, CreateMode, Error, Stat};
 
 use crate::revocation::GRACE;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use lockcore::{ErrorKind, GuardState, LockManager, LostReason};
+use leasehold_core::{ErrorKind, GuardState, LockManager, LostReason};
 use testbed::zookeeper::Setup;
 use testbed::{Direction, Mode};
 use zookeeper_client::{Acls, CreateMode};

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use lockcore::backend::{AcquireRequest, Attempt, Revocation, Revoke, StoreConfig, StoreEvent};
-use lockcore::clock::{BootClock, Clock};
-use lockcore::{Env, ErrorKind, LockName, LostReason, Timing};
+use leasehold_core::backend::{AcquireRequest, Attempt, Revocation, Revoke, StoreConfig, StoreEvent};
+use leasehold_core::clock::{BootClock, Clock};
+use leasehold_core::{Env, ErrorKind, LockName, LostReason, Timing};
 use zookeeper_client::{Acls, CreateMode};
 
 use crate::peer::Peer;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use lockcore::{Builder, ErrorKind, FencingToken, LockManager};
+use leasehold_core::{Builder, ErrorKind, FencingToken, LockManager};
 use testbed::zookeeper::{Server, Setup};
 use tokio::task::JoinSet;
 use zookeeper_client::{Acls, CreateMode};

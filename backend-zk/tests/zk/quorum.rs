@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use lockcore::{ErrorKind, Guarantees, LockManager};
+use leasehold_core::{ErrorKind, Guarantees, LockManager};
 use testbed::zookeeper::{Ensemble, Setup};
 use testbed::{Direction, Mode, Proxy};
 use zookeeper_client::{Acl, AuthId, Client, Permission};
@@ -154,7 +154,7 @@ async fn serves(ensemble: &Ensemble, session: i64) -> Option<usize> {
 }
 
 /// Takes the lock once the way to the servers is open again.
-async fn open_again(locks: &LockManager) -> lockcore::LockGuard {
+async fn open_again(locks: &LockManager) -> leasehold_core::LockGuard {
     let lock = locks.lock("a").unwrap();
     let mut taken = None;
     eventually("the lock can be had again", async || {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockcore::{LockGuard, LockManager};
+use leasehold_core::{LockGuard, LockManager};
 use parking_lot::Mutex;
 use testbed::zookeeper::{Op, Server, Setup};
 use testbed::{Direction, Mode};

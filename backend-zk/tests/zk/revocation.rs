@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockcore::backend::{AcquireRequest, Revocation, StoreConfig};
-use lockcore::clock::Deadline;
-use lockcore::{Env, GuardState, LockGuard, LockName, LostReason, Revoke, Timing};
+use leasehold_core::backend::{AcquireRequest, Revocation, StoreConfig};
+use leasehold_core::clock::Deadline;
+use leasehold_core::{Env, GuardState, LockGuard, LockName, LostReason, Revoke, Timing};
 use parking_lot::Mutex;
 use testbed::zookeeper::Op;
 use testbed::{Direction, Mode};

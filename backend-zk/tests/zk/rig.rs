@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use backend_zk::ZkConfig;
+use leasehold_core::clock::{BootClock, Clock, Moment};
+use leasehold_core::{Builder, LockGuard, LockManager};
+use leasehold_zk::ZkConfig;
 use libtest_mimic::Trial;
-use lockcore::clock::{BootClock, Clock, Moment};
-use lockcore::{Builder, LockGuard, LockManager};
 use parking_lot::Mutex;
 use testbed::zookeeper::{Ensemble, Head, Op, Server, Setup, frame};
 pub(crate) use testbed::{BOUND, Beside, eventually, within};

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use lockcore::backend::Revocation;
-use lockcore::{ErrorKind, GuardState, LockManager, LostReason, Revoke};
+use leasehold_core::backend::Revocation;
+use leasehold_core::{ErrorKind, GuardState, LockManager, LostReason, Revoke};
 use zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Error as ZkError, Permission};
 
 use crate::rig::{Beside, Outside, Rig, Space, TTL, eventually, hold_aside, now, proxy};

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockcore::{ErrorKind, LockManager, Tls};
+use leasehold_core::{ErrorKind, LockManager, Tls};
 use testbed::zookeeper::Setup;
 use testbed::{Certificates, Port};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use backend_zk::ZkConfig;
 use futures_util::future::join_all;
-use lockcore::backend::{LockBackend, StoreConfig};
-use lockcore::{Env, ErrorKind, FencingToken, Timing};
+use leasehold_core::backend::{LockBackend, StoreConfig};
+use leasehold_core::{Env, ErrorKind, FencingToken, Timing};
+use leasehold_zk::ZkConfig;
 use zookeeper_client::{Acls, CreateMode, Error as ZkError};
 
 use crate::rig::{Rig, Space, TTL, eventually};

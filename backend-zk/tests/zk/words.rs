@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use backend_zk::ZkConfig;
-use conformance::words::said;
-use lockcore::{Effect, Error, ErrorKind, LockManager};
+use leasehold_conformance::words::said;
+use leasehold_core::{Effect, Error, ErrorKind, LockManager};
+use leasehold_zk::ZkConfig;
 use testbed::zookeeper::Setup;
 use testbed::{Direction, Mode, Port};
 

@@ -16,8 +16,8 @@ mod waiting;
 use std::fmt;
 use std::sync::Arc;
 
-use lockcore::backend::StoreConfig;
-use lockcore::clock::Clock;
+use leasehold_core::backend::StoreConfig;
+use leasehold_core::clock::Clock;
 
 use crate::host::HostClock;
 use crate::layer::{Layer, Wrap, per_session, shared};

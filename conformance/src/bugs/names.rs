@@ -1,8 +1,8 @@
 //! Encodings that merge names.
 
 use async_trait::async_trait;
-use lockcore::backend::{AcquireRequest, Attempt, Grant, Holder, LockState, Revoke};
-use lockcore::{LockName, Result};
+use leasehold_core::backend::{AcquireRequest, Attempt, Grant, Holder, LockState, Revoke};
+use leasehold_core::{LockName, Result};
 
 use super::{store, table};
 use crate::layer::{Below, Layer};

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lockcore::backend::{AcquireRequest, Attempt, Grant, LockState};
-use lockcore::{LockName, Result};
+use leasehold_core::backend::{AcquireRequest, Attempt, Grant, LockState};
+use leasehold_core::{LockName, Result};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 

@@ -1,8 +1,8 @@
 //! Releases that end too much, too little, or say so wrongly.
 
 use async_trait::async_trait;
-use lockcore::Result;
-use lockcore::backend::{Grant, Revoke};
+use leasehold_core::Result;
+use leasehold_core::backend::{Grant, Revoke};
 
 use super::{store, table};
 use crate::layer::{Below, Layer};

@@ -1,8 +1,8 @@
 //! Silence of the store, told as something else.
 
 use async_trait::async_trait;
-use lockcore::backend::{AcquireRequest, Attempt};
-use lockcore::{Error, ErrorKind, Result};
+use leasehold_core::backend::{AcquireRequest, Attempt};
+use leasehold_core::{Error, ErrorKind, Result};
 
 use super::{store, table};
 use crate::layer::{Below, Layer};

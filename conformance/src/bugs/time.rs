@@ -7,9 +7,9 @@ use std::time::{Duration, SystemTime};
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{self, BoxStream, StreamExt};
-use lockcore::backend::{AcquireRequest, Attempt, Grant, LeaseId, Renewal, StoreEvent};
-use lockcore::clock::{Clock, Deadline, Moment};
-use lockcore::{LockName, LostReason, OwnerId, Result};
+use leasehold_core::backend::{AcquireRequest, Attempt, Grant, LeaseId, Renewal, StoreEvent};
+use leasehold_core::clock::{Clock, Deadline, Moment};
+use leasehold_core::{LockName, LostReason, OwnerId, Result};
 use parking_lot::Mutex;
 
 use super::{Mutation, driver, each_session, store, table};

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use async_trait::async_trait;
-use lockcore::backend::{Grant, Holder, Revoke};
-use lockcore::{LockName, Result};
+use leasehold_core::backend::{Grant, Holder, Revoke};
+use leasehold_core::{LockName, Result};
 use parking_lot::Mutex;
 
 use super::{each_session, store, table};

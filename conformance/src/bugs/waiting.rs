@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lockcore::backend::{AcquireRequest, Attempt, Grant, Lease, LeaseId, LeaseScope};
-use lockcore::clock::Deadline;
-use lockcore::{Effect, Error, ErrorKind, OwnerId, Result};
+use leasehold_core::backend::{AcquireRequest, Attempt, Grant, Lease, LeaseId, LeaseScope};
+use leasehold_core::clock::Deadline;
+use leasehold_core::{Effect, Error, ErrorKind, OwnerId, Result};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 

@@ -1,6 +1,6 @@
 //! Ambiguity is survived: a reply that never came neither grants twice nor leaves an entry behind.
 
-use lockcore::{Effect, ErrorKind, Guarantees, GuardState, Timing};
+use leasehold_core::{Effect, ErrorKind, Guarantees, GuardState, Timing};
 
 use crate::network::{Fault, Operation};
 use crate::refusals::{Refusal, Refusals};
@@ -51,7 +51,7 @@ async fn an_unconfirmed_release_says_so(world: World) -> Outcome {
     // The last request may begin just before the deadline.
     let bound = guard.remaining() + Timing::for_ttl(world.ttl()).op_timeout + world.moment();
     let answer = world.within(bound, "the release", guard.release()).await?;
-    let effect = answer.as_ref().err().map(lockcore::Error::effect);
+    let effect = answer.as_ref().err().map(leasehold_core::Error::effect);
     ensure!(effect == Some(Effect::Unknown), "a release that nobody confirmed came to {answer:?}");
     let next = world.manager().await?.lock("a")?;
     let next = world.within(world.takeover(), "the next holder", next.acquire()).await??;
@@ -144,7 +144,7 @@ async fn an_unreachable_store_is_not_a_busy_lock(world: World) -> Outcome {
     let (network, manager) = world.far().await?;
     network.cut();
     let answer = world.within(world.ttl(), "the answer", manager.lock("a")?.try_acquire()).await?;
-    let kind = answer.as_ref().err().map(lockcore::Error::kind);
+    let kind = answer.as_ref().err().map(leasehold_core::Error::kind);
     ensure!(kind == Some(&ErrorKind::Unavailable), "silence came to {answer:?}");
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Cancel safety: what is dropped at any await point leaves nothing behind and loses no wake-up.
 
 use futures_util::future::{FutureExt, join};
-use lockcore::{ErrorKind, Lock, LockGuard};
+use leasehold_core::{ErrorKind, Lock, LockGuard};
 
 use crate::cancel::{NAME, Scene, at_every_poll};
 use crate::{Outcome, Task, World, case, ensure};
@@ -183,7 +183,8 @@ async fn a_timeout_leaves_nothing(world: World) -> Outcome {
     let held = holder.lock(NAME)?.acquire().await?;
     let lock = world.manager().await?.lock(NAME)?.wait(world.moment());
     let answer = world.within(world.soon(), "the timeout", lock.acquire()).await?;
-    let Err(ErrorKind::Timeout { waited, holder }) = answer.as_ref().map_err(lockcore::Error::kind) else {
+    let Err(ErrorKind::Timeout { waited, holder }) = answer.as_ref().map_err(leasehold_core::Error::kind)
+    else {
         return Err(crate::Failure::new(format!("a wait that ended came to {answer:?}")));
     };
     ensure!(*waited >= world.moment(), "ended after {waited:?} instead of {:?}", world.moment());

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use lockcore::{Lock, LockManager};
+use leasehold_core::{Lock, LockManager};
 
 use crate::dice::Dice;
 use crate::network::Network;
@@ -115,7 +115,7 @@ async fn a_renewed_hold_excludes_beyond_its_ttl(world: World) -> Outcome {
     for _ in 0..12 {
         world.pass(world.ttl() / 4).await;
         guard.ensure_held()?;
-        ensure!(guard.state() == lockcore::GuardState::Held, "a healthy hold is {:?}", guard.state());
+        ensure!(guard.state() == leasehold_core::GuardState::Held, "a healthy hold is {:?}", guard.state());
         ensure!(rival.try_acquire().await?.is_none(), "a second holder while the first is renewed");
     }
     guard.release().await?;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
-use lockcore::backend::{Grant, Revoke};
-use lockcore::{ErrorKind, FenceGate, FencingToken};
+use leasehold_core::backend::{Grant, Revoke};
+use leasehold_core::{ErrorKind, FenceGate, FencingToken};
 use parking_lot::Mutex;
 
 use crate::layer::{Below, Layer, shared};
@@ -166,7 +166,7 @@ impl Layer for Restored {
     }
 
     /// A store may compare the whole grant, so it gets back the one it gave.
-    async fn release(&self, below: &Below, grant: &Grant) -> Result<(), lockcore::Error> {
+    async fn release(&self, below: &Below, grant: &Grant) -> Result<(), leasehold_core::Error> {
         let mut grant = grant.clone();
         if grant.counter == FencingToken::MAX_COUNTER {
             grant.counter = self.first.load(Ordering::Relaxed);
@@ -180,7 +180,7 @@ async fn a_counter_that_went_back_is_refused(world: World) -> Outcome {
     let lock = manager.lock("a")?;
     lock.acquire().await?.release().await?;
     let refused = lock.acquire().await;
-    let kind = refused.as_ref().err().map(lockcore::Error::kind);
+    let kind = refused.as_ref().err().map(leasehold_core::Error::kind);
     ensure!(kind == Some(&ErrorKind::Protocol), "a smaller counter came to {refused:?}");
     world.empty(world.soon(), "the refused grant is given back").await
 }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use lockcore::backend::Revoke;
-use lockcore::{ErrorKind, LostReason};
+use leasehold_core::backend::Revoke;
+use leasehold_core::{ErrorKind, LostReason};
 
 use crate::network::Network;
 use crate::{Outcome, Task, World, case, dead_holder, dead_waiter, ensure};
@@ -89,7 +89,7 @@ async fn closing_frees_everything(world: World) -> Outcome {
     }
     let grant = world.within(world.soon(), "what a closed session held", rival.acquire(&held)).await??;
     let answer = session.backend.try_acquire(&session.request(&held)).await;
-    let kind = answer.as_ref().err().map(lockcore::Error::kind);
+    let kind = answer.as_ref().err().map(leasehold_core::Error::kind);
     ensure!(kind == Some(&ErrorKind::Closed), "a closed session answered {answer:?}");
     drop(waiting);
     world.queued(&waited, 0).await?;
@@ -115,7 +115,7 @@ async fn shutdown_frees_everything(world: World) -> Outcome {
         ensure!(answer?.is_err(), "a waiter of a manager that was shut down was granted");
     }
     let answer = manager.lock("new")?.try_acquire().await;
-    let kind = answer.as_ref().err().map(lockcore::Error::kind);
+    let kind = answer.as_ref().err().map(leasehold_core::Error::kind);
     ensure!(kind == Some(&ErrorKind::Closed), "a manager that was shut down answered {answer:?}");
     world.queued(&waited, 0).await?;
     let next = world.within(world.soon(), "what was held", rival.lock("held")?.acquire()).await??;

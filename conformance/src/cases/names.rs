@@ -1,7 +1,7 @@
 //! Names are independent: holding one never affects another, in any store.
 
-use lockcore::LockName;
-use lockcore::backend::{Revocation, Revoke};
+use leasehold_core::LockName;
+use leasehold_core::backend::{Revocation, Revoke};
 
 use crate::{Outcome, Session, Task, World, case, ensure};
 
@@ -160,7 +160,11 @@ async fn losing_one_name_leaves_others_held(world: World) -> Outcome {
 }
 
 /// Beyond a ttl, so that their renewals have gone on too.
-async fn still_held(world: &World, guards: &[lockcore::LockGuard], rival: &lockcore::LockManager) -> Outcome {
+async fn still_held(
+    world: &World,
+    guards: &[leasehold_core::LockGuard],
+    rival: &leasehold_core::LockManager,
+) -> Outcome {
     for _ in 0..5 {
         for guard in guards {
             guard.ensure_held()?;

@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
-use lockcore::{LockGuard, LockManager};
+use leasehold_core::{LockGuard, LockManager};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 

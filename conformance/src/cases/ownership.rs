@@ -4,8 +4,8 @@ use std::pin::pin;
 
 use futures_util::FutureExt;
 use futures_util::future::try_join;
-use lockcore::backend::{Grant, LeaseScope, Renewal, Revocation, Revoke};
-use lockcore::{GuardState, LockGuard, LostReason};
+use leasehold_core::backend::{Grant, LeaseScope, Renewal, Revocation, Revoke};
+use leasehold_core::{GuardState, LockGuard, LostReason};
 
 use crate::{Failure, Outcome, Session, World, case, ensure};
 
@@ -48,7 +48,7 @@ async fn a_stale_release_changes_nothing(world: World) -> Outcome {
     let answer = late.backend.release(&stale).await;
     let third = world.session().await?;
     ensure!(third.try_acquire(&stale.name).await?.is_none(), "a stale release took the lock from its holder");
-    let reason = answer.as_ref().err().and_then(lockcore::Error::lost_reason);
+    let reason = answer.as_ref().err().and_then(leasehold_core::Error::lost_reason);
     ensure!(reason.is_some(), "a stale release was answered {answer:?}");
     guard.release().await?;
     Ok(())
@@ -61,7 +61,7 @@ async fn a_second_release_is_lost(world: World) -> Outcome {
     session.backend.release(&first).await?;
     let second = session.take(&name).await?;
     let answer = session.backend.release(&first).await;
-    let reason = answer.as_ref().err().and_then(lockcore::Error::lost_reason);
+    let reason = answer.as_ref().err().and_then(leasehold_core::Error::lost_reason);
     ensure!(reason.is_some(), "the second release of one grant was answered {answer:?}");
     ensure!(rival.try_acquire(&name).await?.is_none(), "it ended a later grant of the same process");
     session.backend.release(&second).await?;
@@ -101,7 +101,7 @@ async fn releasing_one_name_leaves_others_held(world: World) -> Outcome {
     let (grant, other) = (session.take(&a).await?, session.take(&b).await?);
     session.backend.release(&grant).await?;
     ensure!(rival.try_acquire(&b).await?.is_none(), "the release of one lock ended another");
-    if world.guarantees().contains(lockcore::Guarantees::LEASED) {
+    if world.guarantees().contains(leasehold_core::Guarantees::LEASED) {
         let answer = session.renew(other.lease.id).await?;
         ensure!(matches!(answer, Renewal::Until(_)), "the other lock's lease was answered {answer:?}");
     }
@@ -200,7 +200,7 @@ async fn releasing_after_a_loss_says_lost(world: World) -> Outcome {
     world.within(world.soon(), "the revocation", admin.revoke("a", Revoke::AT_ONCE)).await??;
     world.within(world.soon(), "the holder is told", guard.lost()).await?;
     let answer = guard.release().await;
-    let reason = answer.as_ref().err().and_then(lockcore::Error::lost_reason);
+    let reason = answer.as_ref().err().and_then(leasehold_core::Error::lost_reason);
     ensure!(reason == Some(LostReason::Revoked), "releasing after the loss was answered {answer:?}");
     Ok(())
 }

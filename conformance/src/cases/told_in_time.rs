@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
 use futures_util::{FutureExt, StreamExt};
-use lockcore::backend::{LeaseId, Renewal, Revoke};
-use lockcore::clock::{Deadline, Moment};
-use lockcore::{Change, GuardState, LockGuard, LostReason};
+use leasehold_core::backend::{LeaseId, Renewal, Revoke};
+use leasehold_core::clock::{Deadline, Moment};
+use leasehold_core::{Change, GuardState, LockGuard, LostReason};
 
 use crate::layer::{Below, Layer, shared};
 use crate::network::Network;
@@ -268,7 +268,7 @@ async fn with_stops_the_work_on_loss(world: World) -> Outcome {
             done.store(true, Ordering::Relaxed);
         })
         .await;
-    let reason = worked.as_ref().err().and_then(lockcore::Error::lost_reason);
+    let reason = worked.as_ref().err().and_then(leasehold_core::Error::lost_reason);
     ensure!(reason == Some(LostReason::Expired), "work without its lock came to {worked:?}");
     ensure!(!done.load(Ordering::Relaxed), "the work went on without its lock");
     Ok(())

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use lockcore::ErrorKind;
-use lockcore::backend::Attempt;
+use leasehold_core::ErrorKind;
+use leasehold_core::backend::Attempt;
 
 use crate::request_counts::RequestCounts;
 use crate::{Outcome, World, case, ensure};
@@ -107,7 +107,7 @@ async fn waiting_for_no_time_is_one_attempt(world: World) -> Outcome {
     let lock = rival.lock("a")?.wait(Duration::ZERO);
     let guard = holder.lock("a")?.acquire().await?;
     let refused = world.within(world.moment(), "the answer", lock.acquire()).await?;
-    match refused.as_ref().map_err(lockcore::Error::kind) {
+    match refused.as_ref().map_err(leasehold_core::Error::kind) {
         Err(ErrorKind::Timeout { .. }) => {}
         other => return Err(crate::Failure::new(format!("a wait of zero came to {other:?}"))),
     }

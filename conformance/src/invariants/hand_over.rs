@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockcore::LockName;
-use lockcore::clock::{Deadline, Moment};
+use leasehold_core::LockName;
+use leasehold_core::clock::{Deadline, Moment};
 
 use super::Bounds;
 use super::holds::holds;

@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use lockcore::clock::{Deadline, Moment};
-use lockcore::{FencingToken, LockName};
+use leasehold_core::clock::{Deadline, Moment};
+use leasehold_core::{FencingToken, LockName};
 
 use crate::history::{Attempt, Event, History, What};
 

@@ -32,7 +32,7 @@ mod violation;
 
 use std::time::Duration;
 
-use lockcore::Timing;
+use leasehold_core::Timing;
 
 use crate::history::History;
 pub use violation::{Property, Violation};

@@ -9,8 +9,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use lockcore::LockName;
-use lockcore::clock::Moment;
+use leasehold_core::LockName;
+use leasehold_core::clock::Moment;
 
 use super::holds::{Hold, holds};
 use super::violation::{Property, Violation};

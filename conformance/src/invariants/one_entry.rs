@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use lockcore::LockName;
+use leasehold_core::LockName;
 
 use super::violation::{Property, Violation};
 use crate::history::{Entry, History, What};

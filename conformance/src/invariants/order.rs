@@ -10,8 +10,8 @@
 
 use std::collections::BTreeMap;
 
-use lockcore::clock::Moment;
-use lockcore::{FencingToken, LockName};
+use leasehold_core::clock::Moment;
+use leasehold_core::{FencingToken, LockName};
 
 use super::Bounds;
 use super::violation::{Property, Violation};

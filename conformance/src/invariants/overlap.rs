@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use lockcore::clock::Deadline;
+use leasehold_core::clock::Deadline;
 
 use super::holds::{Hold, holds};
 use super::violation::{Property, Violation};

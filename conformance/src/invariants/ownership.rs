@@ -10,8 +10,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use lockcore::clock::Deadline;
-use lockcore::{LockName, LostReason};
+use leasehold_core::clock::Deadline;
+use leasehold_core::{LockName, LostReason};
 
 use super::holds::holds;
 use super::violation::{Property, Violation};

@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use lockcore::LockName;
-use lockcore::clock::Moment;
+use leasehold_core::LockName;
+use leasehold_core::clock::Moment;
 
 use super::violation::{Property, Violation};
 use crate::history::{Attempt, Entry, Event, History, What};

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockcore::clock::{Deadline, Moment};
-use lockcore::{FencingToken, LockName, LostReason};
+use leasehold_core::clock::{Deadline, Moment};
+use leasehold_core::{FencingToken, LockName, LostReason};
 
 use super::Bounds;
 use crate::history::{Attempt, Entry, Event, History, Outcome, What};

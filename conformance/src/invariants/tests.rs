@@ -1,6 +1,6 @@
 //! The judges find what was planted, and nothing else.
 
-use lockcore::LostReason;
+use leasehold_core::LostReason;
 
 use super::plot::{BOUNDS, Plot, token};
 use super::{
@@ -258,7 +258,7 @@ fn hand_offs_beyond_the_budget_are_found() {
 /// G5, G8: what the store still knows at rest.
 #[test]
 fn litter_is_found() {
-    let left = vec![lockcore::LockName::new("b").unwrap()];
+    let left = vec![leasehold_core::LockName::new("b").unwrap()];
     let violations = litter::check(&Plot::clean().add(9_500, "world", What::AtRest { left }).history());
     let [Violation { name: Some(name), .. }] = violations.as_slice() else {
         panic!("not exactly one: {violations:?}");

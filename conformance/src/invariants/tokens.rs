@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use lockcore::{FencingToken, LockName};
+use leasehold_core::{FencingToken, LockName};
 
 use super::holds::{Overruled, overruled};
 use super::violation::{Property, Violation};

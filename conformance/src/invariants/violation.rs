@@ -3,8 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use lockcore::LockName;
-use lockcore::clock::Moment;
+use leasehold_core::LockName;
+use leasehold_core::clock::Moment;
 
 use crate::history::Event;
 

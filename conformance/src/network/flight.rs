@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use lockcore::backend::{Grant, LeaseScope, LockBackend, StoreEvent};
-use lockcore::{Effect, Env, Error, ErrorKind, LockName, LostReason, Result};
+use leasehold_core::backend::{Grant, LeaseScope, LockBackend, StoreEvent};
+use leasehold_core::{Effect, Env, Error, ErrorKind, LockName, LostReason, Result};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc, oneshot};
 

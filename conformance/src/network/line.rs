@@ -6,11 +6,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
-use lockcore::backend::{
+use leasehold_core::backend::{
     AcquireRequest, Attempt, Finding, Grant, Holder, LeaseId, LockState, Renewal, Revoke, StoreEvent,
 };
-use lockcore::clock::Deadline;
-use lockcore::{Guarantees, LockName, Result};
+use leasehold_core::clock::Deadline;
+use leasehold_core::{Guarantees, LockName, Result};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 

@@ -5,7 +5,7 @@
 //! travel in tasks. Everything runs on the [`Env`] of the manager and draws from [`Dice`], so a run
 //! under tokio's paused time repeats exactly.
 //!
-//! [`Guarantees::RUNTIME_FREE`]: lockcore::Guarantees::RUNTIME_FREE
+//! [`Guarantees::RUNTIME_FREE`]: leasehold_core::Guarantees::RUNTIME_FREE
 //!
 //! # Invariants
 //! - **network-1** A request on its way arrives, also when its sender has gone or given up: it flies
@@ -23,8 +23,8 @@ mod plan;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockcore::Env;
-use lockcore::backend::StoreEvent;
+use leasehold_core::Env;
+use leasehold_core::backend::StoreEvent;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use lockcore::backend::StoreEvent;
+use leasehold_core::backend::StoreEvent;
 use tokio::sync::mpsc;
 
 use crate::dice::Dice;

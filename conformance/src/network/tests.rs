@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt};
-use lockcore::backend::{AcquireRequest, Attempt, Grant, LockBackend, Renewal, StoreConfig, StoreEvent};
-use lockcore::clock::{Clock, TokioClock};
-use lockcore::memory::{MemoryConfig, MemoryStore};
-use lockcore::{Effect, Env, Error, ErrorKind, Guarantees, LockName, LostReason, Result, Timing};
+use leasehold_core::backend::{
+    AcquireRequest, Attempt, Grant, LockBackend, Renewal, StoreConfig, StoreEvent,
+};
+use leasehold_core::clock::{Clock, TokioClock};
+use leasehold_core::memory::{MemoryConfig, MemoryStore};
+use leasehold_core::{Effect, Env, Error, ErrorKind, Guarantees, LockName, LostReason, Result, Timing};
 
 use super::{Fault, Network, Operation, Rates};
 use crate::entry_rule::entry_rule;

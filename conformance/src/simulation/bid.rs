@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use lockcore::clock::{Clock, Deadline};
-use lockcore::{Error, LockGuard, LockName, LostReason, Result};
+use leasehold_core::clock::{Clock, Deadline};
+use leasehold_core::{Error, LockGuard, LockName, LostReason, Result};
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 

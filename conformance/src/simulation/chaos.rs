@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use lockcore::backend::{AcquireRequest, LeaseId, Revoke, StoreEvent};
-use lockcore::clock::{Clock, Moment};
-use lockcore::{LockName, LostReason, OwnerId};
+use leasehold_core::backend::{AcquireRequest, LeaseId, Revoke, StoreEvent};
+use leasehold_core::clock::{Clock, Moment};
+use leasehold_core::{LockName, LostReason, OwnerId};
 
 use super::cluster::{Cluster, joined_well};
 use crate::history::What;

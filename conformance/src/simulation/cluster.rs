@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use lockcore::backend::{LockBackend, StoreConfig};
-use lockcore::clock::{Clock, TokioClock};
-use lockcore::memory::{MemoryConfig, MemoryStore};
-use lockcore::{Env, FenceGate, LostReason};
+use leasehold_core::backend::{LockBackend, StoreConfig};
+use leasehold_core::clock::{Clock, TokioClock};
+use leasehold_core::memory::{MemoryConfig, MemoryStore};
+use leasehold_core::{Env, FenceGate, LostReason};
 use parking_lot::Mutex;
 use tokio::task::{JoinError, JoinSet};
 

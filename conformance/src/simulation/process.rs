@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockcore::backend::StoreConfig;
-use lockcore::memory::MemoryConfig;
-use lockcore::{Entropy, LockManager};
+use leasehold_core::backend::StoreConfig;
+use leasehold_core::memory::MemoryConfig;
+use leasehold_core::{Entropy, LockManager};
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockcore::{LockName, Timing};
+use leasehold_core::{LockName, Timing};
 
 use crate::bugs::{Bug, Mutation};
 use crate::dice::Dice;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use lockcore::{Error, ErrorKind, FenceGate, Lock, LockGuard, LockManager, LockName};
+use leasehold_core::{Error, ErrorKind, FenceGate, Lock, LockGuard, LockManager, LockName};
 
 use super::bid::{Bid, Listeners};
 use crate::dice::Dice;

@@ -17,7 +17,7 @@ use crate::words::token::FencingToken;
 /// # Examples
 ///
 /// ```
-/// # use lockcore::{FenceGate, FencingToken};
+/// # use leasehold_core::{FenceGate, FencingToken};
 /// let gate = FenceGate::new();
 /// let (old, new) = (FencingToken::new(1, 0).unwrap(), FencingToken::new(2, 0).unwrap());
 /// assert!(gate.admit(old).is_ok());

@@ -166,7 +166,7 @@ impl LockGuard {
     /// A guard is released once; a second time does not compile:
     ///
     /// ```compile_fail,E0382
-    /// # async fn twice(guard: lockcore::LockGuard) -> lockcore::Result<()> {
+    /// # async fn twice(guard: leasehold_core::LockGuard) -> leasehold_core::Result<()> {
     /// guard.release().await?;
     /// guard.release().await
     /// # }

@@ -28,9 +28,9 @@ use crate::words::token::FencingToken;
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> lockcore::Result<()> {
+/// # async fn main() -> leasehold_core::Result<()> {
 /// use std::time::Duration;
-/// # use lockcore::{LockManager, memory::MemoryConfig};
+/// # use leasehold_core::{LockManager, memory::MemoryConfig};
 /// # let locks = LockManager::builder(MemoryConfig::private()).build().await?;
 /// let lock = locks.lock("invoice/42")?;
 /// let guard = lock.clone().wait(Duration::from_secs(5)).acquire().await?;

@@ -19,8 +19,8 @@ use crate::words::error::{Error, ErrorKind, Result};
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> lockcore::Result<()> {
-/// # use lockcore::{Registry, memory::MemoryConfig};
+/// # async fn main() -> leasehold_core::Result<()> {
+/// # use leasehold_core::{Registry, memory::MemoryConfig};
 /// let mut registry = Registry::new();
 /// registry.register("mine", |_url| Ok(Box::new(MemoryConfig::private())));
 /// let locks = registry.connect("mine://?ttl=15s").await?;

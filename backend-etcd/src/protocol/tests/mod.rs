@@ -6,7 +6,7 @@ mod mutant;
 mod process;
 mod store;
 
-use lockcore::clock::Moment;
+use leasehold_core::clock::Moment;
 use proptest::prelude::*;
 
 use super::*;

@@ -1,6 +1,6 @@
 //! Processes that contend on the store through the engine.
 
-use lockcore::clock::{Deadline, Moment};
+use leasehold_core::clock::{Deadline, Moment};
 
 use super::super::*;
 use super::mutant::Mutant;

@@ -1,7 +1,7 @@
 //! One who contends: what it knows, and what it has heard.
 
-use lockcore::clock::{Deadline, Moment};
-use lockcore::{LockName, OwnerId};
+use leasehold_core::clock::{Deadline, Moment};
+use leasehold_core::{LockName, OwnerId};
 
 use super::super::*;
 

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use lockcore::Revoke;
+use leasehold_core::Revoke;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestError, TestRng, TestRunner};
 use redis::{Arg, Cmd, Connection, Value};

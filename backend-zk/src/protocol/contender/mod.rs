@@ -33,7 +33,7 @@
 
 mod words;
 
-use lockcore::OwnerId;
+use leasehold_core::OwnerId;
 
 use crate::keys::{Listing, Node, Place};
 

@@ -17,8 +17,8 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use lockcore::Revoke;
-use lockcore::clock::Moment;
+use leasehold_core::Revoke;
+use leasehold_core::clock::Moment;
 
 /// Until when those holds of a session may go on that were asked for, by the transactions of their nodes.
 #[derive(Debug, Default)]

@@ -24,7 +24,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use lockcore::clock::Moment;
+use leasehold_core::clock::Moment;
 
 /// What a session's answered writes prove.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

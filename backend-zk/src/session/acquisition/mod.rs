@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join, join_all};
-use lockcore::backend::{AcquireRequest, Grant, Holder, StoreEvent};
-use lockcore::{Error, ErrorKind, LostReason, OwnerId};
+use leasehold_core::backend::{AcquireRequest, Grant, Holder, StoreEvent};
+use leasehold_core::{Error, ErrorKind, LostReason, OwnerId};
 
 use super::Session;
 use crate::connection::Answered;
