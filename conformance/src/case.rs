@@ -1,7 +1,7 @@
 //! The registry: every case by name, with the promises it needs.
 //!
-//! A case is `gN::property`. The contract's documentation in `leasehold_core::backend` names them; a test
-//! below reads it.
+//! A case is `gN::property`, or `ledger::property` for stores that have a ledger. The contract's documentation
+//! in `leasehold_core::backend` names them; a test below reads it.
 
 use std::fmt;
 use std::panic::AssertUnwindSafe;
@@ -22,13 +22,20 @@ use crate::world::World;
 #[derive(Clone, Copy)]
 #[non_exhaustive]
 pub struct Case {
-    /// `gN::property`.
+    /// `gN::property`, or `ledger::property`.
     pub name: &'static str,
     /// The property, in a line.
     pub property: &'static str,
     /// A store that lacks one of these is not asked.
     pub needs: Guarantees,
     pub(crate) run: Run,
+}
+
+/// What a store has to offer, by which its cases are chosen.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Offer {
+    pub(crate) promises: Guarantees,
+    pub(crate) ledger: bool,
 }
 
 type Run = fn(World) -> BoxFuture<'static, Outcome>;
@@ -47,14 +54,18 @@ pub const ENVIRONMENTAL: [(Guarantees, &str); 4] = [
 ];
 
 impl Case {
-    /// The guarantee, `gN`.
+    /// The guarantee, `gN`; or `ledger`.
     pub fn guarantee(&self) -> &'static str {
         self.name.split_once("::").map_or(self.name, |(guarantee, _)| guarantee)
     }
 
-    /// What a store with `promises` lacks for this case.
-    pub fn lacking(&self, promises: Guarantees) -> Guarantees {
-        self.needs.difference(promises)
+    /// What a store lacks for this case, if that is something.
+    pub(crate) fn lacking(&self, offer: Offer) -> Option<String> {
+        let lacking = self.needs.difference(offer.promises);
+        if !lacking.is_empty() {
+            return Some(lacking.to_string());
+        }
+        (self.guarantee() == "ledger" && !offer.ledger).then(|| "a ledger".to_owned())
     }
 
     /// Runs it, in a runtime of its own. A hang or a panic is a failure too.
@@ -124,8 +135,9 @@ mod tests {
         for case in cases() {
             assert!(seen.insert(case.name), "{case:?} is there twice");
             let (guarantee, property) = case.name.split_once("::").unwrap();
-            let number: u8 = guarantee.strip_prefix('g').unwrap().parse().unwrap();
-            assert!((1..=10).contains(&number), "{case:?}");
+            let number = guarantee.strip_prefix('g').and_then(|number| number.parse::<u8>().ok());
+            let is_guarantee = number.is_some_and(|number| (1..=10).contains(&number));
+            assert!(is_guarantee || guarantee == "ledger", "{case:?}");
             assert!(property.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'), "{case:?}");
             assert!(!case.property.is_empty());
         }
@@ -136,7 +148,7 @@ mod tests {
     #[test]
     fn every_guarantee_is_covered() {
         let covered: BTreeSet<_> = cases().map(Case::guarantee).collect();
-        assert_eq!(covered.len(), 10, "{covered:?}");
+        assert_eq!(covered.len(), 11, "{covered:?}");
     }
 
     /// Every promise is needed by a case, or is said to be checked elsewhere, not both.
@@ -151,7 +163,10 @@ mod tests {
     /// The contract names no case that is not there.
     #[test]
     fn the_contract_names_existing_cases() {
-        let contract = include_str!("../../lockcore/src/backend/contract.rs");
+        let contract = concat!(
+            include_str!("../../lockcore/src/backend/contract.rs"),
+            include_str!("../../lockcore/src/backend/ledger.rs")
+        );
         let known: BTreeSet<_> = cases().map(|case| case.name).collect();
         let named: BTreeSet<_> = contract.split('`').filter(|word| is_case_name(word)).collect();
         assert!(named.len() >= 20, "{named:?}");
@@ -160,7 +175,10 @@ mod tests {
     }
 
     fn is_case_name(word: &str) -> bool {
-        let digits = word.strip_prefix('g').and_then(|rest| rest.split_once("::"));
-        digits.is_some_and(|(number, property)| number.parse::<u8>().is_ok() && property != "property")
+        let Some((guarantee, property)) = word.split_once("::") else {
+            return false;
+        };
+        let number = guarantee.strip_prefix('g').and_then(|number| number.parse::<u8>().ok());
+        (number.is_some() || guarantee == "ledger") && !["property", "*"].contains(&property)
     }
 }

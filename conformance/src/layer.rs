@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
+use leasehold_core::backend::ledger::Ledger;
 use leasehold_core::backend::{
     AcquireRequest, Attempt, Finding, Grant, Holder, LeaseId, LockBackend, LockState, Renewal, Revoke,
     StoreConfig, StoreEvent, TokenBase,
@@ -89,6 +90,10 @@ pub trait Layer: fmt::Debug + Send + Sync + 'static {
 
     async fn raise_token_base(&self, below: &Below, at_least: u64) -> Result<()> {
         below.backend.raise_token_base(at_least).await
+    }
+
+    fn ledger(&self, below: &Below) -> Option<Arc<dyn Ledger>> {
+        below.backend.ledger()
     }
 
     async fn close(&self, below: &Below) -> Result<()> {
@@ -194,6 +199,10 @@ impl LockBackend for Session {
 
     async fn raise_token_base(&self, at_least: u64) -> Result<()> {
         self.layer.raise_token_base(&self.below, at_least).await
+    }
+
+    fn ledger(&self) -> Option<Arc<dyn Ledger>> {
+        self.layer.ledger(&self.below)
     }
 
     async fn close(&self) -> Result<()> {

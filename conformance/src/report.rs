@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use leasehold_core::Guarantees;
 /// The results of a run, as far as it got.
 #[derive(Clone, Default)]
 pub struct Report {
@@ -16,7 +15,7 @@ pub struct Report {
 pub(crate) enum CaseResult {
     Passed(Duration),
     Failed(String),
-    Lacks(Guarantees),
+    Lacks(String),
 }
 
 #[derive(Clone, Debug)]
@@ -56,10 +55,10 @@ impl std::error::Error for Report {}
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (store, cases) in self.stores() {
-            let mut by_guarantee: BTreeMap<u8, usize> = BTreeMap::new();
+            let mut by_guarantee: BTreeMap<_, usize> = BTreeMap::new();
             let (mut passed, mut lacking, mut took) = (0, 0, Duration::ZERO);
             for (case, result) in &cases {
-                *by_guarantee.entry(number(case)).or_default() += 1;
+                *by_guarantee.entry(place(case)).or_default() += 1;
                 match result {
                     CaseResult::Passed(time) => {
                         passed += 1;
@@ -75,13 +74,13 @@ impl fmt::Display for Report {
                 "store {store}: {passed} cases passed, {failed} failed, {lacking} lack a promise, in {took:.1?}"
             )?;
             let counts: Vec<_> =
-                by_guarantee.iter().map(|(number, count)| format!("g{number} {count}")).collect();
+                by_guarantee.iter().map(|((_, guarantee), count)| format!("{guarantee} {count}")).collect();
             writeln!(f, "  {}", counts.join(", "))?;
             for (case, result) in cases {
                 match result {
                     CaseResult::Passed(_) => {}
                     CaseResult::Failed(message) => writeln!(f, "  {case} FAILED: {message}")?,
-                    CaseResult::Lacks(flags) => writeln!(f, "  {case} not run: lacks {flags}")?,
+                    CaseResult::Lacks(what) => writeln!(f, "  {case} not run: lacks {what}")?,
                 }
             }
         }
@@ -98,9 +97,11 @@ impl fmt::Display for Report {
     }
 }
 
-fn number(case: &str) -> u8 {
-    let digits = case.strip_prefix('g').and_then(|rest| rest.split_once("::"));
-    digits.and_then(|(number, _)| number.parse().ok()).unwrap_or_default()
+/// Its guarantee, in the order of their numbers; what has none comes last.
+fn place(case: &str) -> (u8, &str) {
+    let (guarantee, _) = case.split_once("::").unwrap_or((case, ""));
+    let number = guarantee.strip_prefix('g').and_then(|number| number.parse().ok());
+    (number.unwrap_or(u8::MAX), guarantee)
 }
 
 const LONGEST_REMARK: usize = 100;

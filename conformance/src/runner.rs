@@ -8,7 +8,7 @@ use libtest_mimic::{Arguments, Completion, Trial};
 use parking_lot::Mutex;
 
 use crate::bugs::{Bug, bugs};
-use crate::case::{Case, cases};
+use crate::case::{Case, Offer, cases};
 use crate::failure::{Failure, Outcome};
 use crate::report::{CaseResult, MutantResult, Report};
 use crate::subject::{MemorySubject, Subject};
@@ -27,14 +27,12 @@ pub fn check(subject: impl Subject) -> Result<Report, Report> {
     let subject: Arc<dyn Subject> = Arc::new(subject);
     let report = Shared::default();
     // A store that cannot be opened fails every case, each saying why.
-    let promises = promises(&subject).unwrap_or_else(|_| Guarantees::all());
+    let offer = offer(&subject).unwrap_or(Offer { promises: Guarantees::all(), ledger: true });
     for case in cases() {
-        let lacking = case.lacking(promises);
-        if lacking.is_empty() {
+        match case.lacking(offer) {
+            Some(lacking) => enter(&report, case, &subject, CaseResult::Lacks(lacking)),
             // The report says how it ended.
-            let _ = run(&report, case, &subject);
-        } else {
-            enter(&report, case, &subject, CaseResult::Lacks(lacking));
+            None => drop(run(&report, case, &subject)),
         }
     }
     let report = report.lock().clone();
@@ -91,15 +89,15 @@ impl Suite {
         let mut trials = Vec::new();
         let mut expected = Vec::new();
         for subject in &self.subjects {
-            let promises = match promises(subject) {
-                Ok(promises) => promises,
+            let offer = match offer(subject) {
+                Ok(offer) => offer,
                 Err(failure) => {
                     eprintln!("the store {} cannot be opened: {failure}", subject.name());
                     return ExitCode::FAILURE;
                 }
             };
             for case in cases() {
-                trials.push(case_trial(&report, case, subject, case.lacking(promises)));
+                trials.push(case_trial(&report, case, subject, case.lacking(offer)));
                 expected.push((subject.name().to_owned(), case.name));
             }
         }
@@ -128,13 +126,13 @@ fn case_trial(
     report: &Shared,
     case: &'static Case,
     subject: &Arc<dyn Subject>,
-    lacking: Guarantees,
+    lacking: Option<String>,
 ) -> Trial {
     let name = format!("{}::{}", subject.name(), case.name);
     let (report, subject) = (Arc::clone(report), Arc::clone(subject));
-    if lacking.is_empty() {
+    let Some(lacking) = lacking else {
         return Trial::test(name, move || Ok(run(&report, case, &subject)?));
-    }
+    };
     // Not the flag that libtest ignores by: it is this trial that enters the case as lacking.
     let lacks = format!("lacks {lacking}");
     let reason = lacks.clone();
@@ -187,18 +185,18 @@ fn hunt(bug: &Bug) -> Outcome<Failure> {
     }
 }
 
-/// What the store promises, from the store itself.
-fn promises(subject: &Arc<dyn Subject>) -> Outcome<Guarantees> {
+/// What the store offers, from the store itself.
+fn offer(subject: &Arc<dyn Subject>) -> Outcome<Offer> {
     let runtime = subject.pace().runtime()?;
-    let promises = runtime.block_on(async {
+    let offer = runtime.block_on(async {
         let env = Env::new(Timing::for_ttl(subject.pace().ttl()))?.with_clock(subject.pace().clock());
         let backend = subject.config("kit-promises").open(env).await?;
-        let promises = backend.guarantees();
+        let offer = Offer { promises: backend.guarantees(), ledger: backend.ledger().is_some() };
         backend.close().await?;
-        Ok(promises)
+        Ok(offer)
     });
     runtime.shutdown_background();
-    promises
+    offer
 }
 
 #[cfg(test)]
@@ -207,20 +205,25 @@ mod tests {
     use crate::Pace;
     use crate::layer::{Below, Layer, shared};
     use leasehold_core::backend::StoreConfig;
+    use leasehold_core::backend::ledger::Ledger;
 
     /// The in-memory store, which keeps more than it promises.
     #[derive(Debug)]
     struct Modest {
         store: MemorySubject,
-        promises: Guarantees,
+        offer: Offer,
     }
 
     #[derive(Debug)]
-    struct Promising(Guarantees);
+    struct Promising(Offer);
 
     impl Layer for Promising {
         fn guarantees(&self, _below: &Below) -> Guarantees {
-            self.0
+            self.0.promises
+        }
+
+        fn ledger(&self, below: &Below) -> Option<Arc<dyn Ledger>> {
+            below.backend.ledger().filter(|_| self.0.ledger)
         }
     }
 
@@ -234,23 +237,28 @@ mod tests {
         }
 
         fn config(&self, namespace: &str) -> Box<dyn StoreConfig> {
-            shared(Arc::new(Promising(self.promises)))(self.store.config(namespace))
+            shared(Arc::new(Promising(self.offer)))(self.store.config(namespace))
         }
     }
 
-    fn checked(promises: Guarantees) -> Report {
-        check(Modest { store: MemorySubject::new(), promises }).expect("every case that applies passes")
+    fn checked(offer: Offer) -> Report {
+        check(Modest { store: MemorySubject::new(), offer }).expect("every case that applies passes")
     }
 
     /// What a store does not promise it is not asked, and the report says so, case by case.
     #[test]
     fn a_store_is_asked_for_what_it_promises() {
-        for promises in [Guarantees::empty(), Guarantees::LEASED, Guarantees::FIFO | Guarantees::FENCED] {
-            let report = checked(promises);
+        for (promises, ledger) in [
+            (Guarantees::empty(), true),
+            (Guarantees::LEASED, false),
+            (Guarantees::FIFO | Guarantees::FENCED, false),
+        ] {
+            let report = checked(Offer { promises, ledger });
             assert_eq!(report.cases.len(), cases().count());
             for case in cases() {
                 let lacks = matches!(report.cases[&("modest".to_owned(), case.name)], CaseResult::Lacks(_));
-                assert_eq!(lacks, !promises.contains(case.needs), "{case:?} with {promises}");
+                let has = promises.contains(case.needs) && (ledger || case.guarantee() != "ledger");
+                assert_eq!(lacks, !has, "{case:?} with {promises}, {ledger}");
             }
             assert!(report.to_string().contains("lacks"), "{report}");
         }

@@ -6,8 +6,9 @@ use std::future::Future;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
-use leasehold_core::backend::{AcquireRequest, Attempt, Grant, LeaseId, LockBackend, Renewal};
-use leasehold_core::{Env, Guarantees, LockName};
+use leasehold_core::backend::ledger::Ledger;
+use leasehold_core::backend::{AcquireRequest, Attempt, Grant, Lease, LeaseId, LockBackend, Renewal};
+use leasehold_core::{Env, Guarantees, LockName, OwnerId};
 
 use crate::failure::{Failure, Outcome};
 use crate::subject::Pace;
@@ -57,6 +58,11 @@ impl Session {
     pub async fn take(&self, name: &LockName) -> Outcome<Grant> {
         let granted = self.try_acquire(name).await?;
         granted.ok_or_else(|| Failure::new(format!("{name} is not free")))
+    }
+
+    /// The ledger of the namespace, which a case asks for only on a store that has one.
+    pub fn ledger(&self) -> Outcome<Arc<dyn Ledger>> {
+        self.backend.ledger().ok_or_else(|| Failure::new("the store has no ledger"))
     }
 
     /// Renews one lease.
@@ -113,6 +119,20 @@ pub async fn dead_waiter(world: &World, name: &LockName, ahead: usize) -> Outcom
     let (dead, _dies) = waiter.await?;
     world.bury(dead);
     Ok(())
+}
+
+/// A process signs in the ledger and dies.
+pub(crate) async fn dead_member(world: &World) -> Outcome<(OwnerId, Lease)> {
+    let world_there = world.clone();
+    let member = live(world, async move {
+        let session = world_there.moving_session().await?;
+        let id = session.env.owner_id();
+        let lease = session.ledger()?.sign(id, b"dies").await?;
+        Ok((session, id, lease))
+    });
+    let ((session, id, lease), _dies) = member.await?;
+    world.bury(session);
+    Ok((id, lease))
 }
 
 /// A process's life until here, and what dies with it.

@@ -113,8 +113,19 @@ impl World {
 
     /// A session of the raw contract, which nobody renews.
     pub async fn session(&self) -> Outcome<Session> {
-        let timing = Timing::for_ttl(self.ttl());
-        let env = Env::new(timing)?.with_clock(Arc::clone(&self.shared.clock));
+        self.session_in(self.env()?).await
+    }
+
+    /// A session that takes part in a move.
+    pub async fn moving_session(&self) -> Outcome<Session> {
+        self.session_in(self.env()?.without_token_base()).await
+    }
+
+    fn env(&self) -> Outcome<Env> {
+        Ok(Env::new(Timing::for_ttl(self.ttl()))?.with_clock(Arc::clone(&self.shared.clock)))
+    }
+
+    async fn session_in(&self, env: Env) -> Outcome<Session> {
         let backend = self.config().open(env.clone()).await?;
         Ok(Session::new(self.clone(), backend, env))
     }

@@ -5,6 +5,7 @@
 //! target runs the case named for it with and without this mutation, and fails unless the mutation,
 //! and nothing else, makes it fail. Some are planted in the [`simulation`](crate::simulation), too.
 
+mod ledger;
 mod names;
 mod queueing;
 mod releasing;
@@ -96,6 +97,7 @@ pub fn bugs() -> impl Iterator<Item = &'static Bug> {
         waiting::BUGS,
         silence::BUGS,
         names::BUGS,
+        ledger::BUGS,
     ];
     all.into_iter().flatten()
 }

@@ -4,6 +4,7 @@ mod ambiguity;
 mod cancellation;
 mod exclusion;
 mod fencing;
+mod ledger;
 mod liveness;
 mod names;
 mod order;
@@ -13,8 +14,8 @@ mod trying;
 
 use crate::case::Case;
 
-/// G1 to G10.
-pub(crate) const ALL: [&[Case]; 10] = [
+/// G1 to G10, and the ledger.
+pub(crate) const ALL: [&[Case]; 11] = [
     exclusion::CASES,
     told_in_time::CASES,
     fencing::CASES,
@@ -25,4 +26,5 @@ pub(crate) const ALL: [&[Case]; 10] = [
     cancellation::CASES,
     trying::CASES,
     names::CASES,
+    ledger::CASES,
 ];

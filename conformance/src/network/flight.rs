@@ -38,6 +38,21 @@ pub(super) struct Trip<Q, T> {
 pub(super) type Ask<Q, T> = fn(Arc<dyn LockBackend>, Q, Duration) -> BoxFuture<'static, Result<T>>;
 
 impl Link {
+    /// A request that nothing has to be undone for.
+    pub(super) async fn ask<Q, T>(
+        &self,
+        below: &Below,
+        operation: Operation,
+        question: Q,
+        ask: Ask<Q, T>,
+    ) -> Result<T>
+    where
+        Q: Clone + Send + Sync + 'static,
+        T: Send + 'static,
+    {
+        self.send(below, Trip { operation, question, ask, taken: |_| None, lane: None }).await
+    }
+
     /// Sends a request and waits for its answer, without end; what the network draws happens to it.
     pub(super) async fn send<Q, T>(&self, below: &Below, trip: Trip<Q, T>) -> Result<T>
     where

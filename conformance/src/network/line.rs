@@ -6,6 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
+use leasehold_core::backend::ledger::Ledger;
 use leasehold_core::backend::{
     AcquireRequest, Attempt, Finding, Grant, Holder, LeaseId, LockState, Renewal, Revoke, StoreEvent,
 };
@@ -14,7 +15,8 @@ use leasehold_core::{Guarantees, LockName, Result};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
-use super::flight::{Ask, Link, Trip, no_answer};
+use super::flight::{Link, Trip, no_answer};
+use super::ledger::FarLedger;
 use super::{Network, Operation};
 use crate::layer::{Below, Layer};
 
@@ -30,16 +32,6 @@ impl Line {
         let (tell, told) = network.listen();
         let link = Link { network: network.clone(), tell, lanes: Arc::default() };
         Self { link, told: Mutex::new(Some(told)) }
-    }
-
-    /// A request that nothing has to be undone for.
-    async fn ask<Q, T>(&self, below: &Below, operation: Operation, question: Q, ask: Ask<Q, T>) -> Result<T>
-    where
-        Q: Clone + Send + Sync + 'static,
-        T: Send + 'static,
-    {
-        let trip = Trip { operation, question, ask, taken: |_| None, lane: None };
-        self.link.send(below, trip).await
     }
 }
 
@@ -84,7 +76,7 @@ impl Layer for Line {
     }
 
     async fn renew(&self, below: &Below, leases: &[LeaseId]) -> Vec<Renewal> {
-        let renewed = self.ask(below, Operation::Renew, leases.to_vec(), |store, leases, way| {
+        let renewed = self.link.ask(below, Operation::Renew, leases.to_vec(), |store, leases, way| {
             Box::pin(async move {
                 let as_sent = |answer| match answer {
                     Renewal::Until(deadline) => Renewal::Until(earlier(deadline, way)),
@@ -98,10 +90,11 @@ impl Layer for Line {
     }
 
     async fn release(&self, below: &Below, grant: &Grant) -> Result<()> {
-        self.ask(below, Operation::Release, grant.clone(), |store, grant, _| {
-            Box::pin(async move { store.release(&grant).await })
-        })
-        .await
+        self.link
+            .ask(below, Operation::Release, grant.clone(), |store, grant, _| {
+                Box::pin(async move { store.release(&grant).await })
+            })
+            .await
     }
 
     fn events(&self, below: &Below) -> BoxStream<'static, StoreEvent> {
@@ -124,41 +117,51 @@ impl Layer for Line {
     }
 
     async fn inspect(&self, below: &Below, name: &LockName) -> Result<LockState> {
-        self.ask(below, Operation::Inspect, name.clone(), |store, name, _| {
-            Box::pin(async move { store.inspect(&name).await })
-        })
-        .await
+        self.link
+            .ask(below, Operation::Inspect, name.clone(), |store, name, _| {
+                Box::pin(async move { store.inspect(&name).await })
+            })
+            .await
     }
 
     async fn list(&self, below: &Below, prefix: &str) -> Result<Vec<LockState>> {
-        self.ask(below, Operation::List, prefix.to_owned(), |store, prefix, _| {
-            Box::pin(async move { store.list(&prefix).await })
-        })
-        .await
+        self.link
+            .ask(below, Operation::List, prefix.to_owned(), |store, prefix, _| {
+                Box::pin(async move { store.list(&prefix).await })
+            })
+            .await
     }
 
     async fn revoke(&self, below: &Below, name: &LockName, how: Revoke) -> Result<Option<Holder>> {
-        self.ask(below, Operation::Revoke, (name.clone(), how), |store, (name, how), _| {
-            Box::pin(async move { store.revoke(&name, how).await })
-        })
-        .await
+        self.link
+            .ask(below, Operation::Revoke, (name.clone(), how), |store, (name, how), _| {
+                Box::pin(async move { store.revoke(&name, how).await })
+            })
+            .await
     }
 
     async fn diagnose(&self, below: &Below) -> Result<Vec<Finding>> {
-        self.ask(below, Operation::Diagnose, (), |store, (), _| {
-            Box::pin(async move { store.diagnose().await })
-        })
-        .await
+        self.link
+            .ask(below, Operation::Diagnose, (), |store, (), _| {
+                Box::pin(async move { store.diagnose().await })
+            })
+            .await
+    }
+
+    fn ledger(&self, below: &Below) -> Option<Arc<dyn Ledger>> {
+        below.backend.ledger()?;
+        Some(Arc::new(FarLedger { link: self.link.clone(), below: below.clone() }))
     }
 
     async fn close(&self, below: &Below) -> Result<()> {
-        self.ask(below, Operation::Close, (), |store, (), _| Box::pin(async move { store.close().await }))
+        self.link
+            .ask(below, Operation::Close, (), |store, (), _| Box::pin(async move { store.close().await }))
             .await
     }
 }
 
 /// What was sent before the store had it, by the time that took (network-3).
-fn earlier(deadline: Deadline, way: Duration) -> Deadline {
+pub(super) fn earlier(deadline: Deadline, way: Duration) -> Deadline {
     match deadline {
         Deadline::At(at) => Deadline::At(at.saturating_sub(way)),
         Deadline::Never => Deadline::Never,

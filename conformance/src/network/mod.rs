@@ -17,6 +17,7 @@
 //!   entered it, not as of when the store had it (G2).
 
 mod flight;
+mod ledger;
 mod line;
 mod plan;
 

@@ -10,7 +10,7 @@ use crate::dice::Dice;
 
 /// What a request asks the store to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[expect(missing_docs, reason = "the methods of `LockBackend` of that name")]
+#[expect(missing_docs, reason = "the methods of `LockBackend` and `Ledger` of that name")]
 #[expect(clippy::exhaustive_enums, reason = "the requests of the contract")]
 pub enum Operation {
     TryAcquire,
@@ -22,17 +22,24 @@ pub enum Operation {
     Revoke,
     Diagnose,
     Close,
+    ReadRecord,
+    WriteRecord,
+    Sign,
+    Unsign,
+    Members,
 }
 
 impl Operation {
     /// Whether the store hears that the sender has gone, by the drop of its future.
     pub(super) fn hears_drop(self) -> bool {
-        !matches!(self, Self::Renew | Self::Release | Self::Close)
+        use Operation::{Close, Release, Renew, Sign, Unsign, WriteRecord};
+        !matches!(self, Renew | Release | Close | WriteRecord | Sign | Unsign)
     }
 
     /// Whether the core waits for an answer for no longer than the bound of a request.
     pub(super) fn is_bounded(self) -> bool {
-        !matches!(self, Self::Acquire | Self::Revoke)
+        use Operation::{Acquire, Members, ReadRecord, Revoke, Sign, Unsign, WriteRecord};
+        !matches!(self, Acquire | Revoke | ReadRecord | WriteRecord | Sign | Unsign | Members)
     }
 }
 
@@ -51,7 +58,8 @@ pub enum Fault {
     DelayRequest(Duration),
     /// Its answer arrives so much later; later than the bound of a request is a lost one.
     DelayReply(Duration),
-    /// It arrives twice; the first answer counts. Releases and renewals only, others arrive once.
+    /// It arrives twice; the first answer counts. Releases, renewals and what writes in a ledger only, others
+    /// arrive once.
     Duplicate,
 }
 

@@ -30,6 +30,7 @@ use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 
 use crate::backend::env::Env;
+use crate::backend::ledger::Ledger;
 use crate::clock::Deadline;
 use crate::words::error::{Error, ErrorKind, Result};
 use crate::words::guarantees::Guarantees;
@@ -150,6 +151,12 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
         Err(no_token_base())
     }
 
+    /// The ledger of the namespace, by which its locks can be moved from this store and to it; `None` on a store
+    /// that cannot.
+    fn ledger(&self) -> Option<Arc<dyn Ledger>> {
+        None
+    }
+
     /// Ends the session and everything it holds or waits for (`g6::closing_frees_everything`).
     /// Requests after it are refused as `Closed`.
     async fn close(&self) -> Result<()>;
@@ -170,6 +177,9 @@ pub trait StoreConfig: fmt::Debug + Send + Sync + 'static {
     /// Opens a session. The core bounds it by
     /// [`Timing::connect_timeout`](crate::Timing::connect_timeout). No lock is asked for here, so what fails
     /// was not applied, whatever an error says.
+    ///
+    /// A store with a ledger asks [`stage::admit`](super::stage::admit) (`ledger::a_record_bars_plain_sessions`), and one with a
+    /// `token_base` adds it if [`Env::adds_token_base`] says so (`ledger::who_moves_adds_no_base`).
     async fn open(&self, env: Env) -> Result<Arc<dyn LockBackend>>;
 }
 

@@ -111,6 +111,7 @@ struct Shared {
     /// Ends the task that waits for that, when nobody else does.
     _needed: Arc<DropGuard>,
     tasks: TaskTracker,
+    adds_token_base: bool,
 }
 
 impl Env {
@@ -148,6 +149,7 @@ impl Env {
                 gone,
                 _needed: needed,
                 tasks: TaskTracker::new(),
+                adds_token_base: true,
             }),
         })
     }
@@ -162,6 +164,18 @@ impl Env {
     #[must_use]
     pub fn with_entropy(self, entropy: Arc<dyn Entropy>) -> Self {
         self.changed(|shared| shared.entropy = entropy)
+    }
+
+    /// The same environment for a session that takes part in a move: its counters are the store's own numbers, as
+    /// whoever moves adds what is to be added, and the namespace's record does not bar it.
+    #[must_use]
+    pub fn without_token_base(self) -> Self {
+        self.changed(|shared| shared.adds_token_base = false)
+    }
+
+    /// Whether a session adds the namespace's `token_base` to the store's own numbers.
+    pub fn adds_token_base(&self) -> bool {
+        self.shared.adds_token_base
     }
 
     /// The time that lease decisions read.
@@ -334,6 +348,7 @@ impl Env {
             gone: self.shared.gone.clone(),
             _needed: Arc::clone(&self.shared._needed),
             tasks: TaskTracker::new(),
+            adds_token_base: self.shared.adds_token_base,
         };
         change(&mut shared);
         Self { shared: Arc::new(shared) }

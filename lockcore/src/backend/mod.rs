@@ -5,6 +5,8 @@ mod contract;
 mod endpoint;
 pub(crate) mod env;
 mod events;
+pub mod ledger;
+pub mod stage;
 pub(crate) mod tls;
 pub(crate) mod url;
 

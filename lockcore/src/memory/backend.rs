@@ -1,5 +1,6 @@
 //! The contract on top of the engine: one session of one manager.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
@@ -7,8 +8,11 @@ use futures_util::stream::BoxStream;
 use tokio::sync::oneshot;
 
 use super::engine::{Answer, Front, Granted, SessionId};
+use super::ledger::MemoryLedger;
 use super::store::MemoryStore;
 use crate::backend::env::Env;
+use crate::backend::ledger::Ledger;
+use crate::backend::stage;
 use crate::backend::{
     AcquireRequest, Attempt, Finding, Grant, Holder, Inbox, Lease, LeaseId, LeaseScope, LockBackend,
     LockState, Renewal, Revoke, Severity, StoreEvent, TokenBase,
@@ -26,13 +30,20 @@ pub(super) struct MemoryBackend {
     env: Env,
     session: SessionId,
     inbox: Inbox,
-    closed: AtomicBool,
+    /// Added to the engine's counters, which otherwise start again.
+    token_base: u64,
+    closed: Arc<AtomicBool>,
 }
 
 impl MemoryBackend {
-    pub(super) fn open(store: MemoryStore, env: Env) -> Self {
-        let (session, inbox) = store.act(&**env.clock(), |state, _, _| state.open_session());
-        Self { store, env, session, inbox, closed: AtomicBool::new(false) }
+    pub(super) fn open(store: MemoryStore, env: Env) -> Result<Self> {
+        let (session, inbox, token_base) = store.act(&**env.clock(), |state, _, _| {
+            stage::admit(&env, state.book.record().map(|record| &*record.value))?;
+            let token_base = if env.adds_token_base() { state.token_base() } else { 0 };
+            let (session, inbox) = state.open_session(token_base);
+            Ok((session, inbox, token_base))
+        })?;
+        Ok(Self { store, env, session, inbox, token_base, closed: Arc::default() })
     }
 
     /// One request: answered, or queued with a way to hear of the grant.
@@ -83,6 +94,7 @@ impl MemoryBackend {
 
     fn grant(&self, name: &LockName, granted: Granted) -> Grant {
         let Granted { owner, lease, ttl, sent_at, counter } = granted;
+        let counter = counter.saturating_add(self.token_base);
         Grant { name: name.clone(), owner, lease: self.lease(lease, ttl, sent_at), counter }
     }
 
@@ -91,7 +103,8 @@ impl MemoryBackend {
     }
 
     fn holder(&self, front: &Front) -> Holder {
-        let mut holder = Holder::new(&*front.label).with_counter(front.counter);
+        let counter = front.counter.saturating_add(self.token_base);
+        let mut holder = Holder::new(&*front.label).with_counter(counter);
         holder.since = self.env.wall_time().checked_sub(front.held_for);
         holder.metadata = front.metadata.as_deref().map(str::to_owned);
         holder.ttl = Some(front.ttl);
@@ -201,7 +214,7 @@ impl LockBackend for MemoryBackend {
             let (holder, _) = state.engine.inspect(name, now);
             match how {
                 Revoke::Ask { grace } => {
-                    let (name, counter) = (name.clone(), target.counter);
+                    let (name, counter) = (name.clone(), state.counter_of(target));
                     state.tell(target.session, StoreEvent::GrantAsked { name, counter, within: grace });
                 }
                 Revoke::Force => {
@@ -222,20 +235,24 @@ impl LockBackend for MemoryBackend {
         )])
     }
 
-    /// Numbers count from the base on; sessions that live already go on above it, too.
     async fn token_base(&self) -> Result<TokenBase> {
         self.open_or_refuse()?;
         Ok(self.store.act(&**self.env.clock(), |state, _, _| TokenBase {
-            base: state.engine.counter(),
-            floor: 0,
+            base: state.token_base(),
+            floor: state.engine.counter(),
             sessions: Some(state.others(self.session)),
         }))
     }
 
     async fn raise_token_base(&self, at_least: u64) -> Result<()> {
         self.open_or_refuse()?;
-        self.store.raise_counter(at_least);
+        self.store.act(&**self.env.clock(), |state, _, _| state.raise_token_base(at_least));
         Ok(())
+    }
+
+    fn ledger(&self) -> Option<Arc<dyn Ledger>> {
+        let (store, env, closed) = (self.store.clone(), self.env.clone(), Arc::clone(&self.closed));
+        Some(Arc::new(MemoryLedger { store, env, closed }))
     }
 
     async fn close(&self) -> Result<()> {
@@ -268,5 +285,43 @@ impl Drop for Place<'_> {
         backend.store.act(&**backend.env.clock(), |state, _, _| {
             state.tell(backend.session, StoreEvent::LeaseLost { lease, reason: LostReason::Released });
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use futures_util::{FutureExt, StreamExt};
+
+    use super::*;
+    use crate::Timing;
+
+    /// Each session hears of its own holds by the counters that it was granted, whatever others add.
+    #[tokio::test]
+    async fn a_hold_is_named_by_the_counter_of_its_session() {
+        let store = MemoryStore::new();
+        let env = Env::new(Timing::for_ttl(Timing::DEFAULT_TTL)).unwrap();
+        let open = |env: Env| MemoryBackend::open(store.clone(), env).unwrap();
+        let early = open(env.clone());
+        early.raise_token_base(100).await.unwrap();
+        let (later, moving) = (open(env.clone()), open(env.without_token_base()));
+        let name = LockName::new("a").unwrap();
+        for (session, adds) in [(&early, 0), (&later, 100), (&moving, 0)] {
+            let own = store.act(&**session.env.clock(), |state, _, _| state.engine.counter()) + 1;
+            let request = AcquireRequest::new(name.clone(), session.env.owner_id(), Timing::DEFAULT_TTL);
+            let Attempt::Granted(grant) = session.try_acquire(&request).await.unwrap() else {
+                panic!("it is free");
+            };
+            assert_eq!(grant.counter, own + adds);
+            let within = Duration::from_secs(1);
+            early.revoke(&name, Revoke::Ask { grace: within }).await.unwrap();
+            early.revoke(&name, Revoke::Force).await.unwrap();
+            let heard = session.events().take(2).collect::<Vec<_>>().now_or_never().unwrap();
+            let (name, counter) = (name.clone(), grant.counter);
+            let asked = StoreEvent::GrantAsked { name: name.clone(), counter, within };
+            let lost = StoreEvent::GrantLost { name, counter, reason: LostReason::Revoked };
+            assert_eq!(heard, [asked, lost]);
+        }
     }
 }

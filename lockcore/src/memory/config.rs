@@ -72,6 +72,6 @@ impl StoreConfig for MemoryConfig {
     }
 
     async fn open(&self, env: Env) -> Result<Arc<dyn LockBackend>> {
-        Ok(Arc::new(MemoryBackend::open(self.store.clone(), env)))
+        Ok(Arc::new(MemoryBackend::open(self.store.clone(), env)?))
     }
 }

@@ -129,8 +129,7 @@ impl Engine {
         if let Some(holder) = busy_with.as_ref().filter(|_| !queue) {
             return Answer::Busy { holder: holder.clone() };
         }
-        self.leases_opened += 1;
-        let lease = LeaseId::new(self.leases_opened);
+        let lease = self.fresh_lease();
         let entry = Entry {
             owner: request.owner,
             session,
@@ -248,14 +247,20 @@ impl Engine {
         Some(Target { session, owner, counter: held.counter })
     }
 
+    /// The id of a lease to come.
+    pub(super) fn fresh_lease(&mut self) -> LeaseId {
+        self.leases_opened += 1;
+        LeaseId::new(self.leases_opened)
+    }
+
     /// Every later counter is larger.
     pub(super) fn counter(&self) -> u64 {
         self.counter
     }
 
-    /// Makes every later counter larger than `base`.
-    pub(super) fn raise_counter(&mut self, base: u64) {
-        self.counter = self.counter.max(base);
+    /// Makes every later counter larger than `counter`.
+    pub(super) fn raise_counter(&mut self, counter: u64) {
+        self.counter = self.counter.max(counter);
     }
 
     /// Loses all data, as a server that restarts without its disk.

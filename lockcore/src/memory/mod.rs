@@ -14,6 +14,7 @@
 mod backend;
 mod config;
 mod engine;
+mod ledger;
 mod store;
 
 pub use config::MemoryConfig;

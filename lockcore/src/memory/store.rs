@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::engine::{Engine, Granted, Now, Push, SessionId, Target};
+use super::ledger::Book;
 use crate::backend::{Events, Inbox, StoreEvent};
 use crate::clock::Clock;
 use crate::words::loss::LostReason;
@@ -32,9 +33,19 @@ pub(super) struct Shared {
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) engine: Engine,
+    pub(super) book: Book,
+    /// What sessions add to the engine's counters, from when they are opened.
+    token_base: u64,
     sessions_opened: u64,
     waiting: HashMap<OwnerId, oneshot::Sender<Granted>>,
-    inboxes: BTreeMap<SessionId, Events>,
+    sessions: BTreeMap<SessionId, Open>,
+}
+
+/// A session that lives.
+#[derive(Debug)]
+struct Open {
+    events: Events,
+    token_base: u64,
 }
 
 impl MemoryStore {
@@ -68,13 +79,16 @@ impl MemoryStore {
         })
     }
 
-    /// Loses all data, counters included, as a server that restarts without its disk. Nobody is
+    /// Loses all data, counters and ledger included, as a server that restarts without its disk. Nobody is
     /// told.
     pub fn forget(&self, now: &dyn Clock) {
-        self.act(now, |state, _, pushes| state.engine.forget(pushes));
+        self.act(now, |state, _, pushes| {
+            state.engine.forget(pushes);
+            (state.book, state.token_base) = Default::default();
+        });
     }
 
-    /// Makes every later token larger than those of `counter`: the namespace's `token_base`.
+    /// Makes every later counter larger than `counter`, also for sessions that live.
     pub fn raise_counter(&self, counter: u64) {
         self.shared.state.lock().engine.raise_counter(counter);
     }
@@ -99,21 +113,31 @@ impl MemoryStore {
 }
 
 impl State {
-    pub(super) fn open_session(&mut self) -> (SessionId, Inbox) {
+    /// A session that adds `token_base`.
+    pub(super) fn open_session(&mut self, token_base: u64) -> (SessionId, Inbox) {
         self.sessions_opened += 1;
         let session = SessionId(self.sessions_opened);
         let (events, inbox) = Events::new();
-        self.inboxes.insert(session, events);
+        self.sessions.insert(session, Open { events, token_base });
         (session, inbox)
     }
 
     pub(super) fn close_session(&mut self, session: SessionId) {
-        self.inboxes.remove(&session);
+        self.sessions.remove(&session);
+    }
+
+    /// The base that later sessions add.
+    pub(super) fn token_base(&self) -> u64 {
+        self.token_base
+    }
+
+    pub(super) fn raise_token_base(&mut self, at_least: u64) {
+        self.token_base = self.token_base.max(at_least);
     }
 
     /// How many sessions but `session` are open.
     pub(super) fn others(&self, session: SessionId) -> usize {
-        self.inboxes.keys().filter(|other| **other != session).count()
+        self.sessions.keys().filter(|other| **other != session).count()
     }
 
     pub(super) fn wait_for(&mut self, owner: OwnerId) -> oneshot::Receiver<Granted> {
@@ -127,14 +151,20 @@ impl State {
     }
 
     pub(super) fn tell(&self, session: SessionId, event: StoreEvent) {
-        if let Some(events) = self.inboxes.get(&session) {
-            events.tell(event);
+        if let Some(open) = self.sessions.get(&session) {
+            open.events.tell(event);
         }
     }
 
+    /// The counter of a hold as its session has it.
+    pub(super) fn counter_of(&self, target: Target) -> u64 {
+        let base = self.sessions.get(&target.session).map_or(0, |open| open.token_base);
+        target.counter.saturating_add(base)
+    }
+
     pub(super) fn tell_lost(&self, name: &LockName, target: Target, reason: LostReason) {
-        let event = StoreEvent::GrantLost { name: name.clone(), counter: target.counter, reason };
-        self.tell(target.session, event);
+        let counter = self.counter_of(target);
+        self.tell(target.session, StoreEvent::GrantLost { name: name.clone(), counter, reason });
     }
 
     fn deliver(&mut self, push: Push) {

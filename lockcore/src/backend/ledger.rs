@@ -1,0 +1,132 @@
+//! The ledger of a namespace: the record of a move to another store, and who takes part in the move.
+//!
+//! A store that has one can be moved from and to ([`LockBackend::ledger`](super::LockBackend::ledger)). The
+//! record says how far the move is; its members are processes, each with an entry that lives as long as a
+//! lease. What they write is nobody's business here, but for what [`Stage`](super::stage::Stage) reads.
+//!
+//! # Invariants
+//! - **ledger-1** The record changes only by a write that expected the version in force, and every write
+//!   of it has a version of its own, larger than all before it.
+//! - **ledger-2** *Write, then look*: whoever has had a write confirmed (a record's, an entry's) or has been
+//!   granted a lock then sees every write that the store carried out before that. So of two who write and
+//!   then look for what the other writes at least one sees it.
+//! - **ledger-3** An entry is shown for at least as long as its lease's deadline has not passed on the
+//!   signer's clock, unless it was unsigned or the store has lost its data.
+//!
+//! | store | what ledger-2 takes |
+//! |---|---|
+//! | on one server that does one thing after the other | nothing |
+//! | on several, with reads by quorum | linearizable reads |
+//! | on several, with reads from any one | writes and reads on one and the same session: no `sync`, no other connection |
+//!
+//! Checked by `ledger::*` of the conformance kit, on every store that has a ledger.
+
+use std::fmt;
+
+use async_trait::async_trait;
+
+use super::Lease;
+use crate::words::error::{Error, ErrorKind, Result};
+use crate::words::owner::OwnerId;
+
+/// The largest value of a record or an entry, in bytes.
+pub const MAX_VALUE: usize = 4096;
+
+/// The record and the members of one namespace.
+///
+/// Every request ends within [`Timing::op_timeout`](crate::Timing::op_timeout), a reconnect included, and an
+/// error says whether the store may have acted, as in [`LockBackend`](super::LockBackend). After its
+/// `close` requests are refused as [`ErrorKind::Closed`].
+///
+/// # Cancel safety
+///
+/// Dropping a future is an answer that was lost: what it asked for may be done now, later, or never. No
+/// request depends on another's end, so each may be made again at once.
+#[async_trait]
+pub trait Ledger: fmt::Debug + Send + Sync + 'static {
+    /// The record; `None` before the first write of it. What it sees is said by ledger-2
+    /// (`ledger::a_read_sees_what_was_written_before`).
+    async fn read(&self) -> Result<Option<Entry>>;
+
+    /// Replaces the record by `value` if its version is `expected`, `None` meaning that there is none yet
+    /// (`ledger::a_record_is_replaced_only_at_its_version`, `ledger::versions_never_return`).
+    ///
+    /// [`Written::Conflict`] says that *this* write was certainly not carried out. So a store that asks
+    /// again after an answer was lost must not pass on the conflict with itself: it answers with an error
+    /// whose effect is unknown, and the caller reads (`ledger::a_lost_answer_is_unknown`).
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Misuse`] for more than [`MAX_VALUE`] bytes, by [`fits`]
+    /// (`ledger::what_is_too_large_is_refused`).
+    async fn write(&self, expected: Option<u64>, value: &[u8]) -> Result<Written>;
+
+    /// Makes the entry of `member`, or extends the one that there is, with `value` from now on
+    /// (`ledger::an_entry_has_its_latest_value`). Its lease has the ttl of the
+    /// [`Timing`](crate::Timing), and the deadline is counted from sending
+    /// (`ledger::a_signature_counts_from_sending`).
+    ///
+    /// A lease of scope `Entry` is kept by signing again, and by nothing else: no event announces it and
+    /// `renew` does not know it. Its id stays while the entry lives and is a new one after it
+    /// has lapsed (`ledger::entries_end_with_their_lease`). One of scope `Session` is the session's own, kept as
+    /// that is; when it is lost the entry is, and the next session has none until it is signed there.
+    ///
+    /// # Errors
+    ///
+    /// As [`write`](Self::write).
+    async fn sign(&self, member: OwnerId, value: &[u8]) -> Result<Lease>;
+
+    /// Removes the entry of `member`, if there is one (`ledger::what_is_unsigned_is_gone`). One whose answer
+    /// was lost is asked again, or left to its lease.
+    async fn unsign(&self, member: OwnerId) -> Result<()>;
+
+    /// The entries that live, in any order; whoever has written before (ledger-2) sees every entry that
+    /// was signed before that (`ledger::members_shows_whoever_signed_before`).
+    async fn members(&self) -> Result<Vec<Member>>;
+}
+
+/// A record as it stands.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[expect(clippy::exhaustive_structs, reason = "stores construct it")]
+pub struct Entry {
+    /// The store's number of the write, larger than that of every earlier one. How much larger says nothing.
+    pub version: u64,
+    /// What was written.
+    pub value: Vec<u8>,
+}
+
+/// The answer to a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(clippy::exhaustive_enums, reason = "the version was in force or it was not")]
+pub enum Written {
+    /// The record is what was written, and has this version.
+    Done(u64),
+    /// Another version is in force; nothing was done.
+    Conflict,
+}
+
+/// One who takes part.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[expect(clippy::exhaustive_structs, reason = "stores construct it")]
+pub struct Member {
+    /// As whom it has signed.
+    pub id: OwnerId,
+    /// What it signed with last.
+    pub value: Vec<u8>,
+}
+
+/// Whether a ledger takes `value`; each store asks before it sends anything.
+///
+/// # Errors
+///
+/// [`ErrorKind::Misuse`] for more than [`MAX_VALUE`] bytes.
+pub fn fits(value: &[u8]) -> Result<()> {
+    if value.len() <= MAX_VALUE {
+        return Ok(());
+    }
+    let size = value.len();
+    Err(Error::not_applied(
+        ErrorKind::Misuse,
+        format!("a ledger takes values of at most {MAX_VALUE} bytes, and this one has {size}"),
+    ))
+}

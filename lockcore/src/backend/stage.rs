@@ -1,0 +1,233 @@
+//! How far a move is, as far as whoever takes no part in it must know: a plain session opens a namespace only
+//! if the record there does not bar it.
+//!
+//! The record is JSON. Of its members three are read here, and have the same meaning in every `format`: `format`
+//! itself, `side` and `phase`. The rest is for those who move.
+//!
+//! # Invariants
+//! - **stage-1** What is not understood bars: a later format, an unknown word, no JSON.
+//! - **stage-2** The store that is left admits plain sessions before `both`, the one moved to in `new`: so
+//!   never both do.
+
+use std::fmt;
+
+use serde_json::Value;
+
+use crate::backend::env::Env;
+use crate::words::error::{Error, ErrorKind, Result};
+
+/// The format of a record that this version reads.
+pub const FORMAT: u64 = 1;
+
+/// The phases of a move, in their order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[expect(clippy::exhaustive_enums, reason = "another phase is another format")]
+pub enum Phase {
+    /// The store that is left has the locks alone.
+    Old,
+    /// As `Old`, and every grant looks at the record.
+    Shadow,
+    /// A lock is held in both stores.
+    Both,
+    /// The store moved to has the locks; the one that is left is waited for while it can be reached.
+    Drain,
+    /// The store moved to has the locks alone.
+    New,
+}
+
+/// Which of the two stores a record lies in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[expect(clippy::exhaustive_enums, reason = "a move has two ends")]
+pub enum Side {
+    /// The one that is left.
+    Old,
+    /// The one moved to.
+    New,
+}
+
+/// What a record says to everybody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(clippy::exhaustive_structs, reason = "whoever moves writes it")]
+pub struct Stage {
+    /// Where it lies.
+    pub side: Side,
+    /// How far the move is.
+    pub phase: Phase,
+}
+
+impl Phase {
+    /// Every phase, in order.
+    pub const ALL: [Self; 5] = [Self::Old, Self::Shadow, Self::Both, Self::Drain, Self::New];
+
+    /// The word for it in records and commands.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Old => "old",
+            Self::Shadow => "shadow",
+            Self::Both => "both",
+            Self::Drain => "drain",
+            Self::New => "new",
+        }
+    }
+
+    /// The phase of that word.
+    pub fn of_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|phase| phase.word() == word)
+    }
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+impl Side {
+    /// The word for it in records.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Old => "old",
+            Self::New => "new",
+        }
+    }
+
+    /// The side of that word.
+    pub fn of_word(word: &str) -> Option<Self> {
+        [Self::Old, Self::New].into_iter().find(|side| side.word() == word)
+    }
+}
+
+impl Stage {
+    /// Reads what a record says to everybody.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unsupported`] for another format than [`FORMAT`]; [`ErrorKind::Protocol`] for what is no
+    /// record.
+    pub fn of_record(record: &[u8]) -> Result<Self> {
+        let record: Value = serde_json::from_slice(record).map_err(|error| no_record().with_source(error))?;
+        let format = record["format"].as_u64().ok_or_else(no_record)?;
+        if format != FORMAT {
+            let message = format!(
+                "the record of the namespace's move to another store has format {format}, and this version \
+                 reads {FORMAT}: use a later one"
+            );
+            return Err(Error::not_applied(ErrorKind::Unsupported, message));
+        }
+        let side = record["side"].as_str().and_then(Side::of_word);
+        let phase = record["phase"].as_str().and_then(Phase::of_word);
+        Ok(Self { side: side.ok_or_else(no_record)?, phase: phase.ok_or_else(no_record)? })
+    }
+
+    /// Whether a session that takes no part in the move may use the namespace (stage-2).
+    pub fn admits_plain_sessions(self) -> bool {
+        match self.side {
+            Side::Old => self.phase < Phase::Both,
+            Side::New => self.phase == Phase::New,
+        }
+    }
+}
+
+/// Whether a session may open a namespace with this record; `None` is no record. Asked by every store that has
+/// a ledger, for every session that it opens. One that moves is admitted: it follows the record.
+///
+/// The record is read no earlier than the session counts in [`TokenBase::sessions`](super::TokenBase::sessions),
+/// in the same flight or behind it: so whoever bars the namespace and counts sessions then has either barred
+/// or counted this one.
+///
+/// # Errors
+///
+/// [`ErrorKind::Misuse`] when the record bars it, naming the option that is missing; as [`Stage::of_record`]
+/// when it is not understood (stage-1).
+pub fn admit(env: &Env, record: Option<&[u8]>) -> Result<()> {
+    let Some(record) = record.filter(|_| env.adds_token_base()) else {
+        return Ok(());
+    };
+    let stage = Stage::of_record(record)?;
+    if stage.admits_plain_sessions() {
+        return Ok(());
+    }
+    let phase = stage.phase;
+    let message = match stage.side {
+        Side::Old => format!(
+            "the locks of this namespace are moving to another store (phase `{phase}`): open it with the option \
+             `migrate_to=URL`, or open the other store"
+        ),
+        Side::New => format!(
+            "the locks of another store are moving to this namespace (phase `{phase}`): open that store with the \
+             option `migrate_to=URL`, or wait for phase `new`"
+        ),
+    };
+    Err(Error::not_applied(ErrorKind::Misuse, message))
+}
+
+fn no_record() -> Error {
+    let message = "the record of the namespace's move to another store is not one that this program writes";
+    Error::not_applied(ErrorKind::Protocol, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Timing;
+
+    fn env() -> Env {
+        Env::new(Timing::for_ttl(Timing::DEFAULT_TTL)).unwrap()
+    }
+
+    fn record(side: Side, phase: Phase) -> String {
+        format!(r#"{{"format":1,"side":"{}","phase":"{phase}","more":[1]}}"#, side.word())
+    }
+
+    /// The table of who may open what; sessions that move may open everything.
+    #[tokio::test]
+    async fn plain_sessions_are_admitted_where_they_exclude_everybody() {
+        let admitted =
+            [(Side::Old, [true, true, false, false, false]), (Side::New, [false, false, false, false, true])];
+        for (side, admitted) in admitted {
+            for (phase, admitted) in Phase::ALL.into_iter().zip(admitted) {
+                let record = record(side, phase);
+                assert_eq!(Stage::of_record(record.as_bytes()).unwrap(), Stage { side, phase });
+                let answer = admit(&env(), Some(record.as_bytes()));
+                assert_eq!(answer.is_ok(), admitted, "{record}: {answer:?}");
+                if let Err(error) = answer {
+                    assert_eq!(*error.kind(), ErrorKind::Misuse);
+                    let said = error.to_string();
+                    assert!(said.contains("migrate_to") && said.contains(phase.word()), "{said}");
+                }
+                admit(&env().without_token_base(), Some(record.as_bytes())).unwrap();
+            }
+        }
+        admit(&env(), None).unwrap();
+    }
+
+    /// What is not understood bars, and says whether a later version would help (stage-1).
+    #[tokio::test]
+    async fn what_is_not_understood_bars() {
+        for (record, kind) in [
+            (r#"{"format":2,"side":"old","phase":"old"}"#, ErrorKind::Unsupported),
+            (r#"{"format":2}"#, ErrorKind::Unsupported),
+            (r#"{"format":"1","side":"old","phase":"old"}"#, ErrorKind::Protocol),
+            (r#"{"format":1,"side":"old","phase":"later"}"#, ErrorKind::Protocol),
+            (r#"{"format":1,"side":"both","phase":"old"}"#, ErrorKind::Protocol),
+            (r#"{"format":1,"phase":"old"}"#, ErrorKind::Protocol),
+            (r#"{"side":"old","phase":"old"}"#, ErrorKind::Protocol),
+            (r#"["format"]"#, ErrorKind::Protocol),
+            ("", ErrorKind::Protocol),
+            ("{", ErrorKind::Protocol),
+        ] {
+            let refused = admit(&env(), Some(record.as_bytes())).unwrap_err();
+            assert_eq!(*refused.kind(), kind, "{record}: {refused}");
+        }
+        let deep = "[".repeat(100_000);
+        assert_eq!(*admit(&env(), Some(deep.as_bytes())).unwrap_err().kind(), ErrorKind::Protocol);
+    }
+
+    proptest::proptest! {
+        /// No bytes panic.
+        #[test]
+        fn any_bytes_are_read_or_refused(record: Vec<u8>) {
+            let _ = Stage::of_record(&record);
+        }
+    }
+}
