@@ -11,8 +11,9 @@ use futures_util::stream::{self, BoxStream};
 use leasehold::backend::{
     AcquireRequest, Attempt, Grant, Holder, LeaseId, Renewal, Revoke, StoreConfig, StoreEvent,
 };
+use leasehold::clock::Deadline;
 use leasehold::memory::MemoryConfig;
-use leasehold::{Effect, Error, ErrorKind, Guarantees, LockName, Result};
+use leasehold::{Effect, Error, ErrorKind, Guarantees, LockName, OwnerId, Result};
 use leasehold_conformance::layer::{Below, Layer, shared};
 use tokio::sync::Notify;
 
@@ -28,6 +29,12 @@ pub(crate) enum Trick {
     RefuseOn(Arc<Notify>, ErrorKind),
     PanicOn(Arc<Notify>),
     NeverAnswer,
+    /// The request waits for this on its way.
+    PassOn(Arc<Notify>),
+    /// Asked as always; the answer waits for this, unless the lock is granted before.
+    RefuseQueued(Arc<Notify>, ErrorKind),
+    /// As the store does it, but for the lease, which is over when the grant arrives.
+    GrantLate,
 }
 
 /// What is done to the calls of one method, in order; then they pass.
@@ -51,6 +58,8 @@ struct Hand {
     renewals: Tricks,
     revokes: Tricks,
     closes: Tricks,
+    /// Of every acquisition, tries apart.
+    owners: Mutex<Vec<OwnerId>>,
     /// When the events panic, if they do.
     outcry: Mutex<Option<Arc<Notify>>>,
 }
@@ -101,6 +110,15 @@ impl Trickster {
         *locked(&self.hand.acquires.asked)
     }
 
+    /// Whose the acquisitions were, in order.
+    pub(crate) fn owners(&self) -> Vec<OwnerId> {
+        locked(&self.hand.owners).clone()
+    }
+
+    pub(crate) fn tries(&self) -> usize {
+        *locked(&self.hand.tries.asked)
+    }
+
     pub(crate) fn releases(&self) -> usize {
         *locked(&self.hand.releases.asked)
     }
@@ -123,28 +141,38 @@ impl Tricks {
         locked(&self.told).push_back(trick);
     }
 
-    async fn play(&self) -> Result<()> {
+    fn next(&self) -> Trick {
         *locked(&self.asked) += 1;
-        let trick = locked(&self.told).pop_front().unwrap_or(Trick::Pass);
-        let kind = match trick {
-            Trick::Pass => return Ok(()),
-            Trick::Panic => panic!("a fault in the store's code"),
-            Trick::Refuse(kind) => kind,
-            Trick::RefuseAfter(span, kind) => {
+        locked(&self.told).pop_front().unwrap_or(Trick::Pass)
+    }
+
+    async fn play(&self) -> Result<()> {
+        self.next().play().await
+    }
+}
+
+impl Trick {
+    async fn play(self) -> Result<()> {
+        let kind = match self {
+            Self::Pass | Self::GrantLate => return Ok(()),
+            Self::PassOn(gate) => return Ok(gate.notified().await),
+            Self::Panic => panic!("a fault in the store's code"),
+            Self::Refuse(kind) => kind,
+            Self::RefuseAfter(span, kind) => {
                 tokio::time::sleep(span).await;
                 kind
             }
-            Trick::RefuseOn(gate, kind) => {
+            Self::RefuseOn(gate, kind) | Self::RefuseQueued(gate, kind) => {
                 gate.notified().await;
                 kind
             }
-            Trick::PanicOn(gate) => {
+            Self::PanicOn(gate) => {
                 gate.notified().await;
                 panic!("a fault in the store's code")
             }
-            Trick::NeverAnswer => std::future::pending().await,
+            Self::NeverAnswer => std::future::pending().await,
         };
-        Err(Error::new(kind, Effect::Unknown, "a trick"))
+        Err(refusal(kind))
     }
 }
 
@@ -155,13 +183,29 @@ impl Layer for Hand {
     }
 
     async fn try_acquire(&self, below: &Below, request: &AcquireRequest) -> Result<Attempt> {
-        self.tries.play().await?;
-        below.backend.try_acquire(request).await
+        let trick = self.tries.next();
+        let is_late = matches!(trick, Trick::GrantLate);
+        trick.play().await?;
+        Ok(match below.backend.try_acquire(request).await? {
+            Attempt::Granted(grant) if is_late => Attempt::Granted(over(grant, below)),
+            attempt => attempt,
+        })
     }
 
     async fn acquire(&self, below: &Below, request: &AcquireRequest) -> Result<Grant> {
-        self.acquires.play().await?;
-        below.backend.acquire(request).await
+        locked(&self.owners).push(request.owner);
+        match self.acquires.next() {
+            Trick::GrantLate => Ok(over(below.backend.acquire(request).await?, below)),
+            Trick::RefuseQueued(gate, kind) => tokio::select! {
+                biased;
+                granted = below.backend.acquire(request) => granted,
+                () = gate.notified() => Err(refusal(kind)),
+            },
+            trick => {
+                trick.play().await?;
+                below.backend.acquire(request).await
+            }
+        }
     }
 
     async fn renew(&self, below: &Below, leases: &[LeaseId]) -> Vec<Renewal> {
@@ -196,6 +240,16 @@ impl Layer for Hand {
         self.closes.play().await?;
         below.backend.close().await
     }
+}
+
+fn refusal(kind: ErrorKind) -> Error {
+    Error::new(kind, Effect::Unknown, "a trick")
+}
+
+/// A grant whose lease ends as it arrives.
+fn over(mut grant: Grant, below: &Below) -> Grant {
+    grant.lease.deadline = Deadline::At(below.env.now());
+    grant
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

@@ -1,18 +1,5 @@
-//! Waiting for a lock and asking the store for it.
-//!
-//! The first caller of a name asks the store, in its own poll for as long as nobody else waits for the
-//! name; the others wait in the name's queue, and from then on a task polls the request. A caller that
-//! leaves while others wait leaves its request to the next of them: the place in the store's queue
-//! belongs to the process.
-//!
-//! # Invariants
-//! - **acquire-1** A [`Drive`] either adopts a grant or calls the next waiter, by `Drop` at the latest: no
-//!   wake-up is lost (G8).
-//! - **acquire-2** A request is dropped, which abandons it, before its queue turns idle (B1): the drive is
-//!   part of it, and goes last.
-//! - **acquire-3** What an `acquire` hears about the store, and not about its own request, everybody hears
-//!   who is queued behind it then, whether or not its caller looks: a store that is down is not asked
-//!   once for each of them.
+//! Waiting for a lock: the first caller of a name asks the store ([`Drive`]), the others wait in the name's
+//! queue.
 //!
 //! Checked by the conformance cases of `g7` and `g8`, the simulation, and `tests/bystanders`.
 
@@ -22,10 +9,9 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::backend::env::Panicked;
-use crate::backend::{AcquireRequest, Attempt, Grant, Holder, Mode};
+use crate::backend::Holder;
 use crate::clock::Moment;
-use crate::core::flight::{Flight, Flown};
+use crate::core::drive::{Drive, Ride};
 use crate::core::held::Held;
 use crate::core::queue::{HandoffBudget, Reply, WaiterId};
 use crate::core::queues::{Entry, Waiter};
@@ -69,9 +55,11 @@ impl Core {
     pub(crate) async fn acquire(self: &Arc<Self>, wanted: &Acquire) -> Result<Held> {
         let started = self.env().now();
         if wanted.wait == Some(Duration::ZERO) {
-            return match self.try_acquire(wanted).await? {
-                Tried::Granted(guard) => Ok(guard),
-                Tried::Held(holder) => Err(self.timed_out(wanted, started, holder)),
+            return match self.try_acquire(wanted).await {
+                Ok(Tried::Granted(guard)) => Ok(guard),
+                Ok(Tried::Held(holder)) => Err(self.timed_out(wanted, started, holder)),
+                Err(error) if error.lost_reason().is_some() => Err(self.timed_out(wanted, started, None)),
+                Err(error) => Err(error),
             };
         }
         tokio::select! {
@@ -143,6 +131,7 @@ impl Core {
             let claimed = match claim(entry) {
                 Reply::Drive => {
                     (entry.heard, entry.lost_early, entry.asked_early) = (None, None, None);
+                    entry.queued = false;
                     Claimed::Turn(Turn::Drive(Drive::new(self, name)))
                 }
                 Reply::TakeOver(tenure, token) => {
@@ -224,168 +213,5 @@ impl Drop for Waiting {
         // A turn that was sent already drops with `called`, which passes it on.
         let left = self.core.queues.with(&self.name, |entry| entry.queue.leave(self.id));
         drop(left);
-    }
-}
-
-/// The duty to ask the store for one name; there is one per queue at a time.
-pub(crate) struct Drive {
-    core: Arc<Core>,
-    name: LockName,
-    over: bool,
-}
-
-impl Drive {
-    fn new(core: &Arc<Core>, name: &LockName) -> Self {
-        Self { core: Arc::clone(core), name: name.clone(), over: false }
-    }
-
-    /// Waits in the store's queue.
-    async fn run(self, wanted: &Acquire) -> Result<Held> {
-        let (core, name) = (Arc::clone(&self.core), self.name.clone());
-        let (request, budget) = (core.request(wanted), wanted.budget);
-        let asked = Box::pin(async move {
-            let core = Arc::clone(&self.core);
-            let granted = core.env().answer_to(core.backend().acquire(&request));
-            match core.until_closed(granted).await {
-                Ok(grant) => self.adopt(grant, budget),
-                Err(error) => Err(self.refused(error)),
-            }
-        });
-        match core.fly(&name, asked, None).await {
-            Flown::Landed(answer) => answer,
-            Flown::Aloft(flight) => Ride { core, name, flight: Some(flight) }.landed().await,
-        }
-    }
-
-    /// The store refused: whom that concerns hears the same (acquire-3).
-    fn refused(mut self, error: Error) -> Error {
-        if concerns_everybody(&error) {
-            self.over = true;
-            let waiters: Vec<_> = self.core.queues.with(&self.name, |entry| {
-                entry.refused = Some(error.clone());
-                let waiters = entry.queue.drain().collect();
-                let nobody = entry.next();
-                debug_assert!(nobody.is_none(), "all were taken out");
-                waiters
-            });
-            for waiter in waiters {
-                waiter.call(Turn::Refused(error.clone()));
-            }
-        }
-        error
-    }
-
-    /// Asks the store once.
-    async fn attempt(self, wanted: &Acquire) -> Result<Tried> {
-        let (core, name) = (Arc::clone(&self.core), self.name.clone());
-        let (request, budget) = (core.request(wanted), wanted.budget);
-        let asked = Box::pin(async move {
-            let core = Arc::clone(&self.core);
-            let attempt = core.env().bounded(core.backend().try_acquire(&request));
-            match core.until_closed(attempt).await? {
-                Attempt::Granted(grant) => self.adopt(grant, budget).map(Tried::Granted),
-                Attempt::Held { holder } => {
-                    core.queues.with_known(&self.name, |entry| entry.refused = None);
-                    Ok(Tried::Held(holder))
-                }
-            }
-        });
-        match core.fly(&name, asked, None).await {
-            Flown::Landed(answer) => answer,
-            Flown::Aloft(flight) => flight.await,
-        }
-    }
-
-    fn adopt(mut self, grant: Grant, budget: HandoffBudget) -> Result<Held> {
-        self.over = true;
-        self.core.adopt(grant, budget)
-    }
-}
-
-/// Whether an error says something about the store: that it cannot be reached, speaks nonsense, is
-/// closed, or refuses us or what we ask. The rest is about one request: its name, its options, the
-/// lease it lost, or a panic on its way.
-fn concerns_everybody(error: &Error) -> bool {
-    use ErrorKind::{Closed, Denied, Protocol, Unavailable, Unsupported};
-    let panicked = std::error::Error::source(error).is_some_and(|source| source.is::<Panicked>());
-    !panicked && matches!(error.kind(), Closed | Denied | Protocol | Unavailable | Unsupported)
-}
-
-impl Drop for Drive {
-    fn drop(&mut self) {
-        if !self.over {
-            self.core.call_next(&self.name);
-        }
-    }
-}
-
-impl std::fmt::Debug for Drive {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Drive").field("name", &self.name).finish_non_exhaustive()
-    }
-}
-
-/// The wait for a request that is under way. Who leaves it leaves it to the next waiter; without one
-/// the request is given up.
-#[derive(Debug)]
-pub(crate) struct Ride {
-    core: Arc<Core>,
-    name: LockName,
-    /// Until it has landed.
-    flight: Option<Flight<Result<Held>>>,
-}
-
-impl Ride {
-    async fn landed(mut self) -> Result<Held> {
-        let Some(flight) = &mut self.flight else {
-            unreachable!("it is taken only here and by `drop`");
-        };
-        let answer = flight.await;
-        self.flight = None;
-        answer
-    }
-}
-
-impl Drop for Ride {
-    fn drop(&mut self) {
-        let Some(flight) = self.flight.take() else {
-            return;
-        };
-        let heir = self.core.queues.with(&self.name, |entry| {
-            // RACE: one that was answered has left the entry under this mutex; what the queue does now
-            // is no business of its.
-            let undecided = entry.flight.as_ref().is_some_and(|under_way| flight.is(under_way));
-            let waited_for = entry.queue.waiters().next().is_some();
-            if undecided && waited_for { entry.queue.next() } else { None }
-        });
-        match heir {
-            Some(heir) => {
-                let (core, name) = (Arc::clone(&self.core), self.name.clone());
-                heir.call(Turn::Ride(Self { core, name, flight: Some(flight) }));
-            }
-            None => drop(flight),
-        }
-    }
-}
-
-impl Core {
-    /// Gives `request` up when the manager is shut down.
-    async fn until_closed<T>(&self, request: impl Future<Output = Result<T>> + Send) -> Result<T> {
-        tokio::select! {
-            biased;
-            answer = request => answer,
-            () = self.closing.cancelled() => Err(Self::closed_error()),
-        }
-    }
-
-    fn request(&self, wanted: &Acquire) -> AcquireRequest {
-        AcquireRequest {
-            name: wanted.name.clone(),
-            mode: Mode::Exclusive,
-            owner: self.env().owner_id(),
-            ttl: wanted.ttl,
-            label: Arc::clone(&self.label),
-            metadata: wanted.metadata.clone(),
-        }
     }
 }

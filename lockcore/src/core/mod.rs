@@ -1,6 +1,6 @@
 //! What a manager and its guards share: the backend, the local queues, the watchdog.
 //!
-//! The parts of a lock's life are told elsewhere: `acquire` (waiting, asking the store), `release`
+//! The parts of a lock's life are told elsewhere: `acquire` (waiting), `drive` (asking the store), `release`
 //! (hand-off, telling the store), `watchdog` (renewal and loss). Here is what joins them: how a
 //! grant becomes a guard, and how a hold is lost.
 //!
@@ -13,6 +13,7 @@
 //! flight's alone, and none is held while a guard or a future is dropped or awaited.
 
 pub(crate) mod acquire;
+mod drive;
 mod flight;
 pub(crate) mod held;
 mod lease;
@@ -40,6 +41,7 @@ use crate::core::held::Held;
 use crate::core::lease::Answer;
 use crate::core::queue::HandoffBudget;
 use crate::core::queues::Queues;
+use crate::core::release::Late;
 use crate::core::tenure::Tenure;
 use crate::core::watchdog::Watchdog;
 use crate::words::error::{Effect, Error, ErrorKind, Result};
@@ -123,16 +125,13 @@ impl Core {
         Error::not_applied(ErrorKind::Closed, "the lock manager was shut down")
     }
 
-    /// Makes a guard of the store's grant.
-    ///
-    /// A grant that is over already, or whose counter went back, is released instead.
-    pub(crate) fn adopt(self: &Arc<Self>, grant: Grant, budget: HandoffBudget) -> Result<Held> {
+    /// Makes a guard of the store's grant, unless it is over already, or its counter went back.
+    pub(crate) fn adopt(self: &Arc<Self>, grant: Grant, budget: HandoffBudget) -> Adopted {
         let counter = grant.counter;
         let now = self.env.now();
         let tenure = self.watchdog.register(grant, now);
         let name = &tenure.grant().name;
         let adopted = self.queues.with(name, |entry| {
-            (entry.heard, entry.refused, entry.flight) = (None, None, None);
             if let Some((_, reason)) = entry.lost_early.take().filter(|(lost, _)| *lost == counter) {
                 tenure.end(reason);
             }
@@ -145,35 +144,37 @@ impl Core {
                 tenure.end(LostReason::Shutdown);
             }
             // RACE: a loss told from here on finds the hold in the queue; one told before has ended
-            // the tenure, and is found below.
-            let token = entry
-                .queue
-                .adopt(Arc::clone(&tenure), counter, now, budget)
-                .map_err(|regressed| went_back(counter, regressed.last))?;
+            // the tenure, and is found here.
             match tenure.lost(now) {
-                None => Ok(token),
-                Some(reason) => {
-                    entry.queue.forfeit(counter);
-                    Err(match reason {
-                        LostReason::Shutdown | LostReason::RuntimeGone => Self::closed_error(),
-                        _ => Error::lost(reason),
-                    })
+                None => {}
+                Some(LostReason::Shutdown | LostReason::RuntimeGone) => {
+                    entry.give_back();
+                    return Err(Some(Self::closed_error()));
                 }
+                Some(_) => return Err(None),
             }
+            (entry.heard, entry.refused, entry.flight) = (None, None, None);
+            let adopted = entry.queue.adopt(Arc::clone(&tenure), counter, now, budget);
+            adopted.map_err(|regressed| Some(went_back(counter, regressed.last)))
         });
-        match adopted {
+        let refused = match adopted {
             Ok(token) => {
                 tracing::debug!(lock = %name, %token, "held");
                 if let Some(until) = tenure.asked() {
                     self.end_at(&tenure, until);
                 }
-                Ok(Held::new(Arc::clone(self), tenure, token))
+                return Adopted::Held(Held::new(Arc::clone(self), tenure, token));
             }
-            Err(error) => {
-                tenure.end(error.lost_reason().unwrap_or(LostReason::Gone));
-                self.watchdog.deregister(&tenure);
+            Err(refused) => refused,
+        };
+        let reason = tenure.lost(now).unwrap_or(LostReason::Gone);
+        tenure.end(reason);
+        self.watchdog.deregister(&tenure);
+        match refused {
+            None => Adopted::Over(Late { core: Arc::clone(self), tenure, reason }),
+            Some(error) => {
                 self.release_in_background(&tenure);
-                Err(error)
+                Adopted::Refused(error)
             }
         }
     }
@@ -244,6 +245,7 @@ impl Core {
                 tracing::debug!(lock = %name, holder = holder.label, "waiting at the store");
                 self.queues.with_known(&name, |entry| {
                     (entry.heard, entry.refused) = (Some(Box::new(holder)), None);
+                    entry.queued = true;
                 });
             }
             StoreEvent::Warning(text) => tracing::warn!("{text}"),
@@ -360,6 +362,15 @@ impl Core {
             self.lose(&tenure, reason);
         }
     }
+}
+
+/// What became of a grant.
+pub(crate) enum Adopted {
+    Held(Held),
+    /// It is to be given back, and there may be another.
+    Over(Late),
+    /// It is given back in the background.
+    Refused(Error),
 }
 
 impl Drop for Core {

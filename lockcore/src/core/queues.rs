@@ -46,6 +46,8 @@ pub(crate) struct Entry {
     pub(crate) queue: LocalQueue<Arc<Tenure>, Waiter>,
     /// Whom the store named as holder while we queued.
     pub(crate) heard: Option<Box<Holder>>,
+    /// The store has queued the acquisition that is under way.
+    pub(crate) queued: bool,
     /// A loss that was told before its grant had arrived here: counter and reason.
     pub(crate) lost_early: Option<(u64, LostReason)>,
     /// In the same way, that somebody wants it: counter and until when.
@@ -149,6 +151,7 @@ impl Entry {
         Self {
             queue: LocalQueue::new(),
             heard: None,
+            queued: false,
             lost_early: None,
             asked_early: None,
             refused: None,
@@ -158,8 +161,14 @@ impl Entry {
 
     /// Calls for the next waiter: what was under way at the store is over.
     pub(crate) fn next(&mut self) -> Option<Waiter> {
-        self.flight = None;
+        (self.flight, self.queued) = (None, false);
         self.queue.next()
+    }
+
+    /// What the store has granted nobody will hold: it is being released.
+    pub(crate) fn give_back(&mut self) {
+        self.flight = None;
+        self.queue.give_back();
     }
 
     /// What those who wait here may have to wait for.

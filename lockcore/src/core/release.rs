@@ -25,8 +25,9 @@ use crate::core::flight::Flown;
 use crate::core::held::Held;
 use crate::core::meters;
 use crate::core::queue::{Release, Sending};
+use crate::core::queues::Entry;
 use crate::core::tenure::Tenure;
-use crate::words::error::{Effect, ErrorKind, Result};
+use crate::words::error::{Effect, Error, ErrorKind, Result};
 use crate::words::loss::LostReason;
 
 /// What became of a hold whose guard ended.
@@ -238,6 +239,16 @@ impl Owed {
         confirmed
     }
 
+    /// Tells the store. The next waiter is called only if this dies on the way.
+    async fn confirmed(mut self) {
+        let Some(tenure) = self.tenure.clone() else {
+            return;
+        };
+        let confirmed = self.core.confirm_release(&tenure).await;
+        self.tenure = None;
+        unheard(confirmed);
+    }
+
     async fn settled_unheard(self) {
         unheard(self.settled().await);
     }
@@ -268,6 +279,35 @@ impl Drop for Owed {
             let mut owed = Self::new(&self.core, &tenure);
             owed.is_task = true;
             self.core.env().spawn(owed.settled_unheard());
+        }
+    }
+}
+
+/// A grant that was over when it arrived. It is owed to the store.
+pub(crate) struct Late {
+    pub(super) core: Arc<Core>,
+    pub(super) tenure: Arc<Tenure>,
+    pub(super) reason: LostReason,
+}
+
+impl Late {
+    pub(crate) fn error(&self) -> Error {
+        Error::lost(self.reason)
+    }
+
+    /// In the background; the next waiter is called behind it.
+    pub(crate) fn give_back(&self) {
+        self.core.queues.with(&self.tenure.grant().name, Entry::give_back);
+        self.core.release_in_background(&self.tenure);
+    }
+
+    /// For a drive that goes on behind it. If that dies on the way, the release goes on (release-2), and
+    /// calls the next waiter.
+    pub(crate) fn given_back(self) -> impl Future<Output = Error> + Send {
+        let owed = Owed::new(&self.core, &self.tenure);
+        async move {
+            Box::pin(owed.confirmed()).await;
+            self.error()
         }
     }
 }

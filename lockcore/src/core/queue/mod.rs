@@ -171,6 +171,12 @@ impl<T: Clone, W> LocalQueue<T, W> {
         Ok(token)
     }
 
+    /// The store granted the lock, which nobody wants so: the grant must be released; then call `next`.
+    pub(crate) fn give_back(&mut self) {
+        debug_assert!(matches!(self.phase, Phase::Acquiring | Phase::Releasing), "queue-1");
+        self.phase = Phase::Releasing;
+    }
+
     /// The acquisition has ended without a hold, or the store has confirmed a release: the next
     /// waiter, who is to ask the store.
     pub(crate) fn next(&mut self) -> Option<W> {

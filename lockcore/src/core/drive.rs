@@ -1,0 +1,301 @@
+//! Asking the store for a lock, on behalf of everybody in this process who waits for it.
+//!
+//! Whoever has the [`Drive`] asks, in its own poll for as long as nobody else waits for the name, and from
+//! then on in a task. A caller that leaves while others wait leaves its request to the next of them: the
+//! place in the store's queue belongs to the process.
+//!
+//! A store says when a place is lost, and does not queue again by itself: that is done here, for every store
+//! in the same way.
+//!
+//! # Invariants
+//! - **acquire-1** A [`Drive`] either adopts a grant or calls the next waiter, by `Drop` at the latest: no
+//!   wake-up is lost (G8).
+//! - **acquire-2** A request is dropped, which abandons it, before its queue turns idle (B1): the drive is
+//!   part of it, and goes last. In the same way one has ended, and what it was granted too late is
+//!   released, before the store is asked again.
+//! - **acquire-3** What an `acquire` hears in the end about the store, and not about its own request, everybody
+//!   hears who is queued behind it then, whether or not its caller looks: a store that is down is not asked
+//!   once for each of them.
+//! - **acquire-4** A wait never ends because a place in the store's queue was lost, nor, once it had one,
+//!   because the store is down. Of two requests the second begins a growing pause after the first did
+//!   ([`Pauses`]).
+//!
+//! Checked by the conformance cases of `g6`, `g7` and `g8`, the simulation, and `tests/bystanders`.
+
+use std::sync::Arc;
+
+use crate::backend::env::{Env, Panicked};
+use crate::backend::{AcquireRequest, Attempt, Backoff, Mode};
+use crate::clock::Moment;
+use crate::core::acquire::{Acquire, Tried, Turn};
+use crate::core::flight::{Flight, Flown};
+use crate::core::held::Held;
+use crate::core::{Adopted, Core};
+use crate::words::error::{Error, ErrorKind, Result};
+use crate::words::name::LockName;
+
+/// The duty to ask the store for one name; there is one per queue at a time.
+pub(crate) struct Drive {
+    core: Arc<Core>,
+    name: LockName,
+    over: bool,
+}
+
+impl Drive {
+    pub(crate) fn new(core: &Arc<Core>, name: &LockName) -> Self {
+        Self { core: Arc::clone(core), name: name.clone(), over: false }
+    }
+
+    /// Waits for the lock, whatever becomes of the places that it has in the store's queue.
+    pub(crate) async fn run(self, wanted: &Acquire) -> Result<Held> {
+        let (core, name) = (Arc::clone(&self.core), self.name.clone());
+        let asked = Box::pin(self.asked_until_final(wanted.clone()));
+        match core.fly(&name, asked, None).await {
+            Flown::Landed(answer) => answer,
+            Flown::Aloft(flight) => Ride { core, name, flight: Some(flight) }.landed().await,
+        }
+    }
+
+    async fn asked_until_final(mut self, wanted: Acquire) -> Result<Held> {
+        let core = Arc::clone(&self.core);
+        let (mut pauses, mut was_queued) = (Pauses::new(core.env()), false);
+        loop {
+            pauses.begin(core.env());
+            let error = match self.asked(&wanted).await {
+                Ok(Adopted::Held(held)) => {
+                    self.over = true;
+                    return Ok(held);
+                }
+                Ok(Adopted::Over(late)) => {
+                    // Should this die on the way, the release goes on without it, and calls the next waiter.
+                    self.over = true;
+                    let error = late.given_back().await;
+                    self.over = false;
+                    error
+                }
+                Ok(Adopted::Refused(error)) => {
+                    self.over = true;
+                    return Err(error);
+                }
+                Err(error) => error,
+            };
+            was_queued |= self.was_refused(&error);
+            let may_change = match error.kind() {
+                ErrorKind::Lost { .. } => true,
+                ErrorKind::Unavailable => was_queued,
+                _ => false,
+            };
+            if !may_change {
+                return Err(self.refused(error));
+            }
+            tracing::debug!(lock = %self.name, error = %format_args!("{error:#}"), "asks again");
+            let paused = async {
+                pauses.end(core.env(), &error).await;
+                Ok(())
+            };
+            if let Err(closed) = core.until_closed(paused).await {
+                return Err(self.refused(closed));
+            }
+        }
+    }
+
+    /// One acquisition, with an owner id of its own; over when this has ended (B1).
+    async fn asked(&self, wanted: &Acquire) -> Result<Adopted> {
+        let core = &self.core;
+        if core.is_closed() {
+            return Err(Core::closed_error());
+        }
+        let request = core.request(wanted);
+        let granted = core.env().answer_to(core.backend().acquire(&request));
+        Ok(core.adopt(core.until_closed(granted).await?, wanted.budget))
+    }
+
+    /// Notes what the store said; whether the request had a place in its queue, as the store said, or as it
+    /// has lost it.
+    fn was_refused(&self, error: &Error) -> bool {
+        let is_lost = error.lost_reason().is_some();
+        let queued = self.core.queues.with_known(&self.name, |entry| {
+            if is_lost || concerns_everybody(error) {
+                entry.refused = Some(error.clone());
+            }
+            std::mem::take(&mut entry.queued)
+        });
+        is_lost || queued == Some(true)
+    }
+
+    /// The store refused: whom that concerns hears the same (acquire-3).
+    fn refused(mut self, error: Error) -> Error {
+        if concerns_everybody(&error) {
+            self.over = true;
+            let waiters: Vec<_> = self.core.queues.with(&self.name, |entry| {
+                let waiters = entry.queue.drain().collect();
+                let nobody = entry.next();
+                debug_assert!(nobody.is_none(), "all were taken out");
+                waiters
+            });
+            for waiter in waiters {
+                waiter.call(Turn::Refused(error.clone()));
+            }
+        }
+        error
+    }
+
+    /// Asks the store once.
+    pub(crate) async fn attempt(mut self, wanted: &Acquire) -> Result<Tried> {
+        let (core, name) = (Arc::clone(&self.core), self.name.clone());
+        let (request, budget) = (core.request(wanted), wanted.budget);
+        let asked = Box::pin(async move {
+            let core = Arc::clone(&self.core);
+            let attempt = core.env().bounded(core.backend().try_acquire(&request));
+            match core.until_closed(attempt).await {
+                Ok(Attempt::Granted(grant)) => self.took(core.adopt(grant, budget)),
+                Ok(Attempt::Held { holder }) => {
+                    core.queues.with_known(&self.name, |entry| entry.refused = None);
+                    Ok(Tried::Held(holder))
+                }
+                Err(error) => {
+                    if error.lost_reason().is_some() {
+                        self.was_refused(&error);
+                    }
+                    Err(error)
+                }
+            }
+        });
+        match core.fly(&name, asked, None).await {
+            Flown::Landed(answer) => answer,
+            Flown::Aloft(flight) => flight.await,
+        }
+    }
+
+    /// A grant that comes too late is given back with nobody waiting for that but those who come now.
+    fn took(&mut self, adopted: Adopted) -> Result<Tried> {
+        self.over = true;
+        match adopted {
+            Adopted::Held(held) => Ok(Tried::Granted(held)),
+            Adopted::Refused(error) => Err(error),
+            Adopted::Over(late) => {
+                let error = late.error();
+                self.was_refused(&error);
+                late.give_back();
+                Err(error)
+            }
+        }
+    }
+}
+
+/// The times between requests of one wait.
+///
+/// Counted from when the last one began, so that whoever has waited for long is back at once. A store that is
+/// down is left alone for the pause itself.
+struct Pauses {
+    backoff: Backoff,
+    began: Moment,
+}
+
+impl Pauses {
+    fn new(env: &Env) -> Self {
+        Self { backoff: Backoff::of_requests(env), began: env.now() }
+    }
+
+    fn begin(&mut self, env: &Env) {
+        self.began = env.now();
+    }
+
+    async fn end(&mut self, env: &Env, error: &Error) {
+        let now = env.now();
+        if self.began + env.timing().op_timeout <= now {
+            self.backoff.reset();
+        }
+        let is_down = *error.kind() == ErrorKind::Unavailable;
+        let since = if is_down { now } else { self.began };
+        env.sleep_until(since + self.backoff.next(env)).await;
+    }
+}
+
+/// Whether an error says something about the store: that it cannot be reached, speaks nonsense, is
+/// closed, or refuses us or what we ask. The rest is about one request: its name, its options, the
+/// lease it lost, or a panic on its way.
+fn concerns_everybody(error: &Error) -> bool {
+    use ErrorKind::{Closed, Denied, Protocol, Unavailable, Unsupported};
+    let panicked = std::error::Error::source(error).is_some_and(|source| source.is::<Panicked>());
+    !panicked && matches!(error.kind(), Closed | Denied | Protocol | Unavailable | Unsupported)
+}
+
+impl Drop for Drive {
+    fn drop(&mut self) {
+        if !self.over {
+            self.core.call_next(&self.name);
+        }
+    }
+}
+
+impl std::fmt::Debug for Drive {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Drive").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// The wait for a request that is under way. Who leaves it leaves it to the next waiter; without one
+/// the request is given up.
+#[derive(Debug)]
+pub(crate) struct Ride {
+    core: Arc<Core>,
+    name: LockName,
+    /// Until it has landed.
+    flight: Option<Flight<Result<Held>>>,
+}
+
+impl Ride {
+    pub(crate) async fn landed(mut self) -> Result<Held> {
+        let Some(flight) = &mut self.flight else {
+            unreachable!("it is taken only here and by `drop`");
+        };
+        let answer = flight.await;
+        self.flight = None;
+        answer
+    }
+}
+
+impl Drop for Ride {
+    fn drop(&mut self) {
+        let Some(flight) = self.flight.take() else {
+            return;
+        };
+        let heir = self.core.queues.with(&self.name, |entry| {
+            // RACE: one that was answered has left the entry under this mutex; what the queue does now
+            // is no business of its.
+            let undecided = entry.flight.as_ref().is_some_and(|under_way| flight.is(under_way));
+            let waited_for = entry.queue.waiters().next().is_some();
+            if undecided && waited_for { entry.queue.next() } else { None }
+        });
+        match heir {
+            Some(heir) => {
+                let (core, name) = (Arc::clone(&self.core), self.name.clone());
+                heir.call(Turn::Ride(Self { core, name, flight: Some(flight) }));
+            }
+            None => drop(flight),
+        }
+    }
+}
+
+impl Core {
+    /// Gives `request` up when the manager is shut down.
+    async fn until_closed<T>(&self, request: impl Future<Output = Result<T>> + Send) -> Result<T> {
+        tokio::select! {
+            biased;
+            answer = request => answer,
+            () = self.closing.cancelled() => Err(Self::closed_error()),
+        }
+    }
+
+    fn request(&self, wanted: &Acquire) -> AcquireRequest {
+        AcquireRequest {
+            name: wanted.name.clone(),
+            mode: Mode::Exclusive,
+            owner: self.env().owner_id(),
+            ttl: wanted.ttl,
+            label: Arc::clone(&self.label),
+            metadata: wanted.metadata.clone(),
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! Whoever waits is not told that its place was lost: the store is asked again, for the caller and for those
+//! behind it, until the wait ends, the manager closes, or the store says what asking again cannot change.
+
+use std::collections::BTreeSet;
+use std::error::Error as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use leasehold::clock::{Clock, TokioClock};
+use leasehold::{Effect, Error, ErrorKind, LockGuard, LockManager, LostReason};
+use testbed::within;
+use tokio::sync::Notify;
+use tokio::task::{JoinSet, yield_now};
+
+use crate::trickster::{Trick, Trickster};
+use crate::{SOON, kinds, served, virtually, waiters};
+
+const LOST: ErrorKind = ErrorKind::Lost { reason: LostReason::Gone };
+
+/// A guard of another process that holds `a`.
+async fn held_elsewhere(store: &Trickster) -> LockGuard {
+    let others = LockManager::builder(store.memory.clone()).clock(Arc::new(TokioClock::new()));
+    let others = others.build().await.expect("memory opens");
+    others.lock("a").unwrap().acquire().await.expect("memory grants")
+}
+
+/// Until so many acquisitions were asked of the store, and whatever they cause is done.
+async fn asked(store: &Trickster, acquires: usize) {
+    within(SOON, "the store is asked", async {
+        while store.acquires() < acquires {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    })
+    .await;
+    tokio::time::sleep(Duration::from_millis(1)).await;
+}
+
+/// Nothing of ours is left at the store: another process gets the lock at once.
+async fn is_free(store: &Trickster) {
+    let others = LockManager::builder(store.memory.clone()).clock(Arc::new(TokioClock::new()));
+    let others = others.build().await.expect("memory opens");
+    let free = others.lock("a").unwrap().try_acquire().await.expect("memory answers");
+    free.expect("nobody holds it, or waits").release().await.expect("memory releases");
+}
+
+/// The cause of an error of a wait that ended.
+fn cause(error: &Error) -> &Error {
+    assert!(matches!(error.kind(), ErrorKind::Timeout { .. }), "{error:#}");
+    assert_eq!(error.effect(), Effect::NotApplied);
+    error.source().and_then(|source| source.downcast_ref()).expect("a cause")
+}
+
+/// A server that stood still for longer than a ttl grants a lease that is over: it is given back, and the
+/// caller waits on.
+#[tokio::test(start_paused = true)]
+async fn a_grant_that_is_over_on_arrival_is_given_back_and_asked_for_again() {
+    let store = Trickster::default();
+    let (locks, _) = virtually(&store).await;
+    for _ in 0..3 {
+        store.next_acquire(Trick::GrantLate);
+    }
+    let guard = within(SOON, "the store is asked again", locks.lock("a").unwrap().acquire()).await.unwrap();
+    guard.ensure_held().unwrap();
+    assert_eq!((store.acquires(), store.releases()), (4, 3));
+    guard.release().await.unwrap();
+    is_free(&store).await;
+}
+
+/// A lost place costs the place, whoever lost it and why, and every acquisition has an owner id of its own.
+#[tokio::test(start_paused = true)]
+async fn a_wait_whose_place_was_lost_goes_on() {
+    use LostReason::{Expired, Gone, Revoked, SessionLost};
+    let store = Trickster::default();
+    let (locks, _) = virtually(&store).await;
+    for reason in [Gone, Expired, SessionLost, Revoked] {
+        store.next_acquire(Trick::Refuse(ErrorKind::Lost { reason }));
+    }
+    let guard = within(SOON, "the store is asked again", locks.lock("a").unwrap().acquire()).await.unwrap();
+    assert_eq!(store.acquires(), 5);
+    assert_eq!(store.owners().into_iter().collect::<BTreeSet<_>>().len(), 5, "an owner id is used once");
+    guard.release().await.unwrap();
+}
+
+/// A store that is down when it is first asked says so to all who wait; who has waited in its queue waits on,
+/// and those behind it.
+#[tokio::test(start_paused = true)]
+async fn who_was_queued_outlasts_a_store_that_is_down() {
+    for (first, refusals) in [(ErrorKind::Unavailable, 9), (LOST, 9), (LOST, 0)] {
+        let (store, gate) = (Trickster::default(), Arc::new(Notify::new()));
+        let held = held_elsewhere(&store).await;
+        let (locks, _) = virtually(&store).await;
+        store.next_acquire(Trick::RefuseQueued(Arc::clone(&gate), first));
+        for _ in 0..refusals {
+            store.next_acquire(Trick::Refuse(ErrorKind::Unavailable));
+        }
+        let waiting = waiters(&locks, "a", 3).await;
+        asked(&store, 1).await;
+        gate.notify_one();
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(store.acquires(), 2 + refusals);
+        held.release().await.unwrap();
+        assert_eq!(kinds(served(waiting).await), vec![None; 3]);
+    }
+}
+
+/// What asking again cannot change ends the wait of everybody, queued before or not.
+#[tokio::test(start_paused = true)]
+async fn what_is_final_ends_the_wait_of_all() {
+    use ErrorKind::{Denied, Protocol, Unsupported};
+    for kind in [Denied, Protocol, Unsupported] {
+        let (store, gate) = (Trickster::default(), Arc::new(Notify::new()));
+        let _held = held_elsewhere(&store).await;
+        let (locks, _) = virtually(&store).await;
+        store.next_acquire(Trick::RefuseQueued(Arc::clone(&gate), ErrorKind::Unavailable));
+        store.next_acquire(Trick::Refuse(kind.clone()));
+        let waiting = waiters(&locks, "a", 3).await;
+        asked(&store, 1).await;
+        gate.notify_one();
+        assert_eq!(kinds(served(waiting).await), vec![Some(kind); 3]);
+        assert_eq!(store.acquires(), 2);
+    }
+}
+
+/// A wait that ends while the store refuses names what it said last.
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_ends_names_the_last_refusal() {
+    for kind in [ErrorKind::Unavailable, LOST] {
+        let (store, gate) = (Trickster::default(), Arc::new(Notify::new()));
+        let held = held_elsewhere(&store).await;
+        let (locks, clock) = virtually(&store).await;
+        store.next_acquire(Trick::RefuseQueued(Arc::clone(&gate), ErrorKind::Unavailable));
+        for _ in 0..100 {
+            store.next_acquire(Trick::Refuse(kind.clone()));
+        }
+        let (lock, began) = (locks.lock("a").unwrap().wait(Duration::from_secs(30)), clock.now());
+        let refused = async {
+            asked(&store, 1).await;
+            gate.notify_one();
+        };
+        let (ended, ()) = tokio::join!(lock.acquire(), refused);
+        let error = ended.unwrap_err();
+        assert_eq!(clock.now().since(began).as_secs(), 30);
+        assert_eq!(*cause(&error).kind(), kind);
+        held.release().await.unwrap();
+        is_free(&store).await;
+    }
+}
+
+/// A store that never lets anybody wait is asked at growing intervals, whatever it says and whether or not it
+/// queues who asks; for a minute of that, at most once in half of a request's bound.
+#[tokio::test(start_paused = true)]
+async fn a_store_that_always_says_lost_is_not_hammered() {
+    let queues_first = || {
+        let gate = Arc::new(Notify::new());
+        gate.notify_one();
+        Trick::RefuseQueued(gate, LOST)
+    };
+    let tricks: [&dyn Fn() -> Trick; 3] = [&|| Trick::Refuse(LOST), &queues_first, &|| Trick::GrantLate];
+    for trick in tricks {
+        let store = Trickster::default();
+        let held = held_elsewhere(&store).await;
+        let (locks, _) = virtually(&store).await;
+        for _ in 0..1_000 {
+            store.next_acquire(trick());
+        }
+        if matches!(trick(), Trick::GrantLate) {
+            held.release().await.unwrap();
+        }
+        let lock = locks.lock("a").unwrap().wait(Duration::from_secs(60));
+        assert!(lock.acquire().await.is_err());
+        let asked = store.acquires();
+        assert!((30..=70).contains(&asked), "asked {asked} times");
+    }
+}
+
+/// Who has waited for longer than a request may take asks again at once.
+#[tokio::test(start_paused = true)]
+async fn a_long_wait_that_was_lost_asks_again_at_once() {
+    let (store, gate) = (Trickster::default(), Arc::new(Notify::new()));
+    let _held = held_elsewhere(&store).await;
+    let (locks, clock) = virtually(&store).await;
+    store.next_acquire(Trick::RefuseQueued(Arc::clone(&gate), LOST));
+    let _waiting = waiters(&locks, "a", 1).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let lost_at = clock.now();
+    gate.notify_one();
+    for _ in 0..10 {
+        yield_now().await;
+    }
+    assert_eq!((store.acquires(), clock.now()), (2, lost_at));
+}
+
+/// Asking again is part of one wait: it is the first's turn still, and the others' in the order they came.
+#[tokio::test(start_paused = true)]
+async fn those_who_wait_keep_their_order() {
+    for trick in [Trick::Refuse(LOST), Trick::GrantLate] {
+        let store = Trickster::default();
+        let (locks, _) = virtually(&store).await;
+        for _ in 0..3 {
+            store.next_acquire(trick.clone());
+        }
+        let mut waiting = JoinSet::new();
+        let (served, order) = std::sync::mpsc::channel();
+        for place in 0..5 {
+            let (lock, served) = (locks.lock("a").unwrap(), served.clone());
+            waiting.spawn(async move {
+                let guard = lock.acquire().await.unwrap();
+                served.send(place).unwrap();
+                guard.release().await.unwrap();
+            });
+            yield_now().await;
+        }
+        waiting.join_all().await;
+        drop(served);
+        assert_eq!(order.iter().collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
+        is_free(&store).await;
+    }
+}
+
+/// Whoever leaves between two acquisitions, or while a late grant is given back, leaves that to the next one,
+/// who asks no more than it would have.
+#[tokio::test(start_paused = true)]
+async fn who_leaves_while_asking_again_leaves_that_to_the_next() {
+    let (store, gate) = (Trickster::default(), Arc::new(Notify::new()));
+    let (locks, _) = virtually(&store).await;
+    let lock = locks.lock("a").unwrap();
+    store.next_acquire(Trick::Refuse(LOST));
+    store.next_acquire(Trick::GrantLate);
+    store.next_release(Trick::PassOn(Arc::clone(&gate)));
+    let (mut first, mut second) = (Box::pin(lock.acquire()), Box::pin(lock.acquire()));
+    let mut third = Box::pin(lock.acquire());
+    assert!(first.as_mut().now_or_never().is_none(), "it pauses");
+    assert!(second.as_mut().now_or_never().is_none());
+    assert!(third.as_mut().now_or_never().is_none());
+    drop(first);
+    asked(&store, 2).await;
+    assert_eq!(store.releases(), 1, "the late grant is being given back");
+    assert!(second.as_mut().now_or_never().is_none());
+    drop(second);
+    gate.notify_one();
+    let guard = within(SOON, "the third one's turn", third).await.unwrap();
+    assert_eq!(store.acquires(), 3);
+    guard.release().await.unwrap();
+    is_free(&store).await;
+}
+
+/// Nobody else waits: what is under way when the caller leaves is given up, or given back, and the next one
+/// asks after that.
+#[tokio::test(start_paused = true)]
+async fn what_is_left_while_asking_again_is_given_back_before_others_ask() {
+    for pauses in [true, false] {
+        let (store, gate) = (Trickster::default(), Arc::new(Notify::new()));
+        let (locks, _) = virtually(&store).await;
+        let lock = locks.lock("a").unwrap();
+        if pauses {
+            store.next_acquire(Trick::Refuse(LOST));
+        } else {
+            store.next_acquire(Trick::GrantLate);
+            store.next_release(Trick::PassOn(Arc::clone(&gate)));
+        }
+        assert!(lock.acquire().now_or_never().is_none());
+        let mut next = Box::pin(lock.acquire());
+        assert_eq!(next.as_mut().now_or_never().is_some(), pauses, "a late grant is given back first");
+        if !pauses {
+            assert_eq!((store.acquires(), store.releases()), (1, 1));
+            gate.notify_one();
+            within(SOON, "the next one's turn", next).await.unwrap().release().await.unwrap();
+        }
+        assert_eq!(store.acquires(), 2);
+    }
+}
+
+/// A shutdown ends the wait of who is about to ask again, at once, and of those behind it.
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_ends_asking_again() {
+    for trick in [Trick::Refuse(LOST), Trick::GrantLate] {
+        let store = Trickster::default();
+        let (locks, clock) = virtually(&store).await;
+        for _ in 0..100 {
+            store.next_acquire(trick.clone());
+        }
+        let waiting = waiters(&locks, "a", 3).await;
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        let (closed_at, asked) = (clock.now(), store.acquires());
+        locks.shutdown().await.unwrap();
+        assert_eq!(kinds(served(waiting).await), vec![Some(ErrorKind::Closed); 3]);
+        assert_eq!((clock.now(), store.acquires()), (closed_at, asked));
+        is_free(&store).await;
+    }
+}
+
+/// Who only tries is told, after one request, and what came late is given back; a wait of no time says so as
+/// a timeout.
+#[tokio::test(start_paused = true)]
+async fn a_try_does_not_ask_again() {
+    for trick in [Trick::Refuse(LOST), Trick::GrantLate] {
+        let store = Trickster::default();
+        let (locks, _) = virtually(&store).await;
+        let lock = locks.lock("a").unwrap();
+        store.next_try(trick.clone());
+        let error = lock.try_acquire().await.unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Lost { .. }), "{error:#}");
+        assert_eq!(store.tries(), 1);
+        // It waits for what its own process has sent.
+        let guard = lock.try_acquire().await.unwrap().expect("nobody holds it");
+        guard.release().await.unwrap();
+        store.next_try(trick);
+        let error = lock.clone().wait(Duration::ZERO).acquire().await.unwrap_err();
+        assert!(cause(&error).lost_reason().is_some(), "{error:#}");
+        assert_eq!((store.tries(), store.acquires()), (3, 0));
+        lock.acquire().await.unwrap().release().await.unwrap();
+        is_free(&store).await;
+    }
+}
