@@ -35,10 +35,19 @@ impl Session {
         AcquireRequest::new(name.clone(), self.env.owner_id(), self.world.ttl())
     }
 
-    /// Waits for the lock; owned, so that it can be polled and dropped at will.
+    /// Waits for the lock; owned, so that it can be polled and dropped at will. Whose lease has ended
+    /// meanwhile, as nobody renews it, asks again, as the core does.
     pub fn acquire(&self, name: &LockName) -> BoxFuture<'static, Outcome<Grant>> {
-        let (backend, request) = (Arc::clone(&self.backend), self.request(name));
-        Box::pin(async move { Ok(backend.acquire(&request).await?) })
+        let (session, name) = (self.clone(), name.clone());
+        Box::pin(async move {
+            loop {
+                let granted = session.backend.acquire(&session.request(&name)).await;
+                match granted {
+                    Err(error) if error.lost_reason().is_some() => session.world.settle().await,
+                    granted => return Ok(granted?),
+                }
+            }
+        })
     }
 
     /// Waits for the lock in a task.

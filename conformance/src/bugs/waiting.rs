@@ -28,10 +28,14 @@ table! {
         "a cancelled wait stays in the queue; kazoo#732, CURATOR-79, the Go client's Mutex.Lock";
     one_shot_clean_up, g8::cancelled_acquire_leaves_nothing, store(Abandoned::LookedForOnce),
         "the clean-up runs before the delayed request it should undo; kazoo#760";
-    waits_on_without_a_place, g6::a_lost_waiter_queues_again, store(LateLease::NeverReturns),
+    waits_on_without_a_place, g6::a_lost_wait_ends, store(LateLease::NeverReturns),
         "a waiter whose own lease ended goes on waiting, for ever; etcd#19597";
-    hold_is_born_dead, g6::a_lost_waiter_queues_again, store(LateLease::ReturnsDead),
+    hold_is_born_dead, g6::a_lost_wait_ends, store(LateLease::ReturnsDead),
         "the lock is returned on a lease that ended while waiting; etcd#11456";
+    lost_and_still_queued, g6::a_lost_wait_ends, store(LateLease::LeavesAnEntry),
+        "who is told that its place was lost has one that nobody knows of";
+    a_wait_ends_with_its_place, g6::a_lost_waiter_queues_again, store(LateLease::Refuses),
+        "a lease that ended while waiting is an error like any other";
 }
 
 /// Counts grants itself, so that those it makes up are not told by their numbers.
@@ -132,6 +136,8 @@ impl Layer for Abandoned {
 enum LateLease {
     NeverReturns,
     ReturnsDead,
+    LeavesAnEntry,
+    Refuses,
 }
 
 #[async_trait]
@@ -147,10 +153,31 @@ impl Layer for LateLease {
                 }
                 std::future::pending().await
             }
+            Self::LeavesAnEntry => {
+                let granted = below.backend.acquire(request).await;
+                if granted.is_err() {
+                    let (there, mut request) = (below.clone(), request.clone());
+                    request.owner = below.env.owner_id();
+                    below.env.spawn(async move {
+                        // Nobody asked for it.
+                        let _ = there.backend.acquire(&request).await;
+                    });
+                }
+                granted
+            }
+            Self::Refuses => below.backend.acquire(request).await.map_err(|error| {
+                let is_lost = error.lost_reason().is_some();
+                if is_lost { error.with_kind(ErrorKind::Protocol) } else { error }
+            }),
             Self::ReturnsDead => {
-                let mut grant = below.backend.acquire(request).await?;
-                grant.lease.deadline = below.env.deadline(queued_at, grant.lease.ttl);
-                Ok(grant)
+                let mut granted = below.backend.acquire(request).await;
+                if granted.as_ref().is_err_and(|error| error.lost_reason().is_some()) {
+                    granted = below.backend.acquire(request).await;
+                }
+                granted.map(|mut grant| {
+                    grant.lease.deadline = below.env.deadline(queued_at, grant.lease.ttl);
+                    grant
+                })
             }
         }
     }

@@ -1,9 +1,16 @@
 //! Cancel safety: what is dropped at any await point leaves nothing behind and loses no wake-up.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use async_trait::async_trait;
 use futures_util::future::{FutureExt, join};
-use leasehold_core::{ErrorKind, Lock, LockGuard};
+use leasehold_core::backend::{AcquireRequest, Grant};
+use leasehold_core::clock::Deadline;
+use leasehold_core::{Error, ErrorKind, Lock, LockGuard, LostReason, Result};
 
 use crate::cancel::{NAME, Scene, at_every_poll};
+use crate::layer::{Below, Layer, shared};
 use crate::{Outcome, Task, World, case, ensure};
 
 case::table! { "g8":
@@ -11,6 +18,7 @@ case::table! { "g8":
     cancelled_wait_leaves_nothing: "the contract's `acquire` of a held lock, dropped at every poll, the grant included",
     cancelled_try_leaves_nothing: "the contract's `try_acquire`, dropped at every poll",
     a_dropped_acquire_leaves_nothing: "a user's `acquire` of a free lock, dropped at every poll",
+    a_dropped_acquire_that_asks_again_leaves_nothing: "the same, after a lost place and a grant that came too late",
     a_dropped_try_leaves_nothing: "a user's `try_acquire`, dropped at every poll",
     a_dropped_waiter_passes_its_turn_on: "a waiting process that gives up at any poll, around the hand-over too",
     a_dropped_local_waiter_passes_its_turn_on: "and a task that waits for another of its process",
@@ -66,6 +74,38 @@ async fn a_dropped_acquire_leaves_nothing(world: World) -> Outcome {
     at_every_poll(&world, |scene| async move {
         let lock = scene.there.manager().await?.lock(NAME)?;
         if let Some(guard) = scene.interrupt(lock.acquire()).await? {
+            guard.release().await?;
+        }
+        scene.ensure_free().await
+    })
+    .await
+}
+
+/// A store that loses the first place in its queue, and is late with the first grant.
+#[derive(Debug, Default)]
+struct Unlucky {
+    asked: AtomicUsize,
+}
+
+#[async_trait]
+impl Layer for Unlucky {
+    async fn acquire(&self, below: &Below, request: &AcquireRequest) -> Result<Grant> {
+        let asked = self.asked.fetch_add(1, Ordering::Relaxed);
+        if asked == 0 {
+            return Err(Error::lost(LostReason::Gone));
+        }
+        let mut grant = below.backend.acquire(request).await?;
+        if asked == 1 {
+            grant.lease.deadline = Deadline::At(below.env.now());
+        }
+        Ok(grant)
+    }
+}
+
+async fn a_dropped_acquire_that_asks_again_leaves_nothing(world: World) -> Outcome {
+    at_every_poll(&world, |scene| async move {
+        let manager = scene.there.behind(shared(Arc::new(Unlucky::default()))).manager().await?;
+        if let Some(guard) = scene.interrupt(manager.lock(NAME)?.acquire()).await? {
             guard.release().await?;
         }
         scene.ensure_free().await
@@ -183,7 +223,7 @@ async fn a_timeout_leaves_nothing(world: World) -> Outcome {
     let held = holder.lock(NAME)?.acquire().await?;
     let lock = world.manager().await?.lock(NAME)?.wait(world.moment());
     let answer = world.within(world.soon(), "the timeout", lock.acquire()).await?;
-    let Err(ErrorKind::Timeout { waited, holder }) = answer.as_ref().map_err(leasehold_core::Error::kind)
+    let Err(ErrorKind::Timeout { waited, holder }) = answer.as_ref().map_err(Error::kind)
     else {
         return Err(crate::Failure::new(format!("a wait that ended came to {answer:?}")));
     };

@@ -1,5 +1,6 @@
 //! Liveness: a dead process delays nobody longer than a ttl and a little, an ended one not at all.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::backend::Revoke;
@@ -13,7 +14,8 @@ case::table! { "g6":
     a_dead_holder_without_lease_frees_the_lock: "dead, leased or not, it does not block for ever",
     a_dead_waiter_is_passed_over [LEASED|FIFO]: "a place whose process died long ago costs no time",
     a_waiter_that_just_died_delays_by_its_lease [LEASED|FIFO]: "granted to a dead process, the lock goes on after its lease",
-    a_lost_waiter_queues_again [LEASED]: "an entry that was not renewed in time costs the place, not the lock",
+    a_lost_wait_ends [LEASED]: "an entry that was not renewed in time ends its acquisition, and nothing stays; or it is queued again",
+    a_lost_waiter_queues_again [LEASED]: "a process whose entry was lost in a cut waits on, and is served",
     closing_frees_everything: "what a session held is free, what it waited for forgotten, and it refuses what follows",
     shutdown_frees_everything: "a manager's guards are lost and released, its waiters refused",
     the_end_of_a_manager_frees_everything: "the last handle ends the session, without being asked",
@@ -63,17 +65,54 @@ async fn behind_a_dead_waiter(world: &World, dead_for: Duration, bound: Duration
     Ok(())
 }
 
-async fn a_lost_waiter_queues_again(world: World) -> Outcome {
+async fn a_lost_wait_ends(world: World) -> Outcome {
     let name = world.name("a")?;
     let holder = world.manager().await?.lock("a")?.acquire().await?;
     // Nobody renews the entry of a raw session.
-    let mut waiting = world.session().await?.acquire_aside(&name);
+    let session = world.session().await?;
+    let (backend, request) = (Arc::clone(&session.backend), session.request(&name));
+    let mut waiting = Task::start(async move { backend.acquire(&request).await });
     world.queued(&name, 1).await?;
+    // A store may find out when it is the waiter's turn.
+    let early = world.within(2 * world.takeover(), "the loss", &mut waiting).await;
+    holder.release().await?;
+    let ended = match early {
+        Ok(ended) => {
+            let ended = ended?;
+            ensure!(ended.is_err(), "granted although held: {ended:?}");
+            ended
+        }
+        Err(_) => world.within(world.takeover(), "the waiter whose entry was lost", waiting).await??,
+    };
+    let grant = match ended {
+        // It may have queued again by itself.
+        Ok(grant) => grant,
+        Err(error) => {
+            let is_lost = error.lost_reason().is_some();
+            ensure!(is_lost, "an acquisition whose entry was lost came to {error:?}");
+            session.take(&name).await?
+        }
+    };
+    ensure!(!grant.lease.deadline.has_passed(world.now()), "a hold that is born dead");
+    session.backend.release(&grant).await?;
+    world.empty(world.soon(), "what was lost has left nothing").await
+}
+
+async fn a_lost_waiter_queues_again(world: World) -> Outcome {
+    let name = world.name("a")?;
+    let holder = world.manager().await?.lock("a")?.acquire().await?;
+    let (network, manager) = world.far().await?;
+    let waiting = Task::acquire(manager.lock("a")?);
+    world.queued(&name, 1).await?;
+    network.cut();
     world.pass(2 * world.takeover()).await;
     ensure!(!waiting.is_finished(), "granted although held, or given up");
+    network.heal();
+    world.queued(&name, 1).await?;
     holder.release().await?;
-    let grant = world.joined(world.takeover(), "the waiter whose entry was lost", &mut waiting).await?;
-    ensure!(!grant.lease.deadline.has_passed(world.now()), "a hold that is born dead");
+    let guard = world.joined(world.takeover(), "the waiter whose entry was lost", waiting).await?;
+    guard.ensure_held()?;
+    guard.release().await?;
     Ok(())
 }
 

@@ -121,6 +121,10 @@ impl Lock {
 
     /// Waits its turn and takes the lock.
     ///
+    /// A place in the store's queue that was lost, or a grant that is over when it arrives, does not end the
+    /// wait: the store is asked again, with pauses that grow up to the bound of a request. Once the store has
+    /// queued the request, neither does a store that is down.
+    ///
     /// Of the callers of one process, the one that asks the store decides the entry's ttl and
     /// metadata, and how often it passes on within the process; local hand-offs keep that.
     ///
@@ -128,9 +132,9 @@ impl Lock {
     ///
     /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) with the holder as last heard, and what the store refused last
     /// as its source; [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) when the
-    /// store cannot be reached, which is never how a busy lock looks, and which all hear who wait in this process; [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption)
+    /// store cannot be reached before it has queued the request, which is never how a busy lock looks, and which all hear who wait in this process; [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption)
     /// and [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) (a ttl of its own) before any request; [`ErrorKind::Closed`](crate::ErrorKind::Closed) after
-    /// or during a shutdown; [`ErrorKind::Lost`](crate::ErrorKind::Lost) when the lease ended before the grant arrived;
+    /// or during a shutdown;
     /// [`ErrorKind::Protocol`](crate::ErrorKind::Protocol) when the store's counter went back; [`ErrorKind::Denied`](crate::ErrorKind::Denied).
     ///
     /// # Cancel safety
@@ -157,7 +161,8 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire), `Timeout` apart.
+    /// As [`acquire`](Self::acquire), `Timeout` apart; [`ErrorKind::Lost`](crate::ErrorKind::Lost) when the
+    /// grant was over as it arrived. Nobody held the lock then, and it is not asked for again here.
     ///
     /// # Cancel safety
     ///

@@ -16,8 +16,8 @@
 //!   on `Env`'s clock, when a renewal answers `Gone`, at [`StoreEvent::LeaseLost`], and, if it is a
 //!   session's, when a release in it is refused for good or not confirmed within a ttl, which it says by
 //!   [`LockBackend::give_up`]. It is never renewed again then, and no grant may name it. A backend with sessions watches its own deadlines: it
-//!   ends the old session at the store, opens another with a new id, announces it, and queues its
-//!   waiters again.
+//!   ends the old session at the store, opens another with a new id, and announces it. What waited in the
+//!   old one ends `Lost`.
 //!
 //! Checked by the conformance cases named beside each sentence, as `gN::property`.
 
@@ -68,15 +68,21 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
     ///
     /// The deadline of the grant is counted from when the granting request was sent
     /// (`g2::deadline_counts_from_sending`). While queued, the entry's lease is announced and kept
-    /// by the core's renewals (`g7::waiting_beyond_the_ttl_keeps_the_place`); an entry that was
-    /// lost re-enters the queue by itself (`g6::a_lost_waiter_queues_again`).
+    /// by the core's renewals (`g7::waiting_beyond_the_ttl_keeps_the_place`).
+    ///
+    /// When the entry or its session is over before it was granted, or the grant that arrives is over
+    /// already, it ends `Lost` with nothing applied ([`Error::lost`]; `g6::a_lost_wait_ends`). The core asks
+    /// again then, as another acquisition (`g6::a_lost_waiter_queues_again`). So it does after
+    /// [`ErrorKind::Unavailable`] if the entry had been queued ([`StoreEvent::Queued`]); every other error ends
+    /// the wait of the caller.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future abandons: without being polled again the backend removes the entry,
     /// also one that a delayed request creates later or that was granted meanwhile
-    /// (`g8::cancelled_acquire_leaves_nothing`). Returning an error abandons in the same way. A queued
-    /// acquisition survives a reconnect.
+    /// (`g8::cancelled_acquire_leaves_nothing`). Returning an error abandons in the same way, `Lost` too: the
+    /// next acquisition of the name may begin before that is cleaned up. A queued acquisition survives a
+    /// reconnect.
     async fn acquire(&self, request: &AcquireRequest) -> Result<Grant>;
 
     /// Renews leases, batched; one answer per lease, in order.
@@ -198,7 +204,7 @@ impl StoreConfig for Box<dyn StoreConfig> {
     }
 }
 
-/// What an acquisition asks for; the same across its retries.
+/// What an acquisition asks for.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct AcquireRequest {
@@ -206,7 +212,7 @@ pub struct AcquireRequest {
     pub name: LockName,
     /// How it is to be held.
     pub mode: Mode,
-    /// The identity of this acquisition.
+    /// The identity of this acquisition; another one has another, of the same wait too.
     pub owner: OwnerId,
     /// The lease asked for; a store with one session for all locks uses the session's.
     pub ttl: Duration,
@@ -242,8 +248,7 @@ pub enum Attempt {
 pub struct Grant {
     /// The lock.
     pub name: LockName,
-    /// The identity of the acquisition it answers: the request's, or a fresh one if the entry was lost
-    /// while it waited and queued again.
+    /// The identity of the acquisition it answers, which is the request's.
     pub owner: OwnerId,
     /// What keeps it. Grants with the same lease id live and die together.
     pub lease: Lease,
@@ -336,7 +341,7 @@ pub enum StoreEvent {
         /// How long it may go on.
         within: Duration,
     },
-    /// An acquisition is queued behind `holder`.
+    /// An acquisition is queued behind `holder`: from here on the core outlasts a store that is unavailable.
     Queued {
         /// The lock.
         name: LockName,

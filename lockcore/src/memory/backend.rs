@@ -148,19 +148,18 @@ impl LockBackend for MemoryBackend {
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<Grant> {
-        let mut request = request.clone();
-        loop {
-            self.open_or_refuse()?;
-            let granted = match self.request(&request, true) {
-                (Answer::Granted(granted), _) => Some(granted),
-                (Answer::Queued { lease, .. }, Some(granted)) => self.granted(&request, lease, granted).await,
-                (Answer::Queued { .. } | Answer::Busy { .. }, _) => None,
-            };
-            if let Some(granted) = granted {
-                return Ok(self.grant(&request.name, granted));
+        self.open_or_refuse()?;
+        let granted = match self.request(request, true) {
+            (Answer::Granted(granted), _) => Some(granted),
+            (Answer::Queued { lease, .. }, Some(granted)) => self.granted(request, lease, granted).await,
+            (Answer::Queued { .. } | Answer::Busy { .. }, _) => None,
+        };
+        match granted {
+            Some(granted) => Ok(self.grant(&request.name, granted)),
+            None => {
+                self.open_or_refuse()?;
+                Err(Error::lost(LostReason::Gone))
             }
-            // The entry is gone, and owner ids are never reused.
-            request.owner = self.env.owner_id();
         }
     }
 

@@ -175,7 +175,7 @@ impl State {
                     let _ = waiter.send(granted);
                 }
             }
-            // Without its sender the waiter queues again.
+            // Without its sender the waiter has lost its place.
             Push::Dropped(owner) => drop(self.waiting.remove(&owner)),
         }
     }
