@@ -223,8 +223,7 @@ async fn a_timeout_leaves_nothing(world: World) -> Outcome {
     let held = holder.lock(NAME)?.acquire().await?;
     let lock = world.manager().await?.lock(NAME)?.wait(world.moment());
     let answer = world.within(world.soon(), "the timeout", lock.acquire()).await?;
-    let Err(ErrorKind::Timeout { waited, holder }) = answer.as_ref().map_err(Error::kind)
-    else {
+    let Err(ErrorKind::Timeout { waited, holder }) = answer.as_ref().map_err(Error::kind) else {
         return Err(crate::Failure::new(format!("a wait that ended came to {answer:?}")));
     };
     ensure!(*waited >= world.moment(), "ended after {waited:?} instead of {:?}", world.moment());
