@@ -116,7 +116,7 @@ async fn a_panic_in_a_revocation_is_its_answer() {
 async fn a_panic_in_the_events_ends_nothing_else() {
     let (store, gate) = (Trickster::default(), Arc::new(Notify::new()));
     store.panic_in_events(Arc::clone(&gate));
-    let builder = LockManager::builder(store.config()).ttl(Duration::from_secs(1));
+    let builder = LockManager::builder(store.config()).ttl(Duration::from_secs(3));
     let locks = builder.build().await.unwrap();
     let guard = locks.lock("a").unwrap().acquire().await.unwrap();
     let mut lost = guard.lost();

@@ -10,7 +10,8 @@ pub(crate) async fn no_count_is_lost_while_processes_are_killed(rig: Rig) {
     const PROCESSES: usize = 8;
     // Where leases have to end, those who die hold up everybody: fewer cycles, and fewer deaths, or the
     // deaths would make the contest longer, and the longer contest more deaths.
-    let (cycles, pause, deaths) = if rig.leased { (60, 700, 30) } else { (1_000, 200, usize::MAX) };
+    let (cycles, pause, deaths) = if rig.leased { (60, 700, 15) } else { (1_000, 200, usize::MAX) };
+    let rig = rig.steady();
     let journal = rig.scratch.path().join("journal");
     std::fs::write(&journal, "").unwrap();
 

@@ -1,15 +1,10 @@
 //! Holders that die or stand still, where a lock belongs to a lease.
 
-use std::time::Duration;
-
 use libtest_mimic::Trial;
 use testbed::within;
 
 use crate::rig::Rig;
-use crate::store::Store;
-
-/// The ttl of every lock here: short, because the locks of those who die are waited for.
-pub(crate) const TTL: Duration = Duration::from_secs(3);
+use crate::store::{STEADY, Store, TTL};
 
 pub(crate) fn trials(store: &Store) -> Vec<Trial> {
     vec![
@@ -28,8 +23,9 @@ async fn a_killed_holder_frees_the_lock_in_time(rig: Rig) {
     let token = holder.acquire("a").await;
     next.order("acquire a").await;
     holder.process.kill().await.unwrap();
-    // The lease had at most a ttl to go; a store looks for ended ones every second or so.
-    let after = within(2 * TTL, "the lease ends", next.token()).await;
+    // The lease had at most a ttl to go, a store looks for ended ones every second or so, and the machine
+    // may be busy.
+    let after = within(3 * TTL, "the lease ends", next.token()).await;
     assert!(after > token, "token {after} after {token}");
 }
 
@@ -53,6 +49,7 @@ async fn a_stopped_holder_has_lost_before_another_holds(rig: Rig) {
 
 /// A stop that the lease outlives is survived, and the renewals go on.
 async fn a_short_stop_loses_nothing(rig: Rig) {
+    let rig = rig.steady();
     let (mut holder, mut next) = (rig.holder().await, rig.holder().await);
     holder.acquire("a").await;
     next.order("acquire a").await;
@@ -61,7 +58,7 @@ async fn a_short_stop_loses_nothing(rig: Rig) {
         tokio::time::sleep(TTL / 5).await; // the fault's own length
         holder.process.cont().unwrap();
         assert_eq!(holder.ask("state").await, "held");
-        tokio::time::sleep(TTL / 2).await; // a renewal is due in between
+        tokio::time::sleep(STEADY / 3).await; // a renewal is due in between
         assert_eq!(holder.ask("state").await, "held");
     }
     assert_eq!(holder.ask("release").await, "released");

@@ -64,7 +64,7 @@ fn of_any(store: &Store) -> Vec<Trial> {
 fn of_leased<S: testbed::Server>(runtime: &Runtime, trials: &mut Vec<Trial>) -> S {
     let server = runtime.block_on(S::start()).unwrap_or_else(|error| panic!("{error}"));
     let addr = server.addr();
-    let store = Store::new(S::NAME, true, move |namespace| S::url(addr, namespace, "ttl=3s"));
+    let store = Store::new(S::NAME, true, move |namespace, options| S::url(addr, namespace, options));
     trials.extend(of_any(&store).into_iter().chain(leased::trials(&store)));
     server
 }
@@ -72,8 +72,9 @@ fn of_leased<S: testbed::Server>(runtime: &Runtime, trials: &mut Vec<Trial>) -> 
 /// What holds where a lock belongs to a process.
 fn of_file(directories: &testbed::Scratch) -> Vec<Trial> {
     let root = directories.path().to_owned();
-    let store =
-        Store::new("file", false, move |namespace| format!("file://{}/{namespace}?ttl=3s", root.display()));
+    let store = Store::new("file", false, move |namespace, options| {
+        format!("file://{}/{namespace}?{options}", root.display())
+    });
     let mut trials = of_any(&store);
     trials.extend([
         store.trial("a_killed_holder_frees_the_lock_at_once", faults::a_killed_holder_frees_the_lock_at_once),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use testbed::{Launch, Process, Scratch};
 
-use crate::store::Store;
+use crate::store::{STEADY, Store, TTL};
 
 /// Longer than a whole contest takes; a bound against hanging, nothing is timed by it.
 pub(crate) const BOUND: Duration = Duration::from_secs(120);
@@ -13,11 +13,18 @@ pub(crate) struct Rig {
     pub(crate) scratch: Scratch,
     pub(crate) leased: bool,
     url: String,
+    store: Store,
 }
 
 impl Rig {
     pub(crate) fn new(store: Store) -> Self {
-        Self { scratch: Scratch::new("cross-process").unwrap(), leased: store.leased, url: store.fresh_url() }
+        let (scratch, url) = (Scratch::new("cross-process").unwrap(), store.fresh_url(TTL));
+        Self { scratch, leased: store.leased, url, store }
+    }
+
+    /// The same, with leases that are to be kept.
+    pub(crate) fn steady(self) -> Self {
+        Self { url: self.store.fresh_url(STEADY), ..self }
     }
 
     pub(crate) fn url(&self) -> &str {

@@ -3,11 +3,18 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use libtest_mimic::Trial;
 use testbed::trial;
 
 use crate::rig::Rig;
+
+/// The ttl of most locks here: short, because the locks of those who die are waited for.
+pub(crate) const TTL: Duration = Duration::from_secs(3);
+
+/// One that is kept, also by a machine that stands still for a while.
+pub(crate) const STEADY: Duration = Duration::from_secs(6);
 
 /// A store, its server running, with a namespace for whoever asks.
 #[derive(Clone)]
@@ -15,23 +22,27 @@ pub(crate) struct Store {
     pub(crate) name: &'static str,
     /// Whether a dead holder's lock frees itself only when its lease ends.
     pub(crate) leased: bool,
-    url: Arc<dyn Fn(&str) -> String + Send + Sync>,
+    url: Arc<Url>,
     namespaces: Arc<AtomicUsize>,
 }
 
+/// Where a namespace is, with options.
+type Url = dyn Fn(&str, &str) -> String + Send + Sync;
+
 impl Store {
-    /// `url` tells where a namespace is.
+    /// `url` tells where a namespace is, with options.
     pub(crate) fn new(
         name: &'static str,
         leased: bool,
-        url: impl Fn(&str) -> String + Send + Sync + 'static,
+        url: impl Fn(&str, &str) -> String + Send + Sync + 'static,
     ) -> Self {
         Self { name, leased, url: Arc::new(url), namespaces: Arc::default() }
     }
 
     /// Where nobody has been yet.
-    pub(crate) fn fresh_url(&self) -> String {
-        (self.url)(&format!("cross-{}", self.namespaces.fetch_add(1, Ordering::Relaxed)))
+    pub(crate) fn fresh_url(&self, ttl: Duration) -> String {
+        let namespace = format!("cross-{}", self.namespaces.fetch_add(1, Ordering::Relaxed));
+        (self.url)(&namespace, &format!("ttl={}s", ttl.as_secs()))
     }
 
     /// A test on this store.

@@ -1,7 +1,5 @@
 //! Requests that were carried out and whose answers were not heard (G5).
 
-use std::time::Duration;
-
 use testbed::{Beside, Direction, Mode, Proxy, Server, eventually, until, within};
 
 use crate::rig::{EARLY, LONG, NAME, Scene, hold, hold_aside, is_left_alone, queued, warm};
@@ -32,9 +30,6 @@ pub(crate) async fn a_lost_grant_is_held_once<S: Server>(scene: Scene<S>) {
     next.release().await.unwrap();
 }
 
-/// A request and its answer, on a busy machine; much less than any lease here.
-const AT_ONCE: Duration = Duration::from_millis(1_500);
-
 /// Nobody wants it any more when the connection breaks: it is given back, long before its lease ends.
 pub(crate) async fn an_abandoned_grant_that_is_lost_leaves_nothing<S: Server>(scene: Scene<S>) {
     abandoned(scene, async |proxy| lose(proxy).await).await;
@@ -57,7 +52,7 @@ async fn abandoned<S: Server>(scene: Scene<S>, heal: impl AsyncFn(&Proxy)) {
     drop(acquiring);
     heal(&proxy).await;
 
-    within(AT_ONCE, "it is given back", until(async || !is_held().await)).await;
+    within(EARLY, "it is given back", until(async || !is_held().await)).await;
     hold(&a).await.release().await.unwrap();
     // And not because the session ended.
     bystander.ensure_held().unwrap();

@@ -3,7 +3,7 @@
 use leasehold::{ErrorKind, FenceGate, LostReason};
 use testbed::{BOUND, eventually, pass, within};
 
-use crate::rig::{NAME, Scene, Store, hold, queued};
+use crate::rig::{NAME, Scene, Store, hold, queued, steady};
 
 /// A server that wrote everything down comes back within the ttl: the holder holds on, who waits is next,
 /// and tokens grow.
@@ -14,7 +14,7 @@ pub(crate) async fn with_its_data_everybody_keeps_their_place<S: Store>(scene: S
     let waiting = queued(&b, 0, &a).await;
 
     server.restart().await.unwrap();
-    guard.renew().await.unwrap();
+    eventually("the lease is served again", async || guard.renew().await.is_ok()).await;
     pass(2 * S::TTL).await;
     guard.ensure_held().unwrap();
     assert!(!waiting.is_finished());
@@ -30,7 +30,8 @@ pub(crate) async fn with_its_data_everybody_keeps_their_place<S: Store>(scene: S
 /// tells them apart, where tokens do not depend on what the server remembers.
 pub(crate) async fn without_its_data_every_hold_is_over<S: Store>(scene: Scene<S>) {
     let mut server = S::start().await.unwrap();
-    let (a, b) = (scene.on(&server, S::TTL).await, scene.on(&server, S::TTL).await);
+    // The hold does not run out while the server is away.
+    let (a, b) = (scene.on(&server, steady::<S>()).await, scene.on(&server, S::TTL).await);
     let (guard, bystander) = (hold(&a).await, a.lock("another").unwrap().acquire().await.unwrap());
 
     server.restart_empty().await.unwrap();
@@ -46,7 +47,7 @@ pub(crate) async fn without_its_data_every_hold_is_over<S: Store>(scene: Scene<S
         gate.admit(next.token()).unwrap();
         gate.admit(guard.token()).unwrap_err();
     }
-    next.release().await.unwrap();
+    drop(next);
     guard.release().await.expect_err("it was lost");
     // Where numbers begin anew, those that its manager has seen larger ones of are refused.
     eventually("the former holder's manager holds", async || match a.lock(NAME).unwrap().acquire().await {
@@ -57,7 +58,7 @@ pub(crate) async fn without_its_data_every_hold_is_over<S: Store>(scene: Scene<S
         }
     })
     .await;
-    assert!(b.lock(NAME).unwrap().try_acquire().await.unwrap().is_some());
+    drop(hold(&b).await);
 }
 
 /// A stopped server answers nobody: the hold ends by the holder's own clock, before anybody else's can
@@ -69,12 +70,12 @@ pub(crate) async fn a_stopped_server_ends_the_hold<S: Store>(scene: Scene<S>) {
     let waiting = queued(&b, 0, &a).await;
 
     server.stop().await.unwrap();
-    assert_eq!(within(S::TTL, "it is lost", guard.lost()).await, LostReason::Expired);
+    assert_eq!(within(BOUND, "it is lost", guard.lost()).await, LostReason::Expired);
     server.cont().unwrap();
     let next = waiting.end("the next one holds").await;
     guard.ensure_held().expect_err("two hold");
     assert!(next.token() > guard.token());
-    next.release().await.unwrap();
+    drop(next);
     eventually("the former holder's manager works", async || {
         a.lock(NAME).unwrap().try_acquire().await.is_ok_and(|guard| guard.is_some())
     })

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use leasehold::{LockGuard, LockManager, LostReason, connect};
 use libtest_mimic::Trial;
-use testbed::{BOUND, Beside, Proxy, Server, eventually};
+use testbed::{BOUND, Beside, Proxy, Server, eventually, pass};
 use tokio::runtime::Runtime;
 use tokio::sync::OnceCell;
 
@@ -104,10 +104,22 @@ impl<S: Server> Scene<S> {
     }
 
     async fn open(&self, addr: std::net::SocketAddr, ttl: Duration) -> LockManager {
-        // A long bound for connecting, as the machine may be busy; those of requests follow the ttl.
-        let options = format!("ttl={}ms&connect_timeout={}s", ttl.as_millis(), BOUND.as_secs());
+        // The longest bounds there are, as the machine may be busy: of connecting, and of requests.
+        let (ttl, third) = (ttl.as_millis(), ttl.as_millis() / 3);
+        let options = format!("ttl={ttl}ms&op_timeout={third}ms&connect_timeout={}s", BOUND.as_secs());
         connect(&S::url(addr, &self.namespace, &options)).await.unwrap()
     }
+}
+
+/// A lease that is to be kept, also by a machine that stands still for a while.
+pub(crate) fn steady<S: Server>() -> Duration {
+    3 * S::TTL
+}
+
+/// Waits until the lease that it has now would be over: it is still held.
+pub(crate) async fn outlives_its_lease(guard: &LockGuard) {
+    pass(guard.remaining()).await;
+    guard.ensure_held().unwrap();
 }
 
 pub(crate) async fn hold(locks: &LockManager) -> LockGuard {

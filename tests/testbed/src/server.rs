@@ -96,7 +96,7 @@ pub trait Server: Send + Sync + Sized + 'static {
 impl Server for redis::Server {
     const NAME: &'static str = "redis";
     const TTL: Duration = Duration::from_secs(2);
-    const RESTART: Duration = Self::TTL;
+    const RESTART: Duration = Duration::from_secs(6);
     const NOTICES_WITHIN: Duration = Duration::ZERO;
     const HEARS_THE_DEAF_FOR: Duration = Duration::ZERO;
 
@@ -140,7 +140,7 @@ impl Server for redis::Server {
 impl Server for etcd::Etcd {
     const NAME: &'static str = "etcd";
     const TTL: Duration = Duration::from_secs(3);
-    const RESTART: Duration = Duration::from_secs(8);
+    const RESTART: Duration = Duration::from_secs(12);
     const NOTICES_WITHIN: Duration = Duration::from_millis(500);
     const HEARS_THE_DEAF_FOR: Duration = Duration::ZERO;
 
