@@ -65,13 +65,14 @@ async fn a_step_forward_loses_no_contender() {
 /// Who lives renews from the new time on, tokens do not follow the clock back, and the queue goes on.
 async fn a_step_back_changes_nothing() {
     let (server, clock) = server().await;
-    let (a, b) = (open(direct(&server)).await, open(direct(&server)).await);
+    let ttl = 3 * TTL;
+    let (a, b) = (open_for(direct(&server), ttl).await, open_for(direct(&server), ttl).await);
     let before = cycle(&b).await;
     let guard = hold(&a).await;
     let waiting = Waiter::queued(&b, 0, &a).await;
 
     clock.shift_by(-HOUR).unwrap();
-    pass(2 * TTL).await;
+    pass(ttl).await;
     guard.ensure_held().unwrap();
     assert!(waiting.is_waiting());
     let token = guard.token();

@@ -260,10 +260,13 @@ async fn passing<R: Refusal>() {
 /// has.
 async fn a_full_server_still_renews_and_lets_go() {
     let server = server().await;
-    let (a, b) = (open(direct(&server)).await, open(direct(&server)).await);
+    // Kept by a busy machine; its end is waited for below.
+    let ttl = 3 * TTL;
+    let (a, b) = (open_for(direct(&server), ttl).await, open_for(direct(&server), ttl).await);
     let guard = hold(&a).await;
     let waiting = Waiter::queued(&b, 0, &a).await;
-    let (mut leaving, observer) = (open(direct(&server)).await, open(direct(&server)).await);
+    let (mut leaving, observer) =
+        (open_for(direct(&server), LONG).await, open_for(direct(&server), LONG).await);
     let left = Waiter::queued(&leaving, 1, &a).await;
     let alone = a.lock("alone").unwrap().acquire().await.unwrap();
 
@@ -278,7 +281,7 @@ async fn a_full_server_still_renews_and_lets_go() {
         "{refused}"
     );
     assert!(format!("{refused:?}").contains("OOM"), "{refused:?}");
-    pass(2 * TTL).await;
+    pass(ttl).await;
     guard.ensure_held().unwrap();
     assert!(waiting.is_waiting());
     assert_eq!(observer.inspect(NAME).await.unwrap().contenders, 2);
