@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use testbed::etcd::{Setup, current};
 
 use crate::rig::{
-    BOUND, Beside, PREFIX, Rig, Store, TTL, hold, hold_aside, now, open, open_with_ttl, trials, until, within,
+    BOUND, Beside, PREFIX, Rig, Store, eventually, hold, hold_aside, now, open, open_with_ttl, trials, within,
 };
 
 trials![
@@ -22,8 +22,11 @@ trials![
     a_learner_among_the_endpoints_is_passed_over,
 ];
 
-/// Longer than an election and a failed renewal together.
-const LONG_TTL: Duration = Duration::from_secs(6);
+/// Longer than an election and a failed renewal together, on a busy machine.
+const LONG_TTL: Duration = Duration::from_secs(12);
+
+/// Shorter than the pause of a leader.
+const PAUSED_TTL: Duration = Duration::from_secs(6);
 
 /// The leader dies: what is held stays held, what is released is handed on, tokens grow.
 async fn a_hold_outlives_the_leader() {
@@ -36,7 +39,7 @@ async fn a_hold_outlives_the_leader() {
 
     let leader = rig.etcd.leader().await.unwrap();
     rig.etcd.kill(leader).await.unwrap();
-    within(LONG_TTL, "a renewal", until(async || guard.renew().await.is_ok())).await;
+    eventually("a renewal", async || guard.renew().await.is_ok()).await;
     guard.ensure_held().unwrap();
     let token = guard.token();
     guard.release().await.unwrap();
@@ -78,7 +81,7 @@ async fn paused_leader(setup: Setup) -> usize {
     let diary = witness.diary(&format!("{PREFIX}/n")).await;
     let mut holders = Vec::new();
     for index in 0..HOLDERS {
-        let manager = open_with_ttl(rig.config(), LONG_TTL).await.unwrap();
+        let manager = open_with_ttl(rig.config(), PAUSED_TTL).await.unwrap();
         let guard = hold(&manager, &format!("n{index}")).await;
         let lost_at: Arc<Mutex<Option<(Moment, LostReason)>>> = Arc::default();
         let (lost, noted) = (guard.lost(), Arc::clone(&lost_at));
@@ -92,32 +95,32 @@ async fn paused_leader(setup: Setup) -> usize {
     rig.etcd.stop(leader).await.unwrap();
     tokio::time::sleep(Duration::from_secs(8)).await; // The pause itself.
     rig.etcd.cont(leader).unwrap();
-    // The old leader does its harm within milliseconds; what it did must be known a second later.
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    tokio::time::sleep(Duration::from_secs(2)).await; // The old leader does its harm within milliseconds.
 
     let mut ended = 0;
     for (index, (_manager, guard, lost_at, _noting)) in holders.iter().enumerate() {
         let name = format!("{PREFIX}/n{index}/");
         let deletion =
-            diary.entries().into_iter().find(|entry| entry.is_deletion && entry.key.starts_with(&name));
-        let lost = *lost_at.lock();
-        match (deletion, lost) {
-            (None, None) => guard.ensure_held().unwrap(),
-            (None, Some((_, reason))) => panic!("{name} is lost ({reason}) and still there"),
-            (Some(_), None) => panic!("{name} is gone and its guard does not know"),
-            // Nobody could renew it in time: it was lost before it was gone (G2).
-            (Some(deletion), Some((at, LostReason::Expired))) => {
-                assert!(at <= deletion.at, "{name}: expired {:?} after it was gone", at.since(deletion.at));
-            }
-            (Some(deletion), Some((at, _))) => {
-                ended += 1;
-                let late = at.since(deletion.at);
-                assert!(late < Duration::from_secs(1), "{name}: known {late:?} after it was gone");
-            }
+            || diary.entries().into_iter().find(|entry| entry.is_deletion && entry.key.starts_with(&name));
+        let lost = || *lost_at.lock();
+        if deletion().is_none() && lost().is_none() {
+            guard.ensure_held().unwrap();
+            continue;
+        }
+        eventually(format!("{name} is lost and gone"), async || deletion().is_some() && lost().is_some())
+            .await;
+        let (deletion, (at, reason)) = (deletion().unwrap(), lost().unwrap());
+        // Nobody could renew it in time: it was lost before it was gone (G2).
+        if reason == LostReason::Expired {
+            assert!(at <= deletion.at, "{name}: expired {:?} after it was gone", at.since(deletion.at));
+        } else {
+            ended += 1;
+            let late = at.since(deletion.at);
+            assert!(late < PAUSED_TTL / 3, "{name}: known {late:?} after it was gone");
         }
     }
     // Whoever comes next has a larger token, whether the hold before it ended rightly or wrongly.
-    let rival = open_with_ttl(rig.config(), LONG_TTL).await.unwrap();
+    let rival = open_with_ttl(rig.config(), PAUSED_TTL).await.unwrap();
     for (index, (_manager, guard, lost_at, _noting)) in holders.into_iter().enumerate() {
         let token = guard.token();
         if lost_at.lock().is_none() {
@@ -144,11 +147,10 @@ async fn without_a_quorum_a_guard_is_lost_at_its_deadline() {
     for member in downed {
         rig.etcd.stop(member).await.unwrap();
     }
-    let cut = now();
-    let reason = within(TTL, "it is lost", guard.lost()).await;
+    let deadline = now() + guard.remaining();
+    let reason = within(BOUND, "it is lost", guard.lost()).await;
     assert_eq!(reason, LostReason::Expired);
-    // Renewed a third of the ttl before at most; and not given up while it was good.
-    assert!(now().since(cut) > TTL / 2, "{:?}", now().since(cut));
+    assert!(now() >= deadline, "given up while it was good, {:?} too early", deadline.since(now()));
 
     for member in downed {
         rig.etcd.cont(member).unwrap();
@@ -179,7 +181,7 @@ async fn restarting_the_members_one_by_one_loses_nothing() {
 
     for member in 0..rig.etcd.size() {
         rig.etcd.kill(member).await.unwrap();
-        within(LONG_TTL, "a renewal", until(async || guard.renew().await.is_ok())).await;
+        eventually("a renewal", async || guard.renew().await.is_ok()).await;
         rig.etcd.restart(member).await.unwrap();
     }
     guard.ensure_held().unwrap();
@@ -204,7 +206,7 @@ async fn a_learner_among_the_endpoints_is_passed_over() {
             let manager = open(EtcdConfig::new(endpoints.clone()).prefix(PREFIX)).await;
             let guard = hold(&manager, "n").await;
             voter.reset().await;
-            within(TTL, "a renewal", until(async || guard.renew().await.is_ok())).await;
+            eventually("a renewal", async || guard.renew().await.is_ok()).await;
             guard.release().await.unwrap();
             manager.shutdown().await.unwrap();
         }

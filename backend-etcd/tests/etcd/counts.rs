@@ -13,7 +13,7 @@ use tokio::sync::Barrier;
 
 use crate::rig::{
     BOUND, Beside, PREFIX, Rig, TTL, eventually, hold, hold_aside, managers, now, open_with_ttl, trials,
-    until, within, without_renewals,
+    within, without_renewals,
 };
 
 trials![
@@ -167,22 +167,23 @@ async fn ten_thousand_held_locks_are_one_renewal() {
     // What is held for longer is watched from the renewal after that on: asked for once.
     let renewals = async || rig.etcd.requests().await.unwrap().of("LeaseKeepAlive");
     let first = renewals().await;
-    within(2 * ttl, "two renewals", until(async || renewals().await >= first + 2)).await;
+    eventually("two renewals", async || renewals().await >= first + 2).await;
     rig.quiet().await;
     let metrics = rig.etcd.metrics(0).await.unwrap();
     assert_eq!((metrics.open_streams("Watch"), metrics.open_streams("LeaseKeepAlive")), (1, 1));
 
     // From right after one renewal to right after the fourth from there.
     let first = renewals().await;
-    within(ttl, "a renewal", until(async || renewals().await > first)).await;
+    eventually("a renewal", async || renewals().await > first).await;
     let (began, before) = (now(), rig.etcd.requests().await.unwrap());
     let fourth = before.of("LeaseKeepAlive") + 4;
-    within(2 * ttl, "four renewals", until(async || renewals().await >= fourth)).await;
+    eventually("four renewals", async || renewals().await >= fourth).await;
     let took = now().since(began);
     let made = rig.etcd.requests().await.unwrap() - &before;
-    assert_eq!((made.of("LeaseKeepAlive"), made.total()), (4, 4), "{made}");
-    // A third of the ttl apart, as nearly as the test looks.
-    assert!(took >= 4 * (ttl / 3) - Duration::from_millis(500), "four renewals in {took:?}");
+    assert_eq!(made.of("LeaseKeepAlive"), made.total(), "{made}");
+    // A third of the ttl apart, and one may have been in the first look's way.
+    let thirds = took.as_millis() / (ttl / 3).as_millis();
+    assert!(u128::from(made.total()) <= thirds + 2, "{made} in {took:?}");
     assert!(guards.iter().all(|guard| guard.ensure_held().is_ok()));
     // However many of the releases it gets through in its time: the end of the lease does the rest.
     let _ = within(BOUND, "the shutdown", manager.shutdown()).await;

@@ -10,7 +10,8 @@ use leasehold_etcd::EtcdConfig;
 use testbed::{Direction, Mode, Proxy};
 
 use crate::rig::{
-    BOUND, Beside, PREFIX, Rig, TTL, behind, eventually, hold, hold_aside, open, trials, until, within,
+    BOUND, Beside, EARLY, PREFIX, Rig, TTL, behind, eventually, hold, hold_aside, open, open_with_ttl,
+    trials, until, within,
 };
 
 trials![
@@ -26,7 +27,7 @@ trials![
 async fn an_attempt_whose_reply_was_lost_leaves_nothing() {
     let rig = Rig::start().await;
     let proxy = rig.proxy(0);
-    let manager = rig.manager_behind(&proxy).await;
+    let manager = open_with_ttl(behind(&proxy), 10 * TTL).await.unwrap();
     proxy.set(Direction::ServerToClient, Mode::Hold).await;
     let lock = manager.lock("n").unwrap();
     let attempt = Beside::start(async move { lock.try_acquire().await });
@@ -40,7 +41,7 @@ async fn an_attempt_whose_reply_was_lost_leaves_nothing() {
         Ok(None) => panic!("nobody else holds it"),
         Err(unknown) => assert_eq!(unknown.effect(), leasehold_core::Effect::Unknown, "{unknown}"),
     }
-    within(TTL / 2, "the key goes", until(async || rig.store.queue("n").await.is_empty())).await;
+    within(EARLY, "the key goes", until(async || rig.store.queue("n").await.is_empty())).await;
 }
 
 /// A session as a manager has it, without one.

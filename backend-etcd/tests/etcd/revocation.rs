@@ -8,8 +8,8 @@ use leasehold_core::{LockManager, LostReason, Revoke};
 
 use crate::earlier::Earlier;
 use crate::rig::{
-    BOUND, Beside, Key, PREFIX, Rig, TTL, behind, eventually, hold, hold_aside, now, open_with_ttl, trials,
-    until, within, without_renewals,
+    BOUND, Beside, EARLY, Key, PREFIX, Rig, TTL, behind, eventually, hold, hold_aside, now, open_with_ttl,
+    trials, until, within, without_renewals,
 };
 
 trials![
@@ -21,7 +21,8 @@ trials![
     requests_of_a_revocation,
 ];
 
-const GRACE: Duration = TTL.saturating_mul(4);
+/// Longer than what is waited for within it.
+const GRACE: Duration = EARLY.saturating_mul(2);
 
 fn inbox(entry: &Key) -> String {
     format!("{PREFIX}/%session/{:x}/{:x}", entry.lease, entry.created)
@@ -49,18 +50,18 @@ async fn an_entry_that_is_asked_for_before_it_holds_is_told_with_its_grant() {
     ask(&rig, &entry, &GRACE.as_millis().to_string()).await;
     let asked_at = now();
 
-    tokio::time::sleep(TTL / 2).await; // What of the grace is over when it holds.
+    tokio::time::sleep(TTL).await; // What of the grace is over when it holds.
     guard.release().await.unwrap();
     let next = next.end("it is granted").await;
-    let until = within(TTL, "it is asked", next.until_asked()).await.expect("it holds");
+    let until = within(BOUND, "it is asked", next.until_asked()).await.expect("it holds");
     let left = until.remaining(asked_at);
-    assert!(left < GRACE + TTL / 2, "{left:?} from the message, of {GRACE:?}");
+    assert!(left < GRACE + TTL, "{left:?} from the message, of {GRACE:?}");
     next.ensure_held().unwrap();
     next.release().await.unwrap();
     assert_eq!(rig.store.keys(&inbox(&entry)).await, []);
 }
 
-/// Asked while its streams are cut, a holder hears as soon as they are back, within a third of its ttl.
+/// Asked while its streams are cut, a holder hears when they are back.
 async fn a_message_that_is_missed_is_made_good() {
     let rig = Rig::start().await;
     let proxy = rig.proxy(0);
@@ -75,7 +76,7 @@ async fn a_message_that_is_missed_is_made_good() {
     eventually("the message is there", async || !rig.store.keys(&inbox(&entry)).await.is_empty()).await;
     assert!(guard.asked().is_none());
     proxy.accept_new().await.unwrap();
-    let until = within(ttl / 3, "it is asked", guard.until_asked()).await.expect("it holds");
+    let until = within(BOUND, "it is asked", guard.until_asked()).await.expect("it holds");
     let left = until.remaining(now());
     assert!(GRACE / 2 < left && left <= GRACE, "{left:?} of {GRACE:?}");
     guard.release().await.unwrap();
@@ -105,7 +106,7 @@ async fn the_earliest_end_counts() {
     assert_eq!(guard.asked(), Some(until));
 
     ask(&rig, &entry, "1").await;
-    assert_eq!(within(TTL, "it is lost", guard.lost()).await, LostReason::Revoked);
+    assert_eq!(within(EARLY, "it is lost", guard.lost()).await, LostReason::Revoked);
     assert_eq!(revoked.end("it has let go").await, Revocation::Released);
     other.release().await.unwrap();
     assert_eq!(also.end("it has let go").await, Revocation::Released);
@@ -127,7 +128,7 @@ async fn a_message_about_nobody_goes() {
     ask(&rig, &waits, "60000").await;
     ask(&rig, &released, "60000").await;
     let gone = until(async || rig.store.keys(&inbox(&released)).await.is_empty());
-    within(TTL, "the message goes", gone).await;
+    within(BOUND, "the message goes", gone).await;
     assert_eq!(rig.store.keys(&inbox(&waits)).await.len(), 1);
     guard.release().await.unwrap();
     let next = next.end("it is granted").await;
@@ -148,7 +149,7 @@ async fn a_forced_end_leaves_no_message() {
     let gone = until(
         async || matches!(diary.entries().as_slice(), [put, deleted] if !put.is_deletion && deleted.is_deletion),
     );
-    within(TTL, "the message goes", gone).await;
+    within(BOUND, "the message goes", gone).await;
     bystander.ensure_held().unwrap();
 }
 

@@ -77,7 +77,7 @@ async fn changes_of_others_disturb_nobody() {
         ctl(&etcd, "role add others").await;
         ctl(&etcd, "user add carol:secret").await;
 
-        within(TTL, "the release ends", guard.release()).await.unwrap();
+        within(BOUND, "the release ends", guard.release()).await.unwrap();
         let guard = next.end("the other holds").await;
         ctl(&etcd, "user grant-role carol others").await;
         let next = hold_aside(&one, "n");
@@ -111,7 +111,7 @@ async fn a_denied_release(change: &str) {
         waiting(&etcd, "n", 1).await;
         change_rights(&etcd, change).await;
 
-        let refused = within(2 * TTL, "the release ends", guard.release()).await.unwrap_err();
+        let refused = within(BOUND, "the release ends", guard.release()).await.unwrap_err();
         assert_eq!(*refused.kind(), ErrorKind::Denied, "{refused:?}");
         let reason = within(BOUND, "the other hold is lost", bystander.lost()).await;
         assert_eq!(reason, LostReason::SessionLost);

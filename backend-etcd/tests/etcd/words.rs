@@ -1,7 +1,5 @@
 //! What is said when the servers are not there, do not take us, or stop answering.
 
-use std::time::Duration;
-
 use leasehold_conformance::words::said;
 use leasehold_core::{Effect, Error, ErrorKind, LockManager};
 use leasehold_etcd::EtcdConfig;
@@ -94,7 +92,7 @@ async fn a_silent_server_is_named() {
     };
     let renewed = silent(&said(&ours.renew().await.unwrap_err(), &addr, Some("ours")));
     assert_eq!(renewed, format!("(server: {addr}, lock: ours); the store may have carried it out"));
-    let releasing = within(TTL + Duration::from_secs(2), "a release ends", spare.release());
+    let releasing = within(BOUND, "a release ends", spare.release());
     let (waited, released) = tokio::join!(waiting.end("the wait ends"), releasing);
     said(&released.unwrap_err(), &addr, Some("spare"));
     let waited = said(&waited.unwrap_err(), &addr, Some(NAME));
