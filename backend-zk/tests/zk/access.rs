@@ -67,11 +67,11 @@ pub(crate) async fn a_slow_opening_is_no_loss_afterwards(rig: Arc<Rig>) {
 
 /// Many who want a session that cannot be opened are told together, not one after the other.
 pub(crate) async fn openings_that_fail_fail_for_all_who_wait(rig: Arc<Rig>) {
-    const NAMES: u32 = 10;
+    const NAMES: u32 = 20;
     let server = rig.server().await;
     let space = rig.space().await;
     let proxy = proxy(server);
-    let bound = Duration::from_millis(600);
+    let bound = Duration::from_secs(1);
     let locks = space.by(proxy.addr()).manager_with(|builder| builder.connect_timeout(bound)).await;
     let session = space.session(server).await;
     proxy.refuse_new().await.unwrap();

@@ -12,7 +12,7 @@ use testbed::{Direction, Mode};
 use zookeeper_client::Stat;
 
 use crate::rig::{
-    BOUND, Beside, Outside, Rig, Space, TTL, eventually, hold_aside, noting, now, proxy, within,
+    BOUND, Beside, Outside, Rig, Space, eventually, hold_aside, noting, now, proxy, within,
 };
 
 /// One that outlasts the test: what ends does not end by itself.
@@ -90,7 +90,6 @@ pub(crate) async fn a_message_that_is_not_told_of_is_heard_with_the_next_renewal
     let told = |frame: &[u8]| frame.get(4..8) == Some(&(-1_i32).to_be_bytes());
     way.set(Direction::ServerToClient, Mode::drop_frames(told)).await;
     for grace in [GRACE, Duration::ZERO] {
-        let began = now();
         let revoking = asks(&space, grace).await;
         let heard = async {
             match grace {
@@ -98,9 +97,7 @@ pub(crate) async fn a_message_that_is_not_told_of_is_heard_with_the_next_renewal
                 _ => drop(asked(&guard).await),
             }
         };
-        within(2 * TTL, "it hears", heard).await;
-        // A third of it, on a machine that is not busy.
-        assert!(now().since(began) < TTL, "{:?}", now().since(began));
+        within(BOUND, "it hears", heard).await;
         if grace.is_zero() {
             assert_eq!(revoking.end("an answer").await, Revocation::Released);
         }
@@ -190,9 +187,7 @@ pub(crate) async fn a_node_that_is_removed_within_the_grace_is_a_loss(rig: Arc<R
     let guard = waiting.end("it holds").await;
     let revoking = asks(&space, GRACE).await;
     asked(&guard).await;
-    let began = now();
     outside.client.delete(&path, None).await.unwrap();
     assert_eq!(guard.lost().await, LostReason::Gone);
-    assert!(now().since(began) < TTL, "{:?}", now().since(began));
     assert_eq!(revoking.end("an answer").await, Revocation::Released);
 }

@@ -101,12 +101,10 @@ pub(crate) async fn a_release_that_is_refused_ends_the_session(rig: Arc<Rig>) {
     outside.allow(&space.directory("a"), "rwc").await;
     let waiting = hold_aside(&other, "a");
     outside.has(&space.directory("a"), 2).await;
-    let began = now();
     let refused = guard.release().await.expect_err("nobody may delete");
     assert_eq!(*refused.kind(), ErrorKind::Denied, "{refused:?}");
     assert_eq!(bystander.lost().await, LostReason::SessionLost);
     let next = waiting.end("it holds").await;
-    assert!(now().since(began) < TTL * 2, "{:?}", now().since(began));
     outside.allow(&space.directory("a"), "rwcd").await;
     next.release().await.unwrap();
     // The next acquisition has another session.
