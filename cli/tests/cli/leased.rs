@@ -80,7 +80,7 @@ pub(crate) fn asking<S: Server>(server: &S) -> Rig {
 
 /// Every command does here what it does elsewhere.
 pub(crate) async fn the_commands_work<S: Server>(server: &S) {
-    let rig = rig(server);
+    let rig = asking(server);
     let mut first = rig.start(["run", "--owner", "first", "--metadata", "why", "a/b", "--", "cat"]);
     first.send_line("in").await.unwrap();
     assert_eq!(line(&mut first).await, "in");
@@ -107,7 +107,7 @@ pub(crate) async fn the_commands_work<S: Server>(server: &S) {
     let held = value(&mut holder).await;
     assert!(held["token"].as_u64().unwrap() > next, "{held}");
     let remaining = Duration::from_millis(held["remaining_ms"].as_u64().unwrap());
-    assert!(!remaining.is_zero() && remaining < TTL, "{held}");
+    assert!(!remaining.is_zero() && remaining < 10 * TTL, "{held}");
     send(&holder, Signal::TERM);
     assert_eq!(value(&mut holder).await["state"], "released");
     assert_eq!(exit_code(&mut holder).await, 0);
@@ -132,7 +132,7 @@ pub(crate) async fn a_grace_is_told_whole_and_lengthens_nothing<S: Server>(serve
     assert_eq!(exit_code(&mut asks).await, 0);
 
     let script = "trap 'echo heard' TERM; echo $$; while :; do sleep 0.05; done";
-    let bounds = ["--max-hold", "1s", "--kill-after", "200ms"];
+    let bounds = ["--max-hold", "5s", "--kill-after", "200ms"];
     let mut running = rig.start(["run"].into_iter().chain(bounds).chain(["a", "--", "sh", "-c", script]));
     line(&mut running).await;
     let mut asks = rig.start(["revoke", "--grace", "5m", "a"]);
@@ -169,7 +169,7 @@ pub(crate) async fn a_command_ends_before_its_lease<S: Server>(mut server: S) {
 /// is told. One that comes to a good end all the same is not stopped, if the store comes back.
 #[cfg(feature = "redis")]
 pub(crate) async fn a_risk_that_passes<S: Server>(mut server: S) {
-    let rig = rig(&server);
+    let rig = patient(&server);
     for (end, code) in [("0", 0), ("3", 76)] {
         let script = format!("trap 'echo TERM' TERM; echo ready; until read line; do :; done; exit {end}");
         let mut running = rig.start(["run", "a", "--", "sh", "-c", &script]);
@@ -224,7 +224,7 @@ pub(crate) async fn a_wait_says_that_the_store_is_silent<S: Server>(mut server: 
     let mut holder = rig.start(["hold", "a"]);
     assert_eq!(value(&mut holder).await["state"], "waiting");
     assert_eq!(value(&mut holder).await["state"], "held");
-    let mut waiting = rig.start(["run", "--json", "--wait", "4s", "a", "--", "true"]);
+    let mut waiting = rig.start(["run", "--json", "--wait", "8s", "a", "--", "true"]);
     rig.until_contended("a", 1).await;
     server.stop().await.unwrap();
     assert_eq!(exit_code(&mut waiting).await, 75);
