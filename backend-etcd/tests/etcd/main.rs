@@ -7,7 +7,6 @@
 
 mod cluster;
 mod counts;
-mod earlier;
 mod interop;
 mod kit;
 mod network;
@@ -30,7 +29,6 @@ fn main() -> ExitCode {
     for trial in [
         cluster::trials(),
         counts::trials(),
-        earlier::trials(),
         interop::trials(),
         network::trials(),
         outside::trials(),

@@ -6,7 +6,6 @@ use etcd_client::PutOptions;
 use leasehold_core::backend::Revocation;
 use leasehold_core::{LockManager, LostReason, Revoke};
 
-use crate::earlier::Earlier;
 use crate::rig::{
     BOUND, Beside, EARLY, Key, PREFIX, Rig, TTL, behind, eventually, hold, hold_aside, now, open_with_ttl,
     trials, until, within, without_renewals,
@@ -153,6 +152,14 @@ async fn a_forced_end_leaves_no_message() {
     bystander.ensure_held().unwrap();
 }
 
+/// A contender of "n" that nobody keeps and nobody answers for.
+async fn holds_deaf(rig: &Rig) {
+    let lease = rig.store.client.lease_client().grant(300, None).await.unwrap().id();
+    let on_lease = PutOptions::new().with_lease(lease);
+    let record = format!("leasehold 1\n{lease:032x}\n300000\ndeaf");
+    rig.store.client.kv_client().put(format!("{PREFIX}/n/{lease:x}"), record, Some(on_lease)).await.unwrap();
+}
+
 /// Asking is a read and a write, whatever the grace, and letting go afterwards costs no more than without;
 /// force is a read and two writes.
 async fn requests_of_a_revocation() {
@@ -169,8 +176,7 @@ async fn requests_of_a_revocation() {
     // What else there is looks whether it is held still.
     assert_eq!((made.of("Txn"), without_renewals(&made)), (2, made.of("Range") + 2), "{made}");
 
-    let mut deaf = Earlier::new(&rig).await;
-    assert!(deaf.acquires().await);
+    holds_deaf(&rig).await;
     rig.quiet().await;
     let before = rig.etcd.requests().await.unwrap();
     assert_eq!(admin.revoke("n", Revoke::Force).await.unwrap(), Revocation::Released);

@@ -4,7 +4,6 @@
 
 mod contract;
 mod disk;
-mod earlier;
 mod hands;
 mod processes;
 mod revocation;

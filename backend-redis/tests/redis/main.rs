@@ -9,7 +9,6 @@ mod ageing;
 mod clock;
 mod counts;
 mod diagnosis;
-mod earlier;
 mod failover;
 mod interop;
 mod litter;
@@ -38,7 +37,6 @@ fn main() -> ExitCode {
         clock::trials(),
         counts::trials(),
         diagnosis::trials(),
-        earlier::trials(),
         failover::trials(),
         interop::trials(),
         litter::trials(),

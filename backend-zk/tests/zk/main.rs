@@ -13,7 +13,6 @@
 //! | one lock with Curator, and with kazoo | `interop` |
 //! | directories that have counted far | `numbers` |
 //! | holders who are asked to let go | `revocation` |
-//! | processes of an earlier version | `earlier` |
 //! | what is added to tokens | `tokens` |
 //! | what errors say | `words` |
 
@@ -21,7 +20,6 @@
 
 mod access;
 mod cuts;
-mod earlier;
 mod faults;
 mod interop;
 mod numbers;
@@ -156,10 +154,6 @@ fn main() -> ExitCode {
             who_is_asked_while_it_waits_has_what_is_left
             a_shorter_grace_is_heard_and_a_longer_one_is_not
             a_node_that_is_removed_within_the_grace_is_a_loss;
-        earlier:
-            each_waits_for_the_other_in_turn
-            an_earlier_holder_hears_that_it_is_asked
-            an_earlier_revoker_is_heard_and_leaves_no_grace;
     }
     libtest_mimic::run(&arguments, trials).exit_code()
 }

@@ -11,9 +11,7 @@ use testbed::zookeeper::Op;
 use testbed::{Direction, Mode};
 use zookeeper_client::Stat;
 
-use crate::rig::{
-    BOUND, Beside, Outside, Rig, Space, eventually, hold_aside, noting, now, proxy, within,
-};
+use crate::rig::{BOUND, Beside, Outside, Rig, Space, eventually, hold_aside, noting, now, proxy, within};
 
 /// One that outlasts the test: what ends does not end by itself.
 pub(crate) const GRACE: Duration = BOUND.saturating_mul(4);
