@@ -6,6 +6,7 @@
 //! | the network is cut, broken, or slow | `cut` |
 //! | a request is carried out, and its answer is not heard | `reply_lost` |
 //! | the server goes away and comes back | `restart` |
+//! | the server speaks TLS | `secured` |
 
 #![allow(clippy::unwrap_used, clippy::future_not_send, reason = "test binary")]
 
@@ -13,6 +14,7 @@ mod cut;
 mod reply_lost;
 mod restart;
 mod rig;
+mod secured;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -50,6 +52,11 @@ fn of<S: Store>(shared: &Arc<Shared<S>>) -> Vec<Trial> {
             an_abandoned_grant_that_is_lost_leaves_nothing
             an_abandoned_grant_that_is_late_leaves_nothing
             a_release_that_was_not_confirmed_is_repeated;
+        secured:
+            the_authority_that_is_named_is_trusted
+            our_certificate_is_shown
+            a_stranger_is_refused_at_once
+            plain_text_and_tls_do_not_mix;
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use leasehold::{LockGuard, LockManager, LostReason, connect};
+use leasehold::{ErrorKind, LockGuard, LockManager, LostReason, connect};
 use libtest_mimic::Trial;
 use testbed::{BOUND, Beside, Proxy, Server, eventually, pass};
 use tokio::runtime::Runtime;
@@ -26,21 +26,27 @@ pub(crate) trait Store: Server {
 
     /// Whether tokens grow without what the server has written down.
     const TOKENS_OUTLAST_DATA: bool;
+
+    /// What a certificate is that we do not take.
+    const UNTRUSTED: ErrorKind;
 }
 
 impl Store for testbed::redis::Server {
     const FORGOTTEN: &[LostReason] = &[LostReason::Gone];
     const TOKENS_OUTLAST_DATA: bool = true;
+    const UNTRUSTED: ErrorKind = ErrorKind::Unavailable;
 }
 
 impl Store for testbed::etcd::Etcd {
     const FORGOTTEN: &[LostReason] = &[LostReason::SessionLost, LostReason::Gone, LostReason::Expired];
     const TOKENS_OUTLAST_DATA: bool = false;
+    const UNTRUSTED: ErrorKind = ErrorKind::Denied;
 }
 
 impl Store for testbed::zookeeper::Server {
     const FORGOTTEN: &[LostReason] = &[LostReason::SessionLost, LostReason::Expired];
     const TOKENS_OUTLAST_DATA: bool = false;
+    const UNTRUSTED: ErrorKind = ErrorKind::Denied;
 }
 
 /// The server that the scenarios share which do not break it themselves.

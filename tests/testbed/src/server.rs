@@ -4,9 +4,10 @@ use std::fmt::Display;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{Proxy, etcd, redis, zookeeper};
+use crate::{Certificates, Proxy, etcd, redis, zookeeper};
 
 /// A single server that can be broken; gone when dropped, and with the thread that started it.
 pub trait Server: Send + Sync + Sized + 'static {
@@ -44,6 +45,27 @@ pub trait Server: Send + Sync + Sized + 'static {
     fn url(hosts: impl Display, namespace: &str, options: &str) -> String {
         format!("{}://{hosts}/{namespace}?{options}", Self::NAME)
     }
+
+    /// Starts one that speaks TLS, to whoever asks or only to who shows a certificate of the same
+    /// authority.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Self::start).
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is left running.
+    fn start_secured(
+        certificates: &Arc<Certificates>,
+        demands_ours: bool,
+    ) -> impl Future<Output = io::Result<Self>> + Send;
+
+    /// Where one that speaks TLS does.
+    fn secured_addr(&self) -> SocketAddr;
+
+    /// As [`url`](Self::url), over TLS.
+    fn secured_url(hosts: impl Display, namespace: &str, options: &str) -> String;
 
     /// A way to it that can be broken.
     ///
@@ -114,6 +136,21 @@ impl Server for redis::Server {
         format!("redis://{hosts}?prefix={namespace}&{options}")
     }
 
+    async fn start_secured(certificates: &Arc<Certificates>, demands_ours: bool) -> io::Result<Self> {
+        let server = redis::Settings::new().tls(certificates).start().await?;
+        let demands = if demands_ours { "yes" } else { "no" };
+        server.command(&["CONFIG", "SET", "tls-auth-clients", demands]).await?;
+        Ok(server)
+    }
+
+    fn secured_addr(&self) -> SocketAddr {
+        self.tls_addr().expect("it speaks TLS")
+    }
+
+    fn secured_url(hosts: impl Display, namespace: &str, options: &str) -> String {
+        format!("rediss://{hosts}?prefix={namespace}&{options}")
+    }
+
     fn proxy(&self) -> io::Result<Proxy> {
         Proxy::start_framed(self.addr(), redis::frame)
     }
@@ -152,6 +189,20 @@ impl Server for etcd::Etcd {
         self.addr(0)
     }
 
+    async fn start_secured(certificates: &Arc<Certificates>, demands_ours: bool) -> io::Result<Self> {
+        let (setup, certificates) = (etcd::Setup::new(), Arc::clone(certificates));
+        let setup = if demands_ours { setup.mutual_tls(certificates) } else { setup.tls(certificates) };
+        setup.start().await
+    }
+
+    fn secured_addr(&self) -> SocketAddr {
+        self.addr(0)
+    }
+
+    fn secured_url(hosts: impl Display, namespace: &str, options: &str) -> String {
+        format!("etcds://{hosts}/{namespace}?{options}")
+    }
+
     fn proxy(&self) -> io::Result<Proxy> {
         Proxy::start(self.addr(0))
     }
@@ -188,6 +239,20 @@ impl Server for zookeeper::Server {
 
     fn addr(&self) -> SocketAddr {
         self.addr()
+    }
+
+    async fn start_secured(certificates: &Arc<Certificates>, demands_ours: bool) -> io::Result<Self> {
+        let demands = if demands_ours { "need" } else { "none" };
+        let setup = zookeeper::Setup::new().tls(certificates).property("zookeeper.ssl.clientAuth", demands);
+        setup.start().await
+    }
+
+    fn secured_addr(&self) -> SocketAddr {
+        self.tls_addr()
+    }
+
+    fn secured_url(hosts: impl Display, namespace: &str, options: &str) -> String {
+        <Self as Server>::url(hosts, namespace, &format!("tls=true&{options}"))
     }
 
     fn proxy(&self) -> io::Result<Proxy> {

@@ -22,6 +22,15 @@ impl Certificates {
     ///
     /// When the files cannot be written.
     pub fn new(client: &str) -> io::Result<Self> {
+        Self::of(client, ["localhost", "127.0.0.1"])
+    }
+
+    /// The same with a server of other names.
+    ///
+    /// # Errors
+    ///
+    /// When the files cannot be written.
+    pub fn of<const N: usize>(client: &str, hosts: [&str; N]) -> io::Result<Self> {
         let scratch = Scratch::new("certificates")?;
         let mut authority = CertificateParams::default();
         authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -31,7 +40,7 @@ impl Certificates {
         let authority = CertifiedIssuer::self_signed(authority, key).map_err(io::Error::other)?;
         std::fs::write(scratch.path().join("ca.pem"), authority.pem())?;
 
-        let hosts = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
+        let hosts = hosts.map(str::to_owned).to_vec();
         for (file, name, hosts) in [("server", "testbed server", hosts), ("client", client, Vec::new())] {
             let mut leaf = CertificateParams::new(hosts).map_err(io::Error::other)?;
             leaf.distinguished_name.push(DnType::CommonName, name);

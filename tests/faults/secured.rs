@@ -1,0 +1,113 @@
+//! Servers that speak TLS: whom we trust, and who we are by it. Everything is said by URL.
+
+use std::sync::Arc;
+
+use leasehold::{Effect, Error, ErrorKind, LockManager, connect};
+use testbed::{BOUND, Certificates, Server, within};
+
+use crate::rig::{Scene, Store, hold, queued};
+
+fn made(client: &str) -> Arc<Certificates> {
+    Arc::new(Certificates::new(client).unwrap())
+}
+
+/// The options that name an authority, and ourselves.
+fn trusting(certificates: &Certificates) -> String {
+    format!("ca={}", certificates.authority().display())
+}
+
+fn known(certificates: &Certificates) -> String {
+    let (certificate, key) = certificates.client();
+    format!("cert={}&key={}", certificate.display(), key.display())
+}
+
+/// The server by that name.
+fn at<S: Server>(server: &S, host: &str) -> String {
+    format!("{host}:{}", server.secured_addr().port())
+}
+
+async fn open<S: Server>(hosts: &str, options: &str) -> LockManager {
+    let options = format!("{options}&connect_timeout={}s", BOUND.as_secs());
+    connect(&S::secured_url(hosts, "secured", &options)).await.unwrap()
+}
+
+/// What is said when it is not opened, which nothing was asked for.
+async fn refused(url: &str) -> Error {
+    let refused = within(BOUND, "an answer", connect(url)).await.expect_err(url);
+    assert_eq!(refused.effect(), Effect::NotApplied, "{refused:?}");
+    refused
+}
+
+/// A cycle and a hand-off, messages and all.
+async fn works(one: &LockManager, other: &LockManager) {
+    let guard = hold(one).await;
+    let next = queued(other, 0, one).await;
+    guard.release().await.unwrap();
+    next.end("the other holds").await.release().await.unwrap();
+}
+
+/// The server's certificate is held against the authority that was named, and against the host's name.
+pub(crate) async fn the_authority_that_is_named_is_trusted<S: Store>(_scene: Scene<S>) {
+    let certificates = made("billing");
+    let server = S::start_secured(&certificates, false).await.unwrap();
+    let options = trusting(&certificates);
+    let [one, other] = ["localhost", "127.0.0.1"].map(|host| at(&server, host));
+    works(&open::<S>(&one, &options).await, &open::<S>(&other, &options).await).await;
+}
+
+/// A server that wants to see our certificate is shown it.
+pub(crate) async fn our_certificate_is_shown<S: Store>(_scene: Scene<S>) {
+    let certificates = made("billing");
+    let server = S::start_secured(&certificates, true).await.unwrap();
+    let (host, trusting) = (at(&server, "localhost"), trusting(&certificates));
+    let options = format!("{trusting}&{}", known(&certificates));
+    works(&open::<S>(&host, &options).await, &open::<S>(&host, &options).await).await;
+
+    let stranger = made("billing");
+    for (who, options) in
+        [("nobody", trusting.clone()), ("a stranger", format!("{trusting}&{}", known(&stranger)))]
+    {
+        // No time-out: that would be longer than the test.
+        let options = format!("{options}&connect_timeout={}s", 10 * BOUND.as_secs());
+        let refused = refused(&S::secured_url(&host, "secured", &options)).await;
+        let kind = refused.kind();
+        // What the server says after the connection was made may be lost with that.
+        assert!(*kind == S::UNTRUSTED || *kind == ErrorKind::Unavailable, "{who}: {refused:?}");
+        let said = format!("{refused:#}");
+        assert!(said.contains("certificate") || said.contains("fatal alert"), "{who}: {said}");
+    }
+}
+
+/// Another authority, the system's, and another host's name are refused, at once and for good.
+pub(crate) async fn a_stranger_is_refused_at_once<S: Store>(_scene: Scene<S>) {
+    let (certificates, stranger) = (made("billing"), made("billing"));
+    let elsewhere = Arc::new(Certificates::of("billing", ["elsewhere.example"]).unwrap());
+    let server = S::start_secured(&certificates, false).await.unwrap();
+    let other = S::start_secured(&elsewhere, false).await.unwrap();
+    for (what, host, options) in [
+        ("another authority", at(&server, "localhost"), trusting(&stranger)),
+        ("the system's authorities", at(&server, "localhost"), String::new()),
+        ("another name", at(&other, "localhost"), trusting(&elsewhere)),
+    ] {
+        // No time-out: that would be longer than the test.
+        let options = format!("{options}&connect_timeout={}s", 10 * BOUND.as_secs());
+        let refused = refused(&S::secured_url(&host, "secured", &options)).await;
+        assert_eq!(*refused.kind(), S::UNTRUSTED, "{what}: {refused:?}");
+        let said = format!("{refused:#}");
+        assert!(said.contains("localhost") && said.contains("certificate"), "{what}: {said}");
+    }
+}
+
+/// A server that speaks plain text where TLS is asked for, or the other way round, is none that can be had.
+pub(crate) async fn plain_text_and_tls_do_not_mix<S: Store>(_scene: Scene<S>) {
+    let certificates = made("billing");
+    let (plain, server) = tokio::join!(S::start(), S::start_secured(&certificates, false));
+    let (plain, server) = (plain.unwrap(), server.unwrap());
+    let options = format!("{}&connect_timeout=2s", trusting(&certificates));
+    let plain = S::secured_url(plain.addr(), "secured", &options);
+    let secured = S::url(server.secured_addr(), "secured", "connect_timeout=2s");
+    for url in [plain, secured] {
+        let refused = refused(&url).await;
+        assert_eq!(*refused.kind(), ErrorKind::Unavailable, "{url}: {refused:?}");
+    }
+}
