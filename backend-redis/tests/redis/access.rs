@@ -1,13 +1,11 @@
-//! The ways to a server: users and their rights, TLS, the Unix socket, databases.
+//! The ways to a server: users and their rights, the Unix socket, databases.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use leasehold_core::backend::Revocation;
-use leasehold_core::{Effect, Error, ErrorKind, FencingToken, LockManager, Result, Revoke, Tls};
+use leasehold_core::{Effect, Error, ErrorKind, FencingToken, LockManager, Result, Revoke};
 use leasehold_redis::RedisConfig;
-use testbed::Certificates;
 use testbed::redis::{Server, Settings};
 use tokio::time::{sleep, timeout};
 
@@ -22,8 +20,6 @@ trials![
     each_documented_right_is_needed,
     some_options_need_the_rights_that_are_named,
     a_wrong_password_is_denied,
-    tls_with_the_right_authority,
-    tls_with_a_wrong_authority_is_refused,
     a_unix_socket_is_a_way,
     databases_keep_their_own_locks,
     a_prefix_may_be_any_that_is_accepted,
@@ -222,56 +218,6 @@ async fn a_wrong_password_is_denied() {
         assert!(!shown.contains(password), "{shown}");
     }
     open(direct(&server).credentials("billing", "secret")).await.shutdown().await.unwrap();
-}
-
-/// The certificate is checked against the authority that was named, the host's name included; a server
-/// that wants to see ours is shown it.
-async fn tls_with_the_right_authority() {
-    let certificates = Certificates::new("billing").unwrap();
-    let server = start(Settings::new().tls(&certificates)).await;
-    let port = server.tls_addr().unwrap().port();
-    let tls = Tls::new().ca(read(certificates.authority()));
-    for host in ["localhost", "127.0.0.1"] {
-        let locks = open(RedisConfig::new(host, port).tls(tls.clone())).await;
-        hold(&locks).await.release().await.unwrap();
-    }
-
-    ok(&server, &["CONFIG", "SET", "tls-auth-clients", "yes"]).await;
-    let error = refused(RedisConfig::new("localhost", port).tls(tls.clone())).await;
-    assert_eq!(*error.kind(), ErrorKind::Unavailable, "{error:?}");
-    let (chain, key) = certificates.client();
-    let url = format!(
-        "rediss://localhost:{port}?ca={}&cert={}&key={}",
-        certificates.authority().display(),
-        chain.display(),
-        key.display()
-    );
-    let ours = RedisConfig::new("localhost", port).tls(tls.client_certificate(read(chain), read(key)));
-    assert!(RedisConfig::from_url(&mut url.parse().unwrap()).unwrap() == ours);
-    hold(&open(ours).await).await.release().await.unwrap();
-}
-
-fn read(path: PathBuf) -> Vec<u8> {
-    std::fs::read(path).unwrap()
-}
-
-/// Somebody else's authority, the system's, another host's name, and a server without TLS are all
-/// refused, at once.
-async fn tls_with_a_wrong_authority_is_refused() {
-    let (right, wrong) = (Certificates::new("billing").unwrap(), Certificates::new("billing").unwrap());
-    let server = start(Settings::new().tls(&right)).await;
-    let (plain, port) = (server.addr().port(), server.tls_addr().unwrap().port());
-    let [right, wrong] = [right, wrong].map(|certificates| Tls::new().ca(read(certificates.authority())));
-    for config in [
-        RedisConfig::new("localhost", port).tls(wrong),
-        RedisConfig::new("localhost", port).tls(Tls::new()),
-        RedisConfig::new("127.0.0.2", port).tls(right.clone()),
-        RedisConfig::new("localhost", plain).tls(right),
-        RedisConfig::new("localhost", port),
-    ] {
-        let error = refused(config.clone()).await;
-        assert_eq!(*error.kind(), ErrorKind::Unavailable, "{config:?}: {error:?}");
-    }
 }
 
 /// The same locks by way of the socket.

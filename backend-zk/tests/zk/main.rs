@@ -99,7 +99,7 @@ fn main() -> ExitCode {
             the_version_and_the_session_are_diagnosed
             the_token_base_is_added;
         secured:
-            tls_is_spoken_and_checked
+            a_server_behind_tls_is_diagnosed
             what_keeps_tls_from_being_spoken_is_named
             a_certificate_that_is_exchanged_throws_nobody_out
             one_server_that_is_not_trusted_is_passed_over
