@@ -6,11 +6,15 @@
 //! | the network is cut, broken, or slow | `cut` |
 //! | a request is carried out, and its answer is not heard | `reply_lost` |
 //! | the server goes away and comes back | `restart` |
+//! | entries are removed by hand | `entries` |
+//! | somebody may not | `refused` |
 //! | the server speaks TLS | `secured` |
 
 #![allow(clippy::unwrap_used, clippy::future_not_send, reason = "test binary")]
 
 mod cut;
+mod entries;
+mod refused;
 mod reply_lost;
 mod restart;
 mod rig;
@@ -35,6 +39,7 @@ fn of<S: Store>(shared: &Arc<Shared<S>>) -> Vec<Trial> {
         restart:
             with_its_data_everybody_keeps_their_place
             without_its_data_every_hold_is_over
+            without_its_data_a_waiter_waits_on
             a_stopped_server_ends_the_hold;
         cut:
             a_slow_network_loses_nothing
@@ -52,6 +57,12 @@ fn of<S: Store>(shared: &Arc<Shared<S>>) -> Vec<Trial> {
             an_abandoned_grant_that_is_lost_leaves_nothing
             an_abandoned_grant_that_is_late_leaves_nothing
             a_release_that_was_not_confirmed_is_repeated;
+        entries:
+            a_waiter_whose_entry_was_removed_waits_on
+            a_holder_whose_entry_was_removed_has_lost;
+        refused:
+            a_wrong_password_is_denied
+            without_the_right_nobody_waits;
         secured:
             the_authority_that_is_named_is_trusted
             our_certificate_is_shown

@@ -61,6 +61,19 @@ pub(crate) async fn without_its_data_every_hold_is_over<S: Store>(scene: Scene<S
     drop(hold(&b).await);
 }
 
+/// Whoever waits at a server that forgets everything waits on, in a queue that begins anew, and holds.
+pub(crate) async fn without_its_data_a_waiter_waits_on<S: Store>(scene: Scene<S>) {
+    let mut server = S::start().await.unwrap();
+    let (a, b) = (scene.on(&server, S::TTL).await, scene.on(&server, steady::<S>()).await);
+    let guard = hold(&a).await;
+    let waiting = queued(&b, 0, &a).await;
+
+    server.restart_empty().await.unwrap();
+    let next = waiting.end("it holds").await;
+    within(BOUND, "the former hold is lost", guard.lost()).await;
+    assert!(next.token() > guard.token() || !S::TOKENS_OUTLAST_DATA);
+}
+
 /// A stopped server answers nobody: the hold ends by the holder's own clock, before anybody else's can
 /// begin, and everything goes on when the server does.
 pub(crate) async fn a_stopped_server_ends_the_hold<S: Store>(scene: Scene<S>) {

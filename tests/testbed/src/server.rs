@@ -38,6 +38,18 @@ pub trait Server: Send + Sync + Sized + 'static {
     /// Nothing is left running.
     fn start() -> impl Future<Output = io::Result<Self>> + Send;
 
+    /// Starts one with a user called `billing`, whose password is `secret` and who may do everything below
+    /// the namespace of that name.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Self::start).
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is left running.
+    fn start_guarded() -> impl Future<Output = io::Result<Self>> + Send;
+
     /// Where clients connect.
     fn addr(&self) -> SocketAddr;
 
@@ -136,6 +148,13 @@ impl Server for redis::Server {
         format!("redis://{hosts}?prefix={namespace}&{options}")
     }
 
+    async fn start_guarded() -> io::Result<Self> {
+        let server = redis::Settings::new().start().await?;
+        let words = ["ACL", "SETUSER", "billing", "on", ">secret", "~billing:*", "&billing:*", "+@all"];
+        server.command(&words).await?;
+        Ok(server)
+    }
+
     async fn start_secured(certificates: &Arc<Certificates>, demands_ours: bool) -> io::Result<Self> {
         let server = redis::Settings::new().tls(certificates).start().await?;
         let demands = if demands_ours { "yes" } else { "no" };
@@ -189,6 +208,12 @@ impl Server for etcd::Etcd {
         self.addr(0)
     }
 
+    async fn start_guarded() -> io::Result<Self> {
+        let mut server = Self::start().await?;
+        server.enable_auth("billing", "secret", "billing/").await?;
+        Ok(server)
+    }
+
     async fn start_secured(certificates: &Arc<Certificates>, demands_ours: bool) -> io::Result<Self> {
         let (setup, certificates) = (etcd::Setup::new(), Arc::clone(certificates));
         let setup = if demands_ours { setup.mutual_tls(certificates) } else { setup.tls(certificates) };
@@ -239,6 +264,13 @@ impl Server for zookeeper::Server {
 
     fn addr(&self) -> SocketAddr {
         self.addr()
+    }
+
+    /// Whoever makes a node says whose it is: there the first user. The superuser's password is `admin`.
+    async fn start_guarded() -> io::Result<Self> {
+        let superuser = "super:xQJmxLMiHGwaqBvst5y6rkB6HQs=";
+        let setup = zookeeper::Setup::new();
+        setup.property("zookeeper.DigestAuthenticationProvider.superDigest", superuser).start().await
     }
 
     async fn start_secured(certificates: &Arc<Certificates>, demands_ours: bool) -> io::Result<Self> {
