@@ -3,7 +3,8 @@
 use leasehold::LostReason;
 use testbed::{BOUND, eventually, within};
 
-use crate::rig::{LONG, NAME, Scene, Store, hold, queued, steady};
+use crate::rig::{LONG, NAME, Scene, hold, queued, steady};
+use crate::store::Store;
 
 /// Whoever waits and has lost its entry is in the queue again, by itself, and holds when it is its turn.
 pub(crate) async fn a_waiter_whose_entry_was_removed_waits_on<S: Store>(scene: Scene<S>) {

@@ -7,25 +7,31 @@
 //! | a request is carried out, and its answer is not heard | `reply_lost` |
 //! | the server goes away and comes back | `restart` |
 //! | entries are removed by hand | `entries` |
+//! | the server says "not now" | `later` |
 //! | somebody may not | `refused` |
 //! | the server speaks TLS | `secured` |
+//! | nothing breaks, and it is counted | `counts` |
 
 #![allow(clippy::unwrap_used, clippy::future_not_send, reason = "test binary")]
 
+mod counts;
 mod cut;
 mod entries;
+mod later;
 mod refused;
 mod reply_lost;
 mod restart;
 mod rig;
 mod secured;
+mod store;
 
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use libtest_mimic::{Arguments, Trial};
 
-use crate::rig::{Shared, Store};
+use crate::rig::Shared;
+use crate::store::Store;
 
 /// Every scenario on one store.
 fn of<S: Store>(shared: &Arc<Shared<S>>) -> Vec<Trial> {
@@ -60,6 +66,12 @@ fn of<S: Store>(shared: &Arc<Shared<S>>) -> Vec<Trial> {
         entries:
             a_waiter_whose_entry_was_removed_waits_on
             a_holder_whose_entry_was_removed_has_lost;
+        later:
+            who_was_queued_waits_on_and_who_comes_is_refused;
+        counts:
+            a_hand_off_costs_the_same_with_many_waiters
+            an_uncontended_cycle_is_a_few_requests
+            a_try_is_a_few_requests;
         refused:
             a_wrong_password_is_denied
             without_the_right_nobody_waits;

@@ -3,7 +3,8 @@
 use leasehold::{Error, ErrorKind, LockManager, connect};
 use testbed::{BOUND, Beside, Server, eventually, within};
 
-use crate::rig::{LONG, NAME, Scene, Store, hold, options};
+use crate::rig::{LONG, NAME, Scene, hold, options};
+use crate::store::Store;
 
 async fn open<S: Server>(server: &S, user: &str, ttl: std::time::Duration) -> leasehold::Result<LockManager> {
     connect(&S::url(format!("{user}@{}", server.addr()), "billing", &options(ttl))).await

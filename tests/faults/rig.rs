@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use leasehold::{ErrorKind, LockGuard, LockManager, LostReason, connect};
+use leasehold::{LockGuard, LockManager, connect};
 use libtest_mimic::Trial;
 use testbed::{BOUND, Beside, Proxy, Server, eventually, pass};
 use tokio::runtime::Runtime;
 use tokio::sync::OnceCell;
-use zookeeper_client::{Acl, AuthId, Permission};
+
+use crate::store::Store;
 
 /// The name of every lock here.
 pub(crate) const NAME: &str = "invoice/42";
@@ -19,123 +20,6 @@ pub(crate) const LONG: Duration = Duration::from_secs(60);
 
 /// Enough for everything that takes no lease's end, and long before one of [`LONG`] ends or is renewed.
 pub(crate) const EARLY: Duration = Duration::from_secs(15);
-
-/// What a server tells its clients, where stores differ in that.
-pub(crate) trait Store: Server {
-    /// How a hold ends that the server has forgotten.
-    const FORGOTTEN: &[LostReason];
-
-    /// Whether tokens grow without what the server has written down.
-    const TOKENS_OUTLAST_DATA: bool;
-
-    /// What a certificate is that we do not take.
-    const UNTRUSTED: ErrorKind;
-
-    /// Removes an entry of [`NAME`] by hand; the holder's is at place 0.
-    async fn remove(&self, namespace: &str, place: usize);
-
-    /// Takes from the user of [`start_guarded`](Server::start_guarded) what it needs for [`NAME`], which is
-    /// held.
-    async fn take_rights(&self);
-
-    async fn give_rights_back(&self);
-}
-
-impl Store for testbed::redis::Server {
-    const FORGOTTEN: &[LostReason] = &[LostReason::Gone];
-    const TOKENS_OUTLAST_DATA: bool = true;
-    const UNTRUSTED: ErrorKind = ErrorKind::Unavailable;
-
-    async fn remove(&self, namespace: &str, place: usize) {
-        let key = format!("{namespace}:{{{NAME}}}");
-        let Some(waiter) = place.checked_sub(1) else {
-            assert_eq!(self.command(&["DEL", &key]).await.unwrap().integer(), Some(1));
-            return;
-        };
-        let (queue, place) = (format!("{key}:q"), waiter.to_string());
-        let ids = self.command(&["ZRANGE", &queue, &place, &place]).await.unwrap().elements();
-        let removed = self.command(&["ZREM", &queue, &ids[0].text().unwrap()]).await.unwrap();
-        assert_eq!(removed.integer(), Some(1));
-    }
-
-    async fn take_rights(&self) {
-        self.command(&["ACL", "SETUSER", "billing", "-@all"]).await.unwrap();
-    }
-
-    async fn give_rights_back(&self) {
-        self.command(&["ACL", "SETUSER", "billing", "+@all"]).await.unwrap();
-    }
-}
-
-impl Store for testbed::etcd::Etcd {
-    const FORGOTTEN: &[LostReason] = &[LostReason::SessionLost, LostReason::Gone, LostReason::Expired];
-    const TOKENS_OUTLAST_DATA: bool = false;
-    const UNTRUSTED: ErrorKind = ErrorKind::Denied;
-
-    async fn remove(&self, namespace: &str, place: usize) {
-        let prefix = format!("{namespace}/{}/", NAME.replace('/', "%2F"));
-        let listed = self.ctl(["get", "--prefix", "--keys-only", "--sort-by=CREATE", &prefix]).await.unwrap();
-        let key = listed.lines().filter(|line| !line.is_empty()).nth(place).expect("somebody is there");
-        self.ctl(["del", key]).await.unwrap();
-    }
-
-    async fn take_rights(&self) {
-        self.ctl(["user", "revoke-role", "billing", "locks"]).await.unwrap();
-    }
-
-    async fn give_rights_back(&self) {
-        self.ctl(["user", "grant-role", "billing", "locks"]).await.unwrap();
-    }
-}
-
-impl Store for testbed::zookeeper::Server {
-    const FORGOTTEN: &[LostReason] = &[LostReason::SessionLost, LostReason::Expired];
-    const TOKENS_OUTLAST_DATA: bool = false;
-    const UNTRUSTED: ErrorKind = ErrorKind::Denied;
-
-    async fn remove(&self, namespace: &str, place: usize) {
-        let (client, directory) = (nodes(self).await, directory(namespace));
-        let node = contenders_in(&client, &directory).await.swap_remove(place);
-        client.delete(&format!("{directory}/{node}"), None).await.unwrap();
-    }
-
-    /// Whoever waits reads the queue again when its own node, or the one ahead, is gone.
-    async fn take_rights(&self) {
-        let (client, directory) = (nodes(self).await, directory("billing"));
-        allow(&client, &directory, Permission::NONE).await;
-        self.remove("billing", 1).await;
-    }
-
-    async fn give_rights_back(&self) {
-        let (client, directory) = (nodes(self).await, directory("billing"));
-        let rights = Permission::READ | Permission::WRITE | Permission::CREATE | Permission::DELETE;
-        allow(&client, &directory, rights).await;
-    }
-}
-
-/// A client of ZooKeeper's that may do everything, where there is somebody who may.
-async fn nodes(server: &testbed::zookeeper::Server) -> zookeeper_client::Client {
-    let connector = zookeeper_client::Client::connector().with_auth("digest", b"super:admin");
-    connector.connect(&server.addr().to_string()).await.unwrap()
-}
-
-/// What the user who made a directory may do there.
-async fn allow(client: &zookeeper_client::Client, directory: &str, rights: Permission) {
-    let (acl, _) = client.get_acl(directory).await.unwrap();
-    let user = AuthId::new(acl[0].scheme(), acl[0].id());
-    client.set_acl(directory, &[Acl::new(rights, user)], None).await.unwrap();
-}
-
-fn directory(namespace: &str) -> String {
-    format!("/{namespace}/leasehold/{}", NAME.replace('/', "%2F"))
-}
-
-/// The nodes of contenders, the holder's first.
-async fn contenders_in(client: &zookeeper_client::Client, directory: &str) -> Vec<String> {
-    let mut nodes = client.list_children(directory).await.unwrap();
-    nodes.sort_by_key(|node| node.rsplit('-').next().map(str::to_owned));
-    nodes
-}
 
 /// The server that the scenarios share which do not break it themselves.
 pub(crate) struct Shared<S> {
@@ -249,6 +133,19 @@ pub(crate) async fn queued(locks: &LockManager, ahead: usize, observer: &LockMan
     // Answered on the way that the acquisition uses, after it: so that knows, too.
     locks.inspect(NAME).await.unwrap();
     waiting
+}
+
+/// Waits until nobody asks a server of the trial's own anything any more; what it was asked until then.
+pub(crate) async fn quiet<S: Store>(server: &S) -> u64 {
+    let mut last = u64::MAX;
+    eventually("nobody asks any more", async || {
+        let before = std::mem::replace(&mut last, server.requests().await);
+        // Also who looks around after a while has done so.
+        pass(S::TTL / 5).await;
+        before == last
+    })
+    .await;
+    last
 }
 
 /// Whether nobody holds the lock or waits for it.

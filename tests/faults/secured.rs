@@ -5,7 +5,8 @@ use std::sync::Arc;
 use leasehold::{Effect, Error, ErrorKind, LockManager, connect};
 use testbed::{BOUND, Certificates, Server, within};
 
-use crate::rig::{Scene, Store, hold, queued};
+use crate::rig::{Scene, hold, queued};
+use crate::store::Store;
 
 fn made(client: &str) -> Arc<Certificates> {
     Arc::new(Certificates::new(client).unwrap())

@@ -1,0 +1,43 @@
+//! Servers that say "not now": `Unavailable`, and nothing is lost for it.
+
+use leasehold::ErrorKind;
+use testbed::{BOUND, eventually, pass, within};
+
+use crate::rig::{LONG, NAME, Scene, hold, queued, quiet, steady};
+use crate::store::Store;
+
+/// A server that has no room for new entries refuses whoever comes, at once. What is held is held; whoever was
+/// in the queue, and is not any more, waits until there is room, and holds when it is its turn.
+pub(crate) async fn who_was_queued_waits_on_and_who_comes_is_refused<S: Store>(scene: Scene<S>) {
+    let server = S::start_small().await;
+    let (a, b) = (scene.on(&server, LONG).await, scene.on(&server, steady::<S>()).await);
+    let newcomer = scene.on(&server, LONG).await;
+    let guard = hold(&a).await;
+    let waiting = queued(&b, 0, &a).await;
+    // It knows whom it waits for.
+    quiet(&server).await;
+
+    server.refuse(scene.namespace()).await;
+    let lock = newcomer.lock("another").unwrap();
+    let tried = within(BOUND, "an answer", lock.try_acquire()).await.map(drop);
+    let asked = within(BOUND, "an answer", lock.acquire()).await.map(drop);
+    for refused in [tried.unwrap_err(), asked.unwrap_err()] {
+        assert_eq!(*refused.kind(), ErrorKind::Unavailable, "{refused:?}");
+    }
+    server.remove(scene.namespace(), 1).await;
+    // It is refused, again and again.
+    pass(S::TTL).await;
+    assert!(!waiting.is_finished());
+    assert_eq!(a.inspect(NAME).await.unwrap().contenders, 0);
+    guard.ensure_held().unwrap();
+
+    server.accept(scene.namespace()).await;
+    let contenders = async || a.inspect(NAME).await.unwrap().contenders;
+    eventually("it is in the queue again", async || contenders().await == 1).await;
+    let token = guard.token();
+    guard.release().await.unwrap();
+    let next = waiting.end("it holds").await;
+    assert!(next.token() > token);
+    next.release().await.unwrap();
+    hold(&newcomer).await.release().await.unwrap();
+}

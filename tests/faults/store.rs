@@ -1,0 +1,230 @@
+//! What tells the stores apart here: what they say of a failure, what an administrator does to bring it about,
+//! and what they cost.
+
+use leasehold::{ErrorKind, LostReason};
+use testbed::{Server, eventually};
+use zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
+
+use crate::rig::NAME;
+
+/// What is said and done on a server of some store, where stores differ in that.
+pub(crate) trait Store: Server {
+    /// How a hold ends that the server has forgotten.
+    const FORGOTTEN: &[LostReason];
+
+    /// Whether tokens grow without what the server has written down.
+    const TOKENS_OUTLAST_DATA: bool;
+
+    /// What a certificate is that we do not take.
+    const UNTRUSTED: ErrorKind;
+
+    /// Removes an entry of [`NAME`] by hand; the holder's is at place 0.
+    async fn remove(&self, namespace: &str, place: usize);
+
+    /// Takes from the user of [`start_guarded`](Server::start_guarded) what it needs for [`NAME`], which is
+    /// held.
+    async fn take_rights(&self);
+
+    async fn give_rights_back(&self);
+
+    /// Starts one that can be told to [`refuse`](Self::refuse).
+    async fn start_small() -> Self {
+        Self::start().await.unwrap()
+    }
+
+    /// From here on it has no room for new entries, says so, and serves everything else.
+    async fn refuse(&self, namespace: &str);
+
+    async fn accept(&self, namespace: &str);
+
+    /// The requests of a cycle, from a lock that is free to one that is free again.
+    const CYCLE: u64;
+
+    /// The requests of a try for a lock that is free, and for one that is held.
+    const TRIES: [u64; 2];
+
+    /// The most requests of all clients, from a release until the next in line holds, on average.
+    const HAND_OFF: u64;
+
+    /// What clients have asked so far, without what keeps sessions; asking that counts as nothing.
+    async fn requests(&self) -> u64;
+}
+
+impl Store for testbed::redis::Server {
+    const FORGOTTEN: &[LostReason] = &[LostReason::Gone];
+    const TOKENS_OUTLAST_DATA: bool = true;
+    const UNTRUSTED: ErrorKind = ErrorKind::Unavailable;
+
+    async fn remove(&self, namespace: &str, place: usize) {
+        let key = format!("{namespace}:{{{NAME}}}");
+        let Some(waiter) = place.checked_sub(1) else {
+            assert_eq!(self.command(&["DEL", &key]).await.unwrap().integer(), Some(1));
+            return;
+        };
+        let (queue, place) = (format!("{key}:q"), waiter.to_string());
+        let ids = self.command(&["ZRANGE", &queue, &place, &place]).await.unwrap().elements();
+        let removed = self.command(&["ZREM", &queue, &ids[0].text().unwrap()]).await.unwrap();
+        assert_eq!(removed.integer(), Some(1));
+    }
+
+    async fn take_rights(&self) {
+        self.command(&["ACL", "SETUSER", "billing", "-@all"]).await.unwrap();
+    }
+
+    async fn give_rights_back(&self) {
+        self.command(&["ACL", "SETUSER", "billing", "+@all"]).await.unwrap();
+    }
+
+    async fn refuse(&self, _namespace: &str) {
+        self.command(&["CONFIG", "SET", "maxmemory", "1"]).await.unwrap();
+    }
+
+    async fn accept(&self, _namespace: &str) {
+        self.command(&["CONFIG", "SET", "maxmemory", "0"]).await.unwrap();
+    }
+
+    const CYCLE: u64 = 2;
+    const TRIES: [u64; 2] = [1, 1];
+    const HAND_OFF: u64 = 1;
+
+    async fn requests(&self) -> u64 {
+        // What scripts call is not asked for by clients.
+        const BY_SCRIPTS: &str =
+            "del exists get hdel hget hset pexpire pttl publish set time zadd zrange zrem zrevrange zscore";
+        let calls = self.calls().await.unwrap();
+        let ours = calls.iter().filter(|(command, _)| {
+            let command = command.as_str();
+            command != "info" && !BY_SCRIPTS.split(' ').any(|other| other == command)
+        });
+        ours.map(|(_, calls)| calls).sum()
+    }
+}
+
+impl Store for testbed::etcd::Etcd {
+    const FORGOTTEN: &[LostReason] = &[LostReason::SessionLost, LostReason::Gone, LostReason::Expired];
+    const TOKENS_OUTLAST_DATA: bool = false;
+    const UNTRUSTED: ErrorKind = ErrorKind::Denied;
+
+    async fn remove(&self, namespace: &str, place: usize) {
+        let prefix = format!("{namespace}/{}/", NAME.replace('/', "%2F"));
+        let listed = self.ctl(["get", "--prefix", "--keys-only", "--sort-by=CREATE", &prefix]).await.unwrap();
+        let key = listed.lines().filter(|line| !line.is_empty()).nth(place).expect("somebody is there");
+        self.ctl(["del", key]).await.unwrap();
+    }
+
+    async fn take_rights(&self) {
+        self.ctl(["user", "revoke-role", "billing", "locks"]).await.unwrap();
+    }
+
+    async fn give_rights_back(&self) {
+        self.ctl(["user", "grant-role", "billing", "locks"]).await.unwrap();
+    }
+
+    async fn start_small() -> Self {
+        testbed::etcd::Setup::new().quota(4 << 20).start().await.unwrap()
+    }
+
+    async fn refuse(&self, _namespace: &str) {
+        let client = etcd_client::Client::connect(self.endpoints(), None).await.unwrap();
+        let junk = vec![b'x'; 1 << 20];
+        eventually("it is full", async || client.kv_client().put("junk", junk.clone(), None).await.is_err())
+            .await;
+    }
+
+    async fn accept(&self, _namespace: &str) {
+        let client = etcd_client::Client::connect(self.endpoints(), None).await.unwrap();
+        let deleted = client.kv_client().delete("junk", None).await.unwrap();
+        let revision = deleted.header().unwrap().revision();
+        let physically = etcd_client::CompactionOptions::new().with_physical();
+        client.kv_client().compact(revision, Some(physically)).await.unwrap();
+        self.ctl(["defrag"]).await.unwrap();
+        self.ctl(["alarm", "disarm"]).await.unwrap();
+    }
+
+    const CYCLE: u64 = 2;
+    const TRIES: [u64; 2] = [1, 1];
+    const HAND_OFF: u64 = 1;
+
+    async fn requests(&self) -> u64 {
+        let requests = Self::requests(self).await.unwrap();
+        requests.total() - requests.of("LeaseKeepAlive")
+    }
+}
+
+impl Store for testbed::zookeeper::Server {
+    const FORGOTTEN: &[LostReason] = &[LostReason::SessionLost, LostReason::Expired];
+    const TOKENS_OUTLAST_DATA: bool = false;
+    const UNTRUSTED: ErrorKind = ErrorKind::Denied;
+
+    async fn remove(&self, namespace: &str, place: usize) {
+        let (client, directory) = (nodes(self).await, directory(namespace));
+        let node = contenders_in(&client, &directory).await.swap_remove(place);
+        client.delete(&format!("{directory}/{node}"), None).await.unwrap();
+    }
+
+    /// Whoever waits reads the queue again when its own node, or the one ahead, is gone.
+    async fn take_rights(&self) {
+        let (client, directory) = (nodes(self).await, directory("billing"));
+        allow(&client, &directory, Permission::NONE).await;
+        self.remove("billing", 1).await;
+    }
+
+    async fn give_rights_back(&self) {
+        let (client, directory) = (nodes(self).await, directory("billing"));
+        let rights = Permission::READ | Permission::WRITE | Permission::CREATE | Permission::DELETE;
+        allow(&client, &directory, rights).await;
+    }
+
+    async fn start_small() -> Self {
+        let setup = testbed::zookeeper::Setup::new().property("zookeeper.enforceQuota", "true");
+        setup.start().await.unwrap()
+    }
+
+    async fn refuse(&self, namespace: &str) {
+        let (client, quota) = (nodes(self).await, format!("/zookeeper/quota/{namespace}"));
+        let open = CreateMode::Persistent.with_acls(Acls::anyone_all());
+        let limits = b"count=-1,bytes=-1=;byteHardLimit=-1;countHardLimit=1";
+        client.create(&quota, b"", &open).await.unwrap();
+        client.create(&format!("{quota}/zookeeper_limits"), limits, &open).await.unwrap();
+        client.create(&format!("{quota}/zookeeper_stats"), b"count=0,bytes=0", &open).await.unwrap();
+    }
+
+    async fn accept(&self, namespace: &str) {
+        let (client, quota) = (nodes(self).await, format!("/zookeeper/quota/{namespace}"));
+        for node in ["/zookeeper_limits", "/zookeeper_stats", ""] {
+            client.delete(&format!("{quota}{node}"), None).await.unwrap();
+        }
+    }
+
+    const CYCLE: u64 = 3;
+    const TRIES: [u64; 2] = [2, 4];
+    const HAND_OFF: u64 = 2;
+
+    async fn requests(&self) -> u64 {
+        self.connections().await.unwrap().iter().map(|connection| connection.requests).sum()
+    }
+}
+
+/// A client of ZooKeeper's that may do everything, where there is somebody who may.
+async fn nodes(server: &testbed::zookeeper::Server) -> zookeeper_client::Client {
+    let connector = zookeeper_client::Client::connector().with_auth("digest", b"super:admin");
+    connector.connect(&server.addr().to_string()).await.unwrap()
+}
+
+/// What the user who made a directory may do there.
+async fn allow(client: &zookeeper_client::Client, directory: &str, rights: Permission) {
+    let (acl, _) = client.get_acl(directory).await.unwrap();
+    let user = AuthId::new(acl[0].scheme(), acl[0].id());
+    client.set_acl(directory, &[Acl::new(rights, user)], None).await.unwrap();
+}
+
+fn directory(namespace: &str) -> String {
+    format!("/{namespace}/leasehold/{}", NAME.replace('/', "%2F"))
+}
+
+/// The nodes of contenders, the holder's first.
+async fn contenders_in(client: &zookeeper_client::Client, directory: &str) -> Vec<String> {
+    let mut nodes = client.list_children(directory).await.unwrap();
+    nodes.sort_by_key(|node| node.rsplit('-').next().map(str::to_owned));
+    nodes
+}
