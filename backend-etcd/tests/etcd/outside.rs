@@ -10,9 +10,7 @@ use crate::rig::{BOUND, PREFIX, Rig, TTL, eventually, hold, hold_aside, now, ope
 trials![
     a_revoked_lease_is_noticed_at_once,
     a_waiter_whose_lease_was_revoked_queues_again,
-    a_deleted_key_is_noticed_with_the_next_renewal,
     a_deleted_key_that_is_watched_is_noticed_at_once,
-    a_waiter_whose_key_was_deleted_queues_again,
     a_deleted_key_of_another_is_not_our_turn,
     an_entry_that_is_asked_to_leave_before_it_holds_leaves,
     long_values_of_others_are_listed,
@@ -70,25 +68,6 @@ async fn a_waiter_whose_lease_was_revoked_queues_again() {
     next.end("the waiter holds").await.release().await.unwrap();
 }
 
-/// One key goes, its session stays: this hold is over, the other one is not.
-async fn a_deleted_key_is_noticed_with_the_next_renewal() {
-    let rig = Rig::start().await;
-    let (one, other) = (rig.manager().await, rig.manager().await);
-    let (guard, bystander) = (hold(&one, "n").await, hold(&one, "m").await);
-    let diary = rig.store.diary("").await;
-    let held = rig.store.queue("n").await.remove(0);
-
-    rig.store.delete(&held.key).await;
-    let reason = within(BOUND, "it is lost", guard.lost()).await;
-    let lost = now();
-    let deletion = diary.deletion(&held.key).await;
-    println!("a deleted key was noticed after {:?}", lost.since(deletion.at));
-    assert_eq!(reason, LostReason::Gone);
-    bystander.ensure_held().unwrap();
-    let next = hold(&other, "n").await;
-    assert!(next.token() > guard.token());
-}
-
 /// Once a lock has been held for a while its key is watched, and nothing needs a renewal any more.
 async fn a_deleted_key_that_is_watched_is_noticed_at_once() {
     let rig = Rig::start().await;
@@ -106,26 +85,6 @@ async fn a_deleted_key_that_is_watched_is_noticed_at_once() {
     let lost = now();
     let deletion = diary.deletion(&held.key).await;
     assert!(lost.since(deletion.at) < AT_ONCE, "{:?} after the deletion", lost.since(deletion.at));
-}
-
-/// The same for one who waits.
-async fn a_waiter_whose_key_was_deleted_queues_again() {
-    let rig = Rig::start().await;
-    let (holder, waiter) = (rig.manager().await, rig.manager().await);
-    let guard = hold(&holder, "n").await;
-    let next = hold_aside(&waiter, "n");
-    rig.store.queued("n", 2).await;
-
-    let deleted = rig.store.queue("n").await.remove(1);
-    rig.store.delete(&deleted.key).await;
-    eventually("the waiter queues again", async || {
-        let queue = rig.store.queue("n").await;
-        queue.len() == 2 && queue[1].created > deleted.created
-    })
-    .await;
-    guard.ensure_held().unwrap();
-    guard.release().await.unwrap();
-    next.end("the waiter holds").await.release().await.unwrap();
 }
 
 /// In a queue of three the middle one vanishes: the last one is not first because of that.

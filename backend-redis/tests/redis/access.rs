@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use leasehold_core::backend::Revocation;
-use leasehold_core::{Effect, Error, ErrorKind, FencingToken, LockManager, Result, Revoke};
+use leasehold_core::{Effect, ErrorKind, FencingToken, LockManager, Result, Revoke};
 use leasehold_redis::RedisConfig;
 use testbed::redis::{Server, Settings};
 use tokio::time::{sleep, timeout};
@@ -19,7 +19,6 @@ trials![
     without_the_right_to_bring_scripts_they_are_loaded_ahead,
     each_documented_right_is_needed,
     some_options_need_the_rights_that_are_named,
-    a_wrong_password_is_denied,
     a_unix_socket_is_a_way,
     databases_keep_their_own_locks,
     a_prefix_may_be_any_that_is_accepted,
@@ -200,24 +199,6 @@ async fn option_needs(server: &Server, right: &str, option: fn(RedisConfig) -> R
     ok(server, &["ACL", "LOG", "RESET"]).await;
     everything(|| config.clone()).await.unwrap();
     assert_eq!(refusals(server).await, Vec::<String>::new(), "with {right}");
-}
-
-async fn refused(config: RedisConfig) -> Error {
-    LockManager::builder(config).ttl(TTL).build().await.expect_err("nobody is let in")
-}
-
-/// Wrong credentials are told as such, without showing them.
-async fn a_wrong_password_is_denied() {
-    let server = server().await;
-    user(&server, &["+@all", "~*", "&*"]).await;
-    for (user, password) in [("billing", "guessed"), ("nobody", "secret")] {
-        let config = direct(&server).credentials(user, password);
-        let error = refused(config.clone()).await;
-        assert_eq!(*error.kind(), ErrorKind::Denied, "{error:?}");
-        let shown = format!("{error} {error:?} {config:?}");
-        assert!(!shown.contains(password), "{shown}");
-    }
-    open(direct(&server).credentials("billing", "secret")).await.shutdown().await.unwrap();
 }
 
 /// The same locks by way of the socket.

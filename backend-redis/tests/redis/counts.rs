@@ -14,7 +14,6 @@ use crate::rig::{
 };
 
 trials![
-    an_uncontended_cycle_is_two_requests,
     a_cycle_of_8_contenders_is_two_requests = || contended(8, 50),
     a_cycle_of_64_contenders_is_two_requests = || contended(64, 10),
     a_quiet_wait_is_a_refresh_per_third,
@@ -65,20 +64,6 @@ const BY_SCRIPTS: [&str; 16] = [
     "zrevrange",
     "zscore",
 ];
-
-/// One script takes a free lock, one releases it.
-async fn an_uncontended_cycle_is_two_requests() {
-    const CYCLES: u64 = 200;
-    let server = server().await;
-    let locks = open_for(direct(&server), LONG).await;
-    hold(&locks).await.release().await.unwrap();
-    Requests::begin(&server).await;
-    for _ in 0..CYCLES {
-        hold(&locks).await.release().await.unwrap();
-    }
-    let requests = Requests::since(&server).await;
-    assert_eq!(requests.total(), 2 * CYCLES, "{:?}", requests.0);
-}
 
 /// The release grants to the next in line, so the number of contenders is no factor.
 async fn contended(contenders: u64, cycles: u64) {

@@ -34,23 +34,6 @@ pub(crate) async fn nodes_belong_to_their_creator(rig: Arc<Rig>) {
     same.lock("a").unwrap().acquire().await.unwrap().release().await.unwrap();
 }
 
-/// Who has no right to the nodes is denied, at once and without a word of the password.
-pub(crate) async fn a_wrong_password_is_denied_and_not_shown(rig: Arc<Rig>) {
-    let space = rig.space().await;
-    let owner =
-        LockManager::builder(space.config().credentials("me", "secret")).ttl(TTL).build().await.unwrap();
-    let guard = owner.lock("a").unwrap().acquire().await.unwrap();
-    let wrong = space.config().credentials("me", "sesame");
-    let opened = LockManager::builder(wrong).ttl(TTL).build().await;
-    let error = match opened {
-        Ok(locks) => locks.lock("a").unwrap().try_acquire().await.expect_err("no right"),
-        Err(error) => error,
-    };
-    assert_eq!(*error.kind(), ErrorKind::Denied, "{error:?}");
-    assert!(!format!("{error} {error:?}").contains("sesame"), "{error:?}");
-    guard.ensure_held().unwrap();
-}
-
 /// A user with these rights below the prefix can do everything, and needs none above.
 pub(crate) async fn rights_to_read_write_create_and_delete_suffice(rig: Arc<Rig>) {
     let space = rig.space().await;
