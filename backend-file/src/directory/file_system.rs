@@ -4,8 +4,9 @@ use std::fmt;
 use std::fs::File;
 use std::path::Path;
 
-use leasehold_core::Result;
+use leasehold_core::{Error, ErrorKind, Result};
 
+use crate::config::FileConfig;
 use crate::error;
 
 /// A kind of file system.
@@ -50,6 +51,18 @@ impl FileSystem {
     #[cfg(not(target_os = "linux"))]
     pub(crate) fn of(_: &File, _: &Path) -> Result<Self> {
         Ok(Self { scope: Scope::Local, name: Name::Known("unknown") })
+    }
+
+    /// Whether locks may be kept on it.
+    pub(super) fn admit(&self, config: &FileConfig, path: &Path) -> Result<()> {
+        if self.scope != Scope::Network || config.allow_network_fs {
+            return Ok(());
+        }
+        let message = format!(
+            "the directory is on a network file system ({self}), whose locks may exclude nobody: use a local one \
+             or another store, or set allow_network_fs if you know that they do"
+        );
+        Err(Error::not_applied(ErrorKind::Unsupported, message).with_context("path", path.display()))
     }
 
     #[cfg(test)]
@@ -115,5 +128,19 @@ mod tests {
         assert_eq!(FileSystem::numbered(0x6573_5546).scope, Scope::Program);
         assert_eq!(FileSystem::numbered(0x1234).to_string(), "type 0x1234");
         assert_eq!(FileSystem::numbered(0x1234).scope, Scope::Local);
+    }
+
+    /// Only network file systems need leave.
+    #[test]
+    fn network_file_systems_need_leave() {
+        let network = FileSystem::of_scope(Scope::Network);
+        let config = FileConfig::new("/a");
+        let error = network.admit(&config, Path::new("/a")).unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains("allow_network_fs"), "{error}");
+        assert!(network.admit(&config.clone().allow_network_fs(true), Path::new("/a")).is_ok());
+        for scope in [Scope::Local, Scope::Memory, Scope::Program] {
+            assert!(FileSystem::of_scope(scope).admit(&config, Path::new("/a")).is_ok());
+        }
     }
 }

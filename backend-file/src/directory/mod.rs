@@ -23,7 +23,6 @@
 //!   directory of ours, never through a link, and what is removed has a name of our form.
 //! - **file.directory-5** Nothing is granted in a directory that its path does not lead to any more (G1).
 
-mod diagnosis;
 mod file_system;
 mod floor;
 mod folder;
@@ -42,7 +41,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use leasehold_core::{Env, ErrorKind, LockName, Result};
+use leasehold_core::{Env, Error, ErrorKind, LockName, Result};
 use rustix::io::Errno;
 
 use crate::config::FileConfig;
@@ -86,18 +85,18 @@ impl Directory {
     /// Opens a directory, which may have to be made.
     pub(crate) fn open(config: &FileConfig, env: &Env) -> Result<Self> {
         let path = config.absolute_path()?;
-        let mode = config.file_mode();
+        let mode = config.mode;
         let trust = Trust::of_process(mode);
         let way = Way::to(&path)?;
-        config.admit_path(trust.objection_to(&way))?;
+        admit(config, &path, trust.objection_to(&way))?;
         way.make(mode)?;
         let folder = Folder::open(path)?;
-        config.admit_path(trust.objection(&folder, [])?)?;
+        admit(config, folder.path(), trust.objection(&folder, [])?)?;
         let file_system = FileSystem::of(folder.handle(), folder.path())?;
-        config.admit(&file_system, folder.path())?;
+        file_system.admit(config, folder.path())?;
         let parts = Parts::enter(&folder, mode)?;
         let mut directory = Self { folder, parts, mode, trust, file_system, token_base: 0 };
-        config.admit_path(directory.objection()?)?;
+        admit(config, directory.path(), directory.objection()?)?;
         directory.token_base = directory.first_floor(env)?.token_base;
         Ok(directory)
     }
@@ -226,6 +225,19 @@ impl Directory {
             .map_err(|e| error::of_system(e, "write the file", path))
     }
 
+    /// The bits of the directory's mode.
+    pub(crate) fn permissions(&self) -> Result<u32> {
+        let node = Node::of(self.folder.handle());
+        let node = node.map_err(|e| error::of_system(e, "look at the directory", self.path()))?;
+        Ok(node.mode & 0o7777)
+    }
+
+    /// The bits of the mode of a lock file, if there is one.
+    pub(crate) fn permissions_of(&self, key: &Key) -> Result<u32> {
+        let file = self.folder.look(&key.lock_file())?.filter(|node| node.is_file);
+        Ok(file.map_or(0, |node| node.mode))
+    }
+
     /// Every lock file there is, by key.
     pub(crate) fn keys(&self) -> Result<Vec<Key>> {
         let files = self.folder.entries()?;
@@ -301,6 +313,18 @@ impl Parts {
     }
 }
 
+/// Whether locks may be kept in a directory against which something speaks.
+fn admit(config: &FileConfig, path: &Path, objection: Option<String>) -> Result<()> {
+    let Some(objection) = objection.filter(|_| !config.allow_untrusted_path) else {
+        return Ok(());
+    };
+    let message = format!(
+        "{objection}, who could replace the locks: use a directory that only this user or root can change, or \
+         set allow_untrusted_path if you trust them"
+    );
+    Err(Error::not_applied(ErrorKind::Denied, message).with_context("path", path.display()))
+}
+
 /// What a lock file says, whatever its name.
 fn see(file: &File, path: &Path) -> Result<Seen> {
     read(file, path, Seen::read)
@@ -332,7 +356,7 @@ pub(crate) fn note(file: &File, ending: Ending) {
 }
 
 /// The error of a record that does not fit.
-pub(crate) fn too_long() -> leasehold_core::Error {
+pub(crate) fn too_long() -> Error {
     error::invalid("label and metadata of a lock are longer than 3 KiB together")
 }
 

@@ -163,7 +163,7 @@ impl Directory {
     }
 
     /// What stands in our own directories and cannot be ours, by where it is.
-    pub(super) fn strangers(&self) -> Result<Vec<PathBuf>> {
+    pub(crate) fn strangers(&self) -> Result<Vec<PathBuf>> {
         let mut strangers = Vec::new();
         let mut look = |part: &Folder, is_ours: fn(&str) -> bool| -> Result<()> {
             for name in part.entries()? {

@@ -1,6 +1,7 @@
 use futures_util::FutureExt;
 use leasehold_core::Timing;
 
+use super::acquisition::Attempted;
 use super::*;
 use crate::directory::Request;
 

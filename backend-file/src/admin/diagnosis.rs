@@ -4,9 +4,7 @@ use leasehold_core::Result;
 use leasehold_core::backend::{Finding, Severity};
 use rustix::process::{Resource, getrlimit};
 
-use super::inode::Node;
-use super::{Directory, FileSystem, Scope};
-use crate::error;
+use crate::directory::{Directory, FileSystem, Scope};
 use crate::record::Floor;
 
 impl Directory {
@@ -52,13 +50,6 @@ impl Directory {
         Ok(self.objection()?.map(broken))
     }
 
-    /// The bits of the directory's mode.
-    fn permissions(&self) -> Result<u32> {
-        let node = Node::of(self.folder.handle());
-        let node = node.map_err(|e| error::of_system(e, "look at the directory", self.path()))?;
-        Ok(node.mode & 0o7777)
-    }
-
     fn bookkeeping(&self) -> Result<Finding> {
         let strangers = self.strangers()?;
         let Some(first) = strangers.first() else {
@@ -79,8 +70,7 @@ impl Directory {
         let mut mode = 0;
         for keys in self.keys()?.chunks(CHUNK) {
             for key in keys {
-                let file = self.folder.look(&key.lock_file())?.filter(|node| node.is_file);
-                mode |= file.map_or(0, |node| node.mode);
+                mode |= self.permissions_of(key)?;
                 match self.newest(key)? {
                     Some((_, true)) => held += 1,
                     Some((_, false)) => idle += 1,

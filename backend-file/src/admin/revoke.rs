@@ -8,12 +8,13 @@
 
 use std::time::Duration;
 
-use leasehold_core::backend::{Holder, Revoke, StoreEvent};
-use leasehold_core::{LockName, LostReason, Result};
+use leasehold_core::backend::{Holder, Revoke};
+use leasehold_core::{LockName, Result};
 
-use super::{Hold, PAUSE, Session};
 use crate::directory::{Access, Request};
 use crate::keys::Key;
+use crate::session::Session;
+use crate::session::acquisition::PAUSE;
 
 impl Session {
     /// Asks the holder to let go, or takes the lock away; whom it found.
@@ -33,46 +34,6 @@ impl Session {
                 Ok(Some(self.holder(held)))
             }
         }
-    }
-
-    /// Looks for requests to this session, and whether its files are still where they were.
-    pub(crate) fn patrol(&self) {
-        let (mut requests, mut blind) = match self.directory.requests(self.id) {
-            Ok(requests) => (requests, None),
-            Err(error) => (Vec::new(), Some(error)),
-        };
-        let mut events = Vec::new();
-        let mut state = self.state.lock();
-        for hold in state.holds.values_mut().filter(|hold| !hold.told) {
-            let request = requests.iter().find(|request| hold.is_asked_by(request));
-            let asked = request.map_or(Ok(None), |request| self.directory.take(request));
-            let within = asked.unwrap_or_else(|error| {
-                blind = Some(error);
-                None
-            });
-            hold.told = !self.has_its_path(hold);
-            let (name, counter) = (hold.name.clone(), self.told(hold.tenure.counter));
-            events.extend(match (within, hold.told) {
-                (Some(within), false) => Some(StoreEvent::GrantAsked { name, counter, within }),
-                (None, false) => None,
-                // By whoever has asked for it.
-                (Some(_), true) => Some(StoreEvent::GrantLost { name, counter, reason: LostReason::Revoked }),
-                (None, true) => Some(StoreEvent::GrantLost { name, counter, reason: LostReason::Gone }),
-            });
-        }
-        requests.retain(|request| !state.holds.values().any(|hold| hold.is_asked_by(request)));
-        let was_blind = std::mem::replace(&mut state.blind, blind.is_some());
-        drop(state);
-        // RACE: a grant that goes on and is not held here is about to be; its request waits for that.
-        for request in requests {
-            if self.directory.goes_on(&request).is_ok_and(|goes_on| !goes_on) {
-                self.directory.withdraw(&request);
-            }
-        }
-        if let (Some(error), false) = (blind, was_blind) {
-            self.tell(StoreEvent::Warning(format!("revocations are not heard: {error:#}").into()));
-        }
-        events.into_iter().for_each(|event| self.tell(event));
     }
 
     async fn take_away(&self, name: &LockName, key: &Key) -> Result<Option<Holder>> {
@@ -109,11 +70,5 @@ impl Session {
             }
             self.env.sleep(PAUSE).await;
         }
-    }
-}
-
-impl Hold {
-    fn is_asked_by(&self, request: &Request) -> bool {
-        self.key == request.key && self.tenure.counter == request.counter
     }
 }
