@@ -6,7 +6,7 @@ use std::time::Duration;
 use leasehold_core::backend::{AcquireRequest, Attempt, Grant, Mode, StoreEvent};
 use leasehold_core::{Error, ErrorKind, Result};
 
-use super::{Session, Tenure};
+use super::{HeldFile, Session};
 use crate::directory::{Locked, Opened, too_long};
 use crate::error;
 use crate::keys::Key;
@@ -123,7 +123,7 @@ impl Session {
                     Some(Err(e)) => Err(error::of_system(e, "wait for the lock", &path)),
                     None => Ok(None),
                 },
-                () = self.env.sleep(self.patrol_every()) => {}
+                () = self.env.sleep(self.look_every()) => {}
             }
             // Taken away by force or by hand: its lock may never come, and is worth nothing.
             if !self.directory.is_at(key, place.inode())? {
@@ -144,7 +144,7 @@ impl Session {
             return Ok(None);
         };
         let ending = Some(Ending { counter, seq: protocol::FIRST, durable: true });
-        let grant = self.grant(request, key, Tenure { locked, ending, counter })?;
+        let grant = self.grant(request, key, HeldFile { locked, ending, counter })?;
         if self.made.fetch_add(1, Ordering::Relaxed) >= self.keep {
             self.sweep_in_background();
         }
@@ -161,14 +161,14 @@ impl Session {
         let counter = self.after(seen.counter())?;
         let steps = protocol::grant(&seen, self.record(request, counter)).ok_or_else(too_long)?;
         let ending = Ending { counter, seq: seen.next_seq(), durable: false };
-        let mut tenure = Tenure { locked, ending: Some(ending), counter };
-        self.directory.carry_out(tenure.locked.file(), &steps, &self.directory.lock_path(key))?;
-        tenure.ending = Some(Ending { durable: true, ..ending });
+        let mut held = HeldFile { locked, ending: Some(ending), counter };
+        self.directory.carry_out(held.locked.file(), &steps, &self.directory.lock_path(key))?;
+        held.ending = Some(Ending { durable: true, ..ending });
         // INVARIANT(file.session-2): taking a file away by force needs no lock of it.
-        if !self.directory.is_at(key, tenure.locked.inode())? {
+        if !self.directory.is_at(key, held.locked.inode())? {
             return Ok(None);
         }
-        self.grant(request, key, tenure).map(Some)
+        self.grant(request, key, held).map(Some)
     }
 
     fn record(&self, request: &AcquireRequest, counter: u64) -> Record {

@@ -18,8 +18,8 @@ pub(crate) struct Listener {
     env: Env,
     bell: Arc<Notify>,
     every: Duration,
-    patrol_at: Moment,
-    /// Something is held, or has been since the last patrol: requests to it are to be removed.
+    look_at: Moment,
+    /// Something is held, or has been since the last look: requests to it are to be removed.
     is_due: bool,
 }
 
@@ -30,8 +30,8 @@ impl Listener {
             session: Arc::downgrade(session),
             env: session.env.clone(),
             bell: Arc::clone(&session.bell),
-            every: session.patrol_every(),
-            patrol_at: session.env.now(),
+            every: session.look_every(),
+            look_at: session.env.now(),
             is_due: false,
         }
     }
@@ -42,10 +42,10 @@ impl Listener {
             tokio::select! {
                 biased;
                 // First, as there may always be something to tell.
-                () = self.env.sleep_until(self.patrol_at), if self.is_due => {
-                    (self.patrol_at, self.is_due) = (self.env.now() + self.every, false);
+                () = self.env.sleep_until(self.look_at), if self.is_due => {
+                    (self.look_at, self.is_due) = (self.env.now() + self.every, false);
                     if let Some(session) = self.session.upgrade() {
-                        session.patrol();
+                        session.check_requests();
                     }
                 }
                 event = self.inbox.recv() => return event,
@@ -61,7 +61,7 @@ impl Session {
     }
 
     /// Looks for requests to this session, and whether its files are still where they were.
-    pub(crate) fn patrol(&self) {
+    pub(crate) fn check_requests(&self) {
         let (mut requests, mut blind) = match self.directory.requests(self.id) {
             Ok(requests) => (requests, None),
             Err(error) => (Vec::new(), Some(error)),
@@ -76,7 +76,7 @@ impl Session {
                 None
             });
             hold.told = !self.has_its_path(hold);
-            let (name, counter) = (hold.name.clone(), self.told(hold.tenure.counter));
+            let (name, counter) = (hold.name.clone(), self.told(hold.file.counter));
             events.extend(match (within, hold.told) {
                 (Some(within), false) => Some(StoreEvent::GrantAsked { name, counter, within }),
                 (None, false) => None,
@@ -103,6 +103,6 @@ impl Session {
 
 impl Hold {
     fn is_asked_by(&self, request: &Request) -> bool {
-        self.key == request.key && self.tenure.counter == request.counter
+        self.key == request.key && self.file.counter == request.counter
     }
 }

@@ -55,7 +55,7 @@ struct State {
     holds: BTreeMap<LeaseId, Hold>,
     /// `None` once closed.
     presence: Option<Presence>,
-    /// The last patrol could not look.
+    /// The last look for requests failed.
     blind: bool,
 }
 
@@ -65,13 +65,13 @@ struct Hold {
     name: LockName,
     key: Key,
     owner: OwnerId,
-    tenure: Tenure,
+    file: HeldFile,
     told: bool,
 }
 
 /// A locked file with a record of ours, whose end is noted in it.
 #[derive(Debug)]
-struct Tenure {
+struct HeldFile {
     locked: Locked,
     ending: Option<Ending>,
     counter: u64,
@@ -113,7 +113,7 @@ impl Session {
         let ours = state.holds.get(&grant.lease.id).is_some_and(|hold| {
             hold.name == grant.name
                 && hold.owner == grant.owner
-                && self.told(hold.tenure.counter) == grant.counter
+                && self.told(hold.file.counter) == grant.counter
         });
         let hold = if ours { state.holds.remove(&grant.lease.id) } else { None };
         drop(state);
@@ -123,7 +123,7 @@ impl Session {
         // Was it taken away, or the directory? Then the hold was lost, whatever happens to it now.
         let replaced = !self.has_its_path(&hold);
         let path = self.directory.lock_path(&hold.key);
-        let ended = hold.tenure.end();
+        let ended = hold.file.end();
         ended.map_err(|e| error::of_system(e, "unlock the file", &path).with_effect(Effect::Unknown))?;
         if replaced { Err(Error::lost(LostReason::Gone)) } else { Ok(()) }
     }
@@ -147,7 +147,7 @@ impl Session {
         }
     }
 
-    fn patrol_every(&self) -> Duration {
+    fn look_every(&self) -> Duration {
         self.env.timing().op_timeout / 4
     }
 
@@ -167,19 +167,19 @@ impl Session {
 
     /// Whether the path still names the file that is held. A look that fails takes nothing away.
     fn has_its_path(&self, hold: &Hold) -> bool {
-        self.directory.is_at(&hold.key, hold.tenure.locked.inode()).unwrap_or(true)
+        self.directory.is_at(&hold.key, hold.file.locked.inode()).unwrap_or(true)
     }
 
-    fn grant(&self, request: &AcquireRequest, key: &Key, tenure: Tenure) -> Result<Grant> {
+    fn grant(&self, request: &AcquireRequest, key: &Key, file: HeldFile) -> Result<Grant> {
         let id = LeaseId::new(self.leases.fetch_add(1, Ordering::Relaxed) + 1);
         let grant = Grant {
             name: request.name.clone(),
             owner: request.owner,
             lease: Lease { id, scope: LeaseScope::Entry, ttl: request.ttl, deadline: Deadline::Never },
-            counter: self.told(tenure.counter),
+            counter: self.told(file.counter),
         };
         let (name, owner) = (request.name.clone(), request.owner);
-        let hold = Hold { name, key: key.clone(), owner, tenure, told: false };
+        let hold = Hold { name, key: key.clone(), owner, file, told: false };
         let mut state = self.state.lock();
         // RACE: under the mutex, so that nothing is held once everything was let go.
         if state.presence.is_none() {
@@ -232,7 +232,7 @@ impl Drop for Session {
     }
 }
 
-impl Tenure {
+impl HeldFile {
     fn end(&mut self) -> io::Result<()> {
         if let Some(ending) = self.ending.take() {
             note(self.locked.file(), ending);
@@ -241,7 +241,7 @@ impl Tenure {
     }
 }
 
-impl Drop for Tenure {
+impl Drop for HeldFile {
     fn drop(&mut self) {
         // Closing the file unlocks what this could not.
         let _ = self.end();

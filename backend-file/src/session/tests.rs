@@ -35,15 +35,15 @@ async fn a_request_waits_for_its_grant() {
     assert_eq!(requests(), std::slice::from_ref(&wanted), "taken back by who asked");
 
     session.directory.post(&admin.env, &stale, within).unwrap();
-    session.patrol();
+    session.check_requests();
     assert_eq!(requests(), [wanted]);
     assert!(inbox.try_recv().is_err());
 
     session.state.lock().holds = recorded;
-    session.patrol();
+    session.check_requests();
     let asked = StoreEvent::GrantAsked { name, counter: grant.counter, within };
     assert_eq!(inbox.try_recv().unwrap(), asked);
     assert!(requests().is_empty());
-    session.patrol();
+    session.check_requests();
     assert!(inbox.try_recv().is_err(), "told once");
 }
