@@ -9,15 +9,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_util::stream::{self, BoxStream};
+use futures_util::stream::BoxStream;
 use leasehold_core::backend::{
-    AcquireRequest, Attempt, Finding, Grant, Holder, LeaseId, LockBackend, LockState, Renewal, Revoke,
-    StoreConfig, StoreEvent, TokenBase,
+    AcquireRequest, Attempt, Events, Finding, Grant, Holder, Inbox, LeaseId, LockBackend, LockState, Renewal,
+    Revoke, StoreConfig, StoreEvent, TokenBase,
 };
 use leasehold_core::clock::Deadline;
 use leasehold_core::{Env, Guarantees, LockName, LostReason, Result};
-use parking_lot::Mutex;
-use tokio::sync::mpsc;
 
 use crate::config::FileConfig;
 use crate::directory::Scope;
@@ -38,18 +36,18 @@ impl StoreConfig for FileConfig {
 #[derive(Debug)]
 pub(crate) struct FileBackend {
     session: Arc<Session>,
-    inbox: Mutex<Option<mpsc::UnboundedReceiver<StoreEvent>>>,
+    events: Inbox,
 }
 
 impl FileBackend {
     pub(crate) fn open(config: &FileConfig, env: Env) -> Result<Self> {
-        let (events, inbox) = mpsc::unbounded_channel();
-        let session = Arc::new(Session::open(config, env, events)?);
+        let (tell, events) = Events::new();
+        let session = Arc::new(Session::open(config, env, tell)?);
         let directory = &session.directory;
         for finding in [directory.file_system().warning(), directory.hands()?].into_iter().flatten() {
-            session.tell(StoreEvent::Warning(finding.detail.into()));
+            session.events.tell(StoreEvent::Warning(finding.detail.into()));
         }
-        Ok(Self { session, inbox: Mutex::new(Some(inbox)) })
+        Ok(Self { session, events })
     }
 }
 
@@ -84,11 +82,7 @@ impl LockBackend for FileBackend {
     }
 
     fn events(&self) -> BoxStream<'static, StoreEvent> {
-        let Some(inbox) = self.inbox.lock().take() else {
-            return Box::pin(stream::empty());
-        };
-        let listener = Listener::new(&self.session, inbox);
-        Box::pin(stream::unfold(listener, async |mut listener| Some((listener.next().await?, listener))))
+        Listener::stream(&self.session, self.events.stream())
     }
 
     async fn inspect(&self, name: &LockName) -> Result<LockState> {

@@ -3,9 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use leasehold_core::{Result, StoreUrl};
-
-use crate::error;
+use leasehold_core::{Error, Result, StoreUrl};
 
 /// The configuration of the file store,
 /// `file:///DIR[?keep=N&mode=0600&allow_network_fs=false&allow_untrusted_path=false]`.
@@ -81,15 +79,15 @@ impl FileConfig {
     /// option in the wrong form.
     pub fn from_url(url: &mut StoreUrl) -> Result<Self> {
         if !url.hosts().is_empty() || url.user().is_some() || url.password().is_some() {
-            return Err(error::invalid(
+            return Err(Error::invalid_option(
                 "a file URL has three slashes, file:///var/lib/locks: no host, no user, no relative directory",
             ));
         }
         if url.take("prefix")?.is_some() {
-            return Err(error::invalid("a file URL takes no prefix: its path is the directory"));
+            return Err(Error::invalid_option("a file URL takes no prefix: its path is the directory"));
         }
         if url.path().trim_matches('/').is_empty() {
-            return Err(error::invalid("a file URL names a directory: file:///var/lib/locks"));
+            return Err(Error::invalid_option("a file URL names a directory: file:///var/lib/locks"));
         }
         let mut config = Self::new(url.path());
         if let Some(keep) = url.take_parsed("keep", "a number of files")? {
@@ -110,19 +108,20 @@ impl FileConfig {
     /// The directory, whatever the process's own becomes.
     pub(crate) fn absolute_path(&self) -> Result<PathBuf> {
         if self.mode & 0o600 != 0o600 || self.mode & !0o666 != 0 {
-            return Err(error::invalid(format!(
+            return Err(Error::invalid_option(format!(
                 "mode {:#o} cannot work: files are read and written by their owner, and not executed",
                 self.mode
             )));
         }
         if [self.mode >> 3, self.mode].into_iter().any(|class| !matches!(class & 0o6, 0 | 0o6)) {
-            return Err(error::invalid(format!(
+            return Err(Error::invalid_option(format!(
                 "mode {:#o} cannot work: who locks has to read and write, and who may only read could keep \
                  every lock all the same",
                 self.mode
             )));
         }
-        std::path::absolute(&self.directory).map_err(|_| error::invalid("the directory's name is empty"))
+        std::path::absolute(&self.directory)
+            .map_err(|_| Error::invalid_option("the directory's name is empty"))
     }
 }
 

@@ -48,11 +48,6 @@ pub(crate) fn refused(message: impl Into<String>, path: &Path) -> Error {
     Error::not_applied(ErrorKind::Protocol, message).with_context("path", path.display())
 }
 
-/// An option that cannot work.
-pub(crate) fn invalid(message: impl Into<String>) -> Error {
-    Error::not_applied(ErrorKind::InvalidOption, message)
-}
-
 /// The session is over.
 pub(crate) fn closed() -> Error {
     Error::not_applied(ErrorKind::Closed, "the session with the directory was closed")

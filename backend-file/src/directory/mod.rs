@@ -357,7 +357,7 @@ pub(crate) fn note(file: &File, ending: Ending) {
 
 /// The error of a record that does not fit.
 pub(crate) fn too_long() -> Error {
-    error::invalid("label and metadata of a lock are longer than 3 KiB together")
+    Error::invalid_option("label and metadata of a lock are longer than 3 KiB together")
 }
 
 fn image(file: &File, path: &Path) -> Result<Vec<u8>> {

@@ -190,7 +190,7 @@ impl Session {
             && heard.replace(record.counter) != Some(record.counter)
         {
             let (name, holder) = (request.name.clone(), self.holder(record));
-            self.tell(StoreEvent::Queued { name, holder });
+            self.events.tell(StoreEvent::Queued { name, holder });
         }
         Ok(())
     }

@@ -3,17 +3,18 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use futures_util::stream::{self, BoxStream, StreamExt};
 use leasehold_core::backend::StoreEvent;
 use leasehold_core::clock::Moment;
 use leasehold_core::{Env, LostReason};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::Notify;
 
 use super::{Hold, Session};
 use crate::directory::Request;
 
 /// What the core listens to. It does not keep the session, whose end is the end of the stream.
 pub(crate) struct Listener {
-    inbox: mpsc::UnboundedReceiver<StoreEvent>,
+    told: BoxStream<'static, StoreEvent>,
     session: Weak<Session>,
     env: Env,
     bell: Arc<Notify>,
@@ -24,19 +25,24 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    pub(crate) fn new(session: &Arc<Session>, inbox: mpsc::UnboundedReceiver<StoreEvent>) -> Self {
-        Self {
-            inbox,
+    /// What is `told` by `session`, whose requests are looked for meanwhile.
+    pub(crate) fn stream(
+        session: &Arc<Session>,
+        told: BoxStream<'static, StoreEvent>,
+    ) -> BoxStream<'static, StoreEvent> {
+        let listener = Self {
+            told,
             session: Arc::downgrade(session),
             env: session.env.clone(),
             bell: Arc::clone(&session.bell),
             every: session.look_every(),
             look_at: session.env.now(),
             is_due: false,
-        }
+        };
+        stream::unfold(listener, async |mut listener| Some((listener.next().await?, listener))).boxed()
     }
 
-    pub(crate) async fn next(&mut self) -> Option<StoreEvent> {
+    async fn next(&mut self) -> Option<StoreEvent> {
         loop {
             self.is_due |= self.session.upgrade().is_some_and(|session| session.holds_anything());
             tokio::select! {
@@ -48,7 +54,7 @@ impl Listener {
                         session.check_requests();
                     }
                 }
-                event = self.inbox.recv() => return event,
+                event = self.told.next() => return event,
                 () = self.bell.notified(), if !self.is_due => self.is_due = true,
             }
         }
@@ -95,9 +101,9 @@ impl Session {
             }
         }
         if let (Some(error), false) = (blind, was_blind) {
-            self.tell(StoreEvent::Warning(format!("revocations are not heard: {error:#}").into()));
+            self.events.tell(StoreEvent::Warning(format!("revocations are not heard: {error:#}").into()));
         }
-        events.into_iter().for_each(|event| self.tell(event));
+        events.into_iter().for_each(|event| self.events.tell(event));
     }
 }
 

@@ -19,11 +19,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use leasehold_core::backend::{AcquireRequest, Grant, Holder, Lease, LeaseId, LeaseScope, StoreEvent};
+use leasehold_core::backend::{
+    AcquireRequest, Events, Grant, Holder, Lease, LeaseId, LeaseScope, StoreEvent,
+};
 use leasehold_core::clock::Deadline;
 use leasehold_core::{Effect, Env, Error, LockName, LostReason, OwnerId, Result};
 use parking_lot::Mutex;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::FileConfig;
@@ -40,7 +42,7 @@ pub(crate) struct Session {
     pub(crate) id: SessionId,
     state: Mutex<State>,
     closing: CancellationToken,
-    events: mpsc::UnboundedSender<StoreEvent>,
+    pub(crate) events: Events,
     /// Rings when something is held after nothing was.
     bell: Arc<Notify>,
     leases: AtomicU64,
@@ -78,11 +80,7 @@ struct HeldFile {
 }
 
 impl Session {
-    pub(crate) fn open(
-        config: &FileConfig,
-        env: Env,
-        events: mpsc::UnboundedSender<StoreEvent>,
-    ) -> Result<Self> {
+    pub(crate) fn open(config: &FileConfig, env: Env, events: Events) -> Result<Self> {
         let directory = Arc::new(Directory::open(config, &env)?);
         let presence = directory.begin_session(&env)?;
         let session = Self {
@@ -151,11 +149,6 @@ impl Session {
         self.env.timing().op_timeout / 4
     }
 
-    pub(crate) fn tell(&self, event: StoreEvent) {
-        // Nobody listens to a manager that is over.
-        let _ = self.events.send(event);
-    }
-
     /// The holder as everybody sees it.
     pub(crate) fn holder(&self, record: Record) -> Holder {
         let mut holder = Holder::new(record.label).with_counter(self.told(record.counter));
@@ -203,12 +196,12 @@ impl Session {
         self.env.spawn(async move {
             // The core stops listening before it waits for this task.
             let go_on =
-                || !closing.is_cancelled() && events.upgrade().is_some_and(|events| !events.is_closed());
+                || !closing.is_cancelled() && events.upgrade().is_some_and(|events| events.is_heard());
             if let Err(error) = directory.sweep(&env, go_on).await
                 && let Some(events) = events.upgrade()
             {
-                let _ = events
-                    .send(StoreEvent::Warning(format!("idle lock files were not removed: {error:#}").into()));
+                events
+                    .tell(StoreEvent::Warning(format!("idle lock files were not removed: {error:#}").into()));
             }
         });
     }

@@ -252,7 +252,7 @@ async fn a_directory_made_again_is_another() {
             assert_eq!(c.backend.inspect(&name(lock)).await.unwrap().holder, None);
             c.cycle(lock).await;
         }
-        let error = waiting.end().await.unwrap_err();
+        let error = waiting.end("the wait").await.unwrap_err();
         assert_eq!(*error.kind(), ErrorKind::Unavailable, "{error}");
         assert!(a.backend.release(&held).await.is_err());
     }

@@ -12,8 +12,9 @@ use leasehold_core::LostReason;
 use leasehold_core::backend::{Revocation, Revoke};
 use leasehold_core::{GuardState, LockManager};
 use sha2::{Digest, Sha256};
+use testbed::Beside;
 
-use crate::rig::{Beside, Rig, name};
+use crate::rig::{Rig, name};
 
 const GRACE: Revoke = Revoke::Ask { grace: Duration::from_secs(60) };
 
@@ -193,7 +194,7 @@ async fn an_earlier_holder_hears_an_ask_with_a_grace() {
         };
         assert_eq!(asked, BTreeMap::from([("a".to_owned(), counter)]));
         earlier.release();
-        assert_eq!(answer.end().await, Revocation::Released);
+        assert_eq!(answer.end("the answer").await, Revocation::Released);
         assert_eq!((rig.traces("revoke"), rig.traces("new")), (0, 0));
     }
 }
@@ -225,7 +226,7 @@ async fn an_earlier_revoker_gives_no_grace() {
             }
             asker.take_back(holder);
         });
-        let_go.end().await;
+        let_go.end("the release").await;
         assert_eq!(guard.lost().await, LostReason::Revoked);
         assert_eq!(rig.traces("revoke"), 0);
     }

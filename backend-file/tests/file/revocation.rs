@@ -7,6 +7,7 @@ use leasehold_core::backend::{AcquireRequest, Attempt, Holder, Renewal, Revocati
 use leasehold_core::clock::Deadline;
 use leasehold_core::{LockManager, LostReason};
 use parking_lot::Mutex;
+use testbed::{until, within};
 use tokio::task::JoinSet;
 
 use crate::rig::{Manager, Rig, name};
@@ -80,14 +81,10 @@ async fn a_request_to_a_hold_that_ended_is_removed() {
     b.revoke("a", in_secs(30)).await.unwrap();
     a.release(&held).await;
     assert_eq!(rig.traces("revoke"), 1);
-    let is_removed = async {
-        while rig.traces("revoke") > 0 {
-            tokio::task::yield_now().await;
-        }
-    };
+    let is_removed = until(async || rig.traces("revoke") == 0);
     tokio::select! {
         told = a.event() => panic!("{told:?}"),
-        removed = tokio::time::timeout(b.env.timing().ttl, is_removed) => removed.expect("within the ttl"),
+        () = within(b.env.timing().ttl, "the request is removed", is_removed) => {}
     }
 
     let held = a.grant("a").await;
@@ -147,7 +144,7 @@ async fn a_holder_that_hears_much_is_told_in_time() {
             assert!(matches!(told, StoreEvent::Queued { .. }), "{told:?}");
         }
     };
-    tokio::time::timeout(b.env.timing().ttl, told_at_last).await.expect("within the ttl");
+    within(b.env.timing().ttl, "it is told", told_at_last).await;
 }
 
 /// Forced after it was asked, the holder loses the lock for good.
@@ -179,7 +176,7 @@ async fn force_takes_the_lock_at_once() {
     let held = a.grant("a").await;
     let waiter = c.waiter("a").await;
     assert_eq!(b.revoke("a", Revoke::Force).await.unwrap().label, "here");
-    let taken = waiter.end().await.unwrap();
+    let taken = waiter.end("the wait").await.unwrap();
     assert!(taken.counter > held.counter);
 
     assert_eq!(a.event().await, revoked("a", held.counter));
