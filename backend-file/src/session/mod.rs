@@ -41,7 +41,7 @@ pub(crate) struct Session {
     pub(crate) directory: Arc<Directory>,
     pub(crate) id: SessionId,
     state: Mutex<State>,
-    closing: CancellationToken,
+    pub(crate) closing: CancellationToken,
     pub(crate) events: Events,
     /// Rings when something is held after nothing was.
     bell: Arc<Notify>,
@@ -145,7 +145,7 @@ impl Session {
         }
     }
 
-    fn look_every(&self) -> Duration {
+    pub(crate) fn look_every(&self) -> Duration {
         self.env.timing().op_timeout / 4
     }
 

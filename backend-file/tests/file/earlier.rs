@@ -12,7 +12,7 @@ use leasehold_core::LostReason;
 use leasehold_core::backend::{Revocation, Revoke};
 use leasehold_core::{GuardState, LockManager};
 use sha2::{Digest, Sha256};
-use testbed::Beside;
+use testbed::{Beside, until};
 
 use crate::rig::{Rig, name};
 
@@ -193,6 +193,35 @@ async fn an_earlier_holder_hears_an_ask_with_a_grace() {
             tokio::task::yield_now().await;
         };
         assert_eq!(asked, BTreeMap::from([("a".to_owned(), counter)]));
+        earlier.release();
+        assert_eq!(answer.end("the answer").await, Revocation::Released);
+        assert_eq!((rig.traces("revoke"), rig.traces("new")), (0, 0));
+    }
+}
+
+/// An earlier holder takes what asks for a grant that it is still putting on the disk, and hears nothing of
+/// it: it is asked again, until it has heard.
+#[tokio::test]
+async fn an_earlier_holder_is_asked_until_it_hears() {
+    let rig = Rig::new();
+    rig.open().await.cycle("a").await;
+    for (session, how) in [(0xe1, Revoke::AT_ONCE), (0xe2, GRACE)] {
+        let earlier = Earlier::open(&rig, session);
+        let counter = earlier.try_acquire().unwrap();
+        let admin = LockManager::builder(rig.config()).build().await.unwrap();
+        let mut answer = Beside::start(async move { admin.revoke("a", how).await.unwrap() });
+        for _ in 0..3 {
+            let mut asked = BTreeMap::new();
+            let hears = until(async || {
+                asked = earlier.take_requests();
+                !asked.is_empty()
+            });
+            tokio::select! {
+                answer = &mut answer => panic!("{answer:?}"),
+                () = hears => {}
+            }
+            assert_eq!(asked, BTreeMap::from([("a".to_owned(), counter)]));
+        }
         earlier.release();
         assert_eq!(answer.end("the answer").await, Revocation::Released);
         assert_eq!((rig.traces("revoke"), rig.traces("new")), (0, 0));
