@@ -44,7 +44,7 @@ impl FileBackend {
         let (tell, events) = Events::new();
         let session = Arc::new(Session::open(config, env, tell)?);
         let directory = &session.directory;
-        for finding in [directory.file_system().warning(), directory.hands()?].into_iter().flatten() {
+        for finding in [directory.file_system.warning(), directory.hands()?].into_iter().flatten() {
             session.events.tell(StoreEvent::Warning(finding.detail.into()));
         }
         Ok(Self { session, events })
@@ -55,7 +55,7 @@ impl FileBackend {
 impl LockBackend for FileBackend {
     fn guarantees(&self) -> Guarantees {
         let everywhere = Guarantees::FENCED | Guarantees::CROSS_PROCESS | Guarantees::RUNTIME_FREE;
-        match self.session.directory.file_system().scope {
+        match self.session.directory.file_system.scope {
             Scope::Memory => everywhere,
             Scope::Local | Scope::Network | Scope::Program => everywhere | Guarantees::SURVIVES_RESTART,
         }

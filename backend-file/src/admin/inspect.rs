@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use leasehold_core::backend::LockState;
 use leasehold_core::{LockName, Result};
+use tokio::task::coop::consume_budget;
 
 use crate::keys::Key;
 use crate::session::Session;
@@ -28,24 +29,19 @@ impl Session {
         let mut states = Vec::new();
         let mut keys = directory.keys()?;
         keys.retain(|key| key.may_begin_with(prefix));
-        for keys in keys.chunks(CHUNK) {
-            for key in keys {
-                let contenders = waiting.get(key).copied().unwrap_or_default();
-                let Some((record, lives)) = directory.newest(key)? else {
-                    continue;
-                };
-                if record.name.as_str().starts_with(prefix) && (lives || contenders > 0) {
-                    let name = record.name.clone();
-                    let holder = lives.then(|| self.holder(record));
-                    states.push(LockState::new(name, holder, contenders));
-                }
+        for key in keys {
+            consume_budget().await;
+            let contenders = waiting.get(&key).copied().unwrap_or_default();
+            if let Some((record, lives)) = directory.newest(&key)?
+                && record.name.as_str().starts_with(prefix)
+                && (lives || contenders > 0)
+            {
+                let name = record.name.clone();
+                let holder = lives.then(|| self.holder(record));
+                states.push(LockState::new(name, holder, contenders));
             }
-            tokio::task::yield_now().await;
         }
         states.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(states)
     }
 }
-
-/// How many files are looked at before others get a turn.
-const CHUNK: usize = 64;

@@ -1,5 +1,6 @@
 //! What kind of file system a directory is on, as far as locks and restarts care.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::fs::File;
 use std::path::Path;
@@ -10,10 +11,10 @@ use crate::config::FileConfig;
 use crate::error;
 
 /// A kind of file system.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FileSystem {
     pub(crate) scope: Scope,
-    name: Name,
+    name: Cow<'static, str>,
 }
 
 /// Where what is written ends up, and whom a lock excludes.
@@ -27,12 +28,6 @@ pub(crate) enum Scope {
     Network,
     /// A program of this host; it may be a network file system.
     Program,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Name {
-    Known(&'static str),
-    Number(u32),
 }
 
 impl FileSystem {
@@ -50,7 +45,7 @@ impl FileSystem {
     /// Elsewhere it is not known how to tell.
     #[cfg(not(target_os = "linux"))]
     pub(crate) fn of(_: &File, _: &Path) -> Result<Self> {
-        Ok(Self { scope: Scope::Local, name: Name::Known("unknown") })
+        Ok(Self { scope: Scope::Local, name: "unknown".into() })
     }
 
     /// Whether locks may be kept on it.
@@ -67,25 +62,21 @@ impl FileSystem {
 
     #[cfg(test)]
     pub(crate) fn of_scope(scope: Scope) -> Self {
-        Self { scope, name: Name::Known("some") }
+        Self { scope, name: "some".into() }
     }
 
     /// By the number that `statfs` gives.
     fn numbered(number: u32) -> Self {
-        let known = KNOWN.iter().find(|(known, ..)| *known == number);
-        known.map_or(Self { scope: Scope::Local, name: Name::Number(number) }, |(_, scope, name)| Self {
-            scope: *scope,
-            name: Name::Known(name),
-        })
+        match KNOWN.iter().find(|(known, ..)| *known == number) {
+            Some((_, scope, name)) => Self { scope: *scope, name: (*name).into() },
+            None => Self { scope: Scope::Local, name: format!("type {number:#x}").into() },
+        }
     }
 }
 
 impl fmt::Display for FileSystem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.name {
-            Name::Known(name) => f.write_str(name),
-            Name::Number(number) => write!(f, "type {number:#x}"),
-        }
+        f.write_str(&self.name)
     }
 }
 

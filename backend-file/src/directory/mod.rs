@@ -66,8 +66,8 @@ pub(crate) struct Directory {
     parts: Parts,
     mode: u32,
     trust: Trust,
-    file_system: FileSystem,
-    token_base: u64,
+    pub(crate) file_system: FileSystem,
+    pub(crate) token_base: u64,
 }
 
 /// Our own directories in it.
@@ -103,14 +103,6 @@ impl Directory {
 
     pub(crate) fn path(&self) -> &Path {
         self.folder.path()
-    }
-
-    pub(crate) fn file_system(&self) -> &FileSystem {
-        &self.file_system
-    }
-
-    pub(crate) fn token_base(&self) -> u64 {
-        self.token_base
     }
 
     /// What speaks against trusting the directory.

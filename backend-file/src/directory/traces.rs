@@ -27,7 +27,7 @@ pub(crate) struct Trace {
 /// A session that lives as long as this.
 #[derive(Debug)]
 pub(crate) struct Presence {
-    id: SessionId,
+    pub(crate) id: SessionId,
     // Dropped in this order: what is gone is not alive.
     _file: Trace,
     _locked: Locked,
@@ -49,12 +49,6 @@ impl Drop for Trace {
     fn drop(&mut self) {
         // It may be gone already; one that cannot be removed is left to a sweep.
         let _ = self.folder.remove(&self.name);
-    }
-}
-
-impl Presence {
-    pub(crate) fn id(&self) -> SessionId {
-        self.id
     }
 }
 

@@ -82,7 +82,7 @@ impl Session {
                 None
             });
             hold.told = !self.has_its_path(hold);
-            let (name, counter) = (hold.name.clone(), self.told(hold.file.counter));
+            let (name, counter) = (hold.grant.name.clone(), hold.grant.counter);
             events.extend(match (within, hold.told) {
                 (Some(within), false) => Some(StoreEvent::GrantAsked { name, counter, within }),
                 (None, false) => None,

@@ -23,7 +23,7 @@ use leasehold_core::backend::{
     AcquireRequest, Events, Grant, Holder, Lease, LeaseId, LeaseScope, StoreEvent,
 };
 use leasehold_core::clock::Deadline;
-use leasehold_core::{Effect, Env, Error, LockName, LostReason, OwnerId, Result};
+use leasehold_core::{Effect, Env, Error, LostReason, Result};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -43,7 +43,7 @@ pub(crate) struct Session {
     state: Mutex<State>,
     pub(crate) closing: CancellationToken,
     pub(crate) events: Events,
-    /// Rings when something is held after nothing was.
+    /// Rings when something is held.
     bell: Arc<Notify>,
     leases: AtomicU64,
     /// Lock files made since the last sweep.
@@ -64,10 +64,10 @@ struct State {
 /// A grant of ours.
 #[derive(Debug)]
 struct Hold {
-    name: LockName,
+    grant: Grant,
     key: Key,
-    owner: OwnerId,
     file: HeldFile,
+    /// The core has heard that it is lost.
     told: bool,
 }
 
@@ -85,7 +85,7 @@ impl Session {
         let presence = directory.begin_session(&env)?;
         let session = Self {
             directory,
-            id: presence.id(),
+            id: presence.id,
             state: Mutex::new(State { holds: BTreeMap::new(), presence: Some(presence), blind: false }),
             closing: CancellationToken::new(),
             events,
@@ -108,12 +108,11 @@ impl Session {
     /// Ends a hold: the kernel has let go when this returns.
     pub(crate) fn release(&self, grant: &Grant) -> Result<()> {
         let mut state = self.state.lock();
-        let ours = state.holds.get(&grant.lease.id).is_some_and(|hold| {
-            hold.name == grant.name
-                && hold.owner == grant.owner
-                && self.told(hold.file.counter) == grant.counter
+        // Not the lease's deadline, which is the core's to judge.
+        let is_ours = state.holds.get(&grant.lease.id).is_some_and(|Hold { grant: ours, .. }| {
+            (&ours.name, ours.owner, ours.counter) == (&grant.name, grant.owner, grant.counter)
         });
-        let hold = if ours { state.holds.remove(&grant.lease.id) } else { None };
+        let hold = if is_ours { state.holds.remove(&grant.lease.id) } else { None };
         drop(state);
         let Some(mut hold) = hold else {
             return Err(Error::lost(LostReason::Gone));
@@ -171,8 +170,7 @@ impl Session {
             lease: Lease { id, scope: LeaseScope::Entry, ttl: request.ttl, deadline: Deadline::Never },
             counter: self.told(file.counter),
         };
-        let (name, owner) = (request.name.clone(), request.owner);
-        let hold = Hold { name, key: key.clone(), owner, file, told: false };
+        let hold = Hold { grant: grant.clone(), key: key.clone(), file, told: false };
         let mut state = self.state.lock();
         // RACE: under the mutex, so that nothing is held once everything was let go.
         if state.presence.is_none() {
@@ -181,11 +179,8 @@ impl Session {
             return Err(error::closed());
         }
         state.holds.insert(id, hold);
-        let first = state.holds.len() == 1;
         drop(state);
-        if first {
-            self.bell.notify_one();
-        }
+        self.bell.notify_one();
         Ok(grant)
     }
 
@@ -208,14 +203,14 @@ impl Session {
 
     /// The counter after `last`.
     fn after(&self, last: u64) -> Result<u64> {
-        protocol::after(last, self.directory.token_base()).ok_or_else(|| {
+        protocol::after(last, self.directory.token_base).ok_or_else(|| {
             error::refused("the directory has given out its last token", self.directory.path())
         })
     }
 
     /// A counter of a file as it is told, with the directory's base.
     fn told(&self, counter: u64) -> u64 {
-        counter.saturating_add(self.directory.token_base())
+        counter.saturating_add(self.directory.token_base)
     }
 }
 

@@ -1,6 +1,6 @@
 use futures_util::stream::BoxStream;
 use futures_util::{FutureExt, StreamExt};
-use leasehold_core::Timing;
+use leasehold_core::{LockName, Timing};
 
 use super::acquisition::Attempted;
 use super::*;
