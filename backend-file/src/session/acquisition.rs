@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use leasehold_core::backend::{AcquireRequest, Attempt, Grant, Mode, StoreEvent};
-use leasehold_core::{Error, ErrorKind, Result};
+use leasehold_core::{Error, ErrorKind, LostReason, Result};
 
 use super::{HeldFile, Session};
 use crate::directory::{Locked, Opened, too_long};
@@ -50,14 +50,9 @@ impl Session {
 
     pub(crate) async fn acquire(&self, request: &AcquireRequest) -> Result<Grant> {
         let key = Key::of(&request.name);
-        loop {
-            let file = match self.attempt(request, &key).await? {
-                Attempted::Granted(grant) => return Ok(grant),
-                Attempted::Busy { file, .. } => file,
-            };
-            if let Some(grant) = self.wait(request, &key, file).await? {
-                return Ok(grant);
-            }
+        match self.attempt(request, &key).await? {
+            Attempted::Granted(grant) => Ok(grant),
+            Attempted::Busy { file, .. } => self.wait(request, &key, file).await,
         }
     }
 
@@ -96,40 +91,35 @@ impl Session {
         Err(error::refused("the lock file is replaced again and again", &self.directory.lock_path(key)))
     }
 
-    /// Waits until `file` can be locked, and takes the lock. `None` when it has to be tried again,
-    /// because another file has taken its place.
+    /// Waits until `file` can be locked, and takes the lock; `Lost` when another file has taken its place,
+    /// by force, by hand or by a sweep.
     ///
     /// # Cancel safety
     ///
     /// Dropped, it leaves the line and nothing of it stays; a thread that waits in the kernel gives
     /// the lock back.
-    pub(super) async fn wait(
-        &self,
-        request: &AcquireRequest,
-        key: &Key,
-        file: Opened,
-    ) -> Result<Option<Grant>> {
-        let path = self.directory.lock_path(key);
+    async fn wait(&self, request: &AcquireRequest, key: &Key, file: Opened) -> Result<Grant> {
+        let failed = |e| error::of_system(e, "wait for the lock", &self.directory.lock_path(key));
         let _shown = self.directory.show_waiting(key, self.id)?;
-        let mut place = waiter::join(file).map_err(|e| error::of_system(e, "wait for the lock", &path))?;
+        let mut place = waiter::join(file).map_err(failed)?;
         let mut heard = None;
-        loop {
+        let granted = loop {
             self.hear(request, &mut heard)?;
             tokio::select! {
                 biased;
                 () = self.closing.cancelled() => return Err(error::closed()),
-                turn = place.turn() => return match turn {
-                    Some(Ok(locked)) => self.take(request, key, locked),
-                    Some(Err(e)) => Err(error::of_system(e, "wait for the lock", &path)),
-                    None => Ok(None),
+                turn = place.turn() => break match turn {
+                    Some(locked) => self.take(request, key, locked.map_err(failed)?)?,
+                    None => None,
                 },
                 () = self.env.sleep(self.look_every()) => {}
             }
-            // Taken away by force or by hand: its lock may never come, and is worth nothing.
+            // The lock of a file that is gone may never come, and is worth nothing.
             if !self.directory.is_at(key, place.inode())? {
-                return Ok(None);
+                break None;
             }
-        }
+        };
+        granted.ok_or_else(|| Error::lost(LostReason::Gone))
     }
 
     /// How long a locked file without a living holder is tried again.

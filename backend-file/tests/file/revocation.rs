@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::backend::{AcquireRequest, Attempt, Holder, Renewal, Revocation, Revoke, StoreEvent};
+use leasehold_core::backend::{Attempt, Holder, Renewal, Revocation, Revoke, StoreEvent};
 use leasehold_core::clock::Deadline;
-use leasehold_core::{LockManager, LostReason};
+use leasehold_core::{Effect, LockManager, LostReason};
 use parking_lot::Mutex;
 use testbed::{until, within};
 use tokio::task::JoinSet;
 
-use crate::rig::{Manager, Rig, name};
+use crate::rig::{Manager, Rig, acquired, name};
 
 fn revoked(lock: &str, counter: u64) -> StoreEvent {
     StoreEvent::GrantLost { name: name(lock), counter, reason: LostReason::Revoked }
@@ -166,8 +166,8 @@ async fn force_does_not_wait_for_a_grace() {
     }
 }
 
-/// By force the next one holds at once, waiters included, with a larger counter; the former holder
-/// hears of it, and its release changes nothing.
+/// By force the next one holds at once, with a larger counter; the waits for the lock that was taken away
+/// are lost, the former holder hears of it, and its release changes nothing.
 #[tokio::test]
 async fn force_takes_the_lock_at_once() {
     let rig = Rig::new();
@@ -176,7 +176,9 @@ async fn force_takes_the_lock_at_once() {
     let held = a.grant("a").await;
     let waiter = c.waiter("a").await;
     assert_eq!(b.revoke("a", Revoke::Force).await.unwrap().label, "here");
-    let taken = waiter.end("the wait").await.unwrap();
+    let lost = waiter.end("the wait").await.unwrap_err();
+    assert_eq!((lost.lost_reason(), lost.effect()), (Some(LostReason::Gone), Effect::NotApplied));
+    let taken = c.grant("a").await;
     assert!(taken.counter > held.counter);
 
     assert_eq!(a.event().await, revoked("a", held.counter));
@@ -188,7 +190,7 @@ async fn force_takes_the_lock_at_once() {
 }
 
 /// Somebody may have the lock and no record of it: a wait that nobody polls any more was given the file.
-/// Force takes it, and the wait goes on with whoever is next.
+/// Force takes it, and the wait is lost.
 #[tokio::test]
 async fn force_takes_a_lock_that_was_given_to_nobody() {
     let rig = Rig::new();
@@ -209,7 +211,8 @@ async fn force_takes_a_lock_that_was_given_to_nobody() {
     assert_eq!((found.token, found.ttl), (None, None));
     let first = a.grant("a").await;
     a.release(&first).await;
-    assert!(waiting.await.unwrap().counter > first.counter);
+    assert_eq!(waiting.await.unwrap_err().lost_reason(), Some(LostReason::Gone));
+    assert!(b.cycle("a").await > first.counter);
     assert_eq!((rig.traces("revoke"), rig.traces("out")), (0, 0));
     // A file that is there, and nobody has, is not held.
     a.cycle("free").await;
@@ -243,8 +246,7 @@ async fn no_counter_is_given_out_twice() {
         let counters = Arc::clone(&counters);
         sessions.spawn(async move {
             for _ in 0..100 {
-                let request = AcquireRequest::new(name("a"), env.owner_id(), env.timing().ttl);
-                let grant = backend.acquire(&request).await.unwrap();
+                let grant = acquired(&*backend, &env, "a").await;
                 counters.lock().push(grant.counter);
                 tokio::task::yield_now().await;
                 // Lost, if it was taken away meanwhile.

@@ -131,6 +131,17 @@ impl Manager {
     }
 }
 
+/// A grant that was waited for, asked for again as often as the wait was lost, as the core does.
+pub(crate) async fn acquired(backend: &dyn LockBackend, env: &Env, lock: &str) -> Grant {
+    loop {
+        let request = AcquireRequest::new(name(lock), env.owner_id(), env.timing().ttl);
+        match backend.acquire(&request).await {
+            Err(error) if error.lost_reason().is_some() => {}
+            ended => return ended.unwrap(),
+        }
+    }
+}
+
 pub(crate) fn name(lock: &str) -> LockName {
     LockName::new(lock).unwrap()
 }
