@@ -57,7 +57,6 @@ use inode::Node;
 pub(crate) use locked::{Locked, Opened};
 pub(crate) use requests::Request;
 pub(crate) use traces::Presence;
-use traces::Trace;
 use trust::{Trust, Way};
 
 #[derive(Debug)]
@@ -257,16 +256,10 @@ impl Directory {
     /// already, or it has to be tried again.
     fn bear<T: Value>(&self, env: &Env, value: T, folder: &Folder, name: &str) -> Result<Option<Locked>> {
         let steps = protocol::birth(value).ok_or_else(too_long)?;
-        let Some((new, file)) = self.leave(&self.parts.new, traces::random_id(env).to_hex())? else {
+        let fill = |new: &File, path: &Path| self.carry_out(new, &steps, path);
+        let Some(locked) = self.bring(env, folder, name, fill)? else {
             return Ok(None);
         };
-        let Ok(locked) = Locked::try_lock(file, &new.path())? else {
-            return Ok(None);
-        };
-        self.carry_out(locked.file(), &steps, &new.path())?;
-        if !self.publish(&new, folder, name)? {
-            return Ok(None);
-        }
         if let Err(error) = folder.sync() {
             // Nothing was granted on it, and nobody else can have it locked.
             folder.remove(name)?;
@@ -275,12 +268,27 @@ impl Directory {
         Ok(Some(locked))
     }
 
-    /// Makes a new file visible as `name` in `folder`; whether there was none, and it was still there.
-    fn publish(&self, new: &Trace, folder: &Folder, name: &str) -> Result<bool> {
+    /// Makes a file, locked so that no sweep takes it for what somebody has left behind, and makes it visible
+    /// as `name` in `folder` once `fill` has written it; `None` when there is one already, or it has to be
+    /// tried again.
+    fn bring(
+        &self,
+        env: &Env,
+        folder: &Folder,
+        name: &str,
+        fill: impl FnOnce(&File, &Path) -> Result<()>,
+    ) -> Result<Option<Locked>> {
+        let Some((new, file)) = self.leave(&self.parts.new, traces::random_id(env).to_hex())? else {
+            return Ok(None);
+        };
+        let Ok(locked) = Locked::try_lock(file, &new.path())? else {
+            return Ok(None);
+        };
+        fill(locked.file(), &new.path())?;
         match new.link(folder, name) {
-            Ok(()) => Ok(true),
+            Ok(()) => Ok(Some(locked)),
             // RACE: a sweep may take away what it finds there before we have locked it.
-            Err(Errno::EXIST | Errno::NOENT) => Ok(false),
+            Err(Errno::EXIST | Errno::NOENT) => Ok(None),
             // That is how a file system without hard links says so; the file is our own.
             Err(Errno::PERM) => {
                 Err(error::of_system(Errno::NOTSUP.into(), "name the new file", &folder.at(name)))

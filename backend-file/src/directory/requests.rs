@@ -19,14 +19,16 @@
 //!
 //! Not promised: that an ask is heard which a revoker of an earlier version takes back with its own.
 
+use std::fs::File;
 use std::io::{Read, Write};
+use std::path::Path;
 use std::time::Duration;
 
 use leasehold_core::backend::Revoke;
 use leasehold_core::{Env, ErrorKind, Result};
 
-use super::traces::{TRIES, random_id};
-use super::{Directory, Locked, Opened};
+use super::traces::TRIES;
+use super::{Directory, Opened};
 use crate::error;
 use crate::keys::Key;
 use crate::record::{Record, SessionId};
@@ -129,29 +131,22 @@ impl Directory {
             Err(error) => return Err(error),
         };
         if grace < wanted_within(&text(&opened)) {
-            self.write_line(&opened, name, grace)?;
+            self.write_line(opened.file(), name, grace)?;
         }
         Ok(self.parts.revoke.inode_of(name)? == Some(opened.inode()))
     }
 
     /// Makes a request; whether there was none, and it had not to be tried again.
     fn put(&self, env: &Env, name: &str, grace: Duration) -> Result<bool> {
-        if grace.is_zero() {
-            return Ok(self.parts.revoke.make(name, self.mode)?.is_some());
-        }
-        let Some((new, file)) = self.leave(&self.parts.new, random_id(env).to_hex())? else {
-            return Ok(false);
+        let fill = |new: &File, _: &Path| match grace {
+            Duration::ZERO => Ok(()),
+            _ => self.write_line(new, name, grace),
         };
-        // Locked, so that no sweep takes it for what somebody has left behind.
-        let Ok(locked) = Locked::try_lock(file, &new.path())? else {
-            return Ok(false);
-        };
-        self.write_line(locked.opened(), name, grace)?;
-        self.publish(&new, &self.parts.revoke, name)
+        Ok(self.bring(env, &self.parts.revoke, name, fill)?.is_some())
     }
 
-    fn write_line(&self, opened: &Opened, name: &str, grace: Duration) -> Result<()> {
-        let written = opened.file().write_all(line(grace).as_bytes());
+    fn write_line(&self, mut file: &File, name: &str, grace: Duration) -> Result<()> {
+        let written = file.write_all(line(grace).as_bytes());
         written.map_err(|e| error::of_system(e, "ask the holder", &self.parts.revoke.at(name)))
     }
 }

@@ -165,12 +165,10 @@ fn a_blocked_wait_does_not_hold_up_the_runtime() {
         (a, held)
     });
     let inner = runtime();
-    let waiter = inner.block_on(async {
-        let mut b = rig.open().await;
-        b.waiter("a").await
-    });
+    let mut b = inner.block_on(rig.open());
+    let waiter = inner.block_on(async { Some(b.waiter("a").await) });
     // Dropping a runtime waits for its pool of blocking threads; here it would never end.
-    drop((inner, waiter));
+    drop((b, inner, waiter));
     outer.block_on(async {
         a.release(&held).await;
         a.cycle("a").await;
