@@ -175,6 +175,13 @@ fn a_blocked_wait_does_not_hold_up_the_runtime() {
     });
 }
 
+/// Nobody moves the locks of a directory while they are in use.
+#[tokio::test]
+async fn there_is_no_ledger() {
+    let rig = Rig::new();
+    assert!(rig.open().await.backend.ledger().is_none());
+}
+
 /// Names are independent, and those in use are listed in order.
 #[tokio::test]
 async fn names_in_use_are_listed() {

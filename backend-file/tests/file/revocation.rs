@@ -7,7 +7,7 @@ use leasehold_core::backend::{Attempt, Holder, Renewal, Revocation, Revoke, Stor
 use leasehold_core::clock::Deadline;
 use leasehold_core::{Effect, LockManager, LostReason};
 use parking_lot::Mutex;
-use testbed::{until, within};
+use testbed::{Beside, eventually, until, within};
 use tokio::task::JoinSet;
 
 use crate::rig::{Manager, Rig, acquired, name};
@@ -233,6 +233,22 @@ async fn a_guard_is_lost_when_it_is_revoked() {
     assert_eq!(admin.revoke("a", Revoke::Force).await.unwrap(), Revocation::Released);
     assert_eq!(next.lost().await, LostReason::Revoked);
     assert_eq!(admin.revoke("a", in_secs(30)).await.unwrap(), Revocation::NotHeld);
+}
+
+/// Through the core: who waits for a lock that is taken away waits on, and has it next.
+#[tokio::test]
+async fn a_waiter_outlives_the_file_it_waits_for() {
+    let rig = Rig::new();
+    let open = async || LockManager::builder(rig.config()).build().await.unwrap();
+    let (locks, others, admin) = (open().await, open().await, open().await);
+    let taken = locks.lock("a").unwrap().acquire().await.unwrap();
+    let waiting = others.lock("a").unwrap();
+    let waiter = Beside::start(async move { waiting.acquire().await });
+    eventually("a contender", async || admin.inspect("a").await.unwrap().contenders > 0).await;
+    assert_eq!(admin.revoke("a", Revoke::Force).await.unwrap(), Revocation::Released);
+    let guard = waiter.end("the wait").await.unwrap();
+    assert!(guard.token() > taken.token());
+    assert_eq!(taken.lost().await, LostReason::Revoked);
 }
 
 /// Cycles, force and sweeps all at once: no counter is ever given out twice.
