@@ -219,13 +219,19 @@ fn invariants_are_called_by_one_name() {
     assert!(places.len() > 50, "only {} were found", places.len());
 }
 
-/// Who knows one store on servers knows all: the same files, which are called alike.
+/// Who knows one store knows all: the same files, which are called alike. Where those on servers have the
+/// way to them, the file store has the files on the disk.
 #[test]
 fn stores_have_one_plan() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    for store in ["backend-redis", "backend-etcd", "backend-zk"] {
+    for (store, where_locks_are) in [
+        ("backend-redis", "connection"),
+        ("backend-etcd", "connection"),
+        ("backend-zk", "connection"),
+        ("backend-file", "directory"),
+    ] {
         let place = root.join(store).join("src");
-        for part in ["config", "connection", "protocol", "session", "admin", "keys"] {
+        for part in ["config", where_locks_are, "protocol", "session", "admin", "keys"] {
             let is_file = place.join(part).with_extension("rs").exists();
             let is_folder = place.join(part).join("mod.rs").exists();
             assert!(is_file != is_folder, "{store} has no {part}, or two");

@@ -1,26 +1,19 @@
 //! Which directory, and how it is used.
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 use std::time::Duration;
 
-use async_trait::async_trait;
-use leasehold_core::backend::{LockBackend, StoreConfig};
-use leasehold_core::{Env, Error, ErrorKind, Result, StoreUrl, Timing};
-
-use crate::backend::FileBackend;
-use crate::directory::{Directory, FileSystem, Scope};
-use crate::error;
+use leasehold_core::{Error, Result, StoreUrl};
 
 /// The configuration of the file store,
 /// `file:///DIR[?keep=N&mode=0600&allow_network_fs=false&allow_untrusted_path=false]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileConfig {
     directory: PathBuf,
-    keep: usize,
-    mode: u32,
-    allow_network_fs: bool,
-    allow_untrusted_path: bool,
+    pub(crate) keep: usize,
+    pub(crate) mode: u32,
+    pub(crate) allow_network_fs: bool,
+    pub(crate) allow_untrusted_path: bool,
 }
 
 impl FileConfig {
@@ -82,19 +75,19 @@ impl FileConfig {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidOption`] without a directory, with a host or credentials, or for an
+    /// [`ErrorKind::InvalidOption`](leasehold_core::ErrorKind::InvalidOption) without a directory, with a host or credentials, or for an
     /// option in the wrong form.
     pub fn from_url(url: &mut StoreUrl) -> Result<Self> {
         if !url.hosts().is_empty() || url.user().is_some() || url.password().is_some() {
-            return Err(error::invalid(
+            return Err(Error::invalid_option(
                 "a file URL has three slashes, file:///var/lib/locks: no host, no user, no relative directory",
             ));
         }
         if url.take("prefix")?.is_some() {
-            return Err(error::invalid("a file URL takes no prefix: its path is the directory"));
+            return Err(Error::invalid_option("a file URL takes no prefix: its path is the directory"));
         }
         if url.path().trim_matches('/').is_empty() {
-            return Err(error::invalid("a file URL names a directory: file:///var/lib/locks"));
+            return Err(Error::invalid_option("a file URL names a directory: file:///var/lib/locks"));
         }
         let mut config = Self::new(url.path());
         if let Some(keep) = url.take_parsed("keep", "a number of files")? {
@@ -112,83 +105,23 @@ impl FileConfig {
         Ok(config)
     }
 
-    /// Removes every lock file that nobody holds, and what processes that died have left; how many
-    /// lock files. Safe at any time, also while others lock: the counters are kept.
-    ///
-    /// # Errors
-    ///
-    /// As opening the directory.
-    ///
-    /// # Cancel safety
-    ///
-    /// What is removed is removed in order; call it again for the rest.
-    pub async fn sweep(&self) -> Result<usize> {
-        // The rest is calls in place: who sweeps in a loop would keep its thread, and with it a task that
-        // was just woken there, for ever.
-        tokio::task::yield_now().await;
-        let env = Env::new(Timing::for_ttl(Timing::DEFAULT_TTL))?;
-        Directory::open(self, &env)?.sweep(&env, || true).await
-    }
-
-    pub(crate) fn kept(&self) -> usize {
-        self.keep
-    }
-
-    pub(crate) fn file_mode(&self) -> u32 {
-        self.mode
-    }
-
     /// The directory, whatever the process's own becomes.
     pub(crate) fn absolute_path(&self) -> Result<PathBuf> {
         if self.mode & 0o600 != 0o600 || self.mode & !0o666 != 0 {
-            return Err(error::invalid(format!(
+            return Err(Error::invalid_option(format!(
                 "mode {:#o} cannot work: files are read and written by their owner, and not executed",
                 self.mode
             )));
         }
         if [self.mode >> 3, self.mode].into_iter().any(|class| !matches!(class & 0o6, 0 | 0o6)) {
-            return Err(error::invalid(format!(
+            return Err(Error::invalid_option(format!(
                 "mode {:#o} cannot work: who locks has to read and write, and who may only read could keep \
                  every lock all the same",
                 self.mode
             )));
         }
-        std::path::absolute(&self.directory).map_err(|_| error::invalid("the directory's name is empty"))
-    }
-
-    /// Whether locks may be kept on such a file system.
-    pub(crate) fn admit(&self, file_system: &FileSystem, path: &Path) -> Result<()> {
-        if file_system.scope != Scope::Network || self.allow_network_fs {
-            return Ok(());
-        }
-        let message = format!(
-            "the directory is on a network file system ({file_system}), whose locks may exclude nobody: use a \
-             local one or another store, or set allow_network_fs if you know that they do"
-        );
-        Err(Error::not_applied(ErrorKind::Unsupported, message).with_context("path", path.display()))
-    }
-
-    /// Whether locks may be kept in a directory against which something speaks.
-    pub(crate) fn admit_path(&self, objection: Option<String>) -> Result<()> {
-        let Some(objection) = objection.filter(|_| !self.allow_untrusted_path) else {
-            return Ok(());
-        };
-        let message = format!(
-            "{objection}, who could replace the locks: use a directory that only this user or root can change, \
-             or set allow_untrusted_path if you trust them"
-        );
-        Err(Error::not_applied(ErrorKind::Denied, message).with_context("path", self.directory.display()))
-    }
-}
-
-#[async_trait]
-impl StoreConfig for FileConfig {
-    fn min_ttl(&self) -> Duration {
-        Self::MIN_TTL
-    }
-
-    async fn open(&self, env: Env) -> Result<Arc<dyn LockBackend>> {
-        Ok(Arc::new(FileBackend::open(self, env)?))
+        std::path::absolute(&self.directory)
+            .map_err(|_| Error::invalid_option("the directory's name is empty"))
     }
 }
 
@@ -205,6 +138,8 @@ impl std::str::FromStr for Octal {
 
 #[cfg(test)]
 mod tests {
+    use leasehold_core::ErrorKind;
+
     use super::*;
 
     fn config(url: &str) -> Result<FileConfig> {
@@ -251,20 +186,6 @@ mod tests {
         }
         for mode in [0o600, 0o660, 0o606, 0o666] {
             assert!(FileConfig::new("/a").mode(mode).absolute_path().is_ok(), "{mode:o}");
-        }
-    }
-
-    /// Only network file systems need leave.
-    #[test]
-    fn network_file_systems_need_leave() {
-        let network = FileSystem::of_scope(Scope::Network);
-        let config = FileConfig::new("/a");
-        let error = config.admit(&network, Path::new("/a")).unwrap_err();
-        assert_eq!(*error.kind(), ErrorKind::Unsupported);
-        assert!(error.to_string().contains("allow_network_fs"), "{error}");
-        assert!(config.clone().allow_network_fs(true).admit(&network, Path::new("/a")).is_ok());
-        for scope in [Scope::Local, Scope::Memory, Scope::Program] {
-            assert!(config.admit(&FileSystem::of_scope(scope), Path::new("/a")).is_ok());
         }
     }
 }

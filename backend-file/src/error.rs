@@ -3,7 +3,7 @@
 //! Everything is [`Effect::NotApplied`](leasehold_core::Effect): whatever fails on the way to a grant is
 //! followed by giving the lock back, in the same call and without a step that can fail.
 
-use std::fmt;
+use std::borrow::Cow;
 use std::io;
 use std::path::Path;
 
@@ -15,12 +15,9 @@ use crate::record::Unreadable;
 
 /// The error of a system call on `path`.
 pub(crate) fn of_system(error: io::Error, doing: &'static str, path: &Path) -> Error {
-    let (kind, what) = meaning(&error);
-    let message = match what {
-        Meaning::Described => format!("cannot {doing}"),
-        Meaning::Advised(advice) => format!("cannot {doing}: {advice}"),
-        Meaning::OpenFiles => format!("cannot {doing}: {}", open_files()),
-    };
+    let (kind, advice) = meaning(&error);
+    let message =
+        advice.map_or_else(|| format!("cannot {doing}"), |advice| format!("cannot {doing}: {advice}"));
     let path = path.display();
     Error::not_applied(kind, message).with_context("path", path).with_source(error)
 }
@@ -48,55 +45,37 @@ pub(crate) fn refused(message: impl Into<String>, path: &Path) -> Error {
     Error::not_applied(ErrorKind::Protocol, message).with_context("path", path.display())
 }
 
-/// An option that cannot work.
-pub(crate) fn invalid(message: impl Into<String>) -> Error {
-    Error::not_applied(ErrorKind::InvalidOption, message)
-}
-
 /// The session is over.
 pub(crate) fn closed() -> Error {
     Error::not_applied(ErrorKind::Closed, "the session with the directory was closed")
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Meaning {
-    /// The system's own words say enough.
-    Described,
-    Advised(&'static str),
-    OpenFiles,
-}
-
-/// The one mapping from system errors.
-fn meaning(error: &io::Error) -> (ErrorKind, Meaning) {
+/// The one mapping from system errors, with advice where the system's own words do not say enough.
+fn meaning(error: &io::Error) -> (ErrorKind, Option<Cow<'static, str>>) {
     use ErrorKind::{Denied, Protocol, Unavailable, Unsupported};
-    use Meaning::{Advised, Described, OpenFiles};
-    let Some(errno) = Errno::from_io_error(error) else {
-        return (Unavailable, Described);
+    let (kind, advice) = match Errno::from_io_error(error) {
+        Some(Errno::ACCESS | Errno::PERM) => {
+            (Denied, "permission denied; every user of a directory needs to read and write all of it")
+        }
+        Some(Errno::ROFS) => (Denied, "the file system is read-only"),
+        Some(Errno::MFILE | Errno::NFILE) => return (Unavailable, Some(open_files().into())),
+        Some(Errno::NOSPC | Errno::DQUOT) => (Unavailable, "the disk, or the quota, is full"),
+        Some(Errno::NOENT | Errno::STALE) => {
+            (Unavailable, "the lock directory, or a part of it, is not there, or was removed while in use")
+        }
+        Some(Errno::AGAIN) => (Unavailable, "the limit of threads is reached"),
+        Some(Errno::EXIST | Errno::LOOP | Errno::NOTDIR | Errno::ISDIR | Errno::NXIO) => {
+            (Protocol, "something else stands where a file or directory of ours should be")
+        }
+        Some(Errno::NOLCK | Errno::NOTSUP | Errno::NOSYS) => {
+            (Unsupported, "the file system offers no file locks or hard links")
+        }
+        _ => return (Unavailable, None),
     };
-    match errno {
-        Errno::ACCESS | Errno::PERM => (
-            Denied,
-            Advised("permission denied; every user of a directory needs to read and write all of it"),
-        ),
-        Errno::ROFS => (Denied, Advised("the file system is read-only")),
-        Errno::MFILE | Errno::NFILE => (Unavailable, OpenFiles),
-        Errno::NOSPC | Errno::DQUOT => (Unavailable, Advised("the disk, or the quota, is full")),
-        Errno::NOENT | Errno::STALE => (
-            Unavailable,
-            Advised("the lock directory, or a part of it, is not there, or was removed while in use"),
-        ),
-        Errno::AGAIN => (Unavailable, Advised("the limit of threads is reached")),
-        Errno::EXIST | Errno::LOOP | Errno::NOTDIR | Errno::ISDIR | Errno::NXIO => {
-            (Protocol, Advised("something else stands where a file or directory of ours should be"))
-        }
-        Errno::NOLCK | Errno::NOTSUP | Errno::NOSYS => {
-            (Unsupported, Advised("the file system offers no file locks or hard links"))
-        }
-        _ => (Unavailable, Described),
-    }
+    (kind, Some(advice.into()))
 }
 
-fn open_files() -> impl fmt::Display {
+fn open_files() -> String {
     let limit = getrlimit(Resource::Nofile).current;
     let limit = limit.map_or_else(|| "none".to_owned(), |limit| limit.to_string());
     format!(

@@ -72,7 +72,7 @@ impl Place {
         self.inode
     }
 
-    /// The locked file; `None` when the wait has to be begun again.
+    /// The locked file; `None` when the place in the line is lost.
     ///
     /// # Cancel safety
     ///

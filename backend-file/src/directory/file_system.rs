@@ -1,18 +1,20 @@
 //! What kind of file system a directory is on, as far as locks and restarts care.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::fs::File;
 use std::path::Path;
 
-use leasehold_core::Result;
+use leasehold_core::{Error, ErrorKind, Result};
 
+use crate::config::FileConfig;
 use crate::error;
 
 /// A kind of file system.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FileSystem {
     pub(crate) scope: Scope,
-    name: Name,
+    name: Cow<'static, str>,
 }
 
 /// Where what is written ends up, and whom a lock excludes.
@@ -26,12 +28,6 @@ pub(crate) enum Scope {
     Network,
     /// A program of this host; it may be a network file system.
     Program,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Name {
-    Known(&'static str),
-    Number(u32),
 }
 
 impl FileSystem {
@@ -49,30 +45,38 @@ impl FileSystem {
     /// Elsewhere it is not known how to tell.
     #[cfg(not(target_os = "linux"))]
     pub(crate) fn of(_: &File, _: &Path) -> Result<Self> {
-        Ok(Self { scope: Scope::Local, name: Name::Known("unknown") })
+        Ok(Self { scope: Scope::Local, name: "unknown".into() })
+    }
+
+    /// Whether locks may be kept on it.
+    pub(super) fn admit(&self, config: &FileConfig, path: &Path) -> Result<()> {
+        if self.scope != Scope::Network || config.allow_network_fs {
+            return Ok(());
+        }
+        let message = format!(
+            "the directory is on a network file system ({self}), whose locks may exclude nobody: use a local one \
+             or another store, or set allow_network_fs if you know that they do"
+        );
+        Err(Error::not_applied(ErrorKind::Unsupported, message).with_context("path", path.display()))
     }
 
     #[cfg(test)]
     pub(crate) fn of_scope(scope: Scope) -> Self {
-        Self { scope, name: Name::Known("some") }
+        Self { scope, name: "some".into() }
     }
 
     /// By the number that `statfs` gives.
     fn numbered(number: u32) -> Self {
-        let known = KNOWN.iter().find(|(known, ..)| *known == number);
-        known.map_or(Self { scope: Scope::Local, name: Name::Number(number) }, |(_, scope, name)| Self {
-            scope: *scope,
-            name: Name::Known(name),
-        })
+        match KNOWN.iter().find(|(known, ..)| *known == number) {
+            Some((_, scope, name)) => Self { scope: *scope, name: (*name).into() },
+            None => Self { scope: Scope::Local, name: format!("type {number:#x}").into() },
+        }
     }
 }
 
 impl fmt::Display for FileSystem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.name {
-            Name::Known(name) => f.write_str(name),
-            Name::Number(number) => write!(f, "type {number:#x}"),
-        }
+        f.write_str(&self.name)
     }
 }
 
@@ -115,5 +119,19 @@ mod tests {
         assert_eq!(FileSystem::numbered(0x6573_5546).scope, Scope::Program);
         assert_eq!(FileSystem::numbered(0x1234).to_string(), "type 0x1234");
         assert_eq!(FileSystem::numbered(0x1234).scope, Scope::Local);
+    }
+
+    /// Only network file systems need leave.
+    #[test]
+    fn network_file_systems_need_leave() {
+        let network = FileSystem::of_scope(Scope::Network);
+        let config = FileConfig::new("/a");
+        let error = network.admit(&config, Path::new("/a")).unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains("allow_network_fs"), "{error}");
+        assert!(network.admit(&config.clone().allow_network_fs(true), Path::new("/a")).is_ok());
+        for scope in [Scope::Local, Scope::Memory, Scope::Program] {
+            assert!(FileSystem::of_scope(scope).admit(&config, Path::new("/a")).is_ok());
+        }
     }
 }

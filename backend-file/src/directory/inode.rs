@@ -9,10 +9,8 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-#[cfg(target_os = "linux")]
-use rustix::fs::{AtFlags, CWD, FileType, Statx, StatxFlags, makedev, statx};
-#[cfg(target_os = "linux")]
-use rustix::io::Errno;
+use rustix::fd::AsFd;
+use rustix::fs::{AtFlags, CWD};
 
 /// Which file a path names, whatever its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,35 +27,40 @@ pub(super) struct Node {
     pub(super) mode: u32,
 }
 
-#[cfg(target_os = "linux")]
 impl Node {
     pub(super) fn of(file: &File) -> io::Result<Self> {
-        Self::or_else(statx(file, c"", AtFlags::EMPTY_PATH, ASKED), || file.metadata())
+        Self::ask(file, Path::new(""), ITSELF, || file.metadata())
     }
 
     /// What stands at `path`, be it a link.
     pub(super) fn at(path: &Path) -> io::Result<Self> {
-        Self::or_else(statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, ASKED), || fs::symlink_metadata(path))
+        Self::ask(CWD, path, AtFlags::SYMLINK_NOFOLLOW, || fs::symlink_metadata(path))
     }
 
     /// What stands as `name` in a directory, be it a link.
     pub(super) fn within(directory: &File, name: &str, path: impl FnOnce() -> PathBuf) -> io::Result<Self> {
-        let asked = statx(directory, name, AtFlags::SYMLINK_NOFOLLOW, ASKED);
-        Self::or_else(asked, || fs::symlink_metadata(path()))
+        let otherwise = || fs::symlink_metadata(path());
+        Self::ask(directory, Path::new(name), AtFlags::SYMLINK_NOFOLLOW, otherwise)
     }
 
     /// What `path` leads to.
     pub(super) fn behind(path: &Path) -> io::Result<Self> {
-        Self::or_else(statx(CWD, path, AtFlags::empty(), ASKED), || fs::metadata(path))
+        Self::ask(CWD, path, AtFlags::empty(), || fs::metadata(path))
     }
 
-    /// From the answer, or `otherwise` on a system that does not know the question.
-    fn or_else(
-        answer: Result<Statx, Errno>,
+    /// By this question, or `otherwise` on a system that does not know it.
+    #[cfg(target_os = "linux")]
+    fn ask(
+        directory: impl AsFd,
+        path: &Path,
+        flags: AtFlags,
         otherwise: impl FnOnce() -> io::Result<Metadata>,
     ) -> io::Result<Self> {
-        let answer = match answer {
-            Err(Errno::NOSYS) => return otherwise().map(|metadata| Self::from(&metadata)),
+        use rustix::fs::{FileType, StatxFlags, makedev, statx};
+
+        let asked = StatxFlags::TYPE | StatxFlags::INO | StatxFlags::MODE;
+        let answer = match statx(directory, path, flags, asked) {
+            Err(rustix::io::Errno::NOSYS) => return otherwise().map(|metadata| Self::from(&metadata)),
             answer => answer?,
         };
         let device = makedev(answer.stx_dev_major, answer.stx_dev_minor);
@@ -65,27 +68,15 @@ impl Node {
         let is_file = FileType::from_raw_mode(mode) == FileType::RegularFile;
         Ok(Self { inode: Inode { device, number: answer.stx_ino }, is_file, mode })
     }
-}
 
-#[cfg(not(target_os = "linux"))]
-impl Node {
-    pub(super) fn of(file: &File) -> io::Result<Self> {
-        file.metadata().map(|metadata| Self::from(&metadata))
-    }
-
-    /// What stands at `path`, be it a link.
-    pub(super) fn at(path: &Path) -> io::Result<Self> {
-        fs::symlink_metadata(path).map(|metadata| Self::from(&metadata))
-    }
-
-    /// What stands as `name` in a directory, be it a link.
-    pub(super) fn within(_: &File, _: &str, path: impl FnOnce() -> PathBuf) -> io::Result<Self> {
-        Self::at(&path())
-    }
-
-    /// What `path` leads to.
-    pub(super) fn behind(path: &Path) -> io::Result<Self> {
-        fs::metadata(path).map(|metadata| Self::from(&metadata))
+    #[cfg(not(target_os = "linux"))]
+    fn ask(
+        _: impl AsFd,
+        _: &Path,
+        _: AtFlags,
+        otherwise: impl FnOnce() -> io::Result<Metadata>,
+    ) -> io::Result<Self> {
+        otherwise().map(|metadata| Self::from(&metadata))
     }
 }
 
@@ -96,8 +87,11 @@ impl From<&Metadata> for Node {
     }
 }
 
+/// What is open, and not what is in it.
 #[cfg(target_os = "linux")]
-const ASKED: StatxFlags = StatxFlags::TYPE.union(StatxFlags::INO).union(StatxFlags::MODE);
+const ITSELF: AtFlags = AtFlags::EMPTY_PATH;
+#[cfg(not(target_os = "linux"))]
+const ITSELF: AtFlags = AtFlags::empty();
 
 #[cfg(test)]
 mod tests {

@@ -58,10 +58,6 @@ impl Locked {
         Ok(if got { Ok(Self::got(opened)) } else { Err(opened) })
     }
 
-    pub(super) fn opened(&self) -> &Opened {
-        &self.opened
-    }
-
     pub(crate) fn file(&self) -> &File {
         self.opened.file()
     }

@@ -23,7 +23,6 @@
 //!   directory of ours, never through a link, and what is removed has a name of our form.
 //! - **file.directory-5** Nothing is granted in a directory that its path does not lead to any more (G1).
 
-mod diagnosis;
 mod file_system;
 mod floor;
 mod folder;
@@ -42,7 +41,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use leasehold_core::{Env, ErrorKind, LockName, Result};
+use leasehold_core::{Env, Error, ErrorKind, LockName, Result};
 use rustix::io::Errno;
 
 use crate::config::FileConfig;
@@ -58,7 +57,6 @@ use inode::Node;
 pub(crate) use locked::{Locked, Opened};
 pub(crate) use requests::Request;
 pub(crate) use traces::Presence;
-use traces::Trace;
 use trust::{Trust, Way};
 
 #[derive(Debug)]
@@ -67,8 +65,8 @@ pub(crate) struct Directory {
     parts: Parts,
     mode: u32,
     trust: Trust,
-    file_system: FileSystem,
-    token_base: u64,
+    pub(crate) file_system: FileSystem,
+    pub(crate) token_base: u64,
 }
 
 /// Our own directories in it.
@@ -86,32 +84,24 @@ impl Directory {
     /// Opens a directory, which may have to be made.
     pub(crate) fn open(config: &FileConfig, env: &Env) -> Result<Self> {
         let path = config.absolute_path()?;
-        let mode = config.file_mode();
+        let mode = config.mode;
         let trust = Trust::of_process(mode);
         let way = Way::to(&path)?;
-        config.admit_path(trust.objection_to(&way))?;
+        admit(config, &path, trust.objection_to(&way))?;
         way.make(mode)?;
         let folder = Folder::open(path)?;
-        config.admit_path(trust.objection(&folder, [])?)?;
+        admit(config, folder.path(), trust.objection(&folder, [])?)?;
         let file_system = FileSystem::of(folder.handle(), folder.path())?;
-        config.admit(&file_system, folder.path())?;
+        file_system.admit(config, folder.path())?;
         let parts = Parts::enter(&folder, mode)?;
         let mut directory = Self { folder, parts, mode, trust, file_system, token_base: 0 };
-        config.admit_path(directory.objection()?)?;
+        admit(config, directory.path(), directory.objection()?)?;
         directory.token_base = directory.first_floor(env)?.token_base;
         Ok(directory)
     }
 
     pub(crate) fn path(&self) -> &Path {
         self.folder.path()
-    }
-
-    pub(crate) fn file_system(&self) -> &FileSystem {
-        &self.file_system
-    }
-
-    pub(crate) fn token_base(&self) -> u64 {
-        self.token_base
     }
 
     /// What speaks against trusting the directory.
@@ -226,6 +216,19 @@ impl Directory {
             .map_err(|e| error::of_system(e, "write the file", path))
     }
 
+    /// The bits of the directory's mode.
+    pub(crate) fn permissions(&self) -> Result<u32> {
+        let node = Node::of(self.folder.handle());
+        let node = node.map_err(|e| error::of_system(e, "look at the directory", self.path()))?;
+        Ok(node.mode & 0o7777)
+    }
+
+    /// The bits of the mode of a lock file, if there is one.
+    pub(crate) fn permissions_of(&self, key: &Key) -> Result<u32> {
+        let file = self.folder.look(&key.lock_file())?.filter(|node| node.is_file);
+        Ok(file.map_or(0, |node| node.mode))
+    }
+
     /// Every lock file there is, by key.
     pub(crate) fn keys(&self) -> Result<Vec<Key>> {
         let files = self.folder.entries()?;
@@ -253,16 +256,10 @@ impl Directory {
     /// already, or it has to be tried again.
     fn bear<T: Value>(&self, env: &Env, value: T, folder: &Folder, name: &str) -> Result<Option<Locked>> {
         let steps = protocol::birth(value).ok_or_else(too_long)?;
-        let Some((new, file)) = self.leave(&self.parts.new, traces::random_id(env).to_hex())? else {
+        let fill = |new: &File, path: &Path| self.carry_out(new, &steps, path);
+        let Some(locked) = self.bring(env, folder, name, fill)? else {
             return Ok(None);
         };
-        let Ok(locked) = Locked::try_lock(file, &new.path())? else {
-            return Ok(None);
-        };
-        self.carry_out(locked.file(), &steps, &new.path())?;
-        if !self.publish(&new, folder, name)? {
-            return Ok(None);
-        }
         if let Err(error) = folder.sync() {
             // Nothing was granted on it, and nobody else can have it locked.
             folder.remove(name)?;
@@ -271,12 +268,27 @@ impl Directory {
         Ok(Some(locked))
     }
 
-    /// Makes a new file visible as `name` in `folder`; whether there was none, and it was still there.
-    fn publish(&self, new: &Trace, folder: &Folder, name: &str) -> Result<bool> {
+    /// Makes a file, locked so that no sweep takes it for what somebody has left behind, and makes it visible
+    /// as `name` in `folder` once `fill` has written it; `None` when there is one already, or it has to be
+    /// tried again.
+    fn bring(
+        &self,
+        env: &Env,
+        folder: &Folder,
+        name: &str,
+        fill: impl FnOnce(&File, &Path) -> Result<()>,
+    ) -> Result<Option<Locked>> {
+        let Some((new, file)) = self.leave(&self.parts.new, traces::random_id(env).to_hex())? else {
+            return Ok(None);
+        };
+        let Ok(locked) = Locked::try_lock(file, &new.path())? else {
+            return Ok(None);
+        };
+        fill(locked.file(), &new.path())?;
         match new.link(folder, name) {
-            Ok(()) => Ok(true),
+            Ok(()) => Ok(Some(locked)),
             // RACE: a sweep may take away what it finds there before we have locked it.
-            Err(Errno::EXIST | Errno::NOENT) => Ok(false),
+            Err(Errno::EXIST | Errno::NOENT) => Ok(None),
             // That is how a file system without hard links says so; the file is our own.
             Err(Errno::PERM) => {
                 Err(error::of_system(Errno::NOTSUP.into(), "name the new file", &folder.at(name)))
@@ -299,6 +311,18 @@ impl Parts {
     fn all(&self) -> [&Folder; 6] {
         [&self.own, &self.sessions, &self.waiting, &self.revoke, &self.new, &self.out]
     }
+}
+
+/// Whether locks may be kept in a directory against which something speaks.
+fn admit(config: &FileConfig, path: &Path, objection: Option<String>) -> Result<()> {
+    let Some(objection) = objection.filter(|_| !config.allow_untrusted_path) else {
+        return Ok(());
+    };
+    let message = format!(
+        "{objection}, who could replace the locks: use a directory that only this user or root can change, or \
+         set allow_untrusted_path if you trust them"
+    );
+    Err(Error::not_applied(ErrorKind::Denied, message).with_context("path", path.display()))
 }
 
 /// What a lock file says, whatever its name.
@@ -332,8 +356,8 @@ pub(crate) fn note(file: &File, ending: Ending) {
 }
 
 /// The error of a record that does not fit.
-pub(crate) fn too_long() -> leasehold_core::Error {
-    error::invalid("label and metadata of a lock are longer than 3 KiB together")
+pub(crate) fn too_long() -> Error {
+    Error::invalid_option("label and metadata of a lock are longer than 3 KiB together")
 }
 
 fn image(file: &File, path: &Path) -> Result<Vec<u8>> {

@@ -8,21 +8,27 @@
 //! - **file.requests-1** *No ask is lost.* Whoever takes a request removes its name before reading it; whoever adds to
 //!   one looks for its name afterwards, and asks anew if that is gone.
 //! - **file.requests-2** *No ask is lengthened.* A request is complete before it is visible, and nothing is added to one
-//!   that wants the grant as early or earlier, so an empty one stays empty.
+//!   that wants the grant as early or earlier, so an empty one stays empty; one that cannot be
+//!   added to is replaced by such a one only.
 //! - **file.requests-3** *None is left over.* Whoever asks looks afterwards whether the grant goes on, and takes the
 //!   request back if not; a session removes those to grants of its own that have ended; a sweep those to
 //!   sessions that have.
 //!
+//! A session of an earlier version takes what asks for a grant that it does not hold yet, and hears nothing:
+//! it is asked again (`admin::revoke`).
+//!
 //! Not promised: that an ask is heard which a revoker of an earlier version takes back with its own.
 
+use std::fs::File;
 use std::io::{Read, Write};
+use std::path::Path;
 use std::time::Duration;
 
 use leasehold_core::backend::Revoke;
-use leasehold_core::{Env, Error, ErrorKind, Result};
+use leasehold_core::{Env, ErrorKind, Result};
 
-use super::traces::{TRIES, random_id};
-use super::{Directory, Locked, Opened};
+use super::traces::TRIES;
+use super::{Directory, Opened};
 use crate::error;
 use crate::keys::Key;
 use crate::record::{Record, SessionId};
@@ -84,7 +90,8 @@ impl Directory {
         let opened = match self.parts.revoke.read(&request.file_name()) {
             Ok(None) => return Ok(None),
             Ok(Some(opened)) => Some(opened),
-            Err(error) if is_of_others(&error) => None,
+            // Its name says enough.
+            Err(error) if matches!(error.kind(), ErrorKind::Protocol | ErrorKind::Denied) => None,
             Err(error) => return Err(error),
         };
         // INVARIANT(file.requests-1): before it is read, and nothing that was not there.
@@ -114,45 +121,38 @@ impl Directory {
         let opened = match self.parts.revoke.append(name) {
             Ok(Some(opened)) => opened,
             Ok(None) => return Ok(false),
-            // It asks all the same.
-            Err(error) if is_of_others(&error) => return Ok(true),
+            // No regular file, so it wants the grant at once, whoever its holder is.
+            Err(error) if *error.kind() == ErrorKind::Protocol => return Ok(true),
+            // The holder may read a grace in it, to which we cannot add; nothing wants it earlier than this.
+            Err(error) if *error.kind() == ErrorKind::Denied && grace.is_zero() => {
+                self.parts.revoke.remove(name)?;
+                return Ok(false);
+            }
             Err(error) => return Err(error),
         };
         if grace < wanted_within(&text(&opened)) {
-            self.write_line(&opened, name, grace)?;
+            self.write_line(opened.file(), name, grace)?;
         }
         Ok(self.parts.revoke.inode_of(name)? == Some(opened.inode()))
     }
 
     /// Makes a request; whether there was none, and it had not to be tried again.
     fn put(&self, env: &Env, name: &str, grace: Duration) -> Result<bool> {
-        if grace.is_zero() {
-            return Ok(self.parts.revoke.make(name, self.mode)?.is_some());
-        }
-        let Some((new, file)) = self.leave(&self.parts.new, random_id(env).to_hex())? else {
-            return Ok(false);
+        let fill = |new: &File, _: &Path| match grace {
+            Duration::ZERO => Ok(()),
+            _ => self.write_line(new, name, grace),
         };
-        // Locked, so that no sweep takes it for what somebody has left behind.
-        let Ok(locked) = Locked::try_lock(file, &new.path())? else {
-            return Ok(false);
-        };
-        self.write_line(locked.opened(), name, grace)?;
-        self.publish(&new, &self.parts.revoke, name)
+        Ok(self.bring(env, &self.parts.revoke, name, fill)?.is_some())
     }
 
-    fn write_line(&self, opened: &Opened, name: &str, grace: Duration) -> Result<()> {
-        let written = opened.file().write_all(line(grace).as_bytes());
+    fn write_line(&self, mut file: &File, name: &str, grace: Duration) -> Result<()> {
+        let written = file.write_all(line(grace).as_bytes());
         written.map_err(|e| error::of_system(e, "ask the holder", &self.parts.revoke.at(name)))
     }
 }
 
-/// Whether something stands there which we cannot use, but whose name says enough.
-fn is_of_others(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::Protocol | ErrorKind::Denied)
-}
-
 /// What stands in a request; nothing, if it cannot be read.
-fn text(opened: &Opened) -> String {
+pub(super) fn text(opened: &Opened) -> String {
     let mut text = Vec::new();
     let read = opened.file().take(LONGEST).read_to_end(&mut text);
     read.map_or_else(|_| String::new(), |_| String::from_utf8_lossy(&text).into_owned())

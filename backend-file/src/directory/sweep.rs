@@ -5,6 +5,7 @@
 //! notices (file.directory-3).
 
 use leasehold_core::{Env, ErrorKind, Result};
+use tokio::task::coop::consume_budget;
 
 use super::{Access, Directory, Locked, Opened, see};
 use crate::keys::Key;
@@ -27,14 +28,12 @@ impl Directory {
         }
         let mut idle = Vec::new();
         let mut highest = 0;
-        for keys in self.keys()?.chunks(CHUNK).take_while(|_| go_on()) {
-            for key in keys {
-                if let Some((record, false)) = self.newest(key)? {
-                    highest = highest.max(record.counter);
-                    idle.push(key.clone());
-                }
+        for key in self.keys()?.into_iter().take_while(|_| go_on()) {
+            consume_budget().await;
+            if let Some((record, false)) = self.newest(&key)? {
+                highest = highest.max(record.counter);
+                idle.push(key);
             }
-            tokio::task::yield_now().await;
         }
         if idle.is_empty() {
             return Ok(0);

@@ -166,6 +166,8 @@ async fn a_session_without_its_file_is_not_begun() {
     let (trace, file) = directory.leave(sessions, id.to_hex()).unwrap().unwrap();
     let presence = directory.settle(id, trace, file).unwrap();
     assert!(directory.is_alive(id).unwrap());
+    // Other processes depend on it: never change it.
+    assert_eq!(fs::read_to_string(sessions.at(&id.to_hex())).unwrap(), "keeps asks\n");
     drop(presence);
     assert!(!directory.is_alive(id).unwrap());
 }

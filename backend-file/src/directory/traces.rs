@@ -1,8 +1,9 @@
-//! Files that say something by being there: that a manager lives, that somebody waits. Nothing is written
-//! into them, so nothing of them can be torn.
+//! Files that say something by being there: that a manager lives, that somebody waits. Nothing that anything
+//! depends on is written into them, so nothing of them can be torn.
 //!
 //! Not promised: that they survive a power loss; nobody they speak of does.
 
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -10,6 +11,7 @@ use leasehold_core::{Env, ErrorKind, Result};
 use rustix::io::Errno;
 
 use super::folder::Folder;
+use super::requests::text;
 use super::{Directory, Locked, Opened, Request};
 use crate::error;
 use crate::keys::Key;
@@ -25,7 +27,7 @@ pub(crate) struct Trace {
 /// A session that lives as long as this.
 #[derive(Debug)]
 pub(crate) struct Presence {
-    id: SessionId,
+    pub(crate) id: SessionId,
     // Dropped in this order: what is gone is not alive.
     _file: Trace,
     _locked: Locked,
@@ -47,12 +49,6 @@ impl Drop for Trace {
     fn drop(&mut self) {
         // It may be gone already; one that cannot be removed is left to a sweep.
         let _ = self.folder.remove(&self.name);
-    }
-}
-
-impl Presence {
-    pub(crate) fn id(&self) -> SessionId {
-        self.id
     }
 }
 
@@ -85,6 +81,8 @@ impl Directory {
             return Ok(None);
         };
         let stays = self.parts.sessions.inode_of(&trace.name)? == Some(locked.inode());
+        // Without it this session is asked more often than it needs.
+        let _ = locked.file().write_all_at(KEEPS_ASKS.as_bytes(), 0);
         Ok(stays.then_some(Presence { id, _file: trace, _locked: locked }))
     }
 
@@ -97,6 +95,13 @@ impl Directory {
             Some(opened) => Ok(opened.try_share(&sessions.at(&session.to_hex()))?.is_none()),
             None => Ok(false),
         }
+    }
+
+    /// Whether the session leaves a request where it is until the grant that it asks for is held. One of an
+    /// earlier version does not, and says nothing in its file.
+    pub(crate) fn keeps_asks(&self, session: SessionId) -> bool {
+        let opened = self.parts.sessions.read(&session.to_hex());
+        opened.is_ok_and(|opened| opened.is_some_and(|opened| text(&opened) == KEEPS_ASKS))
     }
 
     /// How many sessions live beside `own`.
@@ -163,7 +168,7 @@ impl Directory {
     }
 
     /// What stands in our own directories and cannot be ours, by where it is.
-    pub(super) fn strangers(&self) -> Result<Vec<PathBuf>> {
+    pub(crate) fn strangers(&self) -> Result<Vec<PathBuf>> {
         let mut strangers = Vec::new();
         let mut look = |part: &Folder, is_ours: fn(&str) -> bool| -> Result<()> {
             for name in part.entries()? {
@@ -205,6 +210,9 @@ pub(super) fn random_id(env: &Env) -> SessionId {
     env.random(&mut bits);
     SessionId(u64::from_be_bytes(bits))
 }
+
+/// What sessions say that lose no ask. Other processes depend on it: never change it.
+const KEEPS_ASKS: &str = "keeps asks\n";
 
 /// How often a random name may be taken, or a new file disturbed, before something is wrong.
 pub(super) const TRIES: u32 = 64;

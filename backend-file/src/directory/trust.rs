@@ -264,16 +264,11 @@ mod list {
 /// Elsewhere they are not looked at.
 #[cfg(not(target_os = "linux"))]
 mod list {
-    use std::fs::File;
-    use std::path::Path;
-
-    use rustix::io::Errno;
-
-    pub(super) fn at(_: &Path) -> Result<bool, Errno> {
+    pub(super) fn at(_: &std::path::Path) -> Result<bool, rustix::io::Errno> {
         Ok(false)
     }
 
-    pub(super) fn behind(_: &File) -> Result<bool, Errno> {
+    pub(super) fn behind(_: &std::fs::File) -> Result<bool, rustix::io::Errno> {
         Ok(false)
     }
 }

@@ -1,13 +1,15 @@
-use futures_util::FutureExt;
-use leasehold_core::Timing;
+use futures_util::stream::BoxStream;
+use futures_util::{FutureExt, StreamExt};
+use leasehold_core::{LockName, Timing};
 
+use super::acquisition::Attempted;
 use super::*;
 use crate::directory::Request;
 
-fn session(config: &FileConfig) -> (Session, mpsc::UnboundedReceiver<StoreEvent>) {
+fn session(config: &FileConfig) -> (Session, BoxStream<'static, StoreEvent>) {
     let env = Env::new(Timing::for_ttl(Duration::from_secs(3))).unwrap();
-    let (events, inbox) = mpsc::unbounded_channel();
-    (Session::open(config, env, events).unwrap(), inbox)
+    let (tell, events) = Events::new();
+    (Session::open(config, env, tell).unwrap(), events.stream())
 }
 
 /// A request may come while its grant is on the disk and not held yet: it waits for that. One to a grant
@@ -16,13 +18,14 @@ fn session(config: &FileConfig) -> (Session, mpsc::UnboundedReceiver<StoreEvent>
 async fn a_request_waits_for_its_grant() {
     let scratch = tempfile::tempdir().unwrap();
     let config = FileConfig::new(scratch.path());
-    let ((session, mut inbox), (admin, _)) = (session(&config), session(&config));
+    let ((session, mut events), (admin, _)) = (session(&config), session(&config));
     let name = LockName::new("a").unwrap();
     let (key, ttl) = (Key::of(&name), session.env.timing().ttl);
     let request = AcquireRequest::new(name.clone(), session.env.owner_id(), ttl);
     let Some(Ok(Attempted::Granted(grant))) = session.attempt(&request, &key).now_or_never() else {
         panic!("the lock is free")
     };
+    assert!(session.directory.keeps_asks(session.id), "so it is asked once");
     let recorded = std::mem::take(&mut session.state.lock().holds);
     let held = session.directory.live(&name).unwrap().unwrap();
     let within = Duration::from_secs(60);
@@ -34,15 +37,15 @@ async fn a_request_waits_for_its_grant() {
     assert_eq!(requests(), std::slice::from_ref(&wanted), "taken back by who asked");
 
     session.directory.post(&admin.env, &stale, within).unwrap();
-    session.patrol();
+    session.check_requests();
     assert_eq!(requests(), [wanted]);
-    assert!(inbox.try_recv().is_err());
+    assert_eq!(events.next().now_or_never(), None);
 
     session.state.lock().holds = recorded;
-    session.patrol();
+    session.check_requests();
     let asked = StoreEvent::GrantAsked { name, counter: grant.counter, within };
-    assert_eq!(inbox.try_recv().unwrap(), asked);
+    assert_eq!(events.next().now_or_never(), Some(Some(asked)));
     assert!(requests().is_empty());
-    session.patrol();
-    assert!(inbox.try_recv().is_err(), "told once");
+    session.check_requests();
+    assert_eq!(events.next().now_or_never(), None, "told once");
 }

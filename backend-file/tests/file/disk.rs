@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread;
 
-use leasehold_core::backend::{AcquireRequest, Severity, StoreEvent};
+use leasehold_core::backend::{Severity, StoreEvent};
 use leasehold_core::{Effect, ErrorKind, LostReason};
 use leasehold_file::FileConfig;
 use tokio::task::JoinSet;
 
-use crate::rig::{Manager, Rig, files, name};
+use crate::rig::{Manager, Rig, acquired, files, name};
 
 /// The directory is the owner's alone.
 #[tokio::test]
@@ -100,8 +100,7 @@ async fn sweeping_breaks_nothing() {
         let (holders, largest) = (Arc::clone(&holders), Arc::clone(&largest));
         sessions.spawn(async move {
             for _ in 0..150 {
-                let request = AcquireRequest::new(name("a"), env.owner_id(), env.timing().ttl);
-                let grant = backend.acquire(&request).await.unwrap();
+                let grant = acquired(&*backend, &env, "a").await;
                 assert_eq!(holders.fetch_add(1, Ordering::SeqCst), 0);
                 assert!(largest.swap(grant.counter, Ordering::SeqCst) < grant.counter);
                 holders.fetch_sub(1, Ordering::SeqCst);
@@ -252,8 +251,8 @@ async fn a_directory_made_again_is_another() {
             assert_eq!(c.backend.inspect(&name(lock)).await.unwrap().holder, None);
             c.cycle(lock).await;
         }
-        let error = waiting.end().await.unwrap_err();
-        assert_eq!(*error.kind(), ErrorKind::Unavailable, "{error}");
+        let lost = waiting.end("the wait").await.unwrap_err();
+        assert_eq!(lost.lost_reason(), Some(LostReason::Gone), "{lost}");
         assert!(a.backend.release(&held).await.is_err());
     }
 }

@@ -122,6 +122,25 @@ async fn limited() {
     println!("limited after {freed}");
 }
 
+#[tokio::test]
+#[ignore = "a part for another process"]
+async fn revoker() {
+    let (mut a, b) = (manager().await, manager().await);
+    let held = a.grant("a").await;
+    let in_secs = |secs| Revoke::Ask { grace: Duration::from_secs(secs) };
+    b.backend.revoke(&name("a"), in_secs(30)).await.unwrap();
+    let requests = Path::new(&env::var_os(DIRECTORY).unwrap()).join(".leasehold/revoke");
+    let request = fs::read_dir(&requests).unwrap().next().unwrap().unwrap().path();
+    // As another user leaves it whose umask lets us read.
+    set_mode(&request, 0o400);
+    let refused = b.backend.revoke(&name("a"), in_secs(10)).await.unwrap_err();
+    assert_eq!((refused.kind(), refused.effect()), (&ErrorKind::Denied, Effect::NotApplied), "{refused}");
+    b.backend.revoke(&name("a"), Revoke::AT_ONCE).await.unwrap();
+    let asked = StoreEvent::GrantAsked { name: name("a"), counter: held.counter, within: Duration::ZERO };
+    assert_eq!(a.event().await, asked);
+    println!("asked");
+}
+
 /// The kernel frees the locks of a process that is killed; nobody shows it as holder any more, and
 /// counters go on.
 #[tokio::test]
@@ -157,6 +176,20 @@ async fn the_limit_of_open_files_is_an_error() {
     let rig = Rig::new();
     let mut other = Other::start("processes::limited", &rig.path());
     other.says("limited after");
+}
+
+/// A request that is there and cannot be added to keeps no ask from its holder: one for at once takes its
+/// place, and any other is refused.
+#[tokio::test]
+async fn an_ask_that_cannot_be_added_is_not_lost() {
+    let rig = Rig::new();
+    let user = geteuid().is_root().then_some(65534);
+    fs::create_dir(rig.path()).unwrap();
+    chown(rig.path(), user, user).unwrap();
+    set_mode(&rig.path(), 0o700);
+    set_mode(rig.path().parent().unwrap(), 0o755);
+    let mut other = Other::start_as(user.map(|user| (user, user)), "processes::revoker", &rig.path());
+    other.says("asked");
 }
 
 /// A gate that another user made, and that ours may not open, keeps nobody from a new name.

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::backend::{AcquireRequest, Attempt, Holder, Renewal, Revocation, Revoke, StoreEvent};
+use leasehold_core::backend::{Attempt, Holder, Renewal, Revocation, Revoke, StoreEvent};
 use leasehold_core::clock::Deadline;
-use leasehold_core::{LockManager, LostReason};
+use leasehold_core::{Effect, LockManager, LostReason};
 use parking_lot::Mutex;
+use testbed::{Beside, eventually, until, within};
 use tokio::task::JoinSet;
 
-use crate::rig::{Manager, Rig, name};
+use crate::rig::{Manager, Rig, acquired, name};
 
 fn revoked(lock: &str, counter: u64) -> StoreEvent {
     StoreEvent::GrantLost { name: name(lock), counter, reason: LostReason::Revoked }
@@ -80,14 +81,10 @@ async fn a_request_to_a_hold_that_ended_is_removed() {
     b.revoke("a", in_secs(30)).await.unwrap();
     a.release(&held).await;
     assert_eq!(rig.traces("revoke"), 1);
-    let is_removed = async {
-        while rig.traces("revoke") > 0 {
-            tokio::task::yield_now().await;
-        }
-    };
+    let is_removed = until(async || rig.traces("revoke") == 0);
     tokio::select! {
         told = a.event() => panic!("{told:?}"),
-        removed = tokio::time::timeout(b.env.timing().ttl, is_removed) => removed.expect("within the ttl"),
+        () = within(b.env.timing().ttl, "the request is removed", is_removed) => {}
     }
 
     let held = a.grant("a").await;
@@ -147,7 +144,7 @@ async fn a_holder_that_hears_much_is_told_in_time() {
             assert!(matches!(told, StoreEvent::Queued { .. }), "{told:?}");
         }
     };
-    tokio::time::timeout(b.env.timing().ttl, told_at_last).await.expect("within the ttl");
+    within(b.env.timing().ttl, "it is told", told_at_last).await;
 }
 
 /// Forced after it was asked, the holder loses the lock for good.
@@ -169,8 +166,8 @@ async fn force_does_not_wait_for_a_grace() {
     }
 }
 
-/// By force the next one holds at once, waiters included, with a larger counter; the former holder
-/// hears of it, and its release changes nothing.
+/// By force the next one holds at once, with a larger counter; the waits for the lock that was taken away
+/// are lost, the former holder hears of it, and its release changes nothing.
 #[tokio::test]
 async fn force_takes_the_lock_at_once() {
     let rig = Rig::new();
@@ -179,7 +176,9 @@ async fn force_takes_the_lock_at_once() {
     let held = a.grant("a").await;
     let waiter = c.waiter("a").await;
     assert_eq!(b.revoke("a", Revoke::Force).await.unwrap().label, "here");
-    let taken = waiter.end().await.unwrap();
+    let lost = waiter.end("the wait").await.unwrap_err();
+    assert_eq!((lost.lost_reason(), lost.effect()), (Some(LostReason::Gone), Effect::NotApplied));
+    let taken = c.grant("a").await;
     assert!(taken.counter > held.counter);
 
     assert_eq!(a.event().await, revoked("a", held.counter));
@@ -191,7 +190,7 @@ async fn force_takes_the_lock_at_once() {
 }
 
 /// Somebody may have the lock and no record of it: a wait that nobody polls any more was given the file.
-/// Force takes it, and the wait goes on with whoever is next.
+/// Force takes it, and the wait is lost.
 #[tokio::test]
 async fn force_takes_a_lock_that_was_given_to_nobody() {
     let rig = Rig::new();
@@ -212,7 +211,8 @@ async fn force_takes_a_lock_that_was_given_to_nobody() {
     assert_eq!((found.token, found.ttl), (None, None));
     let first = a.grant("a").await;
     a.release(&first).await;
-    assert!(waiting.await.unwrap().counter > first.counter);
+    assert_eq!(waiting.await.unwrap_err().lost_reason(), Some(LostReason::Gone));
+    assert!(b.cycle("a").await > first.counter);
     assert_eq!((rig.traces("revoke"), rig.traces("out")), (0, 0));
     // A file that is there, and nobody has, is not held.
     a.cycle("free").await;
@@ -235,6 +235,22 @@ async fn a_guard_is_lost_when_it_is_revoked() {
     assert_eq!(admin.revoke("a", in_secs(30)).await.unwrap(), Revocation::NotHeld);
 }
 
+/// Through the core: who waits for a lock that is taken away waits on, and has it next.
+#[tokio::test]
+async fn a_waiter_outlives_the_file_it_waits_for() {
+    let rig = Rig::new();
+    let open = async || LockManager::builder(rig.config()).build().await.unwrap();
+    let (locks, others, admin) = (open().await, open().await, open().await);
+    let taken = locks.lock("a").unwrap().acquire().await.unwrap();
+    let waiting = others.lock("a").unwrap();
+    let waiter = Beside::start(async move { waiting.acquire().await });
+    eventually("a contender", async || admin.inspect("a").await.unwrap().contenders > 0).await;
+    assert_eq!(admin.revoke("a", Revoke::Force).await.unwrap(), Revocation::Released);
+    let guard = waiter.end("the wait").await.unwrap();
+    assert!(guard.token() > taken.token());
+    assert_eq!(taken.lost().await, LostReason::Revoked);
+}
+
 /// Cycles, force and sweeps all at once: no counter is ever given out twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn no_counter_is_given_out_twice() {
@@ -246,8 +262,7 @@ async fn no_counter_is_given_out_twice() {
         let counters = Arc::clone(&counters);
         sessions.spawn(async move {
             for _ in 0..100 {
-                let request = AcquireRequest::new(name("a"), env.owner_id(), env.timing().ttl);
-                let grant = backend.acquire(&request).await.unwrap();
+                let grant = acquired(&*backend, &env, "a").await;
                 counters.lock().push(grant.counter);
                 tokio::task::yield_now().await;
                 // Lost, if it was taken away meanwhile.

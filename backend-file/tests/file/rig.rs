@@ -9,11 +9,10 @@ use futures_util::stream::BoxStream;
 use leasehold_core::backend::{AcquireRequest, Attempt, Grant, Holder, LockBackend, StoreConfig, StoreEvent};
 use leasehold_core::{Env, LockName, Result, Timing};
 use leasehold_file::FileConfig;
-use tempfile::TempDir;
-use tokio::task::JoinSet;
+use testbed::{BOUND, Beside, Scratch, within};
 
 pub(crate) struct Rig {
-    scratch: TempDir,
+    scratch: Scratch,
 }
 
 /// A session with the directory, as a manager has one.
@@ -25,7 +24,7 @@ pub(crate) struct Manager {
 
 impl Rig {
     pub(crate) fn new() -> Self {
-        Self { scratch: tempfile::tempdir().unwrap() }
+        Self { scratch: Scratch::new("file").unwrap() }
     }
 
     /// The lock directory, which the first session makes.
@@ -117,8 +116,7 @@ impl Manager {
 
     /// What the session hears next.
     pub(crate) async fn event(&mut self) -> StoreEvent {
-        let event = tokio::time::timeout(BOUND, self.events.next());
-        event.await.expect("it would wait for ever").expect("the session goes on")
+        within(BOUND, "an event", self.events.next()).await.expect("the session goes on")
     }
 
     pub(crate) async fn contenders(&self, lock: &str) -> usize {
@@ -133,19 +131,14 @@ impl Manager {
     }
 }
 
-/// Something that goes on beside the test; it ends with this.
-pub(crate) struct Beside<T>(JoinSet<T>);
-
-impl<T: Send + 'static> Beside<T> {
-    pub(crate) fn start(task: impl Future<Output = T> + Send + 'static) -> Self {
-        let mut tasks = JoinSet::new();
-        tasks.spawn(task);
-        Self(tasks)
-    }
-
-    pub(crate) async fn end(mut self) -> T {
-        let ended = tokio::time::timeout(BOUND, self.0.join_next());
-        ended.await.expect("it would wait for ever").unwrap().unwrap()
+/// A grant that was waited for, asked for again as often as the wait was lost, as the core does.
+pub(crate) async fn acquired(backend: &dyn LockBackend, env: &Env, lock: &str) -> Grant {
+    loop {
+        let request = AcquireRequest::new(name(lock), env.owner_id(), env.timing().ttl);
+        match backend.acquire(&request).await {
+            Err(error) if error.lost_reason().is_some() => {}
+            ended => return ended.unwrap(),
+        }
     }
 }
 
@@ -156,6 +149,3 @@ pub(crate) fn name(lock: &str) -> LockName {
 pub(crate) fn files(directory: &Path) -> usize {
     std::fs::read_dir(directory).unwrap().count()
 }
-
-/// Beyond everything that is waited for here, also on a busy machine.
-const BOUND: Duration = Duration::from_secs(20);

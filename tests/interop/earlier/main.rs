@@ -54,6 +54,7 @@ fn main() -> ExitCode {
         of::<redis::Scripts>(),
         of::<file::Directory>(),
         etcd::trials(),
+        file::trials(),
         redis::trials(),
     ];
     libtest_mimic::run(&arguments, trials.into_iter().flatten().collect()).exit_code()

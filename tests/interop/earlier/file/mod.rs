@@ -7,11 +7,35 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use leasehold::{Revocation, Revoke};
+use libtest_mimic::Trial;
 use sha2::{Digest, Sha256};
 use testbed::{Scratch, eventually};
 
-use crate::ours::{manager, take};
+use crate::ours::{GRACE, manager, revoke, take};
 use crate::played::{NAME, Process, Store};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    vec![testbed::trial("file::a_holder_is_asked_until_it_hears", a_holder_is_asked_until_it_hears)]
+}
+
+/// It takes what asks for a grant that it is still putting on the disk, and hears nothing of it: it is asked
+/// again, until it has heard.
+async fn a_holder_is_asked_until_it_hears() {
+    let store = Directory::start().await;
+    let locks = manager(&store).await;
+    for how in [Revoke::AT_ONCE, GRACE] {
+        let mut theirs = store.process(Directory::TTL).await;
+        theirs.enters().await.expect("it is free");
+        let revoked = revoke(&locks, how);
+        for _ in 0..3 {
+            theirs.is_asked().await;
+        }
+        theirs.leaves().await;
+        assert_eq!(revoked.end("it has answered").await, Revocation::Released, "{how:?}");
+        eventually("nothing is left of that", async || store.messages().await == 0).await;
+    }
+}
 
 /// A lock directory in which the lock was used before.
 pub(crate) struct Directory {

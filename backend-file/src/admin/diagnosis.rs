@@ -3,10 +3,9 @@
 use leasehold_core::Result;
 use leasehold_core::backend::{Finding, Severity};
 use rustix::process::{Resource, getrlimit};
+use tokio::task::coop::consume_budget;
 
-use super::inode::Node;
-use super::{Directory, FileSystem, Scope};
-use crate::error;
+use crate::directory::{Directory, FileSystem, Scope};
 use crate::record::Floor;
 
 impl Directory {
@@ -17,8 +16,8 @@ impl Directory {
     /// Nothing is changed, so nothing is left.
     pub(crate) async fn diagnose(&self) -> Result<Vec<Finding>> {
         let mut findings = vec![self.place()];
-        let well = Finding::new(Severity::Ok, "file system", format!("{}, of this host", self.file_system()));
-        findings.push(self.file_system().warning().unwrap_or(well));
+        let well = Finding::new(Severity::Ok, "file system", format!("{}, of this host", self.file_system));
+        findings.push(self.file_system.warning().unwrap_or(well));
         let well = Finding::new(Severity::Ok, "path", "nobody else can replace the directory");
         findings.push(self.hands()?.unwrap_or(well));
         let (files, file_mode) = self.files().await?;
@@ -52,13 +51,6 @@ impl Directory {
         Ok(self.objection()?.map(broken))
     }
 
-    /// The bits of the directory's mode.
-    fn permissions(&self) -> Result<u32> {
-        let node = Node::of(self.folder.handle());
-        let node = node.map_err(|e| error::of_system(e, "look at the directory", self.path()))?;
-        Ok(node.mode & 0o7777)
-    }
-
     fn bookkeeping(&self) -> Result<Finding> {
         let strangers = self.strangers()?;
         let Some(first) = strangers.first() else {
@@ -77,17 +69,14 @@ impl Directory {
     async fn files(&self) -> Result<(Finding, u32)> {
         let (mut held, mut idle, mut others) = (0, 0, Vec::new());
         let mut mode = 0;
-        for keys in self.keys()?.chunks(CHUNK) {
-            for key in keys {
-                let file = self.folder.look(&key.lock_file())?.filter(|node| node.is_file);
-                mode |= file.map_or(0, |node| node.mode);
-                match self.newest(key)? {
-                    Some((_, true)) => held += 1,
-                    Some((_, false)) => idle += 1,
-                    None => others.push(key.lock_file()),
-                }
+        for key in self.keys()? {
+            consume_budget().await;
+            mode |= self.permissions_of(&key)?;
+            match self.newest(&key)? {
+                Some((_, true)) => held += 1,
+                Some((_, false)) => idle += 1,
+                None => others.push(key.lock_file()),
             }
-            tokio::task::yield_now().await;
         }
         let counts = format!("{held} held, {idle} idle");
         let Some(other) = others.first() else {
@@ -142,9 +131,6 @@ fn of_permissions(mode: u32, files: u32) -> Finding {
     };
     Finding::new(Severity::Warning, "permissions", format!("{mode:04o}: {detail}"))
 }
-
-/// How many files are looked at before others get a turn.
-const CHUNK: usize = 64;
 
 #[cfg(test)]
 mod tests {

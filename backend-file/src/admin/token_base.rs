@@ -3,9 +3,9 @@
 use leasehold_core::Result;
 use leasehold_core::backend::TokenBase;
 
-use super::Session;
 use crate::directory::Access;
 use crate::record::Floor;
+use crate::session::Session;
 
 impl Session {
     /// The base as later sessions read it; nothing is locked or made for that. A counter of a file may be any number, so the floor is 0.

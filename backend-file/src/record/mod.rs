@@ -220,16 +220,18 @@ impl<'a> Bytes<'a> {
         Some(taken)
     }
 
-    fn u64(&mut self) -> Option<u64> {
-        let (number, rest) = self.0.split_first_chunk()?;
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (array, rest) = self.0.split_first_chunk()?;
         self.0 = rest;
-        Some(u64::from_le_bytes(*number))
+        Some(*array)
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        self.array().map(u64::from_le_bytes)
     }
 
     fn u16(&mut self) -> Option<u16> {
-        let (number, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
-        Some(u16::from_le_bytes(*number))
+        self.array().map(u16::from_le_bytes)
     }
 
     fn text(&mut self) -> Option<&'a str> {

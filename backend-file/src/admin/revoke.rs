@@ -6,14 +6,16 @@
 //! another inode, while the former holder still has the old one; until it has found the request, only its
 //! smaller token keeps it from harm.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::backend::{Holder, Revoke, StoreEvent};
-use leasehold_core::{LockName, LostReason, Result};
+use leasehold_core::backend::{Backoff, Holder, Revoke};
+use leasehold_core::{LockName, Result, Timing};
 
-use super::{Hold, PAUSE, Session};
 use crate::directory::{Access, Request};
 use crate::keys::Key;
+use crate::session::Session;
+use crate::session::acquisition::PAUSE;
 
 impl Session {
     /// Asks the holder to let go, or takes the lock away; whom it found.
@@ -29,50 +31,31 @@ impl Session {
                 let Some(held) = self.directory.live(name)? else {
                     return Ok(None);
                 };
-                self.directory.ask(&self.env, &Request::to_holder(key, &held), grace)?;
+                let request = Request::to_holder(key, &held);
+                self.directory.ask(&self.env, &request, grace)?;
+                if !self.directory.keeps_asks(held.session) {
+                    self.ask_again(request, grace, grace + held.ttl.min(Timing::MAX_TTL));
+                }
                 Ok(Some(self.holder(held)))
             }
         }
     }
 
-    /// Looks for requests to this session, and whether its files are still where they were.
-    pub(crate) fn patrol(&self) {
-        let (mut requests, mut blind) = match self.directory.requests(self.id) {
-            Ok(requests) => (requests, None),
-            Err(error) => (Vec::new(), Some(error)),
-        };
-        let mut events = Vec::new();
-        let mut state = self.state.lock();
-        for hold in state.holds.values_mut().filter(|hold| !hold.told) {
-            let request = requests.iter().find(|request| hold.is_asked_by(request));
-            let asked = request.map_or(Ok(None), |request| self.directory.take(request));
-            let within = asked.unwrap_or_else(|error| {
-                blind = Some(error);
-                None
-            });
-            hold.told = !self.has_its_path(hold);
-            let (name, counter) = (hold.name.clone(), self.told(hold.tenure.counter));
-            events.extend(match (within, hold.told) {
-                (Some(within), false) => Some(StoreEvent::GrantAsked { name, counter, within }),
-                (None, false) => None,
-                // By whoever has asked for it.
-                (Some(_), true) => Some(StoreEvent::GrantLost { name, counter, reason: LostReason::Revoked }),
-                (None, true) => Some(StoreEvent::GrantLost { name, counter, reason: LostReason::Gone }),
-            });
-        }
-        requests.retain(|request| !state.holds.values().any(|hold| hold.is_asked_by(request)));
-        let was_blind = std::mem::replace(&mut state.blind, blind.is_some());
-        drop(state);
-        // RACE: a grant that goes on and is not held here is about to be; its request waits for that.
-        for request in requests {
-            if self.directory.goes_on(&request).is_ok_and(|goes_on| !goes_on) {
-                self.directory.withdraw(&request);
+    /// Goes on asking while the grant goes on, for as long as its end is waited for. Who has heard already
+    /// hears nothing new.
+    fn ask_again(&self, request: Request, grace: Duration, bound: Duration) {
+        let (env, directory, closing) = (self.env.clone(), Arc::clone(&self.directory), self.closing.clone());
+        let give_up_at = env.now() + bound;
+        let mut pauses = Backoff::new(self.look_every(), bound);
+        self.env.spawn(async move {
+            while closing.run_until_cancelled(pauses.pause(&env)).await.is_some()
+                && env.now() < give_up_at
+                && directory.goes_on(&request).unwrap_or(true)
+            {
+                // What fails now is tried again.
+                let _ = directory.ask(&env, &request, grace);
             }
-        }
-        if let (Some(error), false) = (blind, was_blind) {
-            self.tell(StoreEvent::Warning(format!("revocations are not heard: {error:#}").into()));
-        }
-        events.into_iter().for_each(|event| self.tell(event));
+        });
     }
 
     async fn take_away(&self, name: &LockName, key: &Key) -> Result<Option<Holder>> {
@@ -109,11 +92,5 @@ impl Session {
             }
             self.env.sleep(PAUSE).await;
         }
-    }
-}
-
-impl Hold {
-    fn is_asked_by(&self, request: &Request) -> bool {
-        self.key == request.key && self.tenure.counter == request.counter
     }
 }
