@@ -30,6 +30,13 @@ pub(crate) struct NameKeys {
     pub(crate) grants: String,
 }
 
+impl NameKeys {
+    /// In the order in which scripts are given them.
+    pub(crate) fn all(&self) -> [&str; 4] {
+        [&self.lock, &self.queue, &self.entries, &self.grants]
+    }
+}
+
 impl Keys {
     /// Keys that begin with `prefix`; with `exact`, locks lie under their bare names.
     ///
@@ -85,11 +92,7 @@ impl Keys {
 
     /// The pattern of the keys of every name that begins with `start`.
     pub(crate) fn pattern(&self, start: &str) -> String {
-        let mut pattern = glob_escaped(&self.prefix);
-        pattern.push_str(":{");
-        pattern.push_str(&glob_escaped(&escaped(start)));
-        pattern.push('*');
-        pattern
+        format!("{}:{{{}*", glob_escaped(&self.prefix), glob_escaped(&escaped(start)))
     }
 
     /// The name that `key` belongs to, unless it is not one of ours.
@@ -99,8 +102,7 @@ impl Keys {
         if !matches!(part, "" | ":q" | ":e" | ":n") {
             return None;
         }
-        let name = LockName::new(unescaped(name)?).ok()?;
-        (escaped(name.as_str()) == rest[..rest.len() - part.len() - 1]).then_some(name)
+        LockName::new(unescaped(name)?).ok()
     }
 
     /// The name whose lock `key` is, unless it is not one of ours.
@@ -115,31 +117,13 @@ impl Keys {
 
 /// `name` without braces; injective.
 fn escaped(name: &str) -> String {
-    let mut escaped = String::with_capacity(name.len());
-    for c in name.chars() {
-        match c {
-            '%' => escaped.push_str("%25"),
-            '{' => escaped.push_str("%7B"),
-            '}' => escaped.push_str("%7D"),
-            c => escaped.push(c),
-        }
-    }
-    escaped
+    name.replace('%', "%25").replace('{', "%7B").replace('}', "%7D")
 }
 
+/// What `text` is escaped from, if it is what [`escaped`] makes.
 fn unescaped(text: &str) -> Option<String> {
-    let mut parts = text.split('%');
-    let mut name = parts.next()?.to_owned();
-    for part in parts {
-        name.push(match part.get(..2)? {
-            "25" => '%',
-            "7B" => '{',
-            "7D" => '}',
-            _ => return None,
-        });
-        name.push_str(&part[2..]);
-    }
-    Some(name)
+    let name = text.replace("%7B", "{").replace("%7D", "}").replace("%25", "%");
+    (escaped(&name) == text).then_some(name)
 }
 
 /// `text` as a pattern that matches only itself.

@@ -29,7 +29,6 @@ pub(crate) struct Confirming {
 #[derive(Debug)]
 struct Question {
     call: Cmd,
-    brings_text: bool,
     give_up_at: Moment,
     answer: oneshot::Sender<Result<(Moment, Value)>>,
 }
@@ -57,7 +56,7 @@ impl Confirming {
     pub(crate) async fn run(&self, call: Cmd, give_up_at: Moment) -> Result<(Moment, Value)> {
         let (answer, answered) = oneshot::channel();
         // Without the task, the answer is dropped with the question.
-        let _ = self.questions.send(Question { call, brings_text: false, give_up_at, answer });
+        let _ = self.questions.send(Question { call, give_up_at, answer });
         tokio::select! {
             biased;
             answer = answered => answer.unwrap_or_else(|_| Err(error::closed())),
@@ -101,9 +100,8 @@ impl Bursts {
         let mut left = Vec::new();
         for (mut question, answer) in burst.into_iter().zip(answers) {
             match answer.extract_error() {
-                Err(error) if error::wants_the_text(&error) && !question.brings_text => {
+                Err(error) if error::wants_the_text(&error) => {
                     question.call = scripts::REFRESH.with_text(&question.call);
-                    question.brings_text = true;
                     left.push(question);
                 }
                 Err(error) => question.tell(Err(error::of(error))),

@@ -204,14 +204,15 @@ impl Session {
         for entry in entries.by_lease.into_values() {
             entry.contender.lock().end(LostReason::Shutdown);
             entry.heard.notify_one();
-            self.let_go(self.left_of(&entry));
+            self.leave(&entry);
         }
         self.leaving.close();
         let told = tokio::select! {
             biased;
             () = self.leaving.wait() => Ok(()),
             () = self.env.sleep_until(self.give_up_at()) => {
-                Err(unconfirmed())
+                let message = "the server did not confirm that everything was released; leases end it";
+                Err(Error::new(ErrorKind::Unavailable, Effect::Unknown, message))
             }
         };
         self.cut();
@@ -226,12 +227,12 @@ impl Session {
 }
 
 impl Entry {
+    /// Whether a request to enter it may still arrive.
+    fn may_arrive(&self) -> bool {
+        !self.unanswered.lock().is_empty()
+    }
+
     fn lease(&self, deadline: Deadline) -> Lease {
         Lease { id: self.lease, scope: LeaseScope::Entry, ttl: self.ttl, deadline }
     }
-}
-
-fn unconfirmed() -> Error {
-    let message = "the server did not confirm that everything was released; leases end it";
-    Error::new(ErrorKind::Unavailable, Effect::Unknown, message)
 }

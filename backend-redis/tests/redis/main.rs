@@ -13,6 +13,7 @@ mod earlier;
 mod failover;
 mod interop;
 mod litter;
+mod lost;
 mod messages;
 mod network;
 mod refusals;
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
         failover::trials(),
         interop::trials(),
         litter::trials(),
+        lost::trials(),
         messages::trials(),
         network::trials(),
         refusals::trials(),
