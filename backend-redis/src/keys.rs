@@ -90,6 +90,16 @@ impl Keys {
         format!("{}:token_base", self.prefix)
     }
 
+    /// The key of the record of a move to another store or from one. No name is escaped like that.
+    pub(crate) fn record(&self) -> String {
+        format!("{}:{{%move}}:record", self.prefix)
+    }
+
+    /// The keys of those who take part in it: what they have written, and until when they live.
+    pub(crate) fn members(&self) -> [String; 2] {
+        ["members", "until"].map(|part| format!("{}:{{%move}}:{part}", self.prefix))
+    }
+
     /// The pattern of the keys of every name that begins with `start`.
     pub(crate) fn pattern(&self, start: &str) -> String {
         format!("{}:{{{}*", glob_escaped(&self.prefix), glob_escaped(&escaped(start)))
@@ -164,6 +174,10 @@ mod tests {
     /// Keys of others, and of spellings we never write, belong to no name.
     #[test]
     fn foreign_keys_belong_to_no_name() {
+        let moves = Keys::new("p", false).unwrap();
+        for key in moves.members().iter().chain([&moves.record()]) {
+            assert_eq!(moves.name_of(key), None, "{key}");
+        }
         for key in ["p", "p:x", "p:{a", "p:{a}:z", "q:{a}", "p:{%41}", "p:{}", "p:{a%7}", "p:{%é}", "pp:{a}"]
         {
             assert_eq!(keys(false).name_of(key), None, "{key}");

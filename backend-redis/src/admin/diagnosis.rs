@@ -25,6 +25,12 @@ impl Session {
         let (severity, detail) =
             ran.map_or_else(|error| broken(error.to_string()), |_| ok("the server runs our scripts"));
         findings.push(Finding::new(severity, "scripts", detail));
+        // Locks need none of it.
+        let (severity, detail) = self.members().await.map_or_else(
+            |error| warning(format!("locks cannot be moved to another store or from one: {error}")),
+            |_| ok("locks can be moved to another store and from one"),
+        );
+        findings.push(Finding::new(severity, "ledger", detail));
         Ok(findings)
     }
 }

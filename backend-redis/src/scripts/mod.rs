@@ -39,6 +39,10 @@ pub(crate) static REVOKE: LazyLock<Script> =
 pub(crate) static INSPECT: LazyLock<Script> =
     LazyLock::new(|| Script::new(&[GRANT, QUEUE, include_str!("inspect.lua")]));
 pub(crate) static RAISE: LazyLock<Script> = LazyLock::new(|| Script::new(&[include_str!("raise.lua")]));
+pub(crate) static RECORD: LazyLock<Script> =
+    LazyLock::new(|| Script::new(&[GRANT, include_str!("record.lua")]));
+pub(crate) static MEMBERS: LazyLock<Script> =
+    LazyLock::new(|| Script::new(&[GRANT, QUEUE, include_str!("members.lua")]));
 
 const GRANT: &str = include_str!("grant.lua");
 const QUEUE: &str = include_str!("queue.lua");
@@ -50,8 +54,8 @@ impl Script {
     }
 
     /// Every script, to be loaded ahead of its first use where a user may not bring the text.
-    pub(crate) fn all() -> [&'static Self; 6] {
-        [&ACQUIRE, &REFRESH, &RELEASE, &REVOKE, &INSPECT, &RAISE]
+    pub(crate) fn all() -> [&'static Self; 8] {
+        [&ACQUIRE, &REFRESH, &RELEASE, &REVOKE, &INSPECT, &RAISE, &RECORD, &MEMBERS]
     }
 
     pub(crate) fn load(&self) -> Cmd {

@@ -5,10 +5,9 @@
 //!   the background, whatever is on its way (G8); one whose grant was taken does not.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use leasehold_core::backend::{AcquireRequest, Attempt, Backoff, Grant, Holder, LeaseId, StoreEvent};
+use leasehold_core::backend::{AcquireRequest, Attempt, Backoff, Grant, Holder, StoreEvent};
 use leasehold_core::clock::{Deadline, Moment};
 use leasehold_core::{Effect, Error, ErrorKind, LostReason, Result};
 use parking_lot::Mutex;
@@ -95,7 +94,7 @@ impl Session {
 
 impl<'s> Acquisition<'s> {
     fn new(session: &'s Arc<Session>, request: &AcquireRequest) -> Result<Self> {
-        let lease = LeaseId::new(session.leases_opened.fetch_add(1, Ordering::Relaxed) + 1);
+        let lease = session.fresh_lease();
         // The server counts whole milliseconds.
         let ttl = Duration::from_millis(millis(request.ttl));
         let entry = Arc::new(Entry {

@@ -58,14 +58,7 @@ impl Session {
         for entry in entries {
             call.arg(entry.owner.to_hex()).arg(millis(entry.ttl));
         }
-        let (sent_at, value) = match &self.confirming {
-            None => {
-                let connected = self.connected(give_up_at).await?;
-                let sent_at = self.env.now();
-                (sent_at, connected.run(&scripts::REFRESH, &call, give_up_at).await?)
-            }
-            Some(confirming) => confirming.run(call, give_up_at).await?,
-        };
+        let (sent_at, value) = self.run_confirmed(&scripts::REFRESH, call, give_up_at).await?;
         let replies = scripts::replies(&value, entries.len(), self.token_base)?;
         let now = self.env.now();
         // It may be as old as its request where it comes with the replicas' answer.

@@ -12,6 +12,7 @@ mod diagnosis;
 mod earlier;
 mod failover;
 mod interop;
+mod ledger;
 mod litter;
 mod lost;
 mod messages;
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
         earlier::trials(),
         failover::trials(),
         interop::trials(),
+        ledger::trials(),
         litter::trials(),
         lost::trials(),
         messages::trials(),
