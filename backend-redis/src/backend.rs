@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
+use leasehold_core::backend::ledger::Ledger;
 use leasehold_core::backend::{
     AcquireRequest, Attempt, Events, Finding, Grant, Holder, Inbox, LeaseId, LockBackend, LockState, Renewal,
     Revoke, StoreConfig, StoreEvent, TokenBase,
@@ -12,7 +13,7 @@ use leasehold_core::backend::{
 use leasehold_core::{Env, Guarantees, LockName, Result};
 
 use crate::config::RedisConfig;
-use crate::session::Session;
+use crate::session::{Opened, Session};
 
 #[async_trait]
 impl StoreConfig for RedisConfig {
@@ -32,14 +33,14 @@ impl StoreConfig for RedisConfig {
 
 #[derive(Debug)]
 pub(crate) struct RedisBackend {
-    session: Arc<Session>,
+    session: Arc<Opened>,
     events: Inbox,
 }
 
 impl RedisBackend {
     pub(crate) async fn open(config: &RedisConfig, env: Env) -> Result<Self> {
         let (tell, events) = Events::new();
-        Ok(Self { session: Session::open(config, env, tell).await?, events })
+        Ok(Self { session: Arc::new(Session::open(config, env, tell).await?), events })
     }
 }
 
@@ -101,14 +102,12 @@ impl LockBackend for RedisBackend {
         self.session.raise_base(at_least).await
     }
 
+    fn ledger(&self) -> Option<Arc<dyn Ledger>> {
+        let session: Arc<Opened> = Arc::clone(&self.session);
+        Some(session)
+    }
+
     async fn close(&self) -> Result<()> {
         self.session.close().await
-    }
-}
-
-impl Drop for RedisBackend {
-    /// Without `close`, leases end what is left.
-    fn drop(&mut self) {
-        self.session.cut();
     }
 }

@@ -30,6 +30,13 @@ pub(crate) struct NameKeys {
     pub(crate) grants: String,
 }
 
+impl NameKeys {
+    /// In the order in which scripts are given them.
+    pub(crate) fn all(&self) -> [&str; 4] {
+        [&self.lock, &self.queue, &self.entries, &self.grants]
+    }
+}
+
 impl Keys {
     /// Keys that begin with `prefix`; with `exact`, locks lie under their bare names.
     ///
@@ -83,13 +90,19 @@ impl Keys {
         format!("{}:token_base", self.prefix)
     }
 
+    /// The key of the record of a move to another store or from one. No name is escaped like that.
+    pub(crate) fn record(&self) -> String {
+        format!("{}:{{%move}}:record", self.prefix)
+    }
+
+    /// The keys of those who take part in it: what they have written, and until when they live.
+    pub(crate) fn members(&self) -> [String; 2] {
+        ["members", "until"].map(|part| format!("{}:{{%move}}:{part}", self.prefix))
+    }
+
     /// The pattern of the keys of every name that begins with `start`.
     pub(crate) fn pattern(&self, start: &str) -> String {
-        let mut pattern = glob_escaped(&self.prefix);
-        pattern.push_str(":{");
-        pattern.push_str(&glob_escaped(&escaped(start)));
-        pattern.push('*');
-        pattern
+        format!("{}:{{{}*", glob_escaped(&self.prefix), glob_escaped(&escaped(start)))
     }
 
     /// The name that `key` belongs to, unless it is not one of ours.
@@ -99,8 +112,7 @@ impl Keys {
         if !matches!(part, "" | ":q" | ":e" | ":n") {
             return None;
         }
-        let name = LockName::new(unescaped(name)?).ok()?;
-        (escaped(name.as_str()) == rest[..rest.len() - part.len() - 1]).then_some(name)
+        LockName::new(unescaped(name)?).ok()
     }
 
     /// The name whose lock `key` is, unless it is not one of ours.
@@ -115,31 +127,13 @@ impl Keys {
 
 /// `name` without braces; injective.
 fn escaped(name: &str) -> String {
-    let mut escaped = String::with_capacity(name.len());
-    for c in name.chars() {
-        match c {
-            '%' => escaped.push_str("%25"),
-            '{' => escaped.push_str("%7B"),
-            '}' => escaped.push_str("%7D"),
-            c => escaped.push(c),
-        }
-    }
-    escaped
+    name.replace('%', "%25").replace('{', "%7B").replace('}', "%7D")
 }
 
+/// What `text` is escaped from, if it is what [`escaped`] makes.
 fn unescaped(text: &str) -> Option<String> {
-    let mut parts = text.split('%');
-    let mut name = parts.next()?.to_owned();
-    for part in parts {
-        name.push(match part.get(..2)? {
-            "25" => '%',
-            "7B" => '{',
-            "7D" => '}',
-            _ => return None,
-        });
-        name.push_str(&part[2..]);
-    }
-    Some(name)
+    let name = text.replace("%7B", "{").replace("%7D", "}").replace("%25", "%");
+    (escaped(&name) == text).then_some(name)
 }
 
 /// `text` as a pattern that matches only itself.
@@ -180,6 +174,10 @@ mod tests {
     /// Keys of others, and of spellings we never write, belong to no name.
     #[test]
     fn foreign_keys_belong_to_no_name() {
+        let moves = Keys::new("p", false).unwrap();
+        for key in moves.members().iter().chain([&moves.record()]) {
+            assert_eq!(moves.name_of(key), None, "{key}");
+        }
         for key in ["p", "p:x", "p:{a", "p:{a}:z", "q:{a}", "p:{%41}", "p:{}", "p:{a%7}", "p:{%é}", "pp:{a}"]
         {
             assert_eq!(keys(false).name_of(key), None, "{key}");

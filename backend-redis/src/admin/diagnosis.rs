@@ -9,7 +9,7 @@ use leasehold_core::Result;
 use leasehold_core::backend::{Finding, Severity};
 use redis::{Pipeline, Value};
 
-use crate::scripts::{self, number, text};
+use crate::scripts::{self, number, parts, text};
 use crate::session::Session;
 
 impl Session {
@@ -21,8 +21,16 @@ impl Session {
         let now = self.env.wall_time();
         let mut findings = findings(&answers, now, self.is_deaf(), self.replicas());
         // It shows no name, and is run as every script is.
-        let ran = connected.run(&scripts::INSPECT, &scripts::INSPECT.call([].iter()), give_up_at).await;
-        findings.push(of_scripts(ran.map(drop)));
+        let ran = connected.run(&scripts::INSPECT, &scripts::INSPECT.call(&[]), give_up_at).await;
+        let (severity, detail) =
+            ran.map_or_else(|error| broken(error.to_string()), |_| ok("the server runs our scripts"));
+        findings.push(Finding::new(severity, "scripts", detail));
+        // Locks need none of it.
+        let (severity, detail) = self.members().await.map_or_else(
+            |error| warning(format!("locks cannot be moved to another store or from one: {error}")),
+            |_| ok("locks can be moved to another store and from one"),
+        );
+        findings.push(Finding::new(severity, "ledger", detail));
         Ok(findings)
     }
 }
@@ -40,34 +48,42 @@ fn questions() -> Pipeline {
 /// `replicas` as many as confirm each grant.
 fn findings(answers: &[Value], now: SystemTime, deaf: bool, replicas: u32) -> Vec<Finding> {
     let mut findings = Vec::new();
-    match answers.first().and_then(text) {
-        Some(info) => findings.extend(of_info(&Info(info), replicas)),
-        None => findings.push(Finding::new(
-            Severity::Warning,
-            "info",
-            "the user may not ask INFO: version, persistence and replication are not known",
-        )),
+    let mut say = |subject, (severity, detail): Said| findings.push(Finding::new(severity, subject, detail));
+    match answers.first().and_then(text).map(Info) {
+        None => {
+            let unknown = "the user may not ask INFO: version, persistence and replication are not known";
+            say("info", warning(unknown));
+        }
+        Some(info) => {
+            say("version", of_version(&info));
+            say("persistence", of_persistence(&info));
+            if info.get("cluster_enabled") == Some("1") {
+                let cluster = "the server is part of a Redis Cluster, which this store does not support";
+                say("cluster", broken(cluster));
+            }
+            say("replication", of_replication(&info, replicas));
+        }
     }
-    findings.push(of_policy(answers.get(1)));
-    findings.push(of_clock(answers.get(2), now));
-    findings.push(match deaf {
-        false => Finding::new(Severity::Ok, "messages", "contenders hear of their turn at once"),
-        true => Finding::new(
-            Severity::Warning,
-            "messages",
-            "the user may not hear the channels of the prefix: contenders learn of their turn within a third \
-             of the ttl; grant &PREFIX:inbox:* and +subscribe",
-        ),
-    });
+    say("eviction", of_policy(answers.get(1)));
+    say("clock", of_clock(answers.get(2), now));
+    let unheard = "the user may not hear the channels of the prefix: contenders learn of their turn within a third \
+                   of the ttl; grant &PREFIX:inbox:* and +subscribe";
+    say("messages", if deaf { warning(unheard) } else { ok("contenders hear of their turn at once") });
     findings
 }
 
-/// What came of running one.
-fn of_scripts(ran: Result<()>) -> Finding {
-    match ran {
-        Ok(()) => Finding::new(Severity::Ok, "scripts", "the server runs our scripts"),
-        Err(error) => Finding::new(Severity::Broken, "scripts", error.to_string()),
-    }
+type Said = (Severity, String);
+
+fn ok(detail: impl Into<String>) -> Said {
+    (Severity::Ok, detail.into())
+}
+
+fn warning(detail: impl Into<String>) -> Said {
+    (Severity::Warning, detail.into())
+}
+
+fn broken(detail: impl Into<String>) -> Said {
+    (Severity::Broken, detail.into())
 }
 
 /// The server's own report: lines of `field:value`.
@@ -79,107 +95,73 @@ impl<'a> Info<'a> {
     }
 }
 
-fn of_info(info: &Info<'_>, confirmed_by: u32) -> Vec<Finding> {
-    let mut findings = Vec::new();
+fn of_version(info: &Info<'_>) -> Said {
     let version = info.get("redis_version").unwrap_or("of unknown version");
-    let restarts = "after a crash its locks are gone before their leases end, and two may hold";
-    let major: Option<u32> = version.split('.').next().and_then(|major| major.parse().ok());
-    findings.push(if major.is_some_and(|major| major < 7) {
-        let detail = format!("the server is {version}: 7.0 or later is needed");
-        Finding::new(Severity::Broken, "version", detail)
-    } else {
-        Finding::new(Severity::Ok, "version", format!("the server is {version}"))
-    });
-    findings.push(match info.get("aof_enabled") {
-        Some("1") => Finding::new(
-            Severity::Ok,
-            "persistence",
+    match version.split('.').next().and_then(|major| major.parse::<u32>().ok()) {
+        Some(..7) => broken(format!("the server is {version}: 7.0 or later is needed")),
+        _ => ok(format!("the server is {version}")),
+    }
+}
+
+fn of_persistence(info: &Info<'_>) -> Said {
+    match info.get("aof_enabled") {
+        Some("1") => ok(
             "the append-only file is on; with appendfsync everysec a power failure may lose a second of locks",
         ),
-        _ => Finding::new(
-            Severity::Warning,
-            "persistence",
-            format!("the append-only file is off: {restarts}; set appendonly yes, or fence what the lock guards"),
+        _ => warning(
+            "the append-only file is off: after a crash its locks are gone before their leases end, and two may \
+             hold; set appendonly yes, or fence what the lock guards",
         ),
-    });
-    if info.get("cluster_enabled") == Some("1") {
-        let detail = "the server is part of a Redis Cluster, which this store does not support";
-        findings.push(Finding::new(Severity::Broken, "cluster", detail));
     }
+}
+
+fn of_replication(info: &Info<'_>, confirmed_by: u32) -> Said {
     if info.get("role") == Some("slave") {
-        let detail = "the server is a replica and takes no locks: connect to the primary";
-        findings.push(Finding::new(Severity::Broken, "replication", detail));
-        return findings;
+        return broken("the server is a replica and takes no locks: connect to the primary");
     }
     let replicas: u32 = info.get("connected_slaves").and_then(|count| count.parse().ok()).unwrap_or(0);
-    findings.push(match (replicas, confirmed_by) {
-        (0, 0) => {
-            Finding::new(Severity::Ok, "replication", "no replica: there is no fail-over to lose a lock in")
+    match (replicas, confirmed_by) {
+        (0, 0) => ok("no replica: there is no fail-over to lose a lock in"),
+        (_, 0) => warning(format!(
+            "{replicas} replicas and wait_replicas=0: a fail-over may lose locks that were granted; only fencing \
+             protects then"
+        )),
+        (_, wanted) if wanted > replicas => broken(format!(
+            "wait_replicas={wanted} and {replicas} replicas connected: nothing can be granted"
+        )),
+        (_, wanted) => {
+            ok(format!("{wanted} of {replicas} replicas confirm each grant; fail-over may still lose one"))
         }
-        (_, 0) => Finding::new(
-            Severity::Warning,
-            "replication",
-            format!(
-                "{replicas} replicas and wait_replicas=0: a fail-over may lose locks that were granted; only \
-                 fencing protects then"
-            ),
-        ),
-        (_, wanted) if wanted > replicas => Finding::new(
-            Severity::Broken,
-            "replication",
-            format!("wait_replicas={wanted} and {replicas} replicas connected: nothing can be granted"),
-        ),
-        (_, wanted) => Finding::new(
-            Severity::Ok,
-            "replication",
-            format!("{wanted} of {replicas} replicas confirm each grant; fail-over may still lose one"),
-        ),
-    });
-    findings
-}
-
-fn of_policy(answer: Option<&Value>) -> Finding {
-    let policy = match answer {
-        Some(Value::Map(pairs)) => pairs.first().and_then(|(_, policy)| text(policy)),
-        Some(Value::Array(parts)) => parts.get(1).and_then(text),
-        _ => None,
-    };
-    match policy {
-        Some("noeviction") => Finding::new(Severity::Ok, "eviction", "maxmemory-policy is noeviction"),
-        Some(policy) => Finding::new(
-            Severity::Broken,
-            "eviction",
-            format!("maxmemory-policy is {policy}, which evicts locks that are held: set noeviction"),
-        ),
-        None => Finding::new(
-            Severity::Warning,
-            "eviction",
-            "the user may not ask CONFIG GET: make sure that maxmemory-policy is noeviction",
-        ),
     }
 }
 
-fn of_clock(answer: Option<&Value>, now: SystemTime) -> Finding {
-    let time = match answer {
-        Some(Value::Array(parts)) => parts.first().and_then(number),
-        _ => None,
+fn of_policy(answer: Option<&Value>) -> Said {
+    let policy = match answer {
+        Some(Value::Map(pairs)) => pairs.first().map(|(_, policy)| policy),
+        answer => answer.and_then(|answer| parts(answer).get(1)),
     };
-    let Some(time) = time else {
-        return Finding::new(Severity::Broken, "clock", "the user may not ask TIME, which the scripts need");
+    match policy.and_then(text) {
+        Some("noeviction") => ok("maxmemory-policy is noeviction"),
+        Some(policy) => {
+            broken(format!("maxmemory-policy is {policy}, which evicts locks that are held: set noeviction"))
+        }
+        None => warning("the user may not ask CONFIG GET: make sure that maxmemory-policy is noeviction"),
+    }
+}
+
+fn of_clock(answer: Option<&Value>, now: SystemTime) -> Said {
+    let Some(time) = answer.and_then(|answer| number(parts(answer).first()?)) else {
+        return broken("the user may not ask TIME, which the scripts need");
     };
     let ours = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let apart = Duration::from_secs(time.abs_diff(ours.as_secs()));
     if apart <= CLOCKS_APART {
-        return Finding::new(Severity::Ok, "clock", "the server's clock agrees with ours");
+        return ok("the server's clock agrees with ours");
     }
-    Finding::new(
-        Severity::Warning,
-        "clock",
-        format!(
-            "the server's clock and ours are {apart:?} apart. Leases do not compare them; but if the server's is \
-             set forward, leases end early"
-        ),
-    )
+    warning(format!(
+        "the server's clock and ours are {apart:?} apart. Leases do not compare them; but if the server's is set \
+         forward, leases end early"
+    ))
 }
 
 /// How far two clocks may be apart without a word.

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use leasehold_core::backend::LockState;
 use leasehold_core::{ErrorKind, LockName, Result};
-use redis::Value;
 
 use crate::error;
+use crate::keys::NameKeys;
 use crate::scripts::{self, Shown};
 use crate::session::Session;
 
@@ -27,22 +27,17 @@ impl Session {
             scan.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(SCANNED);
             let give_up_at = self.give_up_at();
             let answer = self.connected(give_up_at).await?.ask(&scan, give_up_at).await?;
-            let Value::Array(parts) = &answer else {
+            let [next, keys] = scripts::parts(&answer) else {
                 return Err(error::unexpected("to SCAN"));
             };
-            let (Some(next), Some(Value::Array(keys))) =
-                (parts.first().and_then(scripts::number), parts.get(1))
-            else {
-                return Err(error::unexpected("to SCAN"));
-            };
-            let found = keys.iter().filter_map(|key| self.keys.name_of(scripts::text(key)?));
+            let found = scripts::parts(keys).iter().filter_map(|key| self.keys.name_of(scripts::text(key)?));
             // With exact keys, some that others have left are of names that are not ours to lock.
             let lockable = |name: &LockName| self.keys.of(name).is_ok();
             names.extend(found.filter(|name| name.as_str().starts_with(prefix) && lockable(name)));
-            if next == 0 {
+            cursor = scripts::number(next).ok_or_else(|| error::unexpected("to SCAN"))?;
+            if cursor == 0 {
                 break;
             }
-            cursor = next;
         }
         let names: Vec<_> = names.into_iter().collect();
         let mut states = self.states(&names).await?;
@@ -76,7 +71,7 @@ impl Session {
 
     async fn few_states(&self, names: &[LockName]) -> Result<Vec<LockState>> {
         let keys = names.iter().map(|name| self.keys.of(name)).collect::<Result<Vec<_>>>()?;
-        let call = scripts::INSPECT.call(keys.iter());
+        let call = scripts::INSPECT.call(&keys.iter().flat_map(NameKeys::all).collect::<Vec<_>>());
         let answer = self.run(&scripts::INSPECT, &call).await?;
         let shown = scripts::inspected(&answer, names.len(), self.token_base)?;
         let state =

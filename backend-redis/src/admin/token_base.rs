@@ -47,7 +47,7 @@ impl Session {
     pub(crate) async fn raise_base(&self, at_least: u64) -> Result<()> {
         self.open_or_refuse()?;
         let key = self.keys.token_base();
-        let mut call = scripts::RAISE.call_on(&key);
+        let mut call = scripts::RAISE.call(&[&key]);
         call.arg(at_least);
         as_token_base(&self.run(&scripts::RAISE, &call).await?, &key).map(drop)
     }

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Link;
 use crate::error;
-use crate::scripts::{self, millis};
+use crate::scripts::{Script, millis};
 
 /// The way to the replicas; its task ends with the session.
 #[derive(Debug)]
@@ -25,11 +25,11 @@ pub(crate) struct Confirming {
     questions: mpsc::UnboundedSender<Question>,
 }
 
-/// A refresh, and who waits for its answer and when it was sent.
+/// What a script is to do, and who waits for its answer and when it was sent.
 #[derive(Debug)]
 struct Question {
+    script: &'static Script,
     call: Cmd,
-    brings_text: bool,
     give_up_at: Moment,
     answer: oneshot::Sender<Result<(Moment, Value)>>,
 }
@@ -49,15 +49,20 @@ impl Confirming {
         self.replicas
     }
 
-    /// Runs a refresh and waits until replicas have it; when it was sent, and its answer.
+    /// Runs a script and waits until replicas have it; when it was sent, and its answer.
     ///
     /// # Errors
     ///
     /// As the server's table; unknown, and by [`too_few_replicas`], if not enough of them confirm in time.
-    pub(crate) async fn run(&self, call: Cmd, give_up_at: Moment) -> Result<(Moment, Value)> {
+    pub(crate) async fn run(
+        &self,
+        script: &'static Script,
+        call: Cmd,
+        give_up_at: Moment,
+    ) -> Result<(Moment, Value)> {
         let (answer, answered) = oneshot::channel();
         // Without the task, the answer is dropped with the question.
-        let _ = self.questions.send(Question { call, brings_text: false, give_up_at, answer });
+        let _ = self.questions.send(Question { script, call, give_up_at, answer });
         tokio::select! {
             biased;
             answer = answered => answer.unwrap_or_else(|_| Err(error::closed())),
@@ -101,9 +106,8 @@ impl Bursts {
         let mut left = Vec::new();
         for (mut question, answer) in burst.into_iter().zip(answers) {
             match answer.extract_error() {
-                Err(error) if error::wants_the_text(&error) && !question.brings_text => {
-                    question.call = scripts::REFRESH.with_text(&question.call);
-                    question.brings_text = true;
+                Err(error) if error::wants_the_text(&error) => {
+                    question.call = question.script.with_text(&question.call);
                     left.push(question);
                 }
                 Err(error) => question.tell(Err(error::of(error))),

@@ -59,9 +59,9 @@ pub(crate) struct Connected {
 /// What a link tells the session.
 #[derive(Debug)]
 pub(crate) enum LinkEvent {
-    /// It is up, again or for the first time: what was said meanwhile went unheard.
-    Up,
-    /// It is up, and may not hear its inbox.
+    /// It is up again: what was said meanwhile went unheard.
+    UpAgain,
+    /// It is up, for the first time or again, and may not hear its inbox.
     Deaf,
     /// A message in the inbox.
     Message(Vec<u8>),
@@ -133,6 +133,7 @@ impl Link {
         let longest = self.env.timing().op_timeout * 3 / 4;
         let mut pauses = Backoff::new(FIRST_PAUSE, longest);
         loop {
+            let is_first = next.is_some();
             let attempt = match next.take() {
                 Some(first) => Ok(first),
                 // Short: an attempt that hangs keeps the next one waiting.
@@ -144,7 +145,11 @@ impl Link {
                     *self.failure.lock() = None;
                     let broken = connected.broken.clone();
                     self.up.send_replace(Some(connected));
-                    tell(if pushes.deaf { LinkEvent::Deaf } else { LinkEvent::Up });
+                    if pushes.deaf {
+                        tell(LinkEvent::Deaf);
+                    } else if !is_first {
+                        tell(LinkEvent::UpAgain);
+                    }
                     tokio::select! {
                         () = broken.cancelled() => {}
                         () = pushes.hear(&tell) => {}

@@ -2,8 +2,9 @@
 //! do next comes out.
 //!
 //! A contender enters the queue, or has the lock at once; it is granted by an answer, or by a message
-//! in the inbox, whichever is heard first. An entry is a lease: its owner's refreshes keep it, and
-//! one that is gone is left for good: `remains` says for how long that is seen to.
+//! in the inbox, whichever is heard first. An entry is a lease: its owner's refreshes keep it, and with
+//! the end of one the acquisition is over, however it ended. Whoever still wants the lock asks anew.
+//! `remains` says for how long it is seen to that nothing of it stays.
 //!
 //! # Invariants
 //! - **redis.protocol-1** A deadline counts from the sending of a request that was answered, or of the
@@ -11,10 +12,10 @@
 //!   server keeps a lock that it hands on for at least as long as the entry would have lived.
 //! - **redis.protocol-2** A message that grants counter c counts only if c is above every counter that
 //!   was answered to a waiting entry: what was answered later knows better (G1).
-//! - **redis.protocol-3** An owner id that is gone or past its deadline is never used again; the next
-//!   entry has a fresh one (G4).
+//! - **redis.protocol-3** An owner id that is gone or past its deadline is over: nothing that arrives then
+//!   revives it, and it never queues again (G4).
 //! - **redis.protocol-4** Whatever an entry had is released until the server confirms, when it is over
-//!   (G5, G8).
+//!   (G5, G8), also when whoever has lost it asks again meanwhile.
 //! - **redis.protocol-5** A waiting entry asks by itself only if its turn may come before its next
 //!   renewal without a message: when the holder's lease is over, and so is the entry before it, which
 //!   asks otherwise. So one entry asks at a time, and the dead are passed over in time (G6, G7). What was
@@ -115,8 +116,8 @@ pub(crate) enum Step {
     Wait(Moment),
     /// Give the lock to whoever wants it.
     Take { counter: u64, deadline: Deadline },
-    /// Release this owner id; enter again with a fresh one, if the lock is still wanted.
-    Leave(LostReason),
+    /// Nothing any more: it is over, and whatever it had is to be released.
+    Over(LostReason),
 }
 
 impl Contender {
@@ -136,7 +137,7 @@ impl Contender {
                 Step::Wait(self.ask.at.map_or(over_at, |at| at.min(over_at)))
             }
             Phase::Holding { counter, deadline, .. } => Step::Take { counter, deadline },
-            Phase::Over(reason) => Step::Leave(reason),
+            Phase::Over(reason) => Step::Over(reason),
         }
     }
 

@@ -6,7 +6,7 @@
 //!   before has ended by then (G5).
 //! - **redis.remains-2** A request without an answer may arrive later, for as long as the network was cut. So it
 //!   is looked for until a ttl after the server was reached by a newer connection; a release that is answered
-//!   on the request's own connection has come after it (G5, G8).
+//!   on the request's own connection has come after it (G5, G8). That this one is still up proves nothing.
 //!
 //! Checked by `protocol/tests/remains.rs`.
 
@@ -49,19 +49,18 @@ impl Unanswered {
         self.0.retain(|sent| sent.connection != connection);
     }
 
-    /// Whether one may arrive, now or later, whose lease of `ttl` is not over by then; `up` is the connection,
-    /// if there is one.
-    pub(crate) fn may_arrive(&mut self, now: Moment, up: Option<Up>, ttl: Duration) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Forgets those whose leases of `ttl` are over even if they arrive; `up` is the connection, if there is one.
+    fn expire(&mut self, now: Moment, up: Option<Up>, ttl: Duration) {
         self.0.retain_mut(|sent| {
-            match up {
-                // It has arrived, or the connection would be given up.
-                Some(up) if up.id == sent.connection => return false,
-                Some(up) => _ = sent.reached_at.get_or_insert(up.at),
-                None => {}
+            if let Some(up) = up.filter(|up| up.id != sent.connection) {
+                sent.reached_at.get_or_insert(up.at);
             }
             sent.reached_at.is_none_or(|reached_at| now < reached_at + ttl)
         });
-        !self.0.is_empty()
     }
 }
 
@@ -121,7 +120,8 @@ impl Remains {
         if !self.is_settled {
             return Next::Retry;
         }
-        if !self.unanswered.may_arrive(now, up, self.ttl) {
+        self.unanswered.expire(now, up, self.ttl);
+        if self.unanswered.is_empty() {
             return Next::Stop;
         }
         // Each look is a release of its own, which asks until it is answered.

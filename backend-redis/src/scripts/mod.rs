@@ -22,50 +22,45 @@ pub(crate) use self::message::{Message, News};
 /// A script and the name under which a server keeps it.
 #[derive(Debug)]
 pub(crate) struct Script {
-    text: &'static str,
+    text: String,
     hash: String,
 }
 
 pub(crate) static ACQUIRE: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(concat!(
-        include_str!("acquire_free.lua"),
-        include_str!("grant.lua"),
-        include_str!("queue.lua"),
-        include_str!("acquire.lua")
-    ))
+    Script::new(&[include_str!("acquire_free.lua"), GRANT, QUEUE, include_str!("acquire.lua")])
 });
-pub(crate) static REFRESH: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(concat!(include_str!("grant.lua"), include_str!("queue.lua"), include_str!("refresh.lua")))
-});
+pub(crate) static REFRESH: LazyLock<Script> =
+    LazyLock::new(|| Script::new(&[GRANT, QUEUE, include_str!("refresh.lua")]));
 pub(crate) static RELEASE: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(concat!(
-        include_str!("release_free.lua"),
-        include_str!("grant.lua"),
-        include_str!("queue.lua"),
-        include_str!("release.lua")
-    ))
+    Script::new(&[include_str!("release_free.lua"), GRANT, QUEUE, include_str!("release.lua")])
 });
-pub(crate) static REVOKE: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(concat!(include_str!("grant.lua"), include_str!("queue.lua"), include_str!("revoke.lua")))
-});
-pub(crate) static INSPECT: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(concat!(include_str!("grant.lua"), include_str!("queue.lua"), include_str!("inspect.lua")))
-});
-pub(crate) static RAISE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("raise.lua")));
+pub(crate) static REVOKE: LazyLock<Script> =
+    LazyLock::new(|| Script::new(&[GRANT, QUEUE, include_str!("revoke.lua")]));
+pub(crate) static INSPECT: LazyLock<Script> =
+    LazyLock::new(|| Script::new(&[GRANT, QUEUE, include_str!("inspect.lua")]));
+pub(crate) static RAISE: LazyLock<Script> = LazyLock::new(|| Script::new(&[include_str!("raise.lua")]));
+pub(crate) static RECORD: LazyLock<Script> =
+    LazyLock::new(|| Script::new(&[GRANT, include_str!("record.lua")]));
+pub(crate) static MEMBERS: LazyLock<Script> =
+    LazyLock::new(|| Script::new(&[GRANT, QUEUE, include_str!("members.lua")]));
+
+const GRANT: &str = include_str!("grant.lua");
+const QUEUE: &str = include_str!("queue.lua");
 
 impl Script {
-    fn new(text: &'static str) -> Self {
-        Self { text, hash: redis::Script::new(text).get_hash().to_owned() }
+    fn new(parts: &[&str]) -> Self {
+        let text = parts.concat();
+        Self { hash: redis::Script::new(&text).get_hash().to_owned(), text }
     }
 
     /// Every script, to be loaded ahead of its first use where a user may not bring the text.
-    pub(crate) fn all() -> [&'static Self; 6] {
-        [&ACQUIRE, &REFRESH, &RELEASE, &REVOKE, &INSPECT, &RAISE]
+    pub(crate) fn all() -> [&'static Self; 8] {
+        [&ACQUIRE, &REFRESH, &RELEASE, &REVOKE, &INSPECT, &RAISE, &RECORD, &MEMBERS]
     }
 
     pub(crate) fn load(&self) -> Cmd {
         let mut command = redis::cmd("SCRIPT");
-        command.arg("LOAD").arg(self.text);
+        command.arg("LOAD").arg(&self.text);
         command
     }
 
@@ -74,38 +69,23 @@ impl Script {
         self.hash == hash
     }
 
-    /// The script on the keys of `names`, by its hash.
-    pub(crate) fn call<'k>(&self, names: impl ExactSizeIterator<Item = &'k NameKeys>) -> Cmd {
+    /// The script on `keys`, by its hash.
+    pub(crate) fn call(&self, keys: &[&str]) -> Cmd {
         let mut command = redis::cmd("EVALSHA");
-        command.arg(&self.hash);
-        add_keys(&mut command, names);
-        command
-    }
-
-    /// The script on a key that is no name's, by its hash.
-    pub(crate) fn call_on(&self, key: &str) -> Cmd {
-        let mut command = redis::cmd("EVALSHA");
-        command.arg(&self.hash).arg(1).arg(key);
+        command.arg(&self.hash).arg(keys.len()).arg(keys);
         command
     }
 
     /// The same request with the text, for a server that does not have it.
     pub(crate) fn with_text(&self, call: &Cmd) -> Cmd {
         let mut command = redis::cmd("EVAL");
-        command.arg(self.text);
+        command.arg(&self.text);
         for argument in call.args_iter().skip(2) {
             if let redis::Arg::Simple(bytes) = argument {
                 command.arg(bytes);
             }
         }
         command
-    }
-}
-
-fn add_keys<'k>(command: &mut Cmd, names: impl ExactSizeIterator<Item = &'k NameKeys>) {
-    command.arg(names.len() * 4);
-    for NameKeys { lock, queue, entries, grants } in names {
-        command.arg(lock).arg(queue).arg(entries).arg(grants);
     }
 }
 
@@ -120,22 +100,17 @@ pub(crate) fn info(label: &str, metadata: Option<&str>) -> String {
 /// The holder as the server names it: `grant` are its counter, to be shown with `base` added, since and info
 /// if the last grant is the holder's.
 fn holder(grant: &[Value], base: u64) -> Holder {
-    let stranger = || Holder::new("another client");
-    let [counter, since, info, ..] = grant else {
-        return stranger();
+    let ours = || {
+        let [counter, since, info, ..] = grant else { return None };
+        let (since, (label, metadata)) = (number(since)?, told_info(text(info)?)?);
+        let mut holder = Holder::new(label);
+        let counter = number(counter).and_then(|counter| counter.checked_add(base));
+        holder.token = counter.and_then(|counter| FencingToken::new(counter, 0));
+        holder.since = UNIX_EPOCH.checked_add(Duration::from_micros(since));
+        holder.metadata = metadata.map(str::to_owned);
+        Some(holder)
     };
-    let (Some(since), Some(info)) = (number(since), text(info)) else {
-        return stranger();
-    };
-    let Some((label, metadata)) = told_info(info) else {
-        return stranger();
-    };
-    let mut holder = Holder::new(label);
-    let counter = number(counter).and_then(|counter| counter.checked_add(base));
-    holder.token = counter.and_then(|counter| FencingToken::new(counter, 0));
-    holder.since = UNIX_EPOCH.checked_add(Duration::from_micros(since));
-    holder.metadata = metadata.map(str::to_owned);
-    holder
+    ours().unwrap_or_else(|| Holder::new("another client"))
 }
 
 /// Label and metadata out of what [`info`] made.
@@ -197,12 +172,10 @@ pub(crate) fn reply(value: &Value, base: u64) -> Result<Reply> {
 ///
 /// As [`reply`].
 pub(crate) fn replies(value: &Value, entries: usize, base: u64) -> Result<Vec<Reply>> {
-    match value {
-        Value::Array(answers) if answers.len() == entries => {
-            answers.iter().map(|answer| reply(answer, base)).collect()
-        }
-        _ => Err(error::unexpected("for a batch of entries")),
+    if parts(value).len() != entries {
+        return Err(error::unexpected("for a batch of entries"));
     }
+    parts(value).iter().map(|answer| reply(answer, base)).collect()
 }
 
 /// What a release has done.
@@ -228,7 +201,7 @@ pub(crate) fn released(value: &Value) -> Result<Released> {
 
 /// The request to have a lock given up.
 pub(crate) fn revoke(keys: &NameKeys, channels: &str, how: Revoke) -> Cmd {
-    let mut call = REVOKE.call([keys].into_iter());
+    let mut call = REVOKE.call(&keys.all());
     call.arg(channels);
     match how {
         Revoke::Ask { grace } => call.arg(grace.as_millis().to_string()),
@@ -252,18 +225,14 @@ pub(crate) struct Revoked {
 ///
 /// As [`reply`].
 pub(crate) fn revoked(value: &Value, base: u64) -> Result<Option<Revoked>> {
-    let wrong = || error::unexpected("to a revocation");
-    let Value::Array(parts) = value else {
-        return Err(wrong());
-    };
-    match parts.as_slice() {
+    match parts(value) {
         [Value::Int(0)] => Ok(None),
         [Value::Int(1), Value::Int(left), Value::Int(more), grant @ ..] => {
             let mut holder = holder(grant, base);
             holder.ttl = u64::try_from(*left).ok().map(Duration::from_millis);
             Ok(Some(Revoked { holder, unswept: *more == 1 }))
         }
-        _ => Err(wrong()),
+        _ => Err(error::unexpected("to a revocation")),
     }
 }
 
@@ -281,23 +250,14 @@ pub(crate) struct Shown {
 /// As [`reply`].
 pub(crate) fn inspected(value: &Value, names: usize, base: u64) -> Result<Vec<Shown>> {
     let wrong = || error::unexpected("about a name");
-    let Value::Array(answers) = value else {
-        return Err(wrong());
-    };
-    if answers.len() != names {
-        return Err(wrong());
-    }
     let one = |answer: &Value| {
-        let Value::Array(parts) = answer else {
-            return Err(wrong());
-        };
-        let [Value::Int(waiting), Value::Int(held @ 0..=1), grant @ ..] = parts.as_slice() else {
+        let [Value::Int(waiting), Value::Int(held @ 0..=1), grant @ ..] = parts(answer) else {
             return Err(wrong());
         };
         let holder = (*held == 1).then(|| holder(grant, base));
         Ok(Shown { holder, waiting: usize::try_from(*waiting).map_err(|_| wrong())? })
     };
-    answers.iter().map(one).collect()
+    if parts(value).len() == names { parts(value).iter().map(one).collect() } else { Err(wrong()) }
 }
 
 /// Leases as the server counts them.
@@ -319,14 +279,19 @@ pub(crate) fn number(value: &Value) -> Option<u64> {
 ///
 /// As [`reply`].
 pub(crate) fn micros(value: &Value) -> Result<u64> {
-    let read = || match value {
-        Value::Array(parts) => {
-            let (seconds, micros) = (number(parts.first()?)?, number(parts.get(1)?)?);
-            seconds.checked_mul(1_000_000)?.checked_add(micros)
-        }
-        _ => None,
+    let read = || {
+        let [seconds, micros] = parts(value) else { return None };
+        number(seconds)?.checked_mul(1_000_000)?.checked_add(number(micros)?)
     };
     read().ok_or_else(|| error::unexpected("to TIME"))
+}
+
+/// What an answer consists of; of nothing if it is no array.
+pub(crate) fn parts(value: &Value) -> &[Value] {
+    match value {
+        Value::Array(parts) => parts,
+        _ => &[],
+    }
 }
 
 pub(crate) fn text(value: &Value) -> Option<&str> {

@@ -1,16 +1,15 @@
-//! One acquisition: drives the contenders of one request, and gives up what they have.
+//! One acquisition: drives the contender of one request, and gives up what it has.
 //!
 //! # Invariants
-//! - **redis.acquisition-1** One that is dropped releases its owner id in the background, whatever is on its
-//!   way (G8); one whose grant was taken does not.
+//! - **redis.acquisition-1** One that ends without its grant, dropped, failed or lost, releases its owner id in
+//!   the background, whatever is on its way (G8); one whose grant was taken does not.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use leasehold_core::backend::{AcquireRequest, Attempt, Backoff, Grant, Holder, LeaseId, StoreEvent};
+use leasehold_core::backend::{AcquireRequest, Attempt, Backoff, Grant, Holder, StoreEvent};
 use leasehold_core::clock::{Deadline, Moment};
-use leasehold_core::{Effect, Error, ErrorKind, LostReason, OwnerId, Result};
+use leasehold_core::{Effect, Error, ErrorKind, LostReason, Result};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
@@ -33,12 +32,10 @@ struct Acquisition<'s> {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// No request was sent.
-    Unsent,
+    /// The server has nothing of ours.
+    Clean,
     /// The server may have something of ours.
     Sent,
-    /// The server has nothing of ours.
-    Settled,
     /// The caller has the grant.
     Taken,
 }
@@ -51,66 +48,31 @@ impl Session {
     }
 
     async fn contend(self: &Arc<Self>, request: &AcquireRequest) -> Result<Grant> {
-        let mut acquisition = Acquisition::new(self, request, request.owner)?;
-        let mut give_up_at = Some(self.give_up_at());
+        let mut acquisition = Acquisition::new(self, request)?;
+        let give_up_at = self.give_up_at();
         let mut pauses = Backoff::of_requests(&self.env);
         loop {
-            let step = acquisition.step();
-            match step {
-                Step::Enter => match acquisition.enter_queue(give_up_at).await {
-                    Ok(_) => {
-                        give_up_at = None;
-                        pauses.reset();
-                    }
-                    Err(error) => {
-                        let again = *error.kind() == ErrorKind::Unavailable
-                            && match give_up_at {
-                                // The answer was lost on the way: the same request again is safe.
-                                Some(at) => error.effect() == Effect::Unknown && self.env.now() < at,
-                                // It was in the queue before.
-                                None => true,
-                            };
-                        if !again {
-                            return Err(acquisition.after_all_attempts(error));
-                        }
-                        pauses.pause(&self.env).await;
-                    }
-                },
+            let done = match acquisition.step() {
+                Step::Enter => acquisition.enter_queue(give_up_at).await,
                 Step::Refresh => acquisition.refresh().await,
-                Step::Wait(until) => tokio::select! {
-                    biased;
-                    () = acquisition.entry.heard.notified() => {}
-                    () = self.env.sleep_until(until) => {}
+                Step::Wait(until) => acquisition.hear(until).await,
+                Step::Take { counter, deadline } => match acquisition.confirmed(deadline).await {
+                    Ok(Some(deadline)) => return acquisition.take(counter, deadline),
+                    unconfirmed => unconfirmed.map(drop),
                 },
-                Step::Take { counter, deadline } => {
-                    match acquisition.confirmed(deadline).await {
-                        Ok(Some(deadline)) => return acquisition.take(counter, deadline),
-                        Ok(None) => {}
-                        Err(error) => {
-                            // The way to the replicas is made again; the turn is ours meanwhile.
-                            let again = acquisition.announced
-                                && *error.kind() == ErrorKind::Unavailable
-                                && !too_few_replicas(&error);
-                            if !again {
-                                return Err(acquisition.after_all_attempts(error));
-                            }
-                            pauses.pause(&self.env).await;
-                        }
-                    }
-                }
-                Step::Leave(reason) => {
-                    acquisition.leave(reason).await;
-                    give_up_at = None;
-                    // The place is lost; owner ids are never used again.
-                    acquisition = Acquisition::new(self, request, self.env.owner_id())?;
-                }
+                Step::Over(reason) => return Err(Error::lost(reason)),
+            };
+            match done {
+                Ok(()) => {}
+                Err(error) if acquisition.may_repeat(&error, give_up_at) => pauses.pause(&self.env).await,
+                Err(error) => return Err(acquisition.after_all_attempts(error)),
             }
         }
     }
 
     /// Takes the lock if nobody has it or is before us. Dropping the future leaves nothing.
     pub(crate) async fn try_acquire(self: &Arc<Self>, request: &AcquireRequest) -> Result<Attempt> {
-        let mut acquisition = Acquisition::new(self, request, request.owner)?;
+        let mut acquisition = Acquisition::new(self, request)?;
         let entered = self.closing.run_until_cancelled(acquisition.enter_at_once()).await;
         let holder = entered.unwrap_or_else(|| Err(error::closed()))?;
         match acquisition.step() {
@@ -122,7 +84,7 @@ impl Session {
             // Held, or granted so late that nothing is left of it.
             _ => {
                 if holder.is_some() {
-                    acquisition.state = State::Settled;
+                    acquisition.state = State::Clean;
                 }
                 Ok(Attempt::Held { holder })
             }
@@ -131,15 +93,14 @@ impl Session {
 }
 
 impl<'s> Acquisition<'s> {
-    fn new(session: &'s Arc<Session>, request: &AcquireRequest, owner: OwnerId) -> Result<Self> {
-        session.open_or_refuse()?;
-        let lease = LeaseId::new(session.leases_opened.fetch_add(1, Ordering::Relaxed) + 1);
+    fn new(session: &'s Arc<Session>, request: &AcquireRequest) -> Result<Self> {
+        let lease = session.fresh_lease();
         // The server counts whole milliseconds.
         let ttl = Duration::from_millis(millis(request.ttl));
         let entry = Arc::new(Entry {
             name: request.name.clone(),
             keys: session.keys.of(&request.name)?,
-            owner,
+            owner: request.owner,
             lease,
             ttl,
             contender: Mutex::new(Contender::new(ttl, session.env.timing().margin(ttl))),
@@ -147,11 +108,13 @@ impl<'s> Acquisition<'s> {
             unanswered: Mutex::default(),
         });
         let mut entries = session.entries.lock();
+        // Whoever closes finds the entry here, or has closed before.
+        session.open_or_refuse()?;
         entries.by_lease.insert(lease, Arc::clone(&entry));
-        entries.by_owner.insert(owner, lease);
+        entries.by_owner.insert(request.owner, lease);
         drop(entries);
         let info = scripts::info(&request.label, request.metadata.as_deref());
-        Ok(Self { session, entry, info, announced: false, state: State::Unsent })
+        Ok(Self { session, entry, info, announced: false, state: State::Clean })
     }
 
     fn step(&self) -> Step {
@@ -159,7 +122,7 @@ impl<'s> Acquisition<'s> {
     }
 
     /// Takes the lock, or enters the queue.
-    async fn enter_queue(&mut self, give_up_at: Option<Moment>) -> Result<()> {
+    async fn enter_queue(&mut self, give_up_at: Moment) -> Result<()> {
         let session = self.session;
         let Reply { answer, holder } = self.enter(true, give_up_at).await?;
         if let (Answer::Waits { .. }, Some(holder)) = (answer, holder) {
@@ -173,7 +136,7 @@ impl<'s> Acquisition<'s> {
     async fn enter_at_once(&mut self) -> Result<Option<Holder>> {
         let give_up_at = self.session.give_up_at();
         loop {
-            let Reply { answer, holder } = self.enter(false, Some(give_up_at)).await?;
+            let Reply { answer, holder } = self.enter(false, give_up_at).await?;
             // Nobody holds it, and somebody may wait behind more ended entries than one call drops.
             let again = matches!(answer, Answer::Waits { ask_in: Some(Duration::ZERO), .. });
             if !again {
@@ -187,13 +150,12 @@ impl<'s> Acquisition<'s> {
     }
 
     /// Sends the request to enter.
-    async fn enter(&mut self, queues: bool, give_up_at: Option<Moment>) -> Result<Reply> {
+    async fn enter(&mut self, queues: bool, give_up_at: Moment) -> Result<Reply> {
         let session = self.session;
         let Entry { keys, owner, ttl, .. } = &*self.entry;
-        let mut call = scripts::ACQUIRE.call([keys].into_iter());
+        let mut call = scripts::ACQUIRE.call(&keys.all());
         call.arg(&session.channels).arg(owner.to_hex()).arg(millis(*ttl)).arg(u8::from(queues));
         call.arg(&session.inbox).arg(&self.info);
-        let give_up_at = give_up_at.unwrap_or_else(|| session.give_up_at());
         let connected = session.connected(give_up_at).await?;
         let sent_at = session.env.now();
         self.entry.contender.lock().sent(sent_at);
@@ -216,8 +178,18 @@ impl<'s> Acquisition<'s> {
         Ok(reply)
     }
 
+    /// Something new about the entry, or that moment.
+    async fn hear(&self, until: Moment) -> Result<()> {
+        tokio::select! {
+            biased;
+            () = self.entry.heard.notified() => {}
+            () = self.session.env.sleep_until(until) => {}
+        }
+        Ok(())
+    }
+
     /// Asks whether the holder's lease has ended.
-    async fn refresh(&mut self) {
+    async fn refresh(&mut self) -> Result<()> {
         let session = self.session;
         match session.refresh(&[Arc::clone(&self.entry)], session.give_up_at()).await {
             Ok(_) => self.announce(),
@@ -226,6 +198,7 @@ impl<'s> Acquisition<'s> {
                 self.entry.contender.lock().unanswered(session.env.now());
             }
         }
+        Ok(())
     }
 
     fn announce(&mut self) {
@@ -242,7 +215,7 @@ impl<'s> Acquisition<'s> {
         session.refresh(&[Arc::clone(&self.entry)], session.give_up_at()).await?;
         Ok(match self.step() {
             Step::Take { deadline, .. } => Some(deadline),
-            Step::Enter | Step::Refresh | Step::Wait(_) | Step::Leave(_) => None,
+            Step::Enter | Step::Refresh | Step::Wait(_) | Step::Over(_) => None,
         })
     }
 
@@ -255,45 +228,33 @@ impl<'s> Acquisition<'s> {
         Ok(Grant { name: name.clone(), owner: *owner, lease: self.entry.lease(deadline), counter })
     }
 
-    /// Gives the place up and waits until the server has heard, so that the next entry does not wait
-    /// behind this one.
-    async fn leave(mut self, reason: LostReason) {
-        let session = self.session;
-        tracing::debug!(lock = %self.entry.name, %reason, "the place in the queue is lost");
-        session.forget(self.entry.owner);
-        self.tell_end(reason);
-        let mut left = session.left_of(&self.entry);
-        let may_arrive = session.settle(&mut left).await;
-        self.state = State::Settled;
-        if may_arrive {
-            session.let_go(left);
-        }
+    /// Whether the same is asked again after `error`, which is safe: the answer was lost, or it is our turn
+    /// and the way to the replicas is made again.
+    fn may_repeat(&self, error: &Error, give_up_at: Moment) -> bool {
+        let in_time = || error.effect() == Effect::Unknown && self.session.env.now() < give_up_at;
+        *error.kind() == ErrorKind::Unavailable && !too_few_replicas(error) && (self.announced || in_time())
     }
 
     /// An attempt that was certainly not applied says nothing of those before it.
     fn after_all_attempts(&self, error: Error) -> Error {
         if self.state == State::Sent { error.with_effect(Effect::Unknown) } else { error }
     }
-
-    fn tell_end(&mut self, reason: LostReason) {
-        if std::mem::take(&mut self.announced) {
-            self.session.events.tell(StoreEvent::LeaseLost { lease: self.entry.lease, reason });
-        }
-    }
 }
 
 impl Drop for Acquisition<'_> {
     /// redis.acquisition-1
     fn drop(&mut self) {
-        let session = self.session;
+        let Self { session, entry, .. } = self;
         if self.state == State::Taken {
             return;
         }
-        self.entry.contender.lock().end(LostReason::Released);
-        session.forget(self.entry.owner);
-        self.tell_end(LostReason::Released);
+        entry.contender.lock().end(LostReason::Released);
         if self.state == State::Sent {
-            session.let_go(session.left_of(&self.entry));
+            session.leave(entry);
+        }
+        session.forget(entry.owner);
+        if self.announced {
+            session.events.tell(StoreEvent::LeaseLost { lease: entry.lease, reason: LostReason::Released });
         }
     }
 }

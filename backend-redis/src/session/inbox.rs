@@ -15,14 +15,12 @@ use crate::scripts::{self, Message, News};
 impl Session {
     /// Takes in what the link tells, until the session is closed.
     pub(super) async fn listen(self: Arc<Self>, mut heard: mpsc::UnboundedReceiver<LinkEvent>) {
-        let mut is_first = true;
         while let Some(Some(event)) = self.closed.run_until_cancelled(heard.recv()).await {
-            self.hear(event, is_first);
-            is_first = false;
+            self.hear(event);
         }
     }
 
-    fn hear(self: &Arc<Self>, event: LinkEvent, is_first: bool) {
+    fn hear(self: &Arc<Self>, event: LinkEvent) {
         match event {
             LinkEvent::Message(payload) => {
                 if let Some(message) = Message::parse(&payload) {
@@ -36,11 +34,11 @@ impl Session {
                             .into(),
                     ));
                 }
-                self.missed_if(!is_first);
+                self.missed.notify_one();
             }
-            LinkEvent::Up => {
+            LinkEvent::UpAgain => {
                 self.deaf.store(false, Ordering::Relaxed);
-                self.missed_if(!is_first);
+                self.missed.notify_one();
             }
         }
     }
@@ -57,8 +55,7 @@ impl Session {
                     if let Some(keys) =
                         self.keys.name_of_lock(&lock).and_then(|name| self.keys.of(&name).ok())
                     {
-                        let ttl = self.env.timing().ttl;
-                        self.let_go(self.left(keys, owner, ttl));
+                        self.give_back(keys, owner);
                     }
                 }
             },
@@ -85,12 +82,6 @@ impl Session {
         };
         if let Ok(counter) = scripts::counter(counter, self.token_base) {
             self.events.tell(StoreEvent::GrantAsked { name: entry.name.clone(), counter, within });
-        }
-    }
-
-    fn missed_if(&self, reconnected: bool) {
-        if reconnected {
-            self.missed.notify_one();
         }
     }
 }

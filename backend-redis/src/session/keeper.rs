@@ -15,38 +15,35 @@ use crate::scripts::{self, Reply, millis};
 impl Session {
     /// Renews entries, holding or waiting.
     pub(crate) async fn renew(self: &Arc<Self>, leases: &[LeaseId]) -> Vec<Renewal> {
-        let known: Vec<_> = {
+        let mut known: Vec<_> = {
             let entries = self.entries.lock();
-            leases.iter().map(|lease| entries.by_lease.get(lease).cloned()).collect()
+            let known = leases.iter().map(|lease| entries.by_lease.get(lease).cloned()).enumerate();
+            known.filter_map(|(at, entry)| Some((at, entry?))).collect()
         };
-        let mut order: Vec<_> = known
-            .iter()
-            .enumerate()
-            .filter_map(|(at, entry)| Some((at, Arc::clone(entry.as_ref()?))))
-            .collect();
         // Holders first: they have more to lose.
-        order.sort_by_cached_key(|(_, entry)| entry.contender.lock().is_waiting());
+        known.sort_by_cached_key(|(_, entry)| entry.contender.lock().is_waiting());
         let give_up_at = self.give_up_at();
-        let batches = order.chunks(BATCH).map(|batch| async move {
-            let entries: Vec<_> = batch.iter().map(|(_, entry)| Arc::clone(entry)).collect();
-            let answers = self.refresh(&entries, give_up_at).await;
-            let answers = match answers {
-                // One name whose keys are something else is not to cost the others their leases.
-                Err(error) if *error.kind() == ErrorKind::Protocol && entries.len() > 1 => {
-                    let each = entries.iter().map(|entry| async {
-                        renewals(self.refresh(std::slice::from_ref(entry), give_up_at).await, 1)
-                    });
-                    join_all(each).await.into_iter().flatten().collect()
-                }
-                answers => renewals(answers, batch.len()),
-            };
-            batch.iter().map(|(at, _)| *at).zip(answers).collect::<Vec<_>>()
+        let batches = known.chunks(BATCH).map(|batch| async move {
+            let (at, entries): (Vec<_>, Vec<_>) = batch.iter().cloned().unzip();
+            at.into_iter().zip(self.renew_batch(&entries, give_up_at).await)
         });
-        let mut renewals: Vec<_> = known.iter().map(|_| Renewal::Gone(LostReason::Gone)).collect();
+        let mut renewals: Vec<_> = leases.iter().map(|_| Renewal::Gone(LostReason::Gone)).collect();
         for (at, renewal) in join_all(batches).await.into_iter().flatten() {
             renewals[at] = renewal;
         }
         renewals
+    }
+
+    async fn renew_batch(self: &Arc<Self>, entries: &[Arc<Entry>], give_up_at: Moment) -> Vec<Renewal> {
+        match self.refresh(entries, give_up_at).await {
+            Ok(verdicts) => verdicts.into_iter().map(renewal).collect(),
+            // One name whose keys are something else is not to cost the others their leases.
+            Err(error) if *error.kind() == ErrorKind::Protocol && entries.len() > 1 => {
+                let each = entries.chunks(1).map(|entry| Box::pin(self.renew_batch(entry, give_up_at)));
+                join_all(each).await.into_iter().flatten().collect()
+            }
+            Err(error) => entries.iter().map(|_| Renewal::Unknown(error.clone())).collect(),
+        }
     }
 
     /// Refreshes a batch in one request; what each answer means.
@@ -55,19 +52,13 @@ impl Session {
         entries: &[Arc<Entry>],
         give_up_at: Moment,
     ) -> Result<Vec<Verdict>> {
-        let mut call = scripts::REFRESH.call(entries.iter().map(|entry| &entry.keys));
+        let keys: Vec<_> = entries.iter().flat_map(|entry| entry.keys.all()).collect();
+        let mut call = scripts::REFRESH.call(&keys);
         call.arg(&self.channels).arg(&self.inbox);
         for entry in entries {
             call.arg(entry.owner.to_hex()).arg(millis(entry.ttl));
         }
-        let (sent_at, value) = match &self.confirming {
-            None => {
-                let connected = self.connected(give_up_at).await?;
-                let sent_at = self.env.now();
-                (sent_at, connected.run(&scripts::REFRESH, &call, give_up_at).await?)
-            }
-            Some(confirming) => confirming.run(call, give_up_at).await?,
-        };
+        let (sent_at, value) = self.run_confirmed(&scripts::REFRESH, call, give_up_at).await?;
         let replies = scripts::replies(&value, entries.len(), self.token_base)?;
         let now = self.env.now();
         // It may be as old as its request where it comes with the replicas' answer.
@@ -78,7 +69,7 @@ impl Session {
             match (answer, verdict) {
                 (Answer::Revoked { .. }, _) => self.tell_asked(entry),
                 // It waits for a grant that it had and lost; nobody wants that turn any more.
-                (Answer::Waits { .. }, Verdict::Gone(LostReason::Gone)) => self.let_go(self.left_of(entry)),
+                (Answer::Waits { .. }, Verdict::Gone(LostReason::Gone)) => self.leave(entry),
                 _ => {}
             }
             verdict
@@ -130,16 +121,10 @@ impl Session {
     }
 }
 
-fn renewals(answers: Result<Vec<Verdict>>, entries: usize) -> Vec<Renewal> {
-    match answers {
-        Ok(verdicts) => verdicts
-            .into_iter()
-            .map(|verdict| match verdict {
-                Verdict::Until(deadline) => Renewal::Until(deadline),
-                Verdict::Gone(reason) => Renewal::Gone(reason),
-            })
-            .collect(),
-        Err(error) => (0..entries).map(|_| Renewal::Unknown(error.clone())).collect(),
+fn renewal(verdict: Verdict) -> Renewal {
+    match verdict {
+        Verdict::Until(deadline) => Renewal::Until(deadline),
+        Verdict::Gone(reason) => Renewal::Gone(reason),
     }
 }
 

@@ -10,6 +10,7 @@
 //! | `keeper` | keeps entries alive, holding or waiting |
 //! | `inbox` | what the server tells without being asked |
 //! | `leaving` | gives back what is not wanted any more |
+//! | `ledger` | what is written about a move to another store |
 //!
 //! # Invariants
 //! - **redis.session-1** An entry is known by its owner id from before its first request until its release was answered,
@@ -20,13 +21,15 @@ mod acquisition;
 mod inbox;
 mod keeper;
 mod leaving;
+mod ledger;
 
 use std::collections::HashMap;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use leasehold_core::backend::{Events, Lease, LeaseId, LeaseScope};
+use leasehold_core::backend::{Events, Lease, LeaseId, LeaseScope, stage};
 use leasehold_core::clock::{Deadline, Moment};
 use leasehold_core::{Effect, Env, Error, ErrorKind, LockName, LostReason, OwnerId, Result};
 use parking_lot::Mutex;
@@ -67,6 +70,24 @@ pub(crate) struct Session {
     leaving: TaskTracker,
 }
 
+/// A session as whoever has opened it has it: with the last of these it is cut, and leases end what is left.
+#[derive(Debug)]
+pub(crate) struct Opened(Arc<Session>);
+
+impl Deref for Opened {
+    type Target = Arc<Session>;
+
+    fn deref(&self) -> &Arc<Session> {
+        &self.0
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        self.cut();
+    }
+}
+
 #[derive(Debug, Default)]
 struct Entries {
     by_lease: HashMap<LeaseId, Arc<Entry>>,
@@ -93,8 +114,9 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// As connecting; [`ErrorKind::InvalidOption`] for a namespace whose `token_base` is no number.
-    pub(crate) async fn open(config: &RedisConfig, env: Env, events: Events) -> Result<Arc<Self>> {
+    /// As connecting, and as [`stage::admit`]; [`ErrorKind::InvalidOption`] for a namespace whose `token_base`
+    /// is no number.
+    pub(crate) async fn open(config: &RedisConfig, env: Env, events: Events) -> Result<Opened> {
         let (keys, client) = (config.keys()?, config.client(env.timing().op_timeout)?);
         let inbox = env.owner_id().to_hex();
         let channels = keys.channels();
@@ -117,7 +139,14 @@ impl Session {
             }
         };
         let give_up_at = env.now() + env.timing().connect_timeout;
-        let token_base = token_base(&link.connected(give_up_at).await?, &keys, give_up_at).await?;
+        let connected = link.connected(give_up_at).await?;
+        // In one flight, behind the subscription by which others count this session.
+        let (base, record) = tokio::try_join!(
+            token_base(&connected, &keys, give_up_at),
+            ledger::record(&connected, &keys, give_up_at)
+        )?;
+        stage::admit(&env, record.as_ref().map(|record| &*record.value))?;
+        let token_base = if env.adds_token_base() { base } else { 0 };
         unopened.disarm();
         let session = Arc::new(Self {
             env,
@@ -138,7 +167,7 @@ impl Session {
         });
         session.env.spawn(Arc::clone(&session).listen(heard));
         session.env.spawn(Arc::clone(&session).catch_up());
-        Ok(session)
+        Ok(Opened(session))
     }
 
     pub(crate) fn is_deaf(&self) -> bool {
@@ -181,6 +210,30 @@ impl Session {
         self.connected(give_up_at).await?.run(script, call, give_up_at).await
     }
 
+    /// Runs a script, and waits until as many replicas as configured have what it did; when it was sent, and
+    /// the answer.
+    ///
+    /// # Errors
+    ///
+    /// As the server's table; unknown with too few replicas.
+    async fn run_confirmed(
+        &self,
+        script: &'static Script,
+        call: Cmd,
+        give_up_at: Moment,
+    ) -> Result<(Moment, Value)> {
+        if let Some(confirming) = &self.confirming {
+            return confirming.run(script, call, give_up_at).await;
+        }
+        let connected = self.connected(give_up_at).await?;
+        let sent_at = self.env.now();
+        Ok((sent_at, connected.run(script, &call, give_up_at).await?))
+    }
+
+    fn fresh_lease(&self) -> LeaseId {
+        LeaseId::new(self.leases_opened.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+
     fn entry_of(&self, owner: OwnerId) -> Option<Arc<Entry>> {
         let entries = self.entries.lock();
         entries.by_lease.get(entries.by_owner.get(&owner)?).cloned()
@@ -204,14 +257,15 @@ impl Session {
         for entry in entries.by_lease.into_values() {
             entry.contender.lock().end(LostReason::Shutdown);
             entry.heard.notify_one();
-            self.let_go(self.left_of(&entry));
+            self.leave(&entry);
         }
         self.leaving.close();
         let told = tokio::select! {
             biased;
             () = self.leaving.wait() => Ok(()),
             () = self.env.sleep_until(self.give_up_at()) => {
-                Err(unconfirmed())
+                let message = "the server did not confirm that everything was released; leases end it";
+                Err(Error::new(ErrorKind::Unavailable, Effect::Unknown, message))
             }
         };
         self.cut();
@@ -219,19 +273,19 @@ impl Session {
     }
 
     /// Sends nothing any more.
-    pub(crate) fn cut(&self) {
+    fn cut(&self) {
         self.closing.cancel();
         self.closed.cancel();
     }
 }
 
 impl Entry {
+    /// Whether a request to enter it may still arrive.
+    fn may_arrive(&self) -> bool {
+        !self.unanswered.lock().is_empty()
+    }
+
     fn lease(&self, deadline: Deadline) -> Lease {
         Lease { id: self.lease, scope: LeaseScope::Entry, ttl: self.ttl, deadline }
     }
-}
-
-fn unconfirmed() -> Error {
-    let message = "the server did not confirm that everything was released; leases end it";
-    Error::new(ErrorKind::Unavailable, Effect::Unknown, message)
 }

@@ -28,24 +28,24 @@ trials![
 const PAGE: &str = include_str!("../../../docs/redis.md");
 
 /// The rights in the page's example, after its user and password.
-fn documented_rights() -> Vec<&'static str> {
+pub(crate) fn documented_rights() -> Vec<&'static str> {
     let line = PAGE.lines().find_map(|line| line.trim().strip_prefix("ACL SETUSER billing on >secret "));
     line.expect("the page shows the rights").split(' ').collect()
 }
 
 /// What the page named before it left out the rights to bring scripts: users were made with it.
-const WITH_SCRIPTS: &str = "resetkeys ~billing:* resetchannels &billing:inbox:* nocommands +evalsha +eval \
+pub(crate) const WITH_SCRIPTS: &str = "resetkeys ~billing:* resetchannels &billing:inbox:* nocommands +evalsha +eval \
     +script|load +subscribe +publish +scan +time +get +exists +set +del +pttl +pexpire +zadd +zrem +zrange \
     +zrevrange +zscore +hset +hget +hdel";
 
 /// A server that has our scripts.
-async fn loaded() -> Server {
+pub(crate) async fn loaded() -> Server {
     let server = server().await;
     direct(&server).load_scripts().await.unwrap();
     server
 }
 
-async fn user(server: &Server, rights: &[&str]) -> RedisConfig {
+pub(crate) async fn user(server: &Server, rights: &[&str]) -> RedisConfig {
     let command = [["ACL", "SETUSER", "billing", "on", ">secret"].as_slice(), rights].concat();
     ok(server, &command).await;
     direct(server).prefix("billing").credentials("billing", "secret")
@@ -92,7 +92,7 @@ async fn everything(config: impl Fn() -> RedisConfig + Send + Sync) -> Result<()
 }
 
 /// What the server has refused, by name; what only a full diagnosis, or counting others, asks for, left out.
-async fn refusals(server: &Server) -> Vec<String> {
+pub(crate) async fn refusals(server: &Server) -> Vec<String> {
     let log = command(server, &["ACL", "LOG"]).await.elements();
     let objects = log.into_iter().map(|entry| {
         let fields = entry.elements();
@@ -152,7 +152,7 @@ async fn without_the_right_to_bring_scripts_they_are_loaded_ahead() {
     assert_eq!((refused.kind(), refused.effect()), (&ErrorKind::Denied, Effect::NotApplied), "{refused}");
     assert!(refused.to_string().contains("leasehold redis-scripts"), "{refused}");
 
-    assert_eq!(loader.load_scripts().await.unwrap(), 6);
+    assert_eq!(loader.load_scripts().await.unwrap(), 8);
     let guard = hold(&locks).await;
     ok(&server, &["SCRIPT", "FLUSH"]).await;
     let refused = guard.renew().await.unwrap_err();

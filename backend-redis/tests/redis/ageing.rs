@@ -59,8 +59,8 @@ async fn allow(server: &Server) {
     ok(server, &["ACL", "SETUSER", "app", "reset", "on", ">secret", "~*", "&*", "+@all"]).await;
 }
 
-/// It lasts: a release says why it was not confirmed before its lease has ended, the holder loses its
-/// lock, who waits is refused, closing ends, and others go on.
+/// It lasts: a release says why it was not confirmed, the holder loses its lock, who waits is refused, closing
+/// ends, and others go on.
 async fn everybody_hears_in_time(ageing: Ageing) {
     let server = server().await;
     allow(&server).await;
@@ -71,13 +71,12 @@ async fn everybody_hears_in_time(ageing: Ageing) {
 
     let released = a.lock("released").unwrap().try_acquire().await.unwrap().expect("it is free");
     ageing.begin(&server).await;
-    // What was asked last may take its bound, a third of the ttl, beyond the lease.
-    let release = within(TTL * 3 / 2, "a release ends with its lease", released.release()).await;
+    let release = within(BOUND, "a release ends", released.release()).await;
     let denied = release.unwrap_err();
     assert_eq!(*denied.kind(), ErrorKind::Denied, "{denied}");
     assert_eq!(guard.lost().await, LostReason::Expired);
-    // Its entry ends, it leaves, and asks to enter again.
-    let refused = within(4 * TTL, "who waits hears of it", waiting.outcome()).await.unwrap_err();
+    // Its entry ends, and it asks to enter again.
+    let refused = within(BOUND, "who waits hears of it", waiting.outcome()).await.unwrap_err();
     assert_eq!(*refused.kind(), ErrorKind::Denied, "{refused}");
     let refused = a.lock("another").unwrap().try_acquire().await.unwrap_err();
     assert_eq!(*refused.kind(), ErrorKind::Denied, "{refused}");
@@ -90,7 +89,7 @@ async fn everybody_hears_in_time(ageing: Ageing) {
     next.release().await.unwrap();
     for locks in [a, b] {
         // Whether there was anything left to release differs.
-        drop(within(2 * TTL, "closing ends", locks.shutdown()).await);
+        drop(within(BOUND, "closing ends", locks.shutdown()).await);
     }
 }
 

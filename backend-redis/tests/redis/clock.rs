@@ -49,7 +49,7 @@ async fn a_step_forward_frees_a_held_lock() {
     next.release().await.unwrap();
 }
 
-/// Entries end by the same clock; a contender that has lost its own queues again.
+/// Entries end by the same clock; whoever has lost its own waits on, in a new one.
 async fn a_step_forward_loses_no_contender() {
     let (server, clock) = server().await;
     let (a, b) = (open_for(direct(&server), LONG).await, open(direct(&server)).await);

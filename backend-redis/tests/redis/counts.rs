@@ -86,7 +86,7 @@ async fn contended(contenders: u64, cycles: u64) {
 /// Who waits asks once per third of its ttl, and nobody polls. The holder's ttl is so long that none
 /// of what is counted is its own.
 async fn a_quiet_wait_is_a_refresh_per_third() {
-    const THIRD: Duration = Duration::from_millis(500);
+    const THIRD: Duration = Duration::from_secs(1);
     let server = server().await;
     direct(&server).load_scripts().await.unwrap();
     let (holder, waiter) =
@@ -96,8 +96,10 @@ async fn a_quiet_wait_is_a_refresh_per_third() {
     let began = now();
     Requests::begin(&server).await;
     // The number of refreshes is what passes the time.
-    eventually("the contender has refreshed six times", async || Requests::since(&server).await.total() >= 6)
-        .await;
+    eventually("the contender has refreshed four times", async || {
+        Requests::since(&server).await.total() >= 4
+    })
+    .await;
     let (requests, took) = (Requests::since(&server).await, now().since(began));
     let thirds = took.as_millis() / THIRD.as_millis();
     assert!(u128::from(requests.total()) <= thirds + 1, "{:?} in {took:?}", requests.0);

@@ -9,7 +9,7 @@ use crate::rig::{direct, ok, open, start, trials};
 trials![a_good_server_is_ok, what_breaks_a_promise_is_said,];
 
 /// The worst of what is said about `subject`, and all of its text.
-async fn of(locks: &LockManager, subject: &str) -> (Severity, String) {
+pub(crate) async fn of(locks: &LockManager, subject: &str) -> (Severity, String) {
     let all = locks.diagnose().await.unwrap();
     let said: Vec<_> = all.iter().filter(|finding| finding.subject == subject).collect();
     let worst = said.iter().map(|finding| finding.severity).max();

@@ -73,10 +73,8 @@ async fn we_wait_for_redis_py() {
     let second = Waiter::queued(&b, 1, &b).await;
     assert!(b.inspect(NAME).await.unwrap().holder.is_some());
 
-    let released = now();
     assert_eq!(peer.ask("release").await, "released");
     let guard = first.held().await;
-    assert!(now().since(released) < TTL, "after {:?}", now().since(released));
     let token = guard.token();
     guard.release().await.unwrap();
     let guard = second.held().await;

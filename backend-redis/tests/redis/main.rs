@@ -11,7 +11,9 @@ mod counts;
 mod diagnosis;
 mod failover;
 mod interop;
+mod ledger;
 mod litter;
+mod lost;
 mod messages;
 mod network;
 mod refusals;
@@ -39,7 +41,9 @@ fn main() -> ExitCode {
         diagnosis::trials(),
         failover::trials(),
         interop::trials(),
+        ledger::trials(),
         litter::trials(),
+        lost::trials(),
         messages::trials(),
         network::trials(),
         refusals::trials(),

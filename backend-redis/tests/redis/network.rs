@@ -72,8 +72,9 @@ async fn a_server_that_cuts_is_not_stormed() {
     let before = connections().await;
     command(&server, &["CLIENT", "KILL", "TYPE", "pubsub"]).await;
     pass(Duration::from_secs(3)).await;
+    eventually("it connects again", async || connections().await - before >= 2).await;
     let made = connections().await - before;
-    assert!((2..=30).contains(&made), "{made} connections");
+    assert!(made <= 30, "{made} connections");
 }
 
 /// The answers to acquisitions were lost, so their releases go on in the background after they were

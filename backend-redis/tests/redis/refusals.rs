@@ -1,15 +1,14 @@
 //! The server refuses: because it is full, a replica, busy, loading, or because it may not.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use leasehold_core::{Effect, Error, ErrorKind, LockManager, LostReason};
 use testbed::redis::{Client, Server, Settings};
 use tokio::time::timeout;
 
 use crate::rig::{
-    KEY, LONG, NAME, TTL, Waiter, command, direct, eventually, hold, ok, open, open_for, pass, server, start,
-    trials,
+    BOUND, KEY, LONG, NAME, TTL, Waiter, command, direct, eventually, hold, ok, open, open_for, pass, server,
+    start, trials,
 };
 
 trials![
@@ -199,7 +198,7 @@ async fn releasing<R: Refusal>() {
     refused(&b).await;
     // One that is dropped goes the same way, and keeps nobody waiting for longer.
     drop(second);
-    let outcome = timeout(ttl * 3 / 2, first.release()).await.expect("a release ends with its lease");
+    let outcome = timeout(BOUND, first.release()).await.expect("a release ends");
     match outcome {
         Ok(()) => assert!(R::IS_SHORT),
         // Over only after the lease: a release that had no answer was carried out, or the lease has ended.
@@ -221,7 +220,7 @@ async fn a_release_ends_on_a_foreign_type() {
     for key in ["leasehold:{invoice/42}:q", "leasehold:{invoice/42}:e"] {
         command(&server, &["LPUSH", key, "x"]).await;
     }
-    let outcome = timeout(TTL * 3 / 2, guard.release()).await.expect("a release ends with its lease");
+    let outcome = timeout(BOUND, guard.release()).await.expect("a release ends");
     let refused = outcome.unwrap_err();
     assert_eq!((refused.kind(), refused.effect()), (&ErrorKind::Protocol, Effect::Unknown), "{refused}");
 }
@@ -374,7 +373,7 @@ async fn a_cluster_is_refused_by_name() {
     let opened = LockManager::builder(direct(&server)).ttl(TTL).build().await;
     let refused = match opened {
         Err(refused) => refused,
-        Ok(locks) => locks.lock(NAME).unwrap().wait(Duration::from_secs(1)).acquire().await.unwrap_err(),
+        Ok(locks) => locks.lock(NAME).unwrap().wait(BOUND).acquire().await.unwrap_err(),
     };
     assert_eq!(*refused.kind(), ErrorKind::Unsupported, "{refused:?}");
     assert!(refused.to_string().contains("Cluster"), "{refused}");

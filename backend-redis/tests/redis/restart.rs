@@ -32,7 +32,7 @@ async fn a_long_absence_ends_the_hold_first() {
     next.release().await.unwrap();
 }
 
-/// FLUSHALL takes lock, queue and counter: the holder is told, who waits queues again, and the next
+/// FLUSHALL takes lock, queue and counter: the holder is told, who waits waits on, and the next
 /// token is larger all the same.
 async fn an_emptied_server_is_noticed() {
     let server = server().await;

@@ -2,10 +2,12 @@
 
 use std::fmt;
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
+use leasehold_core::backend::{LockBackend, StoreConfig};
 use leasehold_core::clock::{BootClock, Clock, Moment};
-use leasehold_core::{LockGuard, LockManager, Result};
+use leasehold_core::{Env, LockGuard, LockManager, Result, Timing};
 use leasehold_redis::RedisConfig;
 use testbed::Proxy;
 use testbed::redis::{Reply, Server, Settings};
@@ -54,6 +56,13 @@ pub(crate) async fn open(config: RedisConfig) -> LockManager {
 pub(crate) async fn open_for(config: RedisConfig, ttl: Duration) -> LockManager {
     // A long bound for connecting, as the machine may be busy; those of requests follow the ttl.
     LockManager::builder(config).ttl(ttl).connect_timeout(BOUND).build().await.unwrap()
+}
+
+/// The store itself, without a manager: nobody renews for it, and nobody asks again.
+pub(crate) async fn store(config: RedisConfig) -> Arc<dyn LockBackend> {
+    let mut timing = Timing::for_ttl(TTL);
+    timing.connect_timeout = BOUND;
+    config.open(Env::new(timing).unwrap()).await.unwrap()
 }
 
 /// Has taken and released a lock: from here on the server keeps the scripts for that.

@@ -1,13 +1,9 @@
 //! What the namespace adds to its counters, raised.
 
-use std::sync::Arc;
-
 use futures_util::future::join_all;
-use leasehold_core::backend::{LockBackend, StoreConfig};
-use leasehold_core::{Effect, Env, ErrorKind, FencingToken, Timing};
-use testbed::redis::Server;
+use leasehold_core::{Effect, ErrorKind, FencingToken};
 
-use crate::rig::{BOUND, TTL, command, direct, eventually, hold, ok, open, server, trials};
+use crate::rig::{command, direct, eventually, hold, ok, open, server, store, trials};
 
 trials![
     a_base_is_raised_and_never_lowered,
@@ -20,18 +16,11 @@ trials![
 
 const BASE: &str = "leasehold:token_base";
 
-/// The store, without the manager that computes what is raised to.
-async fn store(server: &Server) -> Arc<dyn LockBackend> {
-    let mut timing = Timing::for_ttl(TTL);
-    timing.connect_timeout = BOUND;
-    direct(server).open(Env::new(timing).unwrap()).await.unwrap()
-}
-
 /// The base goes up only, and stands there as a plain number; the floor is the server's clock, and that there
 /// is nobody else is not said.
 async fn a_base_is_raised_and_never_lowered() {
     let server = server().await;
-    let store = store(&server).await;
+    let store = store(direct(&server)).await;
     let first = store.token_base().await.unwrap();
     assert_eq!((first.base, first.sessions), (0, None));
     for (at_least, base) in [(9, 9), (7, 9), (10, 10), (0, 10), (FencingToken::MAX_COUNTER, (1 << 53) - 1)] {
@@ -47,7 +36,7 @@ async fn a_base_is_raised_and_never_lowered() {
 /// another prefix nobody is. Without the right to ask nobody is either, and the base is told.
 async fn others_that_listen_are_counted() {
     let server = server().await;
-    let store = store(&server).await;
+    let store = store(direct(&server)).await;
     let counted = async || store.token_base().await.unwrap().sessions;
     let _elsewhere = open(direct(&server).prefix("lease")).await;
     assert_eq!(counted().await, None);
@@ -73,7 +62,7 @@ async fn others_that_listen_are_counted() {
 /// Many raises, from two sessions: none takes another's back.
 async fn of_raises_at_once_the_highest_stays() {
     let server = server().await;
-    let stores = [store(&server).await, store(&server).await];
+    let stores = [store(direct(&server)).await, store(direct(&server)).await];
     let raises = (1..=64).map(|base| stores[base % 2].raise_token_base((base * 37 % 64) as u64));
     join_all(raises).await.into_iter().collect::<Result<Vec<_>, _>>().unwrap();
     assert_eq!(stores[0].token_base().await.unwrap().base, 63);
@@ -100,7 +89,7 @@ async fn later_sessions_grant_larger_tokens() {
 /// What somebody else has written there is not written over.
 async fn what_is_no_number_is_refused_and_stays() {
     let server = server().await;
-    let store = store(&server).await;
+    let store = store(direct(&server)).await;
     for value in ["seven", "", "-3", "1e3", "7 ", "0x7", "99999999999999999999"] {
         ok(&server, &["SET", BASE, value]).await;
         for refused in

@@ -243,7 +243,7 @@ fn step(
     };
     Ok(match operation {
         Operation::Acquire { owner, ttl, queues } => {
-            let mut call = scripts::ACQUIRE.call([&keys].into_iter());
+            let mut call = scripts::ACQUIRE.call(&keys.all());
             call.arg(CHANNELS).arg(hex(*owner)).arg(*ttl).arg(u8::from(*queues));
             call.arg(client(*owner)).arg(info(*owner));
             let answer = real.run(&scripts::ACQUIRE, &call)?;
@@ -252,7 +252,7 @@ fn step(
             (format!("{:?}", answers(&Value::Array(vec![answer]), 1)?), format!("{:?}", [expected]))
         }
         Operation::Refresh { owners, ttl } => {
-            let mut call = scripts::REFRESH.call(owners.iter().map(|_| &keys));
+            let mut call = scripts::REFRESH.call(&keys.all().repeat(owners.len()));
             call.arg(CHANNELS).arg(0);
             for owner in owners {
                 call.arg(hex(*owner)).arg(*ttl);
@@ -264,7 +264,7 @@ fn step(
             (format!("{:?}", answers(&answer, owners.len())?), format!("{expected:?}"))
         }
         Operation::Release { owner } => {
-            let mut call = scripts::RELEASE.call([&keys].into_iter());
+            let mut call = scripts::RELEASE.call(&keys.all());
             call.arg(CHANNELS).arg(hex(*owner));
             let answer = scripts::number(&real.run(&scripts::RELEASE, &call)?);
             (format!("{answer:?}"), format!("{:?}", Some(model.release(now, *owner, said))))
@@ -291,7 +291,7 @@ fn step(
             Default::default()
         }
         Operation::Inspect => {
-            let call = scripts::INSPECT.call([&keys].into_iter());
+            let call = scripts::INSPECT.call(&keys.all());
             let shown = scripts::inspected(&real.run(&scripts::INSPECT, &call)?, 1, 0);
             let Shown { holder, waiting } = shown.map_err(|error| error.to_string())?.remove(0);
             let counter = holder.as_ref().and_then(|holder| holder.token).map(|token| token.counter());
@@ -445,7 +445,7 @@ const SWEEPING_MUTANTS: [(&str, &str); 6] = [
 #[test]
 fn changed_scripts_are_told_from_the_model() {
     let texts = Script::all().map(|script| {
-        let call = script.with_text(&script.call([].into_iter()));
+        let call = script.with_text(&script.call(&[]));
         let Some(Arg::Simple(text)) = call.args_iter().nth(1) else { unreachable!() };
         String::from_utf8(text.to_vec()).unwrap()
     });

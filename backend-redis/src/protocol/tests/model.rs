@@ -131,6 +131,11 @@ impl Server {
         self.is_held_by(owner) || self.score(owner).is_some()
     }
 
+    /// Whoever holds or has an entry.
+    pub(super) fn owners(&self) -> impl Iterator<Item = Owner> {
+        self.lock.iter().chain(&self.queue).map(|(owner, _)| *owner)
+    }
+
     fn was_granted_to(&self, owner: Owner) -> bool {
         self.grant.is_some_and(|grant| grant.owner == owner)
     }

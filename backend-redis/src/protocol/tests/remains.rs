@@ -125,6 +125,18 @@ fn without_an_answer_leases_end_it() {
     assert_eq!(remains.unanswered(at(1_000 + TTL), None), Next::Stop);
 }
 
+/// That a connection is up proves nothing of what was sent on it; what is answered on it does (redis.remains-2).
+#[test]
+fn an_open_connection_proves_nothing() {
+    let mut unanswered = Unanswered::default();
+    unanswered.sent(0);
+    let mut remains = Remains::new(at(1_000), Duration::from_millis(TTL), unanswered);
+    let up = Some(Up { id: 0, at: at(0) });
+    assert_eq!(remains.unanswered(at(1_000 + TTL), up), Next::Look);
+    assert_eq!(remains.unanswered(at(1_000 + 3 * TTL), up), Next::Look);
+    assert_eq!(remains.answered(at(1_000 + 3 * TTL), up, 0, false), Next::Stop);
+}
+
 /// A lock that is free behind ended entries is handed on at once, until a ttl has passed.
 #[test]
 fn ended_entries_are_gone_through_at_once() {

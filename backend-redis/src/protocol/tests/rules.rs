@@ -39,19 +39,34 @@ fn a_message_counts_from_the_latest_answered_request() {
         Verdict::Until(deadline)
     );
     waiter.answered(at(520), at(506), Answer::Waits { seen: 6, ask_in: None });
-    assert_eq!(waiter.step(at(520)), Step::Leave(LostReason::Gone), "waits although it was granted");
+    assert_eq!(waiter.step(at(520)), Step::Over(LostReason::Gone), "waits although it was granted");
 }
 
-/// What is past its deadline is left, whatever arrives then (redis.protocol-3).
+/// What is past its deadline is over, whatever arrives then (redis.protocol-3).
 #[test]
-fn an_expired_entry_is_left() {
+fn an_expired_entry_is_over() {
     let mut waiter = contender();
     waiter.sent(at(0));
     waiter.answered(at(10), at(0), Answer::Waits { seen: 5, ask_in: None });
     waiter.told(at(TTL - MARGIN), 6);
-    assert_eq!(waiter.step(at(TTL - MARGIN)), Step::Leave(LostReason::Expired));
+    assert_eq!(waiter.step(at(TTL - MARGIN)), Step::Over(LostReason::Expired));
     let late = waiter.answered(at(TTL), at(TTL - 20), Answer::Holds { counter: 6 });
     assert_eq!(late, Verdict::Gone(LostReason::Expired));
+}
+
+/// A grant that is past its deadline when it arrives is none, by whichever way it comes (redis.protocol-3).
+#[test]
+fn a_grant_that_comes_too_late_is_over() {
+    for by_message in [false, true] {
+        let mut late = contender();
+        late.sent(at(0));
+        match by_message {
+            true => late.told(at(TTL), 6),
+            false => _ = late.answered(at(TTL), at(0), Answer::Holds { counter: 6 }),
+        }
+        assert_eq!(late.step(at(TTL)), Step::Over(LostReason::Expired), "by message: {by_message}");
+        assert_eq!(late.held_as(), None);
+    }
 }
 
 /// A holder whose grant the server does not know any more hears it from the next request that it sends;

@@ -1,0 +1,42 @@
+-- Who takes part in a move.
+--
+-- KEYS  members: id -> "SESSION LEASE VALUE"; ends: ids, scored by until when their entries live
+-- ARGV  "sign", id, ttl, session, a fresh lease of it, value; "unsign", id; or "look"
+-- Answer: to "sign" the lease, which is the fresh one unless the entry lives and is of that session; to "look"
+-- {id, value} of each that lives
+
+local members, ends = KEYS[1], KEYS[2]
+local what, id = ARGV[1], ARGV[2]
+local now = clock()
+
+-- What may be kept of a member is shorter.
+local LONGEST_ENTRY = 4096 + 128
+
+if what == 'look' then
+  local live = {}
+  for _, member in ipairs(redis.call('ZRANGE', ends, '(' .. number(now), '+inf', 'BYSCORE')) do
+    local entry = string.sub(redis.call('HGET', members, member) or '', 1, LONGEST_ENTRY)
+    live[#live + 1] = { string.sub(member, 1, LONGEST), string.match(entry, '^%S+ %d+ (.*)$') }
+  end
+  return live
+end
+
+write_on_a_full_server(ends)
+if what == 'unsign' then
+  redis.call('ZREM', ends, id)
+  return redis.call('HDEL', members, id)
+end
+for _, ended in ipairs(redis.call('ZRANGE', ends, '-inf', number(now), 'BYSCORE')) do
+  redis.call('ZREM', ends, ended)
+  redis.call('HDEL', members, ended)
+end
+local ttl, session, lease, value = tonumber(ARGV[3]), ARGV[4], ARGV[5], ARGV[6]
+local its_session, its_lease = string.match(redis.call('HGET', members, id) or '', '^(%S+) (%d+) ')
+if its_session == session then
+  lease = its_lease
+end
+redis.call('HSET', members, id, session .. ' ' .. lease .. ' ' .. value)
+redis.call('ZADD', ends, number(now + ttl * 1000), id)
+keep(members, ttl)
+keep(ends, ttl)
+return lease

@@ -1,0 +1,250 @@
+//! The ledger on a real server: what it leaves there, what it may do, and what else is written there.
+
+use std::sync::Arc;
+
+use leasehold_core::backend::ledger::{Ledger, Written};
+use leasehold_core::backend::{Severity, StoreConfig};
+use leasehold_core::{Effect, Env, ErrorKind, OwnerId, Result, Timing};
+use leasehold_redis::RedisConfig;
+use testbed::redis::{Reply, Server, Settings};
+
+use crate::access::{WITH_SCRIPTS, documented_rights, loaded, refusals, user};
+use crate::diagnosis::of;
+use crate::rig::{
+    BOUND, NAME, TTL, command, direct, eventually, exists, hold, ok, open, open_for, server, start, store,
+    trials,
+};
+
+trials![
+    members_end_by_themselves_and_the_record_stays,
+    who_has_lapsed_is_not_shown,
+    versions_grow_also_when_the_record_is_lost,
+    what_others_have_written_is_no_record,
+    a_full_server_keeps_who_has_signed,
+    replicas_are_waited_for,
+    the_documented_rights_are_enough,
+    without_its_scripts_only_the_ledger_is_denied,
+    the_rights_of_an_earlier_version_open_plain_sessions,
+];
+
+const RECORD: &str = "leasehold:{%move}:record";
+const MEMBERS: [&str; 2] = ["leasehold:{%move}:members", "leasehold:{%move}:until"];
+
+fn timing() -> Timing {
+    let mut timing = Timing::for_ttl(TTL);
+    timing.connect_timeout = BOUND;
+    timing
+}
+
+/// A ledger as whoever moves asks for it.
+async fn ledger(config: RedisConfig) -> Arc<dyn Ledger> {
+    let env = Env::new(timing()).unwrap().without_token_base();
+    config.open(env).await.unwrap().ledger().unwrap()
+}
+
+fn member(id: u8) -> OwnerId {
+    OwnerId::from_random([id; 16])
+}
+
+async fn written(ledger: &dyn Ledger, expected: Option<u64>, value: &str) -> u64 {
+    match ledger.write(expected, value.as_bytes()).await.unwrap() {
+        Written::Done(version) => version,
+        Written::Conflict => panic!("{expected:?} is not in force: {:?}", ledger.read().await),
+    }
+}
+
+async fn left(server: &Server, key: &str) -> i64 {
+    command(server, &["PTTL", key]).await.integer().unwrap()
+}
+
+/// What a dead member leaves is gone with its lease; the record is for good, and is nobody's lock.
+async fn members_end_by_themselves_and_the_record_stays() {
+    let server = server().await;
+    let ledger = ledger(direct(&server)).await;
+    written(&*ledger, None, r#"{"format":1,"side":"old","phase":"old"}"#).await;
+    ledger.sign(member(1), b"value").await.unwrap();
+    for key in MEMBERS {
+        let left = left(&server, key).await;
+        assert!(0 < left && left <= TTL.as_millis().try_into().unwrap(), "{key} for {left} ms");
+    }
+    assert_eq!(left(&server, RECORD).await, -1);
+    assert_eq!(open(direct(&server)).await.list("").await.unwrap(), []);
+    for key in MEMBERS {
+        eventually("it is gone", async || !exists(&server, key).await).await;
+    }
+    assert!(exists(&server, RECORD).await);
+}
+
+/// Its lease is over, and nobody has signed since then: it is not shown, and has another lease when it is back, as
+/// it has in another session.
+async fn who_has_lapsed_is_not_shown() {
+    let server = server().await;
+    let (a, b) = (ledger(direct(&server)).await, ledger(direct(&server)).await);
+    let first = a.sign(member(1), b"value").await.unwrap();
+    assert_eq!(a.sign(member(1), b"value").await.unwrap().id, first.id);
+    a.sign(member(2), b"lives").await.unwrap();
+    assert_eq!(command(&server, &["ZADD", MEMBERS[1], "1", &member(1).to_hex()]).await, Reply::Integer(0));
+    let ids = async || a.members().await.unwrap().into_iter().map(|member| member.id).collect::<Vec<_>>();
+    assert_eq!(ids().await, [member(2)]);
+    let second = a.sign(member(1), b"value").await.unwrap();
+    assert_ne!(second.id, first.id);
+    // So that its numbers are beyond those.
+    for _ in 0..9 {
+        b.sign(member(2), b"lives").await.unwrap();
+    }
+    let elsewhere = b.sign(member(1), b"value").await.unwrap();
+    assert_ne!(elsewhere.id, second.id);
+    assert_eq!(ids().await.len(), 2);
+}
+
+/// As after a restart without data, or a FLUSHALL: whoever has seen a record takes no other one for it.
+async fn versions_grow_also_when_the_record_is_lost() {
+    let server = server().await;
+    let ledger = ledger(direct(&server)).await;
+    let first = written(&*ledger, None, "a").await;
+    let second = written(&*ledger, Some(first), "b").await;
+    ok(&server, &["FLUSHALL"]).await;
+    assert!(ledger.read().await.unwrap().is_none());
+    assert!(written(&*ledger, None, "a").await > second);
+    // Also where the clock was ahead.
+    ok(&server, &["SET", RECORD, "4000000000000000 a"]).await;
+    assert_eq!(written(&*ledger, Some(4_000_000_000_000_000), "b").await, 4_000_000_000_000_001);
+}
+
+/// It is neither believed nor written over, and bars plain sessions; among members it is passed over.
+async fn what_others_have_written_is_no_record() {
+    let server = server().await;
+    let ledger = ledger(direct(&server)).await;
+    let barred = async || {
+        let opened = direct(&server).open(Env::new(timing()).unwrap()).await;
+        assert_eq!(*opened.unwrap_err().kind(), ErrorKind::Protocol);
+    };
+    for strange in ["", "7", "a b", " 7 a", "-7 a"] {
+        ok(&server, &["SET", RECORD, strange]).await;
+        assert_eq!(*ledger.read().await.unwrap_err().kind(), ErrorKind::Protocol, "{strange:?}");
+        assert_eq!(ledger.write(None, b"ours").await.unwrap(), Written::Conflict, "{strange:?}");
+        barred().await;
+    }
+    ok(&server, &["FLUSHALL"]).await;
+    command(&server, &["RPUSH", RECORD, "7 a"]).await;
+    assert_eq!(*ledger.read().await.unwrap_err().kind(), ErrorKind::Protocol);
+    barred().await;
+
+    ledger.sign(member(1), b"value").await.unwrap();
+    let (large, far) = ("x".repeat(8 << 20), "9000000000000000");
+    for id in ["nobody", "", &large, &member(2).to_hex(), &member(3).to_hex()] {
+        command(&server, &["ZADD", MEMBERS[1], far, id]).await;
+    }
+    let entry = format!("a 1 {large}");
+    command(&server, &["HSET", MEMBERS[0], &member(3).to_hex(), &entry]).await;
+    let members = ledger.members().await.unwrap();
+    let mut ids: Vec<_> = members.iter().map(|member| member.id).collect();
+    ids.sort();
+    assert_eq!(ids, [member(1), member(3)]);
+    assert!(members.iter().all(|member| member.value.len() < 5_000));
+}
+
+/// Nothing that lives ends because the server has no memory to spare.
+async fn a_full_server_keeps_who_has_signed() {
+    let server = server().await;
+    let ledger = ledger(direct(&server)).await;
+    let first = ledger.sign(member(1), b"value").await.unwrap();
+    ok(&server, &["CONFIG", "SET", "maxmemory", "1"]).await;
+    let second = ledger.sign(member(1), b"value").await.unwrap();
+    assert_eq!(first.id, second.id);
+    ledger.unsign(member(1)).await.unwrap();
+    assert!(ledger.members().await.unwrap().is_empty());
+}
+
+/// With `wait_replicas` a record counts as a grant does; what it wrote stands all the same.
+async fn replicas_are_waited_for() {
+    let primary = server().await;
+    let replica = start(Settings::new().replica_of(primary.addr())).await;
+    replica.follows().await.unwrap();
+    let one = ledger(direct(&primary).wait_replicas(1)).await;
+    let version = written(&*one, None, "a").await;
+    assert_eq!(command(&replica, &["GET", RECORD]).await.text().unwrap(), format!("{version} a"));
+    one.sign(member(1), b"value").await.unwrap();
+    assert!(exists(&replica, MEMBERS[0]).await);
+
+    let two = ledger(direct(&primary).wait_replicas(2)).await;
+    let unconfirmed = two.write(Some(version), b"b").await.unwrap_err();
+    assert_eq!((unconfirmed.kind(), unconfirmed.effect()), (&ErrorKind::Unavailable, Effect::Unknown));
+    assert_eq!(two.read().await.unwrap().unwrap().value, b"b");
+}
+
+/// Everything that a ledger is asked.
+async fn everything(ledger: &dyn Ledger) -> Result<()> {
+    let version = ledger.read().await?.map(|record| record.version);
+    ledger.write(version, b"record").await?;
+    ledger.sign(member(1), b"value").await?;
+    assert_eq!(ledger.members().await?.len(), 1);
+    ledger.unsign(member(1)).await
+}
+
+/// The page's line allows all of it, where the scripts are kept; that of an earlier version brings them.
+async fn the_documented_rights_are_enough() {
+    let documented = documented_rights();
+    for rights in [documented, WITH_SCRIPTS.split_whitespace().collect()] {
+        let server = loaded().await;
+        let ledger = ledger(user(&server, &rights).await).await;
+        everything(&*ledger).await.unwrap();
+        if rights.contains(&"+eval") {
+            ok(&server, &["SCRIPT", "FLUSH"]).await;
+            everything(&*ledger).await.unwrap();
+        }
+        assert_eq!(refusals(&server).await, Vec::<String>::new());
+    }
+}
+
+/// A server that keeps what locks need, and was not given the new scripts: the ledger says what helps, and so does
+/// `doctor`.
+async fn without_its_scripts_only_the_ledger_is_denied() {
+    let server = server().await;
+    // Whoever may bring them has brought what it needed.
+    let other = open(direct(&server).prefix("billing")).await;
+    hold(&other).await.release().await.unwrap();
+    other.inspect(NAME).await.unwrap();
+    let config = user(&server, &documented_rights()).await;
+    let ledger = ledger(config.clone()).await;
+    assert!(ledger.read().await.unwrap().is_none());
+    for refused in [
+        ledger.write(None, b"record").await.map(drop),
+        ledger.sign(member(1), b"value").await.map(drop),
+        ledger.unsign(member(1)).await,
+        ledger.members().await.map(drop),
+    ] {
+        let refused = refused.unwrap_err();
+        assert_eq!((refused.kind(), refused.effect()), (&ErrorKind::Denied, Effect::NotApplied), "{refused}");
+        assert!(refused.to_string().contains("leasehold redis-scripts"), "{refused}");
+    }
+    let locks = open_for(config, TTL).await;
+    hold(&locks).await.release().await.unwrap();
+    let (severity, said) = of(&locks, "ledger").await;
+    assert_eq!(severity, Severity::Warning);
+    assert!(said.contains("leasehold redis-scripts"), "{said}");
+    direct(&server).load_scripts().await.unwrap();
+    everything(&*ledger).await.unwrap();
+    assert_eq!(of(&locks, "ledger").await.0, Severity::Ok);
+}
+
+/// Whoever has those alone opens as before where no record bars it, and hears why not where one does.
+async fn the_rights_of_an_earlier_version_open_plain_sessions() {
+    let server = server().await;
+    let rights: Vec<_> = WITH_SCRIPTS.split_whitespace().collect();
+    let config = user(&server, &rights).await;
+    store(config.clone()).await;
+    let set = async |phase: &str| {
+        let record = format!(r#"7 {{"format":1,"side":"old","phase":"{phase}"}}"#);
+        ok(&server, &["SET", "billing:{%move}:record", &record]).await;
+    };
+    set("shadow").await;
+    store(config.clone()).await;
+    set("both").await;
+    let barred = config.open(Env::new(timing()).unwrap()).await.unwrap_err();
+    assert_eq!(*barred.kind(), ErrorKind::Misuse);
+    assert!(barred.to_string().contains("migrate_to"), "{barred}");
+    ledger(config).await;
+    assert_eq!(refusals(&server).await, Vec::<String>::new());
+    assert_eq!(command(&server, &["DBSIZE"]).await, Reply::Integer(1), "opening writes nothing");
+}

@@ -1,0 +1,88 @@
+//! An acquisition whose entry is over says so, owes its clean-up, and is asked for anew by somebody else.
+
+use futures_util::StreamExt;
+use leasehold_core::backend::{AcquireRequest, Grant, Renewal, StoreEvent};
+use leasehold_core::{Effect, ErrorKind, LostReason, OwnerId, Result};
+use testbed::Mode;
+use testbed::redis::Server;
+
+use crate::rig::{KEY, LONG, NAME, TTL, command, direct, eventually, ok, proxy, server, store, trials, via};
+
+trials![
+    an_entry_that_nobody_keeps_is_over_and_released,
+    an_entry_that_is_gone_ends_its_acquisition,
+    what_was_lost_is_released_before_closing_ends,
+];
+
+fn request(id: u8) -> AcquireRequest {
+    AcquireRequest::new(NAME.parse().unwrap(), OwnerId::from_random([id; 16]), TTL)
+}
+
+/// A server where somebody else has the lock for as long as it takes.
+async fn busy() -> Server {
+    let server = server().await;
+    ok(&server, &["SET", KEY, &"7".repeat(32), "PX", &LONG.as_millis().to_string()]).await;
+    server
+}
+
+async fn waiting(server: &Server) -> i64 {
+    command(server, &["ZCARD", &format!("{KEY}:q")]).await.integer().unwrap()
+}
+
+fn assert_lost(outcome: Result<Grant>, reason: LostReason) {
+    let lost = outcome.unwrap_err();
+    assert_eq!((lost.lost_reason(), lost.effect()), (Some(reason), Effect::NotApplied), "{lost}");
+}
+
+/// Its lease ends, although the server, which counts from later, would keep the entry for long: that is
+/// released, and stands in nobody's way.
+async fn an_entry_that_nobody_keeps_is_over_and_released() {
+    let server = busy().await;
+    let store = store(direct(&server)).await;
+    let request = request(1);
+    let (outcome, ()) = tokio::join!(store.acquire(&request), async {
+        eventually("it is in the queue", async || waiting(&server).await == 1).await;
+        let (queue, entries) = (format!("{KEY}:q"), format!("{KEY}:e"));
+        let until = format!("u:{}", request.owner.to_hex());
+        command(&server, &["HSET", &entries, &until, "9000000000000000"]).await;
+        for key in [queue, entries] {
+            command(&server, &["PEXPIRE", &key, &LONG.as_millis().to_string()]).await;
+        }
+    });
+    assert_lost(outcome, LostReason::Expired);
+    eventually("it is released", async || waiting(&server).await == 0).await;
+}
+
+/// Somebody has deleted it: the next renewal says so, and the one who asks again has a grant of its own.
+async fn an_entry_that_is_gone_ends_its_acquisition() {
+    let server = busy().await;
+    let store = store(direct(&server)).await;
+    let mut events = store.events();
+    let lost = request(1);
+    let (outcome, ()) = tokio::join!(store.acquire(&lost), async {
+        let Some(StoreEvent::LeaseOpened(lease)) = events.next().await else { panic!("it is announced") };
+        command(&server, &["DEL", &format!("{KEY}:q"), &format!("{KEY}:e")]).await;
+        let renewals = store.renew(&[lease.id]).await;
+        assert!(matches!(renewals[..], [Renewal::Gone(LostReason::Gone)]), "{renewals:?}");
+    });
+    assert_lost(outcome, LostReason::Gone);
+    command(&server, &["DEL", KEY]).await;
+    let again = request(2);
+    assert_eq!(store.acquire(&again).await.unwrap().owner, again.owner);
+}
+
+/// While the server cannot be told, what was lost may still be there: closing says that.
+async fn what_was_lost_is_released_before_closing_ends() {
+    let server = busy().await;
+    let proxy = proxy(&server);
+    let store = store(via(&proxy)).await;
+    let mut events = store.events();
+    let request = request(1);
+    let (outcome, ()) = tokio::join!(store.acquire(&request), async {
+        assert!(matches!(events.next().await, Some(StoreEvent::LeaseOpened(_))));
+        proxy.set_both(Mode::Blackhole).await;
+    });
+    assert_lost(outcome, LostReason::Expired);
+    let unconfirmed = store.close().await.unwrap_err();
+    assert_eq!((unconfirmed.kind(), unconfirmed.effect()), (&ErrorKind::Unavailable, Effect::Unknown));
+}
