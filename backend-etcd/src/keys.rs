@@ -123,9 +123,9 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    pub(crate) fn new(request: &AcquireRequest, owner: OwnerId, ttl: Duration) -> Self {
+    pub(crate) fn new(request: &AcquireRequest, ttl: Duration) -> Self {
         let metadata = request.metadata.as_deref().map(str::to_owned);
-        Self { owner, ttl, label: request.label.as_ref().to_owned(), metadata }
+        Self { owner: request.owner, ttl, label: request.label.as_ref().to_owned(), metadata }
     }
 
     pub(crate) fn to_bytes(&self) -> Vec<u8> {

@@ -55,7 +55,6 @@ pub(crate) enum Phase {
 /// A hold that begins.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Hold {
-    pub(crate) owner: OwnerId,
     pub(crate) deadline: Deadline,
     /// How long it may go on, if it is wanted already.
     pub(crate) within: Option<Duration>,
@@ -162,7 +161,7 @@ impl Book {
         let within = self.asked.within(create, now);
         let entry = self.entry(name, create).filter(|entry| entry.phase == Phase::Queued)?;
         (entry.phase, entry.watch_at) = (Phase::Held, watch_at);
-        Some(Hold { owner: entry.owner, deadline, within })
+        Some(Hold { deadline, within })
     }
 
     /// A hold is let go of; in which phase its entry was found.

@@ -75,72 +75,34 @@ async fn acquire(
     let Mode::Exclusive = request.mode else {
         return Err(Error::not_applied(ErrorKind::Unsupported, "this store has exclusive locks only"));
     };
-    let env = sessions.env.clone();
-    let mut owner = request.owner;
-    let mut pauses = backoff(&env);
-    let mut was_queued = false;
     loop {
-        let session = match sessions.session().await {
-            Ok(session) => session,
-            // Whoever has waited already waits on.
-            Err(error) if was_queued && is_worth_another_try(&error) && !left.is_cancelled() => {
-                tracing::debug!(lock = %request.name, error = %format_args!("{error:#}"), "no session to wait on; trying again");
-                pauses.pause(&env).await;
-                continue;
-            }
-            Err(error) => return Err(error),
-        };
-        let mut acquisition = Acquisition::new(&session, &request, owner, patience).await;
-        acquisition.was_queued = was_queued;
-        let end = match acquisition.drive(&left).await {
-            Ok(end) => end,
-            Err(error) => {
-                acquisition.clean_up();
-                return Err(error);
-            }
-        };
-        was_queued |= acquisition.was_queued;
-        match end {
+        let session = sessions.session().await?;
+        let mut acquisition = Acquisition::new(&session, &request, patience).await;
+        let ended = match acquisition.drive(&left).await {
             // Nothing is awaited between the last look at `left` and here: a grant that nobody wants is
             // given back by the drive.
-            End::Granted(create) => match session.grant(&request.name, create) {
-                Ok(Some(grant)) => return Ok(Attempt::Granted(grant)),
-                Ok(None) => session.forget(&request.name, create),
-                Err(error) => {
-                    acquisition.contender = Contender::leaving(create);
-                    acquisition.clean_up();
-                    return Err(error);
-                }
-            },
-            End::Refused => return Ok(Attempt::Held { holder: acquisition.holder.take() }),
-            End::Left => return Err(abandoned()),
-            End::EntryLost | End::SessionOver => {
-                if let Some(create) = acquisition.contender.create() {
-                    session.forget(&request.name, create);
-                }
+            Ok(End::Granted(create)) => {
+                session.grant(&request.name, create, request.owner).map(Attempt::Granted)
             }
-        }
+            Ok(End::Refused) => Ok(Attempt::Held { holder: acquisition.holder.take() }),
+            Ok(End::Left) => Err(Error::not_applied(ErrorKind::Closed, "the acquisition was abandoned")),
+            Ok(End::Lost(reason)) => Err(Error::lost(reason)),
+            Err(error) => Err(error),
+        };
+        let Err(error) = ended else {
+            return ended;
+        };
+        acquisition.clean_up();
         sessions.refuse_if_closed()?;
-        if left.is_cancelled() {
-            return Err(abandoned());
+        // Nobody else tries again.
+        if patience == Patience::Waits || error.lost_reason().is_none() || left.is_cancelled() {
+            return Err(error);
         }
-        tracing::debug!(lock = %request.name, ?end, "queues again");
-        owner = env.owner_id();
     }
-}
-
-/// A session or entry that is gone is followed by another.
-fn is_worth_another_try(error: &Error) -> bool {
-    error::may_pass(error) || error.lost_reason().is_some()
 }
 
 fn failure(error: &Error) -> Failure {
     Failure::of(error.effect(), error::is_for_space(error))
-}
-
-/// The caller has gone; this error is dropped.
-fn abandoned() -> Error {
-    Error::not_applied(ErrorKind::Closed, "the acquisition was abandoned")
 }
 
 /// One entry on its way into a queue, and out of it.
@@ -160,26 +122,20 @@ struct Acquisition {
     look_by: Moment,
     heard: Option<Revision>,
     holder: Option<Holder>,
-    was_queued: bool,
     _name_lock: NameLock,
 }
 
 impl Acquisition {
-    async fn new(
-        session: &Arc<Session>,
-        request: &AcquireRequest,
-        owner: OwnerId,
-        patience: Patience,
-    ) -> Self {
+    async fn new(session: &Arc<Session>, request: &AcquireRequest, patience: Patience) -> Self {
         let name_lock = session.lock_name(&request.name).await;
         let keys = session.keys(&request.name);
         let range = Range::Queue(keys.queue.as_slice().into());
         let now = session.env().now();
         Self {
             name: request.name.clone(),
-            owner,
+            owner: request.owner,
             patience,
-            value: Record::new(request, owner, session.ttl).to_bytes(),
+            value: Record::new(request, session.ttl).to_bytes(),
             contender: Contender::new(patience),
             // A lock that was waited for lately is watched already; it must be listened to before
             // it is asked for.
@@ -188,7 +144,6 @@ impl Acquisition {
             look_by: now + next_look(session.env(), session.ttl),
             heard: None,
             holder: None,
-            was_queued: false,
             _name_lock: name_lock,
             session: Arc::clone(session),
             keys,
@@ -217,10 +172,6 @@ impl Acquisition {
             self.contender.in_epoch(session.epoch());
             let step = self.contender.next(env.now(), session.deadline());
             let failed = match step {
-                Step::End(End::Granted(create)) if left.is_cancelled() => {
-                    self.contender = Contender::leaving(create);
-                    Ok(())
-                }
                 Step::End(End::Granted(_)) if !is_fresh && session.is_nearly_over() => {
                     // If it fails, the deadline is what it is.
                     // Others need the stream: not in a task that may be polled no more.
@@ -255,9 +206,8 @@ impl Acquisition {
             if left.is_cancelled() && *error.kind() == ErrorKind::Denied {
                 session.deny(&error);
             }
-            let hopeless = !is_worth_another_try(&error);
-            let too_late = !self.was_queued && give_up_at <= env.now();
-            if (hopeless || too_late) && !left.is_cancelled() {
+            let is_too_late = self.contender.create().is_none() && give_up_at <= env.now();
+            if (is_too_late || !error::may_pass(&error)) && !left.is_cancelled() {
                 return Err(error);
             }
             tracing::debug!(lock = %self.name, ?step, error = %format_args!("{error:#}"), "tried again");
@@ -271,13 +221,10 @@ impl Acquisition {
 
     /// Goes on in the background until nothing is left.
     fn clean_up(mut self) {
-        let env = self.session.env().clone();
-        env.spawn(async move {
-            let left = CancellationToken::new();
-            left.cancel();
-            // It ends without error when it is abandoned.
-            let _ = self.drive(&left).await;
-        });
+        let (env, left) = (self.session.env().clone(), CancellationToken::new());
+        left.cancel();
+        // It ends without error when it is abandoned.
+        env.spawn(async move { drop(self.drive(&left).await) });
     }
 
     async fn send(&mut self, step: Step) -> Result<()> {
@@ -293,7 +240,6 @@ impl Acquisition {
                 self.holder = holder;
                 if let Some(create) = self.contender.create() {
                     session.enter(&self.name, create, self.owner);
-                    self.was_queued = true;
                 }
             }
             Step::Delete(create) => {
@@ -302,11 +248,7 @@ impl Acquisition {
                 self.contender.deleted();
             }
             Step::Settle => {
-                let moved = session.move_epoch().await;
-                if moved.as_ref().is_err_and(|error| failure(error) == Failure::Refused) {
-                    self.contender.not_settled();
-                }
-                moved?;
+                session.move_epoch().await.inspect_err(|_error| self.contender.not_settled())?;
             }
             Step::Find => {
                 let found = session.find(&self.keys.own).await?;

@@ -21,20 +21,18 @@ impl Session {
         }
     }
 
-    /// The grant of an entry that came first; `None` if it, or the session, is over meanwhile.
-    pub(super) fn grant(&self, name: &LockName, create: Revision) -> Result<Option<Grant>> {
+    /// The grant of an entry that came first, unless it, or the session, is over meanwhile.
+    pub(super) fn grant(&self, name: &LockName, create: Revision, owner: OwnerId) -> Result<Grant> {
         let counter = self.counter(create)?;
         let now = self.env().now();
         // A short hold needs no watch, and makes none.
         let hold = self.book.lock().grant(name, create, now, now + self.ttl / 10);
-        let Some(Hold { owner, deadline, within }) = hold else {
-            return Ok(None);
-        };
+        let Hold { deadline, within } = hold.ok_or_else(|| Error::lost(LostReason::Gone))?;
         if let Some(within) = within {
             self.sessions.events.tell(StoreEvent::GrantAsked { name: name.clone(), counter, within });
         }
         let lease = Lease { id: self.id(), scope: LeaseScope::Session, ttl: self.ttl, deadline };
-        Ok(Some(Grant { name: name.clone(), owner, lease, counter }))
+        Ok(Grant { name: name.clone(), owner, lease, counter })
     }
 
     /// The counter of an entry, with the namespace's base.
