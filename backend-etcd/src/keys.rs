@@ -192,6 +192,18 @@ pub(crate) fn base(stored: Option<&[u8]>) -> Result<u64> {
     })
 }
 
+/// The first key that does not begin with `prefix`; for an empty one, what etcd reads as no end.
+pub(crate) fn end_of(prefix: &[u8]) -> Vec<u8> {
+    let mut end = prefix.to_vec();
+    while let Some(last) = end.pop() {
+        if last < u8::MAX {
+            end.push(last + 1);
+            return end;
+        }
+    }
+    vec![0]
+}
+
 fn escape(text: &str, into: &mut String) {
     into.push_str(&text.replace('%', "%25").replace('/', "%2F"));
 }

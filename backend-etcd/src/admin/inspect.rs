@@ -7,7 +7,7 @@ use leasehold_core::backend::{Holder, LockState};
 use leasehold_core::{LockName, Result};
 
 use crate::error;
-use crate::keys::holder;
+use crate::keys::{end_of, holder};
 use crate::protocol::Revision;
 use crate::session::{Sessions, oldest};
 
@@ -35,13 +35,13 @@ impl Sessions {
             let options = GetOptions::new().with_range(end.clone()).with_limit(page).with_revision(at);
             let answer = match self.endpoints.get(from.clone(), options).await {
                 // The moment of the first page is forgotten: what is shown is of a later one.
-                Err(error) if at > 0 && error::is_compacted(&error) => {
+                Err(error) if at > 0 && error::tells(&error, error::COMPACTED) => {
                     queues.clear();
                     (from, at) = (begin.clone(), 0);
                     continue;
                 }
                 // Long values: fewer at a time.
-                Err(error) if page > 1 && error::is_too_long(&error) => {
+                Err(error) if page > 1 && error::tells(&error, error::TOO_LONG) => {
                     page /= 2;
                     continue;
                 }
@@ -72,18 +72,6 @@ impl Sessions {
     pub(super) fn holder(&self, kv: &KeyValue) -> Holder {
         holder(kv.key(), kv.value(), self.shown_counter(kv.create_revision()))
     }
-}
-
-/// The first key that does not begin with `prefix`; for an empty one, what etcd reads as no end.
-fn end_of(prefix: &[u8]) -> Vec<u8> {
-    let mut end = prefix.to_vec();
-    while let Some(last) = end.pop() {
-        if last < u8::MAX {
-            end.push(last + 1);
-            return end;
-        }
-    }
-    vec![0]
 }
 
 /// How many keys are read at once.

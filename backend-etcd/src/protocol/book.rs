@@ -202,8 +202,8 @@ impl Book {
         }
     }
 
-    pub(crate) fn has(&self, name: &LockName) -> bool {
-        self.entries.contains_key(name)
+    pub(crate) fn is_watched(&self, name: &LockName) -> bool {
+        self.entries.get(name).is_some_and(|entry| entry.is_watched)
     }
 
     /// Somebody wants the lock that the entry created at `create` holds, or is about to: which hold is to be
@@ -320,7 +320,7 @@ mod tests {
 
     fn enter_nothing(book: &mut Book) {
         book.enter(&name(), 8, owner(), at(0));
-        assert!(!book.has(&name()));
+        assert!(book.entry(&name(), 8).is_none());
         assert_eq!(book.grant(&name(), 8, at(0), at(1)), None);
     }
 
@@ -334,7 +334,7 @@ mod tests {
         assert_eq!(book.release(&name(), 7, owner()), Some(Phase::Held));
         assert_eq!(book.deleted(&name(), 8), None);
         assert_eq!(book.release(&name(), 7, owner()), Some(Phase::Releasing));
-        assert!(!book.forget(&name(), 6) && book.has(&name()));
+        assert!(!book.forget(&name(), 6) && book.entry(&name(), 7).is_some());
         book.forget(&name(), 7);
         assert_eq!(book.release(&name(), 7, owner()), None);
     }

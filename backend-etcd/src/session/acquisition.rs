@@ -13,10 +13,11 @@ use futures_util::future::BoxFuture;
 use leasehold_core::backend::{AcquireRequest, Attempt, Holder, Mode, StoreEvent};
 use leasehold_core::clock::Moment;
 use leasehold_core::{Env, Error, ErrorKind, LockName, OwnerId, Result};
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use super::sessions::Sessions;
-use super::{NameLock, Session, detached};
+use super::{NameLock, Session};
 use crate::connection::backoff;
 use crate::error;
 use crate::keys::{LockKeys, Record};
@@ -102,7 +103,7 @@ async fn acquire(
 }
 
 fn failure(error: &Error) -> Failure {
-    Failure::of(error.effect(), error::is_for_space(error))
+    Failure::of(error.effect(), error::tells(error, error::NO_SPACE))
 }
 
 /// One entry on its way into a queue, and out of it.
@@ -129,7 +130,7 @@ impl Acquisition {
     async fn new(session: &Arc<Session>, request: &AcquireRequest, patience: Patience) -> Self {
         let name_lock = session.lock_name(&request.name).await;
         let keys = session.keys(&request.name);
-        let range = Range::Queue(keys.queue.as_slice().into());
+        let range = Range::queue(&keys.queue);
         let now = session.env().now();
         Self {
             name: request.name.clone(),
@@ -175,8 +176,9 @@ impl Acquisition {
                 Step::End(End::Granted(_)) if !is_fresh && session.is_nearly_over() => {
                     // If it fails, the deadline is what it is.
                     // Others need the stream: not in a task that may be polled no more.
-                    let renewing = Arc::clone(&session);
-                    let _ = detached(env, async move { Ok(renewing.renew().await) }).await;
+                    let (renewing, (done, renewed)) = (Arc::clone(&session), oneshot::channel());
+                    env.spawn(async move { drop(done.send(renewing.renew().await)) });
+                    drop(renewed.await);
                     is_fresh = true;
                     Ok(())
                 }
@@ -318,7 +320,7 @@ impl Acquisition {
     fn on_event(&mut self, event: WatchEvent) -> Result<()> {
         match event {
             WatchEvent::Stands(since) => self.stands(Some(since)),
-            WatchEvent::Broken => self.stands(None),
+            WatchEvent::Broken | WatchEvent::Foreign => self.stands(None),
             WatchEvent::Refused => return Err(error::not_told()),
             WatchEvent::Changes(changes) => {
                 let delete = |change: &Change| match change.kind {

@@ -8,6 +8,7 @@ use leasehold_core::{Error, ErrorKind, FencingToken, LockName, LostReason, Owner
 
 use super::Session;
 use crate::protocol::{Hold, Phase, Revision};
+use crate::watch::Range;
 
 impl Session {
     pub(super) fn enter(&self, name: &LockName, create: Revision, owner: OwnerId) {
@@ -17,7 +18,7 @@ impl Session {
     pub(super) fn forget(&self, name: &LockName, create: Revision) {
         let was_watched = self.book.lock().forget(name, create);
         if was_watched {
-            self.watches.unpin(&self.keys(name).own);
+            self.watches.let_go(&Range::entry(&self.keys(name).own));
         }
     }
 

@@ -16,13 +16,8 @@ use super::Session;
 use crate::connection::backoff;
 use crate::error;
 
-#[derive(Debug, Default)]
-pub(super) struct Keepalive {
-    stream: Option<Stream>,
-}
-
 #[derive(Debug)]
-struct Stream {
+pub(super) struct Stream {
     keeper: LeaseKeeper,
     answers: LeaseKeepAliveStream,
     generation: usize,
@@ -55,7 +50,7 @@ impl Session {
                 Ok(_) => return Renewal::Gone(LostReason::SessionLost),
                 Err(error) => error,
             };
-            keepalive.stream = None;
+            *keepalive = None;
             if error.lost_reason().is_some() {
                 self.lose(LostReason::SessionLost);
                 return Renewal::Gone(LostReason::SessionLost);
@@ -72,13 +67,12 @@ impl Session {
         self.deadline().remaining(self.env().now()) < self.ttl / 6
     }
 
-    async fn renew_once(self: &Arc<Self>, keepalive: &mut Keepalive) -> Result<Deadline> {
+    async fn renew_once(self: &Arc<Self>, keepalive: &mut Option<Stream>) -> Result<Deadline> {
         let (endpoints, bound) = (&self.sessions.endpoints, self.sessions.endpoints.attempt_bound());
         // One that the requests have left may be dead: it renews on theirs.
         let link = endpoints.link().await?;
-        keepalive.stream.take_if(|stream| stream.generation != link.generation);
-        if let Some(stream) = &mut keepalive.stream {
-            let generation = stream.generation;
+        keepalive.take_if(|stream| stream.generation != link.generation);
+        if let Some(stream) = keepalive {
             let renewed = tokio::select! {
                 biased;
                 renewed = self.renew_on(stream) => renewed,
@@ -86,16 +80,16 @@ impl Session {
             };
             return renewed.inspect_err(|error| {
                 if error::may_pass(error) {
-                    endpoints.failed(generation);
+                    endpoints.failed(link.generation);
                 }
             });
         }
-        let (lease, sent_at, generation) = (self.lease, self.env().now(), link.generation);
+        let (lease, sent_at) = (self.lease, self.env().now());
         // Opening it renews once.
         let (keeper, answers) = endpoints
             .call_first(|client| async move { client.lease_client().keep_alive(lease).await })
             .await?;
-        keepalive.stream = Some(Stream { keeper, answers, generation, sent: VecDeque::new() });
+        *keepalive = Some(Stream { keeper, answers, generation: link.generation, sent: VecDeque::new() });
         Ok(self.extend(sent_at, self.ttl))
     }
 

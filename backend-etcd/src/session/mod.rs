@@ -29,7 +29,6 @@ mod requests;
 mod sessions;
 
 use std::fmt;
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,15 +36,14 @@ use leasehold_core::backend::{Lease, LeaseId, LeaseScope, StoreEvent};
 use leasehold_core::clock::{Deadline, Moment};
 use leasehold_core::{Env, Error, ErrorKind, LockName, LostReason, Result};
 use parking_lot::Mutex;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::connection::backoff;
-use crate::error;
 use crate::keys::LockKeys;
 use crate::protocol::{Book, Revision};
 use crate::watch::Watches;
-use keeper::Keepalive;
+use keeper::Stream;
 
 pub(crate) use acquisition::Acquiring;
 pub(crate) use requests::{gets, oldest, revision};
@@ -66,11 +64,11 @@ pub(crate) struct Session {
     book: Mutex<Book>,
     /// A name is not busy any more.
     freed: Notify,
-    /// Keys of ours whose watch began at that revision: what was before is not known.
+    /// Keys of ours whose watch began at that revision: what was before has to be read.
     unread: Mutex<Vec<(Box<[u8]>, Revision)>>,
     has_unread: Notify,
     ended: CancellationToken,
-    keepalive: tokio::sync::Mutex<Keepalive>,
+    keepalive: tokio::sync::Mutex<Option<Stream>>,
     watches: Arc<Watches>,
 }
 
@@ -199,17 +197,6 @@ impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Session").field("lease", &format_args!("{:x}", self.lease)).finish_non_exhaustive()
     }
-}
-
-/// What `work` comes to, in a task of its own: it goes on although nobody polls or wants it any more,
-/// and others wait for what it has taken.
-async fn detached<T: Send + 'static>(
-    env: &Env,
-    work: impl Future<Output = Result<T>> + Send + 'static,
-) -> Result<T> {
-    let (done, outcome) = oneshot::channel();
-    env.spawn(async move { drop(done.send(work.await)) });
-    outcome.await.unwrap_or_else(|_over| Err(error::closed()))
 }
 
 /// The deadline of a lease for which `ttl` was granted to a request sent at `sent_at`.
