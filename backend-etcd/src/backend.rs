@@ -9,14 +9,13 @@ use leasehold_core::backend::{
     AcquireRequest, Attempt, Events, Finding, Grant, Holder, Inbox, LeaseId, LockBackend, LockState, Renewal,
     Revoke, StoreConfig, StoreEvent, TokenBase,
 };
-use leasehold_core::{Env, Guarantees, LockName, Result};
+use leasehold_core::{Env, Guarantees, LockName, LostReason, Result};
 
 use crate::admin::diagnosis;
 use crate::config::EtcdConfig;
-
 use crate::error;
 use crate::protocol::Patience;
-use crate::session::{Acquiring, Sessions};
+use crate::session::{Sessions, acquire};
 
 #[async_trait]
 impl StoreConfig for EtcdConfig {
@@ -80,11 +79,11 @@ impl LockBackend for EtcdBackend {
     }
 
     async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt> {
-        Acquiring::new(&self.sessions, request, Patience::Tries).await
+        acquire(&self.sessions, request, Patience::Tries).await
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<Grant> {
-        match Acquiring::new(&self.sessions, request, Patience::Waits).await? {
+        match acquire(&self.sessions, request, Patience::Waits).await? {
             Attempt::Granted(grant) => Ok(grant),
             Attempt::Held { .. } => Err(error::malformed("a queued acquisition with a refusal")),
         }
@@ -93,17 +92,22 @@ impl LockBackend for EtcdBackend {
     async fn renew(&self, leases: &[LeaseId]) -> Vec<Renewal> {
         let mut answers = Vec::with_capacity(leases.len());
         for lease in leases {
-            answers.push(self.sessions.renew(*lease).await);
+            answers.push(match self.sessions.of_lease(*lease) {
+                Ok(session) => session.renew().await,
+                Err(_gone) => Renewal::Gone(LostReason::SessionLost),
+            });
         }
         answers
     }
 
     async fn release(&self, grant: &Grant) -> Result<()> {
-        self.unless_closed()?.release(grant).await
+        self.unless_closed()?.of_lease(grant.lease.id)?.release(grant).await
     }
 
     fn give_up(&self, lease: LeaseId) {
-        self.sessions.give_up(lease);
+        if let Ok(session) = self.sessions.of_lease(lease) {
+            session.lose(LostReason::SessionLost);
+        }
     }
 
     fn events(&self) -> BoxStream<'static, StoreEvent> {

@@ -84,26 +84,18 @@ pub(crate) enum End {
 }
 
 /// What the acquiring transaction answered.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Answer {
-    /// The entry was created, at the answer's revision.
-    Entered {
-        /// That revision.
-        revision: Revision,
-        /// How many entries were there before.
-        older: usize,
-    },
-    /// It was not: there is one already, the epoch has moved, or (for a try) somebody is before us.
-    NotEntered {
-        /// The answer's revision.
-        revision: Revision,
-        /// Our entry: where it was created, and whether it carries this acquisition's owner.
-        mine: Option<(Revision, bool)>,
-        /// How many entries are older than ours; without one of ours, how many there are.
-        older: usize,
-        /// Whether the request's epoch was that of the session.
-        in_epoch: bool,
-    },
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Answer {
+    /// When.
+    pub(crate) revision: Revision,
+    /// The entry under our key: where it was created, by this transaction or before, and whether it
+    /// carries this acquisition's owner. There is none if the epoch has moved, or (for a try) somebody
+    /// is before us.
+    pub(crate) mine: Option<(Revision, bool)>,
+    /// How many entries are older than ours; without one of ours, how many there are.
+    pub(crate) older: usize,
+    /// Whether the request's epoch was that of the session.
+    pub(crate) in_epoch: bool,
 }
 
 /// What is known of a transaction that failed.
@@ -182,23 +174,17 @@ impl Contender {
     }
 
     /// The acquiring transaction was answered; the watch on the queue stands since `watched`.
-    pub(crate) fn asked(&mut self, answer: &Answer, watched: Option<Revision>) {
-        let queued = |create, seen_at, older| Entry::Queued(Place::new(create, seen_at, older, watched));
-        let mut is_behind = false;
-        self.entry = match *answer {
-            Answer::Entered { revision, older } => queued(revision, revision, older),
-            Answer::NotEntered { revision, mine: Some((create, true)), older, .. } => {
-                queued(create, revision, older)
-            }
-            Answer::NotEntered { mine: Some((create, false)), .. } => Entry::Stray(create),
-            Answer::NotEntered { mine: None, older, in_epoch, .. } => {
-                is_behind = in_epoch && older > 0;
-                Entry::Absent
-            }
+    pub(crate) fn asked(&mut self, answer: Answer, watched: Option<Revision>) {
+        let Answer { revision, mine, older, in_epoch } = answer;
+        self.entry = match mine {
+            Some((create, true)) => Entry::Queued(Place::new(create, revision, older, watched)),
+            Some((create, false)) => Entry::Stray(create),
+            None => Entry::Absent,
         };
-        if let Entry::Queued(place) = &self.entry {
-            is_behind = place.standing() != Standing::First;
-        }
+        let is_behind = match &self.entry {
+            Entry::Queued(place) => place.standing() != Standing::First,
+            _ => mine.is_none() && in_epoch && older > 0,
+        };
         // A try that finds itself behind somebody does not wait.
         if self.patience == Patience::Tries && is_behind {
             self.leave(End::Refused);

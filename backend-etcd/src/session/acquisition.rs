@@ -3,17 +3,13 @@
 //! Requests are never given up midway: an acquisition that is dropped goes on in the background as its
 //! own clean-up, from where it stands.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use leasehold_core::backend::{AcquireRequest, Attempt, Holder, Mode, StoreEvent};
 use leasehold_core::clock::Moment;
 use leasehold_core::{Env, Error, ErrorKind, LockName, OwnerId, Result};
-use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use super::sessions::Sessions;
@@ -24,54 +20,54 @@ use crate::keys::{LockKeys, Record};
 use crate::protocol::{Contender, Delete, End, Failure, Patience, Revision, Step};
 use crate::watch::{Change, Kind, Listener, Range, WatchEvent};
 
-/// An acquisition under way.
+/// Takes the lock, or queues for it.
 ///
 /// # Cancel safety
 ///
 /// Dropped, it goes on as clean-up until nothing of it is left.
-pub(crate) struct Acquiring {
+pub(crate) async fn acquire(
+    sessions: &Arc<Sessions>,
+    request: &AcquireRequest,
+    patience: Patience,
+) -> Result<Attempt> {
+    let left = CancellationToken::new();
+    let work = Box::pin(acquire_until(left.clone(), Arc::clone(sessions), request.clone(), patience));
+    Carried { env: sessions.env.clone(), left, work: Some(work) }.outcome().await
+}
+
+/// Work that goes on in the background when its caller has gone, and is told so.
+struct Carried<T: Send + 'static> {
     env: Env,
     left: CancellationToken,
-    future: Option<BoxFuture<'static, Result<Attempt>>>,
-    begun: bool,
+    /// Until it is done.
+    work: Option<BoxFuture<'static, T>>,
 }
 
-impl Acquiring {
-    pub(crate) fn new(sessions: &Arc<Sessions>, request: &AcquireRequest, patience: Patience) -> Self {
-        let left = CancellationToken::new();
-        let future = acquire(Arc::clone(sessions), request.clone(), patience, left.clone());
-        Self { env: sessions.env.clone(), left, future: Some(Box::pin(future)), begun: false }
-    }
-}
-
-impl Future for Acquiring {
-    type Output = Result<Attempt>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.begun = true;
-        let Some(future) = &mut self.future else {
-            unreachable!("polled after it was ready");
+impl<T: Send + 'static> Carried<T> {
+    async fn outcome(mut self) -> T {
+        let Some(work) = &mut self.work else {
+            unreachable!("it is taken below and by `drop`");
         };
-        let outcome = std::task::ready!(future.as_mut().poll(cx));
-        self.future = None;
-        Poll::Ready(outcome)
+        let outcome = work.await;
+        self.work = None;
+        outcome
     }
 }
 
-impl Drop for Acquiring {
+impl<T: Send + 'static> Drop for Carried<T> {
     fn drop(&mut self) {
-        if let Some(future) = self.future.take().filter(|_| self.begun) {
+        if let Some(work) = self.work.take() {
             self.left.cancel();
-            self.env.spawn(async move { drop(future.await) });
+            self.env.spawn(async move { drop(work.await) });
         }
     }
 }
 
-async fn acquire(
+async fn acquire_until(
+    left: CancellationToken,
     sessions: Arc<Sessions>,
     request: AcquireRequest,
     patience: Patience,
-    left: CancellationToken,
 ) -> Result<Attempt> {
     let Mode::Exclusive = request.mode else {
         return Err(Error::not_applied(ErrorKind::Unsupported, "this store has exclusive locks only"));
@@ -170,15 +166,12 @@ impl Acquisition {
             {
                 return Err(denied);
             }
-            self.contender.in_epoch(session.epoch());
+            self.contender.in_epoch(session.book.lock().epoch());
             let step = self.contender.next(env.now(), session.deadline());
             let failed = match step {
                 Step::End(End::Granted(_)) if !is_fresh && session.is_nearly_over() => {
                     // If it fails, the deadline is what it is.
-                    // Others need the stream: not in a task that may be polled no more.
-                    let (renewing, (done, renewed)) = (Arc::clone(&session), oneshot::channel());
-                    env.spawn(async move { drop(done.send(renewing.renew().await)) });
-                    drop(renewed.await);
+                    session.renew().await;
                     is_fresh = true;
                     Ok(())
                 }
@@ -233,15 +226,15 @@ impl Acquisition {
         let session = Arc::clone(&self.session);
         match step {
             Step::Ask => {
-                let epoch = session.epoch();
+                let epoch = session.book.lock().epoch();
                 let asked = session.ask(self.patience, &self.keys, &self.value, epoch).await;
                 let (answer, holder) =
                     asked.inspect_err(|error| self.contender.failed(failure(error), epoch))?;
                 let since = self.listener.as_ref().and_then(|listener| listener.since);
-                self.contender.asked(&answer, since);
+                self.contender.asked(answer, since);
                 self.holder = holder;
                 if let Some(create) = self.contender.create() {
-                    session.enter(&self.name, create, self.owner);
+                    session.book.lock().enter(&self.name, create, self.owner, session.env().now());
                 }
             }
             Step::Delete(create) => {

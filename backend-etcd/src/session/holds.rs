@@ -11,10 +11,6 @@ use crate::protocol::{Hold, Phase, Revision};
 use crate::watch::Range;
 
 impl Session {
-    pub(super) fn enter(&self, name: &LockName, create: Revision, owner: OwnerId) {
-        self.book.lock().enter(name, create, owner, self.env().now());
-    }
-
     pub(super) fn forget(&self, name: &LockName, create: Revision) {
         let was_watched = self.book.lock().forget(name, create);
         if was_watched {
@@ -51,7 +47,7 @@ impl Session {
     }
 
     /// Lets go of a hold, fenced by its create revision.
-    pub(super) async fn release(self: &Arc<Self>, grant: &Grant) -> Result<()> {
+    pub(crate) async fn release(self: &Arc<Self>, grant: &Grant) -> Result<()> {
         let create = grant.counter.checked_sub(self.token_base).and_then(|create| create.try_into().ok());
         let create = create.ok_or_else(|| Error::lost(LostReason::Gone))?;
         let was = {

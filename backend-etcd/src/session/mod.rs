@@ -1,6 +1,6 @@
 //! One session with the cluster: a lease, what hangs on it, and how its end is noticed.
 //!
-//! A session has one lease, one keepalive stream and one watch stream. Its key is attached to the
+//! A session has one lease and one watch stream. Its key is attached to the
 //! lease and watched, so that a lease that ends early is noticed within milliseconds, whatever the
 //! keepalives say. It is over at its deadline, when its key is deleted, when the cluster is another
 //! one, or when it is closed; all at once, and once.
@@ -43,9 +43,8 @@ use crate::connection::backoff;
 use crate::keys::LockKeys;
 use crate::protocol::{Book, Revision};
 use crate::watch::Watches;
-use keeper::Stream;
 
-pub(crate) use acquisition::Acquiring;
+pub(crate) use acquisition::acquire;
 pub(crate) use requests::{gets, oldest, revision};
 pub(crate) use sessions::Sessions;
 
@@ -68,7 +67,6 @@ pub(crate) struct Session {
     unread: Mutex<Vec<(Box<[u8]>, Revision)>>,
     has_unread: Notify,
     ended: CancellationToken,
-    keepalive: tokio::sync::Mutex<Option<Stream>>,
     watches: Arc<Watches>,
 }
 
@@ -109,19 +107,10 @@ impl Session {
     }
 
     /// A renewal sent at `sent_at` was answered.
-    fn extend(&self, sent_at: Moment, ttl: Duration) -> Deadline {
-        let until = deadline(self.env(), sent_at, ttl);
+    fn extend(&self, sent_at: Moment) -> Deadline {
+        let until = deadline(self.env(), sent_at, self.ttl);
         self.book.lock().extend(until, self.env().now());
         until
-    }
-
-    fn epoch(&self) -> Revision {
-        self.book.lock().epoch()
-    }
-
-    /// The session's key was seen with this revision.
-    fn saw_epoch(&self, revision: Revision) {
-        self.book.lock().saw_epoch(revision);
     }
 
     /// Whether it can be trusted now; one whose deadline has passed ends here.
@@ -134,7 +123,7 @@ impl Session {
     }
 
     /// The session is over: its guards are told, once, and its lease is ended at the store.
-    fn lose(self: &Arc<Self>, reason: LostReason) {
+    pub(crate) fn lose(self: &Arc<Self>, reason: LostReason) {
         let is_news = self.book.lock().end();
         if !is_news {
             return;

@@ -110,7 +110,6 @@ async fn begin(
         unread: Mutex::default(),
         has_unread: Notify::new(),
         ended: ended.clone(),
-        keepalive: tokio::sync::Mutex::default(),
         watches,
     });
     let _ = there.set(Arc::downgrade(&session));

@@ -59,7 +59,7 @@ impl Session {
         if answer.succeeded() {
             let count = parts.next().ok_or_else(|| error::malformed("without a count"))?.count();
             let older = usize::try_from(count).unwrap_or(0).saturating_sub(1);
-            return Ok((Answer::Entered { revision, older }, None));
+            return Ok((Answer { revision, mine: Some((revision, true)), older, in_epoch: true }, None));
         }
         let (Some(own), Some(queue), Some(session)) = (parts.next(), parts.next(), parts.next()) else {
             return Err(error::malformed("with parts missing"));
@@ -68,13 +68,13 @@ impl Session {
             self.lose(LostReason::SessionLost);
             return Err(Error::lost(LostReason::SessionLost));
         };
-        self.saw_epoch(session.mod_revision());
+        self.book.lock().saw_epoch(session.mod_revision());
         let mine = own.kvs().first().map(|kv| (kv.create_revision(), kv.value() == value));
         let create = mine.map_or(Revision::MAX, |(create, _)| create);
         let older = queue.kvs().iter().filter(|kv| kv.create_revision() < create).count();
         let in_epoch = session.mod_revision() == epoch;
         let holder = queue.kvs().first().and_then(|kv| self.holder(kv)).map(|(_, holder)| holder);
-        Ok((Answer::NotEntered { revision, mine, older, in_epoch }, holder))
+        Ok((Answer { revision, mine, older, in_epoch }, holder))
     }
 
     /// Reads the queue up to the entry created at `create`, and whose is the oldest.
@@ -127,13 +127,13 @@ impl Session {
 
     /// Moves the epoch on. If another has moved it meanwhile, it is known where to.
     pub(super) async fn move_epoch(self: &Arc<Self>) -> Result<()> {
-        let at_epoch = Compare::mod_revision(self.key.clone(), CompareOp::Equal, self.epoch());
+        let at_epoch = Compare::mod_revision(self.key.clone(), CompareOp::Equal, self.book.lock().epoch());
         let moved = TxnOp::put(self.key.clone(), "", Some(PutOptions::new().with_lease(self.lease)));
         let read = || TxnOp::get(self.key.clone(), Some(GetOptions::new().with_keys_only()));
         let txn = Txn::new().when([at_epoch]).and_then([moved, read()]).or_else([read()]);
         let answer = self.txn(txn).await?;
         match gets(&answer)?.next().and_then(|read| read.kvs().first().map(KeyValue::mod_revision)) {
-            Some(revision) => self.saw_epoch(revision),
+            Some(revision) => self.book.lock().saw_epoch(revision),
             None => self.lose(LostReason::SessionLost),
         }
         Ok(())

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use leasehold_core::backend::{Events, Grant, LeaseId, Renewal, Reopen, StoreEvent};
+use leasehold_core::backend::{Events, LeaseId, Reopen, StoreEvent};
 use leasehold_core::{Effect, Env, Error, LostReason, Result};
 use tokio_util::sync::CancellationToken;
 
@@ -72,29 +72,10 @@ impl Sessions {
         self.current.last().map(|session| session.lease)
     }
 
-    fn of_lease(&self, lease: LeaseId) -> Option<Arc<Session>> {
-        self.current.last().filter(|session| session.id() == lease)
-    }
-
-    pub(crate) async fn renew(&self, lease: LeaseId) -> Renewal {
-        match self.of_lease(lease) {
-            Some(session) => session.renew().await,
-            None => Renewal::Gone(LostReason::SessionLost),
-        }
-    }
-
-    pub(crate) async fn release(&self, grant: &Grant) -> Result<()> {
-        match self.of_lease(grant.lease.id) {
-            Some(session) => session.release(grant).await,
-            None => Err(Error::lost(LostReason::SessionLost)),
-        }
-    }
-
-    /// The core trusts a session no more.
-    pub(crate) fn give_up(&self, lease: LeaseId) {
-        if let Some(session) = self.of_lease(lease) {
-            session.lose(LostReason::SessionLost);
-        }
+    /// The current session, if it has that lease.
+    pub(crate) fn of_lease(&self, lease: LeaseId) -> Result<Arc<Session>> {
+        let current = self.current.last().filter(|session| session.id() == lease);
+        current.ok_or_else(|| Error::lost(LostReason::SessionLost))
     }
 
     /// The counter of a foreign entry, for show.

@@ -20,7 +20,7 @@ fn step(contender: &Contender) -> Step {
 
 fn queued(older: usize, watched: Option<Revision>) -> Contender {
     let mut contender = Contender::new(Patience::Waits);
-    contender.asked(&Answer::Entered { revision: 10, older }, watched);
+    contender.asked(Answer { revision: 10, mine: Some((10, true)), older, in_epoch: true }, watched);
     contender
 }
 
@@ -117,8 +117,8 @@ fn a_lost_answer_moves_the_epoch() {
     // Whoever has moved it.
     contender.in_epoch(6);
     assert_eq!(step(&contender), Step::Ask);
-    let answer = Answer::NotEntered { revision: 12, mine: Some((10, true)), older: 0, in_epoch: true };
-    contender.asked(&answer, None);
+    let answer = Answer { revision: 12, mine: Some((10, true)), older: 0, in_epoch: true };
+    contender.asked(answer, None);
     assert_eq!(step(&contender), Step::End(End::Granted(10)));
 
     for settled in [false, true] {
@@ -220,8 +220,8 @@ fn a_request_that_was_not_applied_leaves_nothing() {
 #[test]
 fn another_acquisitions_entry_is_replaced() {
     let mut contender = Contender::new(Patience::Waits);
-    let answer = Answer::NotEntered { revision: 12, mine: Some((4, false)), older: 0, in_epoch: true };
-    contender.asked(&answer, None);
+    let answer = Answer { revision: 12, mine: Some((4, false)), older: 0, in_epoch: true };
+    contender.asked(answer, None);
     assert_eq!(step(&contender), Step::Delete(4));
     contender.deleted();
     assert_eq!(step(&contender), Step::Ask);
@@ -230,13 +230,13 @@ fn another_acquisitions_entry_is_replaced() {
 /// A try does not stay in the queue.
 #[test]
 fn a_refused_try_leaves_nothing() {
-    let refused = |mine| Answer::NotEntered { revision: 12, mine, older: 1, in_epoch: true };
+    let refused = |mine| Answer { revision: 12, mine, older: 1, in_epoch: true };
     let mut contender = Contender::new(Patience::Tries);
-    contender.asked(&refused(None), None);
+    contender.asked(refused(None), None);
     assert_eq!(step(&contender), Step::End(End::Refused));
 
     let mut contender = Contender::new(Patience::Tries);
-    contender.asked(&refused(Some((10, true))), None);
+    contender.asked(refused(Some((10, true))), None);
     assert_eq!(step(&contender), Step::Delete(10));
     contender.deleted();
     assert_eq!(step(&contender), Step::End(End::Refused));

@@ -355,7 +355,7 @@ impl World {
         match reply {
             Reply::Asked(answer) => {
                 let since = process.watch.as_ref().map(|watch| watch.since);
-                contender.asked(&answer, since);
+                contender.asked(answer, since);
                 if let Some(create) = contender.create() {
                     process.book.enter(&name(), create, owner(process.acquisition), NOW);
                 }
