@@ -6,6 +6,8 @@
 //! | `PREFIX/%session/LEASE` | a session; its revision is the session's epoch |
 //! | `PREFIX/%session/LEASE/REVISION` | that session is asked to give up the entry created at REVISION, after so many milliseconds |
 //! | `PREFIX/%token_base` | what is added to every counter |
+//! | `PREFIX/%move` | how far a move to another store is |
+//! | `PREFIX/%members/OWNER` | one who takes part in it |
 //!
 //! Numbers are lower-case hexadecimal, as other clients of etcd write lease ids.
 //!
@@ -105,6 +107,19 @@ impl Keyspace {
 
     pub(crate) fn token_base(&self) -> Vec<u8> {
         format!("{}%token_base", self.root).into_bytes()
+    }
+
+    pub(crate) fn record(&self) -> Vec<u8> {
+        format!("{}%move", self.root).into_bytes()
+    }
+
+    /// What the key of every member begins with.
+    pub(crate) fn members(&self) -> Vec<u8> {
+        format!("{}%members/", self.root).into_bytes()
+    }
+
+    pub(crate) fn member(&self, id: OwnerId) -> Vec<u8> {
+        format!("{}%members/{}", self.root, id.to_hex()).into_bytes()
     }
 
     /// A key that is never written.
@@ -282,7 +297,17 @@ mod tests {
     #[test]
     fn other_keys_are_nobodys() {
         let keys = Keyspace::new("p");
-        for key in ["p/%session/1a", "p/%token_base", "p/a", "q/a/1", "p/a%2f/1", "p/a%/1", "p//1"] {
+        for key in [
+            "p/%session/1a",
+            "p/%token_base",
+            "p/%move",
+            "p/%members/1a",
+            "p/a",
+            "q/a/1",
+            "p/a%2f/1",
+            "p/a%/1",
+            "p//1",
+        ] {
             assert_eq!(keys.name_of(key.as_bytes()), None, "{key}");
         }
         assert_eq!(keys.name_of(&[b'p', b'/', 0xff, b'/', b'1']), None);

@@ -14,6 +14,7 @@
 //! | `holds` | how a hold begins, and how it is let go of |
 //! | `lookout` | how it hears of what befalls it |
 //! | `requests` | the transactions on the wire |
+//! | `ledger` | the record of a move to another store, and who takes part |
 //!
 //! # Invariants
 //! - **etcd.session-1** A session that may not delete an entry of its own, or look for what it may have
@@ -23,6 +24,7 @@
 mod acquisition;
 mod holds;
 mod keeper;
+mod ledger;
 mod lookout;
 mod opening;
 mod requests;
@@ -45,8 +47,9 @@ use crate::protocol::{Book, Revision};
 use crate::watch::Watches;
 
 pub(crate) use acquisition::acquire;
+pub(crate) use ledger::EtcdLedger;
 pub(crate) use requests::{gets, oldest, revision};
-pub(crate) use sessions::Sessions;
+pub(crate) use sessions::{Open, Sessions};
 
 pub(crate) struct Session {
     sessions: Arc<Sessions>,

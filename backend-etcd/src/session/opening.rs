@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use etcd_client::{GetOptions, KeyValue, PutOptions, ResponseHeader, Txn, TxnOp};
 use leasehold_core::Result;
-use leasehold_core::backend::StoreEvent;
+use leasehold_core::backend::{StoreEvent, stage};
 use leasehold_core::clock::Moment;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -34,7 +34,10 @@ impl Session {
     pub(super) async fn open(sessions: &Arc<Sessions>) -> Result<Arc<Self>> {
         // The first request is one that needs rights: without them nothing is begun.
         let stored = sessions.endpoints.get(sessions.keys.token_base(), GetOptions::new()).await?;
-        let token_base = keys::base(stored.kvs().first().map(KeyValue::value))?;
+        let token_base = match sessions.env.adds_token_base() {
+            true => keys::base(stored.kvs().first().map(KeyValue::value))?,
+            false => 0,
+        };
         let granted = grant(sessions).await?;
         let (lease, ended) = (granted.lease, sessions.closing.child_token());
         let session = match begin(sessions, granted, token_base, &ended).await {
@@ -133,11 +136,17 @@ async fn stands(listener: &mut Listener) -> Result<()> {
     }
 }
 
-/// The session's key: when it was created, and its epoch. An earlier attempt may have put it.
+/// The session's key: when it was created, and its epoch. An earlier attempt may have put it. Whether it may
+/// stay is said by the namespace's record, as of the moment from which the session counts.
 async fn put(sessions: &Arc<Sessions>, key: &[u8], lease: i64) -> Result<(Revision, Revision)> {
     let put = TxnOp::put(key, "", Some(PutOptions::new().with_lease(lease)));
-    let answer = sessions.endpoints.txn(Txn::new().and_then([put, TxnOp::get(key, None)])).await?;
-    let own = gets(&answer)?.next();
-    let own = own.and_then(|own| own.kvs().first().map(|kv| (kv.create_revision(), kv.mod_revision())));
+    let (own, record) = (TxnOp::get(key, None), TxnOp::get(sessions.keys.record(), None));
+    let answer = sessions.endpoints.txn(Txn::new().and_then([put, own, record])).await?;
+    let mut parts = gets(&answer)?;
+    let (Some(own), Some(record)) = (parts.next(), parts.next()) else {
+        return Err(error::malformed("with parts missing"));
+    };
+    stage::admit(&sessions.env, record.kvs().first().map(KeyValue::value))?;
+    let own = own.kvs().first().map(|kv| (kv.create_revision(), kv.mod_revision()));
     own.ok_or_else(|| error::malformed("without the session's key"))
 }

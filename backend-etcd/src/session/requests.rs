@@ -201,7 +201,7 @@ impl Session {
     }
 
     /// One attempt of a transaction. A lease that is gone ends the session.
-    async fn txn(self: &Arc<Self>, txn: Txn) -> Result<TxnResponse> {
+    pub(super) async fn txn(self: &Arc<Self>, txn: Txn) -> Result<TxnResponse> {
         let answer = self
             .sessions
             .endpoints

@@ -98,11 +98,18 @@ impl Sessions {
         }
         Ok(())
     }
+}
 
-    /// Lets everything go as a process does that dies: its lease ends it at the store.
-    pub(crate) fn end(&self) {
-        self.closing.cancel();
-        if let Some(session) = self.current.take() {
+/// Sessions that somebody has a use for.
+#[derive(Debug)]
+pub(crate) struct Open(pub(crate) Arc<Sessions>);
+
+impl Drop for Open {
+    /// Ends the tasks; the core has closed what it needs no more. It is as with a process that dies: the lease
+    /// ends the rest at the store.
+    fn drop(&mut self) {
+        self.0.closing.cancel();
+        if let Some(session) = self.0.current.take() {
             session.lose(LostReason::Shutdown);
         }
     }
