@@ -5,18 +5,18 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
+use leasehold_core::backend::ledger::Ledger;
 use leasehold_core::backend::{
     AcquireRequest, Attempt, Events, Finding, Grant, Holder, Inbox, LeaseId, LockBackend, LockState, Renewal,
     Revoke, StoreConfig, StoreEvent, TokenBase,
 };
-use leasehold_core::{Env, Guarantees, LockName, Result};
+use leasehold_core::{Env, Guarantees, LockName, LostReason, Result};
 
 use crate::admin::diagnosis;
 use crate::config::EtcdConfig;
-
 use crate::error;
 use crate::protocol::Patience;
-use crate::session::{Acquiring, Sessions};
+use crate::session::{EtcdLedger, Open, Sessions, acquire};
 
 #[async_trait]
 impl StoreConfig for EtcdConfig {
@@ -35,7 +35,7 @@ impl StoreConfig for EtcdConfig {
 
 #[derive(Debug)]
 pub(crate) struct EtcdBackend {
-    sessions: Arc<Sessions>,
+    sessions: Arc<Open>,
     guarantees: Guarantees,
     inbox: Inbox,
 }
@@ -51,8 +51,8 @@ impl EtcdBackend {
             | Guarantees::CROSS_HOST
             | Guarantees::SURVIVES_RESTART;
         // From here on, being dropped ends what was begun.
-        let mut backend = Self { sessions, guarantees, inbox };
-        let sessions = &backend.sessions;
+        let mut backend = Self { sessions: Arc::new(Open(sessions)), guarantees, inbox };
+        let sessions = &backend.sessions.0;
         let bound = sessions.env.timing().connect_timeout;
         tokio::select! {
             biased;
@@ -68,8 +68,8 @@ impl EtcdBackend {
     }
 
     fn unless_closed(&self) -> Result<&Arc<Sessions>> {
-        self.sessions.refuse_if_closed()?;
-        Ok(&self.sessions)
+        self.sessions.0.refuse_if_closed()?;
+        Ok(&self.sessions.0)
     }
 }
 
@@ -80,11 +80,11 @@ impl LockBackend for EtcdBackend {
     }
 
     async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt> {
-        Acquiring::new(&self.sessions, request, Patience::Tries).await
+        acquire(&self.sessions.0, request, Patience::Tries).await
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<Grant> {
-        match Acquiring::new(&self.sessions, request, Patience::Waits).await? {
+        match acquire(&self.sessions.0, request, Patience::Waits).await? {
             Attempt::Granted(grant) => Ok(grant),
             Attempt::Held { .. } => Err(error::malformed("a queued acquisition with a refusal")),
         }
@@ -93,17 +93,22 @@ impl LockBackend for EtcdBackend {
     async fn renew(&self, leases: &[LeaseId]) -> Vec<Renewal> {
         let mut answers = Vec::with_capacity(leases.len());
         for lease in leases {
-            answers.push(self.sessions.renew(*lease).await);
+            answers.push(match self.sessions.0.of_lease(*lease) {
+                Ok(session) => session.renew().await,
+                Err(_gone) => Renewal::Gone(LostReason::SessionLost),
+            });
         }
         answers
     }
 
     async fn release(&self, grant: &Grant) -> Result<()> {
-        self.unless_closed()?.release(grant).await
+        self.unless_closed()?.of_lease(grant.lease.id)?.release(grant).await
     }
 
     fn give_up(&self, lease: LeaseId) {
-        self.sessions.give_up(lease);
+        if let Ok(session) = self.sessions.0.of_lease(lease) {
+            session.lose(LostReason::SessionLost);
+        }
     }
 
     fn events(&self) -> BoxStream<'static, StoreEvent> {
@@ -134,14 +139,11 @@ impl LockBackend for EtcdBackend {
         self.unless_closed()?.raise_base(at_least).await
     }
 
-    async fn close(&self) -> Result<()> {
-        self.sessions.close().await
+    fn ledger(&self) -> Option<Arc<dyn Ledger>> {
+        Some(Arc::new(EtcdLedger(Arc::clone(&self.sessions))))
     }
-}
 
-impl Drop for EtcdBackend {
-    /// Ends the tasks; the core has closed what it needs no more.
-    fn drop(&mut self) {
-        self.sessions.end();
+    async fn close(&self) -> Result<()> {
+        self.sessions.0.close().await
     }
 }

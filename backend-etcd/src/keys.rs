@@ -6,6 +6,8 @@
 //! | `PREFIX/%session/LEASE` | a session; its revision is the session's epoch |
 //! | `PREFIX/%session/LEASE/REVISION` | that session is asked to give up the entry created at REVISION, after so many milliseconds |
 //! | `PREFIX/%token_base` | what is added to every counter |
+//! | `PREFIX/%move` | how far a move to another store is |
+//! | `PREFIX/%members/OWNER` | one who takes part in it |
 //!
 //! Numbers are lower-case hexadecimal, as other clients of etcd write lease ids.
 //!
@@ -107,6 +109,19 @@ impl Keyspace {
         format!("{}%token_base", self.root).into_bytes()
     }
 
+    pub(crate) fn record(&self) -> Vec<u8> {
+        format!("{}%move", self.root).into_bytes()
+    }
+
+    /// What the key of every member begins with.
+    pub(crate) fn members(&self) -> Vec<u8> {
+        format!("{}%members/", self.root).into_bytes()
+    }
+
+    pub(crate) fn member(&self, id: OwnerId) -> Vec<u8> {
+        format!("{}%members/{}", self.root, id.to_hex()).into_bytes()
+    }
+
     /// A key that is never written.
     pub(crate) fn probe(&self) -> Vec<u8> {
         format!("{}%probe", self.root).into_bytes()
@@ -123,9 +138,9 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    pub(crate) fn new(request: &AcquireRequest, owner: OwnerId, ttl: Duration) -> Self {
+    pub(crate) fn new(request: &AcquireRequest, ttl: Duration) -> Self {
         let metadata = request.metadata.as_deref().map(str::to_owned);
-        Self { owner, ttl, label: request.label.as_ref().to_owned(), metadata }
+        Self { owner: request.owner, ttl, label: request.label.as_ref().to_owned(), metadata }
     }
 
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
@@ -190,6 +205,18 @@ pub(crate) fn base(stored: Option<&[u8]>) -> Result<u64> {
             String::from_utf8_lossy(stored)
         ))
     })
+}
+
+/// The first key that does not begin with `prefix`; for an empty one, what etcd reads as no end.
+pub(crate) fn end_of(prefix: &[u8]) -> Vec<u8> {
+    let mut end = prefix.to_vec();
+    while let Some(last) = end.pop() {
+        if last < u8::MAX {
+            end.push(last + 1);
+            return end;
+        }
+    }
+    vec![0]
 }
 
 fn escape(text: &str, into: &mut String) {
@@ -270,7 +297,17 @@ mod tests {
     #[test]
     fn other_keys_are_nobodys() {
         let keys = Keyspace::new("p");
-        for key in ["p/%session/1a", "p/%token_base", "p/a", "q/a/1", "p/a%2f/1", "p/a%/1", "p//1"] {
+        for key in [
+            "p/%session/1a",
+            "p/%token_base",
+            "p/%move",
+            "p/%members/1a",
+            "p/a",
+            "q/a/1",
+            "p/a%2f/1",
+            "p/a%/1",
+            "p//1",
+        ] {
             assert_eq!(keys.name_of(key.as_bytes()), None, "{key}");
         }
         assert_eq!(keys.name_of(&[b'p', b'/', 0xff, b'/', b'1']), None);

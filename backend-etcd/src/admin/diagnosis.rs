@@ -72,7 +72,7 @@ pub(crate) async fn diagnose(sessions: &Sessions) -> Result<Vec<Finding>> {
 
 async fn endpoint(endpoints: &Arc<Endpoints>, index: usize, url: &str) -> Result<Vec<Finding>> {
     let client = endpoints.connect(index).await?;
-    let status = endpoints.bounded(async { client.maintenance_client().status().await }).await?;
+    let status = client.maintenance_client().status().await.map_err(error::of_client)?;
     let version = status.version();
     let mut findings = vec![Finding::new(Severity::Ok, "version", format!("{url} runs etcd {version}"))];
     findings.extend(
@@ -169,7 +169,7 @@ async fn rights(sessions: &Sessions) -> Result<Finding> {
                 String::from_utf8_lossy(&everything)
             ),
         )),
-        Err(error) if error::is_for_space(&error) => {
+        Err(error) if error::tells(&error, error::NO_SPACE) => {
             Ok(Finding::new(Severity::Warning, "rights", "not checked: the server is full"))
         }
         Err(error) => Err(error),
@@ -178,7 +178,7 @@ async fn rights(sessions: &Sessions) -> Result<Finding> {
 
 /// Leases are nobody's: whoever reaches the servers may renew or list them, on most versions.
 fn leases(endpoints: &Arc<Endpoints>) -> Finding {
-    let (severity, how) = match endpoints.urls()[0].starts_with("https://") {
+    let (severity, how) = match endpoints.is_encrypted() {
         true => (Severity::Ok, "connections are encrypted; let only trusted clients connect"),
         false => (Severity::Warning, "connections are not encrypted; use TLS or a closed network"),
     };

@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use etcd_client::{GetOptions, KeyValue};
+use etcd_client::{GetOptions, KeyValue, ResponseHeader};
 use leasehold_core::backend::{Holder, LockState};
 use leasehold_core::{LockName, Result};
 
 use crate::error;
-use crate::keys::holder;
-use crate::protocol::Revision;
+use crate::keys::{end_of, holder};
 use crate::session::{Sessions, oldest};
 
 impl Sessions {
@@ -27,63 +26,57 @@ impl Sessions {
     pub(crate) async fn list(&self, prefix: &str) -> Result<Vec<LockState>> {
         let begin = self.keys.names(prefix);
         let end = end_of(&begin);
-        let mut queues = BTreeMap::<LockName, (Revision, Holder, usize)>::new();
         // An empty key is none to etcd.
-        let begin = if begin.is_empty() { vec![0] } else { begin };
-        let (mut from, mut at, mut page) = (begin.clone(), 0, PAGE);
+        let read = self.read_all(if begin.is_empty() { vec![0] } else { begin }, end).await?;
+        let mut queues = BTreeMap::<LockName, (&KeyValue, usize)>::new();
+        for kv in &read {
+            if let Some(name) = self.keys.name_of(kv.key()) {
+                let (oldest, entries) = queues.entry(name).or_insert((kv, 0));
+                *entries += 1;
+                if kv.create_revision() < oldest.create_revision() {
+                    *oldest = kv;
+                }
+            }
+        }
+        let state = |(name, (oldest, entries)): (_, (&KeyValue, usize))| {
+            LockState::new(name, Some(self.holder(oldest)), entries - 1)
+        };
+        Ok(queues.into_iter().map(state).collect())
+    }
+
+    /// Reads the keys from one to before another, all at the same moment, in pages.
+    pub(crate) async fn read_all(&self, begin: Vec<u8>, end: Vec<u8>) -> Result<Vec<KeyValue>> {
+        let (mut read, mut from, mut at, mut page) = (Vec::<KeyValue>::new(), begin.clone(), 0, PAGE);
         loop {
             let options = GetOptions::new().with_range(end.clone()).with_limit(page).with_revision(at);
-            let answer = match self.endpoints.get(from.clone(), options).await {
+            let mut answer = match self.endpoints.get(from.clone(), options).await {
                 // The moment of the first page is forgotten: what is shown is of a later one.
-                Err(error) if at > 0 && error::is_compacted(&error) => {
-                    queues.clear();
+                Err(error) if at > 0 && error::tells(&error, error::COMPACTED) => {
+                    read.clear();
                     (from, at) = (begin.clone(), 0);
                     continue;
                 }
                 // Long values: fewer at a time.
-                Err(error) if page > 1 && error::is_too_long(&error) => {
+                Err(error) if page > 1 && error::tells(&error, error::TOO_LONG) => {
                     page /= 2;
                     continue;
                 }
                 answer => answer?,
             };
-            // Every page shows the same moment.
-            at = answer.header().map_or(at, |header| if at == 0 { header.revision() } else { at });
-            for kv in answer.kvs() {
-                let Some(name) = self.keys.name_of(kv.key()) else {
-                    continue;
-                };
-                let create = kv.create_revision();
-                let queue = queues.entry(name).or_insert_with(|| (create, self.holder(kv), 0));
-                queue.2 += 1;
-                if create < queue.0 {
-                    (queue.0, queue.1) = (create, self.holder(kv));
-                }
+            if at == 0 {
+                at = answer.header().map_or(0, ResponseHeader::revision);
             }
-            match answer.kvs().last().filter(|_| answer.more()) {
+            read.append(&mut answer.take_kvs());
+            match read.last().filter(|_| answer.more()) {
                 Some(last) => from = [last.key(), &[0]].concat(),
-                None => break,
+                None => return Ok(read),
             }
         }
-        let state = |(name, (_, holder, entries))| LockState::new(name, Some(holder), entries - 1);
-        Ok(queues.into_iter().map(state).collect())
     }
 
     pub(super) fn holder(&self, kv: &KeyValue) -> Holder {
         holder(kv.key(), kv.value(), self.shown_counter(kv.create_revision()))
     }
-}
-
-/// The first key that does not begin with `prefix`; for an empty one, what etcd reads as no end.
-fn end_of(prefix: &[u8]) -> Vec<u8> {
-    let mut end = prefix.to_vec();
-    while let Some(last) = end.pop() {
-        if last < u8::MAX {
-            end.push(last + 1);
-            return end;
-        }
-    }
-    vec![0]
 }
 
 /// How many keys are read at once.

@@ -2,23 +2,12 @@
 
 use std::time::Duration;
 
-use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
+use etcd_client::{Compare, CompareOp, KeyValue, PutOptions, Txn, TxnOp};
 use leasehold_core::backend::{Holder, Revoke};
 use leasehold_core::{LockName, Result};
 
-use crate::keys::{Record, message};
-use crate::protocol::Revision;
-use crate::session::Sessions;
-
-/// A holder's entry, as a stranger sees it.
-struct Held {
-    key: Vec<u8>,
-    create: Revision,
-    lease: i64,
-    /// Whether it is one of ours, which hears what it is asked.
-    listens: bool,
-    shown: Holder,
-}
+use crate::keys::{Record, grace_of, message};
+use crate::session::{Sessions, gets};
 
 impl Sessions {
     /// Asks the holder to let go, or deletes its entry; whom it found.
@@ -27,31 +16,20 @@ impl Sessions {
     ///
     /// What was asked stays asked.
     pub(crate) async fn revoke(&self, name: &LockName, how: Revoke) -> Result<Option<Holder>> {
-        let Some(held) = self.held(name).await? else {
+        let (Some(held), _) = self.first(name).await? else {
             return Ok(None);
         };
         match how {
             Revoke::Ask { grace } => self.ask_to_let_go(&held, grace).await?,
             Revoke::Force => self.take_away(name, &held).await?,
         }
-        Ok(Some(held.shown))
-    }
-
-    async fn held(&self, name: &LockName) -> Result<Option<Held>> {
-        let (first, _) = self.first(name).await?;
-        Ok(first.map(|kv| Held {
-            key: kv.key().to_vec(),
-            create: kv.create_revision(),
-            lease: kv.lease(),
-            listens: Record::from_bytes(kv.value()).is_some(),
-            shown: self.holder(&kv),
-        }))
+        Ok(Some(self.holder(&held)))
     }
 
     /// Deletes the holder's entry, and says so to the holder.
-    async fn take_away(&self, name: &LockName, held: &Held) -> Result<()> {
-        let same = Compare::create_revision(held.key.clone(), CompareOp::Equal, held.create);
-        let delete = TxnOp::delete(held.key.clone(), None);
+    async fn take_away(&self, name: &LockName, held: &KeyValue) -> Result<()> {
+        let same = Compare::create_revision(held.key(), CompareOp::Equal, held.create_revision());
+        let delete = TxnOp::delete(held.key(), None);
         self.endpoints.txn(Txn::new().when([same]).and_then([delete])).await?;
         if let Err(error) = self.ask_to_let_go(held, Duration::ZERO).await {
             tracing::warn!(lock = %name, %error, "taken away by force, and its holder could not be told");
@@ -59,17 +37,31 @@ impl Sessions {
         Ok(())
     }
 
-    /// Leaves a message in the holder's inbox, on the holder's lease: it ends with the session.
-    async fn ask_to_let_go(&self, held: &Held, grace: Duration) -> Result<()> {
-        if !held.listens || held.lease == 0 {
+    /// Leaves a message in the holder's inbox, on the holder's lease: it ends with the session. One that is
+    /// there stays if it asks for no longer.
+    async fn ask_to_let_go(&self, held: &KeyValue, grace: Duration) -> Result<()> {
+        // Others do not hear what they are asked.
+        if held.lease() == 0 || Record::from_bytes(held.value()).is_none() {
             return Ok(());
         }
-        let on_lease = PutOptions::new().with_lease(held.lease);
-        let put = TxnOp::put(self.keys.inbox(held.lease, held.create), message(grace), Some(on_lease));
-        match self.endpoints.txn(Txn::new().and_then([put])).await {
-            // Its session is over, and the hold with it.
-            Err(error) if error.lost_reason().is_some() => Ok(()),
-            other => other.map(drop),
+        let inbox = self.keys.inbox(held.lease(), held.create_revision());
+        let mut seen = 0;
+        loop {
+            let same = Compare::mod_revision(inbox.clone(), CompareOp::Equal, seen);
+            let on_lease = PutOptions::new().with_lease(held.lease());
+            let put = TxnOp::put(inbox.clone(), message(grace), Some(on_lease));
+            let txn = Txn::new().when([same]).and_then([put]).or_else([TxnOp::get(inbox.clone(), None)]);
+            let answer = match self.endpoints.txn(txn).await {
+                // Its session is over, and the hold with it.
+                Err(error) if error.lost_reason().is_some() => return Ok(()),
+                answer => answer?,
+            };
+            let there = gets(&answer)?.next();
+            let there = there.as_ref().and_then(|there| there.kvs().first());
+            if answer.succeeded() || there.is_some_and(|there| grace_of(there.value()) <= grace) {
+                return Ok(());
+            }
+            seen = there.map_or(0, KeyValue::mod_revision);
         }
     }
 }

@@ -69,7 +69,7 @@ impl Connector {
             let named = nobody.clone().with_user(user, password).with_auto_token_refresh(true);
             match Client::from_channel(channel.clone(), Some(named)).await {
                 // Switched off at the cluster, perhaps for a while: as etcd's own clients go on, so do we.
-                Err(error) if error::is_without_users(&error) => {}
+                Err(error) if error::says(&error, error::AUTHENTICATION_IS_OFF) => {}
                 answer => return answer,
             }
         }

@@ -23,9 +23,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use etcd_client::{Client, GetOptions, GetResponse, Txn, TxnResponse};
-use leasehold_core::backend::Backoff;
+use leasehold_core::backend::{Backoff, Reopen};
 use leasehold_core::{Effect, Env, Error, ErrorKind, Result};
-use tokio::sync::{Semaphore, watch};
+use parking_lot::Mutex;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
 
 use crate::config::EtcdConfig;
 use crate::error;
@@ -37,23 +39,20 @@ pub(crate) struct Endpoints {
     connector: Connector,
     /// Of one attempt: a third of a request's, where there are other endpoints to turn to.
     bound: Duration,
-    state: watch::Sender<State>,
+    link: Reopen<Link>,
+    turn: Mutex<Turn>,
     /// One of the servers has answered.
     is_known: AtomicBool,
     /// For so many requests at a time: more would only wait at the server, and look like its silence.
     room: Semaphore,
 }
 
-#[derive(Default)]
-struct State {
+/// Whose turn it is.
+struct Turn {
     /// Counts the connections, and says which of the endpoints they go to.
     generation: usize,
-    link: Option<Link>,
-    is_connecting: bool,
     /// How many endpoints in a row would not have us, since one has answered.
     denials: usize,
-    /// Why there is no connection to the endpoint before.
-    refused: Option<Error>,
 }
 
 /// A connection, and which one it is.
@@ -61,6 +60,8 @@ struct State {
 pub(crate) struct Link {
     pub(crate) client: Client,
     pub(crate) generation: usize,
+    /// It is not in use any more.
+    pub(crate) left: CancellationToken,
     /// How many requests it has answered.
     answered: Arc<AtomicU64>,
 }
@@ -78,20 +79,19 @@ impl Endpoints {
         let urls = config.endpoint_urls()?;
         let request = env.timing().op_timeout;
         let bound = if urls.len() > 1 { request / 3 } else { request };
-        let connector = Connector::new(config, &urls, bound)?;
         // Not everybody on the first one.
         let mut bits = [0; 1];
         env.random(&mut bits);
         let generation = usize::from(bits[0]) % urls.len();
-        let state = watch::Sender::new(State { generation, ..State::default() });
         Ok(Self {
-            env,
-            urls,
-            connector,
-            bound,
-            state,
+            connector: Connector::new(config, &urls, bound)?,
+            link: Reopen::new(env.clone()),
+            turn: Mutex::new(Turn { generation, denials: 0 }),
             is_known: AtomicBool::new(false),
             room: Semaphore::new(AT_ONCE),
+            env,
+            urls,
+            bound,
         })
     }
 
@@ -107,12 +107,10 @@ impl Endpoints {
 
     /// Why nothing was answered for so long: why there is no connection, if there is none.
     pub(crate) fn why_not(&self, bound: Duration) -> Error {
-        let state = self.state.borrow();
-        let refused = state.refused.clone().filter(|_| state.link.is_none());
-        refused.unwrap_or_else(|| error::silent(bound)).with_effect(Effect::NotApplied)
+        self.link.refused().unwrap_or_else(|| error::silent(bound)).with_effect(Effect::NotApplied)
     }
 
-    fn is_encrypted(&self) -> bool {
+    pub(crate) fn is_encrypted(&self) -> bool {
         self.urls[0].starts_with("https://")
     }
 
@@ -121,90 +119,68 @@ impl Endpoints {
         self.bound
     }
 
-    /// Ends when that connection is not in use any more.
-    pub(crate) async fn left(&self, generation: usize) {
-        // The sender is here.
-        let _ = self.state.subscribe().wait_for(|state| state.generation != generation).await;
-    }
-
-    /// The connection in use, made if there is none. All who ask meanwhile wait for the same one, and
-    /// are told the same if it cannot be made. It is made in a task of its own: whoever asked first
-    /// may be polled no more, and the others need it.
+    /// The connection in use, made if there is none.
     pub(crate) async fn link(self: &Arc<Self>) -> Result<Link> {
-        if let Some(link) = &self.state.borrow().link {
-            return Ok(link.clone());
-        }
-        let (mut generation, mut is_first) = (0, false);
-        self.state.send_if_modified(|state| {
-            generation = state.generation;
-            is_first = state.link.is_none() && !std::mem::replace(&mut state.is_connecting, true);
-            false
-        });
-        if is_first {
-            self.env.spawn(Arc::clone(self).make_link(generation));
-        }
-        let mut states = self.state.subscribe();
-        let made = states.wait_for(|state| state.link.is_some() || state.generation != generation).await;
-        let state = made.map_err(|_over| error::cut("connecting"))?;
-        match (&state.link, &state.refused) {
-            (Some(link), _) => Ok(link.clone()),
-            // Nothing but the connection was asked for.
-            (None, Some(refused)) => Err(refused.clone().with_effect(Effect::NotApplied)),
-            (None, None) => Err(error::cut("a connection").with_effect(Effect::NotApplied)),
-        }
+        let endpoints = Arc::clone(self);
+        let made =
+            self.link.get(|link| !link.left.is_cancelled(), || async move { endpoints.next_link().await });
+        // Nothing but the connection was asked for.
+        made.await.map_err(|error| error.with_effect(Effect::NotApplied))
     }
 
-    async fn make_link(self: Arc<Self>, generation: usize) {
-        match self.connect(generation % self.urls.len()).await {
-            Ok(client) => self.state.send_modify(|state| {
-                state.link = Some(Link { client, generation, answered: Arc::default() });
-                state.is_connecting = false;
-            }),
-            Err(error) => drop(self.leave(generation, Some(&error))),
+    async fn next_link(&self) -> Result<Link> {
+        let generation = self.turn.lock().generation;
+        match self.connect(generation).await {
+            Ok(client) => {
+                Ok(Link { client, generation, left: CancellationToken::new(), answered: Arc::default() })
+            }
+            Err(error) => Err(self.refused(generation, error)),
         }
     }
 
     /// A connection to one endpoint, besides the one in use.
     pub(crate) async fn connect(&self, index: usize) -> Result<Client> {
-        let bound = self.bound;
         let made = tokio::select! {
             biased;
             // Boxed: what it waits in is large.
-            made = Box::pin(self.connector.connect(index)) => made,
-            () = self.env.sleep(bound) => Err(error::silent(bound).with_effect(Effect::NotApplied)),
+            made = Box::pin(self.connector.connect(index % self.urls.len())) => made,
+            () = self.env.sleep(self.bound) => Err(error::silent(self.bound)),
         };
-        made.map_err(|error| self.at(index, error))
+        made.map_err(|error| self.at(index, error.with_effect(Effect::NotApplied)))
     }
 
     /// A connection is of no use: the next request goes to the next endpoint.
     pub(crate) fn failed(&self, generation: usize) {
-        let _ = self.leave(generation, None);
+        let mut turn = self.turn.lock();
+        if turn.generation == generation {
+            *turn = Turn { generation: generation + 1, denials: 0 };
+            self.leave(generation);
+        }
     }
 
-    /// Leaves a connection that was not made, or is of no use; what `refused` comes to.
-    fn leave(&self, generation: usize, refused: Option<&Error>) -> Option<ErrorKind> {
-        let mut kind = refused.map(|error| error.kind().clone());
-        let has_left = self.state.send_if_modified(|state| {
-            if state.generation != generation {
-                return false;
-            }
-            let by_tls = refused.is_some_and(error::is_refused_by_tls);
-            let mut denials = 0;
-            if by_tls || kind == Some(ErrorKind::Denied) {
-                denials = state.denials + 1;
-                // Others may take us, until all have been asked.
-                let is_outage = by_tls && self.is_known.load(Ordering::Relaxed);
-                let is_final = denials >= self.urls.len() && !is_outage;
-                kind = Some(if is_final { ErrorKind::Denied } else { ErrorKind::Unavailable });
-            }
-            let refused = kind.clone().zip(refused).map(|(kind, error)| error.clone().with_kind(kind));
-            *state = State { generation: generation + 1, denials, refused, ..State::default() };
-            true
-        });
-        if has_left {
-            tracing::debug!(endpoint = self.urls[generation % self.urls.len()], "moves on from an endpoint");
+    fn leave(&self, generation: usize) {
+        if let Some(link) = self.link.last().filter(|link| link.generation == generation) {
+            link.left.cancel();
         }
-        kind
+        tracing::debug!(endpoint = self.urls[generation % self.urls.len()], "moves on from an endpoint");
+    }
+
+    /// An endpoint would not have us, or was not to be reached: the error, which is `Denied` when all have
+    /// been asked.
+    fn refused(&self, generation: usize, error: Error) -> Error {
+        let by_tls = error::is_refused_by_tls(&error);
+        if !by_tls && *error.kind() != ErrorKind::Denied {
+            self.failed(generation);
+            return error;
+        }
+        let mut turn = self.turn.lock();
+        if turn.generation == generation {
+            *turn = Turn { generation: generation + 1, denials: turn.denials + 1 };
+            self.leave(generation);
+        }
+        let is_outage = by_tls && self.is_known.load(Ordering::Relaxed);
+        let is_final = turn.denials >= self.urls.len() && !is_outage;
+        error.with_kind(if is_final { ErrorKind::Denied } else { ErrorKind::Unavailable })
     }
 
     /// The server at the other end of `link` has answered.
@@ -213,12 +189,10 @@ impl Endpoints {
             return;
         }
         self.is_known.store(true, Ordering::Relaxed);
-        self.state.send_if_modified(|state| {
-            if state.generation == link.generation {
-                state.denials = 0;
-            }
-            false
-        });
+        let mut turn = self.turn.lock();
+        if turn.generation == link.generation {
+            turn.denials = 0;
+        }
     }
 
     /// One attempt of a request, the connection it may need included.
@@ -230,13 +204,7 @@ impl Endpoints {
     where
         F: Future<Output = Result<T, etcd_client::Error>> + Send,
     {
-        let mut over = self.env.sleep(self.bound);
-        let _room = tokio::select! {
-            biased;
-            room = self.room.acquire() => room.map_err(|_closed| error::closed())?,
-            () = &mut over => return Err(error::silent(self.bound).with_effect(Effect::NotApplied)),
-        };
-        self.attempt(act, over, Silence::MayBeOfTheRequest).await
+        self.attempt(Silence::MayBeOfTheRequest, act).await
     }
 
     /// The same past all others, for what keeps the session: its silence is enough to move on.
@@ -244,22 +212,30 @@ impl Endpoints {
     where
         F: Future<Output = Result<T, etcd_client::Error>> + Send,
     {
-        let over = self.env.sleep(self.bound);
-        self.attempt(act, over, Silence::IsOfTheMember).await
+        self.attempt(Silence::IsOfTheMember, act).await
     }
 
     async fn attempt<T, F>(
         self: &Arc<Self>,
-        act: impl FnOnce(Client) -> F + Send,
-        mut over: impl Future<Output = ()> + Send + Unpin,
         silence: Silence,
+        act: impl FnOnce(Client) -> F + Send,
     ) -> Result<T>
     where
         F: Future<Output = Result<T, etcd_client::Error>> + Send,
     {
-        let link = tokio::select! {
+        let mut over = self.env.sleep(self.bound);
+        let ready = async {
+            let room = match silence {
+                Silence::IsOfTheMember => None,
+                Silence::MayBeOfTheRequest => {
+                    Some(self.room.acquire().await.map_err(|_closed| error::closed())?)
+                }
+            };
+            Ok::<_, Error>((room, self.link().await?))
+        };
+        let (_room, link) = tokio::select! {
             biased;
-            link = self.link() => link?,
+            ready = ready => ready?,
             () = &mut over => return Err(error::silent(self.bound).with_effect(Effect::NotApplied)),
         };
         let (sent_at, before) = (self.env.now(), link.answered.load(Ordering::Relaxed));
@@ -286,9 +262,9 @@ impl Endpoints {
     /// What an error on `link` means, and whether the connection is left for it.
     fn failure(&self, link: &Link, error: etcd_client::Error) -> Error {
         // Connected while authentication was off: another connection says who we are.
-        if error::is_nameless(&error) && self.connector.has_credentials() {
+        if error::says(&error, error::WHO) && self.connector.has_credentials() {
             self.failed(link.generation);
-            return error::nameless(&error);
+            return error::nameless(error);
         }
         if !error::is_about_the_member(&error) {
             return error::of_client(error);
@@ -297,24 +273,9 @@ impl Endpoints {
             self.failed(link.generation);
             return error::of_client(error);
         }
-        let meant = error::of_first_request(error);
-        match self.leave(link.generation, Some(&meant)) {
-            Some(ErrorKind::Denied) => meant.with_kind(ErrorKind::Denied).with_effect(Effect::NotApplied),
-            _ => meant,
-        }
-    }
-
-    /// A request to one client, for as long as an attempt may last.
-    pub(crate) async fn bounded<T>(
-        &self,
-        request: impl Future<Output = Result<T, etcd_client::Error>> + Send,
-    ) -> Result<T> {
-        let bound = self.bound;
-        tokio::select! {
-            biased;
-            answer = request => answer.map_err(error::of_client),
-            () = self.env.sleep(bound) => Err(error::silent(bound)),
-        }
+        let refused = self.refused(link.generation, error::of_first_request(error));
+        let is_final = *refused.kind() == ErrorKind::Denied;
+        if is_final { refused.with_effect(Effect::NotApplied) } else { refused }
     }
 
     /// A request that may be repeated, until it is answered or the bound of a request has passed.

@@ -59,16 +59,16 @@ async fn a_refusal_by_tls_is_final_only_before_the_first_answer() {
     let (endpoints, _silent, _) = connected().await;
     let alert = Error::not_applied(ErrorKind::Unavailable, "received fatal alert: BadCertificate");
     let refuse = |endpoints: &Endpoints| {
-        let generation = endpoints.state.borrow().generation;
-        endpoints.leave(generation, Some(&alert))
+        let generation = endpoints.turn.lock().generation;
+        endpoints.refused(generation, alert.clone()).kind().clone()
     };
-    assert_eq!(refuse(&endpoints), Some(ErrorKind::Denied));
+    assert_eq!(refuse(&endpoints), ErrorKind::Denied);
     endpoints.call(|_client| ready(Ok(()))).await.unwrap();
-    assert_eq!(refuse(&endpoints), Some(ErrorKind::Unavailable));
+    assert_eq!(refuse(&endpoints), ErrorKind::Unavailable);
 
     let (several, _silent, _) = connected_to(3).await;
     let refused = (0..4).map(|_| refuse(&several));
-    let (no, finally) = (Some(ErrorKind::Unavailable), Some(ErrorKind::Denied));
+    let (no, finally) = (ErrorKind::Unavailable, ErrorKind::Denied);
     assert_eq!(refused.collect::<Vec<_>>(), [no.clone(), no, finally.clone(), finally]);
 }
 

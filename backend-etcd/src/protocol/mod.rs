@@ -8,9 +8,13 @@
 //! A request whose answer never came may still be on its way, and would create an entry that lives as
 //! long as the session. Every acquiring request is bound to the session's *epoch*, the revision of
 //! the session's key. So whoever has such a copy out there waits until the epoch has moved on, or moves it,
-//! before anything else: then the copy cannot apply any more, whoever moved it. If the lock is not
-//! wanted, the entry is looked for and deleted after that. A server without room may carry out a request
-//! and refuse it all the same; no copy of that one is left, only what it put.
+//! before it asks again: then the copy cannot apply any more, whoever moved it. If the lock is not wanted,
+//! what is there already is deleted first, and what the copy has left once it cannot apply: a server without
+//! room moves no epoch. It may carry out a request and refuse it all the same; no copy of that one is left,
+//! only what it put.
+//!
+//! An entry that is lost, or whose session is, ends its acquisition: whoever wants the lock asks again as
+//! another one.
 //!
 //! # Invariants
 //! - **etcd.protocol-1** `Granted` only with no older entry, ours present at a revision that the watch
@@ -28,8 +32,8 @@ mod revocation;
 #[cfg(test)]
 mod tests;
 
-use leasehold_core::Effect;
 use leasehold_core::clock::{Deadline, Moment};
+use leasehold_core::{Effect, LostReason};
 
 pub(crate) use book::{Book, Hold, Phase};
 pub(crate) use place::{Delete, Place, Standing};
@@ -75,33 +79,23 @@ pub(crate) enum End {
     Refused,
     /// Nothing of ours is left.
     Left,
-    /// The entry was deleted while it waited.
-    EntryLost,
-    /// The session is over, and its entries with it.
-    SessionOver,
+    /// The entry is gone while it waited, by itself or with its session.
+    Lost(LostReason),
 }
 
 /// What the acquiring transaction answered.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Answer {
-    /// The entry was created, at the answer's revision.
-    Entered {
-        /// That revision.
-        revision: Revision,
-        /// How many entries were there before.
-        older: usize,
-    },
-    /// It was not: there is one already, the epoch has moved, or (for a try) somebody is before us.
-    NotEntered {
-        /// The answer's revision.
-        revision: Revision,
-        /// Our entry: where it was created, and whether it carries this acquisition's owner.
-        mine: Option<(Revision, bool)>,
-        /// How many entries are older than ours; without one of ours, how many there are.
-        older: usize,
-        /// Whether the request's epoch was that of the session.
-        in_epoch: bool,
-    },
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Answer {
+    /// When.
+    pub(crate) revision: Revision,
+    /// The entry under our key: where it was created, by this transaction or before, and whether it
+    /// carries this acquisition's owner. There is none if the epoch has moved, or (for a try) somebody
+    /// is before us.
+    pub(crate) mine: Option<(Revision, bool)>,
+    /// How many entries are older than ours; without one of ours, how many there are.
+    pub(crate) older: usize,
+    /// Whether the request's epoch was that of the session.
+    pub(crate) in_epoch: bool,
 }
 
 /// What is known of a transaction that failed.
@@ -129,195 +123,138 @@ impl Failure {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Contender {
     patience: Patience,
-    stage: Stage,
-    trace: Trace,
+    entry: Entry,
+    /// A copy of a request may still be on its way, bound to that epoch; there is no place in the queue then.
+    copy: Option<Revision>,
+    /// The lock is not wanted any more: what is said when nothing is left.
+    leaving: Option<End>,
 }
 
-/// What requests without an answer may have left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Trace {
-    None,
-    /// An entry.
-    Entry,
-    /// An entry, or a copy of a request that is still on its way and bound to that epoch.
-    Copy(Revision),
-}
-
+/// What there is under our key, as far as we know.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Stage {
-    Asking {
-        wanted: bool,
-    },
-    /// Another acquisition's entry is in the way.
-    Replacing(Revision),
+enum Entry {
+    Absent,
+    /// There may be one.
+    Unknown,
+    /// One that has to go, created at that revision: another acquisition's, or not wanted any more.
+    Stray(Revision),
     Queued(Place),
-    /// The epoch cannot be moved for want of room, which lets no copy in either: what is there goes first,
-    /// if it was found.
-    Clearing(Option<Revision>),
-    /// The entry is not wanted any more; what is said when it is gone.
-    Leaving {
-        create: Revision,
-        end: End,
-    },
-    Ended(End),
 }
 
 impl Contender {
     pub(crate) fn new(patience: Patience) -> Self {
-        Self { patience, stage: Stage::Asking { wanted: true }, trace: Trace::None }
-    }
-
-    /// A hold that is to be given back.
-    pub(crate) fn leaving(create: Revision) -> Self {
-        let stage = Stage::Leaving { create, end: End::Left };
-        Self { patience: Patience::Waits, stage, trace: Trace::None }
+        Self { patience, entry: Entry::Absent, copy: None, leaving: None }
     }
 
     /// What to do at `now`, with the session trusted until `deadline`.
     pub(crate) fn next(&self, now: Moment, deadline: Deadline) -> Step {
-        if let Stage::Ended(end) = self.stage {
-            return Step::End(end);
-        }
-        if deadline.has_passed(now) {
-            return Step::End(End::SessionOver);
-        }
-        match &self.stage {
-            Stage::Asking { .. } if matches!(self.trace, Trace::Copy(_)) => Step::Settle,
-            Stage::Asking { wanted: true } => Step::Ask,
-            Stage::Asking { wanted: false } => Step::Find,
-            Stage::Replacing(create) | Stage::Clearing(Some(create)) => Step::Delete(*create),
-            Stage::Clearing(None) => Step::Find,
-            Stage::Queued(place) => match place.standing() {
+        match (&self.entry, self.leaving) {
+            (Entry::Absent, Some(end)) if self.copy.is_none() => Step::End(end),
+            _ if deadline.has_passed(now) => Step::End(End::Lost(LostReason::SessionLost)),
+            (Entry::Stray(create), _) => Step::Delete(*create),
+            (Entry::Queued(place), _) => match place.standing() {
                 Standing::First => Step::End(End::Granted(place.create())),
-                Standing::Deleted => Step::End(End::EntryLost),
+                Standing::Deleted => Step::End(End::Lost(LostReason::Gone)),
                 Standing::Doubtful => Step::Look(place.create()),
                 Standing::Behind => Step::Wait,
             },
-            Stage::Leaving { create, .. } => Step::Delete(*create),
-            Stage::Ended(end) => Step::End(*end),
+            // What is there goes first: the epoch may not be to be moved for a while.
+            (Entry::Unknown, Some(_)) => Step::Find,
+            (Entry::Absent | Entry::Unknown, _) if self.copy.is_some() => Step::Settle,
+            (Entry::Absent | Entry::Unknown, _) => Step::Ask,
         }
     }
 
-    /// The entry of ours, while there may be one that counts.
+    /// The entry that waits, while there may be one that counts.
     pub(crate) fn create(&self) -> Option<Revision> {
-        match &self.stage {
-            Stage::Queued(place) => Some(place.create()),
+        match &self.entry {
+            Entry::Queued(place) => Some(place.create()),
             _ => None,
         }
     }
 
     /// The acquiring transaction was answered; the watch on the queue stands since `watched`.
-    pub(crate) fn asked(&mut self, answer: &Answer, watched: Option<Revision>) {
-        if !matches!(self.stage, Stage::Asking { .. }) {
-            return;
-        }
-        self.trace = Trace::None;
-        self.stage = match *answer {
-            Answer::Entered { revision, older } => {
-                Stage::Queued(Place::new(revision, revision, older, watched))
-            }
-            Answer::NotEntered { revision, mine: Some((create, true)), older, .. } => {
-                Stage::Queued(Place::new(create, revision, older, watched))
-            }
-            Answer::NotEntered { mine: Some((create, false)), .. } => Stage::Replacing(create),
-            Answer::NotEntered { mine: None, older, in_epoch, .. } => match self.patience {
-                Patience::Tries if in_epoch && older > 0 => Stage::Ended(End::Refused),
-                Patience::Tries | Patience::Waits => Stage::Asking { wanted: true },
-            },
+    pub(crate) fn asked(&mut self, answer: Answer, watched: Option<Revision>) {
+        let Answer { revision, mine, older, in_epoch } = answer;
+        self.entry = match mine {
+            Some((create, true)) => Entry::Queued(Place::new(create, revision, older, watched)),
+            Some((create, false)) => Entry::Stray(create),
+            None => Entry::Absent,
+        };
+        let is_behind = match &self.entry {
+            Entry::Queued(place) => place.standing() != Standing::First,
+            _ => mine.is_none() && in_epoch && older > 0,
         };
         // A try that finds itself behind somebody does not wait.
-        if self.patience == Patience::Tries
-            && let Stage::Queued(place) = &self.stage
-            && place.standing() != Standing::First
-        {
-            self.stage = Stage::Leaving { create: place.create(), end: End::Refused };
+        if self.patience == Patience::Tries && is_behind {
+            self.leave(End::Refused);
         }
     }
 
     /// The acquiring transaction failed; one without an answer may be applied yet, while the session is in
     /// the `epoch` that it was bound to.
     pub(crate) fn failed(&mut self, failure: Failure, epoch: Revision) {
-        if !matches!(self.stage, Stage::Asking { .. }) {
-            return;
+        if failure != Failure::NotApplied {
+            self.entry = Entry::Unknown;
         }
-        match (failure, self.trace) {
-            (Failure::Unanswered, _) => self.trace = Trace::Copy(epoch),
-            (Failure::Refused, Trace::None) => self.trace = Trace::Entry,
-            (Failure::Refused | Failure::NotApplied, _) => {}
+        if failure == Failure::Unanswered {
+            self.copy = Some(epoch);
         }
     }
 
-    /// The entry created at the revision in question is gone, or was not there.
+    /// The stray entry is gone, or was not there.
     pub(crate) fn deleted(&mut self) {
-        match self.stage {
-            Stage::Replacing(_) => self.stage = Stage::Asking { wanted: true },
-            Stage::Clearing(_) => self.stage = Stage::Asking { wanted: false },
-            Stage::Leaving { end, .. } => self.stage = Stage::Ended(end),
-            Stage::Asking { .. } | Stage::Queued(_) | Stage::Ended(_) => {}
-        }
+        self.entry = Entry::Absent;
     }
 
     /// The session was seen in that epoch: no copy of a request that is bound to an earlier one can apply
-    /// any more.
+    /// any more. One may have until then, whatever was found before.
     pub(crate) fn in_epoch(&mut self, epoch: Revision) {
-        if matches!(self.trace, Trace::Copy(bound) if bound < epoch) {
-            self.trace = Trace::Entry;
+        if self.copy.is_some_and(|bound| bound < epoch) {
+            (self.copy, self.entry) = (None, Entry::Unknown);
         }
     }
 
-    /// The epoch was not moved: the server has no room.
+    /// The epoch was not moved. A copy may have come meanwhile: what it left does not have to wait.
     pub(crate) fn not_settled(&mut self) {
-        if self.stage == (Stage::Asking { wanted: false }) {
-            self.stage = Stage::Clearing(None);
-        }
+        self.entry = Entry::Unknown;
     }
 
     /// The entry was looked for: when it was created, if it is there.
     pub(crate) fn found(&mut self, create: Option<Revision>) {
-        if self.stage == Stage::Clearing(None) {
-            self.stage =
-                create.map_or(Stage::Asking { wanted: false }, |create| Stage::Clearing(Some(create)));
-            return;
-        }
-        if self.trace == Trace::Entry && self.stage == (Stage::Asking { wanted: false }) {
-            self.stage = match create {
-                Some(create) => Stage::Leaving { create, end: End::Left },
-                None => Stage::Ended(End::Left),
-            };
-        }
+        self.entry = create.map_or(Entry::Absent, Entry::Stray);
     }
 
     /// The watch stands, from the revision after `since`; `None` when it has ended.
     pub(crate) fn watched(&mut self, since: Option<Revision>) {
-        if let Stage::Queued(place) = &mut self.stage {
+        if let Entry::Queued(place) = &mut self.entry {
             place.watched(since);
         }
     }
 
     /// The watch told of deletions, all of one revision together.
     pub(crate) fn saw(&mut self, deletes: &[Delete]) {
-        if let Stage::Queued(place) = &mut self.stage {
+        if let Entry::Queued(place) = &mut self.entry {
             place.saw(deletes);
         }
     }
 
     /// The queue was read at `revision`: whether our entry is in it, and how many are older.
     pub(crate) fn looked(&mut self, revision: Revision, present: bool, older: usize) {
-        if let Stage::Queued(place) = &mut self.stage {
+        if let Entry::Queued(place) = &mut self.entry {
             place.looked(revision, present, older);
         }
     }
 
     /// Nobody wants the lock any more; a request whose answer is not known counts as failed.
     pub(crate) fn abandon(&mut self) {
-        self.stage = match &self.stage {
-            Stage::Asking { .. } if self.trace != Trace::None => Stage::Asking { wanted: false },
-            Stage::Asking { .. } => Stage::Ended(End::Left),
-            Stage::Replacing(create) => Stage::Leaving { create: *create, end: End::Left },
-            Stage::Queued(place) => Stage::Leaving { create: place.create(), end: End::Left },
-            Stage::Clearing(create) => Stage::Clearing(*create),
-            Stage::Leaving { create, .. } => Stage::Leaving { create: *create, end: End::Left },
-            Stage::Ended(end) => Stage::Ended(*end),
-        };
+        self.leave(End::Left);
+    }
+
+    fn leave(&mut self, end: End) {
+        self.leaving = Some(end);
+        if let Some(create) = self.create() {
+            self.entry = Entry::Stray(create);
+        }
     }
 }

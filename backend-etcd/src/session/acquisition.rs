@@ -3,10 +3,7 @@
 //! Requests are never given up midway: an acquisition that is dropped goes on in the background as its
 //! own clean-up, from where it stands.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -16,131 +13,93 @@ use leasehold_core::{Env, Error, ErrorKind, LockName, OwnerId, Result};
 use tokio_util::sync::CancellationToken;
 
 use super::sessions::Sessions;
-use super::{NameLock, Session, detached};
+use super::{NameLock, Session};
 use crate::connection::backoff;
 use crate::error;
 use crate::keys::{LockKeys, Record};
 use crate::protocol::{Contender, Delete, End, Failure, Patience, Revision, Step};
 use crate::watch::{Change, Kind, Listener, Range, WatchEvent};
 
-/// An acquisition under way.
+/// Takes the lock, or queues for it.
 ///
 /// # Cancel safety
 ///
 /// Dropped, it goes on as clean-up until nothing of it is left.
-pub(crate) struct Acquiring {
+pub(crate) async fn acquire(
+    sessions: &Arc<Sessions>,
+    request: &AcquireRequest,
+    patience: Patience,
+) -> Result<Attempt> {
+    let left = CancellationToken::new();
+    let work = Box::pin(acquire_until(left.clone(), Arc::clone(sessions), request.clone(), patience));
+    Carried { env: sessions.env.clone(), left, work: Some(work) }.outcome().await
+}
+
+/// Work that goes on in the background when its caller has gone, and is told so.
+struct Carried<T: Send + 'static> {
     env: Env,
     left: CancellationToken,
-    future: Option<BoxFuture<'static, Result<Attempt>>>,
-    begun: bool,
+    /// Until it is done.
+    work: Option<BoxFuture<'static, T>>,
 }
 
-impl Acquiring {
-    pub(crate) fn new(sessions: &Arc<Sessions>, request: &AcquireRequest, patience: Patience) -> Self {
-        let left = CancellationToken::new();
-        let future = acquire(Arc::clone(sessions), request.clone(), patience, left.clone());
-        Self { env: sessions.env.clone(), left, future: Some(Box::pin(future)), begun: false }
-    }
-}
-
-impl Future for Acquiring {
-    type Output = Result<Attempt>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.begun = true;
-        let Some(future) = &mut self.future else {
-            unreachable!("polled after it was ready");
+impl<T: Send + 'static> Carried<T> {
+    async fn outcome(mut self) -> T {
+        let Some(work) = &mut self.work else {
+            unreachable!("it is taken below and by `drop`");
         };
-        let outcome = std::task::ready!(future.as_mut().poll(cx));
-        self.future = None;
-        Poll::Ready(outcome)
+        let outcome = work.await;
+        self.work = None;
+        outcome
     }
 }
 
-impl Drop for Acquiring {
+impl<T: Send + 'static> Drop for Carried<T> {
     fn drop(&mut self) {
-        if let Some(future) = self.future.take().filter(|_| self.begun) {
+        if let Some(work) = self.work.take() {
             self.left.cancel();
-            self.env.spawn(async move { drop(future.await) });
+            self.env.spawn(async move { drop(work.await) });
         }
     }
 }
 
-async fn acquire(
+async fn acquire_until(
+    left: CancellationToken,
     sessions: Arc<Sessions>,
     request: AcquireRequest,
     patience: Patience,
-    left: CancellationToken,
 ) -> Result<Attempt> {
     let Mode::Exclusive = request.mode else {
         return Err(Error::not_applied(ErrorKind::Unsupported, "this store has exclusive locks only"));
     };
-    let env = sessions.env.clone();
-    let mut owner = request.owner;
-    let mut pauses = backoff(&env);
-    let mut was_queued = false;
     loop {
-        let session = match sessions.session().await {
-            Ok(session) => session,
-            // Whoever has waited already waits on.
-            Err(error) if was_queued && is_worth_another_try(&error) && !left.is_cancelled() => {
-                tracing::debug!(lock = %request.name, error = %format_args!("{error:#}"), "no session to wait on; trying again");
-                pauses.pause(&env).await;
-                continue;
-            }
-            Err(error) => return Err(error),
-        };
-        let mut acquisition = Acquisition::new(&session, &request, owner, patience).await;
-        acquisition.was_queued = was_queued;
-        let end = match acquisition.drive(&left).await {
-            Ok(end) => end,
-            Err(error) => {
-                acquisition.clean_up();
-                return Err(error);
-            }
-        };
-        was_queued |= acquisition.was_queued;
-        match end {
+        let session = sessions.session().await?;
+        let mut acquisition = Acquisition::new(&session, &request, patience).await;
+        let ended = match acquisition.drive(&left).await {
             // Nothing is awaited between the last look at `left` and here: a grant that nobody wants is
             // given back by the drive.
-            End::Granted(create) => match session.grant(&request.name, create) {
-                Ok(Some(grant)) => return Ok(Attempt::Granted(grant)),
-                Ok(None) => session.forget(&request.name, create),
-                Err(error) => {
-                    acquisition.contender = Contender::leaving(create);
-                    acquisition.clean_up();
-                    return Err(error);
-                }
-            },
-            End::Refused => return Ok(Attempt::Held { holder: acquisition.holder.take() }),
-            End::Left => return Err(abandoned()),
-            End::EntryLost | End::SessionOver => {
-                if let Some(create) = acquisition.contender.create() {
-                    session.forget(&request.name, create);
-                }
+            Ok(End::Granted(create)) => {
+                session.grant(&request.name, create, request.owner).map(Attempt::Granted)
             }
-        }
+            Ok(End::Refused) => Ok(Attempt::Held { holder: acquisition.holder.take() }),
+            Ok(End::Left) => Err(Error::not_applied(ErrorKind::Closed, "the acquisition was abandoned")),
+            Ok(End::Lost(reason)) => Err(Error::lost(reason)),
+            Err(error) => Err(error),
+        };
+        let Err(error) = ended else {
+            return ended;
+        };
+        acquisition.clean_up();
         sessions.refuse_if_closed()?;
-        if left.is_cancelled() {
-            return Err(abandoned());
+        // Nobody else tries again.
+        if patience == Patience::Waits || error.lost_reason().is_none() || left.is_cancelled() {
+            return Err(error);
         }
-        tracing::debug!(lock = %request.name, ?end, "queues again");
-        owner = env.owner_id();
     }
 }
 
-/// A session or entry that is gone is followed by another.
-fn is_worth_another_try(error: &Error) -> bool {
-    error::may_pass(error) || error.lost_reason().is_some()
-}
-
 fn failure(error: &Error) -> Failure {
-    Failure::of(error.effect(), error::is_for_space(error))
-}
-
-/// The caller has gone; this error is dropped.
-fn abandoned() -> Error {
-    Error::not_applied(ErrorKind::Closed, "the acquisition was abandoned")
+    Failure::of(error.effect(), error::tells(error, error::NO_SPACE))
 }
 
 /// One entry on its way into a queue, and out of it.
@@ -160,26 +119,20 @@ struct Acquisition {
     look_by: Moment,
     heard: Option<Revision>,
     holder: Option<Holder>,
-    was_queued: bool,
     _name_lock: NameLock,
 }
 
 impl Acquisition {
-    async fn new(
-        session: &Arc<Session>,
-        request: &AcquireRequest,
-        owner: OwnerId,
-        patience: Patience,
-    ) -> Self {
+    async fn new(session: &Arc<Session>, request: &AcquireRequest, patience: Patience) -> Self {
         let name_lock = session.lock_name(&request.name).await;
         let keys = session.keys(&request.name);
-        let range = Range::Queue(keys.queue.as_slice().into());
+        let range = Range::queue(&keys.queue);
         let now = session.env().now();
         Self {
             name: request.name.clone(),
-            owner,
+            owner: request.owner,
             patience,
-            value: Record::new(request, owner, session.ttl).to_bytes(),
+            value: Record::new(request, session.ttl).to_bytes(),
             contender: Contender::new(patience),
             // A lock that was waited for lately is watched already; it must be listened to before
             // it is asked for.
@@ -188,7 +141,6 @@ impl Acquisition {
             look_by: now + next_look(session.env(), session.ttl),
             heard: None,
             holder: None,
-            was_queued: false,
             _name_lock: name_lock,
             session: Arc::clone(session),
             keys,
@@ -214,18 +166,12 @@ impl Acquisition {
             {
                 return Err(denied);
             }
-            self.contender.in_epoch(session.epoch());
+            self.contender.in_epoch(session.book.lock().epoch());
             let step = self.contender.next(env.now(), session.deadline());
             let failed = match step {
-                Step::End(End::Granted(create)) if left.is_cancelled() => {
-                    self.contender = Contender::leaving(create);
-                    Ok(())
-                }
                 Step::End(End::Granted(_)) if !is_fresh && session.is_nearly_over() => {
                     // If it fails, the deadline is what it is.
-                    // Others need the stream: not in a task that may be polled no more.
-                    let renewing = Arc::clone(&session);
-                    let _ = detached(env, async move { Ok(renewing.renew().await) }).await;
+                    session.renew().await;
                     is_fresh = true;
                     Ok(())
                 }
@@ -255,9 +201,8 @@ impl Acquisition {
             if left.is_cancelled() && *error.kind() == ErrorKind::Denied {
                 session.deny(&error);
             }
-            let hopeless = !is_worth_another_try(&error);
-            let too_late = !self.was_queued && give_up_at <= env.now();
-            if (hopeless || too_late) && !left.is_cancelled() {
+            let is_too_late = self.contender.create().is_none() && give_up_at <= env.now();
+            if (is_too_late || !error::may_pass(&error)) && !left.is_cancelled() {
                 return Err(error);
             }
             tracing::debug!(lock = %self.name, ?step, error = %format_args!("{error:#}"), "tried again");
@@ -271,29 +216,25 @@ impl Acquisition {
 
     /// Goes on in the background until nothing is left.
     fn clean_up(mut self) {
-        let env = self.session.env().clone();
-        env.spawn(async move {
-            let left = CancellationToken::new();
-            left.cancel();
-            // It ends without error when it is abandoned.
-            let _ = self.drive(&left).await;
-        });
+        let (env, left) = (self.session.env().clone(), CancellationToken::new());
+        left.cancel();
+        // It ends without error when it is abandoned.
+        env.spawn(async move { drop(self.drive(&left).await) });
     }
 
     async fn send(&mut self, step: Step) -> Result<()> {
         let session = Arc::clone(&self.session);
         match step {
             Step::Ask => {
-                let epoch = session.epoch();
+                let epoch = session.book.lock().epoch();
                 let asked = session.ask(self.patience, &self.keys, &self.value, epoch).await;
                 let (answer, holder) =
                     asked.inspect_err(|error| self.contender.failed(failure(error), epoch))?;
                 let since = self.listener.as_ref().and_then(|listener| listener.since);
-                self.contender.asked(&answer, since);
+                self.contender.asked(answer, since);
                 self.holder = holder;
                 if let Some(create) = self.contender.create() {
-                    session.enter(&self.name, create, self.owner);
-                    self.was_queued = true;
+                    session.book.lock().enter(&self.name, create, self.owner, session.env().now());
                 }
             }
             Step::Delete(create) => {
@@ -302,11 +243,7 @@ impl Acquisition {
                 self.contender.deleted();
             }
             Step::Settle => {
-                let moved = session.move_epoch().await;
-                if moved.as_ref().is_err_and(|error| failure(error) == Failure::Refused) {
-                    self.contender.not_settled();
-                }
-                moved?;
+                session.move_epoch().await.inspect_err(|_error| self.contender.not_settled())?;
             }
             Step::Find => {
                 let found = session.find(&self.keys.own).await?;
@@ -376,7 +313,7 @@ impl Acquisition {
     fn on_event(&mut self, event: WatchEvent) -> Result<()> {
         match event {
             WatchEvent::Stands(since) => self.stands(Some(since)),
-            WatchEvent::Broken => self.stands(None),
+            WatchEvent::Broken | WatchEvent::Foreign => self.stands(None),
             WatchEvent::Refused => return Err(error::not_told()),
             WatchEvent::Changes(changes) => {
                 let delete = |change: &Change| match change.kind {

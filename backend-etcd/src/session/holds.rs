@@ -8,33 +8,28 @@ use leasehold_core::{Error, ErrorKind, FencingToken, LockName, LostReason, Owner
 
 use super::Session;
 use crate::protocol::{Hold, Phase, Revision};
+use crate::watch::Range;
 
 impl Session {
-    pub(super) fn enter(&self, name: &LockName, create: Revision, owner: OwnerId) {
-        self.book.lock().enter(name, create, owner, self.env().now());
-    }
-
     pub(super) fn forget(&self, name: &LockName, create: Revision) {
         let was_watched = self.book.lock().forget(name, create);
         if was_watched {
-            self.watches.unpin(&self.keys(name).own);
+            self.watches.let_go(&Range::entry(&self.keys(name).own));
         }
     }
 
-    /// The grant of an entry that came first; `None` if it, or the session, is over meanwhile.
-    pub(super) fn grant(&self, name: &LockName, create: Revision) -> Result<Option<Grant>> {
+    /// The grant of an entry that came first, unless it, or the session, is over meanwhile.
+    pub(super) fn grant(&self, name: &LockName, create: Revision, owner: OwnerId) -> Result<Grant> {
         let counter = self.counter(create)?;
         let now = self.env().now();
         // A short hold needs no watch, and makes none.
         let hold = self.book.lock().grant(name, create, now, now + self.ttl / 10);
-        let Some(Hold { owner, deadline, within }) = hold else {
-            return Ok(None);
-        };
+        let Hold { deadline, within } = hold.ok_or_else(|| Error::lost(LostReason::Gone))?;
         if let Some(within) = within {
             self.sessions.events.tell(StoreEvent::GrantAsked { name: name.clone(), counter, within });
         }
         let lease = Lease { id: self.id(), scope: LeaseScope::Session, ttl: self.ttl, deadline };
-        Ok(Some(Grant { name: name.clone(), owner, lease, counter }))
+        Ok(Grant { name: name.clone(), owner, lease, counter })
     }
 
     /// The counter of an entry, with the namespace's base.
@@ -52,7 +47,7 @@ impl Session {
     }
 
     /// Lets go of a hold, fenced by its create revision.
-    pub(super) async fn release(self: &Arc<Self>, grant: &Grant) -> Result<()> {
+    pub(crate) async fn release(self: &Arc<Self>, grant: &Grant) -> Result<()> {
         let create = grant.counter.checked_sub(self.token_base).and_then(|create| create.try_into().ok());
         let create = create.ok_or_else(|| Error::lost(LostReason::Gone))?;
         let was = {

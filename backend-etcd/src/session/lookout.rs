@@ -9,11 +9,26 @@ use super::Session;
 use crate::connection::backoff;
 use crate::error;
 use crate::keys::grace_of;
-use crate::protocol::Revision;
-use crate::watch::{Change, KeyEvent, Kind, Listener, WatchEvent};
+use crate::watch::{Change, Kind, Of, Range, WatchEvent};
 
 impl Session {
-    /// What the watches tell: deletions of our entries, of the session's key, and what is asked of us.
+    pub(super) fn on_event(self: &Arc<Self>, range: &Range, event: &WatchEvent) {
+        match (event, range.of) {
+            (WatchEvent::Changes(changes), _) => self.on_changes(changes),
+            (WatchEvent::Stands(since), Of::Entry | Of::Session) => {
+                let unread = (range.key.clone(), *since);
+                match range.of {
+                    Of::Session => self.unread.lock().insert(0, unread),
+                    _ => self.unread.lock().push(unread),
+                }
+                self.has_unread.notify_one();
+            }
+            (WatchEvent::Refused, Of::Entry | Of::Session) => self.may_not_see(&range.key),
+            _ => {}
+        }
+    }
+
+    /// Deletions of our entries, of the session's key, and what is asked of us.
     fn on_changes(self: &Arc<Self>, changes: &[Change]) {
         for change in changes {
             if change.key.as_ref() == self.key {
@@ -31,22 +46,12 @@ impl Session {
         }
     }
 
-    pub(super) fn on_key_event(self: &Arc<Self>, event: &KeyEvent<'_>) {
-        match *event {
-            KeyEvent::Changes(changes) => self.on_changes(changes),
-            KeyEvent::Stands(key, since) => {
-                self.unread.lock().push((key.into(), since));
-                self.has_unread.notify_one();
-            }
-            KeyEvent::GivenUp(key) => self.is_not_watched(key),
-        }
-    }
-
-    /// There was no right to watch a key of ours, or to read it. The right may come back: it is tried again,
-    /// once in the length of a lease.
-    fn is_not_watched(&self, key: &[u8]) {
-        if let Some(name) = self.sessions.keys.name_of(key) {
-            self.book.lock().not_watched(&name, self.env().now() + self.ttl);
+    /// There was no right to watch a key of ours, or to read it. Without its watch a session cannot tell that
+    /// it is over. As for an entry, the right may come back: it is tried again, once in the length of a lease.
+    fn may_not_see(self: &Arc<Self>, key: &[u8]) {
+        match self.sessions.keys.name_of(key) {
+            Some(name) => self.book.lock().not_watched(&name, self.env().now() + self.ttl),
+            None => self.deny(&error::not_told()),
         }
     }
 
@@ -54,11 +59,11 @@ impl Session {
     pub(super) fn watch_what_is_held(&self) {
         let names = self.book.lock().begin_watches(self.env().now());
         for name in names {
-            let own = self.keys(&name).own;
-            self.watches.pin(&own);
+            let range = Range::entry(&self.keys(&name).own);
+            drop(self.watches.listen(&range));
             // RACE: it was released before its watch was there to be let go of.
-            if !self.book.lock().has(&name) {
-                self.watches.unpin(&own);
+            if !self.book.lock().is_watched(&name) {
+                self.watches.let_go(&range);
             }
         }
     }
@@ -80,85 +85,54 @@ impl Session {
 
     /// Reads keys of ours whose watch has just begun, many at once.
     pub(super) async fn read_what_was_missed(self: Arc<Self>) {
-        let mut pauses = backoff(self.env());
+        let (mut pauses, mut at_once) = (backoff(self.env()), KEYS_AT_ONCE);
         loop {
-            let mut at_once = KEYS_AT_ONCE;
-            tokio::select! {
-                biased;
-                () = self.ended.cancelled() => return,
-                () = self.has_unread.notified() => {}
-            }
-            loop {
-                let mut batch = std::mem::take(&mut *self.unread.lock());
-                let rest = batch.split_off(batch.len().min(at_once));
-                self.unread.lock().extend(rest);
-                if batch.is_empty() || self.ended.is_cancelled() {
-                    break;
-                }
-                let Some(read) = self.ended.run_until_cancelled(self.read_own(&batch)).await else {
+            let mut batch = {
+                let mut unread = self.unread.lock();
+                let upto = unread.len().min(at_once);
+                unread.drain(..upto).collect::<Vec<_>>()
+            };
+            if batch.is_empty() {
+                at_once = KEYS_AT_ONCE;
+                if self.ended.run_until_cancelled(self.has_unread.notified()).await.is_none() {
                     return;
-                };
-                match read {
-                    Ok(()) => pauses.reset(),
-                    // One of them may not be read: which?
-                    Err(denied) if *denied.kind() == ErrorKind::Denied => {
-                        if let [(key, _)] = batch.as_slice() {
-                            self.watches.unpin(key);
-                            self.is_not_watched(key);
-                        } else {
-                            at_once = 1;
-                            self.unread.lock().extend(batch);
-                        }
-                    }
-                    Err(error) => {
-                        tracing::debug!(error = %format_args!("{error:#}"), "keys that are held could not be read");
-                        self.unread.lock().extend(batch);
-                        pauses.pause(self.env()).await;
-                    }
                 }
+                continue;
             }
-        }
-    }
-
-    /// Ends the session at its deadline, and looks after it when its watch had a gap.
-    pub(super) async fn guard(self: Arc<Self>, mut listener: Listener) {
-        loop {
-            let Deadline::At(deadline) = self.deadline() else {
+            let Some(read) = self.ended.run_until_cancelled(self.read_own(&batch)).await else {
                 return;
             };
-            tokio::select! {
-                biased;
-                () = self.ended.cancelled() => return,
-                event = listener.events.recv() => match event {
-                    Some(WatchEvent::Stands(since)) => {
-                        self.ended.run_until_cancelled(self.verify(since)).await;
-                    }
-                    Some(WatchEvent::Changes(changes)) => self.on_changes(&changes),
-                    Some(WatchEvent::Broken) => {}
-                    // Without its watch a session cannot tell that it is over.
-                    Some(WatchEvent::Refused) => self.deny(&error::not_told()),
-                    None => return,
-                },
-                () = self.env().sleep_until(deadline) => {
-                    self.lives();
-                }
+            let Err(error) = read else {
+                pauses.reset();
+                continue;
+            };
+            let is_denied = *error.kind() == ErrorKind::Denied;
+            if is_denied && let [(key, _)] = batch.as_slice() {
+                self.watches.let_go(&Range::entry(key));
+                self.may_not_see(key);
+                continue;
+            }
+            {
+                let mut unread = self.unread.lock();
+                batch.append(&mut unread);
+                *unread = batch;
+            }
+            if is_denied {
+                // One of them may not be read: which?
+                at_once = 1;
+            } else {
+                tracing::debug!(error = %format_args!("{error:#}"), "keys of ours could not be read");
+                pauses.pause(self.env()).await;
             }
         }
     }
 
-    /// Reads what the watch may have missed before `since`.
-    async fn verify(self: &Arc<Self>, since: Revision) {
-        let mut pauses = backoff(self.env());
-        while self.lives() {
-            match self.look_after(since).await {
-                Ok(true) => return,
-                Ok(false) => {}
-                Err(denied) if *denied.kind() == ErrorKind::Denied => self.deny(&denied),
-                Err(error) => {
-                    tracing::debug!(error = %format_args!("{error:#}"), "the session's key could not be read")
-                }
-            }
-            pauses.pause(self.env()).await;
+    /// Ends the session at its deadline.
+    pub(super) async fn end_in_time(self: Arc<Self>) {
+        while self.lives()
+            && let Deadline::At(deadline) = self.deadline()
+        {
+            self.ended.run_until_cancelled(self.env().sleep_until(deadline)).await;
         }
     }
 }

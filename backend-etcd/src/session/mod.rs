@@ -1,6 +1,6 @@
 //! One session with the cluster: a lease, what hangs on it, and how its end is noticed.
 //!
-//! A session has one lease, one keepalive stream and one watch stream. Its key is attached to the
+//! A session has one lease and one watch stream. Its key is attached to the
 //! lease and watched, so that a lease that ends early is noticed within milliseconds, whatever the
 //! keepalives say. It is over at its deadline, when its key is deleted, when the cluster is another
 //! one, or when it is closed; all at once, and once.
@@ -14,6 +14,7 @@
 //! | `holds` | how a hold begins, and how it is let go of |
 //! | `lookout` | how it hears of what befalls it |
 //! | `requests` | the transactions on the wire |
+//! | `ledger` | the record of a move to another store, and who takes part |
 //!
 //! # Invariants
 //! - **etcd.session-1** A session that may not delete an entry of its own, or look for what it may have
@@ -23,13 +24,13 @@
 mod acquisition;
 mod holds;
 mod keeper;
+mod ledger;
 mod lookout;
 mod opening;
 mod requests;
 mod sessions;
 
 use std::fmt;
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,19 +38,18 @@ use leasehold_core::backend::{Lease, LeaseId, LeaseScope, StoreEvent};
 use leasehold_core::clock::{Deadline, Moment};
 use leasehold_core::{Env, Error, ErrorKind, LockName, LostReason, Result};
 use parking_lot::Mutex;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::connection::backoff;
-use crate::error;
 use crate::keys::LockKeys;
 use crate::protocol::{Book, Revision};
 use crate::watch::Watches;
-use keeper::Keepalive;
 
-pub(crate) use acquisition::Acquiring;
+pub(crate) use acquisition::acquire;
+pub(crate) use ledger::EtcdLedger;
 pub(crate) use requests::{gets, oldest, revision};
-pub(crate) use sessions::Sessions;
+pub(crate) use sessions::{Open, Sessions};
 
 pub(crate) struct Session {
     sessions: Arc<Sessions>,
@@ -66,11 +66,10 @@ pub(crate) struct Session {
     book: Mutex<Book>,
     /// A name is not busy any more.
     freed: Notify,
-    /// Keys of ours whose watch began at that revision: what was before is not known.
+    /// Keys of ours whose watch began at that revision: what was before has to be read.
     unread: Mutex<Vec<(Box<[u8]>, Revision)>>,
     has_unread: Notify,
     ended: CancellationToken,
-    keepalive: tokio::sync::Mutex<Keepalive>,
     watches: Arc<Watches>,
 }
 
@@ -111,19 +110,10 @@ impl Session {
     }
 
     /// A renewal sent at `sent_at` was answered.
-    fn extend(&self, sent_at: Moment, ttl: Duration) -> Deadline {
-        let until = deadline(self.env(), sent_at, ttl);
+    fn extend(&self, sent_at: Moment) -> Deadline {
+        let until = deadline(self.env(), sent_at, self.ttl);
         self.book.lock().extend(until, self.env().now());
         until
-    }
-
-    fn epoch(&self) -> Revision {
-        self.book.lock().epoch()
-    }
-
-    /// The session's key was seen with this revision.
-    fn saw_epoch(&self, revision: Revision) {
-        self.book.lock().saw_epoch(revision);
     }
 
     /// Whether it can be trusted now; one whose deadline has passed ends here.
@@ -136,7 +126,7 @@ impl Session {
     }
 
     /// The session is over: its guards are told, once, and its lease is ended at the store.
-    fn lose(self: &Arc<Self>, reason: LostReason) {
+    pub(crate) fn lose(self: &Arc<Self>, reason: LostReason) {
         let is_news = self.book.lock().end();
         if !is_news {
             return;
@@ -199,17 +189,6 @@ impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Session").field("lease", &format_args!("{:x}", self.lease)).finish_non_exhaustive()
     }
-}
-
-/// What `work` comes to, in a task of its own: it goes on although nobody polls or wants it any more,
-/// and others wait for what it has taken.
-async fn detached<T: Send + 'static>(
-    env: &Env,
-    work: impl Future<Output = Result<T>> + Send + 'static,
-) -> Result<T> {
-    let (done, outcome) = oneshot::channel();
-    env.spawn(async move { drop(done.send(work.await)) });
-    outcome.await.unwrap_or_else(|_over| Err(error::closed()))
 }
 
 /// The deadline of a lease for which `ttl` was granted to a request sent at `sent_at`.

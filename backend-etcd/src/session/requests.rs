@@ -59,7 +59,7 @@ impl Session {
         if answer.succeeded() {
             let count = parts.next().ok_or_else(|| error::malformed("without a count"))?.count();
             let older = usize::try_from(count).unwrap_or(0).saturating_sub(1);
-            return Ok((Answer::Entered { revision, older }, None));
+            return Ok((Answer { revision, mine: Some((revision, true)), older, in_epoch: true }, None));
         }
         let (Some(own), Some(queue), Some(session)) = (parts.next(), parts.next(), parts.next()) else {
             return Err(error::malformed("with parts missing"));
@@ -68,13 +68,13 @@ impl Session {
             self.lose(LostReason::SessionLost);
             return Err(Error::lost(LostReason::SessionLost));
         };
-        self.saw_epoch(session.mod_revision());
+        self.book.lock().saw_epoch(session.mod_revision());
         let mine = own.kvs().first().map(|kv| (kv.create_revision(), kv.value() == value));
         let create = mine.map_or(Revision::MAX, |(create, _)| create);
         let older = queue.kvs().iter().filter(|kv| kv.create_revision() < create).count();
         let in_epoch = session.mod_revision() == epoch;
         let holder = queue.kvs().first().and_then(|kv| self.holder(kv)).map(|(_, holder)| holder);
-        Ok((Answer::NotEntered { revision, mine, older, in_epoch }, holder))
+        Ok((Answer { revision, mine, older, in_epoch }, holder))
     }
 
     /// Reads the queue up to the entry created at `create`, and whose is the oldest.
@@ -127,16 +127,13 @@ impl Session {
 
     /// Moves the epoch on. If another has moved it meanwhile, it is known where to.
     pub(super) async fn move_epoch(self: &Arc<Self>) -> Result<()> {
-        let at_epoch = Compare::mod_revision(self.key.clone(), CompareOp::Equal, self.epoch());
+        let at_epoch = Compare::mod_revision(self.key.clone(), CompareOp::Equal, self.book.lock().epoch());
         let moved = TxnOp::put(self.key.clone(), "", Some(PutOptions::new().with_lease(self.lease)));
-        let read = TxnOp::get(self.key.clone(), Some(GetOptions::new().with_keys_only()));
-        let answer = self.txn(Txn::new().when([at_epoch]).and_then([moved]).or_else([read])).await?;
-        if answer.succeeded() {
-            self.saw_epoch(revision(&answer)?);
-            return Ok(());
-        }
+        let read = || TxnOp::get(self.key.clone(), Some(GetOptions::new().with_keys_only()));
+        let txn = Txn::new().when([at_epoch]).and_then([moved, read()]).or_else([read()]);
+        let answer = self.txn(txn).await?;
         match gets(&answer)?.next().and_then(|read| read.kvs().first().map(KeyValue::mod_revision)) {
-            Some(revision) => self.saw_epoch(revision),
+            Some(revision) => self.book.lock().saw_epoch(revision),
             None => self.lose(LostReason::SessionLost),
         }
         Ok(())
@@ -150,37 +147,16 @@ impl Session {
         Ok(found.kvs().first().map(KeyValue::create_revision))
     }
 
-    /// Reads the session's key and inbox at or after `since`; whether that was possible.
-    pub(super) async fn look_after(self: &Arc<Self>, since: Revision) -> Result<bool> {
-        let end = self.sessions.keys.session_end(self.lease);
-        let range = GetOptions::new().with_range(end);
-        let answer = self.txn(Txn::new().and_then([TxnOp::get(self.key.clone(), Some(range))])).await?;
-        if revision(&answer)? < since {
-            return Ok(false);
-        }
-        let (mut is_there, mut messages) = (false, HashMap::new());
-        for kv in gets(&answer)?.flat_map(|mut part| part.take_kvs()) {
-            if kv.key() == self.key {
-                is_there = kv.create_revision() == self.created;
-            } else if let Some(create) = self.sessions.keys.asked_for(self.lease, kv.key()) {
-                messages.insert(create, grace_of(kv.value()));
-            }
-        }
-        // Of those that were taken back meanwhile we are not told.
-        self.book.lock().keep_wanted(|create| messages.contains_key(&create));
-        for (create, grace) in messages {
-            self.asked_to_let_go(create, grace);
-        }
-        if !is_there {
-            self.lose(LostReason::SessionLost);
-        }
-        Ok(true)
-    }
-
-    /// Reads keys of ours, each at or after a revision, and deals with those that are gone.
+    /// Reads keys of ours, each at or after a revision, and deals with those that are gone; with the
+    /// session's key its inbox.
     pub(super) async fn read_own(self: &Arc<Self>, keys: &[(Box<[u8]>, Revision)]) -> Result<()> {
+        let is_session = |key: &[u8]| key == self.key;
         let read = |(key, _): &(Box<[u8]>, Revision)| {
-            TxnOp::get(key.as_ref(), Some(GetOptions::new().with_keys_only()))
+            let options = match is_session(key) {
+                true => GetOptions::new().with_range(self.sessions.keys.session_end(self.lease)),
+                false => GetOptions::new().with_keys_only(),
+            };
+            TxnOp::get(key.as_ref(), Some(options))
         };
         let answer = self.txn(Txn::new().and_then(keys.iter().map(read).collect::<Vec<_>>())).await?;
         let revision = revision(&answer)?;
@@ -188,13 +164,29 @@ impl Session {
             return Err(error::cut("a read that should have been later"));
         }
         for ((key, _), part) in keys.iter().zip(gets(&answer)?) {
-            match part.kvs().first() {
+            match part.kvs().first().map(KeyValue::create_revision) {
+                _ if is_session(key) => self.on_session(part.kvs()),
                 // A later entry of ours has taken its place.
-                Some(kv) => self.entry_deleted(key, kv.create_revision()),
+                Some(later) => self.entry_deleted(key, later),
                 None => self.entry_deleted(key, revision.saturating_add(1)),
             }
         }
         Ok(())
+    }
+
+    /// The session's key and its inbox were read.
+    fn on_session(self: &Arc<Self>, found: &[KeyValue]) {
+        let message =
+            |kv: &KeyValue| Some((self.sessions.keys.asked_for(self.lease, kv.key())?, grace_of(kv.value())));
+        let messages: HashMap<_, _> = found.iter().filter_map(message).collect();
+        // Of those that were taken back meanwhile we are not told.
+        self.book.lock().keep_wanted(|create| messages.contains_key(&create));
+        for (create, grace) in messages {
+            self.asked_to_let_go(create, grace);
+        }
+        if !found.iter().any(|kv| kv.key() == self.key && kv.create_revision() == self.created) {
+            self.lose(LostReason::SessionLost);
+        }
     }
 
     pub(super) async fn revoke_lease(&self) -> Result<()> {
@@ -209,7 +201,7 @@ impl Session {
     }
 
     /// One attempt of a transaction. A lease that is gone ends the session.
-    async fn txn(self: &Arc<Self>, txn: Txn) -> Result<TxnResponse> {
+    pub(super) async fn txn(self: &Arc<Self>, txn: Txn) -> Result<TxnResponse> {
         let answer = self
             .sessions
             .endpoints

@@ -27,18 +27,42 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::connection::Endpoints;
+use crate::keys::end_of;
 use crate::protocol::Revision;
 use stream::Server;
 
-/// What is watched.
+/// What is watched: one key, or those from it to before another.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Range {
-    /// Deletions of keys that begin so.
-    Queue(Box<[u8]>),
-    /// Deletions of one key.
-    Own(Box<[u8]>),
-    /// Every change of the keys from one to before another.
-    Session(Box<[u8]>, Box<[u8]>),
+pub(crate) struct Range {
+    pub(crate) key: Box<[u8]>,
+    pub(crate) end: Option<Box<[u8]>>,
+    pub(crate) of: Of,
+}
+
+/// What is told of it, and for how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Of {
+    /// Deletions, as long as somebody listens.
+    Queue,
+    /// Deletions, until it is let go of.
+    Entry,
+    /// Every change, until the end.
+    Session,
+}
+
+impl Range {
+    /// The keys that begin with `prefix`.
+    pub(crate) fn queue(prefix: &[u8]) -> Self {
+        Self { key: prefix.into(), end: Some(end_of(prefix).into()), of: Of::Queue }
+    }
+
+    pub(crate) fn entry(key: &[u8]) -> Self {
+        Self { key: key.into(), end: None, of: Of::Entry }
+    }
+
+    pub(crate) fn session(key: &[u8], end: Vec<u8>) -> Self {
+        Self { key: key.into(), end: Some(end.into()), of: Of::Session }
+    }
 }
 
 /// A change of a key.
@@ -57,12 +81,14 @@ pub(crate) enum Kind {
     Deleted(Option<Revision>),
 }
 
-/// What a listener is told.
+/// What is told of a watch.
 #[derive(Clone, Debug)]
 pub(crate) enum WatchEvent {
     Stands(Revision),
     Changes(Arc<[Change]>),
     Broken,
+    /// The same, by something that is not etcd itself.
+    Foreign,
     /// There is no right to this watch; nothing more is told.
     Refused,
 }
@@ -75,19 +101,8 @@ pub(crate) struct Listener {
     pub(crate) since: Option<Revision>,
 }
 
-/// What is heard of queues and of keys of our own, before any listener.
-#[derive(Debug)]
-pub(crate) enum KeyEvent<'a> {
-    /// These changes.
-    Changes(&'a [Change]),
-    /// The watch on a key of our own stands since then; what was before has to be read.
-    Stands(&'a [u8], Revision),
-    /// There is no right to watch that key of our own.
-    GivenUp(&'a [u8]),
-}
-
-/// Who hears it; no watch may be touched from there.
-pub(crate) type OnKeyEvent = Arc<dyn Fn(KeyEvent<'_>) + Send + Sync>;
+/// Hears whatever is told, after the listeners; no watch may be touched from there.
+pub(crate) type OnEvent = Arc<dyn Fn(&Range, &WatchEvent) + Send + Sync>;
 
 #[derive(Debug)]
 pub(crate) struct Watches {
@@ -101,8 +116,6 @@ struct Table {
     ids: HashMap<Range, i64>,
     watches: HashMap<i64, Watch>,
     last_id: i64,
-    /// Something was met that is not etcd itself.
-    met_a_stranger: bool,
 }
 
 #[derive(Debug)]
@@ -110,8 +123,6 @@ struct Watch {
     range: Range,
     since: Option<Revision>,
     listeners: Vec<mpsc::UnboundedSender<WatchEvent>>,
-    /// It stays without listeners.
-    is_pinned: bool,
     used_at: Moment,
 }
 
@@ -123,13 +134,10 @@ enum Order {
 
 impl Watches {
     /// The watches, and the task that serves them until `ended`.
-    ///
-    /// `probe` is a key that may be read.
     pub(crate) fn start(
         env: &Env,
         endpoints: &Arc<Endpoints>,
-        on_key_event: OnKeyEvent,
-        probe: &[u8],
+        on_event: OnEvent,
         ended: CancellationToken,
     ) -> Arc<Self> {
         let (orders, inbox) = mpsc::unbounded_channel();
@@ -138,8 +146,7 @@ impl Watches {
             watches: Arc::clone(&watches),
             endpoints: Arc::clone(endpoints),
             env: env.clone(),
-            on_key_event,
-            probe: probe.to_vec(),
+            on_event,
             orders: inbox,
         };
         env.spawn(async move {
@@ -150,57 +157,32 @@ impl Watches {
 
     /// Listens to a watch that stands already.
     pub(crate) fn standing(&self, range: &Range) -> Option<Listener> {
-        let mut table = self.table.lock();
-        let id = *table.ids.get(range)?;
-        let watch = table.watches.get_mut(&id)?;
-        watch.since?;
-        Some(watch.listen(self.env.now()))
+        let now = self.env.now();
+        self.table.lock().watch(range).filter(|watch| watch.since.is_some()).map(|watch| watch.listen(now))
     }
 
     /// Listens; the watch is opened if there is none.
     pub(crate) fn listen(&self, range: &Range) -> Listener {
-        let mut table = self.table.lock();
-        let now = self.env.now();
-        if let Some(id) = table.ids.get(range).copied()
-            && let Some(watch) = table.watches.get_mut(&id)
-        {
+        let (mut table, now) = (self.table.lock(), self.env.now());
+        if let Some(watch) = table.watch(range) {
             return watch.listen(now);
         }
-        let (id, listener) = table.open(range.clone(), now);
+        let mut watch = Watch { range: range.clone(), since: None, listeners: Vec::new(), used_at: now };
+        let listener = watch.listen(now);
+        let id = table.insert(watch);
         // Nobody serves orders any more when the session is over, and nobody waits then.
         let _ = self.orders.send(Order::Open(id));
         listener
     }
 
-    /// Watches a key of our own until it is let go of.
-    pub(crate) fn pin(&self, key: &[u8]) {
-        let range = Range::Own(key.into());
-        let mut table = self.table.lock();
-        if table.ids.contains_key(&range) {
-            return;
-        }
-        let (id, _) = table.open(range, self.env.now());
-        if let Some(watch) = table.watches.get_mut(&id) {
-            watch.is_pinned = true;
-        }
-        let _ = self.orders.send(Order::Open(id));
+    pub(crate) fn let_go(&self, range: &Range) {
+        self.cancel(&mut self.table.lock(), range);
     }
 
-    pub(crate) fn unpin(&self, key: &[u8]) {
-        let mut table = self.table.lock();
-        if let Some(id) = table.ids.get(&Range::Own(key.into())).copied() {
-            table.remove(id);
+    fn cancel(&self, table: &mut Table, range: &Range) {
+        if let Some(id) = table.remove(range) {
             let _ = self.orders.send(Order::Cancel(id));
         }
-    }
-
-    /// Whether watches were not to be had because something stands between us and the servers.
-    pub(crate) fn met_a_stranger(&self) -> bool {
-        self.table.lock().met_a_stranger
-    }
-
-    fn is_served_by_a_stranger(&self) {
-        self.table.lock().met_a_stranger = true;
     }
 
     fn range(&self, id: i64) -> Option<Range> {
@@ -209,64 +191,45 @@ impl Watches {
 
     /// Cancels watches that nobody has listened to for a while.
     fn sweep(&self, idle: Duration) {
-        let now = self.env.now();
-        let mut table = self.table.lock();
+        let (mut table, now) = (self.table.lock(), self.env.now());
         let mut over = Vec::new();
-        for (id, watch) in &mut table.watches {
+        for watch in table.watches.values_mut() {
             watch.listeners.retain(|listener| !listener.is_closed());
             if watch.is_wanted() {
                 watch.used_at = now;
             } else if now.since(watch.used_at) > idle {
-                over.push(*id);
+                over.push(watch.range.clone());
             }
         }
-        for id in over {
-            table.remove(id);
-            let _ = self.orders.send(Order::Cancel(id));
-        }
+        over.iter().for_each(|range| self.cancel(&mut table, range));
     }
 }
 
 impl Table {
-    fn open(&mut self, range: Range, now: Moment) -> (i64, Listener) {
+    fn watch(&mut self, range: &Range) -> Option<&mut Watch> {
+        self.watches.get_mut(self.ids.get(range)?)
+    }
+
+    fn insert(&mut self, watch: Watch) -> i64 {
         self.last_id += 1;
-        let mut watch = Watch {
-            range: range.clone(),
-            since: None,
-            listeners: Vec::new(),
-            is_pinned: false,
-            used_at: now,
-        };
-        let listener = watch.listen(now);
-        self.ids.insert(range, self.last_id);
+        self.ids.insert(watch.range.clone(), self.last_id);
         self.watches.insert(self.last_id, watch);
-        (self.last_id, listener)
+        self.last_id
     }
 
-    fn remove(&mut self, id: i64) {
-        if let Some(watch) = self.watches.remove(&id) {
-            self.ids.remove(&watch.range);
-        }
+    fn remove(&mut self, range: &Range) -> Option<i64> {
+        let id = self.ids.remove(range)?;
+        self.watches.remove(&id).map(|_| id)
     }
 
-    fn give_up(&mut self, id: i64) -> Option<Range> {
-        let mut watch = self.watches.remove(&id)?;
-        self.ids.remove(&watch.range);
-        watch.tell(&WatchEvent::Refused);
-        Some(watch.range)
-    }
-
-    /// The stream has ended: what is listened to goes on under new ids.
-    fn renew_all(&mut self) -> Vec<i64> {
-        let ended = std::mem::take(&mut self.watches);
+    /// The stream has ended, as `told`: what is wanted goes on under new ids.
+    fn renew_all(&mut self, told: &WatchEvent) -> Vec<i64> {
         self.ids.clear();
-        for mut watch in ended.into_values() {
+        for mut watch in std::mem::take(&mut self.watches).into_values() {
             watch.since = None;
-            watch.tell(&WatchEvent::Broken);
+            watch.tell(told);
             if watch.is_wanted() {
-                self.last_id += 1;
-                self.ids.insert(watch.range.clone(), self.last_id);
-                self.watches.insert(self.last_id, watch);
+                self.insert(watch);
             }
         }
         self.watches.keys().copied().collect()
@@ -283,7 +246,7 @@ impl Watch {
     }
 
     fn is_wanted(&self) -> bool {
-        self.is_pinned || !self.listeners.is_empty()
+        self.range.of != Of::Queue || !self.listeners.is_empty()
     }
 
     fn tell(&mut self, event: &WatchEvent) {

@@ -9,7 +9,7 @@ use etcd_client::{
 use leasehold_core::{Env, ErrorKind, Result};
 use tokio::sync::mpsc;
 
-use super::{Change, KeyEvent, Kind, OnKeyEvent, Order, Range, WatchEvent, Watches};
+use super::{Change, Kind, Of, OnEvent, Order, Range, Watch, WatchEvent, Watches};
 use crate::connection::{Endpoints, Link, backoff};
 use crate::error;
 
@@ -18,8 +18,7 @@ pub(super) struct Server {
     pub(super) watches: Arc<Watches>,
     pub(super) endpoints: Arc<Endpoints>,
     pub(super) env: Env,
-    pub(super) on_key_event: OnKeyEvent,
-    pub(super) probe: Vec<u8>,
+    pub(super) on_event: OnEvent,
     pub(super) orders: mpsc::UnboundedReceiver<Order>,
 }
 
@@ -34,13 +33,14 @@ enum Ended {
 }
 
 impl Server {
-    /// Serves whatever is listened to, on one stream after the other.
+    /// Serves whatever is wanted, on one stream after the other.
     pub(super) async fn run(mut self) {
         let mut pauses = backoff(&self.env);
+        let mut told = WatchEvent::Broken;
         loop {
-            // What is listened to is opened below; the orders say no more than that.
+            // What is wanted is opened below; the orders say no more than that.
             while self.orders.try_recv().is_ok() {}
-            let ids = self.watches.table.lock().renew_all();
+            let ids = self.watches.table.lock().renew_all(&told);
             if ids.is_empty() {
                 match self.orders.recv().await {
                     Some(_) => continue,
@@ -48,10 +48,11 @@ impl Server {
                 }
             }
             let begun_at = self.env.now();
+            told = WatchEvent::Broken;
             match self.serve(ids).await {
                 Ok(Ended::Broken) => {}
                 Ok(Ended::Refused(id)) => self.look_into(id).await,
-                Ok(Ended::Foreign) => self.watches.is_served_by_a_stranger(),
+                Ok(Ended::Foreign) => told = WatchEvent::Foreign,
                 Err(error) => {
                     tracing::debug!(error = %format_args!("{error:#}"), "the watch stream is not to be had")
                 }
@@ -64,24 +65,25 @@ impl Server {
         }
     }
 
-    /// Reads from what may not be watched. A plain request makes the client fetch a new token when the old one
+    /// Reads what may not be watched. A plain request makes the client fetch a new token when the old one
     /// has run out; opening a stream does not. If that is refused as well, the watch is given up: asked
     /// for again, it would end every stream.
     async fn look_into(&self, id: i64) {
-        let one = GetOptions::new().with_keys_only().with_limit(1);
-        // All of it: there may be a right to a part.
-        let (key, options) = match self.watches.range(id) {
-            Some(Range::Queue(prefix)) => (prefix.to_vec(), one.with_prefix()),
-            Some(Range::Own(key)) => (key.to_vec(), one),
-            Some(Range::Session(from, to)) => (from.to_vec(), one.with_range(to)),
-            None => (self.probe.clone(), one),
+        let Some(range) = self.watches.range(id) else {
+            return;
         };
-        match self.endpoints.get(key, options).await {
+        // All of it: there may be a right to a part.
+        let mut one = GetOptions::new().with_keys_only().with_limit(1);
+        if let Some(end) = &range.end {
+            one = one.with_range(end.to_vec());
+        }
+        match self.endpoints.get(range.key.to_vec(), one).await {
             Err(error) if *error.kind() == ErrorKind::Denied => {
-                let given_up = self.watches.table.lock().give_up(id);
-                if let Some(Range::Own(key)) = given_up {
-                    (self.on_key_event)(KeyEvent::GivenUp(&key));
+                let mut table = self.watches.table.lock();
+                if let Some(watch) = table.watches.get_mut(&id) {
+                    self.tell(watch, &WatchEvent::Refused);
                 }
+                table.remove(&range);
             }
             Err(error) => {
                 tracing::debug!(error = %format_args!("{error:#}"), "a watch was refused, and reading fails")
@@ -115,9 +117,6 @@ impl Server {
         })?;
         // Sent while answers are read: a server that cannot answer stops listening.
         let mut unsent: VecDeque<_> = ids.map(Order::Open).collect();
-        let endpoints = Arc::clone(&self.endpoints);
-        // Requests or renewals have given up the connection: it may be dead without saying so.
-        let mut left = std::pin::pin!(endpoints.left(link.generation));
         let mut sweep_at = self.env.now() + self.env.timing().ttl / 2;
         let (mut is_proven, mut unanswered) = (false, VecDeque::from([first]));
         loop {
@@ -141,14 +140,14 @@ impl Server {
                 }
                 Some(order) = self.orders.recv() => unsent.push_back(order),
                 sent = send(&watches, &mut sender, unsent.front().copied()), if !unsent.is_empty() => {
-                    if sent.is_err() {
+                    let Ok(asked) = sent else {
                         return Ok(Ended::Broken);
-                    }
-                    if let (Some(Order::Open(id)), Ok(true)) = (unsent.pop_front(), sent) {
-                        unanswered.push_back(id);
-                    }
+                    };
+                    unsent.pop_front();
+                    unanswered.extend(asked);
                 }
-                () = &mut left => return Ok(Ended::Broken),
+                // Requests or renewals have given up the connection: it may be dead without saying so.
+                () = link.left.cancelled() => return Ok(Ended::Broken),
                 () = self.env.sleep_until(sweep_at) => {
                     self.watches.sweep(self.env.timing().ttl);
                     sweep_at = self.env.now() + self.env.timing().ttl / 2;
@@ -160,59 +159,54 @@ impl Server {
     /// Passes a response on; `false` for one that ends a watch that is wanted, and the stream with it.
     fn take_in(&self, response: &WatchResponse) -> bool {
         let id = response.watch_id();
-        let mut table = self.watches.table.lock();
         if response.canceled() {
             tracing::debug!(reason = response.cancel_reason(), "a watch was ended by the server");
             // Newer servers do not say which one they refuse.
-            return id >= 0 && !table.watches.contains_key(&id);
+            return id >= 0 && self.watches.range(id).is_none();
         }
+        let mut table = self.watches.table.lock();
         let Some(watch) = table.watches.get_mut(&id) else {
             return true;
         };
         if response.created() {
             let since = response.header().map_or(0, etcd_client::ResponseHeader::revision);
             watch.since = Some(since);
-            watch.tell(&WatchEvent::Stands(since));
-            if let Range::Own(key) = &watch.range {
-                (self.on_key_event)(KeyEvent::Stands(key, since));
-            }
+            self.tell(watch, &WatchEvent::Stands(since));
         }
-        let Some(since) = watch.since else {
-            return true;
-        };
         // Some servers tell old changes to a new watch.
-        let changes: Arc<[Change]> =
-            response.events().iter().filter_map(change).filter(|change| change.revision > since).collect();
-        if !changes.is_empty() {
+        let is_new = |change: &Change| watch.since.is_some_and(|since| change.revision > since);
+        let changes: Arc<[Change]> = response.events().iter().filter_map(change).filter(is_new).collect();
+        if let Some(last) = changes.last() {
             // Whoever comes now has not heard of them.
-            watch.since = changes.last().map(|change| change.revision);
-            // RACE: before the book is told. Whoever books an entry and looks here after that has heard of
-            // its end, or the book is told of it later.
-            watch.tell(&WatchEvent::Changes(Arc::clone(&changes)));
-            if !matches!(watch.range, Range::Session(..)) {
-                (self.on_key_event)(KeyEvent::Changes(&changes));
-            }
+            watch.since = Some(last.revision);
+            self.tell(watch, &WatchEvent::Changes(changes));
         }
         true
     }
+
+    fn tell(&self, watch: &mut Watch, event: &WatchEvent) {
+        // RACE: before the book is told. Whoever books an entry and listens here after that has heard of
+        // its end, or the book is told of it later.
+        watch.tell(event);
+        (self.on_event)(&watch.range, event);
+    }
 }
 
-/// Whether an answer is to come.
+/// Sends an order; whose answer is to come.
 async fn send(
     watches: &Watches,
     sender: &mut WatchRequestSender,
     order: Option<Order>,
-) -> Result<bool, etcd_client::Error> {
+) -> Result<Option<i64>, etcd_client::Error> {
     match order {
-        None => Ok(false),
-        Some(Order::Open(id)) => match watches.range(id) {
-            Some(range) => {
-                let (key, options) = request(id, &range);
-                sender.watch(key, Some(options)).await.map(|()| true)
-            }
-            None => Ok(false),
-        },
-        Some(Order::Cancel(id)) => sender.cancel(id).await.map(|()| false),
+        Some(Order::Open(id)) => {
+            let Some(range) = watches.range(id) else {
+                return Ok(None);
+            };
+            sender.watch(range.key.to_vec(), Some(options(id, &range))).await.map(|()| Some(id))
+        }
+        Some(Order::Cancel(id)) => sender.cancel(id).await.map(|()| None),
+        None => Ok(None),
     }
 }
 
@@ -221,21 +215,17 @@ async fn open(
     id: i64,
     range: &Range,
 ) -> Result<(WatchRequestSender, WatchResponseStream), etcd_client::Error> {
-    let (key, options) = request(id, range);
-    let stream = link.client.watch_client().watch(key, Some(options)).await?;
+    let stream = link.client.watch_client().watch(range.key.to_vec(), Some(options(id, range))).await?;
     Ok(stream.split())
 }
 
-fn request(id: i64, range: &Range) -> (Vec<u8>, WatchOptions) {
+fn options(id: i64, range: &Range) -> WatchOptions {
     // Without a first revision: one that is not in the future is served by a slow loop of the server.
-    let options = WatchOptions::new().with_watch_id(id).with_prev_key();
-    match range {
-        Range::Queue(prefix) => {
-            (prefix.to_vec(), options.with_prefix().with_filters([WatchFilterType::NoPut]))
-        }
-        Range::Own(key) => (key.to_vec(), options.with_filters([WatchFilterType::NoPut])),
-        Range::Session(from, to) => (from.to_vec(), options.with_range(to.to_vec())),
+    let mut options = WatchOptions::new().with_watch_id(id).with_prev_key();
+    if let Some(end) = &range.end {
+        options = options.with_range(end.to_vec());
     }
+    if range.of == Of::Session { options } else { options.with_filters([WatchFilterType::NoPut]) }
 }
 
 /// Reads a change. Its type is not asked for: the client panics on one that it does not know; a

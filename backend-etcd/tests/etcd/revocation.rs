@@ -15,6 +15,7 @@ trials![
     an_entry_that_is_asked_for_before_it_holds_is_told_with_its_grant,
     a_message_that_is_missed_is_made_good,
     the_earliest_end_counts,
+    the_shortest_grace_that_nobody_has_heard_stays,
     a_message_about_nobody_goes,
     a_forced_end_leaves_no_message,
     requests_of_a_revocation,
@@ -109,6 +110,27 @@ async fn the_earliest_end_counts() {
     assert_eq!(revoked.end("it has let go").await, Revocation::Released);
     other.release().await.unwrap();
     assert_eq!(also.end("it has let go").await, Revocation::Released);
+}
+
+/// There is one message, and its holder hears nothing yet: a longer grace does not replace a shorter one.
+async fn the_shortest_grace_that_nobody_has_heard_stays() {
+    let rig = Rig::start().await;
+    let (mut deaf, admin) = (Earlier::new(&rig).await, rig.manager().await);
+    assert!(deaf.acquires().await);
+    let inbox = inbox(&rig.store.queue("n").await[0]);
+    let asked = async || rig.etcd.requests().await.unwrap().of("Txn");
+    let mut asking = Vec::new();
+    for (grace, stays) in [(GRACE, GRACE), (GRACE / 2, GRACE / 2), (GRACE, GRACE / 2)] {
+        let before = asked().await;
+        asking.push(revoke_aside(&admin, "n", grace));
+        eventually("it is asked", async || asked().await > before).await;
+        let is_there = async || {
+            let message = rig.store.client.kv_client().get(inbox.as_str(), None).await.unwrap();
+            let stays = stays.as_millis().to_string();
+            message.kvs().first().is_some_and(|message| message.value() == stays.as_bytes())
+        };
+        eventually("the message says so", is_there).await;
+    }
 }
 
 /// A message that crosses a release is about an entry that is gone: its session takes it out. What is

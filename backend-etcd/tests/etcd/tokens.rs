@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
+use leasehold_core::backend::ledger::Written;
 use leasehold_core::backend::{LockBackend, StoreConfig};
 use leasehold_core::{Env, ErrorKind, FencingToken, Timing};
 use leasehold_etcd::EtcdConfig;
@@ -15,6 +16,7 @@ trials!(
     of_raises_at_once_the_highest_stays,
     later_sessions_grant_larger_tokens,
     sessions_that_live_are_counted,
+    who_takes_part_in_a_move_is_no_lock_and_no_session,
     what_is_no_number_is_refused_and_stays,
     the_rights_to_lock_are_enough,
 );
@@ -94,6 +96,26 @@ async fn sessions_that_live_are_counted() {
     // Its lease ends it, as that of a process that died.
     drop(c);
     within(2 * TTL + BOUND, "the dead session is over", until(async || sessions().await == Some(0))).await;
+}
+
+/// The record and the entries of members lie beside the locks, and are none of them; an entry goes with its
+/// session, and whoever gave up the way to its ledger for the ledger keeps that.
+async fn who_takes_part_in_a_move_is_no_lock_and_no_session() {
+    let rig = Rig::start().await;
+    let env = Env::new(Timing::for_ttl(TTL)).unwrap();
+    let ledger = rig.config().open(env.clone()).await.unwrap().ledger().unwrap();
+    assert_eq!(
+        ledger.write(None, br#"{"format":1,"side":"old","phase":"old"}"#).await.unwrap(),
+        Written::Done(rig.store.keys(&format!("{PREFIX}/%move")).await[0].created.unsigned_abs())
+    );
+    let lease = ledger.sign(env.owner_id(), b"is here").await.unwrap();
+    let manager = rig.manager().await;
+    assert_eq!(manager.list("").await.unwrap(), []);
+    assert_eq!(manager.token_base().await.unwrap().sessions, Some(1));
+    let entries = rig.store.keys(&format!("{PREFIX}/%members/")).await;
+    assert_eq!(entries.iter().map(|entry| entry.lease.unsigned_abs()).collect::<Vec<_>>(), [lease.id.get()]);
+    rig.store.revoke(entries[0].lease).await;
+    assert_eq!(ledger.members().await.unwrap(), []);
 }
 
 /// What somebody else has written there is not written over.

@@ -6,6 +6,7 @@ mod endpoint;
 pub(crate) mod env;
 mod events;
 pub mod ledger;
+mod reopen;
 pub mod stage;
 pub(crate) mod tls;
 pub(crate) mod url;
@@ -17,3 +18,4 @@ pub use contract::{
 };
 pub use endpoint::Endpoint;
 pub use events::{Events, Inbox, WeakEvents};
+pub use reopen::Reopen;

@@ -152,6 +152,7 @@ impl World {
         self.acquisitions += 1;
         let process = &mut self.processes[who];
         process.acquisition = self.acquisitions;
+        process.found = None;
         process.contender = Some(Contender::new(patience));
     }
 
@@ -160,12 +161,14 @@ impl World {
         let process = &mut self.processes[who];
         if let Some(create) = process.held.take() {
             process.book.release(&name(), create, owner(process.acquisition));
-            process.contender = (!process.has_expired).then(|| Contender::leaving(create));
+            process.contender = (!process.has_expired).then(|| super::leaving(create));
         } else if let Some(contender) = &mut process.contender {
             // Whoever asks again for what it did not release does ask.
             let entry = self.store.sessions[process.session].entry;
             let has_forgotten = entry.is_some_and(|(create, _)| self.forgotten.contains(&create));
-            if !self.is_calm && !has_forgotten {
+            if self.mutant == Some(Mutant::OwesNothing) {
+                process.contender = None;
+            } else if !self.is_calm && !has_forgotten {
                 contender.abandon();
             }
         }
@@ -262,7 +265,13 @@ impl World {
             }
             Step::Delete(create) => What::Delete(create),
             Step::Settle => What::Move { epoch },
-            Step::Find => What::Find,
+            Step::Find => match process.found.filter(|_| self.mutant == Some(Mutant::LooksOnce)) {
+                Some(found) => {
+                    self.answered(who, Reply::Found(found));
+                    return Ok(());
+                }
+                None => What::Find,
+            },
             Step::Look(create) => What::Look(create),
             Step::Wait => {
                 if process.watch.is_none() {
@@ -311,7 +320,6 @@ impl World {
             let hold = process.book.grant(&name(), create, NOW, NOW);
             if hold.is_none() && self.mutant != Some(Mutant::GrantsWithoutTheBook) {
                 process.book.forget(&name(), create);
-                self.start(who, Patience::Waits);
                 return Ok(());
             }
             let sessions = &self.store.sessions;
@@ -331,6 +339,10 @@ impl World {
         } else if let Some(create) = entry {
             process.book.forget(&name(), create);
         }
+        if matches!(end, End::Lost(_)) {
+            // Whoever wants it asks again.
+            self.start(who, Patience::Waits);
+        }
         Ok(())
     }
 
@@ -343,7 +355,7 @@ impl World {
         match reply {
             Reply::Asked(answer) => {
                 let since = process.watch.as_ref().map(|watch| watch.since);
-                contender.asked(&answer, since);
+                contender.asked(answer, since);
                 if let Some(create) = contender.create() {
                     process.book.enter(&name(), create, owner(process.acquisition), NOW);
                 }
@@ -353,7 +365,10 @@ impl World {
                 process.book.forget(&name(), create);
             }
             Reply::Moved => {}
-            Reply::Found(create) => contender.found(create),
+            Reply::Found(create) => {
+                process.found = Some(create);
+                contender.found(create);
+            }
             Reply::Looked { revision, present, older } => contender.looked(revision, present, older),
             // The watch on the session's key tells, too.
             Reply::NoSession => process.has_expired = true,
@@ -367,9 +382,7 @@ impl World {
         if let Some(contender) = &mut self.processes[who].contender {
             match request.what {
                 What::Ask { epoch, .. } => contender.failed(failure, epoch.unwrap_or_default()),
-                What::Move { .. } if failure == Failure::Refused && !waits_for_room => {
-                    contender.not_settled()
-                }
+                What::Move { .. } if !waits_for_room => contender.not_settled(),
                 _ => {}
             }
         }
@@ -390,6 +403,7 @@ impl World {
             (_, What::Ask { epoch, .. }) => {
                 contender.failed(Failure::Unanswered, epoch.unwrap_or_default());
             }
+            (_, What::Move { .. }) => contender.not_settled(),
             _ => {}
         }
     }

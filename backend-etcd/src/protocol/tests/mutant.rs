@@ -29,10 +29,14 @@ pub(super) enum Mutant {
     GrantsWithoutTheBook,
     /// What a full server holds goes only when there is room to move the epoch.
     WaitsForRoom,
+    /// An acquisition that has ended with an error owes no clean-up.
+    OwesNothing,
+    /// What was found before the epoch moved counts after that.
+    LooksOnce,
 }
 
 impl Mutant {
-    pub(super) const ALL: [Self; 13] = [
+    pub(super) const ALL: [Self; 15] = [
         Self::TrustsSilence,
         Self::TrustsARefusal,
         Self::SettlesUnconfirmed,
@@ -46,5 +50,7 @@ impl Mutant {
         Self::HearsOldDeletions,
         Self::GrantsWithoutTheBook,
         Self::WaitsForRoom,
+        Self::OwesNothing,
+        Self::LooksOnce,
     ];
 }

@@ -16,6 +16,8 @@ pub(super) struct Process {
     pub(super) has_expired: bool,
     pub(super) acquisition: u32,
     pub(super) contender: Option<Contender>,
+    /// What its last look for an entry of its own showed.
+    pub(super) found: Option<Option<Revision>>,
     pub(super) book: Book,
     pub(super) held: Option<Revision>,
     pub(super) watch: Option<Stream>,
@@ -40,6 +42,7 @@ impl Process {
             has_expired: false,
             acquisition: 0,
             contender: None,
+            found: None,
             book: Book::new(AHEAD, epoch),
             held: None,
             watch: None,

@@ -80,13 +80,14 @@ impl Store {
                 if is_free && in_epoch {
                     self.revision += 1;
                     self.sessions[id].entry = Some((self.revision, acquisition));
-                    return Reply::Asked(Answer::Entered { revision: self.revision, older: before.len() });
+                    let (revision, older) = (self.revision, before.len());
+                    return Reply::Asked(Answer { revision, mine: Some((revision, true)), older, in_epoch });
                 }
                 let adopts = self.is_mistaken_for_mine;
                 let mine = entry.map(|(create, by)| (create, adopts || by == acquisition));
                 let own = entry.map_or(Revision::MAX, |(create, _)| create);
                 let older = before.iter().filter(|create| **create < own).count();
-                Reply::Asked(Answer::NotEntered { revision: self.revision, mine, older, in_epoch })
+                Reply::Asked(Answer { revision: self.revision, mine, older, in_epoch })
             }
             What::Delete(create) => {
                 if self.sessions[id].entry.is_some_and(|(created, _)| created == create) {

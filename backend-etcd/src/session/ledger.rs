@@ -1,0 +1,86 @@
+//! The ledger of a namespace: the record of a move to another store, and who takes part in it.
+//!
+//! The record is a key, and its version the revision that wrote it; an entry is a key on its session's
+//! lease, and is kept as that is. Reads are linearizable, and whatever writes is sent once: so no copy of it
+//! contradicts what was answered.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use etcd_client::{Compare, CompareOp, GetOptions, KeyValue, PutOptions, Txn, TxnOp};
+use leasehold_core::backend::Lease;
+use leasehold_core::backend::ledger::{Entry, Ledger, Member, Written, fits};
+use leasehold_core::{OwnerId, Result};
+
+use super::requests::revision;
+use super::sessions::{Open, Sessions};
+use crate::keys::end_of;
+
+#[derive(Debug)]
+pub(crate) struct EtcdLedger(pub(crate) Arc<Open>);
+
+impl EtcdLedger {
+    fn unless_closed(&self) -> Result<&Arc<Sessions>> {
+        let Open(sessions) = &*self.0;
+        sessions.refuse_if_closed()?;
+        Ok(sessions)
+    }
+}
+
+#[async_trait]
+impl Ledger for EtcdLedger {
+    async fn read(&self) -> Result<Option<Entry>> {
+        let sessions = self.unless_closed()?;
+        let answer = sessions.endpoints.get(sessions.keys.record(), GetOptions::new()).await?;
+        let entry =
+            |kv: &KeyValue| Entry { version: kv.mod_revision().unsigned_abs(), value: kv.value().to_vec() };
+        Ok(answer.kvs().first().map(entry))
+    }
+
+    async fn write(&self, expected: Option<u64>, value: &[u8]) -> Result<Written> {
+        fits(value)?;
+        // A key that is not there has revision 0, and none that is.
+        let expected = match expected {
+            None => Some(0),
+            Some(version) => i64::try_from(version).ok().filter(|version| *version > 0),
+        };
+        let Some(expected) = expected else {
+            return Ok(Written::Conflict);
+        };
+        let sessions = self.unless_closed()?;
+        let key = sessions.keys.record();
+        let same = Compare::mod_revision(key.clone(), CompareOp::Equal, expected);
+        let put = TxnOp::put(key, value, None);
+        let answer = sessions.session().await?.txn(Txn::new().when([same]).and_then([put])).await?;
+        if !answer.succeeded() {
+            return Ok(Written::Conflict);
+        }
+        Ok(Written::Done(revision(&answer)?.unsigned_abs()))
+    }
+
+    async fn sign(&self, member: OwnerId, value: &[u8]) -> Result<Lease> {
+        fits(value)?;
+        let session = self.unless_closed()?.session().await?;
+        let on_lease = PutOptions::new().with_lease(session.lease);
+        let put = TxnOp::put(session.sessions.keys.member(member), value, Some(on_lease));
+        session.txn(Txn::new().and_then([put])).await?;
+        Ok(session.lease())
+    }
+
+    async fn unsign(&self, member: OwnerId) -> Result<()> {
+        let sessions = self.unless_closed()?;
+        let delete = TxnOp::delete(sessions.keys.member(member), None);
+        sessions.session().await?.txn(Txn::new().and_then([delete])).await.map(drop)
+    }
+
+    async fn members(&self) -> Result<Vec<Member>> {
+        let sessions = self.unless_closed()?;
+        let members = sessions.keys.members();
+        let read = sessions.read_all(members.clone(), end_of(&members)).await?;
+        let member = |kv: &KeyValue| {
+            let id = kv.key().strip_prefix(members.as_slice()).map(std::str::from_utf8)?;
+            Some(Member { id: OwnerId::from_hex(id.ok()?)?, value: kv.value().to_vec() })
+        };
+        Ok(read.iter().filter_map(member).collect())
+    }
+}
