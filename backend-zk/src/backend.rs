@@ -3,8 +3,10 @@
 //! # Invariants
 //! - **zk.backend-1** There is at most one session that has not ended; the next request that needs one
 //!   opens it.
-//! - **zk.backend-2** An acquisition goes on in a task of its own until what it made is handed over or
-//!   removed.
+//! - **zk.backend-2** An acquisition goes on, whether its caller waits or not, until what it made is handed
+//!   over or removed. It is made in one session, and ends as lost with that: who still wants the lock asks
+//!   again.
+//! - **zk.backend-3** Whoever comes while a session is opened hears what came of that.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,17 +15,17 @@ use async_trait::async_trait;
 use futures_util::FutureExt;
 use futures_util::stream::BoxStream;
 use leasehold_core::backend::{
-    AcquireRequest, Attempt, Backoff, Events, Finding, Grant, Holder, Inbox, LeaseId, LockBackend, LockState,
-    Renewal, Revoke, StoreConfig, StoreEvent, TokenBase,
+    AcquireRequest, Attempt, Events, Finding, Grant, Holder, Inbox, LeaseId, LockBackend, LockState, Renewal,
+    Revoke, StoreConfig, StoreEvent, TokenBase,
 };
 use leasehold_core::{Effect, Env, Error, ErrorKind, Guarantees, LockName, LostReason, Result};
 use parking_lot::Mutex;
-use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::ZkConfig;
 use crate::error;
-use crate::session::{Barred, Offer, Outcome, Session};
+use crate::protocol::Patience;
+use crate::session::{Carried, Session, Site};
 
 /// The ZooKeeper store, as one manager sees it.
 #[derive(Debug)]
@@ -36,69 +38,33 @@ pub(crate) struct ZkBackend {
 /// What outlives the manager for as long as something is to be cleaned up.
 #[derive(Debug)]
 struct Shared {
-    config: ZkConfig,
-    env: Env,
+    site: Arc<Site>,
     current: Mutex<Option<Arc<Session>>>,
-    /// Who opens a session.
-    opening: tokio::sync::Mutex<()>,
-    failed: Mutex<Failures>,
-    barred: Barred,
-    closed: CancellationToken,
-    events: Events,
+    /// Who opens a session; why the last one could not.
+    opening: tokio::sync::Mutex<Option<Error>>,
 }
-
-/// How often no session could be opened, and why the last time.
-#[derive(Debug, Default)]
-struct Failures {
-    times: u64,
-    last: Option<Error>,
-}
-
-impl Failures {
-    fn note(&mut self, error: &Error) {
-        self.times += 1;
-        self.last = Some(error.clone());
-    }
-
-    /// The last failure, if there was one since there had been so many.
-    fn since(&self, times: u64) -> Option<Error> {
-        self.last.clone().filter(|_| times < self.times)
-    }
-}
-
-/// What an acquisition tells its caller.
-type Reply = Result<std::result::Result<Offer, Option<Holder>>>;
 
 impl ZkBackend {
     pub(crate) async fn open(config: ZkConfig, env: Env) -> Result<Self> {
         let (events, inbox) = Events::new();
-        let shared = Shared {
-            config,
-            env,
-            current: Mutex::new(None),
-            opening: tokio::sync::Mutex::new(()),
-            failed: Mutex::default(),
-            barred: Barred::default(),
-            closed: CancellationToken::new(),
-            events,
-        };
+        let site = Arc::new(Site::new(config, env, events)?);
+        let shared = Shared { site, current: Mutex::new(None), opening: tokio::sync::Mutex::new(None) };
         let mut guarantees = Guarantees::FENCED
             | Guarantees::FIFO
             | Guarantees::LEASED
             | Guarantees::CROSS_PROCESS
             | Guarantees::CROSS_HOST
             | Guarantees::SURVIVES_RESTART;
-        let session = shared.session().await?;
-        guarantees.set(Guarantees::SURVIVES_FAILOVER, session.members(&shared.config).await.survive_a_loss());
+        let members = shared.session().await?.members().await;
+        guarantees.set(Guarantees::SURVIVES_FAILOVER, members.survive_a_loss());
         Ok(Self { shared: Arc::new(shared), guarantees, inbox })
     }
 
     /// Starts an acquisition, which goes on without its caller.
-    fn start(&self, request: &AcquireRequest, waits: bool) -> oneshot::Receiver<Reply> {
-        let (told, hears) = oneshot::channel();
-        let (shared, request) = (Arc::clone(&self.shared), request.clone());
-        self.shared.env.spawn(async move { shared.acquire(&request, waits, told).await });
-        hears
+    fn start(&self, request: &AcquireRequest, patience: Patience) -> Carried<Result<Attempt>> {
+        let left = CancellationToken::new();
+        let acquired = Arc::clone(&self.shared).acquire(request.clone(), patience, left.clone());
+        Carried::new(&self.shared.site.env, left, acquired.boxed())
     }
 }
 
@@ -125,30 +91,22 @@ impl LockBackend for ZkBackend {
     }
 
     async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt> {
-        self.shared.open_or_refuse()?;
-        let hears = self.start(request, false);
-        let told = self.shared.env.bounded(async { hears.await.unwrap_or_else(|_| Err(ended())) }).await?;
-        Ok(match told {
-            Ok(offer) => Attempt::Granted(offer.take()),
-            Err(holder) => Attempt::Held { holder },
-        })
+        self.shared.site.env.bounded(self.start(request, Patience::Tries)).await
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<Grant> {
-        self.shared.open_or_refuse()?;
-        match self.start(request, true).await.unwrap_or_else(|_| Err(ended()))? {
-            Ok(offer) => Ok(offer.take()),
-            Err(_) => Err(ended()),
+        match self.start(request, Patience::Waits).await? {
+            Attempt::Granted(grant) => Ok(grant),
+            Attempt::Held { .. } => unreachable!("whoever waits is granted the lock, or fails"),
         }
     }
 
     async fn renew(&self, leases: &[LeaseId]) -> Vec<Renewal> {
-        let session = self.shared.current.lock().clone();
         let mut answers = Vec::with_capacity(leases.len());
         for lease in leases {
-            answers.push(match &session {
-                Some(session) if session.lease_id() == *lease => session.renew().await,
-                _ => Renewal::Gone(LostReason::SessionLost),
+            answers.push(match self.shared.session_of(*lease) {
+                Some(session) => session.renew().await,
+                None => Renewal::Gone(LostReason::SessionLost),
             });
         }
         answers
@@ -156,19 +114,14 @@ impl LockBackend for ZkBackend {
 
     async fn release(&self, grant: &Grant) -> Result<()> {
         self.shared.open_or_refuse()?;
-        let session = self.shared.current.lock().clone();
-        match session {
-            Some(session) if session.lease_id() == grant.lease.id => match session.why_over() {
-                None => session.release(grant).await,
-                Some(reason) => Err(Error::lost(reason)),
-            },
-            _ => Err(Error::lost(LostReason::SessionLost)),
+        match self.shared.session_of(grant.lease.id) {
+            Some(session) => session.release(grant).await,
+            None => Err(Error::lost(LostReason::SessionLost)),
         }
     }
 
     fn give_up(&self, lease: LeaseId) {
-        let session = self.shared.current.lock().clone();
-        if let Some(session) = session.filter(|session| session.lease_id() == lease) {
+        if let Some(session) = self.shared.session_of(lease) {
             session.end(LostReason::SessionLost);
         }
     }
@@ -190,8 +143,7 @@ impl LockBackend for ZkBackend {
     }
 
     async fn diagnose(&self) -> Result<Vec<Finding>> {
-        let session = self.shared.session().await?;
-        Ok(session.diagnose(&self.shared.config).await)
+        Ok(self.shared.session().await?.diagnose().await)
     }
 
     async fn token_base(&self) -> Result<TokenBase> {
@@ -209,12 +161,17 @@ impl LockBackend for ZkBackend {
 
 impl Shared {
     fn open_or_refuse(&self) -> Result<()> {
-        if self.closed.is_cancelled() { Err(error::closed()) } else { Ok(()) }
+        if self.site.closed.is_cancelled() { Err(error::closed()) } else { Ok(()) }
+    }
+
+    /// The session whose lease this is, if it was not followed by another.
+    fn session_of(&self, lease: LeaseId) -> Option<Arc<Session>> {
+        self.current.lock().clone().filter(|session| session.lease_id() == lease)
     }
 
     /// The session that is open.
     fn open_session(&self) -> Option<Arc<Session>> {
-        self.current.lock().as_ref().filter(|session| session.why_over().is_none()).cloned()
+        self.current.lock().clone().filter(|session| session.why_over().is_none())
     }
 
     /// The session that is open, or a new one.
@@ -223,104 +180,68 @@ impl Shared {
         if let Some(session) = self.open_session() {
             return Ok(session);
         }
-        let failed_before = self.failed.lock().times;
-        let _one_at_a_time = self.opening.lock().await;
+        let (mut failed, somebody_opened) = match self.opening.try_lock() {
+            Ok(turn) => (turn, false),
+            Err(_) => (self.opening.lock().await, true),
+        };
         if let Some(session) = self.open_session() {
             return Ok(session);
         }
         // Whoever waited for an opening that failed has waited for as long as opening may take.
-        if let Some(error) = self.failed.lock().since(failed_before) {
+        if let Some(error) = failed.take().filter(|_| somebody_opened) {
+            *failed = Some(error.clone());
             return Err(error);
         }
         let was_a_session = self.current.lock().is_some();
         let session = tokio::select! {
             biased;
-            () = self.closed.cancelled() => return Err(error::closed()),
-            opened = Session::open(&self.config, &self.env, &self.events, &self.closed, &self.barred, was_a_session) => {
-                opened.inspect_err(|error| self.failed.lock().note(error))?
+            () = self.site.closed.cancelled() => return Err(error::closed()),
+            opened = Session::open(&self.site, was_a_session) => {
+                opened.inspect_err(|error| *failed = Some(error.clone()))?
             }
         };
         *self.current.lock() = Some(Arc::clone(&session));
         // RACE: in place before `closed` is read, so that `close` finds it or is seen here.
-        if self.closed.is_cancelled() {
+        if self.site.closed.is_cancelled() {
             session.end(LostReason::Shutdown);
             return Err(error::closed());
         }
         Ok(session)
     }
 
-    /// Waits for the lock, or tries once, in one session after the other.
-    async fn acquire(&self, request: &AcquireRequest, waits: bool, told: oneshot::Sender<Reply>) {
-        let mut told = told;
-        let mut owner = request.owner;
-        let mut had_a_place = false;
-        let bound = self.env.timing().op_timeout;
-        let mut retries = Backoff::new(bound / 32, bound / 4);
+    /// A session in which `name` may be asked for.
+    async fn session_for(&self, name: &LockName) -> Result<Arc<Session>> {
         loop {
-            let session = tokio::select! {
-                biased;
-                () = told.closed() => return,
-                session = self.session() => session,
-            };
-            let session = match session {
-                Ok(session) => {
-                    retries.reset();
-                    session
-                }
-                // Whoever has waited already goes on when the ensemble is back.
-                Err(error) if had_a_place && !is_final(error.kind()) => {
-                    tokio::select! {
-                        biased;
-                        () = told.closed() => return,
-                        () = retries.pause(&self.env) => continue,
-                    }
-                }
-                Err(error) => return drop(told.send(Err(error))),
-            };
-            let allowed = tokio::select! {
-                biased;
-                () = told.closed() => return,
-                allowed = session.may_enter(&request.name) => allowed,
-            };
-            if let Err(error) = allowed {
-                return drop(told.send(Err(error)));
+            let session = self.session().await?;
+            if session.freshened().await {
+                return session.may_enter(name).await.map(|()| session);
             }
-            let outcome = {
-                let mut abandoned = std::pin::pin!(told.closed());
-                session.acquire(request, owner, waits, &mut abandoned).await
-            };
-            let answer = match outcome {
-                Outcome::Granted(offer) => Ok(Ok(offer)),
-                Outcome::Busy(holder) => Ok(Err(holder)),
-                Outcome::Refused(error) => Err(error),
-                Outcome::Left => return,
-                Outcome::Again => {
-                    if self.closed.is_cancelled() {
-                        return drop(told.send(Err(error::closed())));
-                    }
-                    if told.is_closed() {
-                        return;
-                    }
-                    // What is left of the old id must never be taken for ours.
-                    owner = self.env.owner_id();
-                    had_a_place = true;
-                    continue;
-                }
-            };
-            // A caller who has left drops the offer, which gives the lock back.
-            return drop(told.send(answer));
         }
     }
 
+    /// Waits for the lock, or tries once, in one session.
+    async fn acquire(
+        self: Arc<Self>,
+        request: AcquireRequest,
+        patience: Patience,
+        left: CancellationToken,
+    ) -> Result<Attempt> {
+        let session = tokio::select! {
+            biased;
+            () = left.cancelled() => return Err(Error::lost(LostReason::Released)),
+            session = self.session_for(&request.name) => session?,
+        };
+        session.acquire(&request, patience, &left).await
+    }
+
     async fn close(&self) -> Result<()> {
-        self.closed.cancel();
+        self.site.closed.cancel();
         let Some(session) = self.current.lock().take() else {
             return Ok(());
         };
         let ended = session.connection.closed();
         session.end(LostReason::Shutdown);
-        let bounded = self.env.bounded(ended.map(Ok)).await;
-        bounded.map_err(|_| {
+        self.site.env.bounded(ended.map(Ok)).await.map_err(|_| {
             Error::new(
                 ErrorKind::Unavailable,
                 Effect::Unknown,
@@ -328,14 +249,4 @@ impl Shared {
             )
         })
     }
-}
-
-/// Whether it is of no use to try again.
-fn is_final(kind: &ErrorKind) -> bool {
-    matches!(kind, ErrorKind::Closed | ErrorKind::Denied | ErrorKind::InvalidOption)
-}
-
-/// The error of an acquisition whose task was dropped with its runtime.
-fn ended() -> Error {
-    Error::new(ErrorKind::Unavailable, Effect::Unknown, "the runtime of the store is gone")
 }

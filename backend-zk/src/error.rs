@@ -23,6 +23,9 @@ pub(crate) enum Unanswered {
 }
 
 impl Unanswered {
+    /// There is no such node.
+    pub(crate) const ABSENT: Self = Self::Refused(ZkError::NoNode);
+
     /// What it means to an acquisition.
     pub(crate) fn failure(&self) -> Failure {
         match self {

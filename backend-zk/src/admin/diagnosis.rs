@@ -9,15 +9,15 @@ use leasehold_core::{Env, Result};
 use crate::config::ZkConfig;
 use crate::connection::status;
 use crate::keys;
-use crate::session::Session;
+use crate::session::{Session, Site};
 
 impl Session {
     /// Looks at the servers, the session and the rights.
-    pub(crate) async fn diagnose(&self, config: &ZkConfig) -> Vec<Finding> {
+    pub(crate) async fn diagnose(&self) -> Vec<Finding> {
         let (servers, (session, rights), members) = join3(
-            servers(config, &self.env),
-            join(self.of_the_session(config), self.of_the_rights()),
-            self.members(config),
+            servers(&self.site.config, &self.site.env),
+            join(self.of_the_session(), self.of_the_rights()),
+            self.members(),
         )
         .await;
         let mut findings = servers;
@@ -27,9 +27,9 @@ impl Session {
         findings
     }
 
-    async fn of_the_session(&self, config: &ZkConfig) -> Vec<Finding> {
+    async fn of_the_session(&self) -> Vec<Finding> {
         // ZooKeeper counts milliseconds.
-        let millis = self.env.timing().ttl.as_millis();
+        let millis = self.site.env.timing().ttl.as_millis();
         let asked = Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX));
         let granted = self.timeout();
         let mut findings = vec![if asked == granted {
@@ -41,8 +41,7 @@ impl Session {
             );
             Finding::new(Severity::Warning, "session", detail)
         }];
-        let (shortest, longest) =
-            join(granted_for(config, &self.env, SHORT), granted_for(config, &self.env, LONG)).await;
+        let (shortest, longest) = join(granted_for(&self.site, SHORT), granted_for(&self.site, LONG)).await;
         findings.push(match (shortest, longest) {
             (Some(shortest), Some(longest)) if granted != asked.max(shortest).min(longest) => {
                 let detail = format!(
@@ -69,8 +68,8 @@ impl Session {
         if let Err(error) = self.try_rights().await {
             return Finding::new(Severity::Broken, "rights", error.to_string());
         }
-        let session = self.namespace.session(self.id());
-        for path in [self.namespace.root(), keys::parent(&session).unwrap_or_default()] {
+        let session = self.site.namespace.session(self.id());
+        for path in [self.site.namespace.root(), keys::parent(&session).unwrap_or_default()] {
             if !path.is_empty() && self.connection.is_closable(path).await {
                 let detail = format!(
                     "anybody may change the rights of {path}, and so close it to all others, as on the nodes of \
@@ -83,10 +82,10 @@ impl Session {
     }
 
     async fn try_rights(&self) -> Result<()> {
-        let root = self.namespace.root();
+        let root = self.site.namespace.root();
         let listed = self.connection.list(if root.is_empty() { "/" } else { root }).await;
         listed.map_err(|unanswered| unanswered.into_error("list the locks"))?;
-        self.connection.try_rights(&format!("{}-rights", self.namespace.session(self.id()))).await
+        self.connection.try_rights(&format!("{}-rights", self.site.namespace.session(self.id()))).await
     }
 }
 
@@ -133,7 +132,7 @@ fn of_a_server(server: &str, said: &str) -> Finding {
 }
 
 /// The timeout of a session for which `wish` was asked.
-async fn granted_for(config: &ZkConfig, env: &Env, wish: Duration) -> Option<Duration> {
+async fn granted_for(Site { config, env, .. }: &Site, wish: Duration) -> Option<Duration> {
     tokio::select! {
         biased;
         client = config.connect(wish, env.timing().connect_timeout) => client.ok().map(|client| client.session_timeout()),

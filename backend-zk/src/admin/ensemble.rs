@@ -6,7 +6,6 @@ use std::net::SocketAddr;
 use futures_util::future::join;
 use leasehold_core::backend::{Endpoint, Finding, Severity};
 
-use crate::config::ZkConfig;
 use crate::connection::status;
 use crate::protocol::Failure;
 use crate::session::Session;
@@ -36,8 +35,8 @@ enum Voters {
 
 impl Session {
     /// Asks the server in use, and for the addresses of a host that is the only one.
-    pub(crate) async fn members(&self, config: &ZkConfig) -> Members {
-        let (voters, ways) = join(self.voters(), self.ways(config)).await;
+    pub(crate) async fn members(&self) -> Members {
+        let (voters, ways) = join(self.voters(), self.ways()).await;
         Members { voters, ways }
     }
 
@@ -53,15 +52,16 @@ impl Session {
         Voters::Untold
     }
 
-    async fn ways(&self, config: &ZkConfig) -> Ways {
-        let servers: HashSet<Endpoint> = config.endpoints().unwrap_or_default().into_iter().collect();
+    async fn ways(&self) -> Ways {
+        let servers: HashSet<Endpoint> =
+            self.site.config.endpoints().unwrap_or_default().into_iter().collect();
         let [server] = Vec::from_iter(&servers)[..] else {
             return Ways::Named(servers.len());
         };
         let found = tokio::select! {
             biased;
             found = status::addresses(server) => found.unwrap_or_default(),
-            () = self.env.sleep(self.env.timing().op_timeout) => Vec::new(),
+            () = self.site.env.sleep(self.site.env.timing().op_timeout) => Vec::new(),
         };
         Ways::of_one_name(&found)
     }

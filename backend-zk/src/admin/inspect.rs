@@ -28,7 +28,7 @@ impl Session {
 
     /// The locks that begin with `prefix` and have contenders, in order.
     pub(crate) async fn list(&self, prefix: &str) -> Result<Vec<LockState>> {
-        let root = self.namespace.root();
+        let root = self.site.namespace.root();
         let root = if root.is_empty() { "/" } else { root };
         let (_, listed) = join(self.connection.catch_up(root), self.connection.list(root)).await;
         let listing = listed.map_err(|unanswered| unanswered.into_error("list the locks"))?;
@@ -51,7 +51,7 @@ impl Session {
 
     /// The first contender of `name`, as the leader knows it.
     pub(super) async fn first(&self, name: &LockName) -> Answered<Option<First>> {
-        let directory = self.namespace.directory(name);
+        let directory = self.site.namespace.directory(name);
         for _ in 0..LOOKS {
             let (_, listed) =
                 join(self.connection.catch_up(&directory), self.connection.list(&directory)).await;

@@ -46,7 +46,7 @@ impl Session {
     /// holders may look for the word of its `Revoker` in their nodes.
     async fn ask(&self, holder: &First, grace: Duration) -> Answered<()> {
         let session = holder.stat.ephemeral_owner;
-        let (inbox, door) = (self.namespace.inbox(session), self.namespace.session(session));
+        let (inbox, door) = (self.site.namespace.inbox(session), self.site.namespace.session(session));
         loop {
             let (data, stat) = match self.connection.read(&inbox).await {
                 Ok(read) => read,

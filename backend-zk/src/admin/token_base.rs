@@ -13,13 +13,13 @@ impl Session {
     /// The base as later sessions read it.
     pub(crate) async fn read_base(&self) -> Result<TokenBase> {
         let failed = |unanswered: Unanswered| unanswered.into_error("show the token_base");
-        let own = self.namespace.session(self.id());
+        let own = self.site.namespace.session(self.id());
         // In one flight, the write first: the server answers in order, so it has caught up with what was
         // written before, and what is granted later is of a later transaction than this one.
         let (written, listed, base) = join3(
             self.connection.write(&own, &[], None),
-            self.connection.list(&self.namespace.sessions()),
-            self.connection.read(&self.namespace.token_base()),
+            self.connection.list(&self.site.namespace.sessions()),
+            self.connection.read(&self.site.namespace.token_base()),
         )
         .await;
         let (written, listed) = (written.map_err(failed)?, listed.map_err(failed)?);
@@ -30,7 +30,7 @@ impl Session {
 
     /// Makes the base `at_least` that large.
     pub(crate) async fn raise_base(&self, at_least: u64) -> Result<()> {
-        let (path, data) = (self.namespace.token_base(), at_least.to_string());
+        let (path, data) = (self.site.namespace.token_base(), at_least.to_string());
         loop {
             let (base, version) = stored_base(self.connection.read(&path).await)?;
             if at_least <= base {

@@ -1,35 +1,35 @@
 //! Keeps the book of what a session holds, tells what it says, and lets go.
 
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, join_all};
 use leasehold_core::backend::{AcquireRequest, Grant, StoreEvent};
 use leasehold_core::{Error, LockName, LostReason, OwnerId, Result};
-use zookeeper_client::Error as ZkError;
 
 use super::Session;
 use crate::connection::Answered;
 use crate::error::Unanswered;
 use crate::keys;
-use crate::protocol::{Failure, Hold, Mine};
+use crate::protocol::{Failure, Happening, Hold, Mine};
 
 impl Session {
     /// Books a node that holds its lock.
-    pub(super) fn hold(
-        &self,
-        request: &AcquireRequest,
-        owner: OwnerId,
-        mine: Mine,
-        watched: bool,
-    ) -> Result<Grant> {
+    pub(super) fn hold(&self, request: &AcquireRequest, mine: Mine, watched: bool) -> Result<Grant> {
         let counter = self.counter(mine.czxid)?;
         let mut holds = self.holds.lock();
-        let name = request.name.clone();
-        if let Some(within) = holds.granted(owner, name.clone(), mine, watched, self.env.now()) {
-            self.events.tell(StoreEvent::GrantAsked { name, counter, within });
+        let (name, owner) = (request.name.clone(), request.owner);
+        if let Some(within) = holds.granted(owner, name.clone(), mine, watched, self.site.env.now()) {
+            self.site.events.tell(StoreEvent::GrantAsked { name, counter, within });
         }
         Ok(Grant { name: request.name.clone(), owner, lease: self.lease(), counter })
     }
 
     /// Lets go of what was granted.
     pub(crate) async fn release(&self, grant: &Grant) -> Result<()> {
+        if let Some(reason) = self.why_over() {
+            return Err(Error::lost(reason));
+        }
         let path = self.holds.lock().ending(grant.owner, &grant.name).map(|hold| self.path_of(hold));
         let path = path.ok_or_else(|| Error::lost(LostReason::Gone))?;
         let deleted = self.remove(&path).await;
@@ -53,48 +53,86 @@ impl Session {
         }
         // The server looks at the rights first, and for a node then. To ask for one takes no right.
         if let Ok(None) = self.connection.stat(path).await {
-            return Err(Unanswered::Refused(ZkError::NoNode));
+            return Err(Unanswered::ABSENT);
         }
         if let Some(directory) = keys::parent(path) {
-            self.barred.add(directory);
+            self.site.barred.lock().add(directory);
         }
         let warning = format!("the server refuses to delete {path}: the session ends, and all its locks");
-        self.events.tell(StoreEvent::Warning(warning.into()));
+        self.site.events.tell(StoreEvent::Warning(warning.into()));
         self.end(LostReason::SessionLost);
         deleted
     }
 
     fn path_of(&self, hold: &Hold) -> String {
-        format!("{}/{}", self.namespace.directory(&hold.name), hold.mine.node.name())
+        format!("{}/{}", self.site.namespace.directory(&hold.name), hold.mine.node.name())
+    }
+
+    /// Watches the nodes of holds that have stood for a while, each once, so that one which somebody
+    /// deletes is told. Short holds cost no such request; those that waited have the watch already.
+    pub(super) fn watch_what_stands(self: &Arc<Self>) {
+        let standing = self.standing();
+        if standing.is_empty() {
+            return;
+        }
+        let session = Arc::clone(self);
+        self.site.env.spawn(async move {
+            for some in standing.chunks(AT_ONCE) {
+                join_all(some.iter().map(|(owner, path)| session.watch_hold(*owner, path))).await;
+            }
+        });
+    }
+
+    async fn watch_hold(self: &Arc<Self>, owner: OwnerId, path: &str) {
+        match self.connection.watch(path).await {
+            Ok((_, watch)) => self.watch_over(owner, watch.fired().boxed()),
+            Err(gone) if gone.is_absent() => self.lost_its_node(owner),
+            Err(_) => self.unwatched(owner),
+        }
+    }
+
+    /// Tells of a hold whose node somebody else deletes.
+    pub(super) fn watch_over(self: &Arc<Self>, owner: OwnerId, own: BoxFuture<'static, Happening>) {
+        let session = Arc::clone(self);
+        self.site.env.spawn(async move {
+            tokio::select! {
+                biased;
+                () = session.connection.over() => {}
+                happening = own => match happening {
+                    Happening::Ended => session.lost_its_node(owner),
+                    _ => session.unwatched(owner),
+                },
+            }
+        });
     }
 
     /// The nodes to be watched from here on.
-    pub(super) fn standing(&self) -> Vec<(OwnerId, String)> {
+    fn standing(&self) -> Vec<(OwnerId, String)> {
         let mut holds = self.holds.lock();
-        let standing = holds.standing(self.timeout() / 10, self.env.now());
+        let standing = holds.standing(self.timeout() / 10, self.site.env.now());
         standing.map(|(owner, hold)| (owner, self.path_of(hold))).collect()
     }
 
     /// The node of a hold is not watched any more.
-    pub(super) fn unwatched(&self, owner: OwnerId) {
+    fn unwatched(&self, owner: OwnerId) {
         self.holds.lock().unwatched(owner);
     }
 
     /// The node of a hold is gone.
-    pub(super) fn lost_its_node(&self, owner: OwnerId) {
+    fn lost_its_node(&self, owner: OwnerId) {
         let holds = self.holds.lock();
-        let lost = holds.deleted(owner, self.env.now());
+        let lost = holds.deleted(owner, self.site.env.now());
         if let Some((name, counter)) = lost.and_then(|hold| self.named(hold)) {
-            self.events.tell(StoreEvent::GrantLost { name, counter, reason: LostReason::Gone });
+            self.site.events.tell(StoreEvent::GrantLost { name, counter, reason: LostReason::Gone });
         }
     }
 
     /// Takes in what the inbox says now.
     pub(crate) fn asked_for(&self, inbox: &[u8]) {
         let mut holds = self.holds.lock();
-        for (hold, within) in holds.asked_for(inbox, self.env.now()) {
+        for (hold, within) in holds.asked_for(inbox, self.site.env.now()) {
             if let Some((name, counter)) = self.named(hold) {
-                self.events.tell(StoreEvent::GrantAsked { name, counter, within });
+                self.site.events.tell(StoreEvent::GrantAsked { name, counter, within });
             }
         }
     }
@@ -104,3 +142,6 @@ impl Session {
         Some((hold.name.clone(), self.counter(hold.mine.czxid).ok()?))
     }
 }
+
+/// How many nodes are watched in one flight.
+const AT_ONCE: usize = 64;

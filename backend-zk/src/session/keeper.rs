@@ -27,10 +27,10 @@ pub(crate) async fn keep(session: Arc<Session>, states: StateWatcher) {
         session.end(LostReason::SessionLost);
     }
     // From here on the next contender may hold, so no guard may. As to the timer, see below.
-    let left = session.deadline().remaining(session.env.now());
+    let left = session.deadline().remaining(session.site.env.now());
     tokio::select! {
         biased;
-        () = session.closed.cancelled() => {}
+        () = session.site.closed.cancelled() => {}
         () = session.connection.closed() => {}
         () = tokio::time::sleep(left) => {}
     }
@@ -53,7 +53,7 @@ async fn watch_the_time(session: &Session) {
 async fn watch_the_renewals(session: &Session) {
     let pause = session.timeout() / 24;
     loop {
-        session.env.sleep(pause).await;
+        session.site.env.sleep(pause).await;
         session.confirm_if_late().await;
     }
 }
@@ -67,7 +67,7 @@ async fn watch_the_connection(session: &Session, mut states: StateWatcher) {
             return;
         }
         if session.must_look() && session.look_into_the_connection().await.is_err() {
-            retries.pause(&session.env).await;
+            retries.pause(&session.site.env).await;
             state = states.state();
             continue;
         }
@@ -90,7 +90,7 @@ async fn watch_the_inbox(session: &Session) {
                     () = session.knocked.notified() => {}
                 }
             }
-            Err(_) => retries.pause(&session.env).await,
+            Err(_) => retries.pause(&session.site.env).await,
         }
     }
 }
@@ -98,7 +98,7 @@ async fn watch_the_inbox(session: &Session) {
 async fn read_the_inbox(session: &Session) -> Answered<Watch> {
     let inbox = session.inbox();
     match session.connection.watch(&inbox).await {
-        Ok((data, _, watch)) => {
+        Ok(((data, _), watch)) => {
             session.asked_for(&data);
             Ok(watch)
         }
@@ -113,6 +113,6 @@ async fn read_the_inbox(session: &Session) -> Answered<Watch> {
 
 /// Pauses that leave time to renew: the connection is looked into before that.
 fn retries(session: &Session) -> Backoff {
-    let bound = session.env.timing().op_timeout;
+    let bound = session.site.env.timing().op_timeout;
     Backoff::new(bound / 32, bound / 8)
 }

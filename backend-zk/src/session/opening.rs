@@ -4,15 +4,13 @@ use std::sync::{Arc, OnceLock};
 
 use futures_util::FutureExt;
 use futures_util::future::{join, join3};
-use leasehold_core::backend::{Events, StoreEvent};
-use leasehold_core::{Effect, Env, Error, ErrorKind, Result};
+use leasehold_core::backend::StoreEvent;
+use leasehold_core::{Effect, Error, ErrorKind, Result};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
-use tokio_util::sync::CancellationToken;
 use zookeeper_client::{CreateMode, Error as ZkError, Stat};
 
-use super::{Barred, Session, Trust, keeper};
-use crate::config::ZkConfig;
+use super::{Session, Site, Trust, keeper};
 use crate::connection::status::Reasons;
 use crate::connection::{Answered, Connection};
 use crate::error::{self, Unanswered};
@@ -22,22 +20,14 @@ use crate::protocol::{Liveness, Purpose, Write, Writers};
 impl Session {
     /// Opens a session within the bound of opening, announces it, and keeps watch over it. Where there
     /// `was_a_session`, no certificate keeps us out for good.
-    pub(crate) async fn open(
-        config: &ZkConfig,
-        env: &Env,
-        events: &Events,
-        closed: &CancellationToken,
-        barred: &Barred,
-        was_a_session: bool,
-    ) -> Result<Arc<Self>> {
+    pub(crate) async fn open(site: &Arc<Site>, was_a_session: bool) -> Result<Arc<Self>> {
+        let (config, env) = (&site.config, &site.env);
         let bound = env.timing().connect_timeout;
         let reasons = Reasons::default();
         tokio::select! {
             biased;
             // No lock is asked for before there is a session.
-            opened = Self::open_unbounded(config, env, events, closed, barred) => {
-                opened.map_err(|error| error.with_effect(Effect::NotApplied))
-            }
+            opened = Self::open_unbounded(site) => opened.map_err(|error| error.with_effect(Effect::NotApplied)),
             refusal = reasons.refusal(config, env, was_a_session) => Err(refusal),
             () = async { env.sleep(bound).await } => {
                 Err(reasons.explain(format!("no session was opened within {bound:?}"), config.advice()))
@@ -45,14 +35,8 @@ impl Session {
         }
     }
 
-    async fn open_unbounded(
-        config: &ZkConfig,
-        env: &Env,
-        events: &Events,
-        closed: &CancellationToken,
-        barred: &Barred,
-    ) -> Result<Arc<Self>> {
-        let namespace = config.namespace()?;
+    async fn open_unbounded(site: &Arc<Site>) -> Result<Arc<Self>> {
+        let Site { config, namespace, env, .. } = &**site;
         let ttl = env.timing().ttl;
         let (asked, client) = loop {
             let asked = env.now();
@@ -103,8 +87,7 @@ impl Session {
         }
         let session = Arc::new(Self {
             connection,
-            env: env.clone(),
-            namespace,
+            site: Arc::clone(site),
             id,
             node,
             writers: Mutex::new(Writers::new(version)),
@@ -116,15 +99,12 @@ impl Session {
             reconnects: watch::Sender::new(0),
             holds: Mutex::default(),
             strangers: Mutex::default(),
-            barred: barred.clone(),
-            events: events.clone(),
-            closed: closed.clone(),
         });
         if timeout != ttl {
             let late =
                 if timeout < env.timing().op_timeout * 3 { "; op_timeout is too long for that" } else { "" };
             let warning = format!("asked for a session of {ttl:?}, ZooKeeper granted {timeout:?}{late}");
-            session.events.tell(StoreEvent::Warning(warning.into()));
+            site.events.tell(StoreEvent::Warning(warning.into()));
         }
         session.announce();
         env.spawn(keeper::keep(Arc::clone(&session), states));
