@@ -14,11 +14,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::FutureExt;
 use futures_util::stream::BoxStream;
+use leasehold_core::backend::ledger::{Entry, Ledger, Member, Written, fits};
 use leasehold_core::backend::{
-    AcquireRequest, Attempt, Events, Finding, Grant, Holder, Inbox, LeaseId, LockBackend, LockState, Renewal,
-    Revoke, StoreConfig, StoreEvent, TokenBase,
+    AcquireRequest, Attempt, Events, Finding, Grant, Holder, Inbox, Lease, LeaseId, LockBackend, LockState,
+    Renewal, Revoke, StoreConfig, StoreEvent, TokenBase,
 };
-use leasehold_core::{Effect, Env, Error, ErrorKind, Guarantees, LockName, LostReason, Result};
+use leasehold_core::{Effect, Env, Error, ErrorKind, Guarantees, LockName, LostReason, OwnerId, Result};
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
@@ -75,11 +76,10 @@ impl StoreConfig for ZkConfig {
     }
 
     fn server(&self) -> Option<String> {
-        Some(self.servers()).filter(|servers| !servers.is_empty())
+        self.servers().ok().map(|servers| servers.to_string())
     }
 
     async fn open(&self, env: Env) -> Result<Arc<dyn LockBackend>> {
-        self.validate()?;
         Ok(Arc::new(ZkBackend::open(self.clone(), env).await?))
     }
 }
@@ -154,8 +154,37 @@ impl LockBackend for ZkBackend {
         self.shared.session().await?.raise_base(at_least).await
     }
 
+    fn ledger(&self) -> Option<Arc<dyn Ledger>> {
+        Some(Arc::<Shared>::clone(&self.shared))
+    }
+
     async fn close(&self) -> Result<()> {
         self.shared.close().await
+    }
+}
+
+#[async_trait]
+impl Ledger for Shared {
+    async fn read(&self) -> Result<Option<Entry>> {
+        self.site.env.bounded(async { self.session().await?.read_record().await }).await
+    }
+
+    async fn write(&self, expected: Option<u64>, value: &[u8]) -> Result<Written> {
+        fits(value)?;
+        self.site.env.bounded(async { self.session().await?.write_record(expected, value).await }).await
+    }
+
+    async fn sign(&self, member: OwnerId, value: &[u8]) -> Result<Lease> {
+        fits(value)?;
+        self.site.env.bounded(async { self.session().await?.sign(member, value).await }).await
+    }
+
+    async fn unsign(&self, member: OwnerId) -> Result<()> {
+        self.site.env.bounded(async { self.session().await?.unsign(member).await }).await
+    }
+
+    async fn members(&self) -> Result<Vec<Member>> {
+        self.site.env.bounded(async { self.session().await?.list_members().await }).await
     }
 }
 

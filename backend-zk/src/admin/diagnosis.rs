@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use futures_util::future::{join, join_all, join3};
+use leasehold_core::Result;
 use leasehold_core::backend::{Finding, Severity};
-use leasehold_core::{Env, Result};
 
-use crate::config::ZkConfig;
 use crate::connection::status;
 use crate::keys;
 use crate::session::{Session, Site};
@@ -14,12 +13,9 @@ use crate::session::{Session, Site};
 impl Session {
     /// Looks at the servers, the session and the rights.
     pub(crate) async fn diagnose(&self) -> Vec<Finding> {
-        let (servers, (session, rights), members) = join3(
-            servers(&self.site.config, &self.site.env),
-            join(self.of_the_session(), self.of_the_rights()),
-            self.members(),
-        )
-        .await;
+        let (servers, (session, rights), members) =
+            join3(servers(&self.site), join(self.of_the_session(), self.of_the_rights()), self.members())
+                .await;
         let mut findings = servers;
         findings.push(members.finding());
         findings.extend(session);
@@ -90,12 +86,16 @@ impl Session {
 }
 
 /// What each server says about itself.
-async fn servers(config: &ZkConfig, env: &Env) -> Vec<Finding> {
-    let endpoints = config.endpoints().unwrap_or_default();
-    let asked = endpoints.iter().map(|server| async move {
+async fn servers(Site { config, env, .. }: &Site) -> Vec<Finding> {
+    let servers = match config.servers() {
+        Ok(servers) => servers,
+        Err(error) => return vec![Finding::new(Severity::Broken, "server", error.to_string())],
+    };
+    let servers = &servers;
+    let asked = servers.iter().map(|server| async move {
         let said = tokio::select! {
             biased;
-            said = status::of_server(config, server) => said.unwrap_or_default(),
+            said = status::of_server(servers, server) => said.unwrap_or_default(),
             () = env.sleep(env.timing().op_timeout) => String::new(),
         };
         of_a_server(&server.to_string(), &said)
@@ -133,9 +133,10 @@ fn of_a_server(server: &str, said: &str) -> Finding {
 
 /// The timeout of a session for which `wish` was asked.
 async fn granted_for(Site { config, env, .. }: &Site, wish: Duration) -> Option<Duration> {
+    let servers = config.servers().ok()?;
     tokio::select! {
         biased;
-        client = config.connect(wish, env.timing().connect_timeout) => client.ok().map(|client| client.session_timeout()),
+        client = servers.connect(wish, env.timing().connect_timeout) => client.ok().map(|client| client.session_timeout()),
         () = env.sleep(env.timing().op_timeout) => None,
     }
 }

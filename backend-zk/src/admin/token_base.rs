@@ -19,7 +19,7 @@ impl Session {
         let (written, listed, base) = join3(
             self.connection.write(&own, &[], None),
             self.connection.list(&self.site.namespace.sessions()),
-            self.connection.read(&self.site.namespace.token_base()),
+            self.connection.read_if_there(&self.site.namespace.token_base()),
         )
         .await;
         let (written, listed) = (written.map_err(failed)?, listed.map_err(failed)?);
@@ -32,7 +32,7 @@ impl Session {
     pub(crate) async fn raise_base(&self, at_least: u64) -> Result<()> {
         let (path, data) = (self.site.namespace.token_base(), at_least.to_string());
         loop {
-            let (base, version) = stored_base(self.connection.read(&path).await)?;
+            let (base, version) = stored_base(self.connection.read_if_there(&path).await)?;
             if at_least <= base {
                 return Ok(());
             }

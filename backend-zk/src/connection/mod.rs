@@ -133,6 +133,29 @@ impl Connection {
         self.ask(async |client| client.create(path, data, &options).await.map(|(stat, _)| stat)).await
     }
 
+    /// The same, and its directory if that is missing.
+    pub(crate) async fn create_below(&self, path: &str, data: &[u8], mode: CreateMode) -> Answered<()> {
+        match self.create(path, data, mode).await {
+            Err(missing) if missing.is_absent() => {
+                self.make_directory(keys::parent(path).ok_or(missing)?).await?;
+                self.create(path, data, mode).await.map(drop)
+            }
+            made => made.map(drop),
+        }
+    }
+
+    /// Makes a node of this session in the place of one that is another's.
+    pub(crate) async fn replace(&self, path: &str, data: &[u8]) -> Answered<()> {
+        let options = CreateMode::Ephemeral.with_acls(Acls::new(&self.rights));
+        self.ask(async |client| {
+            let mut transaction = client.new_multi_writer();
+            transaction.add_delete(path, None)?;
+            transaction.add_create(path, data, &options)?;
+            transaction.commit().await.map(drop).map_err(ZkError::from)
+        })
+        .await
+    }
+
     pub(crate) async fn delete(&self, path: &str) -> Answered<()> {
         self.ask(async |client| client.delete(path, None).await).await
     }
@@ -148,6 +171,13 @@ impl Connection {
 
     pub(crate) async fn read(&self, path: &str) -> Answered<(Vec<u8>, Stat)> {
         self.ask(async |client| client.get_data(path).await).await
+    }
+
+    pub(crate) async fn read_if_there(&self, path: &str) -> Answered<Option<(Vec<u8>, Stat)>> {
+        match self.read(path).await {
+            Err(missing) if missing.is_absent() => Ok(None),
+            read => read.map(Some),
+        }
     }
 
     pub(crate) async fn stat(&self, path: &str) -> Answered<Option<Stat>> {

@@ -59,22 +59,42 @@ impl Namespace {
 
     /// The node that an answered write on proves the session `id` by.
     pub(crate) fn session(&self, id: i64) -> String {
-        format!("{}/{SESSIONS}/{id:016x}", self.root)
+        format!("{}/{id:016x}", self.sessions())
     }
 
     /// The directory of those nodes.
     pub(crate) fn sessions(&self) -> String {
-        format!("{}/{SESSIONS}", self.root)
+        self.beside("%sessions")
     }
 
     /// The node in which the session `id` is told of revocations.
     pub(crate) fn inbox(&self, id: i64) -> String {
-        format!("{}/{INBOXES}/{id:016x}", self.root)
+        format!("{}/{id:016x}", self.beside("%inboxes"))
     }
 
     /// The node with the number that is added to every counter.
     pub(crate) fn token_base(&self) -> String {
-        format!("{}/{TOKEN_BASE}", self.root)
+        self.beside("%token_base")
+    }
+
+    /// The record of the move to another store.
+    pub(crate) fn record(&self) -> String {
+        self.beside("%move")
+    }
+
+    /// Who takes part in that.
+    pub(crate) fn member(&self, id: OwnerId) -> String {
+        format!("{}/{}", self.members(), id.to_hex())
+    }
+
+    /// The directory of those nodes.
+    pub(crate) fn members(&self) -> String {
+        self.beside("%members")
+    }
+
+    /// A node that is no lock's (zk.keys-1).
+    fn beside(&self, name: &str) -> String {
+        format!("{}/{name}", self.root)
     }
 }
 
@@ -328,9 +348,6 @@ const RENEWAL_LASTS: u32 = 1 << 16;
 /// So many contenders can still come while the last one holds that was let in.
 const END: u32 = PAST_THE_END - (1 << 22);
 const PAST_THE_END: u32 = 1 << 31;
-const SESSIONS: &str = "%sessions";
-const INBOXES: &str = "%inboxes";
-const TOKEN_BASE: &str = "%token_base";
 
 #[cfg(test)]
 mod tests;

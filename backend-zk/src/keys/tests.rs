@@ -163,8 +163,20 @@ fn a_node_is_found_by_its_owner() {
 /// Segments that we did not write are nobody's lock.
 #[test]
 fn strange_segments_are_no_locks() {
-    for segment in ["%sessions", "%inboxes", "%token_base", "%2f", "%41", "%", "a%2", "%FF", "", "zookeeper"]
-    {
+    for segment in [
+        "%sessions",
+        "%inboxes",
+        "%token_base",
+        "%move",
+        "%members",
+        "%2f",
+        "%41",
+        "%",
+        "a%2",
+        "%FF",
+        "",
+        "zookeeper",
+    ] {
         assert_eq!(decoded(segment), None, "{segment}");
     }
 }

@@ -105,7 +105,7 @@ impl Session {
         self.site.env.deadline(liveness.base(), liveness.timeout())
     }
 
-    fn lease(&self) -> Lease {
+    pub(crate) fn lease(&self) -> Lease {
         Lease {
             id: self.lease_id(),
             scope: LeaseScope::Session,

@@ -24,6 +24,7 @@ mod cuts;
 mod earlier;
 mod faults;
 mod interop;
+mod ledger;
 mod numbers;
 mod peer;
 mod quorum;
@@ -149,6 +150,9 @@ fn main() -> ExitCode {
             sessions_that_live_are_counted
             what_is_no_number_is_refused_and_stays
             the_base_belongs_to_its_creator;
+        ledger:
+            an_entry_is_of_the_session_that_signed_last
+            a_record_and_members_are_no_locks;
         revocation:
             an_ask_is_six_requests_and_heard_by_one
             a_message_that_is_not_told_of_is_heard_with_the_next_renewal
