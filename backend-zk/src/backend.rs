@@ -6,7 +6,6 @@
 //! - **zk.backend-2** An acquisition goes on, whether its caller waits or not, until what it made is handed
 //!   over or removed. It is made in one session, and ends as lost with that: who still wants the lock asks
 //!   again.
-//! - **zk.backend-3** Whoever comes while a session is opened hears what came of that.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,17 +15,16 @@ use futures_util::FutureExt;
 use futures_util::stream::BoxStream;
 use leasehold_core::backend::ledger::{Entry, Ledger, Member, Written, fits};
 use leasehold_core::backend::{
-    AcquireRequest, Attempt, Events, Finding, Grant, Holder, Inbox, Lease, LeaseId, LockBackend, LockState,
-    Renewal, Revoke, StoreConfig, StoreEvent, TokenBase,
+    AcquireRequest, Attempt, Carried, Events, Finding, Grant, Holder, Inbox, Lease, LeaseId, LockBackend,
+    LockState, Renewal, Reopen, Revoke, StoreConfig, StoreEvent, TokenBase,
 };
 use leasehold_core::{Effect, Env, Error, ErrorKind, Guarantees, LockName, LostReason, OwnerId, Result};
-use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::ZkConfig;
 use crate::error;
 use crate::protocol::Patience;
-use crate::session::{Carried, Session, Site};
+use crate::session::{Session, Site};
 
 /// The ZooKeeper store, as one manager sees it.
 #[derive(Debug)]
@@ -40,25 +38,26 @@ pub(crate) struct ZkBackend {
 #[derive(Debug)]
 struct Shared {
     site: Arc<Site>,
-    current: Mutex<Option<Arc<Session>>>,
-    /// Who opens a session; why the last one could not.
-    opening: tokio::sync::Mutex<Option<Error>>,
+    sessions: Reopen<Arc<Session>>,
 }
 
 impl ZkBackend {
     pub(crate) async fn open(config: ZkConfig, env: Env) -> Result<Self> {
         let (events, inbox) = Events::new();
+        let sessions = Reopen::new(env.clone());
         let site = Arc::new(Site::new(config, env, events)?);
-        let shared = Shared { site, current: Mutex::new(None), opening: tokio::sync::Mutex::new(None) };
+        // The first one here, so that why it cannot be opened is told before our own time is over.
+        let first = Session::open(&site, false).await?;
+        let members = first.members().await;
+        sessions.get(|_| true, || std::future::ready(Ok(first))).await?;
         let mut guarantees = Guarantees::FENCED
             | Guarantees::FIFO
             | Guarantees::LEASED
             | Guarantees::CROSS_PROCESS
             | Guarantees::CROSS_HOST
             | Guarantees::SURVIVES_RESTART;
-        let members = shared.session().await?.members().await;
         guarantees.set(Guarantees::SURVIVES_FAILOVER, members.survive_a_loss());
-        Ok(Self { shared: Arc::new(shared), guarantees, inbox })
+        Ok(Self { shared: Arc::new(Shared { site, sessions }), guarantees, inbox })
     }
 
     /// Starts an acquisition, which goes on without its caller.
@@ -131,7 +130,7 @@ impl LockBackend for ZkBackend {
     }
 
     async fn inspect(&self, name: &LockName) -> Result<LockState> {
-        self.shared.session().await?.inspect(name).await
+        self.shared.session().await?.inspect(name.clone()).await
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<LockState>> {
@@ -195,47 +194,23 @@ impl Shared {
 
     /// The session whose lease this is, if it was not followed by another.
     fn session_of(&self, lease: LeaseId) -> Option<Arc<Session>> {
-        self.current.lock().clone().filter(|session| session.lease_id() == lease)
-    }
-
-    /// The session that is open.
-    fn open_session(&self) -> Option<Arc<Session>> {
-        self.current.lock().clone().filter(|session| session.why_over().is_none())
+        self.sessions.last().filter(|session| session.lease_id() == lease)
     }
 
     /// The session that is open, or a new one.
     async fn session(&self) -> Result<Arc<Session>> {
         self.open_or_refuse()?;
-        if let Some(session) = self.open_session() {
-            return Ok(session);
-        }
-        let (mut failed, somebody_opened) = match self.opening.try_lock() {
-            Ok(turn) => (turn, false),
-            Err(_) => (self.opening.lock().await, true),
-        };
-        if let Some(session) = self.open_session() {
-            return Ok(session);
-        }
-        // Whoever waited for an opening that failed has waited for as long as opening may take.
-        if let Some(error) = failed.take().filter(|_| somebody_opened) {
-            *failed = Some(error.clone());
-            return Err(error);
-        }
-        let was_a_session = self.current.lock().is_some();
-        let session = tokio::select! {
-            biased;
-            () = self.site.closed.cancelled() => return Err(error::closed()),
-            opened = Session::open(&self.site, was_a_session) => {
-                opened.inspect_err(|error| *failed = Some(error.clone()))?
+        let open = || {
+            let (site, was_a_session) = (Arc::clone(&self.site), self.sessions.last().is_some());
+            async move {
+                tokio::select! {
+                    biased;
+                    () = site.closed.cancelled() => Err(error::closed()),
+                    opened = Session::open(&site, was_a_session) => opened,
+                }
             }
         };
-        *self.current.lock() = Some(Arc::clone(&session));
-        // RACE: in place before `closed` is read, so that `close` finds it or is seen here.
-        if self.site.closed.is_cancelled() {
-            session.end(LostReason::Shutdown);
-            return Err(error::closed());
-        }
-        Ok(session)
+        self.sessions.get(|session| session.why_over().is_none(), open).await
     }
 
     /// A session in which `name` may be asked for.
@@ -264,11 +239,13 @@ impl Shared {
     }
 
     async fn close(&self) -> Result<()> {
+        // RACE: from here on whoever keeps watch over a session ends it, one that is just opened, too.
+        let session = self.sessions.take();
+        let ended = session.as_ref().map(|session| session.connection.closed());
         self.site.closed.cancel();
-        let Some(session) = self.current.lock().take() else {
+        let (Some(session), Some(ended)) = (session, ended) else {
             return Ok(());
         };
-        let ended = session.connection.closed();
         session.end(LostReason::Shutdown);
         self.site.env.bounded(ended.map(Ok)).await.map_err(|_| {
             Error::new(

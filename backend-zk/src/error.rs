@@ -54,6 +54,30 @@ impl Unanswered {
     }
 }
 
+/// What was asked, or why there is no answer.
+pub(crate) type Answered<T> = Result<T, Unanswered>;
+
+/// What becomes of an answer that did not come.
+pub(crate) trait Explain<T> {
+    /// The error of a store that was to do `what`.
+    fn or_not(self, what: &str) -> leasehold_core::Result<T>;
+    /// That there is no such node is an answer, too.
+    fn if_there(self) -> Answered<Option<T>>;
+}
+
+impl<T> Explain<T> for Answered<T> {
+    fn or_not(self, what: &str) -> leasehold_core::Result<T> {
+        self.map_err(|unanswered| unanswered.into_error(what))
+    }
+
+    fn if_there(self) -> Answered<Option<T>> {
+        match self {
+            Err(missing) if missing.is_absent() => Ok(None),
+            answered => answered.map(Some),
+        }
+    }
+}
+
 /// The error of a request: what it was to do, and what ZooKeeper said.
 pub(crate) fn of_request(source: ZkError, what: &str) -> Error {
     let (kind, effect, _, advice) = meaning(&source);

@@ -7,6 +7,7 @@ use leasehold_core::Result;
 use leasehold_core::backend::{Finding, Severity};
 
 use crate::connection::status;
+use crate::error::Explain;
 use crate::keys;
 use crate::session::{Session, Site};
 
@@ -64,8 +65,7 @@ impl Session {
         if let Err(error) = self.try_rights().await {
             return Finding::new(Severity::Broken, "rights", error.to_string());
         }
-        let session = self.site.namespace.session(self.id());
-        for path in [self.site.namespace.root(), keys::parent(&session).unwrap_or_default()] {
+        for path in [self.site.namespace.root(), keys::parent(&self.node).unwrap_or_default()] {
             if !path.is_empty() && self.connection.is_closable(path).await {
                 let detail = format!(
                     "anybody may change the rights of {path}, and so close it to all others, as on the nodes of \
@@ -80,8 +80,8 @@ impl Session {
     async fn try_rights(&self) -> Result<()> {
         let root = self.site.namespace.root();
         let listed = self.connection.list(if root.is_empty() { "/" } else { root }).await;
-        listed.map_err(|unanswered| unanswered.into_error("list the locks"))?;
-        self.connection.try_rights(&format!("{}-rights", self.site.namespace.session(self.id()))).await
+        listed.or_not("list the locks")?;
+        self.connection.try_rights(&format!("{}-rights", self.node)).await
     }
 }
 

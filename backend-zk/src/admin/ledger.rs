@@ -6,20 +6,19 @@
 //! - **zk.ledger-2** An entry is the node of the session that its lease is of, also where it was signed in an
 //!   earlier one that the server has not ended yet.
 
-use futures_util::future::join_all;
+use futures_util::stream::{self, StreamExt, TryStreamExt};
 use leasehold_core::backend::Lease;
 use leasehold_core::backend::ledger::{Entry, Member, Written};
 use leasehold_core::{OwnerId, Result};
 use zookeeper_client::{CreateMode, Error as ZkError};
 
-use crate::connection::Answered;
-use crate::error::Unanswered;
+use crate::error::{Answered, Explain, Unanswered};
 use crate::session::Session;
 
 impl Session {
     pub(crate) async fn read_record(&self) -> Result<Option<Entry>> {
         let read = self.connection.read_if_there(&self.site.namespace.record()).await;
-        let read = read.map_err(|unanswered| unanswered.into_error("read the record of a move"))?;
+        let read = read.or_not("read the record of a move")?;
         Ok(read.map(|(value, stat)| Entry { version: version(stat.version), value }))
     }
 
@@ -31,52 +30,45 @@ impl Session {
             Some(Err(_)) => return Ok(Written::Conflict),
         };
         match written {
-            Ok(stat) => Ok(Written::Done(version(stat.version))),
             Err(Unanswered::Refused(ZkError::NodeExists | ZkError::BadVersion)) => Ok(Written::Conflict),
             Err(gone) if gone.is_absent() && expected.is_some() => Ok(Written::Conflict),
-            Err(unanswered) => Err(unanswered.into_error("write the record of a move")),
+            written => {
+                written.or_not("write the record of a move").map(|stat| Written::Done(version(stat.version)))
+            }
         }
     }
 
     pub(crate) async fn sign(&self, member: OwnerId, value: &[u8]) -> Result<Lease> {
         let (lease, path) = (self.lease(), self.site.namespace.member(member));
-        let signed = match self.connection.write(&path, value, None).await {
-            Ok(stat) if stat.ephemeral_owner == self.id() => Ok(()),
-            Ok(_) => self.connection.replace(&path, value).await,
-            Err(missing) if missing.is_absent() => {
-                self.connection.create_below(&path, value, CreateMode::Ephemeral).await
-            }
+        let signed = match self.connection.write(&path, value, None).await.if_there() {
+            Ok(Some(stat)) if stat.ephemeral_owner == self.id => Ok(()),
+            Ok(Some(_)) => self.connection.replace(&path, value).await,
+            Ok(None) => self.connection.create_below(&path, value, CreateMode::Ephemeral).await,
             Err(unanswered) => Err(unanswered),
         };
-        signed.map(|()| lease).map_err(|unanswered| unanswered.into_error("sign in the ledger"))
+        signed.or_not("sign in the ledger").map(|()| lease)
     }
 
     pub(crate) async fn unsign(&self, member: OwnerId) -> Result<()> {
-        match self.connection.delete(&self.site.namespace.member(member)).await {
-            Err(unanswered) if !unanswered.is_absent() => Err(unanswered.into_error("leave the ledger")),
-            _ => Ok(()),
-        }
+        let deleted = self.connection.delete(&self.site.namespace.member(member)).await;
+        deleted.if_there().or_not("leave the ledger").map(drop)
     }
 
     pub(crate) async fn list_members(&self) -> Result<Vec<Member>> {
-        self.found_members().await.map_err(|unanswered| unanswered.into_error("list the members of a move"))
+        self.found_members().await.or_not("list the members of a move")
     }
 
     async fn found_members(&self) -> Answered<Vec<Member>> {
-        let listing = match self.connection.list(&self.site.namespace.members()).await {
-            Err(none) if none.is_absent() => return Ok(Vec::new()),
-            listed => listed?,
-        };
+        let listing = self.connection.list(&self.site.namespace.members()).await.if_there()?;
+        let listing = listing.unwrap_or_default();
         let ids: Vec<_> = listing.children().filter_map(OwnerId::from_hex).collect();
-        let mut members = Vec::new();
-        for some in ids.chunks(AT_ONCE) {
-            let paths: Vec<_> = some.iter().map(|id| self.site.namespace.member(*id)).collect();
-            let read = join_all(paths.iter().map(|path| self.connection.read_if_there(path))).await;
-            for (id, read) in some.iter().zip(read) {
-                members.extend(read?.map(|(value, _)| Member { id: *id, value }));
-            }
-        }
-        Ok(members)
+        let members = stream::iter(ids.into_iter().map(|id| self.member(id))).buffered(AT_ONCE);
+        members.try_filter_map(|member| std::future::ready(Ok(member))).try_collect().await
+    }
+
+    async fn member(&self, id: OwnerId) -> Answered<Option<Member>> {
+        let read = self.connection.read_if_there(&self.site.namespace.member(id)).await?;
+        Ok(read.map(|(value, _)| Member { id, value }))
     }
 }
 

@@ -25,12 +25,9 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 use zookeeper_client::{Acl, Acls, Client, CreateMode, Error as ZkError, EventType, OneshotWatcher, Stat};
 
-use crate::error::Unanswered;
+use crate::error::{Answered, Explain, Unanswered};
 use crate::keys::{self, Listing, Node};
 use crate::protocol::Happening;
-
-/// What was asked, or why there is no answer.
-pub(crate) type Answered<T> = Result<T, Unanswered>;
 
 /// The way to the server.
 #[derive(Debug)]
@@ -135,13 +132,11 @@ impl Connection {
 
     /// The same, and its directory if that is missing.
     pub(crate) async fn create_below(&self, path: &str, data: &[u8], mode: CreateMode) -> Answered<()> {
-        match self.create(path, data, mode).await {
-            Err(missing) if missing.is_absent() => {
-                self.make_directory(keys::parent(path).ok_or(missing)?).await?;
-                self.create(path, data, mode).await.map(drop)
-            }
-            made => made.map(drop),
+        if self.create(path, data, mode).await.if_there()?.is_none() {
+            self.make_directory(keys::parent(path).ok_or(Unanswered::ABSENT)?).await?;
+            self.create(path, data, mode).await?;
         }
+        Ok(())
     }
 
     /// Makes a node of this session in the place of one that is another's.
@@ -174,10 +169,7 @@ impl Connection {
     }
 
     pub(crate) async fn read_if_there(&self, path: &str) -> Answered<Option<(Vec<u8>, Stat)>> {
-        match self.read(path).await {
-            Err(missing) if missing.is_absent() => Ok(None),
-            read => read.map(Some),
-        }
+        self.read(path).await.if_there()
     }
 
     pub(crate) async fn stat(&self, path: &str) -> Answered<Option<Stat>> {
@@ -220,10 +212,7 @@ impl Connection {
 }
 
 fn listing((children, directory): (Vec<String>, Stat)) -> Listing {
-    match usize::try_from(directory.data_length) {
-        Ok(length) if length == OURS.len() => Listing::of_ours(children),
-        _ => Listing::new(children),
-    }
+    Listing::new(children, usize::try_from(directory.data_length) == Ok(OURS.len()))
 }
 
 /// A request whose answer may be garbled: the client library takes the length of some for granted.

@@ -4,7 +4,7 @@ use leasehold_core::Result;
 use zookeeper_client::{Acl, Acls, CreateMode, MultiWriteError, Permission};
 
 use super::Connection;
-use crate::error::Unanswered;
+use crate::error::Explain;
 
 impl Connection {
     /// Does with a node of ours, and one below it, whatever is ever done with one: in one transaction,
@@ -17,7 +17,6 @@ impl Connection {
     ///
     /// `Denied`, and what for, when a right is missing.
     pub(crate) async fn try_rights(&self, path: &str) -> Result<()> {
-        let refused = |unanswered: Unanswered| unanswered.into_error("try the rights on nodes");
         let below = format!("{path}/below");
         let acls = Acls::new(&self.rights);
         let mut step = None;
@@ -36,12 +35,10 @@ impl Connection {
                 failed.into()
             })
         });
-        match tried.await {
-            Ok(_) => Ok(()),
-            Err(unanswered) => match step {
-                Some(right) => Err(unanswered.into_error(&format!("let us {right} nodes of ours"))),
-                None => Err(refused(unanswered)),
-            },
+        let tried = tried.await.map(drop);
+        match step {
+            Some(right) => tried.or_not(&format!("let us {right} nodes of ours")),
+            None => tried.or_not("try the rights on nodes"),
         }
     }
 

@@ -202,7 +202,7 @@ pub(crate) fn stem(owner: OwnerId) -> String {
 pub(crate) struct Listing {
     children: Vec<String>,
     /// Whether the directory may be one that we made.
-    may_be_ours: bool,
+    pub(crate) may_be_ours: bool,
 }
 
 /// Where a contender stands in a listing.
@@ -217,18 +217,8 @@ pub(crate) enum Place {
 }
 
 impl Listing {
-    /// Of a directory that somebody else made.
-    pub(crate) fn new(children: Vec<String>) -> Self {
-        Self { children, may_be_ours: false }
-    }
-
-    /// Of a directory that we made, as far as a listing shows.
-    pub(crate) fn of_ours(children: Vec<String>) -> Self {
-        Self { children, may_be_ours: true }
-    }
-
-    pub(crate) fn may_be_of_ours(&self) -> bool {
-        self.may_be_ours
+    pub(crate) fn new(children: Vec<String>, may_be_ours: bool) -> Self {
+        Self { children, may_be_ours }
     }
 
     pub(crate) fn children(&self) -> impl Iterator<Item = &str> {

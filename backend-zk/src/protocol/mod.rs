@@ -11,7 +11,7 @@ mod inbox;
 mod liveness;
 
 pub(crate) use contender::{
-    Answer, Ask, Contender, End, Failure, Happening, Mine, Owned, Patience, Pause, Said, Step,
+    Answer, Ask, Contender, End, Failure, Happening, Mine, Patience, Pause, Said, Step,
 };
 pub(crate) use holds::{Hold, Holds};
 use inbox::RevokeRequests;

@@ -3,26 +3,29 @@
 use std::sync::Arc;
 
 use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, join_all};
+use futures_util::future::BoxFuture;
+use futures_util::stream::{self, StreamExt};
 use leasehold_core::backend::{AcquireRequest, Grant, StoreEvent};
-use leasehold_core::{Error, LockName, LostReason, OwnerId, Result};
+use leasehold_core::{Error, LostReason, OwnerId, Result};
 
 use super::Session;
-use crate::connection::Answered;
-use crate::error::Unanswered;
+use crate::error::{Answered, Explain, Unanswered};
 use crate::keys;
 use crate::protocol::{Failure, Happening, Hold, Mine};
 
 impl Session {
     /// Books a node that holds its lock.
     pub(super) fn hold(&self, request: &AcquireRequest, mine: Mine, watched: bool) -> Result<Grant> {
-        let counter = self.counter(mine.czxid)?;
+        let (counter, name) = (self.counter(mine.czxid)?, request.name.clone());
+        let path = format!("{}/{}", self.site.namespace.directory(&name), mine.node.name());
+        let (czxid, since) = (mine.czxid, self.site.env.now());
+        let hold = Hold { name: name.clone(), counter, path, czxid, since, watched, ending: false };
+        // RACE: told with the book locked, so that what the inbox says later is told later.
         let mut holds = self.holds.lock();
-        let (name, owner) = (request.name.clone(), request.owner);
-        if let Some(within) = holds.granted(owner, name.clone(), mine, watched, self.site.env.now()) {
-            self.site.events.tell(StoreEvent::GrantAsked { name, counter, within });
+        if let Some(within) = holds.granted(request.owner, hold) {
+            self.site.events.tell(StoreEvent::GrantAsked { name: name.clone(), counter, within });
         }
-        Ok(Grant { name: request.name.clone(), owner, lease: self.lease(), counter })
+        Ok(Grant { name, owner: request.owner, lease: self.lease(), counter })
     }
 
     /// Lets go of what was granted.
@@ -30,18 +33,11 @@ impl Session {
         if let Some(reason) = self.why_over() {
             return Err(Error::lost(reason));
         }
-        let path = self.holds.lock().ending(grant.owner, &grant.name).map(|hold| self.path_of(hold));
+        let path = self.holds.lock().ending(grant.owner, &grant.name).map(|hold| hold.path.clone());
         let path = path.ok_or_else(|| Error::lost(LostReason::Gone))?;
-        let deleted = self.remove(&path).await;
-        let absent = deleted.as_ref().err().is_some_and(Unanswered::is_absent);
-        if deleted.is_ok() || absent {
-            self.holds.lock().ended(grant.owner);
-        }
-        match deleted {
-            Ok(()) => Ok(()),
-            Err(_) if absent => Err(Error::lost(LostReason::Gone)),
-            Err(unanswered) => Err(unanswered.into_error("delete the lock's node")),
-        }
+        let deleted = self.remove(&path).await.if_there().or_not("delete the lock's node")?;
+        self.holds.lock().ended(grant.owner);
+        deleted.ok_or_else(|| Error::lost(LostReason::Gone))
     }
 
     /// Deletes a contender's node of ours. Where that is refused, only the end of the session takes the
@@ -56,7 +52,7 @@ impl Session {
             return Err(Unanswered::ABSENT);
         }
         if let Some(directory) = keys::parent(path) {
-            self.site.barred.lock().add(directory);
+            self.site.bar(directory);
         }
         let warning = format!("the server refuses to delete {path}: the session ends, and all its locks");
         self.site.events.tell(StoreEvent::Warning(warning.into()));
@@ -64,30 +60,25 @@ impl Session {
         deleted
     }
 
-    fn path_of(&self, hold: &Hold) -> String {
-        format!("{}/{}", self.site.namespace.directory(&hold.name), hold.mine.node.name())
-    }
-
     /// Watches the nodes of holds that have stood for a while, each once, so that one which somebody
     /// deletes is told. Short holds cost no such request; those that waited have the watch already.
     pub(super) fn watch_what_stands(self: &Arc<Self>) {
-        let standing = self.standing();
+        let standing = self.holds.lock().standing(self.timeout() / 10, self.site.env.now());
         if standing.is_empty() {
             return;
         }
         let session = Arc::clone(self);
         self.site.env.spawn(async move {
-            for some in standing.chunks(AT_ONCE) {
-                join_all(some.iter().map(|(owner, path)| session.watch_hold(*owner, path))).await;
-            }
+            let watch = async |(owner, path): (OwnerId, String)| session.watch_hold(owner, &path).await;
+            stream::iter(standing).for_each_concurrent(AT_ONCE, watch).await;
         });
     }
 
     async fn watch_hold(self: &Arc<Self>, owner: OwnerId, path: &str) {
-        match self.connection.watch(path).await {
-            Ok((_, watch)) => self.watch_over(owner, watch.fired().boxed()),
-            Err(gone) if gone.is_absent() => self.lost_its_node(owner),
-            Err(_) => self.unwatched(owner),
+        match self.connection.watch(path).await.if_there() {
+            Ok(Some((_, watch))) => self.watch_over(owner, watch.fired().boxed()),
+            Ok(None) => self.lost_its_node(owner),
+            Err(_) => self.holds.lock().unwatched(owner),
         }
     }
 
@@ -100,29 +91,16 @@ impl Session {
                 () = session.connection.over() => {}
                 happening = own => match happening {
                     Happening::Ended => session.lost_its_node(owner),
-                    _ => session.unwatched(owner),
+                    _ => session.holds.lock().unwatched(owner),
                 },
             }
         });
     }
 
-    /// The nodes to be watched from here on.
-    fn standing(&self) -> Vec<(OwnerId, String)> {
-        let mut holds = self.holds.lock();
-        let standing = holds.standing(self.timeout() / 10, self.site.env.now());
-        standing.map(|(owner, hold)| (owner, self.path_of(hold))).collect()
-    }
-
-    /// The node of a hold is not watched any more.
-    fn unwatched(&self, owner: OwnerId) {
-        self.holds.lock().unwatched(owner);
-    }
-
     /// The node of a hold is gone.
     fn lost_its_node(&self, owner: OwnerId) {
         let holds = self.holds.lock();
-        let lost = holds.deleted(owner, self.site.env.now());
-        if let Some((name, counter)) = lost.and_then(|hold| self.named(hold)) {
+        if let Some(Hold { name, counter, .. }) = holds.deleted(owner, self.site.env.now()).cloned() {
             self.site.events.tell(StoreEvent::GrantLost { name, counter, reason: LostReason::Gone });
         }
     }
@@ -130,16 +108,9 @@ impl Session {
     /// Takes in what the inbox says now.
     pub(crate) fn asked_for(&self, inbox: &[u8]) {
         let mut holds = self.holds.lock();
-        for (hold, within) in holds.asked_for(inbox, self.site.env.now()) {
-            if let Some((name, counter)) = self.named(hold) {
-                self.site.events.tell(StoreEvent::GrantAsked { name, counter, within });
-            }
+        for (Hold { name, counter, .. }, within) in holds.asked_for(inbox, self.site.env.now()) {
+            self.site.events.tell(StoreEvent::GrantAsked { name: name.clone(), counter: *counter, within });
         }
-    }
-
-    /// A hold as the core knows it.
-    fn named(&self, hold: &Hold) -> Option<(LockName, u64)> {
-        Some((hold.name.clone(), self.counter(hold.mine.czxid).ok()?))
     }
 }
 

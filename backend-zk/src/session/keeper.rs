@@ -9,7 +9,8 @@ use leasehold_core::backend::Backoff;
 use zookeeper_client::{CreateMode, StateWatcher};
 
 use super::Session;
-use crate::connection::{Answered, Watch};
+use crate::connection::Watch;
+use crate::error::{Answered, Explain, Unanswered};
 
 /// Keeps watch until the session is over.
 pub(crate) async fn keep(session: Arc<Session>, states: StateWatcher) {
@@ -17,6 +18,7 @@ pub(crate) async fn keep(session: Arc<Session>, states: StateWatcher) {
         tokio::select! {
             biased;
             () = session.connection.over() => {}
+            () = session.site.closed.cancelled() => session.end(LostReason::Shutdown),
             () = watch_the_time(&session) => {}
             () = watch_the_renewals(&session) => {}
             () = watch_the_connection(&session, states) => {}
@@ -78,7 +80,7 @@ async fn watch_the_connection(session: &Session, mut states: StateWatcher) {
 
 /// Reads the inbox whenever it changes, after every reconnect, and when somebody has knocked.
 async fn watch_the_inbox(session: &Session) {
-    let (mut reconnects, mut retries) = (session.reconnects(), retries(session));
+    let (mut reconnects, mut retries) = (session.reconnects.subscribe(), retries(session));
     loop {
         match read_the_inbox(session).await {
             Ok(changed) => {
@@ -96,19 +98,13 @@ async fn watch_the_inbox(session: &Session) {
 }
 
 async fn read_the_inbox(session: &Session) -> Answered<Watch> {
-    let inbox = session.inbox();
-    match session.connection.watch(&inbox).await {
-        Ok(((data, _), watch)) => {
-            session.asked_for(&data);
-            Ok(watch)
-        }
-        Err(missing) => {
-            if missing.is_absent() {
-                session.connection.create(&inbox, &[], CreateMode::Ephemeral).await?;
-            }
-            Err(missing)
-        }
-    }
+    let inbox = session.site.namespace.inbox(session.id);
+    let Some(((data, _), watch)) = session.connection.watch(&inbox).await.if_there()? else {
+        session.connection.create(&inbox, &[], CreateMode::Ephemeral).await?;
+        return Err(Unanswered::ABSENT);
+    };
+    session.asked_for(&data);
+    Ok(watch)
 }
 
 /// Pauses that leave time to renew: the connection is looked into before that.

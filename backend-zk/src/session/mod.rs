@@ -12,7 +12,6 @@
 //!   become of the watch on it.
 
 mod acquisition;
-mod carried;
 mod holds;
 mod keeper;
 mod opening;
@@ -24,7 +23,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use leasehold_core::backend::{Lease, LeaseId, LeaseScope, Renewal, StoreEvent};
-use leasehold_core::clock::{Deadline, Moment};
+use leasehold_core::clock::Deadline;
 use leasehold_core::{Effect, Error, ErrorKind, FencingToken, LockName, LostReason, Result};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
@@ -34,7 +33,6 @@ use crate::connection::Connection;
 use crate::error;
 use crate::protocol::{Holds, Liveness, Purpose, Writers};
 
-pub(crate) use carried::Carried;
 pub(crate) use opening::stored_base;
 pub(crate) use site::Site;
 
@@ -43,12 +41,13 @@ pub(crate) use site::Site;
 pub(crate) struct Session {
     pub(crate) connection: Connection,
     pub(crate) site: Arc<Site>,
-    id: i64,
-    node: String,
-    /// Who has written its own node.
+    pub(crate) id: i64,
+    /// The node that it is proved by.
+    pub(crate) node: String,
+    /// Who has written it.
     writers: Mutex<Writers>,
     /// Somebody else has.
-    pub(crate) knocked: Notify,
+    knocked: Notify,
     token_base: u64,
     why_over: OnceLock<LostReason>,
     liveness: Mutex<Liveness>,
@@ -69,14 +68,6 @@ struct Trust {
 }
 
 impl Session {
-    pub(crate) fn id(&self) -> i64 {
-        self.id
-    }
-
-    pub(crate) fn inbox(&self) -> String {
-        self.site.namespace.inbox(self.id)
-    }
-
     pub(crate) fn lease_id(&self) -> LeaseId {
         LeaseId::new(self.id.cast_unsigned())
     }
@@ -168,10 +159,6 @@ impl Session {
         }
     }
 
-    pub(crate) fn reconnects(&self) -> watch::Receiver<u64> {
-        self.reconnects.subscribe()
-    }
-
     /// The counter of a grant that the transaction `czxid` made.
     pub(crate) fn counter(&self, czxid: i64) -> Result<u64> {
         let counter = u64::try_from(czxid).ok().and_then(|czxid| czxid.checked_add(self.token_base));
@@ -185,14 +172,9 @@ impl Session {
         self.site.events.tell(StoreEvent::LeaseOpened(self.lease()));
     }
 
-    /// When the session was last known to be trusted for long enough to be granted a lock on.
-    fn is_fresh(&self, now: Moment) -> bool {
-        self.deadline().remaining(now) > self.timeout() / 12
-    }
-
     /// Waits until the session has enough left to be worth a grant; false if it ends instead.
     pub(crate) async fn freshened(&self) -> bool {
-        while !self.is_fresh(self.site.env.now()) {
+        while self.deadline().remaining(self.site.env.now()) <= self.timeout() / 12 {
             tokio::select! {
                 biased;
                 () = self.connection.over() => break,

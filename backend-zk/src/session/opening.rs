@@ -12,9 +12,9 @@ use zookeeper_client::{CreateMode, Error as ZkError, Stat};
 
 use super::{Session, Site, Trust, keeper};
 use crate::config::Servers;
+use crate::connection::Connection;
 use crate::connection::status::Reasons;
-use crate::connection::{Answered, Connection};
-use crate::error::{self, Unanswered};
+use crate::error::{self, Answered, Explain, Unanswered};
 use crate::protocol::{Liveness, Purpose, Write, Writers};
 
 impl Session {
@@ -46,7 +46,7 @@ impl Session {
                 // Too late for a first renewal to be confirmed in time.
                 Ok(client) if client.session_timeout() / 2 < env.now().since(asked) => {}
                 connected => {
-                    let client = connected.map_err(|source| error::of_request(source, "open a session"))?;
+                    let client = connected.map_err(|source| error::of_request(source, OPEN))?;
                     break (asked, client);
                 }
             }
@@ -64,7 +64,6 @@ impl Session {
         // A server that grants less than was asked for needs answers sooner.
         let bound = env.timing().op_timeout.min(timeout / 3);
         let connection = Connection::new(client, env.clone(), bound, config.rights().into());
-        let refused = |unanswered: Unanswered| unanswered.into_error("open a session");
         let (node, inbox) = (namespace.session(id), namespace.inbox(id));
         // In one flight, unless a directory is missing.
         let (made, inbox_made, base) = join3(
@@ -73,7 +72,7 @@ impl Session {
             connection.read_if_there(&namespace.token_base()).map(stored_base),
         )
         .await;
-        let (_, _, (base, _)) = (made.map_err(refused)?, inbox_made.map_err(refused)?, base?);
+        let (_, _, (base, _)) = (made.or_not(OPEN)?, inbox_made.or_not(OPEN)?, base?);
         let token_base = if env.adds_token_base() { base } else { 0 };
         let mut liveness = Liveness::new(asked, timeout, margin);
         // As every renewal does: whoever has no right to write learns it here. The record is read when the
@@ -85,13 +84,13 @@ impl Session {
             connection.read_if_there(&namespace.record()),
         )
         .await;
-        let version = written.map_err(refused)?.version;
+        let version = written.or_not(OPEN)?.version;
         may?;
-        let record = record.map_err(|unanswered| unanswered.into_error("read the record of a move"))?;
+        let record = record.or_not("read the record of a move")?;
         stage::admit(env, record.as_ref().map(|(data, _)| data.as_slice()))?;
         let write = Write { sent, answered: env.now(), purpose: Purpose::Renewal };
         if trust.changes() == 0 && !liveness.proved(write) {
-            return Err(refused(Unanswered::Silent(bound)));
+            return Err(Unanswered::Silent(bound).into_error(OPEN));
         }
         let session = Arc::new(Self {
             connection,
@@ -122,7 +121,7 @@ impl Session {
 
 /// The base in what was read of its node, and that node's version; none is 0.
 pub(crate) fn stored_base(read: Answered<Option<(Vec<u8>, Stat)>>) -> Result<(u64, Option<i32>)> {
-    let read = read.map_err(|unanswered| unanswered.into_error("read the token_base"))?;
+    let read = read.or_not("read the token_base")?;
     let Some((data, stat)) = read else {
         return Ok((0, None));
     };
@@ -135,3 +134,5 @@ pub(crate) fn stored_base(read: Answered<Option<(Vec<u8>, Stat)>>) -> Result<(u6
     })?;
     Ok((number, Some(stat.version)))
 }
+
+const OPEN: &str = "open a session";

@@ -6,8 +6,7 @@ use leasehold_core::LostReason;
 use zookeeper_client::{CreateMode, Error as ZkError, SessionState};
 
 use super::{Session, Trust};
-use crate::connection::Answered;
-use crate::error::Unanswered;
+use crate::error::{Answered, Unanswered};
 use crate::protocol::{Purpose, Write};
 
 impl Session {

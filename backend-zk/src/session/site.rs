@@ -3,7 +3,7 @@
 //! Among that, which locks could be taken and not let go. Each such lesson costs a session, with everything
 //! that it holds. So before such a lock is taken again, it is tried whether it can be let go.
 
-use std::collections::VecDeque;
+use std::collections::HashSet;
 
 use leasehold_core::backend::Events;
 use leasehold_core::{Env, ErrorKind, LockName, Result};
@@ -23,7 +23,8 @@ pub(crate) struct Site {
     pub(crate) events: Events,
     /// The manager was closed.
     pub(crate) closed: CancellationToken,
-    pub(super) barred: Mutex<Barred>,
+    /// The directories in which a node of ours could not be deleted.
+    barred: Mutex<HashSet<String>>,
 }
 
 impl Site {
@@ -31,27 +32,14 @@ impl Site {
         let (namespace, closed) = (config.namespace()?, CancellationToken::new());
         Ok(Self { config, namespace, env, events, closed, barred: Mutex::default() })
     }
-}
 
-/// The directories in which a node of ours could not be deleted, the latest last.
-#[derive(Debug, Default)]
-pub(super) struct Barred(VecDeque<String>);
-
-impl Barred {
-    pub(super) fn add(&mut self, directory: &str) {
-        self.remove(directory);
-        if self.0.len() == REMEMBERED {
-            self.0.pop_front();
+    /// Remembers a directory; if there are too many, as the first one of the next.
+    pub(super) fn bar(&self, directory: &str) {
+        let mut barred = self.barred.lock();
+        if barred.len() == REMEMBERED {
+            barred.clear();
         }
-        self.0.push_back(directory.to_owned());
-    }
-
-    fn remove(&mut self, directory: &str) {
-        self.0.retain(|known| known != directory);
-    }
-
-    fn contains(&self, directory: &str) -> bool {
-        self.0.iter().any(|known| known == directory)
+        barred.insert(directory.to_owned());
     }
 }
 
@@ -81,23 +69,3 @@ impl Session {
 
 /// Of how many locks this is remembered: far more than anybody closes by mistake.
 const REMEMBERED: usize = 1_024;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The latest are remembered, each once, and however many there are.
-    #[test]
-    fn as_many_are_remembered_as_there_is_room_for() {
-        let mut barred = Barred::default();
-        barred.add("/a");
-        for number in 0..REMEMBERED {
-            barred.add(&format!("/{number}"));
-            barred.add("/a");
-        }
-        assert_eq!(barred.0.len(), REMEMBERED);
-        assert!(barred.contains("/a") && barred.contains("/1") && !barred.contains("/0"));
-        barred.remove("/a");
-        assert!(!barred.contains("/a"));
-    }
-}

@@ -1,19 +1,23 @@
 //! What stores implement, and what they get.
 
 mod backoff;
+mod carried;
 mod contract;
 mod endpoint;
 pub(crate) mod env;
 mod events;
 pub mod ledger;
+mod reopen;
 pub mod stage;
 pub(crate) mod tls;
 pub(crate) mod url;
 
 pub use backoff::Backoff;
+pub use carried::Carried;
 pub use contract::{
     AcquireRequest, Attempt, Finding, Grant, Holder, Lease, LeaseId, LeaseScope, LockBackend, LockState,
     Mode, Renewal, Revocation, Revoke, Severity, StoreConfig, StoreEvent, TokenBase,
 };
 pub use endpoint::Endpoint;
 pub use events::{Events, Inbox, WeakEvents};
+pub use reopen::Reopen;

@@ -38,7 +38,7 @@ use leasehold_core::OwnerId;
 
 use crate::keys::{Listing, Node, Place};
 
-pub(crate) use words::{Answer, Ask, End, Failure, Happening, Mine, Owned, Pause, Said, Step};
+pub(crate) use words::{Answer, Ask, End, Failure, Happening, Mine, Pause, Said, Step};
 
 /// One acquisition.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -70,7 +70,7 @@ pub(crate) enum Patience {
 enum State {
     Entering,
     MakingDirectory,
-    /// An answer never came: is there a node of ours? For the last time, if `last`.
+    /// An answer never came, or a listing lacks our node: is there one? For the last time, if `last`.
     Searching {
         last: bool,
         at: Search,
@@ -92,9 +92,6 @@ enum Search {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Doing {
     Listing,
-    /// A listing had no node of ours, although there was one: a write, and then another listing.
-    Doubting,
-    Assuring,
     Arming(Ahead),
     Waiting(Ahead),
     /// Is the one ahead still there?
@@ -208,8 +205,8 @@ impl Contender {
                 None => self.not_found(last),
             },
             (Search::Listing, Err(Failure::Absent)) => self.not_found(last),
-            (Search::Looking(node), Ok(Said::Owned(owned))) if owned.session == self.session => {
-                self.list(Mine { node, czxid: owned.czxid })
+            (Search::Looking(node), Ok(Said::Owned { session, czxid })) if session == self.session => {
+                self.list(Mine { node, czxid })
             }
             (Search::Looking(_), Ok(_) | Err(Failure::Absent)) => self.none_of_ours(),
             // Without a right to look, only the end of the session makes sure.
@@ -222,14 +219,8 @@ impl Contender {
     fn done(&mut self, mine: Mine, doing: Doing, answer: Answer) -> Step {
         match (doing, answer) {
             (Doing::Listing, Ok(Said::Listed(listing))) => self.decide(mine, listing),
-            (Doing::Listing, Err(Failure::Absent)) => self.doubt(mine),
+            (Doing::Listing, Err(Failure::Absent)) => Step::Ask(self.search(true)),
             (Doing::Listing, Err(Failure::Refused)) => self.leave(mine, End::Refused),
-            (Doing::Doubting, Ok(_)) => self.place(mine, Doing::Assuring, Ask::List),
-            (Doing::Assuring, Err(Failure::Absent)) => self.none_of_ours(),
-            (Doing::Assuring, Ok(Said::Listed(listing))) => match listing.place_of(&mine.node) {
-                Place::Absent => self.none_of_ours(),
-                _ => self.decide(mine, listing),
-            },
             // Our own node is gone.
             (Doing::Arming(_), Err(Failure::Absent)) => self.none_of_ours(),
             (Doing::Arming(_) | Doing::Confirming(_), _) if !self.wanted => self.leave(mine, End::Left),
@@ -266,10 +257,11 @@ impl Contender {
         let ours = number.is_near_the_end().then(|| mine.node.name());
         let near_the_end = ours.or_else(|| listing.near_the_end().map(str::to_owned));
         let called_for = near_the_end.is_some() || number.calls_for_renewal();
-        let renews = called_for && self.removals > 0 && listing.may_be_of_ours();
+        let renews = called_for && self.removals > 0 && listing.may_be_ours;
         match (listing.place_of(&mine.node), near_the_end) {
             _ if !self.wanted => self.leave(mine, End::Left),
-            (Place::Absent, _) => self.doubt(mine),
+            // Although there was one.
+            (Place::Absent, _) => Step::Ask(self.search(true)),
             (Place::Behind { predecessor, .. }, _) if self.patience == Patience::Tries => {
                 let first = listing.contenders().first().map_or(predecessor, |first| (*first).to_owned());
                 self.leave(mine, End::Busy(first))
@@ -313,10 +305,6 @@ impl Contender {
             return self.leave(mine, End::Left);
         }
         self.place(mine, Doing::Listing, Ask::List)
-    }
-
-    fn doubt(&mut self, mine: Mine) -> Step {
-        self.place(mine, Doing::Doubting, Ask::Barrier)
     }
 
     fn arm(&mut self, mine: Mine, ahead: Ahead) -> Step {

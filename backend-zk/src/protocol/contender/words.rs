@@ -10,13 +10,6 @@ pub(crate) struct Mine {
     pub(crate) czxid: i64,
 }
 
-/// Whose a node is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Owned {
-    pub(crate) session: i64,
-    pub(crate) czxid: i64,
-}
-
 /// What to ask the server; there is one answer to each.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Ask {
@@ -60,7 +53,11 @@ pub(crate) enum Said {
     /// Our node is made; with the listing, if that was answered, too.
     Made(Mine, Option<Listing>),
     Listed(Listing),
-    Owned(Owned),
+    /// Whose a node is.
+    Owned {
+        session: i64,
+        czxid: i64,
+    },
     /// The contender ahead, which was to be watched, is gone. Of our own node that is a failure.
     NobodyAhead,
     /// To everything else.

@@ -13,12 +13,9 @@ use tokio_util::sync::CancellationToken;
 use zookeeper_client::{Error as ZkError, Stat};
 
 use super::Session;
-use crate::connection::Answered;
-use crate::error::Unanswered;
+use crate::error::{Answered, Explain, Unanswered};
 use crate::keys::{Listing, Node, Note};
-use crate::protocol::{
-    Answer, Ask, Contender, End, Failure, Happening, Mine, Owned, Patience, Pause, Said, Step,
-};
+use crate::protocol::{Answer, Ask, Contender, End, Failure, Happening, Mine, Patience, Pause, Said, Step};
 
 impl Session {
     /// Waits for the lock, or tries once, until its caller has `left`.
@@ -133,7 +130,7 @@ impl<'a> Acquisition<'a> {
     }
 
     async fn run(&mut self, mut contender: Contender, mut step: Step, left: &CancellationToken) -> End {
-        let mut reconnects = self.session.reconnects();
+        let mut reconnects = self.session.reconnects.subscribe();
         let mut abandoned = std::pin::pin!(left.cancelled().fuse());
         loop {
             let (pause, ask) = match step {
@@ -246,7 +243,7 @@ impl<'a> Acquisition<'a> {
     async fn owned(&mut self, node: &Node) -> Answered<Said> {
         let stat = self.session.connection.stat(&self.path(&node.name())).await?;
         let stat = stat.ok_or(Unanswered::ABSENT)?;
-        Ok(Said::Owned(Owned { session: stat.ephemeral_owner, czxid: stat.czxid }))
+        Ok(Said::Owned { session: stat.ephemeral_owner, czxid: stat.czxid })
     }
 
     async fn armed(&mut self, predecessor: &str, own: Option<Node>) -> Answered<Said> {
@@ -255,18 +252,15 @@ impl<'a> Acquisition<'a> {
         let own = OptionFuture::from(own.as_deref().map(|own| connection.watch(own)));
         let (ahead, own) = join(connection.watch(&ahead), own).await;
         self.watches.own = own.transpose()?.map(|(_, watch)| watch.fired().boxed());
-        match ahead {
-            Ok((read, watch)) => {
-                self.watches.ahead = Some(watch.fired().boxed());
-                if let Ok(holder) = self.session.shown(&read) {
-                    let name = self.request.name.clone();
-                    self.session.site.events.tell(StoreEvent::Queued { name, holder });
-                }
-                Ok(Said::Done)
-            }
-            Err(gone) if gone.is_absent() => Ok(Said::NobodyAhead),
-            Err(unanswered) => Err(unanswered),
+        let Some((read, watch)) = ahead.if_there()? else {
+            return Ok(Said::NobodyAhead);
+        };
+        self.watches.ahead = Some(watch.fired().boxed());
+        if let Ok(holder) = self.session.shown(&read) {
+            let name = self.request.name.clone();
+            self.session.site.events.tell(StoreEvent::Queued { name, holder });
         }
+        Ok(Said::Done)
     }
 
     /// The caller hears of it when there is a contender of another kind.

@@ -239,7 +239,7 @@ fn entered_among(node: &Node, others: &[&str]) -> Answer {
 
 /// Of a directory of ours that has `node` and `others`.
 fn listing(node: &Node, others: &[&str]) -> Listing {
-    Listing::of_ours(others.iter().map(|other| (*other).to_owned()).chain([node.name()]).collect())
+    Listing::new(others.iter().map(|other| (*other).to_owned()).chain([node.name()]).collect(), true)
 }
 
 /// A contender that waits behind one other alone.
@@ -279,14 +279,14 @@ fn a_directory_that_somebody_else_made_is_left_alone() {
         [Contender::new(owner, 7, Patience::Tries), Contender::new(owner, 7, Patience::Waits)]
     {
         let mine = Mine { node: Node::new(owner, HALF), czxid: 9 };
-        let answer = Ok(Said::Made(mine.clone(), Some(Listing::new(vec![mine.node.name()]))));
+        let answer = Ok(Said::Made(mine.clone(), Some(Listing::new(vec![mine.node.name()], false))));
         assert_eq!(contender.answered(answer), Step::End(End::Held(mine)));
     }
     for (mut contender, _) in
         [Contender::new(owner, 7, Patience::Tries), Contender::new(owner, 7, Patience::Waits)]
     {
         let node = Node::new(owner, END);
-        let listed = Some(Listing::new(vec![node.name()]));
+        let listed = Some(Listing::new(vec![node.name()], false));
         let answer = Ok(Said::Made(Mine { node: node.clone(), czxid: 9 }, listed));
         assert_eq!(contender.answered(answer), Step::Ask(Ask::Delete(node.clone())));
         assert_eq!(contender.answered(Ok(Said::Done)), Step::End(End::WornOut(node.name())));
@@ -399,9 +399,9 @@ fn a_node_of_another_session_is_not_ours() {
         let (mut contender, _) = Contender::new(owner, 7, Patience::Waits);
         assert_eq!(contender.answered(Err(Failure::Unknown)), Step::Ask(Ask::Barrier));
         assert_eq!(contender.answered(Ok(Said::Done)), Step::Ask(Ask::List));
-        let listed = Ok(Said::Listed(Listing::new(vec![node.name()])));
+        let listed = Ok(Said::Listed(Listing::new(vec![node.name()], false)));
         assert_eq!(contender.answered(listed), Step::Ask(Ask::Look(node)));
-        let next = contender.answered(Ok(Said::Owned(Owned { session, czxid: 9 })));
+        let next = contender.answered(Ok(Said::Owned { session, czxid: 9 }));
         assert_eq!(next, if adopted { Step::Ask(Ask::List) } else { Step::End(End::Lost) });
     }
 }

@@ -122,7 +122,7 @@ impl World {
             }
             _ => {}
         }
-        Listing::of_ours(names)
+        Listing::new(names, true)
     }
 
     fn shown_to(&self, at: usize) -> Vec<String> {
@@ -225,8 +225,8 @@ impl World {
             Ask::Look(node) => {
                 let mut children = self.directory.children().iter();
                 let there = children.find(|child| self.directory.node(child) == node);
-                let owned = there.map(|child| Owned { session: child.session, czxid: child.czxid });
-                owned.map(Said::Owned).ok_or(Failure::Absent)
+                let owned = there.map(|child| Said::Owned { session: child.session, czxid: child.czxid });
+                owned.ok_or(Failure::Absent)
             }
             Ask::Watch { predecessor, own } => self.watch(at, predecessor, own.as_ref(), lag),
             Ask::Delete(node) => {

@@ -6,12 +6,13 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use futures_util::future::BoxFuture;
-use leasehold_core::Env;
 use tokio_util::sync::CancellationToken;
+
+use crate::backend::env::Env;
 
 /// Polled by its caller, and by a task from when the caller leaves: whatever it has begun, it ends.
 #[must_use = "futures do nothing unless polled"]
-pub(crate) struct Carried<T: Send + 'static> {
+pub struct Carried<T: Send + 'static> {
     env: Env,
     left: CancellationToken,
     future: Option<BoxFuture<'static, T>>,
@@ -19,7 +20,7 @@ pub(crate) struct Carried<T: Send + 'static> {
 
 impl<T: Send + 'static> Carried<T> {
     /// `future` hears of its caller's leaving by `left`; nobody hears then what it comes to.
-    pub(crate) fn new(env: &Env, left: CancellationToken, future: BoxFuture<'static, T>) -> Self {
+    pub fn new(env: &Env, left: CancellationToken, future: BoxFuture<'static, T>) -> Self {
         Self { env: env.clone(), left, future: Some(future) }
     }
 }
@@ -56,10 +57,10 @@ impl<T: Send + 'static> fmt::Debug for Carried<T> {
 #[cfg(test)]
 mod tests {
     use futures_util::FutureExt;
-    use leasehold_core::Timing;
     use tokio::sync::oneshot;
 
     use super::*;
+    use crate::Timing;
 
     /// What its caller leaves is told so and goes on, and what has ended does not.
     #[tokio::test]
