@@ -3,8 +3,9 @@
 //! # Invariants
 //! - **zk.backend-1** There is at most one session that has not ended; the next request that needs one
 //!   opens it.
-//! - **zk.backend-2** An acquisition goes on in a task of its own until what it made is handed over or
-//!   removed.
+//! - **zk.backend-2** An acquisition goes on, whether its caller waits or not, until what it made is handed
+//!   over or removed. It is made in one session, and ends as lost with that: who still wants the lock asks
+//!   again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,18 +13,18 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::FutureExt;
 use futures_util::stream::BoxStream;
+use leasehold_core::backend::ledger::{Entry, Ledger, Member, Written, fits};
 use leasehold_core::backend::{
-    AcquireRequest, Attempt, Backoff, Events, Finding, Grant, Holder, Inbox, LeaseId, LockBackend, LockState,
-    Renewal, Revoke, StoreConfig, StoreEvent, TokenBase,
+    AcquireRequest, Attempt, Carried, Events, Finding, Grant, Holder, Inbox, Lease, LeaseId, LockBackend,
+    LockState, Renewal, Reopen, Revoke, StoreConfig, StoreEvent, TokenBase,
 };
-use leasehold_core::{Effect, Env, Error, ErrorKind, Guarantees, LockName, LostReason, Result};
-use parking_lot::Mutex;
-use tokio::sync::oneshot;
+use leasehold_core::{Effect, Env, Error, ErrorKind, Guarantees, LockName, LostReason, OwnerId, Result};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::ZkConfig;
 use crate::error;
-use crate::session::{Barred, Offer, Outcome, Session};
+use crate::protocol::Patience;
+use crate::session::{Session, Site};
 
 /// The ZooKeeper store, as one manager sees it.
 #[derive(Debug)]
@@ -36,69 +37,34 @@ pub(crate) struct ZkBackend {
 /// What outlives the manager for as long as something is to be cleaned up.
 #[derive(Debug)]
 struct Shared {
-    config: ZkConfig,
-    env: Env,
-    current: Mutex<Option<Arc<Session>>>,
-    /// Who opens a session.
-    opening: tokio::sync::Mutex<()>,
-    failed: Mutex<Failures>,
-    barred: Barred,
-    closed: CancellationToken,
-    events: Events,
+    site: Arc<Site>,
+    sessions: Reopen<Arc<Session>>,
 }
-
-/// How often no session could be opened, and why the last time.
-#[derive(Debug, Default)]
-struct Failures {
-    times: u64,
-    last: Option<Error>,
-}
-
-impl Failures {
-    fn note(&mut self, error: &Error) {
-        self.times += 1;
-        self.last = Some(error.clone());
-    }
-
-    /// The last failure, if there was one since there had been so many.
-    fn since(&self, times: u64) -> Option<Error> {
-        self.last.clone().filter(|_| times < self.times)
-    }
-}
-
-/// What an acquisition tells its caller.
-type Reply = Result<std::result::Result<Offer, Option<Holder>>>;
 
 impl ZkBackend {
     pub(crate) async fn open(config: ZkConfig, env: Env) -> Result<Self> {
         let (events, inbox) = Events::new();
-        let shared = Shared {
-            config,
-            env,
-            current: Mutex::new(None),
-            opening: tokio::sync::Mutex::new(()),
-            failed: Mutex::default(),
-            barred: Barred::default(),
-            closed: CancellationToken::new(),
-            events,
-        };
+        let sessions = Reopen::new(env.clone());
+        let site = Arc::new(Site::new(config, env, events)?);
+        // The first one here, so that why it cannot be opened is told before our own time is over.
+        let first = Session::open(&site, false).await?;
+        let members = first.members().await;
+        sessions.get(|_| true, || std::future::ready(Ok(first))).await?;
         let mut guarantees = Guarantees::FENCED
             | Guarantees::FIFO
             | Guarantees::LEASED
             | Guarantees::CROSS_PROCESS
             | Guarantees::CROSS_HOST
             | Guarantees::SURVIVES_RESTART;
-        let session = shared.session().await?;
-        guarantees.set(Guarantees::SURVIVES_FAILOVER, session.members(&shared.config).await.survive_a_loss());
-        Ok(Self { shared: Arc::new(shared), guarantees, inbox })
+        guarantees.set(Guarantees::SURVIVES_FAILOVER, members.survive_a_loss());
+        Ok(Self { shared: Arc::new(Shared { site, sessions }), guarantees, inbox })
     }
 
     /// Starts an acquisition, which goes on without its caller.
-    fn start(&self, request: &AcquireRequest, waits: bool) -> oneshot::Receiver<Reply> {
-        let (told, hears) = oneshot::channel();
-        let (shared, request) = (Arc::clone(&self.shared), request.clone());
-        self.shared.env.spawn(async move { shared.acquire(&request, waits, told).await });
-        hears
+    fn start(&self, request: &AcquireRequest, patience: Patience) -> Carried<Result<Attempt>> {
+        let left = CancellationToken::new();
+        let acquired = Arc::clone(&self.shared).acquire(request.clone(), patience, left.clone());
+        Carried::new(&self.shared.site.env, left, acquired.boxed())
     }
 }
 
@@ -109,11 +75,10 @@ impl StoreConfig for ZkConfig {
     }
 
     fn server(&self) -> Option<String> {
-        Some(self.servers()).filter(|servers| !servers.is_empty())
+        self.servers().ok().map(|servers| servers.to_string())
     }
 
     async fn open(&self, env: Env) -> Result<Arc<dyn LockBackend>> {
-        self.validate()?;
         Ok(Arc::new(ZkBackend::open(self.clone(), env).await?))
     }
 }
@@ -125,30 +90,22 @@ impl LockBackend for ZkBackend {
     }
 
     async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt> {
-        self.shared.open_or_refuse()?;
-        let hears = self.start(request, false);
-        let told = self.shared.env.bounded(async { hears.await.unwrap_or_else(|_| Err(ended())) }).await?;
-        Ok(match told {
-            Ok(offer) => Attempt::Granted(offer.take()),
-            Err(holder) => Attempt::Held { holder },
-        })
+        self.shared.site.env.bounded(self.start(request, Patience::Tries)).await
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<Grant> {
-        self.shared.open_or_refuse()?;
-        match self.start(request, true).await.unwrap_or_else(|_| Err(ended()))? {
-            Ok(offer) => Ok(offer.take()),
-            Err(_) => Err(ended()),
+        match self.start(request, Patience::Waits).await? {
+            Attempt::Granted(grant) => Ok(grant),
+            Attempt::Held { .. } => unreachable!("whoever waits is granted the lock, or fails"),
         }
     }
 
     async fn renew(&self, leases: &[LeaseId]) -> Vec<Renewal> {
-        let session = self.shared.current.lock().clone();
         let mut answers = Vec::with_capacity(leases.len());
         for lease in leases {
-            answers.push(match &session {
-                Some(session) if session.lease_id() == *lease => session.renew().await,
-                _ => Renewal::Gone(LostReason::SessionLost),
+            answers.push(match self.shared.session_of(*lease) {
+                Some(session) => session.renew().await,
+                None => Renewal::Gone(LostReason::SessionLost),
             });
         }
         answers
@@ -156,19 +113,14 @@ impl LockBackend for ZkBackend {
 
     async fn release(&self, grant: &Grant) -> Result<()> {
         self.shared.open_or_refuse()?;
-        let session = self.shared.current.lock().clone();
-        match session {
-            Some(session) if session.lease_id() == grant.lease.id => match session.why_over() {
-                None => session.release(grant).await,
-                Some(reason) => Err(Error::lost(reason)),
-            },
-            _ => Err(Error::lost(LostReason::SessionLost)),
+        match self.shared.session_of(grant.lease.id) {
+            Some(session) => session.release(grant).await,
+            None => Err(Error::lost(LostReason::SessionLost)),
         }
     }
 
     fn give_up(&self, lease: LeaseId) {
-        let session = self.shared.current.lock().clone();
-        if let Some(session) = session.filter(|session| session.lease_id() == lease) {
+        if let Some(session) = self.shared.session_of(lease) {
             session.end(LostReason::SessionLost);
         }
     }
@@ -178,7 +130,7 @@ impl LockBackend for ZkBackend {
     }
 
     async fn inspect(&self, name: &LockName) -> Result<LockState> {
-        self.shared.session().await?.inspect(name).await
+        self.shared.session().await?.inspect(name.clone()).await
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<LockState>> {
@@ -190,8 +142,7 @@ impl LockBackend for ZkBackend {
     }
 
     async fn diagnose(&self) -> Result<Vec<Finding>> {
-        let session = self.shared.session().await?;
-        Ok(session.diagnose(&self.shared.config).await)
+        Ok(self.shared.session().await?.diagnose().await)
     }
 
     async fn token_base(&self) -> Result<TokenBase> {
@@ -202,125 +153,101 @@ impl LockBackend for ZkBackend {
         self.shared.session().await?.raise_base(at_least).await
     }
 
+    fn ledger(&self) -> Option<Arc<dyn Ledger>> {
+        Some(Arc::<Shared>::clone(&self.shared))
+    }
+
     async fn close(&self) -> Result<()> {
         self.shared.close().await
     }
 }
 
-impl Shared {
-    fn open_or_refuse(&self) -> Result<()> {
-        if self.closed.is_cancelled() { Err(error::closed()) } else { Ok(()) }
+#[async_trait]
+impl Ledger for Shared {
+    async fn read(&self) -> Result<Option<Entry>> {
+        self.site.env.bounded(async { self.session().await?.read_record().await }).await
     }
 
-    /// The session that is open.
-    fn open_session(&self) -> Option<Arc<Session>> {
-        self.current.lock().as_ref().filter(|session| session.why_over().is_none()).cloned()
+    async fn write(&self, expected: Option<u64>, value: &[u8]) -> Result<Written> {
+        fits(value)?;
+        self.site.env.bounded(async { self.session().await?.write_record(expected, value).await }).await
+    }
+
+    async fn sign(&self, member: OwnerId, value: &[u8]) -> Result<Lease> {
+        fits(value)?;
+        self.site.env.bounded(async { self.session().await?.sign(member, value).await }).await
+    }
+
+    async fn unsign(&self, member: OwnerId) -> Result<()> {
+        self.site.env.bounded(async { self.session().await?.unsign(member).await }).await
+    }
+
+    async fn members(&self) -> Result<Vec<Member>> {
+        self.site.env.bounded(async { self.session().await?.list_members().await }).await
+    }
+}
+
+impl Shared {
+    fn open_or_refuse(&self) -> Result<()> {
+        if self.site.closed.is_cancelled() { Err(error::closed()) } else { Ok(()) }
+    }
+
+    /// The session whose lease this is, if it was not followed by another.
+    fn session_of(&self, lease: LeaseId) -> Option<Arc<Session>> {
+        self.sessions.last().filter(|session| session.lease_id() == lease)
     }
 
     /// The session that is open, or a new one.
     async fn session(&self) -> Result<Arc<Session>> {
         self.open_or_refuse()?;
-        if let Some(session) = self.open_session() {
-            return Ok(session);
-        }
-        let failed_before = self.failed.lock().times;
-        let _one_at_a_time = self.opening.lock().await;
-        if let Some(session) = self.open_session() {
-            return Ok(session);
-        }
-        // Whoever waited for an opening that failed has waited for as long as opening may take.
-        if let Some(error) = self.failed.lock().since(failed_before) {
-            return Err(error);
-        }
-        let was_a_session = self.current.lock().is_some();
-        let session = tokio::select! {
-            biased;
-            () = self.closed.cancelled() => return Err(error::closed()),
-            opened = Session::open(&self.config, &self.env, &self.events, &self.closed, &self.barred, was_a_session) => {
-                opened.inspect_err(|error| self.failed.lock().note(error))?
+        let open = || {
+            let (site, was_a_session) = (Arc::clone(&self.site), self.sessions.last().is_some());
+            async move {
+                tokio::select! {
+                    biased;
+                    () = site.closed.cancelled() => Err(error::closed()),
+                    opened = Session::open(&site, was_a_session) => opened,
+                }
             }
         };
-        *self.current.lock() = Some(Arc::clone(&session));
-        // RACE: in place before `closed` is read, so that `close` finds it or is seen here.
-        if self.closed.is_cancelled() {
-            session.end(LostReason::Shutdown);
-            return Err(error::closed());
-        }
-        Ok(session)
+        self.sessions.get(|session| session.why_over().is_none(), open).await
     }
 
-    /// Waits for the lock, or tries once, in one session after the other.
-    async fn acquire(&self, request: &AcquireRequest, waits: bool, told: oneshot::Sender<Reply>) {
-        let mut told = told;
-        let mut owner = request.owner;
-        let mut had_a_place = false;
-        let bound = self.env.timing().op_timeout;
-        let mut retries = Backoff::new(bound / 32, bound / 4);
+    /// A session in which `name` may be asked for.
+    async fn session_for(&self, name: &LockName) -> Result<Arc<Session>> {
         loop {
-            let session = tokio::select! {
-                biased;
-                () = told.closed() => return,
-                session = self.session() => session,
-            };
-            let session = match session {
-                Ok(session) => {
-                    retries.reset();
-                    session
-                }
-                // Whoever has waited already goes on when the ensemble is back.
-                Err(error) if had_a_place && !is_final(error.kind()) => {
-                    tokio::select! {
-                        biased;
-                        () = told.closed() => return,
-                        () = retries.pause(&self.env) => continue,
-                    }
-                }
-                Err(error) => return drop(told.send(Err(error))),
-            };
-            let allowed = tokio::select! {
-                biased;
-                () = told.closed() => return,
-                allowed = session.may_enter(&request.name) => allowed,
-            };
-            if let Err(error) = allowed {
-                return drop(told.send(Err(error)));
+            let session = self.session().await?;
+            if session.freshened().await {
+                return session.may_enter(name).await.map(|()| session);
             }
-            let outcome = {
-                let mut abandoned = std::pin::pin!(told.closed());
-                session.acquire(request, owner, waits, &mut abandoned).await
-            };
-            let answer = match outcome {
-                Outcome::Granted(offer) => Ok(Ok(offer)),
-                Outcome::Busy(holder) => Ok(Err(holder)),
-                Outcome::Refused(error) => Err(error),
-                Outcome::Left => return,
-                Outcome::Again => {
-                    if self.closed.is_cancelled() {
-                        return drop(told.send(Err(error::closed())));
-                    }
-                    if told.is_closed() {
-                        return;
-                    }
-                    // What is left of the old id must never be taken for ours.
-                    owner = self.env.owner_id();
-                    had_a_place = true;
-                    continue;
-                }
-            };
-            // A caller who has left drops the offer, which gives the lock back.
-            return drop(told.send(answer));
         }
+    }
+
+    /// Waits for the lock, or tries once, in one session.
+    async fn acquire(
+        self: Arc<Self>,
+        request: AcquireRequest,
+        patience: Patience,
+        left: CancellationToken,
+    ) -> Result<Attempt> {
+        let session = tokio::select! {
+            biased;
+            () = left.cancelled() => return Err(Error::lost(LostReason::Released)),
+            session = self.session_for(&request.name) => session?,
+        };
+        session.acquire(&request, patience, &left).await
     }
 
     async fn close(&self) -> Result<()> {
-        self.closed.cancel();
-        let Some(session) = self.current.lock().take() else {
+        // RACE: from here on whoever keeps watch over a session ends it, one that is just opened, too.
+        let session = self.sessions.take();
+        let ended = session.as_ref().map(|session| session.connection.closed());
+        self.site.closed.cancel();
+        let (Some(session), Some(ended)) = (session, ended) else {
             return Ok(());
         };
-        let ended = session.connection.closed();
         session.end(LostReason::Shutdown);
-        let bounded = self.env.bounded(ended.map(Ok)).await;
-        bounded.map_err(|_| {
+        self.site.env.bounded(ended.map(Ok)).await.map_err(|_| {
             Error::new(
                 ErrorKind::Unavailable,
                 Effect::Unknown,
@@ -328,14 +255,4 @@ impl Shared {
             )
         })
     }
-}
-
-/// Whether it is of no use to try again.
-fn is_final(kind: &ErrorKind) -> bool {
-    matches!(kind, ErrorKind::Closed | ErrorKind::Denied | ErrorKind::InvalidOption)
-}
-
-/// The error of an acquisition whose task was dropped with its runtime.
-fn ended() -> Error {
-    Error::new(ErrorKind::Unavailable, Effect::Unknown, "the runtime of the store is gone")
 }

@@ -23,10 +23,13 @@ pub(crate) enum Unanswered {
 }
 
 impl Unanswered {
+    /// There is no such node.
+    pub(crate) const ABSENT: Self = Self::Refused(ZkError::NoNode);
+
     /// What it means to an acquisition.
     pub(crate) fn failure(&self) -> Failure {
         match self {
-            Self::Refused(source) => failure(source),
+            Self::Refused(source) => meaning(source).2,
             Self::Silent(_) => Failure::Unknown,
             Self::SessionOver => Failure::SessionOver,
         }
@@ -51,20 +54,33 @@ impl Unanswered {
     }
 }
 
+/// What was asked, or why there is no answer.
+pub(crate) type Answered<T> = Result<T, Unanswered>;
+
+/// What becomes of an answer that did not come.
+pub(crate) trait Explain<T> {
+    /// The error of a store that was to do `what`.
+    fn or_not(self, what: &str) -> leasehold_core::Result<T>;
+    /// That there is no such node is an answer, too.
+    fn if_there(self) -> Answered<Option<T>>;
+}
+
+impl<T> Explain<T> for Answered<T> {
+    fn or_not(self, what: &str) -> leasehold_core::Result<T> {
+        self.map_err(|unanswered| unanswered.into_error(what))
+    }
+
+    fn if_there(self) -> Answered<Option<T>> {
+        match self {
+            Err(missing) if missing.is_absent() => Ok(None),
+            answered => answered.map(Some),
+        }
+    }
+}
+
 /// The error of a request: what it was to do, and what ZooKeeper said.
 pub(crate) fn of_request(source: ZkError, what: &str) -> Error {
-    let (kind, effect) = classified(&source);
-    let advice = match source {
-        ZkError::NoAuth => ": the credentials lack a right on the node",
-        ZkError::AuthFailed => ": the server refused the credentials",
-        ZkError::InvalidAcl => {
-            ": the server refused the access rights; is there a user, or a certificate that it asks for?"
-        }
-        ZkError::NotReadOnly => ": the server has lost its quorum and only reads",
-        ZkError::QuotaExceeded => ": the quota of the path is used up",
-        ZkError::Unimplemented => ": the server is older than 3.5",
-        _ => "",
-    };
+    let (kind, effect, _, advice) = meaning(&source);
     Error::new(kind, effect, format!("ZooKeeper did not {what}{advice}")).with_source(source)
 }
 
@@ -79,50 +95,45 @@ pub(crate) fn closed() -> Error {
     Error::not_applied(ErrorKind::Closed, "the session with the store was closed")
 }
 
-/// What an error means to an acquisition.
-fn failure(source: &ZkError) -> Failure {
-    match source {
-        ZkError::NoNode => Failure::Absent,
-        ZkError::SessionExpired | ZkError::ClientClosed | ZkError::AuthFailed => Failure::SessionOver,
-        // Nothing was done, but may be in a moment.
-        ZkError::SessionMoved | ZkError::NotReadOnly | ZkError::Throttled | ZkError::NotEmpty => {
-            Failure::Unknown
-        }
-        _ if classified(source).1 == Effect::NotApplied => Failure::Refused,
-        _ => Failure::Unknown,
-    }
-}
-
-fn classified(source: &ZkError) -> (ErrorKind, Effect) {
+/// What an error is, what it means to an acquisition, and what to look at.
+fn meaning(source: &ZkError) -> (ErrorKind, Effect, Failure, &'static str) {
     use Effect::{NotApplied, Unknown};
+    use ErrorKind::{Denied, InvalidOption, Lost, Misuse, Protocol, Unavailable, Unsupported};
+    use Failure::{Absent, Refused, SessionOver};
+    // What was not done, but may be in a moment, is unknown to an acquisition, too.
+    let later = Failure::Unknown;
     match source {
-        ZkError::NoAuth | ZkError::AuthFailed => (ErrorKind::Denied, NotApplied),
-        ZkError::InvalidAcl => (ErrorKind::InvalidOption, NotApplied),
+        ZkError::NoNode => (Protocol, NotApplied, Absent, ""),
+        ZkError::NoAuth => (Denied, NotApplied, Refused, ": the credentials lack a right on the node"),
+        ZkError::AuthFailed => (Denied, NotApplied, SessionOver, ": the server refused the credentials"),
+        ZkError::InvalidAcl => (
+            InvalidOption,
+            NotApplied,
+            Refused,
+            ": the server refused the access rights; is there a user, or a certificate that it asks for?",
+        ),
         // The client library checks these before it sends.
-        ZkError::BadArguments(_) => (ErrorKind::Misuse, NotApplied),
-        ZkError::NoNode
-        | ZkError::NodeExists
-        | ZkError::NotEmpty
+        ZkError::BadArguments(_) => (Misuse, NotApplied, Refused, ""),
+        ZkError::NodeExists
         | ZkError::BadVersion
         | ZkError::NoChildrenForEphemerals
-        | ZkError::NoWatcher => (ErrorKind::Protocol, NotApplied),
-        ZkError::Unimplemented | ZkError::ReconfigDisabled => (ErrorKind::Unsupported, NotApplied),
-        ZkError::MarshallingError => (ErrorKind::Protocol, NotApplied),
-        ZkError::QuotaExceeded
-        | ZkError::Throttled
-        | ZkError::NotReadOnly
-        | ZkError::SessionMoved
-        | ZkError::NoHosts => (ErrorKind::Unavailable, NotApplied),
-        ZkError::SessionExpired => (ErrorKind::Lost { reason: LostReason::SessionLost }, Unknown),
-        ZkError::UnmarshalError { .. } | ZkError::UnexpectedErrorCode(_) | ZkError::UnexpectedError(_) => {
-            (ErrorKind::Protocol, Unknown)
+        | ZkError::NoWatcher
+        | ZkError::MarshallingError => (Protocol, NotApplied, Refused, ""),
+        ZkError::NotEmpty => (Protocol, NotApplied, later, ""),
+        ZkError::Unimplemented => (Unsupported, NotApplied, Refused, ": the server is older than 3.5"),
+        ZkError::ReconfigDisabled => (Unsupported, NotApplied, Refused, ""),
+        ZkError::QuotaExceeded => (Unavailable, NotApplied, Refused, ": the quota of the path is used up"),
+        ZkError::NoHosts => (Unavailable, NotApplied, Refused, ""),
+        ZkError::Throttled | ZkError::SessionMoved => (Unavailable, NotApplied, later, ""),
+        ZkError::NotReadOnly => {
+            (Unavailable, NotApplied, later, ": the server has lost its quorum and only reads")
         }
-        ZkError::Timeout
-        | ZkError::ConnectionLoss
-        | ZkError::ClientClosed
-        | ZkError::RuntimeInconsistent
-        | ZkError::Custom(_) => (ErrorKind::Unavailable, Unknown),
-        _ => (ErrorKind::Protocol, Unknown),
+        ZkError::SessionExpired => (Lost { reason: LostReason::SessionLost }, Unknown, SessionOver, ""),
+        ZkError::ClientClosed => (Unavailable, Unknown, SessionOver, ""),
+        ZkError::Timeout | ZkError::ConnectionLoss | ZkError::RuntimeInconsistent | ZkError::Custom(_) => {
+            (Unavailable, Unknown, later, "")
+        }
+        _ => (Protocol, Unknown, later, ""),
     }
 }
 
@@ -165,7 +176,7 @@ mod tests {
             (ZkError::RuntimeInconsistent, ErrorKind::Unavailable, Unknown, Failure::Unknown),
         ];
         for (source, kind, effect, failed) in table {
-            assert_eq!(failure(&source), failed, "{source}");
+            assert_eq!(meaning(&source).2, failed, "{source}");
             let error = of_request(source, "create a node");
             assert_eq!((error.kind(), error.effect()), (&kind, effect), "{error}");
             assert!(error.source().is_some());

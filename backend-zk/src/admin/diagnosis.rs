@@ -3,23 +3,20 @@
 use std::time::Duration;
 
 use futures_util::future::{join, join_all, join3};
+use leasehold_core::Result;
 use leasehold_core::backend::{Finding, Severity};
-use leasehold_core::{Env, Result};
 
-use crate::config::ZkConfig;
 use crate::connection::status;
+use crate::error::Explain;
 use crate::keys;
-use crate::session::Session;
+use crate::session::{Session, Site};
 
 impl Session {
     /// Looks at the servers, the session and the rights.
-    pub(crate) async fn diagnose(&self, config: &ZkConfig) -> Vec<Finding> {
-        let (servers, (session, rights), members) = join3(
-            servers(config, &self.env),
-            join(self.of_the_session(config), self.of_the_rights()),
-            self.members(config),
-        )
-        .await;
+    pub(crate) async fn diagnose(&self) -> Vec<Finding> {
+        let (servers, (session, rights), members) =
+            join3(servers(&self.site), join(self.of_the_session(), self.of_the_rights()), self.members())
+                .await;
         let mut findings = servers;
         findings.push(members.finding());
         findings.extend(session);
@@ -27,9 +24,9 @@ impl Session {
         findings
     }
 
-    async fn of_the_session(&self, config: &ZkConfig) -> Vec<Finding> {
+    async fn of_the_session(&self) -> Vec<Finding> {
         // ZooKeeper counts milliseconds.
-        let millis = self.env.timing().ttl.as_millis();
+        let millis = self.site.env.timing().ttl.as_millis();
         let asked = Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX));
         let granted = self.timeout();
         let mut findings = vec![if asked == granted {
@@ -41,8 +38,7 @@ impl Session {
             );
             Finding::new(Severity::Warning, "session", detail)
         }];
-        let (shortest, longest) =
-            join(granted_for(config, &self.env, SHORT), granted_for(config, &self.env, LONG)).await;
+        let (shortest, longest) = join(granted_for(&self.site, SHORT), granted_for(&self.site, LONG)).await;
         findings.push(match (shortest, longest) {
             (Some(shortest), Some(longest)) if granted != asked.max(shortest).min(longest) => {
                 let detail = format!(
@@ -69,8 +65,7 @@ impl Session {
         if let Err(error) = self.try_rights().await {
             return Finding::new(Severity::Broken, "rights", error.to_string());
         }
-        let session = self.namespace.session(self.id());
-        for path in [self.namespace.root(), keys::parent(&session).unwrap_or_default()] {
+        for path in [self.site.namespace.root(), keys::parent(&self.node).unwrap_or_default()] {
             if !path.is_empty() && self.connection.is_closable(path).await {
                 let detail = format!(
                     "anybody may change the rights of {path}, and so close it to all others, as on the nodes of \
@@ -83,20 +78,24 @@ impl Session {
     }
 
     async fn try_rights(&self) -> Result<()> {
-        let root = self.namespace.root();
+        let root = self.site.namespace.root();
         let listed = self.connection.list(if root.is_empty() { "/" } else { root }).await;
-        listed.map_err(|unanswered| unanswered.into_error("list the locks"))?;
-        self.connection.try_rights(&format!("{}-rights", self.namespace.session(self.id()))).await
+        listed.or_not("list the locks")?;
+        self.connection.try_rights(&format!("{}-rights", self.node)).await
     }
 }
 
 /// What each server says about itself.
-async fn servers(config: &ZkConfig, env: &Env) -> Vec<Finding> {
-    let endpoints = config.endpoints().unwrap_or_default();
-    let asked = endpoints.iter().map(|server| async move {
+async fn servers(Site { config, env, .. }: &Site) -> Vec<Finding> {
+    let servers = match config.servers() {
+        Ok(servers) => servers,
+        Err(error) => return vec![Finding::new(Severity::Broken, "server", error.to_string())],
+    };
+    let servers = &servers;
+    let asked = servers.iter().map(|server| async move {
         let said = tokio::select! {
             biased;
-            said = status::of_server(config, server) => said.unwrap_or_default(),
+            said = status::of_server(servers, server) => said.unwrap_or_default(),
             () = env.sleep(env.timing().op_timeout) => String::new(),
         };
         of_a_server(&server.to_string(), &said)
@@ -133,10 +132,11 @@ fn of_a_server(server: &str, said: &str) -> Finding {
 }
 
 /// The timeout of a session for which `wish` was asked.
-async fn granted_for(config: &ZkConfig, env: &Env, wish: Duration) -> Option<Duration> {
+async fn granted_for(Site { config, env, .. }: &Site, wish: Duration) -> Option<Duration> {
+    let servers = config.servers().ok()?;
     tokio::select! {
         biased;
-        client = config.connect(wish, env.timing().connect_timeout) => client.ok().map(|client| client.session_timeout()),
+        client = servers.connect(wish, env.timing().connect_timeout) => client.ok().map(|client| client.session_timeout()),
         () = env.sleep(env.timing().op_timeout) => None,
     }
 }

@@ -6,7 +6,6 @@ use std::net::SocketAddr;
 use futures_util::future::join;
 use leasehold_core::backend::{Endpoint, Finding, Severity};
 
-use crate::config::ZkConfig;
 use crate::connection::status;
 use crate::protocol::Failure;
 use crate::session::Session;
@@ -14,7 +13,8 @@ use crate::session::Session;
 /// Who votes, and the ways to them that are configured.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Members {
-    voters: Voters,
+    /// None if they are not told: a server stands alone, the node may not be read, or votes have weights.
+    voters: Option<usize>,
     ways: Ways,
 }
 
@@ -26,42 +26,32 @@ enum Ways {
     Resolved(usize),
 }
 
-/// The voting members of an ensemble.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Voters {
-    Known(usize),
-    /// A server that stands alone tells none; else the node may not be read, or votes have weights.
-    Untold,
-}
-
 impl Session {
     /// Asks the server in use, and for the addresses of a host that is the only one.
-    pub(crate) async fn members(&self, config: &ZkConfig) -> Members {
-        let (voters, ways) = join(self.voters(), self.ways(config)).await;
+    pub(crate) async fn members(&self) -> Members {
+        let (voters, ways) = join(self.voters(), self.ways()).await;
         Members { voters, ways }
     }
 
     /// What the server does not tell is not known. An answer that was lost is asked for once more.
-    async fn voters(&self) -> Voters {
-        for _ in 0..2 {
-            match self.connection.read(CONFIGURATION).await {
-                Ok((data, _)) => return Voters::told(&String::from_utf8_lossy(&data)),
-                Err(lost) if lost.failure() == Failure::Unknown => {}
-                Err(_) => break,
-            }
+    async fn voters(&self) -> Option<usize> {
+        let mut read = self.connection.read(CONFIGURATION).await;
+        if read.as_ref().is_err_and(|lost| lost.failure() == Failure::Unknown) {
+            read = self.connection.read(CONFIGURATION).await;
         }
-        Voters::Untold
+        read.ok().and_then(|(data, _)| voters(&String::from_utf8_lossy(&data)))
     }
 
-    async fn ways(&self, config: &ZkConfig) -> Ways {
-        let servers: HashSet<Endpoint> = config.endpoints().unwrap_or_default().into_iter().collect();
+    async fn ways(&self) -> Ways {
+        let servers: HashSet<Endpoint> =
+            self.site.config.endpoints().unwrap_or_default().into_iter().collect();
         let [server] = Vec::from_iter(&servers)[..] else {
             return Ways::Named(servers.len());
         };
         let found = tokio::select! {
             biased;
             found = status::addresses(server) => found.unwrap_or_default(),
-            () = self.env.sleep(self.env.timing().op_timeout) => Vec::new(),
+            () = self.site.env.sleep(self.site.env.timing().op_timeout) => Vec::new(),
         };
         Ways::of_one_name(&found)
     }
@@ -76,45 +66,35 @@ impl Ways {
             several => Self::Resolved(several),
         }
     }
-
-    fn count(self) -> usize {
-        let (Self::Named(count) | Self::Resolved(count)) = self;
-        count
-    }
 }
 
 impl Members {
     /// Whether a lock outlives the loss of any server: there is a quorum, and a way to it.
     pub(crate) fn survive_a_loss(self) -> bool {
-        matches!(self.voters, Voters::Known(3..)) && self.ways.count() > 1
+        matches!((self.voters, self.ways), (Some(3..), Ways::Named(2..) | Ways::Resolved(2..)))
     }
 
     /// What an administrator should know of it.
     pub(super) fn finding(self) -> Finding {
+        let warning = |detail| (Severity::Warning, detail);
         let (severity, detail) = match (self.voters, self.ways) {
-            (Voters::Untold, _) => (
-                Severity::Warning,
+            (None, _) => warning(
                 "the voting members are not told: the server stands alone, /zookeeper/config may not be read, or \
                  votes have weights; so SURVIVES_FAILOVER is not promised"
                     .to_owned(),
             ),
-            (Voters::Known(voters), _) if voters < 3 => (
-                Severity::Warning,
-                format!("{voters} voting member(s): the loss of one stops every lock; run three or five"),
-            ),
-            (Voters::Known(voters), Ways::Named(1)) => (
-                Severity::Warning,
-                format!(
-                    "{voters} voting members, of which 1 is named, at one address: SURVIVES_FAILOVER is not \
-                     promised; name them all"
-                ),
-            ),
-            (Voters::Known(voters), Ways::Named(named)) if named < voters => (
-                Severity::Warning,
-                format!("{voters} voting members, of which {named} are named as hosts; name them all"),
-            ),
-            (Voters::Known(voters), Ways::Named(_)) => (Severity::Ok, format!("{voters} voting members")),
-            (Voters::Known(voters), Ways::Resolved(addresses)) => (
+            (Some(voters @ 0..3), _) => warning(format!(
+                "{voters} voting member(s): the loss of one stops every lock; run three or five"
+            )),
+            (Some(voters), Ways::Named(1)) => warning(format!(
+                "{voters} voting members, of which 1 is named, at one address: SURVIVES_FAILOVER is not \
+                 promised; name them all"
+            )),
+            (Some(voters), Ways::Named(named)) if named < voters => {
+                warning(format!("{voters} voting members, of which {named} are named as hosts; name them all"))
+            }
+            (Some(voters), Ways::Named(_)) => (Severity::Ok, format!("{voters} voting members")),
+            (Some(voters), Ways::Resolved(addresses)) => (
                 if addresses < voters { Severity::Warning } else { Severity::Ok },
                 format!("{voters} voting members, behind one name that has {addresses} addresses"),
             ),
@@ -123,19 +103,13 @@ impl Members {
     }
 }
 
-impl Voters {
-    /// What the configuration says: one line for every server, and others.
-    fn told(configuration: &str) -> Self {
-        let keys = |key| configuration.lines().filter(move |line: &&str| line.starts_with(key));
-        if keys("group.").chain(keys("weight.")).next().is_some() {
-            return Self::Untold;
-        }
-        let votes = |line: &&str| !line.split(';').next().is_some_and(|line| line.ends_with(":observer"));
-        match keys("server.").filter(votes).count() {
-            0 => Self::Untold,
-            voters => Self::Known(voters),
-        }
-    }
+/// Who votes by what a configuration says: one line for every server, and others.
+fn voters(configuration: &str) -> Option<usize> {
+    let keys = |key| configuration.lines().filter(move |line: &&str| line.starts_with(key));
+    let votes = |line: &&str| !line.split(';').next().is_some_and(|line| line.ends_with(":observer"));
+    let have_weights = keys("group.").chain(keys("weight.")).next().is_some();
+    let voters = keys("server.").filter(votes).count();
+    (voters > 0 && !have_weights).then_some(voters)
 }
 
 /// The node in which an ensemble keeps it.
@@ -151,15 +125,15 @@ mod tests {
         const MEMBER: &str = "server.1=h1:2888:3888:participant;0.0.0.0:2181\n";
         let observer = "server.4=h4:2888:3888|h5:2888:3888:observer;0.0.0.0:2181\n";
         let plain = "server.2=h2:2888:3888\n";
-        for (lines, voters) in [
-            (vec![], Voters::Untold),
-            (vec!["version=0"], Voters::Untold),
-            (vec![observer, "version=0"], Voters::Untold),
-            (vec![MEMBER, plain, observer, "version=0"], Voters::Known(2)),
-            (vec![MEMBER, plain, MEMBER, observer, "version=100000000"], Voters::Known(3)),
-            (vec![MEMBER, MEMBER, MEMBER, "group.1=1:2:3\n", "weight.1=1\n"], Voters::Untold),
+        for (lines, known) in [
+            (vec![], None),
+            (vec!["version=0"], None),
+            (vec![observer, "version=0"], None),
+            (vec![MEMBER, plain, observer, "version=0"], Some(2)),
+            (vec![MEMBER, plain, MEMBER, observer, "version=100000000"], Some(3)),
+            (vec![MEMBER, MEMBER, MEMBER, "group.1=1:2:3\n", "weight.1=1\n"], None),
         ] {
-            assert_eq!(Voters::told(&lines.concat()), voters, "{lines:?}");
+            assert_eq!(voters(&lines.concat()), known, "{lines:?}");
         }
     }
 
@@ -183,13 +157,13 @@ mod tests {
     fn findings_agree_with_the_promise() {
         use Severity::{Ok, Warning};
         for (voters, ways, promised, severity, part) in [
-            (Voters::Untold, Ways::Named(3), false, Warning, "not promised"),
-            (Voters::Known(2), Ways::Named(2), false, Warning, "stops every lock"),
-            (Voters::Known(3), Ways::Named(1), false, Warning, "not promised"),
-            (Voters::Known(3), Ways::Named(2), true, Warning, "2 are named"),
-            (Voters::Known(3), Ways::Named(3), true, Ok, "3 voting members"),
-            (Voters::Known(3), Ways::Resolved(2), true, Warning, "has 2 addresses"),
-            (Voters::Known(3), Ways::Resolved(3), true, Ok, "has 3 addresses"),
+            (None, Ways::Named(3), false, Warning, "not promised"),
+            (Some(2), Ways::Named(2), false, Warning, "stops every lock"),
+            (Some(3), Ways::Named(1), false, Warning, "not promised"),
+            (Some(3), Ways::Named(2), true, Warning, "2 are named"),
+            (Some(3), Ways::Named(3), true, Ok, "3 voting members"),
+            (Some(3), Ways::Resolved(2), true, Warning, "has 2 addresses"),
+            (Some(3), Ways::Resolved(3), true, Ok, "has 3 addresses"),
         ] {
             let members = Members { voters, ways };
             assert_eq!(members.survive_a_loss(), promised, "{members:?}");

@@ -1,12 +1,13 @@
 //! Who holds what, and how many wait.
 
-use futures_util::future::{join, join_all};
+use futures_util::future::join;
+use futures_util::stream::{self, StreamExt, TryStreamExt};
 use leasehold_core::backend::{Holder, LockState};
 use leasehold_core::{LockName, Result};
 use zookeeper_client::Stat;
 
-use crate::connection::Answered;
-use crate::keys::{Listing, Note, decoded};
+use crate::error::{Answered, Explain};
+use crate::keys::{Note, decoded};
 use crate::session::Session;
 
 /// The first contender of a lock.
@@ -19,28 +20,24 @@ pub(super) struct First {
 
 impl Session {
     /// Who holds `name` and how many wait.
-    pub(crate) async fn inspect(&self, name: &LockName) -> Result<LockState> {
-        let first = self.first(name).await.map_err(|unanswered| unanswered.into_error("show a lock"))?;
+    pub(crate) async fn inspect(&self, name: LockName) -> Result<LockState> {
+        let first = self.first(&name).await.or_not("show a lock")?;
         let behind = first.as_ref().map_or(0, |first| first.behind);
         let holder = first.map(|first| self.holder(first)).transpose()?;
-        Ok(LockState::new(name.clone(), holder, behind))
+        Ok(LockState::new(name, holder, behind))
     }
 
     /// The locks that begin with `prefix` and have contenders, in order.
     pub(crate) async fn list(&self, prefix: &str) -> Result<Vec<LockState>> {
-        let root = self.namespace.root();
+        let root = self.site.namespace.root();
         let root = if root.is_empty() { "/" } else { root };
         let (_, listed) = join(self.connection.catch_up(root), self.connection.list(root)).await;
-        let listing = listed.map_err(|unanswered| unanswered.into_error("list the locks"))?;
+        let listing = listed.or_not("list the locks")?;
         let names = listing.children().filter_map(decoded).filter(|name| name.as_str().starts_with(prefix));
         let mut names: Vec<_> = names.collect();
         names.sort_unstable();
-        let mut states = Vec::new();
-        for some in names.chunks(AT_ONCE) {
-            for state in join_all(some.iter().map(|name| self.inspect(name))).await {
-                states.push(state?);
-            }
-        }
+        let states = stream::iter(names.into_iter().map(|name| self.inspect(name))).buffered(AT_ONCE);
+        let mut states: Vec<_> = states.try_collect().await?;
         states.retain(|state| state.holder.is_some());
         Ok(states)
     }
@@ -51,29 +48,21 @@ impl Session {
 
     /// The first contender of `name`, as the leader knows it.
     pub(super) async fn first(&self, name: &LockName) -> Answered<Option<First>> {
-        let directory = self.namespace.directory(name);
+        let directory = self.site.namespace.directory(name);
         for _ in 0..LOOKS {
             let (_, listed) =
                 join(self.connection.catch_up(&directory), self.connection.list(&directory)).await;
-            let listing: Listing = match listed {
-                Ok(listing) => listing,
-                Err(missing) if missing.is_absent() => return Ok(None),
-                Err(unanswered) => return Err(unanswered),
-            };
+            let listing = listed.if_there()?.unwrap_or_default();
             let contenders = listing.contenders();
             if contenders.is_empty() {
                 return Ok(None);
             }
             for (before, first) in contenders.iter().enumerate().take(LOOKS) {
                 let path = format!("{directory}/{first}");
-                match self.connection.read(&path).await {
-                    Ok((data, stat)) => {
-                        let (note, behind) = (Note::decoded(&data), contenders.len() - 1 - before);
-                        return Ok(Some(First { path, note, stat, behind }));
-                    }
-                    // It left between the two requests: the next one has its place.
-                    Err(gone) if gone.is_absent() => {}
-                    Err(unanswered) => return Err(unanswered),
+                // Where it left between the two requests, the next one has its place.
+                if let Some((data, stat)) = self.connection.read_if_there(&path).await? {
+                    let (note, behind) = (Note::decoded(&data), contenders.len() - 1 - before);
+                    return Ok(Some(First { path, note, stat, behind }));
                 }
             }
         }

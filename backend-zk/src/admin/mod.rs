@@ -4,5 +4,6 @@
 mod diagnosis;
 mod ensemble;
 mod inspect;
+mod ledger;
 mod revoke;
 mod token_base;

@@ -8,8 +8,7 @@ use leasehold_core::{LockName, Result};
 use zookeeper_client::Error as ZkError;
 
 use super::inspect::First;
-use crate::connection::Answered;
-use crate::error::Unanswered;
+use crate::error::{Answered, Explain, Unanswered};
 use crate::protocol::with_message;
 use crate::session::Session;
 
@@ -24,21 +23,18 @@ impl First {
 impl Session {
     /// Asks the holder of `name` to give it up, or takes it away; whom it found.
     pub(crate) async fn revoke(&self, name: &LockName, how: Revoke) -> Result<Option<Holder>> {
-        let failed = |unanswered: Unanswered| unanswered.into_error("revoke a lock");
-        let Some(first) = self.first(name).await.map_err(failed)? else {
+        let Some(first) = self.first(name).await.or_not("revoke a lock")? else {
             return Ok(None);
         };
-        match how {
-            Revoke::Ask { grace } => self.ask(&first, grace).await.map_err(failed)?,
+        let done = match how {
+            Revoke::Ask { grace } => self.ask(&first, grace).await,
             Revoke::Force => {
                 // Not told is no reason to leave it: that is what force is for.
                 let _ = self.ask(&first, Duration::ZERO).await;
-                match self.connection.delete(&first.path).await {
-                    Err(unanswered) if !unanswered.is_absent() => return Err(failed(unanswered)),
-                    _ => {}
-                }
+                self.connection.delete(&first.path).await.if_there().map(drop)
             }
-        }
+        };
+        done.or_not("revoke a lock")?;
         self.holder(first).map(Some)
     }
 
@@ -46,28 +42,21 @@ impl Session {
     /// holders may look for the word of its `Revoker` in their nodes.
     async fn ask(&self, holder: &First, grace: Duration) -> Answered<()> {
         let session = holder.stat.ephemeral_owner;
-        let (inbox, door) = (self.namespace.inbox(session), self.namespace.session(session));
+        let (inbox, door) = (self.site.namespace.inbox(session), self.site.namespace.session(session));
         loop {
-            let (data, stat) = match self.connection.read(&inbox).await {
-                Ok(read) => read,
-                Err(missing) if missing.is_absent() && holder.is_curators() => {
-                    return match self.connection.write(&holder.path, REVOKE, None).await {
-                        Err(unanswered) if !unanswered.is_absent() => Err(unanswered),
-                        _ => Ok(()),
-                    };
+            let Some((data, stat)) = self.connection.read_if_there(&inbox).await? else {
+                if holder.is_curators() {
+                    self.connection.write(&holder.path, REVOKE, None).await.if_there()?;
                 }
-                Err(missing) if missing.is_absent() => return Ok(()),
-                Err(unanswered) => return Err(unanswered),
+                return Ok(());
             };
             let data = with_message(&data, holder.stat.czxid, grace);
             let written = self.connection.write(&inbox, &data, Some(stat.version));
             // The next renewal meets the second one, should nobody be told of the first.
             match join(written, self.connection.write(&door, &[], None)).await.0 {
-                Ok(_) => return Ok(()),
                 // Another administrator was faster: add to what they wrote.
                 Err(Unanswered::Refused(ZkError::BadVersion)) => {}
-                Err(missing) if missing.is_absent() => return Ok(()),
-                Err(unanswered) => return Err(unanswered),
+                written => return written.if_there().map(drop),
             }
         }
     }

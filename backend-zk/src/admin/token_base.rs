@@ -5,34 +5,32 @@ use leasehold_core::Result;
 use leasehold_core::backend::TokenBase;
 use zookeeper_client::{CreateMode, Error as ZkError};
 
-use crate::error::Unanswered;
+use crate::error::{Explain, Unanswered};
 use crate::keys;
 use crate::session::{Session, stored_base};
 
 impl Session {
     /// The base as later sessions read it.
     pub(crate) async fn read_base(&self) -> Result<TokenBase> {
-        let failed = |unanswered: Unanswered| unanswered.into_error("show the token_base");
-        let own = self.namespace.session(self.id());
         // In one flight, the write first: the server answers in order, so it has caught up with what was
         // written before, and what is granted later is of a later transaction than this one.
         let (written, listed, base) = join3(
-            self.connection.write(&own, &[], None),
-            self.connection.list(&self.namespace.sessions()),
-            self.connection.read(&self.namespace.token_base()),
+            self.connection.write(&self.node, &[], None),
+            self.connection.list(&self.site.namespace.sessions()),
+            self.connection.read_if_there(&self.site.namespace.token_base()),
         )
         .await;
-        let (written, listed) = (written.map_err(failed)?, listed.map_err(failed)?);
-        let others = listed.children().filter_map(keys::session_of).filter(|id| *id != self.id()).count();
+        let (written, listed) = (written.or_not(SHOW)?, listed.or_not(SHOW)?);
+        let others = listed.children().filter_map(keys::session_of).filter(|id| *id != self.id).count();
         let (base, _) = stored_base(base)?;
         Ok(TokenBase { base, floor: written.mzxid.unsigned_abs(), sessions: Some(others) })
     }
 
     /// Makes the base `at_least` that large.
     pub(crate) async fn raise_base(&self, at_least: u64) -> Result<()> {
-        let (path, data) = (self.namespace.token_base(), at_least.to_string());
+        let (path, data) = (self.site.namespace.token_base(), at_least.to_string());
         loop {
-            let (base, version) = stored_base(self.connection.read(&path).await)?;
+            let (base, version) = stored_base(self.connection.read_if_there(&path).await)?;
             if at_least <= base {
                 return Ok(());
             }
@@ -41,12 +39,13 @@ impl Session {
                 None => self.connection.create(&path, data.as_bytes(), CreateMode::Persistent).await,
             };
             match raised {
-                Ok(_) => return Ok(()),
                 // RACE: somebody else was faster. The server has caught up with that: it has said so.
                 Err(Unanswered::Refused(ZkError::BadVersion | ZkError::NodeExists)) => {}
                 Err(gone) if gone.is_absent() => {}
-                Err(unanswered) => return Err(unanswered.into_error("raise the token_base")),
+                unanswered => return unanswered.or_not("raise the token_base").map(drop),
             }
         }
     }
 }
+
+const SHOW: &str = "show the token_base";

@@ -75,23 +75,18 @@ fn looks_like_an_entry(part: &str) -> bool {
 }
 
 fn permission(rights: &str) -> Option<Permission> {
-    if rights.is_empty() {
-        return None;
-    }
-    rights.chars().try_fold(Permission::NONE, |permission, right| {
-        Some(
-            permission
-                | match right {
-                    'r' => Permission::READ,
-                    'w' => Permission::WRITE,
-                    'c' => Permission::CREATE,
-                    'd' => Permission::DELETE,
-                    'a' => Permission::ADMIN,
-                    _ => return None,
-                },
-        )
-    })
+    let of = |right| RIGHTS.iter().find(|(letter, _)| *letter == right).map(|(_, permission)| *permission);
+    let permission = rights.chars().try_fold(Permission::NONE, |all, right| Some(all | of(right)?));
+    permission.filter(|_| !rights.is_empty())
 }
+
+const RIGHTS: [(char, Permission); 5] = [
+    ('r', Permission::READ),
+    ('w', Permission::WRITE),
+    ('c', Permission::CREATE),
+    ('d', Permission::DELETE),
+    ('a', Permission::ADMIN),
+];
 
 #[cfg(test)]
 mod tests {

@@ -2,18 +2,19 @@
 
 mod access;
 mod certificates;
+mod servers;
 
 use std::fmt;
 use std::time::Duration;
 
 use leasehold_core::backend::Endpoint;
 use leasehold_core::{Error, Result, StoreUrl, Tls};
-use rustls::pki_types::ServerName;
-use tokio_rustls::TlsConnector;
-use zookeeper_client::{Acl, Client};
+use zookeeper_client::Acl;
 
 use self::certificates::Certificates;
 use crate::keys::Namespace;
+
+pub(crate) use servers::Servers;
 
 /// The configuration of the ZooKeeper store,
 /// `zk://[USER:PASSWORD@]HOST[:PORT],…[/CHROOT][?prefix=P&acl=A&tls=true&ca=F&cert=F&key=F]`.
@@ -124,17 +125,16 @@ impl ZkConfig {
             (None, Some(given)) => config = config.tls(given),
             (Some(false) | None, None) => {}
         }
-        config.validate()?;
+        config.servers()?;
+        config.namespace()?;
         Ok(config)
     }
 
-    /// Checks everything that can be known without a server.
-    pub(crate) fn validate(&self) -> Result<()> {
+    /// The servers, checked as far as can be without asking them.
+    pub(crate) fn servers(&self) -> Result<Servers> {
         if self.hosts.is_empty() {
             return Err(Error::invalid_option("a ZooKeeper URL names its servers: zk://h1:2181,h2:2181"));
         }
-        self.endpoints()?;
-        self.namespace()?;
         let by_creator = |acl: &Acl| acl.scheme() == "auth";
         let has_certificate = self.tls.as_ref().is_some_and(|tls| tls.identity().is_some());
         let is_somebody = self.credentials.is_some() || has_certificate;
@@ -143,18 +143,8 @@ impl ZkConfig {
                 "acl=creator needs a user, zk://user:password@host, or a certificate: cert=FILE&key=FILE",
             ));
         }
-        if self.certificates()?.is_some() {
-            for server in self.endpoints()? {
-                // The client library takes it for granted.
-                let host = server.host();
-                ServerName::try_from(host).map_err(|source| {
-                    let refused =
-                        format!("{host:?} is not a server for TLS: no certificate can be for that name");
-                    Error::invalid_option(refused).with_source(source)
-                })?;
-            }
-        }
-        Ok(())
+        let tls = self.tls.as_ref().map(Certificates::read).transpose()?;
+        Servers::new(self.endpoints()?, self.credentials.clone(), tls)
     }
 
     pub(crate) fn namespace(&self) -> Result<Namespace> {
@@ -167,58 +157,9 @@ impl ZkConfig {
         self.acl.clone().unwrap_or_else(default)
     }
 
+    /// Where the servers are.
     pub(crate) fn endpoints(&self) -> Result<Vec<Endpoint>> {
         self.hosts.iter().map(|host| Endpoint::parse(host, Self::DEFAULT_PORT)).collect()
-    }
-
-    pub(crate) fn is_encrypted(&self) -> bool {
-        self.tls.is_some()
-    }
-
-    /// Opens a session of about `timeout` at the server; not bounded here, but so that one server after
-    /// the other is tried within `bound`.
-    pub(crate) async fn connect(
-        &self,
-        timeout: Duration,
-        bound: Duration,
-    ) -> Result<Client, zookeeper_client::Error> {
-        let silence = silence(timeout, bound, self.hosts.len());
-        let mut connector =
-            Client::connector().with_session_timeout(timeout).with_connection_timeout(silence);
-        if let Some((user, password)) = &self.credentials {
-            connector = connector.with_auth("digest", format!("{user}:{password}").as_bytes());
-        }
-        let servers = self.servers();
-        match self.certificates() {
-            Ok(Some(tls)) => connector.with_tls(tls.library).secure_connect(&servers).await,
-            Ok(None) => connector.connect(&servers).await,
-            Err(_) => Err(zookeeper_client::Error::BadArguments(&"the certificates were changed")),
-        }
-    }
-
-    /// What to look at when no server answers.
-    pub(crate) fn advice(&self) -> &'static str {
-        if self.is_encrypted() {
-            "do the servers speak TLS on these ports, and have they a quorum?"
-        } else {
-            "do the servers speak plain text on these ports, and have they a quorum?"
-        }
-    }
-
-    /// The servers as the client library writes them.
-    pub(crate) fn servers(&self) -> String {
-        let endpoints = self.endpoints().unwrap_or_default();
-        endpoints.iter().map(Endpoint::to_string).collect::<Vec<_>>().join(",")
-    }
-
-    /// How TLS is spoken beside the client library; none where it is not.
-    pub(crate) fn handshakes(&self) -> Option<TlsConnector> {
-        let certificates = self.certificates().ok().flatten()?;
-        Some(TlsConnector::from(certificates.ours))
-    }
-
-    fn certificates(&self) -> Result<Option<Certificates>> {
-        self.tls.as_ref().map(Certificates::read).transpose()
     }
 }
 
@@ -229,22 +170,10 @@ impl fmt::Debug for ZkConfig {
             .field("chroot", &self.chroot)
             .field("prefix", &self.prefix)
             .field("user", &self.credentials.as_ref().map(|(user, _)| user))
-            .field("tls", &self.is_encrypted())
+            .field("tls", &self.tls.is_some())
             .finish_non_exhaustive()
     }
 }
-
-/// How long a server may say nothing before another one is tried, when opening and later: a quarter of the
-/// session, so that a pause is no end of the connection, and one that is silent beside it leaves time to
-/// renew. As many as may be silent while the others have a quorum leave time to open it in `bound`.
-fn silence(timeout: Duration, bound: Duration, servers: usize) -> Duration {
-    let servers = u32::try_from(servers).unwrap_or(u32::MAX);
-    let minority = (servers.saturating_sub(1) / 2).max(u32::from(servers > 1));
-    (timeout / 4).min(bound / (minority + 1)).max(SHORTEST_SILENCE)
-}
-
-/// What a busy server may need for an answer.
-const SHORTEST_SILENCE: Duration = Duration::from_millis(500);
 
 #[cfg(test)]
 mod tests {
@@ -260,7 +189,7 @@ mod tests {
     fn a_url_says_everything() {
         let config =
             config("zk://me:s%40cret@h1,h2:2182,[::1]:2183/a/b?prefix=c&acl=world:anyone:r").unwrap();
-        assert_eq!(config.servers(), "h1:2181,h2:2182,[::1]:2183");
+        assert_eq!(config.servers().unwrap().to_string(), "h1:2181,h2:2182,[::1]:2183");
         assert_eq!(config.namespace().unwrap().root(), "/a/b/c");
         assert_eq!(config.credentials, Some(("me".to_owned(), "s@cret".to_owned())));
         assert_eq!(config.rights(), access::parsed("world:anyone:r").unwrap());
@@ -275,23 +204,6 @@ mod tests {
         let certified = ZkConfig::new(["h"]).tls(Tls::new().client_certificate("c", "k"));
         assert_eq!(certified.rights(), access::open());
         assert_eq!(certified.acl("creator").unwrap().rights(), access::creator());
-    }
-
-    /// As many silent servers as there may be leave time to open and to renew a session.
-    #[test]
-    fn silent_servers_leave_time_for_the_others() {
-        const SECOND: Duration = Duration::from_secs(1);
-        for servers in 2..12 {
-            let minority = (servers as u32 - 1) / 2;
-            for ttl in [4, 15, 60] {
-                let silence = silence(ttl * SECOND, 5 * SECOND, servers);
-                assert!(silence * minority.max(1) < 5 * SECOND, "{servers} {ttl}");
-                assert!(silence * 4 <= ttl * SECOND, "{servers} {ttl}");
-            }
-        }
-        let of_fifteen = |servers| silence(15 * SECOND, 5 * SECOND, servers).as_millis();
-        assert_eq!([1, 2, 3, 5, 9].map(of_fifteen), [3_750, 2_500, 2_500, 1_666, 1_000]);
-        assert_eq!(silence(SECOND, SECOND, 3), SHORTEST_SILENCE);
     }
 
     /// What cannot work is refused before any request, and the message names it.

@@ -25,12 +25,9 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 use zookeeper_client::{Acl, Acls, Client, CreateMode, Error as ZkError, EventType, OneshotWatcher, Stat};
 
-use crate::error::Unanswered;
+use crate::error::{Answered, Explain, Unanswered};
 use crate::keys::{self, Listing, Node};
-use crate::protocol::{Failure, Happening};
-
-/// What was asked, or why there is no answer.
-pub(crate) type Answered<T> = Result<T, Unanswered>;
+use crate::protocol::Happening;
 
 /// The way to the server.
 #[derive(Debug)]
@@ -85,33 +82,20 @@ impl Connection {
         directory: &str,
         owner: OwnerId,
         data: &[u8],
-    ) -> (Answered<(Node, Stat)>, Answered<Listing>) {
-        let client = match self.client() {
-            Ok(client) => client,
-            Err(over) => return (Err(over), Err(Unanswered::SessionOver)),
-        };
+    ) -> Answered<(Node, Stat, Option<Listing>)> {
         let stem = format!("{directory}/{}", keys::stem(owner));
         let options = CreateMode::EphemeralSequential.with_acls(Acls::new(&self.rights));
-        let flight = join(
+        let flight = self.ask(async |client| {
             // Polled in this order, so sent in this order.
-            async { client.create(&stem, data, &options).await },
-            async { client.get_children(directory).await },
-        );
-        match self.bounded(async { Ok(flight.await) }).await {
-            Ok((made, listed)) => {
-                let node = |(stat, sequence): (Stat, zookeeper_client::CreateSequence)| {
-                    let sequence = i32::try_from(sequence.into_i64())
-                        .map_err(|_| ZkError::UnexpectedError("a sequence beyond 32 bits".to_owned()))?;
-                    Ok((Node::new(owner, sequence), stat))
-                };
-                let listed = listed.map(listing);
-                (made.and_then(node).map_err(Unanswered::Refused), listed.map_err(Unanswered::Refused))
-            }
-            Err(Unanswered::Silent(bound)) => {
-                (Err(Unanswered::Silent(bound)), Err(Unanswered::Silent(bound)))
-            }
-            Err(_) => (Err(Unanswered::SessionOver), Err(Unanswered::SessionOver)),
-        }
+            let flight = join(client.create(&stem, data, &options), client.get_children(directory));
+            let (made, listed) = flight.await;
+            made.map(|made| (made, listed))
+        });
+        let ((stat, sequence), listed) = flight.await?;
+        let number = i32::try_from(sequence.into_i64()).map_err(|_| {
+            Unanswered::Refused(ZkError::UnexpectedError("a sequence beyond 32 bits".to_owned()))
+        })?;
+        Ok((Node::new(owner, number), stat, listed.ok().map(listing)))
     }
 
     /// Makes a directory and whatever is missing above it, as nodes that the server removes again.
@@ -128,106 +112,107 @@ impl Connection {
                 Err(failed) => return Err(failed),
             }
         }
-        Err(Unanswered::Refused(ZkError::NoNode))
+        Err(Unanswered::ABSENT)
     }
 
     /// Removes an empty directory, if it is one that we made.
-    pub(crate) async fn remove_directory(&self, path: &str) -> Result<(), Failure> {
-        let failure = |unanswered: Unanswered| unanswered.failure();
-        let (data, stat) = self.read(path).await.map_err(failure)?;
+    pub(crate) async fn remove_directory(&self, path: &str) -> Answered<()> {
+        let (data, stat) = self.read(path).await?;
         if data != OURS {
-            return Err(Failure::Refused);
+            return Err(Unanswered::Refused(ZkError::BadVersion));
         }
-        let request = self.with(|client| client.delete(path, Some(stat.version))).map_err(failure)?;
-        self.bounded(request).await.map_err(failure)
+        self.ask(async |client| client.delete(path, Some(stat.version)).await).await
     }
 
     /// Makes a node with a name of its own.
     pub(crate) async fn create(&self, path: &str, data: &[u8], mode: CreateMode) -> Answered<Stat> {
-        let client = self.client()?;
         let options = mode.with_acls(Acls::new(&self.rights));
-        let made = self.bounded(async { client.create(path, data, &options).await }).await?;
-        Ok(made.0)
+        self.ask(async |client| client.create(path, data, &options).await.map(|(stat, _)| stat)).await
+    }
+
+    /// The same, and its directory if that is missing.
+    pub(crate) async fn create_below(&self, path: &str, data: &[u8], mode: CreateMode) -> Answered<()> {
+        if self.create(path, data, mode).await.if_there()?.is_none() {
+            self.make_directory(keys::parent(path).ok_or(Unanswered::ABSENT)?).await?;
+            self.create(path, data, mode).await?;
+        }
+        Ok(())
+    }
+
+    /// Makes a node of this session in the place of one that is another's.
+    pub(crate) async fn replace(&self, path: &str, data: &[u8]) -> Answered<()> {
+        let options = CreateMode::Ephemeral.with_acls(Acls::new(&self.rights));
+        self.ask(async |client| {
+            let mut transaction = client.new_multi_writer();
+            transaction.add_delete(path, None)?;
+            transaction.add_create(path, data, &options)?;
+            transaction.commit().await.map(drop).map_err(ZkError::from)
+        })
+        .await
     }
 
     pub(crate) async fn delete(&self, path: &str) -> Answered<()> {
-        let request = self.with(|client| client.delete(path, None))?;
-        self.bounded(request).await
+        self.ask(async |client| client.delete(path, None).await).await
     }
 
     pub(crate) async fn list(&self, path: &str) -> Answered<Listing> {
-        let request = self.with(|client| client.get_children(path))?;
-        self.bounded(request).await.map(listing)
+        self.ask(async |client| client.get_children(path).await).await.map(listing)
     }
 
     /// Writes a node; in any version, or only in one.
     pub(crate) async fn write(&self, path: &str, data: &[u8], version: Option<i32>) -> Answered<Stat> {
-        let request = self.with(|client| client.set_data(path, data, version))?;
-        self.bounded(request).await
+        self.ask(async |client| client.set_data(path, data, version).await).await
     }
 
     pub(crate) async fn read(&self, path: &str) -> Answered<(Vec<u8>, Stat)> {
-        let request = self.with(|client| client.get_data(path))?;
-        self.bounded(request).await
+        self.ask(async |client| client.get_data(path).await).await
+    }
+
+    pub(crate) async fn read_if_there(&self, path: &str) -> Answered<Option<(Vec<u8>, Stat)>> {
+        self.read(path).await.if_there()
     }
 
     pub(crate) async fn stat(&self, path: &str) -> Answered<Option<Stat>> {
-        let request = self.with(|client| client.check_stat(path))?;
-        self.bounded(request).await
+        self.ask(async |client| client.check_stat(path).await).await
     }
 
     /// Reads a node and is told of its next change. One that does not exist is not watched.
-    pub(crate) async fn watch(&self, path: &str) -> Answered<(Vec<u8>, Stat, Watch)> {
-        let client = self.client()?;
-        let (data, stat, watcher) = self.bounded(async { client.get_and_watch_data(path).await }).await?;
-        Ok((data, stat, Watch(watcher)))
+    pub(crate) async fn watch(&self, path: &str) -> Answered<((Vec<u8>, Stat), Watch)> {
+        let read = self.ask(async |client| client.get_and_watch_data(path).await).await;
+        read.map(|(data, stat, watcher)| ((data, stat), Watch(watcher)))
     }
 
     /// Whether there is a node, by the word of the leader: the server we talk to may have lost a change.
     pub(crate) async fn confirm(&self, path: &str) -> Answered<()> {
-        let client = self.client()?;
-        let asked = async {
+        self.ask(async |client| {
             // Of every transaction the leader says whether it can be, and this one changes nothing.
             let mut transaction = client.new_multi_writer();
             transaction.add_check_version(path, ANY_VERSION)?;
             transaction.commit().await.map(drop).map_err(ZkError::from)
-        };
-        self.bounded(asked).await
+        })
+        .await
     }
 
     /// Lets the server we talk to catch up with what the leader knows, for reads that nothing is
     /// decided by.
     pub(crate) async fn catch_up(&self, path: &str) -> Answered<()> {
-        let client = self.client()?;
-        self.bounded(async { client.sync(path).await }).await
+        self.ask(async |client| client.sync(path).await).await
     }
 
-    fn client(&self) -> Answered<Client> {
-        self.with(Client::clone)
-    }
-
-    /// Sends a request whose answer needs no handle.
-    fn with<T>(&self, request: impl FnOnce(&Client) -> T) -> Answered<T> {
-        let client = self.client.lock();
-        client.as_ref().filter(|_| !self.is_over()).map(request).ok_or(Unanswered::SessionOver)
-    }
-
-    async fn bounded<T>(&self, request: impl Future<Output = Result<T, ZkError>>) -> Answered<T> {
-        let bound = self.bound;
+    async fn ask<T>(&self, request: impl AsyncFnOnce(Client) -> Result<T, ZkError>) -> Answered<T> {
+        let client = self.client.lock().clone().filter(|_| !self.is_over());
+        let client = client.ok_or(Unanswered::SessionOver)?;
         tokio::select! {
             biased;
-            answer = caught(request) => answer.map_err(Unanswered::Refused),
+            answer = caught(request(client)) => answer.map_err(Unanswered::Refused),
             () = self.over.cancelled() => Err(Unanswered::SessionOver),
-            () = async { self.env.sleep(bound).await } => Err(Unanswered::Silent(bound)),
+            () = async { self.env.sleep(self.bound).await } => Err(Unanswered::Silent(self.bound)),
         }
     }
 }
 
 fn listing((children, directory): (Vec<String>, Stat)) -> Listing {
-    match usize::try_from(directory.data_length) {
-        Ok(length) if length == OURS.len() => Listing::of_ours(children),
-        _ => Listing::new(children),
-    }
+    Listing::new(children, usize::try_from(directory.data_length) == Ok(OURS.len()))
 }
 
 /// A request whose answer may be garbled: the client library takes the length of some for granted.

@@ -4,7 +4,7 @@ use leasehold_core::Result;
 use zookeeper_client::{Acl, Acls, CreateMode, MultiWriteError, Permission};
 
 use super::Connection;
-use crate::error::Unanswered;
+use crate::error::Explain;
 
 impl Connection {
     /// Does with a node of ours, and one below it, whatever is ever done with one: in one transaction,
@@ -17,12 +17,10 @@ impl Connection {
     ///
     /// `Denied`, and what for, when a right is missing.
     pub(crate) async fn try_rights(&self, path: &str) -> Result<()> {
-        let refused = |unanswered: Unanswered| unanswered.into_error("try the rights on nodes");
-        let client = self.client().map_err(refused)?;
         let below = format!("{path}/below");
         let acls = Acls::new(&self.rights);
         let mut step = None;
-        let tried = self.bounded(async {
+        let tried = self.ask(async |client| {
             let mut writer = client.new_multi_writer();
             writer.add_create(path, &[], &CreateMode::Persistent.with_acls(acls))?;
             writer.add_check_version(path, 0)?;
@@ -37,23 +35,16 @@ impl Connection {
                 failed.into()
             })
         });
-        match tried.await {
-            Ok(_) => Ok(()),
-            Err(unanswered) => match step {
-                Some(right) => Err(unanswered.into_error(&format!("let us {right} nodes of ours"))),
-                None => Err(refused(unanswered)),
-            },
+        let tried = tried.await.map(drop);
+        match step {
+            Some(right) => tried.or_not(&format!("let us {right} nodes of ours")),
+            None => tried.or_not("try the rights on nodes"),
         }
     }
-}
 
-impl Connection {
     /// Whether anybody may change the rights of a node, as far as we may know.
     pub(crate) async fn is_closable(&self, path: &str) -> bool {
-        let Ok(client) = self.client() else {
-            return false;
-        };
-        let told = self.bounded(async { client.get_acl(path).await }).await;
+        let told = self.ask(async |client| client.get_acl(path).await).await;
         let by_anybody = |acl: &Acl| acl.scheme() == "world" && acl.permission().has(Permission::ADMIN);
         told.is_ok_and(|(acl, _)| acl.iter().any(by_anybody))
     }

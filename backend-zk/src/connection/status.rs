@@ -12,22 +12,14 @@ use futures_util::future::join_all;
 use leasehold_core::backend::Endpoint;
 use leasehold_core::{Env, Error, ErrorKind, Tls};
 use parking_lot::Mutex;
-use rustls::pki_types::ServerName;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio_util::either::Either;
 
-use crate::config::ZkConfig;
+use crate::config::Servers;
 
 /// Asks a server for its status, in the encoding of sessions.
-pub(crate) async fn of_server(config: &ZkConfig, server: &Endpoint) -> io::Result<String> {
-    let stream = TcpStream::connect((server.host(), server.port())).await?;
-    match config.handshakes() {
-        None => status(stream).await,
-        Some(tls) => status(tls.connect(name(server.host())?, stream).await?).await,
-    }
-}
-
-async fn status(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<String> {
+pub(crate) async fn of_server(servers: &Servers, server: &Endpoint) -> io::Result<String> {
+    let mut stream = servers.dial(server.host(), (server.host(), server.port())).await?;
     stream.write_all(b"srvr").await?;
     let mut said = Vec::new();
     // A server may close without a farewell.
@@ -63,15 +55,14 @@ impl Reasons {
     /// Ends when all servers have refused TLS for good, at every address of theirs, twice in a row. They
     /// are asked when opening takes long. Where there `was_a_session` it never ends: then it is a
     /// certificate that is being exchanged, and not a mistake of whoever starts.
-    pub(crate) async fn refusal(&self, config: &ZkConfig, env: &Env, was_a_session: bool) -> Error {
+    pub(crate) async fn refusal(&self, servers: &Servers, env: &Env, was_a_session: bool) -> Error {
         let pause = PAUSE.min(env.timing().connect_timeout / 8);
         let mut was_refused = false;
         loop {
             env.sleep(pause).await;
-            let servers = config.endpoints().unwrap_or_default();
             let asked = servers.iter().map(|server| async move {
                 match addresses(server).await {
-                    Ok(addresses) => ask(config, env, server.host(), &addresses).await,
+                    Ok(addresses) => ask(servers, env, server.host(), &addresses).await,
                     Err(error) => {
                         let (place, why) = (server.to_string(), error.to_string());
                         vec![Some(Failed { is_final: false, place, why })]
@@ -119,11 +110,11 @@ fn are_final(tried: &[Option<Failed>]) -> bool {
 }
 
 /// Shakes hands at every address of a name. One that takes its time may have nothing against us.
-async fn ask(config: &ZkConfig, env: &Env, host: &str, addresses: &[SocketAddr]) -> Vec<Option<Failed>> {
+async fn ask(servers: &Servers, env: &Env, host: &str, addresses: &[SocketAddr]) -> Vec<Option<Failed>> {
     let asked = addresses.iter().map(|address| async move {
         let tried = tokio::select! {
             biased;
-            tried = handshake(config, host, *address, env) => tried,
+            tried = handshake(servers, env, host, *address) => tried,
             () = env.sleep(env.timing().connect_timeout / 2) => Ok(()),
         };
         let at = if addresses.len() > 1 { format!(" at {}", address.ip()) } else { String::new() };
@@ -138,22 +129,16 @@ async fn ask(config: &ZkConfig, env: &Env, host: &str, addresses: &[SocketAddr])
 
 /// Shakes hands with a server, and waits for its second thoughts: it reads our certificate after we have
 /// taken its own.
-async fn handshake(config: &ZkConfig, host: &str, address: SocketAddr, env: &Env) -> io::Result<()> {
-    let stream = TcpStream::connect(address).await?;
-    let Some(tls) = config.handshakes() else {
+async fn handshake(servers: &Servers, env: &Env, host: &str, address: SocketAddr) -> io::Result<()> {
+    let Either::Right(mut stream) = servers.dial(host, address).await? else {
         return Ok(());
     };
-    let mut stream = tls.connect(name(host)?, stream).await?;
     tokio::select! {
         biased;
         // It has nothing to say before it is asked.
         read = stream.read_u8() => read.map(drop),
         () = env.sleep(PAUSE) => Ok(()),
     }
-}
-
-fn name(host: &str) -> io::Result<ServerName<'static>> {
-    ServerName::try_from(host.to_owned()).map_err(io::Error::other)
 }
 
 /// Whether one side did not take the other's certificate, or its protocol. What is no TLS comes from
@@ -187,6 +172,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
+    use crate::config::ZkConfig;
 
     /// Answers one hello after the other.
     async fn serve(listener: &TcpListener, answers: &[&[u8]]) {
@@ -198,12 +184,13 @@ mod tests {
     }
 
     /// Where TLS is to be spoken, so that a whole round takes little.
-    fn stage(address: SocketAddr) -> (ZkConfig, Env) {
+    fn stage(address: SocketAddr) -> (Servers, Env) {
         let certificates = testbed::Certificates::new("client").unwrap();
         let authority = std::fs::read(certificates.authority()).unwrap();
         let mut timing = Timing::for_ttl(Duration::from_secs(3));
         timing.connect_timeout = Duration::from_millis(800);
-        (ZkConfig::new([address.to_string()]).tls(Tls::new().ca(authority)), Env::new(timing).unwrap())
+        let config = ZkConfig::new([address.to_string()]).tls(Tls::new().ca(authority));
+        (config.servers().unwrap(), Env::new(timing).unwrap())
     }
 
     /// One address of a name that may take us keeps the refusals of the others from being final.
@@ -214,13 +201,13 @@ mod tests {
             TcpListener::bind("127.0.0.1:0").await.unwrap(),
         );
         let (bad, good) = (refusing.local_addr().unwrap(), silent.local_addr().unwrap());
-        let (config, env) = stage(bad);
+        let (servers, env) = stage(bad);
         for (addresses, refused) in
             [(vec![bad, bad], true), (vec![bad, good], false), (vec![good, bad], false)]
         {
             let answers = vec![REFUSAL; addresses.iter().filter(|address| **address == bad).count()];
             let (tried, ()) =
-                tokio::join!(ask(&config, &env, "127.0.0.1", &addresses), serve(&refusing, &answers));
+                tokio::join!(ask(&servers, &env, "127.0.0.1", &addresses), serve(&refusing, &answers));
             assert_eq!(are_final(&tried), refused, "{tried:?}");
             assert!(
                 tried.iter().flatten().all(|failed| failed.place.ends_with(" at 127.0.0.1")),
@@ -260,7 +247,7 @@ mod tests {
             (true, [REFUSAL, REFUSAL, REFUSAL, REFUSAL], None),
         ] {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-            let (config, env) = stage(listener.local_addr().unwrap());
+            let (servers, env) = stage(listener.local_addr().unwrap());
             let (reasons, served) = (Reasons::default(), std::cell::Cell::new(0));
             let serving = async {
                 for answer in answers {
@@ -272,7 +259,7 @@ mod tests {
             };
             tokio::select! {
                 biased;
-                refusal = reasons.refusal(&config, &env, was_a_session) => {
+                refusal = reasons.refusal(&servers, &env, was_a_session) => {
                     assert_eq!(*refusal.kind(), ErrorKind::Denied);
                     assert_eq!(Some(served.get()), ends, "{refusal:?}");
                 }

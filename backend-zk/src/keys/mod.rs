@@ -59,22 +59,42 @@ impl Namespace {
 
     /// The node that an answered write on proves the session `id` by.
     pub(crate) fn session(&self, id: i64) -> String {
-        format!("{}/{SESSIONS}/{id:016x}", self.root)
+        format!("{}/{id:016x}", self.sessions())
     }
 
     /// The directory of those nodes.
     pub(crate) fn sessions(&self) -> String {
-        format!("{}/{SESSIONS}", self.root)
+        self.beside("%sessions")
     }
 
     /// The node in which the session `id` is told of revocations.
     pub(crate) fn inbox(&self, id: i64) -> String {
-        format!("{}/{INBOXES}/{id:016x}", self.root)
+        format!("{}/{id:016x}", self.beside("%inboxes"))
     }
 
     /// The node with the number that is added to every counter.
     pub(crate) fn token_base(&self) -> String {
-        format!("{}/{TOKEN_BASE}", self.root)
+        self.beside("%token_base")
+    }
+
+    /// The record of the move to another store.
+    pub(crate) fn record(&self) -> String {
+        self.beside("%move")
+    }
+
+    /// Who takes part in that.
+    pub(crate) fn member(&self, id: OwnerId) -> String {
+        format!("{}/{}", self.members(), id.to_hex())
+    }
+
+    /// The directory of those nodes.
+    pub(crate) fn members(&self) -> String {
+        self.beside("%members")
+    }
+
+    /// A node that is no lock's (zk.keys-1).
+    fn beside(&self, name: &str) -> String {
+        format!("{}/{name}", self.root)
     }
 }
 
@@ -182,7 +202,7 @@ pub(crate) fn stem(owner: OwnerId) -> String {
 pub(crate) struct Listing {
     children: Vec<String>,
     /// Whether the directory may be one that we made.
-    may_be_ours: bool,
+    pub(crate) may_be_ours: bool,
 }
 
 /// Where a contender stands in a listing.
@@ -197,18 +217,8 @@ pub(crate) enum Place {
 }
 
 impl Listing {
-    /// Of a directory that somebody else made.
-    pub(crate) fn new(children: Vec<String>) -> Self {
-        Self { children, may_be_ours: false }
-    }
-
-    /// Of a directory that we made, as far as a listing shows.
-    pub(crate) fn of_ours(children: Vec<String>) -> Self {
-        Self { children, may_be_ours: true }
-    }
-
-    pub(crate) fn may_be_of_ours(&self) -> bool {
-        self.may_be_ours
+    pub(crate) fn new(children: Vec<String>, may_be_ours: bool) -> Self {
+        Self { children, may_be_ours }
     }
 
     pub(crate) fn children(&self) -> impl Iterator<Item = &str> {
@@ -328,9 +338,6 @@ const RENEWAL_LASTS: u32 = 1 << 16;
 /// So many contenders can still come while the last one holds that was let in.
 const END: u32 = PAST_THE_END - (1 << 22);
 const PAST_THE_END: u32 = 1 << 31;
-const SESSIONS: &str = "%sessions";
-const INBOXES: &str = "%inboxes";
-const TOKEN_BASE: &str = "%token_base";
 
 #[cfg(test)]
 mod tests;

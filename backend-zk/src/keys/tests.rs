@@ -37,7 +37,7 @@ fn contenders_are_named_as_curators() {
     assert_eq!(node.name(), "_c_abababab-abab-abab-abab-abababababab-lock-0000000007");
     let past_the_end = Node::new(owner(1), i32::MIN);
     assert!(past_the_end.name().ends_with("-lock--2147483648"), "{}", past_the_end.name());
-    assert_eq!(Listing::new(vec![past_the_end.name()]).find(owner(1)), Some(past_the_end));
+    assert_eq!(Listing::new(vec![past_the_end.name()], false).find(owner(1)), Some(past_the_end));
 }
 
 /// Whatever ends in a sequence number contends, readers, kazoo's locks and strangers too.
@@ -81,7 +81,7 @@ fn strangers_are_told_from_ours() {
         ("_c_6f1a-__READ__0000000002", true),
         ("flock0000000002", true),
     ] {
-        let listing = Listing::new(vec![Node::new(owner(1), 1).name(), child.to_owned()]);
+        let listing = Listing::new(vec![Node::new(owner(1), 1).name(), child.to_owned()], false);
         assert_eq!(listing.stranger(), strange.then_some(child));
     }
 }
@@ -90,7 +90,7 @@ fn strangers_are_told_from_ours() {
 #[test]
 fn equal_numbers_are_in_each_others_way() {
     let (me, other) = (Node::new(owner(1), i32::MAX), Node::new(owner(2), i32::MAX));
-    let listing = Listing::new(vec![me.name(), other.name()]);
+    let listing = Listing::new(vec![me.name(), other.name()], false);
     assert_eq!(listing.place_of(&me), Place::Behind { predecessor: other.name(), only: true });
     assert_eq!(listing.place_of(&other), Place::Behind { predecessor: me.name(), only: true });
 }
@@ -109,7 +109,7 @@ fn the_end_is_seen_from_afar() {
         (-5, true),
     ] {
         assert_eq!(Sequence::new(number).is_near_the_end(), near, "{number}");
-        let listing = Listing::new(vec!["config".to_owned(), Node::new(owner(1), number).name()]);
+        let listing = Listing::new(vec!["config".to_owned(), Node::new(owner(1), number).name()], false);
         // With fewer digits it is no number of a child; the node's own says it.
         assert_eq!(listing.near_the_end().is_some(), near && number != -5, "{number}");
     }
@@ -135,7 +135,7 @@ fn renewal_is_called_for_now_and_then() {
 #[test]
 fn who_is_gone_is_left_out() {
     let (me, other) = (Node::new(owner(1), 5), Node::new(owner(2), 4));
-    let listing = Listing::new(vec![me.name(), other.name()]).without(&[other.name()]);
+    let listing = Listing::new(vec![me.name(), other.name()], false).without(&[other.name()]);
     assert_eq!(listing.place_of(&me), Place::First);
 }
 
@@ -144,10 +144,10 @@ fn who_is_gone_is_left_out() {
 fn who_is_not_listed_has_no_place() {
     let me = Node::new(owner(1), 5);
     assert_eq!(Listing::default().place_of(&me), Place::Absent);
-    assert_eq!(Listing::new(vec![me.name()]).place_of(&me), Place::First);
-    let behind = Listing::new(vec![me.name(), "lock-0000000006".to_owned(), "config".to_owned()]);
+    assert_eq!(Listing::new(vec![me.name()], false).place_of(&me), Place::First);
+    let behind = Listing::new(vec![me.name(), "lock-0000000006".to_owned(), "config".to_owned()], false);
     assert_eq!(behind.place_of(&me), Place::First);
-    let ahead = Listing::new(vec!["lock-0000000004".to_owned()]);
+    let ahead = Listing::new(vec!["lock-0000000004".to_owned()], false);
     assert_eq!(ahead.place_of(&me), Place::Absent);
 }
 
@@ -155,7 +155,7 @@ fn who_is_not_listed_has_no_place() {
 #[test]
 fn a_node_is_found_by_its_owner() {
     let (mine, other) = (Node::new(owner(1), 9), Node::new(owner(2), 8));
-    let listing = Listing::new(vec![other.name(), mine.name()]);
+    let listing = Listing::new(vec![other.name(), mine.name()], false);
     assert_eq!(listing.find(owner(1)), Some(mine));
     assert_eq!(listing.find(owner(3)), None);
 }
@@ -163,8 +163,20 @@ fn a_node_is_found_by_its_owner() {
 /// Segments that we did not write are nobody's lock.
 #[test]
 fn strange_segments_are_no_locks() {
-    for segment in ["%sessions", "%inboxes", "%token_base", "%2f", "%41", "%", "a%2", "%FF", "", "zookeeper"]
-    {
+    for segment in [
+        "%sessions",
+        "%inboxes",
+        "%token_base",
+        "%move",
+        "%members",
+        "%2f",
+        "%41",
+        "%",
+        "a%2",
+        "%FF",
+        "",
+        "zookeeper",
+    ] {
         assert_eq!(decoded(segment), None, "{segment}");
     }
 }
@@ -193,7 +205,7 @@ proptest! {
             .collect();
         let mut names: Vec<_> = nodes.iter().map(Node::name).collect();
         names.reverse();
-        let listing = Listing::new(names);
+        let listing = Listing::new(names, false);
         for (at, node) in nodes.iter().enumerate() {
             let expected = match at.checked_sub(1) {
                 None => Place::First,

@@ -13,7 +13,7 @@ use std::time::Duration;
 use leasehold_core::clock::Moment;
 use leasehold_core::{LockName, OwnerId};
 
-use super::{Mine, RevokeRequests};
+use super::RevokeRequests;
 
 /// The book of one session.
 #[derive(Debug, Default)]
@@ -24,30 +24,27 @@ pub(crate) struct Holds {
 }
 
 /// A node of ours that holds its lock.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Hold {
     pub(crate) name: LockName,
-    pub(crate) mine: Mine,
-    since: Moment,
+    pub(crate) counter: u64,
+    pub(crate) path: String,
+    /// The transaction that made the node.
+    pub(crate) czxid: i64,
+    pub(crate) since: Moment,
     /// Its node is watched, or is about to be.
-    watched: bool,
+    pub(crate) watched: bool,
     /// We have asked for its end ourselves.
-    ending: bool,
+    pub(crate) ending: bool,
 }
 
 impl Holds {
     /// Books a hold; how long it has, if it was asked for before (zk.holds-1).
-    pub(crate) fn granted(
-        &mut self,
-        owner: OwnerId,
-        name: LockName,
-        mine: Mine,
-        watched: bool,
-        now: Moment,
-    ) -> Option<Duration> {
-        let until = self.requests.until(mine.czxid);
-        self.held.insert(owner, Hold { name, mine, since: now, watched, ending: false });
-        until.map(|until| until.since(now))
+    pub(crate) fn granted(&mut self, owner: OwnerId, hold: Hold) -> Option<Duration> {
+        let until = self.requests.until(hold.czxid);
+        let within = until.map(|until| until.since(hold.since));
+        self.held.insert(owner, hold);
+        within
     }
 
     /// Begins to let go; of what, if it is held.
@@ -63,17 +60,14 @@ impl Holds {
     }
 
     /// What has stood for so `long` and is not watched; from here on it counts as watched (zk.holds-3).
-    pub(crate) fn standing(
-        &mut self,
-        long: Duration,
-        now: Moment,
-    ) -> impl Iterator<Item = (OwnerId, &Hold)> + use<'_> {
-        let held = self.held.iter_mut().map(|(owner, hold)| (*owner, hold));
-        held.filter_map(move |(owner, hold)| {
-            let stands = !hold.watched && !hold.ending && long <= now.since(hold.since);
-            hold.watched |= stands;
-            stands.then_some((owner, &*hold))
-        })
+    pub(crate) fn standing(&mut self, long: Duration, now: Moment) -> Vec<(OwnerId, String)> {
+        let stands = |hold: &Hold| !hold.watched && !hold.ending && long <= now.since(hold.since);
+        let standing = self.held.iter_mut().filter(|(_, hold)| stands(hold));
+        let watched = standing.map(|(owner, hold)| {
+            hold.watched = true;
+            (*owner, hold.path.clone())
+        });
+        watched.collect()
     }
 
     /// The node of a hold is not watched any more.
@@ -86,14 +80,14 @@ impl Holds {
     /// The node of a hold was deleted; the hold, if that is to be told (zk.holds-2).
     pub(crate) fn deleted(&self, owner: OwnerId, now: Moment) -> Option<&Hold> {
         let hold = self.held.get(&owner).filter(|hold| !hold.ending)?;
-        let over = self.requests.until(hold.mine.czxid).is_some_and(|until| until <= now);
+        let over = self.requests.until(hold.czxid).is_some_and(|until| until <= now);
         (!over).then_some(hold)
     }
 
     /// Takes in what the inbox says now; of which holds that is to be told, and how long they have.
     pub(crate) fn asked_for(&mut self, inbox: &[u8], now: Moment) -> Vec<(&Hold, Duration)> {
         let news = self.requests.hear(inbox, now);
-        let told = |hold: &'_ Hold| news.get(&hold.mine.czxid).copied();
+        let told = |hold: &'_ Hold| news.get(&hold.czxid).copied();
         self.held.values().filter_map(|hold| Some((hold, told(hold)?))).collect()
     }
 }
@@ -101,7 +95,6 @@ impl Holds {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::keys::Node;
     use crate::protocol::with_message;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -118,24 +111,25 @@ mod tests {
         LockName::new("a").unwrap()
     }
 
-    fn mine(number: u8) -> Mine {
-        Mine { node: Node::new(owner(number), number.into()), czxid: number.into() }
+    fn hold(number: u8, watched: bool, since: Moment) -> Hold {
+        let (path, czxid) = (number.to_string(), number.into());
+        Hold { name: name(), counter: number.into(), path, czxid, since, watched, ending: false }
     }
 
     /// A session that holds by transaction 7 since second 0, and by 8 since second 5.
     fn holds() -> Holds {
         let mut holds = Holds::default();
-        assert_eq!(holds.granted(owner(7), name(), mine(7), false, at(0)), None);
-        assert_eq!(holds.granted(owner(8), name(), mine(8), false, at(5)), None);
+        assert_eq!(holds.granted(owner(7), hold(7, false, at(0))), None);
+        assert_eq!(holds.granted(owner(8), hold(8, false, at(5))), None);
         holds
     }
 
     fn told(holds: &mut Holds, inbox: &[u8], now: Moment) -> Vec<(i64, Duration)> {
-        holds.asked_for(inbox, now).into_iter().map(|(hold, within)| (hold.mine.czxid, within)).collect()
+        holds.asked_for(inbox, now).into_iter().map(|(hold, within)| (hold.czxid, within)).collect()
     }
 
     fn standing(holds: &mut Holds, now: Moment) -> Vec<OwnerId> {
-        holds.standing(3 * SECOND, now).map(|(owner, _)| owner).collect()
+        holds.standing(3 * SECOND, now).into_iter().map(|(owner, _)| owner).collect()
     }
 
     /// What is asked is told once, to whom it is asked of, and to a grant that comes later (zk.holds-1).
@@ -145,8 +139,8 @@ mod tests {
         let inbox = with_message(&with_message(b"", 7, 4 * SECOND), 9, 6 * SECOND);
         assert_eq!(told(&mut holds, &inbox, at(10)), [(7, 4 * SECOND)]);
         assert_eq!(told(&mut holds, &inbox, at(11)), []);
-        assert_eq!(holds.granted(owner(9), name(), mine(9), false, at(12)), Some(4 * SECOND));
-        assert_eq!(holds.granted(owner(10), name(), mine(10), false, at(12)), None);
+        assert_eq!(holds.granted(owner(9), hold(9, false, at(12))), Some(4 * SECOND));
+        assert_eq!(holds.granted(owner(10), hold(10, false, at(12))), None);
         let again = with_message(&inbox, 9, SECOND);
         assert_eq!(told(&mut holds, &again, at(13)), [(9, SECOND)]);
     }
@@ -159,7 +153,7 @@ mod tests {
         for (second, told) in [(13, true), (14, false), (20, false)] {
             assert_eq!(holds.deleted(owner(7), at(second)).is_some(), told, "{second}");
         }
-        assert_eq!(holds.deleted(owner(8), at(20)).map(|hold| hold.mine.czxid), Some(8));
+        assert_eq!(holds.deleted(owner(8), at(20)).map(|hold| hold.czxid), Some(8));
         assert!(holds.ending(owner(8), &LockName::new("b").unwrap()).is_none());
         assert!(holds.deleted(owner(8), at(20)).is_some(), "another lock's release ends nothing");
         assert!(holds.ending(owner(8), &name()).is_some());
@@ -175,7 +169,7 @@ mod tests {
     #[test]
     fn what_stands_is_watched_once_at_a_time() {
         let mut holds = holds();
-        holds.granted(owner(9), name(), mine(9), true, at(0));
+        holds.granted(owner(9), hold(9, true, at(0)));
         assert_eq!(standing(&mut holds, at(2)), []);
         assert_eq!(standing(&mut holds, at(3)), [owner(7)]);
         assert_eq!(standing(&mut holds, at(7)), []);

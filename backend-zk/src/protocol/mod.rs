@@ -10,7 +10,9 @@ mod holds;
 mod inbox;
 mod liveness;
 
-pub(crate) use contender::{Answer, Ask, Contender, End, Failure, Happening, Mine, Owned, Pause, Step};
+pub(crate) use contender::{
+    Answer, Ask, Contender, End, Failure, Happening, Mine, Patience, Pause, Said, Step,
+};
 pub(crate) use holds::{Hold, Holds};
 use inbox::RevokeRequests;
 pub(crate) use inbox::{Writers, with_message};

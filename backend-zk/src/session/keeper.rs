@@ -9,7 +9,8 @@ use leasehold_core::backend::Backoff;
 use zookeeper_client::{CreateMode, StateWatcher};
 
 use super::Session;
-use crate::connection::{Answered, Watch};
+use crate::connection::Watch;
+use crate::error::{Answered, Explain, Unanswered};
 
 /// Keeps watch until the session is over.
 pub(crate) async fn keep(session: Arc<Session>, states: StateWatcher) {
@@ -17,6 +18,7 @@ pub(crate) async fn keep(session: Arc<Session>, states: StateWatcher) {
         tokio::select! {
             biased;
             () = session.connection.over() => {}
+            () = session.site.closed.cancelled() => session.end(LostReason::Shutdown),
             () = watch_the_time(&session) => {}
             () = watch_the_renewals(&session) => {}
             () = watch_the_connection(&session, states) => {}
@@ -27,10 +29,10 @@ pub(crate) async fn keep(session: Arc<Session>, states: StateWatcher) {
         session.end(LostReason::SessionLost);
     }
     // From here on the next contender may hold, so no guard may. As to the timer, see below.
-    let left = session.deadline().remaining(session.env.now());
+    let left = session.deadline().remaining(session.site.env.now());
     tokio::select! {
         biased;
-        () = session.closed.cancelled() => {}
+        () = session.site.closed.cancelled() => {}
         () = session.connection.closed() => {}
         () = tokio::time::sleep(left) => {}
     }
@@ -53,7 +55,7 @@ async fn watch_the_time(session: &Session) {
 async fn watch_the_renewals(session: &Session) {
     let pause = session.timeout() / 24;
     loop {
-        session.env.sleep(pause).await;
+        session.site.env.sleep(pause).await;
         session.confirm_if_late().await;
     }
 }
@@ -67,7 +69,7 @@ async fn watch_the_connection(session: &Session, mut states: StateWatcher) {
             return;
         }
         if session.must_look() && session.look_into_the_connection().await.is_err() {
-            retries.pause(&session.env).await;
+            retries.pause(&session.site.env).await;
             state = states.state();
             continue;
         }
@@ -78,7 +80,7 @@ async fn watch_the_connection(session: &Session, mut states: StateWatcher) {
 
 /// Reads the inbox whenever it changes, after every reconnect, and when somebody has knocked.
 async fn watch_the_inbox(session: &Session) {
-    let (mut reconnects, mut retries) = (session.reconnects(), retries(session));
+    let (mut reconnects, mut retries) = (session.reconnects.subscribe(), retries(session));
     loop {
         match read_the_inbox(session).await {
             Ok(changed) => {
@@ -90,29 +92,23 @@ async fn watch_the_inbox(session: &Session) {
                     () = session.knocked.notified() => {}
                 }
             }
-            Err(_) => retries.pause(&session.env).await,
+            Err(_) => retries.pause(&session.site.env).await,
         }
     }
 }
 
 async fn read_the_inbox(session: &Session) -> Answered<Watch> {
-    let inbox = session.inbox();
-    match session.connection.watch(&inbox).await {
-        Ok((data, _, watch)) => {
-            session.asked_for(&data);
-            Ok(watch)
-        }
-        Err(missing) => {
-            if missing.is_absent() {
-                session.connection.create(&inbox, &[], CreateMode::Ephemeral).await?;
-            }
-            Err(missing)
-        }
-    }
+    let inbox = session.site.namespace.inbox(session.id);
+    let Some(((data, _), watch)) = session.connection.watch(&inbox).await.if_there()? else {
+        session.connection.create(&inbox, &[], CreateMode::Ephemeral).await?;
+        return Err(Unanswered::ABSENT);
+    };
+    session.asked_for(&data);
+    Ok(watch)
 }
 
 /// Pauses that leave time to renew: the connection is looked into before that.
 fn retries(session: &Session) -> Backoff {
-    let bound = session.env.timing().op_timeout;
+    let bound = session.site.env.timing().op_timeout;
     Backoff::new(bound / 32, bound / 8)
 }

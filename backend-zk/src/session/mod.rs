@@ -12,44 +12,42 @@
 //!   become of the watch on it.
 
 mod acquisition;
-mod barred;
 mod holds;
 mod keeper;
 mod opening;
 mod proof;
+mod site;
 
 use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use leasehold_core::backend::{Events, Lease, LeaseId, LeaseScope, Renewal, StoreEvent};
-use leasehold_core::clock::{Deadline, Moment};
-use leasehold_core::{Effect, Env, Error, ErrorKind, FencingToken, LockName, LostReason, Result};
+use leasehold_core::backend::{Lease, LeaseId, LeaseScope, Renewal, StoreEvent};
+use leasehold_core::clock::Deadline;
+use leasehold_core::{Effect, Error, ErrorKind, FencingToken, LockName, LostReason, Result};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
-use tokio_util::sync::CancellationToken;
 use zookeeper_client::StateWatcher;
 
 use crate::connection::Connection;
-use crate::keys::Namespace;
+use crate::error;
 use crate::protocol::{Holds, Liveness, Purpose, Writers};
 
-pub(crate) use acquisition::{Offer, Outcome};
-pub(crate) use barred::Barred;
 pub(crate) use opening::stored_base;
+pub(crate) use site::Site;
 
 /// A session with the ensemble.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) connection: Connection,
-    pub(crate) env: Env,
-    pub(crate) namespace: Namespace,
-    id: i64,
-    node: String,
-    /// Who has written its own node.
+    pub(crate) site: Arc<Site>,
+    pub(crate) id: i64,
+    /// The node that it is proved by.
+    pub(crate) node: String,
+    /// Who has written it.
     writers: Mutex<Writers>,
     /// Somebody else has.
-    pub(crate) knocked: Notify,
+    knocked: Notify,
     token_base: u64,
     why_over: OnceLock<LostReason>,
     liveness: Mutex<Liveness>,
@@ -59,10 +57,6 @@ pub(crate) struct Session {
     holds: Mutex<Holds>,
     /// The locks for which contenders of another kind were told of.
     strangers: Mutex<HashSet<LockName>>,
-    barred: Barred,
-    events: Events,
-    /// The manager was closed.
-    pub(crate) closed: CancellationToken,
 }
 
 /// Which changes of the connection were looked into.
@@ -74,14 +68,6 @@ struct Trust {
 }
 
 impl Session {
-    pub(crate) fn id(&self) -> i64 {
-        self.id
-    }
-
-    pub(crate) fn inbox(&self) -> String {
-        self.namespace.inbox(self.id)
-    }
-
     pub(crate) fn lease_id(&self) -> LeaseId {
         LeaseId::new(self.id.cast_unsigned())
     }
@@ -96,13 +82,21 @@ impl Session {
         self.why_over.get().copied()
     }
 
+    /// What became of what was wanted of the session, which is over.
+    fn lost(&self) -> Error {
+        match self.why_over().unwrap_or(LostReason::SessionLost) {
+            LostReason::Shutdown => error::closed(),
+            reason => Error::lost(reason),
+        }
+    }
+
     /// Until when the session can be trusted.
     pub(crate) fn deadline(&self) -> Deadline {
         let liveness = self.liveness.lock();
-        self.env.deadline(liveness.base(), liveness.timeout())
+        self.site.env.deadline(liveness.base(), liveness.timeout())
     }
 
-    fn lease(&self) -> Lease {
+    pub(crate) fn lease(&self) -> Lease {
         Lease {
             id: self.lease_id(),
             scope: LeaseScope::Session,
@@ -121,7 +115,7 @@ impl Session {
         }
         if reason != LostReason::Shutdown {
             tracing::warn!(session = format_args!("{:#x}", self.id), %reason, "the session is over");
-            self.events.tell(StoreEvent::LeaseLost { lease: self.lease_id(), reason });
+            self.site.events.tell(StoreEvent::LeaseLost { lease: self.lease_id(), reason });
         }
         self.connection.end();
         if reason == LostReason::Shutdown {
@@ -134,7 +128,7 @@ impl Session {
     /// Longer than [`deadline`](Self::deadline): until then the core may still be telling the guards.
     pub(crate) fn time_left(&self) -> Option<Duration> {
         let liveness = self.liveness.lock();
-        let left = (liveness.base() + liveness.timeout()).since(self.env.now());
+        let left = (liveness.base() + liveness.timeout()).since(self.site.env.now());
         (left > Duration::ZERO).then_some(left)
     }
 
@@ -145,7 +139,7 @@ impl Session {
             self.watch_what_stands();
         }
         match proved {
-            Ok(()) if self.deadline().has_passed(self.env.now()) => Renewal::Gone(LostReason::Expired),
+            Ok(()) if self.deadline().has_passed(self.site.env.now()) => Renewal::Gone(LostReason::Expired),
             Ok(()) => Renewal::Until(self.deadline()),
             Err(unanswered) => match self.why_over() {
                 Some(reason) => Renewal::Gone(reason),
@@ -157,16 +151,12 @@ impl Session {
     /// Confirms the last renewal if the next one is late, and says what that makes it worth.
     pub(crate) async fn confirm_if_late(&self) {
         let due = self.liveness.lock().confirm_at();
-        if due.is_none_or(|due| self.env.now() < due) {
+        if due.is_none_or(|due| self.site.env.now() < due) {
             return;
         }
         if self.prove(Purpose::Confirmation).await.is_ok() && self.why_over().is_none() {
             self.announce();
         }
-    }
-
-    pub(crate) fn reconnects(&self) -> watch::Receiver<u64> {
-        self.reconnects.subscribe()
     }
 
     /// The counter of a grant that the transaction `czxid` made.
@@ -179,11 +169,18 @@ impl Session {
     }
 
     fn announce(&self) {
-        self.events.tell(StoreEvent::LeaseOpened(self.lease()));
+        self.site.events.tell(StoreEvent::LeaseOpened(self.lease()));
     }
 
-    /// When the session was last known to be trusted for long enough to be granted a lock on.
-    fn is_fresh(&self, now: Moment) -> bool {
-        self.deadline().remaining(now) > self.timeout() / 12
+    /// Waits until the session has enough left to be worth a grant; false if it ends instead.
+    pub(crate) async fn freshened(&self) -> bool {
+        while self.deadline().remaining(self.site.env.now()) <= self.timeout() / 12 {
+            tokio::select! {
+                biased;
+                () = self.connection.over() => break,
+                () = self.site.env.sleep(self.timeout() / 48) => {}
+            }
+        }
+        !self.connection.is_over()
     }
 }

@@ -3,66 +3,50 @@
 use std::sync::{Arc, OnceLock};
 
 use futures_util::FutureExt;
-use futures_util::future::{join, join3};
-use leasehold_core::backend::{Events, StoreEvent};
-use leasehold_core::{Effect, Env, Error, ErrorKind, Result};
+use futures_util::future::join3;
+use leasehold_core::backend::{StoreEvent, stage};
+use leasehold_core::{Effect, Error, ErrorKind, Result};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
-use tokio_util::sync::CancellationToken;
 use zookeeper_client::{CreateMode, Error as ZkError, Stat};
 
-use super::{Barred, Session, Trust, keeper};
-use crate::config::ZkConfig;
+use super::{Session, Site, Trust, keeper};
+use crate::config::Servers;
+use crate::connection::Connection;
 use crate::connection::status::Reasons;
-use crate::connection::{Answered, Connection};
-use crate::error::{self, Unanswered};
-use crate::keys;
+use crate::error::{self, Answered, Explain, Unanswered};
 use crate::protocol::{Liveness, Purpose, Write, Writers};
 
 impl Session {
     /// Opens a session within the bound of opening, announces it, and keeps watch over it. Where there
     /// `was_a_session`, no certificate keeps us out for good.
-    pub(crate) async fn open(
-        config: &ZkConfig,
-        env: &Env,
-        events: &Events,
-        closed: &CancellationToken,
-        barred: &Barred,
-        was_a_session: bool,
-    ) -> Result<Arc<Self>> {
-        let bound = env.timing().connect_timeout;
+    pub(crate) async fn open(site: &Arc<Site>, was_a_session: bool) -> Result<Arc<Self>> {
+        let env = &site.env;
+        let (servers, bound) = (site.config.servers()?, env.timing().connect_timeout);
         let reasons = Reasons::default();
         tokio::select! {
             biased;
             // No lock is asked for before there is a session.
-            opened = Self::open_unbounded(config, env, events, closed, barred) => {
-                opened.map_err(|error| error.with_effect(Effect::NotApplied))
-            }
-            refusal = reasons.refusal(config, env, was_a_session) => Err(refusal),
+            opened = Self::open_unbounded(site, &servers) => opened.map_err(|error| error.with_effect(Effect::NotApplied)),
+            refusal = reasons.refusal(&servers, env, was_a_session) => Err(refusal),
             () = async { env.sleep(bound).await } => {
-                Err(reasons.explain(format!("no session was opened within {bound:?}"), config.advice()))
+                Err(reasons.explain(format!("no session was opened within {bound:?}"), servers.advice()))
             }
         }
     }
 
-    async fn open_unbounded(
-        config: &ZkConfig,
-        env: &Env,
-        events: &Events,
-        closed: &CancellationToken,
-        barred: &Barred,
-    ) -> Result<Arc<Self>> {
-        let namespace = config.namespace()?;
+    async fn open_unbounded(site: &Arc<Site>, servers: &Servers) -> Result<Arc<Self>> {
+        let Site { config, namespace, env, .. } = &**site;
         let ttl = env.timing().ttl;
         let (asked, client) = loop {
             let asked = env.now();
-            match config.connect(ttl, env.timing().connect_timeout).await {
+            match servers.connect(ttl, env.timing().connect_timeout).await {
                 // The library gives up after about a session's timeout; our bound is another.
                 Err(ZkError::Timeout) => {}
                 // Too late for a first renewal to be confirmed in time.
                 Ok(client) if client.session_timeout() / 2 < env.now().since(asked) => {}
                 connected => {
-                    let client = connected.map_err(|source| error::of_request(source, "open a session"))?;
+                    let client = connected.map_err(|source| error::of_request(source, OPEN))?;
                     break (asked, client);
                 }
             }
@@ -80,31 +64,37 @@ impl Session {
         // A server that grants less than was asked for needs answers sooner.
         let bound = env.timing().op_timeout.min(timeout / 3);
         let connection = Connection::new(client, env.clone(), bound, config.rights().into());
-        let refused = |unanswered: Unanswered| unanswered.into_error("open a session");
         let (node, inbox) = (namespace.session(id), namespace.inbox(id));
         // In one flight, unless a directory is missing.
         let (made, inbox_made, base) = join3(
-            make(&connection, &node),
-            make(&connection, &inbox),
-            connection.read(&namespace.token_base()).map(stored_base),
+            connection.create_below(&node, &[], CreateMode::Ephemeral),
+            connection.create_below(&inbox, &[], CreateMode::Ephemeral),
+            connection.read_if_there(&namespace.token_base()).map(stored_base),
         )
         .await;
-        let (_, _, (token_base, _)) = (made.map_err(refused)?, inbox_made.map_err(refused)?, base?);
+        let (_, _, (base, _)) = (made.or_not(OPEN)?, inbox_made.or_not(OPEN)?, base?);
+        let token_base = if env.adds_token_base() { base } else { 0 };
         let mut liveness = Liveness::new(asked, timeout, margin);
-        // As every renewal does: whoever has no right to write learns it here.
+        // As every renewal does: whoever has no right to write learns it here. The record is read when the
+        // session counts.
         let sent = env.now();
-        let (written, may) =
-            join(connection.write(&node, &[], None), connection.try_rights(&format!("{node}-rights"))).await;
-        let version = written.map_err(refused)?.version;
+        let (written, may, record) = join3(
+            connection.write(&node, &[], None),
+            connection.try_rights(&format!("{node}-rights")),
+            connection.read_if_there(&namespace.record()),
+        )
+        .await;
+        let version = written.or_not(OPEN)?.version;
         may?;
+        let record = record.or_not("read the record of a move")?;
+        stage::admit(env, record.as_ref().map(|(data, _)| data.as_slice()))?;
         let write = Write { sent, answered: env.now(), purpose: Purpose::Renewal };
         if trust.changes() == 0 && !liveness.proved(write) {
-            return Err(refused(Unanswered::Silent(bound)));
+            return Err(Unanswered::Silent(bound).into_error(OPEN));
         }
         let session = Arc::new(Self {
             connection,
-            env: env.clone(),
-            namespace,
+            site: Arc::clone(site),
             id,
             node,
             writers: Mutex::new(Writers::new(version)),
@@ -116,15 +106,12 @@ impl Session {
             reconnects: watch::Sender::new(0),
             holds: Mutex::default(),
             strangers: Mutex::default(),
-            barred: barred.clone(),
-            events: events.clone(),
-            closed: closed.clone(),
         });
         if timeout != ttl {
             let late =
                 if timeout < env.timing().op_timeout * 3 { "; op_timeout is too long for that" } else { "" };
             let warning = format!("asked for a session of {ttl:?}, ZooKeeper granted {timeout:?}{late}");
-            session.events.tell(StoreEvent::Warning(warning.into()));
+            site.events.tell(StoreEvent::Warning(warning.into()));
         }
         session.announce();
         env.spawn(keeper::keep(Arc::clone(&session), states));
@@ -132,25 +119,11 @@ impl Session {
     }
 }
 
-/// Makes a node of the session's own, and its directory if that is missing.
-async fn make(connection: &Connection, path: &str) -> Answered<()> {
-    let made = connection.create(path, &[], CreateMode::Ephemeral).await;
-    let Err(missing) = made else {
-        return Ok(());
-    };
-    let Some(directory) = keys::parent(path).filter(|_| missing.is_absent()) else {
-        return Err(missing);
-    };
-    connection.make_directory(directory).await?;
-    connection.create(path, &[], CreateMode::Ephemeral).await.map(drop)
-}
-
 /// The base in what was read of its node, and that node's version; none is 0.
-pub(crate) fn stored_base(read: Answered<(Vec<u8>, Stat)>) -> Result<(u64, Option<i32>)> {
-    let (data, stat) = match read {
-        Ok(read) => read,
-        Err(missing) if missing.is_absent() => return Ok((0, None)),
-        Err(unanswered) => return Err(unanswered.into_error("read the token_base")),
+pub(crate) fn stored_base(read: Answered<Option<(Vec<u8>, Stat)>>) -> Result<(u64, Option<i32>)> {
+    let read = read.or_not("read the token_base")?;
+    let Some((data, stat)) = read else {
+        return Ok((0, None));
     };
     let number = std::str::from_utf8(&data).ok().and_then(|text| text.trim().parse().ok());
     let number = number.ok_or_else(|| {
@@ -161,3 +134,5 @@ pub(crate) fn stored_base(read: Answered<(Vec<u8>, Stat)>) -> Result<(u64, Optio
     })?;
     Ok((number, Some(stat.version)))
 }
+
+const OPEN: &str = "open a session";

@@ -6,21 +6,20 @@ use leasehold_core::LostReason;
 use zookeeper_client::{CreateMode, Error as ZkError, SessionState};
 
 use super::{Session, Trust};
-use crate::connection::Answered;
-use crate::error::Unanswered;
+use crate::error::{Answered, Unanswered};
 use crate::protocol::{Purpose, Write};
 
 impl Session {
     /// A write that proves the session, if it is answered (zk.session-2).
     pub(super) async fn prove(&self, purpose: Purpose) -> Answered<()> {
-        let bound = self.env.timing().op_timeout;
+        let bound = self.site.env.timing().op_timeout;
         let trusted = tokio::select! {
             biased;
             trusted = self.trusted() => trusted,
             () = self.connection.over() => return Err(Unanswered::SessionOver),
-            () = async { self.env.sleep(bound).await } => return Err(Unanswered::Silent(bound)),
+            () = async { self.site.env.sleep(bound).await } => return Err(Unanswered::Silent(bound)),
         };
-        let sent = self.env.now();
+        let sent = self.site.env.now();
         match self.write_own_node().await {
             Ok(()) => {}
             Err(unanswered) => {
@@ -31,7 +30,7 @@ impl Session {
                 return Err(unanswered);
             }
         }
-        let write = Write { sent, answered: self.env.now(), purpose };
+        let write = Write { sent, answered: self.site.env.now(), purpose };
         if self.trust.lock().changes() != trusted {
             return Err(Unanswered::Refused(ZkError::ConnectionLoss));
         }
@@ -84,7 +83,7 @@ impl Session {
         )
         .await;
         made?;
-        let stat = looked?.ok_or(Unanswered::Refused(ZkError::NoNode))?;
+        let stat = looked?.ok_or(Unanswered::ABSENT)?;
         if stat.ephemeral_owner != self.id {
             tracing::warn!("the server gave another session in the place of ours");
             self.end(LostReason::SessionLost);

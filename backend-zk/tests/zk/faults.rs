@@ -83,32 +83,29 @@ pub(crate) async fn a_session_that_we_end_keeps_its_locks_until_the_deadline(rig
     assert!(next.token() > guard.token());
 }
 
-/// Whoever waits in a session that was ended goes on waiting while no other can be opened, whatever the
-/// reason that may pass.
-pub(crate) async fn a_waiter_outlasts_what_keeps_its_session_from_opening(rig: Arc<Rig>) {
+/// Whoever waits is told what keeps the next session from being opened, if asking again cannot change that.
+pub(crate) async fn a_waiter_hears_what_keeps_its_session_from_opening(rig: Arc<Rig>) {
     let server = rig.server().await;
     let space = rig.space().await;
     let waiter = space.manager().await;
     let session = space.session(server).await;
     let holder = space.manager().await;
     let guard = holder.lock("a").unwrap().acquire().await.unwrap();
-    let waiting = hold_aside(&waiter, "a");
+    let lock = waiter.lock("a").unwrap();
+    let waiting = Beside::start(async move { lock.acquire().await.map(drop).expect_err("it cannot go on") });
     let outside = space.outside().await;
     outside.has(&space.directory("a"), 2).await;
     let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
     let base = format!("{}/leasehold/%token_base", space.chroot);
     outside.client.create(&base, b"no number", &options).await.unwrap();
     server.end_session(session).await.unwrap();
-    eventually("no session can be opened", async || {
-        waiter.inspect("a").await.is_err_and(|error| *error.kind() == ErrorKind::Protocol)
-    })
-    .await;
+    let told = waiting.end("it is told").await;
+    assert!(told.to_string().contains("%token_base"), "{told}");
+    assert_eq!(*told.kind(), ErrorKind::Protocol);
     outside.client.delete(&base, None).await.unwrap();
-    outside.has(&space.directory("a"), 2).await;
-    assert!(!waiting.is_finished());
     let token = guard.token();
     guard.release().await.unwrap();
-    assert!(waiting.end("it holds").await.token() > token);
+    assert!(waiter.lock("a").unwrap().acquire().await.unwrap().token() > token);
 }
 
 /// A reconnect that silently leads to another session keeps nothing alive: the guard is lost before

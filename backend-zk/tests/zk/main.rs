@@ -22,6 +22,7 @@ mod access;
 mod cuts;
 mod faults;
 mod interop;
+mod ledger;
 mod numbers;
 mod peer;
 mod quorum;
@@ -78,7 +79,7 @@ fn main() -> ExitCode {
             a_session_that_ends_outside_ends_the_hold
             a_session_that_ends_outside_queues_its_waiters_again
             a_session_that_we_end_keeps_its_locks_until_the_deadline
-            a_waiter_outlasts_what_keeps_its_session_from_opening
+            a_waiter_hears_what_keeps_its_session_from_opening
             a_lock_that_changes_hands_all_the_time_is_shown
             a_session_that_was_exchanged_is_a_loss
             a_parent_that_was_reaped_is_made_again
@@ -146,6 +147,9 @@ fn main() -> ExitCode {
             sessions_that_live_are_counted
             what_is_no_number_is_refused_and_stays
             the_base_belongs_to_its_creator;
+        ledger:
+            an_entry_is_of_the_session_that_signed_last
+            a_record_and_members_are_no_locks;
         revocation:
             an_ask_is_six_requests_and_heard_by_one
             a_message_that_is_not_told_of_is_heard_with_the_next_renewal

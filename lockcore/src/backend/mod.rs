@@ -1,6 +1,7 @@
 //! What stores implement, and what they get.
 
 mod backoff;
+mod carried;
 mod contract;
 mod endpoint;
 pub(crate) mod env;
@@ -12,6 +13,7 @@ pub(crate) mod tls;
 pub(crate) mod url;
 
 pub use backoff::Backoff;
+pub use carried::Carried;
 pub use contract::{
     AcquireRequest, Attempt, Finding, Grant, Holder, Lease, LeaseId, LeaseScope, LockBackend, LockState,
     Mode, Renewal, Revocation, Revoke, Severity, StoreConfig, StoreEvent, TokenBase,

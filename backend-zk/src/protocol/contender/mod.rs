@@ -11,7 +11,8 @@
 //! - **zk.contender-2** Nothing is made twice blindly. After an answer that never came we write, then list,
 //!   and look for our own node; once more after the bound of a request, because the first request may still
 //!   be on its way. A node counts as ours only if this session owns it.
-//! - **zk.contender-3** An end other than held leaves nothing behind but what ends with the session.
+//! - **zk.contender-3** An end other than held leaves nothing behind but what ends with the session, so
+//!   whoever is lost may ask again at once, as somebody else.
 //! - **zk.contender-4** After a reconnect nothing is waited for before a new listing: a watch may have been
 //!   lost.
 //! - **zk.contender-5** Nothing is waited for longer than until it is overdue without the leader's word
@@ -37,7 +38,7 @@ use leasehold_core::OwnerId;
 
 use crate::keys::{Listing, Node, Place};
 
-pub(crate) use words::{Answer, Ask, End, Failure, Happening, Mine, Owned, Pause, Step};
+pub(crate) use words::{Answer, Ask, End, Failure, Happening, Mine, Pause, Said, Step};
 
 /// One acquisition.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -46,300 +47,208 @@ pub(crate) struct Contender {
     session: i64,
     patience: Patience,
     wanted: bool,
+    /// How often the directory was made.
+    made: u8,
     /// How often the removal of the directory may still be tried.
     removals: u8,
     /// Who is gone from this directory, as the leader said, whatever other servers say.
     gone: Vec<String>,
+    /// The connection was made again since something was last asked.
+    reconnected: bool,
     state: State,
 }
 
 /// Whether a contender waits behind others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Patience {
+pub(crate) enum Patience {
     Waits,
     Tries,
 }
 
+/// What was asked last.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum State {
-    Entering {
-        directories_made: u8,
-    },
-    MakingDirectory {
-        made: u8,
-    },
-    /// Directories that we make are removed again before we are in them.
-    Outpaced {
-        directories_made: u8,
-    },
-    /// An answer never came: is there a node of ours?
+    Entering,
+    MakingDirectory,
+    /// An answer never came, or a listing lacks our node: is there one? For the last time, if `last`.
     Searching {
         last: bool,
         at: Search,
     },
-    Listing {
-        mine: Mine,
-    },
-    /// A listing had no node of ours, although there was one.
-    Doubting {
-        mine: Mine,
-        written: bool,
-    },
-    Arming {
-        mine: Mine,
-        predecessor: String,
-        only: bool,
-        stale: bool,
-    },
-    Waiting {
-        mine: Mine,
-        predecessor: String,
-        only: bool,
-    },
-    /// Is the predecessor still there?
-    Confirming {
-        mine: Mine,
-        predecessor: String,
-        only: bool,
-        stale: bool,
-    },
-    /// The watch could not be set.
-    Pausing {
-        mine: Mine,
-    },
-    Leaving {
-        mine: Mine,
-        then: Then,
-        resting: bool,
-    },
+    /// There is a node of ours.
+    Placed(Mine, Doing),
     /// Without a node, until the directory is gone.
-    Renewing {
-        resting: bool,
-    },
+    Renewing,
     Over,
 }
 
-/// What follows when our node is gone.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Search {
+    Writing,
+    Listing,
+    Looking(Node),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Doing {
+    Listing,
+    Arming(Ahead),
+    Waiting(Ahead),
+    /// Is the one ahead still there?
+    Confirming(Ahead),
+    /// Our node goes, and this follows.
+    Leaving(Then),
+}
+
+/// The contender directly ahead; the only one, if `only`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Ahead {
+    name: String,
+    only: bool,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Then {
     End(End),
     Renew,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Search {
-    Resting,
-    Writing,
-    Listing,
-    Looking(Node),
-}
-
 impl Contender {
-    /// An acquisition by `owner` that waits its turn.
-    pub(crate) fn waiting(owner: OwnerId, session: i64) -> (Self, Step) {
-        Self::start(owner, session, Patience::Waits)
-    }
-
-    /// An attempt by `owner` that waits for nobody.
-    pub(crate) fn trying(owner: OwnerId, session: i64) -> (Self, Step) {
-        Self::start(owner, session, Patience::Tries)
+    /// An acquisition by `owner`.
+    pub(crate) fn new(owner: OwnerId, session: i64, patience: Patience) -> (Self, Step) {
+        let removals = if patience == Patience::Waits { MANY } else { 1 };
+        let mut contender = Self {
+            owner,
+            session,
+            patience,
+            wanted: true,
+            made: 0,
+            removals,
+            gone: Vec::new(),
+            reconnected: false,
+            state: State::Over,
+        };
+        let step = contender.enter();
+        (contender, step)
     }
 
     /// The end of a hold that nobody wants.
     pub(crate) fn leaving(owner: OwnerId, session: i64, mine: Mine) -> (Self, Step) {
-        let (mut contender, _) = Self::start(owner, session, Patience::Tries);
+        let (mut contender, _) = Self::new(owner, session, Patience::Tries);
         contender.wanted = false;
         let step = contender.leave(mine, End::Left);
         (contender, step)
     }
 
-    fn start(owner: OwnerId, session: i64, patience: Patience) -> (Self, Step) {
-        let state = State::Entering { directories_made: 0 };
-        let removals = match patience {
-            Patience::Waits => MANY,
-            Patience::Tries => 1,
-        };
-        let contender = Self { owner, session, patience, wanted: true, removals, gone: Vec::new(), state };
-        (contender, Step::Ask(Ask::Enter))
-    }
-
     /// Something happens while an answer is out, or is waited for.
     pub(crate) fn happens(&mut self, happening: Happening) -> Step {
-        if happening == Happening::Abandoned {
-            self.wanted = false;
-        }
-        match (happening, &mut self.state) {
-            (Happening::Removed, State::Waiting { .. }) => self.none_of_ours(),
-            (Happening::Reconnected, State::Arming { stale, .. } | State::Confirming { stale, .. }) => {
-                *stale = true;
-                Step::Wait
+        self.wanted &= happening != Happening::Abandoned;
+        self.reconnected |= happening == Happening::Reconnected;
+        let State::Placed(mine, Doing::Waiting(ahead)) = &self.state else {
+            return Step::Wait;
+        };
+        let (mine, ahead) = (mine.clone(), ahead.clone());
+        match happening {
+            Happening::Ended => self.predecessor_ended(mine, &ahead),
+            Happening::Changed => self.arm(mine, ahead),
+            Happening::Reconnected => self.list(mine),
+            Happening::Overdue => {
+                let ask = Ask::Confirm(ahead.name.clone());
+                self.place(mine, Doing::Confirming(ahead), ask)
             }
-            (_, State::Waiting { mine, predecessor, only }) => {
-                let (mine, predecessor, only) = (mine.clone(), predecessor.clone(), *only);
-                match happening {
-                    Happening::Ended => self.predecessor_ended(mine, only),
-                    Happening::Changed => self.arm(mine, predecessor, only),
-                    Happening::Reconnected => self.list(mine),
-                    Happening::Overdue => {
-                        let ask = Ask::Confirm(predecessor.clone());
-                        self.ask(State::Confirming { mine, predecessor, only, stale: false }, ask)
-                    }
-                    Happening::Abandoned | Happening::Removed => self.leave(mine, End::Left),
-                }
-            }
-            _ => Step::Wait,
+            Happening::Abandoned => self.leave(mine, End::Left),
+            Happening::Removed => self.none_of_ours(),
         }
     }
 
     /// What was asked last is answered.
     pub(crate) fn answered(&mut self, answer: Answer) -> Step {
-        if answer.tells_the_end_of_the_session() {
-            return self.end(End::SessionOver);
-        }
         match (std::mem::replace(&mut self.state, State::Over), answer) {
-            (State::Entering { directories_made }, Answer::Entered { made, listed }) => match made {
-                Ok(mine) => match listed {
-                    Ok(listing) => self.decide(mine, listing),
-                    Err(Failure::Refused) => self.leave(mine, End::Refused),
-                    Err(_) => self.list(mine),
-                },
-                Err(failure) => self.not_entered(directories_made, failure),
-            },
-            (State::MakingDirectory { made }, Answer::Done(done)) => match done {
-                _ if !self.wanted => self.end(End::Left),
-                Err(Failure::Refused) => self.end(End::Refused),
-                // Made or not, or by somebody else: the next attempt tells.
-                _ => self.ask(State::Entering { directories_made: made }, Ask::Enter),
-            },
-            (State::Outpaced { directories_made }, _) => self.make_directory(directories_made),
+            (_, Err(Failure::SessionOver)) => self.end(End::SessionOver),
+            (State::Entering, Ok(Said::Made(mine, Some(listing)))) => self.decide(mine, listing),
+            (State::Entering, Ok(Said::Made(mine, None))) => self.list(mine),
+            (State::Entering, Err(Failure::Unknown)) => Step::Ask(self.search(false)),
+            (State::Entering | State::MakingDirectory | State::Renewing, _) if !self.wanted => {
+                self.end(End::Left)
+            }
+            (State::Entering, Err(Failure::Absent)) => self.make_directory(),
+            (State::Entering | State::MakingDirectory, Err(Failure::Refused)) => self.end(End::Refused),
+            // Made or not, or by somebody else: the next attempt tells.
+            (State::MakingDirectory, _) => self.enter(),
             (State::Searching { last, at }, answer) => self.searched(last, at, answer),
-            (State::Listing { mine }, Answer::Listed(listed)) => match listed {
-                Ok(listing) => self.decide(mine, listing),
-                Err(Failure::Refused) => self.leave(mine, End::Refused),
-                Err(Failure::Absent) => self.doubt(mine),
-                Err(_) => self.pause(mine),
-            },
-            (State::Doubting { mine, written: false }, Answer::Done(Ok(()))) => {
-                self.ask(State::Doubting { mine, written: true }, Ask::List)
+            (State::Placed(mine, doing), answer) => self.done(mine, doing, answer),
+            (State::Renewing, Err(Failure::Unknown)) if self.removals > 0 => {
+                Step::Rest(Pause::Brief, self.removal())
             }
-            (State::Doubting { mine, written: true }, Answer::Listed(Ok(listing))) => {
-                match listing.place_of(&mine.node) {
-                    Place::Absent => self.none_of_ours(),
-                    _ => self.decide(mine, listing),
+            (State::Renewing, removed) => {
+                // If it is not ours to remove, it is taken as it is.
+                if removed == Err(Failure::Refused) {
+                    self.removals = 0;
                 }
+                // Another directory gives the same names again.
+                self.gone.clear();
+                self.made = 0;
+                self.enter()
             }
-            (State::Doubting { .. }, Answer::Listed(Err(Failure::Absent))) => self.none_of_ours(),
-            (State::Doubting { mine, .. }, _) => self.pause(mine),
-            (State::Arming { mine, predecessor, only, stale }, Answer::Watched { ahead, own }) => {
-                match (ahead, own) {
-                    (_, Err(Failure::Absent)) => self.none_of_ours(),
-                    _ if !self.wanted => self.leave(mine, End::Left),
-                    (Err(Failure::Refused), _) | (_, Err(Failure::Refused)) => self.leave(mine, End::Refused),
-                    (Ok(()), Ok(())) if stale => self.list(mine),
-                    (Ok(()), Ok(())) => {
-                        self.state = State::Waiting { mine, predecessor, only };
-                        Step::Wait
-                    }
-                    (Err(Failure::Absent), Ok(())) => self.predecessor_ended(mine, only),
-                    _ => self.pause(mine),
-                }
-            }
-            (State::Confirming { mine, predecessor, only, stale }, Answer::Done(there)) => match there {
-                _ if !self.wanted => self.leave(mine, End::Left),
-                Err(Failure::Absent) => {
-                    self.gone.push(predecessor);
-                    self.list(mine)
-                }
-                _ if stale => self.list(mine),
-                _ => {
-                    self.state = State::Waiting { mine, predecessor, only };
-                    Step::Wait
-                }
-            },
-            (State::Pausing { mine }, _) => self.list(mine),
-            (State::Leaving { mine, then, resting: true }, _) => self.delete(mine, then),
-            (State::Leaving { mine, then, resting: false }, Answer::Done(deleted)) => match deleted {
-                Ok(()) | Err(Failure::Absent) => match then {
-                    Then::End(end) => self.end(end),
-                    Then::Renew => self.remove_directory(),
-                },
-                Err(Failure::Refused) => self.end(End::Refused),
-                Err(_) => self.ask(State::Leaving { mine, then, resting: true }, Ask::Rest(Pause::Brief)),
-            },
-            (State::Renewing { resting: true }, _) => self.remove_directory(),
-            (State::Renewing { resting: false }, Answer::Done(removed)) => match removed {
-                _ if !self.wanted => self.end(End::Left),
-                Err(Failure::Unknown) if self.removals > 0 => {
-                    self.ask(State::Renewing { resting: true }, Ask::Rest(Pause::Brief))
-                }
-                removed => {
-                    // If it is not ours to remove, it is taken as it is.
-                    if removed == Err(Failure::Refused) {
-                        self.removals = 0;
-                    }
-                    // Another directory gives the same names again.
-                    self.gone.clear();
-                    self.ask(State::Entering { directories_made: 0 }, Ask::Enter)
-                }
-            },
-            (State::Waiting { .. } | State::Over, _) => unreachable!("nothing was asked"),
-            (_, answer) => unreachable!("the answer to another question: {answer:?}"),
+            (state, answer) => unreachable!("{answer:?} is no answer in {state:?}"),
         }
-    }
-
-    fn not_entered(&mut self, directories_made: u8, failure: Failure) -> Step {
-        match failure {
-            Failure::Unknown => self.write(false),
-            _ if !self.wanted => self.end(End::Left),
-            Failure::Absent if directories_made < MANY => self.make_directory(directories_made),
-            // A try has an end: after so many rests those who renew now are done.
-            Failure::Absent if self.patience == Patience::Waits || directories_made < 2 * MANY => {
-                self.ask(State::Outpaced { directories_made }, Ask::Rest(Pause::Brief))
-            }
-            Failure::Absent | Failure::Refused | Failure::SessionOver => self.end(End::Refused),
-        }
-    }
-
-    fn make_directory(&mut self, made_before: u8) -> Step {
-        let made = made_before.saturating_add(1);
-        self.ask(State::MakingDirectory { made }, Ask::MakeDirectory)
     }
 
     fn searched(&mut self, last: bool, at: Search, answer: Answer) -> Step {
         match (at, answer) {
-            (Search::Resting, _) => self.write(last),
-            (Search::Writing, Answer::Done(Ok(()))) => {
-                self.ask(State::Searching { last, at: Search::Listing }, Ask::List)
-            }
-            (Search::Listing, Answer::Listed(Ok(listing))) => match listing.find(self.owner) {
+            (Search::Writing, Ok(_)) => self.ask(State::Searching { last, at: Search::Listing }, Ask::List),
+            (Search::Listing, Ok(Said::Listed(listing))) => match listing.find(self.owner) {
                 Some(node) => {
                     let at = Search::Looking(node.clone());
                     self.ask(State::Searching { last, at }, Ask::Look(node))
                 }
                 None => self.not_found(last),
             },
-            (Search::Listing, Answer::Listed(Err(Failure::Absent))) => self.not_found(last),
-            (Search::Looking(node), Answer::Looked(Ok(owned))) if owned.session == self.session => {
-                let mine = Mine { node, czxid: owned.czxid };
-                if self.wanted { self.list(mine) } else { self.leave(mine, End::Left) }
+            (Search::Listing, Err(Failure::Absent)) => self.not_found(last),
+            (Search::Looking(node), Ok(Said::Owned { session, czxid })) if session == self.session => {
+                self.list(Mine { node, czxid })
             }
-            (Search::Looking(_), Answer::Looked(Ok(_) | Err(Failure::Absent))) => self.none_of_ours(),
+            (Search::Looking(_), Ok(_) | Err(Failure::Absent)) => self.none_of_ours(),
             // Without a right to look, only the end of the session makes sure.
-            (
-                _,
-                Answer::Done(Err(Failure::Absent | Failure::Refused))
-                | Answer::Listed(Err(Failure::Refused))
-                | Answer::Looked(Err(Failure::Refused)),
-            ) => self.end(End::SessionOver),
-            _ => self.ask(State::Searching { last, at: Search::Resting }, Ask::Rest(Pause::Brief)),
+            (_, Err(Failure::Absent | Failure::Refused)) => self.end(End::SessionOver),
+            _ => Step::Rest(Pause::Brief, self.search(last)),
         }
     }
 
-    fn not_found(&mut self, last: bool) -> Step {
-        if last {
-            return self.none_of_ours();
+    /// What was asked for the sake of our node is answered.
+    fn done(&mut self, mine: Mine, doing: Doing, answer: Answer) -> Step {
+        match (doing, answer) {
+            (Doing::Listing, Ok(Said::Listed(listing))) => self.decide(mine, listing),
+            (Doing::Listing, Err(Failure::Absent)) => Step::Ask(self.search(true)),
+            (Doing::Listing, Err(Failure::Refused)) => self.leave(mine, End::Refused),
+            // Our own node is gone.
+            (Doing::Arming(_), Err(Failure::Absent)) => self.none_of_ours(),
+            (Doing::Arming(_) | Doing::Confirming(_), _) if !self.wanted => self.leave(mine, End::Left),
+            (Doing::Arming(ahead), Ok(Said::NobodyAhead)) => self.predecessor_ended(mine, &ahead),
+            (Doing::Arming(_), Err(Failure::Refused)) => self.leave(mine, End::Refused),
+            (Doing::Confirming(ahead), Err(Failure::Absent)) => {
+                self.gone.push(ahead.name);
+                self.list(mine)
+            }
+            (Doing::Arming(_), Ok(_)) | (Doing::Confirming(_), _) if self.reconnected => self.list(mine),
+            (Doing::Arming(ahead), Ok(_)) | (Doing::Confirming(ahead), _) => {
+                self.state = State::Placed(mine, Doing::Waiting(ahead));
+                Step::Wait
+            }
+            (Doing::Leaving(then), Ok(_) | Err(Failure::Absent)) => match then {
+                Then::End(end) => self.end(end),
+                Then::Renew if !self.wanted => self.end(End::Left),
+                Then::Renew => Step::Ask(self.removal()),
+            },
+            (Doing::Leaving(_), Err(Failure::Refused)) => self.end(End::Refused),
+            (Doing::Leaving(then), Err(_)) => Step::Rest(Pause::Brief, self.deletion(mine, then)),
+            // The listing failed, or the watch could not be set.
+            (..) if !self.wanted => self.leave(mine, End::Left),
+            (..) => {
+                self.state = State::Placed(mine, Doing::Listing);
+                Step::Rest(Pause::Brief, Ask::List)
+            }
         }
-        self.ask(State::Searching { last: true, at: Search::Resting }, Ask::Rest(Pause::Request))
     }
 
     fn decide(&mut self, mine: Mine, listing: Listing) -> Step {
@@ -348,80 +257,91 @@ impl Contender {
         let ours = number.is_near_the_end().then(|| mine.node.name());
         let near_the_end = ours.or_else(|| listing.near_the_end().map(str::to_owned));
         let called_for = near_the_end.is_some() || number.calls_for_renewal();
-        let renews = called_for && self.removals > 0 && listing.may_be_of_ours();
+        let renews = called_for && self.removals > 0 && listing.may_be_ours;
         match (listing.place_of(&mine.node), near_the_end) {
             _ if !self.wanted => self.leave(mine, End::Left),
-            (Place::Absent, _) => self.doubt(mine),
+            // Although there was one.
+            (Place::Absent, _) => Step::Ask(self.search(true)),
             (Place::Behind { predecessor, .. }, _) if self.patience == Patience::Tries => {
                 let first = listing.contenders().first().map_or(predecessor, |first| (*first).to_owned());
                 self.leave(mine, End::Busy(first))
             }
-            _ if renews => self.delete(mine, Then::Renew),
+            _ if renews => Step::Ask(self.deletion(mine, Then::Renew)),
             (_, Some(child)) => self.leave(mine, End::WornOut(child)),
             (Place::First, None) => self.end(End::Held(mine)),
-            (Place::Behind { predecessor, only }, None) => self.arm(mine, predecessor, only),
+            (Place::Behind { predecessor, only }, None) => self.arm(mine, Ahead { name: predecessor, only }),
         }
     }
 
-    fn predecessor_ended(&mut self, mine: Mine, only: bool) -> Step {
-        match only {
-            _ if !self.wanted => self.leave(mine, End::Left),
-            true => self.end(End::Held(mine)),
-            false => self.list(mine),
-        }
+    fn predecessor_ended(&mut self, mine: Mine, ahead: &Ahead) -> Step {
+        if self.wanted && ahead.only { self.end(End::Held(mine)) } else { self.list(mine) }
     }
 
     fn none_of_ours(&mut self) -> Step {
         self.end(if self.wanted { End::Lost } else { End::Left })
     }
 
-    fn write(&mut self, last: bool) -> Step {
-        self.ask(State::Searching { last, at: Search::Writing }, Ask::Barrier)
+    fn not_found(&mut self, last: bool) -> Step {
+        if last { self.none_of_ours() } else { Step::Rest(Pause::Request, self.search(true)) }
+    }
+
+    fn enter(&mut self) -> Step {
+        self.ask(State::Entering, Ask::Enter)
+    }
+
+    fn make_directory(&mut self) -> Step {
+        let (rests, tries) = (self.made >= MANY, self.patience == Patience::Tries);
+        // A try has an end: after so many rests those who renew now are done.
+        if tries && self.made >= 2 * MANY {
+            return self.end(End::Refused);
+        }
+        self.made = self.made.saturating_add(1);
+        self.state = State::MakingDirectory;
+        if rests { Step::Rest(Pause::Brief, Ask::MakeDirectory) } else { Step::Ask(Ask::MakeDirectory) }
     }
 
     fn list(&mut self, mine: Mine) -> Step {
         if !self.wanted {
             return self.leave(mine, End::Left);
         }
-        self.ask(State::Listing { mine }, Ask::List)
+        self.place(mine, Doing::Listing, Ask::List)
     }
 
-    fn doubt(&mut self, mine: Mine) -> Step {
-        self.ask(State::Doubting { mine, written: false }, Ask::Barrier)
-    }
-
-    fn arm(&mut self, mine: Mine, predecessor: String, only: bool) -> Step {
-        let ask = Ask::Watch { predecessor: predecessor.clone(), own: only.then(|| mine.node.clone()) };
-        self.ask(State::Arming { mine, predecessor, only, stale: false }, ask)
-    }
-
-    fn pause(&mut self, mine: Mine) -> Step {
-        if !self.wanted {
-            return self.leave(mine, End::Left);
-        }
-        self.ask(State::Pausing { mine }, Ask::Rest(Pause::Brief))
+    fn arm(&mut self, mine: Mine, ahead: Ahead) -> Step {
+        let ask = Ask::Watch { predecessor: ahead.name.clone(), own: ahead.only.then(|| mine.node.clone()) };
+        self.place(mine, Doing::Arming(ahead), ask)
     }
 
     fn leave(&mut self, mine: Mine, end: End) -> Step {
-        self.delete(mine, Then::End(end))
+        Step::Ask(self.deletion(mine, Then::End(end)))
     }
 
-    fn delete(&mut self, mine: Mine, then: Then) -> Step {
-        let ask = Ask::Delete(mine.node.clone());
-        self.ask(State::Leaving { mine, then, resting: false }, ask)
-    }
-
-    fn remove_directory(&mut self) -> Step {
-        if !self.wanted {
-            return self.end(End::Left);
-        }
-        self.removals = self.removals.saturating_sub(1);
-        self.ask(State::Renewing { resting: false }, Ask::RemoveDirectory)
+    fn place(&mut self, mine: Mine, doing: Doing, ask: Ask) -> Step {
+        self.ask(State::Placed(mine, doing), ask)
     }
 
     fn ask(&mut self, state: State, ask: Ask) -> Step {
+        self.reconnected = false;
         self.state = state;
         Step::Ask(ask)
+    }
+
+    /// Looks for our node once more, from a write on.
+    fn search(&mut self, last: bool) -> Ask {
+        self.state = State::Searching { last, at: Search::Writing };
+        Ask::Barrier
+    }
+
+    fn deletion(&mut self, mine: Mine, then: Then) -> Ask {
+        let ask = Ask::Delete(mine.node.clone());
+        self.state = State::Placed(mine, Doing::Leaving(then));
+        ask
+    }
+
+    fn removal(&mut self) -> Ask {
+        self.removals = self.removals.saturating_sub(1);
+        self.state = State::Renewing;
+        Ask::RemoveDirectory
     }
 
     fn end(&mut self, end: End) -> Step {

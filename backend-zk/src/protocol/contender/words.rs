@@ -10,13 +10,6 @@ pub(crate) struct Mine {
     pub(crate) czxid: i64,
 }
 
-/// Whose a node is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Owned {
-    pub(crate) session: i64,
-    pub(crate) czxid: i64,
-}
-
 /// What to ask the server; there is one answer to each.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Ask {
@@ -40,8 +33,6 @@ pub(crate) enum Ask {
     RemoveDirectory,
     /// Whether this contender is there, by the word of the leader. What is watched stays so.
     Confirm(String),
-    /// No request: let time pass.
-    Rest(Pause),
 }
 
 /// How long to rest.
@@ -54,21 +45,23 @@ pub(crate) enum Pause {
 }
 
 /// What came of what was asked.
+pub(crate) type Answer = Result<Said, Failure>;
+
+/// What a server says.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Answer {
-    Entered {
-        made: Result<Mine, Failure>,
-        listed: Result<Listing, Failure>,
+pub(crate) enum Said {
+    /// Our node is made; with the listing, if that was answered, too.
+    Made(Mine, Option<Listing>),
+    Listed(Listing),
+    /// Whose a node is.
+    Owned {
+        session: i64,
+        czxid: i64,
     },
-    Listed(Result<Listing, Failure>),
-    Looked(Result<Owned, Failure>),
-    /// Own: as if it were watched when that was not asked.
-    Watched {
-        ahead: Result<(), Failure>,
-        own: Result<(), Failure>,
-    },
+    /// The contender ahead, which was to be watched, is gone. Of our own node that is a failure.
+    NobodyAhead,
     /// To everything else.
-    Done(Result<(), Failure>),
+    Done,
 }
 
 /// Why a request did not do what it was to do.
@@ -105,6 +98,8 @@ pub(crate) enum Happening {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Step {
     Ask(Ask),
+    /// Let time pass, and ask then.
+    Rest(Pause, Ask),
     /// Wait for the answer that is out, or for what happens.
     Wait,
     End(End),
@@ -122,23 +117,8 @@ pub(crate) enum End {
     Refused,
     /// The directory's numbers are near their end, as this contender shows, and nothing is left.
     WornOut(String),
-    /// Our node is gone, or was never made; whoever still wants the lock starts again.
+    /// Our node is gone, or was never made.
     Lost,
     /// The session is over, or can tell nothing certain any more.
     SessionOver,
-}
-
-impl Answer {
-    pub(super) fn tells_the_end_of_the_session(&self) -> bool {
-        let over = Some(Failure::SessionOver);
-        match self {
-            Self::Entered { made, listed } => {
-                made.as_ref().err().copied() == over || listed.as_ref().err().copied() == over
-            }
-            Self::Listed(listed) => listed.as_ref().err().copied() == over,
-            Self::Looked(looked) => looked.err() == over,
-            Self::Watched { ahead, own } => ahead.err() == over || own.err() == over,
-            Self::Done(done) => done.err() == over,
-        }
-    }
 }

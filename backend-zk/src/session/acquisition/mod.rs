@@ -1,198 +1,105 @@
-//! Carries out what a contender asks for, and gives the caller the grant.
+//! Carries out what a contender asks for, until the lock is granted or its own node is gone.
 //!
-//! It runs as a task of its own: a caller who leaves at any moment is one more thing that happens, and
-//! what the contender made is removed whether anybody waits for that or not.
+//! A caller who leaves at any moment is one more thing that happens: what the contender made is removed
+//! whether anybody waits for that or not.
 
-use std::future::Future;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, join, join_all};
-use leasehold_core::backend::{AcquireRequest, Grant, Holder, StoreEvent};
-use leasehold_core::{Error, ErrorKind, LostReason, OwnerId};
+use futures_util::future::{BoxFuture, OptionFuture, join};
+use leasehold_core::backend::{AcquireRequest, Attempt, Holder, StoreEvent};
+use leasehold_core::{Error, ErrorKind, LostReason, Result};
+use tokio_util::sync::CancellationToken;
+use zookeeper_client::{Error as ZkError, Stat};
 
 use super::Session;
-use crate::connection::Answered;
-use crate::error::Unanswered;
+use crate::error::{Answered, Explain, Unanswered};
 use crate::keys::{Listing, Node, Note};
-use crate::protocol::{Answer, Ask, Contender, End, Failure, Happening, Mine, Owned, Pause, Step};
-
-/// How an acquisition in one session ended.
-#[derive(Debug)]
-pub(crate) enum Outcome {
-    Granted(Offer),
-    /// Somebody else has it.
-    Busy(Option<Holder>),
-    /// The caller has left, and nothing is left of it.
-    Left,
-    /// The server refused.
-    Refused(Error),
-    /// The session or the entry is over: start again, as somebody else.
-    Again,
-}
-
-/// A grant on its way to the caller; given back if nobody takes it.
-#[derive(Debug)]
-pub(crate) struct Offer {
-    session: Arc<Session>,
-    granted: Option<(Grant, Mine)>,
-}
-
-impl Offer {
-    pub(crate) fn take(mut self) -> Grant {
-        let (grant, _) = self.granted.take().expect("an offer is taken once");
-        grant
-    }
-}
-
-impl Drop for Offer {
-    fn drop(&mut self) {
-        if let Some((grant, mine)) = self.granted.take() {
-            let session = Arc::clone(&self.session);
-            self.session.env.spawn(async move { give_back(&session, &grant, mine).await });
-        }
-    }
-}
+use crate::protocol::{Answer, Ask, Contender, End, Failure, Happening, Mine, Patience, Pause, Said, Step};
 
 impl Session {
-    /// Waits for the lock as `owner`, or tries once, until `abandoned` ends.
+    /// Waits for the lock, or tries once, until its caller has `left`.
+    ///
+    /// # Errors
+    ///
+    /// `Lost` when the session or the entry is over before, and the clean-up is owed; it is for the caller to
+    /// ask again.
     pub(crate) async fn acquire(
         self: &Arc<Self>,
         request: &AcquireRequest,
-        owner: OwnerId,
-        waits: bool,
-        abandoned: &mut (impl Future<Output = ()> + Unpin + Send),
-    ) -> Outcome {
-        if !self.freshened(abandoned).await {
-            return Outcome::Again;
-        }
-        let (contender, first) =
-            if waits { Contender::waiting(owner, self.id) } else { Contender::trying(owner, self.id) };
-        let mut acquisition = Acquisition::new(self, request, owner);
-        match acquisition.run(contender, first, abandoned).await {
+        patience: Patience,
+        left: &CancellationToken,
+    ) -> Result<Attempt> {
+        let (contender, first) = Contender::new(request.owner, self.id, patience);
+        let mut acquisition = Acquisition::new(self, request);
+        match acquisition.run(contender, first, left).await {
             End::Held(mine) => {
-                if self.freshened(abandoned).await {
-                    let own = acquisition.watches.own.take();
-                    return self.granted(request, owner, mine, own);
-                }
-                let (contender, first) = Contender::leaving(owner, self.id, mine);
-                acquisition.run(contender, first, &mut std::future::pending()).await;
-                Outcome::Again
+                let own = acquisition.watches.own.take();
+                self.granted(request, mine, own, left).await
             }
-            End::Busy(first) => Outcome::Busy(acquisition.holder(&first).await),
-            End::Left => Outcome::Left,
-            End::Refused => match acquisition.refusal.take() {
-                Some(refusal) => Outcome::Refused(refusal),
-                None => Outcome::Again,
-            },
-            End::WornOut(child) => Outcome::Refused(worn_out(&acquisition.path(&child))),
-            End::Lost => Outcome::Again,
-            End::SessionOver => {
-                // What cannot be cleaned up any other way ends with the session.
-                self.end(LostReason::SessionLost);
-                Outcome::Again
-            }
+            End::Busy(first) => Ok(Attempt::Held { holder: acquisition.holder(&first).await }),
+            End::WornOut(child) => Err(worn_out(&acquisition.path(&child))),
+            End::Refused => Err(acquisition.refusal.unwrap_or_else(|| self.lost())),
+            End::SessionOver => Err(self.lost()),
+            End::Lost | End::Left => Err(Error::lost(LostReason::Gone)),
         }
     }
 
-    /// Watches the nodes of holds that have stood for a while, each once, so that one which somebody
-    /// deletes is told. Short holds cost no such request; those that waited have the watch already.
-    pub(super) fn watch_what_stands(self: &Arc<Self>) {
-        let standing = self.standing();
-        if standing.is_empty() {
-            return;
-        }
-        let session = Arc::clone(self);
-        self.env.spawn(async move {
-            for some in standing.chunks(AT_ONCE) {
-                join_all(some.iter().map(|(owner, path)| session.watch_hold(*owner, path))).await;
-            }
-        });
-    }
-
-    async fn watch_hold(self: &Arc<Self>, owner: OwnerId, path: &str) {
-        match self.connection.watch(path).await {
-            Ok((_, _, watch)) => {
-                self.env.spawn(watch_the_hold(Arc::clone(self), owner, watch.fired().boxed()));
-            }
-            Err(gone) if gone.is_absent() => self.lost_its_node(owner),
-            Err(_) => self.unwatched(owner),
-        }
-    }
-
-    fn granted(
+    async fn granted(
         self: &Arc<Self>,
         request: &AcquireRequest,
-        owner: OwnerId,
         mine: Mine,
         own: Option<BoxFuture<'static, Happening>>,
-    ) -> Outcome {
-        let offer = |grant| Offer { session: Arc::clone(self), granted: Some((grant, mine.clone())) };
-        match self.hold(request, owner, mine.clone(), own.is_some()) {
+        left: &CancellationToken,
+    ) -> Result<Attempt> {
+        let is_fresh = tokio::select! {
+            biased;
+            () = left.cancelled() => false,
+            is_fresh = self.freshened() => is_fresh,
+        };
+        let held = if is_fresh { self.hold(request, mine.clone(), own.is_some()) } else { Err(self.lost()) };
+        match held {
             Ok(grant) => {
                 if let Some(own) = own {
-                    self.env.spawn(watch_the_hold(Arc::clone(self), owner, own));
+                    self.watch_over(request.owner, own);
                 }
-                Outcome::Granted(offer(grant))
+                Ok(Attempt::Granted(grant))
             }
             Err(error) => {
-                let grant = Grant { name: request.name.clone(), owner, lease: self.lease(), counter: 0 };
-                drop(offer(grant));
-                Outcome::Refused(error)
+                self.give_back(request.clone(), mine);
+                Err(error)
             }
         }
+    }
+
+    /// Removes the node of a grant that nobody can use, in the background.
+    fn give_back(self: &Arc<Self>, request: AcquireRequest, mine: Mine) {
+        let session = Arc::clone(self);
+        self.site.env.spawn(async move {
+            let (contender, first) = Contender::leaving(request.owner, session.id, mine);
+            Acquisition::new(&session, &request).run(contender, first, &CancellationToken::new()).await;
+        });
     }
 
     /// Waits for a session's length, and for up to a fifth more: many may have begun to at the same time.
     async fn overdue(&self) {
         let fifth = self.timeout() / 5;
-        self.env.sleep(4 * fifth + self.env.jittered(2 * fifth)).await;
+        self.site.env.sleep(4 * fifth + self.site.env.jittered(2 * fifth)).await;
     }
 
-    /// Waits until the session has enough left to be worth a grant; false if it ends instead, or
-    /// nobody waits for that.
-    async fn freshened(&self, abandoned: &mut (impl Future<Output = ()> + Unpin + Send)) -> bool {
-        while !self.is_fresh(self.env.now()) {
-            tokio::select! {
-                biased;
-                () = self.connection.over() => return false,
-                () = &mut *abandoned => return false,
-                () = self.env.sleep(self.timeout() / 48) => {}
-            }
-        }
-        !self.connection.is_over()
+    /// Whoever made a node, as it is shown.
+    fn shown(&self, (data, stat): &(Vec<u8>, Stat)) -> Result<Holder> {
+        Ok(Note::decoded(data).into_holder(self.counter(stat.czxid)?, stat.ctime))
     }
-}
-
-/// Tells of a hold whose node somebody else deletes.
-async fn watch_the_hold(session: Arc<Session>, owner: OwnerId, own: BoxFuture<'static, Happening>) {
-    tokio::select! {
-        biased;
-        () = session.connection.over() => {}
-        happening = own => match happening {
-            Happening::Ended => session.lost_its_node(owner),
-            _ => session.unwatched(owner),
-        },
-    }
-}
-
-/// Removes the node of a grant that nobody wants.
-async fn give_back(session: &Arc<Session>, grant: &Grant, mine: Mine) {
-    session.holds.lock().ending(grant.owner, &grant.name);
-    let request = AcquireRequest::new(grant.name.clone(), grant.owner, session.timeout());
-    let (contender, first) = Contender::leaving(grant.owner, session.id, mine);
-    let mut acquisition = Acquisition::new(session, &request, grant.owner);
-    acquisition.run(contender, first, &mut std::future::pending()).await;
-    session.holds.lock().ended(grant.owner);
 }
 
 /// A contender and the means to carry it out.
 struct Acquisition<'a> {
     session: &'a Session,
     request: &'a AcquireRequest,
-    owner: OwnerId,
     directory: String,
     watches: Watches,
+    /// What the server refused last.
     refusal: Option<Error>,
 }
 
@@ -217,157 +124,148 @@ impl Watches {
 }
 
 impl<'a> Acquisition<'a> {
-    fn new(session: &'a Session, request: &'a AcquireRequest, owner: OwnerId) -> Self {
-        let directory = session.namespace.directory(&request.name);
-        Self { session, request, owner, directory, watches: Watches::default(), refusal: None }
+    fn new(session: &'a Session, request: &'a AcquireRequest) -> Self {
+        let directory = session.site.namespace.directory(&request.name);
+        Self { session, request, directory, watches: Watches::default(), refusal: None }
     }
 
-    async fn run(
-        &mut self,
-        mut contender: Contender,
-        mut step: Step,
-        abandoned: &mut (impl Future<Output = ()> + Unpin + Send),
-    ) -> End {
-        let mut reconnects = self.session.reconnects();
-        let mut left = false;
+    async fn run(&mut self, mut contender: Contender, mut step: Step, left: &CancellationToken) -> End {
+        let mut reconnects = self.session.reconnects.subscribe();
+        let mut abandoned = std::pin::pin!(left.cancelled().fuse());
         loop {
-            step = match step {
-                Step::End(end) => return end,
-                Step::Ask(ask) => {
-                    if !matches!(ask, Ask::Confirm(_)) {
-                        self.watches = Watches::default();
+            let (pause, ask) = match step {
+                Step::Ask(ask) => (None, ask),
+                Step::Rest(pause, ask) => (Some(pause), ask),
+                Step::End(end) => {
+                    // What cannot be cleaned up any other way ends with the session.
+                    if end == End::SessionOver {
+                        self.session.end(LostReason::SessionLost);
                     }
-                    let mut carried_out = std::pin::pin!(self.carried_out(ask));
-                    loop {
-                        tokio::select! {
-                            biased;
-                            answer = &mut carried_out => break contender.answered(answer),
-                            () = &mut *abandoned, if !left => {
-                                left = true;
-                                contender.happens(Happening::Abandoned);
-                            }
-                            Ok(()) = reconnects.changed() => {
-                                contender.happens(Happening::Reconnected);
-                            }
-                        }
-                    }
+                    return end;
                 }
                 Step::Wait => {
-                    let happening = tokio::select! {
+                    step = tokio::select! {
                         biased;
-                        () = self.session.connection.over() => return End::SessionOver,
-                        fired = self.watches.fired() => match fired {
+                        () = self.session.connection.over() => contender.answered(Err(Failure::SessionOver)),
+                        fired = self.watches.fired() => contender.happens(match fired {
                             // Watches that were set again may fire in any order.
-                            Happening::Removed => fired,
-                            _ if self.session.is_trusted() => fired,
-                            _ => Happening::Reconnected,
-                        },
-                        () = &mut *abandoned, if !left => {
-                            left = true;
-                            Happening::Abandoned
-                        }
-                        Ok(()) = reconnects.changed() => Happening::Reconnected,
-                        () = async { self.session.overdue().await } => Happening::Overdue,
+                            Happening::Ended | Happening::Changed if !self.session.is_trusted() => {
+                                Happening::Reconnected
+                            }
+                            _ => fired,
+                        }),
+                        () = &mut abandoned => contender.happens(Happening::Abandoned),
+                        Ok(()) = reconnects.changed() => contender.happens(Happening::Reconnected),
+                        () = async { self.session.overdue().await } => contender.happens(Happening::Overdue),
                     };
-                    contender.happens(happening)
+                    continue;
+                }
+            };
+            let mut carried_out = std::pin::pin!(self.carried_out(pause, ask));
+            step = loop {
+                tokio::select! {
+                    biased;
+                    answer = &mut carried_out => break contender.answered(answer),
+                    () = &mut abandoned => drop(contender.happens(Happening::Abandoned)),
+                    Ok(()) = reconnects.changed() => drop(contender.happens(Happening::Reconnected)),
                 }
             };
         }
     }
 
-    async fn carried_out(&mut self, ask: Ask) -> Answer {
-        let connection = &self.session.connection;
-        match ask {
-            Ask::Enter => self.entered().await,
-            Ask::MakeDirectory => {
-                let made = connection.make_directory(&self.directory).await;
-                Answer::Done(self.noted(made, "make the lock's directory"))
-            }
-            Ask::Barrier => {
-                let written = self.session.write_own_node().await;
-                Answer::Done(written.map_err(|unanswered| unanswered.failure()))
-            }
-            Ask::List => {
-                let listed = connection.list(&self.directory).await;
-                Answer::Listed(self.listed(listed))
-            }
-            Ask::Look(node) => {
-                let stat = connection.stat(&self.path(&node.name())).await;
-                Answer::Looked(match stat {
-                    Ok(Some(stat)) => Ok(Owned { session: stat.ephemeral_owner, czxid: stat.czxid }),
-                    Ok(None) => Err(Failure::Absent),
-                    Err(unanswered) => Err(unanswered.failure()),
-                })
-            }
-            Ask::Watch { predecessor, own } => self.armed(&predecessor, own).await,
-            Ask::Delete(node) => {
-                let deleted = self.session.remove(&self.path(&node.name())).await;
-                Answer::Done(self.noted(deleted, "delete the lock's node"))
-            }
-            Ask::RemoveDirectory => Answer::Done(connection.remove_directory(&self.directory).await),
-            Ask::Confirm(contender) => {
-                let there = connection.confirm(&self.path(&contender)).await;
-                Answer::Done(there.map_err(|unanswered| unanswered.failure()))
-            }
-            Ask::Rest(pause) => {
-                let bound = self.session.env.timing().op_timeout;
-                let span = match pause {
-                    Pause::Brief => bound / 16,
-                    Pause::Request => bound,
-                };
-                tokio::select! {
-                    biased;
-                    () = connection.over() => Answer::Done(Err(Failure::SessionOver)),
-                    () = self.session.env.sleep(span) => Answer::Done(Ok(())),
-                }
+    async fn carried_out(&mut self, pause: Option<Pause>, ask: Ask) -> Answer {
+        if !matches!(ask, Ask::Confirm(_)) {
+            self.watches = Watches::default();
+        }
+        let (session, connection) = (self.session, &self.session.connection);
+        let bound = session.site.env.timing().op_timeout;
+        let span = pause.map(|pause| if pause == Pause::Brief { bound / 16 } else { bound });
+        if let Some(span) = span {
+            tokio::select! {
+                biased;
+                () = connection.over() => return Err(Failure::SessionOver),
+                () = session.site.env.sleep(span) => {}
             }
         }
+        let done = |()| Said::Done;
+        let (what, answered) = match ask {
+            Ask::Enter => ("create the lock's node", self.entered().await),
+            Ask::MakeDirectory => {
+                ("make the lock's directory", connection.make_directory(&self.directory).await.map(done))
+            }
+            Ask::Barrier => ("write the session's node", session.write_own_node().await.map(done)),
+            Ask::List => ("list the contenders", connection.list(&self.directory).await.map(Said::Listed)),
+            Ask::Look(node) => ("look at the lock's node", self.owned(&node).await),
+            Ask::Watch { predecessor, own } => {
+                ("watch the contender ahead", self.armed(&predecessor, own).await)
+            }
+            Ask::Delete(node) => {
+                ("delete the lock's node", session.remove(&self.path(&node.name())).await.map(done))
+            }
+            Ask::RemoveDirectory => {
+                ("remove the lock's directory", connection.remove_directory(&self.directory).await.map(done))
+            }
+            Ask::Confirm(contender) => {
+                ("look at the contender ahead", connection.confirm(&self.path(&contender)).await.map(done))
+            }
+        };
+        match &answered {
+            Ok(Said::Made(_, Some(listing)) | Said::Listed(listing)) => self.warn_of_strangers(listing),
+            _ => {}
+        }
+        answered.map_err(|unanswered| {
+            let failure = unanswered.failure();
+            // What is not there may be made yet; a refusal stays one.
+            if failure == Failure::Refused || (failure == Failure::Absent && self.refusal.is_none()) {
+                self.refusal = Some(unanswered.into_error(what));
+            }
+            failure
+        })
     }
 
-    async fn entered(&mut self) -> Answer {
+    async fn entered(&mut self) -> Answered<Said> {
         let (ttl, label) = (self.session.timeout(), &self.request.label);
         let note = Note::encoded(ttl, label, self.request.metadata.as_deref());
-        let (made, listed) = self.session.connection.enter(&self.directory, self.owner, &note).await;
-        let made = match made {
+        let entered = self.session.connection.enter(&self.directory, self.request.owner, &note).await;
+        let (node, stat, listed) = entered?;
+        if stat.is_invalid() {
+            // Some servers leave it out; the node is looked for then.
+            return Err(Unanswered::Refused(ZkError::UnexpectedError("a node without its stat".to_owned())));
+        }
+        if stat.ephemeral_owner != self.session.id {
             // Another session's node is no place of ours.
-            Ok((_, stat)) if !stat.is_invalid() && stat.ephemeral_owner != self.session.id => {
-                self.session.end(LostReason::SessionLost);
-                Err(Failure::SessionOver)
-            }
-            // Some servers leave the stat out; the node is looked for then.
-            Ok((_, stat)) if stat.is_invalid() => Err(Failure::Unknown),
-            Ok((node, stat)) => Ok(Mine { node, czxid: stat.czxid }),
-            Err(unanswered) => self.noted(Err(unanswered), "create the lock's node"),
-        };
-        Answer::Entered { made, listed: self.listed(listed) }
+            self.session.end(LostReason::SessionLost);
+            return Err(Unanswered::SessionOver);
+        }
+        Ok(Said::Made(Mine { node, czxid: stat.czxid }, listed))
     }
 
-    async fn armed(&mut self, predecessor: &str, own: Option<Node>) -> Answer {
+    async fn owned(&mut self, node: &Node) -> Answered<Said> {
+        let stat = self.session.connection.stat(&self.path(&node.name())).await?;
+        let stat = stat.ok_or(Unanswered::ABSENT)?;
+        Ok(Said::Owned { session: stat.ephemeral_owner, czxid: stat.czxid })
+    }
+
+    async fn armed(&mut self, predecessor: &str, own: Option<Node>) -> Answered<Said> {
         let connection = &self.session.connection;
-        let (ahead_path, own_path) = (self.path(predecessor), own.map(|node| self.path(&node.name())));
-        let (ahead, own) = join(connection.watch(&ahead_path), async {
-            match &own_path {
-                Some(path) => connection.watch(path).await.map(Some),
-                None => Ok(None),
-            }
-        })
-        .await;
-        let ahead = ahead.map(|(data, stat, watch)| {
-            self.watches.ahead = Some(watch.fired().boxed());
-            if let Ok(counter) = self.session.counter(stat.czxid) {
-                let holder = Note::decoded(&data).into_holder(counter, stat.ctime);
-                let name = self.request.name.clone();
-                self.session.events.tell(StoreEvent::Queued { name, holder });
-            }
-        });
-        let own = own.map(|own| self.watches.own = own.map(|(_, _, watch)| watch.fired().boxed()));
-        let what = "watch the contender ahead";
-        Answer::Watched { ahead: self.noted(ahead, what), own: self.noted(own, what) }
+        let (ahead, own) = (self.path(predecessor), own.map(|node| self.path(&node.name())));
+        let own = OptionFuture::from(own.as_deref().map(|own| connection.watch(own)));
+        let (ahead, own) = join(connection.watch(&ahead), own).await;
+        self.watches.own = own.transpose()?.map(|(_, watch)| watch.fired().boxed());
+        let Some((read, watch)) = ahead.if_there()? else {
+            return Ok(Said::NobodyAhead);
+        };
+        self.watches.ahead = Some(watch.fired().boxed());
+        if let Ok(holder) = self.session.shown(&read) {
+            let name = self.request.name.clone();
+            self.session.site.events.tell(StoreEvent::Queued { name, holder });
+        }
+        Ok(Said::Done)
     }
 
-    /// Who contends; the caller hears of it when there is one of another kind.
-    fn listed(&mut self, listed: Answered<Listing>) -> Result<Listing, Failure> {
-        if let Some(stranger) = listed.as_ref().ok().and_then(Listing::stranger)
+    /// The caller hears of it when there is a contender of another kind.
+    fn warn_of_strangers(&self, listing: &Listing) {
+        if let Some(stranger) = listing.stranger()
             && self.session.strangers.lock().insert(self.request.name.clone())
         {
             let warning = format!(
@@ -375,27 +273,14 @@ impl<'a> Acquisition<'a> {
                  but it may not wait for us",
                 self.request.name.as_str()
             );
-            self.session.events.tell(StoreEvent::Warning(warning.into()));
+            self.session.site.events.tell(StoreEvent::Warning(warning.into()));
         }
-        self.noted(listed, "list the contenders")
     }
 
     /// Whom the store names as the one ahead.
     async fn holder(&mut self, first: &str) -> Option<Holder> {
-        let (data, stat) = self.session.connection.read(&self.path(first)).await.ok()?;
-        let counter = self.session.counter(stat.czxid).ok()?;
-        Some(Note::decoded(&data).into_holder(counter, stat.ctime))
-    }
-
-    /// Keeps what the server refused for the caller.
-    fn noted<T>(&mut self, answered: Answered<T>, what: &str) -> Result<T, Failure> {
-        answered.map_err(|unanswered: Unanswered| {
-            let failure = unanswered.failure();
-            if matches!(failure, Failure::Refused | Failure::Absent) {
-                self.refusal = Some(unanswered.into_error(what));
-            }
-            failure
-        })
+        let read = self.session.connection.read(&self.path(first)).await.ok()?;
+        self.session.shown(&read).ok()
     }
 
     fn path(&self, child: &str) -> String {
@@ -418,9 +303,6 @@ async fn fired(watch: &mut Option<BoxFuture<'static, Happening>>) -> Happening {
         None => std::future::pending().await,
     }
 }
-
-/// How many nodes are watched in one flight.
-const AT_ONCE: usize = 64;
 
 #[cfg(test)]
 mod tests;

@@ -27,6 +27,10 @@ enum Event {
     GoesWrong(bool),
     StrangerComes,
     StrangerGoes,
+    /// Whoever has lost its place asks again.
+    AskAgain,
+    /// The session of a grant has too little left.
+    ComesTooLate,
 }
 
 fn event() -> impl Strategy<Value = Event> {
@@ -50,6 +54,8 @@ fn event() -> impl Strategy<Value = Event> {
         1 => any::<bool>().prop_map(Event::GoesWrong),
         1 => Just(Event::StrangerComes),
         1 => Just(Event::StrangerGoes),
+        2 => Just(Event::AskAgain),
+        1 => Just(Event::ComesTooLate),
     ]
 }
 
@@ -73,13 +79,13 @@ fn counter() -> impl Strategy<Value = i32> {
 }
 
 fn script() -> impl Strategy<Value = Script> {
-    (counter(), any::<bool>(), prop::collection::vec((0..CLIENTS, event()), 0..120))
+    (counter(), any::<bool>(), prop::collection::vec((0..2 * CLIENTS, event()), 0..120))
 }
 
 fn play((start, silent, events): &Script, mutant: Option<Mutant>) -> Result<World, TestCaseError> {
     let mut world = World::new(CLIENTS, *start, mutant);
     for (at, event) in events {
-        let at = *at;
+        let at = *at % world.clients.len();
         match event {
             Event::Answer(fate, lag) => world.answer(at, *fate, *lag),
             Event::Advance => world.advance(at),
@@ -95,6 +101,8 @@ fn play((start, silent, events): &Script, mutant: Option<Mutant>) -> Result<Worl
             Event::GoesWrong(_) => {}
             Event::StrangerComes => world.stranger_comes(),
             Event::StrangerGoes => world.stranger_goes(),
+            Event::AskAgain => world.ask_again(at),
+            Event::ComesTooLate => world.comes_too_late(at),
         }
         world.check()?;
     }
@@ -140,12 +148,12 @@ proptest! {
     #[test]
     fn tries_leave_nothing(script in script()) {
         let mut world = World::new(CLIENTS, script.0, None);
-        let (contender, step) = Contender::trying(world.clients[0].owner, world.clients[0].session);
+        let (contender, step) = Contender::new(world.clients[0].owner, world.clients[0].session, Patience::Tries);
         world.clients[0].contender = contender;
         world.step(0, step);
         for (at, event) in &script.2 {
             if let Event::Answer(fate, lag) = event {
-                world.answer(*at, *fate, *lag);
+                world.answer(*at % CLIENTS, *fate, *lag);
             }
             prop_assert!(world.clients[0].watched.is_none());
         }
@@ -193,12 +201,13 @@ fn a_directory_in_use_is_served_until_near_its_end() {
 fn a_directory_that_stays_is_taken_as_it_is() {
     let owner = OwnerId::from_random([1; 16]);
     let entered = |number| entered_alone(owner, number);
-    let (trying, waiting) = (Contender::trying(owner, 7).0, Contender::waiting(owner, 7).0);
+    let (trying, waiting) =
+        (Contender::new(owner, 7, Patience::Tries).0, Contender::new(owner, 7, Patience::Waits).0);
     for (mut contender, failure) in [(trying, Failure::Unknown), (waiting, Failure::Refused)] {
         let (node, answer) = entered(HALF);
         assert_eq!(contender.answered(answer), Step::Ask(Ask::Delete(node)));
-        assert_eq!(contender.answered(Answer::Done(Ok(()))), Step::Ask(Ask::RemoveDirectory));
-        assert_eq!(contender.answered(Answer::Done(Err(failure))), Step::Ask(Ask::Enter));
+        assert_eq!(contender.answered(Ok(Said::Done)), Step::Ask(Ask::RemoveDirectory));
+        assert_eq!(contender.answered(Err(failure)), Step::Ask(Ask::Enter));
         let (node, answer) = entered(HALF + 1);
         assert_eq!(contender.answered(answer), Step::End(End::Held(Mine { node, czxid: 9 })));
     }
@@ -209,13 +218,13 @@ fn a_directory_that_stays_is_taken_as_it_is() {
 fn a_number_near_the_end_is_never_held() {
     let owner = OwnerId::from_random([1; 16]);
     for number in [END, i32::MAX, i32::MIN, -5] {
-        let (mut contender, _) = Contender::trying(owner, 7);
+        let (mut contender, _) = Contender::new(owner, 7, Patience::Tries);
         let (node, answer) = entered_alone(owner, number);
         assert_eq!(contender.answered(answer.clone()), Step::Ask(Ask::Delete(node.clone())));
-        assert_eq!(contender.answered(Answer::Done(Ok(()))), Step::Ask(Ask::RemoveDirectory));
-        assert_eq!(contender.answered(Answer::Done(Err(Failure::Unknown))), Step::Ask(Ask::Enter));
+        assert_eq!(contender.answered(Ok(Said::Done)), Step::Ask(Ask::RemoveDirectory));
+        assert_eq!(contender.answered(Err(Failure::Unknown)), Step::Ask(Ask::Enter));
         assert_eq!(contender.answered(answer), Step::Ask(Ask::Delete(node.clone())));
-        assert_eq!(contender.answered(Answer::Done(Ok(()))), Step::End(End::WornOut(node.name())));
+        assert_eq!(contender.answered(Ok(Said::Done)), Step::End(End::WornOut(node.name())));
     }
 }
 
@@ -225,21 +234,20 @@ fn entered_alone(owner: OwnerId, number: i32) -> (Node, Answer) {
 }
 
 fn entered_among(node: &Node, others: &[&str]) -> Answer {
-    let made = Ok(Mine { node: node.clone(), czxid: 9 });
-    Answer::Entered { made, listed: Ok(listing(node, others)) }
+    Ok(Said::Made(Mine { node: node.clone(), czxid: 9 }, Some(listing(node, others))))
 }
 
 /// Of a directory of ours that has `node` and `others`.
 fn listing(node: &Node, others: &[&str]) -> Listing {
-    Listing::of_ours(others.iter().map(|other| (*other).to_owned()).chain([node.name()]).collect())
+    Listing::new(others.iter().map(|other| (*other).to_owned()).chain([node.name()]).collect(), true)
 }
 
 /// A contender that waits behind one other alone.
 fn waiting_behind(node: &Node, ahead: &str) -> Contender {
-    let (mut contender, _) = Contender::waiting(OwnerId::from_random([1; 16]), 7);
+    let (mut contender, _) = Contender::new(OwnerId::from_random([1; 16]), 7, Patience::Waits);
     let watch = Ask::Watch { predecessor: ahead.to_owned(), own: Some(node.clone()) };
     assert_eq!(contender.answered(entered_among(node, &[ahead])), Step::Ask(watch));
-    assert_eq!(contender.answered(Answer::Watched { ahead: Ok(()), own: Ok(()) }), Step::Wait);
+    assert_eq!(contender.answered(Ok(Said::Done)), Step::Wait);
     contender
 }
 
@@ -254,7 +262,9 @@ fn confirming(node: &Node, ahead: &str) -> Contender {
 #[test]
 fn a_number_near_the_end_beside_us_is_the_end_for_all() {
     let owner = OwnerId::from_random([1; 16]);
-    for (mut contender, _) in [Contender::trying(owner, 7), Contender::waiting(owner, 7)] {
+    for (mut contender, _) in
+        [Contender::new(owner, 7, Patience::Tries), Contender::new(owner, 7, Patience::Waits)]
+    {
         let me = Node::new(owner, 4);
         let answer = entered_among(&me, &["lock-2147483647"]);
         assert_eq!(contender.answered(answer), Step::Ask(Ask::Delete(me)));
@@ -265,18 +275,21 @@ fn a_number_near_the_end_beside_us_is_the_end_for_all() {
 #[test]
 fn a_directory_that_somebody_else_made_is_left_alone() {
     let owner = OwnerId::from_random([1; 16]);
-    for (mut contender, _) in [Contender::trying(owner, 7), Contender::waiting(owner, 7)] {
+    for (mut contender, _) in
+        [Contender::new(owner, 7, Patience::Tries), Contender::new(owner, 7, Patience::Waits)]
+    {
         let mine = Mine { node: Node::new(owner, HALF), czxid: 9 };
-        let listed = Ok(Listing::new(vec![mine.node.name()]));
-        let answer = Answer::Entered { made: Ok(mine.clone()), listed };
+        let answer = Ok(Said::Made(mine.clone(), Some(Listing::new(vec![mine.node.name()], false))));
         assert_eq!(contender.answered(answer), Step::End(End::Held(mine)));
     }
-    for (mut contender, _) in [Contender::trying(owner, 7), Contender::waiting(owner, 7)] {
+    for (mut contender, _) in
+        [Contender::new(owner, 7, Patience::Tries), Contender::new(owner, 7, Patience::Waits)]
+    {
         let node = Node::new(owner, END);
-        let listed = Ok(Listing::new(vec![node.name()]));
-        let answer = Answer::Entered { made: Ok(Mine { node: node.clone(), czxid: 9 }), listed };
+        let listed = Some(Listing::new(vec![node.name()], false));
+        let answer = Ok(Said::Made(Mine { node: node.clone(), czxid: 9 }, listed));
         assert_eq!(contender.answered(answer), Step::Ask(Ask::Delete(node.clone())));
-        assert_eq!(contender.answered(Answer::Done(Ok(()))), Step::End(End::WornOut(node.name())));
+        assert_eq!(contender.answered(Ok(Said::Done)), Step::End(End::WornOut(node.name())));
     }
 }
 
@@ -287,12 +300,12 @@ fn who_is_gone_is_gone_from_one_directory_only() {
     let owner = OwnerId::from_random([1; 16]);
     let old = Node::new(owner, 4);
     let mut contender = confirming(&old, AHEAD);
-    assert_eq!(contender.answered(Answer::Done(Err(Failure::Absent))), Step::Ask(Ask::List));
+    assert_eq!(contender.answered(Err(Failure::Absent)), Step::Ask(Ask::List));
     // Our server still shows it; somebody else is near the end.
-    let listed = Answer::Listed(Ok(listing(&old, &[AHEAD, "lock-2147483647"])));
+    let listed = Ok(Said::Listed(listing(&old, &[AHEAD, "lock-2147483647"])));
     assert_eq!(contender.answered(listed), Step::Ask(Ask::Delete(old)));
-    assert_eq!(contender.answered(Answer::Done(Ok(()))), Step::Ask(Ask::RemoveDirectory));
-    assert_eq!(contender.answered(Answer::Done(Ok(()))), Step::Ask(Ask::Enter));
+    assert_eq!(contender.answered(Ok(Said::Done)), Step::Ask(Ask::RemoveDirectory));
+    assert_eq!(contender.answered(Ok(Said::Done)), Step::Ask(Ask::Enter));
     let me = Node::new(owner, 4);
     let watch = Ask::Watch { predecessor: AHEAD.to_owned(), own: Some(me.clone()) };
     assert_eq!(contender.answered(entered_among(&me, &[AHEAD])), Step::Ask(watch));
@@ -308,7 +321,7 @@ fn what_happens_while_the_leader_is_asked_is_kept() {
         if let Some(happening) = happening {
             assert_eq!(contender.happens(happening), Step::Wait);
         }
-        contender.answered(Answer::Done(Ok(())))
+        contender.answered(Ok(Said::Done))
     };
     assert_eq!(confirmed(None), Step::Wait);
     assert_eq!(confirmed(Some(Happening::Abandoned)), Step::Ask(Ask::Delete(me.clone())));
@@ -319,16 +332,15 @@ fn what_happens_while_the_leader_is_asked_is_kept() {
 #[test]
 fn the_removal_of_a_directory_is_tried_for_a_while() {
     let owner = OwnerId::from_random([1; 16]);
-    let (mut contender, _) = Contender::waiting(owner, 7);
+    let (mut contender, _) = Contender::new(owner, 7, Patience::Waits);
     let (node, answer) = entered_alone(owner, HALF);
     assert_eq!(contender.answered(answer), Step::Ask(Ask::Delete(node)));
-    assert_eq!(contender.answered(Answer::Done(Ok(()))), Step::Ask(Ask::RemoveDirectory));
+    assert_eq!(contender.answered(Ok(Said::Done)), Step::Ask(Ask::RemoveDirectory));
     for _ in 1..16 {
-        let in_use = Answer::Done(Err(Failure::Unknown));
-        assert_eq!(contender.answered(in_use), Step::Ask(Ask::Rest(Pause::Brief)));
-        assert_eq!(contender.answered(Answer::Done(Ok(()))), Step::Ask(Ask::RemoveDirectory));
+        let in_use = Err(Failure::Unknown);
+        assert_eq!(contender.answered(in_use), Step::Rest(Pause::Brief, Ask::RemoveDirectory));
     }
-    assert_eq!(contender.answered(Answer::Done(Err(Failure::Unknown))), Step::Ask(Ask::Enter));
+    assert_eq!(contender.answered(Err(Failure::Unknown)), Step::Ask(Ask::Enter));
     let (node, answer) = entered_alone(owner, HALF + 1);
     assert_eq!(contender.answered(answer), Step::End(End::Held(Mine { node, czxid: 9 })));
 }
@@ -361,22 +373,21 @@ fn many_who_renew_refuse_nobody() {
 #[test]
 fn a_directory_that_never_stays_ends_a_try() {
     let owner = OwnerId::from_random([1; 16]);
-    let absent = Answer::Entered { made: Err(Failure::Absent), listed: Err(Failure::Absent) };
     let after_rests = |(mut contender, mut step): (Contender, Step), at_most: usize| {
         let mut rests = 0;
         while rests < at_most && !matches!(step, Step::End(_)) {
-            rests += usize::from(matches!(step, Step::Ask(Ask::Rest(_))));
+            rests += usize::from(matches!(step, Step::Rest(..)));
             let enters = step == Step::Ask(Ask::Enter);
-            step = contender.answered(if enters { absent.clone() } else { Answer::Done(Ok(())) });
+            step = contender.answered(if enters { Err(Failure::Absent) } else { Ok(Said::Done) });
         }
         (contender, step, rests)
     };
-    let (_, step, rests) = after_rests(Contender::trying(owner, 7), 1_000);
+    let (_, step, rests) = after_rests(Contender::new(owner, 7, Patience::Tries), 1_000);
     assert_eq!((step, rests), (Step::End(End::Refused), 16));
-    let (mut waiting, step, rests) = after_rests(Contender::waiting(owner, 7), 1_000);
-    assert_eq!((step, rests), (Step::Ask(Ask::MakeDirectory), 1_000));
+    let (mut waiting, step, rests) = after_rests(Contender::new(owner, 7, Patience::Waits), 1_000);
+    assert_eq!((step, rests), (Step::Ask(Ask::Enter), 1_000));
     assert_eq!(waiting.happens(Happening::Abandoned), Step::Wait);
-    assert_eq!(waiting.answered(Answer::Done(Ok(()))), Step::End(End::Left));
+    assert_eq!(waiting.answered(Err(Failure::Absent)), Step::End(End::Left));
 }
 
 /// A node is adopted only if this session owns it, whatever it is called.
@@ -385,13 +396,12 @@ fn a_node_of_another_session_is_not_ours() {
     for (session, adopted) in [(7, true), (6, false)] {
         let owner = OwnerId::from_random([1; 16]);
         let node = Node::new(owner, 3);
-        let (mut contender, _) = Contender::waiting(owner, 7);
-        let unknown = Answer::Entered { made: Err(Failure::Unknown), listed: Err(Failure::Unknown) };
-        assert_eq!(contender.answered(unknown), Step::Ask(Ask::Barrier));
-        assert_eq!(contender.answered(Answer::Done(Ok(()))), Step::Ask(Ask::List));
-        let listed = Answer::Listed(Ok(Listing::new(vec![node.name()])));
+        let (mut contender, _) = Contender::new(owner, 7, Patience::Waits);
+        assert_eq!(contender.answered(Err(Failure::Unknown)), Step::Ask(Ask::Barrier));
+        assert_eq!(contender.answered(Ok(Said::Done)), Step::Ask(Ask::List));
+        let listed = Ok(Said::Listed(Listing::new(vec![node.name()], false)));
         assert_eq!(contender.answered(listed), Step::Ask(Ask::Look(node)));
-        let next = contender.answered(Answer::Looked(Ok(Owned { session, czxid: 9 })));
+        let next = contender.answered(Ok(Said::Owned { session, czxid: 9 }));
         assert_eq!(next, if adopted { Step::Ask(Ask::List) } else { Step::End(End::Lost) });
     }
 }
@@ -414,6 +424,8 @@ fn mutants_are_caught() {
         Mutant::NeverOverdue,
         Mutant::OverdueIsGone,
         Mutant::OwnServersWordIsEnough,
+        Mutant::NotGivenBack,
+        Mutant::SameOwnerAgain,
     ];
     let mut caught = BTreeMap::new();
     for mutant in mutants {

@@ -1,5 +1,6 @@
 //! A store that does what ZooKeeper may do, and clients that contend on it through the engine.
 
+mod again;
 mod directory;
 
 use proptest::prelude::*;
@@ -37,6 +38,10 @@ pub(super) enum Mutant {
     OverdueIsGone,
     /// Whoever is overdue is looked for at our own server.
     OwnServersWordIsEnough,
+    /// A grant that is of no use any more is left where it is.
+    NotGivenBack,
+    /// Whoever asks again does so under the same name.
+    SameOwnerAgain,
 }
 
 /// One client with one contender.
@@ -47,6 +52,8 @@ pub(super) struct Client {
     pub(super) contender: Contender,
     /// Asked, and not yet answered.
     pub(super) asked: Option<Ask>,
+    /// Before it is sent.
+    pub(super) rests: Option<Pause>,
     pub(super) end: Option<End>,
     /// As much of the history as its server has shown it.
     pub(super) seen: usize,
@@ -57,6 +64,8 @@ pub(super) struct Client {
     pub(super) alive: bool,
     pub(super) left: bool,
     pub(super) released: bool,
+    /// Another one asks in its place.
+    pub(super) succeeded: bool,
 }
 
 pub(super) struct World {
@@ -89,25 +98,7 @@ impl World {
             silent: false,
         };
         for at in 0..clients {
-            let session = i64::try_from(at).unwrap() + 1;
-            let owner = OwnerId::from_random([u8::try_from(at).unwrap() + 1; 16]);
-            let (contender, step) = Contender::waiting(owner, session);
-            let client = Client {
-                owner,
-                session,
-                contender,
-                asked: None,
-                end: None,
-                seen: 0,
-                watched: None,
-                ghost: None,
-                watches_own: false,
-                alive: true,
-                left: false,
-                released: false,
-            };
-            world.clients.push(client);
-            world.step(at, step);
+            world.comes(owner(at), i64::try_from(at).unwrap() + 1);
         }
         world
     }
@@ -131,7 +122,7 @@ impl World {
             }
             _ => {}
         }
-        Listing::of_ours(names)
+        Listing::new(names, true)
     }
 
     fn shown_to(&self, at: usize) -> Vec<String> {
@@ -158,6 +149,10 @@ impl World {
                 }
                 client.asked = Some(ask);
             }
+            Step::Rest(pause, ask) => {
+                self.step(at, Step::Ask(ask));
+                self.clients[at].rests = Some(pause);
+            }
             Step::Wait => {}
             Step::End(end) => self.ended(at, end),
         }
@@ -182,11 +177,16 @@ impl World {
 
     /// Answers what a client asked. `fate` says whether it is done, and whether the answer arrives.
     pub(super) fn answer(&mut self, at: usize, fate: Fate, lag: usize) {
+        let rested = self.clients[at].rests.take();
         let Some(ask) = self.clients[at].asked.take() else {
             return;
         };
         if !self.clients[at].alive {
-            return self.answered(at, Answer::Done(Err(Failure::SessionOver)));
+            return self.answered(at, Err(Failure::SessionOver));
+        }
+        if let Some(pause) = rested {
+            self.clients[at].asked = Some(ask);
+            return self.rested(at, pause);
         }
         let (owner, session) = (self.clients[at].owner, self.clients[at].session);
         let lost = matches!(fate, Fate::Lost | Fate::Late | Fate::Unheard);
@@ -199,60 +199,54 @@ impl World {
                 if made.is_ok() && self.mutant != Some(Mutant::AnyListingDecides) {
                     self.clients[at].seen = newest(self);
                 }
-                let listed = if lost { Err(Failure::Unknown) } else { Ok(self.view(at, lag)) };
-                Answer::Entered { made, listed }
+                let listed = (!lost).then(|| self.view(at, lag));
+                made.map(|mine| Said::Made(mine, listed))
             }
-            Ask::MakeDirectory => Answer::Done(self.fated(at, fate, Write::MakeDirectory).map(drop)),
-            Ask::RemoveDirectory if self.mutant == Some(Mutant::NoRenewal) => {
-                Answer::Done(Err(Failure::Refused))
-            }
-            Ask::RemoveDirectory => Answer::Done(self.fated(at, fate, Write::RemoveDirectory).map(drop)),
-            Ask::Confirm(_) if lost => Answer::Done(Err(Failure::Unknown)),
+            Ask::MakeDirectory => self.fated(at, fate, Write::MakeDirectory).map(|_| Said::Done),
+            Ask::RemoveDirectory if self.mutant == Some(Mutant::NoRenewal) => Err(Failure::Refused),
+            Ask::RemoveDirectory => self.fated(at, fate, Write::RemoveDirectory).map(|_| Said::Done),
+            Ask::Confirm(_) if lost => Err(Failure::Unknown),
             Ask::Confirm(contender) => {
                 let there = match self.mutant {
                     Some(Mutant::OverdueIsGone) => false,
                     Some(Mutant::OwnServersWordIsEnough) => self.shown_to(at).contains(&contender),
                     _ => self.directory.has(&contender),
                 };
-                Answer::Done(if there { Ok(()) } else { Err(Failure::Absent) })
+                if there { Ok(Said::Done) } else { Err(Failure::Absent) }
             }
-            Ask::Barrier if self.mutant == Some(Mutant::NoBarrier) => Answer::Done(Ok(())),
-            Ask::Barrier if lost => Answer::Done(Err(Failure::Unknown)),
+            Ask::Barrier if self.mutant == Some(Mutant::NoBarrier) => Ok(Said::Done),
+            Ask::Barrier if lost => Err(Failure::Unknown),
             Ask::Barrier => {
                 self.clients[at].seen = newest(self);
-                Answer::Done(Ok(()))
+                Ok(Said::Done)
             }
-            Ask::List if lost => Answer::Listed(Err(Failure::Unknown)),
-            Ask::List => Answer::Listed(Ok(self.view(at, lag))),
-            Ask::Look(_) if lost => Answer::Looked(Err(Failure::Unknown)),
+            Ask::List | Ask::Look(_) | Ask::Watch { .. } if lost => Err(Failure::Unknown),
+            Ask::List => Ok(Said::Listed(self.view(at, lag))),
             Ask::Look(node) => {
                 let mut children = self.directory.children().iter();
                 let there = children.find(|child| self.directory.node(child) == node);
-                let owned = there.map(|child| Owned { session: child.session, czxid: child.czxid });
-                Answer::Looked(owned.ok_or(Failure::Absent))
-            }
-            Ask::Watch { .. } if lost => {
-                Answer::Watched { ahead: Err(Failure::Unknown), own: Err(Failure::Unknown) }
+                let owned = there.map(|child| Said::Owned { session: child.session, czxid: child.czxid });
+                owned.ok_or(Failure::Absent)
             }
             Ask::Watch { predecessor, own } => self.watch(at, predecessor, own.as_ref(), lag),
             Ask::Delete(node) => {
                 let name = node.name();
                 let deleted = self.fated(at, fate, Write::Delete(name));
                 let once = self.mutant == Some(Mutant::DeleteOnce);
-                Answer::Done(if once { Ok(()) } else { deleted.map(drop) })
-            }
-            Ask::Rest(pause) => {
-                if pause == Pause::Request {
-                    // Nothing is under way for longer than a request may take.
-                    self.strays_arrive(at);
-                    if self.mutant == Some(Mutant::SearchOnce) {
-                        return self.ended(at, End::Lost);
-                    }
-                }
-                Answer::Done(Ok(()))
+                if once { Ok(Said::Done) } else { deleted.map(|_| Said::Done) }
             }
         };
         self.answered(at, answer);
+    }
+
+    fn rested(&mut self, at: usize, pause: Pause) {
+        if pause == Pause::Request {
+            // Nothing is under way for longer than a request may take.
+            self.strays_arrive(at);
+            if self.mutant == Some(Mutant::SearchOnce) {
+                self.ended(at, End::Lost);
+            }
+        }
     }
 
     pub(super) fn answered(&mut self, at: usize, answer: Answer) {
@@ -291,14 +285,15 @@ impl World {
         self.view(at, lag);
         let shown = self.shown_to(at);
         let has = |name: &str| shown.iter().any(|child| child == name);
-        let ahead = if has(&predecessor) { Ok(()) } else { Err(Failure::Absent) };
-        let watches_own = match own {
-            Some(own) if !has(&own.name()) => Err(Failure::Absent),
-            _ => Ok(()),
-        };
+        let is_there = has(&predecessor);
+        let own_is_gone = own.is_some_and(|own| !has(&own.name()));
         let client = &mut self.clients[at];
-        (client.watched, client.watches_own) = (ahead.is_ok().then_some(predecessor), own.is_some());
-        Answer::Watched { ahead, own: watches_own }
+        (client.watched, client.watches_own) = (is_there.then_some(predecessor), own.is_some());
+        match is_there {
+            _ if own_is_gone => Err(Failure::Absent),
+            true => Ok(Said::Done),
+            false => Ok(Said::NobodyAhead),
+        }
     }
 
     /// The server shows a client more of the history, and tells what it watches; after an answer that is out.
@@ -359,8 +354,7 @@ impl World {
     }
 
     pub(super) fn stranger_comes(&mut self) {
-        let number = 100 + u8::try_from(self.strangers.len() % 100).unwrap();
-        let stranger = OwnerId::from_random([number; 16]);
+        let stranger = owner(1_000 + self.strangers.len() % 100);
         if self.directory.of(stranger).is_none() {
             let _no_directory = self.directory.carry_out(&Write::MakeDirectory);
             let _made = self.directory.carry_out(&Write::Create(stranger, 0));
@@ -378,10 +372,14 @@ impl World {
 
     pub(super) fn expire(&mut self, at: usize) {
         let session = self.clients[at].session;
-        self.clients[at].alive = false;
         self.directory.commit(|children| children.retain(|child| child.session != session));
-        if self.clients[at].end.is_none() {
-            self.ended(at, End::SessionOver);
+        for at in 0..self.clients.len() {
+            if self.clients[at].session == session {
+                self.clients[at].alive = false;
+                if self.clients[at].end.is_none() {
+                    self.ended(at, End::SessionOver);
+                }
+            }
         }
     }
 
@@ -448,12 +446,13 @@ impl World {
 
     /// No more faults: everybody gets what they wait for, and nothing is left behind.
     pub(super) fn calm_down(&mut self) -> Result<(), TestCaseError> {
-        let busy = |client: &Client| client.asked.is_some() || client.end.is_none();
+        let busy = |client: &Client| client.asked.is_some() || client.end.is_none() || client.asks_again();
         for _ in 0..200 {
             if !self.clients.iter().any(busy) && self.holders().is_empty() {
                 break;
             }
             for at in 0..self.clients.len() {
+                self.ask_again(at);
                 self.answer(at, Fate::Done, 0);
                 self.advance(at);
                 self.check()?;
@@ -480,6 +479,10 @@ impl World {
         prop_assert!(left.is_empty(), "left behind: {left:?}");
         Ok(())
     }
+}
+
+fn owner(number: usize) -> OwnerId {
+    OwnerId::from_random((number as u128 + 1).to_be_bytes())
 }
 
 /// What becomes of a request.

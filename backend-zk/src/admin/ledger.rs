@@ -1,0 +1,81 @@
+//! The ledger: a node with the record of a move, and one of the session's for each who takes part.
+//!
+//! # Invariants
+//! - **zk.ledger-1** The record's version is its node's. A write names the one that it expects, is sent once,
+//!   and a conflict is what the server says to that one.
+//! - **zk.ledger-2** An entry is the node of the session that its lease is of, also where it was signed in an
+//!   earlier one that the server has not ended yet.
+
+use futures_util::stream::{self, StreamExt, TryStreamExt};
+use leasehold_core::backend::Lease;
+use leasehold_core::backend::ledger::{Entry, Member, Written};
+use leasehold_core::{OwnerId, Result};
+use zookeeper_client::{CreateMode, Error as ZkError};
+
+use crate::error::{Answered, Explain, Unanswered};
+use crate::session::Session;
+
+impl Session {
+    pub(crate) async fn read_record(&self) -> Result<Option<Entry>> {
+        let read = self.connection.read_if_there(&self.site.namespace.record()).await;
+        let read = read.or_not("read the record of a move")?;
+        Ok(read.map(|(value, stat)| Entry { version: version(stat.version), value }))
+    }
+
+    pub(crate) async fn write_record(&self, expected: Option<u64>, value: &[u8]) -> Result<Written> {
+        let path = self.site.namespace.record();
+        let written = match expected.map(i32::try_from) {
+            None => self.connection.create(&path, value, CreateMode::Persistent).await,
+            Some(Ok(expected)) => self.connection.write(&path, value, Some(expected)).await,
+            Some(Err(_)) => return Ok(Written::Conflict),
+        };
+        match written {
+            Err(Unanswered::Refused(ZkError::NodeExists | ZkError::BadVersion)) => Ok(Written::Conflict),
+            Err(gone) if gone.is_absent() && expected.is_some() => Ok(Written::Conflict),
+            written => {
+                written.or_not("write the record of a move").map(|stat| Written::Done(version(stat.version)))
+            }
+        }
+    }
+
+    pub(crate) async fn sign(&self, member: OwnerId, value: &[u8]) -> Result<Lease> {
+        let (lease, path) = (self.lease(), self.site.namespace.member(member));
+        let signed = match self.connection.write(&path, value, None).await.if_there() {
+            Ok(Some(stat)) if stat.ephemeral_owner == self.id => Ok(()),
+            Ok(Some(_)) => self.connection.replace(&path, value).await,
+            Ok(None) => self.connection.create_below(&path, value, CreateMode::Ephemeral).await,
+            Err(unanswered) => Err(unanswered),
+        };
+        signed.or_not("sign in the ledger").map(|()| lease)
+    }
+
+    pub(crate) async fn unsign(&self, member: OwnerId) -> Result<()> {
+        let deleted = self.connection.delete(&self.site.namespace.member(member)).await;
+        deleted.if_there().or_not("leave the ledger").map(drop)
+    }
+
+    pub(crate) async fn list_members(&self) -> Result<Vec<Member>> {
+        self.found_members().await.or_not("list the members of a move")
+    }
+
+    async fn found_members(&self) -> Answered<Vec<Member>> {
+        let listing = self.connection.list(&self.site.namespace.members()).await.if_there()?;
+        let listing = listing.unwrap_or_default();
+        let ids: Vec<_> = listing.children().filter_map(OwnerId::from_hex).collect();
+        let members = stream::iter(ids.into_iter().map(|id| self.member(id))).buffered(AT_ONCE);
+        members.try_filter_map(|member| std::future::ready(Ok(member))).try_collect().await
+    }
+
+    async fn member(&self, id: OwnerId) -> Answered<Option<Member>> {
+        let read = self.connection.read_if_there(&self.site.namespace.member(id)).await?;
+        Ok(read.map(|(value, _)| Member { id, value }))
+    }
+}
+
+/// The server counts from 0 on.
+fn version(number: i32) -> u64 {
+    number.unsigned_abs().into()
+}
+
+/// How many members are read in one flight.
+const AT_ONCE: usize = 64;

@@ -1,0 +1,129 @@
+//! The servers of an ensemble, and how they are spoken to.
+
+use std::fmt;
+use std::time::Duration;
+
+use leasehold_core::backend::Endpoint;
+use leasehold_core::{Error, Result};
+use rustls::pki_types::ServerName;
+use tokio::net::{TcpStream, ToSocketAddrs};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_util::either::Either;
+use zookeeper_client::{Client, Error as ZkError};
+
+use super::certificates::Certificates;
+
+/// Where they are, as whom we come, and what protects the way.
+#[derive(Debug)]
+pub(crate) struct Servers {
+    all: Vec<Endpoint>,
+    credentials: Option<(String, String)>,
+    tls: Option<Certificates>,
+}
+
+impl Servers {
+    pub(super) fn new(
+        all: Vec<Endpoint>,
+        credentials: Option<(String, String)>,
+        tls: Option<Certificates>,
+    ) -> Result<Self> {
+        if tls.is_some() {
+            // The client library takes it for granted.
+            all.iter().try_for_each(|server| name_for_tls(server.host()).map(drop))?;
+        }
+        Ok(Self { all, credentials, tls })
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Endpoint> {
+        self.all.iter()
+    }
+
+    /// Opens a session of about `timeout` at the server; not bounded here, but so that one server after
+    /// the other is tried within `bound`.
+    pub(crate) async fn connect(&self, timeout: Duration, bound: Duration) -> Result<Client, ZkError> {
+        let silence = silence(timeout, bound, self.all.len());
+        let mut connector =
+            Client::connector().with_session_timeout(timeout).with_connection_timeout(silence);
+        if let Some((user, password)) = &self.credentials {
+            connector = connector.with_auth("digest", format!("{user}:{password}").as_bytes());
+        }
+        let servers = self.to_string();
+        match &self.tls {
+            Some(tls) => connector.with_tls(tls.library.clone()).secure_connect(&servers).await,
+            None => connector.connect(&servers).await,
+        }
+    }
+
+    /// A connection beside the client library's, protected in the same way.
+    pub(crate) async fn dial(
+        &self,
+        host: &str,
+        address: impl ToSocketAddrs,
+    ) -> std::io::Result<Either<TcpStream, Box<TlsStream<TcpStream>>>> {
+        let stream = TcpStream::connect(address).await?;
+        let Some(tls) = &self.tls else {
+            return Ok(Either::Left(stream));
+        };
+        let name = name_for_tls(host).map_err(std::io::Error::other)?;
+        let stream = TlsConnector::from(tls.ours.clone()).connect(name, stream).await?;
+        Ok(Either::Right(Box::new(stream)))
+    }
+
+    /// What to look at when no server answers.
+    pub(crate) fn advice(&self) -> &'static str {
+        if self.tls.is_some() {
+            "do the servers speak TLS on these ports, and have they a quorum?"
+        } else {
+            "do the servers speak plain text on these ports, and have they a quorum?"
+        }
+    }
+}
+
+impl fmt::Display for Servers {
+    /// As the client library reads them.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.all.iter().map(Endpoint::to_string).collect::<Vec<_>>().join(","))
+    }
+}
+
+fn name_for_tls(host: &str) -> Result<ServerName<'static>> {
+    ServerName::try_from(host.to_owned()).map_err(|source| {
+        let refused = format!("{host:?} is not a server for TLS: no certificate can be for that name");
+        Error::invalid_option(refused).with_source(source)
+    })
+}
+
+/// How long a server may say nothing before another one is tried, when opening and later: a quarter of the
+/// session, so that a pause is no end of the connection, and one that is silent beside it leaves time to
+/// renew. As many as may be silent while the others have a quorum leave time to open it in `bound`.
+fn silence(timeout: Duration, bound: Duration, servers: usize) -> Duration {
+    let servers = u32::try_from(servers).unwrap_or(u32::MAX);
+    let minority = (servers.saturating_sub(1) / 2).max(u32::from(servers > 1));
+    (timeout / 4).min(bound / (minority + 1)).max(SHORTEST_SILENCE)
+}
+
+/// What a busy server may need for an answer.
+const SHORTEST_SILENCE: Duration = Duration::from_millis(500);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As many silent servers as there may be leave time to open and to renew a session.
+    #[test]
+    fn silent_servers_leave_time_for_the_others() {
+        const SECOND: Duration = Duration::from_secs(1);
+        for servers in 2..12 {
+            let minority = (servers as u32 - 1) / 2;
+            for ttl in [4, 15, 60] {
+                let silence = silence(ttl * SECOND, 5 * SECOND, servers);
+                assert!(silence * minority.max(1) < 5 * SECOND, "{servers} {ttl}");
+                assert!(silence * 4 <= ttl * SECOND, "{servers} {ttl}");
+            }
+        }
+        let of_fifteen = |servers| silence(15 * SECOND, 5 * SECOND, servers).as_millis();
+        assert_eq!([1, 2, 3, 5, 9].map(of_fifteen), [3_750, 2_500, 2_500, 1_666, 1_000]);
+        assert_eq!(silence(SECOND, SECOND, 3), SHORTEST_SILENCE);
+    }
+}

@@ -1,0 +1,71 @@
+//! What all sessions of one manager share.
+//!
+//! Among that, which locks could be taken and not let go. Each such lesson costs a session, with everything
+//! that it holds. So before such a lock is taken again, it is tried whether it can be let go.
+
+use std::collections::HashSet;
+
+use leasehold_core::backend::Events;
+use leasehold_core::{Env, ErrorKind, LockName, Result};
+use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
+
+use super::Session;
+use crate::config::ZkConfig;
+use crate::keys::Namespace;
+
+/// Where a manager's sessions are, and what they have learnt.
+#[derive(Debug)]
+pub(crate) struct Site {
+    pub(crate) config: ZkConfig,
+    pub(crate) namespace: Namespace,
+    pub(crate) env: Env,
+    pub(crate) events: Events,
+    /// The manager was closed.
+    pub(crate) closed: CancellationToken,
+    /// The directories in which a node of ours could not be deleted.
+    barred: Mutex<HashSet<String>>,
+}
+
+impl Site {
+    pub(crate) fn new(config: ZkConfig, env: Env, events: Events) -> Result<Self> {
+        let (namespace, closed) = (config.namespace()?, CancellationToken::new());
+        Ok(Self { config, namespace, env, events, closed, barred: Mutex::default() })
+    }
+
+    /// Remembers a directory; if there are too many, as the first one of the next.
+    pub(super) fn bar(&self, directory: &str) {
+        let mut barred = self.barred.lock();
+        if barred.len() == REMEMBERED {
+            barred.clear();
+        }
+        barred.insert(directory.to_owned());
+    }
+}
+
+impl Session {
+    /// Refuses a lock that could not be let go the last time, and still cannot.
+    ///
+    /// # Errors
+    ///
+    /// `Denied`, and nothing was made.
+    pub(crate) async fn may_enter(&self, name: &LockName) -> Result<()> {
+        let directory = self.site.namespace.directory(name);
+        if !self.site.barred.lock().contains(&directory) {
+            return Ok(());
+        }
+        match self.connection.try_rights(&format!("{directory}/{:016x}-rights", self.id)).await {
+            Err(error) if *error.kind() == ErrorKind::Denied => Err(error),
+            // A directory that is gone is made anew, with our rights; whatever else it is, the
+            // acquisition meets it, too.
+            Err(_) => Ok(()),
+            Ok(()) => {
+                self.site.barred.lock().remove(&directory);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Of how many locks this is remembered: far more than anybody closes by mistake.
+const REMEMBERED: usize = 1_024;

@@ -1,0 +1,49 @@
+//! The record of a move and who takes part in it, as nodes.
+
+use std::sync::Arc;
+
+use leasehold_core::backend::StoreConfig;
+use leasehold_core::backend::ledger::{Ledger, Member};
+use leasehold_core::{Env, OwnerId, Timing};
+use zookeeper_client::{Acls, CreateMode};
+
+use crate::rig::{Rig, Space, TTL};
+
+async fn ledger(space: &Space) -> Arc<dyn Ledger> {
+    let env = Env::new(Timing::for_ttl(TTL)).unwrap().without_token_base();
+    space.config().open(env).await.unwrap().ledger().expect("a store that has one")
+}
+
+/// Whoever signs again in a new session has an entry of that one, also while the server keeps the old one;
+/// what else is among the members is none.
+pub(crate) async fn an_entry_is_of_the_session_that_signed_last(rig: Arc<Rig>) {
+    let space = rig.space().await;
+    let (ledger, outside) = (ledger(&space).await, space.outside().await);
+    let (here, other) = (OwnerId::from_random([1; 16]), OwnerId::from_random([2; 16]));
+    ledger.sign(other, b"beside").await.unwrap();
+    let path = format!("{}/leasehold/%members/{}", space.chroot, here.to_hex());
+    let options = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
+    for path in [&path, &format!("{}/leasehold/%members/somebody", space.chroot)] {
+        outside.client.create(path, b"before", &options).await.unwrap();
+    }
+    ledger.sign(here, b"again").await.unwrap();
+    let (data, stat) = outside.client.get_data(&path).await.unwrap();
+    assert_eq!(data, b"again");
+    assert!(![0, outside.client.session_id().0].contains(&stat.ephemeral_owner));
+    let mut members = ledger.members().await.unwrap();
+    members.sort_by_key(|member| member.id.to_hex());
+    let member = |id, value: &[u8]| Member { id, value: value.to_vec() };
+    assert_eq!(members, [member(here, b"again"), member(other, b"beside")]);
+}
+
+/// A record and members are no locks, and a directory that was in use stays one.
+pub(crate) async fn a_record_and_members_are_no_locks(rig: Arc<Rig>) {
+    let space = rig.space().await;
+    let (ledger, locks) = (ledger(&space).await, space.manager().await);
+    ledger.write(None, br#"{"format":1,"side":"old","phase":"old"}"#).await.unwrap();
+    ledger.sign(OwnerId::from_random([1; 16]), b"is here").await.unwrap();
+    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+    let listed = locks.list("").await.unwrap();
+    assert_eq!(listed.iter().map(|state| state.name.as_str()).collect::<Vec<_>>(), ["a"]);
+    guard.release().await.unwrap();
+}

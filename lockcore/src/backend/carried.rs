@@ -1,0 +1,91 @@
+//! A future that goes on after its caller has gone.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use futures_util::future::BoxFuture;
+use tokio_util::sync::CancellationToken;
+
+use crate::backend::env::Env;
+
+/// Polled by its caller, and by a task from when the caller leaves: whatever it has begun, it ends.
+#[must_use = "futures do nothing unless polled"]
+pub struct Carried<T: Send + 'static> {
+    env: Env,
+    left: CancellationToken,
+    future: Option<BoxFuture<'static, T>>,
+}
+
+impl<T: Send + 'static> Carried<T> {
+    /// `future` hears of its caller's leaving by `left`; nobody hears then what it comes to.
+    pub fn new(env: &Env, left: CancellationToken, future: BoxFuture<'static, T>) -> Self {
+        Self { env: env.clone(), left, future: Some(future) }
+    }
+}
+
+impl<T: Send + 'static> Future for Carried<T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        // Not left here: one that panics is not polled again.
+        let mut future = self.future.take().expect("polled until it is ready");
+        let polled = future.as_mut().poll(cx);
+        if polled.is_pending() {
+            self.future = Some(future);
+        }
+        polled
+    }
+}
+
+impl<T: Send + 'static> Drop for Carried<T> {
+    fn drop(&mut self) {
+        if let Some(future) = self.future.take() {
+            self.left.cancel();
+            self.env.spawn(async move { drop(future.await) });
+        }
+    }
+}
+
+impl<T: Send + 'static> fmt::Debug for Carried<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Carried").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+    use tokio::sync::oneshot;
+
+    use super::*;
+    use crate::Timing;
+
+    /// What its caller leaves is told so and goes on, and what has ended does not.
+    #[tokio::test]
+    async fn what_its_caller_leaves_goes_on() {
+        let env = Env::new(Timing::for_ttl(Timing::DEFAULT_TTL)).unwrap();
+        for (polled, ended) in [(false, false), (true, false), (true, true)] {
+            let (left, (end, ends), (told, hears)) =
+                (CancellationToken::new(), oneshot::channel::<()>(), oneshot::channel());
+            let future = async move {
+                let _ = ends.await;
+                let _ = told.send(());
+            };
+            let mut carried = Carried::new(&env, left.clone(), future.boxed());
+            if ended {
+                end.send(()).unwrap();
+                carried.await;
+            } else {
+                if polled {
+                    assert!((&mut carried).now_or_never().is_none());
+                }
+                drop(carried);
+                end.send(()).unwrap();
+            }
+            assert_eq!(left.is_cancelled(), !ended);
+            hears.await.expect("it goes on to its end");
+        }
+    }
+}
