@@ -115,8 +115,12 @@ async fn the_earliest_end_counts() {
 /// There is one message, and its holder hears nothing yet: a longer grace does not replace a shorter one.
 async fn the_shortest_grace_that_nobody_has_heard_stays() {
     let rig = Rig::start().await;
-    let (mut deaf, admin) = (Earlier::new(&rig).await, rig.manager().await);
-    assert!(deaf.acquires().await);
+    let proxy = rig.proxy(0);
+    // A lease that outlasts the test, as it is not renewed.
+    let deaf = open_with_ttl(behind(&proxy), 2 * BOUND).await.unwrap();
+    let (_guard, admin) = (hold(&deaf, "n").await, rig.manager().await);
+    proxy.refuse_new().await.unwrap();
+    proxy.reset().await;
     let inbox = inbox(&rig.store.queue("n").await[0]);
     let asked = async || rig.etcd.requests().await.unwrap().of("Txn");
     let mut asking = Vec::new();
