@@ -54,5 +54,5 @@ bench: tools
 # What the machine must have: Rust, a C compiler, protoc, the servers, the clients of others. As root it
 # installs what is missing and says so first; with INSTALL=0 it only says so.
 tools:
-	@command -v $(CARGO) >/dev/null || { echo "cargo is missing; install Rust 1.95 or later with rustup"; exit 1; }
+	@command -v $(CARGO) >/dev/null || { echo "cargo is missing; install Rust 1.89 or later with rustup"; exit 1; }
 	@tests/testbed/install
