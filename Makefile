@@ -26,9 +26,10 @@ lint: tools
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --all-features -- -D warnings
 	$(CARGO) clippy -p leasehold --all-targets --no-default-features -- -D warnings
-	for store in $(STORES); do \
-		$(CARGO) clippy -p leasehold --all-targets --no-default-features --features $$store -- -D warnings && \
-		$(CARGO) clippy -p leasehold-cli --no-default-features --features $$store -- -D warnings || exit 1; \
+	for features in $(STORES) redis,tls etcd,tls zk,tls; do \
+		$(CARGO) clippy -p leasehold --all-targets --no-default-features --features $$features -- -D warnings && \
+		$(CARGO) test --quiet -p leasehold --no-default-features --features $$features --test features && \
+		$(CARGO) clippy -p leasehold-cli --no-default-features --features $$features -- -D warnings || exit 1; \
 	done
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --all-features --no-deps
 

@@ -22,6 +22,7 @@
 
 mod admin;
 mod backend;
+mod certificates;
 mod config;
 mod connection;
 mod error;

@@ -135,7 +135,9 @@ impl Shared {
         let mut books = self.books.lock();
         let over = books.grants.range(of_name).filter(|(_, granted)| is_over(granted));
         let over: Vec<_> = over.map(|(key, granted)| (key.clone(), granted.entry)).collect();
-        over.iter().for_each(|(key, _)| drop(books.grants.remove(key)));
+        for (key, _) in &over {
+            books.grants.remove(key);
+        }
         drop(books);
         for (_, entry) in over {
             self.ended(name, entry);

@@ -1,18 +1,22 @@
 //! Which ensemble, where in its tree, as whom, and how the connection is protected.
 
 mod access;
+#[cfg(feature = "tls")]
 mod certificates;
+#[cfg(not(feature = "tls"))]
+mod plain_text;
 
 use std::fmt;
 use std::time::Duration;
 
 use leasehold_core::backend::Endpoint;
 use leasehold_core::{Error, Result, StoreUrl, Tls};
-use rustls::pki_types::ServerName;
-use tokio_rustls::TlsConnector;
 use zookeeper_client::{Acl, Client};
 
-use self::certificates::Certificates;
+#[cfg(feature = "tls")]
+pub(crate) use self::certificates::Certificates;
+#[cfg(not(feature = "tls"))]
+pub(crate) use self::plain_text::Certificates;
 use crate::keys::Namespace;
 
 /// The configuration of the ZooKeeper store,
@@ -143,16 +147,8 @@ impl ZkConfig {
                 "acl=creator needs a user, zk://user:password@host, or a certificate: cert=FILE&key=FILE",
             ));
         }
-        if self.certificates()?.is_some() {
-            for server in self.endpoints()? {
-                // The client library takes it for granted.
-                let host = server.host();
-                ServerName::try_from(host).map_err(|source| {
-                    let refused =
-                        format!("{host:?} is not a server for TLS: no certificate can be for that name");
-                    Error::invalid_option(refused).with_source(source)
-                })?;
-            }
+        if let Some(certificates) = self.certificates()? {
+            self.endpoints()?.iter().try_for_each(|server| certificates.check_server(server.host()))?;
         }
         Ok(())
     }
@@ -190,7 +186,7 @@ impl ZkConfig {
         }
         let servers = self.servers();
         match self.certificates() {
-            Ok(Some(tls)) => connector.with_tls(tls.library).secure_connect(&servers).await,
+            Ok(Some(certificates)) => certificates.open(connector, &servers).await,
             Ok(None) => connector.connect(&servers).await,
             Err(_) => Err(zookeeper_client::Error::BadArguments(&"the certificates were changed")),
         }
@@ -212,9 +208,8 @@ impl ZkConfig {
     }
 
     /// How TLS is spoken beside the client library; none where it is not.
-    pub(crate) fn handshakes(&self) -> Option<TlsConnector> {
-        let certificates = self.certificates().ok().flatten()?;
-        Some(TlsConnector::from(certificates.ours))
+    pub(crate) fn handshakes(&self) -> Option<Certificates> {
+        self.certificates().ok().flatten()
     }
 
     fn certificates(&self) -> Result<Option<Certificates>> {
@@ -246,6 +241,7 @@ fn silence(timeout: Duration, bound: Duration, servers: usize) -> Duration {
 /// What a busy server may need for an answer.
 const SHORTEST_SILENCE: Duration = Duration::from_millis(500);
 
+#[cfg(feature = "tls")]
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -12,18 +12,17 @@ use futures_util::future::join_all;
 use leasehold_core::backend::Endpoint;
 use leasehold_core::{Env, Error, ErrorKind, Tls};
 use parking_lot::Mutex;
-use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::config::ZkConfig;
+use crate::config::{Certificates, ZkConfig};
 
 /// Asks a server for its status, in the encoding of sessions.
 pub(crate) async fn of_server(config: &ZkConfig, server: &Endpoint) -> io::Result<String> {
     let stream = TcpStream::connect((server.host(), server.port())).await?;
     match config.handshakes() {
         None => status(stream).await,
-        Some(tls) => status(tls.connect(name(server.host())?, stream).await?).await,
+        Some(tls) => status(tls.shake_hands(server.host(), stream).await?).await,
     }
 }
 
@@ -128,7 +127,7 @@ async fn ask(config: &ZkConfig, env: &Env, host: &str, addresses: &[SocketAddr])
         };
         let at = if addresses.len() > 1 { format!(" at {}", address.ip()) } else { String::new() };
         tried.err().map(|error| Failed {
-            is_final: is_final(&error),
+            is_final: Certificates::are_refused(&error),
             place: format!("{host}:{}{at}", address.port()),
             why: Tls::in_words(&error.to_string()),
         })
@@ -143,7 +142,7 @@ async fn handshake(config: &ZkConfig, host: &str, address: SocketAddr, env: &Env
     let Some(tls) = config.handshakes() else {
         return Ok(());
     };
-    let mut stream = tls.connect(name(host)?, stream).await?;
+    let mut stream = tls.shake_hands(host, stream).await?;
     tokio::select! {
         biased;
         // It has nothing to say before it is asked.
@@ -152,33 +151,11 @@ async fn handshake(config: &ZkConfig, host: &str, address: SocketAddr, env: &Env
     }
 }
 
-fn name(host: &str) -> io::Result<ServerName<'static>> {
-    ServerName::try_from(host.to_owned()).map_err(io::Error::other)
-}
-
-/// Whether one side did not take the other's certificate, or its protocol. What is no TLS comes from
-/// whoever stands there in the place of a server.
-fn is_final(error: &io::Error) -> bool {
-    use rustls::{AlertDescription as Alert, Error as TlsError};
-    match error.get_ref().and_then(|source| source.downcast_ref::<TlsError>()) {
-        Some(TlsError::AlertReceived(alert)) => {
-            !matches!(alert, Alert::InternalError | Alert::UserCanceled | Alert::CloseNotify)
-        }
-        Some(
-            TlsError::InvalidCertificate(_)
-            | TlsError::InvalidCertRevocationList(_)
-            | TlsError::NoCertificatesPresented
-            | TlsError::UnsupportedNameType
-            | TlsError::PeerIncompatible(_),
-        ) => true,
-        _ => false,
-    }
-}
-
 /// How long a normal opening takes at most, and how long a server thinks about a certificate.
 const PAUSE: Duration = Duration::from_millis(500);
 const STATUS_BYTES: u64 = 16 * 1024;
 
+#[cfg(feature = "tls")]
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
