@@ -26,6 +26,8 @@ mod certificates;
 mod config;
 mod connection;
 mod error;
+#[cfg(test)]
+mod fuzz;
 mod keys;
 mod protocol;
 mod session;

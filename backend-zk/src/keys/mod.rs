@@ -333,4 +333,6 @@ const INBOXES: &str = "%inboxes";
 const TOKEN_BASE: &str = "%token_base";
 
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod tests;
