@@ -1,5 +1,5 @@
 # `test` proves it, `verify` is what must hold before a push and never writes, `fix` writes.
-.PHONY: compare compare-full test soak lint verify advisories fix bench tools
+.PHONY: compare compare-full test soak lint verify packages advisories fix bench building tools
 
 CARGO ?= cargo
 STORES = file redis etcd zk
@@ -17,26 +17,34 @@ test: tools
 	$(CARGO) test --workspace --all-features
 	$(CARGO) test -p leasehold --no-default-features
 
-# As long as you like: more seeds of the simulation than a test run has time for.
+# As long as you like: more seeds of the simulation, and more of what others may have written, than a test run
+# has time for.
 soak: tools
 	LEASEHOLD_SEEDS=$${LEASEHOLD_SEEDS:-100000} $(CARGO) test --release -p leasehold-conformance --test simulation -- --nocapture
+	PROPTEST_CASES=$${PROPTEST_CASES:-1000000} $(CARGO) test -p leasehold --all-features --test fuzz
+	PROPTEST_CASES=$${PROPTEST_CASES:-1000000} $(CARGO) test -p leasehold-file -p leasehold-redis -p leasehold-etcd -p leasehold-zk --lib fuzz
 
 # Formatting, lints, docs, and every feature set on its own.
 lint: tools
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --all-features -- -D warnings
 	$(CARGO) clippy -p leasehold --all-targets --no-default-features -- -D warnings
-	for store in $(STORES); do \
-		$(CARGO) clippy -p leasehold --all-targets --no-default-features --features $$store -- -D warnings && \
-		$(CARGO) clippy -p leasehold-cli --no-default-features --features $$store -- -D warnings || exit 1; \
+	for features in $(STORES) redis,tls etcd,tls zk,tls; do \
+		$(CARGO) clippy -p leasehold --all-targets --no-default-features --features $$features -- -D warnings && \
+		$(CARGO) test --quiet -p leasehold --no-default-features --features $$features --test features && \
+		$(CARGO) clippy -p leasehold-cli --no-default-features --features $$features -- -D warnings || exit 1; \
 	done
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --all-features --no-deps
 
-verify: lint test
+verify: lint test packages
 	$(CARGO) deny --version >/dev/null 2>&1 || { echo "install it first: cargo install --locked cargo-deny"; exit 1; }
 	$(CARGO) deny check bans licenses sources
 	typos --version >/dev/null 2>&1 || { echo "install it first: cargo install --locked typos-cli"; exit 1; }
 	typos
+
+# Every package as a stranger gets it.
+packages: tools
+	CARGO="$(CARGO)" tests/packages
 
 # Known faults of the crates we use, as of today: asks the advisory database, so what held yesterday may not now.
 advisories:
@@ -45,14 +53,20 @@ advisories:
 fix:
 	$(CARGO) fmt --all
 	$(CARGO) clippy --workspace --all-targets --all-features --fix --allow-dirty --allow-staged
+	UPDATE_API=1 $(CARGO) test -p leasehold --all-features --test api
+	UPDATE_API=1 $(CARGO) test -p leasehold-cli --all-features --test cli the_manual
 	UPDATE_README=1 $(CARGO) test -p leasehold --all-features --test readme
 	UPDATE_DOCS=1 $(CARGO) test -p comparison documents
 
 bench: tools
 	$(CARGO) bench -p leasehold-core -p leasehold-file
 
+# What each choice of features costs to build, measured here and written into docs/building.md.
+building: tools
+	CARGO="$(CARGO)" tests/building
+
 # What the machine must have: Rust, a C compiler, protoc, the servers, the clients of others. As root it
 # installs what is missing and says so first; with INSTALL=0 it only says so.
 tools:
-	@command -v $(CARGO) >/dev/null || { echo "cargo is missing; install Rust 1.95 or later with rustup"; exit 1; }
+	@command -v $(CARGO) >/dev/null || { echo "cargo is missing; install Rust 1.89 or later with rustup"; exit 1; }
 	@tests/testbed/install

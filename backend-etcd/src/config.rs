@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use leasehold_core::backend::Endpoint;
 use leasehold_core::{Error, Result, StoreUrl, Tls};
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject as _;
+
+use crate::certificates::Certificates;
 
 /// The configuration of the etcd store,
 /// `etcd[s]://[USER:PASSWORD@]HOST[:PORT][,HOST…][/PREFIX][?ca=FILE&cert=FILE&key=FILE&domain=NAME]`.
@@ -116,7 +116,7 @@ impl EtcdConfig {
     /// Refuses what cannot work.
     pub(crate) fn checked(self) -> Result<Self> {
         self.endpoint_urls()?;
-        self.tls_options()?;
+        self.certificates()?;
         if self.domain.is_some() && self.tls.is_none() {
             return Err(Error::invalid_option("domain is about TLS, which is not switched on"));
         }
@@ -152,36 +152,9 @@ impl EtcdConfig {
         self.credentials.as_ref().map(|(user, password)| (user.as_str(), password.as_str()))
     }
 
-    /// What the client is told of TLS, if it is spoken.
-    pub(crate) fn tls_options(&self) -> Result<Option<etcd_client::TlsOptions>> {
-        let Some(tls) = &self.tls else {
-            return Ok(None);
-        };
-        let mut options = match tls.authorities() {
-            Some(pem) => {
-                holds_certificates("ca", pem)?;
-                etcd_client::TlsOptions::new().ca_certificate(etcd_client::Certificate::from_pem(pem))
-            }
-            None => etcd_client::TlsOptions::new().with_native_roots(),
-        };
-        if let Some((chain, key)) = tls.identity() {
-            holds_certificates("cert", chain)?;
-            options = options.identity(etcd_client::Identity::from_pem(chain, key));
-        }
-        if let Some(domain) = &self.domain {
-            options = options.domain_name(domain);
-        }
-        Ok(Some(options))
-    }
-}
-
-/// The client takes a file without a certificate for one that trusts nobody.
-fn holds_certificates(option: &str, pem: &[u8]) -> Result<()> {
-    let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
-    match read {
-        Ok(certificates) if !certificates.is_empty() => Ok(()),
-        Ok(_none) => Err(Error::invalid_option(format!("{option} holds no certificate: it must be PEM"))),
-        Err(error) => Err(Error::invalid_option(format!("{option} is not PEM: {error}"))),
+    /// What TLS needs, if it is spoken.
+    pub(crate) fn certificates(&self) -> Result<Option<Certificates>> {
+        self.tls.as_ref().map(|tls| Certificates::read(tls, self.domain.as_deref())).transpose()
     }
 }
 
@@ -197,6 +170,7 @@ impl fmt::Debug for EtcdConfig {
     }
 }
 
+#[cfg(feature = "tls")]
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -22,9 +22,12 @@
 
 mod admin;
 mod backend;
+mod certificates;
 mod config;
 mod connection;
 mod error;
+#[cfg(test)]
+mod fuzz;
 mod keys;
 mod protocol;
 mod session;

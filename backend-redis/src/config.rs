@@ -7,10 +7,8 @@ use std::time::Duration;
 use leasehold_core::{Error, Result, StoreUrl, Tls};
 use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
 use redis::{
-    Client, ClientTlsConfig, ConnectionAddr, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo,
-    TlsCertificates,
+    Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo,
 };
-use rustls::crypto::CryptoProvider;
 
 use crate::error;
 use crate::keys::Keys;
@@ -200,6 +198,9 @@ impl RedisConfig {
             }
             Address::Tcp { .. } | Address::Unix(_) => {}
         }
+        if self.tls.is_some() && cfg!(not(feature = "tls")) {
+            return Err(Tls::missing());
+        }
         if self.user.is_some() && self.password.is_none() {
             return Err(Error::invalid_option("a Redis user needs a password"));
         }
@@ -232,19 +233,10 @@ impl RedisConfig {
         }
         let info = address.into_connection_info().map_err(error::of_configuring)?;
         let info = info.set_redis_settings(settings).set_tcp_settings(tcp_settings(op_timeout));
-        let Some(tls) = &self.tls else {
-            return Client::open(info).map_err(error::of_configuring);
-        };
-        // Only if nobody has chosen: where a program links two providers, none is the default.
-        if CryptoProvider::get_default().is_none() {
-            // Another thread was first, then.
-            let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        match &self.tls {
+            None => Client::open(info).map_err(error::of_configuring),
+            Some(tls) => encrypted(info, tls),
         }
-        let client_tls = tls
-            .identity()
-            .map(|(chain, key)| ClientTlsConfig { client_cert: chain.to_vec(), client_key: key.to_vec() });
-        let certificates = TlsCertificates { client_tls, root_cert: tls.authorities().map(<[u8]>::to_vec) };
-        Client::build_with_tls(info, certificates).map_err(error::of_configuring)
     }
 
     /// The server as errors name it.
@@ -276,6 +268,28 @@ impl fmt::Debug for RedisConfig {
     }
 }
 
+#[cfg(feature = "tls")]
+fn encrypted(info: ConnectionInfo, tls: &Tls) -> Result<Client> {
+    use redis::{ClientTlsConfig, TlsCertificates};
+    use rustls::crypto::{CryptoProvider, aws_lc_rs};
+
+    // Only if nobody has chosen: where a program links two providers, none is the default.
+    if CryptoProvider::get_default().is_none() {
+        // Another thread was first, then.
+        let _ = aws_lc_rs::default_provider().install_default();
+    }
+    let client_tls = tls
+        .identity()
+        .map(|(chain, key)| ClientTlsConfig { client_cert: chain.to_vec(), client_key: key.to_vec() });
+    let certificates = TlsCertificates { client_tls, root_cert: tls.authorities().map(<[u8]>::to_vec) };
+    Client::build_with_tls(info, certificates).map_err(error::of_configuring)
+}
+
+#[cfg(not(feature = "tls"))]
+fn encrypted(_: ConnectionInfo, _: &Tls) -> Result<Client> {
+    Err(Tls::missing())
+}
+
 /// A connection that is given up is reset, and one whose data nobody confirms is given up by the system: a
 /// request that is overdue is not to be delivered when a cut ends, by nobody who still waits for it.
 fn tcp_settings(op_timeout: Duration) -> TcpSettings {
@@ -294,6 +308,7 @@ fn tcp_settings(op_timeout: Duration) -> TcpSettings {
 /// How long a connection is idle before the system asks whether the peer still lives.
 const KEEPALIVE: Duration = Duration::from_secs(10);
 
+#[cfg(feature = "tls")]
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -25,6 +25,8 @@ mod backend;
 mod config;
 mod connection;
 mod error;
+#[cfg(test)]
+mod fuzz;
 mod keys;
 mod protocol;
 mod scripts;

@@ -237,7 +237,7 @@ pub(crate) fn promises(flags: Guarantees) -> String {
 
 /// The version, and the stores of this build.
 static VERSION: LazyLock<String> = LazyLock::new(|| {
-    let registry = leasehold::registry();
+    let registry = crate::store::registry();
     let stores: Vec<_> = registry.schemes().filter(|scheme| *scheme != "memory").collect();
     format!("{}\nstores: {}", env!("CARGO_PKG_VERSION"), stores.join(", "))
 });

@@ -7,7 +7,7 @@
 use std::env;
 use std::fs;
 
-use leasehold::{Builder, Guarantees, LockManager, StoreUrl};
+use leasehold::{Builder, Guarantees, LockManager, Registry, StoreUrl};
 use sha2::{Digest, Sha256};
 
 use crate::arguments::{Store, Terms, promises};
@@ -15,6 +15,28 @@ use crate::failure::Failure;
 use crate::output;
 use crate::signals::Signals;
 use crate::wait::Patience;
+
+/// The stores of this build, and how to install a command with the others.
+pub(crate) fn registry() -> Registry {
+    let mut registry = leasehold::registry();
+    for (scheme, remedy) in REMEDIES {
+        if !registry.schemes().any(|known| known == scheme) {
+            registry.missing(scheme, remedy);
+        }
+    }
+    registry
+}
+
+const REMEDIES: [(&str, &str); 8] = [
+    ("file", "cargo install leasehold-cli --features file"),
+    ("redis", "cargo install leasehold-cli --features redis"),
+    ("rediss", "cargo install leasehold-cli --features redis"),
+    ("redis+unix", "cargo install leasehold-cli --features redis"),
+    ("etcd", "cargo install leasehold-cli --features etcd, which needs protoc"),
+    ("etcds", "cargo install leasehold-cli --features etcd, which needs protoc"),
+    ("zk", "cargo install leasehold-cli --features zk"),
+    ("zookeeper", "cargo install leasehold-cli --features zk"),
+];
 
 /// The store that was named, or that of this host.
 #[derive(Debug)]
@@ -63,7 +85,7 @@ impl Place {
     /// The store's configuration.
     pub(crate) fn configure(&self) -> Result<Builder, Failure> {
         match &self.url {
-            Some(url) => Ok(leasehold::registry().configure(url)?),
+            Some(url) => Ok(registry().configure(url)?),
             None => host::configure(),
         }
     }

@@ -127,24 +127,35 @@ impl Shared {
 
     /// Ends the grants of `name` that only time could end, if it has.
     fn settle(&self, name: &LockName, now: Moment) {
-        let over: Vec<_> = {
-            let of_name = (name.clone(), 0)..=(name.clone(), u64::MAX);
-            let is_over = |_: &(LockName, u64), granted: &mut Granted| {
-                let expired = |deadline: Deadline| deadline.has_passed(now);
-                granted.asking == 0 && granted.releasing_until.is_some_and(expired)
-            };
-            self.books.lock().grants.extract_if(of_name, is_over).collect()
+        let of_name = (name.clone(), 0)..=(name.clone(), u64::MAX);
+        let is_over = |granted: &Granted| {
+            let expired = |deadline: Deadline| deadline.has_passed(now);
+            granted.asking == 0 && granted.releasing_until.is_some_and(expired)
         };
-        for (_, granted) in over {
-            self.ended(name, granted.entry);
+        let mut books = self.books.lock();
+        let over = books.grants.range(of_name).filter(|(_, granted)| is_over(granted));
+        let over: Vec<_> = over.map(|(key, granted)| (key.clone(), granted.entry)).collect();
+        for (key, _) in &over {
+            books.grants.remove(key);
+        }
+        drop(books);
+        for (_, entry) in over {
+            self.ended(name, entry);
         }
     }
 
     fn lost(&self, lease: LeaseId) {
         let mut books = self.books.lock();
-        let over: Vec<_> = books.grants.extract_if(.., |_, granted| granted.lease == lease).collect();
-        for ((name, _), granted) in over {
-            self.ended(&name, granted.entry);
+        let mut over = Vec::new();
+        books.grants.retain(|(name, _), granted| {
+            let is_over = granted.lease == lease;
+            if is_over {
+                over.push((name.clone(), granted.entry));
+            }
+            !is_over
+        });
+        for (name, entry) in over {
+            self.ended(&name, entry);
         }
     }
 }

@@ -24,7 +24,7 @@ impl Connector {
     ///
     /// [`ErrorKind::InvalidOption`](leasehold_core::ErrorKind::InvalidOption) for certificates that cannot be used.
     pub(crate) fn new(config: &EtcdConfig, urls: &[String], bound: Duration) -> Result<Self> {
-        let tls = config.tls_options()?;
+        let certificates = config.certificates()?;
         let endpoint = |url: &String| {
             let endpoint = Endpoint::from_shared(url.clone())?
                 .connect_timeout(bound)
@@ -32,8 +32,8 @@ impl Connector {
                 .http2_keep_alive_interval(HTTP_KEEPALIVE.0)
                 .keep_alive_timeout(HTTP_KEEPALIVE.1)
                 .keep_alive_while_idle(false);
-            match &tls {
-                Some(tls) => endpoint.tls_config(tls.clone()),
+            match &certificates {
+                Some(certificates) => certificates.on(endpoint),
                 None => Ok(endpoint),
             }
         };

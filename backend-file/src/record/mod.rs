@@ -293,4 +293,6 @@ const UNTOLD: u64 = u64::MAX;
 pub(crate) const FILE: usize = 2 * PAGE;
 
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod tests;

@@ -1,21 +1,28 @@
 //! Certificates, as the client library takes them, and as we try them ourselves. All of them are read and
 //! held against each other before anything is connected to.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use leasehold_core::{Error, Result, Tls};
 use rustls::client::WebPkiServerVerifier;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
-use rustls::{ClientConfig, RootCertStore};
-use zookeeper_client::TlsOptions;
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, ServerName};
+use rustls::{AlertDescription as Alert, ClientConfig, Error as TlsError, RootCertStore};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use zookeeper_client::{Client, Connector, TlsOptions};
+
+/// A connection beside the client library's.
+pub(crate) type Protected = TlsStream<TcpStream>;
 
 /// Whom to trust and who we are.
 #[derive(Debug)]
-pub(super) struct Certificates {
-    pub(super) library: TlsOptions,
-    pub(super) ours: Arc<ClientConfig>,
+pub(crate) struct Certificates {
+    library: TlsOptions,
+    ours: Arc<ClientConfig>,
 }
 
 impl Certificates {
@@ -47,6 +54,47 @@ impl Certificates {
             }
         };
         Ok(Self { library, ours: Arc::new(ours) })
+    }
+
+    /// Refuses a server whose name no certificate can carry: the client library takes it for granted.
+    pub(super) fn check_server(&self, host: &str) -> Result<()> {
+        ServerName::try_from(host).map(drop).map_err(|source| {
+            let refused = format!("{host:?} is not a server for TLS: no certificate can be for that name");
+            Error::invalid_option(refused).with_source(source)
+        })
+    }
+
+    /// Opens a session through the client library.
+    pub(super) async fn open(
+        &self,
+        connector: Connector,
+        servers: &str,
+    ) -> Result<Client, zookeeper_client::Error> {
+        connector.with_tls(self.library.clone()).secure_connect(servers).await
+    }
+
+    /// Speaks TLS beside the client library.
+    pub(crate) async fn shake_hands(&self, host: &str, stream: TcpStream) -> io::Result<Protected> {
+        let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
+        TlsConnector::from(Arc::clone(&self.ours)).connect(name, stream).await
+    }
+
+    /// Whether one side did not take the other's certificate, or its protocol. What is no TLS comes from
+    /// whoever stands there in the place of a server.
+    pub(crate) fn are_refused(error: &io::Error) -> bool {
+        match error.get_ref().and_then(|source| source.downcast_ref::<TlsError>()) {
+            Some(TlsError::AlertReceived(alert)) => {
+                !matches!(alert, Alert::InternalError | Alert::UserCanceled | Alert::CloseNotify)
+            }
+            Some(
+                TlsError::InvalidCertificate(_)
+                | TlsError::InvalidCertRevocationList(_)
+                | TlsError::NoCertificatesPresented
+                | TlsError::UnsupportedNameType
+                | TlsError::PeerIncompatible(_),
+            ) => true,
+            _ => false,
+        }
     }
 }
 

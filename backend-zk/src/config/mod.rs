@@ -1,7 +1,10 @@
 //! Which ensemble, where in its tree, as whom, and how the connection is protected.
 
 mod access;
+#[cfg(feature = "tls")]
 mod certificates;
+#[cfg(not(feature = "tls"))]
+mod plain_text;
 mod servers;
 
 use std::fmt;
@@ -11,7 +14,10 @@ use leasehold_core::backend::Endpoint;
 use leasehold_core::{Error, Result, StoreUrl, Tls};
 use zookeeper_client::Acl;
 
-use self::certificates::Certificates;
+#[cfg(feature = "tls")]
+pub(crate) use self::certificates::{Certificates, Protected};
+#[cfg(not(feature = "tls"))]
+pub(crate) use self::plain_text::{Certificates, Protected};
 use crate::keys::Namespace;
 
 pub(crate) use servers::Servers;
@@ -175,6 +181,7 @@ impl fmt::Debug for ZkConfig {
     }
 }
 
+#[cfg(feature = "tls")]
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,16 +3,13 @@
 use std::fmt;
 use std::time::Duration;
 
+use leasehold_core::Result;
 use leasehold_core::backend::Endpoint;
-use leasehold_core::{Error, Result};
-use rustls::pki_types::ServerName;
 use tokio::net::{TcpStream, ToSocketAddrs};
-use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
 use tokio_util::either::Either;
 use zookeeper_client::{Client, Error as ZkError};
 
-use super::certificates::Certificates;
+use super::{Certificates, Protected};
 
 /// Where they are, as whom we come, and what protects the way.
 #[derive(Debug)]
@@ -28,9 +25,8 @@ impl Servers {
         credentials: Option<(String, String)>,
         tls: Option<Certificates>,
     ) -> Result<Self> {
-        if tls.is_some() {
-            // The client library takes it for granted.
-            all.iter().try_for_each(|server| name_for_tls(server.host()).map(drop))?;
+        if let Some(tls) = &tls {
+            all.iter().try_for_each(|server| tls.check_server(server.host()))?;
         }
         Ok(Self { all, credentials, tls })
     }
@@ -50,7 +46,7 @@ impl Servers {
         }
         let servers = self.to_string();
         match &self.tls {
-            Some(tls) => connector.with_tls(tls.library.clone()).secure_connect(&servers).await,
+            Some(tls) => tls.open(connector, &servers).await,
             None => connector.connect(&servers).await,
         }
     }
@@ -60,14 +56,12 @@ impl Servers {
         &self,
         host: &str,
         address: impl ToSocketAddrs,
-    ) -> std::io::Result<Either<TcpStream, Box<TlsStream<TcpStream>>>> {
+    ) -> std::io::Result<Either<TcpStream, Box<Protected>>> {
         let stream = TcpStream::connect(address).await?;
         let Some(tls) = &self.tls else {
             return Ok(Either::Left(stream));
         };
-        let name = name_for_tls(host).map_err(std::io::Error::other)?;
-        let stream = TlsConnector::from(tls.ours.clone()).connect(name, stream).await?;
-        Ok(Either::Right(Box::new(stream)))
+        Ok(Either::Right(Box::new(tls.shake_hands(host, stream).await?)))
     }
 
     /// What to look at when no server answers.
@@ -85,13 +79,6 @@ impl fmt::Display for Servers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.all.iter().map(Endpoint::to_string).collect::<Vec<_>>().join(","))
     }
-}
-
-fn name_for_tls(host: &str) -> Result<ServerName<'static>> {
-    ServerName::try_from(host.to_owned()).map_err(|source| {
-        let refused = format!("{host:?} is not a server for TLS: no certificate can be for that name");
-        Error::invalid_option(refused).with_source(source)
-    })
 }
 
 /// How long a server may say nothing before another one is tried, when opening and later: a quarter of the

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_util::either::Either;
 
-use crate::config::Servers;
+use crate::config::{Certificates, Servers};
 
 /// Asks a server for its status, in the encoding of sessions.
 pub(crate) async fn of_server(servers: &Servers, server: &Endpoint) -> io::Result<String> {
@@ -119,7 +119,7 @@ async fn ask(servers: &Servers, env: &Env, host: &str, addresses: &[SocketAddr])
         };
         let at = if addresses.len() > 1 { format!(" at {}", address.ip()) } else { String::new() };
         tried.err().map(|error| Failed {
-            is_final: is_final(&error),
+            is_final: Certificates::are_refused(&error),
             place: format!("{host}:{}{at}", address.port()),
             why: Tls::in_words(&error.to_string()),
         })
@@ -141,29 +141,11 @@ async fn handshake(servers: &Servers, env: &Env, host: &str, address: SocketAddr
     }
 }
 
-/// Whether one side did not take the other's certificate, or its protocol. What is no TLS comes from
-/// whoever stands there in the place of a server.
-fn is_final(error: &io::Error) -> bool {
-    use rustls::{AlertDescription as Alert, Error as TlsError};
-    match error.get_ref().and_then(|source| source.downcast_ref::<TlsError>()) {
-        Some(TlsError::AlertReceived(alert)) => {
-            !matches!(alert, Alert::InternalError | Alert::UserCanceled | Alert::CloseNotify)
-        }
-        Some(
-            TlsError::InvalidCertificate(_)
-            | TlsError::InvalidCertRevocationList(_)
-            | TlsError::NoCertificatesPresented
-            | TlsError::UnsupportedNameType
-            | TlsError::PeerIncompatible(_),
-        ) => true,
-        _ => false,
-    }
-}
-
 /// How long a normal opening takes at most, and how long a server thinks about a certificate.
 const PAUSE: Duration = Duration::from_millis(500);
 const STATUS_BYTES: u64 = 16 * 1024;
 
+#[cfg(feature = "tls")]
 #[cfg(test)]
 mod tests {
     use std::time::Duration;

@@ -340,4 +340,6 @@ const END: u32 = PAST_THE_END - (1 << 22);
 const PAST_THE_END: u32 = 1 << 31;
 
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod tests;

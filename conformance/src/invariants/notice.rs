@@ -110,15 +110,19 @@ impl<'a> Sweep<'a> {
     fn granted_on(&mut self, event: &'a Event, counter: u64) {
         let Self { holds, names, stopped, resumed, dead, untold, .. } = self;
         let listening = &mut names.entry(event.name.as_ref()).or_default().listening;
-        let late = listening.extract_if(.., |attempt| {
+        listening.retain(|attempt| {
             let Some(hold) = holds.get(attempt) else {
-                return false;
+                return true;
             };
             let actor = &hold.granted.actor;
             let stands_still = stopped.contains(actor) || resumed.get(actor) == Some(&event.at);
-            hold.token.counter() < counter && !hold.overruled && !stands_still && !dead.contains(actor)
+            let is_late =
+                hold.token.counter() < counter && !hold.overruled && !stands_still && !dead.contains(actor);
+            if is_late {
+                untold.insert(*attempt, (event, counter));
+            }
+            !is_late
         });
-        untold.extend(late.map(|attempt| (attempt, (event, counter))));
     }
 
     fn finish(mut self) -> Vec<Violation> {

@@ -5,7 +5,7 @@
 use std::fmt;
 
 use crate::backend::url::StoreUrl;
-use crate::words::error::{Error, Result};
+use crate::words::error::{Error, ErrorKind, Result};
 
 /// Certificates for encrypted connections, in PEM. `Debug` shows none of them.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -49,6 +49,14 @@ impl Tls {
             _ => return Err(Error::invalid_option("the options cert and key need each other")),
         };
         Ok((ca.is_some() || client.is_some()).then_some(Self { ca, client }))
+    }
+
+    /// What a store says that is asked for TLS in a build without it.
+    pub fn missing() -> Error {
+        Error::not_applied(
+            ErrorKind::Unsupported,
+            "this build speaks no TLS: enable the Cargo feature `tls` of leasehold",
+        )
     }
 
     /// What a TLS library says of a certificate that it does not take, for people: its own words are names

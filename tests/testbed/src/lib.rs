@@ -19,6 +19,8 @@
 //! It knows nothing of locks and depends on nothing of ours. Linux only (pidfds).
 
 pub mod etcd;
+#[cfg(feature = "fuzz")]
+pub mod fuzz;
 pub mod peers;
 mod ports;
 mod process;
