@@ -14,6 +14,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use parking_lot::Mutex;
@@ -30,11 +31,7 @@ pub(crate) struct Place {
 }
 
 /// Everybody of this process who waits for one file, in order of arrival.
-#[derive(Debug, Default)]
-struct Line {
-    wanters: VecDeque<Wanter>,
-    joined: u64,
-}
+type Line = VecDeque<Wanter>;
 
 #[derive(Debug)]
 struct Wanter {
@@ -59,10 +56,8 @@ pub(crate) fn join(file: Opened) -> io::Result<Place> {
         let wait = move || wait(inode, file);
         thread::Builder::new().name("leasehold-wait".to_owned()).stack_size(STACK).spawn(wait)?;
     }
-    let line = lines.entry(inode).or_default();
-    line.joined += 1;
-    let id = line.joined;
-    line.wanters.push_back(Wanter { id, turn: sender, file: spare });
+    let id = JOINED.fetch_add(1, Ordering::Relaxed);
+    lines.entry(inode).or_default().push_back(Wanter { id, turn: sender, file: spare });
     Ok(Place { inode, id, turn })
 }
 
@@ -86,8 +81,9 @@ impl Drop for Place {
     fn drop(&mut self) {
         let mut lines = LINES.lock();
         let left = lines.get_mut(&self.inode).and_then(|line| {
-            let at = line.wanters.iter().position(|wanter| wanter.id == self.id)?;
-            line.wanters.remove(at)
+            // RACE: this may be a later line for the same file, which is why ids are unique.
+            let at = line.iter().position(|wanter| wanter.id == self.id)?;
+            line.remove(at)
         });
         drop(lines);
         drop(left);
@@ -109,9 +105,9 @@ fn wait(inode: Inode, mut file: Opened) {
 /// somebody is left.
 fn hand_over(inode: Inode, mut locked: io::Result<Locked>) -> Option<Opened> {
     // Nothing is sent or dropped under the mutex: it may wake somebody who leaves a line himself.
-    while let Some(wanter) = change(inode, |line| line.wanters.pop_front()) {
+    while let Some(wanter) = change(inode, VecDeque::pop_front) {
         match wanter.turn.send(locked) {
-            Ok(()) => return change(inode, |line| line.wanters.front_mut()?.file.take()),
+            Ok(()) => return change(inode, |line| line.front_mut()?.file.take()),
             Err(unwanted) => locked = unwanted,
         }
     }
@@ -138,7 +134,44 @@ fn lock(file: Opened) -> io::Result<Locked> {
     }
 }
 
+/// Who has ever joined a line of this process.
+static JOINED: AtomicU64 = AtomicU64::new(0);
 static LINES: Mutex<BTreeMap<Inode, Line>> = Mutex::new(BTreeMap::new());
 
 /// The call needs next to nothing of it.
 const STACK: usize = 128 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use leasehold_core::{Env, LockName, Timing};
+
+    use super::*;
+    use crate::config::FileConfig;
+    use crate::directory::Directory;
+    use crate::keys::Key;
+
+    /// Who is served leaves its place later, when others may wait for the same file in a new line.
+    #[tokio::test]
+    async fn a_place_that_is_left_late_evicts_nobody() {
+        let scratch = tempfile::tempdir().unwrap();
+        let env = Env::new(Timing::for_ttl(Duration::from_secs(3))).unwrap();
+        let directory = Directory::open(&FileConfig::new(scratch.path()), &env).unwrap();
+        let key = Key::of(&LockName::new("a").unwrap());
+        let path = directory.lock_path(&key);
+        std::fs::write(&path, "").unwrap();
+        let open = || directory.open_lock(&key).unwrap().unwrap();
+
+        let held = Locked::try_lock(open(), &path).unwrap().unwrap();
+        let mut first = join(open()).unwrap();
+        drop(held);
+        let held = first.turn().await.unwrap().unwrap();
+        testbed::eventually("the line ends", async || !LINES.lock().contains_key(&first.inode())).await;
+
+        let mut second = join(open()).unwrap();
+        drop(first);
+        drop(held);
+        assert!(second.turn().await.is_some(), "its place was taken from it");
+    }
+}

@@ -1,4 +1,7 @@
 //! How one lock is got: its file is made, or locked, or waited for, and the grant recorded in it.
+//!
+//! Whoever finds another file in the place of the one that it has opened begins again, unless it has waited:
+//! then its wait is lost, and the core asks again.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;

@@ -1,4 +1,7 @@
 //! Looks after what is held: whether somebody asks for it, and whether its files are still in their place.
+//!
+//! It looks while the core listens, so that no task is needed, and only while something is held and once
+//! more: for requests to what was held meanwhile.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;

@@ -10,13 +10,16 @@ use std::time::Duration;
 use leasehold::{Revocation, Revoke};
 use libtest_mimic::Trial;
 use sha2::{Digest, Sha256};
-use testbed::{Scratch, eventually};
+use testbed::{Beside, Scratch, eventually, within};
 
 use crate::ours::{GRACE, manager, revoke, take};
 use crate::played::{NAME, Process, Store};
 
 pub(crate) fn trials() -> Vec<Trial> {
-    vec![testbed::trial("file::a_holder_is_asked_until_it_hears", a_holder_is_asked_until_it_hears)]
+    vec![
+        testbed::trial("file::a_holder_is_asked_until_it_hears", a_holder_is_asked_until_it_hears),
+        testbed::trial("file::who_goes_on_asking_ends_at_once", who_goes_on_asking_ends_at_once),
+    ]
 }
 
 /// It takes what asks for a grant that it is still putting on the disk, and hears nothing of it: it is asked
@@ -35,6 +38,18 @@ async fn a_holder_is_asked_until_it_hears() {
         assert_eq!(revoked.end("it has answered").await, Revocation::Released, "{how:?}");
         eventually("nothing is left of that", async || store.messages().await == 0).await;
     }
+}
+
+/// A manager that goes on asking one is not kept from its end by that.
+async fn who_goes_on_asking_ends_at_once() {
+    let store = Directory::start().await;
+    let (locks, mut theirs) = (manager(&store).await, store.process(Directory::TTL).await);
+    theirs.enters().await.expect("it is free");
+    let asks = locks.clone();
+    let answer = Beside::start(async move { asks.revoke(NAME, GRACE).await });
+    theirs.is_asked().await;
+    within(Duration::from_secs(5), "the shutdown", locks.shutdown()).await.unwrap();
+    drop(answer);
 }
 
 /// A lock directory in which the lock was used before.
