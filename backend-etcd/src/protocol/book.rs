@@ -325,6 +325,20 @@ mod tests {
         assert_eq!(book.release(&name(), 7, owner()), None);
     }
 
+    /// Whoever makes the watch of an entry that went meanwhile finds that nobody has it, though the name is held
+    /// again.
+    #[test]
+    fn a_watch_is_that_of_its_entry() {
+        let mut book = busy_since(at(1));
+        enter(&mut book, 7, Phase::Held);
+        assert_eq!(book.begin_watches(at(2)), [name()]);
+        assert!(book.is_watched(&name()) && book.begin_watches(at(2)).is_empty());
+        assert!(book.forget(&name(), 7), "it has one");
+        enter(&mut book, 8, Phase::Held);
+        assert!(!book.is_watched(&name()));
+        assert_eq!(book.begin_watches(at(2)), [name()]);
+    }
+
     /// Only a hold is told; one that begins later finds what was asked of its entry.
     #[test]
     fn holds_are_told_what_they_are_asked() {

@@ -2,7 +2,7 @@
 //!
 //! A session has one lease and one watch stream. Its key is attached to the
 //! lease and watched, so that a lease that ends early is noticed within milliseconds, whatever the
-//! keepalives say. It is over at its deadline, when its key is deleted, when the cluster is another
+//! renewals say. It is over at its deadline, when its key is deleted, when the cluster is another
 //! one, or when it is closed; all at once, and once.
 //!
 //! | file | says |
