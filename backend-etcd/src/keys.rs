@@ -31,10 +31,44 @@ pub(crate) struct Keyspace {
 /// The keys of one lock, as one session sees them.
 #[derive(Clone, Debug)]
 pub(crate) struct LockKeys {
-    /// What every contender's key begins with.
-    pub(crate) queue: Vec<u8>,
+    /// Those of all contenders; what they begin with is its key.
+    pub(crate) queue: Range,
     /// The session's own entry.
     pub(crate) own: Vec<u8>,
+}
+
+/// What is watched: one key, or those from it to before another.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Range {
+    pub(crate) key: Box<[u8]>,
+    pub(crate) end: Option<Box<[u8]>>,
+    pub(crate) of: Of,
+}
+
+/// What is told of it, and for how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Of {
+    /// Deletions, as long as somebody listens.
+    Queue,
+    /// Deletions, until it is let go of.
+    Entry,
+    /// Every change, until the end.
+    Session,
+}
+
+impl Range {
+    /// The keys that begin with `prefix`.
+    pub(crate) fn queue(prefix: &[u8]) -> Self {
+        Self { key: prefix.into(), end: Some(end_of(prefix).into()), of: Of::Queue }
+    }
+
+    pub(crate) fn entry(key: &[u8]) -> Self {
+        Self { key: key.into(), end: None, of: Of::Entry }
+    }
+
+    pub(crate) fn session(key: &[u8], end: Vec<u8>) -> Self {
+        Self { key: key.into(), end: Some(end.into()), of: Of::Session }
+    }
 }
 
 impl Keyspace {
@@ -45,9 +79,8 @@ impl Keyspace {
 
     pub(crate) fn lock(&self, name: &LockName, lease: i64) -> LockKeys {
         let queue = self.queue(name);
-        let mut own = queue.clone();
-        own.extend_from_slice(format!("{lease:x}").as_bytes());
-        LockKeys { queue, own }
+        let own = [queue.as_slice(), format!("{lease:x}").as_bytes()].concat();
+        LockKeys { queue: Range::queue(&queue), own }
     }
 
     pub(crate) fn queue(&self, name: &LockName) -> Vec<u8> {
@@ -260,7 +293,7 @@ mod tests {
     #[test]
     fn plain_names_are_shared_with_other_clients() {
         let keys = Keyspace::new("leasehold").lock(&name("nightly"), 0x1a);
-        assert_eq!(keys.queue, b"leasehold/nightly/");
+        assert_eq!(&*keys.queue.key, b"leasehold/nightly/");
         assert_eq!(keys.own, b"leasehold/nightly/1a");
     }
 

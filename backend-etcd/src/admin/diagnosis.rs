@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use etcd_client::{AlarmAction, AlarmType, Compare, CompareOp, GetOptions, Txn, TxnOp};
 use futures_util::future::join_all;
-use leasehold_core::backend::{Finding, Severity};
+use leasehold_core::backend::Finding;
+use leasehold_core::backend::Severity::{self, Broken, Warning};
 use leasehold_core::{Effect, ErrorKind, Result};
 
 use crate::connection::Endpoints;
@@ -37,16 +38,14 @@ impl Cluster {
 
     /// One sentence for each known bug that bites locks.
     pub(crate) fn warnings(&self) -> Vec<String> {
-        let version = self.version.as_deref().unwrap_or_default();
-        known_bugs(version).map(|bug| bug.sentence(version)).collect()
+        known_bugs(self.version.as_deref().unwrap_or_default()).collect()
     }
 }
 
 /// Everything worth knowing about the cluster, this client's rights on it, and its members.
 pub(crate) async fn diagnose(sessions: &Sessions) -> Result<Vec<Finding>> {
     let endpoints = &sessions.endpoints;
-    let mut findings = Vec::new();
-    let mut answering = 0;
+    let (mut findings, mut answering) = (Vec::new(), 0);
     let urls = endpoints.urls().iter().enumerate();
     let seen = urls.map(|(index, url)| sessions.env.bounded(endpoint(endpoints, index, url)));
     for (index, seen) in join_all(seen).await.into_iter().enumerate() {
@@ -57,163 +56,126 @@ pub(crate) async fn diagnose(sessions: &Sessions) -> Result<Vec<Finding>> {
             }
             Err(error) => {
                 let error = endpoints.at(index, error.with_effect(Effect::NotApplied));
-                findings.push(Finding::new(Severity::Warning, "endpoint", format!("{error:#}")));
+                findings.push(Finding::new(Warning, "endpoint", format!("{error:#}")));
             }
         }
     }
     let (cluster, alarms, rights) =
         tokio::join!(look_at_the_cluster(endpoints), alarms(endpoints), rights(sessions));
-    findings.push(members(cluster.voters, endpoints.urls().len(), answering));
-    findings.extend(alarms);
-    findings.push(rights?);
-    findings.push(leases(endpoints));
+    let found = |subject| move |(severity, detail)| Finding::new(severity, subject, detail);
+    findings.push(found("members")(members(cluster.voters, endpoints.urls().len(), answering)));
+    findings.extend(alarms.into_iter().map(found("alarms")));
+    findings.push(found("rights")(rights?));
+    findings.push(found("leases")(leases(endpoints)));
     Ok(findings)
 }
+
+/// How bad something is, and what it is.
+type Found = (Severity, String);
 
 async fn endpoint(endpoints: &Arc<Endpoints>, index: usize, url: &str) -> Result<Vec<Finding>> {
     let client = endpoints.connect(index).await?;
     let status = client.maintenance_client().status().await.map_err(error::of_client)?;
     let version = status.version();
     let mut findings = vec![Finding::new(Severity::Ok, "version", format!("{url} runs etcd {version}"))];
-    findings.extend(
-        known_bugs(version).map(|bug| Finding::new(Severity::Broken, "version", bug.sentence(version))),
-    );
+    findings.extend(known_bugs(version).map(|bug| Finding::new(Broken, "version", bug)));
     if status.leader() == 0 {
-        findings.push(Finding::new(Severity::Broken, "leader", format!("{url} knows of no leader")));
+        findings.push(Finding::new(Broken, "leader", format!("{url} knows of no leader")));
     }
     if status.is_learner() {
-        findings.push(Finding::new(
-            Severity::Warning,
-            "member",
-            format!("{url} is a learner, which answers no lock request; leave it out"),
-        ));
+        let detail = format!("{url} is a learner, which answers no lock request; leave it out");
+        findings.push(Finding::new(Warning, "member", detail));
     }
-    for trouble in status.errors() {
-        findings.push(Finding::new(Severity::Warning, "member", format!("{url} reports: {trouble}")));
-    }
+    let reports = status.errors().iter().map(|trouble| format!("{url} reports: {trouble}"));
+    findings.extend(reports.map(|detail| Finding::new(Warning, "member", detail)));
     Ok(findings)
 }
 
-fn members(voters: usize, named: usize, answering: usize) -> Finding {
-    let (severity, detail) = if voters == 0 {
-        (Severity::Warning, "the members are not told".to_owned())
-    } else if voters < 3 {
-        let detail =
-            format!("{voters} voting member(s): the loss of one stops every lock; run three or five");
-        (Severity::Warning, detail)
-    } else if named < voters {
-        let detail =
-            format!("{voters} voting members, of which {named} are named as endpoints; name them all");
-        (Severity::Warning, detail)
-    } else {
-        let severity = if answering == named { Severity::Ok } else { Severity::Warning };
-        (severity, format!("{voters} voting members, {answering} of {named} endpoints answer"))
-    };
-    Finding::new(severity, "members", detail)
+fn members(voters: usize, named: usize, answering: usize) -> Found {
+    match voters {
+        0 => (Warning, "the members are not told".to_owned()),
+        1 | 2 => (
+            Warning,
+            format!("{voters} voting member(s): the loss of one stops every lock; run three or five"),
+        ),
+        _ if named < voters => (
+            Warning,
+            format!("{voters} voting members, of which {named} are named as endpoints; name them all"),
+        ),
+        _ => {
+            let severity = if answering == named { Severity::Ok } else { Warning };
+            (severity, format!("{voters} voting members, {answering} of {named} endpoints answer"))
+        }
+    }
 }
 
-async fn alarms(endpoints: &Arc<Endpoints>) -> Vec<Finding> {
-    let answer = endpoints
-        .ask(|client| async move {
-            client.maintenance_client().alarm(AlarmAction::Get, AlarmType::None, None).await
-        })
-        .await;
-    let answer = match answer {
-        Ok(answer) => answer,
-        Err(error) => {
-            return vec![Finding::new(
-                Severity::Warning,
-                "alarms",
-                format!("alarms are not told: {error:#}"),
-            )];
-        }
+async fn alarms(endpoints: &Arc<Endpoints>) -> Vec<Found> {
+    let all = |client: etcd_client::Client| async move {
+        client.maintenance_client().alarm(AlarmAction::Get, AlarmType::None, None).await
     };
-    if answer.alarms().is_empty() {
-        return vec![Finding::new(Severity::Ok, "alarms", "no alarm is raised")];
-    }
-    let tell = |alarm: &etcd_client::AlarmMember| {
-        let member = alarm.member_id();
-        match alarm.alarm() {
-            AlarmType::Nospace => Finding::new(
-                Severity::Broken,
-                "alarms",
-                format!("NOSPACE on member {member:x}: no lock can be taken; compact, defragment, disarm"),
-            ),
-            AlarmType::Corrupt => {
-                Finding::new(Severity::Broken, "alarms", format!("CORRUPT on member {member:x}: replace it"))
-            }
-            AlarmType::None => {
-                Finding::new(Severity::Warning, "alarms", format!("an alarm on member {member:x}"))
-            }
+    let answer = match endpoints.ask(all).await {
+        Ok(answer) if answer.alarms().is_empty() => {
+            return vec![(Severity::Ok, "no alarm is raised".to_owned())];
         }
+        Ok(answer) => answer,
+        Err(error) => return vec![(Warning, format!("alarms are not told: {error:#}"))],
+    };
+    let tell = |alarm: &etcd_client::AlarmMember| {
+        let (severity, what, advice) = match alarm.alarm() {
+            AlarmType::Nospace => (Broken, "NOSPACE", ": no lock can be taken; compact, defragment, disarm"),
+            AlarmType::Corrupt => (Broken, "CORRUPT", ": replace it"),
+            AlarmType::None => (Warning, "an alarm", ""),
+        };
+        (severity, format!("{what} on member {:x}{advice}", alarm.member_id()))
     };
     answer.alarms().iter().map(tell).collect()
 }
 
 /// Asks for everything that a lock needs in a transaction whose condition never holds: rights are checked
 /// all the same.
-async fn rights(sessions: &Sessions) -> Result<Finding> {
-    let probe = sessions.keys.probe();
-    let everything = sessions.keys.names("");
+async fn rights(sessions: &Sessions) -> Result<Found> {
+    let (probe, everything) = (sessions.keys.probe(), sessions.keys.names(""));
     let all = GetOptions::new().with_prefix().with_count_only();
     let txn = Txn::new()
         .when([Compare::version(probe.clone(), CompareOp::Less, 0)])
         .and_then([TxnOp::put(probe, "", None), TxnOp::get(everything.clone(), Some(all))]);
     match sessions.endpoints.txn(txn).await {
-        Ok(_) => Ok(Finding::new(Severity::Ok, "rights", "this user may read and write the namespace")),
-        Err(error) if *error.kind() == ErrorKind::Denied => Ok(Finding::new(
-            Severity::Broken,
-            "rights",
-            format!(
-                "this user lacks rights: grant readwrite on the prefix {:?}",
-                String::from_utf8_lossy(&everything)
-            ),
-        )),
+        Ok(_) => Ok((Severity::Ok, "this user may read and write the namespace".to_owned())),
+        Err(error) if *error.kind() == ErrorKind::Denied => {
+            let prefix = String::from_utf8_lossy(&everything);
+            Ok((Broken, format!("this user lacks rights: grant readwrite on the prefix {prefix:?}")))
+        }
         Err(error) if error::tells(&error, error::NO_SPACE) => {
-            Ok(Finding::new(Severity::Warning, "rights", "not checked: the server is full"))
+            Ok((Warning, "not checked: the server is full".to_owned()))
         }
         Err(error) => Err(error),
     }
 }
 
 /// Leases are nobody's: whoever reaches the servers may renew or list them, on most versions.
-fn leases(endpoints: &Arc<Endpoints>) -> Finding {
+fn leases(endpoints: &Endpoints) -> Found {
     let (severity, how) = match endpoints.is_encrypted() {
         true => (Severity::Ok, "connections are encrypted; let only trusted clients connect"),
-        false => (Severity::Warning, "connections are not encrypted; use TLS or a closed network"),
+        false => (Warning, "connections are not encrypted; use TLS or a closed network"),
     };
     let detail = format!(
         "{how}: etcd's roles protect keys but not leases, and whoever reaches the servers without a client \
          certificate being asked for can keep a dead holder's lock alive"
     );
-    Finding::new(severity, "leases", detail)
+    (severity, detail)
 }
 
-/// A bug of the server that breaks what a lock rests on.
-#[derive(Debug, PartialEq, Eq)]
-struct Bug {
-    name: &'static str,
-    what: &'static str,
-    /// The first version of each line without it: minor version and patch. Later lines never had it.
-    fixed: &'static [(u32, u32)],
-}
-
-impl Bug {
-    fn sentence(&self, version: &str) -> String {
-        format!("etcd {version} has the bug {}: {}; upgrade", self.name, self.what)
-    }
-
-    fn is_in(&self, minor: u32, patch: u32) -> bool {
-        match self.fixed.iter().find(|(line, _)| *line == minor) {
-            Some((_, fixed)) => patch < *fixed,
-            None => self.fixed.first().is_some_and(|(oldest, _)| minor < *oldest),
-        }
-    }
-}
-
-fn known_bugs(version: &str) -> impl Iterator<Item = &'static Bug> + use<> {
+/// A sentence for each bug of that version which breaks what a lock rests on.
+fn known_bugs(version: &str) -> impl Iterator<Item = String> {
     let parsed = parse(version);
-    BUGS.iter().filter(move |bug| parsed.is_some_and(|(minor, patch)| bug.is_in(minor, patch)))
+    let is_in = move |fixed: &[(u32, u32)]| {
+        parsed.is_some_and(|(minor, patch)| match fixed.iter().find(|(line, _)| *line == minor) {
+            Some((_, fixed)) => patch < *fixed,
+            None => fixed.first().is_some_and(|(oldest, _)| minor < *oldest),
+        })
+    };
+    let known = BUGS.iter().filter(move |(.., fixed)| is_in(fixed));
+    known.map(move |(bug, what, _)| format!("etcd {version} has the bug {bug}: {what}; upgrade"))
 }
 
 /// Minor version and patch of an etcd 3.
@@ -225,28 +187,18 @@ fn parse(version: &str) -> Option<(u32, u32)> {
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
-const BUGS: [Bug; 5] = [
-    Bug {
-        name: "etcd#15247",
-        what: "a leader that was stalled revokes leases that are kept alive, so a lock may be lost early",
-        fixed: &[(4, 31), (5, 13)],
-    },
-    Bug {
-        name: "etcd#20590",
-        what: "a lease that was revoked may still be reported as renewed",
-        fixed: &[(4, 38), (5, 23), (6, 5)],
-    },
-    Bug {
-        name: "etcd#20418",
-        what: "a read may be stale after a server was paused",
-        fixed: &[(4, 42), (5, 28), (6, 9)],
-    },
-    Bug { name: "etcd#17529", what: "a watch that falls behind may miss events", fixed: &[(4, 31), (5, 13)] },
-    Bug {
-        name: "etcd#15220",
-        what: "a watch may be told of progress before the events",
-        fixed: &[(4, 25), (5, 8)],
-    },
+/// Which bug, what it does, and the first version of each line without it: minor version and patch. Later
+/// lines never had it.
+const BUGS: [(&str, &str, &[(u32, u32)]); 5] = [
+    (
+        "etcd#15247",
+        "a leader that was stalled revokes leases that are kept alive, so a lock may be lost early",
+        &[(4, 31), (5, 13)],
+    ),
+    ("etcd#20590", "a lease that was revoked may still be reported as renewed", &[(4, 38), (5, 23), (6, 5)]),
+    ("etcd#20418", "a read may be stale after a server was paused", &[(4, 42), (5, 28), (6, 9)]),
+    ("etcd#17529", "a watch that falls behind may miss events", &[(4, 31), (5, 13)]),
+    ("etcd#15220", "a watch may be told of progress before the events", &[(4, 25), (5, 8)]),
 ];
 
 #[cfg(test)]
@@ -254,7 +206,9 @@ mod tests {
     use super::*;
 
     fn names(version: &str) -> Vec<&'static str> {
-        known_bugs(version).map(|bug| bug.name).collect()
+        let said: Vec<_> = known_bugs(version).collect();
+        let is_said = |name: &str| said.iter().any(|said| said.contains(name) && said.contains(version));
+        BUGS.iter().map(|(name, ..)| *name).filter(|name| is_said(name)).collect()
     }
 
     /// A version has the bugs that were mended after it.

@@ -74,7 +74,7 @@ impl Sessions {
         }
     }
 
-    pub(super) fn holder(&self, kv: &KeyValue) -> Holder {
+    pub(crate) fn holder(&self, kv: &KeyValue) -> Holder {
         holder(kv.key(), kv.value(), self.shown_counter(kv.create_revision()))
     }
 }

@@ -56,9 +56,12 @@ impl Sessions {
                 Err(error) if error.lost_reason().is_some() => return Ok(()),
                 answer => answer?,
             };
-            let there = gets(&answer)?.next();
-            let there = there.as_ref().and_then(|there| there.kvs().first());
-            if answer.succeeded() || there.is_some_and(|there| grace_of(there.value()) <= grace) {
+            if answer.succeeded() {
+                return Ok(());
+            }
+            let [there] = gets(&answer)?;
+            let there = there.kvs().first();
+            if there.is_some_and(|there| grace_of(there.value()) <= grace) {
                 return Ok(());
             }
             seen = there.map_or(0, KeyValue::mod_revision);

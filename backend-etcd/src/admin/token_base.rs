@@ -6,7 +6,6 @@ use etcd_client::{Compare, CompareOp, GetOptions, KeyValue, Txn, TxnOp};
 use leasehold_core::Result;
 use leasehold_core::backend::TokenBase;
 
-use crate::error;
 use crate::keys::base;
 use crate::session::{Sessions, gets, revision};
 
@@ -17,10 +16,7 @@ impl Sessions {
         let keys = GetOptions::new().with_range(end).with_keys_only();
         let reads = [TxnOp::get(self.keys.token_base(), None), TxnOp::get(begin, Some(keys))];
         let answer = self.endpoints.txn(Txn::new().and_then(reads)).await?;
-        let mut parts = gets(&answer)?;
-        let (Some(stored), Some(sessions)) = (parts.next(), parts.next()) else {
-            return Err(error::malformed("without the sessions"));
-        };
+        let [stored, sessions] = gets(&answer)?;
         let own = self.own_lease();
         let leases = sessions.kvs().iter().filter_map(|kv| self.keys.lease_of(kv.key()));
         // Whatever is granted later has a later revision.

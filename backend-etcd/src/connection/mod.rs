@@ -68,7 +68,8 @@ pub(crate) struct Link {
 
 /// What a request without an answer says.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Silence {
+pub(crate) enum Silence {
+    /// It is left for it. So it is with what keeps the session, which goes past all others.
     IsOfTheMember,
     /// Unless nothing else was answered meanwhile.
     MayBeOfTheRequest,
@@ -200,22 +201,7 @@ impl Endpoints {
     /// # Cancel safety
     ///
     /// A request that was sent may be carried out.
-    pub(crate) async fn call<T, F>(self: &Arc<Self>, act: impl FnOnce(Client) -> F + Send) -> Result<T>
-    where
-        F: Future<Output = Result<T, etcd_client::Error>> + Send,
-    {
-        self.attempt(Silence::MayBeOfTheRequest, act).await
-    }
-
-    /// The same past all others, for what keeps the session: its silence is enough to move on.
-    pub(crate) async fn call_first<T, F>(self: &Arc<Self>, act: impl FnOnce(Client) -> F + Send) -> Result<T>
-    where
-        F: Future<Output = Result<T, etcd_client::Error>> + Send,
-    {
-        self.attempt(Silence::IsOfTheMember, act).await
-    }
-
-    async fn attempt<T, F>(
+    pub(crate) async fn call<T, F>(
         self: &Arc<Self>,
         silence: Silence,
         act: impl FnOnce(Client) -> F + Send,
@@ -291,7 +277,7 @@ impl Endpoints {
         loop {
             let attempt = tokio::select! {
                 biased;
-                attempt = self.call(&act) => attempt,
+                attempt = self.call(Silence::MayBeOfTheRequest, &act) => attempt,
                 () = self.env.sleep_until(give_up_at) => return Err(last.unwrap_or_else(|| error::silent(bound))),
             };
             match attempt {

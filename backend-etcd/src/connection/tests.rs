@@ -34,7 +34,10 @@ async fn slow(_client: Client) -> Result<(), etcd_client::Error> {
 #[tokio::test]
 async fn a_slow_request_leaves_a_connection_that_answers_others() {
     let (endpoints, _silent, generation) = connected().await;
-    let (slow, quick) = tokio::join!(endpoints.call(slow), endpoints.call(|_client| ready(Ok(()))));
+    let (slow, quick) = tokio::join!(
+        endpoints.call(Silence::MayBeOfTheRequest, slow),
+        endpoints.call(Silence::MayBeOfTheRequest, |_client| ready(Ok(())))
+    );
     assert_eq!(slow.unwrap_err().effect(), Effect::Unknown);
     quick.unwrap();
     assert_eq!(endpoints.link().await.unwrap().generation, generation);
@@ -44,10 +47,10 @@ async fn a_slow_request_leaves_a_connection_that_answers_others() {
 #[tokio::test]
 async fn silence_leaves_a_connection() {
     let (endpoints, _silent, generation) = connected().await;
-    endpoints.call(slow).await.unwrap_err();
+    endpoints.call(Silence::MayBeOfTheRequest, slow).await.unwrap_err();
     assert_eq!(endpoints.link().await.unwrap().generation, generation + 1);
-    let quick = endpoints.call(|_client| ready(Ok(())));
-    let (renewal, quick) = tokio::join!(endpoints.call_first(slow), quick);
+    let quick = endpoints.call(Silence::MayBeOfTheRequest, |_client| ready(Ok(())));
+    let (renewal, quick) = tokio::join!(endpoints.call(Silence::IsOfTheMember, slow), quick);
     renewal.unwrap_err();
     quick.unwrap();
     assert_eq!(endpoints.link().await.unwrap().generation, generation + 2);
@@ -63,7 +66,7 @@ async fn a_refusal_by_tls_is_final_only_before_the_first_answer() {
         endpoints.refused(generation, alert.clone()).kind().clone()
     };
     assert_eq!(refuse(&endpoints), ErrorKind::Denied);
-    endpoints.call(|_client| ready(Ok(()))).await.unwrap();
+    endpoints.call(Silence::MayBeOfTheRequest, |_client| ready(Ok(()))).await.unwrap();
     assert_eq!(refuse(&endpoints), ErrorKind::Unavailable);
 
     let (several, _silent, _) = connected_to(3).await;
@@ -81,11 +84,11 @@ async fn so_many_requests_are_sent_at_once() {
         sent.fetch_add(1, Ordering::Relaxed);
         slow(client)
     };
-    let many = join_all((0..AT_ONCE + 50).map(|_| endpoints.call(count)));
+    let many = join_all((0..AT_ONCE + 50).map(|_| endpoints.call(Silence::MayBeOfTheRequest, count)));
     tokio::select! {
         biased;
         _ = many => panic!("nothing answers them"),
-        renewed = endpoints.call_first(|_client| ready(Ok(()))) => renewed.unwrap(),
+        renewed = endpoints.call(Silence::IsOfTheMember, |_client| ready(Ok(()))) => renewed.unwrap(),
     }
     assert_eq!(sent.load(Ordering::Relaxed), AT_ONCE);
 }

@@ -28,7 +28,7 @@ pub(crate) struct Book {
     entries: HashMap<LockName, Entry>,
     /// Names that somebody deals with, and since when.
     busy: HashMap<LockName, Moment>,
-    asked: RevokeRequests,
+    pub(crate) asked: RevokeRequests,
 }
 
 /// An entry of ours in the store.
@@ -216,20 +216,6 @@ impl Book {
         held.find(|(_, entry)| entry.create == create).map(|(name, _)| name.clone())
     }
 
-    pub(crate) fn is_wanted(&self, create: Revision, now: Moment) -> bool {
-        self.asked.within(create, now).is_some()
-    }
-
-    /// The message about that entry is gone.
-    pub(crate) fn not_wanted(&mut self, create: Revision) {
-        self.asked.forget(create);
-    }
-
-    /// The messages that are there were read: what is not among them is gone.
-    pub(crate) fn keep_wanted(&mut self, is_there: impl Fn(Revision) -> bool) {
-        self.asked.keep(is_there);
-    }
-
     /// Entries that are gone and that we are asked for all the same.
     pub(crate) fn wanted_in_vain(&self) -> Vec<Revision> {
         let live = |name| self.entries.get(name).filter(|entry| entry.phase != Phase::Deleted);
@@ -339,6 +325,20 @@ mod tests {
         assert_eq!(book.release(&name(), 7, owner()), None);
     }
 
+    /// Whoever makes the watch of an entry that went meanwhile finds that nobody has it, though the name is held
+    /// again.
+    #[test]
+    fn a_watch_is_that_of_its_entry() {
+        let mut book = busy_since(at(1));
+        enter(&mut book, 7, Phase::Held);
+        assert_eq!(book.begin_watches(at(2)), [name()]);
+        assert!(book.is_watched(&name()) && book.begin_watches(at(2)).is_empty());
+        assert!(book.forget(&name(), 7), "it has one");
+        enter(&mut book, 8, Phase::Held);
+        assert!(!book.is_watched(&name()));
+        assert_eq!(book.begin_watches(at(2)), [name()]);
+    }
+
     /// Only a hold is told; one that begins later finds what was asked of its entry.
     #[test]
     fn holds_are_told_what_they_are_asked() {
@@ -384,7 +384,7 @@ mod tests {
         book.free(&name());
         book.forget(&name(), 9);
         assert_eq!(book.wanted_in_vain(), [7], "nobody deals with anything");
-        book.not_wanted(7);
+        book.asked.forget(7);
         assert_eq!(book.wanted_in_vain(), [0; 0]);
     }
 }

@@ -32,11 +32,11 @@ mod revocation;
 #[cfg(test)]
 mod tests;
 
+use leasehold_core::LostReason;
 use leasehold_core::clock::{Deadline, Moment};
-use leasehold_core::{Effect, LostReason};
 
 pub(crate) use book::{Book, Hold, Phase};
-pub(crate) use place::{Delete, Place, Standing};
+pub(crate) use place::{Change, Kind, Place, Standing};
 pub(crate) use revocation::RevokeRequests;
 
 /// A revision of the store: it counts the transactions that wrote.
@@ -96,27 +96,6 @@ pub(crate) struct Answer {
     pub(crate) older: usize,
     /// Whether the request's epoch was that of the session.
     pub(crate) in_epoch: bool,
-}
-
-/// What is known of a transaction that failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Failure {
-    /// The store did nothing.
-    NotApplied,
-    /// The store has answered, for want of room; it may have done it first.
-    Refused,
-    /// It may be carried out yet.
-    Unanswered,
-}
-
-impl Failure {
-    pub(crate) fn of(effect: Effect, is_for_space: bool) -> Self {
-        match effect {
-            Effect::NotApplied => Self::NotApplied,
-            Effect::Unknown if is_for_space => Self::Refused,
-            Effect::Unknown => Self::Unanswered,
-        }
-    }
 }
 
 /// An acquisition, from its first request until nothing of it is left or it is granted.
@@ -191,15 +170,11 @@ impl Contender {
         }
     }
 
-    /// The acquiring transaction failed; one without an answer may be applied yet, while the session is in
-    /// the `epoch` that it was bound to.
-    pub(crate) fn failed(&mut self, failure: Failure, epoch: Revision) {
-        if failure != Failure::NotApplied {
-            self.entry = Entry::Unknown;
-        }
-        if failure == Failure::Unanswered {
-            self.copy = Some(epoch);
-        }
+    /// The acquiring transaction failed and may have been carried out; or a `copy` of it may be yet, while the
+    /// session is in the epoch that it was bound to.
+    pub(crate) fn failed(&mut self, copy: Option<Revision>) {
+        self.entry = Entry::Unknown;
+        self.copy = self.copy.max(copy);
     }
 
     /// The stray entry is gone, or was not there.
@@ -232,10 +207,10 @@ impl Contender {
         }
     }
 
-    /// The watch told of deletions, all of one revision together.
-    pub(crate) fn saw(&mut self, deletes: &[Delete]) {
+    /// The watch told of changes, all of one revision together; `own` is our key.
+    pub(crate) fn saw(&mut self, changes: &[Change], own: &[u8]) {
         if let Entry::Queued(place) = &mut self.entry {
-            place.saw(deletes);
+            place.saw(changes, own);
         }
     }
 

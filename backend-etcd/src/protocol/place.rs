@@ -11,17 +11,20 @@ use std::collections::BTreeSet;
 
 use super::Revision;
 
-/// A deletion, as the watch tells it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Delete {
-    /// When.
+/// A change of a key, as the watch tells it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Change {
     pub(crate) revision: Revision,
-    /// Of which key.
     pub(crate) key: Box<[u8]>,
-    /// When that key was created, if the store still knew.
-    pub(crate) created: Option<Revision>,
-    /// Whether it is the key of our session.
-    pub(crate) mine: bool,
+    pub(crate) kind: Kind,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// With its value.
+    Put(Box<[u8]>),
+    /// With the revision at which the key was created, if the store still knew.
+    Deleted(Option<Revision>),
 }
 
 /// How an entry stands.
@@ -98,21 +101,21 @@ impl Place {
         self.watched_since = since;
     }
 
-    pub(crate) fn saw(&mut self, deletes: &[Delete]) {
-        for delete in deletes.iter().filter(|delete| delete.revision > self.seen_at) {
-            match delete.created {
-                _ if delete.mine => self.is_deleted = true,
-                None => self.doubt = self.doubt.max(Some(delete.revision)),
-                Some(created) if created < self.create => {
-                    if self.counted.insert((delete.revision, delete.key.clone())) {
+    pub(crate) fn saw(&mut self, changes: &[Change], own: &[u8]) {
+        for Change { revision, key, kind } in changes.iter().filter(|change| change.revision > self.seen_at) {
+            match kind {
+                Kind::Deleted(_) if **key == *own => self.is_deleted = true,
+                Kind::Deleted(None) => self.doubt = self.doubt.max(Some(*revision)),
+                Kind::Deleted(Some(created)) if *created < self.create => {
+                    if self.counted.insert((*revision, key.clone())) {
                         match self.older.checked_sub(1) {
                             Some(older) => self.older = older,
                             // More deletions than there were entries: the answer and the watch disagree.
-                            None => self.doubt = self.doubt.max(Some(delete.revision)),
+                            None => self.doubt = self.doubt.max(Some(*revision)),
                         }
                     }
                 }
-                Some(_) => {}
+                Kind::Deleted(Some(_)) | Kind::Put(_) => {}
             }
         }
     }

@@ -6,10 +6,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
-use leasehold_core::backend::{AcquireRequest, Attempt, Holder, Mode, StoreEvent};
+use leasehold_core::backend::{AcquireRequest, Attempt, Carried, Holder, Mode, StoreEvent};
 use leasehold_core::clock::Moment;
-use leasehold_core::{Env, Error, ErrorKind, LockName, OwnerId, Result};
+use leasehold_core::{Effect, Env, Error, ErrorKind, Result};
 use tokio_util::sync::CancellationToken;
 
 use super::sessions::Sessions;
@@ -17,8 +16,8 @@ use super::{NameLock, Session};
 use crate::connection::backoff;
 use crate::error;
 use crate::keys::{LockKeys, Record};
-use crate::protocol::{Contender, Delete, End, Failure, Patience, Revision, Step};
-use crate::watch::{Change, Kind, Listener, Range, WatchEvent};
+use crate::protocol::{Change, Contender, End, Kind, Patience, Revision, Step};
+use crate::watch::{Listener, WatchEvent};
 
 /// Takes the lock, or queues for it.
 ///
@@ -31,36 +30,8 @@ pub(crate) async fn acquire(
     patience: Patience,
 ) -> Result<Attempt> {
     let left = CancellationToken::new();
-    let work = Box::pin(acquire_until(left.clone(), Arc::clone(sessions), request.clone(), patience));
-    Carried { env: sessions.env.clone(), left, work: Some(work) }.outcome().await
-}
-
-/// Work that goes on in the background when its caller has gone, and is told so.
-struct Carried<T: Send + 'static> {
-    env: Env,
-    left: CancellationToken,
-    /// Until it is done.
-    work: Option<BoxFuture<'static, T>>,
-}
-
-impl<T: Send + 'static> Carried<T> {
-    async fn outcome(mut self) -> T {
-        let Some(work) = &mut self.work else {
-            unreachable!("it is taken below and by `drop`");
-        };
-        let outcome = work.await;
-        self.work = None;
-        outcome
-    }
-}
-
-impl<T: Send + 'static> Drop for Carried<T> {
-    fn drop(&mut self) {
-        if let Some(work) = self.work.take() {
-            self.left.cancel();
-            self.env.spawn(async move { drop(work.await) });
-        }
-    }
+    let work = acquire_until(left.clone(), Arc::clone(sessions), request.clone(), patience);
+    Carried::new(&sessions.env, left, Box::pin(work)).await
 }
 
 async fn acquire_until(
@@ -98,18 +69,12 @@ async fn acquire_until(
     }
 }
 
-fn failure(error: &Error) -> Failure {
-    Failure::of(error.effect(), error::tells(error, error::NO_SPACE))
-}
-
 /// One entry on its way into a queue, and out of it.
 struct Acquisition {
     session: Arc<Session>,
-    name: LockName,
-    keys: LockKeys,
-    range: Range,
-    owner: OwnerId,
+    request: AcquireRequest,
     patience: Patience,
+    keys: LockKeys,
     value: Vec<u8>,
     contender: Contender,
     listener: Option<Listener>,
@@ -125,18 +90,15 @@ struct Acquisition {
 impl Acquisition {
     async fn new(session: &Arc<Session>, request: &AcquireRequest, patience: Patience) -> Self {
         let name_lock = session.lock_name(&request.name).await;
-        let keys = session.keys(&request.name);
-        let range = Range::queue(&keys.queue);
-        let now = session.env().now();
+        let (keys, now) = (session.keys(&request.name), session.env().now());
         Self {
-            name: request.name.clone(),
-            owner: request.owner,
+            request: request.clone(),
             patience,
             value: Record::new(request, session.ttl).to_bytes(),
             contender: Contender::new(patience),
             // A lock that was waited for lately is watched already; it must be listened to before
             // it is asked for.
-            listener: session.watches.standing(&range),
+            listener: session.watches.standing(&keys.queue),
             look_at: now + first_look(session.ttl),
             look_by: now + next_look(session.env(), session.ttl),
             heard: None,
@@ -144,7 +106,6 @@ impl Acquisition {
             _name_lock: name_lock,
             session: Arc::clone(session),
             keys,
-            range,
         }
     }
 
@@ -205,7 +166,7 @@ impl Acquisition {
             if (is_too_late || !error::may_pass(&error)) && !left.is_cancelled() {
                 return Err(error);
             }
-            tracing::debug!(lock = %self.name, ?step, error = %format_args!("{error:#}"), "tried again");
+            tracing::debug!(lock = %self.request.name, ?step, error = %format_args!("{error:#}"), "tried again");
             tokio::select! {
                 biased;
                 () = session.ended.cancelled() => {}
@@ -228,18 +189,27 @@ impl Acquisition {
             Step::Ask => {
                 let epoch = session.book.lock().epoch();
                 let asked = session.ask(self.patience, &self.keys, &self.value, epoch).await;
-                let (answer, holder) =
-                    asked.inspect_err(|error| self.contender.failed(failure(error), epoch))?;
+                let (answer, holder) = asked.inspect_err(|error| {
+                    if error.effect() == Effect::Unknown {
+                        let was_answered = error::tells(error, error::NO_SPACE);
+                        self.contender.failed((!was_answered).then_some(epoch));
+                    }
+                })?;
                 let since = self.listener.as_ref().and_then(|listener| listener.since);
                 self.contender.asked(answer, since);
                 self.holder = holder;
                 if let Some(create) = self.contender.create() {
-                    session.book.lock().enter(&self.name, create, self.owner, session.env().now());
+                    session.book.lock().enter(
+                        &self.request.name,
+                        create,
+                        self.request.owner,
+                        session.env().now(),
+                    );
                 }
             }
             Step::Delete(create) => {
                 session.delete(&self.keys.own, create).await?;
-                session.forget(&self.name, create);
+                session.forget(&self.request.name, create);
                 self.contender.deleted();
             }
             Step::Settle => {
@@ -264,7 +234,7 @@ impl Acquisition {
             && holds != create
             && self.heard.replace(holds) != Some(holds)
         {
-            self.session.sessions.events.tell(StoreEvent::Queued { name: self.name.clone(), holder });
+            self.session.sessions.events.tell(StoreEvent::Queued { name: self.request.name.clone(), holder });
         }
         Ok(())
     }
@@ -281,7 +251,7 @@ impl Acquisition {
     async fn wait(&mut self, left: &CancellationToken) -> Result<()> {
         let session = Arc::clone(&self.session);
         let Some(listener) = &mut self.listener else {
-            let listener = session.watches.listen(&self.range);
+            let listener = session.watches.listen(&self.keys.queue);
             self.contender.watched(listener.since);
             self.listener = Some(listener);
             return Ok(());
@@ -296,14 +266,8 @@ impl Acquisition {
                 None => session.ended.cancelled().await,
             },
             () = session.env().sleep_until(self.look_at) => {
-                if let Some(create) = self.contender.create()
-                    && let Err(error) = self.look(create).await
-                {
-                    if *error.kind() == ErrorKind::Denied {
-                        return Err(error);
-                    }
-                    tracing::debug!(lock = %self.name, error = %format_args!("{error:#}"), "the queue could not be read");
-                    self.look_at = session.env().now() + first_look(session.ttl);
+                if let Some(create) = self.contender.create() {
+                    self.look(create).await?;
                 }
             }
         }
@@ -311,37 +275,26 @@ impl Acquisition {
     }
 
     fn on_event(&mut self, event: WatchEvent) -> Result<()> {
-        match event {
-            WatchEvent::Stands(since) => self.stands(Some(since)),
-            WatchEvent::Broken | WatchEvent::Foreign => self.stands(None),
+        let since = match event {
+            WatchEvent::Stands(since) => Some(since),
+            WatchEvent::Broken | WatchEvent::Foreign => None,
             WatchEvent::Refused => return Err(error::not_told()),
             WatchEvent::Changes(changes) => {
-                let delete = |change: &Change| match change.kind {
-                    Kind::Put(_) => None,
-                    Kind::Deleted(created) => Some(Delete {
-                        revision: change.revision,
-                        mine: change.key.as_ref() == self.keys.own,
-                        key: change.key.clone(),
-                        created,
-                    }),
-                };
-                let deletes: Vec<_> = changes.iter().filter_map(delete).collect();
-                let moves = |delete: &Delete| delete.created < self.contender.create();
-                if self.look_at < self.look_by && deletes.iter().any(moves) {
+                let own = self.contender.create();
+                let moves = |change: &Change| matches!(change.kind, Kind::Deleted(created) if created < own);
+                if self.look_at < self.look_by && changes.iter().any(moves) {
                     let soon = self.session.env().now() + first_look(self.session.ttl);
                     self.look_at = soon.min(self.look_by);
                 }
-                self.contender.saw(&deletes);
+                self.contender.saw(&changes, &self.keys.own);
+                return Ok(());
             }
-        }
-        Ok(())
-    }
-
-    fn stands(&mut self, since: Option<Revision>) {
+        };
         if let Some(listener) = &mut self.listener {
             listener.since = since;
         }
         self.contender.watched(since);
+        Ok(())
     }
 }
 

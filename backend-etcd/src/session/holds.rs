@@ -7,8 +7,8 @@ use leasehold_core::backend::{Grant, Lease, LeaseScope, StoreEvent};
 use leasehold_core::{Error, ErrorKind, FencingToken, LockName, LostReason, OwnerId, Result};
 
 use super::Session;
+use crate::keys::Range;
 use crate::protocol::{Hold, Phase, Revision};
-use crate::watch::Range;
 
 impl Session {
     pub(super) fn forget(&self, name: &LockName, create: Revision) {

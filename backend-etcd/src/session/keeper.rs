@@ -6,7 +6,7 @@ use leasehold_core::LostReason;
 use leasehold_core::backend::Renewal;
 
 use super::Session;
-use crate::connection::backoff;
+use crate::connection::{Silence, backoff};
 
 impl Session {
     /// Renews the lease.
@@ -19,7 +19,7 @@ impl Session {
         let give_up_at = env.now() + env.timing().op_timeout;
         let mut pauses = backoff(env);
         while self.lives() {
-            let renewed = self.sessions.endpoints.call_first(|client| async move {
+            let renewed = self.sessions.endpoints.call(Silence::IsOfTheMember, |client| async move {
                 let sent_at = env.now();
                 client.lease_client().keep_alive(lease).await.map(|_stream| sent_at)
             });

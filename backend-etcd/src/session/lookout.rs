@@ -8,8 +8,9 @@ use leasehold_core::{ErrorKind, LostReason};
 use super::Session;
 use crate::connection::backoff;
 use crate::error;
-use crate::keys::grace_of;
-use crate::watch::{Change, Kind, Of, Range, WatchEvent};
+use crate::keys::{Of, Range, grace_of};
+use crate::protocol::{Change, Kind};
+use crate::watch::WatchEvent;
 
 impl Session {
     pub(super) fn on_event(self: &Arc<Self>, range: &Range, event: &WatchEvent) {
@@ -38,7 +39,7 @@ impl Session {
             } else if let Some(create) = self.sessions.keys.asked_for(self.lease, &change.key) {
                 match &change.kind {
                     Kind::Put(value) => self.asked_to_let_go(create, grace_of(value)),
-                    Kind::Deleted(_) => self.book.lock().not_wanted(create),
+                    Kind::Deleted(_) => self.book.lock().asked.forget(create),
                 }
             } else if matches!(change.kind, Kind::Deleted(_)) && change.key.ends_with(&self.suffix) {
                 self.entry_deleted(&change.key, change.revision);

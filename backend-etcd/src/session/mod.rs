@@ -2,7 +2,7 @@
 //!
 //! A session has one lease and one watch stream. Its key is attached to the
 //! lease and watched, so that a lease that ends early is noticed within milliseconds, whatever the
-//! keepalives say. It is over at its deadline, when its key is deleted, when the cluster is another
+//! renewals say. It is over at its deadline, when its key is deleted, when the cluster is another
 //! one, or when it is closed; all at once, and once.
 //!
 //! | file | says |
@@ -36,7 +36,7 @@ use std::time::Duration;
 
 use leasehold_core::backend::{Lease, LeaseId, LeaseScope, StoreEvent};
 use leasehold_core::clock::{Deadline, Moment};
-use leasehold_core::{Env, Error, ErrorKind, LockName, LostReason, Result};
+use leasehold_core::{Env, Error, ErrorKind, LockName, LostReason};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -150,16 +150,12 @@ impl Session {
     async fn end_at_the_store(&self) {
         let give_up_at = self.env().now() + self.ttl;
         let mut pauses = backoff(self.env());
-        while self.env().now() < give_up_at {
-            let is_over = match self.revoke_lease().await {
-                Ok(()) => true,
+        while self.env().now() < give_up_at && !self.sessions.closing.is_cancelled() {
+            match self.revoke_lease().await {
                 // Who may not has to wait for its expiry.
-                Err(error) => *error.kind() == ErrorKind::Denied,
-            };
-            if is_over || self.sessions.closing.is_cancelled() {
-                return;
+                Err(error) if *error.kind() != ErrorKind::Denied => pauses.pause(self.env()).await,
+                _ => return,
             }
-            pauses.pause(self.env()).await;
         }
     }
 
@@ -171,16 +167,6 @@ impl Session {
                 return NameLock { session: Arc::clone(self), name: name.clone() };
             }
             freed.await;
-        }
-    }
-
-    fn is_of_cluster(self: &Arc<Self>, header: Option<&etcd_client::ResponseHeader>) -> Result<()> {
-        match header {
-            Some(header) if header.cluster_id() != self.cluster => {
-                self.lose(LostReason::SessionLost);
-                Err(Error::lost(LostReason::SessionLost))
-            }
-            Some(_) | None => Ok(()),
         }
     }
 }

@@ -18,9 +18,9 @@ use super::requests::gets;
 use super::sessions::Sessions;
 use super::{Session, deadline};
 use crate::error;
-use crate::keys;
+use crate::keys::{self, Range};
 use crate::protocol::{Book, Revision};
-use crate::watch::{Listener, OnEvent, Range, WatchEvent, Watches};
+use crate::watch::{Listener, OnEvent, WatchEvent, Watches};
 
 /// A lease as it was granted.
 struct Granted {
@@ -142,10 +142,7 @@ async fn put(sessions: &Arc<Sessions>, key: &[u8], lease: i64) -> Result<(Revisi
     let put = TxnOp::put(key, "", Some(PutOptions::new().with_lease(lease)));
     let (own, record) = (TxnOp::get(key, None), TxnOp::get(sessions.keys.record(), None));
     let answer = sessions.endpoints.txn(Txn::new().and_then([put, own, record])).await?;
-    let mut parts = gets(&answer)?;
-    let (Some(own), Some(record)) = (parts.next(), parts.next()) else {
-        return Err(error::malformed("with parts missing"));
-    };
+    let [own, record] = gets(&answer)?;
     stage::admit(&sessions.env, record.kvs().first().map(KeyValue::value))?;
     let own = own.kvs().first().map(|kv| (kv.create_revision(), kv.mod_revision()));
     own.ok_or_else(|| error::malformed("without the session's key"))

@@ -11,8 +11,9 @@ use leasehold_core::backend::Holder;
 use leasehold_core::{Error, ErrorKind, LostReason, Result};
 
 use super::Session;
+use crate::connection::Silence;
 use crate::error;
-use crate::keys::{LockKeys, grace_of, holder};
+use crate::keys::{LockKeys, grace_of};
 use crate::protocol::{Answer, Patience, Revision};
 
 /// What a look at a queue showed.
@@ -35,7 +36,7 @@ impl Session {
         let absent = match patience {
             Patience::Waits => Compare::create_revision(keys.own.clone(), CompareOp::Equal, 0),
             Patience::Tries => {
-                Compare::create_revision(keys.queue.clone(), CompareOp::Equal, 0).with_prefix()
+                Compare::create_revision(keys.queue.key.to_vec(), CompareOp::Equal, 0).with_prefix()
             }
         };
         let in_epoch = Compare::mod_revision(self.key.clone(), CompareOp::Equal, epoch);
@@ -47,23 +48,20 @@ impl Session {
         };
         let txn = Txn::new()
             .when([absent, in_epoch])
-            .and_then([put, TxnOp::get(keys.queue.clone(), Some(count))])
+            .and_then([put, TxnOp::get(keys.queue.key.to_vec(), Some(count))])
             .or_else([
                 TxnOp::get(keys.own.clone(), None),
-                TxnOp::get(keys.queue.clone(), Some(queue)),
+                TxnOp::get(keys.queue.key.to_vec(), Some(queue)),
                 TxnOp::get(self.key.clone(), Some(GetOptions::new().with_keys_only())),
             ]);
         let answer = self.txn(txn).await?;
         let revision = revision(&answer)?;
-        let mut parts = gets(&answer)?;
         if answer.succeeded() {
-            let count = parts.next().ok_or_else(|| error::malformed("without a count"))?.count();
-            let older = usize::try_from(count).unwrap_or(0).saturating_sub(1);
+            let [count] = gets(&answer)?;
+            let older = usize::try_from(count.count()).unwrap_or(0).saturating_sub(1);
             return Ok((Answer { revision, mine: Some((revision, true)), older, in_epoch: true }, None));
         }
-        let (Some(own), Some(queue), Some(session)) = (parts.next(), parts.next(), parts.next()) else {
-            return Err(error::malformed("with parts missing"));
-        };
+        let [own, queue, session] = gets(&answer)?;
         let Some(session) = session.kvs().first() else {
             self.lose(LostReason::SessionLost);
             return Err(Error::lost(LostReason::SessionLost));
@@ -73,7 +71,7 @@ impl Session {
         let create = mine.map_or(Revision::MAX, |(create, _)| create);
         let older = queue.kvs().iter().filter(|kv| kv.create_revision() < create).count();
         let in_epoch = session.mod_revision() == epoch;
-        let holder = queue.kvs().first().and_then(|kv| self.holder(kv)).map(|(_, holder)| holder);
+        let holder = queue.kvs().first().map(|kv| self.sessions.holder(kv));
         Ok((Answer { revision, mine, older, in_epoch }, holder))
     }
 
@@ -81,20 +79,17 @@ impl Session {
     pub(super) async fn look(self: &Arc<Self>, keys: &LockKeys, create: Revision) -> Result<Snapshot> {
         let upto = GetOptions::new().with_prefix().with_keys_only().with_max_create_revision(create);
         let txn = Txn::new().and_then([
-            TxnOp::get(keys.queue.clone(), Some(upto)),
-            TxnOp::get(keys.queue.clone(), Some(oldest())),
+            TxnOp::get(keys.queue.key.to_vec(), Some(upto)),
+            TxnOp::get(keys.queue.key.to_vec(), Some(oldest())),
         ]);
         let answer = self.txn(txn).await?;
         let revision = revision(&answer)?;
-        let mut parts = gets(&answer)?;
-        let (Some(queue), Some(oldest)) = (parts.next(), parts.next()) else {
-            return Err(error::malformed("with parts missing"));
-        };
+        let [queue, oldest] = gets(&answer)?;
         Ok(Snapshot {
             revision,
             present: queue.kvs().iter().any(|kv| kv.key() == keys.own && kv.create_revision() == create),
             older: queue.kvs().iter().filter(|kv| kv.create_revision() < create).count(),
-            holder: oldest.kvs().first().and_then(|kv| self.holder(kv)),
+            holder: oldest.kvs().first().map(|kv| (kv.create_revision(), self.sessions.holder(kv))),
         })
     }
 
@@ -103,7 +98,7 @@ impl Session {
     pub(super) async fn delete(self: &Arc<Self>, key: &[u8], create: Revision) -> Result<bool> {
         let same = Compare::create_revision(key, CompareOp::Equal, create);
         // Nobody else takes the message back.
-        let is_asked_for = self.book.lock().is_wanted(create, self.env().now());
+        let is_asked_for = self.book.lock().asked.within(create, self.env().now()).is_some();
         let message = is_asked_for.then(|| self.deletion_of_message(create));
         let ops = [TxnOp::delete(key, None)].into_iter().chain(message).collect::<Vec<_>>();
         match self.txn(Txn::new().when([same]).and_then(ops)).await {
@@ -132,8 +127,9 @@ impl Session {
         let read = || TxnOp::get(self.key.clone(), Some(GetOptions::new().with_keys_only()));
         let txn = Txn::new().when([at_epoch]).and_then([moved, read()]).or_else([read()]);
         let answer = self.txn(txn).await?;
-        match gets(&answer)?.next().and_then(|read| read.kvs().first().map(KeyValue::mod_revision)) {
-            Some(revision) => self.book.lock().saw_epoch(revision),
+        let [read] = gets(&answer)?;
+        match read.kvs().first() {
+            Some(kv) => self.book.lock().saw_epoch(kv.mod_revision()),
             None => self.lose(LostReason::SessionLost),
         }
         Ok(())
@@ -143,7 +139,7 @@ impl Session {
     pub(super) async fn find(self: &Arc<Self>, key: &[u8]) -> Result<Option<Revision>> {
         let read = TxnOp::get(key, Some(GetOptions::new().with_keys_only()));
         let answer = self.txn(Txn::new().and_then([read])).await?;
-        let found = gets(&answer)?.next().ok_or_else(|| error::malformed("with parts missing"))?;
+        let [found] = gets(&answer)?;
         Ok(found.kvs().first().map(KeyValue::create_revision))
     }
 
@@ -163,7 +159,7 @@ impl Session {
         if keys.iter().any(|(_, since)| revision < *since) {
             return Err(error::cut("a read that should have been later"));
         }
-        for ((key, _), part) in keys.iter().zip(gets(&answer)?) {
+        for ((key, _), part) in keys.iter().zip(reads(&answer)?) {
             match part.kvs().first().map(KeyValue::create_revision) {
                 _ if is_session(key) => self.on_session(part.kvs()),
                 // A later entry of ours has taken its place.
@@ -180,7 +176,7 @@ impl Session {
             |kv: &KeyValue| Some((self.sessions.keys.asked_for(self.lease, kv.key())?, grace_of(kv.value())));
         let messages: HashMap<_, _> = found.iter().filter_map(message).collect();
         // Of those that were taken back meanwhile we are not told.
-        self.book.lock().keep_wanted(|create| messages.contains_key(&create));
+        self.book.lock().asked.keep(|create| messages.contains_key(&create));
         for (create, grace) in messages {
             self.asked_to_let_go(create, grace);
         }
@@ -200,25 +196,24 @@ impl Session {
         }
     }
 
-    /// One attempt of a transaction. A lease that is gone ends the session.
+    /// One attempt of a transaction. A lease that is gone ends the session, and so does another cluster.
     pub(super) async fn txn(self: &Arc<Self>, txn: Txn) -> Result<TxnResponse> {
         let answer = self
             .sessions
             .endpoints
-            .call(|client| async move { client.kv_client().txn(txn).await })
-            .await
-            .inspect_err(|error| {
-                if let Some(reason) = error.lost_reason() {
-                    self.lose(reason);
-                }
-            })?;
-        self.is_of_cluster(answer.header())?;
-        Ok(answer)
-    }
-
-    fn holder(&self, kv: &KeyValue) -> Option<(Revision, Holder)> {
-        let create = kv.create_revision();
-        Some((create, holder(kv.key(), kv.value(), self.counter(create).ok()?)))
+            .call(Silence::MayBeOfTheRequest, |client| async move { client.kv_client().txn(txn).await })
+            .await;
+        let is_of_ours =
+            |answer: &TxnResponse| answer.header().is_none_or(|header| header.cluster_id() == self.cluster);
+        let answer = match answer {
+            Ok(answer) if !is_of_ours(&answer) => Err(Error::lost(LostReason::SessionLost)),
+            answer => answer,
+        };
+        answer.inspect_err(|error| {
+            if let Some(reason) = error.lost_reason() {
+                self.lose(reason);
+            }
+        })
     }
 }
 
@@ -233,12 +228,18 @@ pub(crate) fn revision(answer: &TxnResponse) -> Result<Revision> {
 }
 
 /// The reads of an answer, in order.
-pub(crate) fn gets(answer: &TxnResponse) -> Result<impl Iterator<Item = GetResponse> + use<>> {
+pub(crate) fn gets<const N: usize>(answer: &TxnResponse) -> Result<[GetResponse; N]> {
+    let reads: Result<_, _> = reads(answer)?.try_into();
+    reads.map_err(|_other: Vec<_>| error::malformed("with parts missing"))
+}
+
+fn reads(answer: &TxnResponse) -> Result<Vec<GetResponse>> {
     // The client panics on a part that it does not know.
     let parts = std::panic::catch_unwind(|| answer.op_responses());
     let parts = parts.map_err(|_panic| error::malformed("with an unknown part"))?;
-    Ok(parts.into_iter().filter_map(|part| match part {
+    let read = |part| match part {
         TxnOpResponse::Get(get) => Some(get),
         TxnOpResponse::Put(_) | TxnOpResponse::Delete(_) | TxnOpResponse::Txn(_) => None,
-    }))
+    };
+    Ok(parts.into_iter().filter_map(read).collect())
 }

@@ -1,8 +1,8 @@
 //! One stream for all watches of a session.
 //!
-//! A watch serves everybody who listens to the same range, and stays for a while after the last of
+//! A watch serves whoever deals with a name, one after the other, and stays for a while after the last of
 //! them: a watch that stands tells of a deletion at once, one that is opened after it may be a tenth of
-//! a second late. When the stream ends, its listeners are told, and every watch that is listened to is
+//! a second late. When the stream ends, its listener is told, and every watch that is wanted is
 //! opened again from *now*: whoever listens reads once to learn what was missed.
 //!
 //! The table of watches is here, the task that serves them in [`stream`].
@@ -20,6 +20,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use leasehold_core::Env;
 use leasehold_core::clock::Moment;
 use parking_lot::Mutex;
@@ -27,59 +28,8 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::connection::Endpoints;
-use crate::keys::end_of;
-use crate::protocol::Revision;
-use stream::Server;
-
-/// What is watched: one key, or those from it to before another.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Range {
-    pub(crate) key: Box<[u8]>,
-    pub(crate) end: Option<Box<[u8]>>,
-    pub(crate) of: Of,
-}
-
-/// What is told of it, and for how long.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Of {
-    /// Deletions, as long as somebody listens.
-    Queue,
-    /// Deletions, until it is let go of.
-    Entry,
-    /// Every change, until the end.
-    Session,
-}
-
-impl Range {
-    /// The keys that begin with `prefix`.
-    pub(crate) fn queue(prefix: &[u8]) -> Self {
-        Self { key: prefix.into(), end: Some(end_of(prefix).into()), of: Of::Queue }
-    }
-
-    pub(crate) fn entry(key: &[u8]) -> Self {
-        Self { key: key.into(), end: None, of: Of::Entry }
-    }
-
-    pub(crate) fn session(key: &[u8], end: Vec<u8>) -> Self {
-        Self { key: key.into(), end: Some(end.into()), of: Of::Session }
-    }
-}
-
-/// A change of a key.
-#[derive(Clone, Debug)]
-pub(crate) struct Change {
-    pub(crate) revision: Revision,
-    pub(crate) key: Box<[u8]>,
-    pub(crate) kind: Kind,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// With its value.
-    Put(Box<[u8]>),
-    /// With the revision at which the key was created, if the store still knew.
-    Deleted(Option<Revision>),
-}
+use crate::keys::{Of, Range};
+use crate::protocol::{Change, Revision};
 
 /// What is told of a watch.
 #[derive(Clone, Debug)]
@@ -104,11 +54,12 @@ pub(crate) struct Listener {
 /// Hears whatever is told, after the listeners; no watch may be touched from there.
 pub(crate) type OnEvent = Arc<dyn Fn(&Range, &WatchEvent) + Send + Sync>;
 
-#[derive(Debug)]
 pub(crate) struct Watches {
     table: Mutex<Table>,
     orders: mpsc::UnboundedSender<Order>,
     env: Env,
+    endpoints: Arc<Endpoints>,
+    on_event: OnEvent,
 }
 
 #[derive(Debug, Default)]
@@ -122,7 +73,8 @@ struct Table {
 struct Watch {
     range: Range,
     since: Option<Revision>,
-    listeners: Vec<mpsc::UnboundedSender<WatchEvent>>,
+    /// Who deals with its name, or did.
+    listener: Option<mpsc::UnboundedSender<WatchEvent>>,
     used_at: Moment,
 }
 
@@ -141,17 +93,10 @@ impl Watches {
         ended: CancellationToken,
     ) -> Arc<Self> {
         let (orders, inbox) = mpsc::unbounded_channel();
-        let watches = Arc::new(Self { table: Mutex::default(), orders, env: env.clone() });
-        let server = Server {
-            watches: Arc::clone(&watches),
-            endpoints: Arc::clone(endpoints),
-            env: env.clone(),
-            on_event,
-            orders: inbox,
-        };
-        env.spawn(async move {
-            ended.run_until_cancelled_owned(Box::pin(server.run())).await;
-        });
+        let (env, endpoints) = (env.clone(), Arc::clone(endpoints));
+        let watches = Arc::new(Self { table: Mutex::default(), orders, env, endpoints, on_event });
+        let serving = Box::pin(Arc::clone(&watches).run(inbox));
+        watches.env.spawn(ended.run_until_cancelled_owned(serving).map(drop));
         watches
     }
 
@@ -167,7 +112,7 @@ impl Watches {
         if let Some(watch) = table.watch(range) {
             return watch.listen(now);
         }
-        let mut watch = Watch { range: range.clone(), since: None, listeners: Vec::new(), used_at: now };
+        let mut watch = Watch { range: range.clone(), since: None, listener: None, used_at: now };
         let listener = watch.listen(now);
         let id = table.insert(watch);
         // Nobody serves orders any more when the session is over, and nobody waits then.
@@ -194,7 +139,6 @@ impl Watches {
         let (mut table, now) = (self.table.lock(), self.env.now());
         let mut over = Vec::new();
         for watch in table.watches.values_mut() {
-            watch.listeners.retain(|listener| !listener.is_closed());
             if watch.is_wanted() {
                 watch.used_at = now;
             } else if now.since(watch.used_at) > idle {
@@ -239,17 +183,18 @@ impl Table {
 impl Watch {
     fn listen(&mut self, now: Moment) -> Listener {
         let (ear, events) = mpsc::unbounded_channel();
-        self.listeners.retain(|listener| !listener.is_closed());
-        self.listeners.push(ear);
-        self.used_at = now;
+        (self.listener, self.used_at) = (Some(ear), now);
         Listener { events, since: self.since }
     }
 
     fn is_wanted(&self) -> bool {
-        self.range.of != Of::Queue || !self.listeners.is_empty()
+        self.range.of != Of::Queue || self.listener.as_ref().is_some_and(|listener| !listener.is_closed())
     }
 
-    fn tell(&mut self, event: &WatchEvent) {
-        self.listeners.retain(|listener| listener.send(event.clone()).is_ok());
+    fn tell(&self, event: &WatchEvent) {
+        if let Some(listener) = &self.listener {
+            // It may have gone.
+            let _ = listener.send(event.clone());
+        }
     }
 }

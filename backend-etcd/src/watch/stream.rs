@@ -4,23 +4,16 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use etcd_client::{
-    GetOptions, WatchFilterType, WatchOptions, WatchRequestSender, WatchResponse, WatchResponseStream,
+    GetOptions, WatchFilterType, WatchOptions, WatchRequestSender, WatchResponse, WatchStream,
 };
-use leasehold_core::{Env, ErrorKind, Result};
+use leasehold_core::{ErrorKind, Result};
 use tokio::sync::mpsc;
 
-use super::{Change, Kind, Of, OnEvent, Order, Range, Watch, WatchEvent, Watches};
-use crate::connection::{Endpoints, Link, backoff};
+use super::{Order, Watch, WatchEvent, Watches};
+use crate::connection::backoff;
 use crate::error;
-
-/// The task behind the watches.
-pub(super) struct Server {
-    pub(super) watches: Arc<Watches>,
-    pub(super) endpoints: Arc<Endpoints>,
-    pub(super) env: Env,
-    pub(super) on_event: OnEvent,
-    pub(super) orders: mpsc::UnboundedReceiver<Order>,
-}
+use crate::keys::{Of, Range};
+use crate::protocol::{Change, Kind};
 
 /// Why a stream is not read any longer.
 enum Ended {
@@ -32,24 +25,24 @@ enum Ended {
     Foreign,
 }
 
-impl Server {
+impl Watches {
     /// Serves whatever is wanted, on one stream after the other.
-    pub(super) async fn run(mut self) {
+    pub(super) async fn run(self: Arc<Self>, mut orders: mpsc::UnboundedReceiver<Order>) {
         let mut pauses = backoff(&self.env);
         let mut told = WatchEvent::Broken;
         loop {
             // What is wanted is opened below; the orders say no more than that.
-            while self.orders.try_recv().is_ok() {}
-            let ids = self.watches.table.lock().renew_all(&told);
+            while orders.try_recv().is_ok() {}
+            let ids = self.table.lock().renew_all(&told);
             if ids.is_empty() {
-                match self.orders.recv().await {
+                match orders.recv().await {
                     Some(_) => continue,
                     None => return,
                 }
             }
             let begun_at = self.env.now();
             told = WatchEvent::Broken;
-            match self.serve(ids).await {
+            match self.serve(ids, &mut orders).await {
                 Ok(Ended::Broken) => {}
                 Ok(Ended::Refused(id)) => self.look_into(id).await,
                 Ok(Ended::Foreign) => told = WatchEvent::Foreign,
@@ -69,7 +62,7 @@ impl Server {
     /// has run out; opening a stream does not. If that is refused as well, the watch is given up: asked
     /// for again, it would end every stream.
     async fn look_into(&self, id: i64) {
-        let Some(range) = self.watches.range(id) else {
+        let Some(range) = self.range(id) else {
             return;
         };
         // All of it: there may be a right to a part.
@@ -79,7 +72,7 @@ impl Server {
         }
         match self.endpoints.get(range.key.to_vec(), one).await {
             Err(error) if *error.kind() == ErrorKind::Denied => {
-                let mut table = self.watches.table.lock();
+                let mut table = self.table.lock();
                 if let Some(watch) = table.watches.get_mut(&id) {
                     self.tell(watch, &WatchEvent::Refused);
                 }
@@ -93,17 +86,16 @@ impl Server {
     }
 
     /// Opens a stream with the watches `ids`, and reads it until it ends.
-    async fn serve(&mut self, ids: Vec<i64>) -> Result<Ended> {
-        let watches = Arc::clone(&self.watches);
+    async fn serve(&self, ids: Vec<i64>, orders: &mut mpsc::UnboundedReceiver<Order>) -> Result<Ended> {
         let mut ids = ids.into_iter();
-        let Some((first, range)) = ids.find_map(|id| Some((id, watches.range(id)?))) else {
+        let Some((first, range)) = ids.find_map(|id| Some((id, self.range(id)?))) else {
             return Ok(Ended::Broken);
         };
         let link = self.endpoints.link().await?;
-        let bound = self.endpoints.attempt_bound();
+        let (bound, mut client) = (self.endpoints.attempt_bound(), link.client.watch_client());
         let opened = tokio::select! {
             biased;
-            opened = open(&link, first, &range) => opened,
+            opened = client.watch(range.key.to_vec(), Some(options(first, &range))) => opened.map(WatchStream::split),
             () = self.env.sleep(bound) => {
                 self.endpoints.failed(link.generation);
                 return Err(error::silent(bound));
@@ -138,8 +130,8 @@ impl Server {
                         return Ok(Ended::Refused(asked.unwrap_or_else(|| response.watch_id())));
                     }
                 }
-                Some(order) = self.orders.recv() => unsent.push_back(order),
-                sent = send(&watches, &mut sender, unsent.front().copied()), if !unsent.is_empty() => {
+                Some(order) = orders.recv() => unsent.push_back(order),
+                sent = self.send(&mut sender, unsent.front().copied()), if !unsent.is_empty() => {
                     let Ok(asked) = sent else {
                         return Ok(Ended::Broken);
                     };
@@ -149,7 +141,7 @@ impl Server {
                 // Requests or renewals have given up the connection: it may be dead without saying so.
                 () = link.left.cancelled() => return Ok(Ended::Broken),
                 () = self.env.sleep_until(sweep_at) => {
-                    self.watches.sweep(self.env.timing().ttl);
+                    self.sweep(self.env.timing().ttl);
                     sweep_at = self.env.now() + self.env.timing().ttl / 2;
                 }
             }
@@ -162,9 +154,9 @@ impl Server {
         if response.canceled() {
             tracing::debug!(reason = response.cancel_reason(), "a watch was ended by the server");
             // Newer servers do not say which one they refuse.
-            return id >= 0 && self.watches.range(id).is_none();
+            return id >= 0 && self.range(id).is_none();
         }
-        let mut table = self.watches.table.lock();
+        let mut table = self.table.lock();
         let Some(watch) = table.watches.get_mut(&id) else {
             return true;
         };
@@ -184,39 +176,30 @@ impl Server {
         true
     }
 
-    fn tell(&self, watch: &mut Watch, event: &WatchEvent) {
+    /// Sends an order; whose answer is to come.
+    async fn send(
+        &self,
+        sender: &mut WatchRequestSender,
+        order: Option<Order>,
+    ) -> Result<Option<i64>, etcd_client::Error> {
+        match order {
+            Some(Order::Open(id)) => {
+                let Some(range) = self.range(id) else {
+                    return Ok(None);
+                };
+                sender.watch(range.key.to_vec(), Some(options(id, &range))).await.map(|()| Some(id))
+            }
+            Some(Order::Cancel(id)) => sender.cancel(id).await.map(|()| None),
+            None => Ok(None),
+        }
+    }
+
+    fn tell(&self, watch: &Watch, event: &WatchEvent) {
         // RACE: before the book is told. Whoever books an entry and listens here after that has heard of
         // its end, or the book is told of it later.
         watch.tell(event);
         (self.on_event)(&watch.range, event);
     }
-}
-
-/// Sends an order; whose answer is to come.
-async fn send(
-    watches: &Watches,
-    sender: &mut WatchRequestSender,
-    order: Option<Order>,
-) -> Result<Option<i64>, etcd_client::Error> {
-    match order {
-        Some(Order::Open(id)) => {
-            let Some(range) = watches.range(id) else {
-                return Ok(None);
-            };
-            sender.watch(range.key.to_vec(), Some(options(id, &range))).await.map(|()| Some(id))
-        }
-        Some(Order::Cancel(id)) => sender.cancel(id).await.map(|()| None),
-        None => Ok(None),
-    }
-}
-
-async fn open(
-    link: &Link,
-    id: i64,
-    range: &Range,
-) -> Result<(WatchRequestSender, WatchResponseStream), etcd_client::Error> {
-    let stream = link.client.watch_client().watch(range.key.to_vec(), Some(options(id, range))).await?;
-    Ok(stream.split())
 }
 
 fn options(id: i64, range: &Range) -> WatchOptions {

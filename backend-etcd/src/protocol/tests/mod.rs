@@ -29,8 +29,8 @@ fn leaving(create: Revision) -> Contender {
     Contender { entry: Entry::Stray(create), leaving: Some(End::Left), ..Contender::new(Patience::Waits) }
 }
 
-fn deletion(revision: Revision, key: u8, created: Option<Revision>) -> Delete {
-    Delete { revision, key: [key].into(), created, mine: key == b'm' }
+fn deletion(revision: Revision, key: u8, created: Option<Revision>) -> Change {
+    Change { revision, key: [key].into(), kind: Kind::Deleted(created) }
 }
 
 /// A free lock is one request.
@@ -46,9 +46,9 @@ fn a_free_lock_is_held_at_once() {
 fn a_standing_watch_is_enough() {
     let mut contender = queued(2, Some(9));
     assert_eq!(step(&contender), Step::Wait);
-    contender.saw(&[deletion(11, b'b', Some(5))]);
+    contender.saw(&[deletion(11, b'b', Some(5))], b"m");
     assert_eq!(step(&contender), Step::Wait);
-    contender.saw(&[deletion(12, b'a', Some(3))]);
+    contender.saw(&[deletion(12, b'a', Some(3))], b"m");
     assert_eq!(step(&contender), Step::End(End::Granted(10)));
 }
 
@@ -69,7 +69,7 @@ fn a_late_watch_costs_a_read() {
 #[test]
 fn a_watch_after_another_costs_a_read() {
     let mut place = Place::new(10, 12, 2, Some(9));
-    place.saw(&[deletion(13, b'a', Some(3))]);
+    place.saw(&[deletion(13, b'a', Some(3))], b"m");
     assert_eq!(place.standing(), Standing::Behind);
     place.watched(None);
     place.watched(Some(8));
@@ -82,9 +82,9 @@ fn a_watch_after_another_costs_a_read() {
 #[test]
 fn only_new_deletions_of_older_entries_count() {
     let mut contender = queued(2, Some(9));
-    contender.saw(&[deletion(10, b'a', Some(3)), deletion(11, b'z', Some(11))]);
+    contender.saw(&[deletion(10, b'a', Some(3)), deletion(11, b'z', Some(11))], b"m");
     for _ in 0..2 {
-        contender.saw(&[deletion(12, b'b', Some(5))]);
+        contender.saw(&[deletion(12, b'b', Some(5))], b"m");
     }
     assert_eq!(step(&contender), Step::Wait);
 }
@@ -93,7 +93,7 @@ fn only_new_deletions_of_older_entries_count() {
 #[test]
 fn our_own_deletion_in_the_same_revision_counts() {
     let mut contender = queued(1, Some(9));
-    contender.saw(&[deletion(11, b'a', Some(3)), deletion(11, b'm', Some(10))]);
+    contender.saw(&[deletion(11, b'a', Some(3)), deletion(11, b'm', Some(10))], b"m");
     assert_eq!(step(&contender), Step::End(End::Lost(LostReason::Gone)));
 }
 
@@ -101,7 +101,7 @@ fn our_own_deletion_in_the_same_revision_counts() {
 #[test]
 fn a_deletion_without_its_past_costs_a_read() {
     let mut contender = queued(1, Some(9));
-    contender.saw(&[deletion(11, b'a', None)]);
+    contender.saw(&[deletion(11, b'a', None)], b"m");
     assert_eq!(step(&contender), Step::Look(10));
     contender.looked(12, true, 1);
     assert_eq!(step(&contender), Step::Wait);
@@ -111,7 +111,7 @@ fn a_deletion_without_its_past_costs_a_read() {
 #[test]
 fn a_lost_answer_moves_the_epoch() {
     let mut contender = Contender::new(Patience::Waits);
-    contender.failed(Failure::Unanswered, 5);
+    contender.failed(Some(5));
     contender.in_epoch(5);
     assert_eq!(step(&contender), Step::Settle);
     // Whoever has moved it.
@@ -123,7 +123,7 @@ fn a_lost_answer_moves_the_epoch() {
 
     for settled in [false, true] {
         let mut abandoned = Contender::new(Patience::Waits);
-        abandoned.failed(Failure::Unanswered, 5);
+        abandoned.failed(Some(5));
         if settled {
             abandoned.in_epoch(6);
         }
@@ -145,7 +145,7 @@ fn a_lost_answer_moves_the_epoch() {
 #[test]
 fn what_is_found_before_the_epoch_moved_decides_nothing() {
     let mut abandoned = Contender::new(Patience::Waits);
-    abandoned.failed(Failure::Unanswered, 5);
+    abandoned.failed(Some(5));
     abandoned.abandon();
     abandoned.found(Some(7));
     // By an acquisition of another name, while the entry is being deleted.
@@ -159,7 +159,7 @@ fn what_is_found_before_the_epoch_moved_decides_nothing() {
 #[test]
 fn a_refusal_may_have_been_carried_out() {
     let mut contender = Contender::new(Patience::Waits);
-    contender.failed(Failure::Refused, 5);
+    contender.failed(None);
     assert_eq!(step(&contender), Step::Ask, "what is there is ours");
     contender.abandon();
     assert_eq!(step(&contender), Step::Find);
@@ -167,8 +167,8 @@ fn a_refusal_may_have_been_carried_out() {
     assert_eq!(step(&contender), Step::Delete(7));
 
     let mut doubtful = Contender::new(Patience::Waits);
-    doubtful.failed(Failure::Unanswered, 5);
-    doubtful.failed(Failure::Refused, 6);
+    doubtful.failed(Some(5));
+    doubtful.failed(None);
     assert_eq!(step(&doubtful), Step::Settle, "an earlier copy is still out there");
 }
 
@@ -177,7 +177,7 @@ fn a_refusal_may_have_been_carried_out() {
 #[test]
 fn a_full_server_lets_go_before_the_epoch_moves() {
     let mut abandoned = Contender::new(Patience::Waits);
-    abandoned.failed(Failure::Unanswered, 5);
+    abandoned.failed(Some(5));
     abandoned.not_settled();
     assert_eq!(step(&abandoned), Step::Settle, "what is wanted stays");
     abandoned.abandon();
@@ -198,20 +198,10 @@ fn a_full_server_lets_go_before_the_epoch_moves() {
     assert_eq!(step(&abandoned), Step::End(End::Left));
 }
 
-/// Only what was certainly not carried out leaves nothing, and only an answer leaves no copy.
-#[test]
-fn failures_are_told_apart() {
-    assert_eq!(Failure::of(Effect::NotApplied, true), Failure::NotApplied);
-    assert_eq!(Failure::of(Effect::NotApplied, false), Failure::NotApplied);
-    assert_eq!(Failure::of(Effect::Unknown, true), Failure::Refused);
-    assert_eq!(Failure::of(Effect::Unknown, false), Failure::Unanswered);
-}
-
-/// What certainly was not done needs no clean-up.
+/// What was not asked, or certainly was not done, needs no clean-up.
 #[test]
 fn a_request_that_was_not_applied_leaves_nothing() {
     let mut contender = Contender::new(Patience::Waits);
-    contender.failed(Failure::NotApplied, 5);
     contender.abandon();
     assert_eq!(step(&contender), Step::End(End::Left));
 }

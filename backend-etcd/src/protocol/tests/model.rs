@@ -305,10 +305,9 @@ impl World {
                 if luck == 7 {
                     self.store.apply(&request);
                 }
-                let trusts = self.mutant == Some(Mutant::TrustsARefusal);
-                self.refused(who, &request, if trusts { Failure::NotApplied } else { Failure::Refused });
+                self.refused(who, &request, self.mutant != Some(Mutant::TrustsARefusal));
             }
-            _ => self.refused(who, &request, Failure::NotApplied),
+            _ => self.refused(who, &request, false),
         }
         Ok(())
     }
@@ -377,11 +376,11 @@ impl World {
         contender.in_epoch(epoch);
     }
 
-    fn refused(&mut self, who: usize, request: &Request, failure: Failure) {
+    fn refused(&mut self, who: usize, request: &Request, may_be_done: bool) {
         let waits_for_room = self.mutant == Some(Mutant::WaitsForRoom);
         if let Some(contender) = &mut self.processes[who].contender {
             match request.what {
-                What::Ask { epoch, .. } => contender.failed(failure, epoch.unwrap_or_default()),
+                What::Ask { .. } if may_be_done => contender.failed(None),
                 What::Move { .. } if !waits_for_room => contender.not_settled(),
                 _ => {}
             }
@@ -396,12 +395,12 @@ impl World {
             (Some(Mutant::TrustsSilence), _) => {}
             (Some(Mutant::SettlesUnconfirmed), What::Move { .. }) => contender.in_epoch(Revision::MAX),
             (Some(Mutant::SettlesByAnOlderEpoch), What::Ask { .. }) => {
-                contender.failed(Failure::Unanswered, 0);
+                contender.failed(Some(0));
                 contender.in_epoch(1);
             }
             (Some(Mutant::DeletesUnconfirmed), What::Delete(_)) => contender.deleted(),
             (_, What::Ask { epoch, .. }) => {
-                contender.failed(Failure::Unanswered, epoch.unwrap_or_default());
+                contender.failed(Some(epoch.unwrap_or_default()));
             }
             (_, What::Move { .. }) => contender.not_settled(),
             _ => {}
@@ -442,20 +441,20 @@ impl World {
             .deletions
             .iter()
             .filter(|(at, ..)| *at == revision)
-            .map(|(_, session, created)| Delete {
+            .map(|(_, session, created)| Change {
                 revision,
-                key: [u8::try_from(session % 256).unwrap()].into(),
-                created: if counts_everything { Some(0) } else { (!forgets).then_some(*created) },
-                mine: *session == process.session,
+                key: key(*session),
+                kind: Kind::Deleted(if counts_everything { Some(0) } else { (!forgets).then_some(*created) }),
             })
             .collect();
         // The session hears it before whoever waits.
-        let is_of_ours = deletes.iter().any(|delete| delete.mine);
+        let own = key(process.session);
+        let is_of_ours = deletes.iter().any(|delete| delete.key == own);
         if is_of_ours {
             self.hear_of_deletion(who, revision)?;
         }
         if let Some(contender) = &mut self.processes[who].contender {
-            contender.saw(&deletes);
+            contender.saw(&deletes, &own);
         }
         Ok(())
     }
@@ -473,4 +472,9 @@ impl World {
             contender.watched(None);
         }
     }
+}
+
+/// The key of a session's entry.
+fn key(session: usize) -> Box<[u8]> {
+    session.to_be_bytes().into()
 }
