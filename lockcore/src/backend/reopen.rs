@@ -103,8 +103,8 @@ struct Attempt<T> {
     outcome: Option<Result<T>>,
 }
 
-impl<T> Attempt<T> {
-    async fn ends_with(mut self, opening: impl Future<Output = Result<T>>) {
+impl<T: Send + Sync> Attempt<T> {
+    async fn ends_with(mut self, opening: impl Future<Output = Result<T>> + Send) {
         self.outcome = Some(opening.await);
     }
 }
