@@ -14,6 +14,7 @@
 mod acquisition;
 mod holds;
 mod keeper;
+mod ledger;
 mod opening;
 mod proof;
 mod site;
