@@ -11,7 +11,7 @@
 //! | `keys` | names of nodes, their order, and what is in them; pure |
 //! | `error` | what ZooKeeper's errors mean |
 //! | `protocol` | how a lock is taken, and when a session can be trusted; pure |
-//! | `session` | one session: opened, proved, watched, ended; what it holds, and how it gets it |
+//! | `session` | one session: opened, proved, watched, ended; what it holds, how it gets it, and its ledger |
 //! | `admin` | what administrators ask |
 //!
 //! Not promised: that a lock outlives its session. The whole story is in `docs/zookeeper.md`.

@@ -4,6 +4,5 @@
 mod diagnosis;
 mod ensemble;
 mod inspect;
-mod ledger;
 mod revoke;
 mod token_base;

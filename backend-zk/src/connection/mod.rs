@@ -37,17 +37,13 @@ pub(crate) struct Connection {
     /// The bound of a request.
     bound: Duration,
     rights: Arc<[Acl]>,
-    over: CancellationToken,
+    /// The session is: nothing is asked any more, and what is out has no answer.
+    pub(crate) over: CancellationToken,
 }
 
 impl Connection {
     pub(crate) fn new(client: Client, env: Env, bound: Duration, rights: Arc<[Acl]>) -> Self {
         Self { client: Mutex::new(Some(client)), env, bound, rights, over: CancellationToken::new() }
-    }
-
-    /// Nothing is asked any more, and what is out has no answer.
-    pub(crate) fn end(&self) {
-        self.over.cancel();
     }
 
     /// Ends the session at the server, as soon as that can be reached.
@@ -65,15 +61,6 @@ impl Connection {
                 }
             }
         }
-    }
-
-    pub(crate) fn is_over(&self) -> bool {
-        self.over.is_cancelled()
-    }
-
-    /// Waits for the end of the session.
-    pub(crate) async fn over(&self) {
-        self.over.cancelled().await;
     }
 
     /// Makes a contender in `directory` and lists it, in one flight.
@@ -200,7 +187,7 @@ impl Connection {
     }
 
     async fn ask<T>(&self, request: impl AsyncFnOnce(Client) -> Result<T, ZkError>) -> Answered<T> {
-        let client = self.client.lock().clone().filter(|_| !self.is_over());
+        let client = self.client.lock().clone().filter(|_| !self.over.is_cancelled());
         let client = client.ok_or(Unanswered::SessionOver)?;
         tokio::select! {
             biased;

@@ -18,6 +18,7 @@ mod note;
 use std::fmt;
 
 use leasehold_core::{Error, LockName, OwnerId, Result};
+use percent_encoding::{percent_decode_str, percent_encode_byte};
 
 pub(crate) use note::Note;
 
@@ -31,12 +32,8 @@ impl Namespace {
     /// Below `prefix` below `chroot`; slashes at the ends do not count.
     pub(crate) fn new(chroot: &str, prefix: &str) -> Result<Self> {
         let mut root = String::new();
-        for part in [chroot, prefix] {
-            let part = part.trim_matches('/');
-            if part.is_empty() {
-                continue;
-            }
-            for segment in part.split('/') {
+        for part in [chroot, prefix].map(|part| part.trim_matches('/')) {
+            for segment in part.split('/').filter(|_| !part.is_empty()) {
                 if let Some(rule) = fault(segment) {
                     return Err(Error::invalid_option(format!("{part:?} is not a path of nodes: {rule}")));
                 }
@@ -111,19 +108,7 @@ pub(crate) fn parent(path: &str) -> Option<&str> {
 
 /// The lock of a directory's last segment; `None` for segments that no lock has.
 pub(crate) fn decoded(segment: &str) -> Option<LockName> {
-    let mut bytes = Vec::with_capacity(segment.len());
-    let mut rest = segment.as_bytes();
-    while let [first, after @ ..] = rest {
-        rest = after;
-        if *first != b'%' {
-            bytes.push(*first);
-            continue;
-        }
-        let ([high, low], after) = rest.split_first_chunk::<2>()?;
-        bytes.push(hex(*high)? << 4 | hex(*low)?);
-        rest = after;
-    }
-    let name = LockName::new(String::from_utf8(bytes).ok()?).ok()?;
+    let name = LockName::new(percent_decode_str(segment).decode_utf8().ok()?).ok()?;
     // Another spelling of the same name is somebody else's node.
     (encoded(name.as_str()) == segment).then_some(name)
 }
@@ -212,8 +197,15 @@ pub(crate) enum Place {
     Absent,
     /// Nobody is older.
     First,
-    /// `predecessor` is the next older one, and the only one if `only`.
-    Behind { predecessor: String, only: bool },
+    /// Somebody is.
+    Behind(Ahead),
+}
+
+/// The contender directly ahead of another; the only one, if `only`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Ahead {
+    pub(crate) name: String,
+    pub(crate) only: bool,
 }
 
 impl Listing {
@@ -251,7 +243,7 @@ impl Listing {
         match predecessor {
             _ if !present => Place::Absent,
             None => Place::First,
-            Some((_, child)) => Place::Behind { predecessor: child.clone(), only: older == 1 },
+            Some((_, child)) => Place::Behind(Ahead { name: child.clone(), only: older == 1 }),
         }
     }
 
@@ -295,9 +287,7 @@ fn encoded(name: &str) -> String {
             segment.push(c);
             continue;
         }
-        for byte in c.encode_utf8(&mut [0; 4]).bytes() {
-            segment.push_str(&format!("%{byte:02X}"));
-        }
+        segment.extend(c.encode_utf8(&mut [0; 4]).bytes().map(percent_encode_byte));
     }
     segment
 }
@@ -316,14 +306,6 @@ fn fault(segment: &str) -> Option<&'static str> {
         _ if !segment.chars().all(|c| c == '%' || stands_for_itself(c)) => {
             Some("it has a character that ZooKeeper refuses")
         }
-        _ => None,
-    }
-}
-
-fn hex(digit: u8) -> Option<u8> {
-    match digit {
-        b'0'..=b'9' => Some(digit - b'0'),
-        b'A'..=b'F' => Some(digit - b'A' + 10),
         _ => None,
     }
 }

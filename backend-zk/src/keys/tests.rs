@@ -91,8 +91,8 @@ fn strangers_are_told_from_ours() {
 fn equal_numbers_are_in_each_others_way() {
     let (me, other) = (Node::new(owner(1), i32::MAX), Node::new(owner(2), i32::MAX));
     let listing = Listing::new(vec![me.name(), other.name()], false);
-    assert_eq!(listing.place_of(&me), Place::Behind { predecessor: other.name(), only: true });
-    assert_eq!(listing.place_of(&other), Place::Behind { predecessor: me.name(), only: true });
+    assert_eq!(listing.place_of(&me), Place::Behind(Ahead { name: other.name(), only: true }));
+    assert_eq!(listing.place_of(&other), Place::Behind(Ahead { name: me.name(), only: true }));
 }
 
 /// Numbers near the end are known as such, and those past it, which the server may give out, too.
@@ -209,7 +209,9 @@ proptest! {
         for (at, node) in nodes.iter().enumerate() {
             let expected = match at.checked_sub(1) {
                 None => Place::First,
-                Some(before) => Place::Behind { predecessor: nodes[before].name(), only: before == 0 },
+                Some(before) => {
+                    Place::Behind(Ahead { name: nodes[before].name(), only: before == 0 })
+                }
             };
             prop_assert_eq!(listing.place_of(node), expected);
         }

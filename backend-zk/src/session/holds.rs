@@ -88,7 +88,7 @@ impl Session {
         self.site.env.spawn(async move {
             tokio::select! {
                 biased;
-                () = session.connection.over() => {}
+                () = session.connection.over.cancelled() => {}
                 happening = own => match happening {
                     Happening::Ended => session.lost_its_node(owner),
                     _ => session.holds.lock().unwatched(owner),

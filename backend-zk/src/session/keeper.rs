@@ -17,7 +17,7 @@ pub(crate) async fn keep(session: Arc<Session>, states: StateWatcher) {
     let watched = async {
         tokio::select! {
             biased;
-            () = session.connection.over() => {}
+            () = session.connection.over.cancelled() => {}
             () = session.site.closed.cancelled() => session.end(LostReason::Shutdown),
             () = watch_the_time(&session) => {}
             () = watch_the_renewals(&session) => {}

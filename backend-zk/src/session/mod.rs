@@ -14,6 +14,7 @@
 mod acquisition;
 mod holds;
 mod keeper;
+mod ledger;
 mod opening;
 mod proof;
 mod site;
@@ -117,7 +118,7 @@ impl Session {
             tracing::warn!(session = format_args!("{:#x}", self.id), %reason, "the session is over");
             self.site.events.tell(StoreEvent::LeaseLost { lease: self.lease_id(), reason });
         }
-        self.connection.end();
+        self.connection.over.cancel();
         if reason == LostReason::Shutdown {
             self.connection.close();
         }
@@ -177,10 +178,10 @@ impl Session {
         while self.deadline().remaining(self.site.env.now()) <= self.timeout() / 12 {
             tokio::select! {
                 biased;
-                () = self.connection.over() => break,
+                () = self.connection.over.cancelled() => break,
                 () = self.site.env.sleep(self.timeout() / 48) => {}
             }
         }
-        !self.connection.is_over()
+        !self.connection.over.is_cancelled()
     }
 }

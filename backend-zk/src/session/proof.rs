@@ -16,7 +16,7 @@ impl Session {
         let trusted = tokio::select! {
             biased;
             trusted = self.trusted() => trusted,
-            () = self.connection.over() => return Err(Unanswered::SessionOver),
+            () = self.connection.over.cancelled() => return Err(Unanswered::SessionOver),
             () = async { self.site.env.sleep(bound).await } => return Err(Unanswered::Silent(bound)),
         };
         let sent = self.site.env.now();

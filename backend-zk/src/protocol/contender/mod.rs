@@ -36,7 +36,7 @@ mod words;
 
 use leasehold_core::OwnerId;
 
-use crate::keys::{Listing, Node, Place};
+use crate::keys::{Ahead, Listing, Node, Place};
 
 pub(crate) use words::{Answer, Ask, End, Failure, Happening, Mine, Pause, Said, Step};
 
@@ -98,13 +98,6 @@ enum Doing {
     Confirming(Ahead),
     /// Our node goes, and this follows.
     Leaving(Then),
-}
-
-/// The contender directly ahead; the only one, if `only`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Ahead {
-    name: String,
-    only: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -262,14 +255,14 @@ impl Contender {
             _ if !self.wanted => self.leave(mine, End::Left),
             // Although there was one.
             (Place::Absent, _) => Step::Ask(self.search(true)),
-            (Place::Behind { predecessor, .. }, _) if self.patience == Patience::Tries => {
-                let first = listing.contenders().first().map_or(predecessor, |first| (*first).to_owned());
+            (Place::Behind(ahead), _) if self.patience == Patience::Tries => {
+                let first = listing.contenders().first().map_or(ahead.name, |first| (*first).to_owned());
                 self.leave(mine, End::Busy(first))
             }
             _ if renews => Step::Ask(self.deletion(mine, Then::Renew)),
             (_, Some(child)) => self.leave(mine, End::WornOut(child)),
             (Place::First, None) => self.end(End::Held(mine)),
-            (Place::Behind { predecessor, only }, None) => self.arm(mine, Ahead { name: predecessor, only }),
+            (Place::Behind(ahead), None) => self.arm(mine, ahead),
         }
     }
 

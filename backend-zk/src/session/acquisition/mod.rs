@@ -146,7 +146,7 @@ impl<'a> Acquisition<'a> {
                 Step::Wait => {
                     step = tokio::select! {
                         biased;
-                        () = self.session.connection.over() => contender.answered(Err(Failure::SessionOver)),
+                        () = self.session.connection.over.cancelled() => contender.answered(Err(Failure::SessionOver)),
                         fired = self.watches.fired() => contender.happens(match fired {
                             // Watches that were set again may fire in any order.
                             Happening::Ended | Happening::Changed if !self.session.is_trusted() => {
@@ -183,7 +183,7 @@ impl<'a> Acquisition<'a> {
         if let Some(span) = span {
             tokio::select! {
                 biased;
-                () = connection.over() => return Err(Failure::SessionOver),
+                () = connection.over.cancelled() => return Err(Failure::SessionOver),
                 () = session.site.env.sleep(span) => {}
             }
         }
@@ -209,9 +209,8 @@ impl<'a> Acquisition<'a> {
                 ("look at the contender ahead", connection.confirm(&self.path(&contender)).await.map(done))
             }
         };
-        match &answered {
-            Ok(Said::Made(_, Some(listing)) | Said::Listed(listing)) => self.warn_of_strangers(listing),
-            _ => {}
+        if let Ok(Said::Made(_, Some(listing)) | Said::Listed(listing)) = &answered {
+            self.warn_of_strangers(listing);
         }
         answered.map_err(|unanswered| {
             let failure = unanswered.failure();

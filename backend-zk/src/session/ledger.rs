@@ -12,8 +12,8 @@ use leasehold_core::backend::ledger::{Entry, Member, Written};
 use leasehold_core::{OwnerId, Result};
 use zookeeper_client::{CreateMode, Error as ZkError};
 
+use super::Session;
 use crate::error::{Answered, Explain, Unanswered};
-use crate::session::Session;
 
 impl Session {
     pub(crate) async fn read_record(&self) -> Result<Option<Entry>> {
