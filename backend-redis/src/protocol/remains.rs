@@ -6,7 +6,8 @@
 //!   before has ended by then (G5).
 //! - **redis.remains-2** A request without an answer may arrive later, for as long as the network was cut. So it
 //!   is looked for until a ttl after the server was reached by a newer connection; a release that is answered
-//!   on the request's own connection has come after it (G5, G8). That this one is still up proves nothing.
+//!   on the request's own connection, or is sent there for a ttl, has come after it (G5, G8). That this one is
+//!   still up proves nothing before.
 //!
 //! Checked by `protocol/tests/remains.rs`.
 
@@ -53,11 +54,15 @@ impl Unanswered {
         self.0.is_empty()
     }
 
-    /// Forgets those whose leases of `ttl` are over even if they arrive; `up` is the connection, if there is one.
+    /// Forgets those that have arrived, or whose leases of `ttl` are over even if they do; `up` is the connection
+    /// on which releases were sent for as long, if there is one.
     fn expire(&mut self, now: Moment, up: Option<Up>, ttl: Duration) {
         self.0.retain_mut(|sent| {
-            if let Some(up) = up.filter(|up| up.id != sent.connection) {
-                sent.reached_at.get_or_insert(up.at);
+            match up {
+                // A connection that has answered nothing would be given up.
+                Some(up) if up.id == sent.connection => return false,
+                Some(up) => _ = sent.reached_at.get_or_insert(up.at),
+                None => {}
             }
             sent.reached_at.is_none_or(|reached_at| now < reached_at + ttl)
         });

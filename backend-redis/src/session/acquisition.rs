@@ -54,8 +54,14 @@ impl Session {
         loop {
             let done = match acquisition.step() {
                 Step::Enter => acquisition.enter_queue(give_up_at).await,
-                Step::Refresh => acquisition.refresh().await,
-                Step::Wait(until) => acquisition.hear(until).await,
+                Step::Refresh => {
+                    acquisition.refresh().await;
+                    Ok(())
+                }
+                Step::Wait(until) => {
+                    acquisition.hear(until).await;
+                    Ok(())
+                }
                 Step::Take { counter, deadline } => match acquisition.confirmed(deadline).await {
                     Ok(Some(deadline)) => return acquisition.take(counter, deadline),
                     unconfirmed => unconfirmed.map(drop),
@@ -179,17 +185,16 @@ impl<'s> Acquisition<'s> {
     }
 
     /// Something new about the entry, or that moment.
-    async fn hear(&self, until: Moment) -> Result<()> {
+    async fn hear(&self, until: Moment) {
         tokio::select! {
             biased;
             () = self.entry.heard.notified() => {}
             () = self.session.env.sleep_until(until) => {}
         }
-        Ok(())
     }
 
     /// Asks whether the holder's lease has ended.
-    async fn refresh(&mut self) -> Result<()> {
+    async fn refresh(&mut self) {
         let session = self.session;
         match session.refresh(&[Arc::clone(&self.entry)], session.give_up_at()).await {
             Ok(_) => self.announce(),
@@ -198,7 +203,6 @@ impl<'s> Acquisition<'s> {
                 self.entry.contender.lock().unanswered(session.env.now());
             }
         }
-        Ok(())
     }
 
     fn announce(&mut self) {

@@ -44,34 +44,24 @@ impl Session {
     }
 
     fn hear_message(self: &Arc<Self>, Message { news, owner, lock }: Message) {
-        match news {
-            News::Granted { counter } => match self.entry_of(owner) {
-                Some(entry) => {
-                    entry.contender.lock().told(self.env.now(), counter);
-                    entry.heard.notify_one();
-                }
-                // redis.session-1: the grant of an entry that nobody wants any more.
-                None => {
-                    if let Some(keys) =
-                        self.keys.name_of_lock(&lock).and_then(|name| self.keys.of(&name).ok())
-                    {
-                        self.give_back(keys, owner);
-                    }
-                }
-            },
-            News::Revoked { grace } => {
-                if let Some(entry) = self.entry_of(owner) {
-                    entry.contender.lock().asked(self.env.now(), grace);
-                    self.tell_asked(&entry);
-                }
+        let Some(entry) = self.entry_of(owner) else {
+            // redis.session-1: the grant of an entry that nobody wants any more.
+            let keys = self.keys.name_of_lock(&lock).and_then(|name| self.keys.of(&name).ok());
+            if let (News::Granted { .. }, Some(keys)) = (news, keys) {
+                self.give_back(keys, owner);
             }
-            News::Due { ask_in } => {
-                if let Some(entry) = self.entry_of(owner) {
-                    entry.contender.lock().due(self.env.now(), ask_in);
-                    entry.heard.notify_one();
-                }
+            return;
+        };
+        let now = self.env.now();
+        match news {
+            News::Granted { counter } => entry.contender.lock().told(now, counter),
+            News::Due { ask_in } => entry.contender.lock().due(now, ask_in),
+            News::Revoked { grace } => {
+                entry.contender.lock().asked(now, grace);
+                self.tell_asked(&entry);
             }
         }
+        entry.heard.notify_one();
     }
 
     /// Tells the core if somebody wants what `entry` holds.

@@ -29,15 +29,15 @@ impl Session {
             entry.contender.lock().end(LostReason::Released);
         }
         let keys = self.keys.of(&grant.name)?;
-        let released = match (self.release_owner(&keys, grant.owner).await, entry) {
-            (Ok((released, connection)), entry) => {
-                entry.inspect(|entry| entry.unanswered.lock().overtaken(connection));
-                released
-            }
+        let released = self.release_owner(&keys, grant.owner).await;
+        if let (Ok((_, connection)), Some(entry)) = (&released, entry) {
+            entry.unanswered.lock().overtaken(*connection);
+        }
+        let (released, _) = released.map_err(|error| match entry {
             // It goes on in the background then, and may be first there.
-            (Err(error), Some(entry)) if entry.may_arrive() => return Err(error.with_effect(Effect::Unknown)),
-            (Err(error), _) => return Err(error),
-        };
+            Some(entry) if entry.may_arrive() => error.with_effect(Effect::Unknown),
+            _ => error,
+        })?;
         if released.unswept {
             self.sweep(keys);
         }

@@ -140,13 +140,17 @@ impl Session {
         };
         let give_up_at = env.now() + env.timing().connect_timeout;
         let connected = link.connected(give_up_at).await?;
-        // In one flight, behind the subscription by which others count this session.
-        let (base, record) = tokio::try_join!(
-            token_base(&connected, &keys, give_up_at),
-            ledger::record(&connected, &keys, give_up_at)
-        )?;
-        stage::admit(&env, record.as_ref().map(|record| &*record.value))?;
-        let token_base = if env.adds_token_base() { base } else { 0 };
+        let mut base = 0;
+        // Whoever moves adds what is to be added, and follows the record, whatever it says.
+        if env.adds_token_base() {
+            let record;
+            // In one flight, behind the subscription by which others count this session.
+            (base, record) = tokio::try_join!(
+                token_base(&connected, &keys, give_up_at),
+                ledger::record(&connected, &keys, give_up_at)
+            )?;
+            stage::admit(&env, record.as_ref().map(|record| &*record.value))?;
+        }
         unopened.disarm();
         let session = Arc::new(Self {
             env,
@@ -155,7 +159,7 @@ impl Session {
             inbox,
             link,
             confirming,
-            token_base,
+            token_base: base,
             entries: Mutex::default(),
             leases_opened: AtomicU64::new(0),
             events,

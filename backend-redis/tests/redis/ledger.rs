@@ -111,13 +111,15 @@ async fn versions_grow_also_when_the_record_is_lost() {
     assert_eq!(written(&*ledger, Some(4_000_000_000_000_000), "b").await, 4_000_000_000_000_001);
 }
 
-/// It is neither believed nor written over, and bars plain sessions; among members it is passed over.
+/// It is neither believed nor written over, and bars plain sessions, not those that move; among members it is
+/// passed over.
 async fn what_others_have_written_is_no_record() {
     let server = server().await;
     let ledger = ledger(direct(&server)).await;
     let barred = async || {
         let opened = direct(&server).open(Env::new(timing()).unwrap()).await;
         assert_eq!(*opened.unwrap_err().kind(), ErrorKind::Protocol);
+        self::ledger(direct(&server)).await;
     };
     for strange in ["", "7", "a b", " 7 a", "-7 a"] {
         ok(&server, &["SET", RECORD, strange]).await;
