@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
+use leasehold::backend::ledger::Ledger;
 use leasehold::backend::{
     AcquireRequest, Attempt, Finding, Grant, Holder, LeaseId, LockBackend, LockState, Renewal, Revoke,
     StoreConfig, StoreEvent, TokenBase,
@@ -124,6 +125,10 @@ impl LockBackend for Recorded {
 
     async fn raise_token_base(&self, at_least: u64) -> Result<()> {
         self.inner.raise_token_base(at_least).await
+    }
+
+    fn ledger(&self) -> Option<Arc<dyn Ledger>> {
+        self.inner.ledger()
     }
 
     async fn close(&self) -> Result<()> {

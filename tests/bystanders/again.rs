@@ -22,7 +22,7 @@ const LOST: ErrorKind = ErrorKind::Lost { reason: LostReason::Gone };
 async fn held_elsewhere(store: &Trickster) -> LockGuard {
     let others = LockManager::builder(store.memory.clone()).clock(Arc::new(TokioClock::new()));
     let others = others.build().await.expect("memory opens");
-    others.lock("a").unwrap().acquire().await.expect("memory grants")
+    others.lock("a").expect("it is a name").acquire().await.expect("memory grants")
 }
 
 /// Until so many acquisitions were asked of the store, and whatever they cause is done.
@@ -40,7 +40,7 @@ async fn asked(store: &Trickster, acquires: usize) {
 async fn is_free(store: &Trickster) {
     let others = LockManager::builder(store.memory.clone()).clock(Arc::new(TokioClock::new()));
     let others = others.build().await.expect("memory opens");
-    let free = others.lock("a").unwrap().try_acquire().await.expect("memory answers");
+    let free = others.lock("a").expect("it is a name").try_acquire().await.expect("memory answers");
     free.expect("nobody holds it, or waits").release().await.expect("memory releases");
 }
 

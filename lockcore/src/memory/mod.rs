@@ -1,7 +1,7 @@
 //! The in-memory store: the executable specification of a store, and a real lock for the tasks of
 //! one process.
 //!
-//! A pure engine (`engine.rs`) behind one mutex: first come, first served; leases on the injected clock; a
+//! A pure engine (`engine/`) behind one mutex: first come, first served; leases on the injected clock; a
 //! counter that grows with every grant. Several managers can share one instance, each as a session
 //! of its own, so tests and examples have contenders without a server. It is deterministic under
 //! `tokio::time::pause` and a manual clock.
