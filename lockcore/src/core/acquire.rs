@@ -131,7 +131,6 @@ impl Core {
             let claimed = match claim(entry) {
                 Reply::Drive => {
                     (entry.heard, entry.lost_early, entry.asked_early) = (None, None, None);
-                    entry.queued = false;
                     Claimed::Turn(Turn::Drive(Drive::new(self, name)))
                 }
                 Reply::TakeOver(tenure, token) => {

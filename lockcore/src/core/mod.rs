@@ -245,7 +245,7 @@ impl Core {
                 tracing::debug!(lock = %name, holder = holder.label, "waiting at the store");
                 self.queues.with_known(&name, |entry| {
                     (entry.heard, entry.refused) = (Some(Box::new(holder)), None);
-                    entry.queued = true;
+                    entry.queued = entry.queue.is_acquiring();
                 });
             }
             StoreEvent::Warning(text) => tracing::warn!("{text}"),

@@ -46,7 +46,7 @@ pub(crate) struct Entry {
     pub(crate) queue: LocalQueue<Arc<Tenure>, Waiter>,
     /// Whom the store named as holder while we queued.
     pub(crate) heard: Option<Box<Holder>>,
-    /// The store has queued the acquisition that is under way.
+    /// Whoever asks the store had a place in its queue.
     pub(crate) queued: bool,
     /// A loss that was told before its grant had arrived here: counter and reason.
     pub(crate) lost_early: Option<(u64, LostReason)>,

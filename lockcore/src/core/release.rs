@@ -273,9 +273,11 @@ impl Drop for Owed {
         let Some(tenure) = self.tenure.take() else {
             return;
         };
+        let name = &tenure.grant().name;
         if self.is_task {
-            self.core.call_next(&tenure.grant().name);
+            self.core.call_next(name);
         } else {
+            self.core.queues.with(name, Entry::give_back);
             let mut owed = Self::new(&self.core, &tenure);
             owed.is_task = true;
             self.core.env().spawn(owed.settled_unheard());
@@ -301,13 +303,13 @@ impl Late {
         self.core.release_in_background(&self.tenure);
     }
 
-    /// For a drive that goes on behind it. If that dies on the way, the release goes on (release-2), and
+    /// For a drive that goes on behind it. If that ends on the way, the release goes on (release-2), and
     /// calls the next waiter.
-    pub(crate) fn given_back(self) -> impl Future<Output = Error> + Send {
+    pub(crate) fn given_back(self) -> impl Future<Output = Result<Error>> + Send {
         let owed = Owed::new(&self.core, &self.tenure);
         async move {
             Box::pin(owed.confirmed()).await;
-            self.error()
+            Ok(self.error())
         }
     }
 }

@@ -25,7 +25,7 @@ use std::sync::{Arc, Weak};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::backend::env::{Env, Panicked};
@@ -47,15 +47,18 @@ pub(crate) struct Watchdog {
 #[derive(Debug)]
 struct Shared {
     table: Mutex<Table>,
-    /// A timer is due before the task would wake.
+    /// A timer is due before the task would wake, or somebody wants an answer.
     sooner: Notify,
+    /// Who wait until what was told is taken in.
+    listeners: Mutex<Vec<oneshot::Sender<()>>>,
     closing: CancellationToken,
 }
 
 impl Watchdog {
     pub(crate) fn new(env: &Env, closing: CancellationToken) -> Self {
         let table = Mutex::new(Table::new(env.timing().op_timeout, env.timing().ttl / 12));
-        Self { shared: Arc::new(Shared { table, sooner: Notify::new(), closing }) }
+        let listeners = Mutex::default();
+        Self { shared: Arc::new(Shared { table, sooner: Notify::new(), listeners, closing }) }
     }
 
     /// Starts the task; it ends with the manager, and ends the manager if the runtime drops it.
@@ -104,6 +107,23 @@ impl Watchdog {
         apply(core, outcome);
     }
 
+    /// Ends when all that the store has told is taken in, or the watchdog ends. A store that tells without
+    /// end is waited for as for a request.
+    pub(crate) async fn has_heard(&self, env: &Env) {
+        let (listener, taken_in) = oneshot::channel::<()>();
+        self.shared.listeners.lock().push(listener);
+        self.shared.sooner.notify_one();
+        let heard = env.bounded(async {
+            tokio::select! {
+                biased;
+                _dropped = taken_in => {}
+                () = self.shared.closing.cancelled() => {}
+            }
+            Ok(())
+        });
+        drop(heard.await);
+    }
+
     /// Until when a session that is not lost lives.
     pub(crate) fn session_deadline(&self, lease: &Lease) -> Option<Deadline> {
         self.shared.table.lock().session_deadline(lease)
@@ -141,7 +161,9 @@ impl Task {
         let mut renewals = FuturesUnordered::new();
         let patrol_every = self.env.timing().ttl;
         let mut patrol_at = self.env.now() + patrol_every;
+        let mut listeners = Vec::new();
         loop {
+            listeners.append(&mut self.shared.listeners.lock());
             let now = self.env.now();
             let step = self.shared.table.lock().step(now);
             let Some(core) = self.core.upgrade() else {
@@ -176,6 +198,8 @@ impl Task {
                     // A stream that is always ready need not let others have their turn: we do.
                     tokio::task::coop::consume_budget().await;
                 }
+                // Behind the events: what was told before they asked is taken in.
+                () = std::future::ready(()), if !listeners.is_empty() => listeners.clear(),
                 () = self.shared.sooner.notified() => {}
                 () = self.env.sleep_until(wake_at) => {}
             }
