@@ -139,9 +139,9 @@ impl Core {
                 Reply::Busy => Claimed::Busy,
                 Reply::Wait => {
                     let (sender, called) = oneshot::channel();
-                    let since_patrol = self.patrols.load(Ordering::Relaxed);
+                    let since_round = self.rounds.load(Ordering::Relaxed);
                     let id = WaiterId(self.waiters.fetch_add(1, Ordering::Relaxed));
-                    entry.queue.enqueue(id, Waiter { turn: sender, since_patrol });
+                    entry.queue.enqueue(id, Waiter { turn: sender, since_round });
                     let slot = Waiting { core: Arc::clone(self), name: name.clone(), id, called };
                     return Ok((Claimed::Wait(slot), entry.under_way()));
                 }

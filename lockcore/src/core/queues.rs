@@ -62,8 +62,8 @@ pub(crate) struct Entry {
 #[derive(Debug)]
 pub(crate) struct Waiter {
     pub(crate) turn: oneshot::Sender<Turn>,
-    /// The round of the watchdog's patrol in which the wait began.
-    pub(crate) since_patrol: u32,
+    /// The round of [`warn_of_self_deadlock`](crate::core::Core::warn_of_self_deadlock) in which the wait began.
+    pub(crate) since_round: u32,
 }
 
 impl Queues {

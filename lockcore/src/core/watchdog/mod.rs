@@ -63,14 +63,14 @@ impl Watchdog {
 
     /// Starts the task; it ends with the manager, and ends the manager if the runtime drops it.
     pub(crate) fn start(&self, core: &Arc<Core>) {
-        let bell = Bell { core: Arc::downgrade(core), closing: self.shared.closing.clone() };
+        let guard = RuntimeGuard { core: Arc::downgrade(core), closing: self.shared.closing.clone() };
         let task = Task {
             shared: Arc::clone(&self.shared),
             core: Arc::downgrade(core),
             backend: Arc::clone(core.backend()),
             env: core.env().clone(),
         };
-        core.env().spawn(task.run(bell));
+        core.env().spawn(task.run(guard));
     }
 
     /// A grant, which names a lease, becomes a tenure; one that has ended if that lease is lost.
@@ -155,12 +155,12 @@ struct Task {
 type Renewed = (Vec<LeaseId>, Moment, Vec<Renewal>);
 
 impl Task {
-    /// `_bell` was made before, so that it also rings for a task that was never polled.
-    async fn run(self, _bell: Bell) {
+    /// `_guard` was made before, so that it also tells of a task that was never polled.
+    async fn run(self, _guard: RuntimeGuard) {
         let mut events = AssertUnwindSafe(self.backend.events()).catch_unwind().fuse();
         let mut renewals = FuturesUnordered::new();
-        let patrol_every = self.env.timing().ttl;
-        let mut patrol_at = self.env.now() + patrol_every;
+        let ttl = self.env.timing().ttl;
+        let mut round_at = self.env.now() + ttl;
         let mut listeners = Vec::new();
         loop {
             listeners.append(&mut self.shared.listeners.lock());
@@ -172,15 +172,16 @@ impl Task {
             for outcome in step.outcomes {
                 apply(&core, Some(outcome));
             }
-            if patrol_at <= now {
-                core.patrol();
-                patrol_at = now + patrol_every;
+            if round_at <= now {
+                core.queues.trim();
+                core.warn_of_self_deadlock();
+                round_at = now + ttl;
             }
             drop(core);
             if !step.due.is_empty() {
                 renewals.push(self.renew(step.due, now));
             }
-            let wake_at = step.wake_at.map_or(patrol_at, |at| at.min(patrol_at));
+            let wake_at = step.wake_at.map_or(round_at, |at| at.min(round_at));
             tokio::select! {
                 biased;
                 () = self.shared.closing.cancelled() => return,
@@ -225,13 +226,13 @@ impl Task {
     }
 }
 
-/// Rings when the runtime drops the task, which nobody else would notice.
-struct Bell {
+/// Tells when the runtime drops the task, which nobody else would notice.
+struct RuntimeGuard {
     core: Weak<Core>,
     closing: CancellationToken,
 }
 
-impl Drop for Bell {
+impl Drop for RuntimeGuard {
     fn drop(&mut self) {
         if self.closing.is_cancelled() {
             return;
