@@ -342,7 +342,12 @@ impl Core {
             if entry.queue.is_acquiring() && is_news {
                 entry.asked_early = Some((counter, until));
             }
-            entry.queue.kept().filter(|tenure| tenure.grant().counter == counter).cloned()
+            entry
+                .queue
+                .held()
+                .map(|(tenure, _)| tenure)
+                .filter(|tenure| tenure.grant().counter == counter)
+                .cloned()
         });
         if let Some(tenure) = tenure.flatten().filter(|tenure| tenure.ask(until)) {
             tracing::info!(lock = %name, counter, ?within, "asked for by an administrator");
@@ -356,7 +361,12 @@ impl Core {
             if entry.queue.is_acquiring() && entry.lost_early.is_none_or(|(last, _)| last < counter) {
                 entry.lost_early = Some((counter, reason));
             }
-            entry.queue.kept().filter(|tenure| tenure.grant().counter == counter).cloned()
+            entry
+                .queue
+                .held()
+                .map(|(tenure, _)| tenure)
+                .filter(|tenure| tenure.grant().counter == counter)
+                .cloned()
         });
         if let Some(tenure) = tenure.flatten() {
             self.lose(&tenure, reason);
@@ -403,11 +413,6 @@ pub(crate) fn placed(server: Option<&str>, error: Error) -> Error {
     }
 }
 
-/// Whether a hold may pass to another guard of this process.
-pub(crate) fn may_pass(now: Moment) -> impl FnOnce(&Arc<Tenure>) -> bool {
-    move |tenure| tenure.is_healthy(now)
-}
-
 fn went_back(counter: u64, last: u64) -> Error {
     Error::not_applied(
         ErrorKind::Protocol,
@@ -435,9 +440,8 @@ mod tests {
         let backend = MemoryConfig::private().open(env.sibling()).await.unwrap();
         let core = Core::start(env.clone(), env.sibling(), backend, None, "here".into(), Duration::ZERO);
         let names: Vec<_> = (0..20_000).map(|n| LockName::new(format!("{n}")).unwrap()).collect();
-        let now = core.env().now();
         for name in &names {
-            let claim = core.queues.with(name, |entry| entry.queue.claim(now, may_pass(now)));
+            let claim = core.queues.with(name, |entry| entry.queue.claim());
             assert!(matches!(claim, Reply::Drive));
         }
         names.iter().for_each(|name| core.call_next(name));

@@ -200,7 +200,7 @@ mod tests {
     }
 
     fn claimed(queues: &Queues, n: usize) {
-        let claim = queues.with(&name(n), |entry| entry.queue.claim(Moment::from_nanos(0), |_| true));
+        let claim = queues.with(&name(n), |entry| entry.queue.claim());
         assert!(matches!(claim, Reply::Drive));
     }
 
