@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
 use leasehold::backend::{
-    AcquireRequest, Attempt, Grant, Holder, LeaseId, Renewal, Revoke, StoreConfig, StoreEvent,
+    AcquireRequest, Attempt, Events, Grant, Holder, Inbox, LeaseId, Renewal, Revoke, StoreConfig, StoreEvent,
 };
 use leasehold::clock::Deadline;
 use leasehold::memory::MemoryConfig;
@@ -35,6 +35,8 @@ pub(crate) enum Trick {
     RefuseQueued(Arc<Notify>, ErrorKind),
     /// As the store does it, but for the lease, which is over when the grant arrives.
     GrantLate,
+    /// It says that it has queued the request, and refuses it in the same breath.
+    QueueAndRefuse(ErrorKind),
 }
 
 /// What is done to the calls of one method, in order; then they pass.
@@ -50,7 +52,7 @@ pub(crate) struct Trickster {
     hand: Arc<Hand>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Hand {
     acquires: Tricks,
     tries: Tricks,
@@ -62,11 +64,27 @@ struct Hand {
     owners: Mutex<Vec<OwnerId>>,
     /// When the events panic, if they do.
     outcry: Mutex<Option<Arc<Notify>>>,
+    /// What is told besides the store's own events.
+    events: Events,
+    inbox: Inbox,
 }
 
 impl Default for Trickster {
     fn default() -> Self {
-        Self { memory: MemoryConfig::private(), hand: Arc::default() }
+        let (events, inbox) = Events::new();
+        let hand = Hand {
+            acquires: Tricks::default(),
+            tries: Tricks::default(),
+            releases: Tricks::default(),
+            renewals: Tricks::default(),
+            revokes: Tricks::default(),
+            closes: Tricks::default(),
+            owners: Mutex::default(),
+            outcry: Mutex::default(),
+            events,
+            inbox,
+        };
+        Self { memory: MemoryConfig::private(), hand: Arc::new(hand) }
     }
 }
 
@@ -160,7 +178,7 @@ impl Trick {
                 return Ok(());
             }
             Self::Panic => panic!("a fault in the store's code"),
-            Self::Refuse(kind) => kind,
+            Self::Refuse(kind) | Self::QueueAndRefuse(kind) => kind,
             Self::RefuseAfter(span, kind) => {
                 tokio::time::sleep(span).await;
                 kind
@@ -205,6 +223,10 @@ impl Layer for Hand {
                 () = gate.notified() => Err(refusal(kind)),
             },
             trick => {
+                if matches!(trick, Trick::QueueAndRefuse(_)) {
+                    let (name, holder) = (request.name.clone(), Holder::new("another"));
+                    self.events.tell(StoreEvent::Queued { name, holder });
+                }
                 trick.play().await?;
                 below.backend.acquire(request).await
             }
@@ -225,7 +247,7 @@ impl Layer for Hand {
 
     fn events(&self, below: &Below) -> BoxStream<'static, StoreEvent> {
         let Some(gate) = locked(&self.outcry).take() else {
-            return below.backend.events();
+            return stream::select(below.backend.events(), self.inbox.stream()).boxed();
         };
         stream::once(async move {
             gate.notified().await;

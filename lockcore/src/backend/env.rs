@@ -3,7 +3,7 @@
 //!
 //! Nothing else in the workspace reads a clock, spawns a task or draws a random number, so a
 //! simulation replays from its seed. Every task spawned here is awaited by `shutdown`, the
-//! bell of env-3 apart.
+//! runtime guard of env-3 apart.
 //!
 //! # Invariants
 //! - **env-1** Timers and requests belong to the runtime in which the manager was opened, wherever they
@@ -134,11 +134,11 @@ impl Env {
         }
         let (gone, needless) = (CancellationToken::new(), CancellationToken::new());
         let needed = Arc::new(needless.clone().drop_guard());
-        // Not one of `tasks`, which end with a shutdown: it rings when the runtime drops it (env-3).
-        let bell = gone.clone().drop_guard();
+        // Not one of `tasks`, which end with a shutdown: it tells when the runtime drops it (env-3).
+        let guard = gone.clone().drop_guard();
         runtime.spawn(async move {
             needless.cancelled().await;
-            drop(bell);
+            drop(guard);
         });
         Ok(Self {
             shared: Arc::new(Shared {

@@ -11,12 +11,11 @@ use tokio::sync::oneshot;
 
 use crate::backend::Holder;
 use crate::clock::Moment;
+use crate::core::Core;
 use crate::core::drive::{Drive, Ride};
 use crate::core::held::Held;
 use crate::core::queue::{HandoffBudget, Reply, WaiterId};
 use crate::core::queues::{Entry, Waiter};
-use crate::core::tenure::Tenure;
-use crate::core::{Core, may_pass};
 use crate::words::error::{Effect, Error, ErrorKind, Result};
 use crate::words::name::LockName;
 
@@ -64,7 +63,7 @@ impl Core {
         }
         tokio::select! {
             biased;
-            guard = self.wait_turn(wanted, started) => guard.map_err(|error| self.about(&wanted.name, error)),
+            guard = self.wait_turn(wanted) => guard.map_err(|error| self.about(&wanted.name, error)),
             () = async {
                 match wanted.wait {
                     Some(wait) => self.env().sleep_until(started + wait).await,
@@ -80,8 +79,7 @@ impl Core {
     }
 
     async fn try_turn(self: &Arc<Self>, wanted: &Acquire) -> Result<Tried> {
-        let now = self.env().now();
-        let claimed = self.claim(wanted, |entry| entry.queue.try_claim(now, may_pass(now)))?;
+        let claimed = self.claim(wanted, |entry| entry.queue.try_claim())?;
         let turn = match claimed {
             Claimed::Turn(turn) => turn,
             Claimed::Busy => return Ok(Tried::Held(self.heard_holder(&wanted.name))),
@@ -103,8 +101,8 @@ impl Core {
         }
     }
 
-    async fn wait_turn(self: &Arc<Self>, wanted: &Acquire, now: Moment) -> Result<Held> {
-        let turn = match self.claim(wanted, |entry| entry.queue.claim(now, may_pass(now)))? {
+    async fn wait_turn(self: &Arc<Self>, wanted: &Acquire) -> Result<Held> {
+        let turn = match self.claim(wanted, |entry| entry.queue.claim())? {
             Claimed::Turn(turn) => turn,
             Claimed::Wait(slot) => slot.turn().await?,
             Claimed::Busy => unreachable!("only `try_claim` answers busy"),
@@ -117,11 +115,7 @@ impl Core {
         }
     }
 
-    fn claim(
-        self: &Arc<Self>,
-        wanted: &Acquire,
-        claim: impl FnOnce(&mut Entry) -> Reply<Arc<Tenure>>,
-    ) -> Result<Claimed> {
+    fn claim(self: &Arc<Self>, wanted: &Acquire, claim: impl FnOnce(&mut Entry) -> Reply) -> Result<Claimed> {
         let name = &wanted.name;
         let (claimed, ahead) = self.queues.with(name, |entry| {
             // RACE: under the queue's mutex, so that nobody enqueues after `refuse_everybody`.
@@ -131,18 +125,14 @@ impl Core {
             let claimed = match claim(entry) {
                 Reply::Drive => {
                     (entry.heard, entry.lost_early, entry.asked_early) = (None, None, None);
-                    entry.queued = false;
                     Claimed::Turn(Turn::Drive(Drive::new(self, name)))
-                }
-                Reply::TakeOver(tenure, token) => {
-                    Claimed::Turn(Turn::Held(Held::new(Arc::clone(self), tenure, token)))
                 }
                 Reply::Busy => Claimed::Busy,
                 Reply::Wait => {
                     let (sender, called) = oneshot::channel();
-                    let since_patrol = self.patrols.load(Ordering::Relaxed);
+                    let since_round = self.rounds.load(Ordering::Relaxed);
                     let id = WaiterId(self.waiters.fetch_add(1, Ordering::Relaxed));
-                    entry.queue.enqueue(id, Waiter { turn: sender, since_patrol });
+                    entry.queue.enqueue(id, Waiter { turn: sender, since_round });
                     let slot = Waiting { core: Arc::clone(self), name: name.clone(), id, called };
                     return Ok((Claimed::Wait(slot), entry.under_way()));
                 }

@@ -58,7 +58,7 @@ impl Drive {
 
     async fn asked_until_final(mut self, wanted: Acquire) -> Result<Held> {
         let core = Arc::clone(&self.core);
-        let (mut pauses, mut was_queued) = (Pauses::new(core.env()), false);
+        let mut pauses = Pauses::new(core.env());
         loop {
             pauses.begin(core.env());
             let error = match self.asked(&wanted).await {
@@ -67,9 +67,9 @@ impl Drive {
                     return Ok(held);
                 }
                 Ok(Adopted::Over(late)) => {
-                    // Should this die on the way, the release goes on without it, and calls the next waiter.
+                    // Should this end on the way, the release goes on without it, and calls the next waiter.
                     self.over = true;
-                    let error = late.given_back().await;
+                    let error = core.until_closed(late.given_back()).await?;
                     self.over = false;
                     error
                 }
@@ -79,10 +79,14 @@ impl Drive {
                 }
                 Err(error) => error,
             };
-            was_queued |= self.was_refused(&error);
+            if *error.kind() == ErrorKind::Unavailable {
+                // That it was queued may have been told, and not taken in.
+                core.watchdog.has_heard(core.env()).await;
+            }
+            let had_place = self.was_refused(&error);
             let may_change = match error.kind() {
                 ErrorKind::Lost { .. } => true,
-                ErrorKind::Unavailable => was_queued,
+                ErrorKind::Unavailable => had_place,
                 _ => false,
             };
             if !may_change {
@@ -110,17 +114,16 @@ impl Drive {
         Ok(core.adopt(core.until_closed(granted).await?, wanted.budget))
     }
 
-    /// Notes what the store said; whether the request had a place in its queue, as the store said, or as it
-    /// has lost it.
+    /// Notes what the store said; whether there was a place in its queue by now, as it said or has lost it.
     fn was_refused(&self, error: &Error) -> bool {
         let is_lost = error.lost_reason().is_some();
-        let queued = self.core.queues.with_known(&self.name, |entry| {
+        self.core.queues.with(&self.name, |entry| {
             if is_lost || concerns_everybody(error) {
                 entry.refused = Some(error.clone());
             }
-            std::mem::take(&mut entry.queued)
-        });
-        is_lost || queued == Some(true)
+            entry.queued |= is_lost;
+            entry.queued
+        })
     }
 
     /// The store refused: whom that concerns hears the same (acquire-3).
@@ -185,8 +188,8 @@ impl Drive {
 
 /// The times between requests of one wait.
 ///
-/// Counted from when the last one began, so that whoever has waited for long is back at once. A store that is
-/// down is left alone for the pause itself.
+/// Counted from when the last one began, so that whoever has waited for long is back soon; not at once, as
+/// many may have lost their places together. A store that is down is left alone for the pause itself.
 struct Pauses {
     backoff: Backoff,
     began: Moment,
@@ -208,7 +211,8 @@ impl Pauses {
         }
         let is_down = *error.kind() == ErrorKind::Unavailable;
         let since = if is_down { now } else { self.began };
-        env.sleep_until(since + self.backoff.next(env)).await;
+        let soonest = now + Backoff::of_requests(env).next(env);
+        env.sleep_until(soonest.max(since + self.backoff.next(env))).await;
     }
 }
 

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use crate::core::Core;
 use crate::core::meters::Hold;
-use crate::core::queue::Sending;
 use crate::core::release::Ended;
 use crate::core::tenure::Tenure;
 use crate::words::error::{Error, Result};
@@ -41,7 +40,7 @@ impl Held {
     pub(crate) async fn release(mut self) -> Result<()> {
         self.ended = true;
         self.hold.end(self.core.env());
-        match self.core.end(&self.tenure, Sending::Now) {
+        match self.core.end(&self.tenure) {
             Ended::HandedOn => Ok(()),
             Ended::Lost(reason) => Err(Error::lost(reason).with_context("lock", &self.tenure.grant().name)),
             Ended::Store => self.core.carried_release(&self.tenure).await,

@@ -64,7 +64,8 @@ pub(crate) struct Core {
     pub(crate) watchdog: Watchdog,
     pub(crate) closing: CancellationToken,
     pub(crate) guards_dropped: AtomicU64,
-    pub(crate) patrols: AtomicU32,
+    /// How often it was looked for waits without end.
+    pub(crate) rounds: AtomicU32,
     /// How many have waited; the id of the next one.
     pub(crate) waiters: AtomicU64,
 }
@@ -92,7 +93,7 @@ impl Core {
             queues: Queues::new(),
             closing,
             guards_dropped: AtomicU64::new(0),
-            patrols: AtomicU32::new(0),
+            rounds: AtomicU32::new(0),
             waiters: AtomicU64::new(0),
         });
         core.watchdog.start(&core);
@@ -245,7 +246,7 @@ impl Core {
                 tracing::debug!(lock = %name, holder = holder.label, "waiting at the store");
                 self.queues.with_known(&name, |entry| {
                     (entry.heard, entry.refused) = (Some(Box::new(holder)), None);
-                    entry.queued = true;
+                    entry.queued = entry.queue.is_acquiring();
                 });
             }
             StoreEvent::Warning(text) => tracing::warn!("{text}"),
@@ -264,14 +265,13 @@ impl Core {
         })?
     }
 
-    /// Once a ttl: forgets what nobody needs, and says so when somebody waits longer than a ttl for a
-    /// name that this process holds: a task that waits for itself waits for ever.
-    pub(crate) fn patrol(&self) {
-        self.queues.trim();
-        let round = self.patrols.fetch_add(1, Ordering::Relaxed) + 1;
+    /// Once a ttl: says so when somebody waits longer than that for a name that this process holds. A task
+    /// that waits for itself waits for ever.
+    pub(crate) fn warn_of_self_deadlock(&self) {
+        let round = self.rounds.fetch_add(1, Ordering::Relaxed) + 1;
         let stuck = self.queues.collect(|name, entry| {
             let began_two_rounds_ago = |since: u32| round.wrapping_sub(since) == 2;
-            let waits_long = entry.queue.waiters().any(|waiter| began_two_rounds_ago(waiter.since_patrol));
+            let waits_long = entry.queue.waiters().any(|waiter| began_two_rounds_ago(waiter.since_round));
             if entry.queue.held().is_some() && waits_long { vec![name.clone()] } else { Vec::new() }
         });
         for name in stuck {
@@ -342,7 +342,12 @@ impl Core {
             if entry.queue.is_acquiring() && is_news {
                 entry.asked_early = Some((counter, until));
             }
-            entry.queue.kept().filter(|tenure| tenure.grant().counter == counter).cloned()
+            entry
+                .queue
+                .held()
+                .map(|(tenure, _)| tenure)
+                .filter(|tenure| tenure.grant().counter == counter)
+                .cloned()
         });
         if let Some(tenure) = tenure.flatten().filter(|tenure| tenure.ask(until)) {
             tracing::info!(lock = %name, counter, ?within, "asked for by an administrator");
@@ -356,7 +361,12 @@ impl Core {
             if entry.queue.is_acquiring() && entry.lost_early.is_none_or(|(last, _)| last < counter) {
                 entry.lost_early = Some((counter, reason));
             }
-            entry.queue.kept().filter(|tenure| tenure.grant().counter == counter).cloned()
+            entry
+                .queue
+                .held()
+                .map(|(tenure, _)| tenure)
+                .filter(|tenure| tenure.grant().counter == counter)
+                .cloned()
         });
         if let Some(tenure) = tenure.flatten() {
             self.lose(&tenure, reason);
@@ -403,11 +413,6 @@ pub(crate) fn placed(server: Option<&str>, error: Error) -> Error {
     }
 }
 
-/// Whether a hold may pass to another guard of this process.
-pub(crate) fn may_pass(now: Moment) -> impl FnOnce(&Arc<Tenure>) -> bool {
-    move |tenure| tenure.is_healthy(now)
-}
-
 fn went_back(counter: u64, last: u64) -> Error {
     Error::not_applied(
         ErrorKind::Protocol,
@@ -423,25 +428,26 @@ mod tests {
     use super::*;
     use crate::Timing;
     use crate::backend::StoreConfig;
+    use crate::clock::TokioClock;
     use crate::core::queue::Reply;
     use crate::memory::MemoryConfig;
 
     /// Queues that nobody needs any more do not stay for as long as the manager.
-    #[tokio::test]
-    async fn the_patrol_forgets_idle_names() {
+    #[tokio::test(start_paused = true)]
+    async fn idle_names_are_forgotten_once_a_ttl() {
         let env = Env::new(Timing::for_ttl(Timing::DEFAULT_TTL)).unwrap();
+        let env = env.with_clock(Arc::new(TokioClock::new()));
         let backend = MemoryConfig::private().open(env.sibling()).await.unwrap();
         let core = Core::start(env.clone(), env.sibling(), backend, None, "here".into(), Duration::ZERO);
         let names: Vec<_> = (0..20_000).map(|n| LockName::new(format!("{n}")).unwrap()).collect();
-        let now = core.env().now();
         for name in &names {
-            let claim = core.queues.with(name, |entry| entry.queue.claim(now, may_pass(now)));
+            let claim = core.queues.with(name, |entry| entry.queue.claim());
             assert!(matches!(claim, Reply::Drive));
         }
         names.iter().for_each(|name| core.call_next(name));
         let known = || core.queues.collect(|_, _| vec![()]).len();
         assert_eq!(known(), names.len());
-        core.patrol();
+        tokio::time::sleep(Timing::DEFAULT_TTL + Duration::from_secs(1)).await;
         assert!(known() < names.len() / 2, "{} names are known", known());
     }
 }

@@ -46,7 +46,7 @@ pub(crate) struct Entry {
     pub(crate) queue: LocalQueue<Arc<Tenure>, Waiter>,
     /// Whom the store named as holder while we queued.
     pub(crate) heard: Option<Box<Holder>>,
-    /// The store has queued the acquisition that is under way.
+    /// Whoever asks the store had a place in its queue.
     pub(crate) queued: bool,
     /// A loss that was told before its grant had arrived here: counter and reason.
     pub(crate) lost_early: Option<(u64, LostReason)>,
@@ -62,8 +62,8 @@ pub(crate) struct Entry {
 #[derive(Debug)]
 pub(crate) struct Waiter {
     pub(crate) turn: oneshot::Sender<Turn>,
-    /// The round of the watchdog's patrol in which the wait began.
-    pub(crate) since_patrol: u32,
+    /// The round of [`warn_of_self_deadlock`](crate::core::Core::warn_of_self_deadlock) in which the wait began.
+    pub(crate) since_round: u32,
 }
 
 impl Queues {
@@ -200,7 +200,7 @@ mod tests {
     }
 
     fn claimed(queues: &Queues, n: usize) {
-        let claim = queues.with(&name(n), |entry| entry.queue.claim(Moment::from_nanos(0), |_| true));
+        let claim = queues.with(&name(n), |entry| entry.queue.claim());
         assert!(matches!(claim, Reply::Drive));
     }
 

@@ -24,7 +24,7 @@ use crate::core::acquire::Turn;
 use crate::core::flight::Flown;
 use crate::core::held::Held;
 use crate::core::meters;
-use crate::core::queue::{Release, Sending};
+use crate::core::queue::Release;
 use crate::core::queues::Entry;
 use crate::core::tenure::Tenure;
 use crate::words::error::{Effect, Error, ErrorKind, Result};
@@ -41,7 +41,7 @@ pub(crate) enum Ended {
 
 impl Core {
     /// The guard lets go.
-    pub(crate) fn end(self: &Arc<Self>, tenure: &Arc<Tenure>, sending: Sending) -> Ended {
+    pub(crate) fn end(self: &Arc<Self>, tenure: &Arc<Tenure>) -> Ended {
         let now = self.env().now();
         let (ended, next, watchers) = self.queues.with(&tenure.grant().name, |entry| {
             if let Some(reason) = tenure.lost(now) {
@@ -49,9 +49,8 @@ impl Core {
             }
             let mut told = None;
             let passes = || tenure.pass_on_if_healthy(now).map(|passed| told = passed).is_some();
-            match entry.queue.release(now, passes, sending) {
+            match entry.queue.release(now, passes) {
                 Release::HandOn(_, token, waiter) => (Ended::HandedOn, Some((waiter, token)), told),
-                Release::Store if sending == Sending::Later => (Ended::Store, None, tenure.pass_on()),
                 Release::Store => (Ended::Store, None, None),
                 Release::NotHeld => (Ended::Lost(LostReason::Gone), None, None),
             }
@@ -68,8 +67,8 @@ impl Core {
         }
         match ended {
             Ended::Lost(reason) => self.lose(tenure, reason),
-            Ended::Store if sending == Sending::Now => self.stop_renewing(tenure),
-            Ended::Store | Ended::HandedOn => {}
+            Ended::Store => self.stop_renewing(tenure),
+            Ended::HandedOn => {}
         }
         ended
     }
@@ -78,18 +77,9 @@ impl Core {
     pub(crate) fn drop_guard(self: &Arc<Self>, tenure: &Arc<Tenure>) {
         self.guards_dropped.fetch_add(1, Ordering::Relaxed);
         meters::dropped();
-        let in_place = self.is_runtime_free();
-        let sending = if in_place { Sending::Now } else { Sending::Later };
-        let Ended::Store = self.end(tenure, sending) else {
-            return;
-        };
-        if in_place {
+        if let Ended::Store = self.end(tenure) {
             self.release_in_background(tenure);
-            return;
         }
-        let mut owed = Owed::new(self, tenure);
-        owed.unsent = true;
-        self.env().spawn(owed.settled_unheard());
     }
 
     /// Tells the store with nobody waiting for it: in place if it needs no runtime.
@@ -210,8 +200,6 @@ struct Owed {
     core: Arc<Core>,
     /// Whose release it is, until that is over.
     tenure: Option<Arc<Tenure>>,
-    /// The lock may still be taken over.
-    unsent: bool,
     is_task: bool,
     _awaited: TaskTrackerToken,
 }
@@ -221,7 +209,6 @@ impl Owed {
         Self {
             core: Arc::clone(core),
             tenure: Some(Arc::clone(tenure)),
-            unsent: false,
             is_task: false,
             _awaited: core.env().as_task(),
         }
@@ -229,7 +216,6 @@ impl Owed {
 
     /// Tells the store and calls the next waiter, however that ended.
     async fn settled(mut self) -> Result<()> {
-        self.send();
         let Some(tenure) = self.tenure.clone() else {
             return Ok(());
         };
@@ -252,30 +238,18 @@ impl Owed {
     async fn settled_unheard(self) {
         unheard(self.settled().await);
     }
-
-    /// From here on nobody takes the lock over. Whoever has done so owes this release anew.
-    fn send(&mut self) {
-        let Some(tenure) = self.tenure.take_if(|_| self.unsent) else {
-            return;
-        };
-        self.unsent = false;
-        let grant = tenure.grant();
-        if self.core.queues.with(&grant.name, |entry| entry.queue.send(grant.counter)) {
-            self.core.stop_renewing(&tenure);
-            self.tenure = Some(tenure);
-        }
-    }
 }
 
 impl Drop for Owed {
     fn drop(&mut self) {
-        self.send();
         let Some(tenure) = self.tenure.take() else {
             return;
         };
+        let name = &tenure.grant().name;
         if self.is_task {
-            self.core.call_next(&tenure.grant().name);
+            self.core.call_next(name);
         } else {
+            self.core.queues.with(name, Entry::give_back);
             let mut owed = Self::new(&self.core, &tenure);
             owed.is_task = true;
             self.core.env().spawn(owed.settled_unheard());
@@ -301,13 +275,13 @@ impl Late {
         self.core.release_in_background(&self.tenure);
     }
 
-    /// For a drive that goes on behind it. If that dies on the way, the release goes on (release-2), and
+    /// For a drive that goes on behind it. If that ends on the way, the release goes on (release-2), and
     /// calls the next waiter.
-    pub(crate) fn given_back(self) -> impl Future<Output = Error> + Send {
+    pub(crate) fn given_back(self) -> impl Future<Output = Result<Error>> + Send {
         let owed = Owed::new(&self.core, &self.tenure);
         async move {
             Box::pin(owed.confirmed()).await;
-            self.error()
+            Ok(self.error())
         }
     }
 }
@@ -357,7 +331,7 @@ mod tests {
         let tenure =
             core.queues.with(&wanted.name, |entry| entry.queue.held().map(|(held, _)| Arc::clone(held)));
         let tenure = tenure.expect("it was just acquired");
-        assert!(matches!(core.end(&tenure, Sending::Now), Ended::Store));
+        assert!(matches!(core.end(&tenure), Ended::Store));
         drop(guard);
         assert!(!store.is_empty(), "nobody has told the store");
         (core, store, tenure)

@@ -129,10 +129,6 @@ impl Tenure {
     }
 
     /// Whether it may pass to another guard: held, wanted by nobody, not at risk, a sixth of its ttl left.
-    pub(crate) fn is_healthy(&self, now: Moment) -> bool {
-        self.is_well(&self.status.lock(), now)
-    }
-
     fn is_well(&self, status: &Status, now: Moment) -> bool {
         let left = self.term.deadline().remaining(now);
         status.state == GuardState::Held
@@ -233,14 +229,10 @@ impl Tenure {
         Some(reason)
     }
 
-    /// The current guard is released while the tenure goes on: who watches it, and is to be told so. Taken
-    /// under the queue's mutex, so that nobody who watches the next guard is among them.
-    pub(crate) fn pass_on(&self) -> Option<Passed> {
-        self.status.lock().pass_on()
-    }
-
-    /// The same, if another guard may have it: decided in one piece, so that what is asked for from here on
-    /// is asked of that one.
+    /// The current guard is released while the tenure goes on, if another guard may have it: who watches the
+    /// one released, and is to be told so. Taken under the queue's mutex, so that nobody who watches the next
+    /// guard is among them, and decided in one piece, so that what is asked for from here on is asked of that
+    /// one.
     pub(crate) fn pass_on_if_healthy(&self, now: Moment) -> Option<Option<Passed>> {
         let mut status = self.status.lock();
         self.is_well(&status, now).then(|| status.pass_on())
@@ -345,6 +337,16 @@ mod tests {
             Lease { id: LeaseId::new(1), scope: LeaseScope::Entry, ttl: Duration::from_nanos(60), deadline };
         let (name, owner) = (LockName::new("a").unwrap(), OwnerId::from_random([1; 16]));
         Tenure::new(Grant { name, owner, lease, counter: 1 }, Arc::new(Term::new(deadline)), 0)
+    }
+
+    impl Tenure {
+        fn is_healthy(&self, now: Moment) -> bool {
+            self.is_well(&self.status.lock(), now)
+        }
+
+        fn pass_on(&self) -> Option<Passed> {
+            self.status.lock().pass_on()
+        }
     }
 
     fn at(nanos: u64) -> Moment {

@@ -37,9 +37,7 @@ enum Phase<T> {
     Acquiring,
     /// A hold lives in this process.
     Held(Run<T>),
-    /// Released here; the store has not been told yet.
-    Unsent(Run<T>),
-    /// The store is being told.
+    /// Released here; the store is being told.
     Releasing,
 }
 
@@ -66,12 +64,10 @@ pub(crate) struct HandoffBudget {
 }
 
 /// The answer to somebody who wants the lock.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Reply<T> {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reply {
     /// Ask the store; then call `adopt` or `next`.
     Drive,
-    /// The lock passed on before the store was told of its release.
-    TakeOver(T, FencingToken),
     /// Wait, by `enqueue`.
     Wait,
     /// Somebody of this process is ahead, and a `try` does not wait for them.
@@ -89,14 +85,6 @@ pub(crate) enum Release<T, W> {
     NotHeld,
 }
 
-/// When the store is told of a release.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sending {
-    Now,
-    /// By a task that first calls `send`.
-    Later,
-}
-
 /// A grant was refused: its counter is not larger than `last`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Regressed {
@@ -109,30 +97,22 @@ impl<T: Clone, W> LocalQueue<T, W> {
     }
 
     /// Somebody wants the lock and would wait for it.
-    pub(crate) fn claim(&mut self, now: Moment, healthy: impl FnOnce(&T) -> bool) -> Reply<T> {
-        match &mut self.phase {
-            Phase::Idle => {
-                self.phase = Phase::Acquiring;
-                Reply::Drive
-            }
-            Phase::Unsent(run) if self.waiters.is_empty() && run.may_pass(now) && healthy(&run.held) => {
-                let token = run.pass();
-                let run = run.clone();
-                let held = run.held.clone();
-                self.phase = Phase::Held(run);
-                Reply::TakeOver(held, token)
-            }
-            Phase::Acquiring | Phase::Held(_) | Phase::Unsent(_) | Phase::Releasing => Reply::Wait,
+    pub(crate) fn claim(&mut self) -> Reply {
+        if self.is_idle() {
+            self.phase = Phase::Acquiring;
+            Reply::Drive
+        } else {
+            Reply::Wait
         }
     }
 
     /// Somebody wants the lock and would not wait for a holder; `Wait` means for the confirmation
     /// of a release.
-    pub(crate) fn try_claim(&mut self, now: Moment, healthy: impl FnOnce(&T) -> bool) -> Reply<T> {
+    pub(crate) fn try_claim(&mut self) -> Reply {
         match self.phase {
             Phase::Acquiring | Phase::Held(_) => Reply::Busy,
-            Phase::Unsent(_) | Phase::Releasing if !self.waiters.is_empty() => Reply::Busy,
-            Phase::Idle | Phase::Unsent(_) | Phase::Releasing => self.claim(now, healthy),
+            Phase::Releasing if !self.waiters.is_empty() => Reply::Busy,
+            Phase::Idle | Phase::Releasing => self.claim(),
         }
     }
 
@@ -188,12 +168,7 @@ impl<T: Clone, W> LocalQueue<T, W> {
 
     /// The holder lets go. If somebody waits and the budget allows, `passes` decides whether the lock passes
     /// on.
-    pub(crate) fn release(
-        &mut self,
-        now: Moment,
-        passes: impl FnOnce() -> bool,
-        sending: Sending,
-    ) -> Release<T, W> {
+    pub(crate) fn release(&mut self, now: Moment, passes: impl FnOnce() -> bool) -> Release<T, W> {
         let Phase::Held(run) = &mut self.phase else {
             return Release::NotHeld;
         };
@@ -205,27 +180,15 @@ impl<T: Clone, W> LocalQueue<T, W> {
             let token = run.pass();
             return Release::HandOn(run.held.clone(), token, waiter);
         }
-        self.phase = match sending {
-            Sending::Now => Phase::Releasing,
-            Sending::Later => Phase::Unsent(run.clone()),
-        };
+        self.phase = Phase::Releasing;
         Release::Store
-    }
-
-    /// The task that tells the store begins; false if the lock was taken over or lost meanwhile.
-    pub(crate) fn send(&mut self, counter: u64) -> bool {
-        let unsent = matches!(&self.phase, Phase::Unsent(run) if run.counter == counter);
-        if unsent {
-            self.phase = Phase::Releasing;
-        }
-        unsent
     }
 
     /// The hold of `counter` is lost: whether it was still ours to clean up. If so, call `next`
     /// when that is done.
     pub(crate) fn forfeit(&mut self, counter: u64) -> bool {
         match &self.phase {
-            Phase::Held(run) | Phase::Unsent(run) if run.counter == counter => {
+            Phase::Held(run) if run.counter == counter => {
                 self.phase = Phase::Releasing;
                 true
             }
@@ -242,14 +205,6 @@ impl<T: Clone, W> LocalQueue<T, W> {
     pub(crate) fn held(&self) -> Option<(&T, FencingToken)> {
         match &self.phase {
             Phase::Held(run) => Some((&run.held, run.token())),
-            _ => None,
-        }
-    }
-
-    /// What the store has granted and was not told to end.
-    pub(crate) fn kept(&self) -> Option<&T> {
-        match &self.phase {
-            Phase::Held(run) | Phase::Unsent(run) => Some(&run.held),
             _ => None,
         }
     }

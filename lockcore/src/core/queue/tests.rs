@@ -15,7 +15,7 @@ fn token(counter: u64, index: u16) -> FencingToken {
 
 fn held(counter: u64) -> Queue {
     let mut queue = Queue::new();
-    assert_eq!(queue.claim(at(0), |_| true), Reply::Drive);
+    assert_eq!(queue.claim(), Reply::Drive);
     assert_eq!(queue.adopt(counter, counter, at(0), BUDGET), Ok(token(counter, 0)));
     queue
 }
@@ -24,9 +24,9 @@ fn held(counter: u64) -> Queue {
 #[test]
 fn one_caller_drives_and_the_others_wait() {
     let mut queue = Queue::new();
-    assert_eq!(queue.claim(at(0), |_| true), Reply::Drive);
-    assert_eq!(queue.claim(at(0), |_| true), Reply::Wait);
-    assert_eq!(queue.try_claim(at(0), |_| true), Reply::Busy);
+    assert_eq!(queue.claim(), Reply::Drive);
+    assert_eq!(queue.claim(), Reply::Wait);
+    assert_eq!(queue.try_claim(), Reply::Busy);
 }
 
 /// Within the budget the lock passes on with a larger token; then it goes to the store, and the
@@ -37,9 +37,9 @@ fn hand_offs_end_with_the_limit() {
     for waiter in 1..=3 {
         queue.enqueue(WaiterId(waiter.into()), waiter);
     }
-    assert_eq!(queue.release(at(1), || true, Sending::Now), Release::HandOn(7, token(7, 1), 1));
-    assert_eq!(queue.release(at(2), || true, Sending::Now), Release::HandOn(7, token(7, 2), 2));
-    assert_eq!(queue.release(at(3), || true, Sending::Now), Release::Store);
+    assert_eq!(queue.release(at(1), || true), Release::HandOn(7, token(7, 1), 1));
+    assert_eq!(queue.release(at(2), || true), Release::HandOn(7, token(7, 2), 2));
+    assert_eq!(queue.release(at(3), || true), Release::Store);
     assert_eq!(queue.next(), Some(3));
     assert!(queue.is_acquiring());
 }
@@ -49,7 +49,7 @@ fn hand_offs_end_with_the_limit() {
 fn hand_offs_end_with_the_tenure() {
     let mut queue = held(7);
     queue.enqueue(WaiterId(1), 1);
-    assert_eq!(queue.release(at(100), || true, Sending::Now), Release::Store);
+    assert_eq!(queue.release(at(100), || true), Release::Store);
 }
 
 /// A lease that may not live long enough never passes on.
@@ -57,29 +57,18 @@ fn hand_offs_end_with_the_tenure() {
 fn an_unhealthy_hold_is_never_handed_on() {
     let mut queue = held(7);
     queue.enqueue(WaiterId(1), 1);
-    assert_eq!(queue.release(at(1), || false, Sending::Now), Release::Store);
+    assert_eq!(queue.release(at(1), || false), Release::Store);
 }
 
-/// A release that was not sent yet passes nobody by: whoever waits was there before.
+/// A `try` waits for the confirmation of a release, and for nobody who waits.
 #[test]
-fn an_unsent_release_is_not_taken_over_past_waiters() {
+fn a_try_waits_for_a_release_alone() {
     let mut queue = held(7);
+    assert_eq!(queue.try_claim(), Reply::Busy);
+    assert_eq!(queue.release(at(1), || true), Release::Store);
+    assert_eq!(queue.try_claim(), Reply::Wait);
     queue.enqueue(WaiterId(1), 1);
-    assert_eq!(queue.release(at(1), || false, Sending::Later), Release::Store);
-    assert_eq!(queue.claim(at(2), |_| true), Reply::Wait);
-    assert_eq!(queue.try_claim(at(2), |_| true), Reply::Busy);
-}
-
-/// A release that was not sent yet is taken over, once, by a `try` too.
-#[test]
-fn an_unsent_release_is_taken_over() {
-    let mut queue = held(7);
-    assert_eq!(queue.release(at(1), || true, Sending::Later), Release::Store);
-    assert_eq!(queue.try_claim(at(2), |_| true), Reply::TakeOver(7, token(7, 1)));
-    assert!(!queue.send(7));
-    assert_eq!(queue.release(at(3), || true, Sending::Later), Release::Store);
-    assert!(queue.send(7));
-    assert_eq!(queue.try_claim(at(4), |_| true), Reply::Wait);
+    assert_eq!(queue.try_claim(), Reply::Busy);
 }
 
 /// A counter that does not grow, or does not fit, is refused.
@@ -87,9 +76,9 @@ fn an_unsent_release_is_taken_over() {
 fn a_counter_that_goes_back_is_refused() {
     for counter in [7, 6, FencingToken::MAX_COUNTER + 1] {
         let mut queue = held(7);
-        queue.release(at(1), || true, Sending::Now);
+        queue.release(at(1), || true);
         assert_eq!(queue.next(), None);
-        queue.claim(at(2), |_| true);
+        queue.claim();
         assert_eq!(queue.adopt(1, counter, at(2), BUDGET), Err(Regressed { last: 7 }));
         assert_eq!(queue.next(), None);
         assert!(queue.is_idle());
@@ -103,14 +92,14 @@ fn a_loss_ends_only_its_own_hold() {
     assert!(!queue.forfeit(6));
     assert!(queue.forfeit(7));
     assert!(!queue.forfeit(7));
-    assert_eq!(queue.release(at(1), || true, Sending::Now), Release::NotHeld);
+    assert_eq!(queue.release(at(1), || true), Release::NotHeld);
 }
 
 proptest! {
     /// Random schedules: tokens grow (queue-2), waiters are called in order and none is forgotten (queue-3),
     /// no grant passes on more often than allowed (queue-4).
     #[test]
-    fn random_schedules_keep_the_invariants(steps in prop::collection::vec((0_u8..7, 0_u64..40), 1..200)) {
+    fn random_schedules_keep_the_invariants(steps in prop::collection::vec((0_u8..6, 0_u64..40), 1..200)) {
         let mut queue = Queue::new();
         let (mut now, mut counter, mut next_waiter) = (0, 0, 0_u32);
         let mut last_token = None;
@@ -124,17 +113,12 @@ proptest! {
         for (step, pause) in steps {
             now += pause;
             let called = match step {
-                0 | 1 => match queue.claim(at(now), |_| true) {
+                0 | 1 => match queue.claim() {
                     Reply::Wait => {
                         let id = WaiterId(next_waiter.into());
                         queue.enqueue(id, next_waiter);
                         waiting.push((id, next_waiter));
                         next_waiter += 1;
-                        None
-                    }
-                    Reply::TakeOver(_, token) => {
-                        prop_assert!(grew(&mut last_token, token));
-                        passed += 1;
                         None
                     }
                     Reply::Drive => None,
@@ -148,7 +132,7 @@ proptest! {
                     None
                 }
                 3 if matches!(queue.phase, Phase::Acquiring | Phase::Releasing) => queue.next(),
-                4 => match queue.release(at(now), || pause % 5 != 0, Sending::Later) {
+                4 => match queue.release(at(now), || pause % 5 != 0) {
                     Release::HandOn(_, token, waiter) => {
                         prop_assert!(grew(&mut last_token, token));
                         passed += 1;
@@ -156,9 +140,8 @@ proptest! {
                     }
                     Release::Store | Release::NotHeld => None,
                 },
-                5 => { queue.send(counter); None }
-                6 if pause % 2 == 0 => { queue.forfeit(counter); None }
-                6 if !waiting.is_empty() => {
+                5 if pause % 2 == 0 => { queue.forfeit(counter); None }
+                5 if !waiting.is_empty() => {
                     let (id, waiter) = waiting.remove(pause as usize % waiting.len());
                     prop_assert_eq!(queue.leave(id), Some(waiter));
                     None

@@ -25,7 +25,7 @@ use std::sync::{Arc, Weak};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::backend::env::{Env, Panicked};
@@ -47,27 +47,30 @@ pub(crate) struct Watchdog {
 #[derive(Debug)]
 struct Shared {
     table: Mutex<Table>,
-    /// A timer is due before the task would wake.
+    /// A timer is due before the task would wake, or somebody wants an answer.
     sooner: Notify,
+    /// Who wait until what was told is taken in.
+    listeners: Mutex<Vec<oneshot::Sender<()>>>,
     closing: CancellationToken,
 }
 
 impl Watchdog {
     pub(crate) fn new(env: &Env, closing: CancellationToken) -> Self {
         let table = Mutex::new(Table::new(env.timing().op_timeout, env.timing().ttl / 12));
-        Self { shared: Arc::new(Shared { table, sooner: Notify::new(), closing }) }
+        let listeners = Mutex::default();
+        Self { shared: Arc::new(Shared { table, sooner: Notify::new(), listeners, closing }) }
     }
 
     /// Starts the task; it ends with the manager, and ends the manager if the runtime drops it.
     pub(crate) fn start(&self, core: &Arc<Core>) {
-        let bell = Bell { core: Arc::downgrade(core), closing: self.shared.closing.clone() };
+        let guard = RuntimeGuard { core: Arc::downgrade(core), closing: self.shared.closing.clone() };
         let task = Task {
             shared: Arc::clone(&self.shared),
             core: Arc::downgrade(core),
             backend: Arc::clone(core.backend()),
             env: core.env().clone(),
         };
-        core.env().spawn(task.run(bell));
+        core.env().spawn(task.run(guard));
     }
 
     /// A grant, which names a lease, becomes a tenure; one that has ended if that lease is lost.
@@ -104,6 +107,23 @@ impl Watchdog {
         apply(core, outcome);
     }
 
+    /// Ends when all that the store has told is taken in, or the watchdog ends. A store that tells without
+    /// end is waited for as for a request.
+    pub(crate) async fn has_heard(&self, env: &Env) {
+        let (listener, taken_in) = oneshot::channel::<()>();
+        self.shared.listeners.lock().push(listener);
+        self.shared.sooner.notify_one();
+        let heard = env.bounded(async {
+            tokio::select! {
+                biased;
+                _dropped = taken_in => {}
+                () = self.shared.closing.cancelled() => {}
+            }
+            Ok(())
+        });
+        drop(heard.await);
+    }
+
     /// Until when a session that is not lost lives.
     pub(crate) fn session_deadline(&self, lease: &Lease) -> Option<Deadline> {
         self.shared.table.lock().session_deadline(lease)
@@ -135,13 +155,15 @@ struct Task {
 type Renewed = (Vec<LeaseId>, Moment, Vec<Renewal>);
 
 impl Task {
-    /// `_bell` was made before, so that it also rings for a task that was never polled.
-    async fn run(self, _bell: Bell) {
+    /// `_guard` was made before, so that it also tells of a task that was never polled.
+    async fn run(self, _guard: RuntimeGuard) {
         let mut events = AssertUnwindSafe(self.backend.events()).catch_unwind().fuse();
         let mut renewals = FuturesUnordered::new();
-        let patrol_every = self.env.timing().ttl;
-        let mut patrol_at = self.env.now() + patrol_every;
+        let ttl = self.env.timing().ttl;
+        let mut round_at = self.env.now() + ttl;
+        let mut listeners = Vec::new();
         loop {
+            listeners.append(&mut self.shared.listeners.lock());
             let now = self.env.now();
             let step = self.shared.table.lock().step(now);
             let Some(core) = self.core.upgrade() else {
@@ -150,15 +172,16 @@ impl Task {
             for outcome in step.outcomes {
                 apply(&core, Some(outcome));
             }
-            if patrol_at <= now {
-                core.patrol();
-                patrol_at = now + patrol_every;
+            if round_at <= now {
+                core.queues.trim();
+                core.warn_of_self_deadlock();
+                round_at = now + ttl;
             }
             drop(core);
             if !step.due.is_empty() {
                 renewals.push(self.renew(step.due, now));
             }
-            let wake_at = step.wake_at.map_or(patrol_at, |at| at.min(patrol_at));
+            let wake_at = step.wake_at.map_or(round_at, |at| at.min(round_at));
             tokio::select! {
                 biased;
                 () = self.shared.closing.cancelled() => return,
@@ -176,6 +199,8 @@ impl Task {
                     // A stream that is always ready need not let others have their turn: we do.
                     tokio::task::coop::consume_budget().await;
                 }
+                // Behind the events: what was told before they asked is taken in.
+                () = std::future::ready(()), if !listeners.is_empty() => listeners.clear(),
                 () = self.shared.sooner.notified() => {}
                 () = self.env.sleep_until(wake_at) => {}
             }
@@ -201,13 +226,13 @@ impl Task {
     }
 }
 
-/// Rings when the runtime drops the task, which nobody else would notice.
-struct Bell {
+/// Tells when the runtime drops the task, which nobody else would notice.
+struct RuntimeGuard {
     core: Weak<Core>,
     closing: CancellationToken,
 }
 
-impl Drop for Bell {
+impl Drop for RuntimeGuard {
     fn drop(&mut self) {
         if self.closing.is_cancelled() {
             return;
