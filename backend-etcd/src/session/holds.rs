@@ -33,8 +33,8 @@ impl Session {
         if let Some(within) = within {
             self.sessions.events.tell(StoreEvent::GrantAsked { name: name.clone(), counter, within });
         }
-        let lease = Lease { id: self.id(), scope: LeaseScope::Session, ttl: self.ttl, deadline };
-        Ok(Some(Grant { name: name.clone(), owner, lease, counter }))
+        let lease = Lease::new(self.id(), LeaseScope::Session, self.ttl, deadline);
+        Ok(Some(Grant::new(name.clone(), owner, lease, counter)))
     }
 
     /// The counter of an entry, with the namespace's base.

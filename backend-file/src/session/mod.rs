@@ -311,12 +311,8 @@ impl Session {
 
     fn grant(&self, request: &AcquireRequest, key: &Key, tenure: Tenure) -> Result<Grant> {
         let id = LeaseId::new(self.leases.fetch_add(1, Ordering::Relaxed) + 1);
-        let grant = Grant {
-            name: request.name.clone(),
-            owner: request.owner,
-            lease: Lease { id, scope: LeaseScope::Entry, ttl: request.ttl, deadline: Deadline::Never },
-            counter: self.told(tenure.counter),
-        };
+        let lease = Lease::new(id, LeaseScope::Entry, request.ttl, Deadline::Never);
+        let grant = Grant::new(request.name.clone(), request.owner, lease, self.told(tenure.counter));
         let (name, owner) = (request.name.clone(), request.owner);
         let hold = Hold { name, key: key.clone(), owner, tenure, told: false };
         let mut state = self.state.lock();

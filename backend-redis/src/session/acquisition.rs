@@ -252,7 +252,7 @@ impl<'s> Acquisition<'s> {
         self.state = State::Taken;
         self.session.tell_asked(&self.entry);
         let Entry { name, owner, .. } = &*self.entry;
-        Ok(Grant { name: name.clone(), owner: *owner, lease: self.entry.lease(deadline), counter })
+        Ok(Grant::new(name.clone(), *owner, self.entry.lease(deadline), counter))
     }
 
     /// Gives the place up and waits until the server has heard, so that the next entry does not wait

@@ -227,7 +227,7 @@ impl Session {
 
 impl Entry {
     fn lease(&self, deadline: Deadline) -> Lease {
-        Lease { id: self.lease, scope: LeaseScope::Entry, ttl: self.ttl, deadline }
+        Lease::new(self.lease, LeaseScope::Entry, self.ttl, deadline)
     }
 }
 

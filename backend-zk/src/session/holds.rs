@@ -25,7 +25,7 @@ impl Session {
         if let Some(within) = holds.granted(owner, name.clone(), mine, watched, self.env.now()) {
             self.events.tell(StoreEvent::GrantAsked { name, counter, within });
         }
-        Ok(Grant { name: request.name.clone(), owner, lease: self.lease(), counter })
+        Ok(Grant::new(request.name.clone(), owner, self.lease(), counter))
     }
 
     /// Lets go of what was granted.

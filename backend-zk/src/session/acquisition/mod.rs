@@ -136,7 +136,7 @@ impl Session {
                 Outcome::Granted(offer(grant))
             }
             Err(error) => {
-                let grant = Grant { name: request.name.clone(), owner, lease: self.lease(), counter: 0 };
+                let grant = Grant::new(request.name.clone(), owner, self.lease(), 0);
                 drop(offer(grant));
                 Outcome::Refused(error)
             }
