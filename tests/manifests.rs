@@ -126,3 +126,16 @@ fn links_of_the_shown_pages_work_everywhere() {
     }
     assert!(links > 20, "only {links} links were found");
 }
+
+/// What is said of the crates that a choice of features brings is what cargo counts.
+#[test]
+fn the_counts_of_crates_are_current() {
+    let page = std::fs::read_to_string(root().join("docs/building.md")).expect("there is such a page");
+    let mut script = Command::new(root().join("tests/building"));
+    let counted = script.arg("counts").env("CARGO", env!("CARGO")).output().expect("it runs");
+    let counted = String::from_utf8(counted.stdout).expect("it writes UTF-8");
+    assert_eq!(counted.lines().count(), 11, "{counted}");
+    for row in counted.lines() {
+        assert!(page.contains(row), "docs/building.md has not `{row}`; tests/building writes it anew");
+    }
+}

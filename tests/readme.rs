@@ -34,7 +34,7 @@ fn table(stores: &[(&str, Guarantees)]) -> String {
     for (flag, description) in Guarantees::DESCRIBED {
         let marks: String = stores
             .iter()
-            .map(|(_, promised)| if promised.contains(flag) { " yes |" } else { " no |" })
+            .map(|(_, promised)| if promised.contains(*flag) { " yes |" } else { " no |" })
             .collect();
         table.push_str(&format!("| `{flag}`: {description} |{marks}\n"));
     }

@@ -118,12 +118,12 @@ impl From<Finding> for Found {
 }
 
 fn promises(guarantees: Guarantees) -> Vec<Promise> {
-    let promise = |(flag, means): (Guarantees, _)| Promise {
+    let promise = |&(flag, means): &(Guarantees, _)| Promise {
         name: flag.to_string(),
         means,
         promised: guarantees.contains(flag),
     };
-    Guarantees::DESCRIBED.into_iter().map(promise).collect()
+    Guarantees::DESCRIBED.iter().map(promise).collect()
 }
 
 const BROKEN: &str = "broken";

@@ -22,7 +22,7 @@ pub(crate) async fn token_base(store: &Store, action: &TokenBase, json: bool) ->
     let locks = Place::of(store)?.open().await?;
     let base = carry_out(&locks, action).await;
     store::close(&locks).await;
-    let Base { base, floor, sessions } = base?;
+    let Base { base, floor, sessions, .. } = base?;
     if json {
         output::json(&Shown { base, floor, sessions })?;
         return Ok(Exit::SUCCESS);

@@ -22,11 +22,8 @@ impl Sessions {
         // Whatever is granted later has a later revision.
         let floor = revision(&answer)?.unsigned_abs();
         let others = leases.filter(|lease| Some(*lease) != own).count();
-        Ok(TokenBase {
-            base: base(stored.kvs().first().map(KeyValue::value))?,
-            floor,
-            sessions: Some(others),
-        })
+        let base = base(stored.kvs().first().map(KeyValue::value))?;
+        Ok(TokenBase::new(base, floor, Some(others)))
     }
 
     /// Makes the base `at_least` that large.

@@ -28,8 +28,8 @@ impl Session {
         if let Some(within) = within {
             self.sessions.events.tell(StoreEvent::GrantAsked { name: name.clone(), counter, within });
         }
-        let lease = Lease { id: self.id(), scope: LeaseScope::Session, ttl: self.ttl, deadline };
-        Ok(Grant { name: name.clone(), owner, lease, counter })
+        let lease = Lease::new(self.id(), LeaseScope::Session, self.ttl, deadline);
+        Ok(Grant::new(name.clone(), owner, lease, counter))
     }
 
     /// The counter of an entry, with the namespace's base.

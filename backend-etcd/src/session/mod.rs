@@ -97,7 +97,7 @@ impl Session {
     }
 
     fn lease(&self) -> Lease {
-        Lease { id: self.id(), scope: LeaseScope::Session, ttl: self.ttl, deadline: self.deadline() }
+        Lease::new(self.id(), LeaseScope::Session, self.ttl, self.deadline())
     }
 
     fn keys(&self, name: &LockName) -> LockKeys {

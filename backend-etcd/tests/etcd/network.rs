@@ -67,6 +67,8 @@ async fn an_endpoint_that_falls_silent_is_left() {
     let blocking = hold(&other, "m").await;
     let waiting = hold_aside(&manager, "m");
     rig.store.queued("m", 2).await;
+    // Answered on the way that the waiter uses, after it: so that has heard that it is queued.
+    manager.inspect("m").await.unwrap();
     for silent in [0, 1, 0] {
         proxies[1 - silent].set_both(Mode::Pass).await;
         proxies[silent].set_both(Mode::Blackhole).await;

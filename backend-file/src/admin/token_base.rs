@@ -12,7 +12,7 @@ impl Session {
     pub(crate) async fn read_base(&self) -> Result<TokenBase> {
         let base = self.directory.look_at_floor()?.unwrap_or_default().token_base;
         let sessions = self.directory.sessions_beside(self.id)?;
-        Ok(TokenBase { base, floor: 0, sessions: Some(sessions) })
+        Ok(TokenBase::new(base, 0, Some(sessions)))
     }
 
     /// Makes the base `at_least` that large, durably.

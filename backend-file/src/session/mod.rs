@@ -164,12 +164,8 @@ impl Session {
 
     fn grant(&self, request: &AcquireRequest, key: &Key, file: HeldFile) -> Result<Grant> {
         let id = LeaseId::new(self.leases.fetch_add(1, Ordering::Relaxed) + 1);
-        let grant = Grant {
-            name: request.name.clone(),
-            owner: request.owner,
-            lease: Lease { id, scope: LeaseScope::Entry, ttl: request.ttl, deadline: Deadline::Never },
-            counter: self.told(file.counter),
-        };
+        let lease = Lease::new(id, LeaseScope::Entry, request.ttl, Deadline::Never);
+        let grant = Grant::new(request.name.clone(), request.owner, lease, self.told(file.counter));
         let hold = Hold { grant: grant.clone(), key: key.clone(), file, told: false };
         let mut state = self.state.lock();
         // RACE: under the mutex, so that nothing is held once everything was let go.

@@ -86,10 +86,11 @@ async fn a_stale_release_changes_nothing() {
     let stale = a.grant("a").await;
     a.release(&stale).await;
     let held = a.grant("a").await;
+    let of = |owner, counter| Grant::new(held.name.clone(), owner, held.lease, counter);
     let strangers = [
         (&a, stale.clone()),
-        (&a, Grant { owner: OwnerId::from_random([7; 16]), ..held.clone() }),
-        (&a, Grant { counter: held.counter + 1, ..held.clone() }),
+        (&a, of(OwnerId::from_random([7; 16]), held.counter)),
+        (&a, of(held.owner, held.counter + 1)),
         (&b, held.clone()),
     ];
     for (manager, grant) in strangers {

@@ -26,7 +26,7 @@ impl Session {
         let time = connected.ask(&redis::cmd("TIME"), give_up_at).await?;
         let floor = scripts::micros(&time)?;
         let sessions = self.others(&connected, give_up_at).await?;
-        Ok(TokenBase { base, floor, sessions })
+        Ok(TokenBase::new(base, floor, sessions))
     }
 
     /// How many others listen; `None` if nobody is seen.

@@ -229,7 +229,7 @@ impl<'s> Acquisition<'s> {
         self.state = State::Taken;
         self.session.tell_asked(&self.entry);
         let Entry { name, owner, .. } = &*self.entry;
-        Ok(Grant { name: name.clone(), owner: *owner, lease: self.entry.lease(deadline), counter })
+        Ok(Grant::new(name.clone(), *owner, self.entry.lease(deadline), counter))
     }
 
     /// Whether the same is asked again after `error`, which is safe: the answer was lost, or it is our turn

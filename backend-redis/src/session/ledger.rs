@@ -46,7 +46,7 @@ impl Ledger for Opened {
         let (sent_at, lease) = self.write_down(&MEMBERS, call).await?;
         let lease = number(&lease).ok_or_else(|| error::unexpected("to a signature"))?;
         let (id, deadline) = (LeaseId::new(lease), self.env.deadline(sent_at, ttl));
-        Ok(Lease { id, scope: LeaseScope::Entry, ttl, deadline })
+        Ok(Lease::new(id, LeaseScope::Entry, ttl, deadline))
     }
 
     async fn unsign(&self, member: OwnerId) -> Result<()> {

@@ -290,6 +290,6 @@ impl Entry {
     }
 
     fn lease(&self, deadline: Deadline) -> Lease {
-        Lease { id: self.lease, scope: LeaseScope::Entry, ttl: self.ttl, deadline }
+        Lease::new(self.lease, LeaseScope::Entry, self.ttl, deadline)
     }
 }

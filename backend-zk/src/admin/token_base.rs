@@ -23,7 +23,7 @@ impl Session {
         let (written, listed) = (written.or_not(SHOW)?, listed.or_not(SHOW)?);
         let others = listed.children().filter_map(keys::session_of).filter(|id| *id != self.id).count();
         let (base, _) = stored_base(base)?;
-        Ok(TokenBase { base, floor: written.mzxid.unsigned_abs(), sessions: Some(others) })
+        Ok(TokenBase::new(base, written.mzxid.unsigned_abs(), Some(others)))
     }
 
     /// Makes the base `at_least` that large.

@@ -25,7 +25,7 @@ impl Session {
         if let Some(within) = holds.granted(request.owner, hold) {
             self.site.events.tell(StoreEvent::GrantAsked { name: name.clone(), counter, within });
         }
-        Ok(Grant { name, owner: request.owner, lease: self.lease(), counter })
+        Ok(Grant::new(name, request.owner, self.lease(), counter))
     }
 
     /// Lets go of what was granted.

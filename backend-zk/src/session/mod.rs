@@ -98,12 +98,7 @@ impl Session {
     }
 
     pub(crate) fn lease(&self) -> Lease {
-        Lease {
-            id: self.lease_id(),
-            scope: LeaseScope::Session,
-            ttl: self.timeout(),
-            deadline: self.deadline(),
-        }
+        Lease::new(self.lease_id(), LeaseScope::Session, self.timeout(), self.deadline())
     }
 
     /// Ends the session for `reason`, at the server too; its locks and places go with it.

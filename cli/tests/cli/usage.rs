@@ -6,7 +6,7 @@ use crate::rig::{Done, LEASEHOLD, Rig, done};
 
 async fn leasehold(words: &[&str]) -> Done {
     let mut command = Command::new(LEASEHOLD);
-    command.env_remove("LEASEHOLD_URL").args(words).kill_on_drop(true);
+    command.env_remove("LEASEHOLD_URL").env_remove("LEASEHOLD_REQUIRE").args(words).kill_on_drop(true);
     done(command).await
 }
 
@@ -89,4 +89,30 @@ async fn completions_are_written_for_every_shell() {
     );
     sourced.args(["-c", &script]).kill_on_drop(true);
     assert_eq!(done(sourced).await.out.trim(), "revoke");
+}
+
+/// What the command can be told is what `docs/api` lists; `UPDATE_API=1` writes it anew.
+#[cfg(all(feature = "redis", feature = "metrics"))]
+#[tokio::test]
+async fn the_manual_is_listed() {
+    let mut current = String::new();
+    let main = leasehold(&["--help"]).await.out;
+    let commands = main.split("Commands:").nth(1).expect("it lists commands");
+    let commands = commands.lines().skip(1).take_while(|line| !line.is_empty());
+    // What goes on in a second line is further in.
+    let commands = commands.filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
+    let commands = commands.filter(|name| !name.is_empty() && *name != "help");
+    for words in [vec!["--help"]].into_iter().chain(commands.map(|command| vec![command, "--help"])) {
+        let shown = leasehold(&words).await;
+        assert_eq!(shown.code, 0, "{words:?}: {shown:?}");
+        current.push_str(&format!("$ leasehold {}\n{}\n", words.join(" "), shown.out.trim_end()));
+    }
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/api/leasehold-cli.txt");
+    if std::env::var_os("UPDATE_API").is_some() {
+        std::fs::write(path, current).expect("it can be written");
+    } else {
+        let found = std::fs::read_to_string(path).unwrap_or_default();
+        let first = found.lines().zip(current.lines()).find(|(found, current)| found != current);
+        assert!(found == current, "{path} is stale, first at {first:?}; `make fix` writes it anew");
+    }
 }

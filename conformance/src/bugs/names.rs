@@ -45,18 +45,23 @@ impl Renaming {
 impl Layer for Renaming {
     async fn try_acquire(&self, below: &Below, request: &AcquireRequest) -> Result<Attempt> {
         Ok(match below.backend.try_acquire(&self.request(request)?).await? {
-            Attempt::Granted(grant) => Attempt::Granted(Grant { name: request.name.clone(), ..grant }),
+            Attempt::Granted(mut grant) => {
+                grant.name = request.name.clone();
+                Attempt::Granted(grant)
+            }
             held @ Attempt::Held { .. } => held,
         })
     }
 
     async fn acquire(&self, below: &Below, request: &AcquireRequest) -> Result<Grant> {
-        let grant = below.backend.acquire(&self.request(request)?).await?;
-        Ok(Grant { name: request.name.clone(), ..grant })
+        let mut grant = below.backend.acquire(&self.request(request)?).await?;
+        grant.name = request.name.clone();
+        Ok(grant)
     }
 
     async fn release(&self, below: &Below, grant: &Grant) -> Result<()> {
-        let renamed = Grant { name: self.rename(&grant.name)?, ..grant.clone() };
+        let mut renamed = grant.clone();
+        renamed.name = self.rename(&grant.name)?;
         below.backend.release(&renamed).await
     }
 

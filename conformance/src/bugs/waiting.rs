@@ -52,14 +52,10 @@ impl Layer for Generous {
         let asked = self.asked.fetch_add(1, Ordering::Relaxed);
         if asked % 5 == 4 {
             self.made_up.lock().insert(request.owner);
-            let lease = Lease {
-                id: LeaseId::new(u64::MAX - asked),
-                scope: LeaseScope::Entry,
-                ttl: request.ttl,
-                deadline: Deadline::Never,
-            };
+            let id = LeaseId::new(u64::MAX - asked);
+            let lease = Lease::new(id, LeaseScope::Entry, request.ttl, Deadline::Never);
             let counter = self.counter.fetch_add(1, Ordering::Relaxed) + 1;
-            return Ok(Grant { name: request.name.clone(), owner: request.owner, lease, counter });
+            return Ok(Grant::new(request.name.clone(), request.owner, lease, counter));
         }
         let mut grant = below.backend.acquire(request).await?;
         grant.counter = self.counter.fetch_add(1, Ordering::Relaxed) + 1;

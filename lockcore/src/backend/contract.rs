@@ -244,7 +244,7 @@ pub enum Attempt {
 
 /// One grant of a name by the store.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[expect(clippy::exhaustive_structs, reason = "stores construct it")]
+#[non_exhaustive]
 pub struct Grant {
     /// The lock.
     pub name: LockName,
@@ -257,9 +257,16 @@ pub struct Grant {
     pub counter: u64,
 }
 
+impl Grant {
+    /// The store's grant number `counter` of `name` to `owner`, for as long as `lease` lives.
+    pub fn new(name: LockName, owner: OwnerId, lease: Lease, counter: u64) -> Self {
+        Self { name, owner, lease, counter }
+    }
+}
+
 /// Bounded-time ownership at the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(clippy::exhaustive_structs, reason = "stores construct it")]
+#[non_exhaustive]
 pub struct Lease {
     /// Its identity.
     pub id: LeaseId,
@@ -269,6 +276,13 @@ pub struct Lease {
     pub ttl: Duration,
     /// Until when it can be trusted.
     pub deadline: Deadline,
+}
+
+impl Lease {
+    /// The lease `id`, granted for `ttl` and trusted until `deadline`.
+    pub fn new(id: LeaseId, scope: LeaseScope, ttl: Duration, deadline: Deadline) -> Self {
+        Self { id, scope, ttl, deadline }
+    }
 }
 
 /// The identity of a lease, unique within its backend and never reused.
@@ -374,7 +388,7 @@ impl LockState {
 /// What a namespace adds to the numbers of its store, which are its counters then: so tokens go on
 /// growing after a store was restored, or after a move from another one (G3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(clippy::exhaustive_structs, reason = "stores construct it")]
+#[non_exhaustive]
 pub struct TokenBase {
     /// What is added.
     pub base: u64,
@@ -386,6 +400,11 @@ pub struct TokenBase {
 }
 
 impl TokenBase {
+    /// `base` is added, no later grant's own number is below `floor`, and `sessions` others live.
+    pub fn new(base: u64, floor: u64, sessions: Option<usize>) -> Self {
+        Self { base, floor, sessions }
+    }
+
     /// The base with which every later token is larger than `token`: today's, or a larger one.
     ///
     /// # Errors

@@ -35,7 +35,7 @@ bitflags::bitflags! {
 
 impl Guarantees {
     /// Every flag with one line for a reader, in the order of tables.
-    pub const DESCRIBED: [(Self, &'static str); 9] = [
+    pub const DESCRIBED: &[(Self, &'static str)] = &[
         (Self::FENCED, "tokens grow with every grant"),
         (Self::FIFO, "first come, first served between processes"),
         (Self::LEASED, "a silent holder's lock frees itself"),

@@ -9,6 +9,9 @@
 //!   counter, `core::queue` for the index.
 
 use std::fmt;
+use std::str::FromStr;
+
+use crate::words::error::{Error, Result};
 
 /// Proof of a place in the order of grants; give it to the resource the lock protects.
 ///
@@ -64,6 +67,47 @@ impl From<FencingToken> for u64 {
     }
 }
 
+/// Back from [`FencingToken::get`], as a resource has stored it.
+impl TryFrom<u64> for FencingToken {
+    type Error = Error;
+
+    fn try_from(number: u64) -> Result<Self> {
+        if number > i64::MAX.unsigned_abs() {
+            return Err(Error::invalid_option(format!("{number} is no fencing token: those have 63 bits")));
+        }
+        Ok(Self(number))
+    }
+}
+
+/// Back from what `Display` shows: a decimal number.
+impl FromStr for FencingToken {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        // A number that is not written as we write it comes from somewhere else.
+        let number = text.parse::<u64>().ok().filter(|number| number.to_string() == text);
+        let read = number.and_then(|number| Self::try_from(number).ok());
+        read.ok_or_else(|| {
+            Error::invalid_option(format!("{text:?} is no fencing token: a number of 63 bits is"))
+        })
+    }
+}
+
+/// A number, with the feature `serde`.
+#[cfg(feature = "serde")]
+impl serde::Serialize for FencingToken {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u64(self.0)
+    }
+}
+
+#[cfg(feature = "serde")]
+impl<'de> serde::Deserialize<'de> for FencingToken {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::try_from(u64::deserialize(deserializer)?).map_err(serde::de::Error::custom)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -75,6 +119,27 @@ mod tests {
         assert!(token(7, 0) < token(7, 1));
         assert!(token(7, FencingToken::MAX_INDEX) < token(8, 0));
         assert_eq!(token(7, 3).counter(), 7);
+    }
+
+    /// What was stored, shown or sent comes back; what no token can be does not.
+    #[test]
+    fn tokens_come_back_from_numbers_and_texts() {
+        let largest = FencingToken::new(FencingToken::MAX_COUNTER, FencingToken::MAX_INDEX).unwrap();
+        for token in [FencingToken::new(0, 0).unwrap(), FencingToken::new(7, 3).unwrap(), largest] {
+            assert_eq!(FencingToken::try_from(u64::from(token)).unwrap(), token);
+            assert_eq!(token.to_string().parse::<FencingToken>().unwrap(), token);
+            #[cfg(feature = "serde")]
+            {
+                let sent = serde_json::to_string(&token).unwrap();
+                assert_eq!(sent, token.to_string());
+                assert_eq!(serde_json::from_str::<FencingToken>(&sent).unwrap(), token);
+                serde_json::from_str::<FencingToken>("9223372036854775808").unwrap_err();
+            }
+        }
+        FencingToken::try_from(largest.get() + 1).unwrap_err();
+        for text in ["", "-1", "+7", "07", " 7", "7 ", "0x7", "9223372036854775808", "18446744073709551616"] {
+            text.parse::<FencingToken>().unwrap_err();
+        }
     }
 
     /// The largest token is the largest signed 64-bit number.
