@@ -6,7 +6,7 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use leasehold_core::backend::{AcquireRequest, Attempt, Grant, Lease, Renewal};
+use leasehold_core::backend::{AcquireRequest, Attempt, Grant, Renewal};
 use leasehold_core::clock::Deadline;
 use leasehold_core::{ErrorKind, Guarantees, LockManager, LostReason, OwnerId, Registry};
 use testbed::{Beside, eventually, within};
@@ -101,8 +101,9 @@ async fn a_stale_release_changes_nothing() {
     let renewals = a.backend.renew(&[held.lease.id, stale.lease.id]).await;
     assert!(matches!(renewals[..], [Renewal::Until(Deadline::Never), Renewal::Gone(LostReason::Gone)]));
     // Whatever the core makes of its deadline, it is the same grant.
-    let late = Lease { deadline: Deadline::At(a.env.now()), ..held.lease };
-    a.release(&Grant { lease: late, ..held }).await;
+    let mut late = held;
+    late.lease.deadline = Deadline::At(a.env.now());
+    a.release(&late).await;
 }
 
 /// Closing frees what is held, ends what waits, and refuses everything after.
