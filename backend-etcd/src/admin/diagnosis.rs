@@ -189,7 +189,9 @@ fn parse(version: &str) -> Option<(u32, u32)> {
 
 /// Which bug, what it does, and the first version of each line without it: minor version and patch. Later
 /// lines never had it.
-const BUGS: [(&str, &str, &[(u32, u32)]); 5] = [
+type Bug = (&'static str, &'static str, &'static [(u32, u32)]);
+
+const BUGS: [Bug; 5] = [
     (
         "etcd#15247",
         "a leader that was stalled revokes leases that are kept alive, so a lock may be lost early",
