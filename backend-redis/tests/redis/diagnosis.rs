@@ -4,7 +4,7 @@ use leasehold_core::LockManager;
 use leasehold_core::backend::Severity;
 use testbed::redis::{Settings, WallClock};
 
-use crate::rig::{direct, ok, open, start, trials};
+use crate::rig::{LONG, direct, ok, open_for, start, trials};
 
 trials![a_good_server_is_ok, what_breaks_a_promise_is_said,];
 
@@ -20,7 +20,7 @@ pub(crate) async fn of(locks: &LockManager, subject: &str) -> (Severity, String)
 /// Nothing is found where everything is as the page says it should be.
 async fn a_good_server_is_ok() {
     let server = start(Settings::new().append_only().memory(1 << 30, "noeviction")).await;
-    let locks = open(direct(&server)).await;
+    let locks = open_for(direct(&server), LONG).await;
     let findings = locks.diagnose().await.unwrap();
     assert!(findings.iter().all(|finding| finding.severity == Severity::Ok), "{findings:?}");
     assert!(of(&locks, "version").await.1.contains("7."), "{findings:?}");
@@ -30,7 +30,7 @@ async fn a_good_server_is_ok() {
 async fn what_breaks_a_promise_is_said() {
     let clock = WallClock::new().unwrap();
     let server = start(Settings::new().clock(&clock)).await;
-    let locks = open(direct(&server)).await;
+    let locks = open_for(direct(&server), LONG).await;
     assert_eq!(of(&locks, "persistence").await.0, Severity::Warning);
     assert_eq!(of(&locks, "clock").await.0, Severity::Ok);
 
@@ -46,9 +46,9 @@ async fn what_breaks_a_promise_is_said() {
     let replica = start(Settings::new().replica_of(server.addr())).await;
     replica.follows().await.unwrap();
     assert_eq!(of(&locks, "replication").await.0, Severity::Warning);
-    let ofreplica = open(direct(&replica)).await;
+    let ofreplica = open_for(direct(&replica), LONG).await;
     assert_eq!(of(&ofreplica, "replication").await.0, Severity::Broken);
-    let confirmed = open(direct(&server).wait_replicas(2)).await;
+    let confirmed = open_for(direct(&server).wait_replicas(2), LONG).await;
     assert_eq!(of(&confirmed, "replication").await.0, Severity::Broken);
 
     ok(
@@ -56,7 +56,7 @@ async fn what_breaks_a_promise_is_said() {
         &["ACL", "SETUSER", "app", "on", ">secret", "~*", "resetchannels", "+@all", "-info", "-config|get"],
     )
     .await;
-    let restricted = open(direct(&server).credentials("app", "secret")).await;
+    let restricted = open_for(direct(&server).credentials("app", "secret"), LONG).await;
     for subject in ["info", "eviction", "messages"] {
         assert_eq!(of(&restricted, subject).await.0, Severity::Warning, "{subject}");
     }

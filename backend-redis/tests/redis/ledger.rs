@@ -1,6 +1,7 @@
 //! The ledger on a real server: what it leaves there, what it may do, and what else is written there.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use leasehold_core::backend::ledger::{Ledger, Written};
 use leasehold_core::backend::{Severity, StoreConfig};
@@ -11,8 +12,8 @@ use testbed::redis::{Reply, Server, Settings};
 use crate::access::{WITH_SCRIPTS, documented_rights, loaded, refusals, user};
 use crate::diagnosis::of;
 use crate::rig::{
-    BOUND, NAME, TTL, command, direct, eventually, exists, hold, ok, open, open_for, server, start, store,
-    trials,
+    BOUND, LONG, NAME, TTL, command, direct, eventually, exists, hold, ok, open, open_for, server, start,
+    store, trials,
 };
 
 trials![
@@ -30,16 +31,19 @@ trials![
 const RECORD: &str = "leasehold:{%move}:record";
 const MEMBERS: [&str; 2] = ["leasehold:{%move}:members", "leasehold:{%move}:until"];
 
-fn timing() -> Timing {
-    let mut timing = Timing::for_ttl(TTL);
+fn env(ttl: Duration) -> Env {
+    let mut timing = Timing::for_ttl(ttl);
     timing.connect_timeout = BOUND;
-    timing
+    Env::new(timing).unwrap()
 }
 
 /// A ledger as whoever moves asks for it.
 async fn ledger(config: RedisConfig) -> Arc<dyn Ledger> {
-    let env = Env::new(timing()).unwrap().without_token_base();
-    config.open(env).await.unwrap().ledger().unwrap()
+    ledger_for(config, LONG).await
+}
+
+async fn ledger_for(config: RedisConfig, ttl: Duration) -> Arc<dyn Ledger> {
+    config.open(env(ttl).without_token_base()).await.unwrap().ledger().unwrap()
 }
 
 fn member(id: u8) -> OwnerId {
@@ -60,7 +64,7 @@ async fn left(server: &Server, key: &str) -> i64 {
 /// What a dead member leaves is gone with its lease; the record is for good, and is nobody's lock.
 async fn members_end_by_themselves_and_the_record_stays() {
     let server = server().await;
-    let ledger = ledger(direct(&server)).await;
+    let ledger = ledger_for(direct(&server), TTL).await;
     written(&*ledger, None, r#"{"format":1,"side":"old","phase":"old"}"#).await;
     ledger.sign(member(1), b"value").await.unwrap();
     for key in MEMBERS {
@@ -117,7 +121,7 @@ async fn what_others_have_written_is_no_record() {
     let server = server().await;
     let ledger = ledger(direct(&server)).await;
     let barred = async || {
-        let opened = direct(&server).open(Env::new(timing()).unwrap()).await;
+        let opened = direct(&server).open(env(LONG)).await;
         assert_eq!(*opened.unwrap_err().kind(), ErrorKind::Protocol);
         self::ledger(direct(&server)).await;
     };
@@ -220,7 +224,7 @@ async fn without_its_scripts_only_the_ledger_is_denied() {
         assert_eq!((refused.kind(), refused.effect()), (&ErrorKind::Denied, Effect::NotApplied), "{refused}");
         assert!(refused.to_string().contains("leasehold redis-scripts"), "{refused}");
     }
-    let locks = open_for(config, TTL).await;
+    let locks = open_for(config, LONG).await;
     hold(&locks).await.release().await.unwrap();
     let (severity, said) = of(&locks, "ledger").await;
     assert_eq!(severity, Severity::Warning);
@@ -243,7 +247,7 @@ async fn the_rights_of_an_earlier_version_open_plain_sessions() {
     set("shadow").await;
     store(config.clone()).await;
     set("both").await;
-    let barred = config.open(Env::new(timing()).unwrap()).await.unwrap_err();
+    let barred = config.open(env(LONG)).await.unwrap_err();
     assert_eq!(*barred.kind(), ErrorKind::Misuse);
     assert!(barred.to_string().contains("migrate_to"), "{barred}");
     ledger(config).await;

@@ -10,7 +10,7 @@ use testbed::redis::{Client, Reply, Server};
 
 use crate::counts::Requests;
 use crate::rig::{
-    KEY, LONG, NAME, Waiter, command, direct, eventually, exists, hold, now, ok, open, open_for, proxy,
+    KEY, LONG, NAME, TTL, Waiter, command, direct, eventually, exists, hold, now, ok, open, open_for, proxy,
     server, trials, via,
 };
 
@@ -31,7 +31,7 @@ trials![
 ];
 
 /// A lease that ends many times in a trial, and not while the machine is busy.
-const SHORT: Duration = Duration::from_secs(1);
+const SHORT: Duration = TTL;
 
 /// Waits until each of them has its entry, and knows it.
 async fn all_queued(managers: &[LockManager]) {
@@ -45,7 +45,7 @@ async fn all_queued(managers: &[LockManager]) {
     }
 }
 
-/// A holder that renews three times a second: besides its renewals, only the first in line asks.
+/// A holder that renews every two thirds of a second: besides its renewals, only the first in line asks.
 async fn behind_a_shorter_lease_one_asks() {
     let server = server().await;
     let holder = open_for(direct(&server), SHORT).await;
