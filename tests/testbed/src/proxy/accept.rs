@@ -1,6 +1,6 @@
 //! Accepts clients, connects each to the upstream server and runs its two pumps.
 
-use std::{future, io, sync::Arc};
+use std::{future, io, sync::Arc, time::Duration};
 
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -13,7 +13,10 @@ use super::{
     registry::{Entry, Shared},
     traffic::Direction,
 };
-use crate::Port;
+use crate::{BOUND, Port, pass, within};
+
+/// How long a process takes to run its program.
+const A_MOMENT: Duration = Duration::from_millis(1);
 
 /// Whether new connections are accepted.
 #[derive(Debug)]
@@ -46,7 +49,7 @@ impl Acceptor {
                 knock = doors.recv() => {
                     let Some((door, reply)) = knock else { return };
                     // Whoever asked may have gone; it is done all the same.
-                    let _gone = reply.send(self.turn(door));
+                    let _gone = reply.send(self.turn(door).await);
                 }
                 Some(_ended) = self.connections.join_next() => {}
                 accepted = accept(self.listener.as_ref()) => {
@@ -57,11 +60,23 @@ impl Acceptor {
         }
     }
 
-    fn turn(&mut self, door: Door) -> io::Result<()> {
+    async fn turn(&mut self, door: Door) -> io::Result<()> {
         match door {
             Door::Closed => self.listener = None,
-            Door::Open if self.listener.is_none() => self.listener = Some(self.port.listen()?),
-            Door::Open => {}
+            Door::Open => {
+                let opened = within(BOUND, "nobody else listens there", async {
+                    while self.listener.is_none() {
+                        match self.port.listen() {
+                            // RACE: a process that another test starts has our sockets until it runs its
+                            // program: the listener that was closed may live on in there.
+                            Err(error) if error.kind() == io::ErrorKind::AddrInUse => pass(A_MOMENT).await,
+                            listener => self.listener = Some(listener?),
+                        }
+                    }
+                    Ok::<_, io::Error>(())
+                });
+                opened.await?;
+            }
         }
         Ok(())
     }
