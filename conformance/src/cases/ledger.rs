@@ -249,6 +249,13 @@ async fn who_moves_adds_no_base(world: World) -> Outcome {
     ensure!(own, "{} is not the store's own: before {first:?}, with a base {with:?}", without.counter);
     let told = moving.backend.token_base().await?;
     ensure!(told.base >= base, "{told:?} after a base of {base}");
+    let (seen, another) = (plain.backend.token_base().await?, world.moving_session().await?);
+    let counted = plain.backend.token_base().await?;
+    ensure!(seen.sessions == counted.sessions, "one that moves counts: {seen:?}, {counted:?}");
+    let more = world.session().await?;
+    let with = plain.backend.token_base().await?.sessions;
+    ensure!(with == counted.sessions.map(|before| before + 1), "one more than {counted:?} came to {with:?}");
+    drop((another, more));
     moving.backend.release(&without).await?;
     Ok(())
 }
@@ -261,8 +268,8 @@ async fn a_record_bars_plain_sessions(world: World) -> Outcome {
     };
     let mut version = None;
     for (record, refused_as) in [
-        (stage(Side::Old, Phase::Shadow), None),
-        (stage(Side::Old, Phase::Both), Some(ErrorKind::Misuse)),
+        (stage(Side::Old, Phase::Old), None),
+        (stage(Side::Old, Phase::Shadow), Some(ErrorKind::Misuse)),
         (stage(Side::New, Phase::Drain), Some(ErrorKind::Misuse)),
         (stage(Side::New, Phase::New), None),
         (format!(r#"{{"format":{}}}"#, FORMAT + 1), Some(ErrorKind::Unsupported)),

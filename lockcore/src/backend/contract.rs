@@ -376,7 +376,8 @@ pub struct TokenBase {
     /// No later grant's own number is below this.
     pub floor: u64,
     /// How many other sessions of the namespace live, which go on with the base they have read; `None`
-    /// if the store cannot tell.
+    /// if the store cannot tell. One that has read none, as it moves, is not counted
+    /// (`ledger::who_moves_adds_no_base`).
     pub sessions: Option<usize>,
 }
 

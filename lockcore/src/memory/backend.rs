@@ -39,9 +39,9 @@ impl MemoryBackend {
     pub(super) fn open(store: MemoryStore, env: Env) -> Result<Self> {
         let (session, inbox, token_base) = store.act(&**env.clock(), |state, _, _| {
             stage::admit(&env, state.book.record().map(|record| &*record.value))?;
-            let token_base = if env.adds_token_base() { state.token_base() } else { 0 };
+            let token_base = env.adds_token_base().then(|| state.token_base());
             let (session, inbox) = state.open_session(token_base);
-            Ok((session, inbox, token_base))
+            Ok((session, inbox, token_base.unwrap_or(0)))
         })?;
         Ok(Self { store, env, session, inbox, token_base, closed: Arc::default() })
     }

@@ -45,7 +45,8 @@ pub(super) struct State {
 #[derive(Debug)]
 struct Open {
     events: Events,
-    token_base: u64,
+    /// What it adds; nothing if it moves.
+    token_base: Option<u64>,
 }
 
 impl MemoryStore {
@@ -113,8 +114,8 @@ impl MemoryStore {
 }
 
 impl State {
-    /// A session that adds `token_base`.
-    pub(super) fn open_session(&mut self, token_base: u64) -> (SessionId, Inbox) {
+    /// A session that adds `token_base`, if it adds any.
+    pub(super) fn open_session(&mut self, token_base: Option<u64>) -> (SessionId, Inbox) {
         self.sessions_opened += 1;
         let session = SessionId(self.sessions_opened);
         let (events, inbox) = Events::new();
@@ -135,9 +136,10 @@ impl State {
         self.token_base = self.token_base.max(at_least);
     }
 
-    /// How many sessions but `session` are open.
+    /// How many sessions but `session` add a base.
     pub(super) fn others(&self, session: SessionId) -> usize {
-        self.sessions.keys().filter(|other| **other != session).count()
+        let others = self.sessions.iter().filter(|(other, _)| **other != session);
+        others.filter(|(_, open)| open.token_base.is_some()).count()
     }
 
     pub(super) fn wait_for(&mut self, owner: OwnerId) -> oneshot::Receiver<Granted> {
@@ -158,7 +160,7 @@ impl State {
 
     /// The counter of a hold as its session has it.
     pub(super) fn counter_of(&self, target: Target) -> u64 {
-        let base = self.sessions.get(&target.session).map_or(0, |open| open.token_base);
+        let base = self.sessions.get(&target.session).and_then(|open| open.token_base).unwrap_or(0);
         target.counter.saturating_add(base)
     }
 
