@@ -17,9 +17,10 @@ test: tools
 	$(CARGO) test --workspace --all-features
 	$(CARGO) test -p leasehold --no-default-features
 
-# As long as you like: more seeds of the simulation than a test run has time for.
+# As long as you like: more seeds of the simulation and more states of the moves than a test run has time for.
 soak: tools
 	LEASEHOLD_SEEDS=$${LEASEHOLD_SEEDS:-100000} $(CARGO) test --release -p leasehold-conformance --test simulation -- --nocapture
+	LEASEHOLD_STATES=$${LEASEHOLD_STATES:-5000000} $(CARGO) test --release -p leasehold-migration --lib -- --nocapture --test-threads 1 safe
 
 # Formatting, lints, docs, and every feature set on its own.
 lint: tools
