@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use leasehold_core::backend::ledger::{Entry, Ledger, MAX_VALUE, Member, Written, fits};
-use leasehold_core::backend::{Grant, Lease, LockBackend, StoreConfig};
+use leasehold_core::backend::{Grant, Lease, LockBackend, StoreConfig, TokenBase};
 use leasehold_core::{Env, OwnerId, Result};
 use parking_lot::Mutex;
 
@@ -38,6 +39,8 @@ table! {
         "a dead member is waited for for ever";
     base_added_while_moving, ledger::who_moves_adds_no_base, store(Based),
         "the base is added by the session and by the move: a second one, or one that changes with the session";
+    who_moves_counted, ledger::who_moves_adds_no_base, store(Counted(AtomicUsize::new(0))),
+        "every connection counts, so a forgotten job's hides behind the entry of a member that has just died";
     record_not_looked_at, ledger::a_record_bars_plain_sessions, Mutation::Store(Arc::new(|below| Box::new(Unbarred(below)))),
         "a forgotten job opens the store that everybody else has left";
 }
@@ -206,6 +209,24 @@ impl Layer for Based {
             grant.counter += 1 << 41;
         }
         grant
+    }
+}
+
+/// A session counts from when it asks for the ledger, as those do that move.
+#[derive(Debug)]
+struct Counted(AtomicUsize);
+
+#[async_trait]
+impl Layer for Counted {
+    fn ledger(&self, below: &Below) -> Option<Arc<dyn Ledger>> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        below.backend.ledger()
+    }
+
+    async fn token_base(&self, below: &Below) -> Result<TokenBase> {
+        let base = below.backend.token_base().await?;
+        let sessions = base.sessions.map(|sessions| sessions + self.0.load(Ordering::Relaxed));
+        Ok(TokenBase { sessions, ..base })
     }
 }
 

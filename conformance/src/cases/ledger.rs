@@ -250,6 +250,7 @@ async fn who_moves_adds_no_base(world: World) -> Outcome {
     let told = moving.backend.token_base().await?;
     ensure!(told.base >= base, "{told:?} after a base of {base}");
     let (seen, another) = (plain.backend.token_base().await?, world.moving_session().await?);
+    another.ledger()?.read().await?;
     let counted = plain.backend.token_base().await?;
     ensure!(seen.sessions == counted.sessions, "one that moves counts: {seen:?}, {counted:?}");
     let more = world.session().await?;

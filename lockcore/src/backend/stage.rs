@@ -153,7 +153,7 @@ pub fn admit(env: &Env, record: Option<&[u8]>) -> Result<()> {
     let message = match stage.side {
         Side::Old => format!(
             "the locks of this namespace are moving to another store (phase `{phase}`): open it with the option \
-             `migrate_to=URL`, or open the other store"
+             `migrate_to=URL`, or wait for phase `new` and open the other store"
         ),
         Side::New => format!(
             "the locks of another store are moving to this namespace (phase `{phase}`): open that store with the \
