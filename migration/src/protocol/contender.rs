@@ -12,9 +12,9 @@
 //! - **contender-1** *Old, then new*: the store that is left is waited for first, in every phase and direction. Whoever has
 //!   the lock of the new one without the old one's, and must have that too, gives the new one's back first.
 //! - **contender-2** *Read after grant*: in `shadow` and `both` a grant rests on a read of the old store's record that
-//!   was sent after the old store had granted, and that is the newest version which the process knows. So epochs
-//!   never go back along the order of its grants.
-//! - **contender-3** The view is looked at last: what is taken is what the view says at that moment.
+//!   was sent after the old store had granted. So epochs never go back along the order of its grants.
+//! - **contender-3** The view is looked at last: what is taken is what the view says at that moment, and not
+//!   what was read, than which it may be newer.
 
 use leasehold_core::backend::stage::{Phase, Side};
 
@@ -36,7 +36,7 @@ pub(crate) struct Contender {
 enum Read {
     No,
     Asked,
-    Of { version: u64 },
+    Done,
 }
 
 /// What to do next.
@@ -117,10 +117,10 @@ impl Contender {
         self.parts.leave(side)
     }
 
-    /// The record was read, as asked.
-    pub(crate) fn read(&mut self, version: u64) {
+    /// The record was read, as asked, and the view is what follows from it, or from a later one.
+    pub(crate) fn read(&mut self) {
         if self.read == Read::Asked {
-            self.read = Read::Of { version };
+            self.read = Read::Done;
         }
     }
 
@@ -164,7 +164,7 @@ impl Contender {
         let Some(raw) = self.parts.raw(Side::Old) else {
             return self.ask(Side::Old);
         };
-        if view.phase == Phase::Old || self.has_read(view) { self.take(view, raw) } else { self.look() }
+        if view.phase == Phase::Old || self.read == Read::Done { self.take(view, raw) } else { self.look() }
     }
 
     fn toward_both(&mut self, view: View) -> Step {
@@ -177,7 +177,7 @@ impl Contender {
         if let Some(act) = self.parts.ask(Side::New) {
             return Step::Do(act);
         }
-        if !self.has_read(view) {
+        if self.read != Read::Done {
             return self.look();
         }
         self.parts.raw(Side::New).map_or(Step::Wait, |raw| self.take(view, raw))
@@ -197,10 +197,6 @@ impl Contender {
 
     fn ask(&mut self, side: Side) -> Step {
         self.parts.ask(side).map_or(Step::Wait, Step::Do)
-    }
-
-    fn has_read(&self, view: View) -> bool {
-        self.read == Read::Of { version: view.seen.version }
     }
 
     fn look(&mut self) -> Step {

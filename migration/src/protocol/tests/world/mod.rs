@@ -224,7 +224,7 @@ impl<const P: usize, const L: usize, const A: usize> World<P, L, A> {
     /// The process's view may have changed; then it does what takes no time.
     fn settle(&mut self, i: usize) {
         let view = self.processes[i].knowledge.view();
-        let (mutant, Process { work, reading, knowledge }) = (self.mutant, &mut self.processes[i]);
+        let (mutant, Process { work, reading, .. }) = (self.mutant, &mut self.processes[i]);
         match work {
             Work::Idle => {}
             Work::Asking(contender) => {
@@ -240,10 +240,7 @@ impl<const P: usize, const L: usize, const A: usize> World<P, L, A> {
                 loop {
                     match contender.step() {
                         Step::Do(_) => {}
-                        Step::Read if mutant == Mutant::NoRead => {
-                            let known = knowledge.known(Side::Old).expect("the view rests on it");
-                            contender.read(known.version);
-                        }
+                        Step::Read if mutant == Mutant::NoRead => contender.read(),
                         Step::Read => *reading = true,
                         Step::Take { .. } | Step::Wait => break,
                         Step::Over(_) => {

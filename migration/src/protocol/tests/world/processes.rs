@@ -66,7 +66,7 @@ impl<const P: usize, const L: usize, const A: usize> World<P, L, A> {
                         process.reading = false;
                         next.settle(i);
                         if let Work::Asking(contender) = &mut next.processes[i].work {
-                            contender.read(record.version);
+                            contender.read();
                         }
                         next.settle(i);
                     });
