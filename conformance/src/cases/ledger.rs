@@ -262,8 +262,8 @@ async fn a_record_bars_plain_sessions(world: World) -> Outcome {
     };
     let mut version = None;
     for (record, refused_as) in [
-        (stage(Side::Old, Phase::Shadow), None),
-        (stage(Side::Old, Phase::Both), Some(ErrorKind::Misuse)),
+        (stage(Side::Old, Phase::Old), None),
+        (stage(Side::Old, Phase::Shadow), Some(ErrorKind::Misuse)),
         (stage(Side::New, Phase::Drain), Some(ErrorKind::Misuse)),
         (stage(Side::New, Phase::New), None),
         (format!(r#"{{"format":{}}}"#, FORMAT + 1), Some(ErrorKind::Unsupported)),

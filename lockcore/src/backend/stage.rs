@@ -6,8 +6,9 @@
 //!
 //! # Invariants
 //! - **stage-1** What is not understood bars: a later format, an unknown word, no JSON.
-//! - **stage-2** The store that is left admits plain sessions before `both`, the one moved to in `new`: so
-//!   never both do.
+//! - **stage-2** The store that is left admits plain sessions in `old`, the one moved to in `new`. Locks are in both
+//!   stores only two phases on: by then whoever moves has waited until the sessions that were opened before have
+//!   ended, as no other could open since.
 
 use std::fmt;
 
@@ -122,7 +123,7 @@ impl Stage {
     /// Whether a session that takes no part in the move may use the namespace (stage-2).
     pub fn admits_plain_sessions(self) -> bool {
         match self.side {
-            Side::Old => self.phase < Phase::Both,
+            Side::Old => self.phase == Phase::Old,
             Side::New => self.phase == Phase::New,
         }
     }
@@ -133,7 +134,8 @@ impl Stage {
 ///
 /// The record is read no earlier than the session counts in [`TokenBase::sessions`](super::TokenBase::sessions),
 /// in the same flight or behind it: so whoever bars the namespace and counts sessions then has either barred
-/// or counted this one.
+/// or counted this one. The base that it adds is read no earlier than the record, so it is one that was in force
+/// while the record admitted it.
 ///
 /// # Errors
 ///
@@ -151,7 +153,7 @@ pub fn admit(env: &Env, record: Option<&[u8]>) -> Result<()> {
     let message = match stage.side {
         Side::Old => format!(
             "the locks of this namespace are moving to another store (phase `{phase}`): open it with the option \
-             `migrate_to=URL`, or open the other store"
+             `migrate_to=URL`, or wait for phase `new` and open the other store"
         ),
         Side::New => format!(
             "the locks of another store are moving to this namespace (phase `{phase}`): open that store with the \
@@ -182,8 +184,10 @@ mod tests {
     /// The table of who may open what; sessions that move may open everything.
     #[tokio::test]
     async fn plain_sessions_are_admitted_where_they_exclude_everybody() {
-        let admitted =
-            [(Side::Old, [true, true, false, false, false]), (Side::New, [false, false, false, false, true])];
+        let admitted = [
+            (Side::Old, [true, false, false, false, false]),
+            (Side::New, [false, false, false, false, true]),
+        ];
         for (side, admitted) in admitted {
             for (phase, admitted) in Phase::ALL.into_iter().zip(admitted) {
                 let record = record(side, phase);

@@ -1,0 +1,8 @@
+//! Moves the locks of `leasehold` from one store to another while they are in use.
+//!
+//! | part | says |
+//! |---|---|
+//! | `protocol` | what a process may do in each phase of a move, and what an administrator writes next; pure |
+
+#[cfg_attr(not(test), expect(dead_code, reason = "the pure parts stand before the sessions that use them"))]
+mod protocol;

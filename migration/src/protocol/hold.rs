@@ -1,0 +1,112 @@
+//! One hold, from its grant until nothing is left of it. While a move goes on, the hold goes along: it gains what the
+//! next phase needs, and gives back what it does not; its token and its owner stay.
+//!
+//! # Invariants
+//! - **hold-1** A hold that rests on one store goes on resting on it until it has the other's lock too; meanwhile the
+//!   process does not acknowledge the phase that needs that.
+//! - **hold-2** A hold of both stores needs both until the view says which one decides.
+//! - **hold-3** A hold that is over gives back whatever it still has, however it ended and whoever was told.
+
+use leasehold_core::backend::stage::{Phase, Side};
+
+use super::contender::Contender;
+use super::parts::{Act, Part};
+use super::view::View;
+use super::{Class, Pair};
+
+/// One hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Hold {
+    view: Option<View>,
+    parts: Pair<Part>,
+    over: bool,
+}
+
+impl Hold {
+    /// What an acquisition has taken.
+    pub(crate) fn of(contender: &Contender, view: Option<View>) -> Self {
+        Self { view, parts: contender.parts(), over: false }
+    }
+
+    /// The process's view has changed.
+    pub(crate) fn viewed(&mut self, view: Option<View>) {
+        self.view = view;
+    }
+
+    /// A store has granted what was asked.
+    pub(crate) fn granted(&mut self, side: Side, raw: u64) {
+        self.parts.granted(side, raw);
+    }
+
+    /// What was asked at `side` was refused or lost; it is asked for again.
+    pub(crate) fn failed(&mut self, side: Side) {
+        if self.parts[side] == Part::Asked {
+            self.parts.gone(side);
+        }
+    }
+
+    /// What it had there is over: released, or lost. Whether the hold goes on.
+    pub(crate) fn gone(&mut self, side: Side) -> bool {
+        self.over |= self.parts.held(side) && self.needs(side);
+        self.parts.gone(side);
+        !self.over
+    }
+
+    /// The process's entry there has lapsed, so the hold must not rest on what it has there, which is given back.
+    /// Whether the hold goes on.
+    pub(crate) fn unbacked(&mut self, side: Side) -> (bool, Option<Act>) {
+        self.over |= self.parts.held(side) && self.needs(side);
+        (!self.over, self.parts.leave(side))
+    }
+
+    /// It is let go.
+    pub(crate) fn let_go(&mut self) {
+        self.over = true;
+    }
+
+    /// Whether it rests on that store alone.
+    pub(crate) fn alone(&self, side: Side) -> bool {
+        !self.over && self.parts.alone(side)
+    }
+
+    /// Whether it ends with what it has at `side` (hold-2).
+    pub(crate) fn needs(&self, side: Side) -> bool {
+        if self.parts.alone(side) {
+            return true;
+        }
+        let both = self.parts.held(Side::Old) && self.parts.held(Side::New);
+        let class = self.view.map_or(Class::Bridge, |view| view.class());
+        both && match side {
+            Side::Old => class != Class::New,
+            Side::New => class != Class::Old,
+        }
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.over
+    }
+
+    /// Whether nothing is left of it.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.over && self.parts.are_gone()
+    }
+
+    pub(crate) fn parts(&self) -> Pair<Part> {
+        self.parts
+    }
+
+    /// What to do next; `None` is to wait.
+    pub(crate) fn step(&mut self) -> Option<Act> {
+        if self.over {
+            return self.parts.leave_all();
+        }
+        match self.view?.phase {
+            Phase::Old | Phase::Shadow if self.parts.held(Side::Old) => self.parts.leave(Side::New),
+            Phase::Old | Phase::Shadow => self.parts.ask(Side::Old),
+            Phase::Both => self.parts.ask(Side::Old).or_else(|| self.parts.ask(Side::New)),
+            Phase::Drain | Phase::New if !self.parts.held(Side::New) => self.parts.ask(Side::New),
+            Phase::Drain if self.parts.held(Side::Old) => None,
+            Phase::Drain | Phase::New => self.parts.leave(Side::Old),
+        }
+    }
+}

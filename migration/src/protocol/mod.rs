@@ -1,0 +1,86 @@
+//! How locks are moved, as pure parts: what is seen and granted goes in, what to do next comes out.
+//!
+//! | part | says |
+//! |---|---|
+//! | `record` | what the record of a move says |
+//! | `tokens` | which numbers an epoch may give |
+//! | `view` | what a process knows, which phase it is in by that, and what it acknowledges |
+//! | `contender` | one acquisition |
+//! | `hold` | one hold, from its grant until nothing is left of it |
+//! | `transition` | one step of a move, by whoever administers it |
+//!
+//! In phases `old` and `shadow` a lock is held in the store that is left, in `drain` and `new` in the one moved
+//! to, in `both` in both. Safety is one sentence: **nobody of the first two phases is there together with
+//! anybody of the last two.** All others share a store.
+//!
+//! # Invariants
+//! - **migration-1** At most one guard of a name is valid (G1).
+//! - **migration-2** Tokens grow in the order of grants, over all phases (G3).
+//! - **migration-3** No guard rests on the one store alone while another rests on the other alone.
+//! - **migration-4** Nothing is held in a store for which nobody of the process will let go (G5).
+//! - **migration-5** Waits are never in a circle: whatever has begun can come to rest.
+//!
+//! Checked by `protocol/tests`: these parts against a model of two stores, of processes that die and are cut off, and of
+//! administrators who stop anywhere, every interleaving up to a bound; for each rule a mutant without it.
+
+use std::ops::{Index, IndexMut};
+
+use leasehold_core::backend::stage::{Phase, Side};
+
+pub(crate) mod contender;
+pub(crate) mod hold;
+pub(crate) mod parts;
+pub(crate) mod record;
+#[cfg(test)]
+mod tests;
+pub(crate) mod tokens;
+pub(crate) mod transition;
+pub(crate) mod view;
+
+/// One for each of the two stores.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Pair<T> {
+    pub(crate) old: T,
+    pub(crate) new: T,
+}
+
+impl<T> Index<Side> for Pair<T> {
+    type Output = T;
+
+    fn index(&self, side: Side) -> &T {
+        match side {
+            Side::Old => &self.old,
+            Side::New => &self.new,
+        }
+    }
+}
+
+impl<T> IndexMut<Side> for Pair<T> {
+    fn index_mut(&mut self, side: Side) -> &mut T {
+        match side {
+            Side::Old => &mut self.old,
+            Side::New => &mut self.new,
+        }
+    }
+}
+
+/// Which stores a lock is held in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Class {
+    /// In the one that is left.
+    Old,
+    /// In both.
+    Bridge,
+    /// In the one moved to.
+    New,
+}
+
+impl Class {
+    pub(crate) fn of(phase: Phase) -> Self {
+        match phase {
+            Phase::Old | Phase::Shadow => Self::Old,
+            Phase::Both => Self::Bridge,
+            Phase::Drain | Phase::New => Self::New,
+        }
+    }
+}

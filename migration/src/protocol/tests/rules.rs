@@ -1,0 +1,358 @@
+//! The rules one by one, as tables: what is asked in each phase, and what is written in each step.
+
+use leasehold_core::backend::TokenBase;
+use leasehold_core::backend::stage::{Phase, Side};
+
+use super::super::Pair;
+use super::super::contender::{Contender, End, Step};
+use super::super::hold::Hold;
+use super::super::parts::Act::{Ask, Drop, Release};
+use super::super::record::{Seen, Stand};
+use super::super::tokens::{WIDTH, Window};
+use super::super::transition::{Stuck, Task, Transition, Way};
+use super::super::view::View;
+use Phase::{Both, Drain, New, Old, Shadow};
+
+const NONE: TokenBase = TokenBase { base: 0, floor: 10, sessions: None };
+
+fn stand(phase: Phase) -> Stand {
+    let first = Window::first(0).bounded(NONE).unwrap();
+    match phase {
+        Old => Stand { phase, epoch: 0, window: first.open() },
+        Shadow => Stand { phase, epoch: 0, window: first },
+        Both | Drain => Stand { phase, epoch: 1, window: first.next(NONE).unwrap() },
+        New => Stand { phase, epoch: 1, window: first.next(NONE).unwrap().open() },
+    }
+}
+
+fn seen(version: u64, phase: Phase) -> Seen {
+    Seen { version, stand: stand(phase) }
+}
+
+fn view(phase: Phase) -> Option<View> {
+    Some(View { phase, seen: seen(7, phase) })
+}
+
+fn steps(contender: &mut Contender) -> Vec<Step> {
+    let mut steps = Vec::new();
+    loop {
+        let step = contender.step();
+        steps.push(step);
+        if matches!(step, Step::Wait | Step::Over(_) | Step::Take { .. }) {
+            return steps;
+        }
+    }
+}
+
+/// A contender in `phase` that has what it asked for, as far as `held` goes.
+fn with(phase: Phase, held: &[Side]) -> Contender {
+    let mut contender = Contender::new(view(phase));
+    for side in held {
+        steps(&mut contender);
+        contender.granted(*side, 20);
+    }
+    contender
+}
+
+/// The whole way of an acquisition in each phase.
+#[test]
+fn each_phase_asks_in_its_order() {
+    let of = |phase, raw| Step::Take { counter: stand(phase).window.counter(raw).unwrap() };
+
+    let mut old = with(Old, &[]);
+    assert_eq!(steps(&mut old), [Step::Do(Ask(Side::Old)), Step::Wait]);
+    old.granted(Side::Old, 20);
+    assert_eq!(steps(&mut old), [of(Old, 20)]);
+
+    let mut shadow = with(Shadow, &[Side::Old]);
+    assert_eq!(steps(&mut shadow), [Step::Read, Step::Wait]);
+    shadow.read();
+    assert_eq!(steps(&mut shadow), [of(Shadow, 20)]);
+
+    let mut both = with(Both, &[Side::Old]);
+    assert_eq!(steps(&mut both), [Step::Do(Ask(Side::New)), Step::Read, Step::Wait]);
+    both.granted(Side::New, 30);
+    assert_eq!(steps(&mut both), [Step::Wait]);
+    both.read();
+    assert_eq!(steps(&mut both), [of(Both, 30)]);
+
+    let mut drain = with(Drain, &[Side::Old]);
+    assert_eq!(steps(&mut drain), [Step::Do(Ask(Side::New)), Step::Wait]);
+    drain.granted(Side::New, 30);
+    assert_eq!(steps(&mut drain), [of(Drain, 30)]);
+
+    let mut new = with(New, &[]);
+    assert_eq!(steps(&mut new), [Step::Do(Ask(Side::New)), Step::Wait]);
+    new.granted(Side::New, 30);
+    assert_eq!(steps(&mut new), [of(New, 30)]);
+    assert_eq!(steps(&mut Contender::new(None)), [Step::Wait], "without a view nothing is asked");
+}
+
+/// A store that is left and cannot be reached is passed over in `drain`, and ends an acquisition before that.
+#[test]
+fn only_drain_goes_on_without_the_old_store() {
+    let mut drain = with(Drain, &[]);
+    steps(&mut drain);
+    drain.failed(Side::Old);
+    assert_eq!(steps(&mut drain), [Step::Do(Ask(Side::New)), Step::Wait]);
+    drain.viewed(view(Both));
+    let back = [Step::Do(Drop(Side::New)), Step::Do(Ask(Side::Old)), Step::Wait];
+    assert_eq!(steps(&mut drain), back, "and asked for again when it is needed");
+    for phase in [Old, Shadow, Both] {
+        let mut contender = with(phase, &[]);
+        steps(&mut contender);
+        contender.failed(Side::Old);
+        assert_eq!(steps(&mut contender), [Step::Over(End::Failed(Side::Old))]);
+    }
+}
+
+/// Whoever ends without the lock has given back everything, the new store's first.
+#[test]
+fn who_ends_gives_back_everything() {
+    let mut busy = with(Both, &[Side::Old]);
+    steps(&mut busy);
+    busy.busy(Side::New);
+    assert_eq!(steps(&mut busy), [Step::Do(Release(Side::Old)), Step::Wait]);
+    busy.gone(Side::Old);
+    assert_eq!(steps(&mut busy), [Step::Over(End::Busy(Side::New))]);
+
+    let mut unwanted = with(Both, &[Side::Old]);
+    steps(&mut unwanted);
+    unwanted.unwanted();
+    assert_eq!(steps(&mut unwanted), [Step::Do(Drop(Side::New)), Step::Do(Release(Side::Old)), Step::Wait]);
+
+    let mut outside = with(New, &[]);
+    steps(&mut outside);
+    outside.granted(Side::New, 1);
+    assert_eq!(steps(&mut outside), [Step::Do(Release(Side::New)), Step::Wait], "below its window");
+    outside.gone(Side::New);
+    assert_eq!(steps(&mut outside), [Step::Over(End::Outside)]);
+}
+
+/// Who has the new store's lock alone gives it back before it waits for the old one's (contender-1).
+#[test]
+fn nobody_holds_the_new_store_and_waits_for_the_old_one() {
+    for phase in [Shadow, Both] {
+        let mut contender = with(Drain, &[]);
+        steps(&mut contender);
+        contender.failed(Side::Old);
+        steps(&mut contender);
+        contender.granted(Side::New, 30);
+        contender.viewed(view(phase));
+        assert_eq!(contender.step(), Step::Do(Release(Side::New)), "{phase}");
+        contender.gone(Side::New);
+        assert_eq!(steps(&mut contender)[0], Step::Do(Ask(Side::Old)), "{phase}");
+    }
+}
+
+/// Only a read that was asked for after the grant counts (contender-2).
+#[test]
+fn a_read_counts_if_it_was_asked_after_the_grant() {
+    let mut contender = with(Shadow, &[Side::Old]);
+    steps(&mut contender);
+    contender.gone(Side::Old);
+    assert_eq!(steps(&mut contender), [Step::Do(Ask(Side::Old)), Step::Wait]);
+    contender.granted(Side::Old, 21);
+    contender.read();
+    assert_eq!(steps(&mut contender), [Step::Read, Step::Wait], "that was asked before the grant");
+}
+
+/// Holds go along from phase to phase, gaining first and then giving back; and back again.
+#[test]
+fn a_hold_goes_along() {
+    let mut taken = with(Shadow, &[Side::Old]);
+    steps(&mut taken);
+    let mut hold = Hold::of(&taken, view(Shadow));
+    assert_eq!((hold.step(), hold.alone(Side::Old)), (None, true));
+    hold.viewed(view(Both));
+    assert_eq!((hold.step(), hold.step()), (Some(Ask(Side::New)), None));
+    hold.failed(Side::New);
+    assert_eq!((hold.step(), hold.step()), (Some(Ask(Side::New)), None), "what was refused is asked again");
+    hold.granted(Side::New, 30);
+    assert!(!hold.alone(Side::Old) && hold.needs(Side::Old) && hold.needs(Side::New));
+    hold.viewed(view(Drain));
+    assert_eq!((hold.step(), hold.needs(Side::Old)), (None, false));
+    hold.viewed(view(New));
+    assert_eq!(hold.step(), Some(Release(Side::Old)));
+    assert!(hold.gone(Side::Old) && hold.alone(Side::New));
+    hold.viewed(view(Both));
+    assert_eq!((hold.step(), hold.alone(Side::New)), (Some(Ask(Side::Old)), true));
+    hold.granted(Side::Old, 31);
+    hold.viewed(view(Shadow));
+    assert_eq!(hold.step(), Some(Release(Side::New)));
+    assert!(hold.gone(Side::New) && hold.alone(Side::Old));
+    hold.let_go();
+    assert_eq!((hold.step(), hold.step(), hold.is_gone()), (Some(Release(Side::Old)), None, false));
+    hold.gone(Side::Old);
+    assert!(hold.is_gone());
+}
+
+/// What is not needed may be lost; what is ends the hold, and the rest of it is given back (hold-2, hold-3).
+#[test]
+fn a_hold_ends_with_what_it_needs() {
+    let both = |phase| {
+        let mut hold = Hold::of(&with(Both, &[Side::Old, Side::New]), view(phase));
+        assert!(hold.parts().held(Side::Old) && hold.parts().held(Side::New) && hold.step().is_none());
+        hold
+    };
+    for (phase, lost, goes_on) in [
+        (Both, Side::Old, false),
+        (Both, Side::New, false),
+        (Drain, Side::Old, true),
+        (Drain, Side::New, false),
+    ] {
+        let (mut gone, mut unbacked) = (both(phase), both(phase));
+        assert_eq!(gone.gone(lost), goes_on, "{phase} {lost:?}");
+        assert_eq!(unbacked.unbacked(lost), (goes_on, Some(Release(lost))), "{phase} {lost:?}");
+        let rest = if lost == Side::Old { Side::New } else { Side::Old };
+        let given_back = if goes_on { None } else { Some(Release(rest)) };
+        assert_eq!((gone.step(), unbacked.step()), (given_back, given_back), "{phase} {lost:?}");
+    }
+    let mut unknown = Hold::of(&with(Both, &[Side::Old, Side::New]), None);
+    assert!(!unknown.gone(Side::Old), "without a view it needs both");
+}
+
+/// What an administrator does, everything being granted, until it is done.
+fn tasks(way: Way, records: Pair<Option<Seen>>) -> Vec<Task> {
+    let mut transition = Transition::new(way);
+    let mut tasks = Vec::new();
+    loop {
+        let task = transition.task();
+        if !matches!(task, Task::Read(_)) {
+            tasks.push(task);
+        }
+        match task {
+            Task::Read(side) => transition.read(records[side]),
+            Task::Measure(_) => transition.measured(NONE),
+            Task::Conform { .. } | Task::Raise { .. } => transition.done(),
+            Task::Write { expected, .. } => transition.written(Some(expected + 10)),
+            Task::Done(_) | Task::Stuck(_) => return tasks,
+        }
+    }
+}
+
+/// The whole table of steps, with both records there.
+#[test]
+fn each_step_does_this_in_this_order() {
+    let at = |old, new| Pair { old: Some(seen(1, old)), new: Some(seen(2, new)) };
+    let write = |side, expected, stand| Task::Write { side, expected, stand };
+    let offset = stand(Both).window.offset;
+    let back = stand(Both).window.next(NONE).unwrap();
+    let again = Stand { phase: Shadow, epoch: 2, window: back };
+    let drained = stand(Drain);
+    for (way, records, expected) in [
+        (
+            Way::Forth,
+            at(Old, Old),
+            vec![Task::Measure(Side::Old), write(Side::Old, 1, stand(Shadow)), Task::Done(Shadow)],
+        ),
+        (
+            Way::Forth,
+            at(Shadow, Old),
+            vec![
+                Task::Measure(Side::New),
+                Task::Conform { side: Side::Old, version: 1 },
+                write(Side::New, 2, stand(Both)),
+                write(Side::Old, 1, stand(Both)),
+                Task::Done(Both),
+            ],
+        ),
+        (
+            Way::Forth,
+            at(Both, Both),
+            vec![
+                Task::Conform { side: Side::Old, version: 1 },
+                Task::Raise { side: Side::New, base: offset },
+                write(Side::Old, 1, drained),
+                write(Side::New, 2, drained),
+                Task::Done(Drain),
+            ],
+        ),
+        (
+            Way::Forth,
+            at(Drain, Both),
+            vec![write(Side::Old, 1, drained), write(Side::New, 2, drained), Task::Done(Drain)],
+        ),
+        (Way::Forth, at(Drain, Drain), vec![write(Side::New, 2, stand(New)), Task::Done(New)]),
+        (Way::Forth, at(Drain, New), vec![Task::Done(New)]),
+        (
+            Way::Back,
+            at(Drain, New),
+            vec![Task::Measure(Side::New), write(Side::New, 2, drained), Task::Done(Drain)],
+        ),
+        (
+            Way::Back,
+            at(Drain, Drain),
+            vec![
+                write(Side::New, 2, stand(Both)),
+                Task::Conform { side: Side::New, version: 12 },
+                write(Side::Old, 1, stand(Both)),
+                Task::Done(Both),
+            ],
+        ),
+        (
+            Way::Back,
+            at(Both, Both),
+            vec![
+                Task::Measure(Side::Old),
+                Task::Raise { side: Side::Old, base: back.offset },
+                write(Side::Old, 1, again),
+                Task::Done(Shadow),
+            ],
+        ),
+        (Way::Back, at(Shadow, Old), vec![write(Side::Old, 1, stand(Old)), Task::Done(Old)]),
+        (Way::Back, at(Old, Old), vec![Task::Done(Old)]),
+    ] {
+        assert_eq!(tasks(way, records), expected, "{way:?} {records:?}");
+    }
+    assert!(back.low >= stand(Both).window.high.unwrap() && back.high.unwrap() >= back.low + WIDTH);
+}
+
+/// Which step needs which record: each store may be down where it does not decide.
+#[test]
+fn a_store_that_is_down_stops_only_what_needs_it() {
+    let stuck = |side| [Task::Stuck(Stuck::Unread(side))];
+    let without_new = |phase| Pair { old: Some(seen(1, phase)), new: None };
+    for phase in [Shadow, Both, Drain] {
+        assert_eq!(tasks(Way::Forth, without_new(phase)), stuck(Side::New), "{phase}");
+    }
+    assert_eq!(tasks(Way::Back, without_new(Drain)), stuck(Side::New));
+    assert_eq!(tasks(Way::Back, without_new(Both)).last(), Some(&Task::Done(Shadow)));
+    assert_eq!(tasks(Way::Back, without_new(Shadow)).last(), Some(&Task::Done(Old)));
+    let without_old = |phase| Pair { old: None, new: Some(seen(2, phase)) };
+    assert_eq!(tasks(Way::Forth, without_old(Drain)).last(), Some(&Task::Done(New)));
+    assert_eq!(tasks(Way::Back, without_old(New)).last(), Some(&Task::Done(Drain)));
+    assert_eq!(tasks(Way::Back, without_old(Drain)), stuck(Side::Old));
+    assert_eq!(tasks(Way::Forth, without_old(Both)), stuck(Side::Old));
+}
+
+/// A write that finds another version begins the step again; nothing of it is done by halves after that.
+#[test]
+fn a_conflict_begins_the_step_again() {
+    let mut transition = Transition::new(Way::Forth);
+    transition.read(Some(seen(2, Both)));
+    transition.read(Some(seen(1, Both)));
+    transition.done();
+    transition.done();
+    assert!(matches!(transition.task(), Task::Write { side: Side::Old, .. }));
+    transition.written(None);
+    assert_eq!(transition.task(), Task::Read(Side::New));
+    transition.read(Some(seen(5, Drain)));
+    transition.read(Some(seen(4, Drain)));
+    assert!(matches!(transition.task(), Task::Write { side: Side::New, expected: 5, .. }));
+}
+
+/// What was bounded anew while the new store was open is what goes on after a rollback that was left halfway.
+#[test]
+fn the_record_that_knows_more_goes_on() {
+    let high = Some(stand(Drain).window.high.unwrap() + 5);
+    let knows = Stand { window: Window { high, ..stand(Drain).window }, ..stand(Both) };
+    let records = Pair { old: Some(seen(1, Drain)), new: Some(Seen { version: 2, stand: knows }) };
+    for way in [Way::Forth, Way::Back] {
+        let written = tasks(way, records).into_iter().filter_map(|task| match task {
+            Task::Write { stand, .. } => Some(stand.window.high),
+            _ => None,
+        });
+        assert_eq!(written.collect::<Vec<_>>(), [high, high], "{way:?}");
+    }
+}

@@ -1,0 +1,382 @@
+//! The model: what the real parts are among. `processes` is what those do that move, `others` all the rest.
+
+mod others;
+mod processes;
+
+use leasehold_core::backend::TokenBase;
+use leasehold_core::backend::stage::{Phase, Side, Stage};
+
+use super::super::contender::{Contender, Step};
+use super::super::hold::Hold;
+use super::super::parts::Part;
+use super::super::record::{Seen, Stand};
+use super::super::tokens::Window;
+use super::super::transition::{Task, Transition, Way};
+use super::super::view::{Alone, Knowledge};
+use super::super::{Class, Pair};
+use super::mutants::Mutant;
+use super::search::Graph;
+
+pub(super) const SIDES: [Side; 2] = [Side::Old, Side::New];
+
+/// Everything there is: `P` processes that move, `L` sessions that do not, `A` administrators.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct World<const P: usize, const L: usize, const A: usize> {
+    pub(super) mutant: Mutant,
+    pub(super) left: Left,
+    stores: Pair<Store<P>>,
+    processes: [Process; P],
+    plain: [Plain; L],
+    admins: [Option<Admin>; A],
+    /// The largest token that was given.
+    token: u64,
+    broken: Option<&'static str>,
+}
+
+/// How much may still happen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Left {
+    /// Steps that administrators begin.
+    pub(super) transitions: u8,
+    pub(super) acquisitions: u8,
+    /// Deaths, cuts, entries that lapse.
+    pub(super) faults: u8,
+    /// Sessions that take no part are opened.
+    pub(super) openings: u8,
+    /// Acquisitions that are given up, or do not wait.
+    pub(super) impatience: u8,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Store<const P: usize> {
+    record: Seen,
+    lock: Lock,
+    count: u64,
+    base: u64,
+    /// Who is in the list, and what it acknowledges; 0 is nothing.
+    members: [Option<u64>; P],
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Lock {
+    Free,
+    Process(usize),
+    Plain(usize),
+    /// Its owner is gone, and its lease is not over.
+    Orphan,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Process {
+    knowledge: Knowledge,
+    work: Work,
+    /// It has sent a read of the old store's record.
+    reading: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+enum Work {
+    #[default]
+    Idle,
+    Asking(Contender),
+    Holding(Hold),
+}
+
+/// A session that takes no part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Plain {
+    side: Side,
+    life: Life,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Life {
+    Closed,
+    /// It counts, and knows nothing.
+    Opening,
+    /// It knows the base, and not the record.
+    Hasty {
+        base: u64,
+    },
+    Admitted,
+    Open {
+        base: u64,
+    },
+    Holds {
+        base: u64,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Admin {
+    step: Transition,
+    /// The phases that were read, for a mutant that compares them only.
+    phases: Pair<Phase>,
+}
+
+/// What happened.
+#[derive(Clone, Copy, Debug)]
+#[expect(dead_code, reason = "shown by Debug, which does not count")]
+pub(super) enum Label {
+    Signs(usize, Side),
+    Reads(usize, Side, Phase),
+    Acknowledges(usize, Side, u64),
+    Begins(usize),
+    Granted(usize, Side),
+    CannotReachOld(usize),
+    IsBusy(usize, Side),
+    GivesUp(usize),
+    LooksAfterGrant(usize, Phase),
+    Takes(usize, u64),
+    LetsGo(usize),
+    Released(usize, Side),
+    Dies(usize),
+    IsCutFrom(usize, Side),
+    LapsesAt(usize, Side),
+    LeaseEnds(Side),
+    PlainOpens(usize),
+    PlainReadsRecord(usize, Phase),
+    PlainReadsBase(usize, u64),
+    PlainTakes(usize, u64),
+    PlainReleases(usize),
+    PlainCloses(usize),
+    AdminBegins(usize, Way),
+    AdminStops(usize),
+    Admin(usize, Task),
+    CannotRead(usize, Side),
+    Conflict(usize, Side),
+}
+
+impl<const P: usize, const L: usize, const A: usize> World<P, L, A> {
+    /// In that phase, or with the old store barred and the new one not open.
+    pub(super) fn new(phase: Phase, barred: bool, left: Left, plain: [Side; L]) -> Self {
+        let none = TokenBase { base: 0, floor: 1, sessions: None };
+        let window = Window::first(0);
+        let mut stand = Stand { phase, epoch: 0, window };
+        let mut offset = 0;
+        if phase > Phase::Old {
+            stand.window = window.bounded(none).expect("there is room");
+        }
+        if phase > Phase::Shadow {
+            stand.window = stand.window.next(none).expect("there is room");
+            (stand.epoch, offset) = (1, stand.window.offset);
+        }
+        let old = stand.with(phase.min(Phase::Drain));
+        let new = match phase {
+            Phase::Old | Phase::Shadow => stand.with(Phase::Old),
+            Phase::Drain if barred => stand.with(Phase::Both),
+            Phase::New => Stand { window: stand.window.open(), ..stand },
+            Phase::Both | Phase::Drain => stand,
+        };
+        let base = if phase > Phase::Both { offset } else { 0 };
+        let store = |stand, base| Store {
+            record: Seen { version: 1, stand },
+            lock: Lock::Free,
+            count: 0,
+            base,
+            members: [None; P],
+        };
+        Self {
+            mutant: Mutant::None,
+            left,
+            stores: Pair { old: store(old, 0), new: store(new, base) },
+            processes: [Process::default(); P],
+            plain: plain.map(|side| Plain { side, life: Life::Closed }),
+            admins: [const { None }; A],
+            token: 0,
+            broken: None,
+        }
+    }
+
+    /// The same with that mutant.
+    pub(super) fn with(self, mutant: Mutant) -> Self {
+        Self { mutant, ..self }
+    }
+
+    /// The same, its processes up and known to everybody.
+    pub(super) fn ready(mut self) -> Self {
+        for i in 0..P {
+            for side in SIDES {
+                self.processes[i].knowledge.signed(side);
+                self.processes[i].knowledge.learn(side, self.stores[side].record).expect("it is the first");
+            }
+            for side in SIDES {
+                self.processes[i].knowledge.acknowledge(side, Alone::default());
+                self.stores[side].members[i] = Some(1);
+            }
+        }
+        self
+    }
+
+    /// The same, one of its processes not yet started.
+    pub(super) fn fresh(mut self, i: usize) -> Self {
+        self.processes[i] = Process::default();
+        for side in SIDES {
+            self.stores[side].members[i] = None;
+        }
+        self
+    }
+
+    fn is(&self, mutant: Mutant) -> bool {
+        self.mutant == mutant
+    }
+
+    /// The process's view may have changed; then it does what takes no time.
+    fn settle(&mut self, i: usize) {
+        let view = self.processes[i].knowledge.view();
+        let (mutant, Process { work, reading, .. }) = (self.mutant, &mut self.processes[i]);
+        match work {
+            Work::Idle => {}
+            Work::Asking(contender) => {
+                let takes = matches!({ *contender }.step(), Step::Take { .. });
+                let stale = match mutant {
+                    Mutant::NoRecheck => takes && contender.parts().alone(Side::New),
+                    Mutant::StaleRead => takes && contender.parts().held(Side::Old),
+                    _ => false,
+                };
+                if !stale {
+                    contender.viewed(view);
+                }
+                loop {
+                    match contender.step() {
+                        Step::Do(_) => {}
+                        Step::Read if mutant == Mutant::NoRead => contender.read(),
+                        Step::Read => *reading = true,
+                        Step::Take { .. } | Step::Wait => break,
+                        Step::Over(_) => {
+                            (*work, *reading) = (Work::Idle, false);
+                            break;
+                        }
+                    }
+                }
+            }
+            Work::Holding(hold) => {
+                hold.viewed(view);
+                while hold.step().is_some() {}
+                if hold.is_gone() {
+                    *work = Work::Idle;
+                }
+            }
+        }
+    }
+
+    fn parts(&self, i: usize) -> Pair<Part> {
+        match &self.processes[i].work {
+            Work::Idle => Pair::default(),
+            Work::Asking(contender) => contender.parts(),
+            Work::Holding(hold) => hold.parts(),
+        }
+    }
+
+    fn guards(&self) -> usize {
+        let holds = |process: &&Process| matches!(&process.work, Work::Holding(hold) if !hold.is_over());
+        let plain = self.plain.iter().filter(|plain| matches!(plain.life, Life::Holds { .. }));
+        self.processes.iter().filter(holds).count() + plain.count()
+    }
+
+    /// Whether somebody holds in that store alone, or would be granted there alone.
+    fn rests_on(&self, side: Side) -> bool {
+        let class = match side {
+            Side::Old => Class::Old,
+            Side::New => Class::New,
+        };
+        let moving = self.processes.iter().any(|process| {
+            let holds = matches!(&process.work, Work::Holding(hold) if hold.alone(side));
+            holds || process.knowledge.view().is_some_and(|view| view.class() == class)
+        });
+        let open = |life| matches!(life, Life::Open { .. } | Life::Holds { .. } | Life::Admitted);
+        moving || self.plain.iter().any(|plain| plain.side == side && open(plain.life))
+    }
+
+    /// A guard is given, with that token.
+    fn given(&mut self, token: u64) {
+        if token <= self.token {
+            self.broken = Some("a token that does not grow");
+        }
+        self.token = token;
+        if self.guards() > 1 {
+            self.broken = Some("two guards");
+        }
+    }
+
+    fn grant(&mut self, i: usize, side: Side) {
+        let store = &mut self.stores[side];
+        store.lock = Lock::Process(i);
+        store.count += 1;
+        let raw = store.count;
+        match &mut self.processes[i].work {
+            Work::Idle => unreachable!("nothing is asked"),
+            Work::Asking(contender) => contender.granted(side, raw),
+            Work::Holding(hold) => hold.granted(side, raw),
+        }
+        self.settle(i);
+    }
+
+    /// What the process has at `side` is over.
+    fn gone(&mut self, i: usize, side: Side) {
+        let forgets = self.is(Mutant::LeftBehind);
+        match &mut self.processes[i].work {
+            Work::Idle => {}
+            Work::Asking(contender) => contender.gone(side),
+            Work::Holding(hold) => {
+                let was_over = hold.is_over();
+                if !hold.gone(side) && !was_over && forgets {
+                    self.processes[i].work = Work::Idle;
+                }
+            }
+        }
+        self.settle(i);
+    }
+
+    fn orphan(&mut self, i: usize, side: Side) {
+        let store = &mut self.stores[side];
+        if store.lock == Lock::Process(i) {
+            store.lock = Lock::Orphan;
+        }
+    }
+}
+
+impl<const P: usize, const L: usize, const A: usize> Graph for World<P, L, A> {
+    type Label = Label;
+
+    fn next(&self, found: &mut Vec<(Label, Self)>) {
+        for i in 0..P {
+            self.processes_do(i, found);
+        }
+        for k in 0..L {
+            self.plain_does(k, found);
+        }
+        for a in 0..A {
+            self.admin_does(a, found);
+        }
+        for side in SIDES {
+            if self.stores[side].lock == Lock::Orphan {
+                let mut next = self.clone();
+                next.stores[side].lock = Lock::Free;
+                found.push((Label::LeaseEnds(side), next));
+            }
+        }
+    }
+
+    fn broken(&self) -> Option<&'static str> {
+        let owned = |side: Side| match self.stores[side].lock {
+            Lock::Process(i) => {
+                matches!(self.parts(i)[side], Part::Held(_) | Part::Leaving) || self.is(Mutant::OrderFlip)
+            }
+            Lock::Free | Lock::Plain(_) | Lock::Orphan => true,
+        };
+        let all_owned = owned(Side::Old) && owned(Side::New);
+        let apart = self.rests_on(Side::Old) && self.rests_on(Side::New);
+        let broken = self.broken.or_else(|| (!all_owned).then_some("held for nobody"));
+        broken.or_else(|| apart.then_some("one rests on the old store alone, another on the new one"))
+    }
+
+    fn is_quiet(&self) -> bool {
+        let idle = self.processes.iter().all(|process| process.work == Work::Idle);
+        idle && SIDES.iter().all(|side| self.stores[*side].lock == Lock::Free)
+    }
+
+    fn goes_by_itself(&self, next: &Self) -> bool {
+        self.left == next.left
+    }
+}

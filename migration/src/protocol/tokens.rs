@@ -1,0 +1,165 @@
+//! Which numbers an epoch may give: windows that follow one another, so that tokens grow whichever store
+//! counts.
+//!
+//! In an epoch one store counts. A grant's counter is that store's own number plus the window's offset, and a
+//! number outside the window is never given.
+//!
+//! # Invariants
+//! - **tokens-1** Every number of a window is larger than every one of the windows before it, whatever the
+//!   stores' numbers do.
+//! - **tokens-2** An offset is at least the base of its namespace, and becomes it before plain sessions may open that
+//!   again: so they go on with the same numbers.
+//!
+//! That a grant is inside its window rests on the store's `floor`; only whether it is granted rests on that.
+
+use leasehold_core::FencingToken;
+use leasehold_core::backend::TokenBase;
+use serde::{Deserialize, Serialize};
+
+/// How many numbers a window leaves above its store's floor: 814 days in microseconds.
+pub(crate) const WIDTH: u64 = 1 << 46;
+
+/// The numbers of one epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Window {
+    /// What is added to the store's own number.
+    pub(crate) offset: u64,
+    /// The smallest number.
+    pub(crate) low: u64,
+    /// Where the next window may begin; `None` while there can be no next one.
+    pub(crate) high: Option<u64>,
+}
+
+/// There are no numbers left for another epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Exhausted;
+
+impl Window {
+    /// The first one, of a namespace with that base.
+    pub(crate) const fn first(base: u64) -> Self {
+        Self { offset: base, low: 0, high: None }
+    }
+
+    /// The same with an upper end: all that may come before the next one begins.
+    pub(crate) fn bounded(self, store: TokenBase) -> Result<Self, Exhausted> {
+        let offset = self.offset.max(store.base);
+        let high = end(offset, store.floor)?.max(self.high.unwrap_or(0));
+        Ok(Self { offset, low: self.low, high: Some(high) })
+    }
+
+    /// The same without an upper end, for a phase that may last for ever.
+    pub(crate) const fn open(self) -> Self {
+        Self { high: None, ..self }
+    }
+
+    /// The one that follows, of the store that counts then.
+    pub(crate) fn next(self, store: TokenBase) -> Result<Self, Exhausted> {
+        let low = self.high.ok_or(Exhausted)?;
+        let offset = store.base.max(low.saturating_sub(store.floor));
+        Ok(Self { offset, low, high: Some(end(offset, store.floor)?) })
+    }
+
+    /// The counter for the store's own number, if it lies inside.
+    pub(crate) fn counter(self, raw: u64) -> Option<u64> {
+        let high = self.high.unwrap_or(FencingToken::MAX_COUNTER);
+        self.offset.checked_add(raw).filter(|counter| (self.low..high).contains(counter))
+    }
+}
+
+fn end(offset: u64, floor: u64) -> Result<u64, Exhausted> {
+    let end = offset.checked_add(floor).and_then(|first| first.checked_add(WIDTH));
+    end.filter(|end| *end < FencingToken::MAX_COUNTER).ok_or(Exhausted)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn store(base: u64, floor: u64) -> TokenBase {
+        TokenBase { base, floor, sessions: None }
+    }
+
+    /// From one store's numbers to another's and back, for all kinds of floors.
+    #[test]
+    fn the_next_window_begins_where_the_last_one_ends() {
+        const NOW: u64 = 1_790_000_000_000_000;
+        // (base, floor) of the two stores; offsets of the three epochs.
+        for (old, new, offsets) in [
+            ((0, 0), (0, 0), [0, WIDTH, 2 * WIDTH]),
+            ((0, NOW), (0, 700), [0, NOW + WIDTH - 700, 2 * WIDTH]),
+            ((0, 700), (0, NOW), [0, 0, NOW + WIDTH - 700]),
+            ((50, 700), (9, 800), [50, WIDTH - 50, 2 * WIDTH + 50]),
+            ((7, 0), (3 * WIDTH, 0), [7, 3 * WIDTH, 4 * WIDTH]),
+        ] {
+            let (old, new) = (store(old.0, old.1), store(new.0, new.1));
+            let first = Window::first(old.base).bounded(old).unwrap();
+            let second = first.next(new).unwrap();
+            let third = second.next(old).unwrap();
+            assert_eq!([first.offset, second.offset, third.offset], offsets, "{old:?} {new:?}");
+            for (window, store) in [(first, old), (second, new), (third, old)] {
+                assert!(window.offset >= store.base, "{window:?}");
+                let first = window.counter(store.floor).unwrap();
+                assert!(first + WIDTH <= window.high.unwrap(), "{window:?} has room");
+            }
+        }
+    }
+
+    /// What the window does not have is not given: below it, above it, beyond every number.
+    #[test]
+    fn a_number_outside_is_refused() {
+        let window = Window { offset: 100, low: 110, high: Some(200) };
+        let given = |raw| window.counter(raw);
+        assert_eq!([given(9), given(10), given(99), given(100)], [None, Some(110), Some(199), None]);
+        assert_eq!(given(u64::MAX), None);
+        assert_eq!(window.open().counter(100), Some(200));
+        assert_eq!(window.open().counter(FencingToken::MAX_COUNTER), None);
+    }
+
+    /// A window without an end has none after it, and one beyond the last number is none.
+    #[test]
+    fn no_window_follows_where_there_is_no_room() {
+        assert_eq!(Window::first(3).next(store(0, 0)), Err(Exhausted));
+        let last = Window { offset: 0, low: 0, high: Some(FencingToken::MAX_COUNTER - 1) };
+        assert_eq!(last.next(store(0, 0)), Err(Exhausted));
+        assert_eq!(last.bounded(store(u64::MAX, u64::MAX)), Err(Exhausted));
+    }
+
+    proptest! {
+        /// However often locks are moved, whatever the stores' numbers are: windows are disjoint and ordered, offsets are
+        /// no smaller than the bases, and the stores' next numbers are inside.
+        #[test]
+        fn windows_are_disjoint_and_ordered(
+            epochs in prop::collection::vec((0..1_u64 << 50, 0..1_u64 << 51, 0..WIDTH, any::<bool>()), 1..20)
+        ) {
+            let mut last: Option<Window> = None;
+            let mut given = None;
+            for (base, floor, ahead, again) in epochs {
+                let base = store(base, floor);
+                let window = match last {
+                    None => Window::first(base.base).bounded(base),
+                    Some(last) => last.next(base),
+                };
+                let Ok(mut window) = window else { break };
+                if let Some(last) = last {
+                    prop_assert!(window.low >= last.high.unwrap());
+                }
+                if again {
+                    let Ok(bounded) = window.open().bounded(base) else { break };
+                    prop_assert!(bounded.high >= window.high && bounded.low == window.low);
+                    window = bounded;
+                }
+                prop_assert!(window.offset >= base.base);
+                for raw in [floor, floor + ahead] {
+                    let counter = window.counter(raw).unwrap();
+                    prop_assert!(given.is_none_or(|given| counter >= given));
+                    given = Some(counter);
+                }
+                last = Some(window);
+                given = given.map(|given| given + 1);
+            }
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! One step of a move, by whoever administers it: what to read, what to wait for, what to write.
+//!
+//! | step | what is done, in this order |
+//! |---|---|
+//! | `old` → `shadow` | old := shadow |
+//! | `shadow` → `both` | old's members conform; new := a copy of what comes; old := both, the next epoch |
+//! | `both` → `drain` | old's members conform; new's base; old := drain, which bars it; new := drain |
+//! | the same, begun before | old := drain again; new := drain |
+//! | `drain` → `new`, and back | new := that |
+//! | `drain` → `both` | new := both, which bars it; new's members conform; old := both |
+//! | `both` → `shadow` | old's base; old := shadow, the next epoch. The new store may be down |
+//! | `shadow` → `old` | old := old |
+//!
+//! # Invariants
+//! - **transition-1** Both records are read before anything else, and every write expects the version that was read:
+//!   whatever the step rests on still holds when it is written, or nothing is. (A phase would not do: it may have come
+//!   back.)
+//! - **transition-2** Members conform to *the version* that was read, and nobody without an entry has a session: counted after
+//!   that version was written, which no plain session has opened since.
+//! - **transition-3** Every step may be left anywhere and begun again by anybody.
+
+use leasehold_core::backend::TokenBase;
+use leasehold_core::backend::stage::{Phase, Side};
+
+use super::record::{Seen, Stand};
+use super::tokens::Exhausted;
+
+/// Which way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Way {
+    /// Toward `new`.
+    Forth,
+    /// Toward `old`.
+    Back,
+}
+
+/// What to do; answered by the method of the same name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Task {
+    /// Read the record.
+    Read(Side),
+    /// Read the base of the tokens.
+    Measure(Side),
+    /// Wait until every member acknowledges this version at least, and no session is open that is none of theirs.
+    Conform { side: Side, version: u64 },
+    /// Make the base at least this.
+    Raise { side: Side, base: u64 },
+    /// Replace the record at this version by one with this stand.
+    Write { side: Side, expected: u64, stand: Stand },
+    /// The step is done; this is the phase.
+    Done(Phase),
+    /// It cannot be done.
+    Stuck(Stuck),
+}
+
+/// Why a step cannot be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Stuck {
+    /// The record is not there, or could not be read.
+    Unread(Side),
+    /// There are no tokens left for another epoch.
+    Exhausted,
+}
+
+/// One step, by one administrator.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Transition {
+    way: Way,
+    state: State,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum State {
+    ReadNew,
+    ReadOld {
+        new: Option<Seen>,
+    },
+    Measure {
+        side: Side,
+        old: Seen,
+        new: Option<Seen>,
+    },
+    /// The first is to be done now; the last is `Done` or `Stuck`.
+    Do(Vec<Task>),
+}
+
+impl Transition {
+    pub(crate) fn new(way: Way) -> Self {
+        Self { way, state: State::ReadNew }
+    }
+
+    /// What to do now.
+    pub(crate) fn task(&self) -> Task {
+        match &self.state {
+            State::ReadNew => Task::Read(Side::New),
+            State::ReadOld { .. } => Task::Read(Side::Old),
+            State::Measure { side, .. } => Task::Measure(*side),
+            State::Do(tasks) => tasks[0],
+        }
+    }
+
+    /// The record was read; `None` if it is not there or cannot be read.
+    pub(crate) fn read(&mut self, seen: Option<Seen>) {
+        self.state = match self.state {
+            State::ReadNew => State::ReadOld { new: seen },
+            State::ReadOld { new } => self.after_reading(seen, new),
+            State::Measure { .. } | State::Do(_) => return,
+        };
+    }
+
+    /// The base was read.
+    pub(crate) fn measured(&mut self, base: TokenBase) {
+        if let State::Measure { old, new, .. } = self.state {
+            let tasks = measured(self.way, old, new, base);
+            self.state = State::Do(tasks.unwrap_or_else(|Exhausted| vec![Task::Stuck(Stuck::Exhausted)]));
+        }
+    }
+
+    /// What was to be waited for has come, or the base has been raised.
+    pub(crate) fn done(&mut self) {
+        if let State::Do(tasks) = &mut self.state
+            && matches!(tasks[0], Task::Conform { .. } | Task::Raise { .. })
+        {
+            tasks.remove(0);
+        }
+    }
+
+    /// The record was written, as this version; `None` if another one was in force, and the step begins again. (So it
+    /// does when nothing is known of the write.)
+    pub(crate) fn written(&mut self, version: Option<u64>) {
+        let State::Do(tasks) = &mut self.state else { return };
+        let Task::Write { side: written, .. } = tasks[0] else { return };
+        let Some(written_as) = version else {
+            self.state = State::ReadNew;
+            return;
+        };
+        tasks.remove(0);
+        if let Task::Conform { side, version } = &mut tasks[0]
+            && *side == written
+        {
+            *version = written_as;
+        }
+    }
+
+    fn after_reading(&self, old: Option<Seen>, new: Option<Seen>) -> State {
+        use Phase::{Both, Drain, New, Old, Shadow};
+        use Way::{Back, Forth};
+
+        // Where the new store decides, the old one may be gone for good.
+        if let Some(new) = new {
+            match (self.way, new.stand.phase) {
+                (Forth, New) => return State::Do(vec![Task::Done(New)]),
+                (Forth, Drain) => {
+                    let stand = Stand { window: new.stand.window.open(), ..new.stand.with(New) };
+                    return State::Do(vec![write(Side::New, new, stand), Task::Done(New)]);
+                }
+                (Back, New) => return State::Measure { side: Side::New, old: new, new: Some(new) },
+                _ => {}
+            }
+        }
+        let Some(old) = old else {
+            return State::Do(vec![Task::Stuck(Stuck::Unread(Side::Old))]);
+        };
+        let tasks = match (self.way, old.stand.phase, new) {
+            (Forth, Old, _) | (Back, Both, _) => return State::Measure { side: Side::Old, old, new },
+            (Forth, Shadow, Some(_)) => return State::Measure { side: Side::New, old, new },
+            (Forth, Both, Some(new)) => bar_and_open(old, new),
+            (Forth, Drain | New, Some(new)) => open_at_last(old, new),
+            (Back, Drain | New, Some(new)) => close(old, new),
+            (Back, Shadow, _) => {
+                let stand = Stand { window: old.stand.window.open(), ..old.stand.with(Old) };
+                vec![write(Side::Old, old, stand), Task::Done(Old)]
+            }
+            (Back, Old, _) => vec![Task::Done(Old)],
+            (_, _, None) => vec![Task::Stuck(Stuck::Unread(Side::New))],
+        };
+        State::Do(tasks)
+    }
+}
+
+/// What follows once the base of the store that will count is known.
+fn measured(way: Way, old: Seen, new: Option<Seen>, store: TokenBase) -> Result<Vec<Task>, Exhausted> {
+    let next = || -> Result<Stand, Exhausted> {
+        let window = old.stand.window.next(store)?;
+        Ok(Stand { epoch: old.stand.epoch + 1, window, ..old.stand })
+    };
+    let bounded = |phase| -> Result<Stand, Exhausted> {
+        Ok(Stand { window: old.stand.window.bounded(store)?, ..old.stand.with(phase) })
+    };
+    Ok(match (way, old.stand.phase, new) {
+        (Way::Forth, Phase::Shadow, Some(new)) => {
+            let stand = next()?.with(Phase::Both);
+            vec![
+                Task::Conform { side: Side::Old, version: old.version },
+                write(Side::New, new, stand),
+                write(Side::Old, old, stand),
+                Task::Done(Phase::Both),
+            ]
+        }
+        (Way::Forth, ..) => {
+            vec![write(Side::Old, old, bounded(Phase::Shadow)?), Task::Done(Phase::Shadow)]
+        }
+        (Way::Back, Phase::Both, _) => {
+            let stand = next()?.with(Phase::Shadow);
+            let base = stand.window.offset;
+            vec![
+                Task::Raise { side: Side::Old, base },
+                write(Side::Old, old, stand),
+                Task::Done(Phase::Shadow),
+            ]
+        }
+        (Way::Back, ..) => vec![write(Side::New, old, bounded(Phase::Drain)?), Task::Done(Phase::Drain)],
+    })
+}
+
+fn bar_and_open(old: Seen, new: Seen) -> Vec<Task> {
+    let base = old.stand.window.offset;
+    let mut tasks =
+        vec![Task::Conform { side: Side::Old, version: old.version }, Task::Raise { side: Side::New, base }];
+    tasks.extend(open_at_last(old, new));
+    tasks
+}
+
+/// The bar is written although it may be there: whoever has read the closed record of the new store before a rollback
+/// would open it after that.
+fn open_at_last(old: Seen, new: Seen) -> Vec<Task> {
+    let stand = old.stand.newest(new.stand).with(Phase::Drain);
+    vec![write(Side::Old, old, stand), write(Side::New, new, stand), Task::Done(Phase::Drain)]
+}
+
+/// The new store's record is replaced although it may be closed: that stops whoever is about to open it.
+fn close(old: Seen, new: Seen) -> Vec<Task> {
+    let stand = old.stand.newest(new.stand).with(Phase::Both);
+    vec![
+        write(Side::New, new, stand),
+        Task::Conform { side: Side::New, version: new.version },
+        write(Side::Old, old, stand),
+        Task::Done(Phase::Both),
+    ]
+}
+
+fn write(side: Side, at: Seen, stand: Stand) -> Task {
+    Task::Write { side, expected: at.version, stand }
+}

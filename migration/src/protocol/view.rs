@@ -1,0 +1,245 @@
+//! What a process knows of the two records, which phase it is in by that, and what it tells the others.
+//!
+//! The record in the store that is left decides until it says `drain`: from then on it bars that store, and the
+//! other record decides. A process has an entry in the list of members of each store, which says up to which
+//! version it acts by that store's record.
+//!
+//! # Invariants
+//! - **view-1** *Sign, then read*: a record counts as unknown until it was read after the process's entry was signed,
+//!   and again once that has lapsed. So whoever writes a record and then looks at the members sees everybody
+//!   who may still act by an earlier one.
+//! - **view-2** A version older than one that was seen is never believed: the store has lost its data.
+//! - **view-3** *A version* is acknowledged, never a phase, and only when no hold contradicts it; acquisitions under
+//!   way look at the view when they end.
+
+use leasehold_core::backend::stage::{Phase, Side};
+
+use super::record::Seen;
+use super::{Class, Pair};
+
+/// What a process acts by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct View {
+    pub(crate) phase: Phase,
+    /// The record that decides.
+    pub(crate) seen: Seen,
+}
+
+impl View {
+    pub(crate) fn class(&self) -> Class {
+        Class::of(self.phase)
+    }
+}
+
+/// What is known of both stores.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Knowledge {
+    sights: Pair<Sight>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Sight {
+    footing: Footing,
+    /// The newest version ever seen.
+    newest: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+enum Footing {
+    /// The process has no entry there.
+    #[default]
+    Absent,
+    /// It has, and has not read the record since.
+    Signed,
+    /// It has, knows the record, and acknowledges a version.
+    Read { seen: Seen, acknowledged: Option<u64> },
+}
+
+/// How many holds rest on one store alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Alone {
+    pub(crate) holds: Pair<usize>,
+}
+
+/// An older record than one that was seen: the store has lost its data (view-2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DataLost;
+
+impl Knowledge {
+    /// The process has an entry at `side` from now on.
+    pub(crate) fn signed(&mut self, side: Side) {
+        let footing = &mut self.sights[side].footing;
+        if *footing == Footing::Absent {
+            *footing = Footing::Signed;
+        }
+    }
+
+    /// Its entry at `side` may not be seen any more.
+    pub(crate) fn lapsed(&mut self, side: Side) {
+        self.sights[side].footing = Footing::Absent;
+    }
+
+    pub(crate) fn is_signed(&self, side: Side) -> bool {
+        self.sights[side].footing != Footing::Absent
+    }
+
+    /// The record at `side`, read by a request that was sent while the process was signed there.
+    pub(crate) fn learn(&mut self, side: Side, seen: Seen) -> Result<(), DataLost> {
+        let sight = &mut self.sights[side];
+        if seen.version < sight.newest {
+            return Err(DataLost);
+        }
+        sight.newest = seen.version;
+        sight.footing = match sight.footing {
+            Footing::Absent => Footing::Absent,
+            Footing::Signed => Footing::Read { seen, acknowledged: None },
+            Footing::Read { acknowledged, .. } => Footing::Read { seen, acknowledged },
+        };
+        Ok(())
+    }
+
+    /// What is known of the record at `side`.
+    pub(crate) fn known(&self, side: Side) -> Option<Seen> {
+        match self.sights[side].footing {
+            Footing::Read { seen, .. } => Some(seen),
+            Footing::Absent | Footing::Signed => None,
+        }
+    }
+
+    /// What the process acts by; `None` if it must not be granted anything.
+    pub(crate) fn view(&self) -> Option<View> {
+        let (old, new) = (self.known(Side::Old), self.known(Side::New));
+        if let Some(seen) = new.filter(|seen| Class::of(seen.stand.phase) == Class::New) {
+            return Some(View { phase: seen.stand.phase, seen });
+        }
+        let seen = old?;
+        if Class::of(seen.stand.phase) == Class::Old {
+            return Some(View { phase: seen.stand.phase, seen });
+        }
+        new.map(|_| View { phase: Phase::Both, seen })
+    }
+
+    /// The version that is acknowledged at `side`.
+    pub(crate) fn acknowledged(&self, side: Side) -> Option<u64> {
+        match self.sights[side].footing {
+            Footing::Read { acknowledged, .. } => acknowledged,
+            Footing::Absent | Footing::Signed => None,
+        }
+    }
+
+    /// Acknowledges what is known of `side` if no hold contradicts it (view-3); whether that is news, which the
+    /// entry is to say from now on.
+    pub(crate) fn acknowledge(&mut self, side: Side, alone: Alone) -> bool {
+        if self.view().is_none() {
+            return false;
+        }
+        let Footing::Read { seen, acknowledged } = &mut self.sights[side].footing else {
+            return false;
+        };
+        let phase = Class::of(seen.stand.phase);
+        let at_once = match side {
+            Side::Old => phase == Class::Old,
+            Side::New => phase == Class::New,
+        };
+        let news = (at_once || alone.holds[side] == 0) && *acknowledged != Some(seen.version);
+        if news {
+            *acknowledged = Some(seen.version);
+        }
+        news
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::record::Stand;
+    use super::super::tokens::Window;
+    use super::*;
+
+    fn seen(version: u64, phase: Phase) -> Seen {
+        Seen { version, stand: Stand { phase, epoch: 0, window: Window::first(0) } }
+    }
+
+    fn knowing(old: Option<Phase>, new: Option<Phase>) -> Knowledge {
+        let mut knowledge = Knowledge::default();
+        for (side, phase) in [(Side::Old, old), (Side::New, new)] {
+            knowledge.signed(side);
+            if let Some(phase) = phase {
+                knowledge.learn(side, seen(1, phase)).unwrap();
+            }
+        }
+        knowledge
+    }
+
+    /// The whole table: which phase follows from two records, each of which may be unknown.
+    #[test]
+    fn the_phase_follows_from_what_is_known() {
+        use Phase::{Both, Drain, New, Old, Shadow};
+        let unknown_or = |phases: [Option<Phase>; 5]| phases;
+        for (new, phases) in [
+            (None, unknown_or([Some(Old), Some(Shadow), None, None, None])),
+            (Some(Old), [Some(Old), Some(Shadow), Some(Both), Some(Both), Some(Both)]),
+            (Some(Shadow), [Some(Old), Some(Shadow), Some(Both), Some(Both), Some(Both)]),
+            (Some(Both), [Some(Old), Some(Shadow), Some(Both), Some(Both), Some(Both)]),
+            (Some(Drain), [Some(Drain); 5]),
+            (Some(New), [Some(New); 5]),
+        ] {
+            for (old, phase) in Phase::ALL.into_iter().zip(phases) {
+                let view = knowing(Some(old), new).view();
+                assert_eq!(view.map(|view| view.phase), phase, "{old}, {new:?}");
+            }
+            let alone = knowing(None, new).view().map(|view| view.phase);
+            assert_eq!(alone, new.filter(|new| *new >= Drain), "{new:?} alone");
+        }
+    }
+
+    /// A record that was read before the entry was signed, or before it lapsed, is not known (view-1).
+    #[test]
+    fn what_was_read_unsigned_is_not_known() {
+        let mut knowledge = Knowledge::default();
+        knowledge.learn(Side::Old, seen(1, Phase::Old)).unwrap();
+        assert_eq!(knowledge.view(), None);
+        knowledge.signed(Side::Old);
+        assert_eq!(knowledge.view(), None);
+        knowledge.learn(Side::Old, seen(1, Phase::Old)).unwrap();
+        assert!(knowledge.view().is_some());
+        assert!(knowledge.acknowledge(Side::Old, Alone::default()));
+        knowledge.signed(Side::Old);
+        assert_eq!(knowledge.acknowledged(Side::Old), Some(1), "signing again extends");
+        knowledge.lapsed(Side::Old);
+        knowledge.signed(Side::Old);
+        assert_eq!((knowledge.view(), knowledge.acknowledged(Side::Old)), (None, None));
+    }
+
+    /// What went back is not believed, not even after the entry has lapsed (view-2).
+    #[test]
+    fn an_older_version_is_not_believed() {
+        let mut knowledge = knowing(Some(Phase::Old), None);
+        knowledge.learn(Side::Old, seen(5, Phase::Shadow)).unwrap();
+        knowledge.lapsed(Side::Old);
+        knowledge.signed(Side::Old);
+        assert_eq!(knowledge.learn(Side::Old, seen(4, Phase::Old)), Err(DataLost));
+        assert_eq!(knowledge.view(), None);
+        knowledge.learn(Side::Old, seen(5, Phase::Shadow)).unwrap();
+        assert_eq!(knowledge.view().unwrap().phase, Phase::Shadow);
+    }
+
+    /// A version is acknowledged once, and not while a hold rests on the store that it closes (view-3).
+    #[test]
+    fn a_hold_that_contradicts_puts_off_the_acknowledgement() {
+        let alone = Alone { holds: Pair { old: 1, new: 1 } };
+        for (side, phases) in
+            [(Side::Old, [true, true, false, false, false]), (Side::New, [false, false, false, true, true])]
+        {
+            for (phase, at_once) in Phase::ALL.into_iter().zip(phases) {
+                let mut knowledge = match side {
+                    Side::Old => knowing(Some(phase), Some(Phase::Both)),
+                    Side::New => knowing(Some(Phase::Both), Some(phase)),
+                };
+                assert_eq!(knowledge.acknowledge(side, alone), at_once, "{side:?} {phase}");
+                assert_eq!(knowledge.acknowledge(side, Alone::default()), !at_once);
+                assert!(!knowledge.acknowledge(side, Alone::default()), "only once");
+                assert_eq!(knowledge.acknowledged(side), Some(1));
+            }
+        }
+    }
+}
