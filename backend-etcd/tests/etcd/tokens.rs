@@ -105,7 +105,7 @@ async fn who_takes_part_in_a_move_is_no_lock_and_no_session() {
     let env = Env::new(Timing::for_ttl(TTL)).unwrap();
     let ledger = rig.config().open(env.clone()).await.unwrap().ledger().unwrap();
     assert_eq!(
-        ledger.write(None, br#"{"format":1,"side":"old","phase":"old"}"#).await.unwrap(),
+        ledger.write(None, b"1 old old").await.unwrap(),
         Written::Done(rig.store.keys(&format!("{PREFIX}/%move")).await[0].created.unsigned_abs())
     );
     let lease = ledger.sign(env.owner_id(), b"is here").await.unwrap();

@@ -65,7 +65,7 @@ async fn left(server: &Server, key: &str) -> i64 {
 async fn members_end_by_themselves_and_the_record_stays() {
     let server = server().await;
     let ledger = ledger_for(direct(&server), TTL).await;
-    written(&*ledger, None, r#"{"format":1,"side":"old","phase":"old"}"#).await;
+    written(&*ledger, None, "1 old old").await;
     ledger.sign(member(1), b"value").await.unwrap();
     for key in MEMBERS {
         let left = left(&server, key).await;
@@ -241,12 +241,12 @@ async fn the_rights_of_an_earlier_version_open_plain_sessions() {
     let config = user(&server, &rights).await;
     store(config.clone()).await;
     let set = async |phase: &str| {
-        let record = format!(r#"7 {{"format":1,"side":"old","phase":"{phase}"}}"#);
+        let record = format!("7 1 old {phase}");
         ok(&server, &["SET", "billing:{%move}:record", &record]).await;
     };
-    set("shadow").await;
+    set("old").await;
     store(config.clone()).await;
-    set("both").await;
+    set("shadow").await;
     let barred = config.open(env(LONG)).await.unwrap_err();
     assert_eq!(*barred.kind(), ErrorKind::Misuse);
     assert!(barred.to_string().contains("migrate_to"), "{barred}");

@@ -40,7 +40,7 @@ pub(crate) async fn an_entry_is_of_the_session_that_signed_last(rig: Arc<Rig>) {
 pub(crate) async fn a_record_and_members_are_no_locks(rig: Arc<Rig>) {
     let space = rig.space().await;
     let (ledger, locks) = (ledger(&space).await, space.manager().await);
-    ledger.write(None, br#"{"format":1,"side":"old","phase":"old"}"#).await.unwrap();
+    ledger.write(None, b"1 old old").await.unwrap();
     ledger.sign(OwnerId::from_random([1; 16]), b"is here").await.unwrap();
     let guard = locks.lock("a").unwrap().acquire().await.unwrap();
     let listed = locks.list("").await.unwrap();

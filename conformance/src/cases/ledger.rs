@@ -3,7 +3,7 @@
 //! Whoever looks has written before, which is what a store may ask for (ledger-2).
 
 use leasehold_core::backend::ledger::{Entry, MAX_VALUE, Member, Written};
-use leasehold_core::backend::stage::{FORMAT, Phase, Side};
+use leasehold_core::backend::stage::{FORMAT, Phase, Side, Stage};
 use leasehold_core::backend::{Lease, LeaseScope};
 use leasehold_core::clock::Deadline;
 use leasehold_core::{Effect, ErrorKind, OwnerId, Timing};
@@ -257,16 +257,14 @@ async fn who_moves_adds_no_base(world: World) -> Outcome {
 async fn a_record_bars_plain_sessions(world: World) -> Outcome {
     let (plain, moving) = (world.session().await?, world.moving_session().await?);
     let ledger = moving.ledger()?;
-    let stage = |side: Side, phase: Phase| {
-        format!(r#"{{"format":{FORMAT},"side":"{}","phase":"{phase}"}}"#, side.word())
-    };
+    let stage = |side: Side, phase: Phase| Stage { side, phase }.line();
     let mut version = None;
     for (record, refused_as) in [
         (stage(Side::Old, Phase::Old), None),
         (stage(Side::Old, Phase::Shadow), Some(ErrorKind::Misuse)),
         (stage(Side::New, Phase::Drain), Some(ErrorKind::Misuse)),
         (stage(Side::New, Phase::New), None),
-        (format!(r#"{{"format":{}}}"#, FORMAT + 1), Some(ErrorKind::Unsupported)),
+        (format!("{} old old", FORMAT + 1), Some(ErrorKind::Unsupported)),
         ("no record".to_owned(), Some(ErrorKind::Protocol)),
     ] {
         version = Some(done(ledger.write(version, record.as_bytes()).await?)?);

@@ -1,11 +1,11 @@
-//! The record of a move, of which each of the two stores has one: JSON, at most
-//! [`MAX_VALUE`](leasehold_core::backend::ledger::MAX_VALUE) bytes.
+//! The record of a move, of which each of the two stores has one: the line that everybody reads, and JSON behind it;
+//! at most [`MAX_VALUE`](leasehold_core::backend::ledger::MAX_VALUE) bytes.
 //!
 //! # Invariants
 //! - **record-1** What is not understood is refused: a later format, a member that this version does not know,
 //!   a record of another move. So nobody acts on half a record, or writes half of one back.
 
-use leasehold_core::backend::stage::{FORMAT, Phase, Side, Stage};
+use leasehold_core::backend::stage::{Phase, Side, Stage};
 use leasehold_core::{Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
 
@@ -56,10 +56,7 @@ impl Stand {
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Json {
-    format: u64,
     id: String,
-    side: String,
-    phase: String,
     epoch: u64,
     window: Window,
     other: String,
@@ -69,16 +66,9 @@ impl Record {
     /// The bytes to write.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let Stand { phase, epoch, window } = self.stand;
-        let json = Json {
-            format: FORMAT,
-            id: format!("{:016x}", self.id),
-            side: self.side.word().to_owned(),
-            phase: phase.word().to_owned(),
-            epoch,
-            window,
-            other: self.other.clone(),
-        };
-        serde_json::to_vec(&json).expect("strings and numbers are JSON")
+        let json = Json { id: format!("{:016x}", self.id), epoch, window, other: self.other.clone() };
+        let json = serde_json::to_string(&json).expect("strings and numbers are JSON");
+        format!("{}\n{json}", Stage { side: self.side, phase }.line()).into_bytes()
     }
 
     /// Reads what was written.
@@ -87,8 +77,8 @@ impl Record {
     ///
     /// As [`Stage::of_record`]; [`ErrorKind::Protocol`] for anything else that is not understood (record-1).
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self> {
-        let Stage { side, phase } = Stage::of_record(bytes)?;
-        let json: Json = serde_json::from_slice(bytes).map_err(|error| {
+        let (Stage { side, phase }, rest) = Stage::of_record(bytes)?;
+        let json: Json = serde_json::from_slice(rest).map_err(|error| {
             let message = format!("the record of a move to another store is not understood: {error}");
             Error::not_applied(ErrorKind::Protocol, message)
         })?;
@@ -128,7 +118,8 @@ mod tests {
         let written = String::from_utf8(record().encode()).unwrap();
         assert_eq!(
             written,
-            r#"{"format":1,"id":"0000000000000abc","side":"old","phase":"both","epoch":1,"window":{"offset":7,"low":9,"high":140737488355328},"other":"h1:2379"}"#
+            "1 old both\n".to_owned()
+                + r#"{"id":"0000000000000abc","epoch":1,"window":{"offset":7,"low":9,"high":140737488355328},"other":"h1:2379"}"#
         );
         let open = Stand { window: record().stand.window.open(), ..record().stand };
         let open = Record { stand: open, ..record() };
@@ -149,13 +140,13 @@ mod tests {
     fn what_is_not_understood_is_refused() {
         let written = String::from_utf8(record().encode()).unwrap();
         for (from, to, kind) in [
-            (r#""format":1"#, r#""format":2"#, ErrorKind::Unsupported),
+            ("1 old", "2 old", ErrorKind::Unsupported),
             (r#""epoch":1"#, r#""epoch":-1"#, ErrorKind::Protocol),
             (r#""epoch":1"#, r#""epoch":1,"pause":true"#, ErrorKind::Protocol),
             (r#""low":9,"#, "", ErrorKind::Protocol),
             (r#""low":9"#, r#""low":9,"width":1"#, ErrorKind::Protocol),
             ("0000000000000abc", "0000000000000abz", ErrorKind::Protocol),
-            (r#""phase":"both""#, r#""phase":"late""#, ErrorKind::Protocol),
+            ("both", "late", ErrorKind::Protocol),
         ] {
             let changed = written.replace(from, to);
             assert_ne!(changed, written);

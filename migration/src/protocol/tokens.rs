@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     fn store(base: u64, floor: u64) -> TokenBase {
-        TokenBase { base, floor, sessions: None }
+        TokenBase::new(base, floor, None)
     }
 
     /// From one store's numbers to another's and back, for all kinds of floors.

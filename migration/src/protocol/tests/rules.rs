@@ -13,15 +13,17 @@ use super::super::transition::{Stuck, Task, Transition, Way};
 use super::super::view::View;
 use Phase::{Both, Drain, New, Old, Shadow};
 
-const NONE: TokenBase = TokenBase { base: 0, floor: 10, sessions: None };
+fn none() -> TokenBase {
+    TokenBase::new(0, 10, None)
+}
 
 fn stand(phase: Phase) -> Stand {
-    let first = Window::first(0).bounded(NONE).unwrap();
+    let first = Window::first(0).bounded(none()).unwrap();
     match phase {
         Old => Stand { phase, epoch: 0, window: first.open() },
         Shadow => Stand { phase, epoch: 0, window: first },
-        Both | Drain => Stand { phase, epoch: 1, window: first.next(NONE).unwrap() },
-        New => Stand { phase, epoch: 1, window: first.next(NONE).unwrap().open() },
+        Both | Drain => Stand { phase, epoch: 1, window: first.next(none()).unwrap() },
+        New => Stand { phase, epoch: 1, window: first.next(none()).unwrap().open() },
     }
 }
 
@@ -223,7 +225,7 @@ fn tasks(way: Way, records: Pair<Option<Seen>>) -> Vec<Task> {
         }
         match task {
             Task::Read(side) => transition.read(records[side]),
-            Task::Measure(_) => transition.measured(NONE),
+            Task::Measure(_) => transition.measured(none()),
             Task::Conform { .. } | Task::Raise { .. } => transition.done(),
             Task::Write { expected, .. } => transition.written(Some(expected + 10)),
             Task::Done(_) | Task::Stuck(_) => return tasks,
@@ -237,7 +239,7 @@ fn each_step_does_this_in_this_order() {
     let at = |old, new| Pair { old: Some(seen(1, old)), new: Some(seen(2, new)) };
     let write = |side, expected, stand| Task::Write { side, expected, stand };
     let offset = stand(Both).window.offset;
-    let back = stand(Both).window.next(NONE).unwrap();
+    let back = stand(Both).window.next(none()).unwrap();
     let again = Stand { phase: Shadow, epoch: 2, window: back };
     let drained = stand(Drain);
     for (way, records, expected) in [

@@ -150,7 +150,7 @@ pub(super) enum Label {
 impl<const P: usize, const L: usize, const A: usize> World<P, L, A> {
     /// In that phase, or with the old store barred and the new one not open.
     pub(super) fn new(phase: Phase, barred: bool, left: Left, plain: [Side; L]) -> Self {
-        let none = TokenBase { base: 0, floor: 1, sessions: None };
+        let none = TokenBase::new(0, 1, None);
         let window = Window::first(0);
         let mut stand = Stand { phase, epoch: 0, window };
         let mut offset = 0;

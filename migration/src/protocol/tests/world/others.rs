@@ -96,7 +96,7 @@ impl<const P: usize, const L: usize, const A: usize> World<P, L, A> {
             }
             Task::Measure(side) => {
                 let Store { base, count, .. } = self.stores[side];
-                let base = TokenBase { base, floor: count + 1, sessions: None };
+                let base = TokenBase::new(base, count + 1, None);
                 may(Label::Admin(a, task), &|next| on(next, &|admin| admin.step.measured(base)));
             }
             Task::Conform { side, version } if self.conforms(side, version) => {
