@@ -29,6 +29,14 @@ pub(crate) fn of_connecting(error: RedisError) -> Error {
     Error::not_applied(kind, message).with_source(said(&error))
 }
 
+/// As [`of_connecting`], for the first connection: until one has worked, a certificate that one side does not take is a
+/// refusal, and no outage.
+pub(crate) fn of_opening(error: RedisError) -> Error {
+    let refused = is_refused_by_tls(&error);
+    let error = of_connecting(error);
+    if refused { error.with_kind(ErrorKind::Denied) } else { error }
+}
+
 /// A configuration that the client refuses; nothing was sent.
 pub(crate) fn of_configuring(error: RedisError) -> Error {
     Error::invalid_option("address or certificates cannot be used").with_source(said(&error))
@@ -61,6 +69,34 @@ pub(crate) fn wants_another_server(error: &RedisError) -> bool {
 /// Whether a right is missing.
 pub(crate) fn is_denied(error: &RedisError) -> bool {
     error.code() == Some("NOPERM")
+}
+
+/// Whether one side did not take the other's certificate. What is no TLS comes from whoever stands there in the place
+/// of a server.
+#[cfg(feature = "tls")]
+fn is_refused_by_tls(error: &RedisError) -> bool {
+    use rustls::{AlertDescription as Alert, Error as TlsError};
+    // The client shares what the system told it.
+    type Shared = std::sync::Arc<dyn std::error::Error + Send + Sync>;
+    let shared = std::error::Error::source(error).and_then(|source| source.downcast_ref::<Shared>());
+    let system = shared.and_then(|shared| shared.downcast_ref::<std::io::Error>()?.get_ref());
+    match system.and_then(|source| source.downcast_ref::<TlsError>()) {
+        Some(TlsError::AlertReceived(alert)) => {
+            !matches!(alert, Alert::InternalError | Alert::UserCanceled | Alert::CloseNotify)
+        }
+        Some(
+            TlsError::InvalidCertificate(_)
+            | TlsError::NoCertificatesPresented
+            | TlsError::UnsupportedNameType
+            | TlsError::PeerIncompatible(_),
+        ) => true,
+        _ => false,
+    }
+}
+
+#[cfg(not(feature = "tls"))]
+fn is_refused_by_tls(_error: &RedisError) -> bool {
+    false
 }
 
 /// What the server or the system said: without the client's names for it, which are for its debugging.
@@ -215,6 +251,24 @@ mod tests {
         assert_eq!(of(broken()).effect(), Effect::Unknown);
         assert_eq!(*of(broken()).kind(), ErrorKind::Unavailable);
         assert_eq!(of_connecting(broken()).effect(), Effect::NotApplied);
+    }
+
+    /// A certificate that is not taken is a refusal at first, and an outage once there was a connection; what is no TLS
+    /// at all is an outage always.
+    #[cfg(feature = "tls")]
+    #[test]
+    fn certificates_are_refused_at_first() {
+        use rustls::{AlertDescription, CertificateError, Error as TlsError};
+        for (tls, kind) in [
+            (TlsError::InvalidCertificate(CertificateError::UnknownIssuer), ErrorKind::Denied),
+            (TlsError::AlertReceived(AlertDescription::CertificateRequired), ErrorKind::Denied),
+            (TlsError::AlertReceived(AlertDescription::InternalError), ErrorKind::Unavailable),
+            (TlsError::InvalidMessage(rustls::InvalidMessage::InvalidContentType), ErrorKind::Unavailable),
+        ] {
+            let said = || RedisError::from(std::io::Error::new(std::io::ErrorKind::InvalidData, tls.clone()));
+            assert_eq!(*of_opening(said()).kind(), kind, "{tls}");
+            assert_eq!(*of_connecting(said()).kind(), ErrorKind::Unavailable, "{tls}");
+        }
     }
 
     /// The sentence is ours, its cause is the server's or the system's, and neither repeats the other.
