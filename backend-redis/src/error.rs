@@ -64,6 +64,7 @@ pub(crate) fn wants_the_text(error: &RedisError) -> bool {
 /// Whether another server is to be asked: this one is no primary any more.
 pub(crate) fn wants_another_server(error: &RedisError) -> bool {
     matches!(error.code(), Some("READONLY" | "MASTERDOWN"))
+        || error.detail().is_some_and(|detail| detail.contains(WAIT_ON_A_REPLICA))
 }
 
 /// Whether a right is missing.
@@ -165,6 +166,10 @@ fn of_server(code: &str, detail: &str) -> (ErrorKind, Effect, &'static str) {
         "ERR" if detail.contains("max number of clients") => {
             (Unavailable, NotApplied, "the server has as many clients as it takes (maxclients)")
         }
+        // It goes out behind what it waits for, which may have been carried out.
+        "ERR" if detail.contains(WAIT_ON_A_REPLICA) => {
+            (Unavailable, Unknown, "the server is a replica: connect to the primary")
+        }
         "ERR" if detail.contains("DB index") || detail.contains("refused to switch database") => {
             (InvalidOption, NotApplied, "the server has no database of that number")
         }
@@ -187,6 +192,7 @@ const NO_SCRIPTS: &str = "the server does not keep our scripts and the user may 
                           `leasehold redis-scripts`";
 const NO_RIGHT_IN_A_SCRIPT: [&str; 3] =
     ["ACL failure in script", "The user executing the script can't", "can't access at least one of the keys"];
+const WAIT_ON_A_REPLICA: &str = "WAIT cannot be used with replica";
 const TOO_OLD: &str = "the server does not speak RESP3: Redis 7.0 or later is needed";
 
 #[cfg(test)]
@@ -227,6 +233,7 @@ mod tests {
             ("WRONGTYPE Operation against a key holding the wrong kind of value", Protocol, Unknown),
             ("NOPROTO unsupported protocol version", Unsupported, NotApplied),
             ("ERR max number of clients reached", Unavailable, NotApplied),
+            ("ERR WAIT cannot be used with replica instances.", Unavailable, Unknown),
             ("ERR DB index is out of range", InvalidOption, NotApplied),
             ("ERR unknown command 'HELLO', with args beginning with: '3'", Unsupported, NotApplied),
             (

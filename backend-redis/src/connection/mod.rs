@@ -271,7 +271,15 @@ impl Connected {
         let mut connection = self.connection.clone();
         let answers =
             async { connection.send_packed_commands(commands, 0, commands.len()).await.map_err(error::of) };
-        self.bounded(give_up_at, answers).await
+        let answers = self.bounded(give_up_at, answers).await?;
+        let elsewhere = |answer: &Value| {
+            let Value::ServerError(error) = answer else { return false };
+            error::wants_another_server(&error.clone().into())
+        };
+        if answers.iter().any(elsewhere) {
+            self.broken.cancel();
+        }
+        Ok(answers)
     }
 
     /// Until the answer, the end of the connection, or `give_up_at`; then the connection is given up
