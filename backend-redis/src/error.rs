@@ -29,6 +29,14 @@ pub(crate) fn of_connecting(error: RedisError) -> Error {
     Error::not_applied(kind, message).with_source(said(&error))
 }
 
+/// As [`of_connecting`], for the first connection: until one has worked, a certificate that one side does not take is a
+/// refusal, and no outage.
+pub(crate) fn of_opening(error: RedisError) -> Error {
+    let refused = is_refused_by_tls(&error);
+    let error = of_connecting(error);
+    if refused { error.with_kind(ErrorKind::Denied) } else { error }
+}
+
 /// A configuration that the client refuses; nothing was sent.
 pub(crate) fn of_configuring(error: RedisError) -> Error {
     Error::invalid_option("address or certificates cannot be used").with_source(said(&error))
@@ -56,11 +64,40 @@ pub(crate) fn wants_the_text(error: &RedisError) -> bool {
 /// Whether another server is to be asked: this one is no primary any more.
 pub(crate) fn wants_another_server(error: &RedisError) -> bool {
     matches!(error.code(), Some("READONLY" | "MASTERDOWN"))
+        || error.detail().is_some_and(|detail| detail.contains(WAIT_ON_A_REPLICA))
 }
 
 /// Whether a right is missing.
 pub(crate) fn is_denied(error: &RedisError) -> bool {
     error.code() == Some("NOPERM")
+}
+
+/// Whether one side did not take the other's certificate. What is no TLS comes from whoever stands there in the place
+/// of a server.
+#[cfg(feature = "tls")]
+fn is_refused_by_tls(error: &RedisError) -> bool {
+    use rustls::{AlertDescription as Alert, Error as TlsError};
+    // The client shares what the system told it.
+    type Shared = std::sync::Arc<dyn std::error::Error + Send + Sync>;
+    let shared = std::error::Error::source(error).and_then(|source| source.downcast_ref::<Shared>());
+    let system = shared.and_then(|shared| shared.downcast_ref::<std::io::Error>()?.get_ref());
+    match system.and_then(|source| source.downcast_ref::<TlsError>()) {
+        Some(TlsError::AlertReceived(alert)) => {
+            !matches!(alert, Alert::InternalError | Alert::UserCanceled | Alert::CloseNotify)
+        }
+        Some(
+            TlsError::InvalidCertificate(_)
+            | TlsError::NoCertificatesPresented
+            | TlsError::UnsupportedNameType
+            | TlsError::PeerIncompatible(_),
+        ) => true,
+        _ => false,
+    }
+}
+
+#[cfg(not(feature = "tls"))]
+fn is_refused_by_tls(_error: &RedisError) -> bool {
+    false
 }
 
 /// What the server or the system said: without the client's names for it, which are for its debugging.
@@ -129,6 +166,10 @@ fn of_server(code: &str, detail: &str) -> (ErrorKind, Effect, &'static str) {
         "ERR" if detail.contains("max number of clients") => {
             (Unavailable, NotApplied, "the server has as many clients as it takes (maxclients)")
         }
+        // It goes out behind what it waits for, which may have been carried out.
+        "ERR" if detail.contains(WAIT_ON_A_REPLICA) => {
+            (Unavailable, Unknown, "the server is a replica: connect to the primary")
+        }
         "ERR" if detail.contains("DB index") || detail.contains("refused to switch database") => {
             (InvalidOption, NotApplied, "the server has no database of that number")
         }
@@ -151,6 +192,7 @@ const NO_SCRIPTS: &str = "the server does not keep our scripts and the user may 
                           `leasehold redis-scripts`";
 const NO_RIGHT_IN_A_SCRIPT: [&str; 3] =
     ["ACL failure in script", "The user executing the script can't", "can't access at least one of the keys"];
+const WAIT_ON_A_REPLICA: &str = "WAIT cannot be used with replica";
 const TOO_OLD: &str = "the server does not speak RESP3: Redis 7.0 or later is needed";
 
 #[cfg(test)]
@@ -191,6 +233,7 @@ mod tests {
             ("WRONGTYPE Operation against a key holding the wrong kind of value", Protocol, Unknown),
             ("NOPROTO unsupported protocol version", Unsupported, NotApplied),
             ("ERR max number of clients reached", Unavailable, NotApplied),
+            ("ERR WAIT cannot be used with replica instances.", Unavailable, Unknown),
             ("ERR DB index is out of range", InvalidOption, NotApplied),
             ("ERR unknown command 'HELLO', with args beginning with: '3'", Unsupported, NotApplied),
             (
@@ -215,6 +258,24 @@ mod tests {
         assert_eq!(of(broken()).effect(), Effect::Unknown);
         assert_eq!(*of(broken()).kind(), ErrorKind::Unavailable);
         assert_eq!(of_connecting(broken()).effect(), Effect::NotApplied);
+    }
+
+    /// A certificate that is not taken is a refusal at first, and an outage once there was a connection; what is no TLS
+    /// at all is an outage always.
+    #[cfg(feature = "tls")]
+    #[test]
+    fn certificates_are_refused_at_first() {
+        use rustls::{AlertDescription, CertificateError, Error as TlsError};
+        for (tls, kind) in [
+            (TlsError::InvalidCertificate(CertificateError::UnknownIssuer), ErrorKind::Denied),
+            (TlsError::AlertReceived(AlertDescription::CertificateRequired), ErrorKind::Denied),
+            (TlsError::AlertReceived(AlertDescription::InternalError), ErrorKind::Unavailable),
+            (TlsError::InvalidMessage(rustls::InvalidMessage::InvalidContentType), ErrorKind::Unavailable),
+        ] {
+            let said = || RedisError::from(std::io::Error::new(std::io::ErrorKind::InvalidData, tls.clone()));
+            assert_eq!(*of_opening(said()).kind(), kind, "{tls}");
+            assert_eq!(*of_connecting(said()).kind(), ErrorKind::Unavailable, "{tls}");
+        }
     }
 
     /// The sentence is ours, its cause is the server's or the system's, and neither repeats the other.

@@ -1,7 +1,7 @@
 //! What tells the stores apart here: what they say of a failure, what an administrator does to bring it about,
 //! and what they cost.
 
-use leasehold::{ErrorKind, LostReason};
+use leasehold::LostReason;
 use testbed::{Server, eventually};
 use zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
 
@@ -14,9 +14,6 @@ pub(crate) trait Store: Server {
 
     /// Whether tokens grow without what the server has written down.
     const TOKENS_OUTLAST_DATA: bool;
-
-    /// What a certificate is that we do not take.
-    const UNTRUSTED: ErrorKind;
 
     /// Removes an entry of [`NAME`] by hand; the holder's is at place 0.
     async fn remove(&self, namespace: &str, place: usize);
@@ -53,7 +50,6 @@ pub(crate) trait Store: Server {
 impl Store for testbed::redis::Server {
     const FORGOTTEN: &[LostReason] = &[LostReason::Gone];
     const TOKENS_OUTLAST_DATA: bool = true;
-    const UNTRUSTED: ErrorKind = ErrorKind::Unavailable;
 
     async fn remove(&self, namespace: &str, place: usize) {
         let key = format!("{namespace}:{{{NAME}}}");
@@ -103,7 +99,6 @@ impl Store for testbed::redis::Server {
 impl Store for testbed::etcd::Etcd {
     const FORGOTTEN: &[LostReason] = &[LostReason::SessionLost, LostReason::Gone, LostReason::Expired];
     const TOKENS_OUTLAST_DATA: bool = false;
-    const UNTRUSTED: ErrorKind = ErrorKind::Denied;
 
     async fn remove(&self, namespace: &str, place: usize) {
         let prefix = format!("{namespace}/{}/", NAME.replace('/', "%2F"));
@@ -154,7 +149,6 @@ impl Store for testbed::etcd::Etcd {
 impl Store for testbed::zookeeper::Server {
     const FORGOTTEN: &[LostReason] = &[LostReason::SessionLost, LostReason::Expired];
     const TOKENS_OUTLAST_DATA: bool = false;
-    const UNTRUSTED: ErrorKind = ErrorKind::Denied;
 
     async fn remove(&self, namespace: &str, place: usize) {
         let (client, directory) = (nodes(self).await, directory(namespace));

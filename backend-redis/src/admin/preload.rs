@@ -31,7 +31,7 @@ impl RedisConfig {
         let connection = client.get_multiplexed_async_connection_with_config(&options).await;
         let server = client.get_connection_info().addr();
         let told = |error: Error| error.with_context("server", server);
-        let mut connection = connection.map_err(|error| told(error::of_connecting(error)))?;
+        let mut connection = connection.map_err(|error| told(error::of_opening(error)))?;
         let scripts = Script::all();
         for script in &scripts {
             let loaded = script.load().query_async(&mut connection).await;

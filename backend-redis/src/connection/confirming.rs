@@ -111,20 +111,18 @@ impl Bursts {
                     left.push(question);
                 }
                 Err(error) => question.tell(Err(error::of(error))),
-                Ok(_) if reached < i64::from(self.replicas) => {
-                    let message =
-                        format!("{reached} replicas confirmed in time, {} are wanted", self.replicas);
-                    let error = Error::new(ErrorKind::Unavailable, Effect::Unknown, message);
-                    question.tell(Err(error.with_source(TooFewReplicas)));
-                }
-                Ok(answer) => question.tell(Ok((sent_at, answer))),
+                Ok(answer) => question.tell(enough(&reached, self.replicas).map(|()| (sent_at, answer))),
             }
         }
         left
     }
 
-    /// When it was sent, what each was answered, and how many replicas have it.
-    async fn send(&self, burst: &[Question], give_up_at: Moment) -> Result<(Moment, Vec<Value>, i64)> {
+    /// When it was sent, what each was answered, and how many replicas have it or why that is not known.
+    async fn send(
+        &self,
+        burst: &[Question],
+        give_up_at: Moment,
+    ) -> Result<(Moment, Vec<Value>, Result<i64>)> {
         let connected = self.link.connected(give_up_at).await?;
         let sent_at = self.env.now();
         // The server gives up before we do, so that its answer is heard.
@@ -135,8 +133,13 @@ impl Bursts {
         }
         all.cmd("WAIT").arg(self.replicas).arg(millis(bound).max(1));
         let mut answers = connected.ask_all(&all, give_up_at).await?;
-        match answers.pop().map(Value::extract_error).transpose().map_err(error::of)? {
-            Some(Value::Int(reached)) if answers.len() == burst.len() => Ok((sent_at, answers, reached)),
+        match answers.pop().map(Value::extract_error) {
+            Some(Ok(Value::Int(reached))) if answers.len() == burst.len() => {
+                Ok((sent_at, answers, Ok(reached)))
+            }
+            Some(Err(refused)) if answers.len() == burst.len() => {
+                Ok((sent_at, answers, Err(error::of(refused))))
+            }
             _ => Err(error::unexpected("the number of replicas")),
         }
     }
@@ -146,6 +149,20 @@ impl Question {
     fn tell(self, answer: Result<(Moment, Value)>) {
         // Whoever asked may have given up; then the answer is dropped.
         let _ = self.answer.send(answer);
+    }
+}
+
+/// Whether what was carried out has reached as many replicas as are wanted.
+fn enough(reached: &Result<i64>, wanted: u32) -> Result<()> {
+    match reached {
+        Ok(reached) if *reached < i64::from(wanted) => {
+            let message = format!("{reached} replicas confirmed in time, {wanted} are wanted");
+            let error = Error::new(ErrorKind::Unavailable, Effect::Unknown, message);
+            Err(error.with_source(TooFewReplicas))
+        }
+        Ok(_) => Ok(()),
+        // Only the waiting was refused.
+        Err(refused) => Err(refused.clone().with_effect(Effect::Unknown)),
     }
 }
 
@@ -168,3 +185,18 @@ pub(crate) fn too_few_replicas(error: &Error) -> bool {
 /// How many requests go out together at most: one for each hundred entries that are renewed, one for each
 /// that is granted.
 const BURST: usize = 100;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A server that refuses to wait, as one that is busy by then, has carried out what went before.
+    #[test]
+    fn what_is_not_confirmed_may_have_been_carried_out() {
+        assert!(enough(&Ok(2), 2).is_ok());
+        assert!(too_few_replicas(&enough(&Ok(1), 2).unwrap_err()));
+        let busy = Error::not_applied(ErrorKind::Unavailable, "the server is busy");
+        let unconfirmed = enough(&Err(busy), 2).unwrap_err();
+        assert_eq!((unconfirmed.kind(), unconfirmed.effect()), (&ErrorKind::Unavailable, Effect::Unknown));
+    }
+}

@@ -84,7 +84,7 @@ impl Link {
         closed: CancellationToken,
         tell: impl Fn(LinkEvent) + Send + Sync + 'static,
     ) -> Result<()> {
-        let first = self.connect(self.env.timing().connect_timeout).await?;
+        let first = self.connect(self.env.timing().connect_timeout, error::of_opening).await?;
         self.up.send_replace(Some(first.0.clone()));
         let link = Arc::clone(self);
         self.env.spawn(async move {
@@ -137,7 +137,7 @@ impl Link {
             let attempt = match next.take() {
                 Some(first) => Ok(first),
                 // Short: an attempt that hangs keeps the next one waiting.
-                None => self.connect(self.env.timing().op_timeout).await,
+                None => self.connect(self.env.timing().op_timeout, error::of_connecting).await,
             };
             match attempt {
                 Ok((connected, mut pushes)) => {
@@ -171,7 +171,7 @@ impl Link {
         }
     }
 
-    async fn connect(&self, bound: Duration) -> Result<(Connected, Pushes)> {
+    async fn connect(&self, bound: Duration, failed: fn(RedisError) -> Error) -> Result<(Connected, Pushes)> {
         let give_up_at = self.env.now() + bound;
         let (push, pushed) = mpsc::unbounded_channel();
         let options = AsyncConnectionConfig::new()
@@ -182,7 +182,7 @@ impl Link {
         let connection = tokio::select! {
             biased;
             connection = self.client.get_multiplexed_async_connection_with_config(&options) => {
-                connection.map_err(error::of_connecting)?
+                connection.map_err(failed)?
             }
             () = self.env.sleep_until(give_up_at) => {
                 let silent = Error::not_applied(ErrorKind::Unavailable, "cannot connect");
@@ -200,7 +200,7 @@ impl Link {
                 match subscribed.map_err(|error| error.with_effect(Effect::NotApplied))? {
                     Ok(()) => false,
                     Err(denied) if error::is_denied(&denied) => true,
-                    Err(other) => return Err(error::of_connecting(other)),
+                    Err(other) => return Err(failed(other)),
                 }
             }
         };
@@ -271,7 +271,15 @@ impl Connected {
         let mut connection = self.connection.clone();
         let answers =
             async { connection.send_packed_commands(commands, 0, commands.len()).await.map_err(error::of) };
-        self.bounded(give_up_at, answers).await
+        let answers = self.bounded(give_up_at, answers).await?;
+        let elsewhere = |answer: &Value| {
+            let Value::ServerError(error) = answer else { return false };
+            error::wants_another_server(&error.clone().into())
+        };
+        if answers.iter().any(elsewhere) {
+            self.broken.cancel();
+        }
+        Ok(answers)
     }
 
     /// Until the answer, the end of the connection, or `give_up_at`; then the connection is given up

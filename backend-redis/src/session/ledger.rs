@@ -99,8 +99,10 @@ pub(super) async fn record(connected: &Connected, keys: &Keys, give_up_at: Momen
 fn entry(value: &Value) -> Option<Entry> {
     let Value::BulkString(bytes) = value else { return None };
     let (version, value) = bytes.split_at(bytes.iter().position(|byte| *byte == b' ')?);
-    let version = std::str::from_utf8(version).ok()?.parse().ok()?;
-    Some(Entry { version, value: value[1..].to_vec() })
+    let written = std::str::from_utf8(version).ok()?;
+    let version: u64 = written.parse().ok()?;
+    // The script compares what is written, so another spelling would never be in force.
+    (version.to_string() == written).then(|| Entry { version, value: value[1..].to_vec() })
 }
 
 #[cfg(test)]
@@ -113,7 +115,9 @@ mod tests {
         let read = |bytes: &[u8]| entry(&Value::BulkString(bytes.to_vec()));
         assert_eq!(read(b"7 \xff a"), Some(Entry { version: 7, value: b"\xff a".to_vec() }));
         assert_eq!(read(b"7 "), Some(Entry { version: 7, value: Vec::new() }));
-        for strange in [&b""[..], b"7", b" 7", b"-7 a", b"99999999999999999999 a", b"\xff a"] {
+        for strange in
+            [&b""[..], b"7", b" 7", b"-7 a", b"+7 a", b"07 a", b"99999999999999999999 a", b"\xff a"]
+        {
             assert_eq!(read(strange), None, "{strange:?}");
         }
         assert_eq!(entry(&Value::Int(7)), None);

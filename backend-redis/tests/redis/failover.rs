@@ -19,6 +19,7 @@ trials![
     grants_wait_for_replicas_together,
     too_few_replicas_grant_nothing,
     a_lost_replica_ends_the_hold,
+    a_demoted_server_is_left_by_whoever_confirms,
 ];
 
 async fn replica_of(primary: &Server) -> Server {
@@ -138,4 +139,21 @@ async fn a_lost_replica_ends_the_hold() {
     let next = hold(&b).await;
     assert_lost(&guard, "when the next one holds");
     next.release().await.unwrap();
+}
+
+/// A server that has become a replica is asked anew from the connection up, where replicas are waited for, too: its
+/// address may be another's by now.
+async fn a_demoted_server_is_left_by_whoever_confirms() {
+    let primary = server().await;
+    let _replica = replica_of(&primary).await;
+    let locks = open_for(direct(&primary).wait_replicas(1), LONG).await;
+    let guard = hold(&locks).await;
+    let clients = async || command(&primary, &["CLIENT", "LIST", "TYPE", "normal"]).await.text().unwrap();
+    let list = clients().await;
+    let confirming = list.lines().find(|client| client.contains(" cmd=wait ")).expect("it has waited");
+    let id = format!("{} ", confirming.split(' ').next().unwrap());
+    ok(&primary, &["REPLICAOF", "127.0.0.1", "1"]).await;
+    let refused = guard.renew().await.unwrap_err();
+    assert!(format!("{refused:#}").contains("READONLY"), "{refused:#}");
+    eventually("it is left", async || !clients().await.lines().any(|client| client.starts_with(&id))).await;
 }

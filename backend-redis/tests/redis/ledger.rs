@@ -125,7 +125,7 @@ async fn what_others_have_written_is_no_record() {
         assert_eq!(*opened.unwrap_err().kind(), ErrorKind::Protocol);
         self::ledger(direct(&server)).await;
     };
-    for strange in ["", "7", "a b", " 7 a", "-7 a"] {
+    for strange in ["", "7", "a b", " 7 a", "-7 a", "+7 a", "07 a"] {
         ok(&server, &["SET", RECORD, strange]).await;
         assert_eq!(*ledger.read().await.unwrap_err().kind(), ErrorKind::Protocol, "{strange:?}");
         assert_eq!(ledger.write(None, b"ours").await.unwrap(), Written::Conflict, "{strange:?}");
