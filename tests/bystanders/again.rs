@@ -264,6 +264,26 @@ async fn who_leaves_while_asking_again_leaves_that_to_the_next() {
     is_free(&store).await;
 }
 
+/// What was asked for by whoever has left is what the next one gets, asked for again or not.
+#[tokio::test(start_paused = true)]
+async fn who_asks_decides_for_those_who_go_on_with_it() {
+    let (store, ttl) = (Trickster::default(), Timing::DEFAULT_TTL * 2);
+    let (locks, _) = virtually(&store).await;
+    store.next_acquire(Trick::Refuse(LOST));
+    let lock = locks.lock("a").unwrap();
+    let asks = lock.clone().ttl(ttl).metadata("first");
+    let mut first = Box::pin(asks.acquire());
+    assert!(first.as_mut().now_or_never().is_none(), "it pauses");
+    let mut second = Box::pin(lock.acquire());
+    assert!(second.as_mut().now_or_never().is_none());
+    drop(first);
+    let guard = within(SOON, "the store is asked again", second).await.unwrap();
+    let holder = locks.inspect("a").await.unwrap().holder.expect("it is held");
+    assert_eq!((holder.ttl, holder.metadata.as_deref()), (Some(ttl), Some("first")));
+    assert_eq!(store.acquires(), 2);
+    guard.release().await.unwrap();
+}
+
 /// What is given back as it came with a counter that went back is given back before the next one asks.
 #[tokio::test(start_paused = true)]
 async fn a_grant_whose_counter_went_back_is_given_back_before_others_ask() {

@@ -126,7 +126,8 @@ impl Lock {
     /// queued the request, neither does a store that is down.
     ///
     /// Of the callers of one process, the one that asks the store decides the entry's ttl and
-    /// metadata, and how often it passes on within the process; local hand-offs keep that.
+    /// metadata, and how often it passes on within the process; local hand-offs keep that, and so does who
+    /// goes on with its wait when it leaves.
     ///
     /// # Errors
     ///

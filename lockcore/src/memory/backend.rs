@@ -323,4 +323,24 @@ mod tests {
             assert_eq!(heard, [asked, lost]);
         }
     }
+
+    /// Who waits in a session that is closed hears that, whoever polls it.
+    #[tokio::test]
+    async fn a_wait_ends_with_its_session() {
+        let store = MemoryStore::new();
+        let env = Env::new(Timing::for_ttl(Timing::DEFAULT_TTL)).unwrap();
+        let open = || MemoryBackend::open(store.clone(), env.clone()).unwrap();
+        let (holds, waits) = (open(), open());
+        let name = LockName::new("a").unwrap();
+        let request = || AcquireRequest::new(name.clone(), env.owner_id(), Timing::DEFAULT_TTL);
+        let (first, second) = (request(), request());
+        let held = holds.acquire(&first).await.unwrap();
+        let mut waiting = waits.acquire(&second);
+        assert!((&mut waiting).now_or_never().is_none());
+        waits.close().await.unwrap();
+        let refused = waiting.now_or_never().expect("it ends with the session").unwrap_err();
+        assert_eq!(*refused.kind(), ErrorKind::Closed);
+        holds.release(&held).await.unwrap();
+        assert!(store.is_empty());
+    }
 }

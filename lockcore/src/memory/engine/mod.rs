@@ -194,6 +194,8 @@ impl Engine {
         let names: Vec<_> = self.names.keys().cloned().collect();
         for name in names {
             if let Some(contest) = self.names.get_mut(&name) {
+                let waiting = contest.queue.iter().filter(|entry| entry.session == session);
+                pushes.extend(waiting.map(|entry| Push::Dropped(entry.owner)));
                 for lease in contest.remove(|entry| entry.session == session) {
                     self.leases.remove(&lease);
                 }
