@@ -99,6 +99,8 @@ async fn begin(
     sessions.env.bounded(stands(&mut listener)).await?;
 
     let (created, epoch) = put(sessions, &key, lease).await?;
+    // Nobody may be there any more who would take it, and end it.
+    sessions.refuse_if_closed()?;
     let session = Arc::new(Session {
         sessions: Arc::clone(sessions),
         lease,

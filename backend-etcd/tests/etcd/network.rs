@@ -14,6 +14,7 @@ trials![
     an_endpoint_that_falls_silent_is_left,
     an_acquisition_that_is_not_polled_holds_nobody_up,
     an_opening_that_is_given_up_leaves_nothing,
+    an_opening_that_is_given_up_at_its_end_leaves_nothing,
     a_waiter_survives_the_loss_of_its_session_in_a_bad_network,
 ];
 
@@ -111,6 +112,17 @@ async fn an_acquisition_that_is_not_polled_holds_nobody_up() {
 
 /// Connecting is given up in the middle: no lease stays, and no connection.
 async fn an_opening_that_is_given_up_leaves_nothing() {
+    given_up_once("a lease", async |rig| rig.store.leases().await == 1).await;
+}
+
+/// The same when all that is missing is the answer to the last request: the session begins, and nobody takes it.
+async fn an_opening_that_is_given_up_at_its_end_leaves_nothing() {
+    let is_put = async |rig: &Rig| !rig.store.keys(&format!("{PREFIX}/%session/")).await.is_empty();
+    given_up_once("the session's key", is_put).await;
+}
+
+/// Connecting is given up once `there` is.
+async fn given_up_once(what: &str, there: impl AsyncFn(&Rig) -> bool) {
     let rig = Rig::start().await;
     let proxy = rig.proxy(0);
     proxy.set_both(SLOW).await;
@@ -118,7 +130,7 @@ async fn an_opening_that_is_given_up_leaves_nothing() {
     let opening = open_with_ttl(crate::rig::behind(&proxy), 10 * TTL);
     tokio::select! {
         _ = opening => panic!("it is opened already"),
-        () = eventually("a lease", async || rig.store.leases().await == 1) => {}
+        () = eventually(what, async || there(&rig).await) => {}
     }
     within(EARLY, "the lease ends", until(async || rig.store.leases().await == 0)).await;
     within(BOUND, "no connection stays", proxy.idle()).await;
