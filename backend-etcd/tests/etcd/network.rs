@@ -12,6 +12,7 @@ trials![
     a_short_cut_loses_nothing,
     dead_endpoints_are_passed_over,
     an_endpoint_that_falls_silent_is_left,
+    a_place_outlasts_an_outage_that_begins_before_it_is_told,
     an_acquisition_that_is_not_polled_holds_nobody_up,
     an_opening_that_is_given_up_leaves_nothing,
     an_opening_that_is_given_up_at_its_end_leaves_nothing,
@@ -79,6 +80,29 @@ async fn an_endpoint_that_falls_silent_is_left() {
     waiting.end("the waiter holds").await.release().await.unwrap();
     guard.release().await.unwrap();
     assert_eq!(rig.store.queue("n").await, []);
+}
+
+/// The store is down from when it has queued a waiter, who was not told behind whom: the place is kept.
+async fn a_place_outlasts_an_outage_that_begins_before_it_is_told() {
+    let rig = Rig::start().await;
+    let proxy = rig.proxy(0);
+    let (holder, ttl) = (rig.manager().await, 2 * TTL);
+    let manager = open_with_ttl(crate::rig::behind(&proxy), ttl).await.unwrap();
+    let guard = hold(&holder, "n").await;
+    let waiting = hold_aside(&manager, "n");
+    rig.store.queued("n", 2).await;
+    let place = rig.store.queue("n").await;
+    // Answered on the way that the waiter uses, after it: so that has heard that it is queued.
+    manager.inspect("m").await.unwrap();
+    proxy.set_both(Mode::Blackhole).await;
+    tokio::time::sleep(ttl / 2).await; // Longer than a request may last.
+    proxy.set_both(Mode::Pass).await;
+    proxy.reset().await;
+
+    manager.inspect("m").await.unwrap();
+    assert_eq!(rig.store.queue("n").await, place);
+    guard.release().await.unwrap();
+    waiting.end("the waiter holds").await.release().await.unwrap();
 }
 
 /// Slow enough to be seen in the middle of something.
