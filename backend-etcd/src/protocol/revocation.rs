@@ -49,9 +49,9 @@ impl RevokeRequests {
         self.0.remove(&create);
     }
 
-    /// What is not in the store any more is not asked.
-    pub(crate) fn keep(&mut self, is_there: impl Fn(Revision) -> bool) {
-        self.0.retain(|create, _| is_there(*create));
+    /// The inbox was read, at `read_at` or later: what had come before and is not there any more is not asked.
+    pub(crate) fn keep(&mut self, read_at: Moment, is_there: impl Fn(Revision) -> bool) {
+        self.0.retain(|create, request| is_there(*create) || read_at <= request.heard_at);
     }
 
     /// Which are about entries that are gone for good: not of those we know, and heard before the oldest of
@@ -116,11 +116,13 @@ mod tests {
         for create in [7, 8, 9] {
             asked.heard(create, span(10), at(100));
         }
+        asked.heard(6, span(10), at(101));
         asked.forget(7);
-        asked.keep(|create| create == 9);
+        asked.keep(at(101), |create| create == 9);
         for create in [7, 8] {
             assert_eq!(asked.within(create, at(100)), None, "{create}");
         }
+        assert_eq!(asked.within(6, at(101)), Some(span(10)), "it came after the inbox was read");
         assert_eq!(asked.within(9, at(100)), Some(span(10)));
         assert!(asked.heard(7, span(60), at(100)));
         assert_eq!(asked.within(7, at(100)), Some(span(60)));

@@ -128,12 +128,15 @@ impl Session {
         }
     }
 
-    /// Ends the session at its deadline.
+    /// Ends the session at its deadline, and with its manager.
     pub(super) async fn end_in_time(self: Arc<Self>) {
         while self.lives()
             && let Deadline::At(deadline) = self.deadline()
         {
-            self.ended.run_until_cancelled(self.env().sleep_until(deadline)).await;
+            if self.ended.run_until_cancelled(self.env().sleep_until(deadline)).await.is_none() {
+                // RACE: one that began just now was not seen by whoever closes.
+                self.lose(LostReason::Shutdown);
+            }
         }
     }
 }

@@ -6,7 +6,7 @@
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use etcd_client::{GetOptions, KeyValue, PutOptions, ResponseHeader, Txn, TxnOp};
+use etcd_client::{GetOptions, GetResponse, KeyValue, PutOptions, ResponseHeader, Txn, TxnOp};
 use leasehold_core::Result;
 use leasehold_core::backend::{StoreEvent, stage};
 use leasehold_core::clock::Moment;
@@ -34,13 +34,10 @@ impl Session {
     pub(super) async fn open(sessions: &Arc<Sessions>) -> Result<Arc<Self>> {
         // The first request is one that needs rights: without them nothing is begun.
         let stored = sessions.endpoints.get(sessions.keys.token_base(), GetOptions::new()).await?;
-        let token_base = match sessions.env.adds_token_base() {
-            true => keys::base(stored.kvs().first().map(KeyValue::value))?,
-            false => 0,
-        };
+        token_base(sessions, &stored)?;
         let granted = grant(sessions).await?;
         let (lease, ended) = (granted.lease, sessions.closing.child_token());
-        let session = match begin(sessions, granted, token_base, &ended).await {
+        let session = match begin(sessions, granted, &ended).await {
             Ok(session) => session,
             Err(error) => {
                 ended.cancel();
@@ -76,10 +73,17 @@ async fn grant(sessions: &Arc<Sessions>) -> Result<Granted> {
     Ok(Granted { lease: answer.id(), ttl, sent_at, cluster })
 }
 
+/// What is added to the counters of a session.
+fn token_base(sessions: &Sessions, stored: &GetResponse) -> Result<u64> {
+    match sessions.env.adds_token_base() {
+        true => keys::base(stored.kvs().first().map(KeyValue::value)),
+        false => Ok(0),
+    }
+}
+
 async fn begin(
     sessions: &Arc<Sessions>,
     granted: Granted,
-    token_base: u64,
     ended: &CancellationToken,
 ) -> Result<Arc<Session>> {
     let Granted { lease, ttl, sent_at, cluster } = granted;
@@ -98,7 +102,9 @@ async fn begin(
     let mut listener = watches.listen(&range);
     sessions.env.bounded(stands(&mut listener)).await?;
 
-    let (created, epoch) = put(sessions, &key, lease).await?;
+    let Put { created, epoch, token_base } = put(sessions, &key, lease).await?;
+    // Nobody may be there any more who would take it, and end it.
+    sessions.refuse_if_closed()?;
     let session = Arc::new(Session {
         sessions: Arc::clone(sessions),
         lease,
@@ -136,14 +142,26 @@ async fn stands(listener: &mut Listener) -> Result<()> {
     }
 }
 
-/// The session's key: when it was created, and its epoch. An earlier attempt may have put it. Whether it may
-/// stay is said by the namespace's record, as of the moment from which the session counts.
-async fn put(sessions: &Arc<Sessions>, key: &[u8], lease: i64) -> Result<(Revision, Revision)> {
+/// The session's key, which was put.
+struct Put {
+    created: Revision,
+    epoch: Revision,
+    token_base: u64,
+}
+
+/// Puts the session's key; an earlier attempt may have put it. Whether it may stay is said by the namespace's
+/// record, and what it adds to its counters by the base, as of the moment from which the session counts.
+async fn put(sessions: &Arc<Sessions>, key: &[u8], lease: i64) -> Result<Put> {
     let put = TxnOp::put(key, "", Some(PutOptions::new().with_lease(lease)));
-    let (own, record) = (TxnOp::get(key, None), TxnOp::get(sessions.keys.record(), None));
-    let answer = sessions.endpoints.txn(Txn::new().and_then([put, own, record])).await?;
-    let [own, record] = gets(&answer)?;
+    let [own, record, base] =
+        [key.to_vec(), sessions.keys.record(), sessions.keys.token_base()].map(|key| TxnOp::get(key, None));
+    let answer = sessions.endpoints.txn(Txn::new().and_then([put, own, record, base])).await?;
+    let [own, record, base] = gets(&answer)?;
     stage::admit(&sessions.env, record.kvs().first().map(KeyValue::value))?;
-    let own = own.kvs().first().map(|kv| (kv.create_revision(), kv.mod_revision()));
-    own.ok_or_else(|| error::malformed("without the session's key"))
+    let own = own.kvs().first().ok_or_else(|| error::malformed("without the session's key"))?;
+    Ok(Put {
+        created: own.create_revision(),
+        epoch: own.mod_revision(),
+        token_base: token_base(sessions, &base)?,
+    })
 }

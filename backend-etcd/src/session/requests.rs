@@ -8,6 +8,7 @@ use etcd_client::{
     TxnOpResponse, TxnResponse,
 };
 use leasehold_core::backend::Holder;
+use leasehold_core::clock::Moment;
 use leasehold_core::{Error, ErrorKind, LostReason, Result};
 
 use super::Session;
@@ -154,6 +155,7 @@ impl Session {
             };
             TxnOp::get(key.as_ref(), Some(options))
         };
+        let sent_at = self.env().now();
         let answer = self.txn(Txn::new().and_then(keys.iter().map(read).collect::<Vec<_>>())).await?;
         let revision = revision(&answer)?;
         if keys.iter().any(|(_, since)| revision < *since) {
@@ -161,7 +163,7 @@ impl Session {
         }
         for ((key, _), part) in keys.iter().zip(reads(&answer)?) {
             match part.kvs().first().map(KeyValue::create_revision) {
-                _ if is_session(key) => self.on_session(part.kvs()),
+                _ if is_session(key) => self.on_session(sent_at, part.kvs()),
                 // A later entry of ours has taken its place.
                 Some(later) => self.entry_deleted(key, later),
                 None => self.entry_deleted(key, revision.saturating_add(1)),
@@ -170,13 +172,13 @@ impl Session {
         Ok(())
     }
 
-    /// The session's key and its inbox were read.
-    fn on_session(self: &Arc<Self>, found: &[KeyValue]) {
+    /// The session's key and its inbox were read, by a request sent then.
+    fn on_session(self: &Arc<Self>, sent_at: Moment, found: &[KeyValue]) {
         let message =
             |kv: &KeyValue| Some((self.sessions.keys.asked_for(self.lease, kv.key())?, grace_of(kv.value())));
         let messages: HashMap<_, _> = found.iter().filter_map(message).collect();
         // Of those that were taken back meanwhile we are not told.
-        self.book.lock().asked.keep(|create| messages.contains_key(&create));
+        self.book.lock().asked.keep(sent_at, |create| messages.contains_key(&create));
         for (create, grace) in messages {
             self.asked_to_let_go(create, grace);
         }

@@ -12,8 +12,10 @@ trials![
     a_short_cut_loses_nothing,
     dead_endpoints_are_passed_over,
     an_endpoint_that_falls_silent_is_left,
+    a_place_outlasts_an_outage_that_begins_before_it_is_told,
     an_acquisition_that_is_not_polled_holds_nobody_up,
     an_opening_that_is_given_up_leaves_nothing,
+    an_opening_that_is_given_up_at_its_end_leaves_nothing,
     a_waiter_survives_the_loss_of_its_session_in_a_bad_network,
 ];
 
@@ -80,6 +82,29 @@ async fn an_endpoint_that_falls_silent_is_left() {
     assert_eq!(rig.store.queue("n").await, []);
 }
 
+/// The store is down from when it has queued a waiter, who was not told behind whom: the place is kept.
+async fn a_place_outlasts_an_outage_that_begins_before_it_is_told() {
+    let rig = Rig::start().await;
+    let proxy = rig.proxy(0);
+    let (holder, ttl) = (rig.manager().await, 2 * TTL);
+    let manager = open_with_ttl(crate::rig::behind(&proxy), ttl).await.unwrap();
+    let guard = hold(&holder, "n").await;
+    let waiting = hold_aside(&manager, "n");
+    rig.store.queued("n", 2).await;
+    let place = rig.store.queue("n").await;
+    // Answered on the way that the waiter uses, after it: so that has heard that it is queued.
+    manager.inspect("m").await.unwrap();
+    proxy.set_both(Mode::Blackhole).await;
+    tokio::time::sleep(ttl / 2).await; // Longer than a request may last.
+    proxy.set_both(Mode::Pass).await;
+    proxy.reset().await;
+
+    manager.inspect("m").await.unwrap();
+    assert_eq!(rig.store.queue("n").await, place);
+    guard.release().await.unwrap();
+    waiting.end("the waiter holds").await.release().await.unwrap();
+}
+
 /// Slow enough to be seen in the middle of something.
 const SLOW: Mode = Mode::Delay { base: Duration::from_millis(150), jitter: Duration::ZERO, seed: 1 };
 
@@ -111,6 +136,17 @@ async fn an_acquisition_that_is_not_polled_holds_nobody_up() {
 
 /// Connecting is given up in the middle: no lease stays, and no connection.
 async fn an_opening_that_is_given_up_leaves_nothing() {
+    given_up_once("a lease", async |rig| rig.store.leases().await == 1).await;
+}
+
+/// The same when all that is missing is the answer to the last request: the session begins, and nobody takes it.
+async fn an_opening_that_is_given_up_at_its_end_leaves_nothing() {
+    let is_put = async |rig: &Rig| !rig.store.keys(&format!("{PREFIX}/%session/")).await.is_empty();
+    given_up_once("the session's key", is_put).await;
+}
+
+/// Connecting is given up once `there` is.
+async fn given_up_once(what: &str, there: impl AsyncFn(&Rig) -> bool) {
     let rig = Rig::start().await;
     let proxy = rig.proxy(0);
     proxy.set_both(SLOW).await;
@@ -118,7 +154,7 @@ async fn an_opening_that_is_given_up_leaves_nothing() {
     let opening = open_with_ttl(crate::rig::behind(&proxy), 10 * TTL);
     tokio::select! {
         _ = opening => panic!("it is opened already"),
-        () = eventually("a lease", async || rig.store.leases().await == 1) => {}
+        () = eventually(what, async || there(&rig).await) => {}
     }
     within(EARLY, "the lease ends", until(async || rig.store.leases().await == 0)).await;
     within(BOUND, "no connection stays", proxy.idle()).await;

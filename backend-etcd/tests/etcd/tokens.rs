@@ -1,20 +1,25 @@
 //! What the namespace adds to its counters, raised.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use leasehold_core::backend::ledger::Written;
 use leasehold_core::backend::{LockBackend, StoreConfig};
 use leasehold_core::{Env, ErrorKind, FencingToken, Timing};
 use leasehold_etcd::EtcdConfig;
+use testbed::Mode;
 use testbed::etcd::Setup;
 
-use crate::rig::{BOUND, PREFIX, Rig, TTL, hold, managers, trials, until, within};
+use crate::rig::{
+    BOUND, Beside, PREFIX, Rig, TTL, behind, eventually, hold, managers, open_with_ttl, trials, until, within,
+};
 
 trials!(
     a_base_is_raised_and_never_lowered,
     of_raises_at_once_the_highest_stays,
     later_sessions_grant_larger_tokens,
+    whoever_is_not_counted_grants_larger_tokens,
     sessions_that_live_are_counted,
     who_takes_part_in_a_move_is_no_lock_and_no_session,
     what_is_no_number_is_refused_and_stays,
@@ -78,6 +83,27 @@ async fn later_sessions_grant_larger_tokens() {
     guard.release().await.unwrap();
     let later = rig.manager().await;
     assert!(hold(&later, "n").await.token() > seen);
+}
+
+/// The base is raised while a session begins that is not counted yet: its tokens are larger all the same.
+async fn whoever_is_not_counted_grants_larger_tokens() {
+    const BASE: u64 = 1 << 40;
+    const SLOW: Duration = Duration::from_millis(400);
+    let rig = Rig::start().await;
+    let (store, proxy) = (store(&rig).await, rig.proxy(0));
+    proxy.set_both(Mode::delay(SLOW)).await;
+    let config = behind(&proxy);
+    let opening = Beside::start(async move { open_with_ttl(config, 10 * TTL).await.unwrap() });
+    eventually("its lease", async || rig.store.leases().await == 2).await;
+    // The answer is on its way still, and stays there.
+    proxy.set_both(Mode::Blackhole).await;
+    assert_eq!(store.token_base().await.unwrap().sessions, Some(0), "it is counted already");
+    store.raise_token_base(BASE).await.unwrap();
+    proxy.set_both(Mode::Pass).await;
+
+    let manager = opening.end("it is opened").await;
+    let token = hold(&manager, "n").await.token();
+    assert!(token.counter() > BASE, "{token}");
 }
 
 /// Others are counted while they live: not this one, not what somebody is asked, not other namespaces.

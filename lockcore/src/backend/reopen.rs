@@ -29,12 +29,14 @@ struct State<T> {
     /// How often opening has ended, in either way.
     attempts: u64,
     is_opening: bool,
+    /// What is being opened is not wanted any more.
+    was_taken: bool,
 }
 
 impl<T: Clone + Send + Sync + 'static> Reopen<T> {
     /// Nothing is open yet.
     pub fn new(env: Env) -> Self {
-        let state = State { opened: None, refused: None, attempts: 0, is_opening: false };
+        let state = State { opened: None, refused: None, attempts: 0, is_opening: false, was_taken: false };
         Self { env, state: watch::Sender::new(state) }
     }
 
@@ -43,10 +45,10 @@ impl<T: Clone + Send + Sync + 'static> Reopen<T> {
         self.state.borrow().opened.clone()
     }
 
-    /// Takes it away.
+    /// Takes it away, and with it what is being opened just now: whoever waits for that is refused.
     pub fn take(&self) -> Option<T> {
         let mut taken = None;
-        self.state.send_modify(|state| taken = state.opened.take());
+        self.state.send_modify(|state| (taken, state.was_taken) = (state.opened.take(), state.is_opening));
         taken
     }
 
@@ -112,13 +114,19 @@ impl<T: Send + Sync> Attempt<T> {
 impl<T> Drop for Attempt<T> {
     fn drop(&mut self) {
         let outcome = self.outcome.take().unwrap_or_else(|| Err(Env::gone_error()));
+        let mut unwanted = None;
         self.state.send_modify(|state| {
             (state.is_opening, state.attempts) = (false, state.attempts + 1);
             match outcome {
+                Ok(opened) if std::mem::take(&mut state.was_taken) => {
+                    (unwanted, state.refused) = (Some(opened), Some(Env::gone_error()));
+                }
                 Ok(opened) => (state.opened, state.refused) = (Some(opened), None),
-                Err(error) => state.refused = Some(error),
+                Err(error) => (state.was_taken, state.refused) = (false, Some(error)),
             }
         });
+        // Not with the state locked: it may be the last of what it belongs to.
+        drop(unwanted);
     }
 }
 
@@ -188,6 +196,24 @@ mod tests {
         }
         door.lets.add_permits(1);
         assert_eq!(door.get(|_| true).await.unwrap(), 1);
+    }
+
+    /// What is taken away stays away, be it open or about to be; what is opened after that is kept.
+    #[tokio::test]
+    async fn what_is_being_opened_is_taken_away_with_the_rest() {
+        let door = Door::new();
+        {
+            let mut waiting = std::pin::pin!(door.get(|_| true));
+            assert!(futures_util::poll!(&mut waiting).is_pending());
+            assert!(door.way.take().is_none());
+            door.lets.add_permits(3);
+            assert_eq!(*waiting.await.unwrap_err().kind(), ErrorKind::Closed);
+            assert!(door.way.last().is_none());
+        }
+        // Even numbers are refused.
+        assert!(door.get(|_| true).await.is_err());
+        assert_eq!(door.get(|_| true).await.unwrap(), 3);
+        assert_eq!(door.way.last(), Some(3));
     }
 
     /// A task that is dropped with its runtime leaves nobody waiting.
