@@ -79,6 +79,7 @@ fn main() -> ExitCode {
             a_session_that_ends_outside_ends_the_hold
             a_session_that_ends_outside_queues_its_waiters_again
             a_session_that_we_end_keeps_its_locks_until_the_deadline
+            a_caller_who_is_not_polled_keeps_no_session
             a_waiter_hears_what_keeps_its_session_from_opening
             a_lock_that_changes_hands_all_the_time_is_shown
             a_session_that_was_exchanged_is_a_loss
