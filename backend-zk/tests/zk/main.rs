@@ -143,6 +143,7 @@ fn main() -> ExitCode {
             a_silent_server_is_named;
         tokens:
             a_base_is_raised_and_never_lowered
+            a_base_is_read_by_a_session_that_is_counted
             of_raises_at_once_the_highest_stays
             later_sessions_grant_larger_tokens
             sessions_that_live_are_counted
