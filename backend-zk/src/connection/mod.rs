@@ -2,7 +2,8 @@
 //!
 //! The client library queues what is asked while it is disconnected, without a bound, and keeps the
 //! session alive as long as anybody has a handle on it. So the one handle is here, and is dropped when
-//! the session ends; a request in flight borrows it for as long as it is polled by a task of ours.
+//! the session ends; a request in flight has another, so it is a task of ours that waits for the answer:
+//! whoever asks may not be polled for long.
 //!
 //! # Invariants
 //! - **zk.connection-1** Every request ends within the bound of a request, or at once when the session
@@ -22,6 +23,7 @@ use futures_util::FutureExt;
 use futures_util::future::join;
 use leasehold_core::{Env, OwnerId};
 use parking_lot::Mutex;
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use zookeeper_client::{Acl, Acls, Client, CreateMode, Error as ZkError, EventType, OneshotWatcher, Stat};
 
@@ -71,10 +73,11 @@ impl Connection {
         data: &[u8],
     ) -> Answered<(Node, Stat, Option<Listing>)> {
         let stem = format!("{directory}/{}", keys::stem(owner));
-        let options = CreateMode::EphemeralSequential.with_acls(Acls::new(&self.rights));
-        let flight = self.ask(async |client| {
+        let (directory, data, rights) = (directory.to_owned(), data.to_owned(), Arc::clone(&self.rights));
+        let flight = self.ask(async move |client| {
+            let options = CreateMode::EphemeralSequential.with_acls(Acls::new(&rights));
             // Polled in this order, so sent in this order.
-            let flight = join(client.create(&stem, data, &options), client.get_children(directory));
+            let flight = join(client.create(&stem, &data, &options), client.get_children(&directory));
             let (made, listed) = flight.await;
             made.map(|made| (made, listed))
         });
@@ -108,13 +111,18 @@ impl Connection {
         if data != OURS {
             return Err(Unanswered::Refused(ZkError::BadVersion));
         }
-        self.ask(async |client| client.delete(path, Some(stat.version)).await).await
+        let path = path.to_owned();
+        self.ask(async move |client| client.delete(&path, Some(stat.version)).await).await
     }
 
     /// Makes a node with a name of its own.
     pub(crate) async fn create(&self, path: &str, data: &[u8], mode: CreateMode) -> Answered<Stat> {
-        let options = mode.with_acls(Acls::new(&self.rights));
-        self.ask(async |client| client.create(path, data, &options).await.map(|(stat, _)| stat)).await
+        let (path, data, rights) = (path.to_owned(), data.to_owned(), Arc::clone(&self.rights));
+        self.ask(async move |client| {
+            let options = mode.with_acls(Acls::new(&rights));
+            client.create(&path, &data, &options).await.map(|(stat, _)| stat)
+        })
+        .await
     }
 
     /// The same, and its directory if that is missing.
@@ -128,31 +136,36 @@ impl Connection {
 
     /// Makes a node of this session in the place of one that is another's.
     pub(crate) async fn replace(&self, path: &str, data: &[u8]) -> Answered<()> {
-        let options = CreateMode::Ephemeral.with_acls(Acls::new(&self.rights));
-        self.ask(async |client| {
+        let (path, data, rights) = (path.to_owned(), data.to_owned(), Arc::clone(&self.rights));
+        self.ask(async move |client| {
+            let options = CreateMode::Ephemeral.with_acls(Acls::new(&rights));
             let mut transaction = client.new_multi_writer();
-            transaction.add_delete(path, None)?;
-            transaction.add_create(path, data, &options)?;
+            transaction.add_delete(&path, None)?;
+            transaction.add_create(&path, &data, &options)?;
             transaction.commit().await.map(drop).map_err(ZkError::from)
         })
         .await
     }
 
     pub(crate) async fn delete(&self, path: &str) -> Answered<()> {
-        self.ask(async |client| client.delete(path, None).await).await
+        let path = path.to_owned();
+        self.ask(async move |client| client.delete(&path, None).await).await
     }
 
     pub(crate) async fn list(&self, path: &str) -> Answered<Listing> {
-        self.ask(async |client| client.get_children(path).await).await.map(listing)
+        let path = path.to_owned();
+        self.ask(async move |client| client.get_children(&path).await).await.map(listing)
     }
 
     /// Writes a node; in any version, or only in one.
     pub(crate) async fn write(&self, path: &str, data: &[u8], version: Option<i32>) -> Answered<Stat> {
-        self.ask(async |client| client.set_data(path, data, version).await).await
+        let (path, data) = (path.to_owned(), data.to_owned());
+        self.ask(async move |client| client.set_data(&path, &data, version).await).await
     }
 
     pub(crate) async fn read(&self, path: &str) -> Answered<(Vec<u8>, Stat)> {
-        self.ask(async |client| client.get_data(path).await).await
+        let path = path.to_owned();
+        self.ask(async move |client| client.get_data(&path).await).await
     }
 
     pub(crate) async fn read_if_there(&self, path: &str) -> Answered<Option<(Vec<u8>, Stat)>> {
@@ -160,21 +173,24 @@ impl Connection {
     }
 
     pub(crate) async fn stat(&self, path: &str) -> Answered<Option<Stat>> {
-        self.ask(async |client| client.check_stat(path).await).await
+        let path = path.to_owned();
+        self.ask(async move |client| client.check_stat(&path).await).await
     }
 
     /// Reads a node and is told of its next change. One that does not exist is not watched.
     pub(crate) async fn watch(&self, path: &str) -> Answered<((Vec<u8>, Stat), Watch)> {
-        let read = self.ask(async |client| client.get_and_watch_data(path).await).await;
+        let path = path.to_owned();
+        let read = self.ask(async move |client| client.get_and_watch_data(&path).await).await;
         read.map(|(data, stat, watcher)| ((data, stat), Watch(watcher)))
     }
 
     /// Whether there is a node, by the word of the leader: the server we talk to may have lost a change.
     pub(crate) async fn confirm(&self, path: &str) -> Answered<()> {
-        self.ask(async |client| {
+        let path = path.to_owned();
+        self.ask(async move |client| {
             // Of every transaction the leader says whether it can be, and this one changes nothing.
             let mut transaction = client.new_multi_writer();
-            transaction.add_check_version(path, ANY_VERSION)?;
+            transaction.add_check_version(&path, ANY_VERSION)?;
             transaction.commit().await.map(drop).map_err(ZkError::from)
         })
         .await
@@ -183,15 +199,35 @@ impl Connection {
     /// Lets the server we talk to catch up with what the leader knows, for reads that nothing is
     /// decided by.
     pub(crate) async fn catch_up(&self, path: &str) -> Answered<()> {
-        self.ask(async |client| client.sync(path).await).await
+        let path = path.to_owned();
+        self.ask(async move |client| client.sync(&path).await).await
     }
 
-    async fn ask<T>(&self, request: impl AsyncFnOnce(Client) -> Result<T, ZkError>) -> Answered<T> {
+    async fn ask<T, F>(&self, request: impl FnOnce(Client) -> F) -> Answered<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, ZkError>> + Send + 'static,
+    {
         let client = self.client.lock().clone().filter(|_| !self.over.is_cancelled());
         let client = client.ok_or(Unanswered::SessionOver)?;
+        let mut request = caught(request(client)).boxed();
+        // Sent here, so in the order of asking.
+        if let Some(answer) = request.as_mut().now_or_never() {
+            return answer.map_err(Unanswered::Refused);
+        }
+        let (mut told, hears) = oneshot::channel();
+        let over = self.over.clone();
+        self.env.spawn(async move {
+            tokio::select! {
+                biased;
+                answer = request => drop(told.send(answer)),
+                () = over.cancelled() => {}
+                () = told.closed() => {}
+            }
+        });
         tokio::select! {
             biased;
-            answer = caught(request(client)) => answer.map_err(Unanswered::Refused),
+            answer = hears => answer.map_err(|_| Unanswered::SessionOver)?.map_err(Unanswered::Refused),
             () = self.over.cancelled() => Err(Unanswered::SessionOver),
             () = async { self.env.sleep(self.bound).await } => Err(Unanswered::Silent(self.bound)),
         }

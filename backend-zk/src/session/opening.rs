@@ -2,8 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use futures_util::FutureExt;
-use futures_util::future::join3;
+use futures_util::future::{join, join4};
 use leasehold_core::backend::{StoreEvent, stage};
 use leasehold_core::{Effect, Error, ErrorKind, Result};
 use parking_lot::Mutex;
@@ -66,26 +65,27 @@ impl Session {
         let connection = Connection::new(client, env.clone(), bound, config.rights().into());
         let (node, inbox) = (namespace.session(id), namespace.inbox(id));
         // In one flight, unless a directory is missing.
-        let (made, inbox_made, base) = join3(
+        let (made, inbox_made) = join(
             connection.create_below(&node, &[], CreateMode::Ephemeral),
             connection.create_below(&inbox, &[], CreateMode::Ephemeral),
-            connection.read_if_there(&namespace.token_base()).map(stored_base),
         )
         .await;
-        let (_, _, (base, _)) = (made.or_not(OPEN)?, inbox_made.or_not(OPEN)?, base?);
-        let token_base = if env.adds_token_base() { base } else { 0 };
+        made.and(inbox_made).or_not(OPEN)?;
         let mut liveness = Liveness::new(asked, timeout, margin);
-        // As every renewal does: whoever has no right to write learns it here. The record is read when the
-        // session counts.
+        // As every renewal does: whoever has no right to write learns it here. The base and the record
+        // are read when the session counts.
         let sent = env.now();
-        let (written, may, record) = join3(
+        let (written, may, base, record) = join4(
             connection.write(&node, &[], None),
             connection.try_rights(&format!("{node}-rights")),
+            connection.read_if_there(&namespace.token_base()),
             connection.read_if_there(&namespace.record()),
         )
         .await;
         let version = written.or_not(OPEN)?.version;
         may?;
+        let (base, _) = stored_base(base)?;
+        let token_base = if env.adds_token_base() { base } else { 0 };
         let record = record.or_not("read the record of a move")?;
         stage::admit(env, record.as_ref().map(|(data, _)| data.as_slice()))?;
         let write = Write { sent, answered: env.now(), purpose: Purpose::Renewal };

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use leasehold_core::{ErrorKind, GuardState, LockManager, LostReason};
 use testbed::zookeeper::Setup;
 use testbed::{Direction, Mode};
@@ -81,6 +82,27 @@ pub(crate) async fn a_session_that_we_end_keeps_its_locks_until_the_deadline(rig
     let (next, granted) = waiting.end("it holds").await;
     assert!(granted >= deadline, "two holders, if the guard had been told a little later");
     assert!(next.token() > guard.token());
+}
+
+/// A request whose caller nobody polls keeps no session that is over: the next one holds.
+pub(crate) async fn a_caller_who_is_not_polled_keeps_no_session(rig: Arc<Rig>) {
+    let server = rig.server().await;
+    let space = rig.space().await;
+    let locks = space.manager().await;
+    let node = format!("{}/leasehold/%sessions/{:016x}", space.chroot, space.session(server).await);
+    let rival = space.manager().await;
+    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+    let waiting = hold_aside(&rival, "a");
+    let outside = space.outside().await;
+    outside.has(&space.directory("a"), 2).await;
+    let other = locks.lock("b").unwrap();
+    let mut asking = std::pin::pin!(other.acquire());
+    assert!(asking.as_mut().now_or_never().is_none(), "its request is under way");
+    outside.client.delete(&node, None).await.unwrap();
+    assert_eq!(guard.lost().await, LostReason::SessionLost);
+    let next = waiting.end("it holds").await;
+    asking.await.unwrap().release().await.unwrap();
+    next.release().await.unwrap();
 }
 
 /// Whoever waits is told what keeps the next session from being opened, if asking again cannot change that.

@@ -79,6 +79,7 @@ fn main() -> ExitCode {
             a_session_that_ends_outside_ends_the_hold
             a_session_that_ends_outside_queues_its_waiters_again
             a_session_that_we_end_keeps_its_locks_until_the_deadline
+            a_caller_who_is_not_polled_keeps_no_session
             a_waiter_hears_what_keeps_its_session_from_opening
             a_lock_that_changes_hands_all_the_time_is_shown
             a_session_that_was_exchanged_is_a_loss
@@ -142,6 +143,7 @@ fn main() -> ExitCode {
             a_silent_server_is_named;
         tokens:
             a_base_is_raised_and_never_lowered
+            a_base_is_read_by_a_session_that_is_counted
             of_raises_at_once_the_highest_stays
             later_sessions_grant_larger_tokens
             sessions_that_live_are_counted

@@ -6,9 +6,11 @@ use futures_util::future::join_all;
 use leasehold_core::backend::{LockBackend, StoreConfig};
 use leasehold_core::{Env, ErrorKind, FencingToken, Timing};
 use leasehold_zk::ZkConfig;
+use testbed::Direction;
+use testbed::zookeeper::Op;
 use zookeeper_client::{Acls, CreateMode, Error as ZkError};
 
-use crate::rig::{Rig, Space, TTL, eventually};
+use crate::rig::{Rig, Space, TTL, eventually, noting, proxy};
 
 /// The store, without the manager that computes what is raised to.
 async fn store(config: ZkConfig) -> Arc<dyn LockBackend> {
@@ -42,6 +44,19 @@ pub(crate) async fn a_base_is_raised_and_never_lowered(rig: Arc<Rig>) {
         let (data, stat) = outside.client.get_data(&node(&space)).await.unwrap();
         assert_eq!((data, stat.ephemeral_owner), (base.to_string().into_bytes(), 0));
     }
+}
+
+/// Whoever raises the base counts the sessions then; one that is not counted yet has not read it yet either,
+/// also where it makes the directories first.
+pub(crate) async fn a_base_is_read_by_a_session_that_is_counted(rig: Arc<Rig>) {
+    let (proxy, seen) = (proxy(rig.server().await), Arc::default());
+    let space = rig.space().await.by(proxy.addr());
+    proxy.set(Direction::ClientToServer, noting(&seen)).await;
+    let _store = store(space.config()).await;
+    let seen = seen.lock();
+    let made = seen.iter().rposition(|op| *op == Op::Create).expect("its nodes are made");
+    let read = seen.iter().position(|op| *op == Op::Get).expect("the base is read");
+    assert!(made < read, "{seen:?}");
 }
 
 /// Many raises, from two sessions, and from nothing: none takes another's back.
