@@ -8,8 +8,8 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use futures_core::Stream;
+use futures_util::stream;
 use tokio::sync::watch;
-use tokio_stream::wrappers::WatchStream;
 use tokio_util::sync::ReusableBoxFuture;
 
 use crate::clock::Deadline;
@@ -84,7 +84,7 @@ impl LockGuard {
     /// What changes for this guard, how it stands now first. A slow reader misses states in between,
     /// never the last one, nor that it was asked for; the stream ends after the last state.
     pub fn changes(&self) -> Changes {
-        Changes { standings: WatchStream::new(self.tenure().watch()), told: None, next: None }
+        Changes { standings: standings(self.tenure().watch()), told: None, next: None }
     }
 
     /// Until when the lock is to be given up, if an administrator has asked for it: release it before.
@@ -216,10 +216,22 @@ pub enum Change {
 /// What changes for a guard; see [`LockGuard::changes`].
 #[must_use = "streams do nothing unless polled"]
 pub struct Changes {
-    standings: WatchStream<Standing>,
+    standings: Pin<Box<dyn Stream<Item = Standing> + Send + Sync>>,
     /// What was told so far.
     told: Option<Standing>,
     next: Option<Change>,
+}
+
+/// The standing now, and then whatever it changes to.
+fn standings(
+    mut standings: watch::Receiver<Standing>,
+) -> Pin<Box<dyn Stream<Item = Standing> + Send + Sync>> {
+    standings.mark_changed();
+    Box::pin(stream::unfold(standings, async |mut standings| {
+        standings.changed().await.ok()?;
+        let now = *standings.borrow_and_update();
+        Some((now, standings))
+    }))
 }
 
 impl Stream for Changes {

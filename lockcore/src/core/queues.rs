@@ -10,10 +10,9 @@
 //! Checked by the tests below.
 
 use std::collections::HashMap;
-use std::hash::BuildHasher;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Weak};
 
-use foldhash::quality::RandomState;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
