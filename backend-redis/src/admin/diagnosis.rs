@@ -27,8 +27,8 @@ impl Session {
         findings.push(Finding::new(severity, "scripts", detail));
         // Locks need none of it.
         let (severity, detail) = self.members().await.map_or_else(
-            |error| warning(format!("locks cannot be moved to another store or from one: {error}")),
-            |_| ok("locks can be moved to another store and from one"),
+            |error| warning(format!("the record of a move to another store cannot be kept: {error}")),
+            |_| ok("the record of a move to another store can be kept"),
         );
         findings.push(Finding::new(severity, "ledger", detail));
         Ok(findings)
