@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use futures_core::Stream;
-use futures_util::stream;
+use futures_util::{StreamExt, stream};
 use tokio::sync::watch;
 use tokio_util::sync::ReusableBoxFuture;
 
@@ -82,7 +82,8 @@ impl LockGuard {
     }
 
     /// What changes for this guard, how it stands now first. A slow reader misses states in between,
-    /// never the last one, nor that it was asked for; the stream ends after the last state.
+    /// never the last one, nor that it was asked for; the stream ends after the last state, and says so as
+    /// often as it is asked.
     pub fn changes(&self) -> Changes {
         Changes { standings: standings(self.tenure().watch()), told: None, next: None }
     }
@@ -227,11 +228,12 @@ fn standings(
     mut standings: watch::Receiver<Standing>,
 ) -> Pin<Box<dyn Stream<Item = Standing> + Send + Sync>> {
     standings.mark_changed();
-    Box::pin(stream::unfold(standings, async |mut standings| {
+    let standings = stream::unfold(standings, async |mut standings| {
         standings.changed().await.ok()?;
         let now = *standings.borrow_and_update();
         Some((now, standings))
-    }))
+    });
+    Box::pin(standings.fuse())
 }
 
 impl Stream for Changes {
