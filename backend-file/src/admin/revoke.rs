@@ -9,7 +9,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::backend::{Backoff, Holder, Revoke};
+use leasehold_core::backend::{Backoff, Holder, Revoke, StoreEvent};
 use leasehold_core::{LockName, Result, Timing};
 
 use crate::directory::{Access, Request};
@@ -65,8 +65,14 @@ impl Session {
         let mut floor = self.directory.floor(&self.env, Access::Raise).await?;
         let holder = match self.directory.live(name)? {
             Some(held) => {
-                // Left behind, for the holder to find.
-                self.directory.ask(&self.env, &Request::to_holder(key.clone(), &held), Duration::ZERO)?;
+                // Left behind, for the holder to find, which also looks for its file: so one that nobody can ask
+                // is taken all the same.
+                let request = Request::to_holder(key.clone(), &held);
+                if let Err(error) = self.directory.ask(&self.env, &request, Duration::ZERO) {
+                    let warning =
+                        format!("the holder of {name} was not told that its lock was taken: {error:#}");
+                    self.events.tell(StoreEvent::Warning(warning.into()));
+                }
                 self.holder(held)
             }
             None if self.directory.is_locked(key)? => Holder::new("somebody who has recorded no grant"),

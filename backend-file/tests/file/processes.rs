@@ -138,6 +138,17 @@ async fn revoker() {
     b.backend.revoke(&name("a"), Revoke::AT_ONCE).await.unwrap();
     let asked = StoreEvent::GrantAsked { name: name("a"), counter: held.counter, within: Duration::ZERO };
     assert_eq!(a.event().await, asked);
+
+    // Taken by force, a lock is taken whether or not its holder can be asked: that looks for its file, too.
+    a.grant("b").await;
+    b.backend.revoke(&name("b"), in_secs(30)).await.unwrap();
+    for request in fs::read_dir(&requests).unwrap() {
+        set_mode(&request.unwrap().path(), 0o400);
+    }
+    set_mode(&requests, 0o500);
+    assert!(b.backend.revoke(&name("b"), Revoke::Force).await.unwrap().is_some());
+    set_mode(&requests, 0o700);
+    b.grant("b").await;
     println!("asked");
 }
 
