@@ -342,12 +342,7 @@ impl Core {
             if entry.queue.is_acquiring() && is_news {
                 entry.asked_early = Some((counter, until));
             }
-            entry
-                .queue
-                .held()
-                .map(|(tenure, _)| tenure)
-                .filter(|tenure| tenure.grant().counter == counter)
-                .cloned()
+            entry.held_by(counter)
         });
         if let Some(tenure) = tenure.flatten().filter(|tenure| tenure.ask(until)) {
             tracing::info!(lock = %name, counter, ?within, "asked for by an administrator");
@@ -361,12 +356,7 @@ impl Core {
             if entry.queue.is_acquiring() && entry.lost_early.is_none_or(|(last, _)| last < counter) {
                 entry.lost_early = Some((counter, reason));
             }
-            entry
-                .queue
-                .held()
-                .map(|(tenure, _)| tenure)
-                .filter(|tenure| tenure.grant().counter == counter)
-                .cloned()
+            entry.held_by(counter)
         });
         if let Some(tenure) = tenure.flatten() {
             self.lose(&tenure, reason);

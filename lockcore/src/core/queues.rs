@@ -170,6 +170,12 @@ impl Entry {
         self.queue.give_back();
     }
 
+    /// The hold of the grant with this counter.
+    pub(crate) fn held_by(&self, counter: u64) -> Option<Arc<Tenure>> {
+        let (tenure, _) = self.queue.held()?;
+        (tenure.grant().counter == counter).then(|| Arc::clone(tenure))
+    }
+
     /// What those who wait here may have to wait for.
     pub(crate) fn under_way(&self) -> Option<Arc<dyn Detach>> {
         self.flight.as_ref()?.upgrade()
