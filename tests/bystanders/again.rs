@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use leasehold::backend::{Holder, StoreEvent};
 use leasehold::clock::{Clock, TokioClock};
-use leasehold::{Effect, Error, ErrorKind, LockGuard, LockManager, LostReason, Timing};
-use testbed::within;
+use leasehold::{Effect, Error, ErrorKind, LockGuard, LockManager, LockName, LostReason, Timing};
+use testbed::{pass, within};
 use tokio::sync::Notify;
 use tokio::task::{JoinSet, yield_now};
 
@@ -17,6 +18,10 @@ use crate::trickster::{Trick, Trickster};
 use crate::{SOON, kinds, served, virtually, waiters};
 
 const LOST: ErrorKind = ErrorKind::Lost { reason: LostReason::Gone };
+
+fn name() -> LockName {
+    LockName::new("a").expect("it is a name")
+}
 
 /// A guard of another process that holds `a`.
 async fn held_elsewhere(store: &Trickster) -> LockGuard {
@@ -29,11 +34,11 @@ async fn held_elsewhere(store: &Trickster) -> LockGuard {
 async fn asked(store: &Trickster, acquires: usize) {
     within(SOON, "the store is asked", async {
         while store.acquires() < acquires {
-            tokio::time::sleep(Duration::from_millis(1)).await;
+            pass(Duration::from_millis(1)).await;
         }
     })
     .await;
-    tokio::time::sleep(Duration::from_millis(1)).await;
+    pass(Duration::from_millis(1)).await;
 }
 
 /// Nothing of ours is left at the store: another process gets the lock at once.
@@ -97,7 +102,7 @@ async fn who_was_queued_outlasts_a_store_that_is_down() {
         let waiting = waiters(&locks, "a", 3).await;
         asked(&store, 1).await;
         gate.notify_one();
-        tokio::time::sleep(Duration::from_secs(60)).await;
+        pass(Duration::from_secs(60)).await;
         assert_eq!(store.acquires(), 2 + refusals);
         held.release().await.unwrap();
         assert_eq!(kinds(served(waiting).await), vec![None; 3]);
@@ -114,6 +119,27 @@ async fn who_was_queued_and_refused_at_once_had_a_place() {
     let guard = within(SOON, "the store is asked again", locks.lock("a").unwrap().acquire()).await.unwrap();
     assert_eq!(store.acquires(), 3);
     guard.release().await.unwrap();
+}
+
+/// A place is that of one wait: the next one hears at once that the store is down, also when it is told late of
+/// a place that was another's.
+#[tokio::test(start_paused = true)]
+async fn a_place_that_another_had_does_not_count() {
+    let store = Trickster::default();
+    let held = held_elsewhere(&store).await;
+    let (locks, _) = virtually(&store).await;
+    let waiting = waiters(&locks, "a", 1).await;
+    asked(&store, 1).await;
+    held.release().await.unwrap();
+    assert_eq!(kinds(served(waiting).await), vec![None]);
+    for asks in [2, 3] {
+        store.next_acquire(Trick::Refuse(ErrorKind::Unavailable));
+        let refused = locks.lock("a").unwrap().acquire().await.unwrap_err();
+        assert_eq!((refused.kind(), store.acquires()), (&ErrorKind::Unavailable, asks));
+        store.tell(StoreEvent::Queued { name: name(), holder: Holder::new("another") });
+        // Until it is taken in.
+        pass(Duration::from_millis(1)).await;
+    }
 }
 
 /// What asking again cannot change ends the wait of everybody, queued before or not.
@@ -198,7 +224,7 @@ async fn a_long_wait_that_was_lost_asks_again_soon() {
         let (locks, clock) = virtually(&store).await;
         store.next_acquire(Trick::RefuseQueued(Arc::clone(&gate), LOST));
         let _waiting = waiters(&locks, "a", 1).await;
-        tokio::time::sleep(Duration::from_secs(60)).await;
+        pass(Duration::from_secs(60)).await;
         let lost_at = clock.now();
         gate.notify_one();
         asked(&store, 2).await;
@@ -208,6 +234,28 @@ async fn a_long_wait_that_was_lost_asks_again_soon() {
         pauses.insert(pause);
     }
     assert!(pauses.len() > 1, "all of them after {pauses:?}");
+}
+
+/// However long the pauses have become, they begin anew after a wait that was longer than a request may take.
+#[tokio::test(start_paused = true)]
+async fn pauses_begin_anew_after_a_long_wait() {
+    let (store, gate) = (Trickster::default(), Arc::new(Notify::new()));
+    let _held = held_elsewhere(&store).await;
+    let (locks, clock) = virtually(&store).await;
+    for _ in 0..9 {
+        store.next_acquire(Trick::Refuse(LOST));
+    }
+    store.next_acquire(Trick::RefuseQueued(Arc::clone(&gate), LOST));
+    store.next_acquire(Trick::Refuse(LOST));
+    let _waiting = waiters(&locks, "a", 1).await;
+    pass(Duration::from_secs(60)).await;
+    assert_eq!(store.acquires(), 10);
+    gate.notify_one();
+    asked(&store, 11).await;
+    let lost_at = clock.now();
+    asked(&store, 12).await;
+    let op_timeout = Timing::for_ttl(Timing::DEFAULT_TTL).op_timeout;
+    assert!(clock.now().since(lost_at) < op_timeout / 4, "{:?}", clock.now().since(lost_at));
 }
 
 /// Asking again is part of one wait: it is the first's turn still, and the others' in the order they came.
@@ -355,7 +403,7 @@ async fn a_shutdown_ends_asking_again() {
             store.next_acquire(trick.clone());
         }
         let waiting = waiters(&locks, "a", 3).await;
-        tokio::time::sleep(Duration::from_secs(20)).await;
+        pass(Duration::from_secs(20)).await;
         let (closed_at, asked) = (clock.now(), store.acquires());
         locks.shutdown().await.unwrap();
         assert_eq!(kinds(served(waiting).await), vec![Some(ErrorKind::Closed); 3]);

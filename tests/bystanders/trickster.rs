@@ -118,6 +118,11 @@ impl Trickster {
         self.hand.closes.tell(trick);
     }
 
+    /// Told to the manager besides the store's own events.
+    pub(crate) fn tell(&self, event: StoreEvent) {
+        self.hand.events.tell(event);
+    }
+
     /// The events of the next session panic on this.
     pub(crate) fn panic_in_events(&self, gate: Arc<Notify>) {
         *locked(&self.hand.outcry) = Some(gate);

@@ -299,6 +299,31 @@ async fn a_stale_loss_does_not_hide_the_one_that_matters() {
     assert!(to_come < next, "what was lost before it arrived is held: {next}");
 }
 
+/// What is told of an earlier grant neither ends a later one nor asks for it.
+#[tokio::test]
+async fn what_is_told_of_an_earlier_grant_ends_no_later_one() {
+    let store = Steered::default();
+    let events = store.add_events();
+    let (locks, _, _) = two(&store).await;
+    let lock = locks.lock("a").unwrap();
+    let earlier = lock.acquire().await.unwrap();
+    let counter = earlier.token().counter();
+    earlier.release().await.unwrap();
+    let guard = lock.acquire().await.unwrap();
+    assert!(counter < guard.token().counter());
+    let name = || LockName::new("a").unwrap();
+    let within = Duration::from_secs(1);
+    events.send(StoreEvent::GrantAsked { name: name(), counter, within }).unwrap();
+    events.send(StoreEvent::GrantLost { name: name(), counter, reason: LostReason::Revoked }).unwrap();
+    while store.events_unread() > 0 {
+        yield_now().await;
+    }
+    yield_now().await;
+    guard.ensure_held().unwrap();
+    assert_eq!(guard.asked(), None);
+    guard.release().await.unwrap();
+}
+
 /// An entry whose lease was answered `Gone` before its grant was looked at is not held.
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_was_gone_before_its_grant_arrived_stays_gone() {

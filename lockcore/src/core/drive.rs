@@ -94,7 +94,7 @@ impl Drive {
             }
             tracing::debug!(lock = %self.name, error = %format_args!("{error:#}"), "asks again");
             let paused = async {
-                pauses.end(core.env(), &error).await;
+                pauses.end(core.env()).await;
                 Ok(())
             };
             if let Err(closed) = core.until_closed(paused).await {
@@ -189,7 +189,7 @@ impl Drive {
 /// The times between requests of one wait.
 ///
 /// Counted from when the last one began, so that whoever has waited for long is back soon; not at once, as
-/// many may have lost their places together. A store that is down is left alone for the pause itself.
+/// many may have lost their places together, or found the store down.
 struct Pauses {
     backoff: Backoff,
     began: Moment,
@@ -204,15 +204,13 @@ impl Pauses {
         self.began = env.now();
     }
 
-    async fn end(&mut self, env: &Env, error: &Error) {
+    async fn end(&mut self, env: &Env) {
         let now = env.now();
         if self.began + env.timing().op_timeout <= now {
             self.backoff.reset();
         }
-        let is_down = *error.kind() == ErrorKind::Unavailable;
-        let since = if is_down { now } else { self.began };
         let soonest = now + Backoff::of_requests(env).next(env);
-        env.sleep_until(soonest.max(since + self.backoff.next(env))).await;
+        env.sleep_until(soonest.max(self.began + self.backoff.next(env))).await;
     }
 }
 
