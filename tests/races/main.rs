@@ -299,6 +299,32 @@ async fn a_stale_loss_does_not_hide_the_one_that_matters() {
     assert!(to_come < next, "what was lost before it arrived is held: {next}");
 }
 
+/// What is told of an earlier grant neither ends the one to come nor asks for it.
+#[tokio::test]
+async fn what_is_told_of_an_earlier_grant_is_not_of_the_one_to_come() {
+    let store = Steered::default();
+    let events = store.add_events();
+    let (locks, others, _) = two(&store).await;
+    let lock = locks.lock("a").unwrap();
+    let counter = lock.acquire().await.unwrap().token().counter();
+    yield_now().await;
+    let held = others.lock("a").unwrap().acquire().await.unwrap();
+    let to_come = held.token().counter() + 1;
+    let mut waiting = Box::pin(lock.acquire());
+    assert!(waiting.as_mut().now_or_never().is_none());
+    let name = || LockName::new("a").unwrap();
+    let within = Duration::from_secs(1);
+    events.send(StoreEvent::GrantAsked { name: name(), counter, within }).unwrap();
+    events.send(StoreEvent::GrantLost { name: name(), counter, reason: LostReason::Revoked }).unwrap();
+    while store.events_unread() > 0 {
+        yield_now().await;
+    }
+    held.release().await.unwrap();
+    let guard = waiting.await.unwrap();
+    assert_eq!((guard.token().counter(), guard.asked()), (to_come, None));
+    guard.release().await.unwrap();
+}
+
 /// What is told of an earlier grant neither ends a later one nor asks for it.
 #[tokio::test]
 async fn what_is_told_of_an_earlier_grant_ends_no_later_one() {
