@@ -15,7 +15,8 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::rig::{
-    BOUND, Beside, EARLY, PREFIX, TTL, hold, hold_aside, open, open_with_ttl, trials, until, within,
+    BOUND, Beside, EARLY, PREFIX, TTL, eventually, hold, hold_aside, open, open_with_ttl, trials, until,
+    within,
 };
 
 trials![
@@ -60,12 +61,7 @@ async fn works(one: &LockManager, other: &LockManager) {
     let name = "w";
     let guard = hold(one, name).await;
     let next = hold_aside(other, name);
-    within(BOUND, "it queues", async {
-        while one.inspect(name).await.unwrap().contenders == 0 {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    })
-    .await;
+    eventually("it queues", async || one.inspect(name).await.unwrap().contenders > 0).await;
     guard.release().await.unwrap();
     next.end("the other holds").await.release().await.unwrap();
 }
