@@ -62,6 +62,7 @@ impl Process {
         let mut builder = LockManager::builder(entry_rule(recorder.clone())(store))
             .ttl(timing.ttl)
             .op_timeout(timing.op_timeout)
+            .connect_timeout(timing.connect_timeout)
             .handoff_limit(timing.handoff_limit)
             .handoff_window(timing.handoff_window)
             .owner_label(label.as_str())

@@ -17,7 +17,7 @@ use crate::host::HostClock;
 #[derive(Debug)]
 pub struct Stage {
     /// The resources that the locks protect.
-    resources: BTreeMap<LockName, FenceGate>,
+    resources: Arc<BTreeMap<LockName, FenceGate>>,
     ttl: Duration,
     /// The longest pause between two acquisitions.
     pause: Duration,
@@ -185,8 +185,16 @@ impl Stage {
     /// Locks of these names, under leases of `ttl`. A task asks at most `turns` times, and pauses for up to
     /// `pause` before each.
     pub fn new(names: &[LockName], ttl: Duration, pause: Duration, turns: u32) -> Self {
-        let resources = names.iter().map(|name| (name.clone(), FenceGate::new())).collect();
-        Self { resources, ttl, pause, turns, calm: AtomicBool::new(false) }
+        let resources: BTreeMap<_, _> = names.iter().map(|name| (name.clone(), FenceGate::new())).collect();
+        Self { resources: Arc::new(resources), ttl, pause, turns, calm: AtomicBool::new(false) }
+    }
+
+    /// The same locks and resources, for tasks that come to their end by themselves.
+    #[must_use]
+    pub fn beside(&self) -> Self {
+        let Self { resources, ttl, pause, turns, .. } = self;
+        let resources = Arc::clone(resources);
+        Self { resources, ttl: *ttl, pause: *pause, turns: *turns, calm: AtomicBool::new(self.is_calm()) }
     }
 
     /// From here on tasks come to their end.
