@@ -9,7 +9,7 @@ use leasehold_conformance::{HostClock, Network};
 use leasehold_core::backend::StoreConfig;
 use leasehold_core::backend::stage::{Phase, Side};
 use leasehold_core::clock::{Clock, TokioClock};
-use leasehold_core::{ErrorKind, LostReason};
+use leasehold_core::{ErrorKind, LostReason, Result};
 use tokio::task::{JoinError, JoinSet};
 
 use crate::plants::{Blind, Plant};
@@ -139,8 +139,7 @@ impl Fleet {
 
     /// Starts a process, which must be refused exactly if its store's record bars it.
     pub(crate) async fn start(&mut self, kind: Kind) {
-        self.started += 1;
-        let label = format!("p{}", self.started);
+        let label = self.label("p");
         let (old, new) = (self.old.way(&label), self.new.way(&label));
         let (networks, sessions) = (vec![old.network, new.network], vec![old.sessions, new.sessions]);
         let config: Box<dyn StoreConfig> = match kind {
@@ -198,6 +197,16 @@ impl Fleet {
             process.employ(&stage);
         }
         self.hands.push(Hand { process, kind, stage, sessions });
+    }
+
+    /// A name that nobody had.
+    pub(crate) fn label(&mut self, letter: &str) -> String {
+        self.started += 1;
+        format!("{letter}{}", self.started)
+    }
+
+    pub(crate) fn recorder_of(&self, label: &str) -> Recorder {
+        self.journal.actor(label)
     }
 
     /// A store that nobody reaches stays that, whatever else ends.
@@ -298,18 +307,9 @@ impl Fleet {
         let goals =
             [*self.scenario.dice.pick(&Phase::ALL), *self.scenario.dice.pick(&[Phase::Old, Phase::New])];
         for goal in goals {
-            let limit = self.truth.now() + self.scenario.forgotten_after() * 10;
-            let mut admin = self.admin().await;
-            tokio::select! {
-                biased;
-                walked = admin.walk_to(goal) => match walked {
-                    Ok(()) => self.tally.walks_in_peace += 1,
-                    Err(error) => self.stuck(&format!("the way to {goal}: {error}")),
-                },
-                () = self.truth.sleep_until(limit) => self.stuck(&format!("the way to {goal}: not in time")),
+            if let Err(error) = self.walk_in_peace(goal).await {
+                self.stuck(&format!("the way to {goal}: {error:#}"));
             }
-            self.tally.add_steps(admin.steps());
-            admin.close().await;
         }
         let plain = match self.phase().await {
             Some(Phase::Old) => Kind::Plain(Side::Old),
@@ -321,6 +321,19 @@ impl Fleet {
             self.start(plain).await;
         }
         self.truth.sleep_until(self.truth.now() + self.scenario.timing.ttl * 3).await;
+    }
+
+    async fn walk_in_peace(&mut self, goal: Phase) -> Result<()> {
+        let limit = self.truth.now() + self.scenario.forgotten_after() * 20;
+        let mut guide = self.guide().await?;
+        tokio::select! {
+            biased;
+            walked = guide.walk_to(goal) => walked?,
+            () = self.truth.sleep_until(limit) => self.stuck(&format!("the way to {goal}: not in time")),
+        }
+        self.tally.walks_in_peace += 1;
+        self.tally.add_steps(guide.steps());
+        guide.close().await
     }
 
     /// Every task comes to its end, those that wait by being served.
@@ -399,7 +412,7 @@ fn told(violations: Vec<Violation>, at: &str) -> Vec<String> {
 }
 
 /// Passes a panic on.
-fn joined_well(joined: Result<(), JoinError>) {
+fn joined_well(joined: std::result::Result<(), JoinError>) {
     if let Err(error) = joined {
         assert!(!error.is_panic(), "a task of the simulation panicked: {error}");
     }
