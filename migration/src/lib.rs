@@ -2,7 +2,18 @@
 //!
 //! | part | says |
 //! |---|---|
+//! | `config` | which two stores |
+//! | `backend` | the contract of a store, on top of two |
+//! | `session` | what a process does: its entries in both stores, its acquisitions, its holds |
 //! | `protocol` | what a process may do in each phase of a move, and what an administrator writes next; pure |
 
-#[cfg_attr(not(test), expect(dead_code, reason = "the pure parts stand before the sessions that use them"))]
+mod backend;
+mod config;
+#[cfg_attr(
+    not(test),
+    expect(dead_code, reason = "an administrator's steps stand before the command that takes them")
+)]
 mod protocol;
+mod session;
+
+pub use config::Migration;
