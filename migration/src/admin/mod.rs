@@ -29,6 +29,7 @@ use leasehold_core::{Env, Error, ErrorKind, Result};
 pub use status::{MemberStatus, Progress, RecordStatus, Status, StoreStatus};
 
 use self::store::{Census, Store};
+use crate::Migration;
 use crate::protocol::Pair;
 use crate::protocol::member::{Kind, Member};
 use crate::protocol::records::{Place, Read};
@@ -115,6 +116,14 @@ impl Look {
     /// store's record decides, the old one's says `drain`.
     fn place(&self) -> Option<Place> {
         self.records().place()
+    }
+}
+
+impl Migration {
+    /// Who administers this move. Contacts nobody: each store is opened when it is asked, and asked again if it was
+    /// down. `env` is that of its sessions; its ttl is the one after which a repair takes locks for over.
+    pub fn admin(&self, env: Env) -> Admin {
+        Admin::between(self.stores().clone(), env)
     }
 }
 
