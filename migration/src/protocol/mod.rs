@@ -3,6 +3,7 @@
 //! | part | says |
 //! |---|---|
 //! | `record` | what the record of a move says |
+//! | `records` | what the two of them say together |
 //! | `tokens` | which numbers an epoch may give |
 //! | `view` | what a process knows, which phase it is in by that, and what it acknowledges |
 //! | `contender` | one acquisition |
@@ -34,6 +35,7 @@ pub(crate) mod hold;
 pub(crate) mod member;
 pub(crate) mod parts;
 pub(crate) mod record;
+pub(crate) mod records;
 #[cfg(test)]
 mod tests;
 pub(crate) mod tokens;

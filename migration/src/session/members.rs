@@ -204,6 +204,10 @@ impl Book {
 
     /// Whether the record is one of this move.
     pub(super) fn check(&mut self, side: Side, record: &Record) -> Result<()> {
+        if record.over {
+            let message = "the move is over (`migrate clean`): open the store that the locks are in, without `migrate_to`";
+            return Err(Error::not_applied(ErrorKind::Misuse, message));
+        }
         if record.side != side {
             let message = format!(
                 "the store that is {} has the record of a move in which it is {}: another move must be finished and \
