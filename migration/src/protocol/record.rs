@@ -100,15 +100,6 @@ impl Record {
         Ok(Self { id, side, stand, other: json.other, since: json.since, over: json.over })
     }
 
-    /// The record of the other store that says the same; `here` is where this one lies.
-    pub(crate) fn across(&self, here: String) -> Self {
-        let side = match self.side {
-            Side::Old => Side::New,
-            Side::New => Side::Old,
-        };
-        Self { side, other: here, ..*self }
-    }
-
     /// What is left of it when the move is over: whatever the phase was, the namespace admits plain sessions.
     pub(crate) fn ended(self) -> Self {
         let phase = match self.side {
@@ -152,14 +143,6 @@ mod tests {
             "{written}"
         );
         assert_eq!(Record::decode(written.as_bytes()).unwrap(), ended);
-    }
-
-    /// The other store's record differs in where it lies, and in nothing that decides.
-    #[test]
-    fn a_copy_lies_on_the_other_side() {
-        let copy = record().across("h0:6379".to_owned());
-        assert_eq!((copy.side, &*copy.other), (Side::New, "h0:6379"));
-        assert_eq!(copy.across("h1:2379".to_owned()), record());
     }
 
     /// What is not understood is refused, and says what it is (record-1).

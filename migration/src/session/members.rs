@@ -9,7 +9,8 @@ use leasehold_core::backend::{Lease, LeaseScope};
 use leasehold_core::clock::Moment;
 use leasehold_core::{Error, ErrorKind, Result};
 
-use super::{Book, SIDES, Session, place};
+use super::book::Book;
+use super::{SIDES, Session, place};
 use crate::protocol::Pair;
 use crate::protocol::member::Member;
 use crate::protocol::record::{Record, Seen};
@@ -83,7 +84,7 @@ impl Session {
 
     async fn look(self: &Arc<Self>, side: Side) -> Result<()> {
         if self.stores[side].open.get().is_none() {
-            self.open_at(side).await?;
+            self.open_within(side, self.env.timing().connect_timeout).await?;
         }
         let every = self.signs_every();
         if self.with(|book, now| book.must_sign(side, now, every)) {
@@ -179,7 +180,7 @@ impl Book {
     fn learn(&mut self, side: Side, look: Look, record: Option<Entry>) -> Result<()> {
         let learned = self.understood(side, look, record);
         if learned.is_err() {
-            self.knowledge.lapsed(side);
+            self.knowledge.doubted(side);
         }
         learned
     }
@@ -203,6 +204,10 @@ impl Book {
 
     /// Whether the record is one of this move.
     pub(super) fn check(&mut self, side: Side, record: &Record) -> Result<()> {
+        if record.over {
+            let message = "the move is over (`migrate clean`): open the store that the locks are in, without `migrate_to`";
+            return Err(Error::not_applied(ErrorKind::Misuse, message));
+        }
         if record.side != side {
             let message = format!(
                 "the store that is {} has the record of a move in which it is {}: another move must be finished and \

@@ -3,9 +3,9 @@
 //! One of them may be out of reach if the other one's record says enough: it is opened in the background then.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use leasehold_core::backend::ledger::Written;
+use leasehold_core::backend::ledger::{Entry, Written};
 use leasehold_core::backend::stage::{Phase, Side};
 use leasehold_core::backend::{StoreConfig, StoreEvent};
 use leasehold_core::{Env, Error, ErrorKind, Result};
@@ -15,6 +15,7 @@ use super::members::lost_its_data;
 use super::{Open, SIDES, Session, place};
 use crate::protocol::Pair;
 use crate::protocol::record::{Record, Stand};
+use crate::protocol::records::Read;
 use crate::protocol::tokens::Window;
 
 impl Session {
@@ -63,7 +64,7 @@ impl Session {
         self.view_or_why().await
     }
 
-    async fn open_within(self: &Arc<Self>, side: Side, bound: Duration) -> Result<()> {
+    pub(super) async fn open_within(self: &Arc<Self>, side: Side, bound: Duration) -> Result<()> {
         tokio::select! {
             biased;
             opened = self.open_at(side) => opened,
@@ -75,7 +76,7 @@ impl Session {
     }
 
     /// Opens one of them, and hears what it tells.
-    pub(super) async fn open_at(self: &Arc<Self>, side: Side) -> Result<()> {
+    async fn open_at(self: &Arc<Self>, side: Side) -> Result<()> {
         let store = &self.stores[side];
         let placed = |error: Error| match store.config.server() {
             Some(server) => error.with_context("server", server),
@@ -112,36 +113,41 @@ impl Session {
         Ok(())
     }
 
+    /// The record of a move that is not over.
     async fn record(&self, side: Side) -> Result<Option<Record>> {
+        let read = self.found(side).await?;
+        Ok(read.filter(|read| !read.record.over).map(|read| read.record))
+    }
+
+    async fn found(&self, side: Side) -> Result<Option<Read>> {
         let entry = self.env.bounded(self.open(side)?.ledger.read()).await?;
-        entry.map(|entry| Record::decode(&entry.value)).transpose()
+        let read = |entry: Entry| Ok(Read { version: entry.version, record: Record::decode(&entry.value)? });
+        entry.map(read).transpose()
     }
 
     /// Both have a record of this move, of which the one of the store that is left is written last.
     async fn ensure_records(self: &Arc<Self>) -> Result<()> {
         loop {
-            let (new, old) = (self.record(Side::New).await?, self.record(Side::Old).await?);
-            if let (Some(old), Some(new)) = (&old, &new)
-                && old == new
-            {
-                return Err(one_store());
-            }
-            let Some(old) = old else {
+            let (new, old) = (self.found(Side::New).await?, self.found(Side::Old).await?);
+            let reads = Pair { old, new };
+            reads.of_one_move(&Pair { old: self.at(Side::Old), new: self.at(Side::New) })?;
+            let Some(old) = reads.live(Side::Old) else {
                 self.ensure_apart().await?;
-                self.begin_move(new).await?;
+                self.begin_move(&reads).await?;
                 continue;
             };
             return self.with(|book, _| {
-                book.check(Side::Old, &old)?;
-                new.map_or(Ok(()), |new| book.check(Side::New, &new))
+                book.check(Side::Old, &old.record)?;
+                reads.live(Side::New).map_or(Ok(()), |new| book.check(Side::New, &new.record))
             });
         }
     }
 
     /// Writes the first record that is missing.
-    async fn begin_move(self: &Arc<Self>, new: Option<Record>) -> Result<()> {
+    async fn begin_move(self: &Arc<Self>, reads: &Pair<Option<Read>>) -> Result<()> {
         let began = |record: &Record| record.stand.phase > Phase::Old || record.stand.epoch > 0;
-        if let Some(new) = &new {
+        let new = reads.live(Side::New).map(|read| &read.record);
+        if let Some(new) = new {
             self.with(|book, _| book.check(Side::New, new))?;
             if began(new) {
                 return Err(lost_its_data(Side::Old));
@@ -149,17 +155,20 @@ impl Session {
         }
         let base = self.env.bounded(self.open(Side::Old)?.backend.token_base()).await?.base;
         let stand = Stand { phase: Phase::Old, epoch: 0, window: Window::first(base) };
-        let server = |side: Side| self.stores[side].config.server().unwrap_or_default();
-        let (side, id) = match &new {
+        let (side, id) = match new {
             None => (Side::New, self.draw_id()),
             Some(new) => (Side::Old, new.id),
         };
         let other = match side {
-            Side::Old => server(Side::New),
-            Side::New => server(Side::Old),
+            Side::Old => self.at(Side::New),
+            Side::New => self.at(Side::Old),
         };
-        let record = Record { id, side, stand, other };
-        match self.env.bounded(self.open(side)?.ledger.write(None, &record.encode())).await {
+        let since = self.env.wall_time().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let since = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+        let record = Record { id, side, stand, other, since, over: false };
+        // One whose move is over is replaced at its version.
+        let expected = reads[side].as_ref().map(|read| read.version);
+        match self.env.bounded(self.open(side)?.ledger.write(expected, &record.encode())).await {
             Ok(Written::Done(_) | Written::Conflict) => Ok(()),
             // Whether it was written is seen when it is read.
             Err(error) if error.effect() == leasehold_core::Effect::Unknown => {
@@ -181,6 +190,11 @@ impl Session {
         }
         members?;
         if one { Err(one_store()) } else { Ok(()) }
+    }
+
+    /// Where a store is, for people.
+    fn at(&self, side: Side) -> String {
+        self.stores[side].config.server().unwrap_or_else(|| format!("the {} store", side.word()))
     }
 
     fn draw_id(&self) -> u64 {

@@ -45,7 +45,7 @@ fn write(store: &MemoryConfig, side: Side, stand: Stand) {
     let written = async {
         let ledger = store.open(env().without_token_base()).await.unwrap().ledger().unwrap();
         let version = ledger.read().await.unwrap().map(|entry| entry.version);
-        let record = Record { id: 7, side, stand, other: String::new() };
+        let record = Record { id: 7, side, stand, other: String::new(), since: 0, over: false };
         ledger.write(version, &record.encode()).await.unwrap()
     };
     assert!(matches!(written.now_or_never(), Some(Written::Done(_))));
