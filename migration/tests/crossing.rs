@@ -68,7 +68,7 @@ impl Place {
         let migration = Migration::new(old.clone(), new.clone());
         // Whoever comes first writes the records.
         let first = manager(migration.clone()).await;
-        let admin = migration.admin(env).await.unwrap();
+        let admin = migration.admin(env);
         let place = Self { scene, old, new, admin };
         walk(&place.admin, scene.from).await;
         first.shutdown().await.unwrap();
@@ -223,7 +223,7 @@ fn a_step_meets_a_waiter() {
         let mut token = Some(held.token());
         // It never finishes by itself: it is polled until nothing wakes it any more.
         let lock = locks.lock("a").unwrap();
-        let mut work = pin!(lock.acquire());
+        let mut work = Box::pin(lock.acquire());
         let polled = timeout(SOON, poll_some(scene, work.as_mut())).await;
         assert!(!matches!(polled, Ok(Some(_))), "two hold");
         walk(&place.admin, scene.to).await;
@@ -237,9 +237,9 @@ fn a_step_meets_a_waiter() {
             token = Some(guard.token());
             guard.release().await.unwrap();
         } else {
+            drop(work);
             drop(held);
         }
-        drop(lock);
         place.ends(vec![locks, rival], token).await;
         polled.is_err()
     });

@@ -395,8 +395,9 @@ impl Fleet {
             violations.push("a watchdog ended while its runtime lived".to_owned());
         }
         let stores = [&self.old, &self.new].map(|station| (station.side, station.journal.history()));
+        // Whoever takes no part adds a base to the store's own numbers, and the others do not: they are not compared.
         for (side, history) in &stores {
-            violations.extend(told(invariants::check_all(history, &bounds), side.word()));
+            violations.extend(told(invariants::one_entry::check(history), side.word()));
         }
         self.tally.count(&history);
         Report { seed, history, stores, violations, tally: self.tally }

@@ -96,7 +96,7 @@ impl Fleet {
         let label = self.label("a");
         let (old, new) = (self.old.way(&label), self.new.way(&label));
         let migration = Migration::new(old.config, new.config).poll(self.scenario.poll);
-        let admin = migration.admin(self.admin_env()).await?;
+        let admin = migration.admin(self.admin_env());
         let (recorder, patience) = (self.recorder_of(&label), self.scenario.forgotten_after() * 3);
         Ok(Guide { admin, recorder, done: Done::default(), patience })
     }
@@ -146,13 +146,8 @@ struct Walk {
 
 impl Walk {
     async fn run(mut self) {
-        loop {
-            match self.migration.admin(self.env.clone()).await {
-                Ok(admin) => return self.wander(admin).await,
-                Err(error) => self.recorder.note(What::Noted(format!("cannot begin: {error:#}"))),
-            }
-            self.pause().await;
-        }
+        let admin = self.migration.admin(self.env.clone());
+        self.wander(admin).await;
     }
 
     async fn wander(&mut self, admin: Admin) {
