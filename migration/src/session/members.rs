@@ -52,10 +52,12 @@ impl Session {
         let mut looked = self.looked.subscribe();
         let before = *looked.borrow_and_update();
         // The look that is under way may have begun before this.
-        let enough = |looked: &Pair<u64>| SIDES.iter().all(|side| looked[*side] >= before[*side] + 2);
+        let looked_well = |looked: &Pair<u64>, side: Side| looked[side] >= before[side] + 2;
+        let enough = |looked: &Pair<u64>| SIDES.into_iter().all(|side| looked_well(looked, side));
         let seen = async {
             loop {
-                for side in SIDES {
+                // One that answers is not asked again and again while the other does not.
+                for side in SIDES.into_iter().filter(|side| !looked_well(&looked.borrow(), *side)) {
                     self.stores[side].poke.notify_one();
                 }
                 self.refuse_closed()?;
