@@ -33,7 +33,7 @@ impl Session {
                 looked = self.look(side) => looked,
             };
             self.with(|book, _| book.looked(side, looked.err()));
-            self.looked.send_modify(|looked| looked[side] += 1);
+            self.looked.change(|looked| looked[side] += 1);
             let pause = self.env.jittered(self.poll.min(self.signs_every()));
             tokio::select! {
                 biased;
@@ -49,28 +49,28 @@ impl Session {
         if self.with(|book, _| book.view().is_some()) {
             return Ok(());
         }
-        let mut looked = self.looked.subscribe();
-        let before = *looked.borrow_and_update();
+        let before = self.looked.read(|looked| *looked);
         // The look that is under way may have begun before this.
         let looked_well = |looked: &Pair<u64>, side: Side| looked[side] >= before[side] + 2;
         let enough = |looked: &Pair<u64>| SIDES.into_iter().all(|side| looked_well(looked, side));
         let seen = async {
             loop {
+                let now = self.looked.read(|looked| *looked);
                 // One that answers is not asked again and again while the other does not.
-                for side in SIDES.into_iter().filter(|side| !looked_well(&looked.borrow(), *side)) {
+                for side in SIDES.into_iter().filter(|side| !looked_well(&now, *side)) {
                     self.stores[side].poke.notify_one();
                 }
                 self.refuse_closed()?;
                 if self.with(|book, _| book.view().is_some()) {
                     return Ok(());
                 }
-                if enough(&looked.borrow()) {
+                if enough(&now) {
                     return Err(self.book.lock().why_blind());
                 }
                 tokio::select! {
                     biased;
                     () = self.closing.cancelled() => {}
-                    changed = looked.changed() => drop(changed),
+                    () = self.looked.until(|looked| (*looked != now).then_some(())) => {}
                 }
             }
         };

@@ -93,6 +93,9 @@ impl Fleet {
                 for operation in [Operation::Sign, Operation::ReadRecord, Operation::Members] {
                     network.always(operation, Fault::LoseRequest);
                 }
+                // Longer than a whole move in a hurry takes.
+                let until = self.truth.now() + self.scenario.dice.span(self.scenario.timing.ttl * 8);
+                return Some((until, relief.1));
             }
             36..44 => {
                 process.recorder().note(What::Disturbed("leases expire"));

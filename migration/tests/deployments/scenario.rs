@@ -17,6 +17,8 @@ pub(crate) struct Scenario {
     pub(crate) processes: u64,
     pub(crate) workers_at_most: u64,
     pub(crate) admins: u64,
+    /// Whether they go all the way at once, and wait for nobody longer than they must.
+    pub(crate) hurried: bool,
     /// The longest pause of a task between two acquisitions.
     pub(crate) pause: Duration,
     /// How often records are looked at.
@@ -45,6 +47,7 @@ impl Scenario {
             processes: dice.between(3, 12),
             workers_at_most: dice.between(1, 2),
             admins: dice.between(1, 2),
+            hurried: dice.chance(400),
             pause: ttl / *dice.pick(&[1, 2, 4]),
             poll: ttl / *dice.pick(&[8, 15, 30]),
             storm: ttl * *dice.pick(&[20, 30, 40]),

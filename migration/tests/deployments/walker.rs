@@ -76,6 +76,7 @@ impl Fleet {
             recorder: self.recorder_of(&label),
             done: Arc::clone(&done),
             ttl: self.scenario.timing.ttl,
+            hurried: self.scenario.hurried,
             dice: self.scenario.dice.fork(),
         };
         task.spawn(walk.run());
@@ -141,6 +142,7 @@ struct Walk {
     recorder: Recorder,
     done: Done,
     ttl: Duration,
+    hurried: bool,
     dice: Dice,
 }
 
@@ -151,17 +153,19 @@ impl Walk {
     }
 
     async fn wander(&mut self, admin: Admin) {
-        let mut goal = *self.dice.pick(&GOALS);
+        let goals = if self.hurried { &ENDS } else { &GOALS[..] };
+        let mut goal = *self.dice.pick(goals);
         loop {
             self.pause().await;
             let Ok(status) = admin.status().await else { continue };
             let before = status.phase;
             if before == Some(goal) || self.dice.chance(150) {
-                goal = *self.dice.pick(&GOALS);
+                goal = *self.dice.pick(goals);
             }
             // Steps one by one, and now and then all that are to be taken at once.
-            let steps = Steps::default().quiet_for(Duration::ZERO).wait(self.dice.span(self.ttl * 4));
-            let steps = if self.dice.chance(200) { steps.to(goal) } else { steps };
+            let wait = self.dice.span(self.ttl * if self.hurried { 8 } else { 4 });
+            let steps = Steps::default().quiet_for(Duration::ZERO).wait(wait);
+            let steps = if self.hurried || self.dice.chance(200) { steps.to(goal) } else { steps };
             let told = &mut |_: &_| {};
             let walked = if before < Some(goal) {
                 admin.advance(&steps, told).await
@@ -178,7 +182,7 @@ impl Walk {
 
     async fn pause(&mut self) {
         let clock = TokioClock::new();
-        let span = Duration::from_millis(1) + self.dice.span(self.ttl);
+        let span = Duration::from_millis(1) + self.dice.span(if self.hurried { self.ttl / 4 } else { self.ttl });
         clock.sleep_until(clock.now() + span).await;
     }
 }
@@ -211,3 +215,6 @@ fn steps_between(from: Phase, to: Phase) -> Vec<(Phase, Phase)> {
 /// Where walkers want to be: at the ends more often, so that they cross everything.
 const GOALS: [Phase; 7] =
     [Phase::Old, Phase::Old, Phase::Shadow, Phase::Both, Phase::Drain, Phase::New, Phase::New];
+
+/// Where those who are in a hurry want to be.
+const ENDS: [Phase; 2] = [Phase::Old, Phase::New];
