@@ -17,11 +17,12 @@ use leasehold_core::backend::{
     AcquireRequest, Attempt, Backoff, Grant, Holder, Lease, LeaseId, LeaseScope, Mode,
 };
 use leasehold_core::clock::{Deadline, Moment};
-use leasehold_core::{Error, ErrorKind, Result};
+use leasehold_core::{Error, ErrorKind, LockName, Result};
 use tokio::sync::Notify;
 
+use super::book::Book;
 use super::claim::Stage;
-use super::{Book, SIDES, Session};
+use super::{SIDES, Session};
 use crate::protocol::Pair;
 use crate::protocol::contender::{End, Step};
 use crate::protocol::hold::Hold;
@@ -203,7 +204,7 @@ impl Acquisition {
         let (request, id) = (&self.request, self.id);
         match answer {
             Ok(Asked::Granted(grant)) => {
-                self.session.with(|book, _| book.granted(&request.name, side, grant));
+                self.session.with(|book, _| book.granted(&request.name, id, side, grant));
                 Ok(())
             }
             Ok(Asked::Busy(holder)) => {
@@ -303,7 +304,10 @@ impl Book {
         }
         contender.viewed(view);
         Ok(match contender.step() {
-            Step::Do(Act::Ask(side)) => Next::Ask(side),
+            Step::Do(Act::Ask(side)) => {
+                self.keep_parts(name);
+                Next::Ask(side)
+            }
             Step::Do(Act::Drop(side)) => Next::Drop(side),
             Step::Do(Act::Release(side)) => {
                 self.owe(name, side);
@@ -317,24 +321,34 @@ impl Book {
         })
     }
 
+    /// What is held while another store is asked is renewed by the core.
+    fn keep_parts(&mut self, name: &LockName) {
+        let Some(claim) = self.slots.get(name).and_then(|slot| slot.claim.as_ref()) else { return };
+        for side in SIDES {
+            if let Some(part) =
+                claim.parts[side].as_ref().filter(|part| part.lease.scope == LeaseScope::Entry)
+            {
+                self.leases.announce(side, part.lease, &self.events);
+            }
+        }
+    }
+
     /// It is a hold from here on.
     fn take(&mut self, request: &AcquireRequest, counter: u64) -> Option<Grant> {
         let (view, name) = (self.view(), &request.name);
+        let claim = self.slots.get_mut(name)?.claim.as_mut()?;
         for side in SIDES {
-            let part = self.claim(name).and_then(|claim| claim.parts[side].as_ref()).map(|part| part.lease);
-            let Some(lease) = part else { continue };
-            let deadline = self.leases.absorb(side, &lease, &self.events);
-            if let Some(part) = self.claim(name).and_then(|claim| claim.parts[side].as_mut()) {
-                part.lease.deadline = deadline;
+            if let Some(part) = &mut claim.parts[side] {
+                part.lease.deadline = self.leases.absorb(side, &part.lease, &self.events);
             }
         }
-        let backed = Pair { old: self.backed_until(Side::Old), new: self.backed_until(Side::New) };
-        let claim = self.claim(name)?;
         let Stage::Asking { contender, .. } = &claim.stage else { return None };
         let hold = Hold::of(contender, view);
         let asks = Pair::default();
         claim.stage = Stage::Holding { hold, counter, told: Deadline::Never, told_over: false, asks };
-        let until = claim.trusted_until(backed);
+        let trusted = self.trusted(name);
+        let claim = self.claim(name)?;
+        let until = claim.trusted_until(trusted);
         if let Stage::Holding { told, .. } = &mut claim.stage {
             *told = until;
         }

@@ -19,7 +19,7 @@ use super::leases::Leases;
 use super::members::Signature;
 use super::upgrade::Upgrade;
 use crate::protocol::member::Holds;
-use crate::protocol::parts::Act;
+use crate::protocol::parts::{Act, Part};
 use crate::protocol::view::{Alone, Knowledge, View};
 use crate::protocol::{Class, Pair};
 
@@ -168,7 +168,7 @@ impl Book {
     fn follow_view(&mut self) {
         let view = self.view;
         for name in self.names() {
-            let backed = Pair { old: self.backed_until(Side::Old), new: self.backed_until(Side::New) };
+            let trusted = self.trusted(&name);
             let Some(claim) = self.claim(&name) else { continue };
             let Stage::Holding { hold, told, .. } = &mut claim.stage else {
                 let wake = Arc::clone(&claim.wake);
@@ -178,14 +178,12 @@ impl Book {
             let mut after = *hold;
             after.viewed(view);
             // What was not needed may have been renewed less than the guard believes in (session-3).
-            let mut acts = Vec::new();
-            for side in SIDES {
-                let until = claim.parts[side].as_ref().map(|part| part.lease.deadline.min(backed[side]));
-                let weak = until.is_some_and(|until| until < *told);
-                if weak && hold.parts().held(side) && after.needs(side) && !hold.needs(side) {
-                    acts.push(hold.unbacked(side).1);
-                }
-            }
+            let weak = |side: &Side| {
+                let counts = hold.parts().held(*side) && after.needs(*side) && !hold.needs(*side);
+                counts && trusted[*side] < Some(*told)
+            };
+            let weak: Vec<_> = SIDES.into_iter().filter(weak).collect();
+            let acts: Vec<_> = weak.into_iter().map(|side| hold.unbacked(side).1).collect();
             hold.viewed(view);
             for act in acts {
                 self.act(&name, act);
@@ -213,19 +211,11 @@ impl Book {
             None => {}
             Some(Act::Release(side)) => self.owe(name, side),
             Some(Act::Drop(side)) => {
-                if let Some(Claim { stage: Stage::Holding { asks, .. }, .. }) = self.claim(name)
-                    && let Some(ask) = asks[side].take()
-                {
-                    ask.cancel();
-                }
+                self.stop_asking(name, side);
+                // It may have been granted, and not counted on yet.
                 self.owe(name, side);
             }
-            Some(Act::Ask(side)) => {
-                if let Some(claim) = self.claim(name) {
-                    let upgrade = Upgrade::of(claim, side);
-                    self.todo.push(Todo::Upgrade(upgrade));
-                }
-            }
+            Some(Act::Ask(side)) => self.ask_for_hold(name, side),
         }
     }
 
@@ -233,9 +223,9 @@ impl Book {
     pub(super) fn owe(&mut self, name: &LockName, side: Side) {
         let Some(slot) = self.slots.get_mut(name) else { return };
         let Some(claim) = &mut slot.claim else { return };
-        if let Some(grant) = claim.parts[side].take() {
-            let deadline = self.leases.leave(side, &grant.lease, &self.events);
-            let debt = Debt::new(claim.id, side, grant, deadline);
+        if let Some(mut grant) = claim.parts[side].take() {
+            grant.lease.deadline = self.leases.leave(side, &grant.lease, &self.events);
+            let debt = Debt::new(claim.id, side, grant);
             slot.debts[side] = Some(Arc::clone(&debt));
             self.todo.push(Todo::Settle(debt));
         }
@@ -338,19 +328,15 @@ impl Book {
         let mut needed = Pair::default();
         let Some(claim) = self.claim(name) else { return needed };
         let id = claim.id;
-        let mut asks = Pair::default();
         match &mut claim.stage {
             Stage::Asking { contender, .. } => contender.unwanted(),
-            Stage::Holding { hold, asks: own, .. } => {
+            Stage::Holding { hold, .. } => {
                 needed = Pair { old: hold.needs(Side::Old), new: hold.needs(Side::New) };
-                asks = std::mem::take(own);
                 hold.let_go();
             }
         }
-        for ask in [asks.old, asks.new].into_iter().flatten() {
-            ask.cancel();
-        }
         for side in [Side::New, Side::Old] {
+            self.stop_asking(name, side);
             self.owe(name, side);
         }
         self.leases.composites.remove(&id);
@@ -370,7 +356,7 @@ impl Book {
 
     /// A debt is settled.
     pub(super) fn settled(&mut self, debt: &Arc<Debt>) {
-        let (name, side) = (&debt.grant.name, debt.side);
+        let (name, side) = (&debt.name, debt.side);
         let Some(slot) = self.slots.get_mut(name) else { return };
         if !slot.debts[side].as_ref().is_some_and(|owed| Arc::ptr_eq(owed, debt)) {
             return;
@@ -378,27 +364,53 @@ impl Book {
         slot.debts[side] = None;
         if let Some(claim) = slot.claim.as_mut().filter(|claim| claim.id == debt.claim) {
             match &mut claim.stage {
-                Stage::Asking { contender, .. } => contender.gone(side),
-                Stage::Holding { hold, .. } => drop(hold.gone(side)),
+                Stage::Asking { contender, .. } if contender.parts()[side] == Part::Leaving => {
+                    contender.gone(side)
+                }
+                Stage::Holding { hold, .. } if hold.parts()[side] == Part::Leaving => drop(hold.gone(side)),
+                _ => {}
             }
             self.todo.push(Todo::Wake(Arc::clone(&claim.wake)));
         }
-        self.advance(&name.clone());
-        self.tidy(&debt.grant.name);
+        self.advance(name);
+        self.tidy(name);
     }
 
-    /// What `name` was granted at `side` counts from now on.
-    pub(super) fn granted(&mut self, name: &LockName, side: Side, grant: Grant) {
-        self.leases.hold(side, &grant.lease);
-        let waits_on = self.view.is_some_and(|view| view.class() != Class::Old);
-        let Some(claim) = self.claim(name) else { return };
+    /// What the claim `id` on `name` was granted at `side`. One that is over gives it back.
+    pub(super) fn granted(&mut self, name: &LockName, id: LeaseId, side: Side, grant: Grant) {
         let (raw, lease) = (grant.counter, grant.lease);
+        let Some(claim) = self.claim(name).filter(|claim| claim.id == id) else {
+            self.todo.push(Todo::Settle(Debt::new(id, side, grant)));
+            return;
+        };
         claim.parts[side] = Some(grant);
         if let Stage::Asking { contender, .. } = &mut claim.stage {
             contender.granted(side, raw);
-            if side == Side::Old && waits_on && lease.scope == LeaseScope::Entry {
-                self.leases.announce(side, lease, &self.events);
+        }
+        self.leases.hold(side, &lease);
+    }
+
+    /// Counts on what was granted for the hold of `name`, once it lasts as long as the guard believes in it.
+    pub(super) fn admit(&mut self, name: &LockName) {
+        let trusted = self.trusted(name);
+        let Some(Claim { stage: Stage::Holding { hold, told, .. }, parts, .. }) = self.claim(name) else {
+            return;
+        };
+        for side in SIDES {
+            let Some(part) = &parts[side] else { continue };
+            if !hold.parts().held(side) && trusted[side].is_some_and(|until| until >= *told) {
+                hold.granted(side, part.counter);
             }
         }
+    }
+
+    /// Until when each part of the claim on `name` can be trusted (session-3).
+    pub(super) fn trusted(&self, name: &LockName) -> Pair<Option<Deadline>> {
+        let claim = self.slots.get(name).and_then(|slot| slot.claim.as_ref());
+        let until = |side: Side| {
+            let part = claim?.parts[side].as_ref()?;
+            Some(self.leases.deadline(side, &part.lease).min(self.backed_until(side)))
+        };
+        Pair { old: until(Side::Old), new: until(Side::New) }
     }
 }

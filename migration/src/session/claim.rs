@@ -5,8 +5,7 @@ use std::sync::Arc;
 use leasehold_core::backend::stage::Side;
 use leasehold_core::backend::{AcquireRequest, Grant, LeaseId};
 use leasehold_core::clock::Deadline;
-use tokio::sync::Notify;
-use tokio_util::sync::CancellationToken;
+use tokio::sync::{Notify, oneshot};
 
 use super::SIDES;
 use super::debts::Debt;
@@ -50,8 +49,8 @@ pub(super) enum Stage {
         /// Until when the core trusts it.
         told: Deadline,
         told_over: bool,
-        /// What is asked for it, ends with these.
-        asks: Pair<Option<CancellationToken>>,
+        /// What is asked for it ends with these.
+        asks: Pair<Option<oneshot::Sender<Arc<Debt>>>>,
     },
 }
 
@@ -68,27 +67,11 @@ impl Claim {
         Self { id, request, stage, parts: Pair::default(), wake: Arc::default() }
     }
 
-    /// Until when a hold can be trusted, by what it has (session-3); `backed` is the process's entries. What is granted
-    /// and not counted on yet holds it back too: so that it can be.
-    pub(super) fn trusted_until(&self, backed: Pair<Deadline>) -> Deadline {
+    /// Until when a hold can be trusted whose parts can be until then. What is granted and not counted on yet holds it back
+    /// too: so that it can be.
+    pub(super) fn trusted_until(&self, parts: Pair<Option<Deadline>>) -> Deadline {
         let Stage::Holding { hold, .. } = &self.stage else { return Deadline::Never };
         let counts = |side: &Side| hold.needs(*side) || !hold.parts().held(*side);
-        let parts = SIDES.into_iter().filter(counts);
-        let until = |side: Side| {
-            let part = self.parts[side].as_ref()?;
-            Some(part.lease.deadline.min(backed[side]))
-        };
-        parts.filter_map(until).min().unwrap_or(Deadline::Never)
-    }
-
-    /// Counts on what was granted for a hold, once it lasts as long as the guard believes in it.
-    pub(super) fn admit(&mut self, backed: Pair<Deadline>) {
-        let Stage::Holding { hold, told, .. } = &mut self.stage else { return };
-        for side in SIDES {
-            let Some(part) = &self.parts[side] else { continue };
-            if !hold.parts().held(side) && part.lease.deadline.min(backed[side]) >= *told {
-                hold.granted(side, part.counter);
-            }
-        }
+        SIDES.into_iter().filter(counts).filter_map(|side| parts[side]).min().unwrap_or(Deadline::Never)
     }
 }

@@ -4,21 +4,21 @@ use std::sync::Arc;
 
 use leasehold_core::backend::stage::Side;
 use leasehold_core::backend::{Backoff, Grant, LeaseId, LeaseScope};
-use leasehold_core::clock::{Deadline, Moment};
-use leasehold_core::{Effect, Error, ErrorKind, LostReason, Result};
+use leasehold_core::clock::Deadline;
+use leasehold_core::{Effect, Error, ErrorKind, LockName, LostReason, Result};
 use tokio::sync::watch;
 
 use super::{SIDES, Session};
 use crate::protocol::Pair;
 
-/// One grant that a store is to take back.
+/// What a store is to forget.
 pub(super) struct Debt {
     /// Whose it was.
     pub(super) claim: LeaseId,
     pub(super) side: Side,
-    pub(super) grant: Grant,
-    /// Until when its lease could be trusted, which nobody renews any more.
-    deadline: Deadline,
+    pub(super) name: LockName,
+    /// What was granted; `None` is a request that somebody is about to drop.
+    grant: Option<Grant>,
     progress: watch::Sender<Progress>,
 }
 
@@ -32,8 +32,15 @@ struct Progress {
 }
 
 impl Debt {
-    pub(super) fn new(claim: LeaseId, side: Side, grant: Grant, deadline: Deadline) -> Arc<Self> {
-        Arc::new(Self { claim, side, grant, deadline, progress: watch::Sender::default() })
+    /// A grant, whose lease nobody renews any more.
+    pub(super) fn new(claim: LeaseId, side: Side, grant: Grant) -> Arc<Self> {
+        let (name, grant) = (grant.name.clone(), Some(grant));
+        Arc::new(Self { claim, side, name, grant, progress: watch::Sender::default() })
+    }
+
+    /// A request.
+    pub(super) fn of_request(claim: LeaseId, side: Side, name: LockName) -> Arc<Self> {
+        Arc::new(Self { claim, side, name, grant: None, progress: watch::Sender::default() })
     }
 
     /// Ends when nothing more is done about it, whatever it came to.
@@ -65,15 +72,6 @@ impl Debt {
 
     fn ended(&self, over: Result<()>) {
         self.progress.send_modify(|progress| progress.over = Some(over));
-    }
-
-    /// When nobody waits for it any more: its lease is over, or, in a session, its ttl, and that session is given up.
-    fn gives_up_at(&self, began: Moment) -> Moment {
-        let ttl = self.grant.lease.ttl;
-        match (self.grant.lease.scope, self.deadline) {
-            (LeaseScope::Entry, Deadline::At(at)) => at,
-            _ => began + ttl,
-        }
     }
 }
 
@@ -108,38 +106,49 @@ impl Session {
         })
     }
 
-    /// Releases until that is over.
+    /// Releases what was granted until that is over.
     pub(super) async fn settle_debt(self: Arc<Self>, debt: Arc<Debt>) {
-        let over = self.released(&debt).await;
-        if let Err(error) = &over {
-            tracing::debug!(error = %format_args!("{error:#}"), lock = %debt.grant.name, "not released in one store");
-            if debt.grant.lease.scope == LeaseScope::Session && error.lost_reason().is_none() {
-                self.end_session_of(&debt);
-            }
+        if let Some(grant) = &debt.grant {
+            let over = self.released(&debt, grant).await;
+            self.settle(&debt, over);
         }
+    }
+
+    /// Nothing more is done about it.
+    pub(super) fn settle(self: &Arc<Self>, debt: &Arc<Debt>, over: Result<()>) {
         // First the slot: whoever hears that it is over may ask again.
-        self.with(|book, _| book.settled(&debt));
+        self.with(|book, _| book.settled(debt));
         debt.ended(over);
     }
 
-    /// An entry that stays in a session ends with that.
-    fn end_session_of(self: &Arc<Self>, debt: &Debt) {
-        let lease = debt.grant.lease.id;
-        self.with(|book, _| {
-            book.lease_over(debt.side, lease, LostReason::SessionLost);
-            book.todo.push(super::Todo::GiveUp(debt.side, lease));
-        });
+    /// Asks the store to release `grant` until it confirms that, or its lease is over. An entry that stays in a session ends
+    /// with that: it is given up.
+    pub(super) async fn released(self: &Arc<Self>, debt: &Debt, grant: &Grant) -> Result<()> {
+        let released = self.release_at(debt, grant).await;
+        if let Err(error) = &released {
+            tracing::debug!(error = %format_args!("{error:#}"), lock = %grant.name, "not released in one store");
+            if grant.lease.scope == LeaseScope::Session && error.lost_reason().is_none() {
+                self.with(|book, _| {
+                    book.lease_over(debt.side, grant.lease.id, LostReason::SessionLost);
+                    book.todo.push(super::book::Todo::GiveUp(debt.side, grant.lease.id));
+                });
+            }
+        }
+        released
     }
 
-    async fn released(&self, debt: &Debt) -> Result<()> {
+    async fn release_at(&self, debt: &Debt, grant: &Grant) -> Result<()> {
         let env = &self.env;
         let Some(open) = self.stores[debt.side].open.get() else { return Ok(()) };
-        let give_up_at = debt.gives_up_at(env.now());
-        let in_session = debt.grant.lease.scope == LeaseScope::Session;
+        let in_session = grant.lease.scope == LeaseScope::Session;
+        let give_up_at = match grant.lease.deadline {
+            Deadline::At(at) if !in_session => at,
+            _ => env.now() + grant.lease.ttl,
+        };
         let mut backoff = Backoff::of_requests(env);
         let mut effect = Effect::NotApplied;
         loop {
-            let Err(error) = env.bounded(open.backend.release(&debt.grant)).await else { return Ok(()) };
+            let Err(error) = env.bounded(open.backend.release(grant)).await else { return Ok(()) };
             match (error.lost_reason(), effect) {
                 // An earlier request has done it.
                 (Some(LostReason::Gone), Effect::Unknown) if env.now() < give_up_at => return Ok(()),

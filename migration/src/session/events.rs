@@ -7,8 +7,9 @@ use leasehold_core::backend::stage::Side;
 use leasehold_core::backend::{Grant, LockBackend, StoreEvent};
 use leasehold_core::{LockName, LostReason};
 
+use super::Session;
+use super::book::Book;
 use super::claim::{Claim, Stage};
-use super::{Book, Session};
 
 impl Session {
     /// Passes on what the store tells, while both of us are open.

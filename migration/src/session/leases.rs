@@ -11,8 +11,9 @@ use leasehold_core::backend::{Events, Lease, LeaseId, LeaseScope, Renewal, Store
 use leasehold_core::clock::Deadline;
 use leasehold_core::{Error, LockName, LostReason};
 
+use super::book::Book;
 use super::claim::Stage;
-use super::{Book, SIDES, Session};
+use super::{SIDES, Session};
 use crate::protocol::Pair;
 
 #[derive(Default)]
@@ -159,28 +160,22 @@ impl Book {
         if let Some((side, inner)) = passed {
             return answers[side].get(&inner).cloned().unwrap_or(gone);
         }
-        let backed = Pair { old: self.backed_until(Side::Old), new: self.backed_until(Side::New) };
         let Some(name) = self.leases.composites.get(&lease).cloned() else { return gone };
-        let sessions = SIDES.map(|side| {
-            let part = self.slots.get(&name)?.claim.as_ref()?.parts[side].as_ref()?;
-            Some((side, self.leases.deadline(side, &part.lease)))
-        });
         let Some(claim) = self.claim(&name) else { return gone };
         let mut unknown = None;
-        for (side, until) in sessions.into_iter().flatten() {
-            let Some(part) = &mut claim.parts[side] else { continue };
+        for side in SIDES {
             let needed = matches!(&claim.stage, Stage::Holding { hold, .. } if hold.needs(side));
-            part.lease.deadline = match answers[side].get(&part.lease.id) {
-                Some(Answer::Until(until)) => part.lease.deadline.max(*until),
-                Some(Answer::Unknown(error)) if needed => {
-                    unknown = Some(error.clone());
-                    continue;
-                }
-                _ => until,
-            };
+            let Some(part) = &mut claim.parts[side] else { continue };
+            match answers[side].get(&part.lease.id) {
+                Some(Answer::Until(until)) => part.lease.deadline = part.lease.deadline.max(*until),
+                Some(Answer::Unknown(error)) if needed => unknown = Some(error.clone()),
+                _ => {}
+            }
         }
-        claim.admit(backed);
-        let until = claim.trusted_until(backed);
+        self.admit(&name);
+        let trusted = self.trusted(&name);
+        let Some(claim) = self.claim(&name) else { return gone };
+        let until = claim.trusted_until(trusted);
         let Stage::Holding { hold, told, .. } = &mut claim.stage else { return gone };
         let answer = match unknown {
             _ if hold.is_over() => gone,

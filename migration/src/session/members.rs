@@ -9,7 +9,8 @@ use leasehold_core::backend::{Lease, LeaseScope};
 use leasehold_core::clock::Moment;
 use leasehold_core::{Error, ErrorKind, Result};
 
-use super::{Book, SIDES, Session, place};
+use super::book::Book;
+use super::{SIDES, Session, place};
 use crate::protocol::Pair;
 use crate::protocol::member::Member;
 use crate::protocol::record::{Record, Seen};
@@ -83,7 +84,7 @@ impl Session {
 
     async fn look(self: &Arc<Self>, side: Side) -> Result<()> {
         if self.stores[side].open.get().is_none() {
-            self.open_at(side).await?;
+            self.open_within(side, self.env.timing().connect_timeout).await?;
         }
         let every = self.signs_every();
         if self.with(|book, now| book.must_sign(side, now, every)) {
@@ -179,7 +180,7 @@ impl Book {
     fn learn(&mut self, side: Side, look: Look, record: Option<Entry>) -> Result<()> {
         let learned = self.understood(side, look, record);
         if learned.is_err() {
-            self.knowledge.lapsed(side);
+            self.knowledge.doubted(side);
         }
         learned
     }

@@ -80,8 +80,9 @@ impl Session {
                 Err(_) if !asked.needed => continue,
                 holder => holder?,
             };
-            let known = |holder| self.with(|book, _| book.known_to_all(asked.side, holder));
-            found = found.or_else(|| holder.map(known));
+            if found.is_none() {
+                found = holder.map(|holder| self.with(|book, _| book.known_to_all(asked.side, holder)));
+            }
         }
         Ok(found)
     }

@@ -64,7 +64,7 @@ impl Session {
         self.view_or_why().await
     }
 
-    async fn open_within(self: &Arc<Self>, side: Side, bound: Duration) -> Result<()> {
+    pub(super) async fn open_within(self: &Arc<Self>, side: Side, bound: Duration) -> Result<()> {
         tokio::select! {
             biased;
             opened = self.open_at(side) => opened,
@@ -76,7 +76,7 @@ impl Session {
     }
 
     /// Opens one of them, and hears what it tells.
-    pub(super) async fn open_at(self: &Arc<Self>, side: Side) -> Result<()> {
+    async fn open_at(self: &Arc<Self>, side: Side) -> Result<()> {
         let store = &self.stores[side];
         let placed = |error: Error| match store.config.server() {
             Some(server) => error.with_context("server", server),
