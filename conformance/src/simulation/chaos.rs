@@ -102,14 +102,10 @@ impl Cluster {
     /// An administrator asks for a lock, with a grace or without.
     fn revoke(&mut self, victim: usize) {
         let name = self.scenario.dice.pick(&self.scenario.names).clone();
-        let manager = self.processes[victim].manager.clone();
         let ttl = self.scenario.timing.ttl;
         let grace = *self.scenario.dice.pick(&[Duration::ZERO, ttl / 8, ttl]);
         self.recorder.on(&name, What::Disturbed("revoked"));
-        self.processes[victim].workers.spawn(async move {
-            // A network that loses the request loses the wish.
-            let _ = manager.revoke(&name, Revoke::Ask { grace }).await;
-        });
+        self.processes[victim].revokes(&name, Revoke::Ask { grace });
     }
 
     /// A process hears of a loss that there was not.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::backend::StoreConfig;
+use leasehold_core::backend::{Revoke, StoreConfig};
 use leasehold_core::{Entropy, LockManager, LockName, Result, Timing};
 use parking_lot::Mutex;
 use tokio::task::{JoinError, JoinSet};
@@ -87,6 +87,15 @@ impl Process {
             dice: self.dice.fork(),
         };
         self.workers.spawn(worker.run());
+    }
+
+    /// Has it ask an administrator's question.
+    pub fn revokes(&mut self, name: &LockName, how: Revoke) {
+        let (manager, name) = (self.manager.clone(), name.clone());
+        self.workers.spawn(async move {
+            // A network that loses the request loses the wish.
+            let _ = manager.revoke(&name, how).await;
+        });
     }
 
     /// What it is called.

@@ -143,13 +143,9 @@ impl Fleet {
 
     fn revoke(&mut self, victim: usize) {
         let name = self.scenario.dice.pick(&self.scenario.names).clone();
-        let manager = self.hands[victim].process.manager().clone();
         let grace = *self.scenario.dice.pick(&[Duration::ZERO, self.scenario.timing.ttl / 8]);
         self.recorder.on(&name, What::Disturbed("revoked"));
-        self.errands.spawn(async move {
-            // A network that loses the request loses the wish.
-            let _ = manager.revoke(&name, Revoke::Ask { grace }).await;
-        });
+        self.hands[victim].process.revokes(&name, Revoke::Ask { grace });
     }
 
     /// Processes are replaced by others, as the phase allows; now and then as it does not.
