@@ -50,26 +50,32 @@ impl Session {
             return Ok(());
         }
         let mut looked = self.looked.subscribe();
-        let before = *looked.borrow_and_update();
+        let mut last = *looked.borrow_and_update();
         // The look that is under way may have begun before this.
-        let enough = |looked: &Pair<u64>| SIDES.iter().all(|side| looked[*side] >= before[*side] + 2);
+        let enough = Pair { old: last.old + 2, new: last.new + 2 };
+        for side in SIDES {
+            self.stores[side].poke.notify_one();
+        }
         let seen = async {
             loop {
-                for side in SIDES {
-                    self.stores[side].poke.notify_one();
-                }
-                self.refuse_closed()?;
-                if self.with(|book, _| book.view().is_some()) {
-                    return Ok(());
-                }
-                if enough(&looked.borrow()) {
-                    return Err(self.book.lock().why_blind());
-                }
                 tokio::select! {
                     biased;
                     () = self.closing.cancelled() => {}
                     changed = looked.changed() => drop(changed),
                 }
+                self.refuse_closed()?;
+                let now = *looked.borrow_and_update();
+                if self.with(|book, _| book.view().is_some()) {
+                    return Ok(());
+                }
+                let due: Vec<_> = SIDES.into_iter().filter(|side| now[*side] < enough[*side]).collect();
+                if due.is_empty() {
+                    return Err(self.book.lock().why_blind());
+                }
+                for side in due.into_iter().filter(|side| last[*side] < now[*side]) {
+                    self.stores[side].poke.notify_one();
+                }
+                last = now;
             }
         };
         let bounded = self.env.bounded(seen).await;
