@@ -49,29 +49,32 @@ impl Session {
         if self.with(|book, _| book.view().is_some()) {
             return Ok(());
         }
-        let before = self.looked.read(|looked| *looked);
+        let mut last = self.looked.read(|looked| *looked);
         // The look that is under way may have begun before this.
-        let looked_well = |looked: &Pair<u64>, side: Side| looked[side] >= before[side] + 2;
-        let enough = |looked: &Pair<u64>| SIDES.into_iter().all(|side| looked_well(looked, side));
+        let enough = Pair { old: last.old + 2, new: last.new + 2 };
+        for side in SIDES {
+            self.stores[side].poke.notify_one();
+        }
         let seen = async {
             loop {
-                let now = self.looked.read(|looked| *looked);
-                // One that answers is not asked again and again while the other does not.
-                for side in SIDES.into_iter().filter(|side| !looked_well(&now, *side)) {
-                    self.stores[side].poke.notify_one();
-                }
-                self.refuse_closed()?;
-                if self.with(|book, _| book.view().is_some()) {
-                    return Ok(());
-                }
-                if enough(&now) {
-                    return Err(self.book.lock().why_blind());
-                }
                 tokio::select! {
                     biased;
                     () = self.closing.cancelled() => {}
-                    () = self.looked.until(|looked| (*looked != now).then_some(())) => {}
+                    () = self.looked.until(|looked| (*looked != last).then_some(())) => {}
                 }
+                self.refuse_closed()?;
+                let now = self.looked.read(|looked| *looked);
+                if self.with(|book, _| book.view().is_some()) {
+                    return Ok(());
+                }
+                let due: Vec<_> = SIDES.into_iter().filter(|side| now[*side] < enough[*side]).collect();
+                if due.is_empty() {
+                    return Err(self.book.lock().why_blind());
+                }
+                for side in due.into_iter().filter(|side| last[*side] < now[*side]) {
+                    self.stores[side].poke.notify_one();
+                }
+                last = now;
             }
         };
         let bounded = self.env.bounded(seen).await;
