@@ -109,6 +109,9 @@ impl Keyspace {
         format!("{}%session/{lease:x}", self.root).into_bytes()
     }
 
+    /// What the key of a session says that takes part in a move.
+    pub(crate) const MOVES: &str = "moves";
+
     /// Where the keys of sessions begin and end, their inboxes among them.
     pub(crate) fn sessions(&self) -> (Vec<u8>, Vec<u8>) {
         let bound = |after| format!("{}%session{after}", self.root).into_bytes();

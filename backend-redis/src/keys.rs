@@ -12,7 +12,7 @@
 //!
 //! Checked by the tests below and the cases of `g10`.
 
-use leasehold_core::{Error, ErrorKind, LockName, Result};
+use leasehold_core::{Error, ErrorKind, LockName, OwnerId, Result};
 
 /// How names become keys in one namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -35,6 +35,16 @@ impl NameKeys {
     pub(crate) fn all(&self) -> [&str; 4] {
         [&self.lock, &self.queue, &self.entries, &self.grants]
     }
+}
+
+/// The id of a session's inbox: hexadecimal, and something behind it if the session takes part in a move.
+pub(crate) fn inbox(session: OwnerId, moves: bool) -> String {
+    session.to_hex() + if moves { "-moves" } else { "" }
+}
+
+/// Whether an inbox is that of a session which takes no part in a move, and so adds the base it has read.
+pub(crate) fn is_inbox_of_one_that_adds(id: &str) -> bool {
+    OwnerId::from_hex(id).is_some()
 }
 
 impl Keys {

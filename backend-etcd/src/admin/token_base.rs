@@ -6,19 +6,20 @@ use etcd_client::{Compare, CompareOp, GetOptions, KeyValue, Txn, TxnOp};
 use leasehold_core::Result;
 use leasehold_core::backend::TokenBase;
 
-use crate::keys::base;
+use crate::keys::{Keyspace, base};
 use crate::session::{Sessions, gets, revision};
 
 impl Sessions {
     /// The base, and the sessions that live, as of one moment.
     pub(crate) async fn read_base(self: &Arc<Self>) -> Result<TokenBase> {
         let (begin, end) = self.keys.sessions();
-        let keys = GetOptions::new().with_range(end).with_keys_only();
-        let reads = [TxnOp::get(self.keys.token_base(), None), TxnOp::get(begin, Some(keys))];
+        let all = GetOptions::new().with_range(end);
+        let reads = [TxnOp::get(self.keys.token_base(), None), TxnOp::get(begin, Some(all))];
         let answer = self.endpoints.txn(Txn::new().and_then(reads)).await?;
         let [stored, sessions] = gets(&answer)?;
         let own = self.own_lease();
-        let leases = sessions.kvs().iter().filter_map(|kv| self.keys.lease_of(kv.key()));
+        let adding = sessions.kvs().iter().filter(|kv| kv.value() != Keyspace::MOVES.as_bytes());
+        let leases = adding.filter_map(|kv| self.keys.lease_of(kv.key()));
         // Whatever is granted later has a later revision.
         let floor = revision(&answer)?.unsigned_abs();
         let others = leases.filter(|lease| Some(*lease) != own).count();

@@ -18,7 +18,7 @@ use super::requests::gets;
 use super::sessions::Sessions;
 use super::{Session, deadline};
 use crate::error;
-use crate::keys::{self, Range};
+use crate::keys::{self, Keyspace, Range};
 use crate::protocol::{Book, Revision};
 use crate::watch::{Listener, OnEvent, WatchEvent, Watches};
 
@@ -152,7 +152,8 @@ struct Put {
 /// Puts the session's key; an earlier attempt may have put it. Whether it may stay is said by the namespace's
 /// record, and what it adds to its counters by the base, as of the moment from which the session counts.
 async fn put(sessions: &Arc<Sessions>, key: &[u8], lease: i64) -> Result<Put> {
-    let put = TxnOp::put(key, "", Some(PutOptions::new().with_lease(lease)));
+    let says = if sessions.env.adds_token_base() { "" } else { Keyspace::MOVES };
+    let put = TxnOp::put(key, says, Some(PutOptions::new().with_lease(lease)));
     let [own, record, base] =
         [key.to_vec(), sessions.keys.record(), sessions.keys.token_base()].map(|key| TxnOp::get(key, None));
     let answer = sessions.endpoints.txn(Txn::new().and_then([put, own, record, base])).await?;

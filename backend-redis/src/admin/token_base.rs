@@ -7,11 +7,12 @@ use std::num::NonZero;
 
 use leasehold_core::backend::TokenBase;
 use leasehold_core::clock::Moment;
-use leasehold_core::{ErrorKind, OwnerId, Result};
+use leasehold_core::{ErrorKind, Result};
 use redis::Value;
 
 use crate::connection::{Connected, as_token_base, token_base};
 use crate::error;
+use crate::keys;
 use crate::scripts;
 use crate::session::Session;
 
@@ -39,7 +40,7 @@ impl Session {
             answer => return answer.and(Err(error::unexpected("to PUBSUB CHANNELS"))),
         };
         let inboxes = channels.iter().filter_map(|name| scripts::text(name)?.strip_prefix(&self.channels));
-        let others = inboxes.filter(|id| *id != self.inbox && OwnerId::from_hex(id).is_some());
+        let others = inboxes.filter(|id| *id != self.inbox && keys::is_inbox_of_one_that_adds(id));
         Ok(NonZero::new(others.count()).map(NonZero::get))
     }
 

@@ -41,7 +41,7 @@ use tokio_util::task::TaskTracker;
 use crate::config::RedisConfig;
 use crate::connection::{Confirming, Connected, Link, token_base};
 use crate::error;
-use crate::keys::{Keys, NameKeys};
+use crate::keys::{self, Keys, NameKeys};
 use crate::protocol::{Contender, Unanswered};
 use crate::scripts::Script;
 
@@ -118,7 +118,7 @@ impl Session {
     /// is no number.
     pub(crate) async fn open(config: &RedisConfig, env: Env, events: Events) -> Result<Opened> {
         let (keys, client) = (config.keys()?, config.client(env.timing().op_timeout)?);
-        let inbox = env.owner_id().to_hex();
+        let inbox = keys::inbox(env.owner_id(), !env.adds_token_base());
         let channels = keys.channels();
         let link = Arc::new(Link::new(env.clone(), client.clone(), Some(format!("{channels}{inbox}"))));
         let closed = CancellationToken::new();

@@ -1,5 +1,7 @@
 //! What the namespace adds to its counters, and raising that.
 
+use std::collections::HashSet;
+
 use futures_util::future::join3;
 use leasehold_core::Result;
 use leasehold_core::backend::TokenBase;
@@ -21,7 +23,9 @@ impl Session {
         )
         .await;
         let (written, listed) = (written.or_not(SHOW)?, listed.or_not(SHOW)?);
-        let others = listed.children().filter_map(keys::session_of).filter(|id| *id != self.id).count();
+        let moving: HashSet<_> = listed.children().filter_map(keys::mover_of).collect();
+        let adds = |id: &i64| *id != self.id && !moving.contains(id);
+        let others = listed.children().filter_map(keys::session_of).filter(adds).count();
         let (base, _) = stored_base(base)?;
         Ok(TokenBase::new(base, written.mzxid.unsigned_abs(), Some(others)))
     }

@@ -59,6 +59,11 @@ impl Namespace {
         format!("{}/{id:016x}", self.sessions())
     }
 
+    /// The node that is beside it while the session takes part in a move.
+    pub(crate) fn moves(&self, id: i64) -> String {
+        format!("{}{MOVES}", self.session(id))
+    }
+
     /// The directory of those nodes.
     pub(crate) fn sessions(&self) -> String {
         self.beside("%sessions")
@@ -95,7 +100,15 @@ impl Namespace {
     }
 }
 
-/// The session of a child of their directory; `None` for what is there for a moment beside them.
+/// How the name goes on beside a session's node while that takes part in a move.
+const MOVES: &str = "-moves";
+
+/// The session that takes part in a move by this child of their directory.
+pub(crate) fn mover_of(child: &str) -> Option<i64> {
+    session_of(child.strip_suffix(MOVES)?)
+}
+
+/// The session of a child of their directory; `None` for what is beside them.
 pub(crate) fn session_of(child: &str) -> Option<i64> {
     let id = u64::from_str_radix(child, 16).ok()?.cast_signed();
     (format!("{id:016x}") == child).then_some(id)

@@ -230,6 +230,9 @@ fn sessions_are_told_apart() {
         let node = namespace.session(id);
         let child = node.strip_prefix(&format!("{}/", namespace.sessions())).unwrap();
         assert_eq!(session_of(child), Some(id));
+        let moves = namespace.moves(id);
+        let beside = moves.strip_prefix(&format!("{}/", namespace.sessions())).unwrap();
+        assert_eq!((mover_of(beside), session_of(beside), mover_of(child)), (Some(id), None, None));
         for other in [format!("{child}-look"), format!("+{}", &child[1..]), child.to_uppercase() + "x"] {
             assert_eq!(session_of(&other), None, "{other}");
         }

@@ -64,6 +64,11 @@ impl Session {
         let bound = env.timing().op_timeout.min(timeout / 3);
         let connection = Connection::new(client, env.clone(), bound, config.rights().into());
         let (node, inbox) = (namespace.session(id), namespace.inbox(id));
+        if !env.adds_token_base() {
+            // First: whoever counts sees this session with it, or not at all.
+            let moves = namespace.moves(id);
+            connection.create_below(&moves, &[], CreateMode::Ephemeral).await.or_not(OPEN)?;
+        }
         // In one flight, unless a directory is missing.
         let (made, inbox_made) = join(
             connection.create_below(&node, &[], CreateMode::Ephemeral),

@@ -38,6 +38,8 @@ table! {
         "a dead member is waited for for ever";
     base_added_while_moving, ledger::who_moves_adds_no_base, store(Based),
         "the base is added by the session and by the move: a second one, or one that changes with the session";
+    movers_counted, ledger::who_moves_is_not_counted, Mutation::Store(Arc::new(|below| Box::new(Doubled(below, Mutex::default())))),
+        "a move waits for its own sessions, or takes those of others for them";
     record_not_looked_at, ledger::a_record_bars_plain_sessions, Mutation::Store(Arc::new(|below| Box::new(Unbarred(below)))),
         "a forgotten job opens the store that everybody else has left";
 }
@@ -206,6 +208,26 @@ impl Layer for Based {
             grant.counter += 1 << 41;
         }
         grant
+    }
+}
+
+/// Beside a session that moves there is one that does not.
+#[derive(Debug)]
+struct Doubled(Box<dyn StoreConfig>, Mutex<Vec<Arc<dyn LockBackend>>>);
+
+#[async_trait]
+impl StoreConfig for Doubled {
+    fn min_ttl(&self) -> Duration {
+        self.0.min_ttl()
+    }
+
+    async fn open(&self, env: Env) -> Result<Arc<dyn LockBackend>> {
+        if !env.adds_token_base() {
+            let plain = Env::new(env.timing().clone())?.with_clock(Arc::clone(env.clock()));
+            let session = self.0.open(plain).await?;
+            self.1.lock().push(session);
+        }
+        self.0.open(env).await
     }
 }
 

@@ -25,6 +25,7 @@ case::table! { "ledger":
     a_signature_counts_from_sending: "the deadline of an entry is a ttl after the request was sent, less the margin",
     entries_end_with_their_lease: "a dead member is shown until its lease is over, and not after",
     who_moves_adds_no_base: "a session that moves has the store's own numbers, whatever the namespace adds",
+    who_moves_is_not_counted: "of the sessions that add a base, which a move waits for, none takes part in it",
     a_record_bars_plain_sessions: "a session that does not move opens the namespace only if the record admits it",
 }
 
@@ -251,6 +252,20 @@ async fn who_moves_adds_no_base(world: World) -> Outcome {
     let told = moving.backend.token_base().await?;
     ensure!(told.base >= base, "{told:?} after a base of {base}");
     moving.backend.release(&without).await?;
+    Ok(())
+}
+
+async fn who_moves_is_not_counted(world: World) -> Outcome {
+    let counts = world.moving_session().await?;
+    // That nobody is there is more than some stores can tell.
+    let others = async || Outcome::Ok(counts.backend.token_base().await?.sessions.unwrap_or(0));
+    let before = others().await?;
+    let _moving = world.moving_session().await?;
+    let after = others().await?;
+    ensure!(after == before, "{after} sessions, before another one moved {before}");
+    let _plain = world.session().await?;
+    let after = others().await?;
+    ensure!(after == before + 1, "{after} sessions, before one that does not move {before}");
     Ok(())
 }
 

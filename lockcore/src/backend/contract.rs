@@ -395,7 +395,8 @@ pub struct TokenBase {
     /// No later grant's own number is below this.
     pub floor: u64,
     /// How many other sessions of the namespace live, which go on with the base they have read; `None`
-    /// if the store cannot tell.
+    /// if the store cannot tell. One that takes part in a move adds none, and is not counted
+    /// (`ledger::who_moves_is_not_counted`).
     pub sessions: Option<usize>,
 }
 

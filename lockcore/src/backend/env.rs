@@ -167,8 +167,9 @@ impl Env {
     }
 
     /// The same environment for a session that takes part in a move: its counters are the store's own numbers, as
-    /// whoever moves adds what is to be added, and the namespace's record does not bar it. Whoever waits for the tasks
-    /// of the one waits for the other's.
+    /// whoever moves adds what is to be added, the namespace's record does not bar it, and it is none of
+    /// [`TokenBase::sessions`](super::TokenBase::sessions). Whoever waits for the tasks of the one waits for the
+    /// other's.
     #[must_use]
     pub fn without_token_base(self) -> Self {
         let tasks = self.shared.tasks.clone();

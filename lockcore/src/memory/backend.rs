@@ -40,7 +40,7 @@ impl MemoryBackend {
         let (session, inbox, token_base) = store.act(&**env.clock(), |state, _, _| {
             stage::admit(&env, state.book.record().map(|record| &*record.value))?;
             let token_base = if env.adds_token_base() { state.token_base() } else { 0 };
-            let (session, inbox) = state.open_session(token_base);
+            let (session, inbox) = state.open_session(token_base, !env.adds_token_base());
             Ok((session, inbox, token_base))
         })?;
         Ok(Self { store, env, session, inbox, token_base, closed: Arc::default() })

@@ -46,6 +46,8 @@ pub(super) struct State {
 struct Open {
     events: Events,
     token_base: u64,
+    /// It takes part in a move.
+    moves: bool,
 }
 
 impl MemoryStore {
@@ -113,12 +115,12 @@ impl MemoryStore {
 }
 
 impl State {
-    /// A session that adds `token_base`.
-    pub(super) fn open_session(&mut self, token_base: u64) -> (SessionId, Inbox) {
+    /// A session that adds `token_base`, or takes part in a move.
+    pub(super) fn open_session(&mut self, token_base: u64, moves: bool) -> (SessionId, Inbox) {
         self.sessions_opened += 1;
         let session = SessionId(self.sessions_opened);
         let (events, inbox) = Events::new();
-        self.sessions.insert(session, Open { events, token_base });
+        self.sessions.insert(session, Open { events, token_base, moves });
         (session, inbox)
     }
 
@@ -135,9 +137,9 @@ impl State {
         self.token_base = self.token_base.max(at_least);
     }
 
-    /// How many sessions but `session` are open.
+    /// How many sessions but `session` are open that take no part in a move.
     pub(super) fn others(&self, session: SessionId) -> usize {
-        self.sessions.keys().filter(|other| **other != session).count()
+        self.sessions.iter().filter(|(other, open)| **other != session && !open.moves).count()
     }
 
     pub(super) fn wait_for(&mut self, owner: OwnerId) -> oneshot::Receiver<Granted> {

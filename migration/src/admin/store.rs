@@ -42,7 +42,7 @@ struct Session {
 pub(super) struct Census {
     /// Everybody else in the list; `None` is an entry that is not understood.
     pub(super) members: Vec<(OwnerId, Option<Member>)>,
-    /// Other sessions beyond one of each of them, as far as the store sees sessions.
+    /// Sessions that take no part, as far as the store sees sessions.
     pub(super) strangers: Option<usize>,
 }
 
@@ -80,17 +80,14 @@ impl Store {
         self.asked(session.ledger.write(expected, &record.encode())).await
     }
 
-    /// Who is there. Whoever comes or goes meanwhile counts as a session and not as a member.
+    /// Who is there.
     pub(super) async fn census(&self) -> Result<Census> {
         let session = self.session().await?;
         self.sign(&*session.ledger).await?;
-        let before = self.asked(session.ledger.members()).await?;
-        let sessions = self.asked(session.backend.token_base()).await?.sessions;
-        let after = self.asked(session.ledger.members()).await?;
-        let others = after.into_iter().filter(|member| member.id != self.id);
-        let members: Vec<_> = others.map(|found| (found.id, Member::decode(&found.value).ok())).collect();
-        let known = members.iter().filter(|(id, _)| before.iter().any(|member| member.id == *id)).count();
-        let strangers = sessions.map(|sessions| sessions.saturating_sub(known));
+        let members = self.asked(session.ledger.members()).await?;
+        let strangers = self.asked(session.backend.token_base()).await?.sessions;
+        let others = members.into_iter().filter(|member| member.id != self.id);
+        let members = others.map(|found| (found.id, Member::decode(&found.value).ok())).collect();
         Ok(Census { members, strangers })
     }
 

@@ -86,13 +86,13 @@ impl Rig {
     }
 
     async fn ledger(&self, side: Side) -> Desk {
-        let session = self.plain(side).await;
+        let session = self.open(side, self.env().without_token_base()).await.unwrap();
         Desk { ledger: session.ledger().unwrap(), _session: session }
     }
 
     /// A session that takes no part, from before there was a record or past its bar.
     async fn plain(&self, side: Side) -> Arc<dyn LockBackend> {
-        self.open(side, self.env().without_token_base()).await.unwrap()
+        self.open(side, self.env()).await.unwrap()
     }
 
     async fn read(&self, side: Side) -> Option<Read> {

@@ -92,12 +92,13 @@ async fn who_lags_is_named_and_waited_for() {
 #[tokio::test(start_paused = true)]
 async fn a_plain_session_is_in_the_way() {
     for side in SIDES {
-        let rig = Rig::begun().await;
+        let rig = Rig::new();
+        let plain = rig.plain(side).await;
+        rig.begin(Pair { old: None, new: None }).await;
         let _process = rig.process("one").await;
         let (admin, second) = (rig.admin(), rig.admin());
         second.status().await.unwrap();
         admin.advance(&to(Shadow), &mut silent()).await.unwrap();
-        let plain = rig.plain(side).await;
         let refused = admin.advance(&patient(), &mut silent()).await.unwrap_err();
         let said = format!("1 session of the {} store takes no part", side.word());
         assert!(refused.to_string().contains(&said), "{refused}");
