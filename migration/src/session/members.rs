@@ -33,7 +33,7 @@ impl Session {
                 looked = self.look(side) => looked,
             };
             self.with(|book, _| book.looked(side, looked.err()));
-            self.looked.send_modify(|looked| looked[side] += 1);
+            self.looked.change(|looked| looked[side] += 1);
             let pause = self.env.jittered(self.poll.min(self.signs_every()));
             tokio::select! {
                 biased;
@@ -49,8 +49,7 @@ impl Session {
         if self.with(|book, _| book.view().is_some()) {
             return Ok(());
         }
-        let mut looked = self.looked.subscribe();
-        let mut last = *looked.borrow_and_update();
+        let mut last = self.looked.read(|looked| *looked);
         // The look that is under way may have begun before this.
         let enough = Pair { old: last.old + 2, new: last.new + 2 };
         for side in SIDES {
@@ -61,10 +60,10 @@ impl Session {
                 tokio::select! {
                     biased;
                     () = self.closing.cancelled() => {}
-                    changed = looked.changed() => drop(changed),
+                    () = self.looked.until(|looked| (*looked != last).then_some(())) => {}
                 }
                 self.refuse_closed()?;
-                let now = *looked.borrow_and_update();
+                let now = self.looked.read(|looked| *looked);
                 if self.with(|book, _| book.view().is_some()) {
                     return Ok(());
                 }
