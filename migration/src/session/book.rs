@@ -143,8 +143,7 @@ impl Book {
             let holds = self.holds();
             let alone = Alone { holds: Pair { old: holds.old, new: holds.new } };
             if self.knowledge.acknowledge(side, alone) {
-                self.todo.push(Todo::Poke(side));
-                self.entries[side].news += 1;
+                self.resign(side);
             }
         }
     }
@@ -183,13 +182,21 @@ impl Book {
                 counts && trusted[*side] < Some(*told)
             };
             let weak: Vec<_> = SIDES.into_iter().filter(weak).collect();
-            let acts: Vec<_> = weak.into_iter().map(|side| hold.unbacked(side).1).collect();
+            for side in &weak {
+                hold.uncounted(*side);
+            }
             hold.viewed(view);
-            for act in acts {
-                self.act(&name, act);
+            for side in weak {
+                self.resign(side);
             }
             self.advance(&name);
         }
+    }
+
+    /// What is held at `side` counts once it lasts as long as its guard is trusted: for that the entry is signed anew.
+    pub(super) fn resign(&mut self, side: Side) {
+        self.entries[side].news += 1;
+        self.todo.push(Todo::Poke(side));
     }
 
     /// Does what a hold is to do by now.
@@ -401,6 +408,14 @@ impl Book {
             if !hold.parts().held(side) && trusted[side].is_some_and(|until| until >= *told) {
                 hold.granted(side, part.counter);
             }
+        }
+    }
+
+    /// The same for every hold.
+    pub(super) fn admit_all(&mut self) {
+        for name in self.names() {
+            self.admit(&name);
+            self.advance(&name);
         }
     }
 

@@ -172,6 +172,7 @@ impl Book {
             signature.times += 1;
             self.knowledge.signed(side);
         }
+        self.admit_all();
     }
 
     fn looked(&mut self, side: Side, trouble: Option<Error>) {

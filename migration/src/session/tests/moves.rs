@@ -86,7 +86,8 @@ async fn walk(admin: &Admin, to: Phase) {
     let steps = Steps::one().to(to).wait(SOON).quiet_for(Duration::ZERO);
     let told = &mut |_: &_| {};
     let phase = admin.status().await.unwrap().phase;
-    let walked = if phase < Some(to) { admin.advance(&steps, told).await } else { admin.rollback(&steps, told).await };
+    let walked =
+        if phase < Some(to) { admin.advance(&steps, told).await } else { admin.rollback(&steps, told).await };
     assert_eq!(walked.unwrap_or_else(|error| panic!("to {to}: {error:#}")).phase, Some(to));
 }
 
@@ -120,8 +121,12 @@ async fn a_hold_lies_where_the_phase_says() {
 /// Whoever waits, waits on through every step, and gets the lock with a larger token.
 #[tokio::test(start_paused = true)]
 async fn a_wait_goes_on_through_every_phase() {
-    for phases in [[Phase::Both, Phase::New], [Phase::New, Phase::Old], [Phase::Drain, Phase::Both], [Phase::Both, Phase::Old]]
-    {
+    for phases in [
+        [Phase::Both, Phase::New],
+        [Phase::New, Phase::Drain],
+        [Phase::Drain, Phase::Both],
+        [Phase::Both, Phase::Old],
+    ] {
         let rig = Rig::in_phase(Phase::Old);
         let (holder, waiter, admin) = (rig.process().await, rig.process().await, rig.admin());
         let guard = holder.hold().await;
@@ -151,7 +156,8 @@ async fn in_both_a_hold_ends_with_either_store() {
         assert_eq!(reason, LostReason::Expired);
         sleep(SOON).await;
         assert_eq!(rig.holders().await, [false, false], "cut off from {side:?}");
-        let refused = timeout(SOON, process.locks.lock("a").unwrap().acquire()).await.expect("soon").unwrap_err();
+        let refused =
+            timeout(SOON, process.locks.lock("a").unwrap().acquire()).await.expect("soon").unwrap_err();
         assert_eq!(*refused.kind(), ErrorKind::Unavailable);
         process.lines[side].heal();
         sleep(SOON).await;
@@ -162,9 +168,12 @@ async fn in_both_a_hold_ends_with_either_store() {
 /// Where one store decides, the other one may be gone: holds go on, and locks are granted.
 #[tokio::test(start_paused = true)]
 async fn the_store_that_does_not_decide_may_be_gone() {
-    for (phase, side) in
-        [(Phase::Old, Side::New), (Phase::Shadow, Side::New), (Phase::Drain, Side::Old), (Phase::New, Side::Old)]
-    {
+    for (phase, side) in [
+        (Phase::Old, Side::New),
+        (Phase::Shadow, Side::New),
+        (Phase::Drain, Side::Old),
+        (Phase::New, Side::Old),
+    ] {
         let rig = Rig::in_phase(phase);
         let (process, rival) = (rig.process().await, rig.process().await);
         let guard = process.hold().await;
@@ -207,7 +216,11 @@ async fn a_process_starts_without_the_store_that_does_not_decide() {
         process.hold().await.release().await.unwrap();
         process.lines[side].heal();
         sleep(SOON).await;
-        assert_eq!(rig.members(side).await.len(), 1, "{phase}: it is a member of {side:?} once that can be reached");
+        assert_eq!(
+            rig.members(side).await.len(),
+            1,
+            "{phase}: it is a member of {side:?} once that can be reached"
+        );
     }
 }
 
