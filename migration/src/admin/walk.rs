@@ -60,7 +60,7 @@ impl Admin {
     ) -> Result<Status> {
         let until = self.env.now() + options.wait;
         let mut goal = options.to;
-        let mut walk = Walk { admin: self, way, options, until, to: None, told };
+        let mut walk = Walk { admin: self, way, options, until, to: None, rank: None, told };
         // An answer that was lost is asked for once, however little is waited.
         let mut lost_answer = false;
         loop {
@@ -94,6 +94,8 @@ struct Walk<'a> {
     until: Moment,
     /// Where the step at hand leads.
     to: Option<Phase>,
+    /// How far it has come; another one who goes the other way is no company.
+    rank: Option<u8>,
     told: &'a mut (dyn FnMut(&Progress) + Send),
 }
 
@@ -115,11 +117,27 @@ impl Walk<'_> {
             return Ok(true);
         }
         self.to = Some(next);
+        self.goes_on(place)?;
         if next == Phase::New {
             self.quiet(&look).await?;
         }
         self.step().await?;
         Ok(false)
+    }
+
+    /// Two who go opposite ways would go on for ever.
+    fn goes_on(&mut self, place: Place) -> Result<()> {
+        let rank = place.rank();
+        let lost = self.rank.is_some_and(|before| match self.way {
+            Way::Forth => rank < before,
+            Way::Back => before < rank,
+        });
+        if lost {
+            let message = "somebody else administers this move, and goes the other way".to_owned();
+            return Err(not_yet(message, self.options.wait));
+        }
+        self.rank = Some(rank);
+        Ok(())
     }
 
     fn place(&self, look: &Look) -> Result<Place> {

@@ -18,7 +18,7 @@ use super::debts::Debt;
 use super::leases::Leases;
 use super::members::Signature;
 use super::upgrade::Upgrade;
-use crate::protocol::member::Holds;
+use crate::protocol::member::{Holds, Strangers};
 use crate::protocol::parts::{Act, Part};
 use crate::protocol::view::{Alone, Knowledge, View};
 use crate::protocol::{Class, Pair};
@@ -38,6 +38,7 @@ pub(super) struct Book {
     pub(super) label: Arc<str>,
     /// Until when the store that is left is not waited for (phase `drain`).
     pub(super) shunned_until: Option<Moment>,
+    pub(super) strangers: Option<Strangers>,
     pub(super) events: Events,
     pub(super) todo: Vec<Todo>,
 }
@@ -51,6 +52,8 @@ pub(super) enum Todo {
     Settle(Arc<Debt>),
     /// Ask for what a hold needs.
     Upgrade(Upgrade),
+    /// See whether the holder of that label in the store that is left is a member.
+    Meet(LockName, String),
     /// A session whose end alone ends what is in it.
     GiveUp(Side, LeaseId),
 }
@@ -67,6 +70,7 @@ impl Book {
             leases: Leases::default(),
             label: "".into(),
             shunned_until: None,
+            strangers: None,
             events,
             todo: Vec::new(),
         }
@@ -143,8 +147,7 @@ impl Book {
             let holds = self.holds();
             let alone = Alone { holds: Pair { old: holds.old, new: holds.new } };
             if self.knowledge.acknowledge(side, alone) {
-                self.todo.push(Todo::Poke(side));
-                self.entries[side].news += 1;
+                self.resign(side);
             }
         }
     }
@@ -183,13 +186,21 @@ impl Book {
                 counts && trusted[*side] < Some(*told)
             };
             let weak: Vec<_> = SIDES.into_iter().filter(weak).collect();
-            let acts: Vec<_> = weak.into_iter().map(|side| hold.unbacked(side).1).collect();
+            for side in &weak {
+                hold.uncounted(*side);
+            }
             hold.viewed(view);
-            for act in acts {
-                self.act(&name, act);
+            for side in weak {
+                self.resign(side);
             }
             self.advance(&name);
         }
+    }
+
+    /// What is held at `side` counts once it lasts as long as its guard is trusted: for that the entry is signed anew.
+    pub(super) fn resign(&mut self, side: Side) {
+        self.entries[side].news += 1;
+        self.todo.push(Todo::Poke(side));
     }
 
     /// Does what a hold is to do by now.
@@ -295,6 +306,13 @@ impl Book {
         }
     }
 
+    /// Somebody holds `name` at `side`: while the store that is left is drained, it may be nobody who moves.
+    pub(super) fn met(&mut self, side: Side, name: &LockName, holder: &Holder) {
+        if side == Side::Old && self.view.is_some_and(|view| view.phase == Phase::Drain) {
+            self.todo.push(Todo::Meet(name.clone(), holder.label.clone()));
+        }
+    }
+
     /// Whether the store that is left is not waited for now.
     pub(super) fn shuns_old(&self, now: Moment) -> bool {
         let drains = self.view.is_some_and(|view| view.phase >= Phase::Drain);
@@ -314,6 +332,8 @@ impl Book {
     pub(super) fn begin(&mut self, request: &AcquireRequest) -> (LeaseId, Arc<Notify>) {
         if self.label != request.label {
             self.label = Arc::clone(&request.label);
+            self.resign(Side::Old);
+            self.resign(Side::New);
         }
         // Nobody has let go of it, and it is over.
         self.let_go(&request.name);
@@ -401,6 +421,14 @@ impl Book {
             if !hold.parts().held(side) && trusted[side].is_some_and(|until| until >= *told) {
                 hold.granted(side, part.counter);
             }
+        }
+    }
+
+    /// The same for every hold.
+    pub(super) fn admit_all(&mut self) {
+        for name in self.names() {
+            self.admit(&name);
+            self.advance(&name);
         }
     }
 

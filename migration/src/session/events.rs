@@ -42,6 +42,7 @@ impl Book {
                 }
             }
             StoreEvent::Queued { name, holder } => {
+                self.met(side, &name, &holder);
                 let holder = self.known_to_all(side, holder);
                 self.events.tell(StoreEvent::Queued { name, holder });
             }

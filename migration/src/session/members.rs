@@ -34,7 +34,7 @@ impl Session {
             };
             self.with(|book, _| book.looked(side, looked.err()));
             self.looked.change(|looked| looked[side] += 1);
-            let pause = self.env.jittered(self.poll.min(self.signs_every()));
+            let pause = self.env.jittered(self.poll.min(self.signs_every() / 2));
             tokio::select! {
                 biased;
                 () = self.closing.cancelled() => return,
@@ -144,6 +144,7 @@ impl Book {
             acknowledges: Pair { old: knows(Side::Old), new: knows(Side::New) },
             view: self.view().map(|view| view.phase),
             holds: self.holds(),
+            strangers: self.strangers.clone(),
             trouble: trouble.map(|error| format!("{error:#}")),
             ..Member::default()
         }
@@ -172,6 +173,7 @@ impl Book {
             signature.times += 1;
             self.knowledge.signed(side);
         }
+        self.admit_all();
     }
 
     fn looked(&mut self, side: Side, trouble: Option<Error>) {

@@ -93,6 +93,7 @@ impl Book {
             return Err(grant);
         }
         self.granted(name, upgrade.claim, side, grant);
+        self.resign(side);
         self.admit(name);
         self.advance(name);
         Ok(())

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use leasehold_conformance::Network;
-use leasehold_core::backend::StoreConfig;
 use leasehold_core::backend::stage::{Phase, Side};
+use leasehold_core::backend::{AcquireRequest, Attempt, StoreConfig};
 use leasehold_core::clock::TokioClock;
 use leasehold_core::memory::MemoryConfig;
 use leasehold_core::{ErrorKind, LockGuard, LockManager, LockName, LostReason, Timing};
@@ -86,7 +86,8 @@ async fn walk(admin: &Admin, to: Phase) {
     let steps = Steps::one().to(to).wait(SOON).quiet_for(Duration::ZERO);
     let told = &mut |_: &_| {};
     let phase = admin.status().await.unwrap().phase;
-    let walked = if phase < Some(to) { admin.advance(&steps, told).await } else { admin.rollback(&steps, told).await };
+    let walked =
+        if phase < Some(to) { admin.advance(&steps, told).await } else { admin.rollback(&steps, told).await };
     assert_eq!(walked.unwrap_or_else(|error| panic!("to {to}: {error:#}")).phase, Some(to));
 }
 
@@ -120,8 +121,12 @@ async fn a_hold_lies_where_the_phase_says() {
 /// Whoever waits, waits on through every step, and gets the lock with a larger token.
 #[tokio::test(start_paused = true)]
 async fn a_wait_goes_on_through_every_phase() {
-    for phases in [[Phase::Both, Phase::New], [Phase::New, Phase::Old], [Phase::Drain, Phase::Both], [Phase::Both, Phase::Old]]
-    {
+    for phases in [
+        [Phase::Both, Phase::New],
+        [Phase::New, Phase::Drain],
+        [Phase::Drain, Phase::Both],
+        [Phase::Both, Phase::Old],
+    ] {
         let rig = Rig::in_phase(Phase::Old);
         let (holder, waiter, admin) = (rig.process().await, rig.process().await, rig.admin());
         let guard = holder.hold().await;
@@ -151,7 +156,8 @@ async fn in_both_a_hold_ends_with_either_store() {
         assert_eq!(reason, LostReason::Expired);
         sleep(SOON).await;
         assert_eq!(rig.holders().await, [false, false], "cut off from {side:?}");
-        let refused = timeout(SOON, process.locks.lock("a").unwrap().acquire()).await.expect("soon").unwrap_err();
+        let refused =
+            timeout(SOON, process.locks.lock("a").unwrap().acquire()).await.expect("soon").unwrap_err();
         assert_eq!(*refused.kind(), ErrorKind::Unavailable);
         process.lines[side].heal();
         sleep(SOON).await;
@@ -162,9 +168,12 @@ async fn in_both_a_hold_ends_with_either_store() {
 /// Where one store decides, the other one may be gone: holds go on, and locks are granted.
 #[tokio::test(start_paused = true)]
 async fn the_store_that_does_not_decide_may_be_gone() {
-    for (phase, side) in
-        [(Phase::Old, Side::New), (Phase::Shadow, Side::New), (Phase::Drain, Side::Old), (Phase::New, Side::Old)]
-    {
+    for (phase, side) in [
+        (Phase::Old, Side::New),
+        (Phase::Shadow, Side::New),
+        (Phase::Drain, Side::Old),
+        (Phase::New, Side::Old),
+    ] {
         let rig = Rig::in_phase(phase);
         let (process, rival) = (rig.process().await, rig.process().await);
         let guard = process.hold().await;
@@ -207,7 +216,11 @@ async fn a_process_starts_without_the_store_that_does_not_decide() {
         process.hold().await.release().await.unwrap();
         process.lines[side].heal();
         sleep(SOON).await;
-        assert_eq!(rig.members(side).await.len(), 1, "{phase}: it is a member of {side:?} once that can be reached");
+        assert_eq!(
+            rig.members(side).await.len(),
+            1,
+            "{phase}: it is a member of {side:?} once that can be reached"
+        );
     }
 }
 
@@ -245,4 +258,55 @@ async fn a_store_that_lost_its_data_grants_nothing() {
     let other = Rig { stores: rig.stores };
     let opened = manager(Migration::new(other.stores.old.clone(), other.stores.new.clone())).await;
     assert_eq!(*opened.unwrap_err().kind(), ErrorKind::Protocol);
+}
+
+/// While the old store is drained, a holder there who is no member is counted, and one who is is not.
+#[tokio::test(start_paused = true)]
+async fn a_stranger_in_the_old_store_is_counted() {
+    let rig = Rig::in_phase(Phase::Drain);
+    let (process, other) = (rig.process().await, rig.process().await);
+    let guard = other.hold().await;
+    assert!(process.locks.lock("a").unwrap().try_acquire().await.unwrap().is_none());
+    sleep(SOON).await;
+    assert!(rig.members(Side::New).await.iter().all(|member| member.strangers.is_none()));
+    guard.release().await.unwrap();
+    // Past the bar, as one from before there was a record.
+    let old = rig.stores.old.open(env().without_token_base()).await.unwrap();
+    let mut request = AcquireRequest::new(LockName::new("a").unwrap(), env().owner_id(), TTL);
+    request.label = "cron".into();
+    let Attempt::Granted(_grant) = old.try_acquire(&request).await.unwrap() else { panic!("it is free") };
+    assert!(process.locks.lock("a").unwrap().try_acquire().await.unwrap().is_none(), "two hold");
+    sleep(SOON).await;
+    for side in [Side::Old, Side::New] {
+        let met = rig.members(side).await.into_iter().find_map(|member| member.strangers).unwrap();
+        assert_eq!((met.met, &*met.name), (1, "a"));
+    }
+}
+
+/// Where both URLs name one namespace there is no move, and no record that bars those who use it.
+#[tokio::test(start_paused = true)]
+async fn a_namespace_is_not_moved_to_itself() {
+    let one = store();
+    let refused = manager(Migration::new(one.clone(), one.clone())).await.unwrap_err();
+    assert_eq!(*refused.kind(), ErrorKind::InvalidOption, "{refused}");
+    let session = one.open(env()).await.unwrap();
+    assert_eq!(session.ledger().unwrap().read().await.unwrap(), None);
+    // The same once there is a record.
+    manager(Migration::new(one.clone(), store())).await.unwrap();
+    let refused = manager(Migration::new(one.clone(), one)).await.unwrap_err();
+    assert_eq!(*refused.kind(), ErrorKind::InvalidOption, "{refused}");
+}
+
+/// A namespace takes part in one move at a time.
+#[tokio::test(start_paused = true)]
+async fn records_of_two_moves_are_refused() {
+    let (a, b, c) = (store(), store(), store());
+    manager(Migration::new(a.clone(), b.clone())).await.unwrap();
+    let (x, y) = (store(), store());
+    manager(Migration::new(x.clone(), y.clone())).await.unwrap();
+    for (old, new) in [(&a, &c), (&a, &y), (&b, &c), (&c, &a), (&b, &a)] {
+        let refused = manager(Migration::new(old.clone(), new.clone())).await.map(drop);
+        let kind = refused.as_ref().map_err(|error| error.kind().clone());
+        assert_eq!(kind, Err(ErrorKind::Misuse), "{refused:?}");
+    }
 }
