@@ -249,7 +249,7 @@ impl Drop for Acquisition {
         let (request, id) = (&self.request, self.id);
         self.session.with(|book, _| {
             if book.claim(&request.name).is_some_and(|claim| claim.id == id) {
-                let _needed = book.let_go(&request.name);
+                book.let_go(&request.name);
             }
         });
     }

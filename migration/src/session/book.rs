@@ -225,7 +225,8 @@ impl Book {
         let Some(claim) = &mut slot.claim else { return };
         if let Some(mut grant) = claim.parts[side].take() {
             grant.lease.deadline = self.leases.leave(side, &grant.lease, &self.events);
-            let debt = Debt::new(claim.id, side, grant);
+            let needed = matches!(&claim.stage, Stage::Holding { hold, .. } if hold.needs(side));
+            let debt = Debt::new(claim.id, side, needed, grant);
             slot.debts[side] = Some(Arc::clone(&debt));
             self.todo.push(Todo::Settle(debt));
         }
@@ -323,17 +324,13 @@ impl Book {
         (id, wake)
     }
 
-    /// Whatever is claimed of `name` is not wanted any more. Which stores' parts it needed.
-    pub(super) fn let_go(&mut self, name: &LockName) -> Pair<bool> {
-        let mut needed = Pair::default();
-        let Some(claim) = self.claim(name) else { return needed };
+    /// Whatever is claimed of `name` is not wanted any more.
+    pub(super) fn let_go(&mut self, name: &LockName) {
+        let Some(claim) = self.claim(name) else { return };
         let id = claim.id;
         match &mut claim.stage {
             Stage::Asking { contender, .. } => contender.unwanted(),
-            Stage::Holding { hold, .. } => {
-                needed = Pair { old: hold.needs(Side::Old), new: hold.needs(Side::New) };
-                hold.let_go();
-            }
+            Stage::Holding { hold, .. } => hold.let_go(),
         }
         for side in [Side::New, Side::Old] {
             self.stop_asking(name, side);
@@ -344,7 +341,6 @@ impl Book {
             slot.claim = None;
         }
         self.tidy(name);
-        needed
     }
 
     /// A slot that nobody needs goes.
@@ -380,7 +376,7 @@ impl Book {
     pub(super) fn granted(&mut self, name: &LockName, id: LeaseId, side: Side, grant: Grant) {
         let (raw, lease) = (grant.counter, grant.lease);
         let Some(claim) = self.claim(name).filter(|claim| claim.id == id) else {
-            self.todo.push(Todo::Settle(Debt::new(id, side, grant)));
+            self.todo.push(Todo::Settle(Debt::new(id, side, false, grant)));
             return;
         };
         claim.parts[side] = Some(grant);

@@ -77,7 +77,8 @@ impl Book {
         let Some(Claim { id, stage: Stage::Holding { asks, .. }, .. }) = &mut slot.claim else { return };
         if let Some(ask) = asks[side].take() {
             let debt = Debt::of_request(*id, side, name.clone());
-            slot.debts[side] = Some(Arc::clone(&debt));
+            // One that waits behind an earlier debt has asked nothing of the store yet.
+            slot.debts[side].get_or_insert_with(|| Arc::clone(&debt));
             // Whoever does not hear it has ended with the session.
             let _over = ask.send(debt);
         }
