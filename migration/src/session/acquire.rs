@@ -357,5 +357,6 @@ impl Book {
         self.leases.composites.insert(lease.id, name.clone());
         self.advance(name);
         Some(Grant::new(name.clone(), request.owner, lease, counter))
+        self.pass_on_asked(name);
     }
 }

@@ -64,7 +64,7 @@ impl Book {
             trouble: Pair::default(),
             id: None,
             slots: BTreeMap::new(),
-            leases: Leases::default(),
+            leases: Leases::new(),
             label: "".into(),
             shunned_until: None,
             events,
@@ -87,6 +87,7 @@ impl Book {
 
     /// Lets time act, and whatever has changed since the last look.
     pub(super) fn settle(&mut self, now: Moment) {
+        self.leases.now = now;
         for side in SIDES {
             if self.knowledge.is_signed(side) && self.backed_until(side).has_passed(now) {
                 self.lapse(side);
@@ -115,22 +116,27 @@ impl Book {
         self.entries[side].signed_at = None;
         self.todo.push(Todo::Poke(side));
         for name in self.names() {
-            let Some(claim) = self.claim(&name) else { continue };
-            let act = match &mut claim.stage {
-                Stage::Asking { lapsed, .. } => {
-                    lapsed[side] = true;
-                    let wake = Arc::clone(&claim.wake);
-                    self.todo.push(Todo::Wake(wake));
-                    None
-                }
-                Stage::Holding { hold, .. } => {
-                    let (_, act) = hold.unbacked(side);
-                    act
-                }
-            };
-            self.act(&name, act);
-            self.advance(&name);
+            self.unback(&name, side);
         }
+    }
+
+    /// What the claim on `name` has at `side` must not be counted on: it is given back.
+    fn unback(&mut self, name: &LockName, side: Side) {
+        let Some(claim) = self.claim(name) else { return };
+        let act = match &mut claim.stage {
+            Stage::Asking { lapsed, .. } => {
+                lapsed[side] = true;
+                let wake = Arc::clone(&claim.wake);
+                self.todo.push(Todo::Wake(wake));
+                None
+            }
+            Stage::Holding { hold, .. } => {
+                let (_, act) = hold.unbacked(side);
+                act
+            }
+        };
+        self.act(name, act);
+        self.advance(name);
     }
 
     /// Acknowledges what no hold contradicts, and has that said.
@@ -383,6 +389,7 @@ impl Book {
         if let Stage::Asking { contender, .. } = &mut claim.stage {
             contender.granted(side, raw);
         }
+        let is_over = self.leases.is_over(side, &lease);
         self.leases.hold(side, &lease);
     }
 
@@ -391,7 +398,11 @@ impl Book {
         let trusted = self.trusted(name);
         let Some(Claim { stage: Stage::Holding { hold, told, .. }, parts, .. }) = self.claim(name) else {
             return;
+        let was_lost = claim.early[side].lost.take() == Some(raw);
         };
+        if is_over || was_lost {
+            self.unback(name, side);
+        }
         for side in SIDES {
             let Some(part) = &parts[side] else { continue };
             if !hold.parts().held(side) && trusted[side].is_some_and(|until| until >= *told) {

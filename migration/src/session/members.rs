@@ -156,8 +156,11 @@ impl Book {
         !self.knowledge.is_signed(side) || late || news != said
     }
 
-    /// The process has signed there.
-    fn signed(&mut self, side: Side, lease: Lease, now: Moment) {
+    /// The process has signed there. What was signed in a session that is over by now is gone with it.
+    pub(super) fn signed(&mut self, side: Side, lease: Lease, now: Moment) {
+        if self.leases.is_over(side, &lease) {
+            return;
+        }
         let known = self.entries[side].lease;
         let mut deadline = lease.deadline;
         match known {

@@ -93,10 +93,17 @@ impl Book {
         if asks[side].take().is_none() {
             return Err(grant);
         }
+        let lease = grant.lease;
         self.granted(name, upgrade.claim, side, grant);
+        // It is renewed with the hold from here on.
+        let deadline = self.leases.absorb(side, &lease, &self.events);
+        if let Some(part) = self.claim(name).and_then(|claim| claim.parts[side].as_mut()) {
+            part.lease.deadline = part.lease.deadline.max(deadline);
+        }
         // It can be counted on as long as what is held once the entry is signed anew.
         self.entries[side].news += 1;
         self.todo.push(super::book::Todo::Poke(side));
+        self.pass_on_asked(name);
         self.admit(name);
         self.advance(name);
         Ok(())
