@@ -302,10 +302,18 @@ impl Book {
         }
     }
 
-    /// Whether the store that is left is not waited for now.
+    /// Whether the store that is left is not waited for now: the last look at it has failed, or whoever asked it.
     pub(super) fn shuns_old(&self, now: Moment) -> bool {
         let drains = self.view.is_some_and(|view| view.phase >= Phase::Drain);
-        drains && self.shunned_until.is_some_and(|until| now < until)
+        let is_away = |error: &Error| *error.kind() == ErrorKind::Unavailable;
+        let away = self.trouble.old.as_ref().is_some_and(is_away);
+        drains && (away || self.shunned_until.is_some_and(|until| now < until))
+    }
+
+    /// Says so, when it begins.
+    pub(super) fn warn_of_shunning(&self) {
+        let message = "the store that is left cannot be reached: whoever still uses it alone is not excluded";
+        self.events.tell(StoreEvent::Warning(message.into()));
     }
 
     pub(super) fn claim(&mut self, name: &LockName) -> Option<&mut Claim> {
@@ -381,6 +389,7 @@ impl Book {
     /// What the claim `id` on `name` was granted at `side`. One that is over gives it back.
     pub(super) fn granted(&mut self, name: &LockName, id: LeaseId, side: Side, grant: Grant) {
         let (raw, lease) = (grant.counter, grant.lease);
+        let is_over = self.leases.is_over(side, &lease);
         let Some(claim) = self.claim(name).filter(|claim| claim.id == id) else {
             self.todo.push(Todo::Settle(Debt::new(id, side, false, grant)));
             return;
@@ -389,8 +398,11 @@ impl Book {
         if let Stage::Asking { contender, .. } = &mut claim.stage {
             contender.granted(side, raw);
         }
-        let is_over = self.leases.is_over(side, &lease);
+        let was_lost = claim.early[side].lost.take() == Some(raw);
         self.leases.hold(side, &lease);
+        if is_over || was_lost {
+            self.unback(name, side);
+        }
     }
 
     /// Counts on what was granted for the hold of `name`, once it lasts as long as the guard believes in it.
@@ -398,11 +410,7 @@ impl Book {
         let trusted = self.trusted(name);
         let Some(Claim { stage: Stage::Holding { hold, told, .. }, parts, .. }) = self.claim(name) else {
             return;
-        let was_lost = claim.early[side].lost.take() == Some(raw);
         };
-        if is_over || was_lost {
-            self.unback(name, side);
-        }
         for side in SIDES {
             let Some(part) = &parts[side] else { continue };
             if !hold.parts().held(side) && trusted[side].is_some_and(|until| until >= *told) {
