@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use leasehold_core::backend::stage::Side;
 use leasehold_core::backend::{AcquireRequest, Grant, LeaseId};
-use leasehold_core::clock::Deadline;
+use leasehold_core::clock::{Deadline, Moment};
 use tokio::sync::{Notify, oneshot};
 
 use super::SIDES;
@@ -30,8 +30,19 @@ pub(super) struct Claim {
     pub(super) stage: Stage,
     /// What the stores have granted.
     pub(super) parts: Pair<Option<Grant>>,
+    /// What was told of grants that are no parts of a hold yet.
+    pub(super) early: Pair<Early>,
     /// Somebody asks, who is to look again.
     pub(super) wake: Arc<Notify>,
+}
+
+/// What a store has told of a grant with that number of its own.
+#[derive(Default)]
+pub(super) struct Early {
+    /// It is over.
+    pub(super) lost: Option<u64>,
+    /// Somebody asks for it, until then.
+    pub(super) asked: Option<(u64, Moment)>,
 }
 
 pub(super) enum Stage {
@@ -64,7 +75,7 @@ impl Claim {
     pub(super) fn new(id: LeaseId, request: AcquireRequest, view: Option<View>) -> Self {
         let contender = Contender::new(view);
         let stage = Stage::Asking { contender, lapsed: Pair::default(), lost: Pair::default() };
-        Self { id, request, stage, parts: Pair::default(), wake: Arc::default() }
+        Self { id, request, stage, parts: Pair::default(), early: Pair::default(), wake: Arc::default() }
     }
 
     /// Until when a hold can be trusted whose parts can be until then. What is granted and not counted on yet holds it back

@@ -86,8 +86,13 @@ impl Rig {
     }
 
     async fn ledger(&self, side: Side) -> Desk {
-        let session = self.open(side, self.env().without_token_base()).await.unwrap();
+        let session = self.moving(side).await;
         Desk { ledger: session.ledger().unwrap(), _session: session }
+    }
+
+    /// A session that takes part, whatever the record says.
+    async fn moving(&self, side: Side) -> Arc<dyn LockBackend> {
+        self.open(side, self.env().without_token_base()).await.unwrap()
     }
 
     /// A session that takes no part, from before there was a record or past its bar.
@@ -106,7 +111,7 @@ impl Rig {
     }
 
     async fn base(&self, side: Side) -> u64 {
-        self.plain(side).await.token_base().await.unwrap().base
+        self.moving(side).await.token_base().await.unwrap().base
     }
 
     /// Long enough for everybody to have looked at the records.
@@ -178,7 +183,7 @@ impl Process {
     async fn start(rig: &Rig, label: &str, says: Arc<Says>) -> Self {
         let mut sessions = Vec::new();
         for side in SIDES {
-            let session = rig.plain(side).await;
+            let session = rig.moving(side).await;
             sessions.push((side, session.ledger().unwrap(), session));
         }
         let env = rig.env();
