@@ -38,7 +38,7 @@ async fn main() -> Result<()> {
         tasks.push(tokio::spawn(work(locks, Arc::clone(&grants))));
     }
 
-    let admin = migration.admin(Env::new(Timing::for_ttl(Timing::DEFAULT_TTL))?);
+    let admin = migration.admin(Env::new(Timing::for_ttl(Timing::DEFAULT_TTL))?).await?;
     let steps = Steps::one().wait(Duration::from_secs(30)).quiet_for(Duration::ZERO);
     let mut told = |progress: &_| println!("  {progress}");
     for forth in [true, true, true, true, false, false, false, false] {
