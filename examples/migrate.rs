@@ -2,6 +2,7 @@
 //! grow, and nobody waits long.
 //! `cargo run --example migrate`
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -12,21 +13,22 @@ use leasehold::{Env, LockManager, Result, Timing};
 /// Every grant: when, and with which token.
 type Grants = Arc<Mutex<Vec<(Instant, u64)>>>;
 
-async fn work(locks: LockManager, grants: Grants) -> Result<()> {
-    loop {
-        let Ok(guard) = locks.lock("report")?.acquire().await else { return Ok(()) };
+async fn work(locks: LockManager, grants: Grants, is_over: Arc<AtomicBool>) -> Result<()> {
+    while !is_over.load(Ordering::Relaxed) {
+        let guard = locks.lock("report")?.acquire().await?;
         #[expect(clippy::disallowed_methods, reason = "a demonstration")]
         grants.lock().expect("nothing panics").push((Instant::now(), guard.token().get()));
         tokio::time::sleep(Duration::from_micros(500)).await;
         guard.release().await?;
     }
+    Ok(())
 }
 
 #[tokio::main]
 async fn main() -> Result<()> {
     let (old, new) = (MemoryConfig::shared("left"), MemoryConfig::shared("moved-to"));
     let migration = Migration::new(old, new).poll(Duration::from_millis(50));
-    let grants = Grants::default();
+    let (grants, is_over) = (Grants::default(), Arc::new(AtomicBool::new(false)));
     let mut managers = Vec::new();
     let mut tasks = Vec::new();
     for _ in 0..3 {
@@ -35,7 +37,7 @@ async fn main() -> Result<()> {
     for task in 0..8 {
         let locks = managers[task % managers.len()].clone();
         #[expect(clippy::disallowed_methods, reason = "a demonstration")]
-        tasks.push(tokio::spawn(work(locks, Arc::clone(&grants))));
+        tasks.push(tokio::spawn(work(locks, Arc::clone(&grants), Arc::clone(&is_over))));
     }
 
     let admin = migration.admin(Env::new(Timing::for_ttl(Timing::DEFAULT_TTL))?).await?;
@@ -51,11 +53,12 @@ async fn main() -> Result<()> {
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     admin.close().await?;
-    for locks in &managers {
-        locks.shutdown().await?;
-    }
+    is_over.store(true, Ordering::Relaxed);
     for task in tasks {
         task.await.expect("no task panics")?;
+    }
+    for locks in &managers {
+        locks.shutdown().await?;
     }
 
     let grants = grants.lock().expect("nothing panics");
