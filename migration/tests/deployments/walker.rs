@@ -97,7 +97,7 @@ impl Fleet {
         let label = self.label("a");
         let (old, new) = (self.old.way(&label), self.new.way(&label));
         let migration = Migration::new(old.config, new.config).poll(self.scenario.poll);
-        let admin = migration.admin(self.admin_env());
+        let admin = migration.admin(self.admin_env()).await?;
         let (recorder, patience) = (self.recorder_of(&label), self.scenario.forgotten_after() * 3);
         Ok(Guide { admin, recorder, done: Done::default(), patience })
     }
@@ -148,8 +148,8 @@ struct Walk {
 
 impl Walk {
     async fn run(mut self) {
-        let admin = self.migration.admin(self.env.clone());
-        self.wander(admin).await;
+        let admin = self.migration.admin(self.env.clone()).await;
+        self.wander(admin.expect("stores that are away are no reason not to open")).await;
     }
 
     async fn wander(&mut self, admin: Admin) {

@@ -47,8 +47,8 @@ impl Rig {
         Process { locks, lines }
     }
 
-    fn admin(&self) -> Admin {
-        Migration::new(self.stores.old.clone(), self.stores.new.clone()).admin(env())
+    async fn admin(&self) -> Admin {
+        Migration::new(self.stores.old.clone(), self.stores.new.clone()).admin(env()).await.unwrap()
     }
 
     /// The counters of who holds `a` in each store.
@@ -95,7 +95,7 @@ async fn walk(admin: &Admin, to: Phase) {
 #[tokio::test(start_paused = true)]
 async fn a_hold_lies_where_the_phase_says() {
     let rig = Rig::in_phase(Phase::Old);
-    let (process, admin) = (rig.process().await, rig.admin());
+    let (process, admin) = (rig.process().await, rig.admin().await);
     let guard = process.hold().await;
     for (to, places) in [
         (Phase::Shadow, [true, false]),
@@ -128,7 +128,7 @@ async fn a_wait_goes_on_through_every_phase() {
         [Phase::Both, Phase::Old],
     ] {
         let rig = Rig::in_phase(Phase::Old);
-        let (holder, waiter, admin) = (rig.process().await, rig.process().await, rig.admin());
+        let (holder, waiter, admin) = (rig.process().await, rig.process().await, rig.admin().await);
         let guard = holder.hold().await;
         let lock = waiter.locks.lock("a").unwrap();
         let mut waiting = Box::pin(lock.acquire());
