@@ -310,7 +310,8 @@ fn a_step_meets_a_release() {
     });
 }
 
-/// A hold goes along: over the step, and over as many leases as it likes; whoever waits for it goes on waiting.
+/// A hold goes along, over as many leases as it likes: forth with somebody who waits for it and goes on waiting, and back
+/// and forth alone. (Back to `both` it would wait: who waits for it has the old store's lock first.)
 #[test]
 fn a_hold_outlasts_every_phase() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
@@ -324,19 +325,26 @@ fn a_hold_outlasts_every_phase() {
             #[expect(clippy::disallowed_methods, reason = "awaited below")]
             tokio::spawn(async move { lock.acquire().await })
         };
-        let ways =
-            [Phase::New, Phase::Old, Phase::Both, Phase::Drain, Phase::Shadow, Phase::New, Phase::Both];
-        for to in ways {
-            walk(&place.admin, to).await;
-            tokio::time::sleep(3 * TTL).await;
-            guard.ensure_held().unwrap();
+        for to in [Phase::Shadow, Phase::Both, Phase::Drain, Phase::New] {
+            lasts(&place, &guard, to).await;
             assert!(!waiting.is_finished(), "two hold in {to}");
         }
         guard.release().await.unwrap();
         let next = soon("the waiter holds", waiting).await.unwrap().unwrap();
         assert!(next.token() > token);
+        for to in [Phase::Drain, Phase::Both, Phase::Old, Phase::New, Phase::Shadow, Phase::Drain, Phase::Both] {
+            lasts(&place, &next, to).await;
+        }
         let token = next.token();
         next.release().await.unwrap();
         place.ends(vec![locks, rival], Some(token)).await;
     });
+}
+
+/// It is held on the way there, and after that for longer than any lease.
+async fn lasts(place: &Place, guard: &LockGuard, to: Phase) {
+    walk(&place.admin, to).await;
+    guard.ensure_held().unwrap_or_else(|error| panic!("on the way to {to}: {error}"));
+    tokio::time::sleep(3 * TTL).await;
+    guard.ensure_held().unwrap_or_else(|error| panic!("in {to}: {error}"));
 }

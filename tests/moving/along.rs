@@ -1,6 +1,8 @@
 //! Those who go along with a move: a hold, a waiter, a process that stands still.
 
 use leasehold::backend::stage::Phase;
+use leasehold::LockGuard;
+use leasehold::migrate::Admin;
 use libtest_mimic::Trial;
 use testbed::{BOUND, Beside, Scratch, eventually, pass, trial, within};
 
@@ -19,28 +21,35 @@ pub(crate) fn trials(pair: &Pair) -> Vec<Trial> {
     trials![a_hold_and_a_waiter_last_through_every_phase a_process_that_stood_still_has_lost]
 }
 
-/// To the new store and back: the guard is held all the time, renewed by whoever decides; who waits for it waits, and
-/// has it at last, with a larger token.
+/// To the new store: the guard is held all the time, renewed by whoever decides; who waits for it waits, and has it at last,
+/// with a larger token. And back, and forth again.
 async fn a_hold_and_a_waiter_last_through_every_phase(space: Space) {
     let (holder, waiter) = (space.manager().await, space.manager().await);
-    let admin = space.admin().await;
+    let admin = space.admin();
     let guard = hold(&holder).await;
     let lock = waiter.lock(NAME).unwrap();
     let waiting = Beside::start(async move { lock.acquire().await.unwrap() });
-    for to in [Phase::Shadow, Phase::Both, Phase::Drain, Phase::New, Phase::Both, Phase::Old, Phase::New] {
-        walk(&admin, to).await;
-        // Until the lease that it has now would be over.
-        pass(guard.remaining()).await;
-        guard.ensure_held().unwrap_or_else(|error| panic!("in {to}: {error}"));
+    for to in [Phase::Shadow, Phase::Both, Phase::Drain, Phase::New] {
+        lasts(&admin, &guard, to).await;
         assert!(!waiting.is_finished(), "two hold in {to}");
     }
     let token = guard.token();
     guard.release().await.unwrap();
     let next = waiting.end("the waiter holds").await;
     assert!(next.token() > token);
+    for to in [Phase::Both, Phase::Old, Phase::New] {
+        lasts(&admin, &next, to).await;
+    }
     next.release().await.unwrap();
     eventually("nothing is left", async || holder.list("").await.is_ok_and(|locks| locks.is_empty())).await;
     admin.close().await.unwrap();
+}
+
+/// It is held on the way there, and after the lease that it has there would be over.
+async fn lasts(admin: &Admin, guard: &LockGuard, to: Phase) {
+    walk(admin, to).await;
+    pass(guard.remaining()).await;
+    guard.ensure_held().unwrap_or_else(|error| panic!("in {to}: {error}"));
 }
 
 /// A process holds in the old store alone and is stopped for longer than its lease, while the move goes on to the new
@@ -49,7 +58,7 @@ async fn a_process_that_stood_still_has_lost(space: Space) {
     let scratch = Scratch::new("moving").unwrap();
     let [_, moving, _] = space.urls();
     let (mut stopped, other) = (Holder::start(&scratch, &moving).await, space.manager().await);
-    let admin = space.admin().await;
+    let admin = space.admin();
     walk(&admin, Phase::Shadow).await;
     let token = stopped.acquire(NAME).await;
     stopped.process.stop().await.unwrap();

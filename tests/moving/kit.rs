@@ -1,7 +1,7 @@
 //! The conformance kit on a move between two servers that stands still in one phase.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -10,7 +10,6 @@ use leasehold::backend::{LockBackend, StoreConfig};
 use leasehold::migrate::{Migration, Steps};
 use leasehold::{Env, Result};
 use leasehold_conformance::{Pace, Subject};
-use parking_lot::Mutex;
 use tokio::sync::OnceCell;
 
 use crate::pair::Pair;
@@ -46,7 +45,7 @@ impl Subject for InPhase {
             let space = self.pair.space(&format!("{namespace}-{}", self.phase));
             Standing { phase: self.phase, migration: space.migration(), stands: Arc::default() }
         };
-        Box::new(self.moves.lock().entry(namespace.to_owned()).or_insert_with(standing).clone())
+        Box::new(self.moves.lock().unwrap().entry(namespace.to_owned()).or_insert_with(standing).clone())
     }
 
     fn expiry_granularity(&self) -> Duration {
@@ -77,7 +76,7 @@ impl StoreConfig for Standing {
 async fn stand(migration: &Migration, phase: Phase, env: &Env) -> Result<()> {
     // Whoever opens it first begins it.
     let first = migration.open(env.clone()).await?;
-    let admin = migration.admin(env.clone()).await?;
+    let admin = migration.admin(env.clone());
     let steps = Steps::default().to(phase).wait(4 * env.timing().ttl).quiet_for(Duration::ZERO);
     admin.advance(&steps, &mut |_| {}).await?;
     admin.close().await?;

@@ -42,9 +42,9 @@ fn main() -> ExitCode {
             tokio::try_join!(redis::Server::start(), etcd::Etcd::start(), zookeeper::Server::start())
         })
         .unwrap_or_else(|error| panic!("{error}"));
-    let redis = |suffix| End::of::<redis::Server>(redis.addr(), suffix);
-    let etcd = End::of::<etcd::Etcd>(etcd.addr(), "");
-    let zk = End::of::<zookeeper::Server>(zk.addr(), "");
+    let redis = |suffix| End::of::<redis::Server>(Server::addr(&redis), suffix);
+    let etcd = End::of::<etcd::Etcd>(Server::addr(&etcd), "");
+    let zk = End::of::<zookeeper::Server>(Server::addr(&zk), "");
     let pairs = [
         Pair::new("redis-etcd", redis(""), etcd.clone()),
         Pair::new("redis-zookeeper", redis("-old"), zk),

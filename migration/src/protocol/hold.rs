@@ -59,6 +59,14 @@ impl Hold {
         (!self.over, self.parts.leave(side))
     }
 
+    /// What it has at `side` may not last as long as the hold is trusted by now: until that is granted again, it is as
+    /// good as asked for only.
+    pub(crate) fn uncounted(&mut self, side: Side) {
+        if self.parts.held(side) {
+            self.parts[side] = Part::Asked;
+        }
+    }
+
     /// It is let go.
     pub(crate) fn let_go(&mut self) {
         self.over = true;

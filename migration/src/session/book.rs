@@ -149,8 +149,7 @@ impl Book {
             let holds = self.holds();
             let alone = Alone { holds: Pair { old: holds.old, new: holds.new } };
             if self.knowledge.acknowledge(side, alone) {
-                self.todo.push(Todo::Poke(side));
-                self.entries[side].news += 1;
+                self.resign(side);
             }
         }
     }
@@ -189,13 +188,21 @@ impl Book {
                 counts && trusted[*side] < Some(*told)
             };
             let weak: Vec<_> = SIDES.into_iter().filter(weak).collect();
-            let acts: Vec<_> = weak.into_iter().map(|side| hold.unbacked(side).1).collect();
+            for side in &weak {
+                hold.uncounted(*side);
+            }
             hold.viewed(view);
-            for act in acts {
-                self.act(&name, act);
+            for side in weak {
+                self.resign(side);
             }
             self.advance(&name);
         }
+    }
+
+    /// What is held at `side` counts once it lasts as long as its guard is trusted: for that the entry is signed anew.
+    pub(super) fn resign(&mut self, side: Side) {
+        self.entries[side].news += 1;
+        self.todo.push(Todo::Poke(side));
     }
 
     /// Does what a hold is to do by now.

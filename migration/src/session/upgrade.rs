@@ -100,9 +100,7 @@ impl Book {
         if let Some(part) = self.claim(name).and_then(|claim| claim.parts[side].as_mut()) {
             part.lease.deadline = part.lease.deadline.max(deadline);
         }
-        // It can be counted on as long as what is held once the entry is signed anew.
-        self.entries[side].news += 1;
-        self.todo.push(super::book::Todo::Poke(side));
+        self.resign(side);
         self.pass_on_asked(name);
         self.admit(name);
         self.advance(name);
