@@ -197,9 +197,9 @@ impl Book {
             }
         }
         self.admit(&name);
-        let trusted = self.trusted(&name);
+        let (trusted, now) = (self.trusted(&name), self.leases.now);
         let Some(claim) = self.claim(&name) else { return gone };
-        let until = claim.trusted_until(trusted);
+        let until = claim.trusted_until(trusted, now);
         let Stage::Holding { hold, told, .. } = &mut claim.stage else { return gone };
         let answer = match unknown {
             _ if hold.is_over() => gone,
