@@ -332,7 +332,9 @@ fn a_hold_outlasts_every_phase() {
         guard.release().await.unwrap();
         let next = soon("the waiter holds", waiting).await.unwrap().unwrap();
         assert!(next.token() > token);
-        for to in [Phase::Drain, Phase::Both, Phase::Old, Phase::New, Phase::Shadow, Phase::Drain, Phase::Both] {
+        for to in
+            [Phase::Drain, Phase::Both, Phase::Old, Phase::New, Phase::Shadow, Phase::Drain, Phase::Both]
+        {
             lasts(&place, &next, to).await;
         }
         let token = next.token();

@@ -1,7 +1,7 @@
 //! Those who go along with a move: a hold, a waiter, a process that stands still.
 
-use leasehold::backend::stage::Phase;
 use leasehold::LockGuard;
+use leasehold::backend::stage::Phase;
 use leasehold::migrate::Admin;
 use libtest_mimic::Trial;
 use testbed::{BOUND, Beside, Scratch, eventually, pass, trial, within};

@@ -467,6 +467,19 @@ mod tests {
         }
     }
 
+    /// The tasks of a session that moves are waited for with those of whoever opened it; a sibling's are not.
+    #[tokio::test]
+    async fn tasks_of_who_moves_are_waited_for() {
+        let env = Env::new(Timing::for_ttl(Timing::DEFAULT_TTL)).unwrap();
+        env.sibling().spawn(std::future::pending());
+        let (end, ended) = tokio::sync::oneshot::channel::<()>();
+        env.clone().without_token_base().spawn(async move { drop(ended.await) });
+        let mut drained = std::pin::pin!(env.drained(Duration::from_secs(10)));
+        assert!((&mut drained).now_or_never().is_none());
+        drop(end);
+        assert!(drained.await);
+    }
+
     /// No bit is given out twice, across block borders and for long requests.
     #[test]
     fn random_bits_are_fresh() {

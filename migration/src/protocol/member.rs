@@ -96,6 +96,13 @@ impl Member {
     }
 }
 
+impl Member {
+    /// Whether that is its label, which it may have cut.
+    pub(crate) fn is_called(&self, label: &str) -> bool {
+        self.label == cut(label, LABEL)
+    }
+}
+
 /// The characters that end within the first `most` bytes.
 fn cut(text: &str, most: usize) -> String {
     let end = (0..=most.min(text.len())).rev().find(|at| text.is_char_boundary(*at));

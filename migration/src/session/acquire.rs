@@ -210,6 +210,9 @@ impl Acquisition {
             Ok(Asked::Busy(holder)) => {
                 self.busy = self.session.with(|book, _| {
                     book.contending(request, id, |contender| contender.busy(side));
+                    if let Some(holder) = &holder {
+                        book.met(side, &request.name, holder);
+                    }
                     holder.map(|holder| book.known_to_all(side, holder))
                 });
                 Ok(())

@@ -18,7 +18,7 @@ use super::debts::Debt;
 use super::leases::Leases;
 use super::members::Signature;
 use super::upgrade::Upgrade;
-use crate::protocol::member::Holds;
+use crate::protocol::member::{Holds, Strangers};
 use crate::protocol::parts::{Act, Part};
 use crate::protocol::view::{Alone, Knowledge, View};
 use crate::protocol::{Class, Pair};
@@ -38,6 +38,7 @@ pub(super) struct Book {
     pub(super) label: Arc<str>,
     /// Until when the store that is left is not waited for (phase `drain`).
     pub(super) shunned_until: Option<Moment>,
+    pub(super) strangers: Option<Strangers>,
     pub(super) events: Events,
     pub(super) todo: Vec<Todo>,
 }
@@ -51,6 +52,8 @@ pub(super) enum Todo {
     Settle(Arc<Debt>),
     /// Ask for what a hold needs.
     Upgrade(Upgrade),
+    /// See whether the holder of that label in the store that is left is a member.
+    Meet(LockName, String),
     /// A session whose end alone ends what is in it.
     GiveUp(Side, LeaseId),
 }
@@ -67,6 +70,7 @@ impl Book {
             leases: Leases::new(),
             label: "".into(),
             shunned_until: None,
+            strangers: None,
             events,
             todo: Vec::new(),
         }
@@ -311,6 +315,13 @@ impl Book {
         }
     }
 
+    /// Somebody holds `name` at `side`: while the store that is left is drained, it may be nobody who moves.
+    pub(super) fn met(&mut self, side: Side, name: &LockName, holder: &Holder) {
+        if side == Side::Old && self.view.is_some_and(|view| view.phase == Phase::Drain) {
+            self.todo.push(Todo::Meet(name.clone(), holder.label.clone()));
+        }
+    }
+
     /// Whether the store that is left is not waited for now: the last look at it has failed, or whoever asked it.
     pub(super) fn shuns_old(&self, now: Moment) -> bool {
         let drains = self.view.is_some_and(|view| view.phase >= Phase::Drain);
@@ -338,6 +349,8 @@ impl Book {
     pub(super) fn begin(&mut self, request: &AcquireRequest) -> (LeaseId, Arc<Notify>) {
         if self.label != request.label {
             self.label = Arc::clone(&request.label);
+            self.resign(Side::Old);
+            self.resign(Side::New);
         }
         // Nobody has let go of it, and it is over.
         self.let_go(&request.name);

@@ -45,6 +45,7 @@ impl Book {
                 self.pass_on_asked(&name);
             }
             StoreEvent::Queued { name, holder } => {
+                self.met(side, &name, &holder);
                 let holder = self.known_to_all(side, holder);
                 self.events.tell(StoreEvent::Queued { name, holder });
             }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use leasehold_core::backend::stage::Side;
 use leasehold_core::backend::{Events, Lease, LeaseId, LeaseScope, Renewal, StoreEvent};
 use leasehold_core::clock::{Deadline, Moment};
-use leasehold_core::{Error, LockName, LostReason};
+use leasehold_core::{Effect, Error, ErrorKind, LockName, LostReason};
 
 use super::book::Book;
 use super::claim::Stage;
@@ -179,7 +179,13 @@ impl Book {
     }
 
     /// What that means for a lease that the core knows.
-    fn answer(&mut self, lease: LeaseId, passed: Option<(Side, LeaseId)>, answers: &Answers) -> Answer {
+    fn answer(
+        &mut self,
+        lease: LeaseId,
+        passed: Option<(Side, LeaseId)>,
+        answers: &Answers,
+        now: Moment,
+    ) -> Answer {
         let gone = Answer::Gone(LostReason::Gone);
         if let Some((side, inner)) = passed {
             return answers[side].get(&inner).cloned().unwrap_or(gone);
@@ -197,9 +203,15 @@ impl Book {
             }
         }
         self.admit(&name);
-        let (trusted, now) = (self.trusted(&name), self.leases.now);
+        let trusted = self.trusted(&name);
         let Some(claim) = self.claim(&name) else { return gone };
         let until = claim.trusted_until(trusted, now);
+        // What it rests on is renewed by itself, and that is overdue.
+        let ttl = claim.parts.old.iter().chain(&claim.parts.new).map(|part| part.lease.ttl).min();
+        if unknown.is_none() && ttl.is_some_and(|ttl| until.remaining(now) < ttl / 3) {
+            let message = "the session or the entry that the lock rests on was not renewed in time";
+            unknown = Some(Error::new(ErrorKind::Unavailable, Effect::Unknown, message));
+        }
         let Stage::Holding { hold, told, .. } = &mut claim.stage else { return gone };
         let answer = match unknown {
             _ if hold.is_over() => gone,
@@ -227,10 +239,10 @@ impl Session {
         )
         .await;
         let answers = Pair { old, new };
-        self.with(|book, _| {
+        self.with(|book, now| {
             book.renewed(&answers);
             let answer =
-                |(lease, passed): (&LeaseId, &Option<_>)| book.answer(*lease, *passed, &answers).into();
+                |(lease, passed): (&LeaseId, &Option<_>)| book.answer(*lease, *passed, &answers, now).into();
             leases.iter().zip(&passed).map(answer).collect()
         })
     }

@@ -34,7 +34,7 @@ impl Session {
             };
             self.with(|book, now| book.looked(side, looked.err(), now));
             self.looked.change(|looked| looked[side] += 1);
-            let pause = self.env.jittered(self.poll.min(self.signs_every()));
+            let pause = self.env.jittered(self.poll.min(self.signs_every() / 2));
             tokio::select! {
                 biased;
                 () = self.closing.cancelled() => return,
@@ -146,6 +146,7 @@ impl Book {
             acknowledges: Pair { old: knows(Side::Old), new: knows(Side::New) },
             view: self.view().map(|view| view.phase),
             holds: self.holds(),
+            strangers: self.strangers.clone(),
             trouble: trouble.map(|error| format!("{error:#}")),
             ..Member::default()
         }

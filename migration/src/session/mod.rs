@@ -11,6 +11,7 @@
 //! | `debts` | releases what is not wanted any more, until that is confirmed |
 //! | `leases` | the ids of both stores' leases as one; renewals |
 //! | `events` | what the stores tell |
+//! | `strangers` | who holds a lock in the store that is drained, and does not move |
 //! | `onlook` | what others ask about a lock |
 //! | `watched` | a value that tasks wait for |
 //!
@@ -29,6 +30,7 @@ mod leases;
 mod members;
 mod onlook;
 mod opening;
+mod strangers;
 #[cfg(test)]
 mod tests;
 mod upgrade;
@@ -120,6 +122,7 @@ impl Session {
                 Todo::Poke(side) => self.stores[side].poke.notify_one(),
                 Todo::Settle(debt) => self.env.spawn(Arc::clone(self).settle_debt(debt)),
                 Todo::Upgrade(upgrade) => self.env.spawn(Arc::clone(self).upgrade(upgrade)),
+                Todo::Meet(name, label) => self.env.spawn(Arc::clone(self).meet(name, label)),
                 Todo::GiveUp(side, lease) => {
                     if let Ok(open) = self.open(side) {
                         open.backend.give_up(lease);

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use leasehold_conformance::Network;
-use leasehold_core::backend::StoreConfig;
 use leasehold_core::backend::stage::{Phase, Side};
+use leasehold_core::backend::{AcquireRequest, Attempt, StoreConfig};
 use leasehold_core::clock::TokioClock;
 use leasehold_core::memory::MemoryConfig;
 use leasehold_core::{ErrorKind, LockGuard, LockManager, LockName, LostReason, Timing};
@@ -258,4 +258,55 @@ async fn a_store_that_lost_its_data_grants_nothing() {
     let other = Rig { stores: rig.stores };
     let opened = manager(Migration::new(other.stores.old.clone(), other.stores.new.clone())).await;
     assert_eq!(*opened.unwrap_err().kind(), ErrorKind::Protocol);
+}
+
+/// While the old store is drained, a holder there who is no member is counted, and one who is is not.
+#[tokio::test(start_paused = true)]
+async fn a_stranger_in_the_old_store_is_counted() {
+    let rig = Rig::in_phase(Phase::Drain);
+    let (process, other) = (rig.process().await, rig.process().await);
+    let guard = other.hold().await;
+    assert!(process.locks.lock("a").unwrap().try_acquire().await.unwrap().is_none());
+    sleep(SOON).await;
+    assert!(rig.members(Side::New).await.iter().all(|member| member.strangers.is_none()));
+    guard.release().await.unwrap();
+    // Past the bar, as one from before there was a record.
+    let old = rig.stores.old.open(env().without_token_base()).await.unwrap();
+    let mut request = AcquireRequest::new(LockName::new("a").unwrap(), env().owner_id(), TTL);
+    request.label = "cron".into();
+    let Attempt::Granted(_grant) = old.try_acquire(&request).await.unwrap() else { panic!("it is free") };
+    assert!(process.locks.lock("a").unwrap().try_acquire().await.unwrap().is_none(), "two hold");
+    sleep(SOON).await;
+    for side in [Side::Old, Side::New] {
+        let met = rig.members(side).await.into_iter().find_map(|member| member.strangers).unwrap();
+        assert_eq!((met.met, &*met.name), (1, "a"));
+    }
+}
+
+/// Where both URLs name one namespace there is no move, and no record that bars those who use it.
+#[tokio::test(start_paused = true)]
+async fn a_namespace_is_not_moved_to_itself() {
+    let one = store();
+    let refused = manager(Migration::new(one.clone(), one.clone())).await.unwrap_err();
+    assert_eq!(*refused.kind(), ErrorKind::InvalidOption, "{refused}");
+    let session = one.open(env()).await.unwrap();
+    assert_eq!(session.ledger().unwrap().read().await.unwrap(), None);
+    // The same once there is a record.
+    manager(Migration::new(one.clone(), store())).await.unwrap();
+    let refused = manager(Migration::new(one.clone(), one)).await.unwrap_err();
+    assert_eq!(*refused.kind(), ErrorKind::InvalidOption, "{refused}");
+}
+
+/// A namespace takes part in one move at a time.
+#[tokio::test(start_paused = true)]
+async fn records_of_two_moves_are_refused() {
+    let (a, b, c) = (store(), store(), store());
+    manager(Migration::new(a.clone(), b.clone())).await.unwrap();
+    let (x, y) = (store(), store());
+    manager(Migration::new(x.clone(), y.clone())).await.unwrap();
+    for (old, new) in [(&a, &c), (&a, &y), (&b, &c), (&c, &a), (&b, &a)] {
+        let refused = manager(Migration::new(old.clone(), new.clone())).await.map(drop);
+        let kind = refused.as_ref().map_err(|error| error.kind().clone());
+        assert_eq!(kind, Err(ErrorKind::Misuse), "{refused:?}");
+    }
 }
