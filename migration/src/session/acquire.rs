@@ -223,10 +223,12 @@ impl Acquisition {
                         contender.failed(side);
                         contender.parts()[side] == Part::Shunned
                     });
-                    if shunned == Some(true) && *error.kind() == ErrorKind::Unavailable && !book.shuns_old(now) {
+                    if shunned == Some(true)
+                        && *error.kind() == ErrorKind::Unavailable
+                        && !book.shuns_old(now)
+                    {
                         book.shunned_until = Some(now + SHUNNED);
-                        let message = "the store that is left cannot be reached: whoever still uses it alone is not excluded";
-                        book.events.tell(leasehold_core::backend::StoreEvent::Warning(message.into()));
+                        book.warn_of_shunning();
                     }
                     shunned == Some(true)
                 });
@@ -252,7 +254,7 @@ impl Drop for Acquisition {
         let (request, id) = (&self.request, self.id);
         self.session.with(|book, _| {
             if book.claim(&request.name).is_some_and(|claim| claim.id == id) {
-                let _needed = book.let_go(&request.name);
+                book.let_go(&request.name);
             }
         });
     }
@@ -349,15 +351,16 @@ impl Book {
         let hold = Hold::of(contender, view);
         let asks = Pair::default();
         claim.stage = Stage::Holding { hold, counter, told: Deadline::Never, told_over: false, asks };
-        let trusted = self.trusted(name);
+        let (trusted, now) = (self.trusted(name), self.leases.now);
         let claim = self.claim(name)?;
-        let until = claim.trusted_until(trusted);
+        let until = claim.trusted_until(trusted, now);
         if let Stage::Holding { told, .. } = &mut claim.stage {
             *told = until;
         }
         let ttl = claim.parts.old.iter().chain(&claim.parts.new).map(|part| part.lease.ttl).min()?;
         let lease = Lease::new(claim.id, LeaseScope::Entry, ttl, until);
         self.leases.composites.insert(lease.id, name.clone());
+        self.pass_on_asked(name);
         self.advance(name);
         Some(Grant::new(name.clone(), request.owner, lease, counter))
     }

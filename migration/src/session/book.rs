@@ -67,7 +67,7 @@ impl Book {
             trouble: Pair::default(),
             id: None,
             slots: BTreeMap::new(),
-            leases: Leases::default(),
+            leases: Leases::new(),
             label: "".into(),
             shunned_until: None,
             strangers: None,
@@ -91,6 +91,7 @@ impl Book {
 
     /// Lets time act, and whatever has changed since the last look.
     pub(super) fn settle(&mut self, now: Moment) {
+        self.leases.now = now;
         for side in SIDES {
             if self.knowledge.is_signed(side) && self.backed_until(side).has_passed(now) {
                 self.lapse(side);
@@ -119,22 +120,27 @@ impl Book {
         self.entries[side].signed_at = None;
         self.todo.push(Todo::Poke(side));
         for name in self.names() {
-            let Some(claim) = self.claim(&name) else { continue };
-            let act = match &mut claim.stage {
-                Stage::Asking { lapsed, .. } => {
-                    lapsed[side] = true;
-                    let wake = Arc::clone(&claim.wake);
-                    self.todo.push(Todo::Wake(wake));
-                    None
-                }
-                Stage::Holding { hold, .. } => {
-                    let (_, act) = hold.unbacked(side);
-                    act
-                }
-            };
-            self.act(&name, act);
-            self.advance(&name);
+            self.unback(&name, side);
         }
+    }
+
+    /// What the claim on `name` has at `side` must not be counted on: it is given back.
+    fn unback(&mut self, name: &LockName, side: Side) {
+        let Some(claim) = self.claim(name) else { return };
+        let act = match &mut claim.stage {
+            Stage::Asking { lapsed, .. } => {
+                lapsed[side] = true;
+                let wake = Arc::clone(&claim.wake);
+                self.todo.push(Todo::Wake(wake));
+                None
+            }
+            Stage::Holding { hold, .. } => {
+                let (_, act) = hold.unbacked(side);
+                act
+            }
+        };
+        self.act(name, act);
+        self.advance(name);
     }
 
     /// Acknowledges what no hold contradicts, and has that said.
@@ -144,8 +150,10 @@ impl Book {
             if known.is_none() || known == self.knowledge.acknowledged(side) {
                 continue;
             }
-            let holds = self.holds();
-            let alone = Alone { holds: Pair { old: holds.old, new: holds.new } };
+            // Asked at every look while one rests there: so no more of them are looked at than it takes.
+            let rests = |side| usize::from(self.slots.values().any(|slot| slot.rests_on(side)));
+            let mut alone = Alone::default();
+            alone.holds[side] = rests(side);
             if self.knowledge.acknowledge(side, alone) {
                 self.resign(side);
             }
@@ -236,7 +244,8 @@ impl Book {
         let Some(claim) = &mut slot.claim else { return };
         if let Some(mut grant) = claim.parts[side].take() {
             grant.lease.deadline = self.leases.leave(side, &grant.lease, &self.events);
-            let debt = Debt::new(claim.id, side, grant);
+            let needed = matches!(&claim.stage, Stage::Holding { hold, .. } if hold.needs(side));
+            let debt = Debt::new(claim.id, side, needed, grant);
             slot.debts[side] = Some(Arc::clone(&debt));
             self.todo.push(Todo::Settle(debt));
         }
@@ -313,10 +322,18 @@ impl Book {
         }
     }
 
-    /// Whether the store that is left is not waited for now.
+    /// Whether the store that is left is not waited for now: the last look at it has failed, or whoever asked it.
     pub(super) fn shuns_old(&self, now: Moment) -> bool {
         let drains = self.view.is_some_and(|view| view.phase >= Phase::Drain);
-        drains && self.shunned_until.is_some_and(|until| now < until)
+        let is_away = |error: &Error| *error.kind() == ErrorKind::Unavailable;
+        let away = self.trouble.old.as_ref().is_some_and(is_away);
+        drains && (away || self.shunned_until.is_some_and(|until| now < until))
+    }
+
+    /// Says so, when it begins.
+    pub(super) fn warn_of_shunning(&self) {
+        let message = "the store that is left cannot be reached: whoever still uses it alone is not excluded";
+        self.events.tell(StoreEvent::Warning(message.into()));
     }
 
     pub(super) fn claim(&mut self, name: &LockName) -> Option<&mut Claim> {
@@ -343,17 +360,13 @@ impl Book {
         (id, wake)
     }
 
-    /// Whatever is claimed of `name` is not wanted any more. Which stores' parts it needed.
-    pub(super) fn let_go(&mut self, name: &LockName) -> Pair<bool> {
-        let mut needed = Pair::default();
-        let Some(claim) = self.claim(name) else { return needed };
+    /// Whatever is claimed of `name` is not wanted any more.
+    pub(super) fn let_go(&mut self, name: &LockName) {
+        let Some(claim) = self.claim(name) else { return };
         let id = claim.id;
         match &mut claim.stage {
             Stage::Asking { contender, .. } => contender.unwanted(),
-            Stage::Holding { hold, .. } => {
-                needed = Pair { old: hold.needs(Side::Old), new: hold.needs(Side::New) };
-                hold.let_go();
-            }
+            Stage::Holding { hold, .. } => hold.let_go(),
         }
         for side in [Side::New, Side::Old] {
             self.stop_asking(name, side);
@@ -364,7 +377,6 @@ impl Book {
             slot.claim = None;
         }
         self.tidy(name);
-        needed
     }
 
     /// A slot that nobody needs goes.
@@ -399,15 +411,20 @@ impl Book {
     /// What the claim `id` on `name` was granted at `side`. One that is over gives it back.
     pub(super) fn granted(&mut self, name: &LockName, id: LeaseId, side: Side, grant: Grant) {
         let (raw, lease) = (grant.counter, grant.lease);
+        let is_over = self.leases.is_over(side, &lease);
         let Some(claim) = self.claim(name).filter(|claim| claim.id == id) else {
-            self.todo.push(Todo::Settle(Debt::new(id, side, grant)));
+            self.todo.push(Todo::Settle(Debt::new(id, side, false, grant)));
             return;
         };
         claim.parts[side] = Some(grant);
         if let Stage::Asking { contender, .. } = &mut claim.stage {
             contender.granted(side, raw);
         }
+        let was_lost = claim.early[side].lost.take() == Some(raw);
         self.leases.hold(side, &lease);
+        if is_over || was_lost {
+            self.unback(name, side);
+        }
     }
 
     /// Counts on what was granted for the hold of `name`, once it lasts as long as the guard believes in it.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use leasehold_core::backend::stage::Side;
 use leasehold_core::backend::{AcquireRequest, Grant, LeaseId};
-use leasehold_core::clock::Deadline;
+use leasehold_core::clock::{Deadline, Moment};
 use tokio::sync::{Notify, oneshot};
 
 use super::SIDES;
@@ -30,8 +30,19 @@ pub(super) struct Claim {
     pub(super) stage: Stage,
     /// What the stores have granted.
     pub(super) parts: Pair<Option<Grant>>,
+    /// What was told of grants that are no parts of a hold yet.
+    pub(super) early: Pair<Early>,
     /// Somebody asks, who is to look again.
     pub(super) wake: Arc<Notify>,
+}
+
+/// What a store has told of a grant with that number of its own.
+#[derive(Default)]
+pub(super) struct Early {
+    /// It is over.
+    pub(super) lost: Option<u64>,
+    /// Somebody asks for it, until then.
+    pub(super) asked: Option<(u64, Moment)>,
 }
 
 pub(super) enum Stage {
@@ -55,6 +66,12 @@ pub(super) enum Stage {
 }
 
 impl Slot {
+    /// Whether what is held of it rests on that store alone.
+    pub(super) fn rests_on(&self, side: Side) -> bool {
+        let claim = self.claim.as_ref();
+        claim.is_some_and(|claim| matches!(&claim.stage, Stage::Holding { hold, .. } if hold.alone(side)))
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.claim.is_none() && self.debts.old.is_none() && self.debts.new.is_none()
     }
@@ -64,14 +81,18 @@ impl Claim {
     pub(super) fn new(id: LeaseId, request: AcquireRequest, view: Option<View>) -> Self {
         let contender = Contender::new(view);
         let stage = Stage::Asking { contender, lapsed: Pair::default(), lost: Pair::default() };
-        Self { id, request, stage, parts: Pair::default(), wake: Arc::default() }
+        Self { id, request, stage, parts: Pair::default(), early: Pair::default(), wake: Arc::default() }
     }
 
     /// Until when a hold can be trusted whose parts can be until then. What is granted and not counted on yet holds it back
-    /// too: so that it can be.
-    pub(super) fn trusted_until(&self, parts: Pair<Option<Deadline>>) -> Deadline {
+    /// too, so that it can be; but not once its store keeps it no longer.
+    pub(super) fn trusted_until(&self, parts: Pair<Option<Deadline>>, now: Moment) -> Deadline {
         let Stage::Holding { hold, .. } = &self.stage else { return Deadline::Never };
-        let counts = |side: &Side| hold.needs(*side) || !hold.parts().held(*side);
+        let is_kept = |side: Side| {
+            let ttl = self.parts[side].as_ref().map(|part| part.lease.ttl);
+            parts[side].zip(ttl).is_some_and(|(until, ttl)| ttl / 3 <= until.remaining(now))
+        };
+        let counts = |side: &Side| hold.needs(*side) || !hold.parts().held(*side) && is_kept(*side);
         SIDES.into_iter().filter(counts).filter_map(|side| parts[side]).min().unwrap_or(Deadline::Never)
     }
 }

@@ -9,7 +9,6 @@ use leasehold_core::{Effect, Error, ErrorKind, LockName, LostReason, Result};
 
 use super::watched::Watched;
 use super::{SIDES, Session};
-use crate::protocol::Pair;
 
 /// What a store is to forget.
 pub(super) struct Debt {
@@ -17,6 +16,8 @@ pub(super) struct Debt {
     pub(super) claim: LeaseId,
     pub(super) side: Side,
     pub(super) name: LockName,
+    /// Whether it was a part that a hold needed: its release is over with this.
+    needed: bool,
     /// What was granted; `None` is a request that somebody is about to drop.
     grant: Option<Grant>,
     progress: Watched<Progress>,
@@ -33,14 +34,14 @@ struct Progress {
 
 impl Debt {
     /// A grant, whose lease nobody renews any more.
-    pub(super) fn new(claim: LeaseId, side: Side, grant: Grant) -> Arc<Self> {
+    pub(super) fn new(claim: LeaseId, side: Side, needed: bool, grant: Grant) -> Arc<Self> {
         let (name, grant) = (grant.name.clone(), Some(grant));
-        Arc::new(Self { claim, side, name, grant, progress: Watched::default() })
+        Arc::new(Self { claim, side, name, needed, grant, progress: Watched::default() })
     }
 
     /// A request.
     pub(super) fn of_request(claim: LeaseId, side: Side, name: LockName) -> Arc<Self> {
-        Arc::new(Self { claim, side, name, grant: None, progress: Watched::default() })
+        Arc::new(Self { claim, side, name, needed: false, grant: None, progress: Watched::default() })
     }
 
     /// Ends when nothing more is done about it, whatever it came to.
@@ -48,12 +49,14 @@ impl Debt {
         self.progress.until(|progress| progress.over.is_some().then_some(())).await;
     }
 
-    /// What it came to, or why the next request fails.
+    /// What it came to, or why the next request fails; the one after that may be carried out.
     pub(super) async fn answer(&self) -> Result<()> {
         let before = self.progress.read(|progress| progress.failures);
         let answer = |progress: &Progress| match (&progress.over, &progress.last) {
             (Some(over), _) => Some(over.clone()),
-            (None, Some(error)) if progress.failures > before => Some(Err(error.clone())),
+            (None, Some(error)) if progress.failures > before => {
+                Some(Err(error.clone().with_effect(Effect::Unknown)))
+            }
             (None, _) => None,
         };
         self.progress.until(answer).await
@@ -76,14 +79,13 @@ impl Session {
     pub(crate) async fn release(self: &Arc<Self>, grant: &Grant) -> Result<()> {
         let id = grant.lease.id;
         let owed = self.with(|book, now| {
-            let mut needed = Pair { old: true, new: true };
             if book.claim(&grant.name).is_some_and(|claim| claim.id == id) {
-                needed = book.let_go(&grant.name);
+                book.let_go(&grant.name);
             }
             let slot = book.slots.get(&grant.name);
             let debt = |side: Side| {
                 let debt = slot?.debts[side].clone().filter(|debt| debt.claim == id)?;
-                let waits = needed[side] && !(side == Side::Old && book.shuns_old(now));
+                let waits = debt.needed && !(side == Side::Old && book.shuns_old(now));
                 Some((debt, waits))
             };
             SIDES.map(debt)

@@ -7,9 +7,9 @@ use leasehold_core::backend::stage::Side;
 use leasehold_core::backend::{Grant, LockBackend, StoreEvent};
 use leasehold_core::{LockName, LostReason};
 
-use super::Session;
 use super::book::Book;
 use super::claim::{Claim, Stage};
+use super::{SIDES, Session};
 
 impl Session {
     /// Passes on what the store tells, while both of us are open.
@@ -31,15 +31,18 @@ impl Session {
 }
 
 impl Book {
-    fn told(&mut self, side: Side, event: StoreEvent) {
+    pub(super) fn told(&mut self, side: Side, event: StoreEvent) {
         match event {
             StoreEvent::LeaseOpened(lease) => self.leases.opened(side, lease, &self.events),
             StoreEvent::LeaseLost { lease, reason } => self.lease_over(side, lease, reason),
             StoreEvent::GrantLost { name, counter, reason } => self.grant_lost(side, &name, counter, reason),
             StoreEvent::GrantAsked { name, counter, within } => {
-                if let Some(counter) = self.counter_of(side, &name, counter) {
-                    self.events.tell(StoreEvent::GrantAsked { name, counter, within });
-                }
+                let until = self.leases.now + within;
+                let Some(claim) = self.claim(&name) else { return };
+                let earlier = claim.early[side].asked.filter(|(asked, _)| *asked == counter);
+                let until = earlier.map_or(until, |(_, earlier)| earlier.min(until));
+                claim.early[side].asked = Some((counter, until));
+                self.pass_on_asked(&name);
             }
             StoreEvent::Queued { name, holder } => {
                 self.met(side, &name, &holder);
@@ -47,6 +50,21 @@ impl Book {
                 self.events.tell(StoreEvent::Queued { name, holder });
             }
             warning => self.events.tell(warning),
+        }
+    }
+
+    /// Who asks for a part of a hold asks for the hold.
+    pub(super) fn pass_on_asked(&mut self, name: &LockName) {
+        let now = self.leases.now;
+        for side in SIDES {
+            let early = self.claim(name).and_then(|claim| claim.early[side].asked);
+            let Some((raw, until)) = early else { continue };
+            let Some(counter) = self.counter_of(side, name, raw) else { continue };
+            if let Some(claim) = self.claim(name) {
+                claim.early[side].asked = None;
+            }
+            let (name, within) = (name.clone(), until.since(now));
+            self.events.tell(StoreEvent::GrantAsked { name, counter, within });
         }
     }
 
@@ -65,8 +83,9 @@ impl Book {
         let was_needed = self
             .claim(name)
             .is_some_and(|claim| matches!(&claim.stage, Stage::Holding { hold, .. } if hold.needs(side)));
-        let granted = self.claim(name).and_then(|claim| claim.parts[side].as_ref());
-        if granted.is_none_or(|part| part.counter != raw) {
+        let Some(claim) = self.claim(name) else { return };
+        if claim.parts[side].as_ref().is_none_or(|part| part.counter != raw) {
+            claim.early[side].lost = Some(raw);
             return;
         }
         if let Some(counter) = held_as.filter(|_| was_needed || reason == LostReason::Revoked) {

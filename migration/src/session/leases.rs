@@ -16,7 +16,6 @@ use super::claim::Stage;
 use super::{SIDES, Session};
 use crate::protocol::Pair;
 
-#[derive(Default)]
 pub(super) struct Leases {
     last: u64,
     /// By the id that the core knows.
@@ -25,11 +24,27 @@ pub(super) struct Leases {
     known: Pair<BTreeMap<LeaseId, LeaseId>>,
     /// The store's leases of single entries that are parts of a claim.
     parts: Pair<BTreeSet<LeaseId>>,
+    /// Those of which was told that they are over, and until when what was sent before may name them, as in the core.
+    over: Pair<BTreeMap<LeaseId, Moment>>,
+    /// When the book was last looked at.
+    pub(super) now: Moment,
     /// The names that are held.
     pub(super) composites: BTreeMap<LeaseId, LockName>,
 }
 
 impl Leases {
+    pub(super) fn new() -> Self {
+        Self {
+            last: 0,
+            passed: BTreeMap::new(),
+            known: Pair::default(),
+            parts: Pair::default(),
+            over: Pair::default(),
+            now: Moment::from_nanos(0),
+            composites: BTreeMap::new(),
+        }
+    }
+
     pub(super) fn fresh(&mut self) -> LeaseId {
         self.last += 1;
         LeaseId::new(self.last)
@@ -83,10 +98,19 @@ impl Leases {
 
     /// A lease is over.
     pub(super) fn lost(&mut self, side: Side, lease: LeaseId, reason: LostReason, events: &Events) {
-        if let Some(outer) = self.known[side].remove(&lease) {
-            self.passed.remove(&outer);
-            events.tell(StoreEvent::LeaseLost { lease: outer, reason });
+        let Some(outer) = self.known[side].remove(&lease) else { return };
+        if let Some((_, Lease { ttl, deadline: Deadline::At(at), .. })) = self.passed.remove(&outer)
+            && reason != LostReason::Released
+        {
+            self.over[side].retain(|_, until| self.now < *until);
+            self.over[side].insert(lease, at + ttl);
         }
+        events.tell(StoreEvent::LeaseLost { lease: outer, reason });
+    }
+
+    /// Whether what a store granted or signed late hangs on a lease that is over.
+    pub(super) fn is_over(&self, side: Side, lease: &Lease) -> bool {
+        self.over[side].contains_key(&lease.id)
     }
 
     /// What the core knows as `lease`, if that was passed on.
@@ -181,7 +205,7 @@ impl Book {
         self.admit(&name);
         let trusted = self.trusted(&name);
         let Some(claim) = self.claim(&name) else { return gone };
-        let until = claim.trusted_until(trusted);
+        let until = claim.trusted_until(trusted, now);
         // What it rests on is renewed by itself, and that is overdue.
         let ttl = claim.parts.old.iter().chain(&claim.parts.new).map(|part| part.lease.ttl).min();
         if unknown.is_none() && ttl.is_some_and(|ttl| until.remaining(now) < ttl / 3) {

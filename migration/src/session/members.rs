@@ -32,7 +32,7 @@ impl Session {
                 () = self.closing.cancelled() => return,
                 looked = self.look(side) => looked,
             };
-            self.with(|book, _| book.looked(side, looked.err()));
+            self.with(|book, now| book.looked(side, looked.err(), now));
             self.looked.change(|looked| looked[side] += 1);
             let pause = self.env.jittered(self.poll.min(self.signs_every() / 2));
             tokio::select! {
@@ -104,7 +104,7 @@ impl Session {
         let signed = self.env.bounded(ledger.sign(self.id, &member.encode())).await?;
         self.with(|book, now| {
             book.signed(side, signed, now);
-            book.entries[side].said = news;
+            (book.entries[side].said, book.entries[side].value) = (news, member);
         });
         Ok(())
     }
@@ -129,12 +129,14 @@ pub(super) struct Signature {
     /// How much there has been to say, and has been said.
     pub(super) news: u64,
     pub(super) said: u64,
+    /// What was said.
+    pub(super) value: Member,
     /// The newest version of the record that was seen.
     pub(super) newest: u64,
 }
 
 impl Book {
-    fn member(&self) -> Member {
+    pub(super) fn member(&self) -> Member {
         let knows = |side: Side| self.knowledge.acknowledged(side);
         let trouble = SIDES.into_iter().find_map(|side| self.trouble[side].as_ref());
         Member {
@@ -150,15 +152,20 @@ impl Book {
         }
     }
 
-    fn must_sign(&self, side: Side, now: Moment, every: Duration) -> bool {
-        let Signature { lease, signed_at, news, said, .. } = &self.entries[side];
+    pub(super) fn must_sign(&self, side: Side, now: Moment, every: Duration) -> bool {
+        let Signature { lease, signed_at, news, said, value, .. } = &self.entries[side];
         let of_session = lease.is_some_and(|lease| lease.scope == LeaseScope::Session);
-        let late = signed_at.is_none_or(|at| !of_session && every <= now.since(at));
+        // A session keeps the entry as it is.
+        let is_true = || of_session && *value == self.member();
+        let late = signed_at.is_none_or(|at| every <= now.since(at) && !is_true());
         !self.knowledge.is_signed(side) || late || news != said
     }
 
-    /// The process has signed there.
-    fn signed(&mut self, side: Side, lease: Lease, now: Moment) {
+    /// The process has signed there. What was signed in a session that is over by now is gone with it.
+    pub(super) fn signed(&mut self, side: Side, lease: Lease, now: Moment) {
+        if self.leases.is_over(side, &lease) {
+            return;
+        }
         let known = self.entries[side].lease;
         let mut deadline = lease.deadline;
         match known {
@@ -176,11 +183,15 @@ impl Book {
         self.admit_all();
     }
 
-    fn looked(&mut self, side: Side, trouble: Option<Error>) {
+    fn looked(&mut self, side: Side, trouble: Option<Error>, now: Moment) {
+        let shunned = self.shuns_old(now);
         if let Some(error) = trouble.as_ref().filter(|_| self.trouble[side].is_none()) {
             tracing::warn!(error = %format_args!("{error:#}"), "the store that is {} cannot be followed", place(side));
         }
         self.trouble[side] = trouble;
+        if !shunned && self.shuns_old(now) {
+            self.warn_of_shunning();
+        }
     }
 
     /// Knows the record from now on that was asked for at `look`.

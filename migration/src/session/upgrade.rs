@@ -77,7 +77,8 @@ impl Book {
         let Some(Claim { id, stage: Stage::Holding { asks, .. }, .. }) = &mut slot.claim else { return };
         if let Some(ask) = asks[side].take() {
             let debt = Debt::of_request(*id, side, name.clone());
-            slot.debts[side] = Some(Arc::clone(&debt));
+            // One that waits behind an earlier debt has asked nothing of the store yet.
+            slot.debts[side].get_or_insert_with(|| Arc::clone(&debt));
             // Whoever does not hear it has ended with the session.
             let _over = ask.send(debt);
         }
@@ -92,8 +93,15 @@ impl Book {
         if asks[side].take().is_none() {
             return Err(grant);
         }
+        let lease = grant.lease;
         self.granted(name, upgrade.claim, side, grant);
+        // It is renewed with the hold from here on.
+        let deadline = self.leases.absorb(side, &lease, &self.events);
+        if let Some(part) = self.claim(name).and_then(|claim| claim.parts[side].as_mut()) {
+            part.lease.deadline = part.lease.deadline.max(deadline);
+        }
         self.resign(side);
+        self.pass_on_asked(name);
         self.admit(name);
         self.advance(name);
         Ok(())

@@ -1,6 +1,7 @@
 //! A move between two stores in memory, in virtual time.
 
 mod kit;
+mod late;
 mod moves;
 
 use std::sync::Arc;

@@ -1,0 +1,332 @@
+//! What comes when nobody reckons with it: before a grant, after a loss, while something else is not over.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::{FutureExt, StreamExt};
+use leasehold_conformance::Network;
+use leasehold_conformance::layer::{Below, Layer, shared};
+use leasehold_conformance::network::{Fault, Operation};
+use leasehold_core::backend::stage::{Phase, Side};
+use leasehold_core::backend::{
+    AcquireRequest, Grant, Lease, LeaseId, LeaseScope, LockBackend, Renewal, StoreConfig, StoreEvent,
+};
+use leasehold_core::clock::{Deadline, TokioClock};
+use leasehold_core::memory::MemoryConfig;
+use leasehold_core::{Effect, Error, ErrorKind, LockManager, LockName, LostReason, Result, Timing};
+use tokio::time::{sleep, timeout};
+
+use super::{env, stands, store, write};
+use crate::protocol::Pair;
+use crate::session::acquire::Outcome;
+use crate::session::{SIDES, Session};
+use crate::{Migration, protocol};
+
+const TTL: Duration = Timing::DEFAULT_TTL;
+const POLL: Duration = Duration::from_secs(1);
+
+/// A session of a move, beyond networks.
+struct Rig {
+    stores: Pair<MemoryConfig>,
+    lines: Pair<Network>,
+    session: Arc<Session>,
+}
+
+impl Rig {
+    async fn in_phase(phase: Phase) -> Self {
+        let stores = Pair { old: store(), new: store() };
+        let (old, new) = stands(phase);
+        write(&stores.old, Side::Old, old);
+        write(&stores.new, Side::New, new);
+        let lines = Pair { old: Network::new(Duration::ZERO), new: Network::new(Duration::ZERO) };
+        let way = |side: Side| -> Arc<dyn StoreConfig> {
+            Arc::from(lines[side].wrap()(Box::new(stores[side].clone())))
+        };
+        let ways = Pair { old: way(Side::Old), new: way(Side::New) };
+        let session = Session::open_both(&ways, POLL, env()).await.unwrap();
+        Self { stores, lines, session }
+    }
+
+    /// Somebody who knows one store alone.
+    async fn stranger(&self, side: Side) -> Arc<dyn LockBackend> {
+        self.stores[side].open(env().without_token_base()).await.unwrap()
+    }
+
+    async fn take(&self) -> Result<Grant> {
+        match self.session.acquire(&request(), true).await? {
+            Outcome::Granted(grant) => Ok(grant),
+            Outcome::Busy(_) => unreachable!("it waits"),
+        }
+    }
+
+    /// The move is in another phase, as everybody knows by now.
+    async fn goes_to(&self, phase: Phase) {
+        write(&self.stores.old, Side::Old, stands(phase).0);
+        sleep(2 * POLL).await;
+    }
+}
+
+fn name() -> LockName {
+    LockName::new("a").unwrap()
+}
+
+fn request() -> AcquireRequest {
+    AcquireRequest::new(name(), env().owner_id(), TTL)
+}
+
+/// Somebody waits for a stranger's lock, hears `early`, and is granted the lock then; what it got.
+async fn granted_after(rig: &Rig, early: impl FnOnce(LeaseId) -> StoreEvent) -> Grant {
+    let stranger = rig.stranger(Side::Old).await;
+    let held = stranger.acquire(&request()).await.unwrap();
+    let mut waiting = Box::pin(rig.take());
+    assert!(timeout(POLL, &mut waiting).await.is_err());
+    let place = rig.session.with(|book, _| {
+        let ids = (1..100).filter_map(|id| book.leases.passed(LeaseId::new(id)));
+        ids.filter(|(side, _)| *side == Side::Old).map(|(_, inner)| inner).last().unwrap()
+    });
+    rig.lines.old.emit(&early(place));
+    assert!(timeout(POLL, &mut waiting).await.is_err());
+    stranger.release(&held).await.unwrap();
+    timeout(TTL, waiting).await.expect("it is free").unwrap()
+}
+
+/// A grant that names a lease of which was told that it is over is given back, as the core does (leases-2).
+#[tokio::test(start_paused = true)]
+async fn a_grant_on_a_lease_that_is_over_is_no_hold() {
+    for phase in [Phase::Old, Phase::Shadow] {
+        let rig = Rig::in_phase(phase).await;
+        let lost = |lease| StoreEvent::LeaseLost { lease, reason: LostReason::Gone };
+        let grant = granted_after(&rig, lost).await;
+        assert_eq!(grant.counter, 3, "2 was on the lease that is over");
+        rig.session.release(&grant).await.unwrap();
+        assert!(rig.stores.old.store().is_empty());
+    }
+}
+
+/// The end of a grant that is told before the grant has arrived counts.
+#[tokio::test(start_paused = true)]
+async fn a_grant_that_is_over_before_it_arrives_is_no_hold() {
+    let rig = Rig::in_phase(Phase::Shadow).await;
+    let lost = |_| StoreEvent::GrantLost { name: name(), counter: 2, reason: LostReason::Revoked };
+    let grant = granted_after(&rig, lost).await;
+    assert_eq!(grant.counter, 3, "2 was lost");
+    rig.session.release(&grant).await.unwrap();
+    assert!(rig.stores.old.store().is_empty());
+}
+
+/// Whoever asks for a grant is heard, although the grant has not arrived, or is not a hold yet.
+#[tokio::test(start_paused = true)]
+async fn a_grant_that_is_asked_for_before_it_arrives_is_asked_for() {
+    let rig = Rig::in_phase(Phase::Shadow).await;
+    let mut events = rig.session.inbox.stream();
+    let within = TTL;
+    let asked = |_| StoreEvent::GrantAsked { name: name(), counter: 2, within };
+    let grant = granted_after(&rig, asked).await;
+    assert_eq!(grant.counter, 2);
+    let mut heard = Vec::new();
+    while let Some(Some(event)) = events.next().now_or_never() {
+        heard.push(event);
+    }
+    let asked = |event: &&StoreEvent| matches!(event, StoreEvent::GrantAsked { counter: 2, within, .. } if *within <= TTL - POLL);
+    assert_eq!(heard.iter().filter(asked).count(), 1, "{heard:?}");
+}
+
+/// A signature in a session that was lost while it was on its way is none (session-3).
+#[tokio::test(start_paused = true)]
+async fn a_signature_in_a_lost_session_is_none() {
+    let rig = Rig::in_phase(Phase::Old).await;
+    rig.session.with(|book, now| {
+        let lease = Lease::new(LeaseId::new(77), LeaseScope::Session, TTL, Deadline::At(now + TTL));
+        book.told(Side::Old, StoreEvent::LeaseOpened(lease));
+        book.told(Side::Old, StoreEvent::LeaseLost { lease: lease.id, reason: LostReason::SessionLost });
+        book.lapse(Side::Old);
+        book.signed(Side::Old, lease, now);
+        assert!(!book.knowledge.is_signed(Side::Old));
+        let next = Lease::new(LeaseId::new(78), LeaseScope::Session, TTL, Deadline::At(now + TTL));
+        book.signed(Side::Old, next, now);
+        assert!(book.knowledge.is_signed(Side::Old));
+    });
+}
+
+/// An entry that hangs on a session is signed again when there is something new to say, and then no more often than others.
+#[tokio::test(start_paused = true)]
+async fn an_entry_of_a_session_says_what_is_new() {
+    let rig = Rig::in_phase(Phase::Old).await;
+    let every = TTL / 4;
+    rig.session.with(|book, now| {
+        book.lapse(Side::Old);
+        let lease = Lease::new(LeaseId::new(77), LeaseScope::Session, TTL, Deadline::At(now + TTL));
+        book.signed(Side::Old, lease, now);
+        (book.entries.old.said, book.entries.old.value) = (book.entries.old.news, book.member());
+        assert!(!book.must_sign(Side::Old, now + 2 * every, every), "nothing is new");
+        book.label = "somebody".into();
+        assert!(!book.must_sign(Side::Old, now, every));
+        assert!(book.must_sign(Side::Old, now + every, every));
+    });
+}
+
+/// While a grant is released, nothing is asked for its name there, whatever else was asked and given up meanwhile (session-1).
+#[tokio::test(start_paused = true)]
+async fn an_earlier_release_is_not_forgotten_for_a_later_request() {
+    let rig = Rig::in_phase(Phase::Both).await;
+    let first = rig.take().await.unwrap();
+    rig.lines.new.cut();
+    drop(rig.session.release(&first).now_or_never());
+    rig.goes_to(Phase::Shadow).await;
+    let second = rig.take().await.unwrap();
+    rig.goes_to(Phase::Both).await;
+    // It asks for the other store's too by now, behind what is released there.
+    drop(rig.session.release(&second).now_or_never());
+    sleep(Duration::from_millis(1)).await;
+    let owed =
+        rig.session.with(|book, _| book.slots.get(&name()).is_some_and(|slot| slot.debts.new.is_some()));
+    assert!(owed, "the first grant is not released yet");
+    rig.lines.new.heal();
+    sleep(TTL).await;
+    assert!(rig.session.with(|book, _| book.slots.is_empty()));
+    assert!(SIDES.iter().all(|side| rig.stores[*side].store().is_empty()));
+}
+
+/// Refuses its next releases.
+#[derive(Debug)]
+struct Refuses(AtomicUsize);
+
+#[async_trait]
+impl Layer for Refuses {
+    async fn release(&self, below: &Below, grant: &Grant) -> Result<()> {
+        if self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok() {
+            return Err(Error::not_applied(ErrorKind::Unavailable, "not now"));
+        }
+        below.backend.release(grant).await
+    }
+}
+
+/// A release goes on behind an error, so nobody takes it for one that was not carried out.
+#[tokio::test(start_paused = true)]
+async fn a_release_that_goes_on_may_have_been_carried_out() {
+    let (old, new) = (store(), store());
+    let refuses = shared(Arc::new(Refuses(AtomicUsize::new(1))));
+    let ways =
+        Pair { old: Arc::from(refuses(Box::new(old.clone()))), new: Arc::new(new) as Arc<dyn StoreConfig> };
+    let session = Session::open_both(&ways, POLL, env()).await.unwrap();
+    let Outcome::Granted(grant) = session.acquire(&request(), true).await.unwrap() else {
+        panic!("it is free")
+    };
+    let error = session.release(&grant).await.unwrap_err();
+    assert_eq!(error.effect(), Effect::Unknown, "{error}");
+    sleep(POLL).await;
+    assert!(old.store().is_empty());
+    assert_eq!(session.release(&grant).await.unwrap_err().lost_reason(), Some(LostReason::Gone));
+}
+
+/// A release that is asked for again waits for what it waited for at first, and for nothing else.
+#[tokio::test(start_paused = true)]
+async fn a_release_asked_again_waits_for_what_the_hold_needed() {
+    let rig = Rig::in_phase(Phase::Drain).await;
+    let grant = rig.take().await.unwrap();
+    rig.lines.old.cut();
+    rig.lines.new.cut();
+    rig.session.release(&grant).await.unwrap_err();
+    rig.lines.new.heal();
+    sleep(POLL).await;
+    assert!(rig.stores.new.store().is_empty());
+    let again = timeout(Duration::from_millis(1), rig.session.release(&grant)).await;
+    again.expect("at once").unwrap();
+}
+
+/// In `drain` who asks only once is granted the lock too while the store that is left is silent.
+#[tokio::test(start_paused = true)]
+async fn a_try_goes_on_without_the_store_that_is_left() {
+    let rig = Rig::in_phase(Phase::Drain).await;
+    let (line, far) = (Network::new(Duration::ZERO), Network::new(Duration::from_millis(1)));
+    let old = line.wrap()(Box::new(rig.stores.old.clone()));
+    let new = far.wrap()(Box::new(rig.stores.new.clone()));
+    let locks = LockManager::builder(Migration::new(old, new)).ttl(TTL);
+    let locks = locks.clock(Arc::new(TokioClock::new())).build().await.unwrap();
+    line.cut();
+    sleep(TTL).await;
+    for _ in 0..3 {
+        let guard = locks.lock("b").unwrap().try_acquire().await.unwrap().expect("it is free");
+        guard.release().await.unwrap();
+    }
+}
+
+/// What a hold was granted after a wait is renewed with the hold, and not besides.
+#[tokio::test(start_paused = true)]
+async fn what_a_hold_waited_for_is_renewed_with_the_hold() {
+    let rig = Rig::in_phase(Phase::Shadow).await;
+    let mut events = rig.session.inbox.stream();
+    let stranger = rig.stranger(Side::New).await;
+    let held = stranger.acquire(&request()).await.unwrap();
+    let grant = rig.take().await.unwrap();
+    rig.goes_to(Phase::Both).await;
+    stranger.release(&held).await.unwrap();
+    sleep(POLL).await;
+    let (mut opened, mut over) = (Vec::new(), Vec::new());
+    while let Some(Some(event)) = events.next().now_or_never() {
+        match event {
+            StoreEvent::LeaseOpened(lease) => opened.push(lease.id),
+            StoreEvent::LeaseLost { lease, reason: LostReason::Released } => over.push(lease),
+            _ => {}
+        }
+    }
+    assert!(!opened.is_empty() && opened == over, "{opened:?} {over:?}");
+    let both = rig.session.with(|book, _| book.holds());
+    assert_eq!(both, protocol::member::Holds { both: 1, ..Default::default() });
+    rig.session.release(&grant).await.unwrap();
+}
+
+/// What a hold has in the store that is left becomes needed again in a rollback; it is not given back to whoever waits for it
+/// there, though the entry there is older than what the guard believes.
+#[tokio::test(start_paused = true)]
+async fn what_becomes_needed_again_is_kept() {
+    let rig = Rig::in_phase(Phase::Drain).await;
+    let grant = rig.take().await.unwrap();
+    let rival = rig.stranger(Side::Old).await;
+    let rivals = request();
+    let mut waiting = rival.acquire(&rivals);
+    assert!((&mut waiting).now_or_never().is_none());
+    rig.lines.old.always(Operation::Sign, Fault::LoseRequest);
+    sleep(TTL / 3).await;
+    rig.session.renew(&[grant.lease.id]).await;
+    rig.lines.old.heal();
+    write(&rig.stores.new, Side::New, stands(Phase::Both).1);
+    sleep(2 * POLL).await;
+    assert!((&mut waiting).now_or_never().is_none(), "it was given back");
+    let holds = rig.session.with(|book, _| book.holds());
+    assert_eq!(holds, protocol::member::Holds { both: 1, ..Default::default() });
+    drop(waiting);
+    rig.session.release(&grant).await.unwrap();
+}
+
+/// Who diagnoses hears of a store that cannot be reached, and of the other one.
+#[tokio::test(start_paused = true)]
+async fn a_diagnosis_goes_on_without_a_store() {
+    let rig = Rig::in_phase(Phase::Drain).await;
+    rig.lines.old.cut();
+    sleep(TTL / 3).await;
+    timeout(Duration::from_millis(1), rig.session.inspect(&name())).await.expect("at once").unwrap();
+    let findings = timeout(TTL, rig.session.diagnose()).await.expect("bounded").unwrap();
+    let of = |word: &str| findings.iter().any(|finding| finding.detail.contains(word));
+    assert!(of("the store that is moved to") && of("the store that is left: "), "{findings:?}");
+}
+
+/// What a hold has gained and cannot count on holds it back no longer once its store is silent: it goes on with what it needs.
+#[tokio::test(start_paused = true)]
+async fn what_is_not_counted_on_ends_no_hold() {
+    let rig = Rig::in_phase(Phase::Shadow).await;
+    let grant = rig.take().await.unwrap();
+    rig.lines.new.always(Operation::Sign, Fault::LoseRequest);
+    sleep(TTL / 3).await;
+    rig.session.renew(&[grant.lease.id]).await;
+    rig.goes_to(Phase::Both).await;
+    assert!(!rig.stores.new.store().is_empty());
+    assert_eq!(rig.session.with(|book, _| book.holds().old), 1, "the entry there does not last long enough");
+    rig.lines.new.cut();
+    sleep(TTL / 3).await;
+    let renewed = rig.session.renew(&[grant.lease.id]).await;
+    let [Renewal::Until(until)] = renewed[..] else { panic!("{renewed:?}") };
+    assert!(TTL / 2 < until.remaining(rig.session.env.now()), "{until:?}");
+}
