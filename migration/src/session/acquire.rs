@@ -351,9 +351,9 @@ impl Book {
         let hold = Hold::of(contender, view);
         let asks = Pair::default();
         claim.stage = Stage::Holding { hold, counter, told: Deadline::Never, told_over: false, asks };
-        let trusted = self.trusted(name);
+        let (trusted, now) = (self.trusted(name), self.leases.now);
         let claim = self.claim(name)?;
-        let until = claim.trusted_until(trusted);
+        let until = claim.trusted_until(trusted, now);
         if let Stage::Holding { told, .. } = &mut claim.stage {
             *told = until;
         }

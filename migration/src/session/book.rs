@@ -150,8 +150,10 @@ impl Book {
             if known.is_none() || known == self.knowledge.acknowledged(side) {
                 continue;
             }
-            let holds = self.holds();
-            let alone = Alone { holds: Pair { old: holds.old, new: holds.new } };
+            // Asked at every look while one rests there: so no more of them are looked at than it takes.
+            let rests = |side| usize::from(self.slots.values().any(|slot| slot.rests_on(side)));
+            let mut alone = Alone::default();
+            alone.holds[side] = rests(side);
             if self.knowledge.acknowledge(side, alone) {
                 self.resign(side);
             }

@@ -66,6 +66,12 @@ pub(super) enum Stage {
 }
 
 impl Slot {
+    /// Whether what is held of it rests on that store alone.
+    pub(super) fn rests_on(&self, side: Side) -> bool {
+        let claim = self.claim.as_ref();
+        claim.is_some_and(|claim| matches!(&claim.stage, Stage::Holding { hold, .. } if hold.alone(side)))
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.claim.is_none() && self.debts.old.is_none() && self.debts.new.is_none()
     }
@@ -79,10 +85,14 @@ impl Claim {
     }
 
     /// Until when a hold can be trusted whose parts can be until then. What is granted and not counted on yet holds it back
-    /// too: so that it can be.
-    pub(super) fn trusted_until(&self, parts: Pair<Option<Deadline>>) -> Deadline {
+    /// too, so that it can be; but not once its store keeps it no longer.
+    pub(super) fn trusted_until(&self, parts: Pair<Option<Deadline>>, now: Moment) -> Deadline {
         let Stage::Holding { hold, .. } = &self.stage else { return Deadline::Never };
-        let counts = |side: &Side| hold.needs(*side) || !hold.parts().held(*side);
+        let is_kept = |side: Side| {
+            let ttl = self.parts[side].as_ref().map(|part| part.lease.ttl);
+            parts[side].zip(ttl).is_some_and(|(until, ttl)| ttl / 3 <= until.remaining(now))
+        };
+        let counts = |side: &Side| hold.needs(*side) || !hold.parts().held(*side) && is_kept(*side);
         SIDES.into_iter().filter(counts).filter_map(|side| parts[side]).min().unwrap_or(Deadline::Never)
     }
 }

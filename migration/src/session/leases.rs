@@ -205,7 +205,7 @@ impl Book {
         self.admit(&name);
         let trusted = self.trusted(&name);
         let Some(claim) = self.claim(&name) else { return gone };
-        let until = claim.trusted_until(trusted);
+        let until = claim.trusted_until(trusted, now);
         // What it rests on is renewed by itself, and that is overdue.
         let ttl = claim.parts.old.iter().chain(&claim.parts.new).map(|part| part.lease.ttl).min();
         if unknown.is_none() && ttl.is_some_and(|ttl| until.remaining(now) < ttl / 3) {

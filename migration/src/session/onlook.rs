@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use leasehold_core::backend::stage::Side;
 use leasehold_core::backend::{Finding, Holder, LockState, Revoke, Severity};
-use leasehold_core::{LockName, Result};
+use leasehold_core::{ErrorKind, LockName, Result};
 use std::sync::Arc;
 
 use super::{SIDES, Session, place};
@@ -24,13 +24,14 @@ impl Session {
     async fn asked(self: &Arc<Self>) -> Result<Vec<Asked>> {
         self.refuse_closed()?;
         self.view_or_why().await?;
-        let phase = self.with(|book, _| book.view().map(|view| view.phase));
+        let (phase, shuns_old) =
+            self.with(|book, now| (book.view().map(|view| view.phase), book.shuns_old(now)));
         let (old, new) = (Asked { side: Side::Old, needed: true }, Asked { side: Side::New, needed: true });
         Ok(match phase {
             Some(Phase::Old | Phase::Shadow) => vec![old],
             Some(Phase::Both) | None => vec![new, old],
-            Some(Phase::Drain) => vec![new, Asked { needed: false, ..old }],
-            Some(Phase::New) => vec![new],
+            Some(Phase::Drain) if !shuns_old => vec![new, Asked { needed: false, ..old }],
+            Some(Phase::Drain | Phase::New) => vec![new],
         })
     }
 
@@ -101,7 +102,9 @@ impl Session {
                 let detail = format!("the store that is {}: {error:#}", place(side));
                 findings.push(Finding::new(Severity::Warning, "move", detail));
             }
-            let Ok(open) = self.open(side) else { continue };
+            // Whoever waited for one that is away would hear nothing of the other.
+            let away = trouble[side].as_ref().is_some_and(|error| *error.kind() == ErrorKind::Unavailable);
+            let Some(open) = self.stores[side].open.get().filter(|_| !away) else { continue };
             for mut finding in open.backend.diagnose().await? {
                 finding.detail = format!("in the store that is {}: {}", place(side), finding.detail);
                 findings.push(finding);

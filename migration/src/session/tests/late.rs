@@ -7,11 +7,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::{FutureExt, StreamExt};
 use leasehold_conformance::Network;
-use leasehold_conformance::network::{Fault, Operation};
 use leasehold_conformance::layer::{Below, Layer, shared};
+use leasehold_conformance::network::{Fault, Operation};
 use leasehold_core::backend::stage::{Phase, Side};
 use leasehold_core::backend::{
-    AcquireRequest, Grant, Lease, LeaseId, LeaseScope, LockBackend, StoreConfig, StoreEvent,
+    AcquireRequest, Grant, Lease, LeaseId, LeaseScope, LockBackend, Renewal, StoreConfig, StoreEvent,
 };
 use leasehold_core::clock::{Deadline, TokioClock};
 use leasehold_core::memory::MemoryConfig;
@@ -306,7 +306,27 @@ async fn what_becomes_needed_again_is_kept() {
 async fn a_diagnosis_goes_on_without_a_store() {
     let rig = Rig::in_phase(Phase::Drain).await;
     rig.lines.old.cut();
+    sleep(TTL / 3).await;
+    timeout(Duration::from_millis(1), rig.session.inspect(&name())).await.expect("at once").unwrap();
     let findings = timeout(TTL, rig.session.diagnose()).await.expect("bounded").unwrap();
     let of = |word: &str| findings.iter().any(|finding| finding.detail.contains(word));
-    assert!(of("the store that is moved to") && of("did not answer"), "{findings:?}");
+    assert!(of("the store that is moved to") && of("the store that is left: "), "{findings:?}");
+}
+
+/// What a hold has gained and cannot count on holds it back no longer once its store is silent: it goes on with what it needs.
+#[tokio::test(start_paused = true)]
+async fn what_is_not_counted_on_ends_no_hold() {
+    let rig = Rig::in_phase(Phase::Shadow).await;
+    let grant = rig.take().await.unwrap();
+    rig.lines.new.always(Operation::Sign, Fault::LoseRequest);
+    sleep(TTL / 3).await;
+    rig.session.renew(&[grant.lease.id]).await;
+    rig.goes_to(Phase::Both).await;
+    assert!(!rig.stores.new.store().is_empty());
+    assert_eq!(rig.session.with(|book, _| book.holds().old), 1, "the entry there does not last long enough");
+    rig.lines.new.cut();
+    sleep(TTL / 3).await;
+    let renewed = rig.session.renew(&[grant.lease.id]).await;
+    let [Renewal::Until(until)] = renewed[..] else { panic!("{renewed:?}") };
+    assert!(TTL / 2 < until.remaining(rig.session.env.now()), "{until:?}");
 }
