@@ -95,8 +95,10 @@ struct Real {
     connection: Connection,
     ear: Connection,
     keys: NameKeys,
-    /// A part of a script, and what stands there instead.
-    mutant: Option<(&'static str, &'static str)>,
+    /// What each script is called by.
+    hashes: Vec<String>,
+    /// Whether a script is changed, and to be told from the model.
+    is_mutant: bool,
     /// How many ended entries a script drops at most.
     sweep: usize,
     _server: RealServer,
@@ -111,10 +113,32 @@ impl Real {
         let (connection, mut ear) = (client.get_connection().unwrap(), client.get_connection().unwrap());
         redis::cmd("PSUBSCRIBE").arg("*").exec(&mut ear).unwrap();
         let keys = Keys::new("p", false).unwrap().of(&"a b".parse().unwrap()).unwrap();
-        let mut real =
-            Self { clock, now: 0, connection, ear, keys, mutant: None, sweep: 500, _server: server };
+        let hashes = Vec::new();
+        let mut real = Self {
+            clock,
+            now: 0,
+            connection,
+            ear,
+            keys,
+            hashes,
+            is_mutant: false,
+            sweep: 500,
+            _server: server,
+        };
         real.pass(1_800_000_000_000_000);
+        real.load(500, None);
         real
+    }
+
+    /// Has scripts run from now on that drop so many ended entries, with a part of one and what stands there
+    /// instead.
+    fn load(&mut self, sweep: usize, mutant: Option<(&str, &str)>) {
+        (self.sweep, self.is_mutant) = (sweep, mutant.is_some());
+        let texts = texts().map(|text| text.replace("sweep = 500", &format!("sweep = {sweep}")));
+        let texts =
+            texts.map(|text| mutant.map_or_else(|| text.clone(), |(from, to)| text.replace(from, to)));
+        let load = |text| redis::cmd("SCRIPT").arg("LOAD").arg(text).query(&mut self.connection).unwrap();
+        self.hashes = texts.into_iter().map(load).collect();
     }
 
     fn pass(&mut self, micros: u64) {
@@ -126,21 +150,16 @@ impl Real {
         command.query(&mut self.connection).unwrap()
     }
 
-    /// Runs a script, changed if it is to be.
+    /// Runs a script as it was loaded last.
     fn run(&mut self, script: &Script, call: &Cmd) -> Result<Value, String> {
-        let call = script.with_text(call);
-        let mut changed = Cmd::new();
-        for (at, argument) in call.args_iter().enumerate() {
+        let at = Script::all().iter().position(|known| std::ptr::eq(*known, script)).unwrap();
+        let mut loaded = redis::cmd("EVALSHA");
+        loaded.arg(&self.hashes[at]);
+        for argument in call.args_iter().skip(2) {
             let Arg::Simple(bytes) = argument else { unreachable!("no script takes a cursor") };
-            if at != 1 {
-                changed.arg(bytes);
-                continue;
-            }
-            let text = std::str::from_utf8(bytes).unwrap();
-            let text = text.replace("sweep = 500", &format!("sweep = {}", self.sweep));
-            changed.arg(self.mutant.map_or_else(|| text.clone(), |(from, to)| text.replace(from, to)));
+            loaded.arg(bytes);
         }
-        changed.query(&mut self.connection).map_err(|error| error.to_string())
+        loaded.query(&mut self.connection).map_err(|error| error.to_string())
     }
 
     /// What was published since the last time: inbox and text.
@@ -174,6 +193,15 @@ impl Real {
         state[3] = fields;
         state
     }
+}
+
+/// The scripts as they are.
+fn texts() -> [String; 8] {
+    Script::all().map(|script| {
+        let call = script.with_text(&script.call(&[]));
+        let Some(Arg::Simple(text)) = call.args_iter().nth(1) else { unreachable!() };
+        String::from_utf8(text.to_vec()).unwrap()
+    })
 }
 
 impl Server {
@@ -355,14 +383,13 @@ fn compare(real: &mut Real, operations: &[Operation]) -> Result<(), String> {
 }
 
 fn search(real: &mut Real, cases: u32) -> Result<(), TestError<Vec<Operation>>> {
-    let shrinks = if real.mutant.is_some() { 0 } else { 500 };
-    let config = Config { failure_persistence: None, max_shrink_iters: shrinks, ..Config::with_cases(cases) };
-    let mut runner = match real.mutant {
-        Some(_) => {
-            let rng = TestRng::deterministic_rng(config.rng_algorithm);
-            TestRunner::new_with_rng(config, rng)
-        }
-        None => TestRunner::new(config),
+    let shrinks = if real.is_mutant { 0 } else { 500 };
+    let config = Config { cases, failure_persistence: None, max_shrink_iters: shrinks, ..Config::default() };
+    let mut runner = if real.is_mutant {
+        let rng = TestRng::deterministic_rng(config.rng_algorithm);
+        TestRunner::new_with_rng(config, rng)
+    } else {
+        TestRunner::new(config)
     };
     let real = std::cell::RefCell::new(real);
     runner.run(&operations(), |operations| {
@@ -373,7 +400,7 @@ fn search(real: &mut Real, cases: u32) -> Result<(), TestError<Vec<Operation>>> 
 /// Whatever is asked for in whatever order, also after keys were lost and beside a stranger.
 #[test]
 fn the_scripts_do_what_the_model_does() {
-    search(&mut Real::start(), 300).unwrap();
+    search(&mut Real::start(), Config::default().cases).unwrap();
 }
 
 /// The same where a script drops few ended entries.
@@ -381,8 +408,8 @@ fn the_scripts_do_what_the_model_does() {
 fn a_sweep_that_is_cut_short_is_gone_on_with() {
     let mut real = Real::start();
     for sweep in [1, 2] {
-        real.sweep = sweep;
-        search(&mut real, 200).unwrap();
+        real.load(sweep, None);
+        search(&mut real, Config::default().cases).unwrap();
     }
 }
 
@@ -444,17 +471,11 @@ const SWEEPING_MUTANTS: [(&str, &str); 6] = [
 /// Each difference is found.
 #[test]
 fn changed_scripts_are_told_from_the_model() {
-    let texts = Script::all().map(|script| {
-        let call = script.with_text(&script.call(&[]));
-        let Some(Arg::Simple(text)) = call.args_iter().nth(1) else { unreachable!() };
-        String::from_utf8(text.to_vec()).unwrap()
-    });
-    let mut real = Real::start();
+    let (mut real, texts) = (Real::start(), texts());
     let sweeping = SWEEPING_MUTANTS.map(|mutant| (1, mutant));
     for (sweep, (from, to)) in MUTANTS.map(|mutant| (500, mutant)).into_iter().chain(sweeping) {
-        real.sweep = sweep;
         assert!(texts.iter().any(|text| text.contains(from)), "no script has {from:?}");
-        real.mutant = Some((from, to));
+        real.load(sweep, Some((from, to)));
         let found = search(&mut real, 2_000);
         assert!(matches!(found, Err(TestError::Fail(..))), "not told apart: {to:?} instead of {from:?}");
     }
