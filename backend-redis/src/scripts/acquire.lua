@@ -5,10 +5,10 @@ local now = clock()
 
 -- The request was repeated, because its answer was lost.
 if holder == me then
-  redis.call('PEXPIRE', lock, number(ttl))
+  redis.call('PEXPIRE', lock, ARGV[3])
   local counter, owner = last_grant(grants)
   if owner ~= me then
-    return tonumber(count(grants, me, inbox, info, now))
+    return count(grants, me, inbox, info, now)
   end
   return counter
 end
@@ -16,11 +16,11 @@ end
 if not holder then
   local first, _, _, more = first_live(queue, entries, now)
   if first == me or not (first or more) then
-    redis.call('SET', lock, me, 'PX', number(ttl))
+    redis.call('SET', lock, me, 'PX', ARGV[3])
     if first then
       drop_entry(queue, entries, me)
     end
-    return tonumber(count(grants, me, inbox, info, now))
+    return count(grants, me, inbox, info, now)
   end
   -- Without a first one, who comes next goes on to look for it.
   if first then
@@ -40,7 +40,7 @@ if not score then
   score = number(math.max((tonumber(its) or 0) + 1, now))
   redis.call('ZADD', queue, score, me)
 end
-local entry = number(ttl) .. ' ' .. inbox .. ' ' .. info
+local entry = ARGV[3] .. ' ' .. inbox .. ' ' .. info
 redis.call('HSET', entries, me, entry, 'u:' .. me, number(now + ttl * 1000))
 keep(queue, ttl)
 keep(entries, ttl)

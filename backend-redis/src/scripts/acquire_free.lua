@@ -14,15 +14,16 @@ local taken = redis.call('EXISTS', queue) == 0 and redis.pcall('SET', lock, me, 
 -- Nobody waits, and it was free: what follows is not even defined.
 if taken and taken.ok then
   local time = redis.call('TIME')
-  local now = time[1] .. string.format('%06d', time[2])
-  -- As `count` does, with one command; it lives for a day after the counter's value.
+  -- Counters are compared as text: they have 16 digits until the year 2286, and a shorter one is found out below.
+  local now = time[1] .. string.sub('00000' .. time[2], -6)
+  -- As `count` does; it lives for a day after the counter's value.
   local record = now .. ' ' .. me .. ' ' .. now .. ' ' .. inbox .. ' ' .. info
-  local last = redis.call('SET', grants, record, 'EX', 86401, 'GET')
-  local counted = last and tonumber(string.match(last, '^%d+')) or 0
-  if counted < tonumber(now) then
-    return tonumber(now)
+  local last = redis.call('SET', grants, record, 'EX', '86401', 'GET')
+  if not last or string.sub(last, 1, 16) < now then
+    return now
   end
   -- The clock was set back: it is held, and counted below as a repeated request is.
+  local counted = tonumber(string.match(last, '^%d+')) or 0
   redis.call('SET', grants, last, 'PXAT', string.format('%.0f', counted / 1000 + 86400000))
 end
 

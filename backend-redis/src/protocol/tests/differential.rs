@@ -417,8 +417,8 @@ fn a_sweep_that_is_cut_short_is_gone_on_with() {
 const MUTANTS: [(&str, &str); 32] = [
     // acquire
     ("redis.call('EXISTS', queue) == 0 and redis.pcall", "redis.pcall"),
-    ("if counted < tonumber(now) then", "if true then"),
-    ("'EX', 86401", "'EX', 86400"),
+    ("string.sub(last, 1, 16) < now then", "true then"),
+    ("'EX', '86401'", "'EX', '86400'"),
     ("if first == me or not (first or more) then", "if not (first or more) then"),
     ("(tonumber(its) or 0) + 1, now", "0, now"),
     // grant and queue
