@@ -71,8 +71,9 @@ impl Script {
 
     /// The script on `keys`, by its hash.
     pub(crate) fn call(&self, keys: &[&str]) -> Cmd {
-        let mut command = redis::cmd("EVALSHA");
-        command.arg(&self.hash).arg(keys.len()).arg(keys);
+        let room = keys.iter().map(|key| key.len()).sum::<usize>() + ARGUMENTS;
+        let mut command = Cmd::with_capacity(keys.len() + 9, room);
+        command.arg("EVALSHA").arg(&self.hash).arg(keys.len()).arg(keys);
         command
     }
 
@@ -88,6 +89,9 @@ impl Script {
         command
     }
 }
+
+/// Room for hash and arguments of a call, in bytes, so that it does not grow argument by argument.
+const ARGUMENTS: usize = 320;
 
 /// What the server keeps for `inspect` of whoever holds or waits: the label, and metadata if any.
 pub(crate) fn info(label: &str, metadata: Option<&str>) -> String {

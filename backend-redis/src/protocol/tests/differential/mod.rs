@@ -186,9 +186,8 @@ impl Real {
                 redis.call('ZRANGE', KEYS[2], 0, -1, 'WITHSCORES'), { tostring(redis.call('PTTL', KEYS[2])) },
                 h, { tostring(redis.call('PTTL', KEYS[3])) },
                 { redis.call('GET', KEYS[4]) or 'none', tostring(redis.call('PTTL', KEYS[4])) } }";
-        let NameKeys { lock, queue, entries, grants } = &self.keys;
         let mut dump = redis::cmd("EVAL");
-        dump.arg(DUMP).arg(4).arg(lock).arg(queue).arg(entries).arg(grants);
+        dump.arg(DUMP).arg(4).arg(&self.keys.all());
         let mut state: Vec<Vec<String>> = redis::from_redis_value(self.ask(&dump)).unwrap();
         let mut fields: Vec<_> = state[3].chunks(2).map(|pair| pair.join(": ")).collect();
         fields.sort();
@@ -314,8 +313,8 @@ fn step(
             model.expire(now);
             if let Some((holder, _)) = model.lock {
                 let (owner, ttl) = (hex(holder), 60_000);
-                real.ask(redis::cmd("HSET").arg(&keys.entries).arg(&["revoked", &owner, "revoker", EARLIER]));
-                real.ask(redis::cmd("PEXPIRE").arg(&keys.entries).arg(ttl));
+                real.ask(redis::cmd("HSET").arg(keys.all()[2]).arg(&["revoked", &owner, "revoker", EARLIER]));
+                real.ask(redis::cmd("PEXPIRE").arg(keys.all()[2]).arg(ttl));
                 (model.revoked, model.entries_until) = (Some((holder, None)), now / 1000 + ttl);
             }
             Default::default()
@@ -333,7 +332,7 @@ fn step(
         }
         Operation::Foreign(lease) => {
             let mut set = redis::cmd("SET");
-            set.arg(&keys.lock).arg(hex(STRANGER)).arg("NX");
+            set.arg(keys.all()[0]).arg(hex(STRANGER)).arg("NX");
             if let Some(lease) = lease {
                 set.arg("PX").arg(*lease);
             }
@@ -344,8 +343,7 @@ fn step(
             Default::default()
         }
         Operation::Lose(key) => {
-            let NameKeys { lock, queue, entries, grants } = &keys;
-            real.ask(redis::cmd("DEL").arg([lock, queue, entries, grants][*key]));
+            real.ask(redis::cmd("DEL").arg(keys.all()[*key]));
             match key {
                 0 => model.lock = None,
                 1 => (model.queue, model.queue_until) = Default::default(),
@@ -372,7 +370,7 @@ fn compare(real: &mut Real, operations: &[Operation]) -> Result<(), String> {
             return differs("the answer", &answer, &expected);
         }
         let (heard, said) =
-            (real.heard(), said.iter().map(|said| written(said, &real.keys.lock)).collect::<Vec<_>>());
+            (real.heard(), said.iter().map(|said| written(said, real.keys.all()[0])).collect::<Vec<_>>());
         if heard != said {
             return differs("a message", &heard, &said);
         }
@@ -421,8 +419,8 @@ fn a_strange_record_lowers_no_counter() {
     let mut real = Real::start();
     let acquire = |real: &mut Real, strange: &str| {
         real.ask(&redis::cmd("FLUSHALL"));
-        let grants = real.keys.grants.clone();
-        real.ask(redis::cmd("SET").arg(grants).arg(strange));
+        let keys = real.keys.clone();
+        real.ask(redis::cmd("SET").arg(keys.all()[3]).arg(strange));
         let mut call = scripts::ACQUIRE.call(&real.keys.all());
         call.arg(CHANNELS).arg(hex(1)).arg(300).arg(1).arg(client(1)).arg(info(1));
         scripts::number(&real.run(&scripts::ACQUIRE, &call).unwrap())
