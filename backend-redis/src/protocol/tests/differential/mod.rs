@@ -413,6 +413,34 @@ fn a_sweep_that_is_cut_short_is_gone_on_with() {
     }
 }
 
+/// A live entry that says nothing we write is passed over, and whoever is behind it has the lock.
+#[test]
+fn a_strange_entry_is_passed_over() {
+    let mut real = Real::start();
+    let keys = real.keys.clone();
+    let [_, queue, entries, _] = keys.all();
+    let acquire = |real: &mut Real, owner| {
+        let mut call = scripts::ACQUIRE.call(&keys.all());
+        call.arg(CHANNELS).arg(hex(owner)).arg(2_000).arg(1).arg(client(owner)).arg(info(owner));
+        real.run(&scripts::ACQUIRE, &call).unwrap()
+    };
+    acquire(&mut real, 1);
+    for (strange, entry) in [("a", "x"), ("b", ""), ("c", "300 ")] {
+        real.ask(redis::cmd("ZADD").arg(queue).arg(1).arg(strange));
+        real.ask(redis::cmd("HSET").arg(entries).arg(&[
+            &format!("u:{strange}"),
+            "9000000000000000",
+            strange,
+            entry,
+        ]));
+    }
+    acquire(&mut real, 2);
+    let mut release = scripts::RELEASE.call(&keys.all());
+    release.arg(CHANNELS).arg(hex(1));
+    assert_eq!(scripts::number(&real.run(&scripts::RELEASE, &release).unwrap()), Some(1));
+    assert_eq!(real.state()[0][0], hex(2));
+}
+
 /// Whatever somebody else has written where the last grant is kept, the next counter is the time.
 #[test]
 fn a_strange_record_lowers_no_counter() {
