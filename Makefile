@@ -22,7 +22,7 @@ test: tools
 soak: tools
 	LEASEHOLD_SEEDS=$${LEASEHOLD_SEEDS:-100000} $(CARGO) test --release -p leasehold-conformance --test simulation -- --nocapture
 	PROPTEST_CASES=$${PROPTEST_CASES:-1000000} $(CARGO) test -p leasehold --all-features --test fuzz
-	PROPTEST_CASES=$${PROPTEST_CASES:-1000000} $(CARGO) test -p leasehold-file -p leasehold-redis -p leasehold-etcd -p leasehold-zk --lib fuzz
+	PROPTEST_CASES=$${PROPTEST_CASES:-1000000} $(CARGO) test -p leasehold-file -p leasehold-redis -p leasehold-etcd -p leasehold-zk --lib -- fuzz differential
 	LEASEHOLD_SEEDS=$${LEASEHOLD_SEEDS:-20000} $(CARGO) test --release -p leasehold-migration --test deployments -- --nocapture
 	LEASEHOLD_DEPLOYMENTS=$${LEASEHOLD_DEPLOYMENTS:-50} $(CARGO) test -p leasehold --all-features --test moving
 	LEASEHOLD_STATES=$${LEASEHOLD_STATES:-5000000} $(CARGO) test --release -p leasehold-migration --lib -- --nocapture --test-threads 1 safe

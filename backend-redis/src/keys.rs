@@ -12,6 +12,8 @@
 //!
 //! Checked by the tests below and the cases of `g10`.
 
+use std::borrow::Cow;
+
 use leasehold_core::{Error, ErrorKind, LockName, OwnerId, Result};
 
 /// How names become keys in one namespace.
@@ -21,19 +23,19 @@ pub(crate) struct Keys {
     exact: bool,
 }
 
-/// The keys of one name.
+/// The keys of one name, one behind the other.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct NameKeys {
-    pub(crate) lock: String,
-    pub(crate) queue: String,
-    pub(crate) entries: String,
-    pub(crate) grants: String,
+    text: Box<str>,
+    /// Where each but the last ends.
+    ends: [usize; 3],
 }
 
 impl NameKeys {
-    /// In the order in which scripts are given them.
+    /// In the order in which scripts are given them: lock, queue, entries, grants.
     pub(crate) fn all(&self) -> [&str; 4] {
-        [&self.lock, &self.queue, &self.entries, &self.grants]
+        let [lock, queue, entries] = self.ends;
+        [&self.text[..lock], &self.text[lock..queue], &self.text[queue..entries], &self.text[entries..]]
     }
 }
 
@@ -69,20 +71,17 @@ impl Keys {
     ///
     /// [`ErrorKind::InvalidName`] with exact keys, for a name that could be a key of ours.
     pub(crate) fn of(&self, name: &LockName) -> Result<NameKeys> {
-        let base = format!("{}:{{{}}}", self.prefix, escaped(name.as_str()));
-        let lock = if self.exact { name.as_str().to_owned() } else { base.clone() };
         if self.exact && self.is_ours(name.as_str()) {
             return Err(Error::not_applied(
                 ErrorKind::InvalidName,
                 format!("with exact keys, names that begin with \"{}:\" are the store's own", self.prefix),
             ));
         }
-        Ok(NameKeys {
-            queue: format!("{base}:q"),
-            entries: format!("{base}:e"),
-            grants: format!("{base}:n"),
-            lock,
-        })
+        let part = format!("{}:{{{}}}", self.prefix, escaped(name.as_str()));
+        let lock = if self.exact { name.as_str() } else { &part };
+        let text = [lock, &part, ":q", &part, ":e", &part, ":n"].concat();
+        let part = part.len() + ":q".len();
+        Ok(NameKeys { ends: [lock.len(), lock.len() + part, lock.len() + 2 * part], text: text.into() })
     }
 
     /// What the id of an inbox follows in its channel's name.
@@ -136,8 +135,12 @@ impl Keys {
 }
 
 /// `name` without braces; injective.
-fn escaped(name: &str) -> String {
-    name.replace('%', "%25").replace('{', "%7B").replace('}', "%7D")
+fn escaped(name: &str) -> Cow<'_, str> {
+    if name.contains(['%', '{', '}']) {
+        name.replace('%', "%25").replace('{', "%7B").replace('}', "%7D").into()
+    } else {
+        name.into()
+    }
 }
 
 /// What `text` is escaped from, if it is what [`escaped`] makes.
@@ -172,11 +175,10 @@ mod tests {
         let mut seen = std::collections::BTreeSet::new();
         for name in ["a", "a}", "a}:q", "{a}", "a%7D", "a%257D", "a:q", "%", "é", "a*", "a b", "."] {
             let name = LockName::new(name).unwrap();
-            let NameKeys { lock, queue, entries, grants } = keys(false).of(&name).unwrap();
-            for key in [lock, queue, entries, grants] {
-                assert_eq!(keys(false).name_of(&key), Some(name.clone()), "{key}");
+            for key in keys(false).of(&name).unwrap().all() {
+                assert_eq!(keys(false).name_of(key), Some(name.clone()), "{key}");
                 assert_eq!(key.matches(['{', '}']).count(), 2, "{key}");
-                assert!(seen.insert(key));
+                assert!(seen.insert(key.to_owned()));
             }
         }
     }
@@ -198,8 +200,8 @@ mod tests {
     #[test]
     fn exact_keys_are_bare_names() {
         let name = LockName::new("orders").unwrap();
-        assert_eq!(keys(true).of(&name).unwrap().lock, "orders");
-        assert_eq!(keys(true).of(&name).unwrap().queue, "p:{orders}:q");
+        let four = ["orders", "p:{orders}:q", "p:{orders}:e", "p:{orders}:n"];
+        assert_eq!(keys(true).of(&name).unwrap().all(), four);
         for ours in ["p:{orders}:q", "p:token_base", "p:orders", "p:"] {
             let error = keys(true).of(&LockName::new(ours).unwrap()).unwrap_err();
             assert_eq!(*error.kind(), ErrorKind::InvalidName, "{ours}");

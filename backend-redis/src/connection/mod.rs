@@ -1,6 +1,7 @@
 //! A connection to the server that is made again whenever it breaks.
 //!
-//! One task per link connects, hears what arrives unasked, and connects again with growing pauses.
+//! One task per link connects, and connects again with growing pauses; what arrives unasked is told where it
+//! arrives, by whoever reads.
 //! Requests go through whatever connection is up; one that breaks, or that is silent for a whole
 //! request, takes what was in flight with it, and nothing is repeated here. It is reset, not closed in
 //! order: what it has not delivered by then, it never does, unless the network keeps it.
@@ -9,6 +10,7 @@
 //! can belong to other requests.
 
 mod confirming;
+mod flights;
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,13 +19,14 @@ use std::time::Duration;
 
 use leasehold_core::backend::Backoff;
 use leasehold_core::clock::Moment;
-use leasehold_core::{Effect, Env, Error, ErrorKind, Result};
+use leasehold_core::{Env, Error, ErrorKind, Result};
 use parking_lot::Mutex;
-use redis::aio::MultiplexedConnection;
+use redis::aio::{AsyncPushSender, MultiplexedConnection, SendError};
 use redis::{AsyncConnectionConfig, Client, Cmd, Pipeline, PushInfo, PushKind, RedisError, Value};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use self::flights::Flights;
 use crate::error;
 use crate::keys::Keys;
 use crate::scripts::{self, Script};
@@ -35,25 +38,39 @@ pub(crate) use self::confirming::{Confirming, too_few_replicas};
 pub(crate) struct Link {
     env: Env,
     client: Client,
-    /// The channel to hear, if this link is to hear.
-    inbox: Option<String>,
+    /// What is to be heard, if anything is.
+    inbox: Option<Inbox>,
     up: watch::Sender<Option<Connected>>,
     connections: AtomicU64,
     /// Why it is down.
     failure: Mutex<Option<Error>>,
 }
 
+/// The channel of a link that hears, and who is told.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    pub(crate) channel: String,
+    pub(crate) hears: Arc<dyn Hears>,
+}
+
+/// Who is told what a link hears, where it arrives.
+pub(crate) trait Hears: fmt::Debug + Send + Sync {
+    fn hear(&self, event: LinkEvent);
+}
+
 /// A link while it is up; cheap to clone.
-#[derive(Clone)]
-pub(crate) struct Connected {
-    env: Env,
+#[derive(Clone, Debug)]
+pub(crate) struct Connected(Arc<Connection>);
+
+#[derive(Debug)]
+struct Connection {
     /// Unlike that of any other connection of the link.
     id: u64,
     up_at: Moment,
+    /// It may not hear its inbox.
+    is_deaf: bool,
     connection: MultiplexedConnection,
-    broken: CancellationToken,
-    /// When an answer was last read, on `Env`'s clock.
-    heard_at: Arc<AtomicU64>,
+    flights: Arc<Flights>,
 }
 
 /// What a link tells the session.
@@ -69,31 +86,29 @@ pub(crate) enum LinkEvent {
 
 impl Link {
     /// A link that is down.
-    pub(crate) fn new(env: Env, client: Client, inbox: Option<String>) -> Self {
+    pub(crate) fn new(env: Env, client: Client, inbox: Option<Inbox>) -> Self {
         let (up, connections) = (watch::Sender::new(None), AtomicU64::new(0));
         Self { env, client, inbox, up, connections, failure: Mutex::new(None) }
     }
 
-    /// Connects, and stays connected in a task until `closed`; `tell` hears what there is to hear.
+    /// Connects, and stays connected in a task until `closed`; whether it may not hear its inbox, which is told
+    /// only of later connections.
     ///
     /// # Errors
     ///
     /// When the first attempt fails.
-    pub(crate) async fn start(
-        self: &Arc<Self>,
-        closed: CancellationToken,
-        tell: impl Fn(LinkEvent) + Send + Sync + 'static,
-    ) -> Result<()> {
+    pub(crate) async fn start(self: &Arc<Self>, closed: CancellationToken) -> Result<bool> {
         let first = self.connect(self.env.timing().connect_timeout, error::of_opening).await?;
-        self.up.send_replace(Some(first.0.clone()));
+        let is_deaf = first.0.is_deaf;
+        self.up.send_replace(Some(first.clone()));
         let link = Arc::clone(self);
         self.env.spawn(async move {
-            closed.run_until_cancelled(link.keep_up(first, tell)).await;
+            closed.run_until_cancelled(link.keep_up(first)).await;
             if let Some(connected) = link.up.send_replace(None) {
-                connected.broken.cancel();
+                connected.0.flights.give_up();
             }
         });
-        Ok(())
+        Ok(is_deaf)
     }
 
     /// The connection, as soon as there is one.
@@ -127,7 +142,7 @@ impl Link {
         self.up.borrow().as_ref().filter(|up| up.is_whole()).cloned()
     }
 
-    async fn keep_up(&self, first: (Connected, Pushes), tell: impl Fn(LinkEvent) + Send + Sync) {
+    async fn keep_up(&self, first: Connected) {
         let mut next = Some(first);
         // A request waits for longer than this, so it meets an attempt.
         let longest = self.env.timing().op_timeout * 3 / 4;
@@ -140,24 +155,17 @@ impl Link {
                 None => self.connect(self.env.timing().op_timeout, error::of_connecting).await,
             };
             match attempt {
-                Ok((connected, mut pushes)) => {
-                    let up_at = connected.up_at;
+                Ok(connected) => {
                     *self.failure.lock() = None;
-                    let broken = connected.broken.clone();
-                    self.up.send_replace(Some(connected));
-                    if pushes.deaf {
-                        tell(LinkEvent::Deaf);
-                    } else if !is_first {
-                        tell(LinkEvent::UpAgain);
+                    self.up.send_replace(Some(connected.clone()));
+                    let Connection { up_at, is_deaf, flights, .. } = &*connected.0;
+                    if let Some(inbox) = self.inbox.as_ref().filter(|_| !is_first) {
+                        inbox.hears.hear(if *is_deaf { LinkEvent::Deaf } else { LinkEvent::UpAgain });
                     }
-                    tokio::select! {
-                        () = broken.cancelled() => {}
-                        () = pushes.hear(&tell) => {}
-                    }
-                    broken.cancel();
+                    flights.watch().await;
                     self.up.send_replace(None);
                     // A server that accepts and refuses is not asked more often than one that does not.
-                    if self.env.now().since(up_at) > longest {
+                    if self.env.now().since(*up_at) > longest {
                         pauses.reset();
                     }
                     tracing::debug!("the connection to the server is lost");
@@ -171,60 +179,75 @@ impl Link {
         }
     }
 
-    async fn connect(&self, bound: Duration, failed: fn(RedisError) -> Error) -> Result<(Connected, Pushes)> {
-        let give_up_at = self.env.now() + bound;
-        let (push, pushed) = mpsc::unbounded_channel();
+    async fn connect(&self, bound: Duration, failed: fn(RedisError) -> Error) -> Result<Connected> {
+        tokio::select! {
+            biased;
+            connected = self.connect_unbounded(failed) => connected,
+            () = self.env.sleep(bound) => {
+                let silent = Error::not_applied(ErrorKind::Unavailable, "cannot connect");
+                Err(silent.with_source(format!("no answer within {bound:?}")))
+            }
+        }
+    }
+
+    async fn connect_unbounded(&self, failed: fn(RedisError) -> Error) -> Result<Connected> {
+        let flights = Arc::new(Flights::new(self.env.clone()));
+        let hears = self.inbox.as_ref().map(|inbox| Arc::clone(&inbox.hears));
         let options = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(None)
             .set_pipeline_buffer_size(BUFFERED)
-            .set_push_sender(push);
-        let connection = tokio::select! {
-            biased;
-            connection = self.client.get_multiplexed_async_connection_with_config(&options) => {
-                connection.map_err(failed)?
-            }
-            () = self.env.sleep_until(give_up_at) => {
-                let silent = Error::not_applied(ErrorKind::Unavailable, "cannot connect");
-                return Err(silent.with_source(format!("no answer within {bound:?}")));
-            }
-        };
-        let (broken, heard_at) = (CancellationToken::new(), Arc::new(AtomicU64::new(0)));
-        let id = self.connections.fetch_add(1, Ordering::Relaxed);
-        let up_at = self.env.now();
-        let connected = Connected { env: self.env.clone(), id, up_at, connection, broken, heard_at };
-        let deaf = match &self.inbox {
+            .set_push_sender(Ear { hears, flights: Arc::clone(&flights) });
+        let connection = self.client.get_multiplexed_async_connection_with_config(&options).await;
+        let (mut connection, up_at) = (connection.map_err(failed)?, self.env.now());
+        let is_deaf = match &self.inbox {
             None => false,
-            Some(inbox) => {
-                let subscribed = connected.subscribe(inbox, give_up_at).await;
-                match subscribed.map_err(|error| error.with_effect(Effect::NotApplied))? {
-                    Ok(()) => false,
-                    Err(denied) if error::is_denied(&denied) => true,
-                    Err(other) => return Err(failed(other)),
-                }
-            }
+            Some(inbox) => match connection.subscribe(&inbox.channel).await {
+                Ok(()) => false,
+                Err(denied) if error::is_denied(&denied) => true,
+                Err(other) => return Err(failed(other)),
+            },
         };
-        Ok((connected, Pushes { pushed, deaf }))
+        let id = self.connections.fetch_add(1, Ordering::Relaxed);
+        Ok(Connected(Arc::new(Connection { id, up_at, is_deaf, connection, flights })))
+    }
+}
+
+/// What arrives unasked on one connection is told where it arrives; it goes with the connection.
+struct Ear {
+    hears: Option<Arc<dyn Hears>>,
+    flights: Arc<Flights>,
+}
+
+impl AsyncPushSender for Ear {
+    fn send(&self, PushInfo { kind, data }: PushInfo) -> std::result::Result<(), SendError> {
+        if let (PushKind::Message, Some(Value::BulkString(payload)), Some(hears)) =
+            (kind, data.into_iter().nth(1), &self.hears)
+        {
+            hears.hear(LinkEvent::Message(payload));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Ear {
+    fn drop(&mut self) {
+        self.flights.give_up();
     }
 }
 
 impl Connected {
     /// Which connection of its link it is.
     pub(crate) fn id(&self) -> u64 {
-        self.id
+        self.0.id
     }
 
     pub(crate) fn up_at(&self) -> Moment {
-        self.up_at
+        self.0.up_at
     }
 
     fn is_whole(&self) -> bool {
-        !self.broken.is_cancelled()
-    }
-
-    async fn subscribe(&self, inbox: &str, give_up_at: Moment) -> Result<Result<(), RedisError>> {
-        let mut connection = self.connection.clone();
-        self.bounded(give_up_at, async { Ok(connection.subscribe(inbox).await) }).await
+        !self.0.flights.is_given_up()
     }
 
     /// Sends one command and waits for its answer until `give_up_at`.
@@ -251,13 +274,15 @@ impl Connected {
     }
 
     async fn ask_raw(&self, command: &Cmd, give_up_at: Moment) -> Result<Result<Value, RedisError>> {
-        let mut connection = self.connection.clone();
+        let Connection { connection, flights, .. } = &*self.0;
+        let mut connection = connection.clone();
         let answer =
-            self.bounded(give_up_at, async { Ok(command.query_async(&mut connection).await) }).await?;
+            async { Ok(connection.send_packed_command(command).await.and_then(Value::extract_error)) };
+        let answer = flights.bounded(give_up_at, answer).await?;
         if let Err(error) = &answer
             && error::wants_another_server(error)
         {
-            self.broken.cancel();
+            flights.give_up();
         }
         Ok(answer)
     }
@@ -268,64 +293,19 @@ impl Connected {
     ///
     /// Unknown when the server did not answer.
     pub(crate) async fn ask_all(&self, commands: &Pipeline, give_up_at: Moment) -> Result<Vec<Value>> {
-        let mut connection = self.connection.clone();
+        let Connection { connection, flights, .. } = &*self.0;
+        let mut connection = connection.clone();
         let answers =
             async { connection.send_packed_commands(commands, 0, commands.len()).await.map_err(error::of) };
-        let answers = self.bounded(give_up_at, answers).await?;
+        let answers = flights.bounded(give_up_at, answers).await?;
         let elsewhere = |answer: &Value| {
             let Value::ServerError(error) = answer else { return false };
             error::wants_another_server(&error.clone().into())
         };
         if answers.iter().any(elsewhere) {
-            self.broken.cancel();
+            flights.give_up();
         }
         Ok(answers)
-    }
-
-    /// Until the answer, the end of the connection, or `give_up_at`; then the connection is given up
-    /// too, if it was silent since the request was sent: a peer that vanished sends no word of it.
-    async fn bounded<T>(&self, give_up_at: Moment, answer: impl Future<Output = Result<T>>) -> Result<T> {
-        let sent_at = self.env.now();
-        tokio::select! {
-            biased;
-            answer = answer => {
-                self.heard_at.fetch_max(self.env.now().as_nanos(), Ordering::Relaxed);
-                answer
-            }
-            () = self.broken.cancelled() => Err(unanswered("the connection was lost before the answer")),
-            () = async { self.env.sleep_until(give_up_at).await } => {
-                if self.heard_at.load(Ordering::Relaxed) < sent_at.as_nanos() {
-                    self.broken.cancel();
-                }
-                Err(unanswered("the server did not answer in time"))
-            }
-        }
-    }
-}
-
-impl fmt::Debug for Connected {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connected").field("broken", &self.broken.is_cancelled()).finish_non_exhaustive()
-    }
-}
-
-/// What arrives unasked on one connection.
-#[derive(Debug)]
-struct Pushes {
-    pushed: mpsc::UnboundedReceiver<PushInfo>,
-    deaf: bool,
-}
-
-impl Pushes {
-    /// Hears until the connection ends.
-    async fn hear(&mut self, tell: &(impl Fn(LinkEvent) + Send + Sync)) {
-        while let Some(PushInfo { kind, data }) = self.pushed.recv().await {
-            match (kind, data.into_iter().nth(1)) {
-                (PushKind::Disconnection, _) => return,
-                (PushKind::Message, Some(Value::BulkString(payload))) => tell(LinkEvent::Message(payload)),
-                _ => {}
-            }
-        }
     }
 }
 
@@ -342,10 +322,6 @@ pub(crate) async fn token_base(connected: &Connected, keys: &Keys, give_up_at: M
 pub(crate) fn as_token_base(value: &Value, key: &str) -> Result<u64> {
     scripts::number(value)
         .ok_or_else(|| Error::invalid_option(format!("the key {key:?} is not a whole number")))
-}
-
-fn unanswered(message: &str) -> Error {
-    Error::new(ErrorKind::Unavailable, Effect::Unknown, message)
 }
 
 /// The first pause between attempts to connect.

@@ -1,47 +1,44 @@
--- Goes on after acquire_free: the lock is held, or somebody waits.
+-- Goes on after acquire_free: the lock is held, or somebody waits and it was taken too early.
 
-local holder = redis.call('GET', lock)
+if type(holder) == 'table' then
+  holder = redis.call('GET', lock)
+end
 local now = clock()
 
 -- The request was repeated, because its answer was lost.
 if holder == me then
-  redis.call('PEXPIRE', lock, number(ttl))
-  local counter, owner = last_grant(grants)
-  if owner ~= me then
-    return tonumber(count(grants, me, inbox, info, now))
-  end
-  return counter
+  redis.call('PEXPIRE', lock, ttl)
+  local _, counter, owner = last_grant(grants)
+  return owner == me and counter or count(grants, me, inbox, info, now)
 end
 
 if not holder then
-  local first, _, _, more = first_live(queue, entries, now)
+  local first, more = first_live(queue, entries, now)
   if first == me or not (first or more) then
-    redis.call('SET', lock, me, 'PX', number(ttl))
+    redis.call('SET', lock, me, 'PX', ttl)
     if first then
       drop_entry(queue, entries, me)
     end
-    return tonumber(count(grants, me, inbox, info, now))
+    return count(grants, me, inbox, info, now)
   end
-  -- Without a first one, who comes next goes on to look for it.
   if first then
     holder = hand_on(lock, queue, entries, grants, channels, now)
+  else
+    -- Who comes next goes on to look for the first one.
+    redis.call('DEL', lock)
   end
 end
 
 if not queues then
   return waits(grants, holder, holder and -1 or 0)
 end
-local last, alone
-local score = redis.call('ZSCORE', queue, me)
-if not score then
-  local its
-  last, its = unpack(redis.call('ZREVRANGE', queue, 0, 0, 'WITHSCORES'))
-  alone = not last
-  score = number(math.max((tonumber(its) or 0) + 1, now))
-  redis.call('ZADD', queue, score, me)
+local last, its = unpack(redis.call('ZREVRANGE', queue, '0', '0', 'WITHSCORES'))
+local alone = not last
+local score = its and its >= now and number(its + 1) or now
+if redis.call('ZADD', queue, 'NX', score, me) == 0 then
+  score, last = redis.call('ZSCORE', queue, me), nil
 end
-local entry = number(ttl) .. ' ' .. inbox .. ' ' .. info
-redis.call('HSET', entries, me, entry, 'u:' .. me, number(now + ttl * 1000))
+redis.call('HSET', entries, me, ttl .. ' ' .. inbox .. ' ' .. info, 'u:' .. me, now + ttl * 1000)
 keep(queue, ttl)
 keep(entries, ttl)
 if alone then

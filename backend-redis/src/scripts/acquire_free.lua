@@ -2,27 +2,17 @@
 --
 -- KEYS  lock, queue, entries, grants
 -- ARGV  channels, owner id, ttl, whether to queue (1 or 0), inbox, info
--- Answer: counter or, in the queue or turned away, {0, last counter, ask in[, since, info]}; who does not
--- queue asks again only if that is 0
+-- Answer: counter or, in the queue or turned away, {0, ask in, record of the last grant[, holder]}; who does
+-- not queue asks again only if `ask in` is 0
 
 local lock, queue, entries, grants = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local channels, me, ttl = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local channels, me, ttl = ARGV[1], ARGV[2], ARGV[3]
 local queues, inbox, info = ARGV[4] == '1', ARGV[5], ARGV[6]
 
 -- A full server refuses this, and may have more to say below to who holds already.
-local taken = redis.call('EXISTS', queue) == 0 and redis.pcall('SET', lock, me, 'NX', 'PX', ARGV[3])
--- Nobody waits, and it was free: what follows is not even defined.
-if taken and taken.ok then
-  local time = redis.call('TIME')
-  local now = time[1] .. string.format('%06d', time[2])
-  -- As `count` does, with one command; it lives for a day after the counter's value.
-  local record = now .. ' ' .. me .. ' ' .. now .. ' ' .. inbox .. ' ' .. info
-  local last = redis.call('SET', grants, record, 'EX', 86401, 'GET')
-  local counted = last and tonumber(string.match(last, '^%d+')) or 0
-  if counted < tonumber(now) then
-    return tonumber(now)
-  end
-  -- The clock was set back: it is held, and counted below as a repeated request is.
-  redis.call('SET', grants, last, 'PXAT', string.format('%.0f', counted / 1000 + 86400000))
+local holder = redis.pcall('SET', lock, me, 'NX', 'PX', ttl, 'GET')
+-- It was free, and nobody waits: what follows is not even defined.
+if not holder and redis.call('EXISTS', queue) == 0 then
+  return count(grants, me, inbox, info, clock())
 end
 

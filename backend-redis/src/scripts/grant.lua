@@ -8,8 +8,9 @@
 -- grants   "COUNTER ID SINCE INBOX INFO" of the last grant
 -- channels what an inbox's id follows in the name of its channel
 --
--- Times are of this server, in microseconds; leases in milliseconds. Numbers are written with %.0f,
--- because Lua's own form loses digits.
+-- Times are of this server, in microseconds; leases in milliseconds. Times and counters are text, which is
+-- compared as it is: they have 16 digits until the year 2286. What is calculated becomes text by %.0f, because
+-- Lua's own form loses digits, or as an argument, which Redis writes with all of them.
 
 local DAY = 86400000
 
@@ -19,17 +20,20 @@ end
 
 local function clock()
   local time = redis.call('TIME')
-  return time[1] * 1000000 + time[2]
+  return time[1] .. string.sub('00000' .. time[2], -6)
 end
 
 -- Counts a grant. The counter is never below the clock, so it grows also when its key is lost, and the
--- key lives until a day after the counter's own value. Answers how the counter is written.
+-- key lives until a day after the counter's own value.
 local function count(grants, owner, inbox, info, now)
-  local last = redis.call('GET', grants)
-  local counter = math.max((last and tonumber(string.match(last, '^%d+')) or 0) + 1, now)
-  local written = number(counter)
-  local record = written .. ' ' .. owner .. ' ' .. number(now) .. ' ' .. inbox .. ' ' .. info
-  redis.call('SET', grants, record, 'PXAT', number(math.ceil(counter / 1000) + DAY))
-  return written
+  local record = ' ' .. owner .. ' ' .. now .. ' ' .. inbox .. ' ' .. info
+  local last = redis.call('SET', grants, now .. record, 'EX', '86401', 'GET')
+  if not last or string.sub(last, 1, 16) < now then
+    return now
+  end
+  -- The clock was set back, or more was granted than microseconds have passed.
+  local counter = math.max((tonumber(string.match(last, '^%d+')) or 0) + 1, tonumber(now))
+  redis.call('SET', grants, number(counter) .. record, 'PXAT', math.ceil(counter / 1000) + DAY)
+  return number(counter)
 end
 

@@ -1,7 +1,7 @@
 -- Shows names; changes nothing.
 --
 -- KEYS  lock, queue, entries, grants of each
--- Answer, of each: {how many wait, 1 or, if it is free, 0[, counter, since, info]}
+-- Answer, of each: {how many wait, 1 or, if it is free, 0[, record of the holder's grant]}
 
 -- So many of a queue are looked at; those after them count although they may have ended.
 local LOOKED_AT = 50
@@ -36,9 +36,9 @@ for i = 1, #KEYS / 4 do
   end
   local holder = redis.pcall('GET', lock)
   local answer = { waiting, holder and 1 or 0 }
-  local counter, owner, since, _, info = last_grant(grants)
+  local record, _, owner = last_grant(grants)
   if holder and owner == holder then
-    answer[3], answer[4], answer[5] = number(counter), since, info
+    answer[3] = record
   end
   answers[i] = answer
 end

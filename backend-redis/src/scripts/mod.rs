@@ -27,7 +27,7 @@ pub(crate) struct Script {
 }
 
 pub(crate) static ACQUIRE: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(&[include_str!("acquire_free.lua"), GRANT, QUEUE, include_str!("acquire.lua")])
+    Script::new(&[GRANT, include_str!("acquire_free.lua"), QUEUE, include_str!("acquire.lua")])
 });
 pub(crate) static REFRESH: LazyLock<Script> =
     LazyLock::new(|| Script::new(&[GRANT, QUEUE, include_str!("refresh.lua")]));
@@ -71,8 +71,9 @@ impl Script {
 
     /// The script on `keys`, by its hash.
     pub(crate) fn call(&self, keys: &[&str]) -> Cmd {
-        let mut command = redis::cmd("EVALSHA");
-        command.arg(&self.hash).arg(keys.len()).arg(keys);
+        let room = keys.iter().map(|key| key.len()).sum::<usize>() + ARGUMENTS;
+        let mut command = Cmd::with_capacity(keys.len() + 9, room);
+        command.arg("EVALSHA").arg(&self.hash).arg(keys.len()).arg(keys);
         command
     }
 
@@ -89,6 +90,9 @@ impl Script {
     }
 }
 
+/// Room for hash and arguments of a call, in bytes, so that it does not grow argument by argument.
+const ARGUMENTS: usize = 320;
+
 /// What the server keeps for `inspect` of whoever holds or waits: the label, and metadata if any.
 pub(crate) fn info(label: &str, metadata: Option<&str>) -> String {
     match metadata {
@@ -97,20 +101,38 @@ pub(crate) fn info(label: &str, metadata: Option<&str>) -> String {
     }
 }
 
-/// The holder as the server names it: `grant` are its counter, to be shown with `base` added, since and info
-/// if the last grant is the holder's.
-fn holder(grant: &[Value], base: u64) -> Holder {
-    let ours = || {
-        let [counter, since, info, ..] = grant else { return None };
-        let (since, (label, metadata)) = (number(since)?, told_info(text(info)?)?);
+/// The record of a grant, "COUNTER ID SINCE INBOX INFO".
+#[derive(Debug)]
+struct Record<'v> {
+    counter: u64,
+    owner: &'v [u8],
+    since: u64,
+    info: &'v [u8],
+}
+
+impl<'v> Record<'v> {
+    fn read(value: &'v Value) -> Option<Self> {
+        let Value::BulkString(bytes) = value else { return None };
+        let mut words = bytes.splitn(5, |byte| *byte == b' ');
+        let number = |word: Option<&[u8]>| std::str::from_utf8(word?).ok()?.parse().ok();
+        let (counter, owner, since) = (number(words.next())?, words.next()?, number(words.next())?);
+        Some(Self { counter, owner, since, info: words.nth(1)? })
+    }
+
+    /// Whom it names, with `base` added to the counter.
+    fn holder(&self, base: u64) -> Option<Holder> {
+        let (label, metadata) = told_info(std::str::from_utf8(self.info).ok()?)?;
         let mut holder = Holder::new(label);
-        let counter = number(counter).and_then(|counter| counter.checked_add(base));
-        holder.token = counter.and_then(|counter| FencingToken::new(counter, 0));
-        holder.since = UNIX_EPOCH.checked_add(Duration::from_micros(since));
+        holder.token = self.counter.checked_add(base).and_then(|counter| FencingToken::new(counter, 0));
+        holder.since = UNIX_EPOCH.checked_add(Duration::from_micros(self.since));
         holder.metadata = metadata.map(str::to_owned);
         Some(holder)
-    };
-    ours().unwrap_or_else(|| Holder::new("another client"))
+    }
+}
+
+/// The holder as the server names it, by the record of its grant if it has one of ours.
+fn holder(record: Option<Record<'_>>, base: u64) -> Holder {
+    record.and_then(|record| record.holder(base)).unwrap_or_else(|| Holder::new("another client"))
 }
 
 /// Label and metadata out of what [`info`] made.
@@ -145,11 +167,15 @@ pub(crate) fn reply(value: &Value, base: u64) -> Result<Reply> {
     let counter = || parts.get(1).and_then(number).ok_or_else(wrong);
     let answer = match parts.first().and_then(number) {
         Some(0) => {
-            let ask_in = match parts.get(2) {
-                Some(Value::Int(millis)) => u64::try_from(*millis).ok().map(Duration::from_millis),
-                _ => return Err(wrong()),
-            };
-            Answer::Waits { seen: counter()?, ask_in }
+            let [_, Value::Int(ask_in), record, holding @ ..] = &**parts else { return Err(wrong()) };
+            let record = Record::read(record);
+            let seen = record.as_ref().map_or(0, |record| record.counter);
+            let ask_in = u64::try_from(*ask_in).ok().map(Duration::from_millis);
+            // The last grant may have been another's.
+            let is_its =
+                |record: &Record<'_>| matches!(holding, [Value::BulkString(id)] if id == record.owner);
+            let holder = holder(record.filter(is_its), base);
+            return Ok(Reply { answer: Answer::Waits { seen, ask_in }, holder: Some(holder) });
         }
         Some(1) => Answer::Holds { counter: counter()? },
         Some(2) => {
@@ -159,11 +185,7 @@ pub(crate) fn reply(value: &Value, base: u64) -> Result<Reply> {
         Some(3) => Answer::Gone,
         _ => return Err(wrong()),
     };
-    let holder = match answer {
-        Answer::Waits { .. } => Some(holder(&[&parts[1..2], &parts[3..]].concat(), base)),
-        Answer::Holds { .. } | Answer::Revoked { .. } | Answer::Gone => None,
-    };
-    Ok(Reply { answer, holder })
+    Ok(Reply { answer, holder: None })
 }
 
 /// Reads the answers of `refresh`, one for each of `entries`.
@@ -227,8 +249,8 @@ pub(crate) struct Revoked {
 pub(crate) fn revoked(value: &Value, base: u64) -> Result<Option<Revoked>> {
     match parts(value) {
         [Value::Int(0)] => Ok(None),
-        [Value::Int(1), Value::Int(left), Value::Int(more), grant @ ..] => {
-            let mut holder = holder(grant, base);
+        [Value::Int(1), Value::Int(left), Value::Int(more), record @ ..] => {
+            let mut holder = holder(record.first().and_then(Record::read), base);
             holder.ttl = u64::try_from(*left).ok().map(Duration::from_millis);
             Ok(Some(Revoked { holder, unswept: *more == 1 }))
         }
@@ -251,10 +273,10 @@ pub(crate) struct Shown {
 pub(crate) fn inspected(value: &Value, names: usize, base: u64) -> Result<Vec<Shown>> {
     let wrong = || error::unexpected("about a name");
     let one = |answer: &Value| {
-        let [Value::Int(waiting), Value::Int(held @ 0..=1), grant @ ..] = parts(answer) else {
+        let [Value::Int(waiting), Value::Int(held @ 0..=1), record @ ..] = parts(answer) else {
             return Err(wrong());
         };
-        let holder = (*held == 1).then(|| holder(grant, base));
+        let holder = (*held == 1).then(|| holder(record.first().and_then(Record::read), base));
         Ok(Shown { holder, waiting: usize::try_from(*waiting).map_err(|_| wrong())? })
     };
     if parts(value).len() == names { parts(value).iter().map(one).collect() } else { Err(wrong()) }
@@ -332,7 +354,8 @@ mod tests {
             ("é", Some("{\"build\": 7}")),
             ("+", None),
         ] {
-            let holder = holder(&[bulk("9"), bulk("1000000"), bulk(&info(label, metadata))], 0);
+            let record = bulk(&format!("9 id 1000000 inbox {}", info(label, metadata)));
+            let holder = holder(Record::read(&record), 0);
             assert_eq!((holder.label.as_str(), holder.metadata.as_deref()), (label, metadata));
             assert_eq!(holder.token, FencingToken::new(9, 0));
             assert_eq!(holder.since, UNIX_EPOCH.checked_add(Duration::from_secs(1)));
@@ -343,22 +366,28 @@ mod tests {
     #[test]
     fn strange_info_is_read_too() {
         for strange in ["", "5", "5 é", "1 é", "-1 a", "é", "5é", "99999999999999999999 a"] {
-            assert_eq!(
-                holder(&[bulk("9"), bulk("1"), bulk(strange)], 0).label,
-                "another client",
-                "{strange:?}"
-            );
+            let record = bulk(&format!("9 id 1 inbox {strange}"));
+            assert_eq!(holder(Record::read(&record), 0).label, "another client", "{strange:?}");
         }
     }
 
     /// Each form of answer is read; a lease without end has no end.
     #[test]
     fn answers_are_read() {
-        let waits = |left| Value::Array(vec![Value::Int(0), bulk("7"), Value::Int(left)]);
-        let ask_in = Some(Duration::from_millis(30));
-        assert_eq!(reply(&waits(30), 0).unwrap().answer, Answer::Waits { seen: 7, ask_in });
-        assert_eq!(reply(&waits(-1), 0).unwrap().answer, Answer::Waits { seen: 7, ask_in: None });
-        assert_eq!(reply(&waits(1), 0).unwrap().holder.unwrap().label, "another client");
+        let waits = |left, record, holding| {
+            Value::Array(vec![Value::Int(0), Value::Int(left), bulk(record), holding])
+        };
+        let (ours, ask_in) = ("7 id 1 inbox 2 me", Some(Duration::from_millis(30)));
+        let answered = |left, record, holding| {
+            let Reply { answer, holder } = reply(&waits(left, record, holding), 0).unwrap();
+            (answer, holder.unwrap().label)
+        };
+        let (me, another) = (|| "me".to_owned(), || "another client".to_owned());
+        assert_eq!(answered(30, ours, bulk("id")), (Answer::Waits { seen: 7, ask_in }, me()));
+        assert_eq!(answered(-1, ours, bulk("id")), (Answer::Waits { seen: 7, ask_in: None }, me()));
+        assert_eq!(answered(30, ours, bulk("other")), (Answer::Waits { seen: 7, ask_in }, another()));
+        assert_eq!(answered(30, ours, Value::Nil), (Answer::Waits { seen: 7, ask_in }, another()));
+        assert_eq!(answered(30, "", bulk("id")), (Answer::Waits { seen: 0, ask_in }, another()));
         let holds = Answer::Holds { counter: 1_795_219_022_957_972 };
         assert_eq!(reply(&Value::Int(1_795_219_022_957_972), 0).unwrap().answer, holds);
         let renewed = Value::Array(vec![Value::Int(1), bulk("1795219022957972")]);

@@ -20,8 +20,8 @@ end
 
 -- The queue outlives each of its entries, and is gone after the last.
 local function keep(key, ms)
-  if redis.call('PTTL', key) < ms then
-    redis.call('PEXPIRE', key, number(ms))
+  if redis.call('PTTL', key) < tonumber(ms) then
+    redis.call('PEXPIRE', key, ms)
   end
 end
 
@@ -31,44 +31,47 @@ local function noted_grace(entries)
   return string.match(note, '^grace (%d+)$') or '0'
 end
 
-local function last_grant(grants)
-  local record = redis.call('GET', grants)
-  if not record then
-    return 0
-  end
-  record = string.sub(record, 1, LONGEST)
-  local counter, owner, since, inbox, info = string.match(record, '^(%d+) (%S+) (%d+) (%S+) (.*)$')
-  return tonumber(counter) or 0, owner, since, inbox, info
+local function last_record(grants)
+  return string.sub(redis.call('GET', grants) or '', 1, LONGEST)
 end
 
-local function drop_entry(queue, entries, owner)
+-- The record of the last grant, and of that the counter and whom it names.
+local function last_grant(grants)
+  local record = last_record(grants)
+  return record, string.match(record, '^(%d+) (%S+) ')
+end
+
+-- With more fields that go with it.
+local function drop_entry(queue, entries, owner, ...)
   local was_there = redis.call('ZREM', queue, owner) == 1
   if was_there then
-    redis.call('HDEL', entries, owner, 'u:' .. owner)
+    redis.call('HDEL', entries, owner, 'u:' .. owner, ...)
   end
   return was_there
 end
 
 -- What is longer is no id of ours, and would be told in messages.
 local function live_until(entries, owner)
-  return #owner > LONGEST and 0 or tonumber(redis.call('HGET', entries, 'u:' .. owner) or 0)
+  return #owner <= LONGEST and redis.call('HGET', entries, 'u:' .. owner) or '0'
 end
 
--- The first live entry, until when it is live, and the time; the ended ones before it are dropped.
--- The fourth is true if there may be one behind more ended ones than a call drops.
+-- The first live entry, or whether there may be one behind more ended ones than a call drops; the time; until
+-- when it is live, and what it says. The ended ones before it are dropped, and those that say nothing we write.
 local function first_live(queue, entries, now)
   while true do
-    local owner = redis.call('ZRANGE', queue, 0, 0)[1]
+    local owner = redis.call('ZRANGE', queue, '0', '0')[1]
     if not owner then
       return nil
     end
     now = now or clock()
     local ends = live_until(entries, owner)
-    if ends > now then
-      return owner, ends, now
+    local entry = ends > now and redis.call('HGET', entries, owner) or ''
+    local ttl, inbox, info = string.match(string.sub(entry, 1, LONGEST), '^(%d+) (%S+) (.*)$')
+    if ttl then
+      return owner, false, now, ends, ttl, inbox, info
     end
     if sweep == 0 then
-      return nil, nil, now, true
+      return nil, true
     end
     drop_entry(queue, entries, owner)
     sweep = sweep - 1
@@ -79,7 +82,7 @@ end
 -- one more are dropped if they have ended.
 local function before(queue, entries, score, now, owner)
   for _ = 1, 2 do
-    owner = owner or redis.call('ZRANGE', queue, '(' .. score, '-inf', 'BYSCORE', 'REV', 'LIMIT', 0, 1)[1]
+    owner = owner or redis.call('ZRANGE', queue, '(' .. score, '-inf', 'BYSCORE', 'REV', 'LIMIT', '0', '1')[1]
     if not owner then
       return now
     end
@@ -107,52 +110,56 @@ local function due(lock, ends, now)
   return math.max(left, math.ceil((ends - now) / 1000))
 end
 
--- Grants a free lock to the first live entry and tells its inbox; whom or, if to nobody, whether there
+-- Grants the lock, which nobody has any more, to the first live entry and tells its inbox; whom or, if to nobody, whether there
 -- may be one behind more ended ones. The time is asked for if it is needed and not given.
 local function hand_on(lock, queue, entries, grants, channels, now)
-  local owner, ends, now, more = first_live(queue, entries, now)
+  local owner, more, now, ends, ttl, inbox, info = first_live(queue, entries, now)
   if not owner then
     return nil, more
   end
-  local entry = string.sub(redis.call('HGET', entries, owner), 1, LONGEST)
-  local ttl, inbox, info = string.match(entry, '^(%d+) (%S+) (.*)$')
-  drop_entry(queue, entries, owner)
+  -- What the last holder was asked ends with it.
+  drop_entry(queue, entries, owner, 'revoked', 'revoker')
   -- Not less than what the entry has: its owner may count on that until its next refresh. It has no more
   -- than its ttl, whatever a clock that was set back makes of it.
   local grace = math.min(math.ceil(ttl / 6), GRACE)
   local lease = math.min(math.max(math.ceil((ends - now) / 1000), grace), tonumber(ttl))
-  redis.call('SET', lock, owner, 'PX', number(lease))
+  redis.call('SET', lock, owner, 'PX', lease)
   local counter = count(grants, owner, inbox, info, now)
   -- Without the right to publish, the next refresh tells.
   redis.pcall('PUBLISH', channels .. inbox, 'granted ' .. owner .. ' ' .. counter .. ' ' .. lock)
   return owner
 end
 
+-- What the holder had goes to whom it is handed on, or it is free; whether it is while somebody may wait behind
+-- more ended entries.
+local function let_go(lock, queue, entries, grants, channels)
+  local owner, more = hand_on(lock, queue, entries, grants, channels)
+  if not owner then
+    redis.call('DEL', lock)
+    redis.call('HDEL', entries, 'revoked', 'revoker')
+  end
+  return more
+end
+
 -- The entry that came before the next one of `score` has left: that one hears when to ask, if its next
 -- refresh comes later.
 local function tell_next(lock, queue, entries, channels, score)
   local owner, its = unpack(redis.call(
-    'ZRANGE', queue, '(' .. score, '+inf', 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES'))
-  local entry = owner and redis.call('HGET', entries, owner)
-  if not entry then
+    'ZRANGE', queue, '(' .. score, '+inf', 'BYSCORE', 'LIMIT', '0', '1', 'WITHSCORES'))
+  local entry = owner and redis.call('HGET', entries, owner) or ''
+  local ttl, inbox = string.match(string.sub(entry, 1, LONGEST), '^(%d+) (%S+) ')
+  if not ttl then
     return
   end
   local now = clock()
-  local ttl, inbox = string.match(string.sub(entry, 1, LONGEST), '^(%d+) (%S+) ')
   local asks = due(lock, before(queue, entries, its, now), now)
   if asks >= 0 and asks < (live_until(entries, owner) - now) / 1000 - ttl * 2 / 3 then
     redis.pcall('PUBLISH', channels .. inbox, 'due ' .. owner .. ' ' .. number(asks) .. ' ' .. lock)
   end
 end
 
--- What somebody hears who has to wait: the last counter, when to ask, and whom the last grant names if
--- that is the holder.
+-- What somebody hears who has to wait: when to ask, the last grant, and who holds, which that may name.
 local function waits(grants, holder, asks)
-  local counter, owner, since, _, info = last_grant(grants)
-  local answer = { 0, number(counter), asks }
-  if owner == holder then
-    answer[4], answer[5] = since, info
-  end
-  return answer
+  return { 0, asks, last_record(grants), type(holder) == 'string' and string.sub(holder, 1, LONGEST) }
 end
 

@@ -2,7 +2,7 @@
 --
 -- KEYS  lock, queue, entries, grants of each
 -- ARGV  channels, inbox, then owner id and ttl of each
--- Answer, of each: {1, counter} it holds, {0, last counter, ask in[, since, info]} it waits,
+-- Answer, of each: {1, counter} it holds, {0, ask in, record of the last grant[, holder]} it waits,
 -- {2, counter, grace in milliseconds} it holds and was asked to let go, {3} it is gone
 
 -- Whether `me` waits, and what became of the lock while it did.
@@ -13,21 +13,21 @@ local function refresh(lock, queue, entries, grants, me, ttl, now)
     holder = hand_on(lock, queue, entries, grants, ARGV[1], now)
   end
   if holder == me then
-    redis.call('PEXPIRE', lock, number(ttl))
-    local counter, owner = last_grant(grants)
+    redis.call('PEXPIRE', lock, ttl)
+    local _, counter, owner = last_grant(grants)
     if owner ~= me then
       -- It was lost, and with it who we are.
-      counter = tonumber(count(grants, me, ARGV[2], '0 ', now))
+      counter = count(grants, me, ARGV[2], '0 ', now)
     elseif now / 1000 + 2 * ttl > counter / 1000 + DAY then
       -- Held for a day.
-      redis.call('PEXPIRE', grants, number(DAY))
+      redis.call('PEXPIRE', grants, DAY)
     end
     if redis.call('HGET', entries, 'revoked') ~= me then
-      return { 1, number(counter) }
+      return { 1, counter }
     end
     -- The message may have been lost. Until the holder has heard, it keeps the lock.
     keep(entries, ttl)
-    return { 2, number(counter), noted_grace(entries) }
+    return { 2, counter, noted_grace(entries) }
   end
   local score = redis.call('ZSCORE', queue, me)
   if not score then
@@ -37,7 +37,7 @@ local function refresh(lock, queue, entries, grants, me, ttl, now)
     drop_entry(queue, entries, me)
     return { 3 }
   end
-  redis.call('HSET', entries, 'u:' .. me, number(now + ttl * 1000))
+  redis.call('HSET', entries, 'u:' .. me, now + ttl * 1000)
   keep(queue, ttl)
   keep(entries, ttl)
   return waits(grants, holder, due(lock, before(queue, entries, score, now), now))
@@ -48,6 +48,6 @@ local now = clock()
 local answers = {}
 for i = 1, #KEYS / 4 do
   local lock, queue, entries, grants = KEYS[4 * i - 3], KEYS[4 * i - 2], KEYS[4 * i - 1], KEYS[4 * i]
-  answers[i] = refresh(lock, queue, entries, grants, ARGV[2 * i + 1], tonumber(ARGV[2 * i + 2]), now)
+  answers[i] = refresh(lock, queue, entries, grants, ARGV[2 * i + 1], ARGV[2 * i + 2], now)
 end
 return answers

@@ -1,14 +1,10 @@
 -- Goes on after release_free: somebody may wait, or has asked the holder to let go.
 
+-- Each first write is one that a full server takes. Who holds is not in the queue.
 if held then
-  if redis.call('HGET', entries, 'revoked') == me then
-    redis.call('HDEL', entries, 'revoked', 'revoker')
-  end
-  local _, more = hand_on(lock, queue, entries, grants, channels)
-  return more and 5 or 1
+  return let_go(lock, queue, entries, grants, channels) and 5 or 1
 end
 local score = redis.call('ZSCORE', queue, me)
--- The first write, which a full server takes.
 local waited = drop_entry(queue, entries, me)
 local _, more
 if waited and holder then

@@ -10,12 +10,9 @@ local channels, me = ARGV[1], ARGV[2]
 
 local holder = redis.pcall('GET', lock)
 local held = holder == me
-if held then
-  -- The first write, which a full server takes. Who holds is not in the queue.
+-- Nobody waits, as who waits has an entry, and nobody asked: what follows is not even defined.
+if held and redis.call('EXISTS', entries) == 0 then
   redis.call('DEL', lock)
-  -- Nobody waits, as who waits has an entry, and nobody asked: what follows is not even defined.
-  if redis.call('EXISTS', entries) == 0 then
-    return 1
-  end
+  return 1
 end
 

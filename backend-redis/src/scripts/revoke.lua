@@ -3,7 +3,7 @@
 -- KEYS  lock, queue, entries, grants
 -- ARGV  channels, the grace in milliseconds or "force"
 -- Answer: {0} nobody holds it, or {1, lease left, 1 if it is free now and whoever waits is behind more
--- ended entries than one call drops: to be released by anybody[, counter, since, info]}
+-- ended entries than one call drops: to be released by anybody[, record of its grant]}
 
 local lock, queue, entries, grants = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local channels, grace = ARGV[1], ARGV[2]
@@ -15,13 +15,10 @@ if not holder then
   return { 0 }
 end
 local answer = { 1, redis.call('PTTL', lock), 0 }
-local counter, owner, since, inbox, info = last_grant(grants)
+local record, _, owner = last_grant(grants)
 if grace == 'force' then
   grace = '0'
-  redis.call('DEL', lock)
-  redis.call('HDEL', entries, 'revoked', 'revoker')
-  local _, more = hand_on(lock, queue, entries, grants, channels)
-  answer[3] = more and 1 or 0
+  answer[3] = let_go(lock, queue, entries, grants, channels) and 1 or 0
 else
   -- An earlier ask may be unheard: the shortest grace counts.
   if redis.call('HGET', entries, 'revoked') == holder then
@@ -35,7 +32,8 @@ else
 end
 -- A stranger's lock has no inbox.
 if owner == holder then
+  local inbox = string.match(record, '^%d+ %S+ %d+ (%S+)') or ''
   redis.pcall('PUBLISH', channels .. inbox, 'revoked ' .. holder .. ' ' .. grace .. ' ' .. lock)
-  answer[4], answer[5], answer[6] = number(counter), since, info
+  answer[4] = record
 end
 return answer

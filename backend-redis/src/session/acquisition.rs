@@ -100,7 +100,7 @@ impl Session {
 
 impl<'s> Acquisition<'s> {
     fn new(session: &'s Arc<Session>, request: &AcquireRequest) -> Result<Self> {
-        let lease = session.fresh_lease();
+        let lease = session.lease_of(request.owner);
         // The server counts whole milliseconds.
         let ttl = Duration::from_millis(millis(request.ttl));
         let entry = Arc::new(Entry {
@@ -116,8 +116,7 @@ impl<'s> Acquisition<'s> {
         let mut entries = session.entries.lock();
         // Whoever closes finds the entry here, or has closed before.
         session.open_or_refuse()?;
-        entries.by_lease.insert(lease, Arc::clone(&entry));
-        entries.by_owner.insert(request.owner, lease);
+        entries.insert(lease, Arc::clone(&entry));
         drop(entries);
         let info = scripts::info(&request.label, request.metadata.as_deref());
         Ok(Self { session, entry, info, announced: false, state: State::Clean })

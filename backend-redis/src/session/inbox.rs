@@ -2,25 +2,28 @@
 //!
 //! Nothing depends on it: what goes unheard is found by the next refresh.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
-
-use leasehold_core::backend::StoreEvent;
-use tokio::sync::mpsc;
+use std::sync::{Arc, OnceLock, Weak};
 
 use super::{Entry, Session};
-use crate::connection::LinkEvent;
+use crate::connection::{Hears, LinkEvent};
 use crate::scripts::{self, Message, News};
+use leasehold_core::backend::StoreEvent;
 
-impl Session {
-    /// Takes in what the link tells, until the session is closed.
-    pub(super) async fn listen(self: Arc<Self>, mut heard: mpsc::UnboundedReceiver<LinkEvent>) {
-        while let Some(Some(event)) = self.closed.run_until_cancelled(heard.recv()).await {
-            self.hear(event);
+impl Hears for OnceLock<Weak<Session>> {
+    fn hear(&self, event: LinkEvent) {
+        if let Some(session) = self.get().and_then(Weak::upgrade) {
+            session.hear(event);
         }
     }
+}
 
-    fn hear(self: &Arc<Self>, event: LinkEvent) {
+impl Session {
+    /// Takes in what the link tells, where it arrives.
+    pub(super) fn hear(self: &Arc<Self>, event: LinkEvent) {
+        if self.closed.is_cancelled() {
+            return;
+        }
         match event {
             LinkEvent::Message(payload) => {
                 if let Some(message) = Message::parse(&payload) {

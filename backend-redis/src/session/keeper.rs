@@ -17,7 +17,7 @@ impl Session {
     pub(crate) async fn renew(self: &Arc<Self>, leases: &[LeaseId]) -> Vec<Renewal> {
         let mut known: Vec<_> = {
             let entries = self.entries.lock();
-            let known = leases.iter().map(|lease| entries.by_lease.get(lease).cloned()).enumerate();
+            let known = leases.iter().map(|lease| entries.get(lease).cloned()).enumerate();
             known.filter_map(|(at, entry)| Some((at, entry?))).collect()
         };
         // Holders first: they have more to lose.
@@ -92,7 +92,7 @@ impl Session {
     /// answered, or over.
     async fn refresh_all_waiting(self: &Arc<Self>) {
         let mut pauses = Backoff::of_requests(&self.env);
-        let mut waiting: Vec<_> = self.entries.lock().by_lease.values().cloned().collect();
+        let mut waiting: Vec<_> = self.entries.lock().values().cloned().collect();
         loop {
             waiting.retain(|entry| entry.contender.lock().is_waiting());
             let leases: Vec<_> = waiting.iter().map(|entry| entry.lease).collect();

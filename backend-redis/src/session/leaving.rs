@@ -28,7 +28,7 @@ impl Session {
         if let Some(entry) = entry {
             entry.contender.lock().end(LostReason::Released);
         }
-        let keys = self.keys.of(&grant.name)?;
+        let keys = entry.map_or_else(|| self.keys.of(&grant.name), |entry| Ok(entry.keys.clone()))?;
         let released = self.release_owner(&keys, grant.owner).await;
         if let (Ok((_, connection)), Some(entry)) = (&released, entry) {
             entry.unanswered.lock().overtaken(*connection);

@@ -41,8 +41,8 @@ impl Ledger for Opened {
         fits(value)?;
         // The server counts whole milliseconds.
         let ttl = Duration::from_millis(millis(self.env.timing().ttl));
-        let mut call = self.of_members("sign");
-        call.arg(member.to_hex()).arg(millis(ttl)).arg(&self.inbox).arg(self.fresh_lease().get()).arg(value);
+        let (mut call, fresh) = (self.of_members("sign"), self.lease_of(self.env.owner_id()));
+        call.arg(member.to_hex()).arg(millis(ttl)).arg(&self.inbox).arg(fresh.get()).arg(value);
         let (sent_at, lease) = self.write_down(&MEMBERS, call).await?;
         let lease = number(&lease).ok_or_else(|| error::unexpected("to a signature"))?;
         let (id, deadline) = (LeaseId::new(lease), self.env.deadline(sent_at, ttl));

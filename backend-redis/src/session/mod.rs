@@ -24,9 +24,10 @@ mod leaving;
 mod ledger;
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
 use std::ops::Deref;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use leasehold_core::backend::{Events, Lease, LeaseId, LeaseScope, stage};
@@ -34,12 +35,12 @@ use leasehold_core::clock::{Deadline, Moment};
 use leasehold_core::{Effect, Env, Error, ErrorKind, LockName, LostReason, OwnerId, Result};
 use parking_lot::Mutex;
 use redis::{Cmd, Value};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::config::RedisConfig;
-use crate::connection::{Confirming, Connected, Link, token_base};
+use crate::connection::{Confirming, Connected, Inbox, Link, LinkEvent, token_base};
 use crate::error;
 use crate::keys::{self, Keys, NameKeys};
 use crate::protocol::{Contender, Unanswered};
@@ -56,8 +57,8 @@ pub(crate) struct Session {
     /// Where replicas are waited for, if they are.
     confirming: Option<Confirming>,
     pub(crate) token_base: u64,
-    entries: Mutex<Entries>,
-    leases_opened: AtomicU64,
+    entries: Mutex<HashMap<LeaseId, Arc<Entry>>>,
+    lease_ids: RandomState,
     events: Events,
     deaf: AtomicBool,
     /// Messages went unheard.
@@ -88,12 +89,6 @@ impl Drop for Opened {
     }
 }
 
-#[derive(Debug, Default)]
-struct Entries {
-    by_lease: HashMap<LeaseId, Arc<Entry>>,
-    by_owner: HashMap<OwnerId, LeaseId>,
-}
-
 /// What we have at the server for one owner id.
 #[derive(Debug)]
 struct Entry {
@@ -120,21 +115,20 @@ impl Session {
         let (keys, client) = (config.keys()?, config.client(env.timing().op_timeout)?);
         let inbox = keys::inbox(env.owner_id(), !env.adds_token_base());
         let channels = keys.channels();
-        let link = Arc::new(Link::new(env.clone(), client.clone(), Some(format!("{channels}{inbox}"))));
+        // Before there is a session, nothing is said to it.
+        let hears = Arc::new(OnceLock::<Weak<Self>>::new());
+        let told = Arc::clone(&hears);
+        let heard = Inbox { channel: format!("{channels}{inbox}"), hears: told };
+        let link = Arc::new(Link::new(env.clone(), client.clone(), Some(heard)));
         let closed = CancellationToken::new();
         // Whoever gives up opening ends what was begun.
         let unopened = closed.clone().drop_guard();
-        let (hear, heard) = mpsc::unbounded_channel();
-        link.start(closed.clone(), move |event| {
-            // The session is gone; the event is dropped.
-            let _ = hear.send(event);
-        })
-        .await?;
+        let is_deaf = link.start(closed.clone()).await?;
         let confirming = match config.replicas() {
             0 => None,
             replicas => {
                 let second = Arc::new(Link::new(env.clone(), client, None));
-                second.start(closed.clone(), |_| {}).await?;
+                second.start(closed.clone()).await?;
                 Some(Confirming::start(&env, second, replicas, closed.clone()))
             }
         };
@@ -161,7 +155,7 @@ impl Session {
             confirming,
             token_base: base,
             entries: Mutex::default(),
-            leases_opened: AtomicU64::new(0),
+            lease_ids: RandomState::new(),
             events,
             deaf: AtomicBool::new(false),
             missed: Notify::new(),
@@ -169,7 +163,11 @@ impl Session {
             closed,
             leaving: TaskTracker::new(),
         });
-        session.env.spawn(Arc::clone(&session).listen(heard));
+        // It is new.
+        let _ = hears.set(Arc::downgrade(&session));
+        if is_deaf {
+            session.hear(LinkEvent::Deaf);
+        }
         session.env.spawn(Arc::clone(&session).catch_up());
         Ok(Opened(session))
     }
@@ -234,20 +232,17 @@ impl Session {
         Ok((sent_at, connected.run(script, &call, give_up_at).await?))
     }
 
-    fn fresh_lease(&self) -> LeaseId {
-        LeaseId::new(self.leases_opened.fetch_add(1, Ordering::Relaxed) + 1)
+    /// As unlikely to be that of another owner id as a random number is to be another one.
+    fn lease_of(&self, owner: OwnerId) -> LeaseId {
+        LeaseId::new(self.lease_ids.hash_one(owner))
     }
 
     fn entry_of(&self, owner: OwnerId) -> Option<Arc<Entry>> {
-        let entries = self.entries.lock();
-        entries.by_lease.get(entries.by_owner.get(&owner)?).cloned()
+        self.entries.lock().get(&self.lease_of(owner)).cloned()
     }
 
     fn forget(&self, owner: OwnerId) {
-        let mut entries = self.entries.lock();
-        if let Some(lease) = entries.by_owner.remove(&owner) {
-            entries.by_lease.remove(&lease);
-        }
+        self.entries.lock().remove(&self.lease_of(owner));
     }
 
     /// Ends the session: what it holds or waits for is released first, within the bound of a request.
@@ -258,7 +253,7 @@ impl Session {
     pub(crate) async fn close(self: &Arc<Self>) -> Result<()> {
         self.closing.cancel();
         let entries = std::mem::take(&mut *self.entries.lock());
-        for entry in entries.by_lease.into_values() {
+        for entry in entries.into_values() {
             entry.contender.lock().end(LostReason::Shutdown);
             entry.heard.notify_one();
             self.leave(&entry);

@@ -142,7 +142,8 @@ impl Server {
 
     fn count(&mut self, now: u64, owner: Owner, client: usize, named: bool) -> u64 {
         let counter = now.max(self.counter() + 1);
-        let until = counter.div_ceil(1000) + DAY;
+        // In whole seconds, where the counter is the time.
+        let until = if counter == now { now / 1000 + DAY + 1000 } else { counter.div_ceil(1000) + DAY };
         self.grant = Some(Granted { counter, owner, since: now, client, named, until });
         counter
     }
@@ -240,6 +241,7 @@ impl Server {
             First::Unknown => return true,
         };
         let Entry { ttl, client, live_until } = self.entries[&owner];
+        self.revoked = None;
         self.drop_entry(owner);
         let (sixth, left) = (ttl.div_ceil(6), (live_until - now).div_ceil(1000));
         let lease = match self.fault {
@@ -277,15 +279,7 @@ impl Server {
         let Asker { owner, client, ttl } = asker;
         if self.queue.is_empty() && self.lock.is_none() {
             (self.lock, self.handed_on) = (Some((owner, now / 1000 + ttl)), false);
-            match &mut self.grant {
-                // The clock was set back, or more was granted than microseconds have passed.
-                Some(last) if now <= last.counter => last.until = rounded(last.counter) + DAY,
-                _ => {
-                    self.count(now, owner, client, true);
-                    self.grant.as_mut().unwrap().until = now / 1000 + DAY + 1000;
-                    return Answer::Holds { counter: now };
-                }
-            }
+            return Answer::Holds { counter: self.count(now, owner, client, true) };
         }
         if self.lock.is_none() {
             match self.first_live(now) {
@@ -371,7 +365,7 @@ impl Server {
             if self.entries_until == 0 {
                 return 1;
             }
-            self.revoked = self.revoked.filter(|(asked, _)| *asked != owner);
+            self.revoked = None;
             self.forget_empty_keys();
             return if self.hand_on(now, pushes) { 1 + UNSWEPT } else { 1 };
         }
@@ -453,12 +447,6 @@ impl Default for Server {
             released: BTreeSet::new(),
         }
     }
-}
-
-/// Milliseconds as the script that takes a free lock rounds them.
-fn rounded(micros: u64) -> u64 {
-    (micros / 1000 + u64::from(micros % 1000 >= 500))
-        - u64::from(micros % 1000 == 500 && (micros / 1000).is_multiple_of(2))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,0 +1,193 @@
+//! Requests of one connection that wait for their answers: one timer for all of them, and one end.
+//!
+//! # Invariants
+//! - **redis.flights-1** Who waits looks again when its bound is reached, or when the connection is given up: it
+//!   listens before it looks whether either is so, and the timer never fires later than the earliest bound of
+//!   all who have looked since it fired last.
+//!
+//! Checked by the tests below.
+
+use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use leasehold_core::clock::Moment;
+use leasehold_core::{Effect, Env, Error, ErrorKind, Result};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+/// What waits on one connection.
+#[derive(Debug)]
+pub(super) struct Flights {
+    env: Env,
+    broken: CancellationToken,
+    /// When the timer fires, on `Env`'s clock.
+    fires_at: AtomicU64,
+    /// It is to fire earlier.
+    earlier: Notify,
+    /// It has fired, or the connection is given up.
+    fired: Notify,
+    /// How many answers were read.
+    answers: AtomicU64,
+}
+
+/// Without a timer.
+const NEVER: u64 = u64::MAX;
+
+impl Flights {
+    pub(super) fn new(env: Env) -> Self {
+        let (fires_at, answers) = (AtomicU64::new(NEVER), AtomicU64::new(0));
+        let (earlier, fired) = (Notify::new(), Notify::new());
+        Self { env, broken: CancellationToken::new(), fires_at, earlier, fired, answers }
+    }
+
+    /// The connection is not used any more, and brings no answers.
+    pub(super) fn give_up(&self) {
+        self.broken.cancel();
+        self.fired.notify_waiters();
+    }
+
+    pub(super) fn is_given_up(&self) -> bool {
+        self.broken.is_cancelled()
+    }
+
+    /// Wakes those whose bounds are reached, until the connection is given up.
+    pub(super) async fn watch(&self) {
+        while !self.is_given_up() {
+            let fires_at = self.fires_at.load(Ordering::SeqCst);
+            tokio::select! {
+                () = self.broken.cancelled() => {}
+                () = self.earlier.notified() => {}
+                () = self.env.sleep_until(Moment::from_nanos(fires_at)), if fires_at != NEVER => {
+                    self.fires_at.store(NEVER, Ordering::SeqCst);
+                    self.fired.notify_waiters();
+                }
+            }
+        }
+    }
+
+    /// Until the answer, the end of the connection, or `give_up_at`; then the connection is given up
+    /// too, if it was silent since the request was sent: a peer that vanished sends no word of it.
+    pub(super) async fn bounded<T>(
+        &self,
+        give_up_at: Moment,
+        answer: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let answered = self.answers.load(Ordering::Relaxed);
+        let mut answer = pin!(answer);
+        loop {
+            let fired = self.fired.notified();
+            if self.is_given_up() {
+                return Err(unanswered("the connection was lost before the answer"));
+            }
+            self.look_again_at(give_up_at);
+            tokio::select! {
+                biased;
+                answer = &mut answer => {
+                    self.answers.fetch_add(1, Ordering::Relaxed);
+                    return answer;
+                }
+                () = fired => {}
+            }
+            if give_up_at <= self.env.now() && !self.is_given_up() {
+                if self.answers.load(Ordering::Relaxed) == answered {
+                    self.give_up();
+                }
+                return Err(unanswered("the server did not answer in time"));
+            }
+        }
+    }
+
+    fn look_again_at(&self, at: Moment) {
+        let at = at.as_nanos();
+        if at < self.fires_at.load(Ordering::SeqCst) && at < self.fires_at.fetch_min(at, Ordering::SeqCst) {
+            self.earlier.notify_one();
+        }
+    }
+}
+
+fn unanswered(message: &str) -> Error {
+    Error::new(ErrorKind::Unavailable, Effect::Unknown, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use futures_util::FutureExt;
+    use leasehold_core::Timing;
+    use leasehold_core::clock::ManualClock;
+    use testbed::{BOUND, within};
+
+    use super::*;
+
+    /// Of a connection whose clock the test moves on.
+    fn flights() -> (Arc<Flights>, ManualClock) {
+        let clock = ManualClock::new();
+        let env = Env::new(Timing::for_ttl(Timing::DEFAULT_TTL)).unwrap().with_clock(Arc::new(clock.clone()));
+        let flights = Arc::new(Flights::new(env));
+        let watching = Arc::clone(&flights);
+        flights.env.spawn(async move { watching.watch().await });
+        (flights, clock)
+    }
+
+    fn begin(flights: &Arc<Flights>, seconds: u64) -> tokio::task::JoinHandle<String> {
+        let (flights, at) = (Arc::clone(flights), flights.env.now() + Duration::from_secs(seconds));
+        #[expect(clippy::disallowed_methods, reason = "a test's own")]
+        tokio::spawn(async move { flights.bounded::<()>(at, pending()).await.unwrap_err().to_string() })
+    }
+
+    async fn ended(flight: tokio::task::JoinHandle<String>) -> String {
+        within(BOUND, "its bound is reached", flight).await.unwrap()
+    }
+
+    async fn settle() {
+        for _ in 0..20 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Each is overdue at its own bound, in whatever order they were begun; the first that is gives up a
+    /// connection that was silent, and with it the others.
+    #[tokio::test]
+    async fn each_is_overdue_at_its_own_bound() {
+        let (flights, clock) = flights();
+        let (late, early) = (begin(&flights, 9), begin(&flights, 3));
+        settle().await;
+        clock.advance(Duration::from_secs(2));
+        settle().await;
+        assert!(!late.is_finished() && !early.is_finished() && !flights.is_given_up());
+        clock.advance(Duration::from_secs(1));
+        assert!(ended(early).await.starts_with("the server did not answer in time"));
+        assert!(ended(late).await.starts_with("the connection was lost before the answer"));
+        assert!(flights.is_given_up());
+    }
+
+    /// Who was answered meanwhile shows that the connection is alive: others wait on, each for its own time.
+    #[tokio::test]
+    async fn a_connection_that_answers_is_kept() {
+        let (flights, clock) = flights();
+        let (early, late) = (begin(&flights, 3), begin(&flights, 9));
+        settle().await;
+        flights.bounded(clock_in(&flights, 60), ready(Ok(()))).await.unwrap();
+        clock.advance(Duration::from_secs(3));
+        assert!(ended(early).await.starts_with("the server did not answer in time"));
+        settle().await;
+        assert!(!late.is_finished() && !flights.is_given_up());
+        clock.advance(Duration::from_secs(6));
+        ended(late).await;
+        // Nothing waits: the next one sets the timer again.
+        let next = begin(&flights, 1);
+        settle().await;
+        clock.advance(Duration::from_secs(1));
+        ended(next).await;
+        assert!(flights.is_given_up());
+        let refused = flights.bounded::<()>(clock_in(&flights, 60), pending()).now_or_never();
+        assert!(refused.is_some_and(|answer| answer.is_err()), "nothing is asked of it any more");
+    }
+
+    fn clock_in(flights: &Flights, seconds: u64) -> Moment {
+        flights.env.now() + Duration::from_secs(seconds)
+    }
+}
