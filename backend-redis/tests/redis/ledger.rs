@@ -12,8 +12,8 @@ use testbed::redis::{Reply, Server, Settings};
 use crate::access::{WITH_SCRIPTS, documented_rights, loaded, refusals, user};
 use crate::diagnosis::of;
 use crate::rig::{
-    BOUND, LONG, NAME, TTL, command, direct, eventually, exists, hold, ok, open, open_for, server, start,
-    store, trials,
+    BOUND, KEY, LONG, NAME, TTL, command, direct, eventually, exists, hold, ok, open, open_for, proxy, server,
+    start, store, trials, via,
 };
 
 trials![
@@ -21,6 +21,7 @@ trials![
     who_has_lapsed_is_not_shown,
     versions_grow_also_when_the_record_is_lost,
     what_others_have_written_is_no_record,
+    who_comes_back_is_admitted_anew,
     a_full_server_keeps_who_has_signed,
     replicas_are_waited_for,
     the_documented_rights_are_enough,
@@ -113,6 +114,32 @@ async fn versions_grow_also_when_the_record_is_lost() {
     // Also where the clock was ahead.
     ok(&server, &["SET", RECORD, "4000000000000000 a"]).await;
     assert_eq!(written(&*ledger, Some(4_000_000_000_000_000), "b").await, 4_000_000_000_000_001);
+}
+
+/// A session that takes no part was away when the namespace was barred: nobody has counted it, and it is granted nothing when it
+/// is back, before the bar is gone.
+async fn who_comes_back_is_admitted_anew() {
+    let server = server().await;
+    let proxy = proxy(&server);
+    let (locks, ledger) = (open_for(via(&proxy), LONG).await, ledger(direct(&server)).await);
+    let moving = ledger_for(via(&proxy), LONG).await;
+    let version = written(&*ledger, None, "1 old old").await;
+    hold(&locks).await.release().await.unwrap();
+    proxy.reset().await;
+    hold(&locks).await.release().await.unwrap();
+
+    let barred = written(&*ledger, Some(version), "1 old shadow").await;
+    proxy.reset().await;
+    eventually("it is refused", async || {
+        let refused = locks.lock(NAME).unwrap().try_acquire().await;
+        refused.is_err_and(|error| *error.kind() == ErrorKind::Misuse && error.to_string().contains("migrate_to"))
+    })
+    .await;
+    assert!(!exists(&server, KEY).await);
+    moving.read().await.unwrap();
+    written(&*ledger, Some(barred), "1 old old").await;
+    eventually("it is admitted", async || locks.lock(NAME).unwrap().try_acquire().await.is_ok_and(|guard| guard.is_some()))
+        .await;
 }
 
 /// It is neither believed nor written over, and bars plain sessions, not those that move; among members it is
