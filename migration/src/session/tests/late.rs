@@ -85,7 +85,7 @@ async fn granted_after(rig: &Rig, early: impl FnOnce(LeaseId) -> StoreEvent) -> 
     assert!(timeout(POLL, &mut waiting).await.is_err());
     let place = rig.session.with(|book, _| {
         let ids = (1..100).filter_map(|id| book.leases.passed(LeaseId::new(id)));
-        ids.filter(|(side, _)| *side == Side::Old).map(|(_, inner)| inner).last().unwrap()
+        ids.filter(|(side, _)| *side == Side::Old).map(|(_, inner)| inner).next_back().unwrap()
     });
     rig.lines.old.emit(&early(place));
     assert!(timeout(POLL, &mut waiting).await.is_err());
