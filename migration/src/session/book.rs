@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use leasehold_core::backend::stage::{Phase, Side};
 use leasehold_core::backend::{
@@ -39,6 +40,8 @@ pub(super) struct Book {
     /// Until when the store that is left is not waited for (phase `drain`).
     pub(super) shunned_until: Option<Moment>,
     pub(super) strangers: Option<Strangers>,
+    /// Holders of whom it was asked whether they are members, by label; and until when that is not asked again.
+    met: BTreeMap<String, Moment>,
     pub(super) events: Events,
     pub(super) todo: Vec<Todo>,
 }
@@ -58,6 +61,9 @@ pub(super) enum Todo {
     GiveUp(Side, LeaseId),
 }
 
+/// How long nobody is asked for anew whom many meet at once.
+const MET: Duration = Duration::from_secs(5);
+
 impl Book {
     pub(super) fn new(events: Events) -> Self {
         Self {
@@ -71,6 +77,7 @@ impl Book {
             label: "".into(),
             shunned_until: None,
             strangers: None,
+            met: BTreeMap::new(),
             events,
             todo: Vec::new(),
         }
@@ -317,9 +324,13 @@ impl Book {
 
     /// Somebody holds `name` at `side`: while the store that is left is drained, it may be nobody who moves.
     pub(super) fn met(&mut self, side: Side, name: &LockName, holder: &Holder) {
-        if side == Side::Old && self.view.is_some_and(|view| view.phase == Phase::Drain) {
-            self.todo.push(Todo::Meet(name.clone(), holder.label.clone()));
+        let (now, drains) = (self.leases.now, self.view.is_some_and(|view| view.phase == Phase::Drain));
+        if side != Side::Old || !drains || self.met.get(&holder.label).is_some_and(|until| now < *until) {
+            return;
         }
+        self.met.retain(|_, until| now < *until);
+        self.met.insert(holder.label.clone(), now + MET);
+        self.todo.push(Todo::Meet(name.clone(), holder.label.clone()));
     }
 
     /// Whether the store that is left is not waited for now: the last look at it has failed, or whoever asked it.

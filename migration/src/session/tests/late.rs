@@ -11,9 +11,9 @@ use leasehold_conformance::layer::{Below, Layer, shared};
 use leasehold_conformance::network::{Fault, Operation};
 use leasehold_core::backend::stage::{Phase, Side};
 use leasehold_core::backend::{
-    AcquireRequest, Grant, Lease, LeaseId, LeaseScope, LockBackend, Renewal, StoreConfig, StoreEvent,
+    AcquireRequest, Grant, Holder, Lease, LeaseId, LeaseScope, LockBackend, Renewal, StoreConfig, StoreEvent,
 };
-use leasehold_core::clock::{Deadline, TokioClock};
+use leasehold_core::clock::{Deadline, Moment, TokioClock};
 use leasehold_core::memory::MemoryConfig;
 use leasehold_core::{Effect, Error, ErrorKind, LockManager, LockName, LostReason, Result, Timing};
 use tokio::time::{sleep, timeout};
@@ -21,6 +21,7 @@ use tokio::time::{sleep, timeout};
 use super::{env, stands, store, write};
 use crate::protocol::Pair;
 use crate::session::acquire::Outcome;
+use crate::session::book::{Book, Todo};
 use crate::session::{SIDES, Session};
 use crate::{Migration, protocol};
 
@@ -84,7 +85,7 @@ async fn granted_after(rig: &Rig, early: impl FnOnce(LeaseId) -> StoreEvent) -> 
     assert!(timeout(POLL, &mut waiting).await.is_err());
     let place = rig.session.with(|book, _| {
         let ids = (1..100).filter_map(|id| book.leases.passed(LeaseId::new(id)));
-        ids.filter(|(side, _)| *side == Side::Old).map(|(_, inner)| inner).last().unwrap()
+        ids.filter(|(side, _)| *side == Side::Old).map(|(_, inner)| inner).next_back().unwrap()
     });
     rig.lines.old.emit(&early(place));
     assert!(timeout(POLL, &mut waiting).await.is_err());
@@ -329,4 +330,20 @@ async fn what_is_not_counted_on_ends_no_hold() {
     let renewed = rig.session.renew(&[grant.lease.id]).await;
     let [Renewal::Until(until)] = renewed[..] else { panic!("{renewed:?}") };
     assert!(TTL / 2 < until.remaining(rig.session.env.now()), "{until:?}");
+}
+
+/// Whether a holder in the store that is drained is a member is not asked by each of the many who wait for it.
+#[tokio::test(start_paused = true)]
+async fn a_holder_who_is_met_often_is_asked_about_once() {
+    let rig = Rig::in_phase(Phase::Drain).await;
+    let holder = Holder::new("somebody");
+    let asked = |book: &mut Book, _: Moment| {
+        for _ in 0..10 {
+            book.met(Side::Old, &name(), &holder);
+        }
+        book.todo.iter().filter(|todo| matches!(todo, Todo::Meet(..))).count()
+    };
+    assert_eq!(rig.session.with(asked), 1);
+    sleep(TTL).await;
+    assert_eq!(rig.session.with(asked), 1, "it may be asked again later");
 }
