@@ -11,6 +11,7 @@
 
 mod confirming;
 mod flights;
+mod namespace;
 
 use std::fmt;
 use std::sync::Arc;
@@ -29,9 +30,10 @@ use tokio_util::sync::CancellationToken;
 use self::flights::Flights;
 use crate::error;
 use crate::keys::Keys;
-use crate::scripts::{self, Script};
+use crate::scripts::Script;
 
 pub(crate) use self::confirming::{Confirming, too_few_replicas};
+pub(crate) use self::namespace::{admit, as_token_base, record, token_base};
 
 /// One link; it is up or down.
 #[derive(Debug)]
@@ -51,6 +53,8 @@ pub(crate) struct Link {
 pub(crate) struct Inbox {
     pub(crate) channel: String,
     pub(crate) hears: Arc<dyn Hears>,
+    /// The namespace of whoever hears, who is admitted to it anew by each later connection.
+    pub(crate) keys: Keys,
 }
 
 /// Who is told what a link hears, where it arrives.
@@ -152,7 +156,7 @@ impl Link {
             let attempt = match next.take() {
                 Some(first) => Ok(first),
                 // Short: an attempt that hangs keeps the next one waiting.
-                None => self.connect(self.env.timing().op_timeout, error::of_connecting).await,
+                None => self.connect_again().await,
             };
             match attempt {
                 Ok(connected) => {
@@ -177,6 +181,16 @@ impl Link {
             }
             pauses.pause(&self.env).await;
         }
+    }
+
+    /// Whoever was away was not counted, and the namespace may have been barred since.
+    async fn connect_again(&self) -> Result<Connected> {
+        let bound = self.env.timing().op_timeout;
+        let connected = self.connect(bound, error::of_connecting).await?;
+        if let Some(inbox) = &self.inbox {
+            admit(&self.env, &connected, &inbox.keys, self.env.now() + bound).await?;
+        }
+        Ok(connected)
     }
 
     async fn connect(&self, bound: Duration, failed: fn(RedisError) -> Error) -> Result<Connected> {
@@ -307,21 +321,6 @@ impl Connected {
         }
         Ok(answers)
     }
-}
-
-/// The base as the server has it: a key that an administrator sets, or nobody.
-pub(crate) async fn token_base(connected: &Connected, keys: &Keys, give_up_at: Moment) -> Result<u64> {
-    let key = keys.token_base();
-    match connected.ask(redis::cmd("GET").arg(&key), give_up_at).await? {
-        Value::Nil => Ok(0),
-        value => as_token_base(&value, &key),
-    }
-}
-
-/// What stands in `key`.
-pub(crate) fn as_token_base(value: &Value, key: &str) -> Result<u64> {
-    scripts::number(value)
-        .ok_or_else(|| Error::invalid_option(format!("the key {key:?} is not a whole number")))
 }
 
 /// The first pause between attempts to connect.

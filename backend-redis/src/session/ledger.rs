@@ -13,9 +13,8 @@ use leasehold_core::{OwnerId, Result};
 use redis::{Cmd, Value};
 
 use super::{Opened, Session};
-use crate::connection::Connected;
+use crate::connection::record;
 use crate::error;
-use crate::keys::Keys;
 use crate::scripts::{MEMBERS, RECORD, Script, millis, number, parts, text};
 
 /// As whoever has opened the session asks.
@@ -85,41 +84,5 @@ impl Session {
     async fn write_down(&self, script: &'static Script, call: Cmd) -> Result<(Moment, Value)> {
         self.open_or_refuse()?;
         self.run_confirmed(script, call, self.give_up_at()).await
-    }
-}
-
-/// The record as the server has it.
-pub(super) async fn record(connected: &Connected, keys: &Keys, give_up_at: Moment) -> Result<Option<Entry>> {
-    match connected.ask(redis::cmd("GET").arg(keys.record()), give_up_at).await? {
-        Value::Nil => Ok(None),
-        value => entry(&value).map(Some).ok_or_else(|| error::unexpected("for the record of a move")),
-    }
-}
-
-fn entry(value: &Value) -> Option<Entry> {
-    let Value::BulkString(bytes) = value else { return None };
-    let (version, value) = bytes.split_at(bytes.iter().position(|byte| *byte == b' ')?);
-    let written = std::str::from_utf8(version).ok()?;
-    let version: u64 = written.parse().ok()?;
-    // The script compares what is written, so another spelling would never be in force.
-    (version.to_string() == written).then(|| Entry { version, value: value[1..].to_vec() })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A record is its version and whatever bytes were written; what has no version is none.
-    #[test]
-    fn a_record_is_a_version_and_bytes() {
-        let read = |bytes: &[u8]| entry(&Value::BulkString(bytes.to_vec()));
-        assert_eq!(read(b"7 \xff a"), Some(Entry { version: 7, value: b"\xff a".to_vec() }));
-        assert_eq!(read(b"7 "), Some(Entry { version: 7, value: Vec::new() }));
-        for strange in
-            [&b""[..], b"7", b" 7", b"-7 a", b"+7 a", b"07 a", b"99999999999999999999 a", b"\xff a"]
-        {
-            assert_eq!(read(strange), None, "{strange:?}");
-        }
-        assert_eq!(entry(&Value::Int(7)), None);
     }
 }

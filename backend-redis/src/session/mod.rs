@@ -30,7 +30,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use leasehold_core::backend::{Events, Lease, LeaseId, LeaseScope, stage};
+use futures_util::future::try_join;
+use leasehold_core::backend::{Events, Lease, LeaseId, LeaseScope};
 use leasehold_core::clock::{Deadline, Moment};
 use leasehold_core::{Effect, Env, Error, ErrorKind, LockName, LostReason, OwnerId, Result};
 use parking_lot::Mutex;
@@ -40,7 +41,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::config::RedisConfig;
-use crate::connection::{Confirming, Connected, Inbox, Link, LinkEvent, token_base};
+use crate::connection::{Confirming, Connected, Inbox, Link, LinkEvent, admit, token_base};
 use crate::error;
 use crate::keys::{self, Keys, NameKeys};
 use crate::protocol::{Contender, Unanswered};
@@ -118,7 +119,7 @@ impl Session {
         // Before there is a session, nothing is said to it.
         let hears = Arc::new(OnceLock::<Weak<Self>>::new());
         let told = Arc::clone(&hears);
-        let heard = Inbox { channel: format!("{channels}{inbox}"), hears: told };
+        let heard = Inbox { channel: format!("{channels}{inbox}"), hears: told, keys: keys.clone() };
         let link = Arc::new(Link::new(env.clone(), client.clone(), Some(heard)));
         let closed = CancellationToken::new();
         // Whoever gives up opening ends what was begun.
@@ -137,13 +138,10 @@ impl Session {
         let mut base = 0;
         // Whoever moves adds what is to be added, and follows the record, whatever it says.
         if env.adds_token_base() {
-            let record;
-            // In one flight, behind the subscription by which others count this session.
-            (base, record) = tokio::try_join!(
-                token_base(&connected, &keys, give_up_at),
-                ledger::record(&connected, &keys, give_up_at)
-            )?;
-            stage::admit(&env, record.as_ref().map(|record| &*record.value))?;
+            // In one flight, behind the subscription by which others count this session, and the base last: so it is one
+            // that was in force while the session was admitted.
+            let admitted = admit(&env, &connected, &keys, give_up_at);
+            ((), base) = try_join(admitted, token_base(&connected, &keys, give_up_at)).await?;
         }
         unopened.disarm();
         let session = Arc::new(Self {
