@@ -14,7 +14,7 @@ impl Session {
     pub(super) fn forget(&self, name: &LockName, create: Revision) {
         let was_watched = self.book.lock().forget(name, create);
         if was_watched {
-            self.watches.let_go(&Range::entry(&self.keys(name).own));
+            self.watches.close(&Range::entry(&self.keys(name).own));
         }
     }
 

@@ -9,39 +9,41 @@ use super::Session;
 use crate::connection::backoff;
 use crate::error;
 use crate::keys::{Of, Range, grace_of};
-use crate::protocol::{Change, Kind};
-use crate::watch::WatchEvent;
+use crate::protocol::Revision;
+use crate::watch::{Change, WatchEvent};
 
 impl Session {
-    pub(super) fn on_event(self: &Arc<Self>, range: &Range, event: &WatchEvent) {
+    pub(super) fn on_event(self: &Arc<Self>, range: &Range, event: WatchEvent<'_>) {
         match (event, range.of) {
             (WatchEvent::Changes(changes), _) => self.on_changes(changes),
-            (WatchEvent::Stands(since), Of::Entry | Of::Session) => {
-                let unread = (range.key.clone(), *since);
-                match range.of {
-                    Of::Session => self.unread.lock().insert(0, unread),
-                    _ => self.unread.lock().push(unread),
-                }
-                self.has_unread.notify_one();
-            }
+            (WatchEvent::Stands(since), Of::Session) => self.has_to_read(0, range, since),
+            (WatchEvent::Stands(since), Of::Entry) => self.has_to_read(usize::MAX, range, since),
             (WatchEvent::Refused, Of::Entry | Of::Session) => self.may_not_see(&range.key),
             _ => {}
         }
+    }
+
+    /// What is before a watch began is read, in its turn.
+    fn has_to_read(&self, turn: usize, range: &Range, since: Revision) {
+        let mut unread = self.unread.lock();
+        let turn = turn.min(unread.len());
+        unread.insert(turn, (range.key.clone(), since));
+        self.has_unread.notify_one();
     }
 
     /// Deletions of our entries, of the session's key, and what is asked of us.
     fn on_changes(self: &Arc<Self>, changes: &[Change]) {
         for change in changes {
             if change.key.as_ref() == self.key {
-                if matches!(change.kind, Kind::Deleted(_)) && change.revision > self.created {
+                if change.value.is_none() && change.revision > self.created {
                     self.lose(LostReason::SessionLost);
                 }
             } else if let Some(create) = self.sessions.keys.asked_for(self.lease, &change.key) {
-                match &change.kind {
-                    Kind::Put(value) => self.asked_to_let_go(create, grace_of(value)),
-                    Kind::Deleted(_) => self.book.lock().asked.forget(create),
+                match &change.value {
+                    Some(message) => self.asked_to_let_go(create, grace_of(message)),
+                    None => self.book.lock().asked.forget(create),
                 }
-            } else if matches!(change.kind, Kind::Deleted(_)) && change.key.ends_with(&self.suffix) {
+            } else if change.value.is_none() && change.key.ends_with(&self.suffix) {
                 self.entry_deleted(&change.key, change.revision);
             }
         }
@@ -61,10 +63,10 @@ impl Session {
         let names = self.book.lock().begin_watches(self.env().now());
         for name in names {
             let range = Range::entry(&self.keys(&name).own);
-            drop(self.watches.listen(&range));
+            self.watches.open(range.clone(), None);
             // RACE: it was released before its watch was there to be let go of.
             if !self.book.lock().is_watched(&name) {
-                self.watches.let_go(&range);
+                self.watches.close(&range);
             }
         }
     }
@@ -109,7 +111,7 @@ impl Session {
             };
             let is_denied = *error.kind() == ErrorKind::Denied;
             if is_denied && let [(key, _)] = batch.as_slice() {
-                self.watches.let_go(&Range::entry(key));
+                self.watches.close(&Range::entry(key));
                 self.may_not_see(key);
                 continue;
             }

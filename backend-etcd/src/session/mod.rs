@@ -43,7 +43,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::connection::backoff;
 use crate::keys::LockKeys;
-use crate::protocol::{Book, Revision};
+use crate::protocol::{Book, Key, Revision};
 use crate::watch::Watches;
 
 pub(crate) use acquisition::acquire;
@@ -67,7 +67,7 @@ pub(crate) struct Session {
     /// A name is not busy any more.
     freed: Notify,
     /// Keys of ours whose watch began at that revision: what was before has to be read.
-    unread: Mutex<Vec<(Box<[u8]>, Revision)>>,
+    unread: Mutex<Vec<(Key, Revision)>>,
     has_unread: Notify,
     ended: CancellationToken,
     watches: Arc<Watches>,

@@ -1,9 +1,9 @@
-//! How a session begins: a lease, the watch on the session's key, and then that key, so that its
+//! How a session begins: a lease, the session's key, and the watch on that, after which the key is read: so its
 //! deletion cannot be missed.
 //!
 //! A lease whose answer was lost has nothing on it, and expires.
 
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use etcd_client::{GetOptions, GetResponse, KeyValue, PutOptions, ResponseHeader, Txn, TxnOp};
@@ -20,7 +20,7 @@ use super::{Session, deadline};
 use crate::error;
 use crate::keys::{self, Range};
 use crate::protocol::{Book, Revision};
-use crate::watch::{Listener, OnEvent, WatchEvent, Watches};
+use crate::watch::{OnEvent, Watches};
 
 /// A lease as it was granted.
 struct Granted {
@@ -87,59 +87,39 @@ async fn begin(
     ended: &CancellationToken,
 ) -> Result<Arc<Session>> {
     let Granted { lease, ttl, sent_at, cluster } = granted;
-    let there: Arc<OnceLock<Weak<Session>>> = Arc::default();
-    let on_event: OnEvent = {
-        let there = Arc::clone(&there);
-        Arc::new(move |range, event| {
-            if let Some(session) = there.get().and_then(Weak::upgrade) {
+    let key = sessions.keys.session(lease);
+    let Put { created, epoch, token_base } = put(sessions, &key, lease).await?;
+    let session = Arc::new_cyclic(|session: &Weak<Session>| {
+        let session = Weak::clone(session);
+        let on_event: OnEvent = Box::new(move |range, event| {
+            if let Some(session) = session.upgrade() {
                 session.on_event(range, event);
             }
-        })
-    };
-    let watches = Watches::start(&sessions.env, &sessions.endpoints, on_event, ended.clone());
-    let key = sessions.keys.session(lease);
-    let range = Range::session(&key, sessions.keys.session_end(lease));
-    let mut listener = watches.listen(&range);
-    sessions.env.bounded(stands(&mut listener)).await?;
-
-    let Put { created, epoch, token_base } = put(sessions, &key, lease).await?;
-    // Nobody may be there any more who would take it, and end it.
-    sessions.refuse_if_closed()?;
-    let session = Arc::new(Session {
-        sessions: Arc::clone(sessions),
-        lease,
-        ttl,
-        cluster,
-        key,
-        created,
-        suffix: format!("/{lease:x}").into_bytes(),
-        token_base,
-        book: Mutex::new(Book::new(deadline(&sessions.env, sent_at, ttl), epoch)),
-        freed: Notify::new(),
-        unread: Mutex::default(),
-        has_unread: Notify::new(),
-        ended: ended.clone(),
-        watches,
+        });
+        Session {
+            sessions: Arc::clone(sessions),
+            lease,
+            ttl,
+            cluster,
+            key,
+            created,
+            suffix: format!("/{lease:x}").into_bytes(),
+            token_base,
+            book: Mutex::new(Book::new(deadline(&sessions.env, sent_at, ttl), epoch)),
+            freed: Notify::new(),
+            unread: Mutex::default(),
+            has_unread: Notify::new(),
+            ended: ended.clone(),
+            watches: Watches::start(&sessions.env, &sessions.endpoints, on_event, ended.clone()),
+        }
     });
-    let _ = there.set(Arc::downgrade(&session));
-    // What was told until then.
-    while let Ok(event) = listener.events.try_recv() {
-        session.on_event(&range, &event);
-    }
     sessions.env.spawn(Arc::clone(&session).end_in_time());
     sessions.env.spawn(Arc::clone(&session).read_what_was_missed());
+    session.watches.open(Range::session(&session.key, sessions.keys.session_end(lease)), None);
+    sessions.env.bounded(session.watches.begun()).await?;
+    // Nobody may be there any more who would take it, and end it.
+    sessions.refuse_if_closed()?;
     Ok(session)
-}
-
-async fn stands(listener: &mut Listener) -> Result<()> {
-    loop {
-        match listener.events.recv().await {
-            Some(WatchEvent::Stands(_)) => return Ok(()),
-            Some(WatchEvent::Foreign) => return Err(error::stranger()),
-            Some(WatchEvent::Changes(_) | WatchEvent::Broken) => {}
-            Some(WatchEvent::Refused) | None => return Err(error::cut("the watch stream")),
-        }
-    }
 }
 
 /// The session's key, which was put.
