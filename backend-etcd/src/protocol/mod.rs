@@ -37,9 +37,9 @@ use leasehold_core::LostReason;
 use leasehold_core::clock::{Deadline, Moment};
 
 pub(crate) use book::{Book, Hold, Phase};
-pub(crate) use place::{Place, Seen, Standing, Target};
+pub(crate) use place::{Place, Seen, Target};
 pub(crate) use revocation::RevokeRequests;
-pub(crate) use told::{Key, Told, WatchId};
+pub(crate) use told::{Change, Key, Told, WatchId};
 
 /// A revision of the store: it counts the transactions that wrote.
 pub(crate) type Revision = i64;
@@ -135,13 +135,7 @@ impl Contender {
             (Entry::Absent, Some(end)) if self.copy.is_none() => Step::End(end),
             _ if deadline.has_passed(now) => Step::End(End::Lost(LostReason::SessionLost)),
             (Entry::Stray(create), _) => Step::Delete(*create),
-            (Entry::Queued(place), _) => match place.standing(&self.own, told) {
-                Standing::First => Step::End(End::Granted(place.create())),
-                Standing::Deleted => Step::End(End::Lost(LostReason::Gone)),
-                Standing::Doubtful => Step::Look(place.create()),
-                Standing::Unwatched(target) => Step::Open(target),
-                Standing::Behind => Step::Wait,
-            },
+            (Entry::Queued(place), _) => place.next(&self.own, told),
             // What is there goes first: the epoch may not be to be moved for a while.
             (Entry::Unknown, Some(_)) => Step::Find,
             (Entry::Absent | Entry::Unknown, _) if self.copy.is_some() => Step::Settle,

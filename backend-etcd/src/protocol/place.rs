@@ -13,8 +13,10 @@
 //!
 //! The entries of today keep everybody out alone. Modes that share a lock change [`admits`] and [`witness`].
 
-use super::Revision;
+use leasehold_core::LostReason;
+
 use super::told::{Key, Told, Watch, WatchId};
+use super::{End, Revision, Step};
 
 /// What an answer showed of a queue.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -28,21 +30,6 @@ pub(crate) struct Seen {
     pub(crate) is_far: bool,
     /// The watch on the queue that stood when the answer was asked for.
     pub(crate) watch: Option<WatchId>,
-}
-
-/// How an entry stands.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Standing {
-    /// Nobody older keeps it out: held.
-    First,
-    /// It is gone.
-    Deleted,
-    /// Something may have been missed: read again.
-    Doubtful,
-    /// Nobody tells of the queue, or of a key in it.
-    Unwatched(Target),
-    /// Others are before it.
-    Behind,
 }
 
 /// What is to be watched.
@@ -84,67 +71,57 @@ impl Place {
         self.seen.all
     }
 
-    pub(crate) fn standing(&self, own: &[u8], told: &Told) -> Standing {
+    /// What to do, after what was `told`.
+    pub(super) fn next(&self, own: &[u8], told: &Told) -> Step {
         let has_ended = |watch: &Watch| watch.has_deleted(own, self.seen.revision);
         if self.is_deleted || told.queue.as_ref().is_some_and(has_ended) {
-            Standing::Deleted
-        } else if admits(&self.seen.older) {
-            Standing::First
-        } else if self.seen.all {
-            self.by_the_queue(told.queue.as_ref())
-        } else {
-            self.by_its_witness(told)
+            return Step::End(End::Lost(LostReason::Gone));
+        }
+        match (admits(&self.left(told)), self.seen.all) {
+            (true, _) => Step::End(End::Granted(self.create)),
+            (false, true) => self.by_the_queue(told),
+            (false, false) => self.by_its_witness(told),
         }
     }
 
-    fn by_the_queue(&self, watch: Option<&Watch>) -> Standing {
-        match watch {
-            None => Standing::Unwatched(Target::Queue),
-            Some(watch) if watch.since.is_none() => Standing::Behind,
-            Some(watch) if !self.is_covered(watch) => Standing::Doubtful,
-            Some(watch) if admits(&self.left(watch)) => Standing::First,
-            Some(_) => Standing::Behind,
+    fn by_the_queue(&self, told: &Told) -> Step {
+        match &told.queue {
+            None => Step::Open(Target::Queue),
+            Some(watch) if watch.since.is_some() && !self.is_covered(watch) => Step::Look(self.create),
+            Some(_) => Step::Wait,
         }
     }
 
-    fn by_its_witness(&self, told: &Told) -> Standing {
+    fn by_its_witness(&self, told: &Told) -> Step {
         for (key, _) in &self.seen.older {
             let Some(watch) = told.keys.get(key) else {
                 let from = self.seen.is_far.then_some(self.seen.revision + 1);
-                return Standing::Unwatched(Target::Key(key.clone(), from));
+                return Step::Open(Target::Key(key.clone(), from));
             };
             let is_late = watch.since.is_some_and(|since| since > self.seen.revision);
             if is_late || watch.has_deleted(key, self.seen.revision) {
-                return Standing::Doubtful;
+                return Step::Look(self.create);
             }
         }
-        Standing::Behind
+        Step::Wait
     }
 
     fn is_covered(&self, watch: &Watch) -> bool {
         self.seen.watch == Some(watch.id) && watch.since.is_some_and(|since| since <= self.seen.revision)
     }
 
-    /// *K* without what the watch has told of.
-    fn left(&self, watch: &Watch) -> Vec<(Key, Revision)> {
-        let is_left = |(key, _): &&(Key, Revision)| !watch.has_deleted(key, self.seen.revision);
-        self.seen.older.iter().filter(is_left).cloned().collect()
+    /// *K* without what the watch on the queue has told of, if that says enough.
+    pub(crate) fn left(&self, told: &Told) -> Vec<(Key, Revision)> {
+        let mut left = self.seen.older.clone();
+        if let Some(watch) = told.queue.as_ref().filter(|watch| self.seen.all && self.is_covered(watch)) {
+            left.retain(|(key, _)| !watch.has_deleted(key, self.seen.revision));
+        }
+        left
     }
 
-    /// What keeps ours out, as far as we know. Empty for one that is not kept out.
+    /// What keeps ours out, as far as we know.
     pub(crate) fn witness(&self, told: &Told) -> Vec<(Key, Revision)> {
-        match &told.queue {
-            Some(watch) if self.seen.all && self.is_covered(watch) => witness(self.left(watch)),
-            _ => witness(self.seen.older.clone()),
-        }
-    }
-
-    /// How many are known to be older.
-    pub(crate) fn older(&self, told: &Told) -> usize {
-        match &told.queue {
-            Some(watch) if self.seen.all => self.left(watch).len(),
-            _ => self.seen.older.len(),
-        }
+        witness(self.left(told))
     }
 
     /// The queue was read up to our entry; `None` if that was not there.

@@ -17,6 +17,15 @@ pub(crate) type Key = Box<[u8]>;
 /// Watches have different ones, also those on the same.
 pub(crate) type WatchId = i64;
 
+/// A change of a key.
+#[derive(Debug)]
+pub(crate) struct Change {
+    pub(crate) revision: Revision,
+    pub(crate) key: Key,
+    /// What was put; nothing for a deletion.
+    pub(crate) value: Option<Box<[u8]>>,
+}
+
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Told {
     /// The watch on all contenders.
@@ -27,7 +36,7 @@ pub(crate) struct Told {
     pub(crate) is_refused: bool,
     /// The keys that are watched, those used last at the end.
     used: VecDeque<Key>,
-    /// Deletions that the watch on all has told in a row while nobody listened.
+    /// Deletions that the watch on all has told since somebody came.
     unheard: usize,
 }
 
@@ -42,46 +51,35 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    fn new(id: WatchId) -> Self {
-        Self { id, since: None, deleted: HashMap::new() }
-    }
-
     pub(crate) fn has_deleted(&self, key: &[u8], after: Revision) -> bool {
         self.deleted.get(key).is_some_and(|at| *at > after)
-    }
-
-    pub(crate) fn tell(&mut self, key: &[u8], at: Revision) {
-        let last = self.deleted.entry(key.into()).or_insert(at);
-        *last = at.max(*last);
     }
 }
 
 impl Told {
     /// The watch on `key`, or on all; `None` if there is none.
-    pub(crate) fn of(&mut self, key: Option<&Key>) -> Option<&mut Watch> {
-        match key {
-            None => self.queue.as_mut(),
-            Some(key) => self.keys.get_mut(key),
-        }
+    fn of(&mut self, key: Option<&Key>) -> Option<&mut Watch> {
+        key.map_or(self.queue.as_mut(), |key| self.keys.get_mut(key))
     }
 
     /// A watch is being opened, for the first time or again.
     pub(crate) fn open(&mut self, key: Option<&Key>, id: WatchId) {
-        match key {
-            None => self.queue = Some(Watch::new(id)),
-            Some(key) => {
-                self.keys.insert(key.clone(), Watch::new(id));
-                self.used.push_back(key.clone());
-            }
-        }
+        let watch = Watch { id, since: None, deleted: HashMap::new() };
+        let Some(key) = key else {
+            self.queue = Some(watch);
+            return;
+        };
+        self.keys.insert(key.clone(), watch);
+        self.used.push_back(key.clone());
     }
 
     pub(crate) fn close(&mut self, key: Option<&Key>) {
-        match key {
-            None => self.queue = None,
-            Some(key) => drop(self.keys.remove(key)),
-        }
-        self.used.retain(|used| Some(used) != key);
+        let Some(key) = key else {
+            self.queue = None;
+            return;
+        };
+        self.keys.remove(key);
+        self.used.retain(|used| used != key);
     }
 
     /// Somebody listens, after nobody did: what was told meanwhile is none of its business.
@@ -93,10 +91,23 @@ impl Told {
         }
     }
 
-    /// Whether the watch on all has told of so many deletions that it is not worth keeping, as this one, too,
-    /// was told to nobody.
-    pub(crate) fn is_idle(&mut self) -> bool {
-        self.unheard += 1;
+    /// A watch stands since that revision.
+    pub(crate) fn stands(&mut self, key: Option<&Key>, since: Revision) {
+        if let Some(watch) = self.of(key) {
+            watch.since = Some(since);
+        }
+    }
+
+    /// A watch tells; whether that on all has told of so many deletions since somebody came that it is not worth
+    /// keeping if nobody listens.
+    pub(crate) fn tell(&mut self, key: Option<&Key>, changes: &[Change]) -> bool {
+        for change in changes.iter().filter(|change| change.value.is_none()) {
+            if let Some(watch) = self.of(key) {
+                let last = watch.deleted.entry(change.key.clone()).or_insert(change.revision);
+                *last = change.revision.max(*last);
+            }
+            self.unheard += usize::from(key.is_none());
+        }
         self.unheard >= IDLE_DELETIONS
     }
 
@@ -104,8 +115,7 @@ impl Told {
     pub(crate) fn use_keys(&mut self, keys: &[(Key, Revision)]) -> Vec<Key> {
         self.used.retain(|used| keys.iter().all(|(key, _)| key != used));
         self.used.extend(keys.iter().map(|(key, _)| key.clone()));
-        let room = KEYS_WATCHED.max(keys.len());
-        let surplus = self.used.len().saturating_sub(room);
+        let surplus = self.used.len().saturating_sub(KEYS_WATCHED.max(keys.len()));
         self.used.drain(..surplus).collect()
     }
 }
@@ -123,6 +133,10 @@ mod tests {
 
     fn key(key: u8) -> Key {
         [key].into()
+    }
+
+    fn deletion(of: u8, revision: Revision) -> Change {
+        Change { revision, key: key(of), value: None }
     }
 
     /// etcd.told-2
@@ -148,10 +162,8 @@ mod tests {
     fn what_nobody_heard_is_behind_whoever_comes() {
         let mut told = Told::default();
         told.open(None, 7);
-        let watch = told.of(None).unwrap();
-        watch.since = Some(3);
-        watch.tell(b"a", 9);
-        watch.tell(b"b", 5);
+        told.stands(None, 3);
+        told.tell(None, &[deletion(b'a', 9), deletion(b'b', 5)]);
         told.listen();
         let watch = told.queue.as_ref().unwrap();
         assert_eq!(watch.since, Some(9));
@@ -163,7 +175,8 @@ mod tests {
     fn a_watch_that_tells_nobody_is_closed_in_the_end() {
         let mut told = Told::default();
         for _ in 0..2 {
-            assert_eq!((0..).position(|_| told.is_idle()), Some(IDLE_DELETIONS - 1));
+            let is_idle = |at| told.tell(None, &[deletion(b'a', at)]);
+            assert_eq!((0..).position(is_idle), Some(IDLE_DELETIONS - 1));
             told.listen();
         }
     }

@@ -12,6 +12,7 @@ use leasehold_core::{Effect, Env, Error, ErrorKind, Result};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::requests::SHORT;
 use super::sessions::Sessions;
 use super::{NameLock, Session};
 use crate::connection::backoff;
@@ -207,7 +208,7 @@ impl Acquisition {
                         self.contender.failed((!was_answered).then_some(epoch));
                     }
                 })?;
-                if watch.is_some() && !answer.seen.all {
+                if !answer.seen.all && answer.seen.older.len() > SHORT {
                     // So many are told too much.
                     session.watches.close(&Range::all(&self.keys.queue));
                 }
@@ -217,7 +218,6 @@ impl Acquisition {
                     let (name, owner) = (&self.request.name, self.request.owner);
                     session.book.lock().enter(name, place.create(), owner, session.env().now());
                 }
-                self.settle_in();
             }
             Step::Delete(create) => {
                 session.delete(&self.keys.own, create).await?;
@@ -234,9 +234,14 @@ impl Acquisition {
             Step::Look(create) => {
                 let seen = session.look(&self.keys, create, self.standing()).await?;
                 self.contender.looked(seen);
-                self.settle_in();
             }
             Step::Open(_) | Step::Wait | Step::End(_) => {}
+        }
+        if let (Some(place), Some(told)) = (self.contender.place(), &self.told)
+            && !place.knows_all()
+        {
+            let witness = place.witness(&told.borrow());
+            session.watches.use_keys(&self.keys.queue, &witness);
         }
         Ok(())
     }
@@ -256,15 +261,6 @@ impl Acquisition {
         if self.told.is_none() {
             self.told = watches.listen(queue);
         }
-        self.settle_in();
-    }
-
-    /// Whom we wait for may have changed: their watches are to stay.
-    fn settle_in(&self) {
-        if let (Some(place), Some(told)) = (self.contender.place(), &self.told) {
-            let witness = place.witness(&told.borrow());
-            self.session.watches.use_keys(&self.keys.queue, &witness);
-        }
     }
 
     /// Waits for something to happen; an error says that waiting is of no use.
@@ -273,8 +269,8 @@ impl Acquisition {
         let (Some(told), Some(place)) = (&mut self.told, self.contender.place()) else {
             return Ok(());
         };
-        let older = place.older(&told.borrow());
-        if std::mem::replace(&mut self.older, older) != older && self.look_at < self.look_by {
+        let ahead = place.left(&told.borrow()).len();
+        if std::mem::replace(&mut self.older, ahead) != ahead && self.look_at < self.look_by {
             self.look_at = (session.env().now() + first_look(session.ttl)).min(self.look_by);
         }
         // Behind many nobody asks soon for whom it waits.

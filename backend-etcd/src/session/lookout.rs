@@ -9,8 +9,8 @@ use super::Session;
 use crate::connection::backoff;
 use crate::error;
 use crate::keys::{Of, Range, grace_of};
-use crate::protocol::Revision;
-use crate::watch::{Change, WatchEvent};
+use crate::protocol::{Change, Revision};
+use crate::watch::WatchEvent;
 
 impl Session {
     pub(super) fn on_event(self: &Arc<Self>, range: &Range, event: WatchEvent<'_>) {

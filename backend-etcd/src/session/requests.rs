@@ -44,7 +44,7 @@ impl Session {
         // The youngest are ours and those before it.
         let nearest = TxnOp::get(keys.queue.clone(), Some(nearest(shown + 1)));
         let queue = match patience {
-            Patience::Waits => oldest().with_keys_only().with_limit(shown + 1),
+            Patience::Waits => oldest().with_keys_only().with_limit(shown as i64 + 1),
             Patience::Tries => oldest(),
         };
         let txn = Txn::new().when([absent, in_epoch]).and_then([put, nearest]).or_else([
@@ -246,8 +246,8 @@ pub(crate) fn oldest() -> GetOptions {
 }
 
 /// The youngest.
-fn nearest(limit: i64) -> GetOptions {
-    oldest().with_sort(SortTarget::Create, SortOrder::Descend).with_keys_only().with_limit(limit)
+fn nearest(limit: usize) -> GetOptions {
+    oldest().with_sort(SortTarget::Create, SortOrder::Descend).with_keys_only().with_limit(limit as i64)
 }
 
 fn read_key(key: &[u8]) -> TxnOp {
@@ -291,7 +291,7 @@ fn reads_of(answer: &TxnResponse) -> Result<Vec<GetResponse>> {
 
 /// With so many older entries a watch on the queue is opened; with that many it is closed. Between the two it is
 /// used if it stands.
-const SHORT: i64 = 16;
-const LONG: i64 = 32;
+pub(super) const SHORT: usize = 16;
+const LONG: usize = 32;
 /// With so many in a queue a turn is further away than the tenth of a second by which a watch on the past is late.
 const FAR: i64 = 64;

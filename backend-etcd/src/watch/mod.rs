@@ -29,7 +29,7 @@ use tokio_util::sync::CancellationToken;
 use crate::connection::Endpoints;
 use crate::error;
 use crate::keys::Range;
-use crate::protocol::{Key, Revision, Told, WatchId};
+use crate::protocol::{Change, Key, Revision, Told, WatchId};
 
 /// What a session is told of a watch.
 pub(crate) enum WatchEvent<'a> {
@@ -37,14 +37,6 @@ pub(crate) enum WatchEvent<'a> {
     Changes(&'a [Change]),
     /// There is no right to it; nothing more is told.
     Refused,
-}
-
-/// A change of a key.
-pub(crate) struct Change {
-    pub(crate) revision: Revision,
-    pub(crate) key: Key,
-    /// What was put; nothing for a deletion.
-    pub(crate) value: Option<Box<[u8]>>,
 }
 
 /// Hears what is told, in a queue after those who wait; no watch may be touched from there.
@@ -68,12 +60,11 @@ struct Table {
     last_id: WatchId,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Watch {
     range: Range,
     /// It was asked for from that revision on.
     from: Option<Revision>,
-    since: Option<Revision>,
 }
 
 #[derive(Debug)]
@@ -143,14 +134,8 @@ impl Watches {
     /// Those contenders are who is waited for: their watches stay, and others go if there are too many.
     pub(crate) fn use_keys(&self, queue: &[u8], keys: &[(Key, Revision)]) {
         let mut table = self.table.lock();
-        let mut surplus = Vec::new();
-        if let Some(queue) = table.queues.get(queue) {
-            queue.told.send_if_modified(|told| {
-                surplus = told.use_keys(keys);
-                false
-            });
-        }
-        for key in surplus {
+        let surplus = table.tell(&Range::all(queue), |told, _| told.use_keys(keys));
+        for key in surplus.into_iter().flatten() {
             self.close_in(&mut table, &Range::rival(queue, key));
         }
     }
@@ -170,8 +155,8 @@ impl Watches {
         }
     }
 
-    fn range(&self, id: WatchId) -> Option<(Range, Option<Revision>)> {
-        self.table.lock().watches.get(&id).map(|watch| (watch.range.clone(), watch.from))
+    fn watch(&self, id: WatchId) -> Option<Watch> {
+        self.table.lock().watches.get(&id).cloned()
     }
 
     /// Closes what is on queues in which nobody has been for a while.
@@ -201,7 +186,7 @@ impl Table {
             queue.told.send_modify(|told| told.open(key, self.last_id));
         }
         self.ids.insert(range.clone(), self.last_id);
-        self.watches.insert(self.last_id, Watch { range, from, since: None });
+        self.watches.insert(self.last_id, Watch { range, from });
         self.last_id
     }
 
@@ -219,16 +204,19 @@ impl Table {
         result
     }
 
+    fn is_heard(&self, range: &Range) -> bool {
+        let queue = range.place().and_then(|(queue, _)| self.queues.get(queue));
+        queue.is_some_and(|queue| queue.told.receiver_count() > 0)
+    }
+
     /// The stream has ended: what is wanted goes on under new ids, from now on.
     fn renew_all(&mut self, now: Moment) -> Vec<WatchId> {
         self.ids.clear();
         self.queues.retain(|_, queue| queue.told.receiver_count() > 0);
-        for queue in self.queues.values() {
-            queue.told.send_replace(Told::default());
-        }
-        for watch in std::mem::take(&mut self.watches).into_values() {
-            if watch.range.place().is_none_or(|(queue, _)| self.queues.contains_key(queue)) {
-                self.insert(watch.range, None, now);
+        self.queues.values().for_each(|queue| drop(queue.told.send_replace(Told::default())));
+        for Watch { range, .. } in std::mem::take(&mut self.watches).into_values() {
+            if range.place().is_none() || self.is_heard(&range) {
+                self.insert(range, None, now);
             }
         }
         self.watches.keys().copied().collect()

@@ -9,11 +9,11 @@ use etcd_client::{
 use leasehold_core::{ErrorKind, Result};
 use tokio::sync::mpsc;
 
-use super::{Change, Order, WatchEvent, Watches};
+use super::{Order, Watch, WatchEvent, Watches};
 use crate::connection::backoff;
 use crate::error;
-use crate::keys::{Of, Range};
-use crate::protocol::{Revision, WatchId};
+use crate::keys::Of;
+use crate::protocol::{Change, WatchId};
 
 /// Why a stream is not read any longer.
 enum Ended {
@@ -60,7 +60,7 @@ impl Watches {
     /// has run out; opening a stream does not. If that is refused as well, the watch is given up: asked
     /// for again, it would end every stream.
     async fn look_into(&self, id: WatchId) {
-        let Some((range, _)) = self.range(id) else {
+        let Some(Watch { range, .. }) = self.watch(id) else {
             return;
         };
         // All of it: there may be a right to a part.
@@ -91,14 +91,14 @@ impl Watches {
     /// Opens a stream with the watches `ids`, and reads it until it ends.
     async fn serve(&self, ids: Vec<WatchId>, orders: &mut mpsc::UnboundedReceiver<Order>) -> Result<Ended> {
         let mut ids = ids.into_iter();
-        let Some((first, (range, from))) = ids.find_map(|id| Some((id, self.range(id)?))) else {
+        let Some((first, watch)) = ids.find_map(|id| Some((id, self.watch(id)?))) else {
             return Ok(Ended::Broken);
         };
         let link = self.endpoints.link().await?;
         let (bound, mut client) = (self.endpoints.attempt_bound(), link.client.watch_client());
         let opened = tokio::select! {
             biased;
-            opened = client.watch(range.key.to_vec(), Some(options(first, &range, from))) => opened.map(WatchStream::split),
+            opened = client.watch(watch.range.key.to_vec(), Some(options(first, &watch))) => opened.map(WatchStream::split),
             () = self.env.sleep(bound) => {
                 self.endpoints.failed(link.generation);
                 return Err(error::silent(bound));
@@ -157,49 +157,27 @@ impl Watches {
         if response.canceled() {
             tracing::debug!(reason = response.cancel_reason(), "a watch was ended by the server");
             // Newer servers do not say which one they refuse.
-            return id >= 0 && self.range(id).is_none();
+            return id >= 0 && self.watch(id).is_none();
         }
         let mut table = self.table.lock();
-        let Some(watch) = table.watches.get_mut(&id) else {
+        let Some(watch) = table.watches.get(&id).cloned() else {
             return true;
         };
+        let range = &watch.range;
         if response.created() {
             let now = response.header().map_or(0, etcd_client::ResponseHeader::revision);
-            watch.since = Some(watch.from.map_or(now, |from| from - 1));
-        }
-        let (range, since) = (watch.range.clone(), watch.since);
-        if let Some(since) = since.filter(|_| response.created()) {
-            table.tell(&range, |told, key| told.of(key).map(|watch| watch.since = Some(since)));
-            (self.on_event)(&range, WatchEvent::Stands(since));
+            let since = watch.from.map_or(now, |from| from - 1);
+            table.tell(range, |told, key| told.stands(key, since));
+            (self.on_event)(range, WatchEvent::Stands(since));
             self.begin(Ok(()));
         }
-        // Some servers tell old changes to a new watch.
-        let is_new = |change: &Change| since.is_some_and(|since| change.revision > since);
-        let changes: Vec<_> = response.events().iter().filter_map(change).filter(is_new).collect();
-        let mut deletions = changes.iter().filter(|change| change.value.is_none()).peekable();
-        if deletions.peek().is_some() {
-            table.tell(&range, |told, key| {
-                let watch = told.of(key)?;
-                deletions.for_each(|change| watch.tell(&change.key, change.revision));
-                Some(())
-            });
-            // RACE: after those who wait. Whoever books an entry after that has heard of its end, or the book is
-            // told of it later.
-        }
-        (self.on_event)(&range, WatchEvent::Changes(&changes));
-        if let Some((queue, None)) = range.place()
-            && !changes.is_empty()
-            && let Some(queue) = table.queues.get(queue)
-            && queue.told.receiver_count() == 0
-        {
-            let mut is_idle = false;
-            queue.told.send_if_modified(|told| {
-                is_idle = changes.iter().any(|_| told.is_idle());
-                false
-            });
-            if is_idle {
-                self.close_in(&mut table, &range);
-            }
+        let changes: Vec<_> = response.events().iter().filter_map(change).collect();
+        // RACE: those who wait are told first. Whoever books an entry after that has heard of its end, or the book
+        // is told of it later.
+        let is_idle = table.tell(range, |told, key| told.tell(key, &changes));
+        (self.on_event)(range, WatchEvent::Changes(&changes));
+        if is_idle == Some(true) && !table.is_heard(range) {
+            self.close_in(&mut table, range);
         }
         true
     }
@@ -212,10 +190,10 @@ impl Watches {
     ) -> Result<Option<WatchId>, etcd_client::Error> {
         match order {
             Some(Order::Open(id)) => {
-                let Some((range, from)) = self.range(id) else {
+                let Some(watch) = self.watch(id) else {
                     return Ok(None);
                 };
-                sender.watch(range.key.to_vec(), Some(options(id, &range, from))).await.map(|()| Some(id))
+                sender.watch(watch.range.key.to_vec(), Some(options(id, &watch))).await.map(|()| Some(id))
             }
             Some(Order::Cancel(id)) => sender.cancel(id).await.map(|()| None),
             None => Ok(None),
@@ -223,15 +201,12 @@ impl Watches {
     }
 }
 
-fn options(id: WatchId, range: &Range, from: Option<Revision>) -> WatchOptions {
+fn options(id: WatchId, Watch { range, from }: &Watch) -> WatchOptions {
     // Without a first revision, if it is not slow on purpose: one that is not in the future is served by a loop of
     // the server, ten times a second.
-    let mut options = WatchOptions::new().with_watch_id(id);
+    let mut options = WatchOptions::new().with_watch_id(id).with_start_revision(from.unwrap_or(0));
     if let Some(end) = &range.end {
         options = options.with_range(end.to_vec());
-    }
-    if let Some(from) = from {
-        options = options.with_start_revision(from);
     }
     if range.of == Of::Session { options } else { options.with_filters([WatchFilterType::NoPut]) }
 }

@@ -58,13 +58,13 @@ fn far_behind(key: u8, create: Revision) -> Contender {
 fn told(key: Option<u8>, id: WatchId, since: Revision) -> Told {
     let (mut told, key) = (Told::default(), key.map(|key| [key].into()));
     told.open(key.as_ref(), id);
-    told.of(key.as_ref()).unwrap().since = Some(since);
+    told.stands(key.as_ref(), since);
     told
 }
 
 fn tell(told: &mut Told, key: u8, at: Revision) {
     let of = told.queue.is_none().then(|| [key].into());
-    told.of(of.as_ref()).unwrap().tell(&[key], at);
+    told.tell(of.as_ref(), &[Change { revision: at, key: [key].into(), value: None }]);
 }
 
 /// A hold that is given back.

@@ -45,9 +45,7 @@ impl World {
             _ => from.map_or(now, |from| from - 1),
         };
         process.told.open(key.as_ref(), id);
-        if let Some(watch) = process.told.of(key.as_ref()) {
-            watch.since = Some(since);
-        }
+        process.told.stands(key.as_ref(), since);
         let upto = if since == 0 { now } else { since };
         process.watches.push(Stream { key, upto, is_stalled: false });
     }
@@ -78,16 +76,12 @@ impl World {
             Some(Mutant::CountsOldDeletions) => revision + 100,
             _ => revision,
         };
-        for key in &keys {
-            let is_hidden = self.mutant == Some(Mutant::HoldsWithoutItself) && *key == own;
-            if let Some(watch) = process.told.of(of.as_ref()).filter(|_| !is_hidden) {
-                watch.tell(key, told_at);
-            }
-            if self.mutant == Some(Mutant::CountsKeyWatches)
-                && let Some(watch) = process.told.of(None)
-            {
-                watch.tell(key, told_at);
-            }
+        let deletion = |key: &Key| Change { revision: told_at, key: key.clone(), value: None };
+        let hides = self.mutant == Some(Mutant::HoldsWithoutItself);
+        let changes: Vec<_> = keys.iter().filter(|key| !hides || **key != own).map(deletion).collect();
+        process.told.tell(of.as_ref(), &changes);
+        if self.mutant == Some(Mutant::CountsKeyWatches) {
+            process.told.tell(None, &changes);
         }
         if of.is_some()
             && self.mutant == Some(Mutant::WitnessGrants)
