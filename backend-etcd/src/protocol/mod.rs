@@ -36,7 +36,7 @@ mod told;
 use leasehold_core::LostReason;
 use leasehold_core::clock::{Deadline, Moment};
 
-pub(crate) use book::{Book, Hold, Phase};
+pub(crate) use book::{Book, Hold};
 pub(crate) use place::{Place, Seen, Target};
 pub(crate) use revocation::RevokeRequests;
 pub(crate) use told::{Change, Key, Told, WatchId};

@@ -149,13 +149,9 @@ impl Acquisition {
                     last = None;
                     self.wait(left).await
                 }
-                Step::Open(target) => {
-                    self.open(target);
-                    Ok(())
-                }
-                Step::Ask | Step::Delete(_) | Step::Settle | Step::Find | Step::Look(_) => {
+                step => {
                     // The answer has changed nothing: it came from a server that lags behind.
-                    if last.replace(step.clone()).is_some_and(|last| last == step) {
+                    if last.replace(step.clone()).as_ref() == Some(&step) {
                         pauses.pause(env).await;
                     }
                     tokio::select! {
@@ -235,7 +231,8 @@ impl Acquisition {
                 let seen = session.look(&self.keys, create, self.standing()).await?;
                 self.contender.looked(seen);
             }
-            Step::Open(_) | Step::Wait | Step::End(_) => {}
+            Step::Open(target) => self.open(target),
+            Step::Wait | Step::End(_) => {}
         }
         if let (Some(place), Some(told)) = (self.contender.place(), &self.told)
             && !place.knows_all()

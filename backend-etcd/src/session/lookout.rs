@@ -5,30 +5,26 @@ use std::sync::Arc;
 use leasehold_core::clock::Deadline;
 use leasehold_core::{ErrorKind, LostReason};
 
+use tokio::sync::mpsc;
+
 use super::Session;
 use crate::connection::backoff;
 use crate::error;
 use crate::keys::{Of, Range, grace_of};
-use crate::protocol::{Change, Revision};
+use crate::protocol::{Change, Key, Revision};
 use crate::watch::WatchEvent;
 
 impl Session {
     pub(super) fn on_event(self: &Arc<Self>, range: &Range, event: WatchEvent<'_>) {
         match (event, range.of) {
             (WatchEvent::Changes(changes), _) => self.on_changes(changes),
-            (WatchEvent::Stands(since), Of::Session) => self.has_to_read(0, range, since),
-            (WatchEvent::Stands(since), Of::Entry) => self.has_to_read(usize::MAX, range, since),
+            // What is before it is read. Nobody reads any more when the session is over.
+            (WatchEvent::Stands(since), Of::Entry | Of::Session) => {
+                let _ = self.unread.send((range.key.clone(), since));
+            }
             (WatchEvent::Refused, Of::Entry | Of::Session) => self.may_not_see(&range.key),
             _ => {}
         }
-    }
-
-    /// What is before a watch began is read, in its turn.
-    fn has_to_read(&self, turn: usize, range: &Range, since: Revision) {
-        let mut unread = self.unread.lock();
-        let turn = turn.min(unread.len());
-        unread.insert(turn, (range.key.clone(), since));
-        self.has_unread.notify_one();
     }
 
     /// Deletions of our entries, of the session's key, and what is asked of us.
@@ -87,46 +83,38 @@ impl Session {
     }
 
     /// Reads keys of ours whose watch has just begun, many at once.
-    pub(super) async fn read_what_was_missed(self: Arc<Self>) {
-        let (mut pauses, mut at_once) = (backoff(self.env()), KEYS_AT_ONCE);
-        loop {
-            let mut batch = {
-                let mut unread = self.unread.lock();
-                let upto = unread.len().min(at_once);
-                unread.drain(..upto).collect::<Vec<_>>()
-            };
-            if batch.is_empty() {
-                at_once = KEYS_AT_ONCE;
-                if self.ended.run_until_cancelled(self.has_unread.notified()).await.is_none() {
-                    return;
+    pub(super) async fn read_what_was_missed(
+        self: Arc<Self>,
+        mut inbox: mpsc::UnboundedReceiver<(Key, Revision)>,
+    ) {
+        let (mut pauses, mut unread, mut at_once) = (backoff(self.env()), Vec::new(), KEYS_AT_ONCE);
+        while let Some(key) = inbox.recv().await {
+            unread.push(key);
+            while !unread.is_empty() {
+                unread.extend(std::iter::from_fn(|| inbox.try_recv().ok()));
+                // The session's before those of entries.
+                unread.sort_by_key(|(key, _)| **key != *self.key);
+                let some = at_once.min(unread.len());
+                let Err(error) = self.read_own(&unread[..some]).await else {
+                    unread.drain(..some);
+                    pauses.reset();
+                    continue;
+                };
+                match (error.kind(), some) {
+                    (ErrorKind::Denied, 1) => {
+                        let (key, _) = unread.remove(0);
+                        self.watches.close(&Range::entry(&key));
+                        self.may_not_see(&key);
+                    }
+                    // One of them may not be read: which?
+                    (ErrorKind::Denied, _) => at_once = 1,
+                    _ => {
+                        tracing::debug!(error = %format_args!("{error:#}"), "keys of ours could not be read");
+                        pauses.pause(self.env()).await;
+                    }
                 }
-                continue;
             }
-            let Some(read) = self.ended.run_until_cancelled(self.read_own(&batch)).await else {
-                return;
-            };
-            let Err(error) = read else {
-                pauses.reset();
-                continue;
-            };
-            let is_denied = *error.kind() == ErrorKind::Denied;
-            if is_denied && let [(key, _)] = batch.as_slice() {
-                self.watches.close(&Range::entry(key));
-                self.may_not_see(key);
-                continue;
-            }
-            {
-                let mut unread = self.unread.lock();
-                batch.append(&mut unread);
-                *unread = batch;
-            }
-            if is_denied {
-                // One of them may not be read: which?
-                at_once = 1;
-            } else {
-                tracing::debug!(error = %format_args!("{error:#}"), "keys of ours could not be read");
-                pauses.pause(self.env()).await;
-            }
+            at_once = KEYS_AT_ONCE;
         }
     }
 

@@ -6,12 +6,15 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use etcd_client::{GetOptions, GetResponse, KeyValue, PutOptions, ResponseHeader, Txn, TxnOp};
+use etcd_client::{
+    Client, GetOptions, GetResponse, KeyValue, LeaseGrantResponse, PutOptions, ResponseHeader, Txn, TxnOp,
+};
+use futures_util::FutureExt;
 use leasehold_core::Result;
 use leasehold_core::backend::{StoreEvent, stage};
 use leasehold_core::clock::Moment;
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use super::requests::gets;
@@ -19,25 +22,23 @@ use super::sessions::Sessions;
 use super::{Session, deadline};
 use crate::error;
 use crate::keys::{self, Range};
-use crate::protocol::{Book, Revision};
+use crate::protocol::Book;
 use crate::watch::{OnEvent, Watches};
-
-/// A lease as it was granted.
-struct Granted {
-    lease: i64,
-    ttl: Duration,
-    sent_at: Moment,
-    cluster: u64,
-}
 
 impl Session {
     pub(super) async fn open(sessions: &Arc<Sessions>) -> Result<Arc<Self>> {
         // The first request is one that needs rights: without them nothing is begun.
         let stored = sessions.endpoints.get(sessions.keys.token_base(), GetOptions::new()).await?;
         token_base(sessions, &stored)?;
-        let granted = grant(sessions).await?;
-        let (lease, ended) = (granted.lease, sessions.closing.child_token());
-        let session = match begin(sessions, granted, &ended).await {
+        let (env, seconds) = (&sessions.env, sessions.env.timing().ttl.as_millis().div_ceil(1_000));
+        let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
+        let grant = |client: Client| async move {
+            let sent_at = env.now();
+            Ok((sent_at, client.lease_client().grant(seconds, None).await?))
+        };
+        let (sent_at, granted) = sessions.endpoints.ask(grant).await?;
+        let (lease, ended) = (granted.id(), sessions.closing.child_token());
+        let session = match begin(sessions, sent_at, &granted, &ended).await {
             Ok(session) => session,
             Err(error) => {
                 ended.cancel();
@@ -57,22 +58,6 @@ impl Session {
     }
 }
 
-async fn grant(sessions: &Arc<Sessions>) -> Result<Granted> {
-    let env = &sessions.env;
-    let seconds = i64::try_from(env.timing().ttl.as_millis().div_ceil(1_000)).unwrap_or(i64::MAX);
-    let (sent_at, answer) = sessions
-        .endpoints
-        .ask(|client| async move {
-            let sent_at = env.now();
-            Ok((sent_at, client.lease_client().grant(seconds, None).await?))
-        })
-        .await?;
-    let ttl = u64::try_from(answer.ttl()).ok().filter(|ttl| *ttl > 0);
-    let ttl = Duration::from_secs(ttl.ok_or_else(|| error::malformed("with a lease that is over"))?);
-    let cluster = answer.header().map_or(0, ResponseHeader::cluster_id);
-    Ok(Granted { lease: answer.id(), ttl, sent_at, cluster })
-}
-
 /// What is added to the counters of a session.
 fn token_base(sessions: &Sessions, stored: &GetResponse) -> Result<u64> {
     match sessions.env.adds_token_base() {
@@ -83,12 +68,17 @@ fn token_base(sessions: &Sessions, stored: &GetResponse) -> Result<u64> {
 
 async fn begin(
     sessions: &Arc<Sessions>,
-    granted: Granted,
+    sent_at: Moment,
+    granted: &LeaseGrantResponse,
     ended: &CancellationToken,
 ) -> Result<Arc<Session>> {
-    let Granted { lease, ttl, sent_at, cluster } = granted;
+    let ttl = u64::try_from(granted.ttl()).ok().filter(|ttl| *ttl > 0);
+    let ttl = Duration::from_secs(ttl.ok_or_else(|| error::malformed("with a lease that is over"))?);
+    let (lease, cluster) = (granted.id(), granted.header().map_or(0, ResponseHeader::cluster_id));
     let key = sessions.keys.session(lease);
-    let Put { created, epoch, token_base } = put(sessions, &key, lease).await?;
+    let (own, token_base) = put(sessions, &key, lease).await?;
+    let (created, epoch) = (own.create_revision(), own.mod_revision());
+    let (unread, to_read) = mpsc::unbounded_channel();
     let session = Arc::new_cyclic(|session: &Weak<Session>| {
         let session = Weak::clone(session);
         let on_event: OnEvent = Box::new(move |range, event| {
@@ -107,14 +97,14 @@ async fn begin(
             token_base,
             book: Mutex::new(Book::new(deadline(&sessions.env, sent_at, ttl), epoch)),
             freed: Notify::new(),
-            unread: Mutex::default(),
-            has_unread: Notify::new(),
+            unread,
             ended: ended.clone(),
             watches: Watches::start(&sessions.env, &sessions.endpoints, on_event, ended.clone()),
         }
     });
     sessions.env.spawn(Arc::clone(&session).end_in_time());
-    sessions.env.spawn(Arc::clone(&session).read_what_was_missed());
+    let reading = Box::pin(Arc::clone(&session).read_what_was_missed(to_read));
+    sessions.env.spawn(ended.clone().run_until_cancelled_owned(reading).map(drop));
     session.watches.open(Range::session(&session.key, sessions.keys.session_end(lease)), None);
     sessions.env.bounded(session.watches.begun()).await?;
     // Nobody may be there any more who would take it, and end it.
@@ -122,16 +112,9 @@ async fn begin(
     Ok(session)
 }
 
-/// The session's key, which was put.
-struct Put {
-    created: Revision,
-    epoch: Revision,
-    token_base: u64,
-}
-
 /// Puts the session's key; an earlier attempt may have put it. Whether it may stay is said by the namespace's
 /// record, and what it adds to its counters by the base, as of the moment from which the session counts.
-async fn put(sessions: &Arc<Sessions>, key: &[u8], lease: i64) -> Result<Put> {
+async fn put(sessions: &Arc<Sessions>, key: &[u8], lease: i64) -> Result<(KeyValue, u64)> {
     let put = TxnOp::put(key, "", Some(PutOptions::new().with_lease(lease)));
     let [own, record, base] =
         [key.to_vec(), sessions.keys.record(), sessions.keys.token_base()].map(|key| TxnOp::get(key, None));
@@ -139,9 +122,5 @@ async fn put(sessions: &Arc<Sessions>, key: &[u8], lease: i64) -> Result<Put> {
     let [own, record, base] = gets(&answer)?;
     stage::admit(&sessions.env, record.kvs().first().map(KeyValue::value))?;
     let own = own.kvs().first().ok_or_else(|| error::malformed("without the session's key"))?;
-    Ok(Put {
-        created: own.create_revision(),
-        epoch: own.mod_revision(),
-        token_base: token_base(sessions, &base)?,
-    })
+    Ok((own.clone(), token_base(sessions, &base)?))
 }

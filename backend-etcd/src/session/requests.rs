@@ -151,8 +151,7 @@ impl Session {
         let moved = TxnOp::put(self.key.clone(), "", Some(PutOptions::new().with_lease(self.lease)));
         let txn =
             Txn::new().when([at_epoch]).and_then([moved, read_key(&self.key)]).or_else([read_key(&self.key)]);
-        let answer = self.txn(txn).await?;
-        let [read] = gets(&answer)?;
+        let [read] = gets(&self.txn(txn).await?)?;
         match read.kvs().first() {
             Some(kv) => self.book.lock().saw_epoch(kv.mod_revision()),
             None => self.lose(LostReason::SessionLost),
@@ -162,8 +161,7 @@ impl Session {
 
     /// When an entry was created, if it is there.
     pub(super) async fn find(self: &Arc<Self>, key: &[u8]) -> Result<Option<Revision>> {
-        let answer = self.txn(Txn::new().and_then([read_key(key)])).await?;
-        let [found] = gets(&answer)?;
+        let [found] = gets(&self.txn(Txn::new().and_then([read_key(key)])).await?)?;
         Ok(created(&found))
     }
 

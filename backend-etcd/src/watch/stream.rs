@@ -95,7 +95,7 @@ impl Watches {
             return Ok(Ended::Broken);
         };
         let link = self.endpoints.link().await?;
-        let (bound, mut client) = (self.endpoints.attempt_bound(), link.client.watch_client());
+        let (bound, mut client) = (self.endpoints.bound, link.client.watch_client());
         let opened = tokio::select! {
             biased;
             opened = client.watch(watch.range.key.to_vec(), Some(options(first, &watch))) => opened.map(WatchStream::split),

@@ -182,7 +182,7 @@ impl World {
     fn leave(&mut self, who: usize) {
         let process = &mut self.processes[who];
         if let Some(create) = process.held.take() {
-            process.book.release(&name(), create, owner(process.acquisition));
+            let _ = process.book.release(&name(), create, owner(process.acquisition));
             process.contender = (!process.has_expired).then(|| super::leaving(create));
         } else if process.reply.is_some() {
             // It is found out when the answer is there.
