@@ -36,7 +36,7 @@ pub(crate) struct Told {
     pub(crate) is_refused: bool,
     /// The keys that are watched, those used last at the end.
     used: VecDeque<Key>,
-    /// Deletions that the watch on all has told since somebody came.
+    /// Deletions that the watch on all has told in a row while nobody listened.
     unheard: usize,
 }
 
@@ -98,15 +98,15 @@ impl Told {
         }
     }
 
-    /// A watch tells; whether that on all has told of so many deletions since somebody came that it is not worth
-    /// keeping if nobody listens.
-    pub(crate) fn tell(&mut self, key: Option<&Key>, changes: &[Change]) -> bool {
+    /// A watch tells; whether that on all has told of so many deletions in a row while nobody listened that it is
+    /// not worth keeping.
+    pub(crate) fn tell(&mut self, key: Option<&Key>, changes: &[Change], is_heard: bool) -> bool {
         for change in changes.iter().filter(|change| change.value.is_none()) {
             if let Some(watch) = self.of(key) {
                 let last = watch.deleted.entry(change.key.clone()).or_insert(change.revision);
                 *last = change.revision.max(*last);
             }
-            self.unheard += usize::from(key.is_none());
+            self.unheard = if is_heard { 0 } else { self.unheard + usize::from(key.is_none()) };
         }
         self.unheard >= IDLE_DELETIONS
     }
@@ -163,7 +163,7 @@ mod tests {
         let mut told = Told::default();
         told.open(None, 7);
         told.stands(None, 3);
-        told.tell(None, &[deletion(b'a', 9), deletion(b'b', 5)]);
+        told.tell(None, &[deletion(b'a', 9), deletion(b'b', 5)], true);
         told.listen();
         let watch = told.queue.as_ref().unwrap();
         assert_eq!(watch.since, Some(9));
@@ -175,9 +175,9 @@ mod tests {
     fn a_watch_that_tells_nobody_is_closed_in_the_end() {
         let mut told = Told::default();
         for _ in 0..2 {
-            let is_idle = |at| told.tell(None, &[deletion(b'a', at)]);
+            let is_idle = |at| told.tell(None, &[deletion(b'a', at)], false);
             assert_eq!((0..).position(is_idle), Some(IDLE_DELETIONS - 1));
-            told.listen();
+            assert!(!told.tell(None, &[deletion(b'a', 99)], true), "somebody heard it");
         }
     }
 }

@@ -174,9 +174,10 @@ impl Watches {
         let changes: Vec<_> = response.events().iter().filter_map(change).collect();
         // RACE: those who wait are told first. Whoever books an entry after that has heard of its end, or the book
         // is told of it later.
-        let is_idle = table.tell(range, |told, key| told.tell(key, &changes));
+        let is_heard = table.is_heard(range);
+        let is_idle = table.tell(range, |told, key| told.tell(key, &changes, is_heard));
         (self.on_event)(range, WatchEvent::Changes(&changes));
-        if is_idle == Some(true) && !table.is_heard(range) {
+        if is_idle == Some(true) {
             self.close_in(&mut table, range);
         }
         true

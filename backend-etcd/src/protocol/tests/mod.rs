@@ -64,7 +64,7 @@ fn told(key: Option<u8>, id: WatchId, since: Revision) -> Told {
 
 fn tell(told: &mut Told, key: u8, at: Revision) {
     let of = told.queue.is_none().then(|| [key].into());
-    told.tell(of.as_ref(), &[Change { revision: at, key: [key].into(), value: None }]);
+    told.tell(of.as_ref(), &[Change { revision: at, key: [key].into(), value: None }], true);
 }
 
 /// A hold that is given back.

@@ -79,9 +79,9 @@ impl World {
         let deletion = |key: &Key| Change { revision: told_at, key: key.clone(), value: None };
         let hides = self.mutant == Some(Mutant::HoldsWithoutItself);
         let changes: Vec<_> = keys.iter().filter(|key| !hides || **key != own).map(deletion).collect();
-        process.told.tell(of.as_ref(), &changes);
+        process.told.tell(of.as_ref(), &changes, true);
         if self.mutant == Some(Mutant::CountsKeyWatches) {
-            process.told.tell(None, &changes);
+            process.told.tell(None, &changes, true);
         }
         if of.is_some()
             && self.mutant == Some(Mutant::WitnessGrants)
