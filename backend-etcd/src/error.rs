@@ -16,20 +16,14 @@ use tonic::{Code, Status};
 use Effect::{NotApplied, Unknown};
 use ErrorKind::{Denied, InvalidOption, Protocol, Unavailable, Unsupported};
 
-/// What an error means.
-struct Meaning {
-    kind: ErrorKind,
-    effect: Effect,
-    sentence: &'static str,
-    cause: String,
-    /// Another member, or another connection, may do better.
-    is_about_the_member: bool,
-}
+/// What an error means: a kind, what the store may have done, a sentence, its cause, and whether another member,
+/// or another connection, may do better.
+type Meaning = (ErrorKind, Effect, &'static str, String, bool);
 
 /// What an error of the client means.
 pub(crate) fn of_client(error: etcd_client::Error) -> Error {
-    let meaning = Meaning::of(&error);
-    Error::new(meaning.kind, meaning.effect, meaning.sentence).with_source(meaning.cause)
+    let (kind, effect, sentence, cause, _) = meaning(&error);
+    Error::new(kind, effect, sentence).with_source(cause)
 }
 
 /// A connection that was not made: what kept us from it.
@@ -39,7 +33,7 @@ pub(crate) fn of_connecting(error: &(dyn StdError + 'static)) -> Error {
 
 /// Connected while authentication was off.
 pub(crate) fn nameless(error: etcd_client::Error) -> Error {
-    Error::not_applied(Unavailable, WHO_WE_ARE).with_source(Meaning::of(&error).cause)
+    Error::not_applied(Unavailable, WHO_WE_ARE).with_source(meaning(&error).3)
 }
 
 /// An error of a connection that was made over TLS and has answered nothing yet. A server that does not take
@@ -56,7 +50,7 @@ pub(crate) fn of_first_request(error: etcd_client::Error) -> Error {
 
 /// Whether another member, or another connection, may do better.
 pub(crate) fn is_about_the_member(error: &etcd_client::Error) -> bool {
-    Meaning::of(error).is_about_the_member
+    meaning(error).4
 }
 
 /// Whether the server says these words.
@@ -119,73 +113,61 @@ pub(crate) fn malformed(what: &str) -> Error {
     Error::new(Protocol, Unknown, format!("etcd answered {what}"))
 }
 
-impl Meaning {
-    fn of(error: &etcd_client::Error) -> Self {
-        use etcd_client::Error as E;
-        let (kind, effect, sentence, cause, is_about_the_member) = match error {
-            E::GRpcStatus(status) => return Self::of_status(status),
-            E::TransportError(source) => {
-                (Unavailable, unless_connected(source), NO_ANSWER, cause(source), true)
-            }
-            E::IoError(source) => (Unavailable, Unknown, NO_ANSWER, source.to_string(), true),
-            E::LeaseKeepAliveError(why) if why.contains(NO_LEASE) => {
-                (SESSION_LOST, NotApplied, LEASE_IS_OVER, why.clone(), false)
-            }
-            E::LeaseKeepAliveError(why) => (Unavailable, Unknown, "a renewal has failed", why.clone(), true),
-            E::WatchError(why) => (Unavailable, Unknown, "a watch has failed", why.clone(), true),
-            E::Internal(why) => (Unavailable, Unknown, "the client has failed", why.clone(), true),
-            E::EndpointError(why) => (Unavailable, NotApplied, CANNOT_CONNECT, why.clone(), false),
-            E::Utf8Error(_) | E::ElectError(_) => {
-                (Protocol, Unknown, "etcd cannot be understood", error.to_string(), false)
-            }
-            E::InvalidArgs(_) | E::InvalidUri(_) | E::InvalidMetadataValue(_) | E::EndpointsNotManaged => {
-                (InvalidOption, NotApplied, "the client does not take this", error.to_string(), false)
-            }
-        };
-        Self { kind, effect, sentence, cause, is_about_the_member }
-    }
-
-    fn of_status(status: &Status) -> Self {
-        let text = status.message();
-        let from_etcd = text.starts_with(FROM_ETCD);
-        let known = WORDS.iter().find(|(said, ..)| from_etcd && text.contains(said));
-        if let Some((_, kind, effect, sentence, is_about_the_member)) = known {
-            let (kind, cause) = (kind.clone(), own_words(text));
-            return Self {
-                kind,
-                effect: *effect,
-                sentence,
-                cause,
-                is_about_the_member: *is_about_the_member,
-            };
+fn meaning(error: &etcd_client::Error) -> Meaning {
+    use etcd_client::Error as E;
+    match error {
+        E::GRpcStatus(status) => of_status(status),
+        E::TransportError(source) => (Unavailable, unless_connected(source), NO_ANSWER, cause(source), true),
+        E::IoError(source) => (Unavailable, Unknown, NO_ANSWER, source.to_string(), true),
+        E::LeaseKeepAliveError(why) if why.contains(NO_LEASE) => {
+            (SESSION_LOST, NotApplied, LEASE_IS_OVER, why.clone(), false)
         }
-        let never_connected = status.source().map_or(Unknown, unless_connected);
-        let (kind, effect, is_about_the_member) = match (status.code(), from_etcd) {
-            (Code::InvalidArgument, true) => (Protocol, NotApplied, false),
-            (Code::Ok | Code::InvalidArgument | Code::OutOfRange, _) => (Protocol, Unknown, false),
-            // Whatever stands between may say the same, of itself: it is no word on the rights of this user.
-            (Code::PermissionDenied | Code::Unauthenticated, true) => (Denied, NotApplied, false),
-            (Code::PermissionDenied | Code::Unauthenticated, false) => (Unavailable, Unknown, true),
-            (Code::ResourceExhausted, true) => (Unavailable, NotApplied, false),
-            (Code::NotFound | Code::AlreadyExists | Code::FailedPrecondition, _) => {
-                (Unavailable, NotApplied, false)
-            }
-            (Code::Unimplemented, _) => (Unsupported, NotApplied, false),
-            (Code::Unavailable | Code::Unknown, _) => (Unavailable, never_connected, true),
-            (Code::Cancelled | Code::DeadlineExceeded | Code::Internal | Code::DataLoss, _) => {
-                (Unavailable, Unknown, true)
-            }
-            // Whatever else there is, and what gRPC does not know yet.
-            _ => (Unavailable, Unknown, false),
-        };
-        let (sentence, cause) = match status.source() {
-            Some(why) => (NO_ANSWER, cause(why)),
-            None if from_etcd => ("etcd refuses the request", own_words(text)),
-            // Of a proxy, or of the client.
-            None => ("no answer from etcd that can be used", own_words(text)),
-        };
-        Self { kind, effect, sentence, cause, is_about_the_member }
+        E::LeaseKeepAliveError(why) => (Unavailable, Unknown, "a renewal has failed", why.clone(), true),
+        E::WatchError(why) => (Unavailable, Unknown, "a watch has failed", why.clone(), true),
+        E::Internal(why) => (Unavailable, Unknown, "the client has failed", why.clone(), true),
+        E::EndpointError(why) => (Unavailable, NotApplied, CANNOT_CONNECT, why.clone(), false),
+        E::Utf8Error(_) | E::ElectError(_) => {
+            (Protocol, Unknown, "etcd cannot be understood", error.to_string(), false)
+        }
+        E::InvalidArgs(_) | E::InvalidUri(_) | E::InvalidMetadataValue(_) | E::EndpointsNotManaged => {
+            (InvalidOption, NotApplied, "the client does not take this", error.to_string(), false)
+        }
     }
+}
+
+fn of_status(status: &Status) -> Meaning {
+    let text = status.message();
+    let from_etcd = text.starts_with(FROM_ETCD);
+    let known = WORDS.iter().find(|(said, ..)| from_etcd && text.contains(said));
+    if let Some((_, kind, effect, sentence, is_about_the_member)) = known {
+        return (kind.clone(), *effect, sentence, own_words(text), *is_about_the_member);
+    }
+    let never_connected = status.source().map_or(Unknown, unless_connected);
+    let (kind, effect, is_about_the_member) = match (status.code(), from_etcd) {
+        (Code::InvalidArgument, true) => (Protocol, NotApplied, false),
+        (Code::Ok | Code::InvalidArgument | Code::OutOfRange, _) => (Protocol, Unknown, false),
+        // Whatever stands between may say the same, of itself: it is no word on the rights of this user.
+        (Code::PermissionDenied | Code::Unauthenticated, true) => (Denied, NotApplied, false),
+        (Code::PermissionDenied | Code::Unauthenticated, false) => (Unavailable, Unknown, true),
+        (Code::ResourceExhausted, true) => (Unavailable, NotApplied, false),
+        (Code::NotFound | Code::AlreadyExists | Code::FailedPrecondition, _) => {
+            (Unavailable, NotApplied, false)
+        }
+        (Code::Unimplemented, _) => (Unsupported, NotApplied, false),
+        (Code::Unavailable | Code::Unknown, _) => (Unavailable, never_connected, true),
+        (Code::Cancelled | Code::DeadlineExceeded | Code::Internal | Code::DataLoss, _) => {
+            (Unavailable, Unknown, true)
+        }
+        // Whatever else there is, and what gRPC does not know yet.
+        _ => (Unavailable, Unknown, false),
+    };
+    let (sentence, cause) = match status.source() {
+        Some(why) => (NO_ANSWER, cause(why)),
+        None if from_etcd => ("etcd refuses the request", own_words(text)),
+        // Of a proxy, or of the client.
+        None => ("no answer from etcd that can be used", own_words(text)),
+    };
+    (kind, effect, sentence, cause, is_about_the_member)
 }
 
 /// Without what all words of etcd begin with.
@@ -296,8 +278,8 @@ mod tests {
             (99, "", Unavailable, Unknown),
         ];
         for (number, text, kind, effect) in table {
-            let meaning = Meaning::of_status(&Status::new(Code::from_i32(number), text));
-            assert_eq!((meaning.kind, meaning.effect), (kind, effect), "{number} {text}");
+            let meaning = of_status(&Status::new(Code::from_i32(number), text));
+            assert_eq!((meaning.0, meaning.1), (kind, effect), "{number} {text}");
         }
     }
 
@@ -344,7 +326,7 @@ mod tests {
             {
                 let mut status = Status::new(code, "");
                 status.set_source(Arc::new(std::io::Error::other(cause)));
-                assert_eq!(Meaning::of_status(&status).effect, effect, "{code:?} {cause}");
+                assert_eq!(of_status(&status).1, effect, "{code:?} {cause}");
             }
         }
     }

@@ -20,7 +20,7 @@ use std::time::Duration;
 use leasehold_core::backend::{AcquireRequest, Holder, Revoke};
 use leasehold_core::{Error, LockName, OwnerId, Result};
 
-use crate::protocol::Revision;
+use crate::protocol::{Key, Revision};
 
 /// The keys of one namespace.
 #[derive(Clone, Debug)]
@@ -31,8 +31,8 @@ pub(crate) struct Keyspace {
 /// The keys of one lock, as one session sees them.
 #[derive(Clone, Debug)]
 pub(crate) struct LockKeys {
-    /// Those of all contenders; what they begin with is its key.
-    pub(crate) queue: Range,
+    /// What those of all contenders begin with.
+    pub(crate) queue: Vec<u8>,
     /// The session's own entry.
     pub(crate) own: Vec<u8>,
 }
@@ -48,9 +48,11 @@ pub(crate) struct Range {
 /// What is told of it, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Of {
-    /// Deletions, as long as somebody listens.
+    /// Deletions in a queue, as long as somebody comes.
     Queue,
-    /// Deletions, until it is let go of.
+    /// So it is with one contender's, in the queue whose keys begin with so many bytes of this one.
+    Rival(usize),
+    /// Deletions of an entry of ours, until it is let go of.
     Entry,
     /// Every change, until the end.
     Session,
@@ -58,8 +60,21 @@ pub(crate) enum Of {
 
 impl Range {
     /// The keys that begin with `prefix`.
-    pub(crate) fn queue(prefix: &[u8]) -> Self {
+    pub(crate) fn all(prefix: &[u8]) -> Self {
         Self { key: prefix.into(), end: Some(end_of(prefix).into()), of: Of::Queue }
+    }
+
+    pub(crate) fn rival(queue: &[u8], key: Key) -> Self {
+        Self { key, end: None, of: Of::Rival(queue.len()) }
+    }
+
+    /// The queue that it is in, and which contender of that it is, if it is one.
+    pub(crate) fn place(&self) -> Option<(&[u8], Option<&Key>)> {
+        match self.of {
+            Of::Queue => Some((&self.key, None)),
+            Of::Rival(queue) => Some((&self.key[..queue], Some(&self.key))),
+            Of::Entry | Of::Session => None,
+        }
     }
 
     pub(crate) fn entry(key: &[u8]) -> Self {
@@ -80,7 +95,7 @@ impl Keyspace {
     pub(crate) fn lock(&self, name: &LockName, lease: i64) -> LockKeys {
         let queue = self.queue(name);
         let own = [queue.as_slice(), format!("{lease:x}").as_bytes()].concat();
-        LockKeys { queue: Range::queue(&queue), own }
+        LockKeys { queue, own }
     }
 
     pub(crate) fn queue(&self, name: &LockName) -> Vec<u8> {
@@ -296,7 +311,7 @@ mod tests {
     #[test]
     fn plain_names_are_shared_with_other_clients() {
         let keys = Keyspace::new("leasehold").lock(&name("nightly"), 0x1a);
-        assert_eq!(&*keys.queue.key, b"leasehold/nightly/");
+        assert_eq!(&*keys.queue, b"leasehold/nightly/");
         assert_eq!(keys.own, b"leasehold/nightly/1a");
     }
 

@@ -43,6 +43,9 @@ pub(crate) trait Store: Server {
     /// The most requests of all clients, from a release until the next in line holds, on average.
     const HAND_OFF: u64;
 
+    /// Behind so many it costs a request more.
+    const FEW: usize = usize::MAX;
+
     /// What clients have asked so far, without what keeps sessions; asking that counts as nothing.
     async fn requests(&self) -> u64;
 }
@@ -139,6 +142,7 @@ impl Store for testbed::etcd::Etcd {
     const CYCLE: u64 = 2;
     const TRIES: [u64; 2] = [1, 1];
     const HAND_OFF: u64 = 1;
+    const FEW: usize = 16;
 
     async fn requests(&self) -> u64 {
         let requests = Self::requests(self).await.unwrap();

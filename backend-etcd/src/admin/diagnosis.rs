@@ -46,7 +46,7 @@ impl Cluster {
 pub(crate) async fn diagnose(sessions: &Sessions) -> Result<Vec<Finding>> {
     let endpoints = &sessions.endpoints;
     let (mut findings, mut answering) = (Vec::new(), 0);
-    let urls = endpoints.urls().iter().enumerate();
+    let urls = endpoints.urls.iter().enumerate();
     let seen = urls.map(|(index, url)| sessions.env.bounded(endpoint(endpoints, index, url)));
     for (index, seen) in join_all(seen).await.into_iter().enumerate() {
         match seen {
@@ -63,7 +63,7 @@ pub(crate) async fn diagnose(sessions: &Sessions) -> Result<Vec<Finding>> {
     let (cluster, alarms, rights) =
         tokio::join!(look_at_the_cluster(endpoints), alarms(endpoints), rights(sessions));
     let found = |subject| move |(severity, detail)| Finding::new(severity, subject, detail);
-    findings.push(found("members")(members(cluster.voters, endpoints.urls().len(), answering)));
+    findings.push(found("members")(members(cluster.voters, endpoints.urls.len(), answering)));
     findings.extend(alarms.into_iter().map(found("alarms")));
     findings.push(found("rights")(rights?));
     findings.push(found("leases")(leases(endpoints)));

@@ -16,7 +16,6 @@ mod connector;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -35,10 +34,10 @@ use connector::Connector;
 
 pub(crate) struct Endpoints {
     env: Env,
-    urls: Vec<String>,
+    pub(crate) urls: Vec<String>,
     connector: Connector,
     /// Of one attempt: a third of a request's, where there are other endpoints to turn to.
-    bound: Duration,
+    pub(crate) bound: Duration,
     link: Reopen<Link>,
     turn: Mutex<Turn>,
     /// One of the servers has answered.
@@ -96,10 +95,6 @@ impl Endpoints {
         })
     }
 
-    pub(crate) fn urls(&self) -> &[String] {
-        &self.urls
-    }
-
     /// An error of the endpoint of that number, which says so.
     pub(crate) fn at(&self, index: usize, error: Error) -> Error {
         let url = &self.urls[index % self.urls.len()];
@@ -113,11 +108,6 @@ impl Endpoints {
 
     pub(crate) fn is_encrypted(&self) -> bool {
         self.urls[0].starts_with("https://")
-    }
-
-    /// The bound of one attempt.
-    pub(crate) fn attempt_bound(&self) -> Duration {
-        self.bound
     }
 
     /// The connection in use, made if there is none.
@@ -152,18 +142,20 @@ impl Endpoints {
 
     /// A connection is of no use: the next request goes to the next endpoint.
     pub(crate) fn failed(&self, generation: usize) {
-        let mut turn = self.turn.lock();
-        if turn.generation == generation {
-            *turn = Turn { generation: generation + 1, denials: 0 };
-            self.leave(generation);
-        }
+        self.move_on(generation, |_| 0);
     }
 
-    fn leave(&self, generation: usize) {
-        if let Some(link) = self.link.last().filter(|link| link.generation == generation) {
-            link.left.cancel();
+    /// How many endpoints in a row would not have us, this one taken into account.
+    fn move_on(&self, generation: usize, denials: impl FnOnce(usize) -> usize) -> usize {
+        let mut turn = self.turn.lock();
+        if turn.generation == generation {
+            *turn = Turn { generation: generation + 1, denials: denials(turn.denials) };
+            if let Some(link) = self.link.last().filter(|link| link.generation == generation) {
+                link.left.cancel();
+            }
+            tracing::debug!(endpoint = self.urls[generation % self.urls.len()], "moves on from an endpoint");
         }
-        tracing::debug!(endpoint = self.urls[generation % self.urls.len()], "moves on from an endpoint");
+        turn.denials
     }
 
     /// An endpoint would not have us, or was not to be reached: the error, which is `Denied` when all have
@@ -174,13 +166,9 @@ impl Endpoints {
             self.failed(generation);
             return error;
         }
-        let mut turn = self.turn.lock();
-        if turn.generation == generation {
-            *turn = Turn { generation: generation + 1, denials: turn.denials + 1 };
-            self.leave(generation);
-        }
+        let denials = self.move_on(generation, |before| before + 1);
         let is_outage = by_tls && self.is_known.load(Ordering::Relaxed);
-        let is_final = turn.denials >= self.urls.len() && !is_outage;
+        let is_final = denials >= self.urls.len() && !is_outage;
         error.with_kind(if is_final { ErrorKind::Denied } else { ErrorKind::Unavailable })
     }
 
@@ -313,12 +301,6 @@ impl Endpoints {
             async move { client.kv_client().txn(txn).await }
         })
         .await
-    }
-}
-
-impl fmt::Debug for Endpoints {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Endpoints").field("urls", &self.urls).finish_non_exhaustive()
     }
 }
 

@@ -14,7 +14,7 @@ use std::collections::{HashMap, hash_map};
 use std::time::Duration;
 
 use leasehold_core::clock::{Deadline, Moment};
-use leasehold_core::{LockName, OwnerId};
+use leasehold_core::{Error, ErrorKind, LockName, LostReason, OwnerId, Result};
 
 use super::{Revision, RevokeRequests};
 
@@ -37,14 +37,12 @@ struct Entry {
     create: Revision,
     owner: OwnerId,
     phase: Phase,
-    /// When its key, if it is held still, gets a watch of its own.
-    watch_at: Moment,
-    /// It has one.
-    is_watched: bool,
+    /// When its key, if it is held still, gets a watch of its own; `None` if it has one.
+    watch_at: Option<Moment>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
+enum Phase {
     Queued,
     Held,
     Releasing,
@@ -95,18 +93,10 @@ impl Book {
         self.epoch = self.epoch.max(revision);
     }
 
-    pub(crate) fn is_over(&self) -> bool {
-        self.is_over
-    }
-
     /// The session is over; whether that is news.
     pub(crate) fn end(&mut self) -> bool {
         self.entries.clear();
         !std::mem::replace(&mut self.is_over, true)
-    }
-
-    pub(crate) fn denied(&self) -> Option<&str> {
-        self.denied.as_deref()
     }
 
     /// The right to its entries is gone.
@@ -135,15 +125,14 @@ impl Book {
         if self.is_over || there.is_some_and(|entry| entry.create == create) {
             return;
         }
-        let is_watched = there.is_some_and(|entry| entry.is_watched);
-        let entry = Entry { create, owner, phase: Phase::Queued, watch_at: now, is_watched };
-        self.entries.insert(name.clone(), entry);
+        let watch_at = there.map_or(Some(now), |entry| entry.watch_at);
+        self.entries.insert(name.clone(), Entry { create, owner, phase: Phase::Queued, watch_at });
     }
 
     /// The entry is confirmed gone; whether its key had a watch.
     pub(crate) fn forget(&mut self, name: &LockName, create: Revision) -> bool {
         let is_there = self.entry(name, create).is_some();
-        is_there && self.entries.remove(name).is_some_and(|entry| entry.is_watched)
+        is_there && self.entries.remove(name).is_some_and(|entry| entry.watch_at.is_none())
     }
 
     /// The entry is the first in its queue: its hold begins, unless it, or the session, is over meanwhile.
@@ -160,18 +149,24 @@ impl Book {
         }
         let within = self.asked.within(create, now);
         let entry = self.entry(name, create).filter(|entry| entry.phase == Phase::Queued)?;
-        (entry.phase, entry.watch_at) = (Phase::Held, watch_at);
+        entry.phase = Phase::Held;
+        entry.watch_at = entry.watch_at.map(|_| watch_at);
         Some(Hold { deadline, within })
     }
 
-    /// A hold is let go of; in which phase its entry was found.
-    pub(crate) fn release(&mut self, name: &LockName, create: Revision, owner: OwnerId) -> Option<Phase> {
-        let entry = self.entry(name, create).filter(|entry| entry.owner == owner)?;
-        let was = entry.phase;
-        if was == Phase::Held {
+    /// A hold is let go of; whether its entry may be there still.
+    pub(crate) fn release(&mut self, name: &LockName, create: Revision, owner: OwnerId) -> Result<bool> {
+        match &self.denied {
+            Some(why) if self.is_over => return Err(Error::not_applied(ErrorKind::Denied, why.clone())),
+            _ if self.is_over => return Err(Error::lost(LostReason::SessionLost)),
+            _ => {}
+        }
+        let entry = self.entry(name, create).filter(|entry| entry.owner == owner);
+        let entry = entry.ok_or_else(|| Error::lost(LostReason::Gone))?;
+        if entry.phase == Phase::Held {
             entry.phase = Phase::Releasing;
         }
-        Some(was)
+        Ok(entry.phase == Phase::Releasing)
     }
 
     /// The entry of that name is gone, if it was created before `revision`; the hold that is lost by it.
@@ -184,26 +179,24 @@ impl Book {
 
     /// The names whose keys, held for a while, get a watch of their own now: somebody may delete them.
     pub(crate) fn begin_watches(&mut self, now: Moment) -> Vec<LockName> {
-        let mut names = Vec::new();
-        for (name, entry) in &mut self.entries {
-            let is_due = !entry.is_watched && entry.phase == Phase::Held && entry.watch_at <= now;
-            if is_due {
-                entry.is_watched = true;
-                names.push(name.clone());
-            }
-        }
-        names
+        let is_due = |entry: &Entry| entry.phase == Phase::Held && entry.watch_at.is_some_and(|at| at <= now);
+        let due = self.entries.iter_mut().filter(|(_, entry)| is_due(entry));
+        due.map(|(name, entry)| {
+            entry.watch_at = None;
+            name.clone()
+        })
+        .collect()
     }
 
     /// It could not be watched; tried again then.
     pub(crate) fn not_watched(&mut self, name: &LockName, again_at: Moment) {
         if let Some(entry) = self.entries.get_mut(name) {
-            (entry.is_watched, entry.watch_at) = (false, again_at);
+            entry.watch_at = Some(again_at);
         }
     }
 
     pub(crate) fn is_watched(&self, name: &LockName) -> bool {
-        self.entries.get(name).is_some_and(|entry| entry.is_watched)
+        self.entries.get(name).is_some_and(|entry| entry.watch_at.is_none())
     }
 
     /// Somebody wants the lock that the entry created at `create` holds, or is about to: which hold is to be
@@ -315,14 +308,14 @@ mod tests {
     fn a_release_is_of_a_hold_of_that_owner() {
         let mut book = busy_since(at(1));
         enter(&mut book, 7, Phase::Held);
-        assert_eq!(book.release(&name(), 6, owner()), None);
-        assert_eq!(book.release(&name(), 7, OwnerId::from_random([8; 16])), None);
-        assert_eq!(book.release(&name(), 7, owner()), Some(Phase::Held));
+        assert!(book.release(&name(), 6, owner()).is_err());
+        assert!(book.release(&name(), 7, OwnerId::from_random([8; 16])).is_err());
+        assert!(book.release(&name(), 7, owner()).unwrap());
         assert_eq!(book.deleted(&name(), 8), None);
-        assert_eq!(book.release(&name(), 7, owner()), Some(Phase::Releasing));
+        assert!(book.release(&name(), 7, owner()).unwrap());
         assert!(!book.forget(&name(), 6) && book.entry(&name(), 7).is_some());
         book.forget(&name(), 7);
-        assert_eq!(book.release(&name(), 7, owner()), None);
+        assert!(book.release(&name(), 7, owner()).is_err());
     }
 
     /// Whoever makes the watch of an entry that went meanwhile finds that nobody has it, though the name is held

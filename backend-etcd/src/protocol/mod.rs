@@ -1,9 +1,9 @@
 //! One acquisition of one name by one session, as a pure state machine.
 //!
-//! The driver asks [`Contender::next`] what to do, does it, and tells what came of it. One request
-//! is under way at a time; what the watch tells meanwhile waits. [`place`] holds the rule by which a
-//! queued entry becomes a hold, [`book`] what a session has of entries and holds, [`revocation`] which of
-//! them it is asked to give up.
+//! The driver asks [`Contender::next`] what to do, by what the watches have told until then, does it, and says
+//! what came of it. One request is under way at a time. [`place`] holds the rule by which a queued entry becomes a
+//! hold, [`told`] what it is told, [`book`] what a session has of entries and holds, [`revocation`] which of them
+//! it is asked to give up.
 //!
 //! A request whose answer never came may still be on its way, and would create an entry that lives as
 //! long as the session. Every acquiring request is bound to the session's *epoch*, the revision of
@@ -17,8 +17,8 @@
 //! another one.
 //!
 //! # Invariants
-//! - **etcd.protocol-1** `Granted` only with no older entry, ours present at a revision that the watch
-//!   covers, and the session's deadline ahead (G1).
+//! - **etcd.protocol-1** `Granted` only with nobody older who keeps ours out, ours present when the last of them
+//!   went, and the session's deadline ahead (G1).
 //! - **etcd.protocol-2** An entry is adopted only if it carries this acquisition's owner; another one of
 //!   ours is deleted by its create revision first (G4).
 //! - **etcd.protocol-3** After an abandon the end is `Left` only when no entry of ours exists and no copy
@@ -31,13 +31,15 @@ mod place;
 mod revocation;
 #[cfg(test)]
 mod tests;
+mod told;
 
 use leasehold_core::LostReason;
 use leasehold_core::clock::{Deadline, Moment};
 
-pub(crate) use book::{Book, Hold, Phase};
-pub(crate) use place::{Change, Kind, Place, Standing};
+pub(crate) use book::{Book, Hold};
+pub(crate) use place::{Place, Seen, Target};
 pub(crate) use revocation::RevokeRequests;
+pub(crate) use told::{Change, Key, Told, WatchId};
 
 /// A revision of the store: it counts the transactions that wrote.
 pub(crate) type Revision = i64;
@@ -52,7 +54,7 @@ pub(crate) enum Patience {
 }
 
 /// What to do next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Step {
     /// Put the entry, or learn what is in its place.
     Ask,
@@ -64,7 +66,9 @@ pub(crate) enum Step {
     Find,
     /// Read the queue up to the entry created at that revision.
     Look(Revision),
-    /// Wait for what the watch on the queue tells; open it if there is none.
+    /// Open a watch.
+    Open(Target),
+    /// Wait for what the watches tell.
     Wait,
     /// It is over.
     End(End),
@@ -84,16 +88,14 @@ pub(crate) enum End {
 }
 
 /// What the acquiring transaction answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Answer {
-    /// When.
-    pub(crate) revision: Revision,
     /// The entry under our key: where it was created, by this transaction or before, and whether it
     /// carries this acquisition's owner. There is none if the epoch has moved, or (for a try) somebody
     /// is before us.
     pub(crate) mine: Option<(Revision, bool)>,
-    /// How many entries are older than ours; without one of ours, how many there are.
-    pub(crate) older: usize,
+    /// The entries that are older than ours; without one of ours, those there are.
+    pub(crate) seen: Seen,
     /// Whether the request's epoch was that of the session.
     pub(crate) in_epoch: bool,
 }
@@ -102,6 +104,8 @@ pub(crate) struct Answer {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Contender {
     patience: Patience,
+    /// Our key.
+    own: Key,
     entry: Entry,
     /// A copy of a request may still be on its way, bound to that epoch; there is no place in the queue then.
     copy: Option<Revision>,
@@ -121,22 +125,17 @@ enum Entry {
 }
 
 impl Contender {
-    pub(crate) fn new(patience: Patience) -> Self {
-        Self { patience, entry: Entry::Absent, copy: None, leaving: None }
+    pub(crate) fn new(patience: Patience, own: &[u8]) -> Self {
+        Self { patience, own: own.into(), entry: Entry::Absent, copy: None, leaving: None }
     }
 
-    /// What to do at `now`, with the session trusted until `deadline`.
-    pub(crate) fn next(&self, now: Moment, deadline: Deadline) -> Step {
+    /// What to do at `now`, with the session trusted until `deadline`, after what was `told`.
+    pub(crate) fn next(&self, now: Moment, deadline: Deadline, told: &Told) -> Step {
         match (&self.entry, self.leaving) {
             (Entry::Absent, Some(end)) if self.copy.is_none() => Step::End(end),
             _ if deadline.has_passed(now) => Step::End(End::Lost(LostReason::SessionLost)),
             (Entry::Stray(create), _) => Step::Delete(*create),
-            (Entry::Queued(place), _) => match place.standing() {
-                Standing::First => Step::End(End::Granted(place.create())),
-                Standing::Deleted => Step::End(End::Lost(LostReason::Gone)),
-                Standing::Doubtful => Step::Look(place.create()),
-                Standing::Behind => Step::Wait,
-            },
+            (Entry::Queued(place), _) => place.next(&self.own, told),
             // What is there goes first: the epoch may not be to be moved for a while.
             (Entry::Unknown, Some(_)) => Step::Find,
             (Entry::Absent | Entry::Unknown, _) if self.copy.is_some() => Step::Settle,
@@ -144,25 +143,23 @@ impl Contender {
         }
     }
 
-    /// The entry that waits, while there may be one that counts.
-    pub(crate) fn create(&self) -> Option<Revision> {
+    /// The place in the queue, while there may be one that counts.
+    pub(crate) fn place(&self) -> Option<&Place> {
         match &self.entry {
-            Entry::Queued(place) => Some(place.create()),
+            Entry::Queued(place) => Some(place),
             _ => None,
         }
     }
 
-    /// The acquiring transaction was answered; the watch on the queue stands since `watched`.
-    pub(crate) fn asked(&mut self, answer: Answer, watched: Option<Revision>) {
-        let Answer { revision, mine, older, in_epoch } = answer;
+    /// The acquiring transaction was answered.
+    pub(crate) fn asked(&mut self, answer: Answer) {
+        let Answer { mine, seen, in_epoch } = answer;
+        let is_behind = !seen.older.is_empty()
+            && (mine.is_some_and(|(_, is_ours)| is_ours) || in_epoch && mine.is_none());
         self.entry = match mine {
-            Some((create, true)) => Entry::Queued(Place::new(create, revision, older, watched)),
+            Some((create, true)) => Entry::Queued(Place::new(create, seen)),
             Some((create, false)) => Entry::Stray(create),
             None => Entry::Absent,
-        };
-        let is_behind = match &self.entry {
-            Entry::Queued(place) => place.standing() != Standing::First,
-            _ => mine.is_none() && in_epoch && older > 0,
         };
         // A try that finds itself behind somebody does not wait.
         if self.patience == Patience::Tries && is_behind {
@@ -200,24 +197,10 @@ impl Contender {
         self.entry = create.map_or(Entry::Absent, Entry::Stray);
     }
 
-    /// The watch stands, from the revision after `since`; `None` when it has ended.
-    pub(crate) fn watched(&mut self, since: Option<Revision>) {
+    /// The queue was read up to our entry; `None` if that was not there.
+    pub(crate) fn looked(&mut self, seen: Option<Seen>) {
         if let Entry::Queued(place) = &mut self.entry {
-            place.watched(since);
-        }
-    }
-
-    /// The watch told of changes, all of one revision together; `own` is our key.
-    pub(crate) fn saw(&mut self, changes: &[Change], own: &[u8]) {
-        if let Entry::Queued(place) = &mut self.entry {
-            place.saw(changes, own);
-        }
-    }
-
-    /// The queue was read at `revision`: whether our entry is in it, and how many are older.
-    pub(crate) fn looked(&mut self, revision: Revision, present: bool, older: usize) {
-        if let Entry::Queued(place) = &mut self.entry {
-            place.looked(revision, present, older);
+            place.looked(seen);
         }
     }
 
@@ -228,8 +211,8 @@ impl Contender {
 
     fn leave(&mut self, end: End) {
         self.leaving = Some(end);
-        if let Some(create) = self.create() {
-            self.entry = Entry::Stray(create);
+        if let Entry::Queued(place) = &self.entry {
+            self.entry = Entry::Stray(place.create());
         }
     }
 }

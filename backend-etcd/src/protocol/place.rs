@@ -1,134 +1,147 @@
 //! An entry in a queue, and the rule by which it becomes a hold.
 //!
-//! *c* is the revision at which the entry was created, *h* that of the latest answer that showed the
-//! queue, *w* that at which the watch began: it tells every deletion after *w*, in order. With *w* ≤ *h*
-//! nothing is missed between the two, so deletions after *h* are counted and those up to *h* are in the
-//! answer already. Our own deletion comes on the same ordered watch, so a hold that it did not tell of
-//! needs no further read. When a watch ends, what it told is worth nothing to the next one, which may
-//! come from a member that lags behind: the queue is read again.
+//! *c* is the revision at which the entry was created, *h* that of the latest answer that showed it, *K* the older
+//! entries that are known from there: all of them, or a *witness*, some that alone keep ours out. Older entries only
+//! get fewer, so whoever is admitted beside any set that contains them holds, if its own entry was there when the
+//! last of the others went.
+//!
+//! With all of them, the one watch on the queue takes keys off *K*. It tells our own end in the same order, so no
+//! read is needed, if it stood when the answer was given. One that was opened later covers nothing until the next
+//! answer, whatever revision it names. With a witness each of its keys has a watch of its own. Those have no order
+//! among each other and may tell of our own end last: they never let us hold, but make us look. A key names one
+//! bearer after another; at *h* it was that in *K*, so what is deleted after *h* first is that one.
+//!
+//! The entries of today keep everybody out alone. Modes that share a lock change [`admits`] and [`witness`].
 
-use std::collections::BTreeSet;
+use leasehold_core::LostReason;
 
-use super::Revision;
+use super::told::{Key, Told, Watch, WatchId};
+use super::{End, Revision, Step};
 
-/// A change of a key, as the watch tells it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Change {
+/// What an answer showed of a queue.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Seen {
     pub(crate) revision: Revision,
-    pub(crate) key: Box<[u8]>,
-    pub(crate) kind: Kind,
+    /// Entries older than ours with the revisions that created them, the youngest first.
+    pub(crate) older: Vec<(Key, Revision)>,
+    /// Those are all.
+    pub(crate) all: bool,
+    /// So many are older that the next of them will not be called soon.
+    pub(crate) is_far: bool,
+    /// The watch on the queue that stood when the answer was asked for.
+    pub(crate) watch: Option<WatchId>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// With its value.
-    Put(Box<[u8]>),
-    /// With the revision at which the key was created, if the store still knew.
-    Deleted(Option<Revision>),
-}
-
-/// How an entry stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Standing {
-    /// It is the oldest: held.
-    First,
-    /// It is gone.
-    Deleted,
-    /// Something may have been missed: read again.
-    Doubtful,
-    /// Others are before it.
-    Behind,
+/// What is to be watched.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Target {
+    /// All contenders.
+    Queue,
+    /// One of them, from a revision of the past or from now on.
+    Key(Key, Option<Revision>),
 }
 
 /// An entry of ours in a queue.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Place {
-    /// c
     create: Revision,
-    /// h
-    seen_at: Revision,
-    /// w
-    watched_since: Option<Revision>,
-    older: usize,
-    /// What was counted after *h*.
-    counted: BTreeSet<(Revision, Box<[u8]>)>,
+    seen: Seen,
     is_deleted: bool,
-    /// Only an answer at or after this revision decides.
-    doubt: Option<Revision>,
 }
 
 impl Place {
-    pub(crate) fn new(
-        create: Revision,
-        seen_at: Revision,
-        older: usize,
-        watched_since: Option<Revision>,
-    ) -> Self {
-        Self {
-            create,
-            seen_at,
-            watched_since,
-            older,
-            counted: BTreeSet::new(),
-            is_deleted: false,
-            doubt: None,
+    pub(crate) fn new(create: Revision, seen: Seen) -> Self {
+        Self { create, seen: Self::known(seen), is_deleted: false }
+    }
+
+    /// What is kept of an answer.
+    fn known(mut seen: Seen) -> Seen {
+        if !seen.all {
+            seen.older = witness(seen.older);
         }
+        seen
     }
 
     pub(crate) fn create(&self) -> Revision {
         self.create
     }
 
-    pub(crate) fn standing(&self) -> Standing {
-        if self.is_deleted {
-            return Standing::Deleted;
+    /// Whether all that are older are known.
+    pub(crate) fn knows_all(&self) -> bool {
+        self.seen.all
+    }
+
+    /// What to do, after what was `told`.
+    pub(super) fn next(&self, own: &[u8], told: &Told) -> Step {
+        let has_ended = |watch: &Watch| watch.has_deleted(own, self.seen.revision);
+        if self.is_deleted || told.queue.as_ref().is_some_and(has_ended) {
+            return Step::End(End::Lost(LostReason::Gone));
         }
-        // The answer itself says so; otherwise the watch must cover everything since.
-        if self.older == 0 && self.counted.is_empty() && self.doubt.is_none() {
-            return Standing::First;
-        }
-        match self.watched_since {
-            Some(since) if since > self.seen_at || self.doubt.is_some() => Standing::Doubtful,
-            Some(_) if self.older == 0 => Standing::First,
-            Some(_) | None => Standing::Behind,
+        match (admits(&self.left(told)), self.seen.all) {
+            (true, _) => Step::End(End::Granted(self.create)),
+            (false, true) => self.by_the_queue(told),
+            (false, false) => self.by_its_witness(told),
         }
     }
 
-    pub(crate) fn watched(&mut self, since: Option<Revision>) {
-        if self.watched_since.is_some() {
-            self.doubt = self.doubt.max(Some(self.seen_at));
+    fn by_the_queue(&self, told: &Told) -> Step {
+        match &told.queue {
+            None => Step::Open(Target::Queue),
+            Some(watch) if watch.since.is_some() && !self.is_covered(watch) => Step::Look(self.create),
+            Some(_) => Step::Wait,
         }
-        self.watched_since = since;
     }
 
-    pub(crate) fn saw(&mut self, changes: &[Change], own: &[u8]) {
-        for Change { revision, key, kind } in changes.iter().filter(|change| change.revision > self.seen_at) {
-            match kind {
-                Kind::Deleted(_) if **key == *own => self.is_deleted = true,
-                Kind::Deleted(None) => self.doubt = self.doubt.max(Some(*revision)),
-                Kind::Deleted(Some(created)) if *created < self.create => {
-                    if self.counted.insert((*revision, key.clone())) {
-                        match self.older.checked_sub(1) {
-                            Some(older) => self.older = older,
-                            // More deletions than there were entries: the answer and the watch disagree.
-                            None => self.doubt = self.doubt.max(Some(*revision)),
-                        }
-                    }
-                }
-                Kind::Deleted(Some(_)) | Kind::Put(_) => {}
+    fn by_its_witness(&self, told: &Told) -> Step {
+        for (key, _) in &self.seen.older {
+            let Some(watch) = told.keys.get(key) else {
+                let from = self.seen.is_far.then_some(self.seen.revision + 1);
+                return Step::Open(Target::Key(key.clone(), from));
+            };
+            let is_late = watch.since.is_some_and(|since| since > self.seen.revision);
+            if is_late || watch.has_deleted(key, self.seen.revision) {
+                return Step::Look(self.create);
             }
         }
+        Step::Wait
     }
 
-    pub(crate) fn looked(&mut self, revision: Revision, present: bool, older: usize) {
-        // An answer from before the watch began, or from before the latest one, decides nothing.
-        if revision < self.seen_at || self.watched_since.is_some_and(|since| revision < since) {
-            return;
-        }
-        self.seen_at = revision;
-        self.counted.retain(|(counted_at, _)| *counted_at > revision);
-        self.older = older.saturating_sub(self.counted.len());
-        self.doubt = self.doubt.filter(|doubt| *doubt > revision);
-        self.is_deleted |= !present;
+    fn is_covered(&self, watch: &Watch) -> bool {
+        self.seen.watch == Some(watch.id) && watch.since.is_some_and(|since| since <= self.seen.revision)
     }
+
+    /// *K* without what the watch on the queue has told of, if that says enough.
+    pub(crate) fn left(&self, told: &Told) -> Vec<(Key, Revision)> {
+        let mut left = self.seen.older.clone();
+        if let Some(watch) = told.queue.as_ref().filter(|watch| self.seen.all && self.is_covered(watch)) {
+            left.retain(|(key, _)| !watch.has_deleted(key, self.seen.revision));
+        }
+        left
+    }
+
+    /// What keeps ours out, as far as we know.
+    pub(crate) fn witness(&self, told: &Told) -> Vec<(Key, Revision)> {
+        witness(self.left(told))
+    }
+
+    /// The queue was read up to our entry; `None` if that was not there.
+    pub(crate) fn looked(&mut self, seen: Option<Seen>) {
+        match seen {
+            None => self.is_deleted = true,
+            // An answer from before the latest one decides nothing.
+            Some(seen) if seen.revision < self.seen.revision => {}
+            Some(seen) => self.seen = Self::known(seen),
+        }
+    }
+}
+
+/// Whether an entry holds beside these.
+fn admits(older: &[(Key, Revision)]) -> bool {
+    older.is_empty()
+}
+
+/// Of these, youngest first, as many as alone keep an entry out.
+fn witness(mut older: Vec<(Key, Revision)>) -> Vec<(Key, Revision)> {
+    older.truncate(1);
+    older
 }

@@ -9,15 +9,16 @@ use std::time::Duration;
 use leasehold_core::backend::{AcquireRequest, Attempt, Carried, Holder, Mode, StoreEvent};
 use leasehold_core::clock::Moment;
 use leasehold_core::{Effect, Env, Error, ErrorKind, Result};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::requests::SHORT;
 use super::sessions::Sessions;
 use super::{NameLock, Session};
 use crate::connection::backoff;
 use crate::error;
-use crate::keys::{LockKeys, Record};
-use crate::protocol::{Change, Contender, End, Kind, Patience, Revision, Step};
-use crate::watch::{Listener, WatchEvent};
+use crate::keys::{LockKeys, Range, Record};
+use crate::protocol::{Contender, End, Patience, Revision, Step, Target, Told, WatchId};
 
 /// Takes the lock, or queues for it.
 ///
@@ -77,10 +78,13 @@ struct Acquisition {
     keys: LockKeys,
     value: Vec<u8>,
     contender: Contender,
-    listener: Option<Listener>,
-    /// When to read the queue if it does not move: who waits for one holder wants to know for whom.
+    /// What the watches on the queue tell, if there are any.
+    told: Option<watch::Receiver<Told>>,
+    /// How many are before us, as far as we know.
+    older: usize,
+    /// When to read for whom we wait, if the queue does not move.
     look_at: Moment,
-    /// When to read it whatever the watch tells.
+    /// When to read whether all is as we think, whatever is told.
     look_by: Moment,
     heard: Option<Revision>,
     holder: Option<Holder>,
@@ -95,10 +99,11 @@ impl Acquisition {
             request: request.clone(),
             patience,
             value: Record::new(request, session.ttl).to_bytes(),
-            contender: Contender::new(patience),
+            contender: Contender::new(patience, &keys.own),
             // A lock that was waited for lately is watched already; it must be listened to before
             // it is asked for.
-            listener: session.watches.standing(&keys.queue),
+            told: session.watches.listen(&keys.queue),
+            older: 0,
             look_at: now + first_look(session.ttl),
             look_by: now + next_look(session.env(), session.ttl),
             heard: None,
@@ -122,13 +127,16 @@ impl Acquisition {
             if left.is_cancelled() {
                 self.contender.abandon();
             }
-            if let Err(denied) = self.take_in()
-                && !left.is_cancelled()
-            {
-                return Err(denied);
-            }
             self.contender.in_epoch(session.book.lock().epoch());
-            let step = self.contender.next(env.now(), session.deadline());
+            let step = {
+                let none = Told::default();
+                let heard = self.told.as_mut().map(watch::Receiver::borrow_and_update);
+                let told = heard.as_deref().unwrap_or(&none);
+                if told.is_refused && !left.is_cancelled() {
+                    return Err(error::not_told());
+                }
+                self.contender.next(env.now(), session.deadline(), told)
+            };
             let failed = match step {
                 Step::End(End::Granted(_)) if !is_fresh && session.is_nearly_over() => {
                     // If it fails, the deadline is what it is.
@@ -141,9 +149,9 @@ impl Acquisition {
                     last = None;
                     self.wait(left).await
                 }
-                Step::Ask | Step::Delete(_) | Step::Settle | Step::Find | Step::Look(_) => {
+                step => {
                     // The answer has changed nothing: it came from a server that lags behind.
-                    if last.replace(step) == Some(step) {
+                    if last.replace(step.clone()).as_ref() == Some(&step) {
                         pauses.pause(env).await;
                     }
                     tokio::select! {
@@ -162,11 +170,11 @@ impl Acquisition {
             if left.is_cancelled() && *error.kind() == ErrorKind::Denied {
                 session.deny(&error);
             }
-            let is_too_late = self.contender.create().is_none() && give_up_at <= env.now();
+            let is_too_late = self.contender.place().is_none() && give_up_at <= env.now();
             if (is_too_late || !error::may_pass(&error)) && !left.is_cancelled() {
                 return Err(error);
             }
-            tracing::debug!(lock = %self.request.name, ?step, error = %format_args!("{error:#}"), "tried again");
+            tracing::debug!(lock = %self.request.name, error = %format_args!("{error:#}"), "tried again");
             tokio::select! {
                 biased;
                 () = session.ended.cancelled() => {}
@@ -188,23 +196,23 @@ impl Acquisition {
         match step {
             Step::Ask => {
                 let epoch = session.book.lock().epoch();
-                let asked = session.ask(self.patience, &self.keys, &self.value, epoch).await;
-                let (answer, holder) = asked.inspect_err(|error| {
+                let watch = self.standing();
+                let asked = session.ask(self.patience, &self.keys, &self.value, epoch, watch).await;
+                let (answer, oldest) = asked.inspect_err(|error| {
                     if error.effect() == Effect::Unknown {
                         let was_answered = error::tells(error, error::NO_SPACE);
                         self.contender.failed((!was_answered).then_some(epoch));
                     }
                 })?;
-                let since = self.listener.as_ref().and_then(|listener| listener.since);
-                self.contender.asked(answer, since);
-                self.holder = holder;
-                if let Some(create) = self.contender.create() {
-                    session.book.lock().enter(
-                        &self.request.name,
-                        create,
-                        self.request.owner,
-                        session.env().now(),
-                    );
+                if !answer.seen.all && answer.seen.older.len() > SHORT {
+                    // So many are told too much.
+                    session.watches.close(&Range::all(&self.keys.queue));
+                }
+                self.contender.asked(answer);
+                self.holder = oldest.map(|(_, holder)| holder);
+                if let Some(place) = self.contender.place() {
+                    let (name, owner) = (&self.request.name, self.request.owner);
+                    session.book.lock().enter(name, place.create(), owner, session.env().now());
                 }
             }
             Step::Delete(create) => {
@@ -219,81 +227,86 @@ impl Acquisition {
                 let found = session.find(&self.keys.own).await?;
                 self.contender.found(found);
             }
-            Step::Look(create) => self.look(create).await?,
+            Step::Look(create) => {
+                let seen = session.look(&self.keys, create, self.standing()).await?;
+                self.contender.looked(seen);
+            }
+            Step::Open(target) => self.open(target),
             Step::Wait | Step::End(_) => {}
         }
-        Ok(())
-    }
-
-    async fn look(&mut self, create: Revision) -> Result<()> {
-        let snapshot = self.session.look(&self.keys, create).await?;
-        self.contender.looked(snapshot.revision, snapshot.present, snapshot.older);
-        self.look_by = self.session.env().now() + next_look(self.session.env(), self.session.ttl);
-        self.look_at = self.look_by;
-        if let Some((holds, holder)) = snapshot.holder
-            && holds != create
-            && self.heard.replace(holds) != Some(holds)
+        if let (Some(place), Some(told)) = (self.contender.place(), &self.told)
+            && !place.knows_all()
         {
-            self.session.sessions.events.tell(StoreEvent::Queued { name: self.request.name.clone(), holder });
+            let witness = place.witness(&told.borrow());
+            session.watches.use_keys(&self.keys.queue, &witness);
         }
         Ok(())
     }
 
-    /// Takes in what the watch has told so far.
-    fn take_in(&mut self) -> Result<()> {
-        while let Some(event) = self.listener.as_mut().and_then(|listener| listener.events.try_recv().ok()) {
-            self.on_event(event)?;
+    /// The watch on the queue, if it stands.
+    fn standing(&self) -> Option<WatchId> {
+        let told = self.told.as_ref()?.borrow();
+        told.queue.as_ref().filter(|watch| watch.since.is_some()).map(|watch| watch.id)
+    }
+
+    fn open(&mut self, target: Target) {
+        let (watches, queue) = (&self.session.watches, &self.keys.queue);
+        match target {
+            Target::Queue => watches.open(Range::all(queue), None),
+            Target::Key(key, from) => watches.open(Range::rival(queue, key), from),
         }
-        Ok(())
+        if self.told.is_none() {
+            self.told = watches.listen(queue);
+        }
     }
 
     /// Waits for something to happen; an error says that waiting is of no use.
     async fn wait(&mut self, left: &CancellationToken) -> Result<()> {
         let session = Arc::clone(&self.session);
-        let Some(listener) = &mut self.listener else {
-            let listener = session.watches.listen(&self.keys.queue);
-            self.contender.watched(listener.since);
-            self.listener = Some(listener);
+        let (Some(told), Some(place)) = (&mut self.told, self.contender.place()) else {
             return Ok(());
         };
+        let ahead = place.left(&told.borrow()).len();
+        if std::mem::replace(&mut self.older, ahead) != ahead && self.look_at < self.look_by {
+            self.look_at = (session.env().now() + first_look(session.ttl)).min(self.look_by);
+        }
+        // Behind many nobody asks soon for whom it waits.
+        let look_at = if place.knows_all() { self.look_at } else { self.look_by };
         tokio::select! {
             biased;
             () = left.cancelled() => {}
             () = session.ended.cancelled() => {}
-            event = listener.events.recv() => match event {
-                Some(event) => self.on_event(event)?,
-                // The watch is served no longer: the session ends.
-                None => session.ended.cancelled().await,
+            changed = told.changed() => if changed.is_err() {
+                // The watches are served no longer: the session ends.
+                session.ended.cancelled().await;
             },
-            () = session.env().sleep_until(self.look_at) => {
-                if let Some(create) = self.contender.create() {
-                    self.look(create).await?;
-                }
-            }
+            () = session.env().sleep_until(look_at) => self.check().await?,
         }
         Ok(())
     }
 
-    fn on_event(&mut self, event: WatchEvent) -> Result<()> {
-        let since = match event {
-            WatchEvent::Stands(since) => Some(since),
-            WatchEvent::Broken | WatchEvent::Foreign => None,
-            WatchEvent::Refused => return Err(error::not_told()),
-            WatchEvent::Changes(changes) => {
-                let own = self.contender.create();
-                let moves = |change: &Change| matches!(change.kind, Kind::Deleted(created) if created < own);
-                if self.look_at < self.look_by && changes.iter().any(moves) {
-                    let soon = self.session.env().now() + first_look(self.session.ttl);
-                    self.look_at = soon.min(self.look_by);
-                }
-                self.contender.saw(&changes, &self.keys.own);
-                return Ok(());
-            }
+    /// Reads for whom we wait, and whether that and we are there. If not, what should have told us has not.
+    async fn check(&mut self) -> Result<()> {
+        let session = Arc::clone(&self.session);
+        let (Some(told), Some(place)) = (&self.told, self.contender.place()) else {
+            return Ok(());
         };
-        if let Some(listener) = &mut self.listener {
-            listener.since = since;
+        let create = place.create();
+        let mut keys = place.witness(&told.borrow());
+        keys.push((self.keys.own.as_slice().into(), create));
+        let for_whom = place.knows_all() || self.heard.is_none();
+        let (stand, oldest) = session.check(&self.keys.queue, &keys, for_whom).await?;
+        if !stand {
+            session.watches.forget(&self.keys.queue);
         }
-        self.contender.watched(since);
+        self.look_by = session.env().now() + next_look(session.env(), session.ttl);
+        self.look_at = self.look_by;
+        if let Some((holds, holder)) = oldest
+            && holds != create
+            && self.heard.replace(holds) != Some(holds)
+        {
+            session.sessions.events.tell(StoreEvent::Queued { name: self.request.name.clone(), holder });
+        }
         Ok(())
     }
 }

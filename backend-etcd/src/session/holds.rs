@@ -8,13 +8,13 @@ use leasehold_core::{Error, ErrorKind, FencingToken, LockName, LostReason, Owner
 
 use super::Session;
 use crate::keys::Range;
-use crate::protocol::{Hold, Phase, Revision};
+use crate::protocol::{Hold, Revision};
 
 impl Session {
     pub(super) fn forget(&self, name: &LockName, create: Revision) {
         let was_watched = self.book.lock().forget(name, create);
         if was_watched {
-            self.watches.let_go(&Range::entry(&self.keys(name).own));
+            self.watches.close(&Range::entry(&self.keys(name).own));
         }
     }
 
@@ -36,13 +36,9 @@ impl Session {
     pub(super) fn counter(&self, create: Revision) -> Result<u64> {
         let counter = u64::try_from(create).ok().and_then(|create| create.checked_add(self.token_base));
         counter.filter(|counter| *counter <= FencingToken::MAX_COUNTER).ok_or_else(|| {
-            Error::not_applied(
-                ErrorKind::Protocol,
-                format!(
-                    "revision {create} with a token_base of {} is above what a token holds",
-                    self.token_base
-                ),
-            )
+            let base = self.token_base;
+            let why = format!("revision {create} with a token_base of {base} is above what a token holds");
+            Error::not_applied(ErrorKind::Protocol, why)
         })
     }
 
@@ -50,21 +46,8 @@ impl Session {
     pub(crate) async fn release(self: &Arc<Self>, grant: &Grant) -> Result<()> {
         let create = grant.counter.checked_sub(self.token_base).and_then(|create| create.try_into().ok());
         let create = create.ok_or_else(|| Error::lost(LostReason::Gone))?;
-        let was = {
-            let mut book = self.book.lock();
-            if book.is_over() {
-                return Err(match book.denied() {
-                    Some(why) => Error::not_applied(ErrorKind::Denied, why.to_owned()),
-                    None => Error::lost(LostReason::SessionLost),
-                });
-            }
-            book.release(&grant.name, create, grant.owner)
-        };
-        let deleted = match was {
-            Some(Phase::Held | Phase::Releasing) => self.delete(&self.keys(&grant.name).own, create).await?,
-            Some(Phase::Queued | Phase::Deleted) => false,
-            None => return Err(Error::lost(LostReason::Gone)),
-        };
+        let may_be_there = self.book.lock().release(&grant.name, create, grant.owner)?;
+        let deleted = may_be_there && self.delete(&self.keys(&grant.name).own, create).await?;
         self.forget(&grant.name, create);
         if deleted { Ok(()) } else { Err(Error::lost(LostReason::Gone)) }
     }

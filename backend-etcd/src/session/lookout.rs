@@ -5,24 +5,22 @@ use std::sync::Arc;
 use leasehold_core::clock::Deadline;
 use leasehold_core::{ErrorKind, LostReason};
 
+use tokio::sync::mpsc;
+
 use super::Session;
 use crate::connection::backoff;
 use crate::error;
 use crate::keys::{Of, Range, grace_of};
-use crate::protocol::{Change, Kind};
+use crate::protocol::{Change, Key, Revision};
 use crate::watch::WatchEvent;
 
 impl Session {
-    pub(super) fn on_event(self: &Arc<Self>, range: &Range, event: &WatchEvent) {
+    pub(super) fn on_event(self: &Arc<Self>, range: &Range, event: WatchEvent<'_>) {
         match (event, range.of) {
             (WatchEvent::Changes(changes), _) => self.on_changes(changes),
+            // What is before it is read. Nobody reads any more when the session is over.
             (WatchEvent::Stands(since), Of::Entry | Of::Session) => {
-                let unread = (range.key.clone(), *since);
-                match range.of {
-                    Of::Session => self.unread.lock().insert(0, unread),
-                    _ => self.unread.lock().push(unread),
-                }
-                self.has_unread.notify_one();
+                let _ = self.unread.send((range.key.clone(), since));
             }
             (WatchEvent::Refused, Of::Entry | Of::Session) => self.may_not_see(&range.key),
             _ => {}
@@ -33,15 +31,15 @@ impl Session {
     fn on_changes(self: &Arc<Self>, changes: &[Change]) {
         for change in changes {
             if change.key.as_ref() == self.key {
-                if matches!(change.kind, Kind::Deleted(_)) && change.revision > self.created {
+                if change.value.is_none() && change.revision > self.created {
                     self.lose(LostReason::SessionLost);
                 }
             } else if let Some(create) = self.sessions.keys.asked_for(self.lease, &change.key) {
-                match &change.kind {
-                    Kind::Put(value) => self.asked_to_let_go(create, grace_of(value)),
-                    Kind::Deleted(_) => self.book.lock().asked.forget(create),
+                match &change.value {
+                    Some(message) => self.asked_to_let_go(create, grace_of(message)),
+                    None => self.book.lock().asked.forget(create),
                 }
-            } else if matches!(change.kind, Kind::Deleted(_)) && change.key.ends_with(&self.suffix) {
+            } else if change.value.is_none() && change.key.ends_with(&self.suffix) {
                 self.entry_deleted(&change.key, change.revision);
             }
         }
@@ -61,10 +59,10 @@ impl Session {
         let names = self.book.lock().begin_watches(self.env().now());
         for name in names {
             let range = Range::entry(&self.keys(&name).own);
-            drop(self.watches.listen(&range));
+            self.watches.open(range.clone(), None);
             // RACE: it was released before its watch was there to be let go of.
             if !self.book.lock().is_watched(&name) {
-                self.watches.let_go(&range);
+                self.watches.close(&range);
             }
         }
     }
@@ -85,46 +83,38 @@ impl Session {
     }
 
     /// Reads keys of ours whose watch has just begun, many at once.
-    pub(super) async fn read_what_was_missed(self: Arc<Self>) {
-        let (mut pauses, mut at_once) = (backoff(self.env()), KEYS_AT_ONCE);
-        loop {
-            let mut batch = {
-                let mut unread = self.unread.lock();
-                let upto = unread.len().min(at_once);
-                unread.drain(..upto).collect::<Vec<_>>()
-            };
-            if batch.is_empty() {
-                at_once = KEYS_AT_ONCE;
-                if self.ended.run_until_cancelled(self.has_unread.notified()).await.is_none() {
-                    return;
+    pub(super) async fn read_what_was_missed(
+        self: Arc<Self>,
+        mut inbox: mpsc::UnboundedReceiver<(Key, Revision)>,
+    ) {
+        let (mut pauses, mut unread, mut at_once) = (backoff(self.env()), Vec::new(), KEYS_AT_ONCE);
+        while let Some(key) = inbox.recv().await {
+            unread.push(key);
+            while !unread.is_empty() {
+                unread.extend(std::iter::from_fn(|| inbox.try_recv().ok()));
+                // The session's before those of entries.
+                unread.sort_by_key(|(key, _)| **key != *self.key);
+                let some = at_once.min(unread.len());
+                let Err(error) = self.read_own(&unread[..some]).await else {
+                    unread.drain(..some);
+                    pauses.reset();
+                    continue;
+                };
+                match (error.kind(), some) {
+                    (ErrorKind::Denied, 1) => {
+                        let (key, _) = unread.remove(0);
+                        self.watches.close(&Range::entry(&key));
+                        self.may_not_see(&key);
+                    }
+                    // One of them may not be read: which?
+                    (ErrorKind::Denied, _) => at_once = 1,
+                    _ => {
+                        tracing::debug!(error = %format_args!("{error:#}"), "keys of ours could not be read");
+                        pauses.pause(self.env()).await;
+                    }
                 }
-                continue;
             }
-            let Some(read) = self.ended.run_until_cancelled(self.read_own(&batch)).await else {
-                return;
-            };
-            let Err(error) = read else {
-                pauses.reset();
-                continue;
-            };
-            let is_denied = *error.kind() == ErrorKind::Denied;
-            if is_denied && let [(key, _)] = batch.as_slice() {
-                self.watches.let_go(&Range::entry(key));
-                self.may_not_see(key);
-                continue;
-            }
-            {
-                let mut unread = self.unread.lock();
-                batch.append(&mut unread);
-                *unread = batch;
-            }
-            if is_denied {
-                // One of them may not be read: which?
-                at_once = 1;
-            } else {
-                tracing::debug!(error = %format_args!("{error:#}"), "keys of ours could not be read");
-                pauses.pause(self.env()).await;
-            }
+            at_once = KEYS_AT_ONCE;
         }
     }
 

@@ -30,7 +30,6 @@ mod opening;
 mod requests;
 mod sessions;
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,12 +37,12 @@ use leasehold_core::backend::{Lease, LeaseId, LeaseScope, StoreEvent};
 use leasehold_core::clock::{Deadline, Moment};
 use leasehold_core::{Env, Error, ErrorKind, LockName, LostReason};
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use crate::connection::backoff;
 use crate::keys::LockKeys;
-use crate::protocol::{Book, Revision};
+use crate::protocol::{Book, Key, Revision};
 use crate::watch::Watches;
 
 pub(crate) use acquisition::acquire;
@@ -67,14 +66,12 @@ pub(crate) struct Session {
     /// A name is not busy any more.
     freed: Notify,
     /// Keys of ours whose watch began at that revision: what was before has to be read.
-    unread: Mutex<Vec<(Box<[u8]>, Revision)>>,
-    has_unread: Notify,
+    unread: mpsc::UnboundedSender<(Key, Revision)>,
     ended: CancellationToken,
     watches: Arc<Watches>,
 }
 
 /// The right to deal with a name, which one task has at a time.
-#[derive(Debug)]
 struct NameLock {
     session: Arc<Session>,
     name: LockName,
@@ -168,12 +165,6 @@ impl Session {
             }
             freed.await;
         }
-    }
-}
-
-impl fmt::Debug for Session {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Session").field("lease", &format_args!("{:x}", self.lease)).finish_non_exhaustive()
     }
 }
 

@@ -1,17 +1,20 @@
-//! How a session begins: a lease, the watch on the session's key, and then that key, so that its
+//! How a session begins: a lease, the session's key, and the watch on that, after which the key is read: so its
 //! deletion cannot be missed.
 //!
 //! A lease whose answer was lost has nothing on it, and expires.
 
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use etcd_client::{GetOptions, GetResponse, KeyValue, PutOptions, ResponseHeader, Txn, TxnOp};
+use etcd_client::{
+    Client, GetOptions, GetResponse, KeyValue, LeaseGrantResponse, PutOptions, ResponseHeader, Txn, TxnOp,
+};
+use futures_util::FutureExt;
 use leasehold_core::Result;
 use leasehold_core::backend::{StoreEvent, stage};
 use leasehold_core::clock::Moment;
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use super::requests::gets;
@@ -19,25 +22,23 @@ use super::sessions::Sessions;
 use super::{Session, deadline};
 use crate::error;
 use crate::keys::{self, Keyspace, Range};
-use crate::protocol::{Book, Revision};
-use crate::watch::{Listener, OnEvent, WatchEvent, Watches};
-
-/// A lease as it was granted.
-struct Granted {
-    lease: i64,
-    ttl: Duration,
-    sent_at: Moment,
-    cluster: u64,
-}
+use crate::protocol::Book;
+use crate::watch::{OnEvent, Watches};
 
 impl Session {
     pub(super) async fn open(sessions: &Arc<Sessions>) -> Result<Arc<Self>> {
         // The first request is one that needs rights: without them nothing is begun.
         let stored = sessions.endpoints.get(sessions.keys.token_base(), GetOptions::new()).await?;
         token_base(sessions, &stored)?;
-        let granted = grant(sessions).await?;
-        let (lease, ended) = (granted.lease, sessions.closing.child_token());
-        let session = match begin(sessions, granted, &ended).await {
+        let (env, seconds) = (&sessions.env, sessions.env.timing().ttl.as_millis().div_ceil(1_000));
+        let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
+        let grant = |client: Client| async move {
+            let sent_at = env.now();
+            Ok((sent_at, client.lease_client().grant(seconds, None).await?))
+        };
+        let (sent_at, granted) = sessions.endpoints.ask(grant).await?;
+        let (lease, ended) = (granted.id(), sessions.closing.child_token());
+        let session = match begin(sessions, sent_at, &granted, &ended).await {
             Ok(session) => session,
             Err(error) => {
                 ended.cancel();
@@ -57,22 +58,6 @@ impl Session {
     }
 }
 
-async fn grant(sessions: &Arc<Sessions>) -> Result<Granted> {
-    let env = &sessions.env;
-    let seconds = i64::try_from(env.timing().ttl.as_millis().div_ceil(1_000)).unwrap_or(i64::MAX);
-    let (sent_at, answer) = sessions
-        .endpoints
-        .ask(|client| async move {
-            let sent_at = env.now();
-            Ok((sent_at, client.lease_client().grant(seconds, None).await?))
-        })
-        .await?;
-    let ttl = u64::try_from(answer.ttl()).ok().filter(|ttl| *ttl > 0);
-    let ttl = Duration::from_secs(ttl.ok_or_else(|| error::malformed("with a lease that is over"))?);
-    let cluster = answer.header().map_or(0, ResponseHeader::cluster_id);
-    Ok(Granted { lease: answer.id(), ttl, sent_at, cluster })
-}
-
 /// What is added to the counters of a session.
 fn token_base(sessions: &Sessions, stored: &GetResponse) -> Result<u64> {
     match sessions.env.adds_token_base() {
@@ -83,75 +68,53 @@ fn token_base(sessions: &Sessions, stored: &GetResponse) -> Result<u64> {
 
 async fn begin(
     sessions: &Arc<Sessions>,
-    granted: Granted,
+    sent_at: Moment,
+    granted: &LeaseGrantResponse,
     ended: &CancellationToken,
 ) -> Result<Arc<Session>> {
-    let Granted { lease, ttl, sent_at, cluster } = granted;
-    let there: Arc<OnceLock<Weak<Session>>> = Arc::default();
-    let on_event: OnEvent = {
-        let there = Arc::clone(&there);
-        Arc::new(move |range, event| {
-            if let Some(session) = there.get().and_then(Weak::upgrade) {
+    let ttl = u64::try_from(granted.ttl()).ok().filter(|ttl| *ttl > 0);
+    let ttl = Duration::from_secs(ttl.ok_or_else(|| error::malformed("with a lease that is over"))?);
+    let (lease, cluster) = (granted.id(), granted.header().map_or(0, ResponseHeader::cluster_id));
+    let key = sessions.keys.session(lease);
+    let (own, token_base) = put(sessions, &key, lease).await?;
+    let (created, epoch) = (own.create_revision(), own.mod_revision());
+    let (unread, to_read) = mpsc::unbounded_channel();
+    let session = Arc::new_cyclic(|session: &Weak<Session>| {
+        let session = Weak::clone(session);
+        let on_event: OnEvent = Box::new(move |range, event| {
+            if let Some(session) = session.upgrade() {
                 session.on_event(range, event);
             }
-        })
-    };
-    let watches = Watches::start(&sessions.env, &sessions.endpoints, on_event, ended.clone());
-    let key = sessions.keys.session(lease);
-    let range = Range::session(&key, sessions.keys.session_end(lease));
-    let mut listener = watches.listen(&range);
-    sessions.env.bounded(stands(&mut listener)).await?;
-
-    let Put { created, epoch, token_base } = put(sessions, &key, lease).await?;
+        });
+        Session {
+            sessions: Arc::clone(sessions),
+            lease,
+            ttl,
+            cluster,
+            key,
+            created,
+            suffix: format!("/{lease:x}").into_bytes(),
+            token_base,
+            book: Mutex::new(Book::new(deadline(&sessions.env, sent_at, ttl), epoch)),
+            freed: Notify::new(),
+            unread,
+            ended: ended.clone(),
+            watches: Watches::start(&sessions.env, &sessions.endpoints, on_event, ended.clone()),
+        }
+    });
+    sessions.env.spawn(Arc::clone(&session).end_in_time());
+    let reading = Box::pin(Arc::clone(&session).read_what_was_missed(to_read));
+    sessions.env.spawn(ended.clone().run_until_cancelled_owned(reading).map(drop));
+    session.watches.open(Range::session(&session.key, sessions.keys.session_end(lease)), None);
+    sessions.env.bounded(session.watches.begun()).await?;
     // Nobody may be there any more who would take it, and end it.
     sessions.refuse_if_closed()?;
-    let session = Arc::new(Session {
-        sessions: Arc::clone(sessions),
-        lease,
-        ttl,
-        cluster,
-        key,
-        created,
-        suffix: format!("/{lease:x}").into_bytes(),
-        token_base,
-        book: Mutex::new(Book::new(deadline(&sessions.env, sent_at, ttl), epoch)),
-        freed: Notify::new(),
-        unread: Mutex::default(),
-        has_unread: Notify::new(),
-        ended: ended.clone(),
-        watches,
-    });
-    let _ = there.set(Arc::downgrade(&session));
-    // What was told until then.
-    while let Ok(event) = listener.events.try_recv() {
-        session.on_event(&range, &event);
-    }
-    sessions.env.spawn(Arc::clone(&session).end_in_time());
-    sessions.env.spawn(Arc::clone(&session).read_what_was_missed());
     Ok(session)
-}
-
-async fn stands(listener: &mut Listener) -> Result<()> {
-    loop {
-        match listener.events.recv().await {
-            Some(WatchEvent::Stands(_)) => return Ok(()),
-            Some(WatchEvent::Foreign) => return Err(error::stranger()),
-            Some(WatchEvent::Changes(_) | WatchEvent::Broken) => {}
-            Some(WatchEvent::Refused) | None => return Err(error::cut("the watch stream")),
-        }
-    }
-}
-
-/// The session's key, which was put.
-struct Put {
-    created: Revision,
-    epoch: Revision,
-    token_base: u64,
 }
 
 /// Puts the session's key; an earlier attempt may have put it. Whether it may stay is said by the namespace's
 /// record, and what it adds to its counters by the base, as of the moment from which the session counts.
-async fn put(sessions: &Arc<Sessions>, key: &[u8], lease: i64) -> Result<Put> {
+async fn put(sessions: &Arc<Sessions>, key: &[u8], lease: i64) -> Result<(KeyValue, u64)> {
     let says = if sessions.env.adds_token_base() { "" } else { Keyspace::MOVES };
     let put = TxnOp::put(key, says, Some(PutOptions::new().with_lease(lease)));
     let [own, record, base] =
@@ -160,9 +123,5 @@ async fn put(sessions: &Arc<Sessions>, key: &[u8], lease: i64) -> Result<Put> {
     let [own, record, base] = gets(&answer)?;
     stage::admit(&sessions.env, record.kvs().first().map(KeyValue::value))?;
     let own = own.kvs().first().ok_or_else(|| error::malformed("without the session's key"))?;
-    Ok(Put {
-        created: own.create_revision(),
-        epoch: own.mod_revision(),
-        token_base: token_base(sessions, &base)?,
-    })
+    Ok((own.clone(), token_base(sessions, &base)?))
 }

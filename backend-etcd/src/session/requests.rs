@@ -1,5 +1,6 @@
 //! The transactions on the wire, each safe to send again.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -15,52 +16,55 @@ use super::Session;
 use crate::connection::Silence;
 use crate::error;
 use crate::keys::{LockKeys, grace_of};
-use crate::protocol::{Answer, Patience, Revision};
+use crate::protocol::{Answer, Key, Patience, Revision, Seen, WatchId};
 
-/// What a look at a queue showed.
-pub(super) struct Snapshot {
-    pub(super) revision: Revision,
-    pub(super) present: bool,
-    pub(super) older: usize,
-    pub(super) holder: Option<(Revision, Holder)>,
-}
+/// Who is the oldest in a queue: when it came, and what it says of itself.
+pub(super) type Oldest = Option<(Revision, Holder)>;
 
 impl Session {
-    /// Puts the entry unless one is there; with [`Patience::Tries`], unless anybody's is.
+    /// Puts the entry unless one is there; with [`Patience::Tries`], unless anybody's is. Shows what is older, while
+    /// the watch of that number stands on the queue.
     pub(super) async fn ask(
         self: &Arc<Self>,
         patience: Patience,
         keys: &LockKeys,
         value: &[u8],
         epoch: Revision,
-    ) -> Result<(Answer, Option<Holder>)> {
+        watch: Option<WatchId>,
+    ) -> Result<(Answer, Oldest)> {
         let absent = match patience {
             Patience::Waits => Compare::create_revision(keys.own.clone(), CompareOp::Equal, 0),
             Patience::Tries => {
-                Compare::create_revision(keys.queue.key.to_vec(), CompareOp::Equal, 0).with_prefix()
+                Compare::create_revision(keys.queue.clone(), CompareOp::Equal, 0).with_prefix()
             }
         };
         let in_epoch = Compare::mod_revision(self.key.clone(), CompareOp::Equal, epoch);
         let put = TxnOp::put(keys.own.clone(), value, Some(PutOptions::new().with_lease(self.lease)));
-        let count = GetOptions::new().with_prefix().with_count_only();
+        let shown = if watch.is_some() { LONG } else { SHORT };
+        // The youngest are ours and those before it.
+        let nearest = TxnOp::get(keys.queue.clone(), Some(nearest(shown + 1)));
         let queue = match patience {
-            Patience::Waits => GetOptions::new().with_prefix().with_keys_only(),
+            Patience::Waits => oldest().with_keys_only().with_limit(shown as i64 + 1),
             Patience::Tries => oldest(),
         };
-        let txn = Txn::new()
-            .when([absent, in_epoch])
-            .and_then([put, TxnOp::get(keys.queue.key.to_vec(), Some(count))])
-            .or_else([
-                TxnOp::get(keys.own.clone(), None),
-                TxnOp::get(keys.queue.key.to_vec(), Some(queue)),
-                TxnOp::get(self.key.clone(), Some(GetOptions::new().with_keys_only())),
-            ]);
+        let txn = Txn::new().when([absent, in_epoch]).and_then([put, nearest]).or_else([
+            TxnOp::get(keys.own.clone(), None),
+            TxnOp::get(keys.queue.clone(), Some(queue)),
+            read_key(&self.key),
+        ]);
         let answer = self.txn(txn).await?;
         let revision = revision(&answer)?;
+        let seen = |queue: &GetResponse, create: Revision, all: bool| Seen {
+            revision,
+            older: older(queue, create),
+            all,
+            is_far: queue.count() > FAR,
+            watch,
+        };
         if answer.succeeded() {
-            let [count] = gets(&answer)?;
-            let older = usize::try_from(count.count()).unwrap_or(0).saturating_sub(1);
-            return Ok((Answer { revision, mine: Some((revision, true)), older, in_epoch: true }, None));
+            let [queue] = gets(&answer)?;
+            let seen = seen(&queue, revision, !queue.more());
+            return Ok((Answer { mine: Some((revision, true)), seen, in_epoch: true }, None));
         }
         let [own, queue, session] = gets(&answer)?;
         let Some(session) = session.kvs().first() else {
@@ -70,28 +74,48 @@ impl Session {
         self.book.lock().saw_epoch(session.mod_revision());
         let mine = own.kvs().first().map(|kv| (kv.create_revision(), kv.value() == value));
         let create = mine.map_or(Revision::MAX, |(create, _)| create);
-        let older = queue.kvs().iter().filter(|kv| kv.create_revision() < create).count();
+        // The oldest ones: any of them is one to wait for.
+        let all = queue.kvs().iter().any(|kv| kv.create_revision() == create);
         let in_epoch = session.mod_revision() == epoch;
-        let holder = queue.kvs().first().map(|kv| self.sessions.holder(kv));
-        Ok((Answer { revision, mine, older, in_epoch }, holder))
+        Ok((Answer { mine, seen: seen(&queue, create, all), in_epoch }, self.oldest(&queue)))
     }
 
-    /// Reads the queue up to the entry created at `create`, and whose is the oldest.
-    pub(super) async fn look(self: &Arc<Self>, keys: &LockKeys, create: Revision) -> Result<Snapshot> {
-        let upto = GetOptions::new().with_prefix().with_keys_only().with_max_create_revision(create);
-        let txn = Txn::new().and_then([
-            TxnOp::get(keys.queue.key.to_vec(), Some(upto)),
-            TxnOp::get(keys.queue.key.to_vec(), Some(oldest())),
-        ]);
-        let answer = self.txn(txn).await?;
+    /// Reads the queue up to the entry created at `create`: what is older, if that is there. One is enough, unless
+    /// the watch of that number stands on the queue.
+    pub(super) async fn look(
+        self: &Arc<Self>,
+        keys: &LockKeys,
+        create: Revision,
+        watch: Option<WatchId>,
+    ) -> Result<Option<Seen>> {
+        let shown = if watch.is_some() { LONG } else { 1 };
+        let before = nearest(shown).with_max_create_revision(create - 1);
+        let reads = [read_key(&keys.own), TxnOp::get(keys.queue.clone(), Some(before))];
+        let answer = self.txn(Txn::new().and_then(reads)).await?;
         let revision = revision(&answer)?;
-        let [queue, oldest] = gets(&answer)?;
-        Ok(Snapshot {
-            revision,
-            present: queue.kvs().iter().any(|kv| kv.key() == keys.own && kv.create_revision() == create),
-            older: queue.kvs().iter().filter(|kv| kv.create_revision() < create).count(),
-            holder: oldest.kvs().first().map(|kv| (kv.create_revision(), self.sessions.holder(kv))),
-        })
+        let [own, queue] = gets(&answer)?;
+        let (older, all) = (older(&queue, create), watch.is_some() && !queue.more());
+        let is_there = created(&own) == Some(create);
+        Ok(is_there.then_some(Seen { revision, older, all, is_far: false, watch }))
+    }
+
+    /// Whether keys are those created at these revisions still; and, if somebody wants to know, the oldest of the
+    /// queue.
+    pub(super) async fn check(
+        self: &Arc<Self>,
+        queue: &[u8],
+        keys: &[(Key, Revision)],
+        for_whom: bool,
+    ) -> Result<(bool, Oldest)> {
+        let reads = keys.iter().map(|(key, _)| read_key(key));
+        let reads = reads.chain(for_whom.then(|| TxnOp::get(queue, Some(oldest())))).collect::<Vec<_>>();
+        let answers = reads_of(&self.txn(Txn::new().and_then(reads)).await?)?;
+        let stand = keys.iter().zip(&answers).all(|((_, create), read)| created(read) == Some(*create));
+        Ok((stand, answers.get(keys.len()).and_then(|queue| self.oldest(queue))))
+    }
+
+    fn oldest(&self, queue: &GetResponse) -> Oldest {
+        queue.kvs().first().map(|kv| (kv.create_revision(), self.sessions.holder(kv)))
     }
 
     /// Deletes an entry if it was created at `create`; whether it did. One that we have no right to
@@ -125,10 +149,9 @@ impl Session {
     pub(super) async fn move_epoch(self: &Arc<Self>) -> Result<()> {
         let at_epoch = Compare::mod_revision(self.key.clone(), CompareOp::Equal, self.book.lock().epoch());
         let moved = TxnOp::put(self.key.clone(), "", Some(PutOptions::new().with_lease(self.lease)));
-        let read = || TxnOp::get(self.key.clone(), Some(GetOptions::new().with_keys_only()));
-        let txn = Txn::new().when([at_epoch]).and_then([moved, read()]).or_else([read()]);
-        let answer = self.txn(txn).await?;
-        let [read] = gets(&answer)?;
+        let txn =
+            Txn::new().when([at_epoch]).and_then([moved, read_key(&self.key)]).or_else([read_key(&self.key)]);
+        let [read] = gets(&self.txn(txn).await?)?;
         match read.kvs().first() {
             Some(kv) => self.book.lock().saw_epoch(kv.mod_revision()),
             None => self.lose(LostReason::SessionLost),
@@ -138,22 +161,18 @@ impl Session {
 
     /// When an entry was created, if it is there.
     pub(super) async fn find(self: &Arc<Self>, key: &[u8]) -> Result<Option<Revision>> {
-        let read = TxnOp::get(key, Some(GetOptions::new().with_keys_only()));
-        let answer = self.txn(Txn::new().and_then([read])).await?;
-        let [found] = gets(&answer)?;
-        Ok(found.kvs().first().map(KeyValue::create_revision))
+        let [found] = gets(&self.txn(Txn::new().and_then([read_key(key)])).await?)?;
+        Ok(created(&found))
     }
 
     /// Reads keys of ours, each at or after a revision, and deals with those that are gone; with the
     /// session's key its inbox.
-    pub(super) async fn read_own(self: &Arc<Self>, keys: &[(Box<[u8]>, Revision)]) -> Result<()> {
+    pub(super) async fn read_own(self: &Arc<Self>, keys: &[(Key, Revision)]) -> Result<()> {
         let is_session = |key: &[u8]| key == self.key;
-        let read = |(key, _): &(Box<[u8]>, Revision)| {
-            let options = match is_session(key) {
-                true => GetOptions::new().with_range(self.sessions.keys.session_end(self.lease)),
-                false => GetOptions::new().with_keys_only(),
-            };
-            TxnOp::get(key.as_ref(), Some(options))
+        let inbox = GetOptions::new().with_range(self.sessions.keys.session_end(self.lease));
+        let read = |(key, _): &(Key, Revision)| match is_session(key) {
+            true => TxnOp::get(key.as_ref(), Some(inbox.clone())),
+            false => read_key(key),
         };
         let sent_at = self.env().now();
         let answer = self.txn(Txn::new().and_then(keys.iter().map(read).collect::<Vec<_>>())).await?;
@@ -161,8 +180,8 @@ impl Session {
         if keys.iter().any(|(_, since)| revision < *since) {
             return Err(error::cut("a read that should have been later"));
         }
-        for ((key, _), part) in keys.iter().zip(reads(&answer)?) {
-            match part.kvs().first().map(KeyValue::create_revision) {
+        for ((key, _), part) in keys.iter().zip(reads_of(&answer)?) {
+            match created(&part) {
                 _ if is_session(key) => self.on_session(sent_at, part.kvs()),
                 // A later entry of ours has taken its place.
                 Some(later) => self.entry_deleted(key, later),
@@ -224,6 +243,28 @@ pub(crate) fn oldest() -> GetOptions {
     GetOptions::new().with_prefix().with_sort(SortTarget::Create, SortOrder::Ascend).with_limit(1)
 }
 
+/// The youngest.
+fn nearest(limit: usize) -> GetOptions {
+    oldest().with_sort(SortTarget::Create, SortOrder::Descend).with_keys_only().with_limit(limit as i64)
+}
+
+fn read_key(key: &[u8]) -> TxnOp {
+    TxnOp::get(key, Some(GetOptions::new().with_keys_only()))
+}
+
+/// When the key that was read was created, if it is there.
+fn created(read: &GetResponse) -> Option<Revision> {
+    read.kvs().first().map(KeyValue::create_revision)
+}
+
+/// The entries before one, the youngest first.
+fn older(queue: &GetResponse, create: Revision) -> Vec<(Key, Revision)> {
+    let entries = queue.kvs().iter().map(|kv| (kv.key().into(), kv.create_revision()));
+    let mut older: Vec<_> = entries.filter(|(_, created)| *created < create).collect();
+    older.sort_by_key(|(_, created)| Reverse(*created));
+    older
+}
+
 pub(crate) fn revision(answer: &TxnResponse) -> Result<Revision> {
     let header = answer.header().ok_or_else(|| error::malformed("without a header"))?;
     Ok(header.revision())
@@ -231,11 +272,11 @@ pub(crate) fn revision(answer: &TxnResponse) -> Result<Revision> {
 
 /// The reads of an answer, in order.
 pub(crate) fn gets<const N: usize>(answer: &TxnResponse) -> Result<[GetResponse; N]> {
-    let reads: Result<_, _> = reads(answer)?.try_into();
+    let reads: Result<_, _> = reads_of(answer)?.try_into();
     reads.map_err(|_other: Vec<_>| error::malformed("with parts missing"))
 }
 
-fn reads(answer: &TxnResponse) -> Result<Vec<GetResponse>> {
+fn reads_of(answer: &TxnResponse) -> Result<Vec<GetResponse>> {
     // The client panics on a part that it does not know.
     let parts = std::panic::catch_unwind(|| answer.op_responses());
     let parts = parts.map_err(|_panic| error::malformed("with an unknown part"))?;
@@ -245,3 +286,10 @@ fn reads(answer: &TxnResponse) -> Result<Vec<GetResponse>> {
     };
     Ok(parts.into_iter().filter_map(read).collect())
 }
+
+/// With so many older entries a watch on the queue is opened; with that many it is closed. Between the two it is
+/// used if it stands.
+pub(super) const SHORT: usize = 16;
+const LONG: usize = 32;
+/// With so many in a queue a turn is further away than the tenth of a second by which a watch on the past is late.
+const FAR: i64 = 64;

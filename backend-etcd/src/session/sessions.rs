@@ -101,7 +101,6 @@ impl Sessions {
 }
 
 /// Sessions that somebody has a use for.
-#[derive(Debug)]
 pub(crate) struct Open(pub(crate) Arc<Sessions>);
 
 impl Drop for Open {
@@ -115,11 +114,8 @@ impl Drop for Open {
     }
 }
 
-impl fmt::Debug for Sessions {
+impl fmt::Debug for Open {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sessions")
-            .field("endpoints", &self.endpoints)
-            .field("keys", &self.keys)
-            .finish_non_exhaustive()
+        f.debug_struct("Open").field("endpoints", &self.0.endpoints.urls).finish_non_exhaustive()
     }
 }

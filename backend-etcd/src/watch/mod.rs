@@ -1,18 +1,17 @@
 //! One stream for all watches of a session.
 //!
-//! A watch serves whoever deals with a name, one after the other, and stays for a while after the last of
-//! them: a watch that stands tells of a deletion at once, one that is opened after it may be a tenth of
-//! a second late. When the stream ends, its listener is told, and every watch that is wanted is
-//! opened again from *now*: whoever listens reads once to learn what was missed.
+//! Watches on a queue serve whoever deals with its name, one after the other, and stay for a while after the last
+//! of them: a watch that stands tells of a deletion at once, one that is opened after it may be a tenth of
+//! a second late. What they tell is kept in [`Told`]. When the stream ends, every watch that is wanted is
+//! opened again from *now*, under another id: whoever waits reads once to learn what was missed.
 //!
 //! The table of watches is here, the task that serves them in [`stream`].
 //!
 //! # Invariants
-//! - **etcd.watch-1** A listener hears `Stands(w)` before any change, then every change after *w* in order,
-//!   until `Broken`; after that the same again.
+//! - **etcd.watch-1** What is told of a watch is complete and in order from where it is said to begin, until it
+//!   is opened again.
 //! - **etcd.watch-2** A watch is not trusted to tell of its own end: renewals find a dead connection out,
-//!   and every move to another replaces the stream; a queue that is waited in is read now and then all the
-//!   same.
+//!   and every move to another replaces the stream; a place in a queue is read now and then all the same.
 
 mod stream;
 
@@ -21,42 +20,33 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use leasehold_core::Env;
 use leasehold_core::clock::Moment;
+use leasehold_core::{Env, Result};
 use parking_lot::Mutex;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::connection::Endpoints;
-use crate::keys::{Of, Range};
-use crate::protocol::{Change, Revision};
+use crate::error;
+use crate::keys::Range;
+use crate::protocol::{Change, Key, Revision, Told, WatchId};
 
-/// What is told of a watch.
-#[derive(Clone, Debug)]
-pub(crate) enum WatchEvent {
+/// What a session is told of a watch.
+pub(crate) enum WatchEvent<'a> {
     Stands(Revision),
-    Changes(Arc<[Change]>),
-    Broken,
-    /// The same, by something that is not etcd itself.
-    Foreign,
-    /// There is no right to this watch; nothing more is told.
+    Changes(&'a [Change]),
+    /// There is no right to it; nothing more is told.
     Refused,
 }
 
-/// Somebody's ear; dropping it ends the interest.
-#[derive(Debug)]
-pub(crate) struct Listener {
-    pub(crate) events: mpsc::UnboundedReceiver<WatchEvent>,
-    /// Since when the watch stood when the listener came.
-    pub(crate) since: Option<Revision>,
-}
-
-/// Hears whatever is told, after the listeners; no watch may be touched from there.
-pub(crate) type OnEvent = Arc<dyn Fn(&Range, &WatchEvent) + Send + Sync>;
+/// Hears what is told, in a queue after those who wait; no watch may be touched from there.
+pub(crate) type OnEvent = Box<dyn Fn(&Range, WatchEvent<'_>) + Send + Sync>;
 
 pub(crate) struct Watches {
     table: Mutex<Table>,
     orders: mpsc::UnboundedSender<Order>,
+    /// Whether the first watch stands.
+    begun: watch::Sender<Option<Result<()>>>,
     env: Env,
     endpoints: Arc<Endpoints>,
     on_event: OnEvent,
@@ -64,24 +54,29 @@ pub(crate) struct Watches {
 
 #[derive(Debug, Default)]
 struct Table {
-    ids: HashMap<Range, i64>,
-    watches: HashMap<i64, Watch>,
-    last_id: i64,
+    ids: HashMap<Range, WatchId>,
+    watches: HashMap<WatchId, Watch>,
+    queues: HashMap<Key, Queue>,
+    last_id: WatchId,
+}
+
+#[derive(Clone, Debug)]
+struct Watch {
+    range: Range,
+    /// It was asked for from that revision on.
+    from: Option<Revision>,
 }
 
 #[derive(Debug)]
-struct Watch {
-    range: Range,
-    since: Option<Revision>,
-    /// Who deals with its name, or did.
-    listener: Option<mpsc::UnboundedSender<WatchEvent>>,
+struct Queue {
+    told: watch::Sender<Told>,
     used_at: Moment,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Order {
-    Open(i64),
-    Cancel(i64),
+    Open(WatchId),
+    Cancel(WatchId),
 }
 
 impl Watches {
@@ -93,108 +88,137 @@ impl Watches {
         ended: CancellationToken,
     ) -> Arc<Self> {
         let (orders, inbox) = mpsc::unbounded_channel();
-        let (env, endpoints) = (env.clone(), Arc::clone(endpoints));
-        let watches = Arc::new(Self { table: Mutex::default(), orders, env, endpoints, on_event });
+        let (env, endpoints, begun) = (env.clone(), Arc::clone(endpoints), watch::Sender::default());
+        let watches = Arc::new(Self { table: Mutex::default(), orders, begun, env, endpoints, on_event });
         let serving = Box::pin(Arc::clone(&watches).run(inbox));
         watches.env.spawn(ended.run_until_cancelled_owned(serving).map(drop));
         watches
     }
 
-    /// Listens to a watch that stands already.
-    pub(crate) fn standing(&self, range: &Range) -> Option<Listener> {
-        let now = self.env.now();
-        self.table.lock().watch(range).filter(|watch| watch.since.is_some()).map(|watch| watch.listen(now))
+    /// Waits until the first watch stands.
+    pub(crate) async fn begun(&self) -> Result<()> {
+        let mut begun = self.begun.subscribe();
+        let begun = begun.wait_for(Option::is_some).await;
+        begun.map_or_else(|_| Err(error::closed()), |begun| begun.clone().unwrap_or(Ok(())))
     }
 
-    /// Listens; the watch is opened if there is none.
-    pub(crate) fn listen(&self, range: &Range) -> Listener {
-        let (mut table, now) = (self.table.lock(), self.env.now());
-        if let Some(watch) = table.watch(range) {
-            return watch.listen(now);
+    /// Listens to what is told of a queue, if it is watched.
+    pub(crate) fn listen(&self, queue: &[u8]) -> Option<watch::Receiver<Told>> {
+        let mut table = self.table.lock();
+        let queue = table.queues.get_mut(queue)?;
+        queue.used_at = self.env.now();
+        queue.told.send_modify(Told::listen);
+        Some(queue.told.subscribe())
+    }
+
+    /// Opens a watch, from a revision of the past or from now on, unless there is one.
+    pub(crate) fn open(&self, range: Range, from: Option<Revision>) {
+        let mut table = self.table.lock();
+        if !table.ids.contains_key(&range) {
+            let id = table.insert(range, from, self.env.now());
+            // Nobody serves orders any more when the session is over, and nobody waits then.
+            let _ = self.orders.send(Order::Open(id));
         }
-        let mut watch = Watch { range: range.clone(), since: None, listener: None, used_at: now };
-        let listener = watch.listen(now);
-        let id = table.insert(watch);
-        // Nobody serves orders any more when the session is over, and nobody waits then.
-        let _ = self.orders.send(Order::Open(id));
-        listener
     }
 
-    pub(crate) fn let_go(&self, range: &Range) {
-        self.cancel(&mut self.table.lock(), range);
+    pub(crate) fn close(&self, range: &Range) {
+        self.close_in(&mut self.table.lock(), range);
     }
 
-    fn cancel(&self, table: &mut Table, range: &Range) {
+    fn close_in(&self, table: &mut Table, range: &Range) {
         if let Some(id) = table.remove(range) {
             let _ = self.orders.send(Order::Cancel(id));
         }
     }
 
-    fn range(&self, id: i64) -> Option<Range> {
-        Some(self.table.lock().watches.get(&id)?.range.clone())
+    /// Those contenders are who is waited for: their watches stay, and others go if there are too many.
+    pub(crate) fn use_keys(&self, queue: &[u8], keys: &[(Key, Revision)]) {
+        let mut table = self.table.lock();
+        let surplus = table.tell(&Range::all(queue), |told, _| told.use_keys(keys));
+        for key in surplus.into_iter().flatten() {
+            self.close_in(&mut table, &Range::rival(queue, key));
+        }
     }
 
-    /// Cancels watches that nobody has listened to for a while.
+    /// Closes what there is on a queue.
+    pub(crate) fn forget(&self, queue: &[u8]) {
+        self.forget_in(&mut self.table.lock(), queue);
+    }
+
+    fn forget_in(&self, table: &mut Table, queue: &[u8]) {
+        let Some(told) = table.queues.get(queue).map(|queue| queue.told.borrow().clone()) else {
+            return;
+        };
+        self.close_in(table, &Range::all(queue));
+        for key in told.keys.into_keys() {
+            self.close_in(table, &Range::rival(queue, key));
+        }
+    }
+
+    fn watch(&self, id: WatchId) -> Option<Watch> {
+        self.table.lock().watches.get(&id).cloned()
+    }
+
+    /// Closes what is on queues in which nobody has been for a while.
     fn sweep(&self, idle: Duration) {
         let (mut table, now) = (self.table.lock(), self.env.now());
         let mut over = Vec::new();
-        for watch in table.watches.values_mut() {
-            if watch.is_wanted() {
-                watch.used_at = now;
-            } else if now.since(watch.used_at) > idle {
-                over.push(watch.range.clone());
+        for (key, queue) in &mut table.queues {
+            if queue.told.receiver_count() > 0 {
+                queue.used_at = now;
+            } else if now.since(queue.used_at) > idle {
+                over.push(key.clone());
             }
         }
-        over.iter().for_each(|range| self.cancel(&mut table, range));
+        for queue in over {
+            self.forget_in(&mut table, &queue);
+            table.queues.remove(&queue);
+        }
     }
 }
 
 impl Table {
-    fn watch(&mut self, range: &Range) -> Option<&mut Watch> {
-        self.watches.get_mut(self.ids.get(range)?)
-    }
-
-    fn insert(&mut self, watch: Watch) -> i64 {
+    fn insert(&mut self, range: Range, from: Option<Revision>, now: Moment) -> WatchId {
         self.last_id += 1;
-        self.ids.insert(watch.range.clone(), self.last_id);
-        self.watches.insert(self.last_id, watch);
+        if let Some((queue, key)) = range.place() {
+            let queue = self.queues.entry(queue.into());
+            let queue = queue.or_insert_with(|| Queue { told: watch::Sender::default(), used_at: now });
+            queue.told.send_modify(|told| told.open(key, self.last_id));
+        }
+        self.ids.insert(range.clone(), self.last_id);
+        self.watches.insert(self.last_id, Watch { range, from });
         self.last_id
     }
 
-    fn remove(&mut self, range: &Range) -> Option<i64> {
+    fn remove(&mut self, range: &Range) -> Option<WatchId> {
+        self.tell(range, |told, key| told.close(key));
         let id = self.ids.remove(range)?;
         self.watches.remove(&id).map(|_| id)
     }
 
-    /// The stream has ended, as `told`: what is wanted goes on under new ids.
-    fn renew_all(&mut self, told: &WatchEvent) -> Vec<i64> {
+    /// Whoever waits in the queue of `range` is told; `None` for what is in no queue.
+    fn tell<T>(&self, range: &Range, what: impl FnOnce(&mut Told, Option<&Key>) -> T) -> Option<T> {
+        let (queue, key) = range.place()?;
+        let mut result = None;
+        self.queues.get(queue)?.told.send_modify(|told| result = Some(what(told, key)));
+        result
+    }
+
+    fn is_heard(&self, range: &Range) -> bool {
+        let queue = range.place().and_then(|(queue, _)| self.queues.get(queue));
+        queue.is_some_and(|queue| queue.told.receiver_count() > 0)
+    }
+
+    /// The stream has ended: what is wanted goes on under new ids, from now on.
+    fn renew_all(&mut self, now: Moment) -> Vec<WatchId> {
         self.ids.clear();
-        for mut watch in std::mem::take(&mut self.watches).into_values() {
-            watch.since = None;
-            watch.tell(told);
-            if watch.is_wanted() {
-                self.insert(watch);
+        self.queues.retain(|_, queue| queue.told.receiver_count() > 0);
+        self.queues.values().for_each(|queue| drop(queue.told.send_replace(Told::default())));
+        for Watch { range, .. } in std::mem::take(&mut self.watches).into_values() {
+            if range.place().is_none() || self.is_heard(&range) {
+                self.insert(range, None, now);
             }
         }
         self.watches.keys().copied().collect()
-    }
-}
-
-impl Watch {
-    fn listen(&mut self, now: Moment) -> Listener {
-        let (ear, events) = mpsc::unbounded_channel();
-        (self.listener, self.used_at) = (Some(ear), now);
-        Listener { events, since: self.since }
-    }
-
-    fn is_wanted(&self) -> bool {
-        self.range.of != Of::Queue || self.listener.as_ref().is_some_and(|listener| !listener.is_closed())
-    }
-
-    fn tell(&self, event: &WatchEvent) {
-        if let Some(listener) = &self.listener {
-            // It may have gone.
-            let _ = listener.send(event.clone());
-        }
     }
 }

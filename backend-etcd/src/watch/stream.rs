@@ -12,14 +12,14 @@ use tokio::sync::mpsc;
 use super::{Order, Watch, WatchEvent, Watches};
 use crate::connection::backoff;
 use crate::error;
-use crate::keys::{Of, Range};
-use crate::protocol::{Change, Kind};
+use crate::keys::Of;
+use crate::protocol::{Change, WatchId};
 
 /// Why a stream is not read any longer.
 enum Ended {
     Broken,
     /// The server refuses a watch: the token of the stream may have run out, or the right is gone.
-    Refused(i64),
+    Refused(WatchId),
     /// The first answer is about a watch of another number: this is no server of etcd, but something
     /// between, such as `etcd grpc-proxy`, which keeps leases by itself, too.
     Foreign,
@@ -29,11 +29,10 @@ impl Watches {
     /// Serves whatever is wanted, on one stream after the other.
     pub(super) async fn run(self: Arc<Self>, mut orders: mpsc::UnboundedReceiver<Order>) {
         let mut pauses = backoff(&self.env);
-        let mut told = WatchEvent::Broken;
         loop {
             // What is wanted is opened below; the orders say no more than that.
             while orders.try_recv().is_ok() {}
-            let ids = self.table.lock().renew_all(&told);
+            let ids = self.table.lock().renew_all(self.env.now());
             if ids.is_empty() {
                 match orders.recv().await {
                     Some(_) => continue,
@@ -41,11 +40,10 @@ impl Watches {
                 }
             }
             let begun_at = self.env.now();
-            told = WatchEvent::Broken;
             match self.serve(ids, &mut orders).await {
                 Ok(Ended::Broken) => {}
                 Ok(Ended::Refused(id)) => self.look_into(id).await,
-                Ok(Ended::Foreign) => told = WatchEvent::Foreign,
+                Ok(Ended::Foreign) => self.begin(Err(error::stranger())),
                 Err(error) => {
                     tracing::debug!(error = %format_args!("{error:#}"), "the watch stream is not to be had")
                 }
@@ -61,8 +59,8 @@ impl Watches {
     /// Reads what may not be watched. A plain request makes the client fetch a new token when the old one
     /// has run out; opening a stream does not. If that is refused as well, the watch is given up: asked
     /// for again, it would end every stream.
-    async fn look_into(&self, id: i64) {
-        let Some(range) = self.range(id) else {
+    async fn look_into(&self, id: WatchId) {
+        let Some(Watch { range, .. }) = self.watch(id) else {
             return;
         };
         // All of it: there may be a right to a part.
@@ -73,10 +71,10 @@ impl Watches {
         match self.endpoints.get(range.key.to_vec(), one).await {
             Err(error) if *error.kind() == ErrorKind::Denied => {
                 let mut table = self.table.lock();
-                if let Some(watch) = table.watches.get_mut(&id) {
-                    self.tell(watch, &WatchEvent::Refused);
-                }
                 table.remove(&range);
+                table.tell(&range, |told, _| told.is_refused = true);
+                (self.on_event)(&range, WatchEvent::Refused);
+                self.begin(Err(error::cut("the watch stream")));
             }
             Err(error) => {
                 tracing::debug!(error = %format_args!("{error:#}"), "a watch was refused, and reading fails")
@@ -85,17 +83,22 @@ impl Watches {
         }
     }
 
+    /// The first watch stands, or never will.
+    fn begin(&self, begun: Result<()>) {
+        self.begun.send_if_modified(|there| there.is_none() && there.replace(begun).is_none());
+    }
+
     /// Opens a stream with the watches `ids`, and reads it until it ends.
-    async fn serve(&self, ids: Vec<i64>, orders: &mut mpsc::UnboundedReceiver<Order>) -> Result<Ended> {
+    async fn serve(&self, ids: Vec<WatchId>, orders: &mut mpsc::UnboundedReceiver<Order>) -> Result<Ended> {
         let mut ids = ids.into_iter();
-        let Some((first, range)) = ids.find_map(|id| Some((id, self.range(id)?))) else {
+        let Some((first, watch)) = ids.find_map(|id| Some((id, self.watch(id)?))) else {
             return Ok(Ended::Broken);
         };
         let link = self.endpoints.link().await?;
-        let (bound, mut client) = (self.endpoints.attempt_bound(), link.client.watch_client());
+        let (bound, mut client) = (self.endpoints.bound, link.client.watch_client());
         let opened = tokio::select! {
             biased;
-            opened = client.watch(range.key.to_vec(), Some(options(first, &range))) => opened.map(WatchStream::split),
+            opened = client.watch(watch.range.key.to_vec(), Some(options(first, &watch))) => opened.map(WatchStream::split),
             () = self.env.sleep(bound) => {
                 self.endpoints.failed(link.generation);
                 return Err(error::silent(bound));
@@ -154,24 +157,28 @@ impl Watches {
         if response.canceled() {
             tracing::debug!(reason = response.cancel_reason(), "a watch was ended by the server");
             // Newer servers do not say which one they refuse.
-            return id >= 0 && self.range(id).is_none();
+            return id >= 0 && self.watch(id).is_none();
         }
         let mut table = self.table.lock();
-        let Some(watch) = table.watches.get_mut(&id) else {
+        let Some(watch) = table.watches.get(&id).cloned() else {
             return true;
         };
+        let range = &watch.range;
         if response.created() {
-            let since = response.header().map_or(0, etcd_client::ResponseHeader::revision);
-            watch.since = Some(since);
-            self.tell(watch, &WatchEvent::Stands(since));
+            let now = response.header().map_or(0, etcd_client::ResponseHeader::revision);
+            let since = watch.from.map_or(now, |from| from - 1);
+            table.tell(range, |told, key| told.stands(key, since));
+            (self.on_event)(range, WatchEvent::Stands(since));
+            self.begin(Ok(()));
         }
-        // Some servers tell old changes to a new watch.
-        let is_new = |change: &Change| watch.since.is_some_and(|since| change.revision > since);
-        let changes: Arc<[Change]> = response.events().iter().filter_map(change).filter(is_new).collect();
-        if let Some(last) = changes.last() {
-            // Whoever comes now has not heard of them.
-            watch.since = Some(last.revision);
-            self.tell(watch, &WatchEvent::Changes(changes));
+        let changes: Vec<_> = response.events().iter().filter_map(change).collect();
+        // RACE: those who wait are told first. Whoever books an entry after that has heard of its end, or the book
+        // is told of it later.
+        let is_heard = table.is_heard(range);
+        let is_idle = table.tell(range, |told, key| told.tell(key, &changes, is_heard));
+        (self.on_event)(range, WatchEvent::Changes(&changes));
+        if is_idle == Some(true) {
+            self.close_in(&mut table, range);
         }
         true
     }
@@ -181,30 +188,24 @@ impl Watches {
         &self,
         sender: &mut WatchRequestSender,
         order: Option<Order>,
-    ) -> Result<Option<i64>, etcd_client::Error> {
+    ) -> Result<Option<WatchId>, etcd_client::Error> {
         match order {
             Some(Order::Open(id)) => {
-                let Some(range) = self.range(id) else {
+                let Some(watch) = self.watch(id) else {
                     return Ok(None);
                 };
-                sender.watch(range.key.to_vec(), Some(options(id, &range))).await.map(|()| Some(id))
+                sender.watch(watch.range.key.to_vec(), Some(options(id, &watch))).await.map(|()| Some(id))
             }
             Some(Order::Cancel(id)) => sender.cancel(id).await.map(|()| None),
             None => Ok(None),
         }
     }
-
-    fn tell(&self, watch: &Watch, event: &WatchEvent) {
-        // RACE: before the book is told. Whoever books an entry and listens here after that has heard of
-        // its end, or the book is told of it later.
-        watch.tell(event);
-        (self.on_event)(&watch.range, event);
-    }
 }
 
-fn options(id: i64, range: &Range) -> WatchOptions {
-    // Without a first revision: one that is not in the future is served by a slow loop of the server.
-    let mut options = WatchOptions::new().with_watch_id(id).with_prev_key();
+fn options(id: WatchId, Watch { range, from }: &Watch) -> WatchOptions {
+    // Without a first revision, if it is not slow on purpose: one that is not in the future is served by a loop of
+    // the server, ten times a second.
+    let mut options = WatchOptions::new().with_watch_id(id).with_start_revision(from.unwrap_or(0));
     if let Some(end) = &range.end {
         options = options.with_range(end.to_vec());
     }
@@ -215,9 +216,6 @@ fn options(id: i64, range: &Range) -> WatchOptions {
 /// deletion is told with a key that has no version.
 fn change(event: &etcd_client::Event) -> Option<Change> {
     let kv = event.kv()?;
-    let kind = match kv.version() {
-        0 => Kind::Deleted(event.prev_kv().map(etcd_client::KeyValue::create_revision)),
-        _ => Kind::Put(kv.value().into()),
-    };
-    Some(Change { revision: kv.mod_revision(), key: kv.key().into(), kind })
+    let value = (kv.version() != 0).then(|| kv.value().into());
+    Some(Change { revision: kv.mod_revision(), key: kv.key().into(), value })
 }

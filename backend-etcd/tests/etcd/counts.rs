@@ -19,6 +19,7 @@ use crate::rig::{
 trials![
     a_name_keeps_its_key,
     eight_contenders_take_two_requests_per_cycle,
+    forty_contenders_take_three_requests_per_cycle,
     ten_thousand_held_locks_are_one_renewal,
 ];
 
@@ -42,38 +43,50 @@ async fn a_name_keeps_its_key() {
 /// Two requests per cycle under contention, and no hand-off waits for the server's 100 ms loop. The
 /// times are shown, not judged.
 async fn eight_contenders_take_two_requests_per_cycle() {
-    const CONTENDERS: usize = 8;
-    const CYCLES: usize = 150;
-    let rig = Rig::start().await;
-    let contenders = managers(&rig, CONTENDERS).await;
-    contend(&contenders, 10).await;
+    contenders_take(8, 150, FIRST_LOOK, 20).await;
+}
 
-    let before = rig.etcd.requests().await.unwrap();
+/// Behind more than are watched together: one read more, whoever hears of its predecessor's end. In turns that
+/// is whose key is watched already.
+async fn forty_contenders_take_three_requests_per_cycle() {
+    let told = contenders_take(40, 50, TTL / 2, 31).await;
+    // Whoever once had that predecessor hears of it, too.
+    assert!(told < 10.0, "{told:.1} sessions hear of a release");
+}
+
+/// So many contenders take no more than `tenths` of a request per cycle, once they have gone through some, and not
+/// counting those who wait for longer than `patience`. How many are told of each change.
+async fn contenders_take(count: usize, cycles: usize, patience: Duration, tenths: usize) -> f64 {
+    let rig = Rig::start().await;
+    let contenders = managers(&rig, count).await;
+    contend(&contenders, 10, patience).await;
+
+    let told = async || rig.etcd.metrics(0).await.unwrap().sum("etcd_debugging_mvcc_events_total", "");
+    let (before, told_before) = (rig.etcd.requests().await.unwrap(), told().await);
     let began = now();
-    let (handoffs, looks) = contend(&contenders, CYCLES).await;
+    let (handoffs, looks) = contend(&contenders, cycles, patience).await;
     let took = now().since(began);
+    let told = (told().await - told_before) / (count * cycles) as f64;
     let made = rig.etcd.requests().await.unwrap() - &before;
-    let cycles = CONTENDERS * CYCLES;
-    let expected = 2 * cycles as u64;
-    let made = without_renewals(&made);
-    assert!(
-        (expected..=expected + looks).contains(&made),
-        "{made} requests for {cycles} cycles, {looks} looks"
-    );
+    let cycles = count * cycles;
+    let (made, bound) = (without_renewals(&made), (tenths * cycles / 10) as u64 + looks);
+    assert!(2 * cycles as u64 <= made && made <= bound, "{made} requests for {cycles} cycles, {looks} looks");
 
     println!(
-        "{CONTENDERS} contenders, {cycles} cycles: {:.0} a second; hand-off p50 {:.2} ms, p99 {:.2} ms, longest {:.2} ms",
+        "{count} contenders, {cycles} cycles: {:.0} a second, {:.2} requests, {told:.1} told of each; hand-off p50 {:.2} ms, p99 {:.2} ms, longest {:.2} ms",
         cycles as f64 / took.as_secs_f64(),
+        made as f64 / cycles as f64,
         handoffs.value_at_quantile(0.5) as f64 / 1000.0,
         handoffs.value_at_quantile(0.99) as f64 / 1000.0,
         handoffs.max() as f64 / 1000.0,
     );
+    told
 }
 
 /// Every contender goes through so many cycles as fast as it can. How long hand-offs took, in
 /// microseconds, from before the release was sent until the next one held; and how often somebody
 /// waited so long that it looked at the queue, which does not happen on a machine that keeps up.
-async fn contend(contenders: &[LockManager], cycles: usize) -> (Histogram<u64>, u64) {
+async fn contend(contenders: &[LockManager], cycles: usize, patience: Duration) -> (Histogram<u64>, u64) {
     let looks = Arc::new(AtomicU64::new(0));
     let released: Arc<Mutex<Option<Moment>>> = Arc::default();
     let handoffs = Arc::new(Mutex::new(Histogram::<u64>::new_with_bounds(1, 60_000_000, 3).unwrap()));
@@ -91,8 +104,9 @@ async fn contend(contenders: &[LockManager], cycles: usize) -> (Histogram<u64>, 
                     let guard = lock.acquire().await.unwrap();
                     let held = now();
                     // A first time, then each time half a ttl has passed.
-                    let waited = held.since(asked).as_millis();
-                    let looked = waited.div_ceil((TTL / 2).as_millis()) * u128::from(waited >= FIRST_LOOK);
+                    let waited = held.since(asked);
+                    let looked =
+                        waited.as_millis().div_ceil((TTL / 2).as_millis()) * u128::from(waited >= patience);
                     looks.fetch_add(u64::try_from(looked).unwrap(), Ordering::Relaxed);
                     if let Some(released) = released.lock().take() {
                         let micros = u64::try_from(held.since(released).as_micros()).unwrap();
@@ -110,8 +124,8 @@ async fn contend(contenders: &[LockManager], cycles: usize) -> (Histogram<u64>, 
     (handoffs.lock().clone(), looks.load(Ordering::Relaxed))
 }
 
-/// In milliseconds; whoever waits so long asks whom it waits for.
-const FIRST_LOOK: u128 = 250;
+/// Whoever waits so long behind few asks whom it waits for.
+const FIRST_LOOK: Duration = Duration::from_millis(250);
 
 /// However many locks: one lease, one renewal per third of the ttl, one stream, of watches.
 async fn ten_thousand_held_locks_are_one_renewal() {

@@ -14,115 +14,184 @@ use model::World;
 use mutant::Mutant;
 use process::{AHEAD, NOW};
 
-fn step(contender: &Contender) -> Step {
-    contender.next(NOW, AHEAD)
+/// Our key.
+const OWN: &[u8] = b"m";
+
+fn waits() -> Contender {
+    Contender::new(Patience::Waits, OWN)
 }
 
-fn queued(older: usize, watched: Option<Revision>) -> Contender {
-    let mut contender = Contender::new(Patience::Waits);
-    contender.asked(Answer { revision: 10, mine: Some((10, true)), older, in_epoch: true }, watched);
+fn step(contender: &Contender) -> Step {
+    contender.next(NOW, AHEAD, &Told::default())
+}
+
+fn hears(contender: &Contender, told: &Told) -> Step {
+    contender.next(NOW, AHEAD, told)
+}
+
+/// What an answer at a revision showed, with the watch of a number on the queue.
+fn seen(revision: Revision, older: &[(u8, Revision)], watch: Option<WatchId>) -> Seen {
+    let older = older.iter().map(|(key, create)| ([*key].into(), *create)).collect();
+    Seen { revision, older, all: true, is_far: false, watch }
+}
+
+fn answer(seen: Seen, mine: Option<(Revision, bool)>) -> Answer {
+    Answer { mine, seen, in_epoch: true }
+}
+
+/// Created at 10.
+fn queued(older: &[(u8, Revision)], watch: Option<WatchId>) -> Contender {
+    let mut contender = waits();
+    contender.asked(answer(seen(10, older, watch), Some((10, true))));
     contender
+}
+
+/// Behind the nearest of more than are watched together.
+fn far_behind(key: u8, create: Revision) -> Contender {
+    let mut contender = waits();
+    let nearest = Seen { all: false, ..seen(10, &[(key, create), (b'a', 1)], None) };
+    contender.asked(answer(nearest, Some((10, true))));
+    contender
+}
+
+/// A watch that stands since a revision.
+fn told(key: Option<u8>, id: WatchId, since: Revision) -> Told {
+    let (mut told, key) = (Told::default(), key.map(|key| [key].into()));
+    told.open(key.as_ref(), id);
+    told.stands(key.as_ref(), since);
+    told
+}
+
+fn tell(told: &mut Told, key: u8, at: Revision) {
+    let of = told.queue.is_none().then(|| [key].into());
+    told.tell(of.as_ref(), &[Change { revision: at, key: [key].into(), value: None }], true);
 }
 
 /// A hold that is given back.
 fn leaving(create: Revision) -> Contender {
-    Contender { entry: Entry::Stray(create), leaving: Some(End::Left), ..Contender::new(Patience::Waits) }
-}
-
-fn deletion(revision: Revision, key: u8, created: Option<Revision>) -> Change {
-    Change { revision, key: [key].into(), kind: Kind::Deleted(created) }
+    Contender { entry: Entry::Stray(create), leaving: Some(End::Left), ..waits() }
 }
 
 /// A free lock is one request.
 #[test]
 fn a_free_lock_is_held_at_once() {
-    let contender = Contender::new(Patience::Waits);
-    assert_eq!(step(&contender), Step::Ask);
-    assert_eq!(step(&queued(0, None)), Step::End(End::Granted(10)));
+    assert_eq!(step(&waits()), Step::Ask);
+    assert_eq!(step(&queued(&[], None)), Step::End(End::Granted(10)));
 }
 
 /// With a watch that stood before, waiting takes no request, and neither does the turn.
 #[test]
 fn a_standing_watch_is_enough() {
-    let mut contender = queued(2, Some(9));
-    assert_eq!(step(&contender), Step::Wait);
-    contender.saw(&[deletion(11, b'b', Some(5))], b"m");
-    assert_eq!(step(&contender), Step::Wait);
-    contender.saw(&[deletion(12, b'a', Some(3))], b"m");
-    assert_eq!(step(&contender), Step::End(End::Granted(10)));
+    let (contender, mut told) = (queued(&[(b'b', 5), (b'a', 3)], Some(1)), told(None, 1, 9));
+    for (key, then) in [(b'b', Step::Wait), (b'z', Step::Wait), (b'a', Step::End(End::Granted(10)))] {
+        assert_eq!(hears(&contender, &told).clone(), Step::Wait);
+        tell(&mut told, key, 11);
+        assert_eq!(hears(&contender, &told), then);
+    }
 }
 
-/// A watch that began after the answer may have missed something: one read.
+/// A watch that began after the answer may have missed something: one read, whatever revision it names.
 #[test]
 fn a_late_watch_costs_a_read() {
-    let mut contender = queued(1, None);
-    assert_eq!(step(&contender), Step::Wait);
-    contender.watched(Some(13));
-    assert_eq!(step(&contender), Step::Look(10));
-    contender.looked(12, true, 0);
-    assert_eq!(step(&contender), Step::Look(10), "an answer older than the watch decides nothing");
-    contender.looked(13, true, 0);
-    assert_eq!(step(&contender), Step::End(End::Granted(10)));
+    let mut contender = queued(&[(b'a', 3)], None);
+    assert_eq!(step(&contender), Step::Open(Target::Queue));
+    let mut opening = Told::default();
+    opening.open(None, 1);
+    assert_eq!(hears(&contender, &opening), Step::Wait);
+    for since in [8, 13] {
+        assert_eq!(hears(&contender, &told(None, 1, since)), Step::Look(10), "since {since}");
+    }
+    contender.looked(Some(seen(12, &[(b'a', 3)], Some(1))));
+    assert_eq!(hears(&contender, &told(None, 1, 13)), Step::Look(10), "an answer older than the watch");
+    contender.looked(Some(seen(13, &[(b'a', 3)], Some(1))));
+    assert_eq!(hears(&contender, &told(None, 1, 13)), Step::Wait);
+    contender.looked(Some(seen(12, &[], Some(1))));
+    assert_eq!(hears(&contender, &told(None, 1, 13)), Step::Wait, "an answer older than the latest");
+    contender.looked(Some(seen(14, &[], Some(1))));
+    assert_eq!(hears(&contender, &told(None, 1, 13)), Step::End(End::Granted(10)));
 }
 
-/// What the next watch tells may be older than what was counted already: one read, whatever its revision.
+/// What another watch tells may be older than what the one before it told: one read.
 #[test]
 fn a_watch_after_another_costs_a_read() {
-    let mut place = Place::new(10, 12, 2, Some(9));
-    place.saw(&[deletion(13, b'a', Some(3))], b"m");
-    assert_eq!(place.standing(), Standing::Behind);
-    place.watched(None);
-    place.watched(Some(8));
-    assert_eq!(place.standing(), Standing::Doubtful);
-    place.looked(13, true, 1);
-    assert_eq!(place.standing(), Standing::Behind);
+    let contender = queued(&[(b'a', 3)], Some(1));
+    assert_eq!(hears(&contender, &told(None, 1, 9)), Step::Wait);
+    assert_eq!(hears(&contender, &told(None, 2, 9)), Step::Look(10));
 }
 
-/// Deletions that the answer showed already, that are told twice, or that are of later entries do not count.
+/// What the answer showed already was about an earlier bearer of the key, and later entries are none of our
+/// business.
 #[test]
-fn only_new_deletions_of_older_entries_count() {
-    let mut contender = queued(2, Some(9));
-    contender.saw(&[deletion(10, b'a', Some(3)), deletion(11, b'z', Some(11))], b"m");
-    for _ in 0..2 {
-        contender.saw(&[deletion(12, b'b', Some(5))], b"m");
+fn only_later_deletions_of_older_entries_count() {
+    let (contender, mut told) = (queued(&[(b'a', 3)], Some(1)), told(None, 1, 9));
+    for (key, at) in [(b'a', 10), (b'z', 11), (b'm', 10)] {
+        tell(&mut told, key, at);
+        assert_eq!(hears(&contender, &told), Step::Wait);
     }
-    assert_eq!(step(&contender), Step::Wait);
 }
 
 /// All deletions of one revision are taken in before anything is decided.
 #[test]
 fn our_own_deletion_in_the_same_revision_counts() {
-    let mut contender = queued(1, Some(9));
-    contender.saw(&[deletion(11, b'a', Some(3)), deletion(11, b'm', Some(10))], b"m");
+    let (contender, mut told) = (queued(&[(b'a', 3)], Some(1)), told(None, 1, 9));
+    tell(&mut told, b'a', 11);
+    tell(&mut told, b'm', 11);
+    assert_eq!(hears(&contender, &told), Step::End(End::Lost(LostReason::Gone)));
+}
+
+/// Behind many only one of them is listened to; its end makes us look, and never holds.
+#[test]
+fn the_end_of_a_witness_is_a_reason_to_look() {
+    let mut contender = far_behind(b'p', 7);
+    assert_eq!(step(&contender), Step::Open(Target::Key([b'p'].into(), None)));
+    let mut stood = told(Some(b'p'), 1, 9);
+    assert_eq!(hears(&contender, &stood), Step::Wait);
+    tell(&mut stood, b'p', 10);
+    assert_eq!(hears(&contender, &stood), Step::Wait, "it was another bearer's");
+    tell(&mut stood, b'p', 11);
+    assert_eq!(hears(&contender, &stood), Step::Look(10));
+    assert_eq!(hears(&contender, &told(Some(b'p'), 2, 12)), Step::Look(10), "it began too late");
+    contender.looked(Some(seen(13, &[], None)));
+    assert_eq!(step(&contender), Step::End(End::Granted(10)));
+    contender.looked(None);
     assert_eq!(step(&contender), Step::End(End::Lost(LostReason::Gone)));
 }
 
-/// A deletion of which the store has forgotten what it deleted is looked into.
+/// Far from its turn, a watch is opened on the past: it is slow, and needs no read.
 #[test]
-fn a_deletion_without_its_past_costs_a_read() {
-    let mut contender = queued(1, Some(9));
-    contender.saw(&[deletion(11, b'a', None)], b"m");
-    assert_eq!(step(&contender), Step::Look(10));
-    contender.looked(12, true, 1);
-    assert_eq!(step(&contender), Step::Wait);
+fn a_watch_on_the_past_covers_the_answer() {
+    let mut contender = waits();
+    let far = Seen { all: false, is_far: true, ..seen(10, &[(b'p', 7)], None) };
+    contender.asked(answer(far, Some((10, true))));
+    assert_eq!(step(&contender), Step::Open(Target::Key([b'p'].into(), Some(11))));
+    assert_eq!(hears(&contender, &told(Some(b'p'), 1, 10)), Step::Wait);
+}
+
+/// What is looked at when nothing is told: the youngest of those that are left.
+#[test]
+fn a_witness_is_one_that_is_left() {
+    let (contender, mut told) = (queued(&[(b'b', 5), (b'a', 3)], Some(1)), told(None, 1, 9));
+    let witness = |told: &Told| contender.place().unwrap().witness(told);
+    assert_eq!(witness(&told), [([b'b'].into(), 5)]);
+    tell(&mut told, b'b', 11);
+    assert_eq!(witness(&told), [([b'a'].into(), 3)]);
 }
 
 /// What may still arrive is made harmless before it is asked again.
 #[test]
 fn a_lost_answer_moves_the_epoch() {
-    let mut contender = Contender::new(Patience::Waits);
+    let mut contender = waits();
     contender.failed(Some(5));
     contender.in_epoch(5);
     assert_eq!(step(&contender), Step::Settle);
     // Whoever has moved it.
     contender.in_epoch(6);
     assert_eq!(step(&contender), Step::Ask);
-    let answer = Answer { revision: 12, mine: Some((10, true)), older: 0, in_epoch: true };
-    contender.asked(answer, None);
+    contender.asked(answer(seen(12, &[], None), Some((10, true))));
     assert_eq!(step(&contender), Step::End(End::Granted(10)));
 
     for settled in [false, true] {
-        let mut abandoned = Contender::new(Patience::Waits);
+        let mut abandoned = waits();
         abandoned.failed(Some(5));
         if settled {
             abandoned.in_epoch(6);
@@ -144,7 +213,7 @@ fn a_lost_answer_moves_the_epoch() {
 /// A copy that may still apply can come after the look: what that found decides nothing.
 #[test]
 fn what_is_found_before_the_epoch_moved_decides_nothing() {
-    let mut abandoned = Contender::new(Patience::Waits);
+    let mut abandoned = waits();
     abandoned.failed(Some(5));
     abandoned.abandon();
     abandoned.found(Some(7));
@@ -158,7 +227,7 @@ fn what_is_found_before_the_epoch_moved_decides_nothing() {
 /// What was refused for want of room may be there: it is looked for, without waiting for any copy.
 #[test]
 fn a_refusal_may_have_been_carried_out() {
-    let mut contender = Contender::new(Patience::Waits);
+    let mut contender = waits();
     contender.failed(None);
     assert_eq!(step(&contender), Step::Ask, "what is there is ours");
     contender.abandon();
@@ -166,7 +235,7 @@ fn a_refusal_may_have_been_carried_out() {
     contender.found(Some(7));
     assert_eq!(step(&contender), Step::Delete(7));
 
-    let mut doubtful = Contender::new(Patience::Waits);
+    let mut doubtful = waits();
     doubtful.failed(Some(5));
     doubtful.failed(None);
     assert_eq!(step(&doubtful), Step::Settle, "an earlier copy is still out there");
@@ -176,7 +245,7 @@ fn a_refusal_may_have_been_carried_out() {
 /// before the epoch can be moved, and the clean-up goes on until it is.
 #[test]
 fn a_full_server_lets_go_before_the_epoch_moves() {
-    let mut abandoned = Contender::new(Patience::Waits);
+    let mut abandoned = waits();
     abandoned.failed(Some(5));
     abandoned.not_settled();
     assert_eq!(step(&abandoned), Step::Settle, "what is wanted stays");
@@ -201,7 +270,7 @@ fn a_full_server_lets_go_before_the_epoch_moves() {
 /// What was not asked, or certainly was not done, needs no clean-up.
 #[test]
 fn a_request_that_was_not_applied_leaves_nothing() {
-    let mut contender = Contender::new(Patience::Waits);
+    let mut contender = waits();
     contender.abandon();
     assert_eq!(step(&contender), Step::End(End::Left));
 }
@@ -209,9 +278,8 @@ fn a_request_that_was_not_applied_leaves_nothing() {
 /// An entry of an earlier acquisition is not adopted (etcd.protocol-2).
 #[test]
 fn another_acquisitions_entry_is_replaced() {
-    let mut contender = Contender::new(Patience::Waits);
-    let answer = Answer { revision: 12, mine: Some((4, false)), older: 0, in_epoch: true };
-    contender.asked(answer, None);
+    let mut contender = waits();
+    contender.asked(answer(seen(12, &[], None), Some((4, false))));
     assert_eq!(step(&contender), Step::Delete(4));
     contender.deleted();
     assert_eq!(step(&contender), Step::Ask);
@@ -220,13 +288,13 @@ fn another_acquisitions_entry_is_replaced() {
 /// A try does not stay in the queue.
 #[test]
 fn a_refused_try_leaves_nothing() {
-    let refused = |mine| Answer { revision: 12, mine, older: 1, in_epoch: true };
-    let mut contender = Contender::new(Patience::Tries);
-    contender.asked(refused(None), None);
+    let refused = |mine| answer(seen(12, &[(b'a', 3)], None), mine);
+    let mut contender = Contender::new(Patience::Tries, OWN);
+    contender.asked(refused(None));
     assert_eq!(step(&contender), Step::End(End::Refused));
 
-    let mut contender = Contender::new(Patience::Tries);
-    contender.asked(refused(Some((10, true))), None);
+    let mut contender = Contender::new(Patience::Tries, OWN);
+    contender.asked(refused(Some((10, true))));
     assert_eq!(step(&contender), Step::Delete(10));
     contender.deleted();
     assert_eq!(step(&contender), Step::End(End::Refused));
@@ -235,9 +303,9 @@ fn a_refused_try_leaves_nothing() {
 /// Past the deadline nothing is held, asked for or cleaned up: the lease ends it.
 #[test]
 fn a_session_that_is_over_ends_everything() {
-    for contender in [Contender::new(Patience::Waits), queued(0, None), queued(1, Some(9)), leaving(3)] {
+    for contender in [waits(), queued(&[], None), queued(&[(b'a', 3)], Some(1)), leaving(3)] {
         assert_eq!(
-            contender.next(Moment::from_nanos(2), AHEAD),
+            contender.next(Moment::from_nanos(2), AHEAD, &Told::default()),
             Step::End(End::Lost(LostReason::SessionLost))
         );
     }

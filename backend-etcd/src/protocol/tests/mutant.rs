@@ -17,12 +17,29 @@ pub(super) enum Mutant {
     IgnoresTheEpoch,
     /// Whatever entry is there is taken for this acquisition's.
     AdoptsAnything,
-    /// A watch is said to stand since the last answer, though it was opened later.
+    /// The watch on the queue is trusted though it was opened after the answer.
     BackdatesTheWatch,
+    /// So is a watch on a key.
+    BackdatesAKeyWatch,
+    /// A watch that is opened after the answer covers it if it names an earlier revision, and goes on with what
+    /// the one before it told.
+    CoversByNumber,
     /// A cut stream is not noticed: the watch goes on with a gap.
     MissesTheGap,
-    /// Deletions are told by name only: later entries count as older ones.
-    CountsEverything,
+    /// A late deletion of an earlier bearer of the key counts.
+    CountsOldDeletions,
+    /// One older entry is taken for all of them once the watch on the queue stands.
+    KeepsTheWitness,
+    /// The end of the witness is enough to hold: whoever is behind the last one asks nobody.
+    WitnessGrants,
+    /// What the watch on a key tells takes it off what the watch on the queue has to tell of.
+    CountsKeyWatches,
+    /// The watch that lets us hold does not tell of our own end.
+    HoldsWithoutItself,
+    /// Whoever hears nothing for long looks at its own entry only.
+    ChecksItselfOnly,
+    /// Whoever hears nothing for long takes a key for the bearer that it had.
+    ChecksByName,
     /// A deletion from before the hold counts as one of the hold.
     HearsOldDeletions,
     /// An entry that comes first is held whatever was heard of it.
@@ -36,7 +53,7 @@ pub(super) enum Mutant {
 }
 
 impl Mutant {
-    pub(super) const ALL: [Self; 15] = [
+    pub(super) const ALL: [Self; 23] = [
         Self::TrustsSilence,
         Self::TrustsARefusal,
         Self::SettlesUnconfirmed,
@@ -45,8 +62,16 @@ impl Mutant {
         Self::IgnoresTheEpoch,
         Self::AdoptsAnything,
         Self::BackdatesTheWatch,
+        Self::BackdatesAKeyWatch,
+        Self::CoversByNumber,
         Self::MissesTheGap,
-        Self::CountsEverything,
+        Self::CountsOldDeletions,
+        Self::KeepsTheWitness,
+        Self::WitnessGrants,
+        Self::CountsKeyWatches,
+        Self::HoldsWithoutItself,
+        Self::ChecksItselfOnly,
+        Self::ChecksByName,
         Self::HearsOldDeletions,
         Self::GrantsWithoutTheBook,
         Self::WaitsForRoom,

@@ -4,6 +4,7 @@ use leasehold_core::clock::{Deadline, Moment};
 use leasehold_core::{LockName, OwnerId};
 
 use super::super::*;
+use super::store::Reply;
 
 pub(super) const NOW: Moment = Moment::from_nanos(1);
 pub(super) const AHEAD: Deadline = Deadline::At(Moment::from_nanos(2));
@@ -20,7 +21,14 @@ pub(super) struct Process {
     pub(super) found: Option<Option<Revision>>,
     pub(super) book: Book,
     pub(super) held: Option<Revision>,
-    pub(super) watch: Option<Stream>,
+    pub(super) told: Told,
+    /// Its watches: what has not been told yet comes after that revision.
+    pub(super) watches: Vec<Stream>,
+    pub(super) last_watch: WatchId,
+    /// An answer that is on its way.
+    pub(super) reply: Option<Reply>,
+    /// Its entry that has been the oldest last.
+    pub(super) was_first: Revision,
     /// What reads of its own entry showed and it has not heard yet: all before that revision is gone.
     pub(super) reads: Vec<Revision>,
     /// It has heard that all its entries from before then are gone.
@@ -29,9 +37,12 @@ pub(super) struct Process {
 
 #[derive(Clone, Debug)]
 pub(super) struct Stream {
-    pub(super) since: Revision,
-    /// The last revision that was told.
-    pub(super) told: Revision,
+    /// One key, or all.
+    pub(super) key: Option<Key>,
+    /// Up to there it has told.
+    pub(super) upto: Revision,
+    /// It tells nothing any more, and nobody knows.
+    pub(super) is_stalled: bool,
 }
 
 impl Process {
@@ -45,7 +56,11 @@ impl Process {
             found: None,
             book: Book::new(AHEAD, epoch),
             held: None,
-            watch: None,
+            told: Told::default(),
+            watches: Vec::new(),
+            last_watch: 0,
+            reply: None,
+            was_first: 0,
             reads: Vec::new(),
             gone_before: 0,
         }

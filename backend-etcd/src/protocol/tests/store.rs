@@ -11,11 +11,19 @@ pub(super) struct Request {
 
 #[derive(Clone, Debug)]
 pub(super) enum What {
-    Ask { patience: Patience, acquisition: u32, epoch: Option<Revision> },
+    Ask {
+        patience: Patience,
+        acquisition: u32,
+        epoch: Option<Revision>,
+    },
     Delete(Revision),
-    Move { epoch: Revision },
+    Move {
+        epoch: Revision,
+    },
     Find,
     Look(Revision),
+    /// Whether our entry and another are there, created at those revisions.
+    Check(Revision, Option<(Key, Revision)>),
 }
 
 #[derive(Debug)]
@@ -24,7 +32,9 @@ pub(super) enum Reply {
     Deleted(Revision),
     Moved,
     Found(Option<Revision>),
-    Looked { revision: Revision, present: bool, older: usize },
+    /// `None` if our entry was not there.
+    Looked(Option<Seen>),
+    Checked(bool),
     NoSession,
 }
 
@@ -65,29 +75,24 @@ impl Store {
         if self.sessions[id].is_over && !matches!(request.what, What::Delete(_)) {
             return Reply::NoSession;
         }
-        let creates = |world: &Self| -> Vec<Revision> {
-            world.sessions.iter().filter_map(|session| session.entry).map(|(create, _)| create).collect()
-        };
-        match request.what {
+        match request.what.clone() {
             What::Ask { patience, acquisition, epoch } => {
-                let before = creates(self);
                 let entry = self.sessions[id].entry;
                 let in_epoch = epoch.is_none_or(|epoch| epoch == self.sessions[id].epoch);
                 let is_free = match patience {
                     Patience::Waits => entry.is_none(),
-                    Patience::Tries => before.is_empty(),
+                    Patience::Tries => self.before(Revision::MAX).older.is_empty(),
                 };
                 if is_free && in_epoch {
                     self.revision += 1;
                     self.sessions[id].entry = Some((self.revision, acquisition));
-                    let (revision, older) = (self.revision, before.len());
-                    return Reply::Asked(Answer { revision, mine: Some((revision, true)), older, in_epoch });
+                    let mine = Some((self.revision, true));
+                    return Reply::Asked(Answer { mine, seen: self.before(self.revision), in_epoch });
                 }
                 let adopts = self.is_mistaken_for_mine;
                 let mine = entry.map(|(create, by)| (create, adopts || by == acquisition));
-                let own = entry.map_or(Revision::MAX, |(create, _)| create);
-                let older = before.iter().filter(|create| **create < own).count();
-                Reply::Asked(Answer { revision: self.revision, mine, older, in_epoch })
+                let seen = self.before(entry.map_or(Revision::MAX, |(create, _)| create));
+                Reply::Asked(Answer { mine, seen, in_epoch })
             }
             What::Delete(create) => {
                 if self.sessions[id].entry.is_some_and(|(created, _)| created == create) {
@@ -103,11 +108,34 @@ impl Store {
                 Reply::Moved
             }
             What::Find => Reply::Found(self.sessions[id].entry.map(|(create, _)| create)),
-            What::Look(create) => Reply::Looked {
-                revision: self.revision,
-                present: self.sessions[id].entry.is_some_and(|(created, _)| created == create),
-                older: creates(self).iter().filter(|other| **other < create).count(),
-            },
+            What::Look(create) => {
+                let is_there = self.sessions[id].entry.is_some_and(|(created, _)| created == create);
+                Reply::Looked(is_there.then(|| self.before(create)))
+            }
+            What::Check(create, witness) => {
+                let has = |session: &Session, at| session.entry.is_some_and(|(created, _)| created == at);
+                let stands = |(key, at): (Key, Revision)| {
+                    self.sessions
+                        .iter()
+                        .enumerate()
+                        .any(|(id, session)| self::key(id) == key && has(session, at))
+                };
+                Reply::Checked(has(&self.sessions[id], create) && witness.is_none_or(stands))
+            }
         }
     }
+
+    /// All entries that are older than one.
+    fn before(&self, create: Revision) -> Seen {
+        let entries = self.sessions.iter().enumerate();
+        let entries = entries.filter_map(|(id, session)| Some((key(id), session.entry?.0)));
+        let mut older: Vec<_> = entries.filter(|(_, created)| *created < create).collect();
+        older.sort_by_key(|(_, created)| std::cmp::Reverse(*created));
+        Seen { revision: self.revision, older, all: true, is_far: false, watch: None }
+    }
+}
+
+/// The key of a session's entry.
+pub(super) fn key(session: usize) -> Key {
+    session.to_be_bytes().into()
 }

@@ -1,11 +1,13 @@
 //! Processes that contend on the store through the engine.
 
+mod watching;
+
 use leasehold_core::clock::{Deadline, Moment};
 
 use super::super::*;
 use super::mutant::Mutant;
-use super::process::{NOW, Process, Stream, name, owner};
-use super::store::{Reply, Request, Store, What};
+use super::process::{NOW, Process, name, owner};
+use super::store::{Reply, Request, Store, What, key};
 
 pub(super) struct World {
     mutant: Option<Mutant>,
@@ -55,7 +57,7 @@ impl World {
     pub(super) fn act(&mut self, choice: u16) -> Result<(), String> {
         let who = usize::from(choice) % PROCESSES;
         let detail = choice / 64;
-        match choice / 3 % 22 {
+        match choice / 3 % 26 {
             0..=1 => {
                 self.start(who, if detail.is_multiple_of(3) { Patience::Tries } else { Patience::Waits })
             }
@@ -73,6 +75,9 @@ impl World {
             19 => self.take_away(usize::from(detail)),
             20 => self.read_own(who),
             21 => self.hear_of_reads(who)?,
+            22 => self.stall(who),
+            23 => self.give_up_a_watch(who, detail),
+            24..=25 => self.check_place(who),
             _ => {}
         }
         self.check()
@@ -83,7 +88,13 @@ impl World {
         self.is_calm = true;
         for _ in 0..200 {
             for who in 0..PROCESSES {
-                self.tell(who, 0)?;
+                for watch in 0..4 {
+                    self.tell(who, watch * 64)?;
+                }
+                // The timer is for watches that have fallen silent, and for nothing else.
+                if self.processes[who].watches.iter().any(|watch| watch.is_stalled) {
+                    self.check_place(who);
+                }
                 self.read_own(who);
                 self.hear_of_reads(who)?;
                 self.drive(who, 0)?;
@@ -106,7 +117,12 @@ impl World {
     /// The server is full, and nobody wants anything: no entry stays in anybody's way.
     pub(super) fn fill_up(&mut self) -> Result<(), String> {
         self.is_full = true;
-        (0..PROCESSES).for_each(|who| self.leave(who));
+        for who in 0..PROCESSES {
+            if let Some(reply) = self.processes[who].reply.take() {
+                self.answered(who, reply, 0);
+            }
+            self.leave(who);
+        }
         for who in (0..PROCESSES).cycle().take(20 * PROCESSES) {
             self.drive(who, 0)?;
             self.check()?;
@@ -121,7 +137,12 @@ impl World {
         }
     }
 
-    fn check(&self) -> Result<(), String> {
+    fn check(&mut self) -> Result<(), String> {
+        let oldest = self.store.sessions.iter().filter_map(|session| session.entry).min();
+        for process in &mut self.processes {
+            let entry = self.store.sessions[process.session].entry.filter(|entry| Some(*entry) == oldest);
+            process.was_first = entry.map_or(process.was_first, |(create, _)| create);
+        }
         let holders: Vec<_> = (0..PROCESSES)
             .filter(|who| self.processes[*who].held.is_some_and(|held| !self.taken.contains(&held)))
             .filter(|who| !self.processes[*who].has_expired)
@@ -153,15 +174,18 @@ impl World {
         let process = &mut self.processes[who];
         process.acquisition = self.acquisitions;
         process.found = None;
-        process.contender = Some(Contender::new(patience));
+        process.contender = Some(Contender::new(patience, &key(process.session)));
+        process.told.listen();
     }
 
     /// Gives up waiting, or lets go.
     fn leave(&mut self, who: usize) {
         let process = &mut self.processes[who];
         if let Some(create) = process.held.take() {
-            process.book.release(&name(), create, owner(process.acquisition));
+            let _ = process.book.release(&name(), create, owner(process.acquisition));
             process.contender = (!process.has_expired).then(|| super::leaving(create));
+        } else if process.reply.is_some() {
+            // It is found out when the answer is there.
         } else if let Some(contender) = &mut process.contender {
             // Whoever asks again for what it did not release does ask.
             let entry = self.store.sessions[process.session].entry;
@@ -187,6 +211,7 @@ impl World {
         let process = &mut self.processes[who];
         process.has_expired = true;
         process.held = None;
+        process.reply = None;
         process.book.end();
         let session = process.session;
         self.store.sessions[session].is_over = true;
@@ -199,7 +224,7 @@ impl World {
         self.store.revision += 1;
         self.store.sessions[process.session].epoch = self.store.revision;
         process.epoch = self.store.revision;
-        if let Some(contender) = &mut process.contender {
+        if let Some(contender) = process.contender.as_mut().filter(|_| process.reply.is_none()) {
             contender.in_epoch(self.store.revision);
         }
     }
@@ -219,6 +244,10 @@ impl World {
     /// The process reads its own entry, as it does when the watch on its key begins.
     fn read_own(&mut self, who: usize) {
         let process = &mut self.processes[who];
+        if process.reply.is_some() {
+            // What it shows of an entry that is not in the book is found out once that is watched.
+            return;
+        }
         let session = &self.store.sessions[process.session];
         if !session.is_over {
             let gone_before = session.entry.map_or(self.store.revision + 1, |(create, _)| create);
@@ -227,6 +256,9 @@ impl World {
     }
 
     fn hear_of_reads(&mut self, who: usize) -> Result<(), String> {
+        if self.processes[who].reply.is_some() {
+            self.processes[who].reads.clear();
+        }
         for gone_before in std::mem::take(&mut self.processes[who].reads) {
             self.hear_of_deletion(who, gone_before)?;
         }
@@ -252,13 +284,17 @@ impl World {
 
     /// The driver does what the engine asks for; `luck` says what becomes of a request.
     fn drive(&mut self, who: usize, luck: u16) -> Result<(), String> {
+        if let Some(reply) = self.processes[who].reply.take() {
+            self.answered(who, reply, luck);
+            return Ok(());
+        }
         let process = &self.processes[who];
         let Some(contender) = &process.contender else {
             return Ok(());
         };
         let deadline = Deadline::At(Moment::from_nanos(if process.has_expired { 0 } else { 2 }));
         let (session, epoch, acquisition) = (process.session, process.epoch, process.acquisition);
-        let what = match contender.next(NOW, deadline) {
+        let what = match contender.next(NOW, deadline, &process.told) {
             Step::Ask => {
                 let epoch = (self.mutant != Some(Mutant::IgnoresTheEpoch)).then_some(epoch);
                 What::Ask { patience: contender.patience, acquisition, epoch }
@@ -267,22 +303,22 @@ impl World {
             Step::Settle => What::Move { epoch },
             Step::Find => match process.found.filter(|_| self.mutant == Some(Mutant::LooksOnce)) {
                 Some(found) => {
-                    self.answered(who, Reply::Found(found));
+                    self.answered(who, Reply::Found(found), luck);
                     return Ok(());
                 }
                 None => What::Find,
             },
             Step::Look(create) => What::Look(create),
-            Step::Wait => {
-                if process.watch.is_none() {
-                    self.open_watch(who, luck);
-                }
+            Step::Open(target) => {
+                self.open_watch(who, target, luck);
                 return Ok(());
             }
+            Step::Wait => return Ok(()),
             Step::End(end) => return self.end(who, end),
         };
         let request = Request { session, what };
-        // Answered; carried out without an answer; on its way; refused, carried out or not; not applied.
+        let choice = luck;
+        // Answered, at once or later; carried out without an answer; on its way; refused, carried out or not; not applied.
         let luck = match request.what {
             What::Ask { .. } | What::Move { .. } if self.is_full => 8,
             _ if self.is_calm || self.is_full => 0,
@@ -290,8 +326,16 @@ impl World {
         };
         match luck {
             0..=4 => {
-                let reply = self.store.apply(&request);
-                self.answered(who, reply);
+                let watch = self.covering(who);
+                let mut reply = self.store.apply(&request);
+                if let Reply::Asked(Answer { seen, .. }) | Reply::Looked(Some(seen)) = &mut reply {
+                    seen.watch = watch;
+                }
+                if luck > 2 {
+                    self.processes[who].reply = Some(reply);
+                } else {
+                    self.answered(who, reply, choice);
+                }
             }
             5 => {
                 self.store.apply(&request);
@@ -314,7 +358,8 @@ impl World {
 
     fn end(&mut self, who: usize, end: End) -> Result<(), String> {
         let process = &mut self.processes[who];
-        let entry = process.contender.take().and_then(|contender| contender.create());
+        let contender = process.contender.take();
+        let entry = contender.and_then(|contender| contender.place().map(Place::create));
         if let End::Granted(create) = end {
             let hold = process.book.grant(&name(), create, NOW, NOW);
             if hold.is_none() && self.mutant != Some(Mutant::GrantsWithoutTheBook) {
@@ -331,8 +376,8 @@ impl World {
                     return Err(format!("{who} holds with token {create} after {}", self.last_token));
                 }
                 self.last_token = create;
-            } else if !self.taken.contains(&create) {
-                return Err(format!("{who} holds an entry that is not there"));
+            } else if !self.taken.contains(&create) || process.was_first != create {
+                return Err(format!("{who} holds an entry that is not there, or never was the first"));
             }
             process.held = Some(create);
         } else if let Some(create) = entry {
@@ -345,7 +390,10 @@ impl World {
         Ok(())
     }
 
-    fn answered(&mut self, who: usize, reply: Reply) {
+    fn answered(&mut self, who: usize, mut reply: Reply, choice: u16) {
+        if let Reply::Asked(Answer { seen, .. }) | Reply::Looked(Some(seen)) = &mut reply {
+            *seen = self.shown(who, seen.clone(), choice);
+        }
         let epoch = self.store.sessions[self.processes[who].session].epoch;
         let process = &mut self.processes[who];
         let Some(contender) = &mut process.contender else {
@@ -353,22 +401,21 @@ impl World {
         };
         match reply {
             Reply::Asked(answer) => {
-                let since = process.watch.as_ref().map(|watch| watch.since);
-                contender.asked(answer, since);
-                if let Some(create) = contender.create() {
-                    process.book.enter(&name(), create, owner(process.acquisition), NOW);
+                contender.asked(answer);
+                if let Some(place) = contender.place() {
+                    process.book.enter(&name(), place.create(), owner(process.acquisition), NOW);
                 }
             }
             Reply::Deleted(create) => {
                 contender.deleted();
                 process.book.forget(&name(), create);
             }
-            Reply::Moved => {}
+            Reply::Moved | Reply::Checked(_) => {}
             Reply::Found(create) => {
                 process.found = Some(create);
                 contender.found(create);
             }
-            Reply::Looked { revision, present, older } => contender.looked(revision, present, older),
+            Reply::Looked(seen) => contender.looked(seen),
             // The watch on the session's key tells, too.
             Reply::NoSession => process.has_expired = true,
         }
@@ -406,75 +453,4 @@ impl World {
             _ => {}
         }
     }
-
-    /// Opens the watch, perhaps at a member that lags behind.
-    fn open_watch(&mut self, who: usize, luck: u16) {
-        let since = self.store.revision - Revision::from(luck % 3);
-        let process = &mut self.processes[who];
-        let since = match self.mutant {
-            Some(Mutant::BackdatesTheWatch) => 0,
-            _ => since,
-        };
-        process.watch = Some(Stream { since, told: since.max(self.store.revision - 2) });
-        if let Some(contender) = &mut process.contender {
-            contender.watched(Some(since));
-        }
-    }
-
-    /// The watch tells everything of the next revision; or the last again, or without its past.
-    fn tell(&mut self, who: usize, luck: u16) -> Result<(), String> {
-        let process = &mut self.processes[who];
-        let Some(watch) = &mut process.watch else {
-            return Ok(());
-        };
-        let again = !self.is_calm && luck % 5 == 1;
-        let after = if again { watch.told - 1 } else { watch.told }.max(watch.since);
-        let Some(revision) = self.store.deletions.iter().map(|(at, ..)| *at).filter(|at| *at > after).min()
-        else {
-            return Ok(());
-        };
-        watch.told = watch.told.max(revision);
-        let forgets = !self.is_calm && luck % 7 == 2;
-        let counts_everything = self.mutant == Some(Mutant::CountsEverything);
-        let deletes: Vec<_> = self
-            .store
-            .deletions
-            .iter()
-            .filter(|(at, ..)| *at == revision)
-            .map(|(_, session, created)| Change {
-                revision,
-                key: key(*session),
-                kind: Kind::Deleted(if counts_everything { Some(0) } else { (!forgets).then_some(*created) }),
-            })
-            .collect();
-        // The session hears it before whoever waits.
-        let own = key(process.session);
-        let is_of_ours = deletes.iter().any(|delete| delete.key == own);
-        if is_of_ours {
-            self.hear_of_deletion(who, revision)?;
-        }
-        if let Some(contender) = &mut self.processes[who].contender {
-            contender.saw(&deletes, &own);
-        }
-        Ok(())
-    }
-
-    fn cut(&mut self, who: usize) {
-        let process = &mut self.processes[who];
-        if self.mutant == Some(Mutant::MissesTheGap) {
-            if let Some(watch) = &mut process.watch {
-                watch.told = self.store.revision;
-            }
-            return;
-        }
-        process.watch = None;
-        if let Some(contender) = &mut process.contender {
-            contender.watched(None);
-        }
-    }
-}
-
-/// The key of a session's entry.
-fn key(session: usize) -> Box<[u8]> {
-    session.to_be_bytes().into()
 }

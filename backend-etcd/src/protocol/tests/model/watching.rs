@@ -1,0 +1,173 @@
+//! What the watches of a process tell, and how little they may tell.
+
+use super::super::super::*;
+use super::super::mutant::Mutant;
+use super::super::process::Stream;
+use super::super::store::{Reply, Request, What, key};
+use super::World;
+
+impl World {
+    /// The watch on the queue that stands when a request is sent.
+    pub(super) fn covering(&self, who: usize) -> Option<WatchId> {
+        let process = &self.processes[who];
+        match &process.told.queue {
+            Some(watch) => watch.since.map(|_| watch.id),
+            // The one to come.
+            None => matches!(self.mutant, Some(Mutant::BackdatesTheWatch | Mutant::CoversByNumber))
+                .then_some(process.last_watch + 1),
+        }
+    }
+
+    /// How much of a queue an answer shows is free.
+    pub(super) fn shown(&self, who: usize, mut seen: Seen, choice: u16) -> Seen {
+        let shows = 1 + usize::from(choice / 16 % 3);
+        seen.all = seen.older.len() <= shows && !choice.is_multiple_of(5);
+        seen.is_far = choice.is_multiple_of(7);
+        seen.older.truncate(shows);
+        if self.mutant == Some(Mutant::KeepsTheWitness) && self.processes[who].told.queue.is_some() {
+            seen.all = true;
+        }
+        seen
+    }
+
+    /// Opens a watch, perhaps at a member that lags behind.
+    pub(super) fn open_watch(&mut self, who: usize, target: Target, luck: u16) {
+        let now = self.store.revision - Revision::from(luck % 3);
+        let process = &mut self.processes[who];
+        process.last_watch += 1;
+        let id = process.last_watch;
+        let (key, from) = match target {
+            Target::Queue => (None, None),
+            Target::Key(key, from) => (Some(key), from),
+        };
+        let since = match (self.mutant, &key) {
+            (Some(Mutant::BackdatesTheWatch), None) | (Some(Mutant::BackdatesAKeyWatch), Some(_)) => 0,
+            _ => from.map_or(now, |from| from - 1),
+        };
+        process.told.open(key.as_ref(), id);
+        process.told.stands(key.as_ref(), since);
+        let upto = if since == 0 { now } else { since };
+        process.watches.push(Stream { key, upto, is_stalled: false });
+    }
+
+    /// One of the watches tells everything of the next revision, or of the last one again.
+    pub(super) fn tell(&mut self, who: usize, luck: u16) -> Result<(), String> {
+        let process = &mut self.processes[who];
+        if process.watches.is_empty() {
+            return Ok(());
+        }
+        let (which, again) = (usize::from(luck / 64) % process.watches.len(), !self.is_calm && luck % 5 == 1);
+        let watch = &mut process.watches[which];
+        let after = if again { watch.upto - 1 } else { watch.upto };
+        let (of, own) = (watch.key.clone(), key(process.session));
+        let is_told = |(at, session, _): &&(Revision, usize, Revision)| {
+            *at > after && of.as_ref().is_none_or(|of| *of == key(*session))
+        };
+        let Some(revision) = self.store.deletions.iter().filter(is_told).map(|(at, ..)| *at).min() else {
+            return Ok(());
+        };
+        if watch.is_stalled {
+            return Ok(());
+        }
+        watch.upto = watch.upto.max(revision);
+        let deleted = self.store.deletions.iter().filter(is_told).filter(|(at, ..)| *at == revision);
+        let keys: Vec<_> = deleted.map(|(_, session, _)| key(*session)).collect();
+        let told_at = match self.mutant {
+            Some(Mutant::CountsOldDeletions) => revision + 100,
+            _ => revision,
+        };
+        let deletion = |key: &Key| Change { revision: told_at, key: key.clone(), value: None };
+        let hides = self.mutant == Some(Mutant::HoldsWithoutItself);
+        let changes: Vec<_> = keys.iter().filter(|key| !hides || **key != own).map(deletion).collect();
+        process.told.tell(of.as_ref(), &changes, true);
+        if self.mutant == Some(Mutant::CountsKeyWatches) {
+            process.told.tell(None, &changes, true);
+        }
+        if of.is_some()
+            && self.mutant == Some(Mutant::WitnessGrants)
+            && let Some(place) = process.contender.as_ref().and_then(Contender::place)
+            && place.create() < revision
+        {
+            let create = place.create();
+            return self.end(who, End::Granted(create));
+        }
+        // Whoever waits has heard it before the session does.
+        if keys.contains(&own) {
+            self.hear_of_deletion(who, revision)?;
+        }
+        Ok(())
+    }
+
+    /// The stream is cut: all watches of a process end.
+    pub(super) fn cut(&mut self, who: usize) {
+        let process = &mut self.processes[who];
+        if self.mutant == Some(Mutant::MissesTheGap) {
+            for watch in &mut process.watches {
+                watch.upto = self.store.revision;
+            }
+            return;
+        }
+        let queue = process.told.queue.take();
+        (process.watches, process.told) = (Vec::new(), Told::default());
+        if self.mutant == Some(Mutant::CoversByNumber)
+            && let Some(mut watch) = queue
+        {
+            // Opened again, perhaps at a member that lags.
+            let since = self.store.revision - 2;
+            watch.since = Some(since);
+            process.watches.push(Stream { key: None, upto: since, is_stalled: false });
+            process.told.queue = Some(watch);
+        }
+    }
+
+    /// All watches of a process fall silent.
+    pub(super) fn stall(&mut self, who: usize) {
+        self.processes[who].watches.iter_mut().for_each(|watch| watch.is_stalled = true);
+    }
+
+    /// A watch is closed: on the queue, as nobody would open one now, or on a key that is not in use.
+    pub(super) fn give_up_a_watch(&mut self, who: usize, luck: u16) {
+        let process = &mut self.processes[who];
+        let used = match process.contender.as_ref().and_then(Contender::place) {
+            Some(place) => place.witness(&process.told),
+            None => Vec::new(),
+        };
+        if process.watches.is_empty() {
+            return;
+        }
+        let which = usize::from(luck) % process.watches.len();
+        let key = process.watches[which].key.clone();
+        if key.as_ref().is_none_or(|key| used.iter().all(|(used, _)| used != key)) {
+            process.watches.remove(which);
+            process.told.close(key.as_ref());
+        }
+    }
+
+    /// Whoever waits reads its own entry and its witness; if one of them is gone, the watches are opened anew.
+    pub(super) fn check_place(&mut self, who: usize) {
+        let process = &self.processes[who];
+        let Some(place) = process.contender.as_ref().and_then(Contender::place) else {
+            return;
+        };
+        if process.reply.is_some() || process.has_expired {
+            return;
+        }
+        let (session, create) = (process.session, place.create());
+        let mut witness = place.witness(&process.told).into_iter().next();
+        match self.mutant {
+            Some(Mutant::ChecksItselfOnly) => witness = None,
+            Some(Mutant::ChecksByName) => {
+                if let Some((key, at)) = &mut witness {
+                    let there = self.store.sessions.iter().enumerate().find(|(id, _)| self::key(*id) == *key);
+                    *at = there.and_then(|(_, session)| session.entry).map_or(*at, |(create, _)| create);
+                }
+            }
+            _ => {}
+        }
+        let reply = self.store.apply(&Request { session, what: What::Check(create, witness) });
+        if matches!(reply, Reply::Checked(false)) {
+            let process = &mut self.processes[who];
+            (process.watches, process.told) = (Vec::new(), Told::default());
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! What the watches on one queue have told; pure.
+//!
+//! There is one on all contenders while few of them are before us, and some on single keys of others: sessions
+//! come again in the same order, so whoever was before us will often be. Both outlast the entries they were opened
+//! for.
+//!
+//! # Invariants
+//! - **etcd.told-1** What a watch has told is forgotten when it is cut: the next one has an id of its own.
+//! - **etcd.told-2** No watch on a key that is in use is closed to make room.
+
+use std::collections::{HashMap, VecDeque};
+
+use super::Revision;
+
+pub(crate) type Key = Box<[u8]>;
+
+/// Watches have different ones, also those on the same.
+pub(crate) type WatchId = i64;
+
+/// A change of a key.
+#[derive(Debug)]
+pub(crate) struct Change {
+    pub(crate) revision: Revision,
+    pub(crate) key: Key,
+    /// What was put; nothing for a deletion.
+    pub(crate) value: Option<Box<[u8]>>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Told {
+    /// The watch on all contenders.
+    pub(crate) queue: Option<Watch>,
+    /// Those on single ones.
+    pub(crate) keys: HashMap<Key, Watch>,
+    /// There is no right to watch; nothing more is told.
+    pub(crate) is_refused: bool,
+    /// The keys that are watched, those used last at the end.
+    used: VecDeque<Key>,
+    /// Deletions that the watch on all has told in a row while nobody listened.
+    unheard: usize,
+}
+
+/// A watch, and what it has told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Watch {
+    pub(crate) id: WatchId,
+    /// It tells whatever is deleted after that revision; `None` until it stands.
+    pub(crate) since: Option<Revision>,
+    /// The last deletion of each key.
+    deleted: HashMap<Key, Revision>,
+}
+
+impl Watch {
+    pub(crate) fn has_deleted(&self, key: &[u8], after: Revision) -> bool {
+        self.deleted.get(key).is_some_and(|at| *at > after)
+    }
+}
+
+impl Told {
+    /// The watch on `key`, or on all; `None` if there is none.
+    fn of(&mut self, key: Option<&Key>) -> Option<&mut Watch> {
+        key.map_or(self.queue.as_mut(), |key| self.keys.get_mut(key))
+    }
+
+    /// A watch is being opened, for the first time or again.
+    pub(crate) fn open(&mut self, key: Option<&Key>, id: WatchId) {
+        let watch = Watch { id, since: None, deleted: HashMap::new() };
+        let Some(key) = key else {
+            self.queue = Some(watch);
+            return;
+        };
+        self.keys.insert(key.clone(), watch);
+        self.used.push_back(key.clone());
+    }
+
+    pub(crate) fn close(&mut self, key: Option<&Key>) {
+        let Some(key) = key else {
+            self.queue = None;
+            return;
+        };
+        self.keys.remove(key);
+        self.used.retain(|used| used != key);
+    }
+
+    /// Somebody listens, after nobody did: what was told meanwhile is none of its business.
+    pub(crate) fn listen(&mut self) {
+        self.unheard = 0;
+        if let Some(watch) = &mut self.queue {
+            watch.since = watch.since.map(|since| watch.deleted.values().copied().fold(since, Revision::max));
+            watch.deleted.clear();
+        }
+    }
+
+    /// A watch stands since that revision.
+    pub(crate) fn stands(&mut self, key: Option<&Key>, since: Revision) {
+        if let Some(watch) = self.of(key) {
+            watch.since = Some(since);
+        }
+    }
+
+    /// A watch tells; whether that on all has told of so many deletions in a row while nobody listened that it is
+    /// not worth keeping.
+    pub(crate) fn tell(&mut self, key: Option<&Key>, changes: &[Change], is_heard: bool) -> bool {
+        for change in changes.iter().filter(|change| change.value.is_none()) {
+            if let Some(watch) = self.of(key) {
+                let last = watch.deleted.entry(change.key.clone()).or_insert(change.revision);
+                *last = change.revision.max(*last);
+            }
+            self.unheard = if is_heard { 0 } else { self.unheard + usize::from(key.is_none()) };
+        }
+        self.unheard >= IDLE_DELETIONS
+    }
+
+    /// Those keys are in use; which others are to be closed to make room.
+    pub(crate) fn use_keys(&mut self, keys: &[(Key, Revision)]) -> Vec<Key> {
+        self.used.retain(|used| keys.iter().all(|(key, _)| key != used));
+        self.used.extend(keys.iter().map(|(key, _)| key.clone()));
+        let surplus = self.used.len().saturating_sub(KEYS_WATCHED.max(keys.len()));
+        self.used.drain(..surplus).collect()
+    }
+}
+
+/// How many keys of others a session watches in one queue. Each is a message to us when its bearer releases; with
+/// fewer, the turns of many sessions make us open watches that we had.
+const KEYS_WATCHED: usize = 16;
+/// How many deletions in a row a watch tells nobody before it is closed. Of 100 sessions that come seldom, 18 to
+/// 31 hear each release with this, and a cycle takes 2.4 to 2.7 requests; with 128 it is 57 to 71, and 2.2 to 2.3.
+const IDLE_DELETIONS: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(key: u8) -> Key {
+        [key].into()
+    }
+
+    fn deletion(of: u8, revision: Revision) -> Change {
+        Change { revision, key: key(of), value: None }
+    }
+
+    /// etcd.told-2
+    #[test]
+    fn keys_in_use_are_not_closed_to_make_room() {
+        let mut told = Told::default();
+        for used in 0..16 {
+            told.open(Some(&key(used)), 1);
+            assert!(told.use_keys(&[(key(used), 1)]).is_empty());
+        }
+        assert!(told.use_keys(&[(key(0), 1)]).is_empty(), "it is used again");
+        assert_eq!(told.use_keys(&[(key(16), 1)]), [key(1)]);
+        let many: Vec<_> = (20..40).map(|used| (key(used), 1)).collect();
+        let closed = told.use_keys(&many);
+        assert!(closed.len() == 16 && closed.iter().all(|closed| closed[0] < 20), "{closed:?}");
+        assert!(told.use_keys(&many).is_empty());
+        told.close(Some(&key(20)));
+        assert_eq!(told.use_keys(&many[1..2]), [22, 23, 24].map(key), "room for sixteen again");
+    }
+
+    /// Whoever begins to listen hears of what comes after what the watch has told by then.
+    #[test]
+    fn what_nobody_heard_is_behind_whoever_comes() {
+        let mut told = Told::default();
+        told.open(None, 7);
+        told.stands(None, 3);
+        told.tell(None, &[deletion(b'a', 9), deletion(b'b', 5)], true);
+        told.listen();
+        let watch = told.queue.as_ref().unwrap();
+        assert_eq!(watch.since, Some(9));
+        assert!(!watch.has_deleted(b"a", 0));
+    }
+
+    /// A queue that is only watched out of habit is not watched for ever.
+    #[test]
+    fn a_watch_that_tells_nobody_is_closed_in_the_end() {
+        let mut told = Told::default();
+        for _ in 0..2 {
+            let is_idle = |at| told.tell(None, &[deletion(b'a', at)], false);
+            assert_eq!((0..).position(is_idle), Some(IDLE_DELETIONS - 1));
+            assert!(!told.tell(None, &[deletion(b'a', 99)], true), "somebody heard it");
+        }
+    }
+}
