@@ -14,6 +14,8 @@
 mod rights;
 pub(crate) mod status;
 
+pub(crate) use rights::Identity;
+
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -29,7 +31,7 @@ use zookeeper_client::{Acl, Acls, Client, CreateMode, Error as ZkError, EventTyp
 
 use crate::error::{Answered, Explain, Unanswered};
 use crate::keys::{self, Listing, Node};
-use crate::protocol::Happening;
+use crate::protocol::{Failure, Happening};
 
 /// The way to the server.
 #[derive(Debug)]
@@ -39,13 +41,31 @@ pub(crate) struct Connection {
     /// The bound of a request.
     bound: Duration,
     rights: Arc<[Acl]>,
+    /// On the nodes of our contenders.
+    contender_rights: Arc<[Acl]>,
+    identity: Option<Identity>,
     /// The session is: nothing is asked any more, and what is out has no answer.
     pub(crate) over: CancellationToken,
 }
 
 impl Connection {
-    pub(crate) fn new(client: Client, env: Env, bound: Duration, rights: Arc<[Acl]>) -> Self {
-        Self { client: Mutex::new(Some(client)), env, bound, rights, over: CancellationToken::new() }
+    pub(crate) fn new(
+        client: Client,
+        env: Env,
+        bound: Duration,
+        rights: Vec<Acl>,
+        identity: Option<Identity>,
+    ) -> Self {
+        let contender_rights = identity.as_ref().map_or(rights.clone(), |own| own.alone_writes(&rights));
+        Self {
+            client: Mutex::new(Some(client)),
+            env,
+            bound,
+            rights: rights.into(),
+            contender_rights: contender_rights.into(),
+            identity,
+            over: CancellationToken::new(),
+        }
     }
 
     /// Ends the session at the server, as soon as that can be reached.
@@ -65,15 +85,31 @@ impl Connection {
         }
     }
 
-    /// Makes a contender in `directory` and lists it, in one flight.
+    /// Makes a contender in `directory` and lists it, in one flight; the directory first, if it is missing.
     pub(crate) async fn enter(
         &self,
         directory: &str,
         owner: OwnerId,
         data: &[u8],
     ) -> Answered<(Node, Stat, Option<Listing>)> {
+        if let Some(entered) = self.enter_existing(directory, owner, data).await.if_there()? {
+            return Ok(entered);
+        }
+        // Made or not, or by somebody else: the next attempt tells.
+        let made = self.make_directory(directory).await;
+        made.or_else(|failed| if failed.failure() == Failure::Unknown { Ok(()) } else { Err(failed) })?;
+        self.enter_existing(directory, owner, data).await
+    }
+
+    async fn enter_existing(
+        &self,
+        directory: &str,
+        owner: OwnerId,
+        data: &[u8],
+    ) -> Answered<(Node, Stat, Option<Listing>)> {
         let stem = format!("{directory}/{}", keys::stem(owner));
-        let (directory, data, rights) = (directory.to_owned(), data.to_owned(), Arc::clone(&self.rights));
+        let (directory, data) = (directory.to_owned(), data.to_owned());
+        let rights = Arc::clone(&self.contender_rights);
         let flight = self.ask(async move |client| {
             let options = CreateMode::EphemeralSequential.with_acls(Acls::new(&rights));
             // Polled in this order, so sent in this order.
@@ -142,6 +178,18 @@ impl Connection {
             let mut transaction = client.new_multi_writer();
             transaction.add_delete(&path, None)?;
             transaction.add_create(&path, &data, &options)?;
+            transaction.commit().await.map(drop).map_err(ZkError::from)
+        })
+        .await
+    }
+
+    /// Writes a contender's node of ours and deletes it: who watches it is told of a change.
+    pub(crate) async fn pass(&self, path: &str) -> Answered<()> {
+        let path = path.to_owned();
+        self.ask(async move |client| {
+            let mut transaction = client.new_multi_writer();
+            transaction.add_set_data(&path, &[], None)?;
+            transaction.add_delete(&path, None)?;
             transaction.commit().await.map(drop).map_err(ZkError::from)
         })
         .await

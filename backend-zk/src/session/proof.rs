@@ -6,7 +6,7 @@ use leasehold_core::LostReason;
 use zookeeper_client::{CreateMode, Error as ZkError, SessionState};
 
 use super::{Session, Trust};
-use crate::error::{Answered, Unanswered};
+use crate::error::{Answered, Explain, Unanswered};
 use crate::protocol::{Purpose, Write};
 
 impl Session {
@@ -20,16 +20,7 @@ impl Session {
             () = async { self.site.env.sleep(bound).await } => return Err(Unanswered::Silent(bound)),
         };
         let sent = self.site.env.now();
-        match self.write_own_node().await {
-            Ok(()) => {}
-            Err(unanswered) => {
-                // Only the end of the session deletes it, or an administrator who means that.
-                if unanswered.is_absent() {
-                    self.end(LostReason::SessionLost);
-                }
-                return Err(unanswered);
-            }
-        }
+        self.write_own_node().await?;
         let write = Write { sent, answered: self.site.env.now(), purpose };
         if self.trust.lock().changes() != trusted {
             return Err(Unanswered::Refused(ZkError::ConnectionLoss));
@@ -54,8 +45,13 @@ impl Session {
     pub(super) async fn write_own_node(&self) -> Answered<()> {
         self.writers.lock().sent();
         let mut out = Out { session: self, version: None };
-        out.version = Some(self.connection.write(&self.node, &[], None).await?.version);
-        Ok(())
+        let written = self.connection.write(&self.node, &[], None).await.if_there()?;
+        out.version = written.map(|stat| stat.version);
+        // Only the end of the session deletes it, or an administrator who means that.
+        out.version.map(drop).ok_or_else(|| {
+            self.end(LostReason::SessionLost);
+            Unanswered::SessionOver
+        })
     }
 
     /// Waits until every change of the connection was looked into; how many there were.

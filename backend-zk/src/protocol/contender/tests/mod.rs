@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
+use crate::keys::Node;
 use model::*;
 
 #[derive(Clone, Debug)]
@@ -16,6 +17,8 @@ enum Event {
     Answer(Fate, usize),
     Advance,
     Change,
+    ChangeByForce,
+    Stands,
     Reconnect(bool),
     Release,
     Abandon,
@@ -44,6 +47,8 @@ fn event() -> impl Strategy<Value = Event> {
         12 => (fate, 0_usize..4).prop_map(|(fate, lag)| Event::Answer(fate, lag)),
         6 => Just(Event::Advance),
         2 => Just(Event::Change),
+        2 => Just(Event::ChangeByForce),
+        2 => Just(Event::Stands),
         2 => any::<bool>().prop_map(Event::Reconnect),
         3 => Just(Event::Release),
         1 => Just(Event::Abandon),
@@ -90,6 +95,8 @@ fn play((start, silent, events): &Script, mutant: Option<Mutant>) -> Result<Worl
             Event::Answer(fate, lag) => world.answer(at, *fate, *lag),
             Event::Advance => world.advance(at),
             Event::Change => world.change(at),
+            Event::ChangeByForce => world.change_by_force(at),
+            Event::Stands => world.stands(at),
             Event::Reconnect(lost) => world.reconnect(at, *lost),
             Event::Release => world.release(at),
             Event::Abandon => world.abandon(at),
@@ -123,7 +130,7 @@ fn renewed(start: i32, mutant: Option<Mutant>) -> Result<(), TestCaseError> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
-    /// zk.contender-1 to zk.contender-6 under everything at once: one holder, nothing left behind, nobody
+    /// zk.contender-1 to zk.contender-7 under everything at once: one holder, nothing left behind, nobody
     /// waits for ever.
     #[test]
     fn locks_exclude_and_leave_nothing(script in script()) {
@@ -243,17 +250,17 @@ fn listing(node: &Node, others: &[&str]) -> Listing {
 }
 
 /// A contender that waits behind one other alone.
-fn waiting_behind(node: &Node, ahead: &str) -> Contender {
+fn waiting_behind(node: &Node, ahead: &str, passes: bool) -> Contender {
     let (mut contender, _) = Contender::new(OwnerId::from_random([1; 16]), 7, Patience::Waits);
-    let watch = Ask::Watch { predecessor: ahead.to_owned(), own: Some(node.clone()) };
-    assert_eq!(contender.answered(entered_among(node, &[ahead])), Step::Ask(watch));
-    assert_eq!(contender.answered(Ok(Said::Done)), Step::Wait);
+    let watch = Step::Ask(Ask::Watch(ahead.to_owned()));
+    assert_eq!(contender.answered(entered_among(node, &[ahead])), watch);
+    assert_eq!(contender.answered(Ok(Said::Watched { passes })), Step::Wait);
     contender
 }
 
 /// A contender that waits, and is asking whether the one ahead is there.
 fn confirming(node: &Node, ahead: &str) -> Contender {
-    let mut contender = waiting_behind(node, ahead);
+    let mut contender = waiting_behind(node, ahead, false);
     assert_eq!(contender.happens(Happening::Overdue), Step::Ask(Ask::Confirm(ahead.to_owned())));
     contender
 }
@@ -307,8 +314,8 @@ fn who_is_gone_is_gone_from_one_directory_only() {
     assert_eq!(contender.answered(Ok(Said::Done)), Step::Ask(Ask::RemoveDirectory));
     assert_eq!(contender.answered(Ok(Said::Done)), Step::Ask(Ask::Enter));
     let me = Node::new(owner, 4);
-    let watch = Ask::Watch { predecessor: AHEAD.to_owned(), own: Some(me.clone()) };
-    assert_eq!(contender.answered(entered_among(&me, &[AHEAD])), Step::Ask(watch));
+    let watch = Step::Ask(Ask::Watch(AHEAD.to_owned()));
+    assert_eq!(contender.answered(entered_among(&me, &[AHEAD])), watch);
 }
 
 /// What happens while the leader is asked counts when it has answered.
@@ -326,6 +333,56 @@ fn what_happens_while_the_leader_is_asked_is_kept() {
     assert_eq!(confirmed(None), Step::Wait);
     assert_eq!(confirmed(Some(Happening::Abandoned)), Step::Ask(Ask::Delete(me.clone())));
     assert_eq!(confirmed(Some(Happening::Reconnected)), Step::Ask(Ask::List));
+}
+
+/// What is written to the one ahead is a pass where it says so, and something to look after elsewhere.
+#[test]
+fn a_change_grants_only_behind_one_that_passes() {
+    let (me, other) =
+        (Node::new(OwnerId::from_random([1; 16]), 4), Node::new(OwnerId::from_random([2; 16]), 3));
+    let mine = Mine { node: me.clone(), czxid: 9 };
+    for (ahead, passes, granted) in [
+        (other.name(), true, true),
+        (other.name(), false, false),
+        // Names of others do not say whom they keep out.
+        ("lock-0000000003".to_owned(), true, false),
+        (other.name().replace("-lock-", "-__READ__"), true, false),
+    ] {
+        let mut contender = waiting_behind(&me, &ahead, passes);
+        let step = contender.happens(Happening::Changed);
+        let expected =
+            if granted { Step::End(End::Held(mine.clone())) } else { Step::Ask(Ask::Watch(ahead)) };
+        assert_eq!(step, expected, "{passes}");
+    }
+}
+
+/// A pass admits whoever has more contenders ahead, and an end does not.
+#[test]
+fn a_pass_says_more_than_an_end() {
+    let owners = [1, 2, 3].map(|number| OwnerId::from_random([number; 16]));
+    let (me, names) =
+        (Node::new(owners[0], 4), [(1, 2), (2, 3)].map(|(at, number)| Node::new(owners[at], number).name()));
+    for (happening, expected) in [
+        (Happening::Changed, Step::End(End::Held(Mine { node: me.clone(), czxid: 9 }))),
+        (Happening::Ended, Step::Ask(Ask::List)),
+    ] {
+        let (mut contender, _) = Contender::new(owners[0], 7, Patience::Waits);
+        let entered = entered_among(&me, &[&names[0], &names[1]]);
+        assert_eq!(contender.answered(entered), Step::Ask(Ask::Watch(names[1].clone())));
+        assert_eq!(contender.answered(Ok(Said::Watched { passes: true })), Step::Wait);
+        assert_eq!(contender.happens(happening), expected);
+    }
+}
+
+/// Whose own node is gone is told so by whatever is asked for its sake.
+#[test]
+fn who_has_no_node_any_more_has_lost_its_place() {
+    let me = Node::new(OwnerId::from_random([1; 16]), 4);
+    let mut contender = waiting_behind(&me, "lock-0000000003", true);
+    assert_eq!(contender.happens(Happening::Stands), Step::Ask(Ask::WatchOwn(me.clone())));
+    assert_eq!(contender.answered(Err(Failure::Unknown)), Step::Wait);
+    assert_eq!(contender.happens(Happening::Stands), Step::Ask(Ask::WatchOwn(me)));
+    assert_eq!(contender.answered(Ok(Said::Removed)), Step::End(End::Lost));
 }
 
 /// Whoever waits tries sixteen times to remove the directory, with rests, and then takes it as it is.
@@ -377,15 +434,14 @@ fn a_directory_that_never_stays_ends_a_try() {
         let mut rests = 0;
         while rests < at_most && !matches!(step, Step::End(_)) {
             rests += usize::from(matches!(step, Step::Rest(..)));
-            let enters = step == Step::Ask(Ask::Enter);
-            step = contender.answered(if enters { Err(Failure::Absent) } else { Ok(Said::Done) });
+            step = contender.answered(Err(Failure::Absent));
         }
         (contender, step, rests)
     };
     let (_, step, rests) = after_rests(Contender::new(owner, 7, Patience::Tries), 1_000);
     assert_eq!((step, rests), (Step::End(End::Refused), 16));
     let (mut waiting, step, rests) = after_rests(Contender::new(owner, 7, Patience::Waits), 1_000);
-    assert_eq!((step, rests), (Step::Ask(Ask::Enter), 1_000));
+    assert_eq!((step, rests), (Step::Rest(Pause::Brief, Ask::Enter), 1_000));
     assert_eq!(waiting.happens(Happening::Abandoned), Step::Wait);
     assert_eq!(waiting.answered(Err(Failure::Absent)), Step::End(End::Left));
 }
@@ -397,11 +453,8 @@ fn a_node_of_another_session_is_not_ours() {
         let owner = OwnerId::from_random([1; 16]);
         let node = Node::new(owner, 3);
         let (mut contender, _) = Contender::new(owner, 7, Patience::Waits);
-        assert_eq!(contender.answered(Err(Failure::Unknown)), Step::Ask(Ask::Barrier));
-        assert_eq!(contender.answered(Ok(Said::Done)), Step::Ask(Ask::List));
-        let listed = Ok(Said::Listed(Listing::new(vec![node.name()], false)));
-        assert_eq!(contender.answered(listed), Step::Ask(Ask::Look(node)));
-        let next = contender.answered(Ok(Said::Owned { session, czxid: 9 }));
+        assert_eq!(contender.answered(Err(Failure::Unknown)), Step::Ask(Ask::Search));
+        let next = contender.answered(Ok(Said::Found(Mine { node, czxid: 9 }, session)));
         assert_eq!(next, if adopted { Step::Ask(Ask::List) } else { Step::End(End::Lost) });
     }
 }
@@ -426,6 +479,11 @@ fn mutants_are_caught() {
         Mutant::OwnServersWordIsEnough,
         Mutant::NotGivenBack,
         Mutant::SameOwnerAgain,
+        Mutant::TrustsStrangers,
+        Mutant::LeaverPasses,
+        Mutant::EndIsPass,
+        Mutant::IgnoresVersion,
+        Mutant::OwnNeverWatched,
     ];
     let mut caught = BTreeMap::new();
     for mutant in mutants {

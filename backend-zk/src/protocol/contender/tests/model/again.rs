@@ -25,6 +25,8 @@ impl World {
             watched: None,
             ghost: None,
             watches_own: false,
+            stood: false,
+            deceived: false,
             alive: true,
             left: false,
             released: false,

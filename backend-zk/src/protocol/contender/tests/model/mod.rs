@@ -6,7 +6,7 @@ mod directory;
 use proptest::prelude::*;
 
 use super::super::*;
-use crate::keys::Sequence;
+use crate::keys::{Node, Sequence};
 use directory::{Directory, Write};
 
 /// Ways to be wrong; each must be caught by a property below.
@@ -42,6 +42,16 @@ pub(super) enum Mutant {
     NotGivenBack,
     /// Whoever asks again does so under the same name.
     SameOwnerAgain,
+    /// Everybody is taken for one who passes.
+    TrustsStrangers,
+    /// Whoever gives up its place says that it passes.
+    LeaverPasses,
+    /// The end of whoever would pass counts as passing.
+    EndIsPass,
+    /// Somebody has written where nobody can, and is trusted not to do so again.
+    IgnoresVersion,
+    /// Nobody watches its own node.
+    OwnNeverWatched,
 }
 
 /// One client with one contender.
@@ -61,6 +71,10 @@ pub(super) struct Client {
     /// A contender that its server has lost the end of.
     pub(super) ghost: Option<String>,
     pub(super) watches_own: bool,
+    /// Its node has stood for so long that it is to know of its end.
+    pub(super) stood: bool,
+    /// It was told of its place although its node had gone then.
+    pub(super) deceived: bool,
     pub(super) alive: bool,
     pub(super) left: bool,
     pub(super) released: bool,
@@ -144,8 +158,8 @@ impl World {
         match step {
             Step::Ask(ask) => {
                 let client = &mut self.clients[at];
-                if !matches!(ask, Ask::Confirm(_)) {
-                    (client.watched, client.watches_own) = (None, false);
+                if !matches!(ask, Ask::Confirm(_) | Ask::WatchOwn(_)) {
+                    client.watched = None;
                 }
                 client.asked = Some(ask);
             }
@@ -161,6 +175,8 @@ impl World {
     pub(super) fn ended(&mut self, at: usize, end: End) {
         if let End::Held(mine) = &end {
             self.held.push((at, mine.node.sequence()));
+            let shown = self.directory.version(self.clients[at].seen, &mine.node.name());
+            self.clients[at].deceived = self.clients[at].stood && shown.is_none();
         }
         let client = &mut self.clients[at];
         (client.watched, client.asked) = (None, None);
@@ -192,6 +208,11 @@ impl World {
         let lost = matches!(fate, Fate::Lost | Fate::Late | Fate::Unheard);
         let newest = |world: &Self| world.directory.history.len() - 1;
         let answer = match ask {
+            // Where there is no directory, one is made; somebody may remove it before there is a node in it.
+            Ask::Enter if !self.directory.exists => match self.fated(at, fate, Write::MakeDirectory) {
+                Ok(_) | Err(Failure::Unknown) => Err(Failure::Absent),
+                Err(failure) => Err(failure),
+            },
             Ask::Enter => {
                 let create = Write::Create(owner, session);
                 let made = self.fated(at, fate, create).map(Option::unwrap);
@@ -202,10 +223,9 @@ impl World {
                 let listed = (!lost).then(|| self.view(at, lag));
                 made.map(|mine| Said::Made(mine, listed))
             }
-            Ask::MakeDirectory => self.fated(at, fate, Write::MakeDirectory).map(|_| Said::Done),
             Ask::RemoveDirectory if self.mutant == Some(Mutant::NoRenewal) => Err(Failure::Refused),
             Ask::RemoveDirectory => self.fated(at, fate, Write::RemoveDirectory).map(|_| Said::Done),
-            Ask::Confirm(_) if lost => Err(Failure::Unknown),
+            Ask::Confirm(_) | Ask::WatchOwn(_) if lost => Err(Failure::Unknown),
             Ask::Confirm(contender) => {
                 let there = match self.mutant {
                     Some(Mutant::OverdueIsGone) => false,
@@ -214,26 +234,39 @@ impl World {
                 };
                 if there { Ok(Said::Done) } else { Err(Failure::Absent) }
             }
-            Ask::Barrier if self.mutant == Some(Mutant::NoBarrier) => Ok(Said::Done),
-            Ask::Barrier if lost => Err(Failure::Unknown),
-            Ask::Barrier => {
-                self.clients[at].seen = newest(self);
-                Ok(Said::Done)
+            Ask::WatchOwn(node) => {
+                let shown = self.shown_to(at).contains(&node.name());
+                (self.clients[at].watches_own, self.clients[at].stood) = (shown, shown);
+                Ok(if shown { Said::Done } else { Said::Removed })
             }
-            Ask::List | Ask::Look(_) | Ask::Watch { .. } if lost => Err(Failure::Unknown),
+            // Whoever does not know asks again.
+            Ask::Search | Ask::List | Ask::Watch(_) if lost => {
+                self.clients[at].asked = Some(ask);
+                return;
+            }
+            Ask::Search => {
+                if self.mutant != Some(Mutant::NoBarrier) {
+                    self.clients[at].seen = newest(self);
+                }
+                let found = self.view(at, lag).find(owner);
+                let children = self.directory.children();
+                let there = children.iter().find(|child| Some(self.directory.node(child)) == found);
+                Ok(there.map_or(Said::Done, |child| {
+                    Said::Found(Mine { node: self.directory.node(child), czxid: child.czxid }, child.session)
+                }))
+            }
             Ask::List => Ok(Said::Listed(self.view(at, lag))),
-            Ask::Look(node) => {
-                let mut children = self.directory.children().iter();
-                let there = children.find(|child| self.directory.node(child) == node);
-                let owned = there.map(|child| Said::Owned { session: child.session, czxid: child.czxid });
-                owned.ok_or(Failure::Absent)
-            }
-            Ask::Watch { predecessor, own } => self.watch(at, predecessor, own.as_ref(), lag),
+            Ask::Watch(ahead) => self.watch(at, ahead, lag),
             Ask::Delete(node) => {
+                let passes = self.mutant == Some(Mutant::LeaverPasses) && passes(owner);
                 let name = node.name();
-                let deleted = self.fated(at, fate, Write::Delete(name));
-                let once = self.mutant == Some(Mutant::DeleteOnce);
-                if once { Ok(Said::Done) } else { deleted.map(|_| Said::Done) }
+                let delete = if passes { Write::Pass(name) } else { Write::Delete(name) };
+                let deleted = self.fated(at, fate, delete).map(|_| Said::Done);
+                if deleted == Err(Failure::Unknown) && self.mutant != Some(Mutant::DeleteOnce) {
+                    self.clients[at].asked = Some(Ask::Delete(node));
+                    return;
+                }
+                if self.mutant == Some(Mutant::DeleteOnce) { Ok(Said::Done) } else { deleted }
             }
         };
         self.answered(at, answer);
@@ -281,19 +314,30 @@ impl World {
         }
     }
 
-    pub(super) fn watch(&mut self, at: usize, predecessor: String, own: Option<&Node>, lag: usize) -> Answer {
+    pub(super) fn watch(&mut self, at: usize, ahead: String, lag: usize) -> Answer {
         self.view(at, lag);
         let shown = self.shown_to(at);
-        let has = |name: &str| shown.iter().any(|child| child == name);
-        let is_there = has(&predecessor);
-        let own_is_gone = own.is_some_and(|own| !has(&own.name()));
-        let client = &mut self.clients[at];
-        (client.watched, client.watches_own) = (is_there.then_some(predecessor), own.is_some());
-        match is_there {
-            _ if own_is_gone => Err(Failure::Absent),
-            true => Ok(Said::Done),
-            false => Ok(Said::NobodyAhead),
+        if self.clients[at].watches_own && !shown.contains(&self.name_of(at)) {
+            return Ok(Said::Removed);
         }
+        if !shown.contains(&ahead) {
+            return Err(Failure::Absent);
+        }
+        let version = self.directory.version(self.clients[at].seen, &ahead);
+        let passes = match self.mutant {
+            Some(Mutant::TrustsStrangers) => true,
+            Some(Mutant::IgnoresVersion) => is_trusted(&ahead, 0),
+            // Of a ghost our server shows what it was.
+            _ => is_trusted(&ahead, version.unwrap_or(0)),
+        };
+        self.clients[at].watched = Some(ahead);
+        Ok(Said::Watched { passes })
+    }
+
+    fn name_of(&self, at: usize) -> String {
+        let stem = crate::keys::stem(self.clients[at].owner);
+        let of_all = self.directory.history.iter().flatten().map(|child| self.directory.name(child));
+        of_all.filter(|name| name.starts_with(&stem)).last().unwrap_or_default()
     }
 
     /// The server shows a client more of the history, and tells what it watches; after an answer that is out.
@@ -302,34 +346,76 @@ impl World {
             return;
         }
         while self.clients[at].seen + 1 < self.directory.history.len() && self.clients[at].end.is_none() {
+            let before = self.clients[at].seen;
             self.clients[at].seen += 1;
-            let shown = self.shown_to(at);
+            let (own, shown) = (self.name_of(at), self.shown_to(at));
             let client = &self.clients[at];
-            let own_is_gone = !shown.iter().any(|child| child.starts_with(&crate::keys::stem(client.owner)));
             let Some(watched) = client.watched.clone() else {
                 continue;
             };
-            if client.watches_own && own_is_gone {
+            if client.watches_own && !shown.contains(&own) {
                 return self.happens(at, Happening::Removed);
             }
+            let (was, is) =
+                (self.directory.version(before, &watched), self.directory.version(before + 1, &watched));
             if !shown.contains(&watched) {
-                return self.happens(at, Happening::Ended);
+                let passed = self.directory.passes.contains(&(before + 1));
+                let taken = self.mutant == Some(Mutant::EndIsPass) && is_trusted(&watched, 0);
+                let changed = passed || taken;
+                return self.happens(at, if changed { Happening::Changed } else { Happening::Ended });
+            }
+            if was.is_some() && is.is_some() && was != is {
+                let ends = self.mutant == Some(Mutant::ChangedIsEnded);
+                return self.happens(at, if ends { Happening::Ended } else { Happening::Changed });
             }
         }
     }
 
-    /// Something is written to a watched node.
+    /// Somebody writes to what a client watches, if anybody can, or has before.
     pub(super) fn change(&mut self, at: usize) {
-        if self.clients[at].watched.is_some() && self.clients[at].asked.is_none() {
-            let ends = self.mutant == Some(Mutant::ChangedIsEnded);
-            self.happens(at, if ends { Happening::Ended } else { Happening::Changed });
+        let watched = self.clients[at].watched.clone();
+        let newest = self.directory.history.len() - 1;
+        let version = watched.as_ref().and_then(|watched| self.directory.version(newest, watched));
+        if let (Some(watched), Some(version)) = (watched, version)
+            && !is_trusted(&watched, version)
+        {
+            let _written = self.directory.carry_out(&Write::Change(watched));
+        }
+    }
+
+    /// Who may write everywhere writes to a client's node, before anybody watches it; everybody's server has
+    /// heard of it.
+    pub(super) fn change_by_force(&mut self, at: usize) {
+        let newest = self.directory.history.len() - 1;
+        let Some(name) = self.mine(at).map(|mine| mine.name()) else {
+            return;
+        };
+        let up_to_date =
+            |client: &Client| client.seen == newest || (client.watched.is_none() && !client.watches_own);
+        let watched = self.clients.iter().any(|client| client.watched.as_ref() == Some(&name));
+        if !watched && self.clients.iter().all(up_to_date) {
+            let _written = self.directory.carry_out(&Write::Change(name));
+            self.clients.iter_mut().for_each(|client| client.seen = newest + 1);
+        }
+    }
+
+    /// A client's node has stood for a while.
+    pub(super) fn stands(&mut self, at: usize) {
+        if self.clients[at].watches_own || self.clients[at].asked.is_some() {
+            return;
+        }
+        if self.mutant == Some(Mutant::OwnNeverWatched) {
+            self.clients[at].stood = self.mine(at).is_some() && self.clients[at].watched.is_some();
+        } else {
+            self.happens(at, Happening::Stands);
         }
     }
 
     /// The connection is made again; a watch may have got lost.
     pub(super) fn reconnect(&mut self, at: usize, watch_is_lost: bool) {
         if watch_is_lost {
-            self.clients[at].watched = None;
+            let client = &mut self.clients[at];
+            (client.watched, client.watches_own, client.stood) = (None, false, false);
         }
         if self.mutant != Some(Mutant::NoListingAfterReconnect) {
             self.happens(at, Happening::Reconnected);
@@ -401,7 +487,11 @@ impl World {
         match self.clients[at].end.clone() {
             Some(End::Held(mine)) if !self.clients[at].released => {
                 self.clients[at].released = true;
-                let _deleted = self.directory.carry_out(&Write::Delete(mine.node.name()));
+                let (name, owner) = (mine.node.name(), self.clients[at].owner);
+                // Whoever may pass need not.
+                let passes = passes(owner) && self.directory.history.len() % 4 != 0;
+                let end = if passes { Write::Pass(name) } else { Write::Delete(name) };
+                let _deleted = self.directory.carry_out(&end);
             }
             _ => {}
         }
@@ -432,6 +522,7 @@ impl World {
             "{holders:?} and a stranger hold at once"
         );
         for (at, client) in self.clients.iter().enumerate() {
+            prop_assert!(!client.deceived, "{at} holds, and its node that it watches was gone before");
             if let Some(End::Held(mine)) = &client.end {
                 let ours = |child: &directory::Child| {
                     let made = (self.directory.node(child), child.session, child.czxid);
@@ -483,6 +574,17 @@ impl World {
 
 fn owner(number: usize) -> OwnerId {
     OwnerId::from_random((number as u128 + 1).to_be_bytes())
+}
+
+/// Whether a contender says that it passes, and nobody else may write its node: not Curator's, and not those
+/// of an earlier version.
+fn passes(owner: OwnerId) -> bool {
+    let number = u128::from_str_radix(&owner.to_hex(), 16).unwrap();
+    number < 1_000 && number % 4 != 0
+}
+
+fn is_trusted(name: &str, version: u32) -> bool {
+    version == 0 && crate::keys::owner_of(name).is_some_and(passes)
 }
 
 /// What becomes of a request.
