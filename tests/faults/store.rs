@@ -192,7 +192,7 @@ impl Store for testbed::zookeeper::Server {
 
     const CYCLE: u64 = 3;
     const TRIES: [u64; 2] = [2, 4];
-    const HAND_OFF: u64 = 1;
+    const HAND_OFF: u64 = 2;
 
     async fn requests(&self) -> u64 {
         self.connections().await.unwrap().iter().map(|connection| connection.requests).sum()

@@ -48,7 +48,7 @@ impl Connection {
         let Some(password) = self.identity.as_ref().map(Identity::password) else {
             return Ok(());
         };
-        self.ask(async move |client| client.auth("digest", password.as_bytes()).await).await
+        self.ask_by_handle(async move |client| client.auth("digest", password.as_bytes()).await).await
     }
 
     /// Whether what is written to the nodes of our contenders is of this session alone.
@@ -67,7 +67,7 @@ impl Connection {
     /// `Denied`, and what for, when a right is missing.
     pub(crate) async fn try_rights(&self, path: &str) -> Result<()> {
         let (path, below, rights) = (path.to_owned(), format!("{path}/below"), Arc::clone(&self.rights));
-        let tried = self.ask(async move |client| {
+        let tried = self.ask_by_handle(async move |client| {
             let acls = Acls::new(&rights);
             let mut writer = client.new_multi_writer();
             writer.add_create(&path, &[], &CreateMode::Persistent.with_acls(acls))?;
@@ -98,7 +98,7 @@ impl Connection {
     /// Whether anybody may change the rights of a node, as far as we may know.
     pub(crate) async fn is_closable(&self, path: &str) -> bool {
         let path = path.to_owned();
-        let told = self.ask(async move |client| client.get_acl(&path).await).await;
+        let told = self.ask_by_handle(async move |client| client.get_acl(&path).await).await;
         let by_anybody = |acl: &Acl| acl.scheme() == "world" && acl.permission().has(Permission::ADMIN);
         told.is_ok_and(|(acl, _)| acl.iter().any(by_anybody))
     }

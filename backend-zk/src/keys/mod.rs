@@ -15,8 +15,6 @@
 
 mod note;
 
-use std::fmt;
-
 use leasehold_core::{Error, LockName, OwnerId, Result};
 use percent_encoding::{percent_decode_str, percent_encode_byte};
 
@@ -148,7 +146,7 @@ impl Sequence {
 }
 
 /// One of our own contenders.
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Node {
     owner: OwnerId,
     number: i32,
@@ -166,12 +164,6 @@ impl Node {
     /// The name of the child, as the server writes it.
     pub(crate) fn name(&self) -> String {
         format!("{}{:010}", stem(self.owner), self.number)
-    }
-}
-
-impl fmt::Debug for Node {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Node({})", self.number)
     }
 }
 

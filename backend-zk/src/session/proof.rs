@@ -12,33 +12,23 @@ use crate::protocol::{Purpose, Write};
 impl Session {
     /// A write that proves the session, if it is answered (zk.session-2).
     pub(super) async fn prove(&self, purpose: Purpose) -> Answered<()> {
-        let bound = self.site.env.timing().op_timeout;
-        let trusted = tokio::select! {
-            biased;
-            trusted = self.trusted() => trusted,
-            () = self.connection.over.cancelled() => return Err(Unanswered::SessionOver),
-            () = async { self.site.env.sleep(bound).await } => return Err(Unanswered::Silent(bound)),
-        };
+        let trusted = self.connection.bounded(self.trusted()).await?;
         let sent = self.site.env.now();
         self.write_own_node().await?;
         let write = Write { sent, answered: self.site.env.now(), purpose };
         if self.trust.lock().changes() != trusted {
             return Err(Unanswered::Refused(ZkError::ConnectionLoss));
         }
-        let in_time = {
+        {
             let mut liveness = self.liveness.lock();
             // RACE: when the session's end closes its connection is read with this locked. Who comes later
             // moves that no more.
-            if self.why_over().is_some() {
-                return Err(Unanswered::SessionOver);
+            if self.why_over().is_none() && liveness.proved(write) {
+                return Ok(());
             }
-            liveness.proved(write)
-        };
-        if !in_time {
-            self.end(LostReason::Expired);
-            return Err(Unanswered::SessionOver);
         }
-        Ok(())
+        self.end(LostReason::Expired);
+        Err(Unanswered::SessionOver)
     }
 
     /// Writes the session's own node, and looks who else has (zk.session-4).

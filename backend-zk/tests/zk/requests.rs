@@ -70,12 +70,12 @@ pub(crate) async fn eight_sessions_need_four_requests_each(rig: Arc<Rig>) {
 /// Of all who wait, a release tells the next one and nobody else.
 pub(crate) async fn a_release_wakes_one_contender(rig: Arc<Rig>) {
     const SESSIONS: usize = 8;
-    let server = server(Setup::new()).await;
+    let server = server(Setup::new().longest_session(VERY_LONG)).await;
     let space = rig.space_on([server.addr()]);
     let outside = space.outside().await;
     let (mut managers, mut waiting) = (Vec::new(), VecDeque::new());
     for position in 0..SESSIONS {
-        managers.push(long_session(&space).await);
+        managers.push(very_long_session(&space).await);
         waiting.push_back(hold_aside(&managers[position], "a"));
         outside.has(&space.directory("a"), position + 1).await;
     }
@@ -162,11 +162,11 @@ pub(crate) async fn ten_thousand_locks_are_kept_by_one_request(rig: Arc<Rig>) {
 /// Behind twenty thousand others, whose names no client of Java's takes at once, the last one hears of its predecessor alone, and makes as many requests as
 /// behind two.
 pub(crate) async fn twenty_thousand_waiters_cost_the_last_no_more_than_two(rig: Arc<Rig>) {
-    let server = server(Setup::new()).await;
+    let server = server(Setup::new().longest_session(VERY_LONG)).await;
     let mut spent = Vec::new();
     for waiters in [2, 20_000] {
         let space = rig.space_on([server.addr()]);
-        let (first, last) = (long_session(&space).await, long_session(&space).await);
+        let (first, last) = (very_long_session(&space).await, very_long_session(&space).await);
         let holder = first.lock("a").unwrap().acquire().await.unwrap();
         let outside = space.outside().await;
         let directory = space.directory("a");
@@ -245,6 +245,13 @@ async fn long_session(space: &Space) -> LockManager {
     // So long that no renewal falls into what is counted.
     space.manager_with(|builder| builder.ttl(Duration::from_secs(60))).await
 }
+
+/// A tenth of it is longer than the test: nobody watches its own node.
+async fn very_long_session(space: &Space) -> LockManager {
+    space.manager_with(|builder| builder.ttl(VERY_LONG)).await
+}
+
+const VERY_LONG: Duration = Duration::from_secs(1_800);
 
 /// Takes the lock and releases it, again and again, without passing it on in between.
 async fn cycle(locks: &LockManager, times: u64) {

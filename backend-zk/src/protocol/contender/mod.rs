@@ -43,8 +43,6 @@
 
 mod words;
 
-use leasehold_core::OwnerId;
-
 use crate::keys::{Barrier, Listing, Place};
 
 pub(crate) use words::{Answer, Ask, End, Failure, Happening, Mine, Pause, Said, Step};
@@ -52,8 +50,6 @@ pub(crate) use words::{Answer, Ask, End, Failure, Happening, Mine, Pause, Said, 
 /// One acquisition.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Contender {
-    owner: OwnerId,
-    session: i64,
     patience: Patience,
     wanted: bool,
     /// How often there was no directory to enter.
@@ -101,11 +97,8 @@ enum Then {
 }
 
 impl Contender {
-    /// An acquisition by `owner`.
-    pub(crate) fn new(owner: OwnerId, session: i64, patience: Patience) -> (Self, Step) {
+    pub(crate) fn new(patience: Patience) -> (Self, Step) {
         let contender = Self {
-            owner,
-            session,
             patience,
             wanted: true,
             missed: 0,
@@ -118,8 +111,8 @@ impl Contender {
     }
 
     /// The end of a hold that nobody wants.
-    pub(crate) fn leaving(owner: OwnerId, session: i64, mine: Mine) -> (Self, Step) {
-        let (mut contender, _) = Self::new(owner, session, Patience::Tries);
+    pub(crate) fn leaving(mine: Mine) -> (Self, Step) {
+        let (mut contender, _) = Self::new(Patience::Tries);
         contender.wanted = false;
         let step = contender.leave(mine, Then::End(End::Left));
         (contender, step)
@@ -157,13 +150,12 @@ impl Contender {
         match (std::mem::replace(&mut self.state, State::Over), answer) {
             (_, Err(Failure::SessionOver)) => self.end(End::SessionOver),
             (_, Ok(Said::Removed)) => self.none_of_ours(),
-            (Entering, Ok(Said::Made(mine, Some(listing)))) => self.decide(mine, listing),
-            (Entering, Ok(Said::Made(mine, None))) => self.list(mine),
+            (_, Ok(Said::Made(mine, Some(listing)))) => self.decide(mine, listing),
+            (_, Ok(Said::Made(mine, None))) => self.list(mine),
             (Entering, Err(Failure::Unknown)) => self.ask(Searching { last: false }, Ask::Search),
             (Entering | Renewing, _) if !self.wanted => self.end(End::Left),
             (Entering, Err(Failure::Absent)) => self.missed(),
             (Entering, Err(Failure::Refused)) => self.end(End::Refused),
-            (Searching { .. }, Ok(Said::Found(mine, session))) if session == self.session => self.list(mine),
             (Searching { last: false }, Ok(Said::Done)) => {
                 self.state = Searching { last: true };
                 Step::Rest(Pause::Request, Ask::Search)

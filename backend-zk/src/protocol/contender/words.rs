@@ -16,8 +16,8 @@ pub(crate) struct Mine {
 pub(crate) enum Ask {
     /// Make our node and list the directory, in one flight; that too, if it is missing. Asked once.
     Enter,
-    /// Is there a node of ours? A write, which is answered after whatever was sent before it; then a listing,
-    /// and a look at the node.
+    /// Is there a node of ours, made by this session? A write, which is answered after whatever was sent before
+    /// it; then a listing, and a look at the node.
     Search,
     List,
     /// Tell what becomes of a contender.
@@ -53,11 +53,9 @@ pub(crate) type Answer = Result<Said, Failure>;
 /// What a server says.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Said {
-    /// Our node is made; with the listing, if that was answered, too.
+    /// Our node is made, or found; with the listing, if that was answered, too.
     Made(Mine, Option<Listing>),
     Listed(Listing),
-    /// There is a node that was to be ours, and it is this session's.
-    Found(Mine, i64),
     /// The contender is there, and a change of it is its passing on, if it `passes`.
     Watched {
         passes: bool,

@@ -31,7 +31,7 @@ impl Session {
         patience: Patience,
         left: &CancellationToken,
     ) -> Result<Attempt> {
-        let (contender, first) = Contender::new(request.owner, self.id, patience);
+        let (contender, first) = Contender::new(patience);
         let mut acquisition = Acquisition::new(self, request);
         let mine = match acquisition.run(contender, first, left).await {
             End::Held(mine) => mine,
@@ -58,7 +58,7 @@ impl Session {
     fn give_back(self: &Arc<Self>, request: AcquireRequest, mine: Mine) {
         let session = Arc::clone(self);
         self.site.env.spawn(async move {
-            let (contender, first) = Contender::leaving(request.owner, session.id, mine);
+            let (contender, first) = Contender::leaving(mine);
             Acquisition::new(&session, &request).run(contender, first, &CancellationToken::new()).await;
         });
     }
@@ -261,9 +261,12 @@ impl<'a> Acquisition<'a> {
         let Some(node) = listing.find(self.request.owner) else {
             return Ok(Said::Done);
         };
+        // Another session's node is no place of ours.
         let stat = connection.stat(&self.path(&node.name())).await?;
-        Ok(stat
-            .map_or(Said::Done, |stat| Said::Found(Mine { node, czxid: stat.czxid }, stat.ephemeral_owner)))
+        let ours = stat.filter(|stat| stat.ephemeral_owner == self.session.id);
+        Ok(ours.map_or(Said::Done, |stat| {
+            Said::Made(Mine { node, czxid: stat.czxid }, Some(self.listed(listing)))
+        }))
     }
 
     async fn armed(&mut self, ahead: &str) -> Answered<Said> {

@@ -6,6 +6,7 @@ mod model;
 
 use std::collections::BTreeMap;
 
+use leasehold_core::OwnerId;
 use proptest::prelude::*;
 
 use super::*;
@@ -155,7 +156,7 @@ proptest! {
     #[test]
     fn tries_leave_nothing(script in script()) {
         let mut world = World::new(CLIENTS, script.0, None);
-        let (contender, step) = Contender::new(world.clients[0].owner, world.clients[0].session, Patience::Tries);
+        let (contender, step) = Contender::new(Patience::Tries);
         world.clients[0].contender = contender;
         world.step(0, step);
         for (at, event) in &script.2 {
@@ -208,8 +209,7 @@ fn a_directory_in_use_is_served_until_near_its_end() {
 fn a_directory_that_stays_is_taken_as_it_is() {
     let owner = OwnerId::from_random([1; 16]);
     let entered = |number| entered_alone(owner, number);
-    let (trying, waiting) =
-        (Contender::new(owner, 7, Patience::Tries).0, Contender::new(owner, 7, Patience::Waits).0);
+    let (trying, waiting) = (Contender::new(Patience::Tries).0, Contender::new(Patience::Waits).0);
     for (mut contender, failure) in [(trying, Failure::Unknown), (waiting, Failure::Refused)] {
         let (node, answer) = entered(HALF);
         assert_eq!(contender.answered(answer), Step::Ask(Ask::Delete(node)));
@@ -225,7 +225,7 @@ fn a_directory_that_stays_is_taken_as_it_is() {
 fn a_number_near_the_end_is_never_held() {
     let owner = OwnerId::from_random([1; 16]);
     for number in [END, i32::MAX, i32::MIN, -5] {
-        let (mut contender, _) = Contender::new(owner, 7, Patience::Tries);
+        let (mut contender, _) = Contender::new(Patience::Tries);
         let (node, answer) = entered_alone(owner, number);
         assert_eq!(contender.answered(answer.clone()), Step::Ask(Ask::Delete(node.clone())));
         assert_eq!(contender.answered(Ok(Said::Done)), Step::Ask(Ask::RemoveDirectory));
@@ -251,7 +251,7 @@ fn listing(node: &Node, others: &[&str]) -> Listing {
 
 /// A contender that waits behind one other alone.
 fn waiting_behind(node: &Node, ahead: &str, passes: bool) -> Contender {
-    let (mut contender, _) = Contender::new(OwnerId::from_random([1; 16]), 7, Patience::Waits);
+    let (mut contender, _) = Contender::new(Patience::Waits);
     let watch = Step::Ask(Ask::Watch(ahead.to_owned()));
     assert_eq!(contender.answered(entered_among(node, &[ahead])), watch);
     assert_eq!(contender.answered(Ok(Said::Watched { passes })), Step::Wait);
@@ -269,9 +269,7 @@ fn confirming(node: &Node, ahead: &str) -> Contender {
 #[test]
 fn a_number_near_the_end_beside_us_is_the_end_for_all() {
     let owner = OwnerId::from_random([1; 16]);
-    for (mut contender, _) in
-        [Contender::new(owner, 7, Patience::Tries), Contender::new(owner, 7, Patience::Waits)]
-    {
+    for (mut contender, _) in [Contender::new(Patience::Tries), Contender::new(Patience::Waits)] {
         let me = Node::new(owner, 4);
         let answer = entered_among(&me, &["lock-2147483647"]);
         assert_eq!(contender.answered(answer), Step::Ask(Ask::Delete(me)));
@@ -282,16 +280,12 @@ fn a_number_near_the_end_beside_us_is_the_end_for_all() {
 #[test]
 fn a_directory_that_somebody_else_made_is_left_alone() {
     let owner = OwnerId::from_random([1; 16]);
-    for (mut contender, _) in
-        [Contender::new(owner, 7, Patience::Tries), Contender::new(owner, 7, Patience::Waits)]
-    {
+    for (mut contender, _) in [Contender::new(Patience::Tries), Contender::new(Patience::Waits)] {
         let mine = Mine { node: Node::new(owner, HALF), czxid: 9 };
         let answer = Ok(Said::Made(mine.clone(), Some(Listing::new(vec![mine.node.name()], false))));
         assert_eq!(contender.answered(answer), Step::End(End::Held(mine)));
     }
-    for (mut contender, _) in
-        [Contender::new(owner, 7, Patience::Tries), Contender::new(owner, 7, Patience::Waits)]
-    {
+    for (mut contender, _) in [Contender::new(Patience::Tries), Contender::new(Patience::Waits)] {
         let node = Node::new(owner, END);
         let listed = Some(Listing::new(vec![node.name()], false));
         let answer = Ok(Said::Made(Mine { node: node.clone(), czxid: 9 }, listed));
@@ -366,7 +360,7 @@ fn a_pass_says_more_than_an_end() {
         (Happening::Changed, Step::End(End::Held(Mine { node: me.clone(), czxid: 9 }))),
         (Happening::Ended, Step::Ask(Ask::List)),
     ] {
-        let (mut contender, _) = Contender::new(owners[0], 7, Patience::Waits);
+        let (mut contender, _) = Contender::new(Patience::Waits);
         let entered = entered_among(&me, &[&names[0], &names[1]]);
         assert_eq!(contender.answered(entered), Step::Ask(Ask::Watch(names[1].clone())));
         assert_eq!(contender.answered(Ok(Said::Watched { passes: true })), Step::Wait);
@@ -389,7 +383,7 @@ fn who_has_no_node_any_more_has_lost_its_place() {
 #[test]
 fn the_removal_of_a_directory_is_tried_for_a_while() {
     let owner = OwnerId::from_random([1; 16]);
-    let (mut contender, _) = Contender::new(owner, 7, Patience::Waits);
+    let (mut contender, _) = Contender::new(Patience::Waits);
     let (node, answer) = entered_alone(owner, HALF);
     assert_eq!(contender.answered(answer), Step::Ask(Ask::Delete(node)));
     assert_eq!(contender.answered(Ok(Said::Done)), Step::Ask(Ask::RemoveDirectory));
@@ -429,7 +423,6 @@ fn many_who_renew_refuse_nobody() {
 /// when nobody wants it.
 #[test]
 fn a_directory_that_never_stays_ends_a_try() {
-    let owner = OwnerId::from_random([1; 16]);
     let after_rests = |(mut contender, mut step): (Contender, Step), at_most: usize| {
         let mut rests = 0;
         while rests < at_most && !matches!(step, Step::End(_)) {
@@ -438,24 +431,29 @@ fn a_directory_that_never_stays_ends_a_try() {
         }
         (contender, step, rests)
     };
-    let (_, step, rests) = after_rests(Contender::new(owner, 7, Patience::Tries), 1_000);
+    let (_, step, rests) = after_rests(Contender::new(Patience::Tries), 1_000);
     assert_eq!((step, rests), (Step::End(End::Refused), 16));
-    let (mut waiting, step, rests) = after_rests(Contender::new(owner, 7, Patience::Waits), 1_000);
+    let (mut waiting, step, rests) = after_rests(Contender::new(Patience::Waits), 1_000);
     assert_eq!((step, rests), (Step::Rest(Pause::Brief, Ask::Enter), 1_000));
     assert_eq!(waiting.happens(Happening::Abandoned), Step::Wait);
     assert_eq!(waiting.answered(Err(Failure::Absent)), Step::End(End::Left));
 }
 
-/// A node is adopted only if this session owns it, whatever it is called.
+/// A node that may have been made is looked for twice, and held as if it had been told of.
 #[test]
-fn a_node_of_another_session_is_not_ours() {
-    for (session, adopted) in [(7, true), (6, false)] {
-        let owner = OwnerId::from_random([1; 16]);
-        let node = Node::new(owner, 3);
-        let (mut contender, _) = Contender::new(owner, 7, Patience::Waits);
+fn a_node_that_nobody_told_of_is_looked_for_twice() {
+    let node = Node::new(OwnerId::from_random([1; 16]), 3);
+    for found in [1, 2, 3] {
+        let (mut contender, _) = Contender::new(Patience::Waits);
         assert_eq!(contender.answered(Err(Failure::Unknown)), Step::Ask(Ask::Search));
-        let next = contender.answered(Ok(Said::Found(Mine { node, czxid: 9 }, session)));
-        assert_eq!(next, if adopted { Step::Ask(Ask::List) } else { Step::End(End::Lost) });
+        if found > 1 {
+            assert_eq!(contender.answered(Ok(Said::Done)), Step::Rest(Pause::Request, Ask::Search));
+        }
+        let (answer, end) = match found {
+            3 => (Ok(Said::Done), End::Lost),
+            _ => (entered_among(&node, &[]), End::Held(Mine { node: node.clone(), czxid: 9 })),
+        };
+        assert_eq!(contender.answered(answer), Step::End(end));
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use leasehold_core::OwnerId;
+
 use super::super::super::*;
 use crate::keys::Node;
 

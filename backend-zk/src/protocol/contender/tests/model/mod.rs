@@ -5,6 +5,8 @@ mod directory;
 
 use proptest::prelude::*;
 
+use leasehold_core::OwnerId;
+
 use super::super::*;
 use crate::keys::{Node, Sequence};
 use directory::{Directory, Write};
@@ -248,11 +250,14 @@ impl World {
                 if self.mutant != Some(Mutant::NoBarrier) {
                     self.clients[at].seen = newest(self);
                 }
-                let found = self.view(at, lag).find(owner);
+                let listing = self.view(at, lag);
+                let found = listing.find(owner);
                 let children = self.directory.children();
-                let there = children.iter().find(|child| Some(self.directory.node(child)) == found);
-                Ok(there.map_or(Said::Done, |child| {
-                    Said::Found(Mine { node: self.directory.node(child), czxid: child.czxid }, child.session)
+                let ours = children
+                    .iter()
+                    .find(|child| child.session == session && Some(self.directory.node(child)) == found);
+                Ok(ours.map_or(Said::Done, |child| {
+                    Said::Made(Mine { node: self.directory.node(child), czxid: child.czxid }, Some(listing))
                 }))
             }
             Ask::List => Ok(Said::Listed(self.view(at, lag))),
