@@ -10,6 +10,7 @@ use testbed::zookeeper::{Head, Op, Setup};
 use testbed::{Beside, Direction, Mode};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
 use zookeeper_client::{Acls, CreateMode, Error as ZkError};
 
 use crate::rig::{Outside, Rig, Space, eventually, hold_aside, noting, proxy, server};
@@ -168,7 +169,7 @@ pub(crate) async fn servers_without_digest_are_served(rig: Arc<Rig>) {
     let (server, space) = (rig.server().await, rig.space().await);
     let way = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let without = space.by(way.local_addr().unwrap());
-    let serving = tokio::spawn(serve_without_digest(way, server.addr()));
+    let _serving = Beside::start(serve_without_digest(way, server.addr()));
     let (first, second) = (without.manager().await, without.manager().await);
     let outside = space.outside().await;
     let guard = first.lock("a").unwrap().acquire().await.unwrap();
@@ -184,14 +185,14 @@ pub(crate) async fn servers_without_digest_are_served(rig: Arc<Rig>) {
     outside.client.set_data(&node, b"__REVOKE__", None).await.unwrap();
     assert_eq!(guard.lost().await, LostReason::Revoked);
     waiting.end("it holds").await.release().await.unwrap();
-    serving.abort();
 }
 
 /// Hands on what is asked, but for identities: those end the connection, as with a server that knows none.
 async fn serve_without_digest(listener: TcpListener, server: SocketAddr) {
+    let mut connections = JoinSet::new();
     loop {
         let (mut client, _) = listener.accept().await.unwrap();
-        tokio::spawn(async move {
+        connections.spawn(async move {
             let mut server = TcpStream::connect(server).await.unwrap();
             let (mut answers, mut asks) = server.split();
             let (mut reads, mut writes) = client.split();

@@ -1,3 +1,5 @@
+//! Names and listings: those that exist depend on them.
+
 mod fuzz;
 
 use std::collections::BTreeSet;
