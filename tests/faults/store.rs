@@ -212,7 +212,9 @@ async fn nodes(server: &testbed::zookeeper::Server) -> zookeeper_client::Client 
 /// What the user who made a directory may do there.
 async fn allow(client: &zookeeper_client::Client, directory: &str, rights: Permission) {
     let (acl, _) = client.get_acl(directory).await.unwrap();
-    let user = AuthId::new(acl[0].scheme(), acl[0].id());
+    // Beside the user there is who the session is by itself.
+    let user = acl.iter().find(|acl| !acl.id().starts_with("leasehold:")).unwrap();
+    let user = AuthId::new(user.scheme(), user.id());
     client.set_acl(directory, &[Acl::new(rights, user)], None).await.unwrap();
 }
 

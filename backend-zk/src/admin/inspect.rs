@@ -61,7 +61,7 @@ impl Session {
                 let path = format!("{directory}/{first}");
                 // Where it left between the two requests, the next one has its place.
                 if let Some((data, stat)) = self.connection.read_if_there(&path).await? {
-                    let (note, behind) = (Note::decoded(&data), contenders.len() - 1 - before);
+                    let (note, behind) = (Note::decoded(first, &data), contenders.len() - 1 - before);
                     return Ok(Some(First { path, note, stat, behind }));
                 }
             }

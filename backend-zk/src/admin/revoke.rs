@@ -9,6 +9,7 @@ use zookeeper_client::Error as ZkError;
 
 use super::inspect::First;
 use crate::error::{Answered, Explain, Unanswered};
+use crate::keys;
 use crate::protocol::with_message;
 use crate::session::Session;
 
@@ -46,7 +47,7 @@ impl Session {
         loop {
             let Some((data, stat)) = self.connection.read_if_there(&inbox).await? else {
                 if holder.is_curators() {
-                    self.connection.write(&holder.path, REVOKE, None).await.if_there()?;
+                    self.connection.write(&holder.path, keys::REVOKE, None).await.if_there()?;
                 }
                 return Ok(());
             };
@@ -70,9 +71,6 @@ fn is_of_a_lock(name: &str) -> bool {
         name.strip_prefix("_c_").map(|name| name.trim_end_matches(|digit: char| digit.is_ascii_digit()));
     named.is_some_and(|named| kinds.iter().any(|kind| named.ends_with(kind)))
 }
-
-/// What Curator's `Revoker` writes into the node of a holder.
-const REVOKE: &[u8] = b"__REVOKE__";
 
 #[cfg(test)]
 mod tests {

@@ -141,10 +141,9 @@ impl ZkConfig {
         if self.hosts.is_empty() {
             return Err(Error::invalid_option("a ZooKeeper URL names its servers: zk://h1:2181,h2:2181"));
         }
-        let by_creator = |acl: &Acl| acl.scheme() == "auth";
         let has_certificate = self.tls.as_ref().is_some_and(|tls| tls.identity().is_some());
         let is_somebody = self.credentials.is_some() || has_certificate;
-        if !is_somebody && self.acl.iter().flatten().any(by_creator) {
+        if !is_somebody && self.acl.iter().flatten().any(access::is_of_creator) {
             return Err(Error::invalid_option(
                 "acl=creator needs a user, zk://user:password@host, or a certificate: cert=FILE&key=FILE",
             ));
@@ -161,6 +160,12 @@ impl ZkConfig {
     pub(crate) fn rights(&self) -> Vec<Acl> {
         let default = || if self.credentials.is_some() { access::creator() } else { access::open() };
         self.acl.clone().unwrap_or_else(default)
+    }
+
+    /// Whether a session may be somebody of its own, too: not where nodes are for whoever a certificate says
+    /// we are. A server that does not ask for that would have them be for the session alone.
+    pub(crate) fn may_be_private(&self) -> bool {
+        self.credentials.is_some() || !self.rights().iter().any(access::is_of_creator)
     }
 
     /// Where the servers are.

@@ -2,8 +2,8 @@
 //!
 //! The client library queues what is asked while it is disconnected, without a bound, and keeps the
 //! session alive as long as anybody has a handle on it. So the one handle is here, and is dropped when
-//! the session ends; a request in flight has another, so it is a task of ours that waits for the answer:
-//! whoever asks may not be polled for long.
+//! the session ends; some requests in flight have another, so it is a task of ours that waits for their
+//! answers: whoever asks may not be polled for long.
 //!
 //! # Invariants
 //! - **zk.connection-1** Every request ends within the bound of a request, or at once when the session
@@ -13,6 +13,8 @@
 
 mod rights;
 pub(crate) mod status;
+
+pub(crate) use rights::Identity;
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -25,11 +27,13 @@ use leasehold_core::{Env, OwnerId};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
-use zookeeper_client::{Acl, Acls, Client, CreateMode, Error as ZkError, EventType, OneshotWatcher, Stat};
+use zookeeper_client::{
+    Acl, Acls, Client, CreateMode, Error as ZkError, EventType, MultiWriter, OneshotWatcher, Stat,
+};
 
 use crate::error::{Answered, Explain, Unanswered};
 use crate::keys::{self, Listing, Node};
-use crate::protocol::Happening;
+use crate::protocol::{Failure, Happening};
 
 /// The way to the server.
 #[derive(Debug)]
@@ -39,13 +43,34 @@ pub(crate) struct Connection {
     /// The bound of a request.
     bound: Duration,
     rights: Arc<[Acl]>,
+    /// On the nodes of our contenders.
+    contender_rights: Arc<[Acl]>,
+    identity: Option<Identity>,
     /// The session is: nothing is asked any more, and what is out has no answer.
     pub(crate) over: CancellationToken,
 }
 
 impl Connection {
-    pub(crate) fn new(client: Client, env: Env, bound: Duration, rights: Arc<[Acl]>) -> Self {
-        Self { client: Mutex::new(Some(client)), env, bound, rights, over: CancellationToken::new() }
+    pub(crate) fn new(
+        client: Client,
+        env: Env,
+        bound: Duration,
+        rights: Vec<Acl>,
+        identity: Option<Identity>,
+    ) -> Self {
+        let contender_rights = match &identity {
+            Some(own) => own.alone_writes(&rights),
+            None => rights.clone(),
+        };
+        Self {
+            client: Mutex::new(Some(client)),
+            env,
+            bound,
+            rights: rights.into(),
+            contender_rights: contender_rights.into(),
+            identity,
+            over: CancellationToken::new(),
+        }
     }
 
     /// Ends the session at the server, as soon as that can be reached.
@@ -65,27 +90,31 @@ impl Connection {
         }
     }
 
-    /// Makes a contender in `directory` and lists it, in one flight.
-    pub(crate) async fn enter(
-        &self,
-        directory: &str,
-        owner: OwnerId,
-        data: &[u8],
-    ) -> Answered<(Node, Stat, Option<Listing>)> {
-        let stem = format!("{directory}/{}", keys::stem(owner));
-        let (directory, data, rights) = (directory.to_owned(), data.to_owned(), Arc::clone(&self.rights));
-        let flight = self.ask(async move |client| {
+    /// Makes a contender in `directory` and lists it, in one flight; the directory first, if it is missing.
+    pub(crate) async fn enter(&self, directory: &str, owner: OwnerId, data: &[u8]) -> Answered<Entered> {
+        if let Some(entered) = self.enter_existing(directory, owner, data).await.if_there()? {
+            return Ok(entered);
+        }
+        // Made or not, or by somebody else: the next attempt tells.
+        let made = self.make_directory(directory).await;
+        made.or_else(|failed| if failed.failure() == Failure::Unknown { Ok(()) } else { Err(failed) })?;
+        self.enter_existing(directory, owner, data).await
+    }
+
+    async fn enter_existing(&self, directory: &str, owner: OwnerId, data: &[u8]) -> Answered<Entered> {
+        let (stem, data) = (format!("{directory}/{}", keys::stem(owner)), data.to_owned());
+        let rights = Arc::clone(&self.contender_rights);
+        let made = self.ask_by_handle(async move |client| {
             let options = CreateMode::EphemeralSequential.with_acls(Acls::new(&rights));
-            // Polled in this order, so sent in this order.
-            let flight = join(client.create(&stem, &data, &options), client.get_children(&directory));
-            let (made, listed) = flight.await;
-            made.map(|made| (made, listed))
+            client.create(&stem, &data, &options).await
         });
-        let ((stat, sequence), listed) = flight.await?;
+        // Polled in this order, so sent in this order.
+        let (made, listed) = join(made, self.list(directory)).await;
+        let (stat, sequence) = made?;
         let number = i32::try_from(sequence.into_i64()).map_err(|_| {
             Unanswered::Refused(ZkError::UnexpectedError("a sequence beyond 32 bits".to_owned()))
         })?;
-        Ok((Node::new(owner, number), stat, listed.ok().map(listing)))
+        Ok((Node::new(owner, number), stat, listed.ok()))
     }
 
     /// Makes a directory and whatever is missing above it, as nodes that the server removes again.
@@ -111,14 +140,13 @@ impl Connection {
         if data != OURS {
             return Err(Unanswered::Refused(ZkError::BadVersion));
         }
-        let path = path.to_owned();
-        self.ask(async move |client| client.delete(&path, Some(stat.version)).await).await
+        self.ask(|client| client.delete(path, Some(stat.version))).await
     }
 
     /// Makes a node with a name of its own.
     pub(crate) async fn create(&self, path: &str, data: &[u8], mode: CreateMode) -> Answered<Stat> {
         let (path, data, rights) = (path.to_owned(), data.to_owned(), Arc::clone(&self.rights));
-        self.ask(async move |client| {
+        self.ask_by_handle(async move |client| {
             let options = mode.with_acls(Acls::new(&rights));
             client.create(&path, &data, &options).await.map(|(stat, _)| stat)
         })
@@ -137,35 +165,58 @@ impl Connection {
     /// Makes a node of this session in the place of one that is another's.
     pub(crate) async fn replace(&self, path: &str, data: &[u8]) -> Answered<()> {
         let (path, data, rights) = (path.to_owned(), data.to_owned(), Arc::clone(&self.rights));
-        self.ask(async move |client| {
-            let options = CreateMode::Ephemeral.with_acls(Acls::new(&rights));
+        self.transact(move |all| {
+            all.add_delete(&path, None)?;
+            all.add_create(&path, &data, &CreateMode::Ephemeral.with_acls(Acls::new(&rights)))
+        })
+        .await
+    }
+
+    /// Writes a contender's node of ours and deletes it: who watches it is told of a change.
+    pub(crate) async fn pass(&self, path: &str) -> Answered<()> {
+        let path = path.to_owned();
+        self.transact(move |all| {
+            all.add_set_data(&path, &[], None)?;
+            all.add_delete(&path, None)
+        })
+        .await
+    }
+
+    /// Whether there is a node, by the word of the leader: the server we talk to may have lost a change. Of
+    /// every transaction the leader says whether it can be, and this one changes nothing.
+    pub(crate) async fn confirm(&self, path: &str) -> Answered<()> {
+        let path = path.to_owned();
+        self.transact(move |all| all.add_check_version(&path, ANY_VERSION)).await
+    }
+
+    /// Does all that is added, or nothing.
+    async fn transact(
+        &self,
+        add: impl FnOnce(&mut MultiWriter<'_>) -> Result<(), ZkError> + Send + 'static,
+    ) -> Answered<()> {
+        self.ask_by_handle(async move |client| {
             let mut transaction = client.new_multi_writer();
-            transaction.add_delete(&path, None)?;
-            transaction.add_create(&path, &data, &options)?;
+            add(&mut transaction)?;
             transaction.commit().await.map(drop).map_err(ZkError::from)
         })
         .await
     }
 
     pub(crate) async fn delete(&self, path: &str) -> Answered<()> {
-        let path = path.to_owned();
-        self.ask(async move |client| client.delete(&path, None).await).await
+        self.ask(|client| client.delete(path, None)).await
     }
 
     pub(crate) async fn list(&self, path: &str) -> Answered<Listing> {
-        let path = path.to_owned();
-        self.ask(async move |client| client.get_children(&path).await).await.map(listing)
+        self.ask(|client| client.get_children(path)).await.map(listing)
     }
 
     /// Writes a node; in any version, or only in one.
     pub(crate) async fn write(&self, path: &str, data: &[u8], version: Option<i32>) -> Answered<Stat> {
-        let (path, data) = (path.to_owned(), data.to_owned());
-        self.ask(async move |client| client.set_data(&path, &data, version).await).await
+        self.ask(|client| client.set_data(path, data, version)).await
     }
 
     pub(crate) async fn read(&self, path: &str) -> Answered<(Vec<u8>, Stat)> {
-        let path = path.to_owned();
-        self.ask(async move |client| client.get_data(&path).await).await
+        self.ask(|client| client.get_data(path)).await
     }
 
     pub(crate) async fn read_if_there(&self, path: &str) -> Answered<Option<(Vec<u8>, Stat)>> {
@@ -173,44 +224,39 @@ impl Connection {
     }
 
     pub(crate) async fn stat(&self, path: &str) -> Answered<Option<Stat>> {
-        let path = path.to_owned();
-        self.ask(async move |client| client.check_stat(&path).await).await
+        self.ask(|client| client.check_stat(path)).await
     }
 
     /// Reads a node and is told of its next change. One that does not exist is not watched.
     pub(crate) async fn watch(&self, path: &str) -> Answered<((Vec<u8>, Stat), Watch)> {
         let path = path.to_owned();
-        let read = self.ask(async move |client| client.get_and_watch_data(&path).await).await;
+        let read = self.ask_by_handle(async move |client| client.get_and_watch_data(&path).await).await;
         read.map(|(data, stat, watcher)| ((data, stat), Watch(watcher)))
-    }
-
-    /// Whether there is a node, by the word of the leader: the server we talk to may have lost a change.
-    pub(crate) async fn confirm(&self, path: &str) -> Answered<()> {
-        let path = path.to_owned();
-        self.ask(async move |client| {
-            // Of every transaction the leader says whether it can be, and this one changes nothing.
-            let mut transaction = client.new_multi_writer();
-            transaction.add_check_version(&path, ANY_VERSION)?;
-            transaction.commit().await.map(drop).map_err(ZkError::from)
-        })
-        .await
     }
 
     /// Lets the server we talk to catch up with what the leader knows, for reads that nothing is
     /// decided by.
     pub(crate) async fn catch_up(&self, path: &str) -> Answered<()> {
         let path = path.to_owned();
-        self.ask(async move |client| client.sync(&path).await).await
+        self.ask_by_handle(async move |client| client.sync(&path).await).await
     }
 
-    async fn ask<T, F>(&self, request: impl FnOnce(Client) -> F) -> Answered<T>
+    /// Sends a request whose answer needs no handle, in the order of asking.
+    async fn ask<T, F>(&self, request: impl FnOnce(&Client) -> F) -> Answered<T>
+    where
+        F: Future<Output = Result<T, ZkError>>,
+    {
+        let request = request(&self.handle()?);
+        self.answered(caught(request)).await
+    }
+
+    /// Sends one whose answer is waited for by a handle.
+    async fn ask_by_handle<T, F>(&self, request: impl FnOnce(Client) -> F) -> Answered<T>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, ZkError>> + Send + 'static,
     {
-        let client = self.client.lock().clone().filter(|_| !self.over.is_cancelled());
-        let client = client.ok_or(Unanswered::SessionOver)?;
-        let mut request = caught(request(client)).boxed();
+        let mut request = caught(request(self.handle()?)).boxed();
         // Sent here, so in the order of asking.
         if let Some(answer) = request.as_mut().now_or_never() {
             return answer.map_err(Unanswered::Refused);
@@ -225,14 +271,31 @@ impl Connection {
                 () = told.closed() => {}
             }
         });
+        self.answered(async { hears.await.unwrap_or(Err(ZkError::ClientClosed)) }).await
+    }
+
+    fn handle(&self) -> Answered<Client> {
+        let client = self.client.lock().clone().filter(|_| !self.over.is_cancelled());
+        client.ok_or(Unanswered::SessionOver)
+    }
+
+    async fn answered<T>(&self, request: impl Future<Output = Result<T, ZkError>>) -> Answered<T> {
+        self.bounded(request).await?.map_err(Unanswered::Refused)
+    }
+
+    /// Waits for as long as a request may take, and the session lasts (zk.connection-1).
+    pub(crate) async fn bounded<T>(&self, wait: impl Future<Output = T>) -> Answered<T> {
         tokio::select! {
             biased;
-            answer = hears => answer.map_err(|_| Unanswered::SessionOver)?.map_err(Unanswered::Refused),
             () = self.over.cancelled() => Err(Unanswered::SessionOver),
+            waited = wait => Ok(waited),
             () = async { self.env.sleep(self.bound).await } => Err(Unanswered::Silent(self.bound)),
         }
     }
 }
+
+/// Our node, and the directory as it was then, if that was answered, too.
+pub(crate) type Entered = (Node, Stat, Option<Listing>);
 
 fn listing((children, directory): (Vec<String>, Stat)) -> Listing {
     Listing::new(children, usize::try_from(directory.data_length) == Ok(OURS.len()))

@@ -2,13 +2,60 @@
 
 use std::sync::Arc;
 
-use leasehold_core::Result;
-use zookeeper_client::{Acl, Acls, CreateMode, MultiWriteError, Permission};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use leasehold_core::{OwnerId, Result};
+use sha1_smol::Sha1;
+use zookeeper_client::{Acl, Acls, AuthId, CreateMode, MultiWriteError, Permission};
 
 use super::Connection;
-use crate::error::Unanswered;
+use crate::error::{Answered, Unanswered};
+
+/// Who one session is, beside its user: whoever alone may write the nodes of its contenders.
+#[derive(Debug)]
+pub(crate) struct Identity {
+    secret: OwnerId,
+}
+
+impl Identity {
+    pub(crate) fn new(secret: OwnerId) -> Self {
+        Self { secret }
+    }
+
+    fn password(&self) -> String {
+        format!("{USER}:{}", self.secret.to_hex())
+    }
+
+    /// These rights, but for the one to write, which is its own. Servers that are set to another digest give
+    /// that to nobody.
+    pub(super) fn alone_writes(&self, rights: &[Acl]) -> Vec<Acl> {
+        let others = Permission::READ | Permission::CREATE | Permission::DELETE | Permission::ADMIN;
+        let others = rights.iter().map(|acl| Acl::new(acl.permission() & others, acl.auth_id().clone()));
+        let digest = STANDARD.encode(Sha1::from(self.password()).digest().bytes());
+        let own = Acl::new(Permission::WRITE, AuthId::new("digest", &format!("{USER}:{digest}")));
+        others.filter(|acl| acl.permission() != Permission::NONE).chain([own]).collect()
+    }
+}
 
 impl Connection {
+    /// Takes on the identity, if there is one, here and on every later connection, before anything else is
+    /// asked there.
+    ///
+    /// # Errors
+    ///
+    /// `AuthFailed`, and the session is over, when the server takes no such identity.
+    pub(crate) async fn authenticate(&self) -> Answered<()> {
+        let Some(password) = self.identity.as_ref().map(Identity::password) else {
+            return Ok(());
+        };
+        self.ask_by_handle(async move |client| client.auth("digest", password.as_bytes()).await).await
+    }
+
+    /// Whether what is written to the nodes of our contenders is of this session alone.
+    pub(crate) fn is_private(&self) -> bool {
+        self.identity.is_some()
+    }
+
     /// Does with a node of ours, and one below it, whatever is ever done with one: in one transaction,
     /// which leaves nothing, however it ends.
     ///
@@ -20,7 +67,7 @@ impl Connection {
     /// `Denied`, and what for, when a right is missing.
     pub(crate) async fn try_rights(&self, path: &str) -> Result<()> {
         let (path, below, rights) = (path.to_owned(), format!("{path}/below"), Arc::clone(&self.rights));
-        let tried = self.ask(async move |client| {
+        let tried = self.ask_by_handle(async move |client| {
             let acls = Acls::new(&rights);
             let mut writer = client.new_multi_writer();
             writer.add_create(&path, &[], &CreateMode::Persistent.with_acls(acls))?;
@@ -51,11 +98,12 @@ impl Connection {
     /// Whether anybody may change the rights of a node, as far as we may know.
     pub(crate) async fn is_closable(&self, path: &str) -> bool {
         let path = path.to_owned();
-        let told = self.ask(async move |client| client.get_acl(&path).await).await;
+        let told = self.ask_by_handle(async move |client| client.get_acl(&path).await).await;
         let by_anybody = |acl: &Acl| acl.scheme() == "world" && acl.permission().has(Permission::ADMIN);
         told.is_ok_and(|(acl, _)| acl.iter().any(by_anybody))
     }
 }
 
+const USER: &str = "leasehold";
 /// What each step of the transaction takes.
 const RIGHTS: [&str; 6] = ["make", "read", "make", "write", "delete", "delete"];

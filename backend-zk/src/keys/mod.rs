@@ -15,8 +15,6 @@
 
 mod note;
 
-use std::fmt;
-
 use leasehold_core::{Error, LockName, OwnerId, Result};
 use percent_encoding::{percent_decode_str, percent_encode_byte};
 
@@ -161,7 +159,7 @@ impl Sequence {
 }
 
 /// One of our own contenders.
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Node {
     owner: OwnerId,
     number: i32,
@@ -182,17 +180,18 @@ impl Node {
     }
 }
 
-impl fmt::Debug for Node {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Node({})", self.number)
-    }
-}
-
 /// The name of `owner`'s child without its sequence number, which the server appends.
 pub(crate) fn stem(owner: OwnerId) -> String {
     let hex = owner.to_hex();
     let (a, b, c, d, e) = (&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]);
     format!("_c_{a}-{b}-{c}-{d}-{e}-lock-")
+}
+
+/// Who made a child that keeps out everybody later, by a name as we give it.
+pub(crate) fn owner_of(child: &str) -> Option<OwnerId> {
+    let owner = OwnerId::from_hex(&child.get(3..39)?.replace('-', ""))?;
+    let digits = child.strip_prefix(&stem(owner))?;
+    (digits.len() == DIGITS && Sequence::of(child).is_some()).then_some(owner)
 }
 
 /// The children of a lock's directory, as one answer of a server listed them.
@@ -211,14 +210,17 @@ pub(crate) enum Place {
     /// Nobody is older.
     First,
     /// Somebody is.
-    Behind(Ahead),
+    Behind(Barrier),
 }
 
-/// The contender directly ahead of another; the only one, if `only`.
+/// Whoever keeps another out alone: the youngest of those.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Ahead {
+pub(crate) struct Barrier {
     pub(crate) name: String,
-    pub(crate) only: bool,
+    /// Without it the others admit us.
+    pub(crate) end_admits: bool,
+    /// Those that are younger admit us; it keeps all later ones out, so nobody was older when it held.
+    pub(crate) pass_admits: bool,
 }
 
 impl Listing {
@@ -256,7 +258,11 @@ impl Listing {
         match predecessor {
             _ if !present => Place::Absent,
             None => Place::First,
-            Some((_, child)) => Place::Behind(Ahead { name: child.clone(), only: older == 1 }),
+            Some((_, child)) => Place::Behind(Barrier {
+                name: child.clone(),
+                end_admits: older == 1,
+                pass_admits: owner_of(child).is_some(),
+            }),
         }
     }
 
@@ -323,6 +329,8 @@ fn fault(segment: &str) -> Option<&'static str> {
     }
 }
 
+/// What Curator's `Revoker` writes into the node of a holder.
+pub(crate) const REVOKE: &[u8] = b"__REVOKE__";
 /// Of every sequence number in a name.
 const DIGITS: usize = 10;
 /// From here on a directory is made anew when it can be: half of the numbers are left.
@@ -334,7 +342,5 @@ const RENEWAL_LASTS: u32 = 1 << 16;
 const END: u32 = PAST_THE_END - (1 << 22);
 const PAST_THE_END: u32 = 1 << 31;
 
-#[cfg(test)]
-mod fuzz;
 #[cfg(test)]
 mod tests;

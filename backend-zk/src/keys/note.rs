@@ -1,12 +1,19 @@
-//! What a contender's node says about its process; only ever shown, never decided by.
+//! What a contender's node says about its process; shown, and but for one line never decided by.
 //!
 //! Lines: `leasehold 1`, the ttl in milliseconds, the label, and, if there is any, the metadata, which
 //! may have lines of its own. Curator's nodes have the address of their host, others something else.
+//!
+//! One thing is decided by it: the last line `passes OWNER` says that nobody else may write the node, so that
+//! what is written to it is its holder's passing on. It names the node's own owner, which nobody knows
+//! beforehand, so no metadata is mistaken for it. An earlier version shows it as metadata.
 
 use std::str::Lines;
 use std::time::{Duration, UNIX_EPOCH};
 
+use leasehold_core::OwnerId;
 use leasehold_core::backend::Holder;
+
+use super::owner_of;
 
 /// The data of a contender's node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,23 +22,34 @@ pub(crate) struct Note {
     pub(crate) ttl: Option<Duration>,
     pub(crate) label: String,
     pub(crate) metadata: Option<String>,
+    /// What is written to it later is its holder's passing on.
+    pub(crate) passes: bool,
 }
 
 impl Note {
-    /// What we write.
-    pub(crate) fn encoded(ttl: Duration, label: &str, metadata: Option<&str>) -> Vec<u8> {
+    /// What we write; by an owner, if it passes.
+    pub(crate) fn encoded(
+        ttl: Duration,
+        label: &str,
+        metadata: Option<&str>,
+        passes: Option<OwnerId>,
+    ) -> Vec<u8> {
         let mut note = format!("{FIRST}\n{}\n{label}", ttl.as_millis());
         if let Some(metadata) = metadata {
             note.push('\n');
             note.push_str(metadata);
         }
+        note.push_str(&passes.map(last_line).unwrap_or_default());
         note.into_bytes()
     }
 
-    /// What anybody has written.
-    pub(crate) fn decoded(data: &[u8]) -> Self {
+    /// What anybody has written into the node of this name.
+    pub(crate) fn decoded(node: &str, data: &[u8]) -> Self {
         let text = String::from_utf8_lossy(data);
-        Self::ours(&text).unwrap_or_else(|| Self { ttl: None, label: foreign(text.lines()), metadata: None })
+        let before = owner_of(node).and_then(|owner| text.strip_suffix(&last_line(owner)));
+        let note = Self::ours(before.unwrap_or(&text), before.is_some());
+        let theirs = || Self { ttl: None, label: foreign(text.lines()), metadata: None, passes: false };
+        note.unwrap_or_else(theirs)
     }
 
     /// The holder that wrote it, into a node of `ctime` milliseconds.
@@ -44,15 +62,19 @@ impl Note {
         holder
     }
 
-    fn ours(text: &str) -> Option<Self> {
+    fn ours(text: &str, passes: bool) -> Option<Self> {
         let mut parts = text.splitn(4, '\n');
         if parts.next()? != FIRST {
             return None;
         }
         let ttl = Duration::from_millis(parts.next()?.parse().ok()?);
         let (label, metadata) = (parts.next()?.to_owned(), parts.next().map(str::to_owned));
-        Some(Self { ttl: Some(ttl), label, metadata })
+        Some(Self { ttl: Some(ttl), label, metadata, passes })
     }
+}
+
+fn last_line(owner: OwnerId) -> String {
+    format!("\npasses {}", owner.to_hex())
 }
 
 fn foreign(mut lines: Lines<'_>) -> String {
@@ -66,15 +88,49 @@ const SHOWN: usize = 256;
 mod tests {
     use super::*;
 
+    const OWNER: OwnerId = OwnerId::from_random([7; 16]);
+
+    fn node() -> String {
+        crate::keys::Node::new(OWNER, 7).name()
+    }
+
     /// What we write is read as it was written.
     #[test]
     fn notes_come_back() {
         for (label, metadata) in [("host/7", None), ("", Some("")), ("a", Some("two\nlines\n"))] {
-            let data = Note::encoded(Duration::from_millis(1_500), label, metadata);
-            let note = Note::decoded(&data);
-            assert_eq!((note.label.as_str(), note.metadata.as_deref()), (label, metadata));
-            assert_eq!(note.into_holder(7, 0).ttl, Some(Duration::from_millis(1_500)));
+            for passes in [None, Some(OWNER)] {
+                let data = Note::encoded(Duration::from_millis(1_500), label, metadata, passes);
+                let note = Note::decoded(&node(), &data);
+                assert_eq!((note.label.as_str(), note.metadata.as_deref()), (label, metadata));
+                assert_eq!(note.passes, passes.is_some());
+                assert_eq!(note.into_holder(7, 0).ttl, Some(Duration::from_millis(1_500)));
+            }
         }
+    }
+
+    /// Only a note of ours passes, in a node that keeps out everybody later, of the owner that it names.
+    #[test]
+    fn what_is_no_note_of_its_node_passes_nothing() {
+        let (ttl, other) = (Duration::from_secs(1), OwnerId::from_random([8; 16]));
+        let passing = Note::encoded(ttl, "a", None, Some(OWNER));
+        for (node, data) in [
+            (node(), Note::encoded(ttl, "a", None, Some(other))),
+            (node(), Note::encoded(ttl, "a", Some("passes"), None)),
+            (node(), b"127.0.0.1\npasses 07070707070707070707070707070707".to_vec()),
+            (node(), [&passing[..], b"\n"].concat()),
+            (node().replace("-lock-", "-__READ__"), passing.clone()),
+            ("lock-0000000007".to_owned(), passing),
+        ] {
+            assert!(!Note::decoded(&node, &data).passes, "{node} {data:?}");
+        }
+    }
+
+    /// An earlier version reads the lines that it knows, and takes the last one for metadata.
+    #[test]
+    fn the_lines_of_today_come_first() {
+        let note = Note::encoded(Duration::from_secs(1), "a", Some("b"), Some(OWNER));
+        let expected = "leasehold 1\n1000\na\nb\npasses 07070707070707070707070707070707";
+        assert_eq!(String::from_utf8(note).unwrap(), expected);
     }
 
     /// What others write is shown as far as it can be.
@@ -87,7 +143,7 @@ mod tests {
             (b"leasehold 1\nsoon\nx", "leasehold 1"),
             (b"leasehold 1", "leasehold 1"),
         ] {
-            let note = Note::decoded(data);
+            let note = Note::decoded(&node(), data);
             assert_eq!((note.label.as_str(), note.metadata, note.ttl), (label, None, None));
         }
     }

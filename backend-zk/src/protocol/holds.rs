@@ -7,7 +7,7 @@
 //!   that it was asked for is not over: both end it themselves.
 //! - **zk.holds-3** Of each hold that stands for long the node is to be watched, once at a time.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use leasehold_core::clock::Moment;
@@ -19,6 +19,8 @@ use super::RevokeRequests;
 #[derive(Debug, Default)]
 pub(crate) struct Holds {
     held: HashMap<OwnerId, Hold>,
+    /// Those whose nodes are not watched, and since when; the oldest first.
+    unwatched: VecDeque<(Moment, OwnerId)>,
     /// What administrators ask for, as last read.
     requests: RevokeRequests,
 }
@@ -31,20 +33,22 @@ pub(crate) struct Hold {
     pub(crate) path: String,
     /// The transaction that made the node.
     pub(crate) czxid: i64,
-    pub(crate) since: Moment,
-    /// Its node is watched, or is about to be.
-    pub(crate) watched: bool,
+    /// Others are likely to wait for it, so it is passed on to them.
+    pub(crate) passes: bool,
     /// We have asked for its end ourselves.
     pub(crate) ending: bool,
 }
 
 impl Holds {
     /// Books a hold; how long it has, if it was asked for before (zk.holds-1).
-    pub(crate) fn granted(&mut self, owner: OwnerId, hold: Hold) -> Option<Duration> {
+    pub(crate) fn granted(&mut self, owner: OwnerId, hold: Hold, now: Moment) -> Option<Duration> {
         let until = self.requests.until(hold.czxid);
-        let within = until.map(|until| until.since(hold.since));
         self.held.insert(owner, hold);
-        within
+        until.map(|until| until.since(now))
+    }
+
+    pub(crate) fn get(&self, owner: OwnerId) -> Option<&Hold> {
+        self.held.get(&owner)
     }
 
     /// Begins to let go; of what, if it is held.
@@ -59,22 +63,19 @@ impl Holds {
         self.held.remove(&owner);
     }
 
-    /// What has stood for so `long` and is not watched; from here on it counts as watched (zk.holds-3).
-    pub(crate) fn standing(&mut self, long: Duration, now: Moment) -> Vec<(OwnerId, String)> {
-        let stands = |hold: &Hold| !hold.watched && !hold.ending && long <= now.since(hold.since);
-        let standing = self.held.iter_mut().filter(|(_, hold)| stands(hold));
-        let watched = standing.map(|(owner, hold)| {
-            hold.watched = true;
-            (*owner, hold.path.clone())
-        });
-        watched.collect()
+    /// The node of a hold is not watched, or not any more.
+    pub(crate) fn unwatched(&mut self, owner: OwnerId, now: Moment) {
+        self.unwatched.push_back((now, owner));
     }
 
-    /// The node of a hold is not watched any more.
-    pub(crate) fn unwatched(&mut self, owner: OwnerId) {
-        if let Some(hold) = self.held.get_mut(&owner) {
-            hold.watched = false;
-        }
+    /// What has stood for so `long` and is not watched; from here on it counts as watched (zk.holds-3).
+    pub(crate) fn standing(&mut self, long: Duration, now: Moment) -> Vec<(OwnerId, String)> {
+        let young = self.unwatched.partition_point(|(since, _)| long <= now.since(*since));
+        let standing = self.unwatched.drain(..young).filter_map(|(_, owner)| {
+            let hold = self.held.get(&owner).filter(|hold| !hold.ending)?;
+            Some((owner, hold.path.clone()))
+        });
+        standing.collect()
     }
 
     /// The node of a hold was deleted; the hold, if that is to be told (zk.holds-2).
@@ -111,16 +112,22 @@ mod tests {
         LockName::new("a").unwrap()
     }
 
-    fn hold(number: u8, watched: bool, since: Moment) -> Hold {
+    fn hold(number: u8) -> Hold {
         let (path, czxid) = (number.to_string(), number.into());
-        Hold { name: name(), counter: number.into(), path, czxid, since, watched, ending: false }
+        Hold { name: name(), counter: number.into(), path, czxid, passes: false, ending: false }
+    }
+
+    /// Grants a hold whose node is not watched.
+    fn granted(holds: &mut Holds, number: u8, now: Moment) -> Option<Duration> {
+        holds.unwatched(owner(number), now);
+        holds.granted(owner(number), hold(number), now)
     }
 
     /// A session that holds by transaction 7 since second 0, and by 8 since second 5.
     fn holds() -> Holds {
         let mut holds = Holds::default();
-        assert_eq!(holds.granted(owner(7), hold(7, false, at(0))), None);
-        assert_eq!(holds.granted(owner(8), hold(8, false, at(5))), None);
+        assert_eq!(granted(&mut holds, 7, at(0)), None);
+        assert_eq!(granted(&mut holds, 8, at(5)), None);
         holds
     }
 
@@ -139,8 +146,8 @@ mod tests {
         let inbox = with_message(&with_message(b"", 7, 4 * SECOND), 9, 6 * SECOND);
         assert_eq!(told(&mut holds, &inbox, at(10)), [(7, 4 * SECOND)]);
         assert_eq!(told(&mut holds, &inbox, at(11)), []);
-        assert_eq!(holds.granted(owner(9), hold(9, false, at(12))), Some(4 * SECOND));
-        assert_eq!(holds.granted(owner(10), hold(10, false, at(12))), None);
+        assert_eq!(granted(&mut holds, 9, at(12)), Some(4 * SECOND));
+        assert_eq!(granted(&mut holds, 10, at(12)), None);
         let again = with_message(&inbox, 9, SECOND);
         assert_eq!(told(&mut holds, &again, at(13)), [(9, SECOND)]);
     }
@@ -169,15 +176,16 @@ mod tests {
     #[test]
     fn what_stands_is_watched_once_at_a_time() {
         let mut holds = holds();
-        holds.granted(owner(9), hold(9, true, at(0)));
+        holds.granted(owner(9), hold(9), at(0));
         assert_eq!(standing(&mut holds, at(2)), []);
         assert_eq!(standing(&mut holds, at(3)), [owner(7)]);
         assert_eq!(standing(&mut holds, at(7)), []);
         assert_eq!(standing(&mut holds, at(8)), [owner(8)]);
-        holds.unwatched(owner(9));
-        assert_eq!(standing(&mut holds, at(9)), [owner(9)]);
-        holds.unwatched(owner(7));
+        holds.unwatched(owner(9), at(9));
+        assert_eq!(standing(&mut holds, at(11)), []);
+        assert_eq!(standing(&mut holds, at(12)), [owner(9)]);
+        holds.unwatched(owner(7), at(12));
         assert!(holds.ending(owner(7), &name()).is_some());
-        assert_eq!(standing(&mut holds, at(9)), []);
+        assert_eq!(standing(&mut holds, at(15)), []);
     }
 }

@@ -1,6 +1,7 @@
 //! Keeps the book of what a session holds, tells what it says, and lets go.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -14,18 +15,27 @@ use crate::keys;
 use crate::protocol::{Failure, Happening, Hold, Mine};
 
 impl Session {
-    /// Books a node that holds its lock.
-    pub(super) fn hold(&self, request: &AcquireRequest, mine: Mine, watched: bool) -> Result<Grant> {
-        let (counter, name) = (self.counter(mine.czxid)?, request.name.clone());
+    /// Books a node that holds its lock; its watch, if there is one already.
+    pub(super) fn hold(
+        self: &Arc<Self>,
+        request: &AcquireRequest,
+        mine: &Mine,
+        own: Option<BoxFuture<'static, Happening>>,
+        passes: bool,
+    ) -> Result<Grant> {
+        let (owner, name, counter) = (request.owner, request.name.clone(), self.counter(mine.czxid)?);
         let path = format!("{}/{}", self.site.namespace.directory(&name), mine.node.name());
-        let (czxid, since) = (mine.czxid, self.site.env.now());
-        let hold = Hold { name: name.clone(), counter, path, czxid, since, watched, ending: false };
+        let hold = Hold { name: name.clone(), counter, path, czxid: mine.czxid, passes, ending: false };
         // RACE: told with the book locked, so that what the inbox says later is told later.
         let mut holds = self.holds.lock();
-        if let Some(within) = holds.granted(request.owner, hold) {
+        if let Some(within) = holds.granted(owner, hold, self.site.env.now()) {
             self.site.events.tell(StoreEvent::GrantAsked { name: name.clone(), counter, within });
         }
-        Ok(Grant::new(name, request.owner, self.lease(), counter))
+        match own {
+            Some(own) => self.watch_over(owner, own),
+            None => holds.unwatched(owner, self.site.env.now()),
+        }
+        Ok(Grant::new(name, owner, self.lease(), counter))
     }
 
     /// Lets go of what was granted.
@@ -33,11 +43,24 @@ impl Session {
         if let Some(reason) = self.why_over() {
             return Err(Error::lost(reason));
         }
-        let path = self.holds.lock().ending(grant.owner, &grant.name).map(|hold| hold.path.clone());
-        let path = path.ok_or_else(|| Error::lost(LostReason::Gone))?;
-        let deleted = self.remove(&path).await.if_there().or_not("delete the lock's node")?;
+        let hold = self.holds.lock().ending(grant.owner, &grant.name).cloned();
+        let Hold { path, passes, .. } = hold.ok_or_else(|| Error::lost(LostReason::Gone))?;
+        let deleted = if passes { self.pass(&path).await } else { self.remove(&path).await };
+        let deleted = deleted.if_there().or_not("delete the lock's node")?;
         self.holds.lock().ended(grant.owner);
         deleted.ok_or_else(|| Error::lost(LostReason::Gone))
+    }
+
+    /// Deletes a node that holds its lock, and says so to who waits; a right that is missing for that is no
+    /// reason to keep it.
+    async fn pass(&self, path: &str) -> Answered<()> {
+        if self.connection.is_private() {
+            let passed = self.connection.pass(path).await;
+            if passed.as_ref().err().is_none_or(|refused| refused.failure() != Failure::Refused) {
+                return passed;
+            }
+        }
+        self.remove(path).await
     }
 
     /// Deletes a contender's node of ours. Where that is refused, only the end of the session takes the
@@ -61,7 +84,7 @@ impl Session {
     }
 
     /// Watches the nodes of holds that have stood for a while, each once, so that one which somebody
-    /// deletes is told. Short holds cost no such request; those that waited have the watch already.
+    /// deletes is told. Short holds cost no such request; those that waited for long have the watch already.
     pub(super) fn watch_what_stands(self: &Arc<Self>) {
         let standing = self.holds.lock().standing(self.timeout() / 10, self.site.env.now());
         if standing.is_empty() {
@@ -76,9 +99,14 @@ impl Session {
 
     async fn watch_hold(self: &Arc<Self>, owner: OwnerId, path: &str) {
         match self.connection.watch(path).await.if_there() {
-            Ok(Some((_, watch))) => self.watch_over(owner, watch.fired().boxed()),
+            Ok(Some(((data, _), watch))) => {
+                if data == keys::REVOKE {
+                    self.asked_in_curators_word(owner);
+                }
+                self.watch_over(owner, watch.fired().boxed());
+            }
             Ok(None) => self.lost_its_node(owner),
-            Err(_) => self.holds.lock().unwatched(owner),
+            Err(_) => self.unwatched(owner),
         }
     }
 
@@ -91,10 +119,14 @@ impl Session {
                 () = session.connection.over.cancelled() => {}
                 happening = own => match happening {
                     Happening::Ended => session.lost_its_node(owner),
-                    _ => session.holds.lock().unwatched(owner),
+                    _ => session.unwatched(owner),
                 },
             }
         });
+    }
+
+    fn unwatched(&self, owner: OwnerId) {
+        self.holds.lock().unwatched(owner, self.site.env.now());
     }
 
     /// The node of a hold is gone.
@@ -102,6 +134,13 @@ impl Session {
         let holds = self.holds.lock();
         if let Some(Hold { name, counter, .. }) = holds.deleted(owner, self.site.env.now()).cloned() {
             self.site.events.tell(StoreEvent::GrantLost { name, counter, reason: LostReason::Gone });
+        }
+    }
+
+    /// Whoever can write the node of a hold asks for it as Curator's `Revoker` does.
+    fn asked_in_curators_word(&self, owner: OwnerId) {
+        if let Some(Hold { name, counter, .. }) = self.holds.lock().get(owner).cloned() {
+            self.site.events.tell(StoreEvent::GrantAsked { name, counter, within: Duration::ZERO });
         }
     }
 

@@ -51,11 +51,12 @@ async fn watch_the_time(session: &Session) {
     session.end(LostReason::Expired);
 }
 
-/// Confirms a renewal whose successor is late.
-async fn watch_the_renewals(session: &Session) {
+/// Confirms a renewal whose successor is late, and looks after what is held for long.
+async fn watch_the_renewals(session: &Arc<Session>) {
     let pause = session.timeout() / 24;
     loop {
         session.site.env.sleep(pause).await;
+        session.watch_what_stands();
         session.confirm_if_late().await;
     }
 }

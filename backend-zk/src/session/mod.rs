@@ -129,12 +129,8 @@ impl Session {
     }
 
     /// Renews the lease.
-    pub(crate) async fn renew(self: &Arc<Self>) -> Renewal {
-        let proved = self.prove(Purpose::Renewal).await;
-        if proved.is_ok() {
-            self.watch_what_stands();
-        }
-        match proved {
+    pub(crate) async fn renew(&self) -> Renewal {
+        match self.prove(Purpose::Renewal).await {
             Ok(()) if self.deadline().has_passed(self.site.env.now()) => Renewal::Gone(LostReason::Expired),
             Ok(()) => Renewal::Until(self.deadline()),
             Err(unanswered) => match self.why_over() {

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use futures_util::future::{join, join4};
+use futures_util::future::{join, join5};
 use leasehold_core::backend::{StoreEvent, stage};
 use leasehold_core::{Effect, Error, ErrorKind, Result};
 use parking_lot::Mutex;
@@ -11,8 +11,8 @@ use zookeeper_client::{CreateMode, Error as ZkError, Stat};
 
 use super::{Session, Site, Trust, keeper};
 use crate::config::Servers;
-use crate::connection::Connection;
 use crate::connection::status::Reasons;
+use crate::connection::{Connection, Identity};
 use crate::error::{self, Answered, Explain, Unanswered};
 use crate::protocol::{Liveness, Purpose, Write, Writers};
 
@@ -35,6 +35,19 @@ impl Session {
     }
 
     async fn open_unbounded(site: &Arc<Site>, servers: &Servers) -> Result<Arc<Self>> {
+        let identity = site.config.may_be_private().then(|| Identity::new(site.env.owner_id()));
+        match Self::open_as(identity, site, servers).await? {
+            Some(session) => Ok(session),
+            None => Self::open_as(None, site, servers).await?.ok_or_else(error::session_over),
+        }
+    }
+
+    /// `None` where no server takes the identity.
+    async fn open_as(
+        identity: Option<Identity>,
+        site: &Arc<Site>,
+        servers: &Servers,
+    ) -> Result<Option<Arc<Self>>> {
         let Site { config, namespace, env, .. } = &**site;
         let ttl = env.timing().ttl;
         let (asked, client) = loop {
@@ -62,14 +75,15 @@ impl Session {
         let mut trust = Trust { states: states.clone(), changes: 0, looked_into: 0 };
         // A server that grants less than was asked for needs answers sooner.
         let bound = env.timing().op_timeout.min(timeout / 3);
-        let connection = Connection::new(client, env.clone(), bound, config.rights().into());
+        let connection = Connection::new(client, env.clone(), bound, config.rights(), identity);
         let (node, inbox) = (namespace.session(id), namespace.inbox(id));
         if !env.adds_token_base() {
             // First: whoever counts sees this session with it, or not at all.
             let moves = namespace.moves(id);
             connection.create_below(&moves, &[], CreateMode::Ephemeral).await.or_not(OPEN)?;
         }
-        // In one flight, unless a directory is missing.
+        // In one flight, unless a directory is missing. Before we are somebody that nobody else is: nodes with
+        // the rights of their creator are to need another.
         let (made, inbox_made) = join(
             connection.create_below(&node, &[], CreateMode::Ephemeral),
             connection.create_below(&inbox, &[], CreateMode::Ephemeral),
@@ -80,13 +94,18 @@ impl Session {
         // As every renewal does: whoever has no right to write learns it here. The base and the record
         // are read when the session counts.
         let sent = env.now();
-        let (written, may, base, record) = join4(
+        let (authenticated, written, may, base, record) = join5(
+            connection.authenticate(),
             connection.write(&node, &[], None),
             connection.try_rights(&format!("{node}-rights")),
             connection.read_if_there(&namespace.token_base()),
             connection.read_if_there(&namespace.record()),
         )
         .await;
+        if matches!(authenticated, Err(Unanswered::Refused(ZkError::AuthFailed))) {
+            return Ok(None);
+        }
+        authenticated.or_not(OPEN)?;
         let version = written.or_not(OPEN)?.version;
         may?;
         let (base, _) = stored_base(base)?;
@@ -120,7 +139,7 @@ impl Session {
         }
         session.announce();
         env.spawn(keeper::keep(Arc::clone(&session), states));
-        Ok(session)
+        Ok(Some(session))
     }
 }
 

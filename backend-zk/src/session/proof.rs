@@ -6,56 +6,42 @@ use leasehold_core::LostReason;
 use zookeeper_client::{CreateMode, Error as ZkError, SessionState};
 
 use super::{Session, Trust};
-use crate::error::{Answered, Unanswered};
+use crate::error::{Answered, Explain, Unanswered};
 use crate::protocol::{Purpose, Write};
 
 impl Session {
     /// A write that proves the session, if it is answered (zk.session-2).
     pub(super) async fn prove(&self, purpose: Purpose) -> Answered<()> {
-        let bound = self.site.env.timing().op_timeout;
-        let trusted = tokio::select! {
-            biased;
-            trusted = self.trusted() => trusted,
-            () = self.connection.over.cancelled() => return Err(Unanswered::SessionOver),
-            () = async { self.site.env.sleep(bound).await } => return Err(Unanswered::Silent(bound)),
-        };
+        let trusted = self.connection.bounded(self.trusted()).await?;
         let sent = self.site.env.now();
-        match self.write_own_node().await {
-            Ok(()) => {}
-            Err(unanswered) => {
-                // Only the end of the session deletes it, or an administrator who means that.
-                if unanswered.is_absent() {
-                    self.end(LostReason::SessionLost);
-                }
-                return Err(unanswered);
-            }
-        }
+        self.write_own_node().await?;
         let write = Write { sent, answered: self.site.env.now(), purpose };
         if self.trust.lock().changes() != trusted {
             return Err(Unanswered::Refused(ZkError::ConnectionLoss));
         }
-        let in_time = {
+        {
             let mut liveness = self.liveness.lock();
             // RACE: when the session's end closes its connection is read with this locked. Who comes later
             // moves that no more.
-            if self.why_over().is_some() {
-                return Err(Unanswered::SessionOver);
+            if self.why_over().is_none() && liveness.proved(write) {
+                return Ok(());
             }
-            liveness.proved(write)
-        };
-        if !in_time {
-            self.end(LostReason::Expired);
-            return Err(Unanswered::SessionOver);
         }
-        Ok(())
+        self.end(LostReason::Expired);
+        Err(Unanswered::SessionOver)
     }
 
     /// Writes the session's own node, and looks who else has (zk.session-4).
     pub(super) async fn write_own_node(&self) -> Answered<()> {
         self.writers.lock().sent();
         let mut out = Out { session: self, version: None };
-        out.version = Some(self.connection.write(&self.node, &[], None).await?.version);
-        Ok(())
+        let written = self.connection.write(&self.node, &[], None).await.if_there()?;
+        out.version = written.map(|stat| stat.version);
+        // Only the end of the session deletes it, or an administrator who means that.
+        out.version.map(drop).ok_or_else(|| {
+            self.end(LostReason::SessionLost);
+            Unanswered::SessionOver
+        })
     }
 
     /// Waits until every change of the connection was looked into; how many there were.

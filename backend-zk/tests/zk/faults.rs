@@ -237,23 +237,23 @@ pub(crate) async fn a_holders_node_that_was_removed_is_not_released_twice(rig: A
     next.renew().await.unwrap();
     assert_eq!(outside.children(&space.directory("a")).await, nodes[1..]);
 
-    // Who had to wait has a watch on its own node, and is told.
+    // Its node is watched once it has stood for a while.
     outside.client.delete(&format!("{}/{}", space.directory("a"), nodes[1]), None).await.unwrap();
     assert_eq!(next.lost().await, LostReason::Gone);
 }
 
-/// Whoever holds for longer is told that its node was removed by hand: by a watch that it sets with
-/// its next renewal.
+/// Whoever holds for longer is told that its node was removed by hand: by a watch that it sets when it has
+/// held for a while.
 pub(crate) async fn a_removed_node_is_noticed_while_it_is_held(rig: Arc<Rig>) {
     let space = rig.space().await;
     let locks = space.manager().await;
     let outside = space.outside().await;
     let directory = space.directory("a");
-    for renewed_before in [false, true] {
+    for is_watched in [false, true] {
         let guard = locks.lock("a").unwrap().acquire().await.unwrap();
-        if renewed_before {
-            // A third of the session is enough for a renewal.
-            tokio::time::sleep(TTL / 2).await;
+        if is_watched {
+            // A tenth of the session is a while, and it is looked for that often.
+            tokio::time::sleep(TTL / 3).await;
         }
         let nodes = outside.has(&directory, 1).await;
         outside.client.delete(&format!("{directory}/{}", nodes[0]), None).await.unwrap();
@@ -263,10 +263,11 @@ pub(crate) async fn a_removed_node_is_noticed_while_it_is_held(rig: Arc<Rig>) {
     }
 }
 
-/// A waiter whose node was removed by hand does not hold because its turn seems to come: the queue
-/// has others before it then.
+/// A waiter whose node was removed by hand, once that had stood for a while, does not hold because its turn
+/// seems to come: the queue has others before it then.
 pub(crate) async fn a_waiters_node_that_was_removed_grants_nothing(rig: Arc<Rig>) {
-    let space = rig.space().await;
+    let server = server(Setup::new()).await;
+    let space = rig.space_on([server.addr()]);
     let (first, second, third) = (space.manager().await, space.manager().await, space.manager().await);
     let guard = first.lock("a").unwrap().acquire().await.unwrap();
     let outside = space.outside().await;
@@ -275,6 +276,9 @@ pub(crate) async fn a_waiters_node_that_was_removed_grants_nothing(rig: Arc<Rig>
     let nodes = outside.has(&directory, 2).await;
     let behind = hold_aside(&third, "a");
     outside.has(&directory, 3).await;
+    // Everybody watches its inbox and its node, and who waits the one ahead.
+    let watches = async || server.counters().await.unwrap().get("watch_count");
+    eventually("all nodes are watched", async || watches().await == 3 + 3 + 2).await;
     outside.client.delete(&format!("{directory}/{}", nodes[1]), None).await.unwrap();
     guard.release().await.unwrap();
     // Both hold in the end, one after the other.

@@ -170,7 +170,7 @@ pub(crate) async fn other_recipes_keep_their_data(rig: Arc<Rig>) {
     assert_eq!(data, b"theirs");
 }
 
-/// What Curator's `Revoker` writes does not reach us: the hold stands, and so do those who wait.
+/// Curator's `Revoker` may not write into our nodes: the hold stands, and so do those who wait.
 pub(crate) async fn curators_revoker_is_not_heard(rig: Arc<Rig>) {
     let space = rig.space().await;
     let Some(mut curator) = Peer::curator(&space.hosts(), SESSION).await else { return };
@@ -179,7 +179,7 @@ pub(crate) async fn curators_revoker_is_not_heard(rig: Arc<Rig>) {
     let guard = locks.lock("a").unwrap().acquire().await.unwrap();
     let waiting = hold_aside(&other, "a");
     let nodes = space.outside().await.has(&path, 2).await;
-    assert_eq!(curator.ask(&format!("revoke {path}/{}", nodes[0])).await, "written");
+    assert_eq!(curator.ask(&format!("revoke {path}/{}", nodes[0])).await, "refused");
     guard.renew().await.unwrap();
     guard.ensure_held().unwrap();
     assert!(!waiting.is_finished());

@@ -12,6 +12,7 @@
 //! | TLS | `secured` |
 //! | one lock with Curator, and with kazoo | `interop` |
 //! | directories that have counted far | `numbers` |
+//! | how a lock is passed on, and who is believed to | `passing` |
 //! | holders who are asked to let go | `revocation` |
 //! | what is added to tokens | `tokens` |
 //! | what errors say | `words` |
@@ -24,6 +25,7 @@ mod faults;
 mod interop;
 mod ledger;
 mod numbers;
+mod passing;
 mod peer;
 mod quorum;
 mod requests;
@@ -69,7 +71,7 @@ fn main() -> ExitCode {
             curator_is_told_late;
         requests:
             an_uncontended_cycle_is_two_flights
-            eight_sessions_need_at_most_five_requests_each
+            eight_sessions_need_four_requests_each
             a_release_wakes_one_contender
             a_waiter_asks_the_leader_once_in_a_session
             coming_back_is_two_writes
@@ -138,6 +140,13 @@ fn main() -> ExitCode {
             nobody_holds_at_the_end_of_the_numbers
             a_directory_that_curator_uses_is_served_past_its_half
             a_directory_that_somebody_else_made_is_never_removed;
+        passing:
+            who_has_waited_passes_on_by_one_request
+            a_pass_that_is_not_heard_is_repeated
+            nobody_else_writes_a_contenders_node
+            what_others_write_is_no_pass
+            a_right_that_is_missing_costs_one_request
+            servers_without_digest_are_served;
         words:
             an_opening_that_fails_says_why
             a_silent_server_is_named;

@@ -37,9 +37,9 @@ pub(crate) async fn an_uncontended_cycle_is_two_flights(rig: Arc<Rig>) {
     assert_eq!(*seen.lock(), [Op::Delete]);
 }
 
-/// Eight processes in turn: create, list, the watch on the one ahead, delete, and at most one more
-/// request, a second look or the watch on one's own node.
-pub(crate) async fn eight_sessions_need_at_most_five_requests_each(rig: Arc<Rig>) {
+/// Eight processes in turn: create, list, the watch on the one ahead, and the release that passes on. A few
+/// find nobody, or somebody who has not had to wait.
+pub(crate) async fn eight_sessions_need_four_requests_each(rig: Arc<Rig>) {
     const SESSIONS: usize = 8;
     const CYCLES: usize = 100;
     let server = rig.server().await;
@@ -64,28 +64,31 @@ pub(crate) async fn eight_sessions_need_at_most_five_requests_each(rig: Arc<Rig>
     let cycles = (SESSIONS * CYCLES) as u64;
     let requests = total(server, &sessions).await - before;
     println!("{requests} requests in {cycles} cycles of {SESSIONS} sessions");
-    assert!(requests <= 5 * cycles, "{requests} requests in {cycles} cycles");
+    assert!(requests * 10 <= cycles * 41, "{requests} requests in {cycles} cycles");
 }
 
 /// Of all who wait, a release tells the next one and nobody else.
 pub(crate) async fn a_release_wakes_one_contender(rig: Arc<Rig>) {
     const SESSIONS: usize = 8;
-    let server = server(Setup::new()).await;
+    let server = server(Setup::new().longest_session(VERY_LONG)).await;
     let space = rig.space_on([server.addr()]);
     let outside = space.outside().await;
     let (mut managers, mut waiting) = (Vec::new(), VecDeque::new());
     for position in 0..SESSIONS {
-        managers.push(long_session(&space).await);
+        managers.push(very_long_session(&space).await);
         waiting.push_back(hold_aside(&managers[position], "a"));
         outside.has(&space.directory("a"), position + 1).await;
     }
     let watches = async || server.counters().await.unwrap().get("watch_count");
-    // Each but the first watches the one ahead; the second, whose turn is next, itself as well. And
-    // every session its inbox.
-    let settled = (SESSIONS - 1 + 1 + SESSIONS) as u64;
+    // Each but the first watches the one ahead, and every session its inbox.
+    let settled = (SESSIONS - 1 + SESSIONS) as u64;
     eventually("all of them watch", async || watches().await == settled).await;
 
-    let woken = async || server.counters().await.unwrap().get("sum_node_deleted_watch_count");
+    // Of a release that passes the lock on, and of another one.
+    let woken = async || {
+        let counters = server.counters().await.unwrap();
+        counters.get("sum_node_changed_watch_count") + counters.get("sum_node_deleted_watch_count")
+    };
     let mut told = Vec::new();
     while let Some(first) = waiting.pop_front() {
         let guard = first.end("it holds").await;
@@ -93,8 +96,7 @@ pub(crate) async fn a_release_wakes_one_contender(rig: Arc<Rig>) {
         guard.release().await.unwrap();
         told.push(woken().await - before);
     }
-    // The second one's watch on itself is told of its own release.
-    assert_eq!(told, [1, 2, 1, 1, 1, 1, 1, 0]);
+    assert_eq!(told, [1, 1, 1, 1, 1, 1, 1, 0]);
 }
 
 /// Who waits for longer than a session lasts makes sure, once in such a time, that the one ahead is there:
@@ -160,11 +162,11 @@ pub(crate) async fn ten_thousand_locks_are_kept_by_one_request(rig: Arc<Rig>) {
 /// Behind twenty thousand others, whose names no client of Java's takes at once, the last one hears of its predecessor alone, and makes as many requests as
 /// behind two.
 pub(crate) async fn twenty_thousand_waiters_cost_the_last_no_more_than_two(rig: Arc<Rig>) {
-    let server = server(Setup::new()).await;
+    let server = server(Setup::new().longest_session(VERY_LONG)).await;
     let mut spent = Vec::new();
     for waiters in [2, 20_000] {
         let space = rig.space_on([server.addr()]);
-        let (first, last) = (long_session(&space).await, long_session(&space).await);
+        let (first, last) = (very_long_session(&space).await, very_long_session(&space).await);
         let holder = first.lock("a").unwrap().acquire().await.unwrap();
         let outside = space.outside().await;
         let directory = space.directory("a");
@@ -186,8 +188,8 @@ pub(crate) async fn twenty_thousand_waiters_cost_the_last_no_more_than_two(rig: 
             removal.await.unwrap();
         }
         outside.has(&directory, 2).await;
-        // It has listed again, and watches the holder and its own node.
-        eventually("the holder is watched", async || requests_of(&server, session).await == before + 6).await;
+        // It has listed again, and watches the holder.
+        eventually("the holder is watched", async || requests_of(&server, session).await == before + 5).await;
         holder.release().await.unwrap();
         let guard = waiting.end("it holds").await.unwrap();
         spent.push(requests_of(&server, session).await - before);
@@ -195,8 +197,8 @@ pub(crate) async fn twenty_thousand_waiters_cost_the_last_no_more_than_two(rig: 
     }
     println!("{spent:?} requests of the last of 2 and of 20 000");
     assert_eq!(spent[0], spent[1]);
-    // Create, list, watch; and then, as the holder alone is left ahead, list, watch it and ourselves.
-    assert_eq!(spent[0], 6);
+    // Create, list, watch; and then, as the holder alone is left ahead, list and watch that.
+    assert_eq!(spent[0], 5);
 }
 
 /// Whoever comes back writes twice: a node of its own and its end. That proves the session, too.
@@ -243,6 +245,13 @@ async fn long_session(space: &Space) -> LockManager {
     // So long that no renewal falls into what is counted.
     space.manager_with(|builder| builder.ttl(Duration::from_secs(60))).await
 }
+
+/// A tenth of it is longer than the test: nobody watches its own node.
+async fn very_long_session(space: &Space) -> LockManager {
+    space.manager_with(|builder| builder.ttl(VERY_LONG)).await
+}
+
+const VERY_LONG: Duration = Duration::from_secs(1_800);
 
 /// Takes the lock and releases it, again and again, without passing it on in between.
 async fn cycle(locks: &LockManager, times: u64) {

@@ -175,14 +175,9 @@ pub(crate) async fn a_shorter_grace_is_heard_and_a_longer_one_is_not(rig: Arc<Ri
 /// Who was asked and may still go on is told when its node is taken away meanwhile.
 pub(crate) async fn a_node_that_is_removed_within_the_grace_is_a_loss(rig: Arc<Rig>) {
     let space = rig.space().await;
-    let (first, second) = (space.manager().await, space.manager().await);
-    let outside = space.outside().await;
-    let guard = first.lock("a").unwrap().acquire().await.unwrap();
-    // Who has waited behind one contender alone watches its own node.
-    let waiting = hold_aside(&second, "a");
-    let (path, _) = nodes(&space, &outside, "a", 2).await.remove(1);
-    guard.release().await.unwrap();
-    let guard = waiting.end("it holds").await;
+    let (locks, outside) = (space.manager().await, space.outside().await);
+    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+    let (path, _) = nodes(&space, &outside, "a", 1).await.remove(0);
     let revoking = asks(&space, GRACE).await;
     asked(&guard).await;
     outside.client.delete(&path, None).await.unwrap();

@@ -3,7 +3,7 @@
 //   acquire PATH     -> held                      when it is
 //   revocable PATH   -> held                      when it is, and able to be asked to let go
 //   asked            -> asked                     when a revocable one is
-//   revoke PATH      -> written                   asks the holder whose node that is to let go
+//   revoke PATH      -> written | refused         asks the holder whose node that is to let go
 //   try PATH MILLIS  -> held | busy
 //   release          -> released | refused REASON
 //   state            -> acquired | free, and what the connection is: CONNECTED, SUSPENDED, LOST, ...
@@ -21,6 +21,7 @@ import org.apache.curator.framework.CuratorFrameworkFactory;
 import org.apache.curator.framework.recipes.locks.InterProcessMutex;
 import org.apache.curator.framework.recipes.locks.Revoker;
 import org.apache.curator.retry.RetryForever;
+import org.apache.zookeeper.KeeperException;
 
 public class CuratorPeer {
     public static void main(String[] arguments) throws Exception {
@@ -56,8 +57,12 @@ public class CuratorPeer {
                     System.out.println("asked");
                     break;
                 case "revoke":
-                    Revoker.attemptRevoke(client, words[1]);
-                    System.out.println("written");
+                    try {
+                        Revoker.attemptRevoke(client, words[1]);
+                        System.out.println("written");
+                    } catch (KeeperException.NoAuthException refused) {
+                        System.out.println("refused");
+                    }
                     break;
                 case "try":
                     mutex = new InterProcessMutex(client, words[1]);

@@ -10,29 +10,32 @@ pub(crate) struct Mine {
     pub(crate) czxid: i64,
 }
 
-/// What to ask the server; there is one answer to each.
+/// What to ask the server; there is one answer to each. What can be asked again is, until it is answered,
+/// unless it says otherwise.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Ask {
-    /// Make our node and list the directory, in one flight.
+    /// Make our node and list the directory, in one flight; that too, if it is missing. Asked once.
     Enter,
-    /// Make the directory and what is above it.
-    MakeDirectory,
-    /// A write that is answered after whatever was sent before it.
-    Barrier,
+    /// Is there a node of ours, made by this session? A write, which is answered after whatever was sent before
+    /// it; then a listing, and a look at the node.
+    Search,
     List,
-    /// Whose a node is.
-    Look(Node),
-    /// Tell of the end of a contender, and of our own node's if its end decides; in this order, so
-    /// that ours was there when the other one was seen.
-    Watch {
-        predecessor: String,
-        own: Option<Node>,
-    },
-    Delete(Node),
-    /// Remove the directory, if it is empty and ours.
-    RemoveDirectory,
-    /// Whether this contender is there, by the word of the leader. What is watched stays so.
+    /// Tell what becomes of a contender.
+    Watch(String),
+    /// Tell of the end of our own node. What is watched stays so. Asked once.
+    WatchOwn(Node),
+    /// Whether this contender is there, by the word of the leader. What is watched stays so. Asked once.
     Confirm(String),
+    Delete(Node),
+    /// Remove the directory, if it is empty and ours. Asked once.
+    RemoveDirectory,
+}
+
+impl Ask {
+    /// Whether it is for the contender to say what follows where nobody knows what came of it.
+    pub(crate) fn is_asked_once(&self) -> bool {
+        matches!(self, Self::Enter | Self::WatchOwn(_) | Self::Confirm(_) | Self::RemoveDirectory)
+    }
 }
 
 /// How long to rest.
@@ -50,17 +53,16 @@ pub(crate) type Answer = Result<Said, Failure>;
 /// What a server says.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Said {
-    /// Our node is made; with the listing, if that was answered, too.
+    /// Our node is made, or found; with the listing, if that was answered, too.
     Made(Mine, Option<Listing>),
     Listed(Listing),
-    /// Whose a node is.
-    Owned {
-        session: i64,
-        czxid: i64,
+    /// The contender is there, and a change of it is its passing on, if it `passes`.
+    Watched {
+        passes: bool,
     },
-    /// The contender ahead, which was to be watched, is gone. Of our own node that is a failure.
-    NobodyAhead,
-    /// To everything else.
+    /// Our own node is gone.
+    Removed,
+    /// To everything else; there is no node of ours.
     Done,
 }
 
@@ -82,10 +84,12 @@ pub(crate) enum Failure {
 pub(crate) enum Happening {
     /// The watched contender was deleted.
     Ended,
-    /// Something else happened to it, or to our node.
+    /// It was written.
     Changed,
     /// Our own node was deleted, by somebody else.
     Removed,
+    /// Our own node has stood for a while, and is not watched.
+    Stands,
     /// The connection was lost and made again.
     Reconnected,
     /// Nothing has happened for longer than a session lasts.

@@ -6,8 +6,9 @@
 use std::sync::Arc;
 
 use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, OptionFuture, join};
+use futures_util::future::BoxFuture;
 use leasehold_core::backend::{AcquireRequest, Attempt, Holder, StoreEvent};
+use leasehold_core::clock::Moment;
 use leasehold_core::{Error, ErrorKind, LostReason, Result};
 use tokio_util::sync::CancellationToken;
 use zookeeper_client::{Error as ZkError, Stat};
@@ -30,53 +31,34 @@ impl Session {
         patience: Patience,
         left: &CancellationToken,
     ) -> Result<Attempt> {
-        let (contender, first) = Contender::new(request.owner, self.id, patience);
+        let (contender, first) = Contender::new(patience);
         let mut acquisition = Acquisition::new(self, request);
-        match acquisition.run(contender, first, left).await {
-            End::Held(mine) => {
-                let own = acquisition.watches.own.take();
-                self.granted(request, mine, own, left).await
-            }
-            End::Busy(first) => Ok(Attempt::Held { holder: acquisition.holder(&first).await }),
-            End::WornOut(child) => Err(worn_out(&acquisition.path(&child))),
-            End::Refused => Err(acquisition.refusal.unwrap_or_else(|| self.lost())),
-            End::SessionOver => Err(self.lost()),
-            End::Lost | End::Left => Err(Error::lost(LostReason::Gone)),
-        }
-    }
-
-    async fn granted(
-        self: &Arc<Self>,
-        request: &AcquireRequest,
-        mine: Mine,
-        own: Option<BoxFuture<'static, Happening>>,
-        left: &CancellationToken,
-    ) -> Result<Attempt> {
+        let mine = match acquisition.run(contender, first, left).await {
+            End::Held(mine) => mine,
+            End::Busy(first) => return Ok(Attempt::Held { holder: acquisition.holder(&first).await }),
+            End::WornOut(child) => return Err(worn_out(&acquisition.path(&child))),
+            End::Refused => return Err(acquisition.refusal.unwrap_or_else(|| self.lost())),
+            End::SessionOver => return Err(self.lost()),
+            End::Lost | End::Left => return Err(Error::lost(LostReason::Gone)),
+        };
         let is_fresh = tokio::select! {
             biased;
             () = left.cancelled() => false,
             is_fresh = self.freshened() => is_fresh,
         };
-        let held = if is_fresh { self.hold(request, mine.clone(), own.is_some()) } else { Err(self.lost()) };
-        match held {
-            Ok(grant) => {
-                if let Some(own) = own {
-                    self.watch_over(request.owner, own);
-                }
-                Ok(Attempt::Granted(grant))
-            }
-            Err(error) => {
-                self.give_back(request.clone(), mine);
-                Err(error)
-            }
+        let (own, passes) = (acquisition.watches.own.take(), acquisition.has_waited);
+        let granted = if is_fresh { self.hold(request, &mine, own, passes) } else { Err(self.lost()) };
+        if granted.is_err() {
+            self.give_back(request.clone(), mine);
         }
+        granted.map(Attempt::Granted)
     }
 
     /// Removes the node of a grant that nobody can use, in the background.
     fn give_back(self: &Arc<Self>, request: AcquireRequest, mine: Mine) {
         let session = Arc::clone(self);
         self.site.env.spawn(async move {
-            let (contender, first) = Contender::leaving(request.owner, session.id, mine);
+            let (contender, first) = Contender::leaving(mine);
             Acquisition::new(&session, &request).run(contender, first, &CancellationToken::new()).await;
         });
     }
@@ -88,8 +70,8 @@ impl Session {
     }
 
     /// Whoever made a node, as it is shown.
-    fn shown(&self, (data, stat): &(Vec<u8>, Stat)) -> Result<Holder> {
-        Ok(Note::decoded(data).into_holder(self.counter(stat.czxid)?, stat.ctime))
+    fn shown(&self, note: Note, stat: &Stat) -> Result<Holder> {
+        Ok(note.into_holder(self.counter(stat.czxid)?, stat.ctime))
     }
 }
 
@@ -99,6 +81,10 @@ struct Acquisition<'a> {
     request: &'a AcquireRequest,
     directory: String,
     watches: Watches,
+    /// When our own node has stood long enough to be watched.
+    stands: Moment,
+    /// There was somebody ahead.
+    has_waited: bool,
     /// What the server refused last.
     refusal: Option<Error>,
 }
@@ -113,24 +99,43 @@ struct Watches {
 impl Watches {
     /// What happens next to either.
     async fn fired(&mut self) -> Happening {
-        let removed = |own| if own == Happening::Ended { Happening::Removed } else { own };
-        tokio::select! {
-            biased;
-            own = fired(&mut self.own) => removed(own),
-            // RACE: both may have fired since our own was looked at, and then that was the first.
-            ahead = fired(&mut self.ahead) => fired(&mut self.own).now_or_never().map_or(ahead, removed),
+        loop {
+            tokio::select! {
+                biased;
+                own = fired(&mut self.own) => {
+                    self.own = None;
+                    if own == Happening::Ended {
+                        return Happening::Removed;
+                    }
+                }
+                // RACE: both may have fired since our own was looked at, and then that was the first.
+                ahead = fired(&mut self.ahead) => {
+                    return if self.own_is_gone() { Happening::Removed } else { ahead };
+                }
+            }
         }
+    }
+
+    /// Whether our own node was seen to end.
+    fn own_is_gone(&mut self) -> bool {
+        fired(&mut self.own).now_or_never().is_some_and(|own| {
+            self.own = None;
+            own == Happening::Ended
+        })
     }
 }
 
 impl<'a> Acquisition<'a> {
     fn new(session: &'a Session, request: &'a AcquireRequest) -> Self {
         let directory = session.site.namespace.directory(&request.name);
-        Self { session, request, directory, watches: Watches::default(), refusal: None }
+        let stands = session.site.env.now() + session.timeout() / 10;
+        let watches = Watches::default();
+        Self { session, request, directory, watches, stands, has_waited: false, refusal: None }
     }
 
     async fn run(&mut self, mut contender: Contender, mut step: Step, left: &CancellationToken) -> End {
-        let mut reconnects = self.session.reconnects.subscribe();
+        let (session, env) = (self.session, &self.session.site.env);
+        let mut reconnects = session.reconnects.subscribe();
         let mut abandoned = std::pin::pin!(left.cancelled().fuse());
         loop {
             let (pause, ask) = match step {
@@ -139,24 +144,28 @@ impl<'a> Acquisition<'a> {
                 Step::End(end) => {
                     // What cannot be cleaned up any other way ends with the session.
                     if end == End::SessionOver {
-                        self.session.end(LostReason::SessionLost);
+                        session.end(LostReason::SessionLost);
                     }
                     return end;
                 }
                 Step::Wait => {
                     step = tokio::select! {
                         biased;
-                        () = self.session.connection.over.cancelled() => contender.answered(Err(Failure::SessionOver)),
+                        () = session.connection.over.cancelled() => contender.answered(Err(Failure::SessionOver)),
                         fired = self.watches.fired() => contender.happens(match fired {
                             // Watches that were set again may fire in any order.
-                            Happening::Ended | Happening::Changed if !self.session.is_trusted() => {
+                            Happening::Ended | Happening::Changed if !session.is_trusted() => {
                                 Happening::Reconnected
                             }
                             _ => fired,
                         }),
                         () = &mut abandoned => contender.happens(Happening::Abandoned),
                         Ok(()) = reconnects.changed() => contender.happens(Happening::Reconnected),
-                        () = async { self.session.overdue().await } => contender.happens(Happening::Overdue),
+                        () = async { env.sleep(self.stands.since(env.now())).await }, if self.watches.own.is_none() => {
+                            self.stands = env.now() + session.timeout() / 10;
+                            contender.happens(Happening::Stands)
+                        }
+                        () = async { session.overdue().await } => contender.happens(Happening::Overdue),
                     };
                     continue;
                 }
@@ -173,31 +182,49 @@ impl<'a> Acquisition<'a> {
         }
     }
 
-    async fn carried_out(&mut self, pause: Option<Pause>, ask: Ask) -> Answer {
-        if !matches!(ask, Ask::Confirm(_)) {
-            self.watches = Watches::default();
+    /// Asks, and again where that can only do good, until there is an answer.
+    async fn carried_out(&mut self, mut pause: Option<Pause>, ask: Ask) -> Answer {
+        let (connection, env) = (&self.session.connection, &self.session.site.env);
+        let bound = env.timing().op_timeout;
+        loop {
+            if let Some(pause) = pause {
+                tokio::select! {
+                    biased;
+                    () = connection.over.cancelled() => return Err(Failure::SessionOver),
+                    () = env.sleep(if pause == Pause::Brief { bound / 16 } else { bound }) => {}
+                }
+            }
+            let (what, answered) = self.asked(&ask).await;
+            let unanswered = match answered {
+                Ok(said) => return Ok(said),
+                Err(unanswered) => unanswered,
+            };
+            let failure = unanswered.failure();
+            // What is not there may be made yet; a refusal stays one.
+            if failure == Failure::Refused || (failure == Failure::Absent && self.refusal.is_none()) {
+                self.refusal = Some(unanswered.into_error(what));
+            }
+            if failure != Failure::Unknown || ask.is_asked_once() {
+                return Err(failure);
+            }
+            pause = Some(Pause::Brief);
         }
+    }
+
+    async fn asked(&mut self, ask: &Ask) -> (&'static str, Answered<Said>) {
         let (session, connection) = (self.session, &self.session.connection);
-        let bound = session.site.env.timing().op_timeout;
-        let span = pause.map(|pause| if pause == Pause::Brief { bound / 16 } else { bound });
-        if let Some(span) = span {
-            tokio::select! {
-                biased;
-                () = connection.over.cancelled() => return Err(Failure::SessionOver),
-                () = session.site.env.sleep(span) => {}
-            }
-        }
         let done = |()| Said::Done;
-        let (what, answered) = match ask {
+        match ask {
             Ask::Enter => ("create the lock's node", self.entered().await),
-            Ask::MakeDirectory => {
-                ("make the lock's directory", connection.make_directory(&self.directory).await.map(done))
+            Ask::Search => ("look for the lock's node", self.searched().await),
+            Ask::List => {
+                let listed = connection.list(&self.directory).await;
+                ("list the contenders", listed.map(|listing| Said::Listed(self.listed(listing))))
             }
-            Ask::Barrier => ("write the session's node", session.write_own_node().await.map(done)),
-            Ask::List => ("list the contenders", connection.list(&self.directory).await.map(Said::Listed)),
-            Ask::Look(node) => ("look at the lock's node", self.owned(&node).await),
-            Ask::Watch { predecessor, own } => {
-                ("watch the contender ahead", self.armed(&predecessor, own).await)
+            Ask::Watch(ahead) => ("watch the contender ahead", self.armed(ahead).await),
+            Ask::WatchOwn(node) => ("watch the lock's node", self.covered(node).await),
+            Ask::Confirm(contender) => {
+                ("look at the contender ahead", connection.confirm(&self.path(contender)).await.map(done))
             }
             Ask::Delete(node) => {
                 ("delete the lock's node", session.remove(&self.path(&node.name())).await.map(done))
@@ -205,27 +232,15 @@ impl<'a> Acquisition<'a> {
             Ask::RemoveDirectory => {
                 ("remove the lock's directory", connection.remove_directory(&self.directory).await.map(done))
             }
-            Ask::Confirm(contender) => {
-                ("look at the contender ahead", connection.confirm(&self.path(&contender)).await.map(done))
-            }
-        };
-        if let Ok(Said::Made(_, Some(listing)) | Said::Listed(listing)) = &answered {
-            self.warn_of_strangers(listing);
         }
-        answered.map_err(|unanswered| {
-            let failure = unanswered.failure();
-            // What is not there may be made yet; a refusal stays one.
-            if failure == Failure::Refused || (failure == Failure::Absent && self.refusal.is_none()) {
-                self.refusal = Some(unanswered.into_error(what));
-            }
-            failure
-        })
     }
 
     async fn entered(&mut self) -> Answered<Said> {
         let (ttl, label) = (self.session.timeout(), &self.request.label);
-        let note = Note::encoded(ttl, label, self.request.metadata.as_deref());
-        let entered = self.session.connection.enter(&self.directory, self.request.owner, &note).await;
+        let (connection, owner) = (&self.session.connection, self.request.owner);
+        let passes = connection.is_private().then_some(owner);
+        let note = Note::encoded(ttl, label, self.request.metadata.as_deref(), passes);
+        let entered = connection.enter(&self.directory, owner, &note).await;
         let (node, stat, listed) = entered?;
         if stat.is_invalid() {
             // Some servers leave it out; the node is looked for then.
@@ -236,34 +251,51 @@ impl<'a> Acquisition<'a> {
             self.session.end(LostReason::SessionLost);
             return Err(Unanswered::SessionOver);
         }
-        Ok(Said::Made(Mine { node, czxid: stat.czxid }, listed))
+        Ok(Said::Made(Mine { node, czxid: stat.czxid }, listed.map(|listing| self.listed(listing))))
     }
 
-    async fn owned(&mut self, node: &Node) -> Answered<Said> {
-        let stat = self.session.connection.stat(&self.path(&node.name())).await?;
-        let stat = stat.ok_or(Unanswered::ABSENT)?;
-        Ok(Said::Owned { session: stat.ephemeral_owner, czxid: stat.czxid })
-    }
-
-    async fn armed(&mut self, predecessor: &str, own: Option<Node>) -> Answered<Said> {
+    async fn searched(&mut self) -> Answered<Said> {
+        self.session.write_own_node().await?;
         let connection = &self.session.connection;
-        let (ahead, own) = (self.path(predecessor), own.map(|node| self.path(&node.name())));
-        let own = OptionFuture::from(own.as_deref().map(|own| connection.watch(own)));
-        let (ahead, own) = join(connection.watch(&ahead), own).await;
-        self.watches.own = own.transpose()?.map(|(_, watch)| watch.fired().boxed());
-        let Some((read, watch)) = ahead.if_there()? else {
-            return Ok(Said::NobodyAhead);
+        let listing = connection.list(&self.directory).await.if_there()?.unwrap_or_default();
+        let Some(node) = listing.find(self.request.owner) else {
+            return Ok(Said::Done);
         };
+        // Another session's node is no place of ours.
+        let stat = connection.stat(&self.path(&node.name())).await?;
+        let ours = stat.filter(|stat| stat.ephemeral_owner == self.session.id);
+        Ok(ours.map_or(Said::Done, |stat| {
+            Said::Made(Mine { node, czxid: stat.czxid }, Some(self.listed(listing)))
+        }))
+    }
+
+    async fn armed(&mut self, ahead: &str) -> Answered<Said> {
+        self.watches.ahead = None;
+        let watched = self.session.connection.watch(&self.path(ahead)).await.if_there()?;
+        if self.watches.own_is_gone() {
+            return Ok(Said::Removed);
+        }
+        let ((data, stat), watch) = watched.ok_or(Unanswered::ABSENT)?;
         self.watches.ahead = Some(watch.fired().boxed());
-        if let Ok(holder) = self.session.shown(&read) {
+        self.has_waited = true;
+        let note = Note::decoded(ahead, &data);
+        // Whatever was written before may be written again.
+        let passes = note.passes && stat.version == 0;
+        if let Ok(holder) = self.session.shown(note, &stat) {
             let name = self.request.name.clone();
             self.session.site.events.tell(StoreEvent::Queued { name, holder });
         }
-        Ok(Said::Done)
+        Ok(Said::Watched { passes })
     }
 
-    /// The caller hears of it when there is a contender of another kind.
-    fn warn_of_strangers(&self, listing: &Listing) {
+    async fn covered(&mut self, own: &Node) -> Answered<Said> {
+        let watched = self.session.connection.watch(&self.path(&own.name())).await.if_there()?;
+        self.watches.own = watched.map(|(_, watch)| watch.fired().boxed());
+        Ok(if self.watches.own.is_some() { Said::Done } else { Said::Removed })
+    }
+
+    /// A listing; the caller hears of it when there is a contender of another kind.
+    fn listed(&self, listing: Listing) -> Listing {
         if let Some(stranger) = listing.stranger()
             && self.session.strangers.lock().insert(self.request.name.clone())
         {
@@ -274,12 +306,13 @@ impl<'a> Acquisition<'a> {
             );
             self.session.site.events.tell(StoreEvent::Warning(warning.into()));
         }
+        listing
     }
 
     /// Whom the store names as the one ahead.
     async fn holder(&mut self, first: &str) -> Option<Holder> {
-        let read = self.session.connection.read(&self.path(first)).await.ok()?;
-        self.session.shown(&read).ok()
+        let (data, stat) = self.session.connection.read(&self.path(first)).await.ok()?;
+        self.session.shown(Note::decoded(first, &data), &stat).ok()
     }
 
     fn path(&self, child: &str) -> String {

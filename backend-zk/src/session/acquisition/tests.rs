@@ -26,7 +26,7 @@ async fn our_own_end_goes_before_that_of_the_one_ahead() {
     for (own, expected) in [
         (second_look(Happening::Ended), Happening::Removed),
         (at_once(Happening::Ended), Happening::Removed),
-        (second_look(Happening::Changed), Happening::Changed),
+        (second_look(Happening::Changed), Happening::Ended),
         (Some(std::future::pending().boxed()), Happening::Ended),
         (None, Happening::Ended),
     ] {

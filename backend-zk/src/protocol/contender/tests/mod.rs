@@ -6,9 +6,11 @@ mod model;
 
 use std::collections::BTreeMap;
 
+use leasehold_core::OwnerId;
 use proptest::prelude::*;
 
 use super::*;
+use crate::keys::Node;
 use model::*;
 
 #[derive(Clone, Debug)]
@@ -16,6 +18,8 @@ enum Event {
     Answer(Fate, usize),
     Advance,
     Change,
+    ChangeByForce,
+    Stands,
     Reconnect(bool),
     Release,
     Abandon,
@@ -44,6 +48,8 @@ fn event() -> impl Strategy<Value = Event> {
         12 => (fate, 0_usize..4).prop_map(|(fate, lag)| Event::Answer(fate, lag)),
         6 => Just(Event::Advance),
         2 => Just(Event::Change),
+        2 => Just(Event::ChangeByForce),
+        2 => Just(Event::Stands),
         2 => any::<bool>().prop_map(Event::Reconnect),
         3 => Just(Event::Release),
         1 => Just(Event::Abandon),
@@ -90,6 +96,8 @@ fn play((start, silent, events): &Script, mutant: Option<Mutant>) -> Result<Worl
             Event::Answer(fate, lag) => world.answer(at, *fate, *lag),
             Event::Advance => world.advance(at),
             Event::Change => world.change(at),
+            Event::ChangeByForce => world.change_by_force(at),
+            Event::Stands => world.stands(at),
             Event::Reconnect(lost) => world.reconnect(at, *lost),
             Event::Release => world.release(at),
             Event::Abandon => world.abandon(at),
@@ -123,7 +131,7 @@ fn renewed(start: i32, mutant: Option<Mutant>) -> Result<(), TestCaseError> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
-    /// zk.contender-1 to zk.contender-6 under everything at once: one holder, nothing left behind, nobody
+    /// zk.contender-1 to zk.contender-7 under everything at once: one holder, nothing left behind, nobody
     /// waits for ever.
     #[test]
     fn locks_exclude_and_leave_nothing(script in script()) {
@@ -148,7 +156,7 @@ proptest! {
     #[test]
     fn tries_leave_nothing(script in script()) {
         let mut world = World::new(CLIENTS, script.0, None);
-        let (contender, step) = Contender::new(world.clients[0].owner, world.clients[0].session, Patience::Tries);
+        let (contender, step) = Contender::new(Patience::Tries);
         world.clients[0].contender = contender;
         world.step(0, step);
         for (at, event) in &script.2 {
@@ -201,8 +209,7 @@ fn a_directory_in_use_is_served_until_near_its_end() {
 fn a_directory_that_stays_is_taken_as_it_is() {
     let owner = OwnerId::from_random([1; 16]);
     let entered = |number| entered_alone(owner, number);
-    let (trying, waiting) =
-        (Contender::new(owner, 7, Patience::Tries).0, Contender::new(owner, 7, Patience::Waits).0);
+    let (trying, waiting) = (Contender::new(Patience::Tries).0, Contender::new(Patience::Waits).0);
     for (mut contender, failure) in [(trying, Failure::Unknown), (waiting, Failure::Refused)] {
         let (node, answer) = entered(HALF);
         assert_eq!(contender.answered(answer), Step::Ask(Ask::Delete(node)));
@@ -218,7 +225,7 @@ fn a_directory_that_stays_is_taken_as_it_is() {
 fn a_number_near_the_end_is_never_held() {
     let owner = OwnerId::from_random([1; 16]);
     for number in [END, i32::MAX, i32::MIN, -5] {
-        let (mut contender, _) = Contender::new(owner, 7, Patience::Tries);
+        let (mut contender, _) = Contender::new(Patience::Tries);
         let (node, answer) = entered_alone(owner, number);
         assert_eq!(contender.answered(answer.clone()), Step::Ask(Ask::Delete(node.clone())));
         assert_eq!(contender.answered(Ok(Said::Done)), Step::Ask(Ask::RemoveDirectory));
@@ -243,17 +250,17 @@ fn listing(node: &Node, others: &[&str]) -> Listing {
 }
 
 /// A contender that waits behind one other alone.
-fn waiting_behind(node: &Node, ahead: &str) -> Contender {
-    let (mut contender, _) = Contender::new(OwnerId::from_random([1; 16]), 7, Patience::Waits);
-    let watch = Ask::Watch { predecessor: ahead.to_owned(), own: Some(node.clone()) };
-    assert_eq!(contender.answered(entered_among(node, &[ahead])), Step::Ask(watch));
-    assert_eq!(contender.answered(Ok(Said::Done)), Step::Wait);
+fn waiting_behind(node: &Node, ahead: &str, passes: bool) -> Contender {
+    let (mut contender, _) = Contender::new(Patience::Waits);
+    let watch = Step::Ask(Ask::Watch(ahead.to_owned()));
+    assert_eq!(contender.answered(entered_among(node, &[ahead])), watch);
+    assert_eq!(contender.answered(Ok(Said::Watched { passes })), Step::Wait);
     contender
 }
 
 /// A contender that waits, and is asking whether the one ahead is there.
 fn confirming(node: &Node, ahead: &str) -> Contender {
-    let mut contender = waiting_behind(node, ahead);
+    let mut contender = waiting_behind(node, ahead, false);
     assert_eq!(contender.happens(Happening::Overdue), Step::Ask(Ask::Confirm(ahead.to_owned())));
     contender
 }
@@ -262,9 +269,7 @@ fn confirming(node: &Node, ahead: &str) -> Contender {
 #[test]
 fn a_number_near_the_end_beside_us_is_the_end_for_all() {
     let owner = OwnerId::from_random([1; 16]);
-    for (mut contender, _) in
-        [Contender::new(owner, 7, Patience::Tries), Contender::new(owner, 7, Patience::Waits)]
-    {
+    for (mut contender, _) in [Contender::new(Patience::Tries), Contender::new(Patience::Waits)] {
         let me = Node::new(owner, 4);
         let answer = entered_among(&me, &["lock-2147483647"]);
         assert_eq!(contender.answered(answer), Step::Ask(Ask::Delete(me)));
@@ -275,16 +280,12 @@ fn a_number_near_the_end_beside_us_is_the_end_for_all() {
 #[test]
 fn a_directory_that_somebody_else_made_is_left_alone() {
     let owner = OwnerId::from_random([1; 16]);
-    for (mut contender, _) in
-        [Contender::new(owner, 7, Patience::Tries), Contender::new(owner, 7, Patience::Waits)]
-    {
+    for (mut contender, _) in [Contender::new(Patience::Tries), Contender::new(Patience::Waits)] {
         let mine = Mine { node: Node::new(owner, HALF), czxid: 9 };
         let answer = Ok(Said::Made(mine.clone(), Some(Listing::new(vec![mine.node.name()], false))));
         assert_eq!(contender.answered(answer), Step::End(End::Held(mine)));
     }
-    for (mut contender, _) in
-        [Contender::new(owner, 7, Patience::Tries), Contender::new(owner, 7, Patience::Waits)]
-    {
+    for (mut contender, _) in [Contender::new(Patience::Tries), Contender::new(Patience::Waits)] {
         let node = Node::new(owner, END);
         let listed = Some(Listing::new(vec![node.name()], false));
         let answer = Ok(Said::Made(Mine { node: node.clone(), czxid: 9 }, listed));
@@ -307,8 +308,8 @@ fn who_is_gone_is_gone_from_one_directory_only() {
     assert_eq!(contender.answered(Ok(Said::Done)), Step::Ask(Ask::RemoveDirectory));
     assert_eq!(contender.answered(Ok(Said::Done)), Step::Ask(Ask::Enter));
     let me = Node::new(owner, 4);
-    let watch = Ask::Watch { predecessor: AHEAD.to_owned(), own: Some(me.clone()) };
-    assert_eq!(contender.answered(entered_among(&me, &[AHEAD])), Step::Ask(watch));
+    let watch = Step::Ask(Ask::Watch(AHEAD.to_owned()));
+    assert_eq!(contender.answered(entered_among(&me, &[AHEAD])), watch);
 }
 
 /// What happens while the leader is asked counts when it has answered.
@@ -328,11 +329,61 @@ fn what_happens_while_the_leader_is_asked_is_kept() {
     assert_eq!(confirmed(Some(Happening::Reconnected)), Step::Ask(Ask::List));
 }
 
+/// What is written to the one ahead is a pass where it says so, and something to look after elsewhere.
+#[test]
+fn a_change_grants_only_behind_one_that_passes() {
+    let (me, other) =
+        (Node::new(OwnerId::from_random([1; 16]), 4), Node::new(OwnerId::from_random([2; 16]), 3));
+    let mine = Mine { node: me.clone(), czxid: 9 };
+    for (ahead, passes, granted) in [
+        (other.name(), true, true),
+        (other.name(), false, false),
+        // Names of others do not say whom they keep out.
+        ("lock-0000000003".to_owned(), true, false),
+        (other.name().replace("-lock-", "-__READ__"), true, false),
+    ] {
+        let mut contender = waiting_behind(&me, &ahead, passes);
+        let step = contender.happens(Happening::Changed);
+        let expected =
+            if granted { Step::End(End::Held(mine.clone())) } else { Step::Ask(Ask::Watch(ahead)) };
+        assert_eq!(step, expected, "{passes}");
+    }
+}
+
+/// A pass admits whoever has more contenders ahead, and an end does not.
+#[test]
+fn a_pass_says_more_than_an_end() {
+    let owners = [1, 2, 3].map(|number| OwnerId::from_random([number; 16]));
+    let (me, names) =
+        (Node::new(owners[0], 4), [(1, 2), (2, 3)].map(|(at, number)| Node::new(owners[at], number).name()));
+    for (happening, expected) in [
+        (Happening::Changed, Step::End(End::Held(Mine { node: me.clone(), czxid: 9 }))),
+        (Happening::Ended, Step::Ask(Ask::List)),
+    ] {
+        let (mut contender, _) = Contender::new(Patience::Waits);
+        let entered = entered_among(&me, &[&names[0], &names[1]]);
+        assert_eq!(contender.answered(entered), Step::Ask(Ask::Watch(names[1].clone())));
+        assert_eq!(contender.answered(Ok(Said::Watched { passes: true })), Step::Wait);
+        assert_eq!(contender.happens(happening), expected);
+    }
+}
+
+/// Whose own node is gone is told so by whatever is asked for its sake.
+#[test]
+fn who_has_no_node_any_more_has_lost_its_place() {
+    let me = Node::new(OwnerId::from_random([1; 16]), 4);
+    let mut contender = waiting_behind(&me, "lock-0000000003", true);
+    assert_eq!(contender.happens(Happening::Stands), Step::Ask(Ask::WatchOwn(me.clone())));
+    assert_eq!(contender.answered(Err(Failure::Unknown)), Step::Wait);
+    assert_eq!(contender.happens(Happening::Stands), Step::Ask(Ask::WatchOwn(me)));
+    assert_eq!(contender.answered(Ok(Said::Removed)), Step::End(End::Lost));
+}
+
 /// Whoever waits tries sixteen times to remove the directory, with rests, and then takes it as it is.
 #[test]
 fn the_removal_of_a_directory_is_tried_for_a_while() {
     let owner = OwnerId::from_random([1; 16]);
-    let (mut contender, _) = Contender::new(owner, 7, Patience::Waits);
+    let (mut contender, _) = Contender::new(Patience::Waits);
     let (node, answer) = entered_alone(owner, HALF);
     assert_eq!(contender.answered(answer), Step::Ask(Ask::Delete(node)));
     assert_eq!(contender.answered(Ok(Said::Done)), Step::Ask(Ask::RemoveDirectory));
@@ -372,37 +423,37 @@ fn many_who_renew_refuse_nobody() {
 /// when nobody wants it.
 #[test]
 fn a_directory_that_never_stays_ends_a_try() {
-    let owner = OwnerId::from_random([1; 16]);
     let after_rests = |(mut contender, mut step): (Contender, Step), at_most: usize| {
         let mut rests = 0;
         while rests < at_most && !matches!(step, Step::End(_)) {
             rests += usize::from(matches!(step, Step::Rest(..)));
-            let enters = step == Step::Ask(Ask::Enter);
-            step = contender.answered(if enters { Err(Failure::Absent) } else { Ok(Said::Done) });
+            step = contender.answered(Err(Failure::Absent));
         }
         (contender, step, rests)
     };
-    let (_, step, rests) = after_rests(Contender::new(owner, 7, Patience::Tries), 1_000);
+    let (_, step, rests) = after_rests(Contender::new(Patience::Tries), 1_000);
     assert_eq!((step, rests), (Step::End(End::Refused), 16));
-    let (mut waiting, step, rests) = after_rests(Contender::new(owner, 7, Patience::Waits), 1_000);
-    assert_eq!((step, rests), (Step::Ask(Ask::Enter), 1_000));
+    let (mut waiting, step, rests) = after_rests(Contender::new(Patience::Waits), 1_000);
+    assert_eq!((step, rests), (Step::Rest(Pause::Brief, Ask::Enter), 1_000));
     assert_eq!(waiting.happens(Happening::Abandoned), Step::Wait);
     assert_eq!(waiting.answered(Err(Failure::Absent)), Step::End(End::Left));
 }
 
-/// A node is adopted only if this session owns it, whatever it is called.
+/// A node that may have been made is looked for twice, and held as if it had been told of.
 #[test]
-fn a_node_of_another_session_is_not_ours() {
-    for (session, adopted) in [(7, true), (6, false)] {
-        let owner = OwnerId::from_random([1; 16]);
-        let node = Node::new(owner, 3);
-        let (mut contender, _) = Contender::new(owner, 7, Patience::Waits);
-        assert_eq!(contender.answered(Err(Failure::Unknown)), Step::Ask(Ask::Barrier));
-        assert_eq!(contender.answered(Ok(Said::Done)), Step::Ask(Ask::List));
-        let listed = Ok(Said::Listed(Listing::new(vec![node.name()], false)));
-        assert_eq!(contender.answered(listed), Step::Ask(Ask::Look(node)));
-        let next = contender.answered(Ok(Said::Owned { session, czxid: 9 }));
-        assert_eq!(next, if adopted { Step::Ask(Ask::List) } else { Step::End(End::Lost) });
+fn a_node_that_nobody_told_of_is_looked_for_twice() {
+    let node = Node::new(OwnerId::from_random([1; 16]), 3);
+    for found in [1, 2, 3] {
+        let (mut contender, _) = Contender::new(Patience::Waits);
+        assert_eq!(contender.answered(Err(Failure::Unknown)), Step::Ask(Ask::Search));
+        if found > 1 {
+            assert_eq!(contender.answered(Ok(Said::Done)), Step::Rest(Pause::Request, Ask::Search));
+        }
+        let (answer, end) = match found {
+            3 => (Ok(Said::Done), End::Lost),
+            _ => (entered_among(&node, &[]), End::Held(Mine { node: node.clone(), czxid: 9 })),
+        };
+        assert_eq!(contender.answered(answer), Step::End(end));
     }
 }
 
@@ -426,6 +477,11 @@ fn mutants_are_caught() {
         Mutant::OwnServersWordIsEnough,
         Mutant::NotGivenBack,
         Mutant::SameOwnerAgain,
+        Mutant::TrustsStrangers,
+        Mutant::LeaverPasses,
+        Mutant::EndIsPass,
+        Mutant::IgnoresVersion,
+        Mutant::OwnNeverWatched,
     ];
     let mut caught = BTreeMap::new();
     for mutant in mutants {

@@ -1,5 +1,7 @@
 //! Who comes, and comes again: whoever has lost its place asks anew, as the core does.
 
+use leasehold_core::OwnerId;
+
 use super::super::super::*;
 use super::{Client, Mutant, World, owner};
 
@@ -13,7 +15,7 @@ impl Client {
 
 impl World {
     pub(super) fn comes(&mut self, owner: OwnerId, session: i64) {
-        let (contender, step) = Contender::new(owner, session, Patience::Waits);
+        let (contender, step) = Contender::new(Patience::Waits);
         self.clients.push(Client {
             owner,
             session,
@@ -25,6 +27,8 @@ impl World {
             watched: None,
             ghost: None,
             watches_own: false,
+            stood: false,
+            deceived: false,
             alive: true,
             left: false,
             released: false,
@@ -54,7 +58,7 @@ impl World {
             self.clients[at].released = true;
             return;
         }
-        let (contender, step) = Contender::leaving(self.clients[at].owner, self.clients[at].session, mine);
+        let (contender, step) = Contender::leaving(mine);
         (self.clients[at].contender, self.clients[at].end) = (contender, None);
         self.step(at, step);
     }

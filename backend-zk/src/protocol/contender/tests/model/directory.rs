@@ -1,5 +1,9 @@
 //! A lock's directory at the leader: its children, its counter, and everything it ever was.
 
+use std::collections::BTreeSet;
+
+use leasehold_core::OwnerId;
+
 use super::super::super::*;
 use crate::keys::Node;
 
@@ -10,6 +14,8 @@ pub(in super::super) struct Child {
     pub(in super::super) number: i32,
     pub(in super::super) session: i64,
     pub(in super::super) czxid: i64,
+    /// How often it was written, since it was made.
+    pub(in super::super) version: u32,
 }
 
 /// What a request does when it reaches the leader.
@@ -17,6 +23,10 @@ pub(in super::super) struct Child {
 pub(in super::super) enum Write {
     Create(OwnerId, i64),
     Delete(String),
+    /// Written and deleted, in one transaction.
+    Pass(String),
+    /// Written by somebody else.
+    Change(String),
     MakeDirectory,
     RemoveDirectory,
 }
@@ -24,8 +34,10 @@ pub(in super::super) enum Write {
 pub(in super::super) struct Directory {
     /// Everything that was ever committed: the children after each change.
     pub(in super::super) history: Vec<Vec<Child>>,
+    /// Which of those changes were a pass.
+    pub(super) passes: BTreeSet<usize>,
     pub(in super::super) next: i32,
-    exists: bool,
+    pub(super) exists: bool,
     czxid: i64,
     /// What is taken from every number that a client is shown; the client's mistake.
     shift: i32,
@@ -33,7 +45,8 @@ pub(in super::super) struct Directory {
 
 impl Directory {
     pub(super) fn new(start: i32, shift: i32) -> Self {
-        Self { history: vec![Vec::new()], next: start, exists: true, czxid: 100, shift }
+        let passes = BTreeSet::new();
+        Self { history: vec![Vec::new()], passes, next: start, exists: true, czxid: 100, shift }
     }
 
     pub(super) fn children(&self) -> &[Child] {
@@ -47,6 +60,11 @@ impl Directory {
 
     pub(super) fn name(&self, child: &Child) -> String {
         self.node(child).name()
+    }
+
+    /// How often the child called `name` was written, as one moment has it; `None` where it is not there.
+    pub(super) fn version(&self, at: usize, name: &str) -> Option<u32> {
+        self.history[at].iter().find(|child| self.name(child) == name).map(|child| child.version)
     }
 
     pub(super) fn has(&self, name: &str) -> bool {
@@ -68,15 +86,25 @@ impl Directory {
             Write::Create(owner, session) if self.exists => {
                 self.czxid += 1;
                 let (owner, session, czxid) = (*owner, *session, self.czxid);
-                let child = Child { owner, number: self.numbered(), session, czxid };
+                let child = Child { owner, number: self.numbered(), session, czxid, version: 0 };
                 let node = self.node(&child);
                 self.commit(|children| children.push(child));
                 Ok(Some(Mine { node, czxid }))
             }
-            Write::Delete(name) if self.has(name) => {
+            Write::Delete(name) | Write::Pass(name) if self.has(name) => {
+                if matches!(write, Write::Pass(_)) {
+                    self.passes.insert(self.history.len());
+                }
                 let kept =
                     self.children().iter().filter(|child| self.name(child) != *name).cloned().collect();
                 self.history.push(kept);
+                Ok(None)
+            }
+            Write::Change(name) if self.has(name) => {
+                let mut children = self.children().to_vec();
+                let written = children.iter_mut().find(|child| self.name(child) == *name);
+                written.expect("it is there").version += 1;
+                self.history.push(children);
                 Ok(None)
             }
             Write::MakeDirectory => {
@@ -89,7 +117,7 @@ impl Directory {
             }
             // It is in use.
             Write::RemoveDirectory if self.exists => Err(Failure::Unknown),
-            Write::Create(..) | Write::Delete(_) | Write::RemoveDirectory => Err(Failure::Absent),
+            _ => Err(Failure::Absent),
         }
     }
 

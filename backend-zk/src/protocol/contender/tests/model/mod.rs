@@ -2,12 +2,16 @@
 
 mod again;
 mod directory;
+mod told;
 
 use proptest::prelude::*;
 
+use leasehold_core::OwnerId;
+
 use super::super::*;
-use crate::keys::Sequence;
+use crate::keys::{Node, Sequence};
 use directory::{Directory, Write};
+use told::passes;
 
 /// Ways to be wrong; each must be caught by a property below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +46,16 @@ pub(super) enum Mutant {
     NotGivenBack,
     /// Whoever asks again does so under the same name.
     SameOwnerAgain,
+    /// Everybody is taken for one who passes.
+    TrustsStrangers,
+    /// Whoever gives up its place says that it passes.
+    LeaverPasses,
+    /// The end of whoever would pass counts as passing.
+    EndIsPass,
+    /// Somebody has written where nobody can, and is trusted not to do so again.
+    IgnoresVersion,
+    /// Nobody watches its own node.
+    OwnNeverWatched,
 }
 
 /// One client with one contender.
@@ -61,6 +75,10 @@ pub(super) struct Client {
     /// A contender that its server has lost the end of.
     pub(super) ghost: Option<String>,
     pub(super) watches_own: bool,
+    /// Its node has stood for so long that it is to know of its end.
+    pub(super) stood: bool,
+    /// It was told of its place although its node had gone then.
+    pub(super) deceived: bool,
     pub(super) alive: bool,
     pub(super) left: bool,
     pub(super) released: bool,
@@ -144,8 +162,8 @@ impl World {
         match step {
             Step::Ask(ask) => {
                 let client = &mut self.clients[at];
-                if !matches!(ask, Ask::Confirm(_)) {
-                    (client.watched, client.watches_own) = (None, false);
+                if !matches!(ask, Ask::Confirm(_) | Ask::WatchOwn(_)) {
+                    client.watched = None;
                 }
                 client.asked = Some(ask);
             }
@@ -161,6 +179,8 @@ impl World {
     pub(super) fn ended(&mut self, at: usize, end: End) {
         if let End::Held(mine) = &end {
             self.held.push((at, mine.node.sequence()));
+            let shown = self.directory.version(self.clients[at].seen, &mine.node.name());
+            self.clients[at].deceived = self.clients[at].stood && shown.is_none();
         }
         let client = &mut self.clients[at];
         (client.watched, client.asked) = (None, None);
@@ -192,6 +212,11 @@ impl World {
         let lost = matches!(fate, Fate::Lost | Fate::Late | Fate::Unheard);
         let newest = |world: &Self| world.directory.history.len() - 1;
         let answer = match ask {
+            // Where there is no directory, one is made; somebody may remove it before there is a node in it.
+            Ask::Enter if !self.directory.exists => match self.fated(at, fate, Write::MakeDirectory) {
+                Ok(_) | Err(Failure::Unknown) => Err(Failure::Absent),
+                Err(failure) => Err(failure),
+            },
             Ask::Enter => {
                 let create = Write::Create(owner, session);
                 let made = self.fated(at, fate, create).map(Option::unwrap);
@@ -202,10 +227,9 @@ impl World {
                 let listed = (!lost).then(|| self.view(at, lag));
                 made.map(|mine| Said::Made(mine, listed))
             }
-            Ask::MakeDirectory => self.fated(at, fate, Write::MakeDirectory).map(|_| Said::Done),
             Ask::RemoveDirectory if self.mutant == Some(Mutant::NoRenewal) => Err(Failure::Refused),
             Ask::RemoveDirectory => self.fated(at, fate, Write::RemoveDirectory).map(|_| Said::Done),
-            Ask::Confirm(_) if lost => Err(Failure::Unknown),
+            Ask::Confirm(_) | Ask::WatchOwn(_) if lost => Err(Failure::Unknown),
             Ask::Confirm(contender) => {
                 let there = match self.mutant {
                     Some(Mutant::OverdueIsGone) => false,
@@ -214,26 +238,42 @@ impl World {
                 };
                 if there { Ok(Said::Done) } else { Err(Failure::Absent) }
             }
-            Ask::Barrier if self.mutant == Some(Mutant::NoBarrier) => Ok(Said::Done),
-            Ask::Barrier if lost => Err(Failure::Unknown),
-            Ask::Barrier => {
-                self.clients[at].seen = newest(self);
-                Ok(Said::Done)
+            Ask::WatchOwn(node) => {
+                let shown = self.shown_to(at).contains(&node.name());
+                (self.clients[at].watches_own, self.clients[at].stood) = (shown, shown);
+                Ok(if shown { Said::Done } else { Said::Removed })
             }
-            Ask::List | Ask::Look(_) | Ask::Watch { .. } if lost => Err(Failure::Unknown),
+            // Whoever does not know asks again.
+            Ask::Search | Ask::List | Ask::Watch(_) if lost => {
+                self.clients[at].asked = Some(ask);
+                return;
+            }
+            Ask::Search => {
+                if self.mutant != Some(Mutant::NoBarrier) {
+                    self.clients[at].seen = newest(self);
+                }
+                let listing = self.view(at, lag);
+                let found = listing.find(owner);
+                let children = self.directory.children();
+                let ours = children
+                    .iter()
+                    .find(|child| child.session == session && Some(self.directory.node(child)) == found);
+                Ok(ours.map_or(Said::Done, |child| {
+                    Said::Made(Mine { node: self.directory.node(child), czxid: child.czxid }, Some(listing))
+                }))
+            }
             Ask::List => Ok(Said::Listed(self.view(at, lag))),
-            Ask::Look(node) => {
-                let mut children = self.directory.children().iter();
-                let there = children.find(|child| self.directory.node(child) == node);
-                let owned = there.map(|child| Said::Owned { session: child.session, czxid: child.czxid });
-                owned.ok_or(Failure::Absent)
-            }
-            Ask::Watch { predecessor, own } => self.watch(at, predecessor, own.as_ref(), lag),
+            Ask::Watch(ahead) => self.watch(at, ahead, lag),
             Ask::Delete(node) => {
+                let passes = self.mutant == Some(Mutant::LeaverPasses) && passes(owner);
                 let name = node.name();
-                let deleted = self.fated(at, fate, Write::Delete(name));
-                let once = self.mutant == Some(Mutant::DeleteOnce);
-                if once { Ok(Said::Done) } else { deleted.map(|_| Said::Done) }
+                let delete = if passes { Write::Pass(name) } else { Write::Delete(name) };
+                let deleted = self.fated(at, fate, delete).map(|_| Said::Done);
+                if deleted == Err(Failure::Unknown) && self.mutant != Some(Mutant::DeleteOnce) {
+                    self.clients[at].asked = Some(Ask::Delete(node));
+                    return;
+                }
+                if self.mutant == Some(Mutant::DeleteOnce) { Ok(Said::Done) } else { deleted }
             }
         };
         self.answered(at, answer);
@@ -278,78 +318,6 @@ impl World {
             if self.clients[at].alive {
                 let _unheard = self.directory.carry_out(&write);
             }
-        }
-    }
-
-    pub(super) fn watch(&mut self, at: usize, predecessor: String, own: Option<&Node>, lag: usize) -> Answer {
-        self.view(at, lag);
-        let shown = self.shown_to(at);
-        let has = |name: &str| shown.iter().any(|child| child == name);
-        let is_there = has(&predecessor);
-        let own_is_gone = own.is_some_and(|own| !has(&own.name()));
-        let client = &mut self.clients[at];
-        (client.watched, client.watches_own) = (is_there.then_some(predecessor), own.is_some());
-        match is_there {
-            _ if own_is_gone => Err(Failure::Absent),
-            true => Ok(Said::Done),
-            false => Ok(Said::NobodyAhead),
-        }
-    }
-
-    /// The server shows a client more of the history, and tells what it watches; after an answer that is out.
-    pub(super) fn advance(&mut self, at: usize) {
-        if self.clients[at].watched.is_some() && self.clients[at].asked.is_some() {
-            return;
-        }
-        while self.clients[at].seen + 1 < self.directory.history.len() && self.clients[at].end.is_none() {
-            self.clients[at].seen += 1;
-            let shown = self.shown_to(at);
-            let client = &self.clients[at];
-            let own_is_gone = !shown.iter().any(|child| child.starts_with(&crate::keys::stem(client.owner)));
-            let Some(watched) = client.watched.clone() else {
-                continue;
-            };
-            if client.watches_own && own_is_gone {
-                return self.happens(at, Happening::Removed);
-            }
-            if !shown.contains(&watched) {
-                return self.happens(at, Happening::Ended);
-            }
-        }
-    }
-
-    /// Something is written to a watched node.
-    pub(super) fn change(&mut self, at: usize) {
-        if self.clients[at].watched.is_some() && self.clients[at].asked.is_none() {
-            let ends = self.mutant == Some(Mutant::ChangedIsEnded);
-            self.happens(at, if ends { Happening::Ended } else { Happening::Changed });
-        }
-    }
-
-    /// The connection is made again; a watch may have got lost.
-    pub(super) fn reconnect(&mut self, at: usize, watch_is_lost: bool) {
-        if watch_is_lost {
-            self.clients[at].watched = None;
-        }
-        if self.mutant != Some(Mutant::NoListingAfterReconnect) {
-            self.happens(at, Happening::Reconnected);
-        }
-    }
-
-    /// Nothing has happened for long.
-    pub(super) fn overdue(&mut self, at: usize) {
-        if self.clients[at].asked.is_none() && self.mutant != Some(Mutant::NeverOverdue) {
-            self.happens(at, Happening::Overdue);
-        }
-    }
-
-    /// A watch is lost, and the connection is not; or the server loses the end of what is watched for good.
-    pub(super) fn goes_wrong(&mut self, at: usize, for_good: bool) {
-        self.silent = true;
-        let watched = self.clients[at].watched.take();
-        if for_good && watched.is_some() {
-            self.clients[at].ghost.clone_from(&watched);
-            self.clients[at].watched = watched;
         }
     }
 
@@ -401,7 +369,11 @@ impl World {
         match self.clients[at].end.clone() {
             Some(End::Held(mine)) if !self.clients[at].released => {
                 self.clients[at].released = true;
-                let _deleted = self.directory.carry_out(&Write::Delete(mine.node.name()));
+                let (name, owner) = (mine.node.name(), self.clients[at].owner);
+                // Whoever may pass need not.
+                let passes = passes(owner) && !self.directory.history.len().is_multiple_of(4);
+                let end = if passes { Write::Pass(name) } else { Write::Delete(name) };
+                let _deleted = self.directory.carry_out(&end);
             }
             _ => {}
         }
@@ -432,6 +404,7 @@ impl World {
             "{holders:?} and a stranger hold at once"
         );
         for (at, client) in self.clients.iter().enumerate() {
+            prop_assert!(!client.deceived, "{at} holds, and its node that it watches was gone before");
             if let Some(End::Held(mine)) = &client.end {
                 let ours = |child: &directory::Child| {
                     let made = (self.directory.node(child), child.session, child.czxid);

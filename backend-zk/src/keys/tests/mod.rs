@@ -1,3 +1,7 @@
+//! Names and listings: those that exist depend on them.
+
+mod fuzz;
+
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
@@ -10,6 +14,30 @@ fn segment(name: &str) -> String {
 
 fn owner(byte: u8) -> OwnerId {
     OwnerId::from_random([byte; 16])
+}
+
+/// What a contender behind `node` waits for.
+fn barrier(node: &Node, end_admits: bool) -> Barrier {
+    Barrier { name: node.name(), end_admits, pass_admits: node.number >= 0 }
+}
+
+/// Only the names that we give, and Curator's mutex, say that they keep out everybody later.
+#[test]
+fn who_keeps_all_others_out_is_known_by_name() {
+    let ours = Node::new(owner(1), 7).name();
+    assert_eq!(owner_of(&ours), Some(owner(1)));
+    for other in [
+        ours.replace("-lock-", "-__READ__"),
+        ours.replace("-lock-", "-__WRIT__"),
+        ours.replace("0101", "010G"),
+        format!("{ours}0"),
+        ours[..ours.len() - 1].to_owned(),
+        Node::new(owner(1), -7).name(),
+        "lock-0000000007".to_owned(),
+        "_c_é".to_owned(),
+    ] {
+        assert_eq!(owner_of(&other), None, "{other}");
+    }
 }
 
 /// Existing locks, ours and Curator's, depend on these: never change them.
@@ -91,8 +119,8 @@ fn strangers_are_told_from_ours() {
 fn equal_numbers_are_in_each_others_way() {
     let (me, other) = (Node::new(owner(1), i32::MAX), Node::new(owner(2), i32::MAX));
     let listing = Listing::new(vec![me.name(), other.name()], false);
-    assert_eq!(listing.place_of(&me), Place::Behind(Ahead { name: other.name(), only: true }));
-    assert_eq!(listing.place_of(&other), Place::Behind(Ahead { name: me.name(), only: true }));
+    assert_eq!(listing.place_of(&me), Place::Behind(barrier(&other, true)));
+    assert_eq!(listing.place_of(&other), Place::Behind(barrier(&me, true)));
 }
 
 /// Numbers near the end are known as such, and those past it, which the server may give out, too.
@@ -210,7 +238,7 @@ proptest! {
             let expected = match at.checked_sub(1) {
                 None => Place::First,
                 Some(before) => {
-                    Place::Behind(Ahead { name: nodes[before].name(), only: before == 0 })
+                    Place::Behind(barrier(&nodes[before], before == 0))
                 }
             };
             prop_assert_eq!(listing.place_of(node), expected);

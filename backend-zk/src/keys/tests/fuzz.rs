@@ -5,17 +5,19 @@ use std::time::Duration;
 use proptest::prelude::*;
 use testbed::fuzz::{changed, changed_text, corpus};
 
-use super::note::Note;
-use super::*;
+use super::super::note::Note;
+use super::super::*;
 
 proptest! {
     /// A note that can be read is shown, and what we would write of it reads the same.
     #[test]
     fn notes_are_read_whatever_they_say(data in changed(corpus("zookeeper")), counter: u64, ctime: i64) {
-        let note = Note::decoded(&data);
+        let owner = OwnerId::from_random([7; 16]);
+        let node = Node::new(owner, 7).name();
+        let note = Note::decoded(&node, &data);
         if let Some(ttl) = note.ttl {
-            let again = Note::encoded(ttl, &note.label, note.metadata.as_deref());
-            prop_assert_eq!(Note::decoded(&again), note.clone());
+            let again = Note::encoded(ttl, &note.label, note.metadata.as_deref(), note.passes.then_some(owner));
+            prop_assert_eq!(Note::decoded(&node, &again), note.clone());
         }
         let holder = note.into_holder(counter, ctime);
         prop_assert!(holder.since.is_none_or(|since| since >= std::time::UNIX_EPOCH));

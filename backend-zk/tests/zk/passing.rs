@@ -1,0 +1,235 @@
+//! How a lock is passed on: who writes its node before it goes, and who is believed to have.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::{LockManager, LostReason};
+use parking_lot::Mutex;
+use testbed::zookeeper::{Head, Op, Setup};
+use testbed::{Beside, Direction, Mode};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use zookeeper_client::{Acls, CreateMode, Error as ZkError};
+
+use crate::rig::{Outside, Rig, Space, eventually, hold_aside, noting, proxy, server};
+
+/// A transaction.
+const MULTI: Op = Op::Other(14);
+/// A node as we, and Curator, name it.
+const NODE: &str = "_c_51e3f9c4-2c4c-4d0e-9c0e-8f3c1a5b7d21-lock-";
+const PASSES: &[u8] = b"leasehold 1\n1000\na\npasses 51e3f9c42c4c4d0e9c0e8f3c1a5b7d21";
+
+/// So long that nothing falls into what is counted but what is asked for.
+async fn manager(space: &Space) -> LockManager {
+    space.manager_with(|builder| builder.ttl(Duration::from_secs(60))).await
+}
+
+/// The one who found the lock free only deletes; whoever has waited passes on, in one request, and who waits
+/// behind it holds without another.
+pub(crate) async fn who_has_waited_passes_on_by_one_request(rig: Arc<Rig>) {
+    let (space, outside) = (rig.space().await, rig.space().await.outside().await);
+    let directory = space.directory("a");
+    let (mut waiting, mut seen, mut managers) = (Vec::new(), Vec::new(), Vec::new());
+    let since_it_came = |asked: &Mutex<Vec<Op>>| {
+        let asked = asked.lock();
+        asked.iter().copied().skip_while(|op| *op != Op::Create).collect::<Vec<_>>()
+    };
+    for position in 1..=4 {
+        let way = proxy(rig.server().await);
+        let locks = manager(&space.by(way.addr())).await;
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        way.set(Direction::ClientToServer, noting(&asked)).await;
+        waiting.push(hold_aside(&locks, "a"));
+        outside.has(&directory, position).await;
+        let waits = position > 1;
+        eventually("it waits", async || since_it_came(&asked).contains(&Op::Get) || !waits).await;
+        seen.push(asked);
+        managers.push((locks, way));
+    }
+    for (position, next) in waiting.into_iter().enumerate() {
+        next.end("it holds").await.release().await.unwrap();
+        let mut asked = since_it_came(&seen[position]);
+        // Whoever has waited for long watches its own node, too.
+        asked.dedup();
+        if position == 0 {
+            // It has made the directory, too.
+            assert!(asked.ends_with(&[Op::Create, Op::List, Op::Delete]), "{asked:?}");
+        } else {
+            assert_eq!(asked, [Op::Create, Op::List, Op::Get, MULTI]);
+        }
+    }
+    outside.has(&directory, 0).await;
+}
+
+/// The answer to a pass is lost: it is repeated, finds nothing, and the lock is released.
+pub(crate) async fn a_pass_that_is_not_heard_is_repeated(rig: Arc<Rig>) {
+    let space = rig.space().await;
+    let way = proxy(rig.server().await);
+    let (first, second, third) =
+        (manager(&space).await, manager(&space.by(way.addr())).await, manager(&space).await);
+    let outside = space.outside().await;
+    let guard = first.lock("a").unwrap().acquire().await.unwrap();
+    let passing = hold_aside(&second, "a");
+    outside.has(&space.directory("a"), 2).await;
+    let waiting = hold_aside(&third, "a");
+    outside.has(&space.directory("a"), 3).await;
+    guard.release().await.unwrap();
+    let guard = passing.end("it holds").await;
+    way.set(Direction::ServerToClient, Mode::Hold).await;
+    let releasing = Beside::start(guard.release());
+    let next = waiting.end("it holds").await;
+    way.held(Direction::ServerToClient, 1).await;
+    way.reset().await;
+    way.set(Direction::ServerToClient, Mode::Pass).await;
+    releasing.end("it is released").await.unwrap();
+    next.renew().await.unwrap();
+    outside.has(&space.directory("a"), 1).await;
+    next.release().await.unwrap();
+}
+
+/// Neither a stranger nor another session of the same user writes the node of a contender, whatever the rights
+/// on all nodes are; everything else is as it was.
+pub(crate) async fn nobody_else_writes_a_contenders_node(rig: Arc<Rig>) {
+    for user in [None, Some("me")] {
+        let space = rig.space().await;
+        let config = match user {
+            None => space.config(),
+            Some(user) => space.config().credentials(user, "secret"),
+        };
+        let locks = LockManager::builder(config).build().await.unwrap();
+        let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+        let outside = space.outside().await;
+        outside.client.auth("digest", b"me:secret").await.unwrap();
+        let directory = space.directory("a");
+        let node = format!("{directory}/{}", outside.has(&directory, 1).await[0]);
+        let written = outside.client.set_data(&node, b"__REVOKE__", None).await;
+        assert_eq!(written.unwrap_err(), ZkError::NoAuth, "{user:?}");
+        outside.client.set_data(&directory, b"leasehold", None).await.unwrap();
+        outside.client.get_data(&node).await.unwrap();
+        outside.client.delete(&node, None).await.unwrap();
+        drop(guard);
+    }
+}
+
+/// What is written to a node is a pass only of who says so, and only if it is the first thing that is.
+pub(crate) async fn what_others_write_is_no_pass(rig: Arc<Rig>) {
+    for (note, writes_before, passes) in
+        [(&b"127.0.0.1"[..], 0, false), (PASSES, 1, false), (PASSES, 0, true)]
+    {
+        let space = rig.space().await;
+        let way = proxy(rig.server().await);
+        let (locks, outside) = (manager(&space.by(way.addr())).await, space.outside().await);
+        locks.lock("a").unwrap().acquire().await.unwrap().release().await.unwrap();
+        let node = enter(&outside, &space.directory("a"), note).await;
+        for _ in 0..writes_before {
+            outside.client.set_data(&node, note, None).await.unwrap();
+        }
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        way.set(Direction::ClientToServer, noting(&asked)).await;
+        let waiting = hold_aside(&locks, "a");
+        let watches = |asked: &[Op]| asked.iter().filter(|op| **op == Op::Get).count();
+        eventually("it watches", async || watches(&asked.lock()) == 1).await;
+        outside.client.set_data(&node, b"__REVOKE__", None).await.unwrap();
+        if !passes {
+            eventually("it watches again", async || watches(&asked.lock()) == 2).await;
+            assert!(!waiting.is_finished(), "{note:?}");
+            outside.client.delete(&node, None).await.unwrap();
+        }
+        waiting.end("it holds").await.release().await.unwrap();
+    }
+}
+
+/// Servers that make another digest of the same password let nobody write: then a lock is deleted, as ever.
+pub(crate) async fn a_right_that_is_missing_costs_one_request(rig: Arc<Rig>) {
+    let server = server(Setup::new().property(DIGEST, "SHA-256")).await;
+    let space = rig.space_on([server.addr()]);
+    let way = proxy(&server);
+    let (first, second, third) =
+        (manager(&space).await, manager(&space.by(way.addr())).await, manager(&space).await);
+    let outside = space.outside().await;
+    let guard = first.lock("a").unwrap().acquire().await.unwrap();
+    let middle = hold_aside(&second, "a");
+    outside.has(&space.directory("a"), 2).await;
+    let waiting = hold_aside(&third, "a");
+    outside.has(&space.directory("a"), 3).await;
+    guard.release().await.unwrap();
+    let guard = middle.end("it holds").await;
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    way.set(Direction::ClientToServer, noting(&asked)).await;
+    guard.release().await.unwrap();
+    assert_eq!(*asked.lock(), [MULTI, Op::Delete]);
+    waiting.end("it holds").await.release().await.unwrap();
+}
+
+/// Servers that take no such identity get none. Their nodes are as they ever were: nobody passes, and what
+/// Curator's `Revoker` writes asks for the lock. Who waits is none the wiser.
+pub(crate) async fn servers_without_digest_are_served(rig: Arc<Rig>) {
+    let (server, space) = (rig.server().await, rig.space().await);
+    let way = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let without = space.by(way.local_addr().unwrap());
+    let _serving = Beside::start(serve_without_digest(way, server.addr()));
+    let (first, second) = (without.manager().await, without.manager().await);
+    let outside = space.outside().await;
+    let guard = first.lock("a").unwrap().acquire().await.unwrap();
+    let waiting = hold_aside(&second, "a");
+    let directory = space.directory("a");
+    let nodes = outside.has(&directory, 2).await;
+    let node = format!("{directory}/{}", nodes[0]);
+    let (acl, _) = outside.client.get_acl(&node).await.unwrap();
+    assert_eq!(acl.len(), 1, "{acl:?}");
+    outside.client.set_data(&node, b"written", None).await.unwrap();
+    guard.renew().await.unwrap();
+    assert!(!waiting.is_finished());
+    outside.client.set_data(&node, b"__REVOKE__", None).await.unwrap();
+    assert_eq!(guard.lost().await, LostReason::Revoked);
+    waiting.end("it holds").await.release().await.unwrap();
+}
+
+/// Hands on what is asked, but for identities: those end the connection, as with a server that knows none.
+async fn serve_without_digest(listener: TcpListener, server: SocketAddr) {
+    let mut connections = JoinSet::new();
+    loop {
+        let (mut client, _) = listener.accept().await.unwrap();
+        connections.spawn(async move {
+            let mut server = TcpStream::connect(server).await.unwrap();
+            let (mut answers, mut asks) = server.split();
+            let (mut reads, mut writes) = client.split();
+            let mut handing_on = async || -> std::io::Result<i32> {
+                loop {
+                    let mut frame = vec![0; usize::try_from(reads.read_i32().await?).unwrap()];
+                    reads.read_exact(&mut frame).await?;
+                    let head = Head::of(&[&[0; 4], &frame[..]].concat());
+                    if let Some(head) = head.filter(|head| head.op == Op::Other(100)) {
+                        return Ok(head.number);
+                    }
+                    asks.write_i32(i32::try_from(frame.len()).unwrap()).await?;
+                    asks.write_all(&frame).await?;
+                }
+            };
+            let identity = tokio::select! {
+                _ = tokio::io::copy(&mut answers, &mut writes) => return,
+                identity = handing_on() => identity,
+            };
+            let Ok(number) = identity else {
+                return;
+            };
+            // Its length, number and transaction, and why.
+            for word in [16, number, 0, 0, -115] {
+                writes.write_i32(word).await.unwrap();
+            }
+        });
+    }
+}
+
+/// A contender that we did not make, and may write.
+async fn enter(outside: &Outside, directory: &str, note: &[u8]) -> String {
+    let path = format!("{directory}/{NODE}");
+    let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+    let (_, sequence) = outside.client.create(&path, note, &options).await.unwrap();
+    format!("{path}{sequence}")
+}
+
+/// The property of servers that says how passwords are digested.
+const DIGEST: &str = "zookeeper.DigestAuthenticationProvider.digestAlg";
