@@ -11,12 +11,14 @@
 //! | who takes part, and on what | `implementation`, `peers`, `servers` |
 //! | processes that contend | `worker` (what they do), `driver` (how they are told), `comparison/peers/README.md` (the lines in between) |
 //! | the questions | `scenarios`, `claims` |
+//! | whether the answers can be believed | `scrutiny` |
 //! | what follows from the answers | `history`, `figures`, `proc` |
 //! | what is shown | `report`, `environment`, `progress` |
 //!
 //! # Invariants
-//! - **comparison-1** Every rate and every time of a contest comes from a history whose exclusion was checked;
-//!   violations are counted and printed, whoever's they are.
+//! - **comparison-1** Every rate and every time of a contest comes from a history whose exclusion was checked,
+//!   by a check that has found out, in the same run, what is no lock; violations are counted and printed, whoever's
+//!   they are.
 //! - **comparison-2** What is not known is null.
 //! - **comparison-3** Servers and processes end with the comparison.
 //!
@@ -39,6 +41,7 @@ mod progress;
 mod report;
 mod scale;
 mod scenarios;
+mod scrutiny;
 mod servers;
 mod worker;
 
@@ -94,6 +97,7 @@ async fn stopped() -> Error {
 
 async fn compare_all(options: &Options) -> Result<(), Error> {
     let mut comparison = Comparison::prepare(options).await?;
+    scrutiny::run(&mut comparison).await?;
     // Claims come last: some are answered by the results of the others.
     let mut scenarios = options.scenario.clone();
     scenarios.sort_unstable();

@@ -16,24 +16,28 @@ pub(crate) struct Scale {
     pub(crate) runs: u32,
     /// How long one of them takes.
     pub(crate) span: Duration,
+    /// How long who is compiled while it runs may get faster before it is timed.
+    pub(crate) warm_up: Duration,
     pub(crate) tasks: &'static [u32],
+    /// How long tasks of one process go on: several of the local tenures after which a lock is offered to
+    /// other processes.
+    pub(crate) tasks_span: Duration,
     /// One is the scenario without contention, two are the hand-off.
     pub(crate) processes: &'static [usize],
-    /// How many wait.
-    pub(crate) herd: &'static [u64],
-    /// When those of a herd stop to come again.
-    pub(crate) herd_span: Duration,
+    /// How many contend with a session each in one process; one is the scenario without contention.
+    pub(crate) crowd: &'static [u64],
     /// How many clients count together.
     pub(crate) counters: &'static [u32],
     /// How many locks are held.
-    pub(crate) locks: usize,
+    pub(crate) locks: &'static [usize],
     /// The leases of those that are held.
     pub(crate) held_ttl: Duration,
     /// How many holders are killed.
     pub(crate) crashes: u32,
-    /// Whether what is slow to start contends from one process, with a session each, and only where many
-    /// processes want one lock.
-    pub(crate) spares_heavy: bool,
+    /// How many names are wanted a second, and for how long; nobody asks if that is nothing.
+    pub(crate) churn: (u64, Duration),
+    /// Whether what has a virtual machine or an interpreter takes part where it is slow to start, too.
+    pub(crate) with_heavy: bool,
 }
 
 impl Scale {
@@ -49,12 +53,13 @@ impl Scale {
 
     const QUICK: Self = Self {
         mode: "quick",
-        runs: 1,
-        tasks: &[64],
-        processes: &[8],
-        herd: &[1, 100],
+        runs: 3,
+        span: Duration::from_millis(100),
+        warm_up: Duration::from_secs(1),
+        tasks_span: Duration::from_millis(600),
+        crowd: &[8, 100],
         counters: &[10],
-        locks: 2_000,
+        locks: &[2_000],
         held_ttl: Duration::from_secs(3),
         crashes: 1,
         ..Self::USUAL
@@ -64,25 +69,32 @@ impl Scale {
         mode: "usual",
         runs: 5,
         span: Duration::from_millis(200),
-        tasks: &[8, 64],
-        processes: &[8, 16],
-        herd: &[1, 10, 100],
-        herd_span: Duration::from_secs(2),
-        counters: &[10, 100, 200],
-        locks: 10_000,
+        warm_up: Duration::from_secs(4),
+        tasks: &[64],
+        tasks_span: Duration::from_secs(1),
+        processes: &[8],
+        crowd: &[2, 8, 16, 50, 100],
+        counters: &[10, 100],
+        locks: &[10_000],
         held_ttl: Duration::from_secs(6),
-        crashes: 2,
-        spares_heavy: true,
+        crashes: 3,
+        churn: (0, Duration::ZERO),
+        with_heavy: false,
     };
 
     const FULL: Self = Self {
         mode: "full",
         span: Duration::from_millis(500),
-        tasks: &[8, 64, 256],
+        warm_up: Duration::from_secs(20),
+        tasks: &[8, 64, 256, 1_000, 10_000, 100_000],
+        tasks_span: Duration::from_secs(2),
         processes: &[4, 8, 16],
-        herd: &[1, 10, 100, 1_000],
+        crowd: &[2, 4, 8, 16, 32, 50, 100, 300, 1_000],
+        counters: &[10, 100, 200],
+        locks: &[10, 100, 1_000, 10_000, 100_000, 1_000_000],
         crashes: 5,
-        spares_heavy: false,
+        churn: (10_000, Duration::from_secs(5)),
+        with_heavy: true,
         ..Self::USUAL
     };
 }

@@ -23,7 +23,7 @@ fn stores_without_servers_are_compared() {
     let out = tempfile::tempdir().expect("there is room for a report");
     let ran = compare(
         out.path(),
-        &["--scenario", "uncontended,hand-off,tasks,processes,herd,fairness,counter,crash"],
+        &["--scenario", "uncontended,hand-off,tasks,processes,crowd,fairness,counter,crash"],
     );
     let said = String::from_utf8_lossy(&ran.stdout);
     assert!(ran.status.success(), "{said}\n{}", String::from_utf8_lossy(&ran.stderr));
@@ -32,10 +32,23 @@ fn stores_without_servers_are_compared() {
     let report = report(out.path());
     let results = report["results"].as_array().expect("results are a list");
     for store in ["memory", "file"] {
-        for scenario in ["uncontended", "hand-off", "tasks", "processes", "herd", "fairness", "counter"] {
+        for scenario in ["uncontended", "hand-off", "tasks", "processes", "crowd", "fairness", "counter"] {
             let row = results.iter().find(|row| row["scenario"] == scenario && row["store"] == store);
             let row = row.unwrap_or_else(|| panic!("{scenario} on {store} is missing: {said}"));
-            assert!(row["cycles_per_s"].as_f64().expect("a rate") > 0.0, "{row}");
+            assert!(row["cycles"].as_u64() > Some(0), "{row}");
+            if scenario == "counter" {
+                assert!(row["cycles_per_s"].is_null(), "it checks, and times nothing: {row}");
+            } else {
+                assert!(row["cycles_per_s"].as_f64().expect("a rate") > 0.0, "{row}");
+                assert_eq!(
+                    row["rates"].as_array().map(Vec::len),
+                    Some(3),
+                    "every figure is of several: {row}"
+                );
+            }
+            if ["processes", "crowd"].contains(&scenario) {
+                assert!(row["held_share"].as_f64() > Some(0.1), "the check of exclusion sees little: {row}");
+            }
             assert_eq!(row["violations"], 0, "{row}");
             assert!(row["requests_per_cycle"].is_null(), "nobody counts there: {row}");
         }
@@ -48,6 +61,25 @@ fn stores_without_servers_are_compared() {
 
     let page = std::fs::read_to_string(out.path().join("report.html")).expect("there is a page");
     assert!(page.contains("<svg"));
+}
+
+/// What is no lock is found out in every comparison, whatever is compared, or nobody's exclusion was checked.
+#[test]
+fn what_is_no_lock_is_found_out() {
+    let out = tempfile::tempdir().expect("there is room for a report");
+    let ran = compare(out.path(), &["--scenario", "uncontended"]);
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    let report = report(out.path());
+    let checks = report["checks"].as_array().expect("a list");
+    for what in ["no lock at all", "a lock that two hold at once"] {
+        for contenders in ["8 processes", "8 sessions of one process"] {
+            let check =
+                checks.iter().find(|check| check["what"] == what && check["contenders"] == contenders);
+            let check = check.unwrap_or_else(|| panic!("{what} with {contenders} is missing: {checks:?}"));
+            let (found, cycles) = (check["found"].as_u64(), check["cycles"].as_u64());
+            assert!(found.expect("a number") * 8 >= cycles.expect("a number"), "{check}");
+        }
+    }
 }
 
 /// `--json` prints what `report.json` holds, and a store that cannot be had is left out with the reason.

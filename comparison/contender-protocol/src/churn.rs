@@ -15,10 +15,7 @@ use crate::order::Churn;
 use crate::session::{Failure, Session};
 
 /// All cycles, each of a name of its own; the first failure, if there was one.
-pub(crate) async fn churn<S: Session>(
-    session: &Arc<S>,
-    order: &Churn,
-) -> (Vec<Cycle>, Option<Failure>) {
+pub(crate) async fn churn<S: Session>(session: &Arc<S>, order: &Churn) -> (Vec<Cycle>, Option<Failure>) {
     let (begin, each) = (now(), 1_000_000_000 / order.rate);
     let names = nanos(order.span) / each.max(1);
     let mut under_way = JoinSet::new();

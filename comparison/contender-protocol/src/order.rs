@@ -54,17 +54,20 @@ impl Order {
                 Self::Open { sessions: sessions.parse().ok()?, ttl: Duration::from_millis(ttl.parse().ok()?) }
             }
             ["run", name, contenders, cycles, millis, hold, start, journal, counter, ref front @ ..]
-                if matches!(front, [] | ["mutex"]) => Self::Run(Run {
-                name: name.to_owned(),
-                contenders: contenders.parse().ok()?,
-                cycles: cycles.parse().ok()?,
-                bound: Duration::from_millis(millis.parse().ok()?),
-                hold: Duration::from_micros(hold.parse().ok()?),
-                start: start.parse().ok()?,
-                journal: path(journal),
-                counter: path(counter),
-                front: !front.is_empty(),
-            }),
+                if matches!(front, [] | ["mutex"]) =>
+            {
+                Self::Run(Run {
+                    name: name.to_owned(),
+                    contenders: contenders.parse().ok()?,
+                    cycles: cycles.parse().ok()?,
+                    bound: Duration::from_millis(millis.parse().ok()?),
+                    hold: Duration::from_micros(hold.parse().ok()?),
+                    start: start.parse().ok()?,
+                    journal: path(journal),
+                    counter: path(counter),
+                    front: !front.is_empty(),
+                })
+            }
             ["churn", name, rate, millis, journal] => Self::Churn(Churn {
                 name: name.to_owned(),
                 rate: rate.parse().ok().filter(|rate| *rate > 0)?,
@@ -106,7 +109,17 @@ mod tests {
         assert_eq!((churn.rate, churn.span), (10_000, Duration::from_millis(500)));
         assert_eq!(Order::parse("acquire n"), Some(Order::Acquire { name: "n".to_owned() }));
         assert_eq!(Order::parse("quit"), Some(Order::Quit));
-        for wrong in ["", "open", "open 1", "open x 1", "run n 8", "acquire", "jump", "run n 8 1 0 1 7 - - spin", "churn n 0 1 j"] {
+        for wrong in [
+            "",
+            "open",
+            "open 1",
+            "open x 1",
+            "run n 8",
+            "acquire",
+            "jump",
+            "run n 8 1 0 1 7 - - spin",
+            "churn n 0 1 j",
+        ] {
             assert_eq!(Order::parse(wrong), None, "{wrong:?}");
         }
     }

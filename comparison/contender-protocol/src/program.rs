@@ -8,8 +8,8 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::task::JoinSet;
 
-use crate::clock::now;
 use crate::churn::churn;
+use crate::clock::now;
 use crate::contest::{Entrance, contest, entrances};
 use crate::journal;
 use crate::order::Order;
@@ -101,8 +101,7 @@ impl<S: Session> Program<'_, S> {
     /// The entrances of so many to the lock of that name.
     async fn prepared(&mut self, name: &str, contenders: u32) -> Result<&[Arc<Entrance<S>>], Failure> {
         self.first()?;
-        let fits =
-            |(of, entrances): &(String, Vec<_>)| of == name && entrances.len() == contenders as usize;
+        let fits = |(of, entrances): &(String, Vec<_>)| of == name && entrances.len() == contenders as usize;
         if !self.prepared.as_ref().is_some_and(fits) {
             // What others have prepared may be theirs alone.
             self.prepared = None;

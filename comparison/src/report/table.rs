@@ -17,6 +17,12 @@ pub(crate) fn print(report: &Report) {
     for left_out in &report.environment.left_out {
         println!("left out: {}: {}", left_out.what, left_out.why);
     }
+    for check in &report.checks {
+        println!(
+            "{}, {}: found out {} times in {} cycles",
+            check.what, check.contenders, check.found, check.cycles
+        );
+    }
     let violations = report.results.iter().filter_map(|row| row.violations).sum::<u64>();
     println!("\nviolations of mutual exclusion: {violations}");
 }
@@ -38,15 +44,17 @@ fn results<'a>(rows: impl Iterator<Item = &'a Row> + Clone) -> Table {
 }
 
 fn claims(report: &Report) -> Table {
-    let mut table = table(["claim", "source", "measured", "holds"].into_iter());
+    let mut table = table(["claim", "source", "bound", "measured", "spread", "holds"].into_iter());
     for claim in &report.claims {
+        let holds = Cell::new(claim.verdict());
         let holds = match claim.holds {
-            Some(true) => Cell::new("yes").fg(Color::Green),
-            Some(false) => Cell::new("no").fg(Color::Red),
-            None => Cell::new("unknown"),
+            Some(true) => holds.fg(Color::Green),
+            Some(false) => holds.fg(Color::Red),
+            None => holds,
         };
-        let measured = claim.measured.as_deref().unwrap_or("–");
-        table.add_row([Cell::new(&claim.claim), Cell::new(&claim.source), Cell::new(measured), holds]);
+        let told = |told: &Option<String>| Cell::new(told.as_deref().unwrap_or("–"));
+        let (bound, measured, spread) = (told(&claim.bound), told(&claim.measured), told(&claim.spread));
+        table.add_row([Cell::new(&claim.claim), Cell::new(&claim.source), bound, measured, spread, holds]);
     }
     table
 }
@@ -67,18 +75,49 @@ const WIDTH: u16 = 170;
 /// A column of results: its name, and what it shows of a row.
 pub(crate) type Column = (&'static str, fn(&Row) -> Option<String>);
 
-const COLUMNS: [Column; 10] = [
+const COLUMNS: [Column; 21] = [
     ("contenders", |row| Some(row.contenders.to_string())),
     ("cycles/s", |row| row.cycles_per_s.map(number)),
+    ("of the runs", |row| range(&row.rates, number)),
+    ("n", |row| (row.cycles > 0).then(|| grouped(row.cycles as f64))),
     ("acquire p50 / p99", |row| spread(&row.acquire_us)),
+    ("longest wait", |row| row.acquire_us.max.filter(|_| row.contenders > 1).map(time)),
     ("release p50 / p99", |row| spread(&row.release_us)),
     ("hand-off p50 / p99", |row| spread(&row.handoff_us)),
     ("requests", |row| row.requests_per_cycle.map(number)),
+    ("sent", |row| row.messages_per_cycle.map(number)),
+    ("bytes", |row| row.bytes_per_cycle.map(number)),
+    ("server µs", |row| row.server_us_per_cycle.map(number)),
     ("× floor", |row| row.floor_ratio.map(|ratio| format!("{ratio:.2}"))),
     ("overtakes", |row| row.overtakes.map(|share| format!("{:.1} %", share * 100.0))),
+    ("served", |row| served(row)),
+    ("least / most", |row| Some(format!("{:.2} / {:.2}", row.least_share?, row.most_share?))),
+    ("bytes per lock", |row| row.bytes_per_lock.map(number)),
+    ("processor, client / server", |row| processors(row)),
     (VIOLATIONS, |row| row.violations.map(|violations| violations.to_string())),
     ("runs", |row| Some(row.runs.to_string())),
+    ("remark", |row| row.remark.clone()),
 ];
+
+/// How many of all, if not all of them.
+fn served(row: &Row) -> Option<String> {
+    let served = row.served.filter(|served| *served < row.contenders)?;
+    Some(format!("{served} of {}", row.contenders))
+}
+
+/// Shares of one processor.
+fn processors(row: &Row) -> Option<String> {
+    let share =
+        |share: Option<f64>| share.map_or_else(|| "–".to_owned(), |share| format!("{:.1} %", share * 100.0));
+    (row.client_share.or(row.server_share).is_some())
+        .then(|| format!("{} / {}", share(row.client_share), share(row.server_share)))
+}
+
+/// From the smallest to the largest.
+pub(crate) fn range(values: &[f64], unit: fn(f64) -> String) -> Option<String> {
+    let (least, most) = (values.iter().copied().reduce(f64::min)?, values.iter().copied().reduce(f64::max)?);
+    Some(format!("{} – {}", unit(least), unit(most)))
+}
 
 const VIOLATIONS: &str = "violations";
 

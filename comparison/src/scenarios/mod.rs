@@ -1,10 +1,11 @@
 //! The questions that are put to every implementation.
 //!
-//! All but two are contests: contenders, spread over processes and sessions, go through one lock again
+//! Most are contests: contenders, spread over processes and sessions, go through one lock again
 //! and again, and their history answers. What differs is how many, how they are spread, and for how
 //! long. Runs of different implementations are interleaved, so that what the machine does meanwhile
 //! befalls all of them.
 
+mod churn;
 mod contest;
 mod counter;
 mod crash;
@@ -47,6 +48,7 @@ async fn on_store(
         Scenario::Uncontended => contest(1, sessions(1), timed, scale.runs),
         Scenario::HandOff => contest(2, processes(target.store, 2), timed, scale.runs),
         Scenario::Tasks => {
+            let timed = Effort::cycles(NO_BOUND).until(scale.tasks_span);
             for &tasks in scale.tasks {
                 contest(tasks.into(), Shape { contenders: tasks, ..sessions(1) }, timed.clone(), scale.runs);
             }
@@ -56,17 +58,17 @@ async fn on_store(
                 contest(count as u64, processes(target.store, count), timed.clone(), scale.runs);
             }
         }
-        Scenario::Herd => {
-            for &waiters in scale.herd {
-                let effort = Effort::cycles((2 * waiters).max(50)).until(scale.herd_span);
-                contest(waiters, sessions(waiters + 1), effort, 1);
+        Scenario::Crowd => {
+            for &count in scale.crowd {
+                contest(count, sessions(count), timed.clone(), scale.runs);
             }
         }
         Scenario::Fairness => {
-            let effort = Effort { hold: HOLD, ..Effort::cycles(2_000).until(2 * scale.span) };
-            contest(8, processes(target.store, 8), effort, 1);
+            let effort = Effort { hold: HOLD, ..timed.until(2 * scale.span) };
+            contest(8, processes(target.store, 8), effort, scale.runs);
         }
         Scenario::Crash => return crash::run(comparison, target, everybody).await,
+        Scenario::Churn => return churn::run(comparison, target, everybody).await,
         Scenario::Held => return held::run(comparison, target, everybody).await,
         Scenario::Counter => return counter::run(comparison, target, everybody).await,
         Scenario::Claims => {}
@@ -92,6 +94,9 @@ fn sessions(count: u64) -> Shape {
 
 /// Enough for a median, and not too much for a journal.
 const MOST_CYCLES: u64 = 50_000;
+
+/// No number of cycles ends it.
+const NO_BOUND: u64 = 0;
 
 /// How long each holds when the order is looked at.
 const HOLD: Duration = Duration::from_millis(1);

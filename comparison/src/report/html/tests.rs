@@ -36,8 +36,7 @@ fn the_page_stands_alone() {
 #[test]
 fn every_drawing_is_there() {
     let page = page(&report(), &drawings());
-    for section in ["latency", "profile", "throughput", "tasks", "requests", "fairness", "recovery", "memory"]
-    {
+    for section in ["latency", "profile", "tasks", "fairness", "recovery", "memory"] {
         assert!(page.contains(&format!("<h2 id=\"{section}\">")), "{section}");
     }
     for element in ["svg", "g", "section", "table", "div", "details"] {
@@ -53,4 +52,49 @@ fn every_drawing_is_there() {
 fn nothing_is_drawn_of_nothing() {
     let page = page(&Report::default(), &Drawings::default());
     assert!(!page.contains("<svg") && page.ends_with("</html>\n"));
+}
+
+fn point(x: f64, y: f64) -> Point {
+    Point { x, y, range: None }
+}
+
+/// "Ten times as fast" is true of some numbers of contenders: where it stops to be is told.
+#[test]
+fn curves_that_cross_say_where() {
+    let ours = [point(1.0, 1_000.0), point(10.0, 1_000.0), point(100.0, 100.0)];
+    let theirs = [point(1.0, 100.0), point(10.0, 100.0), point(100.0, 1_000.0)];
+    let [(at, we_lead)] = crossed(&ours, &theirs)[..] else { panic!("one crossing") };
+    assert!((at - 31.6).abs() < 0.1 && !we_lead, "{at}");
+    assert_eq!(crossed(&ours, &ours), []);
+    let few = [point(10.0, 2_000.0)];
+    assert_eq!(crossed(&ours, &few), [], "one number in common is no curve");
+}
+
+/// The first thing that is seen is the rate against contenders, with the crossing in words.
+#[test]
+fn the_first_plot_is_the_rate_against_contenders() {
+    let row = |who: &str, contenders, rate| Row {
+        scenario: "crowd".into(),
+        store: "etcd".into(),
+        implementation: who.into(),
+        contenders,
+        cycles_per_s: Some(rate),
+        rates: vec![rate * 0.9, rate, rate * 1.1],
+        requests_per_cycle: Some(2.0),
+        messages_per_cycle: Some(2.0),
+        ..Row::default()
+    };
+    let results = vec![
+        row("leasehold", 8, 800.0),
+        row("leasehold", 100, 200.0),
+        row("go-mutex", 8, 80.0),
+        row("go-mutex", 100, 460.0),
+    ];
+    let page = page(&Report { results, ..Report::default() }, &Drawings::default());
+    let (crowd, first_line) = (page.find("<h2 id=\"crowd\">"), page.find("<svg"));
+    assert_eq!(page.find("<h2"), crowd);
+    assert!(crowd < first_line);
+    assert!(page.contains("<h2 id=\"requests\">"));
+    assert!(page.contains("contenders on go-mutex is faster than leasehold"));
+    assert!(page.contains("contenders (logarithmic)") && page.contains("cycles/s (logarithmic)"));
 }
