@@ -2,7 +2,17 @@
 //!
 //! | part | says |
 //! |---|---|
+//! | `config` | which two stores |
+//! | `backend` | the contract of a store, on top of two |
+//! | `session` | what a process does: its entries in both stores, its acquisitions, its holds |
+//! | `admin` | how far a move is; a step forth or back; the remedies |
 //! | `protocol` | what a process may do in each phase of a move, and what an administrator writes next; pure |
 
-#[cfg_attr(not(test), expect(dead_code, reason = "the pure parts stand before the sessions that use them"))]
+mod admin;
+mod backend;
+mod config;
 mod protocol;
+mod session;
+
+pub use admin::{Admin, MemberStatus, Progress, RecordStatus, Status, Steps, StoreStatus};
+pub use config::Migration;

@@ -167,10 +167,12 @@ impl Env {
     }
 
     /// The same environment for a session that takes part in a move: its counters are the store's own numbers, as
-    /// whoever moves adds what is to be added, and the namespace's record does not bar it.
+    /// whoever moves adds what is to be added, and the namespace's record does not bar it. Whoever waits for the tasks
+    /// of the one waits for the other's.
     #[must_use]
     pub fn without_token_base(self) -> Self {
-        self.changed(|shared| shared.adds_token_base = false)
+        let tasks = self.shared.tasks.clone();
+        self.changed(|shared| (shared.tasks, shared.adds_token_base) = (tasks, false))
     }
 
     /// Whether a session adds the namespace's `token_base` to the store's own numbers.

@@ -87,6 +87,7 @@ impl Hold {
     }
 
     /// Whether nothing is left of it.
+    #[cfg(test)]
     pub(crate) fn is_gone(&self) -> bool {
         self.over && self.parts.are_gone()
     }

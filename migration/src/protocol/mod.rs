@@ -3,10 +3,12 @@
 //! | part | says |
 //! |---|---|
 //! | `record` | what the record of a move says |
+//! | `records` | what the two of them say together |
 //! | `tokens` | which numbers an epoch may give |
 //! | `view` | what a process knows, which phase it is in by that, and what it acknowledges |
 //! | `contender` | one acquisition |
 //! | `hold` | one hold, from its grant until nothing is left of it |
+//! | `member` | what a member says of itself in both stores |
 //! | `transition` | one step of a move, by whoever administers it |
 //!
 //! In phases `old` and `shadow` a lock is held in the store that is left, in `drain` and `new` in the one moved
@@ -26,11 +28,14 @@
 use std::ops::{Index, IndexMut};
 
 use leasehold_core::backend::stage::{Phase, Side};
+use serde::{Deserialize, Serialize};
 
 pub(crate) mod contender;
 pub(crate) mod hold;
+pub(crate) mod member;
 pub(crate) mod parts;
 pub(crate) mod record;
+pub(crate) mod records;
 #[cfg(test)]
 mod tests;
 pub(crate) mod tokens;
@@ -38,7 +43,7 @@ pub(crate) mod transition;
 pub(crate) mod view;
 
 /// One for each of the two stores.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Pair<T> {
     pub(crate) old: T,
     pub(crate) new: T,

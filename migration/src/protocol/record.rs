@@ -22,6 +22,12 @@ pub(crate) struct Record {
     pub(crate) stand: Stand,
     /// Where the other store is, for people.
     pub(crate) other: String,
+    /// When it was written, on the writer's wall clock, in milliseconds of the Unix epoch; for people, and for how long
+    /// it is waited for strangers.
+    pub(crate) since: u64,
+    /// The move is over, and the record is there only because versions must go on: as if there were none. Plain
+    /// sessions may use the namespace.
+    pub(crate) over: bool,
 }
 
 /// How far the move is, and what may be given.
@@ -60,13 +66,17 @@ struct Json {
     epoch: u64,
     window: Window,
     other: String,
+    since: u64,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    over: bool,
 }
 
 impl Record {
     /// The bytes to write.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let Stand { phase, epoch, window } = self.stand;
-        let json = Json { id: format!("{:016x}", self.id), epoch, window, other: self.other.clone() };
+        let (id, other) = (format!("{:016x}", self.id), self.other.clone());
+        let json = Json { id, epoch, window, other, since: self.since, over: self.over };
         let json = serde_json::to_string(&json).expect("strings and numbers are JSON");
         format!("{}\n{json}", Stage { side: self.side, phase }.line()).into_bytes()
     }
@@ -87,16 +97,16 @@ impl Record {
             Error::not_applied(ErrorKind::Protocol, message).with_source(error)
         })?;
         let stand = Stand { phase, epoch: json.epoch, window: json.window };
-        Ok(Self { id, side, stand, other: json.other })
+        Ok(Self { id, side, stand, other: json.other, since: json.since, over: json.over })
     }
 
-    /// The record of the other store that says the same; `here` is where this one lies.
-    pub(crate) fn across(&self, here: String) -> Self {
-        let side = match self.side {
-            Side::Old => Side::New,
-            Side::New => Side::Old,
+    /// What is left of it when the move is over: whatever the phase was, the namespace admits plain sessions.
+    pub(crate) fn ended(self) -> Self {
+        let phase = match self.side {
+            Side::Old => Phase::Old,
+            Side::New => Phase::New,
         };
-        Self { side, other: here, ..*self }
+        Self { stand: self.stand.with(phase), over: true, ..self }
     }
 }
 
@@ -109,7 +119,8 @@ mod tests {
     fn record() -> Record {
         let window = Window { offset: 7, low: 9, high: Some(1 << 47) };
         let stand = Stand { phase: Phase::Both, epoch: 1, window };
-        Record { id: 0xabc, side: Side::Old, stand, other: "h1:2379".to_owned() }
+        let other = "h1:2379".to_owned();
+        Record { id: 0xabc, side: Side::Old, stand, other, since: 5, over: false }
     }
 
     /// The bytes are these, whatever the version: others must read them.
@@ -119,20 +130,19 @@ mod tests {
         assert_eq!(
             written,
             "1 old both\n".to_owned()
-                + r#"{"id":"0000000000000abc","epoch":1,"window":{"offset":7,"low":9,"high":140737488355328},"other":"h1:2379"}"#
+                + r#"{"id":"0000000000000abc","epoch":1,"window":{"offset":7,"low":9,"high":140737488355328},"other":"h1:2379","since":5}"#
         );
         let open = Stand { window: record().stand.window.open(), ..record().stand };
         let open = Record { stand: open, ..record() };
         assert!(String::from_utf8(open.encode()).unwrap().contains(r#""high":null"#));
         assert_eq!(Record::decode(&open.encode()).unwrap(), open);
-    }
-
-    /// The other store's record differs in where it lies, and in nothing that decides.
-    #[test]
-    fn a_copy_lies_on_the_other_side() {
-        let copy = record().across("h0:6379".to_owned());
-        assert_eq!((copy.side, &*copy.other), (Side::New, "h0:6379"));
-        assert_eq!(copy.across("h1:2379".to_owned()), record());
+        let ended = Record { side: Side::New, ..record() }.ended();
+        let written = String::from_utf8(ended.encode()).unwrap();
+        assert!(
+            written.starts_with("1 new new\n") && written.ends_with(r#","since":5,"over":true}"#),
+            "{written}"
+        );
+        assert_eq!(Record::decode(written.as_bytes()).unwrap(), ended);
     }
 
     /// What is not understood is refused, and says what it is (record-1).
@@ -165,11 +175,12 @@ mod tests {
         /// What was written is read.
         #[test]
         fn a_record_is_read_as_it_was_written(
-            id: u64, epoch: u64, offset: u64, low: u64, high: Option<u64>, phase in 0..5_usize, other: String
+            id: u64, epoch: u64, offset: u64, low: u64, high: Option<u64>, phase in 0..5_usize, other: String,
+            since: u64, over: bool
         ) {
             let window = Window { offset, low, high };
             let stand = Stand { phase: Phase::ALL[phase], epoch, window };
-            let record = Record { id, side: Side::New, stand, other };
+            let record = Record { id, side: Side::New, stand, other, since, over };
             prop_assert_eq!(Record::decode(&record.encode()).unwrap(), record);
         }
     }

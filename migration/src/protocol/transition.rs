@@ -3,7 +3,7 @@
 //! | step | what is done, in this order |
 //! |---|---|
 //! | `old` → `shadow` | old := shadow |
-//! | `shadow` → `both` | old's members conform; new := a copy of what comes; old := both, the next epoch |
+//! | `shadow` → `both` | old's members conform, and new's; new := a copy of what comes; old := both, the next epoch |
 //! | `both` → `drain` | old's members conform; new's base; old := drain, which bars it; new := drain |
 //! | the same, begun before | old := drain again; new := drain |
 //! | `drain` → `new`, and back | new := that |
@@ -16,7 +16,8 @@
 //!   whatever the step rests on still holds when it is written, or nothing is. (A phase would not do: it may have come
 //!   back.)
 //! - **transition-2** Members conform to *the version* that was read, and nobody without an entry has a session: counted after
-//!   that version was written, which no plain session has opened since.
+//!   that version was written, which no plain session has opened since. Each store is counted before locks are taken there
+//!   beside the other one's: so neither has sessions then from before there was a record.
 //! - **transition-3** Every step may be left anywhere and begun again by anybody.
 
 use leasehold_core::backend::TokenBase;
@@ -192,6 +193,7 @@ fn measured(way: Way, old: Seen, new: Option<Seen>, store: TokenBase) -> Result<
             let stand = next()?.with(Phase::Both);
             vec![
                 Task::Conform { side: Side::Old, version: old.version },
+                Task::Conform { side: Side::New, version: new.version },
                 write(Side::New, new, stand),
                 write(Side::Old, old, stand),
                 Task::Done(Phase::Both),

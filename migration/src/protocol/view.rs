@@ -79,6 +79,14 @@ impl Knowledge {
         self.sights[side].footing = Footing::Absent;
     }
 
+    /// The record at `side` is not what it was, or not understood: it counts as unknown until it is read again.
+    pub(crate) fn doubted(&mut self, side: Side) {
+        let footing = &mut self.sights[side].footing;
+        if let Footing::Read { .. } = footing {
+            *footing = Footing::Signed;
+        }
+    }
+
     pub(crate) fn is_signed(&self, side: Side) -> bool {
         self.sights[side].footing != Footing::Absent
     }
@@ -221,6 +229,21 @@ mod tests {
         assert_eq!(knowledge.view(), None);
         knowledge.learn(Side::Old, seen(5, Phase::Shadow)).unwrap();
         assert_eq!(knowledge.view().unwrap().phase, Phase::Shadow);
+    }
+
+    /// A record that is not believed any more is unknown; the entry is shown on, and the next version is believed (view-2).
+    #[test]
+    fn a_record_that_is_doubted_is_unknown() {
+        let mut knowledge = knowing(Some(Phase::Old), None);
+        assert!(knowledge.acknowledge(Side::Old, Alone::default()));
+        knowledge.doubted(Side::Old);
+        assert_eq!((knowledge.view(), knowledge.acknowledged(Side::Old)), (None, None));
+        assert!(knowledge.is_signed(Side::Old));
+        knowledge.learn(Side::Old, seen(2, Phase::Old)).unwrap();
+        assert!(knowledge.view().is_some());
+        knowledge.lapsed(Side::Old);
+        knowledge.doubted(Side::Old);
+        assert!(!knowledge.is_signed(Side::Old), "there is no entry to doubt");
     }
 
     /// A version is acknowledged once, and not while a hold rests on the store that it closes (view-3).

@@ -86,6 +86,16 @@ fn plain_sessions_are_safe() {
     }
 }
 
+/// The store moved to has a session from before there was a record, whose locks are others' until the move comes there.
+#[test]
+fn sessions_from_before_the_move_are_safe() {
+    let left = Left { transitions: 3, acquisitions: 2, ..Left::default() };
+    for phase in [Phase::Old, Phase::Shadow] {
+        let world = World::<1, 1, 1>::new(phase, false, left, [Side::New]).ready().early();
+        clean(&format!("an early session, from {phase}"), world, true);
+    }
+}
+
 /// Two administrators at once, each of whom stops anywhere.
 #[test]
 fn two_administrators_are_safe() {

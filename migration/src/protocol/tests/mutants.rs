@@ -45,6 +45,8 @@ pub(super) enum Mutant {
     BarredLate,
     /// Plain sessions are not counted.
     Uncounted,
+    /// Plain sessions that the new store had before there was a record are not counted.
+    EarlyUncounted,
     /// Plain sessions read the base before the record.
     BaseFirst,
     /// The base is not raised before a store is opened again.
@@ -130,7 +132,7 @@ fn mutants_of_repeated_steps_are_caught() {
 /// Sessions that take no part.
 #[test]
 fn mutants_of_plain_sessions_are_caught() {
-    use Mutant::{BarredLate, BaseFirst, NoRaise, Uncounted};
+    use Mutant::{BarredLate, BaseFirst, EarlyUncounted, NoRaise, Uncounted};
     let old = |phase| one_beside(phase, Side::Old, 2);
     dies(BarredLate, BACKWARDS, search(old(Phase::Shadow).with(BarredLate), LIMIT));
     dies(BaseFirst, BACKWARDS, search(old(Phase::Both).with(BaseFirst), LIMIT));
@@ -138,4 +140,6 @@ fn mutants_of_plain_sessions_are_caught() {
     dies(Uncounted, BACKWARDS, search(old(Phase::Old).with(Uncounted), LIMIT));
     let new = one_beside(Phase::New, Side::New, 3);
     dies(Uncounted, APART, search(new.with(Uncounted), LIMIT));
+    let early = one_beside(Phase::Shadow, Side::New, 2).early();
+    dies(EarlyUncounted, APART, search(early.with(EarlyUncounted), LIMIT));
 }

@@ -254,6 +254,7 @@ fn each_step_does_this_in_this_order() {
             vec![
                 Task::Measure(Side::New),
                 Task::Conform { side: Side::Old, version: 1 },
+                Task::Conform { side: Side::New, version: 2 },
                 write(Side::New, 2, stand(Both)),
                 write(Side::Old, 1, stand(Both)),
                 Task::Done(Both),

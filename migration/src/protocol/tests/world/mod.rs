@@ -92,6 +92,8 @@ pub(super) struct Plain {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Life {
     Closed,
+    /// Open from before there was a record.
+    Early,
     /// It counts, and knows nothing.
     Opening,
     /// It knows the base, and not the record.
@@ -217,6 +219,17 @@ impl<const P: usize, const L: usize, const A: usize> World<P, L, A> {
         self
     }
 
+    /// The same, its plain sessions open from before there was a record.
+    pub(super) fn early(mut self) -> Self {
+        self.plain.iter_mut().for_each(|plain| plain.life = Life::Early);
+        self
+    }
+
+    /// Whether locks are, or have been, in both stores: what was there before excludes nobody else.
+    fn has_come_to_both(&self) -> bool {
+        self.stores.old.record.stand.epoch > 0
+    }
+
     fn is(&self, mutant: Mutant) -> bool {
         self.mutant == mutant
     }
@@ -284,7 +297,11 @@ impl<const P: usize, const L: usize, const A: usize> World<P, L, A> {
             let holds = matches!(&process.work, Work::Holding(hold) if hold.alone(side));
             holds || process.knowledge.view().is_some_and(|view| view.class() == class)
         });
-        let open = |life| matches!(life, Life::Open { .. } | Life::Holds { .. } | Life::Admitted);
+        let open = |life| match life {
+            Life::Open { .. } | Life::Holds { .. } | Life::Admitted => true,
+            Life::Early => self.has_come_to_both(),
+            Life::Closed | Life::Opening | Life::Hasty { .. } => false,
+        };
         moving || self.plain.iter().any(|plain| plain.side == side && open(plain.life))
     }
 

@@ -20,6 +20,12 @@ impl<const P: usize, const L: usize, const A: usize> World<P, L, A> {
                 becomes(Label::PlainOpens(k), Life::Opening, &|next| next.left.openings -= 1);
             }
             Life::Closed => {}
+            Life::Early => {
+                becomes(Label::PlainCloses(k), Life::Closed, &|_| {});
+                if self.has_come_to_both() {
+                    becomes(Label::PlainOpens(k), Life::Open { base: 0 }, &|_| {});
+                }
+            }
             Life::Opening if self.is(Mutant::BaseFirst) => {
                 becomes(Label::PlainReadsBase(k, store.base), Life::Hasty { base: store.base }, &|_| {});
             }
@@ -139,7 +145,10 @@ impl<const P: usize, const L: usize, const A: usize> World<P, L, A> {
         let unchecked = match self.mutant {
             Mutant::SkipShadow => side == Side::Old && phase == Phase::Shadow,
             Mutant::DrainUnchecked => side == Side::Old && phase == Phase::Both,
-            Mutant::BackUnchecked => side == Side::New,
+            Mutant::BackUnchecked => side == Side::New && phase == Phase::Both,
+            Mutant::EarlyUncounted => {
+                side == Side::New && self.stores.old.record.stand.phase == Phase::Shadow
+            }
             _ => false,
         };
         let acknowledged = |of: u64| of >= version || (self.is(Mutant::AckAny) && of > 0);

@@ -1,0 +1,331 @@
+//! The administration of a move: how far it is, one step forth or back, and the remedies.
+//!
+//! | part | is |
+//! |---|---|
+//! | `store` | one of the two stores, asked without taking locks |
+//! | `walk` | steps: the I/O around the pure `Transition` |
+//! | `remedy` | what is done when data was lost, and at the end |
+//! | `status` | what is told |
+//!
+//! # Invariants
+//! - **admin-1** Nothing is written but what `Transition` says, at the version that it read; the remedies apart, which
+//!   are for when nobody else is there.
+//! - **admin-2** Whatever was begun may be left anywhere: the same call goes on with it, whoever makes it.
+
+mod remedy;
+mod status;
+mod store;
+#[cfg(test)]
+mod tests;
+mod walk;
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use leasehold_core::backend::StoreConfig;
+use leasehold_core::backend::stage::{Phase, Side};
+use leasehold_core::{Env, Error, ErrorKind, Result};
+
+pub use status::{MemberStatus, Progress, RecordStatus, Status, StoreStatus};
+
+use self::store::{Census, Store};
+use crate::Migration;
+use crate::protocol::Pair;
+use crate::protocol::member::{Kind, Member};
+use crate::protocol::records::{Place, Read};
+
+/// Who administers a move between two stores. It takes no locks, and any number may be at work.
+#[derive(Debug)]
+pub struct Admin {
+    env: Env,
+    stores: Pair<Store>,
+}
+
+/// How far to go, and for how long.
+#[derive(Clone, Debug)]
+pub struct Steps {
+    to: Option<Phase>,
+    wait: Duration,
+    quiet_for: Duration,
+    strangers: usize,
+}
+
+impl Default for Steps {
+    fn default() -> Self {
+        Self { to: None, wait: Duration::ZERO, quiet_for: Self::QUIET_FOR, strangers: 0 }
+    }
+}
+
+impl Steps {
+    /// The default of [`quiet_for`](Self::quiet_for).
+    pub const QUIET_FOR: Duration = Duration::from_secs(24 * 60 * 60);
+
+    /// One step, without waiting for anybody.
+    pub fn one() -> Self {
+        Self::default()
+    }
+
+    /// Every step up to this phase.
+    #[must_use]
+    pub fn to(mut self, phase: Phase) -> Self {
+        self.to = Some(phase);
+        self
+    }
+
+    /// Waits for that long, in all, for members to act by a record, and for stores that cannot be reached.
+    #[must_use]
+    pub fn wait(mut self, most: Duration) -> Self {
+        self.wait = most;
+        self
+    }
+
+    /// How long `drain` must have lasted without a stranger in the store that is left before `new` begins.
+    #[must_use]
+    pub fn quiet_for(mut self, at_least: Duration) -> Self {
+        self.quiet_for = at_least;
+        self
+    }
+
+    /// So many sessions that take no part are no obstacle: whoever says so vouches for them. Their tokens, and in
+    /// the store moved to their exclusion, rest on that.
+    #[must_use]
+    pub fn strangers(mut self, allowed: usize) -> Self {
+        self.strangers = allowed;
+        self
+    }
+}
+
+/// What is seen of both stores at one time; each may be down.
+#[derive(Debug)]
+struct Look {
+    reads: Pair<Result<Option<Read>>>,
+}
+
+impl Look {
+    /// The records that could be read.
+    fn records(&self) -> Pair<Option<Read>> {
+        let read = |side: Side| self.reads[side].as_ref().ok().cloned().flatten();
+        Pair { old: read(Side::Old), new: read(Side::New) }
+    }
+
+    fn error(&self, side: Side) -> Option<&Error> {
+        self.reads[side].as_ref().err()
+    }
+
+    /// Where the move is. A store that is down hides nothing that its record would change: in whatever phase the new
+    /// store's record decides, the old one's says `drain`.
+    fn place(&self) -> Option<Place> {
+        self.records().place()
+    }
+}
+
+impl Migration {
+    /// Who administers this move. Contacts nobody: each store is opened when it is asked, and asked again if it was
+    /// down. `env` is that of its sessions; its ttl is the one after which a repair takes locks for over.
+    pub fn admin(&self, env: Env) -> Admin {
+        Admin::between(self.stores().clone(), env)
+    }
+}
+
+impl Admin {
+    /// One who administers the move between these two. Contacts nobody: a store is opened when it is asked, and asked
+    /// again if it was down.
+    pub(crate) fn between(configs: Pair<Arc<dyn StoreConfig>>, env: Env) -> Self {
+        let Pair { old, new } = configs;
+        let stores = Pair { old: Store::new(Side::Old, old, &env), new: Store::new(Side::New, new, &env) };
+        Self { env, stores }
+    }
+
+    /// How far the move is. Changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidOption`] and [`ErrorKind::Misuse`] when the stores' records are not of one move from the one
+    /// to the other; the store's when neither can be asked. One that is down is part of the answer.
+    pub async fn status(&self) -> Result<Status> {
+        let look = self.look().await;
+        if let (Some(error), Some(_)) = (look.error(Side::Old), look.error(Side::New)) {
+            return Err(again(error));
+        }
+        look.records().of_one_move(&self.at())?;
+        let Pair { old, new } =
+            Pair { old: self.seen(&look, Side::Old).await, new: self.seen(&look, Side::New).await };
+        let census = Pair { old, new };
+        let (next, in_the_way) = self.outlook(&look, &census).await;
+        Ok(Status {
+            phase: look.place().map(Place::phase),
+            old: self.store_status(&look, &census, Side::Old),
+            new: self.store_status(&look, &census, Side::New),
+            members: members(&look, &census),
+            next,
+            in_the_way,
+        })
+    }
+
+    /// Ends the sessions with both stores. What is not confirmed ends with its lease.
+    ///
+    /// # Errors
+    ///
+    /// The first store's that could not be told.
+    pub async fn close(self) -> Result<()> {
+        let (old, new) = (self.stores.old.close().await, self.stores.new.close().await);
+        old.and(new)
+    }
+
+    async fn look(&self) -> Look {
+        // The new store's first: whatever it decides then is barred in the old one.
+        let new = self.stores.new.read().await;
+        let old = self.stores.old.read().await;
+        Look { reads: Pair { old, new } }
+    }
+
+    async fn seen(&self, look: &Look, side: Side) -> Option<Census> {
+        if look.error(side).is_some() {
+            return None;
+        }
+        self.stores[side].census().await.ok()
+    }
+
+    fn store_status(&self, look: &Look, census: &Pair<Option<Census>>, side: Side) -> StoreStatus {
+        let read = look.reads[side].as_ref().map(Option::as_ref);
+        StoreStatus::of(self.stores[side].at(), read, census[side].as_ref())
+    }
+
+    /// Where the stores are, for people.
+    fn at(&self) -> Pair<String> {
+        Pair { old: self.stores.old.at(), new: self.stores.new.at() }
+    }
+
+    /// The next step in words, and what stands in its way.
+    async fn outlook(&self, look: &Look, census: &Pair<Option<Census>>) -> (String, Vec<String>) {
+        let records = look.records();
+        let down = [Side::Old, Side::New].into_iter().filter_map(|side| {
+            look.error(side).map(|error| format!("the {} store cannot be asked: {error:#}", side.word()))
+        });
+        let mut way: Vec<_> = down.collect();
+        let Some(place) = records.place() else {
+            let next = match records.lost().filter(|side| look.error(*side).is_none()) {
+                Some(side) => lost(side).to_string(),
+                None if way.is_empty() => NOT_BEGUN.to_owned(),
+                None => "what the other store's record says decides".to_owned(),
+            };
+            return (next, way);
+        };
+        if let Some(side) = records.lost().filter(|side| look.error(*side).is_none()) {
+            way.push(lost(side).to_string());
+        }
+        let needs = |side: Side| {
+            let version = records.live(side).map(|read| read.version);
+            let found = version.zip(census[side].as_ref());
+            found.map_or_else(Vec::new, |(version, census)| status::in_the_way(census, side, version, 0))
+        };
+        let next = match place {
+            Place::At(Phase::Old) => "`migrate advance` to `shadow`: grants look at the record".to_owned(),
+            Place::At(Phase::Shadow) => {
+                way.extend(needs(Side::Old));
+                way.extend(needs(Side::New));
+                way.extend(self.absent_from_new(census.old.as_ref(), census.new.as_ref()));
+                "`migrate advance` to `both`: locks are taken in both stores".to_owned()
+            }
+            Place::At(Phase::Both) => {
+                way.extend(needs(Side::Old));
+                "`migrate advance` to `drain`: the new store decides".to_owned()
+            }
+            Place::Barred => "`migrate advance` or `migrate rollback`: a step was left halfway".to_owned(),
+            Place::At(Phase::Drain) => {
+                way.retain(|_| look.error(Side::New).is_some());
+                way.extend(self.noise(&records, census, Steps::QUIET_FOR).map(|(noise, _)| noise));
+                "`migrate advance` to `new`: the old store is not asked any more".to_owned()
+            }
+            Place::At(Phase::New) => {
+                way.retain(|_| look.error(Side::New).is_some());
+                "the locks have moved: deploy the new store's URL whenever it suits, then `migrate clean`"
+                    .to_owned()
+            }
+        };
+        (next, way)
+    }
+
+    /// Members of the old store's list that the new one's does not have: in `both` they would be granted nothing.
+    fn absent_from_new(&self, old: Option<&Census>, new: Option<&Census>) -> Vec<String> {
+        let (Some(old), Some(new)) = (old, new) else { return Vec::new() };
+        let absent = old.members.iter().filter(|(id, _)| new.members.iter().all(|(other, _)| other != id));
+        let processes =
+            absent.filter_map(|(_, member)| member.as_ref().filter(|one| one.kind == Kind::Process));
+        let said = processes.map(|member| {
+            let why = member.trouble.as_ref().map(|trouble| format!(": {trouble}")).unwrap_or_default();
+            format!("{} has not reached the new store{why}", status::called(member))
+        });
+        said.collect()
+    }
+
+    /// Whether strangers may still be in the old store, in words, and for how long that is waited.
+    fn noise(
+        &self,
+        records: &Pair<Option<Read>>,
+        census: &Pair<Option<Census>>,
+        quiet_for: Duration,
+    ) -> Option<(String, Duration)> {
+        let drained = records.live(Side::New).map_or(0, |read| read.record.since);
+        let members = census.old.iter().chain(&census.new).flat_map(|census| &census.members);
+        let met = members.filter_map(|(_, member)| member.as_ref()?.strangers.as_ref());
+        let last = met.max_by_key(|met| met.at).filter(|met| met.at > drained);
+        let since = Duration::from_millis(last.map_or(drained, |met| met.at));
+        let now = self.wall();
+        let left = (since + quiet_for).saturating_sub(now);
+        if left.is_zero() {
+            return None;
+        }
+        let ago = Duration::from_secs(now.saturating_sub(since).as_secs());
+        let what = last.map_or_else(
+            || format!("`drain` has lasted {ago:?}"),
+            |met| format!("somebody who takes no part held `{}` in the old store {ago:?} ago", met.name),
+        );
+        Some((format!("{what}, and {quiet_for:?} without a stranger are asked for (`--quiet-for`)"), left))
+    }
+
+    /// The wall clock, since the Unix epoch.
+    fn wall(&self) -> Duration {
+        self.env.wall_time().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
+    }
+}
+
+/// A line for each process that takes part, whichever lists it is in.
+fn members(look: &Look, census: &Pair<Option<Census>>) -> Vec<MemberStatus> {
+    let records = look.records();
+    let version = |side| records.live(side).map(|read| read.version);
+    let listed = |side: Side| census[side].iter().flat_map(|census| &census.members);
+    let find = |side: Side, id| -> Option<&Member> {
+        listed(side).find(|(other, _)| other == id).and_then(|(_, member)| member.as_ref())
+    };
+    let only_new = listed(Side::New).filter(|(id, _)| listed(Side::Old).all(|(other, _)| other != id));
+    let everybody = listed(Side::Old).chain(only_new);
+    let processes =
+        everybody.filter(|(_, member)| member.as_ref().is_none_or(|one| one.kind == Kind::Process));
+    let of = |id| {
+        MemberStatus::of(find(Side::Old, id), find(Side::New, id), [version(Side::Old), version(Side::New)])
+    };
+    processes.map(|(id, _)| of(id)).collect()
+}
+
+const NOT_BEGUN: &str = "deploy the URL with `migrate_to`: the first process that opens it begins the move";
+
+/// A record that is missing where there must be one.
+fn lost(side: Side) -> Error {
+    let message = format!(
+        "the {} store has no record of the move, and the other one's says that it must: it has lost its data. Stop \
+         every process, then `migrate repair --yes`",
+        side.word()
+    );
+    Error::not_applied(ErrorKind::Protocol, message)
+}
+
+/// It is not done, and may be later.
+fn not_yet(message: String, waited: Duration) -> Error {
+    Error::not_applied(ErrorKind::Timeout { waited, holder: None }, message)
+}
+
+/// The same error once more.
+fn again(error: &Error) -> Error {
+    Error::new(error.kind().clone(), error.effect(), format!("{error:#}"))
+}

@@ -1,0 +1,197 @@
+//! What is told: how far a move is, who takes part, the next step and what stands in its way.
+
+use std::fmt;
+
+use leasehold_core::Error;
+use leasehold_core::backend::stage::{Phase, Side};
+use serde::{Serialize, Serializer};
+
+use super::store::Census;
+use crate::protocol::member::{Kind, Member};
+use crate::protocol::records::Read;
+use crate::protocol::tokens::Window;
+
+/// How far a move is.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct Status {
+    /// In which phase everybody is, or goes to as they see it; `None` before the move, and where a record that
+    /// decides cannot be read.
+    #[serde(serialize_with = "word")]
+    pub phase: Option<Phase>,
+    /// The store that is left.
+    pub old: StoreStatus,
+    /// The store moved to.
+    pub new: StoreStatus,
+    /// Who takes part, administrators left out.
+    pub members: Vec<MemberStatus>,
+    /// What comes next, in words.
+    pub next: String,
+    /// What stands in its way, in words; nothing, if it can be done now.
+    pub in_the_way: Vec<String>,
+}
+
+/// One of the two stores.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct StoreStatus {
+    /// Where it is.
+    pub server: String,
+    /// Its record of the move, if it has one.
+    pub record: Option<RecordStatus>,
+    /// Why it could not be asked.
+    pub error: Option<String>,
+    /// How many sessions it has that take no part; `None` where it cannot tell.
+    pub strangers: Option<usize>,
+}
+
+/// A record.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct RecordStatus {
+    /// The store's number of the write.
+    pub version: u64,
+    /// What it says.
+    #[serde(serialize_with = "word")]
+    pub phase: Option<Phase>,
+    /// The move is over.
+    pub over: bool,
+    /// How often another store began to count.
+    pub epoch: u64,
+    /// What is added to the store's own numbers.
+    pub offset: u64,
+    /// The smallest counter of the epoch.
+    pub low: u64,
+    /// Where the next epoch may begin; `None` while there can be no next one.
+    pub high: Option<u64>,
+    /// When it was written, in milliseconds of the Unix epoch.
+    pub since: u64,
+}
+
+/// One who takes part.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct MemberStatus {
+    /// The manager's label; empty if its entry is not understood.
+    pub label: String,
+    /// Its process.
+    pub pid: u32,
+    /// The version of this library there.
+    pub version: String,
+    /// In which phase it is; `None` while it grants nothing.
+    #[serde(serialize_with = "word")]
+    pub view: Option<Phase>,
+    /// Whether it acts by the newest record of the store that is left.
+    pub acts_by_old: bool,
+    /// Whether it acts by the newest record of the store moved to.
+    pub acts_by_new: bool,
+    /// Locks that it holds in the store that is left alone, in the one moved to alone, and in both.
+    pub holds: [usize; 3],
+    /// How often it met a holder in the store that is left who takes no part, and what that was last.
+    pub strangers: Option<(u64, String)>,
+    /// What keeps it from something.
+    pub trouble: Option<String>,
+}
+
+/// What is waited for.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct Progress {
+    /// The phase that the step leads to.
+    #[serde(serialize_with = "word")]
+    pub to: Option<Phase>,
+    /// What stands in its way, in words.
+    pub in_the_way: Vec<String>,
+}
+
+impl fmt::Display for Progress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let to = self.to.map_or("the end", Phase::word);
+        write!(f, "on the way to `{to}`: {}", self.in_the_way.join("; "))
+    }
+}
+
+fn word<S: Serializer>(phase: &Option<Phase>, to: S) -> Result<S::Ok, S::Error> {
+    phase.map(Phase::word).serialize(to)
+}
+
+impl StoreStatus {
+    pub(super) fn of(server: String, read: Result<Option<&Read>, &Error>, census: Option<&Census>) -> Self {
+        let record = read.ok().flatten().map(|read| {
+            let Window { offset, low, high } = read.record.stand.window;
+            RecordStatus {
+                version: read.version,
+                phase: Some(read.record.stand.phase),
+                over: read.record.over,
+                epoch: read.record.stand.epoch,
+                offset,
+                low,
+                high,
+                since: read.record.since,
+            }
+        });
+        let strangers = census.and_then(|census| census.strangers);
+        Self { server, record, error: read.err().map(|error| format!("{error:#}")), strangers }
+    }
+}
+
+impl MemberStatus {
+    /// What a member says in each list that it stands in, `versions` being those in force.
+    pub(super) fn of(at_old: Option<&Member>, at_new: Option<&Member>, versions: [Option<u64>; 2]) -> Self {
+        let nothing = Member::default();
+        let latest = at_old.or(at_new).unwrap_or(&nothing);
+        let [old, new] = versions;
+        let acts = |member: Option<&Member>, side: Side, version: Option<u64>| {
+            let acknowledged = member.and_then(|member| member.acknowledges[side]);
+            version.is_some() && acknowledged >= version
+        };
+        Self {
+            label: latest.label.clone(),
+            pid: latest.pid,
+            version: latest.version.clone(),
+            view: latest.view,
+            acts_by_old: acts(at_old, Side::Old, old),
+            acts_by_new: acts(at_new, Side::New, new),
+            holds: [latest.holds.old, latest.holds.new, latest.holds.both],
+            strangers: latest.strangers.as_ref().map(|met| (met.met, met.name.clone())),
+            trouble: latest.trouble.clone(),
+        }
+    }
+}
+
+/// What stands in the way of a step that needs the members at `side` to act by `version`, and nobody else there
+/// beyond `allowed` sessions (transition-2).
+pub(super) fn in_the_way(census: &Census, side: Side, version: u64, allowed: usize) -> Vec<String> {
+    let store = format!("the {} store", side.word());
+    let behind = census.members.iter().filter_map(|(_, member)| {
+        let Some(member) = member else {
+            return Some(format!("a member of {store} has an entry that this version does not understand"));
+        };
+        if member.kind == Kind::Admin || member.acknowledges[side] >= Some(version) {
+            return None;
+        }
+        let alone = match side {
+            Side::Old => member.holds.old,
+            Side::New => member.holds.new,
+        };
+        let why = match (&member.trouble, alone) {
+            (Some(trouble), _) => format!(": {trouble}"),
+            (None, 0) => String::new(),
+            (None, holds) => format!(": {holds} of its locks are held there alone"),
+        };
+        Some(format!("{} does not act by the record of {store} yet{why}", called(member)))
+    });
+    let mut found: Vec<_> = behind.collect();
+    if let Some(strangers) = census.strangers.filter(|strangers| *strangers > allowed) {
+        let more = if strangers == 1 { "1 session".to_owned() } else { format!("{strangers} sessions") };
+        let takes = if strangers == 1 { "takes" } else { "take" };
+        found.push(format!("{more} of {store} {takes} no part in the move (no `migrate_to` in their URL)"));
+    }
+    found
+}
+
+/// A member, for people.
+pub(super) fn called(member: &Member) -> String {
+    let label = if member.label.is_empty() { "a member without a label" } else { &member.label };
+    format!("{label} (pid {})", member.pid)
+}

@@ -1,0 +1,195 @@
+//! One of the two stores, as who administers a move asks it: a session that takes no locks, and an entry in the list.
+//!
+//! # Invariants
+//! - **store-1** *Write, then look*: the entry is signed before anything is read, so what is seen is no older than
+//!   that, whatever store it is (ledger-2).
+//! - **store-2** Its entry says that it is an administrator's. So it counts as the session it has, for other
+//!   administrators too, and nobody waits for it.
+//! - **store-3** What keeps the session alive ends with whoever asked for it.
+
+use std::collections::BTreeMap;
+use std::pin::pin;
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use futures_util::future::{AbortHandle, Either, abortable, select};
+use leasehold_core::backend::ledger::{Ledger, Written};
+use leasehold_core::backend::stage::Side;
+use leasehold_core::backend::{LeaseScope, LockBackend, StoreConfig, StoreEvent, TokenBase};
+use leasehold_core::{Effect, Env, Error, ErrorKind, OwnerId, Result};
+use tokio::sync::Mutex;
+
+use crate::protocol::member::{Kind, Member};
+use crate::protocol::record::Record;
+use crate::protocol::records::Read;
+
+pub(super) struct Store {
+    side: Side,
+    config: Arc<dyn StoreConfig>,
+    env: Env,
+    id: OwnerId,
+    session: Mutex<Option<Arc<Session>>>,
+}
+
+struct Session {
+    backend: Arc<dyn LockBackend>,
+    ledger: Arc<dyn Ledger>,
+    keeper: AbortHandle,
+}
+
+/// Who is there.
+#[derive(Clone, Debug)]
+pub(super) struct Census {
+    /// Everybody else in the list; `None` is an entry that is not understood.
+    pub(super) members: Vec<(OwnerId, Option<Member>)>,
+    /// Other sessions beyond one of each of them, as far as the store sees sessions.
+    pub(super) strangers: Option<usize>,
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.keeper.abort();
+    }
+}
+
+impl Store {
+    pub(super) fn new(side: Side, config: Arc<dyn StoreConfig>, env: &Env) -> Self {
+        let env = env.clone().without_token_base();
+        let id = env.owner_id();
+        Self { side, config, env, id, session: Mutex::new(None) }
+    }
+
+    /// Where it is, for people.
+    pub(super) fn at(&self) -> String {
+        self.config.server().unwrap_or_else(|| format!("the {} store", self.side.word()))
+    }
+
+    /// The record, if there is one, of a move that is over too.
+    pub(super) async fn read(&self) -> Result<Option<Read>> {
+        let session = self.session().await?;
+        self.sign(&*session.ledger).await?;
+        let entry = self.asked(session.ledger.read()).await?;
+        let read =
+            entry.map(|entry| Ok(Read { version: entry.version, record: Record::decode(&entry.value)? }));
+        read.transpose().map_err(|error: Error| self.placed(error))
+    }
+
+    /// Replaces the record at that version.
+    pub(super) async fn write(&self, expected: Option<u64>, record: &Record) -> Result<Written> {
+        let session = self.session().await?;
+        self.asked(session.ledger.write(expected, &record.encode())).await
+    }
+
+    /// Who is there. Whoever comes or goes meanwhile counts as a session and not as a member.
+    pub(super) async fn census(&self) -> Result<Census> {
+        let session = self.session().await?;
+        self.sign(&*session.ledger).await?;
+        let before = self.asked(session.ledger.members()).await?;
+        let sessions = self.asked(session.backend.token_base()).await?.sessions;
+        let after = self.asked(session.ledger.members()).await?;
+        let others = after.into_iter().filter(|member| member.id != self.id);
+        let members: Vec<_> = others.map(|found| (found.id, Member::decode(&found.value).ok())).collect();
+        let known = members.iter().filter(|(id, _)| before.iter().any(|member| member.id == *id)).count();
+        let strangers = sessions.map(|sessions| sessions.saturating_sub(known));
+        Ok(Census { members, strangers })
+    }
+
+    pub(super) async fn token_base(&self) -> Result<TokenBase> {
+        let session = self.session().await?;
+        self.asked(session.backend.token_base()).await
+    }
+
+    pub(super) async fn raise_token_base(&self, at_least: u64) -> Result<()> {
+        let session = self.session().await?;
+        self.asked(session.backend.raise_token_base(at_least)).await
+    }
+
+    /// Ends the session, if there is one.
+    pub(super) async fn close(&self) -> Result<()> {
+        let Some(session) = self.session.lock().await.take() else { return Ok(()) };
+        session.keeper.abort();
+        let unsigned = self.asked(session.ledger.unsign(self.id)).await;
+        let closed = self.asked(session.backend.close()).await;
+        unsigned.and(closed)
+    }
+
+    /// The session; opened if there is none yet, and tried again when that failed.
+    async fn session(&self) -> Result<Arc<Session>> {
+        let mut session = self.session.lock().await;
+        if let Some(session) = &*session {
+            return Ok(Arc::clone(session));
+        }
+        let opened = Arc::new(self.open().await.map_err(|error| self.placed(error))?);
+        *session = Some(Arc::clone(&opened));
+        Ok(opened)
+    }
+
+    async fn open(&self) -> Result<Session> {
+        let bound = self.env.timing().connect_timeout;
+        let opening = pin!(self.config.open(self.env.clone()));
+        let backend = match select(opening, self.env.sleep(bound)).await {
+            // Nothing was asked for.
+            Either::Left((opened, _)) => opened.map_err(|error| error.with_effect(Effect::NotApplied))?,
+            Either::Right(_) => {
+                let message = format!("the store was not open within {bound:?}");
+                return Err(Error::not_applied(ErrorKind::Unavailable, message));
+            }
+        };
+        let Some(ledger) = backend.ledger() else {
+            let message = "this store keeps no ledger: its locks cannot be moved";
+            return Err(Error::not_applied(ErrorKind::Unsupported, message));
+        };
+        let keep = keep(self.env.clone(), Arc::clone(&backend), Arc::clone(&ledger), self.id);
+        let (task, keeper) = abortable(keep);
+        self.env.spawn(async {
+            let _aborted = task.await;
+        });
+        Ok(Session { backend, ledger, keeper })
+    }
+
+    async fn sign(&self, ledger: &dyn Ledger) -> Result<()> {
+        self.asked(ledger.sign(self.id, &entry())).await.map(drop)
+    }
+
+    async fn asked<T: Send>(&self, request: impl Future<Output = Result<T>> + Send) -> Result<T> {
+        self.env.bounded(request).await.map_err(|error| self.placed(error))
+    }
+
+    fn placed(&self, error: Error) -> Error {
+        error.with_context("store", self.side.word()).with_context("server", self.at())
+    }
+}
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Store").field(&self.side).field(&self.at()).finish()
+    }
+}
+
+fn entry() -> Vec<u8> {
+    let pid = std::process::id();
+    let (label, version) = (format!("leasehold migrate/{pid}"), env!("CARGO_PKG_VERSION").to_owned());
+    Member { kind: Kind::Admin, label, pid, version, ..Member::default() }.encode()
+}
+
+/// Renews what the session announces, and the entry. What fails is asked again; what is lost, the store replaces.
+async fn keep(env: Env, backend: Arc<dyn LockBackend>, ledger: Arc<dyn Ledger>, id: OwnerId) {
+    let mut leases = BTreeMap::new();
+    let mut events = backend.events();
+    loop {
+        match select(events.next(), env.sleep(env.timing().ttl / 3)).await {
+            Either::Left((Some(StoreEvent::LeaseOpened(lease)), _)) if lease.scope == LeaseScope::Session => {
+                leases.insert(lease.id, ());
+            }
+            Either::Left((Some(StoreEvent::LeaseLost { lease, .. }), _)) => drop(leases.remove(&lease)),
+            Either::Left((Some(_), _)) => {}
+            Either::Left((None, _)) => return,
+            Either::Right(_) => {
+                let due: Vec<_> = leases.keys().copied().collect();
+                let renewals = async { Ok(backend.renew(&due).await) };
+                let _asked_again = env.bounded(renewals).await;
+                let _signed_again = env.bounded(ledger.sign(id, &entry())).await;
+            }
+        }
+    }
+}

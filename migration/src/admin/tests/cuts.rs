@@ -1,0 +1,114 @@
+//! Administrators who stop anywhere, and two at once.
+
+use super::*;
+use Phase::{Both, Drain, New, Old};
+
+/// More writes than a whole walk has, bases counted.
+const MOST: usize = 12;
+
+/// The new store is open only while the old one is barred.
+async fn is_safe(rig: &Rig, when: &str) {
+    let [old, new] = rig.phases().await;
+    assert!(old == Some(Drain) || new < Some(Drain), "{when}: {old:?} {new:?}");
+}
+
+async fn walk(admin: &Admin, way: Phase, steps: &Steps) -> Result<()> {
+    let walked = match way {
+        Old => admin.rollback(steps, &mut silent()).await,
+        _ => admin.advance(steps, &mut silent()).await,
+    };
+    walked.map(drop)
+}
+
+async fn at(phase: Phase) -> (Rig, Process) {
+    let rig = Rig::begun().await;
+    let process = rig.process("one").await;
+    rig.admin().advance(&to(phase), &mut silent()).await.unwrap();
+    (rig, process)
+}
+
+/// Killed before or after any write, in every direction: whoever comes next goes on in either direction.
+#[tokio::test(start_paused = true)]
+async fn an_administrator_may_be_killed_at_any_write() {
+    let mut cuts = 0;
+    for (from, way, then) in [(Old, New, New), (Old, New, Old), (New, Old, Old), (New, Old, New)] {
+        for fate in [Fate::NotSent, Fate::NotHeard] {
+            for number in 1..=MOST {
+                let (rig, _process) = at(from).await;
+                let cut = Cut::new(number, fate);
+                let stores = Pair { old: rig.stores.old.with(&cut), new: rig.stores.new.with(&cut) };
+                let admin = rig.admin_over(&stores);
+                let when = format!("{fate:?} {number} of {from} to {way}, then {then}");
+                let steps = to(way);
+                tokio::select! {
+                    biased;
+                    done = walk(&admin, way, &steps) => done.expect(&when),
+                    () = cut.come.notified() => cuts += 1,
+                }
+                drop(admin);
+                is_safe(&rig, &when).await;
+                walk(&rig.admin(), then, &to(then)).await.expect(&when);
+                is_safe(&rig, &when).await;
+                let decides = if then == Old { Side::Old } else { Side::New };
+                assert_eq!(rig.read(decides).await.unwrap().record.stand.phase, then, "{when}");
+            }
+        }
+    }
+    // Seven writes on the way forth, and six on the way back; each killed in two ways, and gone on with in two.
+    assert_eq!(cuts, 2 * 2 * (7 + 6));
+}
+
+/// The answer to any write may be lost: the walk finds what it has written and goes on, without a step too many.
+#[tokio::test(start_paused = true)]
+async fn a_lost_answer_is_looked_up() {
+    for number in 1..=7 {
+        let (rig, _process) = at(Old).await;
+        let cut = Cut::new(number, Fate::Unknown);
+        let stores = Pair { old: rig.stores.old.with(&cut), new: rig.stores.new.with(&cut) };
+        let admin = rig.admin_over(&stores);
+        for phase in [Phase::Shadow, Both, Drain, New] {
+            let status = admin.advance(&patient(), &mut silent()).await.unwrap();
+            assert_eq!(status.phase, Some(phase), "answer {number} lost");
+        }
+        is_safe(&rig, "a lost answer").await;
+    }
+}
+
+/// One is held up before any of its writes while another goes all the way and back, or anywhere: then it goes on,
+/// and everything is as it must be.
+#[tokio::test(start_paused = true)]
+async fn two_administrators_may_work_at_once() {
+    let mut held_up = 0;
+    for (from, way) in [(Old, New), (New, Old)] {
+        for others in [&[New][..], &[Old], &[New, Old], &[Old, New], &[Both]] {
+            for number in 1..=MOST {
+                let (rig, _process) = at(from).await;
+                let cut = Cut::new(number, Fate::Late);
+                let stores = Pair { old: rig.stores.old.with(&cut), new: rig.stores.new.with(&cut) };
+                let (slow, quick) = (rig.admin_over(&stores), rig.admin());
+                let when = format!("{number} of {from} to {way}, meanwhile {others:?}");
+                let steps = to(way);
+                let mut slowly = std::pin::pin!(walk(&slow, way, &steps));
+                let is_over = tokio::select! {
+                    biased;
+                    done = &mut slowly => { done.expect(&when); true }
+                    () = cut.come.notified() => false,
+                };
+                if is_over {
+                    continue;
+                }
+                held_up += 1;
+                for other in others {
+                    walk(&quick, *other, &to(*other)).await.expect(&when);
+                    is_safe(&rig, &when).await;
+                }
+                cut.goes_on.notify_one();
+                slowly.await.expect(&when);
+                is_safe(&rig, &when).await;
+                let decides = if way == Old { Side::Old } else { Side::New };
+                assert_eq!(rig.read(decides).await.unwrap().record.stand.phase, way, "{when}");
+            }
+        }
+    }
+    assert_eq!(held_up, 5 * (7 + 6));
+}

@@ -1,0 +1,118 @@
+//! A store that is down, records of others, and records that later versions have written.
+
+use super::*;
+use Phase::{Both, Drain, New, Old, Shadow};
+
+/// Which step goes without which store: whatever does not decide may be down.
+#[tokio::test(start_paused = true)]
+async fn a_store_that_is_down_stops_only_what_needs_it() {
+    for (phase, down, forth, back) in [
+        (Old, Side::Old, None, None),
+        (Old, Side::New, Some(Shadow), Some(Old)),
+        (Shadow, Side::Old, None, None),
+        (Shadow, Side::New, None, Some(Old)),
+        (Both, Side::Old, None, None),
+        (Both, Side::New, None, Some(Shadow)),
+        (Drain, Side::Old, Some(New), None),
+        (Drain, Side::New, None, None),
+        (New, Side::Old, Some(New), Some(Drain)),
+        (New, Side::New, None, None),
+    ] {
+        for (way, expected) in [(New, forth), (Old, back)] {
+            let rig = Rig::begun().await;
+            rig.admin().advance(&to(phase), &mut silent()).await.unwrap();
+            rig.stores[down].is_down.store(true, Ordering::Relaxed);
+            let admin = rig.admin();
+            let step = Steps::one().quiet_for(Duration::ZERO);
+            let walked = match way {
+                Old => admin.rollback(&step, &mut silent()).await,
+                _ => admin.advance(&step, &mut silent()).await,
+            };
+            let when = format!("{phase}, the {} store down, toward {way}: {walked:?}", down.word());
+            assert_eq!(walked.as_ref().ok().and_then(|status| status.phase), expected, "{when}");
+            let status = admin.status().await.unwrap();
+            let error = |side: Side| if side == Side::Old { &status.old.error } else { &status.new.error };
+            assert!(error(down).as_ref().unwrap().contains("it is down"), "{when}");
+            if let Err(error) = walked {
+                assert_eq!(*error.kind(), ErrorKind::Unavailable, "{when}");
+                let says = status.in_the_way.iter().any(|way| way.contains("it is down"));
+                assert!(says || way == Old, "{status:?}");
+                rig.stores[down].is_down.store(false, Ordering::Relaxed);
+                let again = if way == Old {
+                    admin.rollback(&step, &mut silent()).await
+                } else {
+                    admin.advance(&step, &mut silent()).await
+                };
+                again.expect("the same administrator goes on");
+            }
+        }
+    }
+}
+
+/// While it is waited, a store may come back.
+#[tokio::test(start_paused = true)]
+async fn a_store_that_comes_back_is_waited_for() {
+    let rig = Rig::begun().await;
+    let admin = rig.admin();
+    rig.stores.old.is_down.store(true, Ordering::Relaxed);
+    let mut told = 0;
+    let mut hears = |progress: &Progress| {
+        told += 1;
+        assert!(progress.to_string().contains("it is down"), "{progress}");
+        rig.stores.old.is_down.store(told < 5, Ordering::Relaxed);
+    };
+    admin.advance(&patient(), &mut hears).await.unwrap();
+    assert_eq!(told, 5);
+    for side in SIDES {
+        rig.stores[side].is_down.store(true, Ordering::Relaxed);
+    }
+    assert_eq!(*admin.status().await.unwrap_err().kind(), ErrorKind::Unavailable, "neither says anything");
+}
+
+/// A record that a later version has written is acted on by nobody, and stays as it is.
+#[tokio::test(start_paused = true)]
+async fn a_record_of_a_later_format_is_left_alone() {
+    for side in SIDES {
+        let rig = Rig::begun().await;
+        let ledger = rig.ledger(side).await;
+        let before = ledger.read().await.unwrap().unwrap();
+        let later = format!("2 {} shadow\n{{}}", side.word());
+        ledger.write(Some(before.version), later.as_bytes()).await.unwrap();
+        let admin = rig.admin();
+        let status = admin.status().await.unwrap();
+        let store = if side == Side::Old { &status.old } else { &status.new };
+        assert!(store.error.as_ref().unwrap().contains("format 2"), "{status:?}");
+        let forth = admin.advance(&to(New), &mut silent()).await.unwrap_err();
+        assert_eq!(*forth.kind(), ErrorKind::Unsupported, "{forth}");
+        assert_eq!(ledger.read().await.unwrap().unwrap().value, later.as_bytes());
+    }
+}
+
+/// Records of two moves, or of one namespace with itself, are refused, and stay as they are.
+#[tokio::test(start_paused = true)]
+async fn another_move_is_refused() {
+    let (one, other) = (Rig::begun().await, Rig::new());
+    let stand = Stand { phase: Old, epoch: 0, window: Window::first(0) };
+    let record = Record { id: 10, side: Side::New, stand, other: "x".to_owned(), since: 0, over: false };
+    other.ledger(Side::New).await.write(None, &record.encode()).await.unwrap();
+    let elsewhere = Pair { old: one.stores.old.clone(), new: other.stores.new.clone() };
+    let itself = Pair { old: one.stores.new.clone(), new: one.stores.new.clone() };
+    let backwards = Pair { old: one.stores.new.clone(), new: one.stores.old.clone() };
+    for (stores, kind, said) in [
+        (elsewhere, ErrorKind::Misuse, "not to"),
+        (itself, ErrorKind::InvalidOption, "prefix of its own"),
+        (backwards, ErrorKind::Misuse, "migrate clean"),
+    ] {
+        let admin = one.admin_over(&stores);
+        let refusals = [
+            admin.status().await.map(drop),
+            admin.advance(&patient(), &mut silent()).await.map(drop),
+            admin.rollback(&patient(), &mut silent()).await.map(drop),
+        ];
+        for refused in refusals {
+            let error = refused.unwrap_err();
+            assert!(*error.kind() == kind && error.to_string().contains(said), "{error:?}");
+        }
+    }
+    assert_eq!(one.phases().await, [Some(Old), Some(Old)]);
+}

@@ -1,0 +1,448 @@
+//! Administrators on two stores in memory, in virtual time, among processes that follow the records by the real
+//! `Knowledge` and take no locks.
+
+mod cuts;
+mod down;
+mod remedies;
+mod steps;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::FutureExt;
+use futures_util::future::{AbortHandle, abortable};
+use futures_util::stream::BoxStream;
+use leasehold_core::backend::ledger::{Entry, Ledger, Member as Listed, Written};
+use leasehold_core::backend::stage::{Phase, Side};
+use leasehold_core::backend::{
+    AcquireRequest, Attempt, Finding, Grant, Holder, Lease, LeaseId, LockBackend, LockState, Renewal, Revoke,
+    StoreConfig, StoreEvent, TokenBase,
+};
+use leasehold_core::clock::TokioClock;
+use leasehold_core::memory::{MemoryConfig, MemoryStore};
+use leasehold_core::{Effect, Env, Error, ErrorKind, Guarantees, LockName, OwnerId, Result, Timing};
+use tokio::sync::Notify;
+
+use super::{Admin, Progress, Steps};
+use crate::protocol::Pair;
+use crate::protocol::member::{Holds, Member, Strangers};
+use crate::protocol::record::{Record, Stand};
+use crate::protocol::records::Read;
+use crate::protocol::tokens::Window;
+use crate::protocol::view::{Alone, Knowledge};
+
+const TTL: Duration = Duration::from_millis(600);
+const SIDES: [Side; 2] = [Side::Old, Side::New];
+
+/// The two stores, and what is done to them.
+struct Rig {
+    clock: Arc<TokioClock>,
+    stores: Pair<Wired>,
+}
+
+impl Rig {
+    fn new() -> Self {
+        let clock = Arc::new(TokioClock::new());
+        let store = |_| Wired::new(MemoryConfig::on(MemoryStore::with_clock(Arc::clone(&clock) as _)));
+        Self { stores: Pair { old: store(()), new: store(()) }, clock }
+    }
+
+    /// With the records of a move that nothing has been done in.
+    async fn begun() -> Self {
+        let rig = Self::new();
+        rig.begin(Pair { old: None, new: None }).await;
+        rig
+    }
+
+    /// As the first process does, where these versions are there.
+    async fn begin(&self, expected: Pair<Option<u64>>) {
+        let stand = Stand { phase: Phase::Old, epoch: 0, window: Window::first(0) };
+        for side in [Side::New, Side::Old] {
+            let record = Record { id: 9, side, stand, other: "other".to_owned(), since: 0, over: false };
+            let ledger = self.ledger(side).await;
+            let written = ledger.write(expected[side], &record.encode()).await.unwrap();
+            assert!(matches!(written, Written::Done(_)));
+        }
+    }
+
+    fn env(&self) -> Env {
+        Env::new(Timing::for_ttl(TTL)).unwrap().with_clock(Arc::clone(&self.clock) as _)
+    }
+
+    fn admin(&self) -> Admin {
+        self.admin_over(&self.stores)
+    }
+
+    fn admin_over(&self, stores: &Pair<Wired>) -> Admin {
+        let config = |side: Side| Arc::new(stores[side].clone()) as Arc<dyn StoreConfig>;
+        Admin::between(Pair { old: config(Side::Old), new: config(Side::New) }, self.env())
+    }
+
+    /// A session, whatever is done to the administrators' own; it ends when it is dropped.
+    async fn open(&self, side: Side, env: Env) -> Result<Arc<dyn LockBackend>> {
+        Wired::new(self.stores[side].inner.clone()).open(env).await
+    }
+
+    async fn ledger(&self, side: Side) -> Desk {
+        let session = self.plain(side).await;
+        Desk { ledger: session.ledger().unwrap(), _session: session }
+    }
+
+    /// A session that takes no part, from before there was a record or past its bar.
+    async fn plain(&self, side: Side) -> Arc<dyn LockBackend> {
+        self.open(side, self.env().without_token_base()).await.unwrap()
+    }
+
+    async fn read(&self, side: Side) -> Option<Read> {
+        let entry = self.ledger(side).await.read().await.unwrap()?;
+        Some(Read { version: entry.version, record: Record::decode(&entry.value).unwrap() })
+    }
+
+    async fn phases(&self) -> [Option<Phase>; 2] {
+        let phase = async |side| self.read(side).await.map(|read| read.record.stand.phase);
+        [phase(Side::Old).await, phase(Side::New).await]
+    }
+
+    async fn base(&self, side: Side) -> u64 {
+        self.plain(side).await.token_base().await.unwrap().base
+    }
+
+    /// Long enough for everybody to have looked at the records.
+    async fn settled(&self) {
+        self.env().sleep(TTL / 5).await;
+    }
+
+    /// A process that takes part, until it is dropped.
+    async fn process(&self, label: &str) -> Process {
+        Process::start(self, label, Arc::default()).await
+    }
+}
+
+/// A ledger and the session it is of.
+struct Desk {
+    ledger: Arc<dyn Ledger>,
+    _session: Arc<dyn LockBackend>,
+}
+
+impl std::ops::Deref for Desk {
+    type Target = dyn Ledger;
+
+    fn deref(&self) -> &Self::Target {
+        &*self.ledger
+    }
+}
+
+/// No waiting for strangers, and plenty for everything else.
+fn patient() -> Steps {
+    Steps::one().wait(TTL * 20).quiet_for(Duration::ZERO)
+}
+
+fn to(phase: Phase) -> Steps {
+    patient().to(phase)
+}
+
+/// Where nobody listens.
+fn silent() -> impl FnMut(&Progress) + Send {
+    |_: &Progress| {}
+}
+
+/// One who follows the records and takes no locks.
+struct Process {
+    tasks: AbortHandle,
+    /// What it is made to say.
+    says: Arc<Says>,
+}
+
+/// What a process is made to say of itself.
+#[derive(Debug, Default)]
+struct Says {
+    /// Locks that it holds in the old store alone.
+    alone: AtomicUsize,
+    /// It does not look at records any more.
+    is_stopped: AtomicBool,
+    /// It met a stranger then, in milliseconds.
+    met_at: AtomicUsize,
+    /// It does not come into the new store's list.
+    lacks_new: AtomicBool,
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.tasks.abort();
+    }
+}
+
+impl Process {
+    async fn start(rig: &Rig, label: &str, says: Arc<Says>) -> Self {
+        let mut sessions = Vec::new();
+        for side in SIDES {
+            let session = rig.plain(side).await;
+            sessions.push((side, session.ledger().unwrap(), session));
+        }
+        let env = rig.env();
+        let (label, told) = (label.to_owned(), Arc::clone(&says));
+        let first = Arc::new(Notify::new());
+        let ready = Arc::clone(&first);
+        let (task, tasks) = abortable(async move {
+            let id = env.owner_id();
+            let mut knowledge = Knowledge::default();
+            loop {
+                let alone = Alone { holds: Pair { old: told.alone.load(Ordering::Relaxed), new: 0 } };
+                for (side, ledger, _) in &sessions {
+                    if *side == Side::New && told.lacks_new.load(Ordering::Relaxed) {
+                        continue;
+                    }
+                    let value = entry(&label, &knowledge, alone, &told).encode();
+                    ledger.sign(id, &value).await.unwrap();
+                    knowledge.signed(*side);
+                    let stopped = told.is_stopped.load(Ordering::Relaxed);
+                    if let Some(found) = ledger.read().await.unwrap().filter(|_| !stopped) {
+                        let record = Record::decode(&found.value).unwrap();
+                        let read = Read { version: found.version, record };
+                        knowledge.learn(*side, read.seen()).expect("no data is lost");
+                    }
+                }
+                for (side, ledger, _) in &sessions {
+                    if knowledge.acknowledge(*side, alone) {
+                        let value = entry(&label, &knowledge, alone, &told).encode();
+                        ledger.sign(id, &value).await.unwrap();
+                    }
+                }
+                ready.notify_one();
+                env.sleep(TTL / 30).await;
+            }
+        });
+        #[expect(clippy::disallowed_methods, reason = "a process of a test ends when it is dropped")]
+        drop(tokio::spawn(task));
+        first.notified().await;
+        Self { tasks, says }
+    }
+}
+
+fn entry(label: &str, knowledge: &Knowledge, alone: Alone, says: &Says) -> Member {
+    let acknowledges =
+        Pair { old: knowledge.acknowledged(Side::Old), new: knowledge.acknowledged(Side::New) };
+    let met = says.met_at.load(Ordering::Relaxed);
+    Member {
+        label: label.to_owned(),
+        pid: 7,
+        acknowledges,
+        view: knowledge.view().map(|view| view.phase),
+        holds: Holds { old: alone.holds.old, ..Holds::default() },
+        strangers: (met > 0).then(|| Strangers { met: 1, name: "report".to_owned(), at: met as u64 }),
+        ..Member::default()
+    }
+}
+
+/// A store in memory whose administrator's writes can be cut, held up and watched, or that is down.
+#[derive(Clone, Debug)]
+struct Wired {
+    inner: MemoryConfig,
+    is_down: Arc<AtomicBool>,
+    cut: Option<Arc<Cut>>,
+}
+
+/// What befalls the write of that number, counted over both stores.
+#[derive(Debug)]
+struct Cut {
+    left: AtomicUsize,
+    fate: Fate,
+    /// It has come.
+    come: Notify,
+    /// A write that is held up goes on.
+    goes_on: Notify,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// It is not sent, and nobody lives to send it.
+    NotSent,
+    /// It is carried out, and nobody lives to hear of it.
+    NotHeard,
+    /// It is carried out, and the answer is lost.
+    Unknown,
+    /// It is sent later.
+    Late,
+}
+
+impl Cut {
+    fn new(number: usize, fate: Fate) -> Arc<Self> {
+        Arc::new(Self { left: AtomicUsize::new(number), fate, come: Notify::new(), goes_on: Notify::new() })
+    }
+
+    async fn befalls<T>(&self, request: impl Future<Output = Result<T>>) -> Result<T> {
+        if self.left.fetch_sub(1, Ordering::Relaxed) != 1 {
+            return request.await;
+        }
+        match self.fate {
+            Fate::NotSent => self.ends().await,
+            Fate::NotHeard => {
+                request.await?;
+                self.ends().await
+            }
+            Fate::Unknown => {
+                request.await?;
+                self.come.notify_one();
+                Err(Error::new(ErrorKind::Unavailable, Effect::Unknown, "the answer was lost"))
+            }
+            Fate::Late => {
+                self.come.notify_one();
+                self.goes_on.notified().await;
+                request.await
+            }
+        }
+    }
+
+    async fn ends<T>(&self) -> T {
+        self.come.notify_one();
+        std::future::pending().await
+    }
+}
+
+impl Wired {
+    fn new(inner: MemoryConfig) -> Self {
+        Self { inner, is_down: Arc::default(), cut: None }
+    }
+
+    fn with(&self, cut: &Arc<Cut>) -> Self {
+        Self { cut: Some(Arc::clone(cut)), ..self.clone() }
+    }
+
+    fn up(&self) -> Result<()> {
+        if self.is_down.load(Ordering::Relaxed) {
+            return Err(Error::not_applied(ErrorKind::Unavailable, "it is down"));
+        }
+        Ok(())
+    }
+
+    async fn write<T>(&self, request: impl Future<Output = Result<T>>) -> Result<T> {
+        self.up()?;
+        match &self.cut {
+            Some(cut) => cut.befalls(request).await,
+            None => request.await,
+        }
+    }
+}
+
+#[async_trait]
+impl StoreConfig for Wired {
+    fn min_ttl(&self) -> Duration {
+        self.inner.min_ttl()
+    }
+
+    async fn open(&self, env: Env) -> Result<Arc<dyn LockBackend>> {
+        self.up()?;
+        let inner = self.inner.open(env).await?;
+        Ok(Arc::new(Line { wire: self.clone(), ledger: inner.ledger().unwrap(), inner }))
+    }
+}
+
+#[derive(Debug)]
+struct Line {
+    wire: Wired,
+    inner: Arc<dyn LockBackend>,
+    ledger: Arc<dyn Ledger>,
+}
+
+impl Drop for Line {
+    /// Whoever had it is gone, and the store has seen that.
+    fn drop(&mut self) {
+        let _closed = self.inner.close().now_or_never();
+    }
+}
+
+#[derive(Debug)]
+struct WiredLedger {
+    wire: Wired,
+    inner: Arc<dyn Ledger>,
+}
+
+#[async_trait]
+impl Ledger for WiredLedger {
+    async fn read(&self) -> Result<Option<Entry>> {
+        self.wire.up()?;
+        self.inner.read().await
+    }
+
+    async fn write(&self, expected: Option<u64>, value: &[u8]) -> Result<Written> {
+        self.wire.write(self.inner.write(expected, value)).await
+    }
+
+    async fn sign(&self, member: OwnerId, value: &[u8]) -> Result<Lease> {
+        self.wire.up()?;
+        self.inner.sign(member, value).await
+    }
+
+    async fn unsign(&self, member: OwnerId) -> Result<()> {
+        self.wire.up()?;
+        self.inner.unsign(member).await
+    }
+
+    async fn members(&self) -> Result<Vec<Listed>> {
+        self.wire.up()?;
+        self.inner.members().await
+    }
+}
+
+#[async_trait]
+impl LockBackend for Line {
+    fn guarantees(&self) -> Guarantees {
+        self.inner.guarantees()
+    }
+
+    async fn try_acquire(&self, _: &AcquireRequest) -> Result<Attempt> {
+        unreachable!("administrators take no locks")
+    }
+
+    async fn acquire(&self, _: &AcquireRequest) -> Result<Grant> {
+        unreachable!("administrators take no locks")
+    }
+
+    async fn renew(&self, leases: &[LeaseId]) -> Vec<Renewal> {
+        self.inner.renew(leases).await
+    }
+
+    async fn release(&self, _: &Grant) -> Result<()> {
+        unreachable!("administrators take no locks")
+    }
+
+    fn events(&self) -> BoxStream<'static, StoreEvent> {
+        self.inner.events()
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<LockState> {
+        self.inner.inspect(name).await
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<LockState>> {
+        self.inner.list(prefix).await
+    }
+
+    async fn revoke(&self, name: &LockName, how: Revoke) -> Result<Option<Holder>> {
+        self.inner.revoke(name, how).await
+    }
+
+    async fn diagnose(&self) -> Result<Vec<Finding>> {
+        self.inner.diagnose().await
+    }
+
+    async fn token_base(&self) -> Result<TokenBase> {
+        self.wire.up()?;
+        self.inner.token_base().await
+    }
+
+    async fn raise_token_base(&self, at_least: u64) -> Result<()> {
+        self.wire.write(self.inner.raise_token_base(at_least)).await
+    }
+
+    fn ledger(&self) -> Option<Arc<dyn Ledger>> {
+        Some(Arc::new(WiredLedger { wire: self.wire.clone(), inner: Arc::clone(&self.ledger) }))
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.wire.up()?;
+        self.inner.close().await
+    }
+}

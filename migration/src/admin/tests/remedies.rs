@@ -1,0 +1,135 @@
+//! What is done when data was lost, and at the end.
+
+use super::*;
+use Phase::{Both, Drain, New, Old, Shadow};
+
+/// A store that has lost everything: nothing goes on until it is repaired, in the phase that the other one knows, with
+/// larger tokens than before.
+#[tokio::test(start_paused = true)]
+async fn lost_data_is_repaired() {
+    for (phase, lost, repaired) in [
+        (Shadow, Side::New, [Shadow, Old]),
+        (Both, Side::Old, [Both, Both]),
+        (Both, Side::New, [Both, Both]),
+        (Drain, Side::New, [Drain, Drain]),
+        (Drain, Side::Old, [Drain, Drain]),
+        (New, Side::New, [Drain, Drain]),
+        (New, Side::Old, [Drain, New]),
+    ] {
+        let rig = Rig::begun().await;
+        let process = rig.process("one").await;
+        let admin = rig.admin();
+        admin.advance(&to(phase), &mut silent()).await.unwrap();
+        let known = if lost == Side::Old { Side::New } else { Side::Old };
+        let before = rig.read(known).await.unwrap().record.stand;
+        let refused = admin.repair().await.unwrap_err();
+        assert!(refused.to_string().contains("one (pid 7)"), "{refused}");
+        drop(process);
+        rig.stores[lost].inner.store().forget(&*rig.clock);
+        let when = format!("{phase}, the {} store lost", lost.word());
+        if !(lost == Side::Old && phase >= Drain) {
+            let stuck = admin.advance(&patient(), &mut silent()).await.unwrap_err();
+            assert!(
+                *stuck.kind() == ErrorKind::Protocol && stuck.to_string().contains("repair"),
+                "{when}: {stuck}"
+            );
+        }
+        // Entries of who was stopped live for a ttl.
+        rig.env().sleep(TTL * 2).await;
+        let status = admin.repair().await.expect(&when);
+        assert_eq!(rig.phases().await, repaired.map(Some), "{when}: {status:?}");
+        let decides = if phase <= Shadow { Side::Old } else { Side::New };
+        let after = rig.read(decides).await.unwrap().record.stand;
+        assert!(after.epoch > before.epoch, "{when}");
+        assert!(
+            after.window.low >= before.window.high.unwrap_or(before.window.low + 1),
+            "{when}: {before:?} {after:?}"
+        );
+        let _process = rig.process("one").await;
+        admin.rollback(&to(Old), &mut silent()).await.expect(&when);
+        admin.advance(&to(New), &mut silent()).await.expect(&when);
+    }
+}
+
+/// A store that is dead for good is left: the other one has the locks alone.
+#[tokio::test(start_paused = true)]
+async fn a_dead_store_is_left() {
+    for (phase, dead, decides, left) in [
+        (Shadow, Side::Old, Side::New, Drain),
+        (Both, Side::Old, Side::New, Drain),
+        (Both, Side::New, Side::Old, Shadow),
+        (Drain, Side::New, Side::Old, Shadow),
+        (New, Side::New, Side::Old, Shadow),
+    ] {
+        let rig = Rig::begun().await;
+        let admin = rig.admin();
+        admin.advance(&to(phase), &mut silent()).await.unwrap();
+        rig.stores[dead].is_down.store(true, Ordering::Relaxed);
+        let status = admin.repair().await.unwrap();
+        assert_eq!(status.phase, Some(left), "{phase}: {status:?}");
+        assert_eq!(rig.read(decides).await.unwrap().record.stand.phase, left);
+    }
+    let rig = Rig::begun().await;
+    let _plain = rig.plain(Side::Old).await;
+    let refused = rig.admin().repair().await.unwrap_err();
+    assert!(refused.to_string().contains("1 other session of the old store live"), "{refused}");
+    let untouched = Rig::new();
+    assert_eq!(*untouched.admin().repair().await.unwrap_err().kind(), ErrorKind::Misuse);
+}
+
+/// After the end the new store's locks can be moved again; the old one refuses forgotten URLs until that is said.
+#[tokio::test(start_paused = true)]
+async fn a_move_ends_and_another_begins() {
+    let rig = Rig::begun().await;
+    let process = rig.process("one").await;
+    let admin = rig.admin();
+    admin.advance(&to(Drain), &mut silent()).await.unwrap();
+    assert_eq!(*admin.clean(false).await.unwrap_err().kind(), ErrorKind::Misuse, "not before `new`");
+    admin.advance(&to(New), &mut silent()).await.unwrap();
+    let refused = admin.clean(false).await.unwrap_err();
+    assert!(refused.to_string().contains("one (pid 7)"), "{refused}");
+    drop(process);
+    rig.env().sleep(TTL * 2).await;
+    admin.clean(false).await.unwrap();
+    admin.clean(false).await.expect("it is done already");
+    let open = async |side: Side| rig.open(side, rig.env()).await;
+    open(Side::New).await.expect("plain sessions go on");
+    assert_eq!(*open(Side::Old).await.unwrap_err().kind(), ErrorKind::Misuse, "a forgotten URL");
+    let over = admin.status().await.unwrap_err();
+    assert!(over.to_string().contains("is over"), "{over}");
+
+    let second = rig.admin_over(&Pair { old: rig.stores.new.clone(), new: rig.stores.old.clone() });
+    let back = second.status().await.unwrap_err();
+    assert!(back.to_string().contains("clean --old"), "{back}");
+    admin.clean(true).await.unwrap();
+    open(Side::Old).await.expect("its locks are others' from now on");
+
+    let versions = Pair { old: rig.read(Side::Old).await, new: rig.read(Side::New).await };
+    let version = |read: &Option<Read>| read.as_ref().map(|read| read.version);
+    let turned = Rig {
+        clock: Arc::clone(&rig.clock),
+        stores: Pair { old: rig.stores.new.clone(), new: rig.stores.old.clone() },
+    };
+    turned.begin(Pair { old: version(&versions.new), new: version(&versions.old) }).await;
+    second.advance(&to(New), &mut silent()).await.expect("the same stores, the other way round");
+}
+
+/// A move that went back to `old` can be given up, and another one begins elsewhere.
+#[tokio::test(start_paused = true)]
+async fn a_move_is_given_up() {
+    let rig = Rig::begun().await;
+    let admin = rig.admin();
+    admin.advance(&to(Both), &mut silent()).await.unwrap();
+    admin.rollback(&to(Old), &mut silent()).await.unwrap();
+    admin.clean(false).await.unwrap();
+    for side in SIDES {
+        assert!(rig.read(side).await.unwrap().record.over);
+        rig.open(side, rig.env()).await.expect("both are as any other");
+    }
+    let elsewhere = Rig::new();
+    let stores = Pair { old: rig.stores.old.clone(), new: elsewhere.stores.new.clone() };
+    let other = Rig { clock: Arc::clone(&rig.clock), stores };
+    let version = rig.read(Side::Old).await.map(|read| read.version);
+    other.begin(Pair { old: version, new: None }).await;
+    other.admin().advance(&to(New), &mut silent()).await.unwrap();
+}

@@ -1,0 +1,189 @@
+//! Steps forth and back, and whom they wait for.
+
+use super::*;
+use Phase::{Both, Drain, New, Old, Shadow};
+
+/// Every step, one by one: what both records say after it, and what the status says comes next.
+#[tokio::test(start_paused = true)]
+async fn each_step_leads_to_the_next_phase() {
+    let rig = Rig::begun().await;
+    let (_one, _other) = (rig.process("one").await, rig.process("other").await);
+    let admin = rig.admin();
+    let before = admin.status().await.unwrap();
+    assert_eq!((before.phase, before.members.len()), (Some(Old), 2), "{before:?}");
+    assert!(before.next.contains("`shadow`") && before.in_the_way.is_empty(), "{before:?}");
+    for (phase, records) in [
+        (Shadow, [Shadow, Old]),
+        (Both, [Both, Both]),
+        (Drain, [Drain, Drain]),
+        (New, [Drain, New]),
+        (New, [Drain, New]),
+    ] {
+        let status = admin.advance(&patient(), &mut silent()).await.unwrap();
+        assert_eq!((status.phase, rig.phases().await), (Some(phase), records.map(Some)), "{status:?}");
+    }
+    assert!(rig.base(Side::New).await > 0, "plain sessions go on with the same numbers");
+    for (phase, records) in [
+        (Drain, [Drain, Drain]),
+        (Both, [Both, Both]),
+        (Shadow, [Shadow, Both]),
+        (Old, [Old, Both]),
+        (Old, [Old, Both]),
+    ] {
+        let status = admin.rollback(&patient(), &mut silent()).await.unwrap();
+        assert_eq!((status.phase, rig.phases().await), (Some(phase), records.map(Some)), "{status:?}");
+    }
+    assert!(rig.base(Side::Old).await > rig.base(Side::New).await);
+    admin.close().await.unwrap();
+    assert!(rig.ledger(Side::Old).await.members().await.unwrap().len() == 2, "it has left no entry");
+}
+
+/// All the way and back in one call each, as often as one likes; what is reached already is nothing to do.
+#[tokio::test(start_paused = true)]
+async fn a_walk_goes_all_the_way() {
+    let rig = Rig::begun().await;
+    let _process = rig.process("one").await;
+    let admin = rig.admin();
+    for epoch in [1, 3, 5] {
+        let there = admin.advance(&to(New), &mut silent()).await.unwrap();
+        assert_eq!((there.phase, there.new.record.unwrap().epoch), (Some(New), epoch));
+        admin.advance(&to(Both), &mut silent()).await.unwrap();
+        assert_eq!(rig.phases().await, [Some(Drain), Some(New)], "that lies behind");
+        let back = admin.rollback(&to(Old), &mut silent()).await.unwrap();
+        assert_eq!((back.phase, back.old.record.unwrap().epoch), (Some(Old), epoch + 1));
+    }
+}
+
+/// Who does not act by the record yet is named, with what it holds; once it does, the walk goes on.
+#[tokio::test(start_paused = true)]
+async fn who_lags_is_named_and_waited_for() {
+    let rig = Rig::begun().await;
+    let (_other, slow) = (rig.process("other").await, rig.process("slow/1").await);
+    let admin = rig.admin();
+    admin.advance(&to(Both), &mut silent()).await.unwrap();
+    slow.says.alone.store(2, Ordering::Relaxed);
+    slow.says.is_stopped.store(true, Ordering::Relaxed);
+    admin.rollback(&to(Shadow), &mut silent()).await.unwrap();
+    rig.settled().await;
+    let refused = admin.advance(&Steps::one(), &mut silent()).await.unwrap_err();
+    assert!(matches!(refused.kind(), ErrorKind::Timeout { .. }), "{refused:?}");
+    let said = refused.to_string();
+    assert!(said.contains("slow/1 (pid 7)") && !said.contains("other (pid"), "{said}");
+    let status = admin.status().await.unwrap();
+    assert!(status.in_the_way[0].contains("slow/1") && status.next.contains("`both`"), "{status:?}");
+    assert!(status.members.iter().any(|member| member.label == "slow/1" && !member.acts_by_old));
+
+    slow.says.is_stopped.store(false, Ordering::Relaxed);
+    admin.advance(&to(Both), &mut silent()).await.unwrap();
+    let mut told = 0;
+    let mut hears = |progress: &Progress| {
+        told += 1;
+        assert!(progress.to_string().contains("2 of its locks are held there alone"), "{progress}");
+        assert_eq!(progress.to, Some(Drain));
+        if told == 3 {
+            slow.says.alone.store(0, Ordering::Relaxed);
+        }
+    };
+    admin.advance(&to(Drain), &mut hears).await.unwrap();
+    assert!(told >= 3);
+}
+
+/// A session without `migrate_to` is counted in whichever store it would be in the way, and may be vouched for.
+#[tokio::test(start_paused = true)]
+async fn a_plain_session_is_in_the_way() {
+    for side in SIDES {
+        let rig = Rig::begun().await;
+        let _process = rig.process("one").await;
+        let (admin, second) = (rig.admin(), rig.admin());
+        second.status().await.unwrap();
+        admin.advance(&to(Shadow), &mut silent()).await.unwrap();
+        let plain = rig.plain(side).await;
+        let refused = admin.advance(&patient(), &mut silent()).await.unwrap_err();
+        let said = format!("1 session of the {} store takes no part", side.word());
+        assert!(refused.to_string().contains(&said), "{refused}");
+        admin.advance(&patient().strangers(1), &mut silent()).await.unwrap();
+        admin.rollback(&to(Shadow), &mut silent()).await.unwrap();
+        plain.close().await.unwrap();
+        admin.advance(&to(New), &mut silent()).await.unwrap();
+    }
+}
+
+/// Before the new store is left, plain sessions that it admitted must have ended.
+#[tokio::test(start_paused = true)]
+async fn a_plain_session_keeps_the_new_store_from_being_left() {
+    let rig = Rig::begun().await;
+    let admin = rig.admin();
+    admin.advance(&to(New), &mut silent()).await.unwrap();
+    let plain = rig.open(Side::New, rig.env()).await.unwrap();
+    admin.rollback(&to(Drain), &mut silent()).await.unwrap();
+    let refused = admin.rollback(&to(Old), &mut silent()).await.unwrap_err();
+    assert!(matches!(refused.kind(), ErrorKind::Timeout { .. }), "{refused:?}");
+    assert_eq!(rig.phases().await[0], Some(Drain), "the old store is barred until it has ended");
+    plain.close().await.unwrap();
+    admin.rollback(&to(Old), &mut silent()).await.unwrap();
+}
+
+/// Who has not come into the new store's list would be granted nothing in `both`: it is waited for.
+#[tokio::test(start_paused = true)]
+async fn who_cannot_reach_the_new_store_is_waited_for() {
+    let rig = Rig::begun().await;
+    let says = Arc::new(Says { lacks_new: AtomicBool::new(true), ..Says::default() });
+    let _one_sided = Process::start(&rig, "one-sided", Arc::clone(&says)).await;
+    let admin = rig.admin();
+    admin.advance(&patient(), &mut silent()).await.unwrap();
+    let refused = admin.advance(&patient(), &mut silent()).await.unwrap_err();
+    // Its session is there, and no entry.
+    assert!(refused.to_string().contains("one-sided (pid 7) has not reached the new store"), "{refused}");
+    says.lacks_new.store(false, Ordering::Relaxed);
+    admin.advance(&patient(), &mut silent()).await.unwrap();
+}
+
+/// `new` begins when no stranger was met for long enough, counted from the last one, or from `drain`.
+#[tokio::test(start_paused = true)]
+async fn new_begins_when_it_is_quiet() {
+    let rig = Rig::begun().await;
+    let process = rig.process("one").await;
+    let admin = rig.admin();
+    let hours = |hours: u64| Duration::from_secs(hours * 3600);
+    admin.advance(&to(Drain), &mut silent()).await.unwrap();
+    let step = || Steps::one().quiet_for(hours(2));
+    let refused = admin.advance(&step(), &mut silent()).await.unwrap_err();
+    assert!(refused.to_string().contains("`drain` has lasted"), "{refused}");
+    rig.env().sleep(hours(1)).await;
+    let now = rig.env().wall_time().duration_since(std::time::SystemTime::UNIX_EPOCH).unwrap();
+    process.says.met_at.store(now.as_millis().try_into().unwrap(), Ordering::Relaxed);
+    rig.env().sleep(hours(1) + hours(1) / 2).await;
+    let refused = admin.advance(&step(), &mut silent()).await.unwrap_err();
+    assert!(refused.to_string().contains("held `report`"), "{refused}");
+    assert!(admin.status().await.unwrap().in_the_way[0].contains("report"));
+    admin.advance(&step().wait(hours(1)), &mut silent()).await.unwrap();
+    assert_eq!(rig.phases().await, [Some(Drain), Some(New)]);
+    assert!(rig.env().now().as_nanos() < u64::try_from(hours(4).as_nanos()).unwrap());
+}
+
+/// Before anybody has begun there is nothing to administer.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_begun_by_an_administrator() {
+    let rig = Rig::new();
+    let admin = rig.admin();
+    let status = admin.status().await.unwrap();
+    assert!(status.phase.is_none() && status.next.contains("deploy"), "{status:?}");
+    let refused = admin.advance(&patient(), &mut silent()).await.unwrap_err();
+    assert!(matches!(refused.kind(), ErrorKind::Timeout { .. }), "{refused:?}");
+    assert_eq!(rig.phases().await, [None, None]);
+}
+
+/// What is shown can be read by programs.
+#[tokio::test(start_paused = true)]
+async fn a_status_is_json() {
+    let rig = Rig::begun().await;
+    let _process = rig.process("one").await;
+    let admin = rig.admin();
+    admin.advance(&to(Both), &mut silent()).await.unwrap();
+    rig.settled().await;
+    let json = serde_json::to_value(admin.status().await.unwrap()).unwrap();
+    assert_eq!(json["phase"], "both");
+    assert_eq!(json["old"]["record"]["phase"], "both");
+    assert_eq!(json["members"][0]["label"], "one");
+    assert_eq!(json["in_the_way"], serde_json::json!([]));
+}

@@ -1,0 +1,251 @@
+//! Steps of a move: what `Transition` says is carried out, and waited for.
+
+use std::time::Duration;
+
+use leasehold_core::backend::ledger::Written;
+use leasehold_core::backend::stage::{Phase, Side};
+use leasehold_core::clock::Moment;
+use leasehold_core::{Effect, Error, ErrorKind, Result};
+
+use super::{Admin, Census, Look, NOT_BEGUN, Progress, Status, Steps, again, lost, not_yet, status};
+use crate::protocol::Pair;
+use crate::protocol::record::{Record, Stand};
+use crate::protocol::records::{Place, Read};
+use crate::protocol::transition::{Stuck, Task, Transition, Way};
+
+/// How a step ended.
+enum Ended {
+    Done,
+    /// Somebody else has written: it is to be looked at anew.
+    Again,
+}
+
+impl Admin {
+    /// Goes on toward the store moved to. `told` hears what is waited for.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Timeout`] when what is to be waited for has not come in time, naming it: the same call goes on
+    /// later. [`ErrorKind::Protocol`] when a store has lost its data. As [`status`](Self::status); the store's.
+    ///
+    /// # Cancel safety
+    ///
+    /// A step that is left is gone on with by the next call, whoever makes it.
+    pub async fn advance(&self, options: &Steps, told: &mut (dyn FnMut(&Progress) + Send)) -> Result<Status> {
+        self.walk(Way::Forth, options, told).await
+    }
+
+    /// Goes back toward the store that is left.
+    ///
+    /// # Errors
+    ///
+    /// As [`advance`](Self::advance).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`advance`](Self::advance).
+    pub async fn rollback(
+        &self,
+        options: &Steps,
+        told: &mut (dyn FnMut(&Progress) + Send),
+    ) -> Result<Status> {
+        self.walk(Way::Back, options, told).await
+    }
+
+    async fn walk(
+        &self,
+        way: Way,
+        options: &Steps,
+        told: &mut (dyn FnMut(&Progress) + Send),
+    ) -> Result<Status> {
+        let until = self.env.now() + options.wait;
+        let mut goal = options.to;
+        let mut walk = Walk { admin: self, way, options, until, to: None, told };
+        // An answer that was lost is asked for once, however little is waited.
+        let mut lost_answer = false;
+        loop {
+            let (goal, error) = match walk.go_on(&mut goal).await {
+                Ok(true) => return self.status().await,
+                Ok(false) => continue,
+                Err(error) => (walk.to, error),
+            };
+            let unknown = error.effect() == Effect::Unknown && !lost_answer;
+            let waits = *error.kind() == ErrorKind::Unavailable && self.env.now() < until;
+            if !unknown && !waits {
+                return Err(error);
+            }
+            lost_answer |= unknown;
+            (walk.told)(&Progress { to: goal, in_the_way: vec![format!("{error:#}")] });
+            self.pause().await;
+        }
+    }
+
+    /// Between two looks at whom is waited for.
+    async fn pause(&self) {
+        let most = Duration::from_millis(250);
+        self.env.sleep((self.env.timing().ttl / 60).min(most)).await;
+    }
+}
+
+struct Walk<'a> {
+    admin: &'a Admin,
+    way: Way,
+    options: &'a Steps,
+    until: Moment,
+    /// Where the step at hand leads.
+    to: Option<Phase>,
+    told: &'a mut (dyn FnMut(&Progress) + Send),
+}
+
+impl Walk<'_> {
+    /// One step, if any is left; whether none is.
+    async fn go_on(&mut self, goal: &mut Option<Phase>) -> Result<bool> {
+        let look = self.admin.look().await;
+        let place = self.place(&look)?;
+        let next = match self.way {
+            Way::Forth => place.after(),
+            Way::Back => place.before(),
+        };
+        let goal = Place::At(*goal.get_or_insert(next)).rank();
+        let is_there = match self.way {
+            Way::Forth => place.rank() >= goal,
+            Way::Back => place.rank() <= goal,
+        };
+        if is_there {
+            return Ok(true);
+        }
+        self.to = Some(next);
+        if next == Phase::New {
+            self.quiet(&look).await?;
+        }
+        self.step().await?;
+        Ok(false)
+    }
+
+    fn place(&self, look: &Look) -> Result<Place> {
+        let records = look.records();
+        records.of_one_move(&self.admin.at())?;
+        let lost = records.lost().filter(|side| look.error(*side).is_none());
+        match (records.place(), lost) {
+            (_, Some(side)) => Err(lost_at(side)),
+            (Some(place), None) => Ok(place),
+            (None, None) => {
+                let down = look.error(Side::Old).or_else(|| look.error(Side::New));
+                Err(down.map_or_else(|| not_yet(NOT_BEGUN.to_owned(), Duration::ZERO), again))
+            }
+        }
+    }
+
+    /// Waits until no stranger has been met for long enough.
+    async fn quiet(&mut self, look: &Look) -> Result<()> {
+        loop {
+            let census = Pair {
+                old: self.admin.seen(look, Side::Old).await,
+                new: Some(self.admin.stores.new.census().await?),
+            };
+            let noise = self.admin.noise(&look.records(), &census, self.options.quiet_for);
+            let Some((noise, _)) = noise else { return Ok(()) };
+            self.wait_for(vec![noise]).await?;
+        }
+    }
+
+    async fn step(&mut self) -> Result<Ended> {
+        let mut step = Transition::new(self.way);
+        let mut read: Pair<Option<Read>> = Pair { old: None, new: None };
+        let mut down: Pair<Option<Error>> = Pair { old: None, new: None };
+        loop {
+            match step.task() {
+                Task::Read(side) => {
+                    match self.admin.stores[side].read().await {
+                        Ok(found) => read[side] = found,
+                        Err(error) => down[side] = Some(error),
+                    }
+                    if side == Side::Old {
+                        read.of_one_move(&self.admin.at())?;
+                    }
+                    step.read(read.live(side).map(Read::seen));
+                }
+                Task::Measure(side) => step.measured(self.admin.stores[side].token_base().await?),
+                Task::Conform { side, version } => match self.conform(side, version, &read).await? {
+                    Ended::Done => step.done(),
+                    Ended::Again => return Ok(Ended::Again),
+                },
+                Task::Raise { side, base } => {
+                    self.admin.stores[side].raise_token_base(base).await?;
+                    step.done();
+                }
+                Task::Write { side, expected, stand } => {
+                    let record = self.record(side, stand, &read);
+                    match self.admin.stores[side].write(Some(expected), &record).await? {
+                        Written::Done(version) => {
+                            step.written(Some(version));
+                            read[side] = Some(Read { version, record });
+                        }
+                        Written::Conflict => return Ok(Ended::Again),
+                    }
+                }
+                Task::Done(_) => return Ok(Ended::Done),
+                Task::Stuck(Stuck::Unread(side)) => {
+                    return Err(down[side].take().unwrap_or_else(|| lost_at(side)));
+                }
+                Task::Stuck(Stuck::Exhausted) => {
+                    let message = "there are no tokens left for another change of the store that counts";
+                    return Err(Error::not_applied(ErrorKind::Unsupported, message));
+                }
+            }
+        }
+    }
+
+    fn record(&self, side: Side, stand: Stand, read: &Pair<Option<Read>>) -> Record {
+        let of_this_move = read.live(Side::Old).or_else(|| read.live(Side::New));
+        let id = of_this_move.map_or(0, |read| read.record.id);
+        self.admin.record(id, side, stand)
+    }
+
+    /// Waits until every member at `side` acts by `version`, and nobody else is there.
+    async fn conform(&mut self, side: Side, version: u64, read: &Pair<Option<Read>>) -> Result<Ended> {
+        let begins_both = read.live(Side::Old).is_some_and(|read| read.record.stand.phase == Phase::Shadow);
+        loop {
+            let stores = &self.admin.stores;
+            let census = stores[side].census().await?;
+            let mut way = status::in_the_way(&census, side, version, self.options.strangers);
+            if side == Side::New && begins_both {
+                let old: Census = stores.old.census().await?;
+                way.extend(self.admin.absent_from_new(Some(&old), Some(&census)));
+            }
+            if way.is_empty() {
+                return Ok(Ended::Done);
+            }
+            if stores[side].read().await?.is_none_or(|read| read.version != version) {
+                return Ok(Ended::Again);
+            }
+            self.wait_for(way).await?;
+        }
+    }
+
+    /// A pause, or that there is no time for one.
+    async fn wait_for(&mut self, in_the_way: Vec<String>) -> Result<()> {
+        let progress = Progress { to: self.to, in_the_way };
+        if self.admin.env.now() >= self.until {
+            return Err(not_yet(progress.to_string(), self.options.wait));
+        }
+        (self.told)(&progress);
+        self.admin.pause().await;
+        Ok(())
+    }
+}
+
+impl Admin {
+    pub(super) fn record(&self, id: u64, side: Side, stand: Stand) -> Record {
+        let other = match side {
+            Side::Old => self.stores.new.at(),
+            Side::New => self.stores.old.at(),
+        };
+        let since = u64::try_from(self.wall().as_millis()).unwrap_or(u64::MAX);
+        Record { id, side, stand, other, since, over: false }
+    }
+}
+
+fn lost_at(side: Side) -> Error {
+    lost(side)
+}

@@ -1,0 +1,104 @@
+//! The contract of a store, on top of two: what it asks of them is said by `protocol`, and done by `session`.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use futures_util::stream::BoxStream;
+use leasehold_core::backend::{
+    AcquireRequest, Attempt, Finding, Grant, Holder, LeaseId, LockBackend, LockState, Renewal, Revoke,
+    StoreEvent, TokenBase,
+};
+use leasehold_core::{Error, ErrorKind, Guarantees, LockName, Result};
+
+use crate::session::Session;
+use crate::session::acquire::Outcome;
+
+/// A session of a namespace whose locks are moved.
+#[derive(Debug)]
+pub(crate) struct Moving {
+    session: Arc<Session>,
+}
+
+impl Moving {
+    pub(crate) fn new(session: Arc<Session>) -> Self {
+        Self { session }
+    }
+}
+
+#[async_trait]
+impl LockBackend for Moving {
+    fn guarantees(&self) -> Guarantees {
+        self.session.guarantees()
+    }
+
+    async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt> {
+        Ok(match self.session.acquire(request, false).await? {
+            Outcome::Granted(grant) => Attempt::Granted(grant),
+            Outcome::Busy(holder) => Attempt::Held { holder },
+        })
+    }
+
+    async fn acquire(&self, request: &AcquireRequest) -> Result<Grant> {
+        match self.session.acquire(request, true).await? {
+            Outcome::Granted(grant) => Ok(grant),
+            Outcome::Busy(_) => unreachable!("nobody who waits is told that it is held"),
+        }
+    }
+
+    async fn renew(&self, leases: &[LeaseId]) -> Vec<Renewal> {
+        self.session.renew(leases).await
+    }
+
+    async fn release(&self, grant: &Grant) -> Result<()> {
+        self.session.release(grant).await
+    }
+
+    fn give_up(&self, lease: LeaseId) {
+        self.session.give_up(lease);
+    }
+
+    fn events(&self) -> BoxStream<'static, StoreEvent> {
+        self.session.inbox.stream()
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<LockState> {
+        self.session.inspect(name).await
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<LockState>> {
+        self.session.list(prefix).await
+    }
+
+    async fn revoke(&self, name: &LockName, how: Revoke) -> Result<Option<Holder>> {
+        self.session.revoke(name, how).await
+    }
+
+    async fn diagnose(&self) -> Result<Vec<Finding>> {
+        self.session.diagnose().await
+    }
+
+    async fn token_base(&self) -> Result<TokenBase> {
+        Err(no_token_base())
+    }
+
+    async fn raise_token_base(&self, _at_least: u64) -> Result<()> {
+        Err(no_token_base())
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.session.close().await
+    }
+}
+
+impl Drop for Moving {
+    /// Without it nobody asks for anything any more.
+    fn drop(&mut self) {
+        self.session.stop();
+    }
+}
+
+fn no_token_base() -> Error {
+    let message =
+        "the tokens of a namespace that is moved are the move's: `leasehold migrate` raises its bases";
+    Error::not_applied(ErrorKind::Unsupported, message)
+}

@@ -1,0 +1,72 @@
+//! Which two stores.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use leasehold_core::backend::{LockBackend, StoreConfig};
+use leasehold_core::{Env, Result};
+
+use crate::backend::Moving;
+use crate::protocol::Pair;
+use crate::session::Session;
+
+/// Two stores, between which the locks of a namespace are moved while they are in use. How far the move is stands
+/// in the stores: a process follows it while it runs.
+#[derive(Clone)]
+pub struct Migration {
+    stores: Pair<Arc<dyn StoreConfig>>,
+    poll: Duration,
+}
+
+impl Migration {
+    /// How often a process looks how far the move is.
+    pub const DEFAULT_POLL: Duration = Duration::from_secs(1);
+
+    /// From `old` to `new`.
+    pub fn new(old: impl StoreConfig, new: impl StoreConfig) -> Self {
+        Self { stores: Pair { old: Arc::new(old), new: Arc::new(new) }, poll: Self::DEFAULT_POLL }
+    }
+
+    /// How often a process looks how far the move is, at most; default 1 s.
+    #[must_use]
+    pub fn poll(self, every: Duration) -> Self {
+        Self { poll: every, ..self }
+    }
+
+    pub(crate) fn stores(&self) -> &Pair<Arc<dyn StoreConfig>> {
+        &self.stores
+    }
+}
+
+#[async_trait]
+impl StoreConfig for Migration {
+    fn min_ttl(&self) -> Duration {
+        self.stores.old.min_ttl().max(self.stores.new.min_ttl())
+    }
+
+    fn server(&self) -> Option<String> {
+        let server = |store: &Arc<dyn StoreConfig>| store.server();
+        match (server(&self.stores.old), server(&self.stores.new)) {
+            (Some(old), Some(new)) => Some(format!("{old} -> {new}")),
+            (old, new) => old.or(new),
+        }
+    }
+
+    async fn open(&self, env: Env) -> Result<Arc<dyn LockBackend>> {
+        let session = Session::open_both(self.stores(), self.poll, env).await?;
+        Ok(Arc::new(Moving::new(session)))
+    }
+}
+
+impl fmt::Debug for Migration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { stores, poll } = self;
+        f.debug_struct("Migration")
+            .field("old", &stores.old)
+            .field("new", &stores.new)
+            .field("poll", poll)
+            .finish()
+    }
+}

@@ -1,0 +1,416 @@
+//! What the process knows and has. Everything in it changes under one mutex, and nothing in it waits: what is to be done
+//! is left in `todo`.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use leasehold_core::backend::stage::{Phase, Side};
+use leasehold_core::backend::{
+    AcquireRequest, Events, Grant, Holder, Lease, LeaseId, LeaseScope, StoreEvent,
+};
+use leasehold_core::clock::{Deadline, Moment};
+use leasehold_core::{Error, ErrorKind, LockName, LostReason};
+use tokio::sync::Notify;
+
+use super::SIDES;
+use super::claim::{Claim, Slot, Stage};
+use super::debts::Debt;
+use super::leases::Leases;
+use super::members::Signature;
+use super::upgrade::Upgrade;
+use crate::protocol::member::Holds;
+use crate::protocol::parts::{Act, Part};
+use crate::protocol::view::{Alone, Knowledge, View};
+use crate::protocol::{Class, Pair};
+
+pub(super) struct Book {
+    pub(super) knowledge: Knowledge,
+    /// What follows from that, as every claim knows it.
+    view: Option<View>,
+    pub(super) entries: Pair<Signature>,
+    /// What keeps the process from knowing a store's record.
+    pub(super) trouble: Pair<Option<Error>>,
+    /// Which move it is.
+    pub(super) id: Option<u64>,
+    pub(super) slots: HashMap<LockName, Slot>,
+    pub(super) leases: Leases,
+    /// The manager's, as its requests say it.
+    pub(super) label: Arc<str>,
+    /// Until when the store that is left is not waited for (phase `drain`).
+    pub(super) shunned_until: Option<Moment>,
+    pub(super) events: Events,
+    pub(super) todo: Vec<Todo>,
+}
+
+/// What is to be done once the mutex is free.
+pub(super) enum Todo {
+    Wake(Arc<Notify>),
+    /// Look at that store, and say there what there is to say.
+    Poke(Side),
+    /// Release it until that is over.
+    Settle(Arc<Debt>),
+    /// Ask for what a hold needs.
+    Upgrade(Upgrade),
+    /// A session whose end alone ends what is in it.
+    GiveUp(Side, LeaseId),
+}
+
+impl Book {
+    pub(super) fn new(events: Events) -> Self {
+        Self {
+            knowledge: Knowledge::default(),
+            view: None,
+            entries: Pair::default(),
+            trouble: Pair::default(),
+            id: None,
+            slots: HashMap::new(),
+            leases: Leases::default(),
+            label: "".into(),
+            shunned_until: None,
+            events,
+            todo: Vec::new(),
+        }
+    }
+
+    pub(super) fn view(&self) -> Option<View> {
+        self.view
+    }
+
+    /// Why there is no view.
+    pub(super) fn why_blind(&self) -> Error {
+        let of = |side: Side| self.trouble[side].clone().filter(|_| self.knowledge.known(side).is_none());
+        of(Side::Old).or_else(|| of(Side::New)).unwrap_or_else(|| {
+            let message = "how far the move to the other store is could not be read";
+            Error::not_applied(ErrorKind::Unavailable, message)
+        })
+    }
+
+    /// Lets time act, and whatever has changed since the last look.
+    pub(super) fn settle(&mut self, now: Moment) {
+        for side in SIDES {
+            if self.knowledge.is_signed(side) && self.backed_until(side).has_passed(now) {
+                self.lapse(side);
+            }
+        }
+        let view = self.knowledge.view();
+        if self.view != view {
+            self.view = view;
+            self.follow_view();
+        }
+        self.acknowledge();
+    }
+
+    /// Until when the process's entry at `side` is shown.
+    pub(super) fn backed_until(&self, side: Side) -> Deadline {
+        let Some(lease) = self.entries[side].lease.as_ref().filter(|_| self.knowledge.is_signed(side)) else {
+            return Deadline::At(Moment::from_nanos(0));
+        };
+        self.leases.deadline(side, lease)
+    }
+
+    /// Its entry there may not be seen any more.
+    pub(super) fn lapse(&mut self, side: Side) {
+        self.knowledge.lapsed(side);
+        self.entries[side].lease = None;
+        self.entries[side].signed_at = None;
+        self.todo.push(Todo::Poke(side));
+        for name in self.names() {
+            let Some(claim) = self.claim(&name) else { continue };
+            let act = match &mut claim.stage {
+                Stage::Asking { lapsed, .. } => {
+                    lapsed[side] = true;
+                    let wake = Arc::clone(&claim.wake);
+                    self.todo.push(Todo::Wake(wake));
+                    None
+                }
+                Stage::Holding { hold, .. } => {
+                    let (_, act) = hold.unbacked(side);
+                    act
+                }
+            };
+            self.act(&name, act);
+            self.advance(&name);
+        }
+    }
+
+    /// Acknowledges what no hold contradicts, and has that said.
+    fn acknowledge(&mut self) {
+        for side in SIDES {
+            let known = self.knowledge.known(side).map(|seen| seen.version);
+            if known.is_none() || known == self.knowledge.acknowledged(side) {
+                continue;
+            }
+            let holds = self.holds();
+            let alone = Alone { holds: Pair { old: holds.old, new: holds.new } };
+            if self.knowledge.acknowledge(side, alone) {
+                self.todo.push(Todo::Poke(side));
+                self.entries[side].news += 1;
+            }
+        }
+    }
+
+    /// How many locks are held, and where.
+    pub(super) fn holds(&self) -> Holds {
+        let mut holds = Holds::default();
+        for slot in self.slots.values() {
+            let Some(Claim { stage: Stage::Holding { hold, .. }, .. }) = &slot.claim else { continue };
+            match (hold.alone(Side::Old), hold.alone(Side::New)) {
+                (true, _) => holds.old += 1,
+                (_, true) => holds.new += 1,
+                _ if !hold.is_over() => holds.both += 1,
+                _ => {}
+            }
+        }
+        holds
+    }
+
+    /// Every claim hears of another view.
+    fn follow_view(&mut self) {
+        let view = self.view;
+        for name in self.names() {
+            let trusted = self.trusted(&name);
+            let Some(claim) = self.claim(&name) else { continue };
+            let Stage::Holding { hold, told, .. } = &mut claim.stage else {
+                let wake = Arc::clone(&claim.wake);
+                self.todo.push(Todo::Wake(wake));
+                continue;
+            };
+            let mut after = *hold;
+            after.viewed(view);
+            // What was not needed may have been renewed less than the guard believes in (session-3).
+            let weak = |side: &Side| {
+                let counts = hold.parts().held(*side) && after.needs(*side) && !hold.needs(*side);
+                counts && trusted[*side] < Some(*told)
+            };
+            let weak: Vec<_> = SIDES.into_iter().filter(weak).collect();
+            let acts: Vec<_> = weak.into_iter().map(|side| hold.unbacked(side).1).collect();
+            hold.viewed(view);
+            for act in acts {
+                self.act(&name, act);
+            }
+            self.advance(&name);
+        }
+    }
+
+    /// Does what a hold is to do by now.
+    pub(super) fn advance(&mut self, name: &LockName) {
+        loop {
+            let Some(Claim { stage: Stage::Holding { hold, .. }, .. }) = self.claim(name) else { return };
+            // What is left of one that is over goes when the core, which is told first, lets go of it.
+            if hold.is_over() {
+                self.tell_over(name);
+                return;
+            }
+            let Some(act) = hold.step() else { return };
+            self.act(name, Some(act));
+        }
+    }
+
+    fn act(&mut self, name: &LockName, act: Option<Act>) {
+        match act {
+            None => {}
+            Some(Act::Release(side)) => self.owe(name, side),
+            Some(Act::Drop(side)) => {
+                self.stop_asking(name, side);
+                // It may have been granted, and not counted on yet.
+                self.owe(name, side);
+            }
+            Some(Act::Ask(side)) => self.ask_for_hold(name, side),
+        }
+    }
+
+    /// What the claim on `name` has at `side` is to be released.
+    pub(super) fn owe(&mut self, name: &LockName, side: Side) {
+        let Some(slot) = self.slots.get_mut(name) else { return };
+        let Some(claim) = &mut slot.claim else { return };
+        if let Some(mut grant) = claim.parts[side].take() {
+            grant.lease.deadline = self.leases.leave(side, &grant.lease, &self.events);
+            let debt = Debt::new(claim.id, side, grant);
+            slot.debts[side] = Some(Arc::clone(&debt));
+            self.todo.push(Todo::Settle(debt));
+        }
+    }
+
+    /// What the claim on `name` had at `side` is over at the store.
+    pub(super) fn part_over(&mut self, name: &LockName, side: Side) {
+        let Some(claim) = self.claim(name) else { return };
+        let Some(grant) = claim.parts[side].take() else { return };
+        match &mut claim.stage {
+            Stage::Asking { lost, .. } => {
+                lost[side] = true;
+                let wake = Arc::clone(&claim.wake);
+                self.todo.push(Todo::Wake(wake));
+            }
+            Stage::Holding { hold, .. } if hold.parts().held(side) => drop(hold.gone(side)),
+            // It was granted, and not counted on yet.
+            Stage::Holding { hold, .. } => hold.failed(side),
+        }
+        self.leases.leave(side, &grant.lease, &self.events);
+        self.advance(name);
+    }
+
+    /// The core hears that a hold is over, once.
+    fn tell_over(&mut self, name: &LockName) {
+        let Some(claim) = self.claim(name) else { return };
+        if let Stage::Holding { told_over, .. } = &mut claim.stage
+            && !std::mem::replace(told_over, true)
+        {
+            let lease = claim.id;
+            self.events.tell(StoreEvent::LeaseLost { lease, reason: LostReason::Gone });
+        }
+    }
+
+    /// Who has what lease: the claims with a part that hangs on it.
+    pub(super) fn hanging_on(&self, side: Side, lease: LeaseId) -> Vec<LockName> {
+        let hangs = |slot: &Slot| {
+            let part = slot.claim.as_ref().and_then(|claim| claim.parts[side].as_ref());
+            part.is_some_and(|part| part.lease.id == lease)
+        };
+        self.slots.iter().filter(|(_, slot)| hangs(slot)).map(|(name, _)| name.clone()).collect()
+    }
+
+    /// A store's lease is over.
+    pub(super) fn lease_over(&mut self, side: Side, lease: LeaseId, reason: LostReason) {
+        self.leases.lost(side, lease, reason, &self.events);
+        if reason == LostReason::Released {
+            return;
+        }
+        for name in self.hanging_on(side, lease) {
+            self.part_over(&name, side);
+        }
+        let is_entry = |entry: &Lease| entry.scope == LeaseScope::Session && entry.id == lease;
+        if self.entries[side].lease.as_ref().is_some_and(is_entry) {
+            self.lapse(side);
+        }
+    }
+
+    /// The same holder with the token that it has for everybody, if that can be told.
+    pub(super) fn known_to_all(&self, side: Side, mut holder: Holder) -> Holder {
+        let counts = |view: View| (view.class() == Class::Old) == (side == Side::Old);
+        let window = self.view.filter(|view| counts(*view)).map(|view| view.seen.stand.window);
+        let counter = holder.token.take().and_then(|token| window?.counter(token.counter()));
+        match counter {
+            Some(counter) => holder.with_counter(counter),
+            None => holder,
+        }
+    }
+
+    /// Whether the store that is left is not waited for now.
+    pub(super) fn shuns_old(&self, now: Moment) -> bool {
+        let drains = self.view.is_some_and(|view| view.phase >= Phase::Drain);
+        drains && self.shunned_until.is_some_and(|until| now < until)
+    }
+
+    pub(super) fn claim(&mut self, name: &LockName) -> Option<&mut Claim> {
+        self.slots.get_mut(name)?.claim.as_mut()
+    }
+
+    fn names(&self) -> Vec<LockName> {
+        let claimed = self.slots.iter().filter(|(_, slot)| slot.claim.is_some());
+        claimed.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// A claim of `request` begins.
+    pub(super) fn begin(&mut self, request: &AcquireRequest) -> (LeaseId, Arc<Notify>) {
+        if self.label != request.label {
+            self.label = Arc::clone(&request.label);
+        }
+        // Nobody has let go of it, and it is over.
+        self.let_go(&request.name);
+        let claim = Claim::new(self.leases.fresh(), request.clone(), self.view);
+        let (id, wake) = (claim.id, Arc::clone(&claim.wake));
+        self.slots.entry(request.name.clone()).or_default().claim = Some(claim);
+        (id, wake)
+    }
+
+    /// Whatever is claimed of `name` is not wanted any more. Which stores' parts it needed.
+    pub(super) fn let_go(&mut self, name: &LockName) -> Pair<bool> {
+        let mut needed = Pair::default();
+        let Some(claim) = self.claim(name) else { return needed };
+        let id = claim.id;
+        match &mut claim.stage {
+            Stage::Asking { contender, .. } => contender.unwanted(),
+            Stage::Holding { hold, .. } => {
+                needed = Pair { old: hold.needs(Side::Old), new: hold.needs(Side::New) };
+                hold.let_go();
+            }
+        }
+        for side in [Side::New, Side::Old] {
+            self.stop_asking(name, side);
+            self.owe(name, side);
+        }
+        self.leases.composites.remove(&id);
+        if let Some(slot) = self.slots.get_mut(name) {
+            slot.claim = None;
+        }
+        self.tidy(name);
+        needed
+    }
+
+    /// A slot that nobody needs goes.
+    pub(super) fn tidy(&mut self, name: &LockName) {
+        if self.slots.get(name).is_some_and(Slot::is_empty) {
+            self.slots.remove(name);
+        }
+    }
+
+    /// A debt is settled.
+    pub(super) fn settled(&mut self, debt: &Arc<Debt>) {
+        let (name, side) = (&debt.name, debt.side);
+        let Some(slot) = self.slots.get_mut(name) else { return };
+        if !slot.debts[side].as_ref().is_some_and(|owed| Arc::ptr_eq(owed, debt)) {
+            return;
+        }
+        slot.debts[side] = None;
+        if let Some(claim) = slot.claim.as_mut().filter(|claim| claim.id == debt.claim) {
+            match &mut claim.stage {
+                Stage::Asking { contender, .. } if contender.parts()[side] == Part::Leaving => {
+                    contender.gone(side)
+                }
+                Stage::Holding { hold, .. } if hold.parts()[side] == Part::Leaving => drop(hold.gone(side)),
+                _ => {}
+            }
+            self.todo.push(Todo::Wake(Arc::clone(&claim.wake)));
+        }
+        self.advance(name);
+        self.tidy(name);
+    }
+
+    /// What the claim `id` on `name` was granted at `side`. One that is over gives it back.
+    pub(super) fn granted(&mut self, name: &LockName, id: LeaseId, side: Side, grant: Grant) {
+        let (raw, lease) = (grant.counter, grant.lease);
+        let Some(claim) = self.claim(name).filter(|claim| claim.id == id) else {
+            self.todo.push(Todo::Settle(Debt::new(id, side, grant)));
+            return;
+        };
+        claim.parts[side] = Some(grant);
+        if let Stage::Asking { contender, .. } = &mut claim.stage {
+            contender.granted(side, raw);
+        }
+        self.leases.hold(side, &lease);
+    }
+
+    /// Counts on what was granted for the hold of `name`, once it lasts as long as the guard believes in it.
+    pub(super) fn admit(&mut self, name: &LockName) {
+        let trusted = self.trusted(name);
+        let Some(Claim { stage: Stage::Holding { hold, told, .. }, parts, .. }) = self.claim(name) else {
+            return;
+        };
+        for side in SIDES {
+            let Some(part) = &parts[side] else { continue };
+            if !hold.parts().held(side) && trusted[side].is_some_and(|until| until >= *told) {
+                hold.granted(side, part.counter);
+            }
+        }
+    }
+
+    /// Until when each part of the claim on `name` can be trusted (session-3).
+    pub(super) fn trusted(&self, name: &LockName) -> Pair<Option<Deadline>> {
+        let claim = self.slots.get(name).and_then(|slot| slot.claim.as_ref());
+        let until = |side: Side| {
+            let part = claim?.parts[side].as_ref()?;
+            Some(self.leases.deadline(side, &part.lease).min(self.backed_until(side)))
+        };
+        Pair { old: until(Side::Old), new: until(Side::New) }
+    }
+}

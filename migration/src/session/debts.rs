@@ -1,0 +1,180 @@
+//! What is not wanted any more is released by a task, until the store confirms it or its lease is over (hold-3, B2).
+
+use std::sync::Arc;
+
+use leasehold_core::backend::stage::Side;
+use leasehold_core::backend::{Backoff, Grant, LeaseId, LeaseScope};
+use leasehold_core::clock::Deadline;
+use leasehold_core::{Effect, Error, ErrorKind, LockName, LostReason, Result};
+use tokio::sync::watch;
+
+use super::{SIDES, Session};
+use crate::protocol::Pair;
+
+/// What a store is to forget.
+pub(super) struct Debt {
+    /// Whose it was.
+    pub(super) claim: LeaseId,
+    pub(super) side: Side,
+    pub(super) name: LockName,
+    /// What was granted; `None` is a request that somebody is about to drop.
+    grant: Option<Grant>,
+    progress: watch::Sender<Progress>,
+}
+
+#[derive(Default)]
+struct Progress {
+    /// Requests that have failed.
+    failures: u32,
+    last: Option<Error>,
+    /// It is over; with the reason if it was not released.
+    over: Option<Result<()>>,
+}
+
+impl Debt {
+    /// A grant, whose lease nobody renews any more.
+    pub(super) fn new(claim: LeaseId, side: Side, grant: Grant) -> Arc<Self> {
+        let (name, grant) = (grant.name.clone(), Some(grant));
+        Arc::new(Self { claim, side, name, grant, progress: watch::Sender::default() })
+    }
+
+    /// A request.
+    pub(super) fn of_request(claim: LeaseId, side: Side, name: LockName) -> Arc<Self> {
+        Arc::new(Self { claim, side, name, grant: None, progress: watch::Sender::default() })
+    }
+
+    /// Ends when nothing more is done about it, whatever it came to.
+    pub(super) async fn is_over(&self) {
+        let mut progress = self.progress.subscribe();
+        drop(progress.wait_for(|progress| progress.over.is_some()).await);
+    }
+
+    /// What it came to, or why the next request fails.
+    pub(super) async fn answer(&self) -> Result<()> {
+        let mut progress = self.progress.subscribe();
+        let before = progress.borrow().failures;
+        let progress =
+            progress.wait_for(|progress| progress.over.is_some() || progress.failures > before).await;
+        let Ok(progress) = progress else { return Ok(()) };
+        match (&progress.over, &progress.last) {
+            (Some(over), _) => over.clone(),
+            (None, Some(error)) => Err(error.clone()),
+            (None, None) => Ok(()),
+        }
+    }
+
+    fn failed(&self, error: Error) {
+        self.progress.send_modify(|progress| {
+            progress.failures += 1;
+            progress.last = Some(error);
+        });
+    }
+
+    fn ended(&self, over: Result<()>) {
+        self.progress.send_modify(|progress| progress.over = Some(over));
+    }
+}
+
+impl Session {
+    /// Lets go of a hold: of everything that it has, in both stores at once.
+    pub(crate) async fn release(self: &Arc<Self>, grant: &Grant) -> Result<()> {
+        let id = grant.lease.id;
+        let owed = self.with(|book, now| {
+            let mut needed = Pair { old: true, new: true };
+            if book.claim(&grant.name).is_some_and(|claim| claim.id == id) {
+                needed = book.let_go(&grant.name);
+            }
+            let slot = book.slots.get(&grant.name);
+            let debt = |side: Side| {
+                let debt = slot?.debts[side].clone().filter(|debt| debt.claim == id)?;
+                let waits = needed[side] && !(side == Side::Old && book.shuns_old(now));
+                Some((debt, waits))
+            };
+            SIDES.map(debt)
+        });
+        let mut released = None;
+        for (debt, waits) in owed.into_iter().flatten() {
+            released.get_or_insert(Ok(()));
+            if waits {
+                let answer = debt.answer().await;
+                released = Some(released.unwrap_or(Ok(())).and(answer));
+            }
+        }
+        released.unwrap_or_else(|| {
+            self.refuse_closed()?;
+            Err(Error::lost(LostReason::Gone))
+        })
+    }
+
+    /// Releases what was granted until that is over.
+    pub(super) async fn settle_debt(self: Arc<Self>, debt: Arc<Debt>) {
+        if let Some(grant) = &debt.grant {
+            let over = self.released(&debt, grant).await;
+            self.settle(&debt, over);
+        }
+    }
+
+    /// Nothing more is done about it.
+    pub(super) fn settle(self: &Arc<Self>, debt: &Arc<Debt>, over: Result<()>) {
+        // First the slot: whoever hears that it is over may ask again.
+        self.with(|book, _| book.settled(debt));
+        debt.ended(over);
+    }
+
+    /// Asks the store to release `grant` until it confirms that, or its lease is over. An entry that stays in a session ends
+    /// with that: it is given up.
+    pub(super) async fn released(self: &Arc<Self>, debt: &Debt, grant: &Grant) -> Result<()> {
+        let released = self.release_at(debt, grant).await;
+        if let Err(error) = &released {
+            tracing::debug!(error = %format_args!("{error:#}"), lock = %grant.name, "not released in one store");
+            if grant.lease.scope == LeaseScope::Session && error.lost_reason().is_none() {
+                self.with(|book, _| {
+                    book.lease_over(debt.side, grant.lease.id, LostReason::SessionLost);
+                    book.todo.push(super::book::Todo::GiveUp(debt.side, grant.lease.id));
+                });
+            }
+        }
+        released
+    }
+
+    async fn release_at(&self, debt: &Debt, grant: &Grant) -> Result<()> {
+        let env = &self.env;
+        let Some(open) = self.stores[debt.side].open.get() else { return Ok(()) };
+        let in_session = grant.lease.scope == LeaseScope::Session;
+        let give_up_at = match grant.lease.deadline {
+            Deadline::At(at) if !in_session => at,
+            _ => env.now() + grant.lease.ttl,
+        };
+        let mut backoff = Backoff::of_requests(env);
+        let mut effect = Effect::NotApplied;
+        loop {
+            let Err(error) = env.bounded(open.backend.release(grant)).await else { return Ok(()) };
+            match (error.lost_reason(), effect) {
+                // An earlier request has done it.
+                (Some(LostReason::Gone), Effect::Unknown) if env.now() < give_up_at => return Ok(()),
+                (Some(_), _) => return Err(error),
+                (None, Effect::NotApplied) => effect = error.effect(),
+                (None, Effect::Unknown) => {}
+            }
+            let error = error.with_effect(effect);
+            if ends_release(error.kind(), in_session) || give_up_at <= env.now() {
+                return Err(error);
+            }
+            debt.failed(error.clone());
+            env.sleep_until((env.now() + backoff.next(env)).min(give_up_at)).await;
+            if give_up_at <= env.now() {
+                return Err(error);
+            }
+        }
+    }
+}
+
+/// Whether asking again is of no use, as in the core.
+fn ends_release(kind: &ErrorKind, in_session: bool) -> bool {
+    use ErrorKind::{Closed, Denied, InvalidName, InvalidOption, Misuse, Unsupported};
+    match kind {
+        Closed => true,
+        Denied | InvalidName | InvalidOption | Misuse | Unsupported => in_session,
+        _ => false,
+    }
+}

@@ -1,0 +1,252 @@
+//! The leases of both stores under ids of their own, and their renewal.
+//!
+//! A lease that a store announces is *passed on*, one for one. A hold is a lease too, a *composite*: it lives as long
+//! as the parts that it needs.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use leasehold_core::backend::stage::Side;
+use leasehold_core::backend::{Events, Lease, LeaseId, LeaseScope, Renewal, StoreEvent};
+use leasehold_core::clock::Deadline;
+use leasehold_core::{Error, LockName, LostReason};
+
+use super::book::Book;
+use super::claim::Stage;
+use super::{SIDES, Session};
+use crate::protocol::Pair;
+
+#[derive(Default)]
+pub(super) struct Leases {
+    last: u64,
+    /// By the id that the core knows.
+    passed: BTreeMap<LeaseId, (Side, Lease)>,
+    /// The core's id, by the store's.
+    known: Pair<HashMap<LeaseId, LeaseId>>,
+    /// The store's leases of single entries that are parts of a claim.
+    parts: Pair<HashSet<LeaseId>>,
+    /// The names that are held.
+    pub(super) composites: HashMap<LeaseId, LockName>,
+}
+
+impl Leases {
+    pub(super) fn fresh(&mut self) -> LeaseId {
+        self.last += 1;
+        LeaseId::new(self.last)
+    }
+
+    /// A store has announced a lease, or the core is to renew one although nobody has.
+    pub(super) fn announce(&mut self, side: Side, lease: Lease, events: &Events) {
+        if self.known[side].contains_key(&lease.id) {
+            return;
+        }
+        let outer = self.fresh();
+        self.known[side].insert(lease.id, outer);
+        self.passed.insert(outer, (side, lease));
+        events.tell(StoreEvent::LeaseOpened(Lease::new(outer, lease.scope, lease.ttl, lease.deadline)));
+    }
+
+    /// A store announces one by itself. What is part of a hold is renewed with that.
+    pub(super) fn opened(&mut self, side: Side, lease: Lease, events: &Events) {
+        if !self.parts[side].contains(&lease.id) {
+            self.announce(side, lease, events);
+        }
+    }
+
+    /// The entry of this lease was granted.
+    pub(super) fn hold(&mut self, side: Side, lease: &Lease) {
+        if lease.scope == LeaseScope::Entry {
+            self.parts[side].insert(lease.id);
+        }
+    }
+
+    /// Until when a lease is trusted that was granted like this.
+    pub(super) fn deadline(&self, side: Side, lease: &Lease) -> Deadline {
+        let passed = self.known[side].get(&lease.id).and_then(|outer| self.passed.get(outer));
+        passed.map_or(lease.deadline, |(_, passed)| passed.deadline.max(lease.deadline))
+    }
+
+    /// The core does not renew this one for itself any more: it is a part of a hold, or of nothing. Until when it is trusted.
+    pub(super) fn absorb(&mut self, side: Side, lease: &Lease, events: &Events) -> Deadline {
+        let deadline = self.deadline(side, lease);
+        if lease.scope == LeaseScope::Entry {
+            self.lost(side, lease.id, LostReason::Released, events);
+        }
+        deadline
+    }
+
+    /// The part with this lease is given back, or over.
+    pub(super) fn leave(&mut self, side: Side, lease: &Lease, events: &Events) -> Deadline {
+        self.parts[side].remove(&lease.id);
+        self.absorb(side, lease, events)
+    }
+
+    /// A lease is over.
+    pub(super) fn lost(&mut self, side: Side, lease: LeaseId, reason: LostReason, events: &Events) {
+        if let Some(outer) = self.known[side].remove(&lease) {
+            self.passed.remove(&outer);
+            events.tell(StoreEvent::LeaseLost { lease: outer, reason });
+        }
+    }
+
+    /// What the core knows as `lease`, if that was passed on.
+    pub(super) fn passed(&self, lease: LeaseId) -> Option<(Side, LeaseId)> {
+        self.passed.get(&lease).map(|(side, lease)| (*side, lease.id))
+    }
+
+    fn extend(&mut self, side: Side, lease: LeaseId, until: Deadline) {
+        let passed = self.known[side].get(&lease).and_then(|outer| self.passed.get_mut(outer));
+        if let Some((_, lease)) = passed {
+            lease.deadline = lease.deadline.max(until);
+        }
+    }
+}
+
+/// What a store said of one lease.
+#[derive(Clone)]
+enum Answer {
+    Until(Deadline),
+    Gone(LostReason),
+    Unknown(Error),
+}
+
+impl From<Answer> for Renewal {
+    fn from(answer: Answer) -> Self {
+        match answer {
+            Answer::Until(deadline) => Self::Until(deadline),
+            Answer::Gone(reason) => Self::Gone(reason),
+            Answer::Unknown(error) => Self::Unknown(error),
+        }
+    }
+}
+
+type Answers = Pair<HashMap<LeaseId, Answer>>;
+
+impl Book {
+    /// Which of the stores' leases these are. A session's own is renewed by itself.
+    fn leases_of(&self, leases: &[LeaseId]) -> Pair<HashSet<LeaseId>> {
+        let mut wanted: Pair<HashSet<LeaseId>> = Pair::default();
+        for lease in leases {
+            if let Some((side, inner)) = self.leases.passed(*lease) {
+                wanted[side].insert(inner);
+            }
+            let claim =
+                self.leases.composites.get(lease).and_then(|name| self.slots.get(name)?.claim.as_ref());
+            for side in SIDES {
+                let part = claim.and_then(|claim| claim.parts[side].as_ref());
+                let own = part.filter(|part| part.lease.scope == LeaseScope::Entry);
+                wanted[side].extend(own.map(|part| part.lease.id));
+            }
+        }
+        wanted
+    }
+
+    /// Takes in what the stores answered.
+    fn renewed(&mut self, answers: &Answers) {
+        for side in SIDES {
+            for (lease, answer) in &answers[side] {
+                match answer {
+                    Answer::Until(until) => self.leases.extend(side, *lease, *until),
+                    Answer::Gone(reason) => self.lease_over(side, *lease, *reason),
+                    Answer::Unknown(_) => {}
+                }
+            }
+        }
+    }
+
+    /// What that means for a lease that the core knows.
+    fn answer(&mut self, lease: LeaseId, passed: Option<(Side, LeaseId)>, answers: &Answers) -> Answer {
+        let gone = Answer::Gone(LostReason::Gone);
+        if let Some((side, inner)) = passed {
+            return answers[side].get(&inner).cloned().unwrap_or(gone);
+        }
+        let Some(name) = self.leases.composites.get(&lease).cloned() else { return gone };
+        let Some(claim) = self.claim(&name) else { return gone };
+        let mut unknown = None;
+        for side in SIDES {
+            let needed = matches!(&claim.stage, Stage::Holding { hold, .. } if hold.needs(side));
+            let Some(part) = &mut claim.parts[side] else { continue };
+            match answers[side].get(&part.lease.id) {
+                Some(Answer::Until(until)) => part.lease.deadline = part.lease.deadline.max(*until),
+                Some(Answer::Unknown(error)) if needed => unknown = Some(error.clone()),
+                _ => {}
+            }
+        }
+        self.admit(&name);
+        let trusted = self.trusted(&name);
+        let Some(claim) = self.claim(&name) else { return gone };
+        let until = claim.trusted_until(trusted);
+        let Stage::Holding { hold, told, .. } = &mut claim.stage else { return gone };
+        let answer = match unknown {
+            _ if hold.is_over() => gone,
+            Some(error) => Answer::Unknown(error),
+            None => {
+                *told = (*told).max(until);
+                Answer::Until(until)
+            }
+        };
+        self.advance(&name);
+        answer
+    }
+}
+
+impl Session {
+    /// At most one request to each store, however many leases hang on one of its.
+    pub(crate) async fn renew(self: &Arc<Self>, leases: &[LeaseId]) -> Vec<Renewal> {
+        let (wanted, passed) = self.with(|book, _| {
+            let passed: Vec<_> = leases.iter().map(|lease| book.leases.passed(*lease)).collect();
+            (book.leases_of(leases), passed)
+        });
+        let (old, new) = futures_util::future::join(
+            self.renew_at(Side::Old, wanted.old.into_iter().collect()),
+            self.renew_at(Side::New, wanted.new.into_iter().collect()),
+        )
+        .await;
+        let answers = Pair { old, new };
+        self.with(|book, _| {
+            book.renewed(&answers);
+            let answer =
+                |(lease, passed): (&LeaseId, &Option<_>)| book.answer(*lease, *passed, &answers).into();
+            leases.iter().zip(&passed).map(answer).collect()
+        })
+    }
+
+    /// One that does not answer leaves time for what the other has answered.
+    async fn renew_at(&self, side: Side, leases: Vec<LeaseId>) -> HashMap<LeaseId, Answer> {
+        if leases.is_empty() {
+            return HashMap::new();
+        }
+        let bound = self.env.timing().op_timeout / 4 * 3;
+        let renewed = async {
+            let open = self.open(side)?;
+            tokio::select! {
+                biased;
+                answers = open.backend.renew(&leases) => Ok(answers),
+                () = async { self.env.sleep(bound).await } => Err(super::silent(side, bound)),
+            }
+        };
+        let answer = |renewal| match renewal {
+            Renewal::Until(deadline) => Answer::Until(deadline),
+            Renewal::Gone(reason) => Answer::Gone(reason),
+            Renewal::Unknown(error) => Answer::Unknown(error),
+        };
+        match renewed.await {
+            Ok(answers) => leases.iter().copied().zip(answers.into_iter().map(answer)).collect(),
+            Err(error) => leases.iter().map(|lease| (*lease, Answer::Unknown(error.clone()))).collect(),
+        }
+    }
+
+    /// The core has given up a session of one of the stores.
+    pub(crate) fn give_up(self: &Arc<Self>, lease: LeaseId) {
+        let given_up = self.with(|book, _| {
+            let (side, inner) = book.leases.passed(lease)?;
+            book.lease_over(side, inner, LostReason::SessionLost);
+            Some((side, inner))
+        });
+        if let Some((side, inner)) = given_up
+            && let Ok(open) = self.open(side)
+        {
+            open.backend.give_up(inner);
+        }
+    }
+}

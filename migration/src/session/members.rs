@@ -1,0 +1,241 @@
+//! Signs in both stores, reads their records, and says what is acknowledged. One task for each store.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::backend::ledger::Entry;
+use leasehold_core::backend::stage::Side;
+use leasehold_core::backend::{Lease, LeaseScope};
+use leasehold_core::clock::Moment;
+use leasehold_core::{Error, ErrorKind, Result};
+
+use super::book::Book;
+use super::{SIDES, Session, place};
+use crate::protocol::Pair;
+use crate::protocol::member::Member;
+use crate::protocol::record::{Record, Seen};
+use crate::protocol::view::DataLost;
+
+/// When a record was asked for: what is known by then is older than the answer.
+#[derive(Clone, Copy)]
+pub(super) struct Look {
+    times: u64,
+    newest: u64,
+}
+
+impl Session {
+    /// Looks again and again, until the session is closed.
+    pub(super) async fn keep_looking(self: Arc<Self>, side: Side) {
+        loop {
+            let looked = tokio::select! {
+                biased;
+                () = self.closing.cancelled() => return,
+                looked = self.look(side) => looked,
+            };
+            self.with(|book, _| book.looked(side, looked.err()));
+            self.looked.send_modify(|looked| looked[side] += 1);
+            let pause = self.env.jittered(self.poll.min(self.signs_every()));
+            tokio::select! {
+                biased;
+                () = self.closing.cancelled() => return,
+                () = self.stores[side].poke.notified() => {}
+                () = self.env.sleep(pause) => {}
+            }
+        }
+    }
+
+    /// What is known, once it is; or why it is not.
+    pub(super) async fn view_or_why(self: &Arc<Self>) -> Result<()> {
+        if self.with(|book, _| book.view().is_some()) {
+            return Ok(());
+        }
+        let mut looked = self.looked.subscribe();
+        let before = *looked.borrow_and_update();
+        // The look that is under way may have begun before this.
+        let enough = |looked: &Pair<u64>| SIDES.iter().all(|side| looked[*side] >= before[*side] + 2);
+        let seen = async {
+            loop {
+                for side in SIDES {
+                    self.stores[side].poke.notify_one();
+                }
+                self.refuse_closed()?;
+                if self.with(|book, _| book.view().is_some()) {
+                    return Ok(());
+                }
+                if enough(&looked.borrow()) {
+                    return Err(self.book.lock().why_blind());
+                }
+                tokio::select! {
+                    biased;
+                    () = self.closing.cancelled() => {}
+                    changed = looked.changed() => drop(changed),
+                }
+            }
+        };
+        let bounded = self.env.bounded(seen).await;
+        bounded.map_err(|error| error.with_effect(leasehold_core::Effect::NotApplied))
+    }
+
+    /// How often an entry is signed that has a lease of its own: so that a hold, which is trusted no longer, need not be renewed
+    /// much more often than in one store.
+    fn signs_every(&self) -> Duration {
+        self.env.timing().ttl / 4
+    }
+
+    async fn look(self: &Arc<Self>, side: Side) -> Result<()> {
+        if self.stores[side].open.get().is_none() {
+            self.open_within(side, self.env.timing().connect_timeout).await?;
+        }
+        let every = self.signs_every();
+        if self.with(|book, now| book.must_sign(side, now, every)) {
+            self.sign(side).await?;
+        }
+        self.read(side).await
+    }
+
+    async fn sign(self: &Arc<Self>, side: Side) -> Result<()> {
+        let ledger = &self.open(side)?.ledger;
+        let (member, news) = self.with(|book, _| (book.member(), book.entries[side].news));
+        let signed = self.env.bounded(ledger.sign(self.id, &member.encode())).await?;
+        self.with(|book, now| {
+            book.signed(side, signed, now);
+            book.entries[side].said = news;
+        });
+        Ok(())
+    }
+
+    /// Reads the record at `side`, and knows it from then on.
+    pub(super) async fn read(self: &Arc<Self>, side: Side) -> Result<()> {
+        let ledger = &self.open(side)?.ledger;
+        let look =
+            self.with(|book, _| Look { times: book.entries[side].times, newest: book.entries[side].newest });
+        let record = self.env.bounded(ledger.read()).await?;
+        self.with(|book, _| book.learn(side, look, record))
+    }
+}
+
+/// The process's entry in one store's list of members, and what it has read there.
+#[derive(Default)]
+pub(super) struct Signature {
+    pub(super) lease: Option<Lease>,
+    pub(super) signed_at: Option<Moment>,
+    /// How often there was none and then one. What was read before is of no use (view-1).
+    pub(super) times: u64,
+    /// How much there has been to say, and has been said.
+    pub(super) news: u64,
+    pub(super) said: u64,
+    /// The newest version of the record that was seen.
+    pub(super) newest: u64,
+}
+
+impl Book {
+    fn member(&self) -> Member {
+        let knows = |side: Side| self.knowledge.acknowledged(side);
+        let trouble = SIDES.into_iter().find_map(|side| self.trouble[side].as_ref());
+        Member {
+            label: self.label.to_string(),
+            pid: std::process::id(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            acknowledges: Pair { old: knows(Side::Old), new: knows(Side::New) },
+            view: self.view().map(|view| view.phase),
+            holds: self.holds(),
+            trouble: trouble.map(|error| format!("{error:#}")),
+            ..Member::default()
+        }
+    }
+
+    fn must_sign(&self, side: Side, now: Moment, every: Duration) -> bool {
+        let Signature { lease, signed_at, news, said, .. } = &self.entries[side];
+        let of_session = lease.is_some_and(|lease| lease.scope == LeaseScope::Session);
+        let late = signed_at.is_none_or(|at| !of_session && every <= now.since(at));
+        !self.knowledge.is_signed(side) || late || news != said
+    }
+
+    /// The process has signed there.
+    fn signed(&mut self, side: Side, lease: Lease, now: Moment) {
+        let known = self.entries[side].lease;
+        let mut deadline = lease.deadline;
+        match known {
+            Some(known) if known.id == lease.id => deadline = deadline.max(known.deadline),
+            Some(_) => self.lapse(side),
+            None => {}
+        }
+        let signature = &mut self.entries[side];
+        signature.lease = Some(Lease::new(lease.id, lease.scope, lease.ttl, deadline));
+        signature.signed_at = Some(now);
+        if !self.knowledge.is_signed(side) {
+            signature.times += 1;
+            self.knowledge.signed(side);
+        }
+    }
+
+    fn looked(&mut self, side: Side, trouble: Option<Error>) {
+        if let Some(error) = trouble.as_ref().filter(|_| self.trouble[side].is_none()) {
+            tracing::warn!(error = %format_args!("{error:#}"), "the store that is {} cannot be followed", place(side));
+        }
+        self.trouble[side] = trouble;
+    }
+
+    /// Knows the record from now on that was asked for at `look`.
+    fn learn(&mut self, side: Side, look: Look, record: Option<Entry>) -> Result<()> {
+        let learned = self.understood(side, look, record);
+        if learned.is_err() {
+            self.knowledge.doubted(side);
+        }
+        learned
+    }
+
+    fn understood(&mut self, side: Side, look: Look, record: Option<Entry>) -> Result<()> {
+        let Some(entry) = record else { return Err(lost_its_data(side)) };
+        let record = Record::decode(&entry.value)?;
+        self.check(side, &record)?;
+        if entry.version < look.newest {
+            return Err(lost_its_data(side));
+        }
+        // What was read later may be known already.
+        let signature = &mut self.entries[side];
+        if entry.version < signature.newest || look.times != signature.times {
+            return Ok(());
+        }
+        signature.newest = entry.version;
+        let seen = Seen { version: entry.version, stand: record.stand };
+        self.knowledge.learn(side, seen).map_err(|DataLost| lost_its_data(side))
+    }
+
+    /// Whether the record is one of this move.
+    pub(super) fn check(&mut self, side: Side, record: &Record) -> Result<()> {
+        if record.over {
+            let message = "the move is over (`migrate clean`): open the store that the locks are in, without `migrate_to`";
+            return Err(Error::not_applied(ErrorKind::Misuse, message));
+        }
+        if record.side != side {
+            let message = format!(
+                "the store that is {} has the record of a move in which it is {}: another move must be finished and \
+                 cleaned up first (`leasehold migrate clean`)",
+                place(side),
+                place(record.side)
+            );
+            return Err(Error::not_applied(ErrorKind::Misuse, message));
+        }
+        if *self.id.get_or_insert(record.id) != record.id {
+            let message = format!(
+                "the two stores have records of different moves, {:016x} and {:016x}: one of them takes part in a move \
+                 from or to another store",
+                self.id.unwrap_or_default(),
+                record.id
+            );
+            return Err(Error::not_applied(ErrorKind::Misuse, message));
+        }
+        Ok(())
+    }
+}
+
+/// What was written there is not there any more.
+pub(super) fn lost_its_data(side: Side) -> Error {
+    let message = format!(
+        "the store that is {} has lost the record of the move, and with it perhaps locks: nothing is granted before \
+         `leasehold migrate repair`",
+        place(side)
+    );
+    Error::not_applied(ErrorKind::Protocol, message)
+}

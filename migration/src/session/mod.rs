@@ -1,0 +1,202 @@
+//! One process that takes part in a move.
+//!
+//! | part | does |
+//! |---|---|
+//! | `opening` | opens both stores, and begins the move if there is none |
+//! | `members` | signs in both, reads the records, acknowledges |
+//! | `book` | what the process knows and has, under one mutex; no I/O |
+//! | `claim` | one acquisition or hold in it |
+//! | `acquire` | asks for a lock until it is granted |
+//! | `upgrade` | asks for what a hold needs in the next phase |
+//! | `debts` | releases what is not wanted any more, until that is confirmed |
+//! | `leases` | the ids of both stores' leases as one; renewals |
+//! | `events` | what the stores tell |
+//! | `onlook` | what others ask about a lock |
+//!
+//! # Invariants
+//! - **session-1** B1 holds towards both stores: nothing is asked of a store for a name while an earlier grant of that name
+//!   is held there, or its release not over.
+//! - **session-2** A view is acted on and acknowledged under one mutex ([`Book`]); what is done about it comes after that.
+//! - **session-3** *Bound*: no hold is trusted longer than any part of it that it needs, nor than the process's entry in
+//!   that store.
+
+mod book;
+mod claim;
+mod debts;
+mod events;
+mod leases;
+mod members;
+mod onlook;
+mod opening;
+#[cfg(test)]
+mod tests;
+mod upgrade;
+
+pub(crate) mod acquire;
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use leasehold_core::backend::ledger::Ledger;
+use leasehold_core::backend::stage::Side;
+use leasehold_core::backend::{Events, Inbox, LockBackend, StoreConfig};
+use leasehold_core::clock::Moment;
+use leasehold_core::{Effect, Env, Error, ErrorKind, Guarantees, OwnerId, Result};
+use parking_lot::Mutex;
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::protocol::Pair;
+use book::{Book, Todo};
+
+/// The process's share in a move.
+pub(crate) struct Session {
+    env: Env,
+    /// As whom it signs.
+    id: OwnerId,
+    poll: Duration,
+    stores: Pair<Store>,
+    book: Mutex<Book>,
+    /// How many looks at each store have ended.
+    looked: watch::Sender<Pair<u64>>,
+    promises: OnceLock<Guarantees>,
+    pub(crate) inbox: Inbox,
+    closing: CancellationToken,
+}
+
+/// One of the two.
+struct Store {
+    config: Arc<dyn StoreConfig>,
+    open: OnceLock<Open>,
+    /// Look at it now.
+    poke: Notify,
+}
+
+#[derive(Clone)]
+struct Open {
+    backend: Arc<dyn LockBackend>,
+    ledger: Arc<dyn Ledger>,
+}
+
+const SIDES: [Side; 2] = [Side::Old, Side::New];
+
+impl Session {
+    fn new(configs: &Pair<Arc<dyn StoreConfig>>, poll: Duration, env: Env) -> Arc<Self> {
+        let (events, inbox) = Events::new();
+        let store = |config: &Arc<dyn StoreConfig>| Store {
+            config: Arc::clone(config),
+            open: OnceLock::new(),
+            poke: Notify::new(),
+        };
+        Arc::new(Self {
+            id: env.owner_id(),
+            poll,
+            stores: Pair { old: store(&configs.old), new: store(&configs.new) },
+            book: Mutex::new(Book::new(events)),
+            looked: watch::Sender::new(Pair::default()),
+            promises: OnceLock::new(),
+            inbox,
+            closing: CancellationToken::new(),
+            env,
+        })
+    }
+
+    /// Looks at the book, and does afterwards what follows from it.
+    fn with<R>(self: &Arc<Self>, act: impl FnOnce(&mut Book, Moment) -> R) -> R {
+        let now = self.env.now();
+        let mut book = self.book.lock();
+        book.settle(now);
+        let result = act(&mut book, now);
+        book.settle(now);
+        let todo = std::mem::take(&mut book.todo);
+        drop(book);
+        for todo in todo {
+            match todo {
+                Todo::Wake(waiting) => waiting.notify_one(),
+                Todo::Poke(side) => self.stores[side].poke.notify_one(),
+                Todo::Settle(debt) => self.env.spawn(Arc::clone(self).settle_debt(debt)),
+                Todo::Upgrade(upgrade) => self.env.spawn(Arc::clone(self).upgrade(upgrade)),
+                Todo::GiveUp(side, lease) => {
+                    if let Ok(open) = self.open(side) {
+                        open.backend.give_up(lease);
+                    }
+                }
+            }
+        }
+        result
+    }
+
+    fn open(&self, side: Side) -> Result<&Open> {
+        self.refuse_closed()?;
+        self.stores[side].open.get().ok_or_else(|| {
+            let message = format!("the store that is {} is not open", place(side));
+            Error::not_applied(ErrorKind::Unavailable, message)
+        })
+    }
+
+    fn refuse_closed(&self) -> Result<()> {
+        if self.closing.is_cancelled() {
+            return Err(Error::not_applied(ErrorKind::Closed, "the session with both stores was closed"));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn guarantees(&self) -> Guarantees {
+        *self.promises.get_or_init(|| self.both_promise())
+    }
+
+    /// What both promise, and what a lock in two stores can. One that could not be reached yet is taken to promise what every
+    /// store does that locks can be moved to.
+    fn both_promise(&self) -> Guarantees {
+        let least = Guarantees::FENCED
+            | Guarantees::FIFO
+            | Guarantees::LEASED
+            | Guarantees::CROSS_PROCESS
+            | Guarantees::CROSS_HOST;
+        let of = |side: Side| self.stores[side].open.get().map_or(least, |open| open.backend.guarantees());
+        (of(Side::Old) & of(Side::New)).difference(Guarantees::RUNTIME_FREE)
+    }
+
+    /// Ends everything that runs for it.
+    pub(crate) fn stop(&self) {
+        self.closing.cancel();
+    }
+
+    /// Leaves both lists, then ends both sessions and all that they hold.
+    pub(crate) async fn close(self: &Arc<Self>) -> Result<()> {
+        self.stop();
+        let close = async |side: Side| {
+            let Some(open) = self.stores[side].open.get() else {
+                return Ok(());
+            };
+            let unsigned = self.env.bounded(open.ledger.unsign(self.id)).await;
+            if let Err(error) = unsigned {
+                tracing::debug!(error = %format_args!("{error:#}"), "the entry in a list of members is left to its lease");
+            }
+            open.backend.close().await
+        };
+        let (old, new) = futures_util::future::join(close(Side::Old), close(Side::New)).await;
+        old.and(new)
+    }
+}
+
+fn silent(side: Side, bound: Duration) -> Error {
+    let message = format!("the store that is {} did not answer within {bound:?}", place(side));
+    Error::new(ErrorKind::Unavailable, Effect::Unknown, message)
+}
+
+/// What a store is called.
+fn place(side: Side) -> &'static str {
+    match side {
+        Side::Old => "left",
+        Side::New => "moved to",
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Pair { old, new } = &self.stores;
+        f.debug_struct("Session").field("old", &old.config).field("new", &new.config).finish_non_exhaustive()
+    }
+}

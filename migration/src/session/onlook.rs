@@ -1,0 +1,112 @@
+//! What others ask about a lock: of the stores that it is in.
+
+use std::collections::BTreeMap;
+
+use leasehold_core::backend::stage::Side;
+use leasehold_core::backend::{Finding, Holder, LockState, Revoke, Severity};
+use leasehold_core::{LockName, Result};
+use std::sync::Arc;
+
+use super::{SIDES, Session, place};
+use crate::protocol::Class;
+use leasehold_core::backend::stage::Phase;
+
+/// A store to ask.
+#[derive(Clone, Copy)]
+struct Asked {
+    side: Side,
+    /// Whether nothing is known without it.
+    needed: bool,
+}
+
+impl Session {
+    /// Where locks are by now; whose holder counts comes first.
+    async fn asked(self: &Arc<Self>) -> Result<Vec<Asked>> {
+        self.refuse_closed()?;
+        self.view_or_why().await?;
+        let phase = self.with(|book, _| book.view().map(|view| view.phase));
+        let (old, new) = (Asked { side: Side::Old, needed: true }, Asked { side: Side::New, needed: true });
+        Ok(match phase {
+            Some(Phase::Old | Phase::Shadow) => vec![old],
+            Some(Phase::Both) | None => vec![new, old],
+            Some(Phase::Drain) => vec![new, Asked { needed: false, ..old }],
+            Some(Phase::New) => vec![new],
+        })
+    }
+
+    pub(crate) async fn inspect(self: &Arc<Self>, name: &LockName) -> Result<LockState> {
+        let mut whole = LockState::new(name.clone(), None, 0);
+        for asked in self.asked().await? {
+            let state = match self.open(asked.side)?.backend.inspect(name).await {
+                Err(_) if !asked.needed => continue,
+                state => state?,
+            };
+            self.add(&mut whole, asked.side, state);
+        }
+        Ok(whole)
+    }
+
+    pub(crate) async fn list(self: &Arc<Self>, prefix: &str) -> Result<Vec<LockState>> {
+        let mut all = BTreeMap::new();
+        for asked in self.asked().await? {
+            let states = match self.open(asked.side)?.backend.list(prefix).await {
+                Err(_) if !asked.needed => continue,
+                states => states?,
+            };
+            for state in states {
+                let name = state.name.clone();
+                let whole = all.entry(name.clone()).or_insert_with(|| LockState::new(name, None, 0));
+                self.add(whole, asked.side, state);
+            }
+        }
+        Ok(all.into_values().collect())
+    }
+
+    fn add(self: &Arc<Self>, whole: &mut LockState, side: Side, part: LockState) {
+        whole.contenders += part.contenders;
+        if whole.holder.is_none() {
+            whole.holder = part.holder.map(|holder| self.with(|book, _| book.known_to_all(side, holder)));
+        }
+    }
+
+    pub(crate) async fn revoke(self: &Arc<Self>, name: &LockName, how: Revoke) -> Result<Option<Holder>> {
+        let mut found = None;
+        for asked in self.asked().await? {
+            // Forced, it is taken away wherever it is.
+            if found.is_some() && how != Revoke::Force {
+                break;
+            }
+            let holder = match self.open(asked.side)?.backend.revoke(name, how).await {
+                Err(_) if !asked.needed => continue,
+                holder => holder?,
+            };
+            if found.is_none() {
+                found = holder.map(|holder| self.with(|book, _| book.known_to_all(asked.side, holder)));
+            }
+        }
+        Ok(found)
+    }
+
+    pub(crate) async fn diagnose(self: &Arc<Self>) -> Result<Vec<Finding>> {
+        self.refuse_closed()?;
+        let (view, trouble) = self.with(|book, _| (book.view(), book.trouble.clone()));
+        let (severity, phase) = match view {
+            Some(view) if view.class() == Class::Bridge => (Severity::Warning, view.phase.word()),
+            Some(view) => (Severity::Ok, view.phase.word()),
+            None => (Severity::Broken, "unknown: nothing is granted"),
+        };
+        let mut findings = vec![Finding::new(severity, "move", format!("phase {phase}"))];
+        for side in SIDES {
+            if let Some(error) = &trouble[side] {
+                let detail = format!("the store that is {}: {error:#}", place(side));
+                findings.push(Finding::new(Severity::Warning, "move", detail));
+            }
+            let Ok(open) = self.open(side) else { continue };
+            for mut finding in open.backend.diagnose().await? {
+                finding.detail = format!("in the store that is {}: {}", place(side), finding.detail);
+                findings.push(finding);
+            }
+        }
+        Ok(findings)
+    }
+}

@@ -1,0 +1,100 @@
+//! A hold goes along with the move: what the next phase needs is asked for while it is held.
+
+use std::sync::Arc;
+
+use leasehold_core::LockName;
+use leasehold_core::backend::stage::Side;
+use leasehold_core::backend::{AcquireRequest, Backoff, Grant, LeaseId};
+use tokio::sync::oneshot;
+
+use super::Session;
+use super::acquire::Asked;
+use super::book::Book;
+use super::claim::{Claim, Stage};
+use super::debts::Debt;
+
+/// What a hold asks of one store.
+pub(super) struct Upgrade {
+    claim: LeaseId,
+    side: Side,
+    request: AcquireRequest,
+    stop: oneshot::Receiver<Arc<Debt>>,
+}
+
+impl Session {
+    /// Asks until it is granted or not wanted any more. Then it is a debt until nothing is left of it (session-1).
+    pub(super) async fn upgrade(self: Arc<Self>, mut upgrade: Upgrade) {
+        let stopped_or_granted = tokio::select! {
+            biased;
+            () = self.closing.cancelled() => return,
+            debt = &mut upgrade.stop => Err(debt),
+            grant = self.ask_again(upgrade.side, &upgrade.request) => Ok(grant),
+        };
+        match stopped_or_granted {
+            Err(Err(_)) => {}
+            Err(Ok(debt)) => self.settle(&debt, Ok(())),
+            Ok(grant) => {
+                let Err(grant) = self.with(|book, _| book.upgraded(&upgrade, grant)) else { return };
+                // RACE: it was stopped in this instant.
+                if let Ok(debt) = upgrade.stop.try_recv() {
+                    let over = self.released(&debt, &grant).await;
+                    self.settle(&debt, over);
+                }
+            }
+        }
+    }
+
+    async fn ask_again(self: &Arc<Self>, side: Side, request: &AcquireRequest) -> Grant {
+        let mut backoff = Backoff::of_requests(&self.env);
+        loop {
+            match self.ask(side, request, true).await {
+                Ok(Asked::Granted(grant)) => return grant,
+                Ok(Asked::Busy(_)) => {}
+                Err(error) => tracing::debug!(
+                    error = %format_args!("{error:#}"), lock = %request.name, "a held lock is asked for again"
+                ),
+            }
+            backoff.pause(&self.env).await;
+        }
+    }
+}
+
+impl Book {
+    /// The hold of `name` asks at `side`.
+    pub(super) fn ask_for_hold(&mut self, name: &LockName, side: Side) {
+        let Some(claim) = self.claim(name) else { return };
+        let (stop, stopped) = oneshot::channel();
+        let upgrade = Upgrade { claim: claim.id, side, request: claim.request.clone(), stop: stopped };
+        if let Stage::Holding { asks, .. } = &mut claim.stage {
+            asks[side] = Some(stop);
+        }
+        self.todo.push(super::book::Todo::Upgrade(upgrade));
+    }
+
+    /// What the hold of `name` asks at `side` is not wanted any more.
+    pub(super) fn stop_asking(&mut self, name: &LockName, side: Side) {
+        let Some(slot) = self.slots.get_mut(name) else { return };
+        let Some(Claim { id, stage: Stage::Holding { asks, .. }, .. }) = &mut slot.claim else { return };
+        if let Some(ask) = asks[side].take() {
+            let debt = Debt::of_request(*id, side, name.clone());
+            slot.debts[side] = Some(Arc::clone(&debt));
+            // Whoever does not hear it has ended with the session.
+            let _over = ask.send(debt);
+        }
+    }
+
+    fn upgraded(&mut self, upgrade: &Upgrade, grant: Grant) -> Result<(), Grant> {
+        let (name, side) = (&upgrade.request.name, upgrade.side);
+        let claim = self.claim(name).filter(|claim| claim.id == upgrade.claim);
+        let Some(Stage::Holding { asks, .. }) = claim.map(|claim| &mut claim.stage) else {
+            return Err(grant);
+        };
+        if asks[side].take().is_none() {
+            return Err(grant);
+        }
+        self.granted(name, upgrade.claim, side, grant);
+        self.admit(name);
+        self.advance(name);
+        Ok(())
+    }
+}
