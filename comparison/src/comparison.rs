@@ -1,6 +1,6 @@
 //! The comparison as it goes on: its stores, who takes part on each, and what has come out so far.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use testbed::Scratch;
@@ -25,6 +25,7 @@ pub(crate) struct Comparison {
     /// And who takes part there. Shared, as results come in while they are gone through.
     pub(crate) stores: Arc<[(Target, Vec<Implementation>)]>,
     room: Scratch,
+    place: PathBuf,
 }
 
 impl Comparison {
@@ -43,6 +44,7 @@ impl Comparison {
             progress: Progress::new(0),
             stores: Arc::default(),
             room,
+            place: place.clone(),
         };
         if let Some(latency) = options.latency {
             let round_trip_us = measured(latency).await?;
@@ -74,16 +76,23 @@ impl Comparison {
             comparison.leave_out("other libraries in held", "only in the full mode");
         }
         comparison.stores = stores.into();
-        let asked = |scenario: &Scenario| *scenario != Scenario::Claims;
-        let steps = comparison.stores.len() * options.scenario.iter().filter(|s| asked(s)).count();
-        comparison.progress =
-            Progress::new(steps + usize::from(options.scenario.contains(&Scenario::Claims)));
+        let (once, everywhere): (Vec<Scenario>, Vec<Scenario>) = options
+            .scenario
+            .iter()
+            .copied()
+            .partition(|scenario| matches!(scenario, Scenario::Move | Scenario::Claims));
+        comparison.progress = Progress::new(once.len() + comparison.stores.len() * everywhere.len());
         Ok(comparison)
     }
 
     /// Where processes put their files.
     pub(crate) fn room(&self) -> &Path {
         self.room.path()
+    }
+
+    /// Where servers keep their data.
+    pub(crate) fn place(&self) -> &Path {
+        &self.place
     }
 
     pub(crate) fn add(&mut self, row: Row) {

@@ -105,6 +105,10 @@ async fn compare_all(options: &Options) -> Result<(), Error> {
     for scenario in &scenarios {
         match scenario {
             Scenario::Claims => claims::run(&mut comparison).await,
+            #[cfg(all(feature = "redis", feature = "etcd"))]
+            Scenario::Move => scenarios::moving::run(&mut comparison).await,
+            #[cfg(not(all(feature = "redis", feature = "etcd")))]
+            Scenario::Move => comparison.leave_out("move", "this build has not both stores for it"),
             scenario => scenarios::run(&mut comparison, *scenario).await,
         }
     }

@@ -29,7 +29,7 @@ pub(crate) struct Options {
         value_enum,
         value_delimiter = ',',
         value_name = "LIST",
-        default_value = "uncontended,hand-off,tasks,processes,crowd,fairness,crash,counter,churn,held,claims"
+        default_value = "uncontended,hand-off,tasks,processes,crowd,fairness,crash,counter,churn,held,move,claims"
     )]
     pub(crate) scenario: Vec<Scenario>,
 
@@ -112,6 +112,8 @@ pub(crate) enum Scenario {
     Churn,
     /// What it costs to hold ten thousand locks. The servers are busy with their end for a while.
     Held,
+    /// A namespace moves from Redis to etcd while processes want its locks; on servers of its own.
+    Move,
     /// Published claims and our own budgets, as experiments.
     Claims,
 }

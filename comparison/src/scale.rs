@@ -36,6 +36,8 @@ pub(crate) struct Scale {
     pub(crate) crashes: u32,
     /// How many names are wanted a second, and for how long; nobody asks if that is nothing.
     pub(crate) churn: (u64, Duration),
+    /// How long a move stays in each of its phases.
+    pub(crate) phase: Duration,
     /// Whether what has a virtual machine or an interpreter takes part where it is slow to start, too.
     pub(crate) with_heavy: bool,
 }
@@ -62,6 +64,7 @@ impl Scale {
         locks: &[2_000],
         held_ttl: Duration::from_secs(3),
         crashes: 1,
+        phase: Duration::from_millis(500),
         ..Self::USUAL
     };
 
@@ -79,6 +82,7 @@ impl Scale {
         held_ttl: Duration::from_secs(6),
         crashes: 3,
         churn: (0, Duration::ZERO),
+        phase: Duration::from_secs(1),
         with_heavy: false,
     };
 
@@ -94,6 +98,7 @@ impl Scale {
         locks: &[10, 100, 1_000, 10_000, 100_000, 1_000_000],
         crashes: 5,
         churn: (10_000, Duration::from_secs(5)),
+        phase: Duration::from_secs(5),
         with_heavy: true,
         ..Self::USUAL
     };

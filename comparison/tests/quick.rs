@@ -1,4 +1,4 @@
-//! The comparison as a program, on the stores that need no server.
+//! The comparison as a program, mostly on the stores that need no server.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,8 +6,12 @@ use std::process::Command;
 use serde_json::Value;
 
 fn compare(out: &Path, arguments: &[&str]) -> std::process::Output {
+    compare_on("memory,file", out, arguments)
+}
+
+fn compare_on(stores: &str, out: &Path, arguments: &[&str]) -> std::process::Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_compare"));
-    command.args(["--quick", "--peers", "none", "--store", "memory,file", "--out"]).arg(out).args(arguments);
+    command.args(["--quick", "--peers", "none", "--store", stores, "--out"]).arg(out).args(arguments);
     command.output().expect("the program starts")
 }
 
@@ -92,4 +96,44 @@ fn the_report_is_printed_and_says_what_is_missing() {
     assert_eq!(printed, report(out.path()));
     let left_out = printed["environment"]["left_out"].as_array().expect("a list");
     assert!(left_out.iter().any(|missing| missing["what"] == "memory in crash"), "{left_out:?}");
+}
+
+/// Contended rates stand beside a floor that waits in a queue as they do: it excludes, asks no more than it must,
+/// and what servers send to those who wait is counted on the servers that tell.
+#[test]
+fn contended_rates_have_a_floor() {
+    let out = tempfile::tempdir().expect("there is room for a report");
+    let ran = compare_on("redis,etcd,zk", out.path(), &["--scenario", "processes"]);
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    let report = report(out.path());
+    let rows = report["results"].as_array().expect("results are a list");
+    for (store, requests) in [("redis", 2.0), ("etcd", 2.0), ("zk", 4.0)] {
+        let row = |who| rows.iter().find(|row| row["store"] == store && row["implementation"] == who);
+        let [floor, ours] = ["floor+queue", "leasehold"]
+            .map(|who| row(who).unwrap_or_else(|| panic!("{who} on {store} is missing: {report}")));
+        assert_eq!(floor["violations"], 0, "{floor}");
+        let asked = floor["requests_per_cycle"].as_f64().expect("servers count");
+        assert!((asked - requests).abs() < 0.1, "{floor}");
+        assert!(ours["floor_ratio"].as_f64() > Some(0.0), "{ours}");
+        assert_eq!(ours["messages_per_cycle"].is_null(), store == "redis", "{ours}");
+        assert_eq!(ours["bytes_per_cycle"].is_null(), store == "zk", "{ours}");
+        assert!(ours["server_us_per_cycle"].as_f64() > Some(0.0), "{ours}");
+        let settings = &report["environment"]["servers"][store]["settings"];
+        assert!(settings.as_str().is_some_and(|settings| !settings.is_empty()), "{settings}");
+    }
+}
+
+/// A network in between is felt by everybody, and the report says how much it came to.
+#[test]
+fn a_network_in_between_is_felt() {
+    let out = tempfile::tempdir().expect("there is room for a report");
+    let ran = compare_on("file,redis", out.path(), &["--scenario", "uncontended", "--latency", "4ms"]);
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    let report = report(out.path());
+    let took = report["environment"]["latency"]["round_trip_us"]["p50"].as_f64();
+    assert!(took >= Some(4_000.0), "{took:?}");
+    for row in report["results"].as_array().expect("results are a list") {
+        assert_eq!(row["store"], "redis", "a file has no network in between: {row}");
+        assert!(row["acquire_us"]["p50"].as_f64() >= Some(4_000.0), "{row}");
+    }
 }

@@ -23,7 +23,7 @@ pub(crate) async fn churn<S: Session>(session: &Arc<S>, order: &Churn) -> (Vec<C
     let mut keep = |ended: Result<Result<Cycle, Failure>, tokio::task::JoinError>| match ended {
         Ok(Ok(cycle)) => cycles.push(cycle),
         Ok(Err(failure)) => failed = failed.take().or(Some(failure)),
-        Err(panicked) => failed = failed.take().or(Some(panicked.into())),
+        Err(panicked) => failed = failed.take().or_else(|| Some(panicked.into())),
     };
     for index in 0..names {
         let due = begin + index * each;

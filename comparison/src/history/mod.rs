@@ -45,14 +45,55 @@ impl History {
 
     /// Two holders at once, and tokens that did not grow.
     pub(crate) fn violations(&self) -> u64 {
-        let (mut found, mut held_until, mut last_token) = (0, 0, None);
+        self.overlaps() + self.tokens_back()
+    }
+
+    /// Two holders at once.
+    pub(crate) fn overlaps(&self) -> u64 {
+        let (mut found, mut held_until) = (0, 0);
         for (_, cycle) in &self.cycles {
             found += u64::from(cycle.granted < held_until);
             held_until = held_until.max(cycle.releasing);
+        }
+        found
+    }
+
+    /// Tokens that did not grow.
+    pub(crate) fn tokens_back(&self) -> u64 {
+        let (mut found, mut last_token) = (0, None);
+        for (_, cycle) in &self.cycles {
             found += u64::from(cycle.token.is_some() && cycle.token <= last_token);
             last_token = last_token.max(cycle.token);
         }
         found
+    }
+
+    /// The largest of all.
+    pub(crate) fn last_token(&self) -> Option<u64> {
+        self.cycles.iter().filter_map(|(_, cycle)| cycle.token).max()
+    }
+
+    /// The first and the last grant.
+    pub(crate) fn ends(&self) -> Option<(u64, u64)> {
+        let (_, first) = self.cycles.first()?;
+        let (_, last) = self.cycles.last()?;
+        Some((first.granted, last.granted))
+    }
+
+    /// How many grants there were from one time until another, and the longest time from a grant to the next
+    /// one that is among them.
+    pub(crate) fn between(&self, from: u64, until: u64) -> (usize, Option<u64>) {
+        let granted = || self.cycles.iter().map(|(_, cycle)| cycle.granted);
+        let within = |at: &u64| (from..until).contains(at);
+        let gaps = granted().zip(granted().skip(1)).filter(|(_, next)| within(next));
+        (granted().filter(within).count(), gaps.map(|(last, next)| next - last).max())
+    }
+
+    /// With what happened after it.
+    pub(crate) fn and(mut self, later: Self) -> Self {
+        self.cycles.extend(later.cycles);
+        self.cycles.sort_unstable_by_key(|(_, cycle)| (cycle.granted, cycle.releasing));
+        self
     }
 
     /// The share of grants that passed over an earlier request; none without contention. Requests

@@ -83,6 +83,28 @@ fn starvation_is_seen() {
     assert_eq!(history.service(1), None);
 }
 
+/// A gap counts where it ends: in the phase whose beginning it was.
+#[test]
+fn the_longest_gap_of_a_stretch_ends_in_it() {
+    let history =
+        History::new([vec![cycle(0, 10, 11), cycle(12, 20, 21), cycle(22, 90, 91), cycle(92, 95, 96)]]);
+    assert_eq!(history.between(0, 50), (2, Some(10)));
+    assert_eq!(history.between(50, 100), (2, Some(70)));
+    assert_eq!(history.between(200, 300), (0, None));
+    assert_eq!(history.ends(), Some((10, 95)));
+}
+
+/// A store whose tokens begin anew is seen, though nobody holds at the same time.
+#[test]
+fn tokens_that_begin_anew_are_seen_across_stores() {
+    let before = with_tokens([7, 8, 9]);
+    let later = |token| Cycle { token: Some(token), ..cycle(100, 101, 102) };
+    let after = |token| History::new([vec![later(token)]]);
+    assert_eq!(before.clone().and(after(1)).tokens_back(), 1);
+    assert_eq!(before.clone().and(after(10)).violations(), 0);
+    assert_eq!(before.last_token(), Some(9));
+}
+
 /// The check knows how much of the time it could see anything.
 #[test]
 fn how_long_somebody_held_is_known() {

@@ -30,6 +30,34 @@ pub(crate) struct Report {
     /// What is no lock, and how often it was found out.
     #[serde(default)]
     pub(crate) checks: Vec<Check>,
+    /// From one store to another, under load.
+    #[serde(default)]
+    pub(crate) moves: Vec<Move>,
+}
+
+/// A move from one store to another, under load.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Move {
+    pub(crate) what: String,
+    pub(crate) cycles: u64,
+    pub(crate) overlaps: u64,
+    pub(crate) tokens_back: u64,
+    /// Between two grants, from the beginning to the end.
+    pub(crate) longest_gap_ms: Option<f64>,
+    pub(crate) stretches: Vec<Stretch>,
+}
+
+/// A phase of it, or the way to the next one.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Stretch {
+    pub(crate) phase: String,
+    pub(crate) seconds: f64,
+    pub(crate) cycles: u64,
+    pub(crate) cycles_per_s: f64,
+    /// Between two grants, the second of which is of this phase.
+    pub(crate) longest_gap_ms: Option<f64>,
+    /// Of the store that is left and the one moved to.
+    pub(crate) requests_per_cycle: Vec<f64>,
 }
 
 /// A lock that is none was put to the same check as everybody else.

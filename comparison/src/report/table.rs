@@ -3,7 +3,7 @@
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{Cell, CellAlignment, Color, ContentArrangement, Table};
 
-use super::{Report, Row};
+use super::{Move, Report, Row, Stretch};
 use crate::figures::Spread;
 
 /// Prints the report for a person.
@@ -16,6 +16,14 @@ pub(crate) fn print(report: &Report) {
     }
     for left_out in &report.environment.left_out {
         println!("left out: {}: {}", left_out.what, left_out.why);
+    }
+    for moved in &report.moves {
+        let Move { what, cycles, overlaps, tokens_back, .. } = moved;
+        let gap = moved.longest_gap_ms.map_or_else(|| "–".to_owned(), |gap| time(gap * 1e3));
+        println!(
+            "\na move, {what}: {cycles} cycles, {overlaps} overlaps, {tokens_back} tokens that did not grow, longest gap {gap}\n{}",
+            stretches(moved)
+        );
     }
     for check in &report.checks {
         println!(
@@ -57,6 +65,30 @@ fn claims(report: &Report) -> Table {
         table.add_row([Cell::new(&claim.claim), Cell::new(&claim.source), bound, measured, spread, holds]);
     }
     table
+}
+
+fn stretches(moved: &Move) -> Table {
+    let mut table = table(STRETCHES.into_iter());
+    for stretch in &moved.stretches {
+        table.add_row(stretch_cells(stretch).map(|cell| Cell::new(cell).set_alignment(CellAlignment::Right)));
+    }
+    table
+}
+
+/// What is said of a phase of a move.
+pub(crate) const STRETCHES: [&str; 5] =
+    ["phase", "for", "cycles/s", "longest gap between grants", "requests per cycle, left + moved to"];
+
+pub(crate) fn stretch_cells(stretch: &Stretch) -> [String; 5] {
+    let unknown = || "–".to_owned();
+    let each: Vec<_> = stretch.requests_per_cycle.iter().map(|requests| number(*requests)).collect();
+    [
+        stretch.phase.clone(),
+        time(stretch.seconds * 1e6),
+        number(stretch.cycles_per_s),
+        stretch.longest_gap_ms.map_or_else(unknown, |gap| time(gap * 1e3)),
+        if each.is_empty() { unknown() } else { each.join(" + ") },
+    ]
 }
 
 fn table<'a>(header: impl Iterator<Item = &'a str>) -> Table {

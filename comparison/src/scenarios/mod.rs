@@ -10,6 +10,8 @@ mod contest;
 mod counter;
 mod crash;
 mod held;
+#[cfg(all(feature = "redis", feature = "etcd"))]
+pub(crate) mod moving;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -71,7 +73,7 @@ async fn on_store(
         Scenario::Churn => return churn::run(comparison, target, everybody).await,
         Scenario::Held => return held::run(comparison, target, everybody).await,
         Scenario::Counter => return counter::run(comparison, target, everybody).await,
-        Scenario::Claims => {}
+        Scenario::Move | Scenario::Claims => {}
     }
     for contest in contests {
         contest.run(comparison, target, everybody).await;

@@ -78,14 +78,17 @@ pub(crate) fn page(report: &Report, drawings: &Drawings) -> String {
         ),
     ];
     let sections = sections.iter().filter(|(.., cards)| !cards.is_empty());
-    let ids = sections.clone().map(|(id, ..)| *id).chain(["claims", "results", "environment"]);
+    let moves = (!report.moves.is_empty()).then_some("move");
+    let ids = sections.clone().map(|(id, ..)| *id).chain(moves).chain(["claims", "results", "environment"]);
     let mut body = page.head(ids);
     for (id, title, text, cards) in sections {
         body += &format!(
             "<h2 id=\"{id}\">{title}</h2><p class=\"soft\">{text}</p><div class=\"grid\">{cards}</div>"
         );
     }
-    body += &[rows::claims(report), rows::results(report), rows::environment(report)].concat();
+    let tables =
+        [rows::moves(report), rows::claims(report), rows::results(report), rows::environment(report)];
+    body += &tables.concat();
     format!(
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
          <title>leasehold: the comparison</title><style>{STYLE}</style></head><body><main>{body}</main>\

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::svg::safe;
-use crate::report::table::{Column, cell, columns, number, spread};
+use crate::report::table::{Column, STRETCHES, cell, columns, number, spread, stretch_cells, time};
 use crate::report::{Check, Claim, Report, Row};
 
 /// What others have said and what we have promised, measured.
@@ -36,6 +36,38 @@ pub(super) fn claims(report: &Report) -> String {
          than three runs, it is undecided.</p><div class=\"scroll card\"><table><tr><th class=\"text\">claim</th>\
          <th class=\"text\">source</th><th class=\"text\">bound</th><th class=\"text\">measured</th>\
          <th class=\"text\">spread</th><th>holds</th></tr>{rows}</table></div>"
+    )
+}
+
+/// Moves from one store to another, phase by phase.
+pub(super) fn moves(report: &Report) -> String {
+    let mut cards = String::new();
+    for moved in &report.moves {
+        let names: String = STRETCHES.map(|name| format!("<th>{name}</th>")).concat();
+        let row = |stretch| {
+            let cells = stretch_cells(stretch).map(|cell| format!("<td>{}</td>", safe(&cell)));
+            format!("<tr>{}</tr>", cells.concat())
+        };
+        let rows: String = moved.stretches.iter().map(row).collect();
+        let gap = moved.longest_gap_ms.map_or_else(|| "–".to_owned(), |gap| time(gap * 1e3));
+        let _infallible = write!(
+            cards,
+            "<div class=\"scroll card\"><h3>{}</h3><p>{} cycles, {} overlaps, {} tokens that did not grow; longest gap {gap}</p>\
+             <table><tr>{names}</tr>{rows}</table></div>",
+            safe(&moved.what),
+            number(moved.cycles as f64),
+            moved.overlaps,
+            moved.tokens_back,
+        );
+    }
+    if cards.is_empty() {
+        return cards;
+    }
+    format!(
+        "<h2 id=\"move\">A move under load</h2><p class=\"soft\">Eight processes want one lock, holding it for a millisecond \
+         each, while its namespace moves from Redis to etcd. A gap counts in the phase that its second grant is of. Requests \
+         are counted in a move of their own, as counting takes time. Beside it what one does without a move: everybody \
+         stops, the tokens are carried over, everybody starts anew at once.</p>{cards}"
     )
 }
 
