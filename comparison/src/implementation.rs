@@ -22,7 +22,6 @@ pub(crate) enum Implementation {
     /// A library of others with a mutex of the process in front, as its users would write.
     Fronted(Peer),
     /// Our library between two stores, which are its URLs.
-    #[cfg_attr(not(all(feature = "redis", feature = "etcd")), expect(dead_code, reason = "it wants both"))]
     Moving,
     /// What is no lock, and must be found out.
     Broken(Broken),

@@ -132,11 +132,21 @@ impl Target {
         }
     }
 
-    /// Its command line, and what its configuration adds; places and ports left out.
+    /// Its command line and what its configuration adds, places and ports left out; or what it says of itself.
     async fn ask_settings(&self) -> Option<String> {
         let line = match &self.server {
             Server::Foreign => None,
-            Server::Redis(server) => Some(proc::command_line(server.process().pid())?),
+            // It overwrites its command line.
+            Server::Redis(server) => {
+                let mut told = Vec::new();
+                for name in ["save", "appendonly", "appendfsync", "io-threads", "maxmemory", "hz"] {
+                    if let Ok(redis::Reply::Array(answer)) = server.command(&["CONFIG", "GET", name]).await {
+                        let value = answer.get(1).and_then(redis::Reply::text).unwrap_or_default();
+                        told.push(format!("{name} \"{value}\""));
+                    }
+                }
+                return Some(told.join(", "));
+            }
             Server::Etcd(server) => Some(proc::command_line(*server.pids().first()?)?),
             Server::Zk(server) => {
                 let config = server.ask("conf").await.ok()?;
