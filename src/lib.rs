@@ -35,11 +35,21 @@ pub mod zk {
     pub use leasehold_zk::ZkConfig;
 }
 
+/// Moves the locks from one store to another while they are in use: the option `migrate_to` of a URL.
+#[cfg(feature = "migrate")]
+pub mod migrate {
+    pub use leasehold_core::backend::stage::Phase;
+    pub use leasehold_migration::{
+        Admin, MemberStatus, Migration, Progress, RecordStatus, Status, Steps, StoreStatus,
+    };
+}
+
 /// Opens the store that `url` names, contacts it, and opens a session.
 ///
 /// The scheme picks the store: `memory://` always, `file:///dir` and others by Cargo features. Options
 /// that every store knows: `ttl`, `prefix`, `op_timeout`, `connect_timeout`, `connect_wait`,
-/// `drift_margin`, `handoff_limit`, `owner`; an unknown option is an error. To add a store of your own, see
+/// `drift_margin`, `handoff_limit`, `owner`, and `migrate_to`, the URL of a store to which the locks are moved while they
+/// are in use (in it `&`, `#`, `+`, `%` and `@` are percent-encoded); an unknown option is an error. To add a store of your own, see
 /// [`registry`].
 ///
 /// # Errors
@@ -95,5 +105,14 @@ pub fn registry() -> Registry {
         #[cfg(not(feature = "zk"))]
         registry.missing(scheme, "enable the Cargo feature `zk` of leasehold");
     }
+    #[cfg(feature = "migrate")]
+    registry.option("migrate_to", |registry, old, url| {
+        Ok(Box::new(leasehold_migration::Migration::new(old, registry.store(url)?)))
+    });
+    #[cfg(not(feature = "migrate"))]
+    registry.option("migrate_to", |_, _, _| {
+        let message = "this build cannot move locks: enable the Cargo feature `migrate` of leasehold";
+        Err(Error::not_applied(ErrorKind::Unsupported, message))
+    });
     registry
 }

@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
 use clap_complete::Shell;
+#[cfg(feature = "migrate")]
+use leasehold::migrate::Phase;
 use leasehold::{FencingToken, Guarantees};
 
 /// Locks that hold across processes and hosts: one command on every store.
@@ -85,6 +87,13 @@ pub(crate) enum Command {
     TokenBase {
         #[command(subcommand)]
         action: TokenBase,
+    },
+    /// Move the locks to another store while they are in use, as --url says by `migrate_to`.
+    #[cfg(feature = "migrate")]
+    #[command(after_help = MIGRATE_HELP)]
+    Migrate {
+        #[command(subcommand)]
+        action: Migrate,
     },
     /// Compare stores, their floors and other libraries on real servers, in a checkout of the sources.
     #[command(after_help = COMPARE_HELP)]
@@ -211,6 +220,60 @@ pub(crate) enum TokenBase {
     },
 }
 
+#[cfg(feature = "migrate")]
+#[derive(Debug, Subcommand)]
+pub(crate) enum Migrate {
+    /// Show how far the move is, who takes part, what comes next and what stands in its way.
+    Status,
+    /// Go on toward the new store: one phase, or up to one.
+    Advance {
+        #[command(flatten)]
+        steps: Steps,
+        /// How long `drain` must have lasted without a stranger in the old store before `new` begins.
+        #[arg(long, value_name = "D", default_value = "24h", value_parser = leasehold::span)]
+        quiet_for: Duration,
+    },
+    /// Go back toward the old store: one phase, or down to one.
+    Rollback {
+        #[command(flatten)]
+        steps: Steps,
+    },
+    /// Write the records anew after a store has lost its data, or is dead for good. Everything must be stopped.
+    Repair {
+        /// Everything that uses these locks is stopped, and a store that cannot be reached is dead for good.
+        #[arg(long)]
+        yes: bool,
+    },
+    /// End a move that has come to `new`, or back to `old`, when no process takes part any more.
+    Clean {
+        /// The old store is to be used for other locks from now on: it does not refuse URLs without
+        /// `migrate_to` any more.
+        #[arg(long)]
+        old: bool,
+    },
+}
+
+/// How far, and how long that may take.
+#[cfg(feature = "migrate")]
+#[derive(Args, Debug)]
+pub(crate) struct Steps {
+    /// The phase to go to: old, shadow, both, drain or new. Default: the next one.
+    #[arg(long, value_name = "PHASE", value_parser = phase)]
+    pub(crate) to: Option<Phase>,
+    /// Wait at most this long for processes that lag, and for stores that cannot be reached.
+    #[arg(long, value_name = "D", default_value = "30s", value_parser = leasehold::span)]
+    pub(crate) wait: Duration,
+    /// Go on although so many sessions without `migrate_to` are seen: you know that they take no locks.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) strangers: usize,
+}
+
+#[cfg(feature = "migrate")]
+fn phase(text: &str) -> Result<Phase, String> {
+    let known = || Phase::ALL.map(Phase::word).join(", ");
+    Phase::of_word(text).ok_or_else(|| format!("no phase of that name; known: {}", known()))
+}
+
 fn token(text: &str) -> Result<FencingToken, String> {
     let number = text.parse::<u64>().ok();
     let token = number.and_then(|number| {
@@ -297,6 +360,22 @@ unavailable, 77 access denied.
 Example, from one store to another:
   leasehold --url redis://old/0 inspect --json report | jq .holder.token
   leasehold --url etcd://new token-base set --at-least 1838383168220346368";
+
+#[cfg(feature = "migrate")]
+const MIGRATE_HELP: &str = "\
+The URL is that of the processes: the old store's with the option migrate_to=URL of the new one, in which
+& # + % and @ are percent-encoded. Each phase is a step, which waits until every process acts by the one before:
+
+  old -> shadow -> both -> drain -> new
+
+A step that was left halfway, or given up by --wait, is gone on with by the same command.
+
+Exit codes: 0 done, 75 not yet (what stands in the way is said), 69 store unavailable, 64 usage, or not
+these two stores, 70 a store has lost its data, 77 access denied.
+
+Example:
+  leasehold --url-file move.url migrate advance --to drain --wait 1h
+  leasehold --url-file move.url migrate status";
 
 const DOCTOR_HELP: &str = "\
 Exit codes: 0 nothing breaks a guarantee, 1 something does, 69 store unavailable, 64 usage.";

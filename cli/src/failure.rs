@@ -130,6 +130,12 @@ impl Failure {
         Self::new("in_use", message, Exit::BUSY)
     }
 
+    /// What was asked for cannot be done yet.
+    #[cfg(feature = "migrate")]
+    pub(crate) fn not_yet(message: String) -> Self {
+        Self::new("not_yet", message, Exit::BUSY)
+    }
+
     /// A signal came while there was nothing to lose yet.
     pub(crate) fn interrupted(signal: i32) -> Self {
         Self::new("interrupted", format!("ended by signal {signal}"), Exit::of_signal(signal))

@@ -3,7 +3,7 @@
 //! | part | where |
 //! |---|---|
 //! | what can be said | [`arguments`] |
-//! | the commands, a file each | [`run`], [`hold`], [`inspect`], [`ls`], [`revoke`], [`doctor`], [`token_base`], `redis_scripts`, [`compare`], [`completions`] |
+//! | the commands, a file each | [`run`], [`hold`], [`inspect`], [`ls`], [`revoke`], [`doctor`], [`token_base`], `migrate`, `redis_scripts`, [`compare`], [`completions`] |
 //! | which store, and waiting for a lock | [`store`], [`wait`] |
 //! | what a command under a lock must not ask for | [`held`] |
 //! | what people and programs are told | [`output`], [`failure`] |
@@ -20,6 +20,8 @@ mod inspect;
 mod ls;
 #[cfg(feature = "metrics")]
 mod metrics;
+#[cfg(feature = "migrate")]
+mod migrate;
 mod output;
 #[cfg(feature = "redis")]
 mod redis_scripts;
@@ -104,6 +106,8 @@ fn carry_out(cli: Cli) -> Result<Exit, Failure> {
             #[cfg(feature = "redis")]
             Command::RedisScripts => redis_scripts::load(&store, json).await,
             Command::TokenBase { action } => token_base::token_base(&store, &action, json).await,
+            #[cfg(feature = "migrate")]
+            Command::Migrate { action } => migrate::migrate(&store, &action, json).await,
             Command::Compare(arguments) => compare::compare(&arguments, json),
             Command::Completions { shell } => completions::print(shell),
         }

@@ -6,7 +6,11 @@
 
 use std::env;
 use std::fs;
+#[cfg(feature = "migrate")]
+use std::sync::{Arc, OnceLock};
 
+#[cfg(feature = "migrate")]
+use leasehold::migrate::{Admin, Migration};
 use leasehold::{Builder, Guarantees, LockManager, Registry, StoreUrl};
 use sha2::{Digest, Sha256};
 
@@ -24,6 +28,8 @@ pub(crate) fn registry() -> Registry {
             registry.missing(scheme, remedy);
         }
     }
+    // The store to move to, too, must exclude somebody.
+    registry.missing("memory", "it excludes only tasks of one process");
     registry
 }
 
@@ -88,6 +94,24 @@ impl Place {
             Some(url) => Ok(registry().configure(url)?),
             None => host::configure(),
         }
+    }
+
+    /// Who administers the move that the URL asks for.
+    #[cfg(feature = "migrate")]
+    pub(crate) fn admin(&self) -> Result<Admin, Failure> {
+        const NONE: &str =
+            "the URL says nothing of a move: give that of the processes, with `migrate_to=URL`";
+        let url = self.url.as_deref().ok_or_else(|| Failure::usage(NONE))?;
+        let found = Arc::new(OnceLock::new());
+        let finds = Arc::clone(&found);
+        let mut registry = registry();
+        registry.option("migrate_to", move |registry, old, url| {
+            let migration = Migration::new(old, registry.store(url)?);
+            Ok(Box::new(finds.get_or_init(|| migration).clone()))
+        });
+        let env = registry.configure(url)?.env()?;
+        let migration: &Migration = found.get().ok_or_else(|| Failure::usage(NONE))?;
+        Ok(migration.admin(env))
     }
 
     /// The store in words, without user, password and options.

@@ -13,6 +13,8 @@ mod host;
 mod leased;
 #[cfg(all(feature = "file", feature = "metrics"))]
 mod metrics;
+#[cfg(all(feature = "etcd", feature = "migrate", feature = "redis"))]
+mod migrate;
 #[cfg(feature = "file")]
 mod place;
 #[cfg(feature = "redis")]

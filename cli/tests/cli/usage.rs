@@ -43,6 +43,30 @@ async fn what_cannot_work_is_refused_with_64() {
     }
 }
 
+/// What is asked of a move without one, or of stores that cannot be moved.
+#[cfg(all(feature = "file", feature = "migrate"))]
+#[tokio::test]
+async fn what_is_no_move_is_refused_with_64() {
+    let rig = Rig::new();
+    let inside = |inner: &str| format!("{}?migrate_to={inner}", rig.url());
+    let (memory, file) = (inside("memory://"), inside("file:///tmp/elsewhere"));
+    let (nested, common) = (inside("file:///a?migrate_to=file:///b"), inside("file:///a?ttl=3s"));
+    let wrong: [(&[&str], &str); 8] = [
+        (&["migrate", "status"], "migrate_to=URL"),
+        (&["--url", rig.url(), "migrate", "status"], "migrate_to=URL"),
+        (&["--url", &memory, "migrate", "status"], "only tasks of one process"),
+        (&["--url", &file, "migrate", "status"], "no ledger"),
+        (&["--url", &nested, "migrate", "status"], "migrate_to"),
+        (&["--url", &common, "migrate", "status"], "\"ttl\""),
+        (&["--url", &file, "migrate", "advance", "--to", "late"], "old, shadow, both, drain, new"),
+        (&["--url", &file, "migrate", "repair"], "--yes"),
+    ];
+    for (words, hint) in wrong {
+        let refused = leasehold(words).await;
+        assert!(refused.code == 64 && refused.err.contains(hint), "{words:?}: {refused:?}");
+    }
+}
+
 /// Errors are JSON where that was asked for, whoever found them.
 #[tokio::test]
 async fn errors_are_json_where_that_was_asked_for() {
@@ -92,7 +116,7 @@ async fn completions_are_written_for_every_shell() {
 }
 
 /// What the command can be told is what `docs/api` lists; `UPDATE_API=1` writes it anew.
-#[cfg(all(feature = "redis", feature = "metrics"))]
+#[cfg(all(feature = "redis", feature = "metrics", feature = "migrate"))]
 #[tokio::test]
 async fn the_manual_is_listed() {
     let mut current = String::new();

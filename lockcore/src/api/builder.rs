@@ -127,21 +127,30 @@ impl Builder {
     ///
     /// A session that was opened already ends with its lease.
     pub async fn build(self) -> Result<LockManager> {
-        let timing = self.timing()?;
+        let env = self.env()?;
         let label = self.label()?;
         let min_ttl = self.store.min_ttl();
-        let mut env = Env::new(timing)?;
-        if let Some(clock) = self.clock {
-            env = env.with_clock(clock);
-        }
-        if let Some(entropy) = self.entropy {
-            env = env.with_entropy(entropy);
-        }
         let store_env = env.sibling();
         let server = self.store.server();
         let opened = open(&*self.store, &env, &store_env, self.connect_wait).await;
         let backend = opened.map_err(|error| placed(server.as_deref(), error))?;
         Ok(LockManager::new(Core::start(env, store_env, backend, server, label.into(), min_ttl)))
+    }
+
+    /// The environment in which the store would be opened, for whoever asks it without a manager. Contacts nobody.
+    ///
+    /// # Errors
+    ///
+    /// As [`build`](Self::build), the store's apart.
+    pub fn env(&self) -> Result<Env> {
+        let mut env = Env::new(self.timing()?)?;
+        if let Some(clock) = &self.clock {
+            env = env.with_clock(Arc::clone(clock));
+        }
+        if let Some(entropy) = &self.entropy {
+            env = env.with_entropy(Arc::clone(entropy));
+        }
+        Ok(env)
     }
 
     fn timing(&self) -> Result<Timing> {

@@ -30,9 +30,16 @@ use crate::words::error::{Error, ErrorKind, Result};
 #[derive(Clone, Default)]
 pub struct Registry {
     schemes: BTreeMap<&'static str, Scheme>,
+    options: BTreeMap<&'static str, Wrap>,
 }
 
 type Factory = Arc<dyn Fn(&mut StoreUrl) -> Result<Box<dyn StoreConfig>> + Send + Sync>;
+
+type Wrap = Arc<dyn Fn(&Registry, Box<dyn StoreConfig>, &str) -> Result<Box<dyn StoreConfig>> + Send + Sync>;
+
+/// What every URL may say, whatever its store, and only for the whole manager.
+const COMMON: [&str; 7] =
+    ["ttl", "op_timeout", "connect_timeout", "connect_wait", "drift_margin", "handoff_limit", "owner"];
 
 #[derive(Clone)]
 enum Scheme {
@@ -44,7 +51,7 @@ enum Scheme {
 impl Registry {
     /// A registry that knows `memory://` only.
     pub fn new() -> Self {
-        let mut registry = Self { schemes: BTreeMap::new() };
+        let mut registry = Self::default();
         registry.register("memory", |url| Ok(Box::new(MemoryConfig::from_url(url)?)));
         registry
     }
@@ -63,6 +70,17 @@ impl Registry {
     /// Says what to do to have a store for `scheme`, which this build lacks.
     pub fn missing(&mut self, scheme: &'static str, remedy: &'static str) -> &mut Self {
         self.schemes.insert(scheme, Scheme::Missing(remedy));
+        self
+    }
+
+    /// Makes the option `name` mean something on every store: `wrap` gets the store of the URL and the option's value,
+    /// and gives what is opened instead. The value may be a URL itself, which [`store`](Self::store) reads.
+    pub fn option(
+        &mut self,
+        name: &'static str,
+        wrap: impl Fn(&Self, Box<dyn StoreConfig>, &str) -> Result<Box<dyn StoreConfig>> + Send + Sync + 'static,
+    ) -> &mut Self {
+        self.options.insert(name, Arc::new(wrap));
         self
     }
 
@@ -96,7 +114,13 @@ impl Registry {
         let drift_margin = url.take_duration("drift_margin")?;
         let handoff_limit = url.take_parsed("handoff_limit", "a whole number from 0 to 1023")?;
         let owner = url.take("owner")?;
-        let mut builder = Builder::new(factory(&mut url)?);
+        let mut store = factory(&mut url)?;
+        for (name, wrap) in &self.options {
+            if let Some(value) = url.take(name)? {
+                store = wrap(self, store, &value).map_err(|error| error.with_context("option", name))?;
+            }
+        }
+        let mut builder = Builder::new(store);
         url.all_taken()?;
         if let Some(ttl) = ttl {
             builder = builder.ttl(ttl);
@@ -120,6 +144,27 @@ impl Registry {
             builder = builder.owner_label(owner);
         }
         Ok(builder)
+    }
+
+    /// The store of a URL that is an option of another one: with the store's own options, as those of the manager stand
+    /// in the other one and hold for both. Contacts nobody.
+    ///
+    /// # Errors
+    ///
+    /// As [`Registry::configure`]; [`ErrorKind::InvalidOption`] for an option of the manager.
+    pub fn store(&self, url: &str) -> Result<Box<dyn StoreConfig>> {
+        let mut url: StoreUrl = url.parse()?;
+        let factory = self.factory(url.scheme())?;
+        for name in COMMON.iter().chain(self.options.keys()) {
+            if url.take(name)?.is_some() {
+                return Err(Error::invalid_option(format!(
+                    "option {name:?} stands in the URL of another URL: give it to the outer one, for both"
+                )));
+            }
+        }
+        let store = factory(&mut url)?;
+        url.all_taken()?;
+        Ok(store)
     }
 
     /// The schemes of the stores in this build, in order.

@@ -21,7 +21,8 @@ impl Admin {
     /// Writes both records anew, after a store has lost its data: the phase that the newest of them says, in an epoch
     /// of larger tokens than any before. Where one store cannot be asked it is taken for dead, and the locks are the
     /// other one's alone: `drain` without the store that is left, `shadow` without the one moved to. Waits for one ttl,
-    /// that of the URL, so that whatever was held is over.
+    /// that of the URL, so that whatever was held is over. While the store that is left decides and the other one has lost
+    /// its record, that is written again and nothing else, beside whoever works.
     ///
     /// # Errors
     ///
@@ -33,6 +34,9 @@ impl Admin {
     /// What is left halfway is repaired by the next call.
     pub async fn repair(&self) -> Result<Status> {
         let look = self.look().await;
+        if let Some(status) = self.copy_again(&look).await? {
+            return Ok(status);
+        }
         self.alone(&look).await?;
         let ttl = self.env.timing().ttl;
         self.env.sleep(ttl + self.env.timing().margin(ttl)).await;
@@ -131,6 +135,19 @@ impl Admin {
             }
         }
         Ok(())
+    }
+
+    /// While the store that is left decides, the other one's record may be written anew beside whoever works.
+    async fn copy_again(&self, look: &Look) -> Result<Option<Status>> {
+        let records = look.records();
+        let decides = records.live(Side::Old).filter(|read| read.record.stand.phase <= Phase::Shadow);
+        let Some(old) = decides.filter(|_| records.lost() == Some(Side::New)) else { return Ok(None) };
+        if look.error(Side::New).is_some() {
+            return Ok(None);
+        }
+        let stand = old.record.stand.with(Phase::Old);
+        self.replace(Side::New, None, &self.record(old.record.id, Side::New, stand)).await?;
+        self.status().await.map(Some)
     }
 
     async fn replace(&self, side: Side, expected: Option<u64>, record: &Record) -> Result<u64> {

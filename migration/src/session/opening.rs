@@ -136,6 +136,9 @@ impl Session {
                 self.begin_move(&reads).await?;
                 continue;
             };
+            if reads.lost() == Some(Side::New) {
+                return Err(self.elsewhere(&old.record));
+            }
             return self.with(|book, _| {
                 book.check(Side::Old, &old.record)?;
                 reads.live(Side::New).map_or(Ok(()), |new| book.check(Side::New, &new.record))
@@ -190,6 +193,16 @@ impl Session {
         }
         members?;
         if one { Err(one_store()) } else { Ok(()) }
+    }
+
+    /// The move goes on, and there is nothing of it in the store moved to.
+    fn elsewhere(&self, old: &Record) -> Error {
+        let message = format!(
+            "the locks of this namespace move to another store ({}), and {} has no record of that: `migrate_to` is not what              everybody else's is, or that store has lost its data (`leasehold migrate repair`)",
+            old.other,
+            self.at(Side::New)
+        );
+        Error::not_applied(ErrorKind::Misuse, message)
     }
 
     /// Where a store is, for people.

@@ -8,7 +8,6 @@ use Phase::{Both, Drain, New, Old, Shadow};
 #[tokio::test(start_paused = true)]
 async fn lost_data_is_repaired() {
     for (phase, lost, repaired) in [
-        (Shadow, Side::New, [Shadow, Old]),
         (Both, Side::Old, [Both, Both]),
         (Both, Side::New, [Both, Both]),
         (Drain, Side::New, [Drain, Drain]),
@@ -48,6 +47,24 @@ async fn lost_data_is_repaired() {
         let _process = rig.process("one").await;
         admin.rollback(&to(Old), &mut silent()).await.expect(&when);
         admin.advance(&to(New), &mut silent()).await.expect(&when);
+    }
+}
+
+/// What the store that is left decides needs the other one's record only to go on: that is written again while everybody
+/// works.
+#[tokio::test(start_paused = true)]
+async fn a_copy_is_written_again_while_locks_are_taken() {
+    for phase in [Old, Shadow] {
+        let rig = Rig::begun().await;
+        let admin = rig.admin();
+        admin.advance(&to(phase), &mut silent()).await.unwrap();
+        rig.stores.new.inner.store().forget(&*rig.clock);
+        let _process = rig.process("one").await;
+        let stuck = admin.advance(&to(New), &mut silent()).await.unwrap_err();
+        assert_eq!(*stuck.kind(), ErrorKind::Protocol, "{stuck}");
+        let repaired = admin.repair().await.unwrap();
+        assert_eq!((repaired.phase, rig.phases().await), (Some(phase), [Some(phase), Some(Old)]));
+        admin.advance(&to(New), &mut silent()).await.unwrap();
     }
 }
 

@@ -1,0 +1,129 @@
+//! `leasehold migrate`: how far a move to another store is, and a step forth or back.
+
+use std::time::Duration;
+
+use leasehold::migrate::{Admin, MemberStatus, Phase, Progress, Status, Steps, StoreStatus};
+use leasehold::{Error, ErrorKind};
+
+use crate::arguments::{Migrate, Steps as Words, Store};
+use crate::failure::{Exit, Failure};
+use crate::output;
+use crate::store::Place;
+
+pub(crate) async fn migrate(store: &Store, action: &Migrate, json: bool) -> Result<Exit, Failure> {
+    if matches!(action, Migrate::Repair { yes: false }) {
+        return Err(Failure::usage(
+            "this is for when a store has lost its data or is dead for good: stop everything that uses these locks, then \
+             say --yes",
+        ));
+    }
+    let admin = Place::of(store)?.admin()?;
+    let done = carry_out(&admin, action).await;
+    if let Err(error) = admin.close().await {
+        tracing::debug!(error = %format_args!("{error:#}"), "the sessions were not closed in order");
+    }
+    match done.map_err(failure)? {
+        Some(status) if json => output::json(&status)?,
+        Some(status) => show(&status)?,
+        None => {}
+    }
+    Ok(Exit::SUCCESS)
+}
+
+async fn carry_out(admin: &Admin, action: &Migrate) -> Result<Option<Status>, Error> {
+    let mut said = String::new();
+    // Only what is new: it is looked often.
+    let mut tell = |progress: &Progress| {
+        let now = progress.to_string();
+        if now != said {
+            output::note(&now);
+            said = now;
+        }
+    };
+    let steps = |words: &Words, quiet_for: Duration| {
+        let steps = Steps::one().wait(words.wait).strangers(words.strangers).quiet_for(quiet_for);
+        words.to.map_or_else(|| steps.clone(), |phase| steps.clone().to(phase))
+    };
+    let status = match action {
+        Migrate::Status => admin.status().await?,
+        Migrate::Advance { steps: words, quiet_for } => {
+            admin.advance(&steps(words, *quiet_for), &mut tell).await?
+        }
+        Migrate::Rollback { steps: words } => {
+            admin.rollback(&steps(words, Duration::ZERO), &mut tell).await?
+        }
+        Migrate::Repair { .. } => admin.repair().await?,
+        Migrate::Clean { old } => {
+            admin.clean(*old).await?;
+            return Ok(None);
+        }
+    };
+    Ok(Some(status))
+}
+
+/// Another move's stores are a wrong URL, and what has not come in time may come.
+fn failure(error: Error) -> Failure {
+    match error.kind() {
+        ErrorKind::Timeout { .. } => Failure::not_yet(error.to_string()),
+        ErrorKind::Misuse => Failure::usage(error.to_string()),
+        _ => Failure::from(error),
+    }
+}
+
+fn show(status: &Status) -> Result<(), Failure> {
+    let word = |phase: Option<Phase>| phase.map_or("-", Phase::word);
+    output::say(&format!("phase: {}\n", word(status.phase)))?;
+    let mut stores =
+        output::table(Some(["STORE", "SERVER", "RECORD", "VERSION", "EPOCH", "TOKENS FROM", "STRANGERS"]));
+    for (name, StoreStatus { server, record, error, strangers, .. }) in
+        [("old", &status.old), ("new", &status.new)]
+    {
+        let of = |show: &dyn Fn(&leasehold::migrate::RecordStatus) -> String| {
+            record.as_ref().map_or_else(|| "-".to_owned(), show)
+        };
+        let said = match error {
+            Some(_) => "?".to_owned(),
+            None => of(&|record| if record.over { "over".to_owned() } else { word(record.phase).to_owned() }),
+        };
+        stores.add_row([
+            name,
+            &output::safe(server),
+            &said,
+            &of(&|record| record.version.to_string()),
+            &of(&|record| record.epoch.to_string()),
+            &of(&|record| record.low.to_string()),
+            &strangers.map_or_else(|| "unknown".to_owned(), |strangers| strangers.to_string()),
+        ]);
+    }
+    output::show(&mut stores)?;
+    if !status.members.is_empty() {
+        output::say("")?;
+        let mut members =
+            output::table(Some(["MEMBER", "PID", "VIEW", "ACTS BY", "HOLDS OLD/NEW/BOTH", "STRANGERS MET"]));
+        for member in &status.members {
+            let MemberStatus { label, pid, view, holds: [old, new, both], strangers, .. } = member;
+            let acts = match (member.acts_by_old, member.acts_by_new) {
+                (true, true) => "old, new",
+                (true, false) => "old",
+                (false, true) => "new",
+                (false, false) => "-",
+            };
+            let met =
+                strangers.as_ref().map_or_else(String::new, |(met, name)| format!("{met}, last at {name}"));
+            members.add_row([
+                &*output::safe(label),
+                &pid.to_string(),
+                word(*view),
+                acts,
+                &format!("{old}/{new}/{both}"),
+                &output::safe(&met),
+            ]);
+        }
+        output::show(&mut members)?;
+    }
+    output::say(&format!("\nnext: {}", output::safe(&status.next)))?;
+    for obstacle in &status.in_the_way {
+        output::say(&format!("in the way: {}", output::safe(obstacle)))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,172 @@
+//! `migrate`, from Redis to etcd and back, with processes at work that were deployed once.
+
+use serde_json::Value;
+use testbed::Server;
+use testbed::etcd::Etcd;
+use testbed::redis::Server as Redis;
+
+use crate::rig::{Done, Rig, exit_code, line, rest, value};
+
+/// How many processes take one lock after the other, and for how long one may wait for it.
+const LOOPS: usize = 3;
+const WAIT: &str = "30s";
+
+/// Takes a lock, counts up under it, again and again: without exclusion counts are lost.
+const COUNTS: &str = r#"
+while [ ! -e stop ]; do
+    "$0" run --wait "$1" counter -- sh -c 'read n < count; echo $((n + 1)) > count; echo $LEASEHOLD_TOKEN >> tokens' \
+        || echo "$?" >> failures
+    echo done
+done
+"#;
+
+struct Stores {
+    redis: Redis,
+    etcd: Etcd,
+}
+
+impl Stores {
+    async fn start() -> Self {
+        Self {
+            redis: <Redis as Server>::start().await.unwrap(),
+            etcd: <Etcd as Server>::start().await.unwrap(),
+        }
+    }
+
+    fn moving(&self) -> Rig {
+        let new = <Etcd as Server>::url(self.etcd.addr(0), "cli", "").replace('&', "%26");
+        Rig::on(<Redis as Server>::url(
+            self.redis.addr(),
+            "cli",
+            &format!("ttl=3s&migrate_to={}", new.trim_end_matches('?')),
+        ))
+    }
+}
+
+/// What a file says; nothing, if it is not there.
+fn read(rig: &Rig, file: &str) -> String {
+    std::fs::read_to_string(rig.scratch.path().join(file)).unwrap_or_default()
+}
+
+/// The tokens under which it was counted, in that order.
+fn tokens(rig: &Rig) -> Vec<u64> {
+    read(rig, "tokens").lines().map(|token| token.parse().unwrap()).collect()
+}
+
+async fn status(rig: &Rig) -> Value {
+    let shown = rig.done(["migrate", "status", "--json"]).await;
+    assert_eq!(shown.code, 0, "{shown:?}");
+    shown.json()
+}
+
+/// Says what stood in the way, and where the move is then.
+async fn walk(rig: &Rig, words: &[&str]) -> (Done, Value) {
+    let walked = rig.done(["migrate"].iter().chain(words).copied().chain(["--wait", "60s", "--json"])).await;
+    assert_eq!(walked.code, 0, "{words:?}: {walked:?}");
+    let status = walked.json();
+    (walked, status)
+}
+
+/// Everybody was deployed once, holds on or takes one lock after the other, and is moved there and back: nobody loses
+/// a lock, no two hold one, and tokens grow.
+#[tokio::test]
+async fn locks_move_and_come_back_while_they_are_used() {
+    let stores = Stores::start().await;
+    let rig = stores.moving();
+    rig.write("count", "0\n");
+    let mut holder = rig.start(["hold", "whole"]);
+    line(&mut holder).await;
+    assert_eq!(value(&mut holder).await["state"], "held");
+    let mut loops: Vec<_> =
+        (0..LOOPS).map(|_| rig.start_program("sh", ["-c", COUNTS, crate::rig::LEASEHOLD, WAIT])).collect();
+    for each in &mut loops {
+        line(each).await;
+    }
+
+    let before = status(&rig).await;
+    assert_eq!(before["phase"], "old", "{before}");
+    assert!(before["next"].as_str().unwrap().contains("shadow"), "{before}");
+    let mut last = tokens(&rig).len();
+    for (words, phase) in [
+        (&["advance"][..], "shadow"),
+        (&["advance", "--to", "drain"], "drain"),
+        (&["advance", "--to", "new", "--quiet-for", "0s"], "new"),
+        (&["rollback", "--to", "both"], "both"),
+        (&["rollback", "--to", "old"], "old"),
+        (&["advance", "--to", "new", "--quiet-for", "0s"], "new"),
+    ] {
+        let (_, status) = walk(&rig, words).await;
+        assert_eq!(status["phase"], phase, "{status}");
+        // Somebody works in every phase.
+        for each in &mut loops {
+            line(each).await;
+            line(each).await;
+        }
+        let now = tokens(&rig).len();
+        assert!(now > last, "nobody counts in {phase}");
+        last = now;
+        assert_eq!(rig.inspect("whole").await["held"], true, "{phase}");
+    }
+    let listed = rig.done(["ls", "--json"]).await;
+    assert!(listed.out.contains("whole"), "{listed:?}");
+
+    // Who forgot the option is refused by both stores as long as their locks are not theirs.
+    let forgotten = Rig::on(<Redis as Server>::url(stores.redis.addr(), "cli", "ttl=3s"));
+    let refused = forgotten.done(["run", "counter", "--", "true"]).await;
+    assert!(refused.code != 0 && refused.err.contains("migrate_to"), "{refused:?}");
+    let later = Rig::on(<Etcd as Server>::url(stores.etcd.addr(0), "cli", "ttl=3s"));
+    assert_eq!(later.inspect("whole").await["held"], true, "the plain URL is admitted in `new`");
+
+    rig.write("stop", "");
+    let mut counted = 0;
+    for mut each in loops {
+        counted += rest(&mut each).await.len();
+        assert_eq!(exit_code(&mut each).await, 0);
+    }
+    assert_eq!(read(&rig, "failures"), "", "every lock was granted, held and released");
+    let tokens = tokens(&rig);
+    assert!(tokens.is_sorted_by(|one, next| one < next), "{tokens:?}");
+    assert_eq!(read(&rig, "count").trim(), tokens.len().to_string(), "nothing was counted twice, or not");
+    assert!(tokens.len() > counted, "{} and {counted}", tokens.len());
+    holder.close_stdin();
+    let said = rest(&mut holder).await;
+    assert!(said.iter().all(|line| !line.contains("lost") && !line.contains("at_risk")), "{said:?}");
+    assert_eq!(exit_code(&mut holder).await, 0);
+
+    let ended = rig.done(["migrate", "clean"]).await;
+    assert_eq!(ended.code, 0, "{ended:?}");
+    let over = rig.done(["migrate", "status"]).await;
+    assert!(over.code == 64 && over.err.contains("is over"), "{over:?}");
+}
+
+/// A session without the option stands in the way, and is said; so is a store that is down.
+#[tokio::test]
+async fn what_stands_in_the_way_is_said() {
+    let mut stores = Stores::start().await;
+    let rig = stores.moving();
+    let plain = Rig::on(<Redis as Server>::url(stores.redis.addr(), "cli", "ttl=3s"));
+    let mut forgotten = plain.start(["hold", "old"]);
+    line(&mut forgotten).await;
+    value(&mut forgotten).await;
+    let not_begun = rig.done(["migrate", "advance"]).await;
+    assert!(not_begun.code == 75 && not_begun.err.contains("deploy"), "{not_begun:?}");
+    assert_eq!(rig.done(["ls"]).await.code, 0, "the first process begins the move");
+    walk(&rig, &["advance"]).await;
+    let refused = rig.done(["migrate", "advance", "--wait", "2s"]).await;
+    assert!(refused.code == 75 && refused.err.contains("1 session of the old store"), "{refused:?}");
+    let shown = rig.done(["migrate", "status"]).await;
+    assert!(shown.out.contains("in the way: 1 session"), "{shown:?}");
+    forgotten.close_stdin();
+    exit_code(&mut forgotten).await;
+    walk(&rig, &["advance"]).await;
+
+    stores.etcd.kill(0).await.unwrap();
+    let down = rig.done(["migrate", "advance", "--wait", "1s"]).await;
+    assert!(down.code == 69, "{down:?}");
+    walk(&rig, &["rollback", "--to", "old"]).await;
+    stores.etcd.restart(0).await.unwrap();
+    walk(&rig, &["advance", "--to", "new", "--quiet-for", "0s"]).await;
+    stores.redis.kill().await.unwrap();
+    let alone = rig.done(["migrate", "status", "--json"]).await.json();
+    assert_eq!((&alone["phase"], alone["old"]["error"].is_string()), (&Value::from("new"), true), "{alone}");
+}
