@@ -21,8 +21,6 @@ pub(crate) enum Implementation {
     Peer(Peer),
     /// A library of others with a mutex of the process in front, as its users would write.
     Fronted(Peer),
-    /// Our library between two stores, which are its URLs.
-    Moving,
     /// What is no lock, and must be found out.
     Broken(Broken),
 }
@@ -53,7 +51,6 @@ impl Implementation {
             Self::QueueFloor => QUEUE_FLOOR,
             Self::Peer(peer) => peer.name,
             Self::Fronted(peer) => peer.fronted.unwrap_or(peer.name),
-            Self::Moving => MOVING,
             Self::Broken(Broken::Null) => "null",
             Self::Broken(Broken::Twice) => "twice",
         }
@@ -93,7 +90,7 @@ impl Implementation {
     /// With how many contenders it takes part at most.
     pub(crate) fn most_contenders(&self) -> u64 {
         match self {
-            Self::Ours | Self::QueueFloor | Self::Moving | Self::Broken(_) => u64::MAX,
+            Self::Ours | Self::QueueFloor | Self::Broken(_) => u64::MAX,
             Self::Floor => 1,
             Self::Peer(peer) | Self::Fronted(peer) => peer.contenders,
         }
@@ -102,7 +99,7 @@ impl Implementation {
     /// How a process of it is started, on the stores at `urls`.
     pub(crate) fn launch(&self, urls: &[String], room: &Path) -> Result<Launch> {
         let launch = match self {
-            Self::Ours | Self::Floor | Self::QueueFloor | Self::Moving | Self::Broken(_) => {
+            Self::Ours | Self::Floor | Self::QueueFloor | Self::Broken(_) => {
                 let program = env::current_exe().map_err(Error::during("looking for this program"))?;
                 let role = format!("{} {}", self.name(), urls.join(" "));
                 Launch::new(program, room).env(worker::ROLE, role)
@@ -120,5 +117,3 @@ impl Implementation {
 
 /// As the report calls it.
 pub(crate) const QUEUE_FLOOR: &str = "floor+queue";
-
-pub(crate) const MOVING: &str = "moving";

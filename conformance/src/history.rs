@@ -98,6 +98,8 @@ pub enum What {
     StoreLeft { entry: Entry },
     /// The store was asked to end a grant, and says whether it did.
     StoreReleased { counter: u64, done: bool },
+    /// Something that nobody judges, for whoever reads the history.
+    Noted(String),
     /// The core has something in the store, or wants to.
     EntryBegan { entry: Entry },
     /// The core may count on its being over.
@@ -310,6 +312,7 @@ impl fmt::Display for What {
             Self::StoreReleased { counter, done: false } => {
                 write!(f, "store: did not release grant {counter}")
             }
+            Self::Noted(what) => f.write_str(what),
             Self::EntryBegan { entry } => write!(f, "core: {entry} begins"),
             Self::EntryEnded { entry } => write!(f, "core: {entry} over"),
         }

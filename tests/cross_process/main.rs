@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "test binary")]
 
+mod child;
 mod contest;
 mod faults;
 mod full_disk;

@@ -11,8 +11,6 @@ mod ours;
 use std::env;
 use std::io;
 
-#[cfg(all(feature = "redis", feature = "etcd"))]
-use crate::implementation::MOVING;
 use crate::implementation::QUEUE_FLOOR;
 
 /// What the environment tells: who, and the URLs.
@@ -30,8 +28,6 @@ async fn contend(role: &str) -> io::Result<()> {
     let (who, urls) = (words.next().unwrap_or_default(), words.collect::<Vec<_>>());
     match who.as_str() {
         "leasehold" => contender_protocol::run::<ours::Ours>(&urls).await,
-        #[cfg(all(feature = "redis", feature = "etcd"))]
-        MOVING => contender_protocol::run::<ours::Moving>(&urls).await,
         "null" => contender_protocol::run::<broken::Null>(&urls).await,
         "twice" => contender_protocol::run::<broken::Twice>(&urls).await,
         QUEUE_FLOOR => floor::contend_in_a_queue(&urls).await,

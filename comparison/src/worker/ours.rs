@@ -35,37 +35,3 @@ impl Session for Ours {
         Ok(held.release().await?)
     }
 }
-
-/// The same between two stores, the one that is left and the one moved to.
-#[cfg(all(feature = "redis", feature = "etcd"))]
-pub(super) struct Moving(Ours);
-
-#[cfg(all(feature = "redis", feature = "etcd"))]
-impl Session for Moving {
-    type Lock = Lock;
-    type Held = LockGuard;
-
-    const VERSION: &'static str = Ours::VERSION;
-
-    async fn open(urls: &[String], ttl: Duration) -> Result<Self, Failure> {
-        let [old, new] = urls else { return Err(Failure::new("a move is between two stores")) };
-        let migration = crate::scenarios::moving::migration(old, new).map_err(Failure::new)?;
-        Ok(Self(Ours(LockManager::builder(migration).ttl(ttl).build().await?)))
-    }
-
-    async fn lock(&self, name: &str) -> Result<Lock, Failure> {
-        self.0.lock(name).await
-    }
-
-    async fn acquire(&self, lock: &Lock) -> Result<LockGuard, Failure> {
-        self.0.acquire(lock).await
-    }
-
-    fn token(held: &LockGuard) -> Option<u64> {
-        Ours::token(held)
-    }
-
-    async fn release(&self, held: LockGuard) -> Result<(), Failure> {
-        self.0.release(held).await
-    }
-}

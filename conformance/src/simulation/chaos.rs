@@ -6,9 +6,9 @@ use leasehold_core::backend::{AcquireRequest, LeaseId, Revoke, StoreEvent};
 use leasehold_core::clock::{Clock, Moment};
 use leasehold_core::{LockName, LostReason, OwnerId};
 
-use super::cluster::{Cluster, joined_well};
+use super::cluster::Cluster;
 use crate::history::What;
-use crate::network::{Fault, Operation};
+use crate::network::{Fault, Network, Operation};
 
 /// When a process is let off, and which.
 type Relief = (Moment, String);
@@ -53,12 +53,14 @@ impl Cluster {
         match self.scenario.dice.below(100) {
             0..18 => {
                 process.recorder.note(What::Disturbed("its store is silent"));
-                process.network.cut();
+                process.networks.iter().for_each(Network::cut);
                 return Some(relief);
             }
             18..28 => {
                 process.recorder.note(What::Disturbed("its leases expire"));
-                process.network.always(Operation::Renew, Fault::LoseRequest);
+                for network in &process.networks {
+                    network.always(Operation::Renew, Fault::LoseRequest);
+                }
                 return Some(relief);
             }
             28..38 => {
@@ -87,15 +89,12 @@ impl Cluster {
 
     /// A process shuts down in order; another one takes its place.
     async fn retire(&mut self, victim: usize) {
-        let mut process = self.processes.remove(victim);
+        let process = self.processes.remove(victim);
         process.recorder.note(What::Disturbed("it shuts down"));
-        self.retired.push((process.network.clone(), process.clock.clone()));
+        self.retired.push((process.networks.clone(), process.clock.clone()));
         self.errands.spawn(async move {
-            // In bad weather it fails, and leases end what it had.
-            let _ = process.manager.shutdown().await;
-            while let Some(joined) = process.workers.join_next().await {
-                joined_well(joined);
-            }
+            // In bad weather it fails.
+            let _ = process.retire().await;
         });
         self.start_process().await;
     }
@@ -103,26 +102,23 @@ impl Cluster {
     /// An administrator asks for a lock, with a grace or without.
     fn revoke(&mut self, victim: usize) {
         let name = self.scenario.dice.pick(&self.scenario.names).clone();
-        let manager = self.processes[victim].manager.clone();
         let ttl = self.scenario.timing.ttl;
         let grace = *self.scenario.dice.pick(&[Duration::ZERO, ttl / 8, ttl]);
         self.recorder.on(&name, What::Disturbed("revoked"));
-        self.processes[victim].workers.spawn(async move {
-            // A network that loses the request loses the wish.
-            let _ = manager.revoke(&name, Revoke::Ask { grace }).await;
-        });
+        self.processes[victim].revokes(&name, Revoke::Ask { grace });
     }
 
     /// A process hears of a loss that there was not.
     async fn lie(&mut self, victim: usize) {
+        let networks = self.processes[victim].networks.clone();
+        let tell = |event: &StoreEvent| networks.iter().for_each(|network| network.emit(event));
         let name = self.scenario.dice.pick(&self.scenario.names).clone();
-        let network = self.processes[victim].network.clone();
         if self.scenario.dice.chance(300) {
             let lease = LeaseId::new(1 + self.scenario.dice.below(200));
-            network.emit(&StoreEvent::LeaseLost { lease, reason: LostReason::Expired });
+            tell(&StoreEvent::LeaseLost { lease, reason: LostReason::Expired });
         } else if let Some(counter) = self.holder(&name).await {
             self.recorder.on(&name, What::Overruled { counter });
-            network.emit(&StoreEvent::GrantLost { name, counter, reason: LostReason::Gone });
+            tell(&StoreEvent::GrantLost { name, counter, reason: LostReason::Gone });
         }
     }
 

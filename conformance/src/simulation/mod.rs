@@ -8,6 +8,9 @@
 //! served, everybody can take every lock once more, and at rest the store must be empty. Then the
 //! [`invariants`] judge the history.
 //!
+//! What a [`Process`] is, and what its tasks do on their [`Stage`], is there for other simulations too: of
+//! processes that use more than one store.
+//!
 //! # Invariants
 //! - **simulation-1** A seed repeats exactly: one thread, tokio's paused time, every choice from [`Dice`],
 //!   and no order of a hash map shows.
@@ -26,7 +29,9 @@ use crate::bugs::Bug;
 use crate::history::History;
 use crate::invariants::{self, Property, Violation};
 use cluster::Cluster;
+pub use process::{Makings, Process, SeededEntropy};
 use scenario::Scenario;
+pub use worker::Stage;
 
 /// Bugs that the simulation must find, or its silence means nothing; each by any of these.
 pub const FINDS: [(&str, &[Property]); 8] = [

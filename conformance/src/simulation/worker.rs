@@ -15,14 +15,16 @@ use crate::host::HostClock;
 
 /// What the tasks of all processes share.
 #[derive(Debug)]
-pub(super) struct Stage {
+pub struct Stage {
     /// The resources that the locks protect.
-    pub(super) resources: BTreeMap<LockName, FenceGate>,
-    pub(super) ttl: Duration,
+    resources: Arc<BTreeMap<LockName, FenceGate>>,
+    ttl: Duration,
     /// The longest pause between two acquisitions.
-    pub(super) pause: Duration,
+    pause: Duration,
+    /// The most acquisitions of one task.
+    turns: u32,
     /// Whether tasks are to come to an end.
-    pub(super) calm: AtomicBool,
+    calm: AtomicBool,
 }
 
 /// One task.
@@ -37,7 +39,7 @@ pub(super) struct Worker {
 
 impl Worker {
     pub(super) async fn run(mut self) {
-        for _ in 0..TURNS {
+        for _ in 0..self.stage.turns {
             let pause = self.dice.span(self.stage.pause) + Duration::from_millis(1);
             self.clock.sleep(pause).await;
             if self.stage.is_calm() || self.turn().await.is_break() {
@@ -180,6 +182,26 @@ impl Worker {
 }
 
 impl Stage {
+    /// Locks of these names, under leases of `ttl`. A task asks at most `turns` times, and pauses for up to
+    /// `pause` before each.
+    pub fn new(names: &[LockName], ttl: Duration, pause: Duration, turns: u32) -> Self {
+        let resources: BTreeMap<_, _> = names.iter().map(|name| (name.clone(), FenceGate::new())).collect();
+        Self { resources: Arc::new(resources), ttl, pause, turns, calm: AtomicBool::new(false) }
+    }
+
+    /// The same locks and resources, for tasks that come to their end by themselves.
+    #[must_use]
+    pub fn beside(&self) -> Self {
+        let Self { resources, ttl, pause, turns, .. } = self;
+        let resources = Arc::clone(resources);
+        Self { resources, ttl: *ttl, pause: *pause, turns: *turns, calm: AtomicBool::new(self.is_calm()) }
+    }
+
+    /// From here on tasks come to their end.
+    pub fn calm_down(&self) {
+        self.calm.store(true, Ordering::Relaxed);
+    }
+
     pub(super) fn is_calm(&self) -> bool {
         self.calm.load(Ordering::Relaxed)
     }
@@ -191,6 +213,3 @@ fn refused(bid: Bid, error: &Error) -> ControlFlow<()> {
     bid.failed(error);
     if closed { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
 }
-
-/// The most acquisitions of one task, which bounds the time that a seed takes.
-const TURNS: u32 = 40;

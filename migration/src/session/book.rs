@@ -1,7 +1,7 @@
 //! What the process knows and has. Everything in it changes under one mutex, and nothing in it waits: what is to be done
 //! is left in `todo`.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use leasehold_core::backend::stage::{Phase, Side};
@@ -32,7 +32,7 @@ pub(super) struct Book {
     pub(super) trouble: Pair<Option<Error>>,
     /// Which move it is.
     pub(super) id: Option<u64>,
-    pub(super) slots: HashMap<LockName, Slot>,
+    pub(super) slots: BTreeMap<LockName, Slot>,
     pub(super) leases: Leases,
     /// The manager's, as its requests say it.
     pub(super) label: Arc<str>,
@@ -63,7 +63,7 @@ impl Book {
             entries: Pair::default(),
             trouble: Pair::default(),
             id: None,
-            slots: HashMap::new(),
+            slots: BTreeMap::new(),
             leases: Leases::default(),
             label: "".into(),
             shunned_until: None,
@@ -401,6 +401,14 @@ impl Book {
             if !hold.parts().held(side) && trusted[side].is_some_and(|until| until >= *told) {
                 hold.granted(side, part.counter);
             }
+        }
+    }
+
+    /// The same for every hold.
+    pub(super) fn admit_all(&mut self) {
+        for name in self.names() {
+            self.admit(&name);
+            self.advance(&name);
         }
     }
 

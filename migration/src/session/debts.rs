@@ -6,8 +6,8 @@ use leasehold_core::backend::stage::Side;
 use leasehold_core::backend::{Backoff, Grant, LeaseId, LeaseScope};
 use leasehold_core::clock::Deadline;
 use leasehold_core::{Effect, Error, ErrorKind, LockName, LostReason, Result};
-use tokio::sync::watch;
 
+use super::watched::Watched;
 use super::{SIDES, Session};
 use crate::protocol::Pair;
 
@@ -19,7 +19,7 @@ pub(super) struct Debt {
     pub(super) name: LockName,
     /// What was granted; `None` is a request that somebody is about to drop.
     grant: Option<Grant>,
-    progress: watch::Sender<Progress>,
+    progress: Watched<Progress>,
 }
 
 #[derive(Default)]
@@ -35,43 +35,39 @@ impl Debt {
     /// A grant, whose lease nobody renews any more.
     pub(super) fn new(claim: LeaseId, side: Side, grant: Grant) -> Arc<Self> {
         let (name, grant) = (grant.name.clone(), Some(grant));
-        Arc::new(Self { claim, side, name, grant, progress: watch::Sender::default() })
+        Arc::new(Self { claim, side, name, grant, progress: Watched::default() })
     }
 
     /// A request.
     pub(super) fn of_request(claim: LeaseId, side: Side, name: LockName) -> Arc<Self> {
-        Arc::new(Self { claim, side, name, grant: None, progress: watch::Sender::default() })
+        Arc::new(Self { claim, side, name, grant: None, progress: Watched::default() })
     }
 
     /// Ends when nothing more is done about it, whatever it came to.
     pub(super) async fn is_over(&self) {
-        let mut progress = self.progress.subscribe();
-        drop(progress.wait_for(|progress| progress.over.is_some()).await);
+        self.progress.until(|progress| progress.over.is_some().then_some(())).await;
     }
 
     /// What it came to, or why the next request fails.
     pub(super) async fn answer(&self) -> Result<()> {
-        let mut progress = self.progress.subscribe();
-        let before = progress.borrow().failures;
-        let progress =
-            progress.wait_for(|progress| progress.over.is_some() || progress.failures > before).await;
-        let Ok(progress) = progress else { return Ok(()) };
-        match (&progress.over, &progress.last) {
-            (Some(over), _) => over.clone(),
-            (None, Some(error)) => Err(error.clone()),
-            (None, None) => Ok(()),
-        }
+        let before = self.progress.read(|progress| progress.failures);
+        let answer = |progress: &Progress| match (&progress.over, &progress.last) {
+            (Some(over), _) => Some(over.clone()),
+            (None, Some(error)) if progress.failures > before => Some(Err(error.clone())),
+            (None, _) => None,
+        };
+        self.progress.until(answer).await
     }
 
     fn failed(&self, error: Error) {
-        self.progress.send_modify(|progress| {
+        self.progress.change(|progress| {
             progress.failures += 1;
             progress.last = Some(error);
         });
     }
 
     fn ended(&self, over: Result<()>) {
-        self.progress.send_modify(|progress| progress.over = Some(over));
+        self.progress.change(|progress| progress.over = Some(over));
     }
 }
 

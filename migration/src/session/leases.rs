@@ -3,7 +3,7 @@
 //! A lease that a store announces is *passed on*, one for one. A hold is a lease too, a *composite*: it lives as long
 //! as the parts that it needs.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use leasehold_core::backend::stage::Side;
@@ -22,11 +22,11 @@ pub(super) struct Leases {
     /// By the id that the core knows.
     passed: BTreeMap<LeaseId, (Side, Lease)>,
     /// The core's id, by the store's.
-    known: Pair<HashMap<LeaseId, LeaseId>>,
+    known: Pair<BTreeMap<LeaseId, LeaseId>>,
     /// The store's leases of single entries that are parts of a claim.
-    parts: Pair<HashSet<LeaseId>>,
+    parts: Pair<BTreeSet<LeaseId>>,
     /// The names that are held.
-    pub(super) composites: HashMap<LeaseId, LockName>,
+    pub(super) composites: BTreeMap<LeaseId, LockName>,
 }
 
 impl Leases {
@@ -120,12 +120,12 @@ impl From<Answer> for Renewal {
     }
 }
 
-type Answers = Pair<HashMap<LeaseId, Answer>>;
+type Answers = Pair<BTreeMap<LeaseId, Answer>>;
 
 impl Book {
     /// Which of the stores' leases these are. A session's own is renewed by itself.
-    fn leases_of(&self, leases: &[LeaseId]) -> Pair<HashSet<LeaseId>> {
-        let mut wanted: Pair<HashSet<LeaseId>> = Pair::default();
+    fn leases_of(&self, leases: &[LeaseId]) -> Pair<BTreeSet<LeaseId>> {
+        let mut wanted: Pair<BTreeSet<LeaseId>> = Pair::default();
         for lease in leases {
             if let Some((side, inner)) = self.leases.passed(*lease) {
                 wanted[side].insert(inner);
@@ -212,9 +212,9 @@ impl Session {
     }
 
     /// One that does not answer leaves time for what the other has answered.
-    async fn renew_at(&self, side: Side, leases: Vec<LeaseId>) -> HashMap<LeaseId, Answer> {
+    async fn renew_at(&self, side: Side, leases: Vec<LeaseId>) -> BTreeMap<LeaseId, Answer> {
         if leases.is_empty() {
-            return HashMap::new();
+            return BTreeMap::new();
         }
         let bound = self.env.timing().op_timeout / 4 * 3;
         let renewed = async {

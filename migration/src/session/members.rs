@@ -33,7 +33,7 @@ impl Session {
                 looked = self.look(side) => looked,
             };
             self.with(|book, _| book.looked(side, looked.err()));
-            self.looked.send_modify(|looked| looked[side] += 1);
+            self.looked.change(|looked| looked[side] += 1);
             let pause = self.env.jittered(self.poll.min(self.signs_every()));
             tokio::select! {
                 biased;
@@ -49,27 +49,32 @@ impl Session {
         if self.with(|book, _| book.view().is_some()) {
             return Ok(());
         }
-        let mut looked = self.looked.subscribe();
-        let before = *looked.borrow_and_update();
+        let mut last = self.looked.read(|looked| *looked);
         // The look that is under way may have begun before this.
-        let enough = |looked: &Pair<u64>| SIDES.iter().all(|side| looked[*side] >= before[*side] + 2);
+        let enough = Pair { old: last.old + 2, new: last.new + 2 };
+        for side in SIDES {
+            self.stores[side].poke.notify_one();
+        }
         let seen = async {
             loop {
-                for side in SIDES {
-                    self.stores[side].poke.notify_one();
-                }
-                self.refuse_closed()?;
-                if self.with(|book, _| book.view().is_some()) {
-                    return Ok(());
-                }
-                if enough(&looked.borrow()) {
-                    return Err(self.book.lock().why_blind());
-                }
                 tokio::select! {
                     biased;
                     () = self.closing.cancelled() => {}
-                    changed = looked.changed() => drop(changed),
+                    () = self.looked.until(|looked| (*looked != last).then_some(())) => {}
                 }
+                self.refuse_closed()?;
+                let now = self.looked.read(|looked| *looked);
+                if self.with(|book, _| book.view().is_some()) {
+                    return Ok(());
+                }
+                let due: Vec<_> = SIDES.into_iter().filter(|side| now[*side] < enough[*side]).collect();
+                if due.is_empty() {
+                    return Err(self.book.lock().why_blind());
+                }
+                for side in due.into_iter().filter(|side| last[*side] < now[*side]) {
+                    self.stores[side].poke.notify_one();
+                }
+                last = now;
             }
         };
         let bounded = self.env.bounded(seen).await;
@@ -167,6 +172,7 @@ impl Book {
             signature.times += 1;
             self.knowledge.signed(side);
         }
+        self.admit_all();
     }
 
     fn looked(&mut self, side: Side, trouble: Option<Error>) {

@@ -12,6 +12,7 @@
 //! | `leases` | the ids of both stores' leases as one; renewals |
 //! | `events` | what the stores tell |
 //! | `onlook` | what others ask about a lock |
+//! | `watched` | a value that tasks wait for |
 //!
 //! # Invariants
 //! - **session-1** B1 holds towards both stores: nothing is asked of a store for a name while an earlier grant of that name
@@ -31,6 +32,7 @@ mod opening;
 #[cfg(test)]
 mod tests;
 mod upgrade;
+mod watched;
 
 pub(crate) mod acquire;
 
@@ -44,11 +46,12 @@ use leasehold_core::backend::{Events, Inbox, LockBackend, StoreConfig};
 use leasehold_core::clock::Moment;
 use leasehold_core::{Effect, Env, Error, ErrorKind, Guarantees, OwnerId, Result};
 use parking_lot::Mutex;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::protocol::Pair;
 use book::{Book, Todo};
+use watched::Watched;
 
 /// The process's share in a move.
 pub(crate) struct Session {
@@ -59,7 +62,7 @@ pub(crate) struct Session {
     stores: Pair<Store>,
     book: Mutex<Book>,
     /// How many looks at each store have ended.
-    looked: watch::Sender<Pair<u64>>,
+    looked: Watched<Pair<u64>>,
     promises: OnceLock<Guarantees>,
     pub(crate) inbox: Inbox,
     closing: CancellationToken,
@@ -94,7 +97,7 @@ impl Session {
             poll,
             stores: Pair { old: store(&configs.old), new: store(&configs.new) },
             book: Mutex::new(Book::new(events)),
-            looked: watch::Sender::new(Pair::default()),
+            looked: Watched::default(),
             promises: OnceLock::new(),
             inbox,
             closing: CancellationToken::new(),

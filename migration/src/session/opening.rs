@@ -35,9 +35,8 @@ impl Session {
         let unless_done = session.closing.clone().drop_guard();
         let began = session.begin().await;
         if let Err(error) = began {
-            if let Err(error) = session.close().await {
-                tracing::debug!(error = %format_args!("{error:#}"), "not closed");
-            }
+            let session = Arc::clone(&session);
+            session.env.clone().spawn(async move { drop(session.close().await) });
             return Err(error);
         }
         let _goes_on: CancellationToken = unless_done.disarm();
@@ -46,22 +45,31 @@ impl Session {
     }
 
     async fn begin(self: &Arc<Self>) -> Result<()> {
-        let bound = self.env.timing().connect_timeout / 4 * 3;
-        let (old, new) = futures_util::future::join(
-            self.open_within(Side::Old, bound),
-            self.open_within(Side::New, bound),
-        )
-        .await;
+        let (old, new) = futures_util::future::join(self.sight(Side::Old), self.sight(Side::New)).await;
         match (old, new) {
-            (Ok(()), Ok(())) => self.ensure_records().await?,
-            (Ok(()), Err(error)) => self.go_on_without(Side::New, error).await?,
-            (Err(error), Ok(())) => self.go_on_without(Side::Old, error).await?,
+            (Ok(_), Ok(_)) => self.ensure_records().await?,
+            (Ok(old), Err(error)) => self.go_on_without(Side::New, error, old.as_ref())?,
+            (Err(error), Ok(new)) => self.go_on_without(Side::Old, error, new.as_ref())?,
             (Err(error), Err(_)) => return Err(error),
         }
         for side in SIDES {
             self.env.spawn(Arc::clone(self).keep_looking(side));
         }
         self.view_or_why().await
+    }
+
+    /// A first look at one of them, which leaves time to go on without it.
+    async fn sight(self: &Arc<Self>, side: Side) -> Result<Option<Read>> {
+        let bound = self.env.timing().connect_timeout / 4 * 3;
+        let sight = async {
+            self.open_at(side).await?;
+            self.found(side).await
+        };
+        tokio::select! {
+            biased;
+            found = sight => found,
+            () = async { self.env.sleep(bound).await } => Err(super::silent(side, bound)),
+        }
     }
 
     pub(super) async fn open_within(self: &Arc<Self>, side: Side, bound: Duration) -> Result<()> {
@@ -94,21 +102,18 @@ impl Session {
         Ok(())
     }
 
-    /// The other one knows what there is to know, or this one is needed.
-    async fn go_on_without(self: &Arc<Self>, side: Side, error: Error) -> Result<()> {
-        let other = match side {
-            Side::Old => Side::New,
-            Side::New => Side::Old,
-        };
-        let record = self.record(other).await?;
-        let knows_enough = record.is_some_and(|record| match other {
-            Side::Old => record.stand.phase <= Phase::Shadow,
-            Side::New => record.stand.phase >= Phase::Drain,
+    /// The other one's record says what there is to know, or this one is needed.
+    fn go_on_without(self: &Arc<Self>, side: Side, error: Error, other: Option<&Read>) -> Result<()> {
+        let may_come_back = matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Denied);
+        let phase = other.filter(|read| !read.record.over).map(|read| read.record.stand.phase);
+        let knows_enough = phase.is_some_and(|phase| match side {
+            Side::New => phase <= Phase::Shadow,
+            Side::Old => phase >= Phase::Drain,
         });
-        if !knows_enough {
+        if !may_come_back || !knows_enough {
             return Err(error);
         }
-        let warning = format!("the store that is {} is opened later: {error:#}", place(side));
+        let warning = format!("the store that is {} takes part later: {error:#}", place(side));
         self.with(|book, _| book.events.tell(StoreEvent::Warning(warning.into())));
         Ok(())
     }

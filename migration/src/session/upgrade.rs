@@ -93,6 +93,9 @@ impl Book {
             return Err(grant);
         }
         self.granted(name, upgrade.claim, side, grant);
+        // It can be counted on as long as what is held once the entry is signed anew.
+        self.entries[side].news += 1;
+        self.todo.push(super::book::Todo::Poke(side));
         self.admit(name);
         self.advance(name);
         Ok(())

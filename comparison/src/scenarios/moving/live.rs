@@ -1,14 +1,10 @@
 //! The move as it is meant: processes follow while they run.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use futures_util::future::join;
-use leasehold::backend::stage::Phase;
-use leasehold::etcd::EtcdConfig;
-use leasehold::redis::RedisConfig;
+use leasehold::migrate::{Admin, Migration, Phase, Steps};
 use leasehold::{Env, Timing};
-use leasehold_migration::{Admin, Migration, Steps};
 
 use super::{NAME, SHAPE, STEP, effort, servers, stretch, whole};
 use crate::comparison::Comparison;
@@ -19,16 +15,6 @@ use crate::history::History;
 use crate::implementation::Implementation;
 use crate::report::Move;
 use crate::servers::{Counted, Counting, Target};
-
-/// The move between two servers, of `url`s such as `redis://127.0.0.1:6379`.
-pub(crate) fn migration(old: &str, new: &str) -> std::result::Result<Migration, String> {
-    let address = |url: &str| {
-        let (_, rest) = url.split_once("://").ok_or_else(|| format!("{url} is no URL"))?;
-        rest.parse::<SocketAddr>().map_err(|error| format!("{url}: {error}"))
-    };
-    let (old, new) = (address(old)?, address(new)?);
-    Ok(Migration::new(RedisConfig::new(old.ip().to_string(), old.port()), EtcdConfig::new([new.to_string()])))
-}
 
 pub(super) async fn run(comparison: &Comparison) -> Result<Move> {
     let timed = once(comparison, false).await?;
@@ -48,6 +34,13 @@ pub(super) async fn run(comparison: &Comparison) -> Result<Move> {
     whole(&history, stretches)
 }
 
+/// Who moves the locks, as `leasehold migrate` does.
+fn admin(old: &str, new: &str) -> leasehold::Result<Admin> {
+    let registry = leasehold::registry();
+    let migration = Migration::new(registry.store(old)?, registry.store(new)?);
+    Ok(migration.admin(Env::new(Timing::for_ttl(TTL))?))
+}
+
 struct Moved {
     history: History,
     marks: Vec<Mark>,
@@ -64,10 +57,10 @@ struct Mark {
 
 async fn once(comparison: &Comparison, counted: bool) -> Result<Moved> {
     let (redis, etcd) = servers(comparison).await?;
-    let urls = [redis.url.clone(), etcd.url.clone()];
-    let mut team = Team::start(Implementation::Moving, &urls, SHAPE, comparison.room()).await?;
-    let env = Env::new(Timing::for_ttl(TTL)).map_err(Error::during("moving"))?;
-    let admin = migration(&urls[0], &urls[1]).map_err(Error::new)?.admin(env);
+    let url = format!("{}?migrate_to={}", redis.url, etcd.url);
+    let who = Implementation::Ours;
+    let mut team = Team::start(who, std::slice::from_ref(&url), SHAPE, comparison.room()).await?;
+    let admin = admin(&redis.url, &etcd.url).map_err(Error::during(DOING))?;
     let phase = comparison.scale.phase;
     let (steps, phases) = (PHASES.len() as u32 - 1, PHASES.len() as u32);
     let most = effort(phase * phases + EACH_STEP * steps);
@@ -85,7 +78,6 @@ async fn once(comparison: &Comparison, counted: bool) -> Result<Moved> {
 
 /// Phase by phase; what lies between two marks.
 async fn walk(admin: &Admin, phase: Duration, count: Option<[&Target; 2]>) -> Result<Vec<Mark>> {
-    const DOING: &str = "moving";
     let mut marks = Vec::new();
     // Until the contest goes on.
     tokio::time::sleep(BEGUN).await;
@@ -127,6 +119,8 @@ async fn mark(
     }
     Ok(Mark { phase, from, until, asked })
 }
+
+const DOING: &str = "moving";
 
 const PHASES: [Phase; 5] = Phase::ALL;
 

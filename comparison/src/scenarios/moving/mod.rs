@@ -18,8 +18,6 @@ use crate::options::{Scenario, Store};
 use crate::report::{Move, Stretch};
 use crate::servers::Target;
 
-pub(crate) use live::migration;
-
 pub(crate) async fn run(comparison: &mut Comparison) {
     comparison.progress.begin("move: Redis to etcd");
     let stores = comparison.stores.iter().map(|(target, _)| target.store);

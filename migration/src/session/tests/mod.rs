@@ -1,6 +1,7 @@
 //! A move between two stores in memory, in virtual time.
 
 mod kit;
+mod moves;
 
 use std::sync::Arc;
 
@@ -43,10 +44,13 @@ fn stands(phase: Phase) -> (Stand, Stand) {
 /// Writes a record as it stands.
 fn write(store: &MemoryConfig, side: Side, stand: Stand) {
     let written = async {
-        let ledger = store.open(env().without_token_base()).await.unwrap().ledger().unwrap();
+        let session = store.open(env().without_token_base()).await.unwrap();
+        let ledger = session.ledger().unwrap();
         let version = ledger.read().await.unwrap().map(|entry| entry.version);
         let record = Record { id: 7, side, stand, other: String::new(), since: 0, over: false };
-        ledger.write(version, &record.encode()).await.unwrap()
+        let written = ledger.write(version, &record.encode()).await.unwrap();
+        session.close().await.unwrap();
+        written
     };
     assert!(matches!(written.now_or_never(), Some(Written::Done(_))));
 }

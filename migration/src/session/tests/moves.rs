@@ -1,0 +1,261 @@
+//! Locks in the hands of managers while the move goes on, and while stores are cut off.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use leasehold_conformance::Network;
+use leasehold_core::backend::StoreConfig;
+use leasehold_core::backend::stage::{Phase, Side};
+use leasehold_core::clock::TokioClock;
+use leasehold_core::memory::MemoryConfig;
+use leasehold_core::{ErrorKind, LockGuard, LockManager, LockName, LostReason, Timing};
+use tokio::time::{sleep, timeout};
+
+use super::{env, stands, store, write};
+use crate::protocol::Pair;
+use crate::protocol::member::Member;
+use crate::{Admin, Migration, Steps};
+
+const TTL: Duration = Timing::DEFAULT_TTL;
+/// More than a few polls, and less than anything that leans on an expiry.
+const SOON: Duration = Duration::from_secs(4);
+
+/// Two stores, each beyond a network of every process's own.
+struct Rig {
+    stores: Pair<MemoryConfig>,
+}
+
+struct Process {
+    locks: LockManager,
+    lines: Pair<Network>,
+}
+
+impl Rig {
+    fn in_phase(phase: Phase) -> Self {
+        let stores = Pair { old: store(), new: store() };
+        let (old, new) = stands(phase);
+        write(&stores.old, Side::Old, old);
+        write(&stores.new, Side::New, new);
+        Self { stores }
+    }
+
+    async fn process(&self) -> Process {
+        let lines = Pair { old: Network::new(Duration::ZERO), new: Network::new(Duration::ZERO) };
+        let way = |side: Side| lines[side].wrap()(Box::new(self.stores[side].clone()));
+        let locks = manager(Migration::new(way(Side::Old), way(Side::New))).await.unwrap();
+        Process { locks, lines }
+    }
+
+    fn admin(&self) -> Admin {
+        Migration::new(self.stores.old.clone(), self.stores.new.clone()).admin(env())
+    }
+
+    /// The counters of who holds `a` in each store.
+    async fn holders(&self) -> [bool; 2] {
+        [self.holds(Side::Old).await, self.holds(Side::New).await]
+    }
+
+    async fn holds(&self, side: Side) -> bool {
+        let onlooker = self.stores[side].open(env().without_token_base()).await.unwrap();
+        let state = onlooker.inspect(&LockName::new("a").unwrap()).await.unwrap();
+        onlooker.close().await.unwrap();
+        state.holder.is_some()
+    }
+
+    async fn members(&self, side: Side) -> Vec<Member> {
+        let onlooker = self.stores[side].open(env().without_token_base()).await.unwrap();
+        let members = onlooker.ledger().unwrap().members().await.unwrap();
+        onlooker.close().await.unwrap();
+        members.into_iter().map(|member| Member::decode(&member.value).unwrap()).collect()
+    }
+}
+
+async fn manager(migration: Migration) -> leasehold_core::Result<LockManager> {
+    LockManager::builder(migration).ttl(TTL).clock(Arc::new(TokioClock::new())).build().await
+}
+
+impl Process {
+    async fn hold(&self) -> LockGuard {
+        let lock = self.locks.lock("a").unwrap();
+        timeout(SOON, lock.acquire()).await.expect("soon").unwrap()
+    }
+}
+
+async fn walk(admin: &Admin, to: Phase) {
+    let steps = Steps::one().to(to).wait(SOON).quiet_for(Duration::ZERO);
+    let told = &mut |_: &_| {};
+    let phase = admin.status().await.unwrap().phase;
+    let walked =
+        if phase < Some(to) { admin.advance(&steps, told).await } else { admin.rollback(&steps, told).await };
+    assert_eq!(walked.unwrap_or_else(|error| panic!("to {to}: {error:#}")).phase, Some(to));
+}
+
+/// In every phase a lock lies where that phase says, and the guard of the first one is still valid in the last.
+#[tokio::test(start_paused = true)]
+async fn a_hold_lies_where_the_phase_says() {
+    let rig = Rig::in_phase(Phase::Old);
+    let (process, admin) = (rig.process().await, rig.admin());
+    let guard = process.hold().await;
+    for (to, places) in [
+        (Phase::Shadow, [true, false]),
+        (Phase::Both, [true, true]),
+        (Phase::Drain, [true, true]),
+        (Phase::New, [false, true]),
+        (Phase::Drain, [false, true]),
+        (Phase::Both, [true, true]),
+        (Phase::Shadow, [true, false]),
+        (Phase::Old, [true, false]),
+    ] {
+        walk(&admin, to).await;
+        sleep(SOON).await;
+        assert_eq!(rig.holders().await, places, "in {to}");
+        sleep(2 * TTL).await;
+        guard.ensure_held().unwrap();
+        assert_eq!(rig.holders().await, places, "two ttls later in {to}");
+    }
+    guard.release().await.unwrap();
+    assert_eq!(rig.holders().await, [false, false]);
+}
+
+/// Whoever waits, waits on through every step, and gets the lock with a larger token.
+#[tokio::test(start_paused = true)]
+async fn a_wait_goes_on_through_every_phase() {
+    for phases in [
+        [Phase::Both, Phase::New],
+        [Phase::New, Phase::Drain],
+        [Phase::Drain, Phase::Both],
+        [Phase::Both, Phase::Old],
+    ] {
+        let rig = Rig::in_phase(Phase::Old);
+        let (holder, waiter, admin) = (rig.process().await, rig.process().await, rig.admin());
+        let guard = holder.hold().await;
+        let lock = waiter.locks.lock("a").unwrap();
+        let mut waiting = Box::pin(lock.acquire());
+        for to in phases {
+            assert!((&mut waiting).now_or_never().is_none());
+            walk(&admin, to).await;
+            assert!(timeout(TTL, &mut waiting).await.is_err(), "two hold in {to}");
+        }
+        let token = guard.token();
+        guard.release().await.unwrap();
+        let next = timeout(SOON, waiting).await.expect("soon").unwrap();
+        assert!(token < next.token(), "{phases:?}");
+    }
+}
+
+/// In `both` a hold needs both stores: cut off from either it is lost in time, and what it has in the other is let go.
+#[tokio::test(start_paused = true)]
+async fn in_both_a_hold_ends_with_either_store() {
+    for side in [Side::Old, Side::New] {
+        let rig = Rig::in_phase(Phase::Both);
+        let process = rig.process().await;
+        let guard = process.hold().await;
+        process.lines[side].cut();
+        let reason = timeout(TTL, guard.lost()).await.expect("within a ttl");
+        assert_eq!(reason, LostReason::Expired);
+        sleep(SOON).await;
+        assert_eq!(rig.holders().await, [false, false], "cut off from {side:?}");
+        let refused =
+            timeout(SOON, process.locks.lock("a").unwrap().acquire()).await.expect("soon").unwrap_err();
+        assert_eq!(*refused.kind(), ErrorKind::Unavailable);
+        process.lines[side].heal();
+        sleep(SOON).await;
+        process.hold().await.release().await.unwrap();
+    }
+}
+
+/// Where one store decides, the other one may be gone: holds go on, and locks are granted.
+#[tokio::test(start_paused = true)]
+async fn the_store_that_does_not_decide_may_be_gone() {
+    for (phase, side) in [
+        (Phase::Old, Side::New),
+        (Phase::Shadow, Side::New),
+        (Phase::Drain, Side::Old),
+        (Phase::New, Side::Old),
+    ] {
+        let rig = Rig::in_phase(phase);
+        let (process, rival) = (rig.process().await, rig.process().await);
+        let guard = process.hold().await;
+        process.lines[side].cut();
+        sleep(3 * TTL).await;
+        guard.ensure_held().unwrap_or_else(|lost| panic!("in {phase}: {lost:?}"));
+        let lock = rival.locks.lock("a").unwrap();
+        let mut waiting = Box::pin(lock.acquire());
+        assert!(timeout(TTL, &mut waiting).await.is_err(), "two hold in {phase}");
+        let token = guard.token();
+        guard.release().await.unwrap();
+        let next = timeout(SOON, waiting).await.expect("soon").unwrap();
+        assert!(token < next.token());
+        next.release().await.unwrap();
+        process.hold().await.release().await.unwrap();
+    }
+}
+
+/// A process may also start then.
+#[tokio::test(start_paused = true)]
+async fn a_process_starts_without_the_store_that_does_not_decide() {
+    for (phase, side, starts) in [
+        (Phase::Old, Side::New, true),
+        (Phase::Shadow, Side::New, true),
+        (Phase::Both, Side::New, false),
+        (Phase::Both, Side::Old, false),
+        (Phase::Drain, Side::Old, true),
+        (Phase::Drain, Side::New, false),
+        (Phase::New, Side::Old, true),
+        (Phase::Old, Side::Old, false),
+    ] {
+        let rig = Rig::in_phase(phase);
+        let lines = Pair { old: Network::new(Duration::ZERO), new: Network::new(Duration::ZERO) };
+        let way = |side: Side| lines[side].wrap()(Box::new(rig.stores[side].clone()));
+        lines[side].cut();
+        let opened = manager(Migration::new(way(Side::Old), way(Side::New))).await;
+        assert_eq!(opened.is_ok(), starts, "{phase} without {side:?}: {opened:?}");
+        let Ok(locks) = opened else { continue };
+        let process = Process { locks, lines };
+        process.hold().await.release().await.unwrap();
+        process.lines[side].heal();
+        sleep(SOON).await;
+        assert_eq!(
+            rig.members(side).await.len(),
+            1,
+            "{phase}: it is a member of {side:?} once that can be reached"
+        );
+    }
+}
+
+/// What an entry in both lists says, and that it goes.
+#[tokio::test(start_paused = true)]
+async fn a_member_says_what_it_holds_and_leaves_at_the_end() {
+    let rig = Rig::in_phase(Phase::Both);
+    let process = rig.process().await;
+    let _guard = process.hold().await;
+    sleep(TTL).await;
+    for side in [Side::Old, Side::New] {
+        let members = rig.members(side).await;
+        let [member] = &members[..] else { panic!("{members:?}") };
+        assert_eq!((member.view, member.holds.both), (Some(Phase::Both), 1), "{member:?}");
+        assert_eq!((member.acknowledges.old, member.acknowledges.new), (Some(1), Some(1)));
+    }
+    process.locks.shutdown().await.unwrap();
+    for side in [Side::Old, Side::New] {
+        assert_eq!(rig.members(side).await, []);
+    }
+}
+
+/// A record that went back, or is gone, is not believed: nothing is granted, and what is held goes on (view-2).
+#[tokio::test(start_paused = true)]
+async fn a_store_that_lost_its_data_grants_nothing() {
+    let rig = Rig::in_phase(Phase::Both);
+    let process = rig.process().await;
+    let guard = process.hold().await;
+    rig.stores.old.store().forget(&TokioClock::new());
+    sleep(SOON).await;
+    let refused = process.locks.lock("b").unwrap().acquire().await.unwrap_err();
+    assert_eq!(*refused.kind(), ErrorKind::Protocol, "{refused}");
+    assert!(refused.to_string().contains("migrate repair"), "{refused}");
+    drop(guard);
+    let other = Rig { stores: rig.stores };
+    let opened = manager(Migration::new(other.stores.old.clone(), other.stores.new.clone())).await;
+    assert_eq!(*opened.unwrap_err().kind(), ErrorKind::Protocol);
+}

@@ -1,0 +1,74 @@
+//! Locks that are moved between two real stores while they are used: by processes that this test starts, stops and
+//! kills (itself, called with `holder URL`), and over ways that it breaks.
+//!
+//! `LEASEHOLD_DEPLOYMENTS=n` plays so many deployments with each pair of stores; with it every pair is tried in full.
+//!
+//! | part | shows |
+//! |---|---|
+//! | `kit` | the whole conformance kit while locks are in both stores, and while the one that is left is waited for |
+//! | `rolling` | processes replaced one by one, killed, and phases walked to and fro: every count is there once |
+//! | `along` | a hold and a waiter go through every phase; one who stood still has lost |
+//! | `faults` | what each fault of each store comes to, in each phase |
+
+#![allow(clippy::unwrap_used, clippy::future_not_send, reason = "test binary")]
+
+mod along;
+#[path = "../cross_process/child.rs"]
+mod child;
+mod faults;
+#[path = "../cross_process/holder.rs"]
+mod holder;
+mod kit;
+mod pair;
+mod rolling;
+
+use std::process::ExitCode;
+
+use leasehold_conformance::Suite;
+use testbed::{Server, etcd, redis, zookeeper};
+use tokio::runtime::Runtime;
+
+use crate::pair::{End, Pair};
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args().skip(1);
+    if arguments.next().as_deref() == Some("holder") {
+        return holder::run(&arguments.next().unwrap());
+    }
+    // Looks after the servers' processes, which outlast the trials.
+    let runtime = Runtime::new().unwrap();
+    let (redis, etcd, zk) = runtime
+        .block_on(async {
+            tokio::try_join!(redis::Server::start(), etcd::Etcd::start(), zookeeper::Server::start())
+        })
+        .unwrap_or_else(|error| panic!("{error}"));
+    let redis = |suffix| End::of::<redis::Server>(redis.addr(), suffix);
+    let etcd = End::of::<etcd::Etcd>(etcd.addr(), "");
+    let zk = End::of::<zookeeper::Server>(zk.addr(), "");
+    let pairs = [
+        Pair::new("redis-etcd", redis(""), etcd.clone()),
+        Pair::new("redis-zookeeper", redis("-old"), zk),
+        Pair::new("etcd-redis", etcd, redis("")),
+        Pair::new("redis-prefix", redis("-old"), redis("-new")),
+    ];
+    // Trials mostly wait.
+    let mut suite = Suite::new().threads(12);
+    let deployments = std::env::var("LEASEHOLD_DEPLOYMENTS").ok().map(|number| number.parse().unwrap());
+    for (index, pair) in pairs.into_iter().enumerate() {
+        let in_full = index == 0 || deployments.is_some();
+        if in_full {
+            suite = kit::subjects(&pair).into_iter().fold(suite, Suite::store);
+        }
+        let trials = rolling::trials(&pair, deployments.unwrap_or(if index == 0 { 2 } else { 1 }));
+        suite = trials.into_iter().chain(along::trials(&pair)).fold(suite, Suite::trial);
+    }
+    let table = faults::trials::<redis::Server, etcd::Etcd>("redis-etcd");
+    suite = table.into_iter().fold(suite, Suite::trial);
+    if deployments.is_some() {
+        let tables = faults::trials::<etcd::Etcd, redis::Server>("etcd-redis");
+        let tables =
+            tables.into_iter().chain(faults::trials::<redis::Server, zookeeper::Server>("redis-zookeeper"));
+        suite = tables.fold(suite, Suite::trial);
+    }
+    suite.run()
+}

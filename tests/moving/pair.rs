@@ -1,0 +1,165 @@
+//! Two stores with servers, and namespaces that move from the one to the other.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use leasehold::backend::StoreConfig;
+use leasehold::backend::stage::Phase;
+use leasehold::migrate::{Admin, Migration, Steps};
+use leasehold::{Env, LockGuard, LockManager, Timing};
+use testbed::{BOUND, Server, etcd, redis, within, zookeeper};
+
+/// The name of every lock here.
+pub(crate) const NAME: &str = "invoice/42";
+
+/// A server as its typed configuration names it.
+pub(crate) trait Kind: Server {
+    fn config(addr: SocketAddr, namespace: &str) -> Box<dyn StoreConfig>;
+}
+
+impl Kind for redis::Server {
+    fn config(addr: SocketAddr, namespace: &str) -> Box<dyn StoreConfig> {
+        Box::new(leasehold::redis::RedisConfig::new(addr.ip().to_string(), addr.port()).prefix(namespace))
+    }
+}
+
+impl Kind for etcd::Etcd {
+    fn config(addr: SocketAddr, namespace: &str) -> Box<dyn StoreConfig> {
+        Box::new(leasehold::etcd::EtcdConfig::new([addr.to_string()]).prefix(namespace))
+    }
+}
+
+impl Kind for zookeeper::Server {
+    fn config(addr: SocketAddr, namespace: &str) -> Box<dyn StoreConfig> {
+        Box::new(leasehold::zk::ZkConfig::new([addr.to_string()]).chroot(format!("/{namespace}")))
+    }
+}
+
+/// One of the two stores.
+#[derive(Clone)]
+pub(crate) struct End {
+    ttl: Duration,
+    granularity: Duration,
+    config: Arc<dyn Fn(&str) -> Box<dyn StoreConfig> + Send + Sync>,
+    url: Arc<dyn Fn(&str, &str) -> String + Send + Sync>,
+}
+
+impl End {
+    /// A server; its namespaces end as said.
+    pub(crate) fn of<S: Kind>(addr: SocketAddr, suffix: &'static str) -> Self {
+        Self {
+            ttl: S::TTL,
+            granularity: S::NOTICES_WITHIN,
+            config: Arc::new(move |namespace| S::config(addr, &format!("{namespace}{suffix}"))),
+            url: Arc::new(move |namespace, options| S::url(addr, &format!("{namespace}{suffix}"), options)),
+        }
+    }
+}
+
+/// A way from one store to another.
+#[derive(Clone)]
+pub(crate) struct Pair {
+    pub(crate) name: &'static str,
+    old: End,
+    new: End,
+    spaces: Arc<AtomicUsize>,
+}
+
+impl Pair {
+    pub(crate) fn new(name: &'static str, old: End, new: End) -> Self {
+        Self { name, old, new, spaces: Arc::default() }
+    }
+
+    pub(crate) fn ttl(&self) -> Duration {
+        self.old.ttl.max(self.new.ttl)
+    }
+
+    pub(crate) fn granularity(&self) -> Duration {
+        self.old.granularity.max(self.new.granularity)
+    }
+
+    /// A namespace that nobody had.
+    pub(crate) fn fresh(&self) -> Space {
+        let number = self.spaces.fetch_add(1, Ordering::Relaxed);
+        self.space(&format!("{}-{number}", self.name))
+    }
+
+    pub(crate) fn space(&self, namespace: &str) -> Space {
+        Space { pair: self.clone(), namespace: namespace.to_owned() }
+    }
+}
+
+impl fmt::Debug for Pair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// One namespace in both stores.
+#[derive(Clone, Debug)]
+pub(crate) struct Space {
+    pair: Pair,
+    namespace: String,
+}
+
+impl Space {
+    pub(crate) fn ttl(&self) -> Duration {
+        self.pair.ttl()
+    }
+
+    pub(crate) fn migration(&self) -> Migration {
+        Migration::new((self.pair.old.config)(&self.namespace), (self.pair.new.config)(&self.namespace))
+    }
+
+    /// A process that takes part.
+    pub(crate) async fn manager(&self) -> LockManager {
+        open(self.migration(), self.ttl()).await
+    }
+
+    pub(crate) async fn admin(&self) -> Admin {
+        admin(&self.migration(), self.ttl()).await
+    }
+
+    /// What a process is given before, during and after.
+    pub(crate) fn urls(&self) -> [String; 3] {
+        let options = format!("ttl={}ms", self.ttl().as_millis());
+        let old = (self.pair.old.url)(&self.namespace, &options);
+        let new = (self.pair.new.url)(&self.namespace, &options);
+        let inner = (self.pair.new.url)(&self.namespace, "");
+        let inner = inner.trim_end_matches(['?', '&']);
+        let moving = format!("{old}&migrate_to={inner}");
+        [old, moving, new]
+    }
+}
+
+pub(crate) async fn open(migration: Migration, ttl: Duration) -> LockManager {
+    let builder = LockManager::builder(migration).ttl(ttl).op_timeout(ttl / 3).connect_timeout(BOUND);
+    builder.build().await.unwrap()
+}
+
+pub(crate) async fn admin(migration: &Migration, ttl: Duration) -> Admin {
+    let mut timing = Timing::for_ttl(ttl);
+    timing.connect_timeout = BOUND;
+    migration.admin(Env::new(timing).unwrap()).await.unwrap()
+}
+
+/// Goes to a phase, waiting for whoever must be waited for.
+pub(crate) async fn walk(admin: &Admin, to: Phase) {
+    let steps = Steps::default().to(to).wait(BOUND).quiet_for(Duration::ZERO);
+    let before = admin.status().await.unwrap().phase;
+    let told = &mut |_: &_| {};
+    let status = match before.cmp(&Some(to)) {
+        std::cmp::Ordering::Less => admin.advance(&steps, told).await,
+        std::cmp::Ordering::Equal => return,
+        std::cmp::Ordering::Greater => admin.rollback(&steps, told).await,
+    };
+    let status = status.unwrap_or_else(|error| panic!("from {before:?} to {to}: {error:#}"));
+    assert_eq!(status.phase, Some(to));
+}
+
+pub(crate) async fn hold(locks: &LockManager) -> LockGuard {
+    within(BOUND, "the lock", locks.lock(NAME).unwrap().acquire()).await.unwrap()
+}
