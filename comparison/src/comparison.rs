@@ -70,7 +70,7 @@ impl Comparison {
         let mut everybody = stores.iter().flat_map(|(_, everybody)| everybody);
         if !scale.with_heavy && everybody.any(Implementation::is_heavy) {
             comparison.leave_out(
-                "libraries with a virtual machine or an interpreter, in tasks, crowd and counter",
+                "libraries with a virtual machine or an interpreter, in hand-off, tasks, crowd and counter",
                 "only in the full mode",
             );
             comparison.leave_out("other libraries in held", "only in the full mode");

@@ -5,8 +5,8 @@
 
 use std::path::Path;
 
-use crate::report::table::{grouped, range};
-use crate::report::{Report, Row, distinct};
+use crate::report::table::{STRETCHES, grouped, range, stretch_cells};
+use crate::report::{Move, Report, Row, distinct};
 
 /// What stands in for a value that is not known.
 const UNKNOWN: &str = "–";
@@ -107,6 +107,23 @@ fn crowd(report: &Report) -> String {
     table
 }
 
+/// Moves from one store to another, phase by phase.
+fn moves(report: &Report) -> String {
+    let mut table = format!("| | {} |\n|---|---|---|---|---|---|\n", STRETCHES.join(" | "));
+    for moved in &report.moves {
+        for stretch in &moved.stretches {
+            table += &format!("| {} | {} |\n", moved.what, stretch_cells(stretch).join(" | "));
+        }
+        let Move { cycles, overlaps, tokens_back, .. } = moved;
+        table += &format!(
+            "| {} | **all of it**: {cycles} cycles, {overlaps} overlaps, {tokens_back} tokens that did not grow | | | {} | |\n",
+            moved.what,
+            known(time(moved.longest_gap_ms.map(|gap| gap * 1e3))),
+        );
+    }
+    table
+}
+
 /// Claims of one kind: published, or budgets of our own.
 fn claims(report: &Report, ours: bool) -> String {
     let mut table = String::from("| claim | bound | measured | spread | holds |\n|---|---|---|---|---|\n");
@@ -167,6 +184,7 @@ fn documents_show_the_report_that_is_kept() {
         stands("docs/choosing.md", store, &everybody(&report, store));
     }
     stands("docs/choosing.md", "crowd", &crowd(&report));
+    stands("docs/choosing.md", "moves", &moves(&report));
     stands("docs/choosing.md", "claims", &claims(&report, false));
     stands("docs/choosing.md", "budgets", &claims(&report, true));
 }

@@ -16,12 +16,18 @@ pub(crate) struct Scale {
     pub(crate) runs: u32,
     /// How long one of them takes.
     pub(crate) span: Duration,
+    /// How long exclusion is looked at.
+    pub(crate) checked: Duration,
+    /// How long requests are counted, at most.
+    pub(crate) counted: Duration,
     /// How long who is compiled while it runs may get faster before it is timed.
     pub(crate) warm_up: Duration,
     pub(crate) tasks: &'static [u32],
-    /// How long tasks of one process go on: several of the local tenures after which a lock is offered to
+    /// How often, and how long, tasks of one process go on: several of the local tenures after which a lock is offered to
     /// other processes.
-    pub(crate) tasks_span: Duration,
+    pub(crate) tasks_runs: (u32, Duration),
+    /// Whether two are looked at apart.
+    pub(crate) pairs: bool,
     /// One is the scenario without contention, two are the hand-off.
     pub(crate) processes: &'static [usize],
     /// How many contend with a session each in one process; one is the scenario without contention.
@@ -57,12 +63,14 @@ impl Scale {
         mode: "quick",
         runs: 3,
         span: Duration::from_millis(100),
-        warm_up: Duration::from_secs(1),
-        tasks_span: Duration::from_millis(600),
+        checked: Duration::from_millis(150),
+        counted: Duration::from_millis(200),
+        warm_up: Duration::ZERO,
+        tasks_runs: (3, Duration::from_millis(300)),
+        pairs: false,
         crowd: &[8, 100],
         counters: &[10],
         locks: &[2_000],
-        held_ttl: Duration::from_secs(3),
         crashes: 1,
         phase: Duration::from_millis(500),
         ..Self::USUAL
@@ -72,14 +80,17 @@ impl Scale {
         mode: "usual",
         runs: 5,
         span: Duration::from_millis(200),
-        warm_up: Duration::from_secs(4),
+        checked: Duration::from_millis(300),
+        counted: Duration::from_millis(500),
+        warm_up: Duration::from_secs(2),
         tasks: &[64],
-        tasks_span: Duration::from_secs(1),
+        tasks_runs: (3, Duration::from_millis(600)),
+        pairs: true,
         processes: &[8],
         crowd: &[2, 8, 16, 50, 100],
-        counters: &[10, 100],
+        counters: &[100],
         locks: &[10_000],
-        held_ttl: Duration::from_secs(6),
+        held_ttl: Duration::from_secs(3),
         crashes: 3,
         churn: (0, Duration::ZERO),
         phase: Duration::from_secs(1),
@@ -91,11 +102,12 @@ impl Scale {
         span: Duration::from_millis(500),
         warm_up: Duration::from_secs(20),
         tasks: &[8, 64, 256, 1_000, 10_000, 100_000],
-        tasks_span: Duration::from_secs(2),
+        tasks_runs: (5, Duration::from_secs(2)),
         processes: &[4, 8, 16],
         crowd: &[2, 4, 8, 16, 32, 50, 100, 300, 1_000],
         counters: &[10, 100, 200],
         locks: &[10, 100, 1_000, 10_000, 100_000, 1_000_000],
+        held_ttl: Duration::from_secs(6),
         crashes: 5,
         churn: (10_000, Duration::from_secs(5)),
         phase: Duration::from_secs(5),

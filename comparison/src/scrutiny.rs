@@ -26,7 +26,7 @@ pub(crate) async fn run(comparison: &mut Comparison) -> Result<()> {
             let who = Implementation::Broken(broken);
             let mut team = Team::start(who, std::slice::from_ref(&url), shape, comparison.room()).await?;
             let name = format!("broken-{}-{}", who.name(), shape.processes);
-            let history = team.contest(&name, &Effort::checked()).await?.whole()?;
+            let history = team.contest(&name, &Effort::checked(comparison.scale.checked)).await?.whole()?;
             let (cycles, found) = (history.len() as u64, history.violations());
             let check = Check { what: what.to_owned(), contenders: contenders.to_owned(), cycles, found };
             is_found_out(&check)?;

@@ -25,10 +25,8 @@ fn report(out: &Path) -> Value {
 #[test]
 fn stores_without_servers_are_compared() {
     let out = tempfile::tempdir().expect("there is room for a report");
-    let ran = compare(
-        out.path(),
-        &["--scenario", "uncontended,hand-off,tasks,processes,crowd,fairness,counter,crash"],
-    );
+    let ran =
+        compare(out.path(), &["--scenario", "uncontended,tasks,processes,crowd,fairness,counter,crash"]);
     let said = String::from_utf8_lossy(&ran.stdout);
     assert!(ran.status.success(), "{said}\n{}", String::from_utf8_lossy(&ran.stderr));
     assert!(said.contains("violations of mutual exclusion: 0"), "{said}");
@@ -36,7 +34,7 @@ fn stores_without_servers_are_compared() {
     let report = report(out.path());
     let results = report["results"].as_array().expect("results are a list");
     for store in ["memory", "file"] {
-        for scenario in ["uncontended", "hand-off", "tasks", "processes", "crowd", "fairness", "counter"] {
+        for scenario in ["uncontended", "tasks", "processes", "crowd", "fairness", "counter"] {
             let row = results.iter().find(|row| row["scenario"] == scenario && row["store"] == store);
             let row = row.unwrap_or_else(|| panic!("{scenario} on {store} is missing: {said}"));
             assert!(row["cycles"].as_u64() > Some(0), "{row}");
@@ -135,5 +133,31 @@ fn a_network_in_between_is_felt() {
     for row in report["results"].as_array().expect("results are a list") {
         assert_eq!(row["store"], "redis", "a file has no network in between: {row}");
         assert!(row["acquire_us"]["p50"].as_f64() >= Some(4_000.0), "{row}");
+    }
+}
+
+/// Locks move from one store to another while they are wanted: nobody holds with somebody else, tokens grow, and
+/// every phase tells what it did to those who waited.
+#[test]
+fn locks_move_under_load() {
+    let out = tempfile::tempdir().expect("there is room for a report");
+    let ran = compare_on("redis,etcd", out.path(), &["--scenario", "move"]);
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    let report = report(out.path());
+    let moves = report["moves"].as_array().expect("a list");
+    assert_eq!(moves.len(), 2, "{}", report["environment"]["left_out"]);
+    for moved in moves {
+        assert_eq!((&moved["overlaps"], &moved["tokens_back"]), (&0.into(), &0.into()), "{moved}");
+        assert!(moved["longest_gap_ms"].as_f64() > Some(0.0), "{moved}");
+    }
+    let stretches = moves[0]["stretches"].as_array().expect("a list");
+    let phases: Vec<_> = stretches.iter().filter_map(|stretch| stretch["phase"].as_str()).collect();
+    assert_eq!(phases.iter().filter(|phase| !phase.contains(' ')).count(), 5, "{phases:?}");
+    for stretch in stretches.iter().filter(|stretch| stretch["phase"] == "both") {
+        let asked = stretch["requests_per_cycle"].as_array().expect("both servers count");
+        assert!(
+            asked.iter().all(|asked| asked.as_f64() > Some(1.0)),
+            "both stores are asked in it: {stretch}"
+        );
     }
 }

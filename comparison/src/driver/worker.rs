@@ -49,8 +49,8 @@ impl Effort {
 
     /// In which two holders at once are sure to be seen: without a hold, somebody has the lock for a part in
     /// a thousand of the time, and a lock that two hold looks like one.
-    pub(crate) fn checked() -> Self {
-        Self { hold: CHECKED_HOLD, ..Self::cycles(NO_BOUND).until(CHECKED) }
+    pub(crate) fn checked(span: Duration) -> Self {
+        Self { hold: CHECKED_HOLD, ..Self::cycles(NO_BOUND).until(span) }
     }
 
     pub(crate) fn until(self, span: Duration) -> Self {
@@ -216,8 +216,7 @@ const HELD: Duration = Duration::from_millis(2);
 /// No number of cycles ends it.
 const NO_BOUND: u64 = 0;
 
-/// How long exclusion is looked at, and how long each holds then.
-const CHECKED: Duration = Duration::from_millis(300);
+/// How long each holds while exclusion is looked at.
 const CHECKED_HOLD: Duration = Duration::from_millis(1);
 
 /// How long an order may take that is bound to end.

@@ -48,11 +48,16 @@ async fn on_store(
     };
     match scenario {
         Scenario::Uncontended => contest(1, sessions(1), timed, scale.runs),
-        Scenario::HandOff => contest(2, processes(target.store, 2), timed, scale.runs),
+        Scenario::HandOff => {
+            if scale.pairs {
+                contest(2, processes(target.store, 2), timed, scale.runs);
+            }
+        }
         Scenario::Tasks => {
-            let timed = Effort::cycles(NO_BOUND).until(scale.tasks_span);
+            let (runs, span) = scale.tasks_runs;
+            let timed = Effort::cycles(NO_BOUND).until(span);
             for &tasks in scale.tasks {
-                contest(tasks.into(), Shape { contenders: tasks, ..sessions(1) }, timed.clone(), scale.runs);
+                contest(tasks.into(), Shape { contenders: tasks, ..sessions(1) }, timed.clone(), runs);
             }
         }
         Scenario::Processes => {
@@ -67,7 +72,7 @@ async fn on_store(
         }
         Scenario::Fairness => {
             let effort = Effort { hold: HOLD, ..timed.until(2 * scale.span) };
-            contest(8, processes(target.store, 8), effort, scale.runs);
+            contest(8, processes(target.store, 8), effort, 3);
         }
         Scenario::Crash => return crash::run(comparison, target, everybody).await,
         Scenario::Churn => return churn::run(comparison, target, everybody).await,

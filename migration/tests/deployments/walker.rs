@@ -182,7 +182,8 @@ impl Walk {
 
     async fn pause(&mut self) {
         let clock = TokioClock::new();
-        let span = Duration::from_millis(1) + self.dice.span(if self.hurried { self.ttl / 4 } else { self.ttl });
+        let span =
+            Duration::from_millis(1) + self.dice.span(if self.hurried { self.ttl / 4 } else { self.ttl });
         clock.sleep_until(clock.now() + span).await;
     }
 }

@@ -139,7 +139,11 @@ pub(super) fn lines(lines: &[Line], across: &str, unit: &str) -> String {
     const LEFT: f64 = 48.0;
     let points = || lines.iter().flat_map(|line| line.points.iter());
     let xs = Axis::over(points().map(|point| point.x), LEFT, WIDTH - RIGHT);
-    let ys = Axis::over(points().map(|point| point.y), BASE, 20.0).map(Axis::widened);
+    let heights = points().flat_map(|point| {
+        let (low, high) = point.range.unwrap_or((point.y, point.y));
+        [low, point.y, high]
+    });
+    let ys = Axis::over(heights, BASE, 20.0).map(Axis::widened);
     let (Some(xs), Some(ys)) = (xs, ys) else { return String::new() };
     let mut chart = Chart::new("", HEIGHT, &format!("{unit} over {across}"));
     for tick in ys.ticks() {
@@ -165,8 +169,8 @@ pub(super) fn lines(lines: &[Line], across: &str, unit: &str) -> String {
         chart.group(&who.class, |chart| {
             chart.path("line", points.iter().map(|point| (xs.at(point.x), ys.at(point.y))));
             for Point { x, y, range } in points {
-                if let Some((low, high)) = range.filter(|(low, high)| (*low..=*high).contains(y)) {
-                    chart.line("mark", (xs.at(*x), ys.at(low)), (xs.at(*x), ys.at(high)));
+                if let Some((low, high)) = range {
+                    chart.line("mark", (xs.at(*x), ys.at(*low)), (xs.at(*x), ys.at(*high)));
                 }
                 let place = |radius| [("cx", xs.at(*x)), ("cy", ys.at(*y)), ("r", radius)];
                 let tip = format!("{}\n{} {unit}\n{} {across}", who.name, number(*y), short(*x));

@@ -197,7 +197,8 @@ impl Page<'_> {
     /// The rate over the number of contenders, with who passes us where.
     fn crowd(&self) -> String {
         self.cards(|store| {
-            let drawn = self.drawn(&["uncontended", "crowd"], store, |row| row.cycles_per_s);
+            let drawn = self
+                .drawn(&["uncontended", "crowd"], store, |row| Some((row.cycles_per_s?, ends(&row.rates))));
             // One point is no curve.
             if drawn.iter().all(|line| line.points.len() < 2) {
                 return String::new();
@@ -214,16 +215,25 @@ impl Page<'_> {
         unit: &str,
         value: impl Fn(&Row) -> Option<f64>,
     ) -> String {
-        self.cards(|store| chart_of(&self.drawn(scenarios, store, &value), across, unit))
+        self.cards(|store| {
+            let drawn = self.drawn(scenarios, store, |row| Some((value(row)?, None)));
+            chart_of(&drawn, across, unit)
+        })
     }
 
-    fn drawn(&self, scenarios: &[&str], store: &str, value: impl Fn(&Row) -> Option<f64>) -> Vec<Line> {
+    /// A line for each; a value may have a range.
+    fn drawn(
+        &self,
+        scenarios: &[&str],
+        store: &str,
+        value: impl Fn(&Row) -> Option<(f64, Option<(f64, f64)>)>,
+    ) -> Vec<Line> {
         let mut drawn: Vec<Line> = Vec::new();
         let rows = scenarios.iter().flat_map(|scenario| self.report.rows(scenario));
         // The floor that does not wait has one point.
         for row in rows.filter(|row| row.store == store && row.implementation != "floor") {
-            let Some(value) = value(row) else { continue };
-            let point = Point { x: row.contenders as f64, y: value, range: ends(&row.rates) };
+            let Some((y, range)) = value(row) else { continue };
+            let point = Point { x: row.contenders as f64, y, range };
             match drawn.iter_mut().find(|line| line.who.name == row.implementation) {
                 Some(line) => line.points.push(point),
                 None => drawn.push(Line { who: self.who(store, &row.implementation), points: vec![point] }),

@@ -1,6 +1,7 @@
 use super::*;
 use crate::figures::Times;
 use crate::history::Hold;
+use crate::report::{Move, Stretch};
 
 /// The report that is kept, with a peer that is called something evil.
 fn report() -> Report {
@@ -45,6 +46,25 @@ fn every_drawing_is_there() {
         assert_eq!(opened, page.matches(&format!("</{element}>")).count(), "{element}");
     }
     assert!(page.matches("<svg").count() >= 7);
+}
+
+/// A move shows what it did to those who locked meanwhile, phase by phase.
+#[test]
+fn a_move_is_told_phase_by_phase() {
+    let stretch = Stretch {
+        phase: "both to drain".into(),
+        longest_gap_ms: Some(12.0),
+        requests_per_cycle: vec![3.0, 2.5],
+        ..Stretch::default()
+    };
+    let moved =
+        Move { what: "under <load>".into(), overlaps: 7, stretches: vec![stretch], ..Move::default() };
+    let page = page(&Report { moves: vec![moved], ..Report::default() }, &Drawings::default());
+    for told in
+        ["under &lt;load&gt;", "7 overlaps", "both to drain", "12.0 ms", "3.00 + 2.50", "href=\"#move\""]
+    {
+        assert!(page.contains(told), "{told}");
+    }
 }
 
 /// A report without results is a page all the same.

@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::implementation::Implementation;
 use crate::options::Scenario;
 use crate::report::Row;
+use crate::scale::Scale;
 use crate::servers::Target;
 
 use entry::{Cost, Entry};
@@ -37,8 +38,8 @@ impl Contest {
         target: &Target,
         everybody: &[Implementation],
     ) {
-        let with_heavy = comparison.scale.with_heavy;
-        let able = everybody.iter().filter(|who| self.is_for(who, with_heavy)).copied();
+        let scale = comparison.scale;
+        let able = everybody.iter().filter(|who| self.is_for(who, scale)).copied();
         // Who has no queue within the process would be given one by its users.
         let fronted = |who: Implementation| {
             let fronted = if self.scenario == Scenario::Tasks { who.fronted() } else { None };
@@ -79,14 +80,23 @@ impl Contest {
         }
     }
 
-    fn is_for(&self, who: &Implementation, with_heavy: bool) -> bool {
+    fn is_for(&self, who: &Implementation, scale: Scale) -> bool {
         // A floor that does not wait is for the scenario without contention.
         let alone = self.scenario == Scenario::Uncontended;
         let within = self.scenario == Scenario::Tasks;
         self.contenders <= who.most_contenders()
             && (alone || !who.is_alone())
             && !(within && who.is_floor())
-            && (with_heavy || !who.is_heavy() || !matches!(self.scenario, Scenario::Tasks | Scenario::Crowd))
+            && (!who.is_heavy() || self.is_for_heavy(scale))
+    }
+
+    /// Whether it is worth the time that a virtual machine or an interpreter takes to start.
+    fn is_for_heavy(&self, scale: Scale) -> bool {
+        match self.scenario {
+            Scenario::Uncontended | Scenario::Processes => true,
+            Scenario::Fairness => !scale.warm_up.is_zero(),
+            _ => scale.with_heavy,
+        }
     }
 
     /// How `who` is spread: what has a virtual machine or an interpreter contends from one process, as a
@@ -157,19 +167,22 @@ impl Contest {
         }
         let everyone = self.shape.everyone();
         let front = entry.who.is_fronted();
-        if entry.who.is_heavy() {
+        // An order is none the worse for being slow.
+        if entry.who.is_heavy() && self.scenario != Scenario::Fairness {
             self.warm(entry, &mut team, name, comparison.scale.warm_up).await?;
         } else if everyone == 1 {
             let warm_up = Effort::cycles(20).until(WARM_UP);
             entry.look_at(team.contest(name, &warm_up).await?)?;
         }
         if everyone > 1 {
-            let checked = team.contest(name, &Effort { front, ..Effort::checked() }).await?;
+            let checked =
+                team.contest(name, &Effort { front, ..Effort::checked(comparison.scale.checked) }).await?;
             entry.row.held_share = checked.history.held_share();
             entry.look_at(checked)?;
         }
         if let Some(counting) = target.count().await {
-            let effort = Effort { front, ..Effort::cycles((2 * everyone).max(200)).until(COUNTED) };
+            let effort =
+                Effort { front, ..Effort::cycles((2 * everyone).max(200)).until(comparison.scale.counted) };
             let outcome = team.contest(name, &effort).await?;
             entry.counted(counting.end().await?, outcome.history.len());
             entry.look_at(outcome)?;
@@ -222,7 +235,4 @@ const WARM_UP: Duration = Duration::from_millis(500);
 const AGREE: f64 = 0.1;
 
 /// Long enough, over all turns, for processor times, which are told in hundredths of a second.
-const PROFILED: Duration = Duration::from_millis(800);
-
-/// How long requests are counted at most.
-const COUNTED: Duration = Duration::from_millis(500);
+const PROFILED: Duration = Duration::from_millis(600);

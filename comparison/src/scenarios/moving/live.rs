@@ -130,4 +130,4 @@ const TTL: Duration = Duration::from_secs(30);
 const BEGUN: Duration = Duration::from_millis(300);
 
 /// What a step takes at most, on average.
-const EACH_STEP: Duration = Duration::from_millis(2_500);
+const EACH_STEP: Duration = Duration::from_millis(1_500);
