@@ -1,7 +1,7 @@
 //! Names that are wanted once each, at a rate: whether a store keeps up with names that come and go.
 //!
-//! Arrivals do not wait for those before them. A time counts from when the name was due, so whoever falls
-//! behind has long times and not a low rate alone.
+//! Arrivals do not wait for those before them, unless very many are under way. A time counts from when the name was
+//! due, so whoever falls behind has long times and not a low rate alone.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,6 +36,11 @@ pub(crate) async fn churn<S: Session>(session: &Arc<S>, order: &Churn) -> (Vec<C
         while let Some(ended) = under_way.try_join_next() {
             keep(ended);
         }
+        if under_way.len() >= MOST
+            && let Some(ended) = under_way.join_next().await
+        {
+            keep(ended);
+        }
         let (session, name) = (Arc::clone(session), format!("{}-{index}", order.name));
         under_way.spawn(async move { once(&*session, &name, due).await });
     }
@@ -55,3 +60,59 @@ async fn once<S: Session>(session: &S, name: &str, due: u64) -> Result<Cycle, Fa
 
 /// After so many that are late, those under way have a turn.
 const TURNS: u64 = 64;
+
+/// So many are under way at most: more would fail, and tell nothing but that.
+const MOST: usize = 1_000;
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::path::PathBuf;
+    use std::sync::Mutex;
+
+    use super::*;
+
+    /// Everybody gets every lock, after some time.
+    #[derive(Default)]
+    struct Slow(Mutex<Vec<String>>);
+
+    impl Session for Slow {
+        type Lock = ();
+        type Held = ();
+
+        const VERSION: &'static str = "slow";
+
+        async fn open(_urls: &[String], _ttl: Duration) -> Result<Self, Failure> {
+            Ok(Self::default())
+        }
+
+        async fn lock(&self, name: &str) -> Result<(), Failure> {
+            self.0.lock().expect("nobody panics").push(name.to_owned());
+            Ok(())
+        }
+
+        async fn acquire(&self, (): &()) -> Result<(), Failure> {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            Ok(())
+        }
+
+        async fn release(&self, (): ()) -> Result<(), Failure> {
+            Ok(())
+        }
+    }
+
+    /// Every name is wanted once and when it is due, however long those before it take.
+    #[tokio::test]
+    async fn names_come_when_they_are_due() {
+        let session = Arc::new(Slow::default());
+        let span = Duration::from_millis(50);
+        let order = Churn { name: "n".to_owned(), rate: 1_000, span, journal: PathBuf::new() };
+        let (cycles, failed) = churn(&session, &order).await;
+        assert!(failed.is_none());
+        let due: BTreeSet<_> = cycles.iter().map(|cycle| cycle.requested).collect();
+        let apart: BTreeSet<_> = due.iter().zip(due.iter().skip(1)).map(|(a, b)| b - a).collect();
+        assert_eq!((due.len(), apart), (50, BTreeSet::from([1_000_000])));
+        assert!(cycles.iter().all(|cycle| cycle.granted - cycle.requested >= 20_000_000));
+        assert_eq!(session.0.lock().expect("nobody panics").iter().collect::<BTreeSet<_>>().len(), 50);
+    }
+}
