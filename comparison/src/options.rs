@@ -51,11 +51,11 @@ pub(crate) struct Options {
     #[arg(long)]
     pub(crate) tmpfs: bool,
 
-    /// Under three minutes: fewer contenders, one short run of each
+    /// Under three minutes: fewer contenders, three short runs of each
     #[arg(long, conflicts_with = "full")]
     pub(crate) quick: bool,
 
-    /// More and longer runs, more contenders, and what is slow to start in processes of its own
+    /// Longer runs, up to a thousand sessions and a million held locks, and what is slow to start everywhere
     #[arg(long)]
     pub(crate) full: bool,
 

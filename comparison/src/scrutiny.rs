@@ -36,7 +36,7 @@ pub(crate) async fn run(comparison: &mut Comparison) -> Result<()> {
     Ok(())
 }
 
-/// Nearly every time: in a run in which it was seen once, the next might miss it.
+/// Often: where it was seen once, the next run might miss it.
 fn is_found_out(Check { what, contenders, cycles, found }: &Check) -> Result<()> {
     if *found * 8 >= *cycles && *found >= LEAST {
         return Ok(());

@@ -157,10 +157,9 @@ impl Page<'_> {
     }
 
     fn best_other(&self, store: &str) -> Option<(&str, f64)> {
-        let others = self
-            .report
-            .rows("processes")
-            .filter(|row| row.store == store && row.contenders == 8 && row.implementation != "leasehold");
+        let rows = self.report.rows("processes").filter(|row| row.store == store && row.contenders == 8);
+        let others =
+            rows.filter(|row| row.implementation != "leasehold" && !row.implementation.starts_with("floor"));
         let rates = others.filter_map(|row| Some((row.implementation.as_str(), row.cycles_per_s?)));
         rates.max_by(|a, b| a.1.total_cmp(&b.1))
     }

@@ -67,6 +67,22 @@ fn a_move_is_told_phase_by_phase() {
     }
 }
 
+/// Who is fastest of the others is a library, and not what no library can be.
+#[test]
+fn a_floor_is_nobody_to_be_compared_with_at_a_glance() {
+    let row = |who: &str, rate| Row {
+        scenario: "processes".into(),
+        store: "etcd".into(),
+        implementation: who.into(),
+        contenders: 8,
+        cycles_per_s: Some(rate),
+        ..Row::default()
+    };
+    let results = vec![row("leasehold", 800.0), row("floor+queue", 900.0), row("go-mutex", 80.0)];
+    let page = page(&Report { results, ..Report::default() }, &Drawings::default());
+    assert!(page.contains("the same, go-mutex"));
+}
+
 /// A report without results is a page all the same.
 #[test]
 fn nothing_is_drawn_of_nothing() {
