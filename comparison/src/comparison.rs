@@ -1,19 +1,19 @@
 //! The comparison as it goes on: its stores, who takes part on each, and what has come out so far.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use testbed::Scratch;
 
 use crate::driver::Worker;
-use crate::environment::{Environment, LeftOut, Server};
+use crate::environment::{Environment, Latency, LeftOut, Server};
 use crate::error::{Error, Result};
 use crate::implementation::Implementation;
 use crate::options::{Options, Scenario, Store};
 use crate::progress::Progress;
 use crate::report::{Drawings, Report, Row};
 use crate::scale::Scale;
-use crate::servers::Target;
+use crate::servers::{Target, measured};
 
 /// Everything there is.
 #[derive(Debug)]
@@ -25,6 +25,7 @@ pub(crate) struct Comparison {
     /// And who takes part there. Shared, as results come in while they are gone through.
     pub(crate) stores: Arc<[(Target, Vec<Implementation>)]>,
     room: Scratch,
+    place: PathBuf,
 }
 
 impl Comparison {
@@ -43,10 +44,20 @@ impl Comparison {
             progress: Progress::new(0),
             stores: Arc::default(),
             room,
+            place: place.clone(),
         };
+        if let Some(latency) = options.latency {
+            let round_trip_us = measured(latency).await?;
+            let asked_us = latency.as_secs_f64() * 1e6;
+            comparison.report.environment.latency = Some(Latency { asked_us, round_trip_us });
+        }
         let mut stores = Vec::new();
         for target in comparison.open_stores(options, &place).await {
-            let server = Server { version: target.version.clone(), durability: target.durability.to_owned() };
+            let server = Server {
+                version: target.version.clone(),
+                durability: target.durability.to_owned(),
+                settings: target.settings.clone(),
+            };
             comparison.report.environment.servers.insert(target.label.clone(), server);
             let everybody = comparison.meet(&target, &options.peers).await;
             if !everybody.is_empty() {
@@ -57,24 +68,31 @@ impl Comparison {
             return Err(Error::new("no store can be compared"));
         }
         let mut everybody = stores.iter().flat_map(|(_, everybody)| everybody);
-        if scale.spares_heavy && everybody.any(Implementation::is_heavy) {
+        if !scale.with_heavy && everybody.any(Implementation::is_heavy) {
             comparison.leave_out(
-                "libraries with a virtual machine or an interpreter, in tasks, herd and counter",
+                "libraries with a virtual machine or an interpreter, in hand-off, tasks, crowd and counter",
                 "only in the full mode",
             );
             comparison.leave_out("other libraries in held", "only in the full mode");
         }
         comparison.stores = stores.into();
-        let asked = |scenario: &Scenario| *scenario != Scenario::Claims;
-        let steps = comparison.stores.len() * options.scenario.iter().filter(|s| asked(s)).count();
-        comparison.progress =
-            Progress::new(steps + usize::from(options.scenario.contains(&Scenario::Claims)));
+        let (once, everywhere): (Vec<Scenario>, Vec<Scenario>) = options
+            .scenario
+            .iter()
+            .copied()
+            .partition(|scenario| matches!(scenario, Scenario::Move | Scenario::Claims));
+        comparison.progress = Progress::new(once.len() + comparison.stores.len() * everywhere.len());
         Ok(comparison)
     }
 
     /// Where processes put their files.
     pub(crate) fn room(&self) -> &Path {
         self.room.path()
+    }
+
+    /// Where servers keep their data.
+    pub(crate) fn place(&self) -> &Path {
+        &self.place
     }
 
     pub(crate) fn add(&mut self, row: Row) {
@@ -96,7 +114,14 @@ impl Comparison {
         }
     }
 
-    /// The same of an implementation, for the row that is not there.
+    /// The same of an implementation, whose row has no figures but stays: what follows from its scenario is
+    /// not known without it.
+    pub(crate) fn leave_row(&mut self, row: &Row, why: &Error) {
+        self.give_up(row, why);
+        self.add(Row { remark: Some(why.to_string()), ..row.clone() });
+    }
+
+    /// Says that a row is not what it should be.
     pub(crate) fn give_up(&mut self, row: &Row, why: &Error) {
         let Row { implementation, store, scenario, contenders, .. } = row;
         let what = format!("{implementation} on {store} in {scenario} with {contenders}");
@@ -122,6 +147,10 @@ impl Comparison {
                 opened.push((format!("{store} in memory"), Target::start_in_memory(*store).await));
             }
             for (what, target) in opened {
+                let target = match (target, options.latency) {
+                    (Ok(target), Some(latency)) => target.away(latency).await,
+                    (target, _) => target,
+                };
                 match target {
                     Ok(target) => targets.push(target),
                     Err(error) => self.leave_out(what, error.to_string()),

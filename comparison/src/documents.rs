@@ -5,8 +5,8 @@
 
 use std::path::Path;
 
-use crate::report::table::grouped;
-use crate::report::{Report, Row};
+use crate::report::table::{STRETCHES, grouped, range, stretch_cells};
+use crate::report::{Move, Report, Row, distinct};
 
 /// What stands in for a value that is not known.
 const UNKNOWN: &str = "–";
@@ -84,16 +84,54 @@ fn everybody(report: &Report, store: &str) -> String {
     table
 }
 
+/// The rates of everybody on every store, from a few contenders to many.
+fn crowd(report: &Report) -> String {
+    const COUNTS: [u64; 5] = [2, 8, 16, 50, 100];
+    let mut table = format!(
+        "| | | {} |\n|---|---|---|---|---|---|---|\n",
+        COUNTS.map(|count| format!("{count} contenders")).join(" | ")
+    );
+    for (store, name) in STORES {
+        let rows = report.rows("crowd").filter(|row| row.store == store);
+        for who in distinct(rows.map(|row| row.implementation.as_str())) {
+            let rate = |count| {
+                let row = report.row("crowd", store, who, count)?;
+                let spread = range(&row.rates, number).map(|range| format!(" ({range})"));
+                Some(number(row.cycles_per_s?) + &spread.unwrap_or_default())
+            };
+            let who = if who == "leasehold" { format!("**{who}**") } else { who.to_owned() };
+            table +=
+                &format!("| {name} | {who} | {} |\n", COUNTS.map(|count| known(rate(count))).join(" | "));
+        }
+    }
+    table
+}
+
+/// Moves from one store to another, phase by phase.
+fn moves(report: &Report) -> String {
+    let mut table = format!("| | {} |\n|---|---|---|---|---|---|\n", STRETCHES.join(" | "));
+    for moved in &report.moves {
+        for stretch in &moved.stretches {
+            table += &format!("| {} | {} |\n", moved.what, stretch_cells(stretch).join(" | "));
+        }
+        let Move { cycles, overlaps, tokens_back, .. } = moved;
+        table += &format!(
+            "| {} | **all of it**: {cycles} cycles, {overlaps} overlaps, {tokens_back} tokens that did not grow | | | {} | |\n",
+            moved.what,
+            known(time(moved.longest_gap_ms.map(|gap| gap * 1e3))),
+        );
+    }
+    table
+}
+
 /// Claims of one kind: published, or budgets of our own.
 fn claims(report: &Report, ours: bool) -> String {
-    let mut table = String::from("| claim | measured | holds |\n|---|---|---|\n");
+    let mut table = String::from("| claim | bound | measured | spread | holds |\n|---|---|---|---|---|\n");
     for claim in report.claims.iter().filter(|claim| (claim.source == "our budget") == ours) {
-        let holds = match claim.holds {
-            Some(true) => "yes",
-            Some(false) => "**no**",
-            None => "not measured",
-        };
-        table += &format!("| {} | {} | {holds} |\n", claim.claim, known(claim.measured.clone()));
+        let holds = if claim.holds == Some(false) { "**no**" } else { claim.verdict() };
+        let [bound, measured, spread] =
+            [&claim.bound, &claim.measured, &claim.spread].map(|told| known(told.clone()));
+        table += &format!("| {} | {bound} | {measured} | {spread} | {holds} |\n", claim.claim);
     }
     table
 }
@@ -145,6 +183,8 @@ fn documents_show_the_report_that_is_kept() {
     for (store, _) in STORES {
         stands("docs/choosing.md", store, &everybody(&report, store));
     }
+    stands("docs/choosing.md", "crowd", &crowd(&report));
+    stands("docs/choosing.md", "moves", &moves(&report));
     stands("docs/choosing.md", "claims", &claims(&report, false));
     stands("docs/choosing.md", "budgets", &claims(&report, true));
 }

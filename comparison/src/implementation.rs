@@ -14,25 +14,45 @@ use crate::worker;
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Implementation {
     Ours,
+    /// The least that a free lock can ask.
     Floor,
+    /// The least that a lock with a queue can ask: it waits and hands over.
+    QueueFloor,
     Peer(Peer),
+    /// A library of others with a mutex of the process in front, as its users would write.
+    Fronted(Peer),
+    /// What is no lock, and must be found out.
+    Broken(Broken),
+}
+
+/// How it is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Broken {
+    /// Everybody holds at once.
+    Null,
+    /// Two may hold at once.
+    Twice,
 }
 
 impl Implementation {
     /// Everyone who may take part on `store`; `peers` are names, or `all`.
     pub(crate) fn of(store: Store, peers: &[String]) -> Vec<Self> {
         let chosen = |peer: &&Peer| peers.iter().any(|name| name == "all" || name == peer.name);
-        let floor = (store != Store::Memory).then_some(Self::Floor);
+        let floors = if store == Store::Memory { &[][..] } else { &[Self::Floor, Self::QueueFloor] };
         let others = PEERS.iter().filter(|peer| peer.store == store).filter(chosen);
         let others = others.copied().map(Self::Peer);
-        [Self::Ours].into_iter().chain(floor).chain(others).collect()
+        [Self::Ours].into_iter().chain(floors.iter().copied()).chain(others).collect()
     }
 
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Ours => "leasehold",
             Self::Floor => "floor",
+            Self::QueueFloor => QUEUE_FLOOR,
             Self::Peer(peer) => peer.name,
+            Self::Fronted(peer) => peer.fronted.unwrap_or(peer.name),
+            Self::Broken(Broken::Null) => "null",
+            Self::Broken(Broken::Twice) => "twice",
         }
     }
 
@@ -41,42 +61,50 @@ impl Implementation {
     }
 
     pub(crate) fn is_floor(&self) -> bool {
+        matches!(self, Self::Floor | Self::QueueFloor)
+    }
+
+    /// Whether it cannot wait, so that it takes part alone.
+    pub(crate) fn is_alone(&self) -> bool {
         matches!(self, Self::Floor)
+    }
+
+    /// The same with a mutex in front, if its program has one.
+    pub(crate) fn fronted(&self) -> Option<Self> {
+        match self {
+            Self::Peer(peer) if peer.fronted.is_some() => Some(Self::Fronted(*peer)),
+            _ => None,
+        }
+    }
+
+    /// Whether contenders of a session go through a mutex first.
+    pub(crate) fn is_fronted(&self) -> bool {
+        matches!(self, Self::Fronted(_))
     }
 
     /// Whether it is slow to start, or takes much memory for a process.
     pub(crate) fn is_heavy(&self) -> bool {
-        matches!(self, Self::Peer(peer) if peer.is_heavy)
+        matches!(self, Self::Peer(peer) | Self::Fronted(peer) if peer.is_heavy)
     }
 
-    /// In how many processes it takes part at most.
-    pub(crate) fn most_processes(&self) -> usize {
-        match self {
-            Self::Ours => usize::MAX,
-            Self::Floor => 1,
-            Self::Peer(peer) if peer.is_heavy => 8,
-            Self::Peer(_) => 16,
-        }
-    }
-
-    /// With how many contenders it takes part at most. A floor does not wait.
+    /// With how many contenders it takes part at most.
     pub(crate) fn most_contenders(&self) -> u64 {
         match self {
-            Self::Ours => u64::MAX,
+            Self::Ours | Self::QueueFloor | Self::Broken(_) => u64::MAX,
             Self::Floor => 1,
-            Self::Peer(peer) => peer.contenders,
+            Self::Peer(peer) | Self::Fronted(peer) => peer.contenders,
         }
     }
 
     /// How a process of it is started, on the stores at `urls`.
     pub(crate) fn launch(&self, urls: &[String], room: &Path) -> Result<Launch> {
         let launch = match self {
-            Self::Ours | Self::Floor => {
+            Self::Ours | Self::Floor | Self::QueueFloor | Self::Broken(_) => {
                 let program = env::current_exe().map_err(Error::during("looking for this program"))?;
                 let role = format!("{} {}", self.name(), urls.join(" "));
                 Launch::new(program, room).env(worker::ROLE, role)
             }
-            Self::Peer(peer) => {
+            Self::Peer(peer) | Self::Fronted(peer) => {
                 let program = peer.program().map_err(Error::new)?;
                 // What follows are options of our own stores.
                 let places = urls.iter().map(|url| url.split('?').next().unwrap_or_default());
@@ -86,3 +114,6 @@ impl Implementation {
         Ok(launch.piped_lines())
     }
 }
+
+/// As the report calls it.
+pub(crate) const QUEUE_FLOOR: &str = "floor+queue";

@@ -11,16 +11,23 @@
 //! | who takes part, and on what | `implementation`, `peers`, `servers` |
 //! | processes that contend | `worker` (what they do), `driver` (how they are told), `comparison/peers/README.md` (the lines in between) |
 //! | the questions | `scenarios`, `claims` |
+//! | whether the answers can be believed | `scrutiny` |
 //! | what follows from the answers | `history`, `figures`, `proc` |
 //! | what is shown | `report`, `environment`, `progress` |
 //!
 //! # Invariants
-//! - **comparison-1** Every rate and every time of a contest comes from a history whose exclusion was checked;
-//!   violations are counted and printed, whoever's they are.
+//! - **comparison-1** Every rate and every time of a contest comes from a history whose exclusion was checked,
+//!   by a check that has found out, in the same run, what is no lock; violations are counted and printed, whoever's
+//!   they are.
 //! - **comparison-2** What is not known is null.
 //! - **comparison-3** Servers and processes end with the comparison.
 //!
 //! Not promised: that two reports compare. Within one they do.
+
+#![cfg_attr(
+    not(all(feature = "redis", feature = "etcd")),
+    allow(dead_code, reason = "a move wants both stores, and much is there for it alone")
+)]
 
 mod claims;
 mod comparison;
@@ -39,6 +46,7 @@ mod progress;
 mod report;
 mod scale;
 mod scenarios;
+mod scrutiny;
 mod servers;
 mod worker;
 
@@ -94,6 +102,7 @@ async fn stopped() -> Error {
 
 async fn compare_all(options: &Options) -> Result<(), Error> {
     let mut comparison = Comparison::prepare(options).await?;
+    scrutiny::run(&mut comparison).await?;
     // Claims come last: some are answered by the results of the others.
     let mut scenarios = options.scenario.clone();
     scenarios.sort_unstable();
@@ -101,6 +110,10 @@ async fn compare_all(options: &Options) -> Result<(), Error> {
     for scenario in &scenarios {
         match scenario {
             Scenario::Claims => claims::run(&mut comparison).await,
+            #[cfg(all(feature = "redis", feature = "etcd"))]
+            Scenario::Move => scenarios::moving::run(&mut comparison).await,
+            #[cfg(not(all(feature = "redis", feature = "etcd")))]
+            Scenario::Move => comparison.leave_out("move", "this build has not both stores for it"),
             scenario => scenarios::run(&mut comparison, *scenario).await,
         }
     }

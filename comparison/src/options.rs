@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Parser, ValueEnum};
@@ -28,7 +29,7 @@ pub(crate) struct Options {
         value_enum,
         value_delimiter = ',',
         value_name = "LIST",
-        default_value = "uncontended,hand-off,tasks,processes,herd,fairness,crash,counter,held,claims"
+        default_value = "uncontended,hand-off,tasks,processes,crowd,fairness,crash,counter,churn,held,move,claims"
     )]
     pub(crate) scenario: Vec<Scenario>,
 
@@ -41,15 +42,20 @@ pub(crate) struct Options {
     #[arg(long, value_name = "STORE=URL", value_parser = given)]
     pub(crate) url: Vec<(Store, String)>,
 
+    /// Keep the clients of servers away from them: a round trip takes so much longer, such as 2ms. The
+    /// report says how much it came to
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, conflicts_with = "url")]
+    pub(crate) latency: Option<Duration>,
+
     /// Also compare on a second set of servers that keep their data in memory
     #[arg(long)]
     pub(crate) tmpfs: bool,
 
-    /// Under three minutes: fewer contenders, one short run of each
+    /// Under three minutes: fewer contenders, three short runs of each
     #[arg(long, conflicts_with = "full")]
     pub(crate) quick: bool,
 
-    /// More and longer runs, more contenders, and what is slow to start in processes of its own
+    /// Longer runs, up to a thousand sessions and a million held locks, and what is slow to start everywhere
     #[arg(long)]
     pub(crate) full: bool,
 
@@ -94,16 +100,20 @@ pub(crate) enum Scenario {
     Tasks,
     /// Many processes on one lock.
     Processes,
-    /// What a release costs when many wait, each with a session of its own.
-    Herd,
+    /// From a few to hundreds in one process, each with a session of its own: how rate and cost change.
+    Crowd,
     /// In which order eight processes are served, and how long the longest waits.
     Fairness,
     /// How long until the next one holds after a holder was killed.
     Crash,
     /// Clients that increment a number which only the lock protects.
     Counter,
+    /// Names that are wanted once each, ten thousand a second; in the full mode.
+    Churn,
     /// What it costs to hold ten thousand locks. The servers are busy with their end for a while.
     Held,
+    /// A namespace moves from Redis to etcd while processes want its locks; on servers of its own.
+    Move,
     /// Published claims and our own budgets, as experiments.
     Claims,
 }
@@ -167,6 +177,9 @@ mod tests {
         assert!(refusal("--url redis=localhost").contains("scheme"));
         assert!(refusal("--store mysql").contains("redis"));
         assert!(refusal("--quick --full").contains("cannot be used"));
+        assert!(refusal("--latency 2").contains("time unit"));
+        assert!(refusal("--latency 2ms --url redis=redis://h").contains("cannot be used"));
+        assert_eq!(parse("--latency 2ms").unwrap().latency, Some(Duration::from_millis(2)));
         assert_eq!(parse("--peers rslock,kazoo").unwrap().peers, ["rslock", "kazoo"]);
         assert_eq!(parse("--store redis,zk").unwrap().store, [Store::Redis, Store::Zk]);
     }

@@ -14,10 +14,17 @@ pub(crate) struct Peer {
     pub(crate) is_heavy: bool,
     /// With how many sessions or tasks at most.
     pub(crate) contenders: u64,
+    /// As the report calls it with a mutex of the process in front, if its program has one.
+    pub(crate) fronted: Option<&'static str>,
 }
 
 const fn peer(name: &'static str, store: Store, folder: &'static str) -> Peer {
-    Peer { name, store, folder, is_heavy: false, contenders: 1_000 }
+    Peer { name, store, folder, is_heavy: false, contenders: 1_000, fronted: None }
+}
+
+/// As [`peer`], and with a mutex in front as well.
+const fn fronted(name: &'static str, store: Store, folder: &'static str, with: &'static str) -> Peer {
+    Peer { fronted: Some(with), ..peer(name, store, folder) }
 }
 
 /// As [`peer`], in a runtime that is slow to start or has a thread per contender.
@@ -27,17 +34,17 @@ const fn heavy(name: &'static str, store: Store, folder: &'static str) -> Peer {
 
 /// Everyone.
 pub(crate) const PEERS: [Peer; 13] = [
-    peer("rslock", Store::Redis, "rust"),
-    peer("distributed-lock", Store::Redis, "rust"),
+    fronted("rslock", Store::Redis, "rust", "rslock+mutex"),
+    fronted("distributed-lock", Store::Redis, "rust", "distributed-lock+mutex"),
     heavy("redis-py", Store::Redis, "python"),
     heavy("redisson", Store::Redis, "java"),
     heavy("redisson-fair", Store::Redis, "java"),
-    peer("redsync", Store::Redis, "go"),
+    fronted("redsync", Store::Redis, "go", "redsync+mutex"),
     heavy("node-redlock", Store::Redis, "node"),
-    peer("etcd-lock-rpc", Store::Etcd, "rust"),
-    peer("go-mutex", Store::Etcd, "go"),
+    fronted("etcd-lock-rpc", Store::Etcd, "rust", "etcd-lock-rpc+mutex"),
+    fronted("go-mutex", Store::Etcd, "go", "go-mutex+mutex"),
     heavy("jetcd", Store::Etcd, "java"),
-    peer("zookeeper-client", Store::Zk, "rust"),
+    fronted("zookeeper-client", Store::Zk, "rust", "zookeeper-client+mutex"),
     heavy("kazoo", Store::Zk, "python"),
     heavy("curator", Store::Zk, "java"),
 ];

@@ -14,6 +14,13 @@ pub(crate) fn bytes(file: &str, name: &str) -> Option<u64> {
     Some(told(file, name)?.strip_suffix(" kB")?.parse::<u64>().ok()? * 1024)
 }
 
+/// The words by which a process was started.
+pub(crate) fn command_line(pid: u32) -> Option<Vec<String>> {
+    let told = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let words = told.split(|byte| *byte == 0).filter(|word| !word.is_empty());
+    Some(words.map(|word| String::from_utf8_lossy(word).into_owned()).collect())
+}
+
 /// Nanoseconds that all threads of a process have run, those that have ended too; to the hundredth of a
 /// second.
 pub(crate) fn cpu_nanos(pid: u32) -> Option<u64> {

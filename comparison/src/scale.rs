@@ -16,24 +16,36 @@ pub(crate) struct Scale {
     pub(crate) runs: u32,
     /// How long one of them takes.
     pub(crate) span: Duration,
+    /// How long exclusion is looked at.
+    pub(crate) checked: Duration,
+    /// How long requests are counted, at most.
+    pub(crate) counted: Duration,
+    /// How long who is compiled while it runs may get faster before it is timed.
+    pub(crate) warm_up: Duration,
     pub(crate) tasks: &'static [u32],
+    /// How often, and how long, tasks of one process go on: several of the local tenures after which a lock is offered to
+    /// other processes.
+    pub(crate) tasks_runs: (u32, Duration),
+    /// Whether two are looked at apart.
+    pub(crate) pairs: bool,
     /// One is the scenario without contention, two are the hand-off.
     pub(crate) processes: &'static [usize],
-    /// How many wait.
-    pub(crate) herd: &'static [u64],
-    /// When those of a herd stop to come again.
-    pub(crate) herd_span: Duration,
+    /// How many contend with a session each in one process; one is the scenario without contention.
+    pub(crate) crowd: &'static [u64],
     /// How many clients count together.
     pub(crate) counters: &'static [u32],
     /// How many locks are held.
-    pub(crate) locks: usize,
+    pub(crate) locks: &'static [usize],
     /// The leases of those that are held.
     pub(crate) held_ttl: Duration,
     /// How many holders are killed.
     pub(crate) crashes: u32,
-    /// Whether what is slow to start contends from one process, with a session each, and only where many
-    /// processes want one lock.
-    pub(crate) spares_heavy: bool,
+    /// How many names are wanted a second, and for how long; nobody asks if that is nothing.
+    pub(crate) churn: (u64, Duration),
+    /// How long a move stays in each of its phases.
+    pub(crate) phase: Duration,
+    /// Whether what has a virtual machine or an interpreter takes part where it is slow to start, too.
+    pub(crate) with_heavy: bool,
 }
 
 impl Scale {
@@ -49,14 +61,18 @@ impl Scale {
 
     const QUICK: Self = Self {
         mode: "quick",
-        runs: 1,
-        tasks: &[64],
-        processes: &[8],
-        herd: &[1, 100],
+        runs: 3,
+        span: Duration::from_millis(100),
+        checked: Duration::from_millis(150),
+        counted: Duration::from_millis(200),
+        warm_up: Duration::ZERO,
+        tasks_runs: (3, Duration::from_millis(300)),
+        pairs: false,
+        crowd: &[8, 100],
         counters: &[10],
-        locks: 2_000,
-        held_ttl: Duration::from_secs(3),
+        locks: &[2_000],
         crashes: 1,
+        phase: Duration::from_millis(500),
         ..Self::USUAL
     };
 
@@ -64,25 +80,38 @@ impl Scale {
         mode: "usual",
         runs: 5,
         span: Duration::from_millis(200),
-        tasks: &[8, 64],
-        processes: &[8, 16],
-        herd: &[1, 10, 100],
-        herd_span: Duration::from_secs(2),
-        counters: &[10, 100, 200],
-        locks: 10_000,
-        held_ttl: Duration::from_secs(6),
-        crashes: 2,
-        spares_heavy: true,
+        checked: Duration::from_millis(300),
+        counted: Duration::from_millis(500),
+        warm_up: Duration::from_secs(2),
+        tasks: &[64],
+        tasks_runs: (3, Duration::from_millis(600)),
+        pairs: true,
+        processes: &[8],
+        crowd: &[2, 8, 16, 50, 100],
+        counters: &[100],
+        locks: &[10_000],
+        held_ttl: Duration::from_secs(3),
+        crashes: 3,
+        churn: (0, Duration::ZERO),
+        phase: Duration::from_secs(1),
+        with_heavy: false,
     };
 
     const FULL: Self = Self {
         mode: "full",
         span: Duration::from_millis(500),
-        tasks: &[8, 64, 256],
+        warm_up: Duration::from_secs(20),
+        tasks: &[8, 64, 256, 1_000, 10_000, 100_000],
+        tasks_runs: (5, Duration::from_secs(2)),
         processes: &[4, 8, 16],
-        herd: &[1, 10, 100, 1_000],
+        crowd: &[2, 4, 8, 16, 32, 50, 100, 300, 1_000],
+        counters: &[10, 100, 200],
+        locks: &[10, 100, 1_000, 10_000, 100_000, 1_000_000],
+        held_ttl: Duration::from_secs(6),
         crashes: 5,
-        spares_heavy: false,
+        churn: (10_000, Duration::from_secs(5)),
+        phase: Duration::from_secs(5),
+        with_heavy: true,
         ..Self::USUAL
     };
 }

@@ -1,4 +1,4 @@
-//! The comparison as a program, on the stores that need no server.
+//! The comparison as a program, mostly on the stores that need no server.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,8 +6,12 @@ use std::process::Command;
 use serde_json::Value;
 
 fn compare(out: &Path, arguments: &[&str]) -> std::process::Output {
+    compare_on("memory,file", out, arguments)
+}
+
+fn compare_on(stores: &str, out: &Path, arguments: &[&str]) -> std::process::Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_compare"));
-    command.args(["--quick", "--peers", "none", "--store", "memory,file", "--out"]).arg(out).args(arguments);
+    command.args(["--quick", "--peers", "none", "--store", stores, "--out"]).arg(out).args(arguments);
     command.output().expect("the program starts")
 }
 
@@ -21,10 +25,8 @@ fn report(out: &Path) -> Value {
 #[test]
 fn stores_without_servers_are_compared() {
     let out = tempfile::tempdir().expect("there is room for a report");
-    let ran = compare(
-        out.path(),
-        &["--scenario", "uncontended,hand-off,tasks,processes,herd,fairness,counter,crash"],
-    );
+    let ran =
+        compare(out.path(), &["--scenario", "uncontended,tasks,processes,crowd,fairness,counter,crash"]);
     let said = String::from_utf8_lossy(&ran.stdout);
     assert!(ran.status.success(), "{said}\n{}", String::from_utf8_lossy(&ran.stderr));
     assert!(said.contains("violations of mutual exclusion: 0"), "{said}");
@@ -32,10 +34,23 @@ fn stores_without_servers_are_compared() {
     let report = report(out.path());
     let results = report["results"].as_array().expect("results are a list");
     for store in ["memory", "file"] {
-        for scenario in ["uncontended", "hand-off", "tasks", "processes", "herd", "fairness", "counter"] {
+        for scenario in ["uncontended", "tasks", "processes", "crowd", "fairness", "counter"] {
             let row = results.iter().find(|row| row["scenario"] == scenario && row["store"] == store);
             let row = row.unwrap_or_else(|| panic!("{scenario} on {store} is missing: {said}"));
-            assert!(row["cycles_per_s"].as_f64().expect("a rate") > 0.0, "{row}");
+            assert!(row["cycles"].as_u64() > Some(0), "{row}");
+            if scenario == "counter" {
+                assert!(row["cycles_per_s"].is_null(), "it checks, and times nothing: {row}");
+            } else {
+                assert!(row["cycles_per_s"].as_f64().expect("a rate") > 0.0, "{row}");
+                assert_eq!(
+                    row["rates"].as_array().map(Vec::len),
+                    Some(3),
+                    "every figure is of several: {row}"
+                );
+            }
+            if ["processes", "crowd"].contains(&scenario) {
+                assert!(row["held_share"].as_f64() > Some(0.1), "the check of exclusion sees little: {row}");
+            }
             assert_eq!(row["violations"], 0, "{row}");
             assert!(row["requests_per_cycle"].is_null(), "nobody counts there: {row}");
         }
@@ -50,6 +65,25 @@ fn stores_without_servers_are_compared() {
     assert!(page.contains("<svg"));
 }
 
+/// What is no lock is found out in every comparison, whatever is compared, or nobody's exclusion was checked.
+#[test]
+fn what_is_no_lock_is_found_out() {
+    let out = tempfile::tempdir().expect("there is room for a report");
+    let ran = compare(out.path(), &["--scenario", "uncontended"]);
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    let report = report(out.path());
+    let checks = report["checks"].as_array().expect("a list");
+    for what in ["no lock at all", "a lock that two hold at once"] {
+        for contenders in ["8 processes", "8 sessions of one process"] {
+            let check =
+                checks.iter().find(|check| check["what"] == what && check["contenders"] == contenders);
+            let check = check.unwrap_or_else(|| panic!("{what} with {contenders} is missing: {checks:?}"));
+            let (found, cycles) = (check["found"].as_u64(), check["cycles"].as_u64());
+            assert!(found.expect("a number") * 8 >= cycles.expect("a number"), "{check}");
+        }
+    }
+}
+
 /// `--json` prints what `report.json` holds, and a store that cannot be had is left out with the reason.
 #[test]
 fn the_report_is_printed_and_says_what_is_missing() {
@@ -60,4 +94,70 @@ fn the_report_is_printed_and_says_what_is_missing() {
     assert_eq!(printed, report(out.path()));
     let left_out = printed["environment"]["left_out"].as_array().expect("a list");
     assert!(left_out.iter().any(|missing| missing["what"] == "memory in crash"), "{left_out:?}");
+}
+
+/// Contended rates stand beside a floor that waits in a queue as they do: it excludes, asks no more than it must,
+/// and what servers send to those who wait is counted on the servers that tell.
+#[test]
+fn contended_rates_have_a_floor() {
+    let out = tempfile::tempdir().expect("there is room for a report");
+    let ran = compare_on("redis,etcd,zk", out.path(), &["--scenario", "processes"]);
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    let report = report(out.path());
+    let rows = report["results"].as_array().expect("results are a list");
+    for (store, requests) in [("redis", 2.0), ("etcd", 2.0), ("zk", 4.0)] {
+        let row = |who| rows.iter().find(|row| row["store"] == store && row["implementation"] == who);
+        let [floor, ours] = ["floor+queue", "leasehold"]
+            .map(|who| row(who).unwrap_or_else(|| panic!("{who} on {store} is missing: {report}")));
+        assert_eq!(floor["violations"], 0, "{floor}");
+        let asked = floor["requests_per_cycle"].as_f64().expect("servers count");
+        assert!((asked - requests).abs() < 0.1, "{floor}");
+        assert!(ours["floor_ratio"].as_f64() > Some(0.0), "{ours}");
+        assert_eq!(ours["messages_per_cycle"].is_null(), store == "redis", "{ours}");
+        assert_eq!(ours["bytes_per_cycle"].is_null(), store == "zk", "{ours}");
+        assert!(ours["server_us_per_cycle"].as_f64() > Some(0.0), "{ours}");
+        let settings = &report["environment"]["servers"][store]["settings"];
+        assert!(settings.as_str().is_some_and(|settings| !settings.is_empty()), "{settings}");
+    }
+}
+
+/// A network in between is felt by everybody, and the report says how much it came to.
+#[test]
+fn a_network_in_between_is_felt() {
+    let out = tempfile::tempdir().expect("there is room for a report");
+    let ran = compare_on("file,redis", out.path(), &["--scenario", "uncontended", "--latency", "4ms"]);
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    let report = report(out.path());
+    let took = report["environment"]["latency"]["round_trip_us"]["p50"].as_f64();
+    assert!(took >= Some(4_000.0), "{took:?}");
+    for row in report["results"].as_array().expect("results are a list") {
+        assert_eq!(row["store"], "redis", "a file has no network in between: {row}");
+        assert!(row["acquire_us"]["p50"].as_f64() >= Some(4_000.0), "{row}");
+    }
+}
+
+/// Locks move from one store to another while they are wanted: nobody holds with somebody else, tokens grow, and
+/// every phase tells what it did to those who waited.
+#[test]
+fn locks_move_under_load() {
+    let out = tempfile::tempdir().expect("there is room for a report");
+    let ran = compare_on("redis,etcd", out.path(), &["--scenario", "move"]);
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    let report = report(out.path());
+    let moves = report["moves"].as_array().expect("a list");
+    assert_eq!(moves.len(), 2, "{}", report["environment"]["left_out"]);
+    for moved in moves {
+        assert_eq!((&moved["overlaps"], &moved["tokens_back"]), (&0.into(), &0.into()), "{moved}");
+        assert!(moved["longest_gap_ms"].as_f64() > Some(0.0), "{moved}");
+    }
+    let stretches = moves[0]["stretches"].as_array().expect("a list");
+    let phases: Vec<_> = stretches.iter().filter_map(|stretch| stretch["phase"].as_str()).collect();
+    assert_eq!(phases.iter().filter(|phase| !phase.contains(' ')).count(), 5, "{phases:?}");
+    for stretch in stretches.iter().filter(|stretch| stretch["phase"] == "both") {
+        let asked = stretch["requests_per_cycle"].as_array().expect("both servers count");
+        assert!(
+            asked.iter().all(|asked| asked.as_f64() > Some(1.0)),
+            "both stores are asked in it: {stretch}"
+        );
+    }
 }

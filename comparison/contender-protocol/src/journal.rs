@@ -16,8 +16,8 @@ pub struct Cycle {
     pub granted: u64,
     /// Before the library was asked to let it go.
     pub releasing: u64,
-    /// When the library had confirmed that.
-    pub released: u64,
+    /// When the library had confirmed that; never, if it failed to.
+    pub released: Option<u64>,
     /// The fencing token, if there was one.
     pub token: Option<u64>,
 }
@@ -31,20 +31,23 @@ impl Cycle {
             requested: words.next()?.parse().ok()?,
             granted: words.next()?.parse().ok()?,
             releasing: words.next()?.parse().ok()?,
-            released: words.next()?.parse().ok()?,
-            token: match words.next()? {
-                "-" => None,
-                token => Some(token.parse().ok()?),
-            },
+            released: known(words.next()?)?,
+            token: known(words.next()?)?,
         };
         words.next().is_none().then_some(cycle)
     }
 }
 
+/// A number, or `-` for none.
+fn known(word: &str) -> Option<Option<u64>> {
+    if word == "-" { Some(None) } else { word.parse().ok().map(Some) }
+}
+
 pub(crate) fn write(path: &Path, cycles: &[Cycle]) -> io::Result<()> {
     let mut text = String::with_capacity(cycles.len() * 80);
     for Cycle { contender, requested, granted, releasing, released, token } in cycles {
-        let token = token.map_or_else(|| "-".to_owned(), |token| token.to_string());
+        let word = |known: &Option<u64>| known.map_or_else(|| "-".to_owned(), |known| known.to_string());
+        let (released, token) = (word(released), word(token));
         let _infallible = writeln!(text, "{contender} {requested} {granted} {releasing} {released} {token}");
     }
     fs::write(path, text)
@@ -54,12 +57,18 @@ pub(crate) fn write(path: &Path, cycles: &[Cycle]) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// What is written is what is read, with and without a token.
+    /// What is written is what is read, with and without a token or a release.
     #[test]
     fn a_journal_reads_back() {
-        let cycle =
-            |token| Cycle { contender: 3, requested: 10, granted: 20, releasing: 30, released: 40, token };
-        let cycles = [cycle(None), cycle(Some(7))];
+        let cycle = |released, token| Cycle {
+            contender: 3,
+            requested: 10,
+            granted: 20,
+            releasing: 30,
+            released,
+            token,
+        };
+        let cycles = [cycle(Some(40), None), cycle(Some(40), Some(7)), cycle(None, Some(8))];
         let path = std::env::temp_dir().join(format!("contender-journal-{}", std::process::id()));
         write(&path, &cycles).unwrap();
         let text = fs::read_to_string(&path).unwrap();

@@ -10,10 +10,12 @@
 //! | what a library provides | [`Session`] |
 //! | the lines | `order` |
 //! | cycles under contention | `contest`, `journal` |
+//! | names that come and go | `churn` |
 //! | the clock that all processes share | [`now`] |
 //!
 //! Not promised: a cycle's worth in another runtime. Everything here runs on one thread.
 
+mod churn;
 mod clock;
 mod contest;
 mod journal;

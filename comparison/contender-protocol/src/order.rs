@@ -11,6 +11,7 @@ pub(crate) enum Order {
     Acquire { name: String },
     Release,
     Hold { name: String, count: usize },
+    Churn(Churn),
     Quit,
 }
 
@@ -30,6 +31,18 @@ pub(crate) struct Run {
     pub(crate) journal: Option<PathBuf>,
     /// A file with a number that each adds one to while it holds.
     pub(crate) counter: Option<PathBuf>,
+    /// Whether contenders of a session queue for a mutex of their own first.
+    pub(crate) front: bool,
+}
+
+/// Names that are wanted once each, one after the other, at a rate that does not wait for them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Churn {
+    pub(crate) name: String,
+    /// Names a second.
+    pub(crate) rate: u64,
+    pub(crate) span: Duration,
+    pub(crate) journal: PathBuf,
 }
 
 impl Order {
@@ -40,15 +53,26 @@ impl Order {
             ["open", sessions, ttl] => {
                 Self::Open { sessions: sessions.parse().ok()?, ttl: Duration::from_millis(ttl.parse().ok()?) }
             }
-            ["run", name, contenders, cycles, millis, hold, start, journal, counter] => Self::Run(Run {
+            ["run", name, contenders, cycles, millis, hold, start, journal, counter, ref front @ ..]
+                if matches!(front, [] | ["mutex"]) =>
+            {
+                Self::Run(Run {
+                    name: name.to_owned(),
+                    contenders: contenders.parse().ok()?,
+                    cycles: cycles.parse().ok()?,
+                    bound: Duration::from_millis(millis.parse().ok()?),
+                    hold: Duration::from_micros(hold.parse().ok()?),
+                    start: start.parse().ok()?,
+                    journal: path(journal),
+                    counter: path(counter),
+                    front: !front.is_empty(),
+                })
+            }
+            ["churn", name, rate, millis, journal] => Self::Churn(Churn {
                 name: name.to_owned(),
-                contenders: contenders.parse().ok()?,
-                cycles: cycles.parse().ok()?,
-                bound: Duration::from_millis(millis.parse().ok()?),
-                hold: Duration::from_micros(hold.parse().ok()?),
-                start: start.parse().ok()?,
-                journal: path(journal),
-                counter: path(counter),
+                rate: rate.parse().ok().filter(|rate| *rate > 0)?,
+                span: Duration::from_millis(millis.parse().ok()?),
+                journal: PathBuf::from(journal),
             }),
             ["acquire", name] => Self::Acquire { name: name.to_owned() },
             ["release"] => Self::Release,
@@ -77,10 +101,25 @@ mod tests {
         let run = Order::parse("run n 8 1000 0 100 7 /tmp/journal -");
         let Some(Order::Run(run)) = run else { panic!("{run:?}") };
         assert_eq!((run.contenders, run.cycles, run.start), (8, 1000, 7));
-        assert_eq!((run.journal, run.counter), (Some("/tmp/journal".into()), None));
+        assert_eq!((run.journal, run.counter, run.front), (Some("/tmp/journal".into()), None, false));
+        let run = Order::parse("run n 8 1000 0 100 7 - - mutex");
+        assert!(matches!(run, Some(Order::Run(Run { front: true, .. }))), "{run:?}");
+        let churn = Order::parse("churn n 10000 500 /tmp/journal");
+        let Some(Order::Churn(churn)) = churn else { panic!("{churn:?}") };
+        assert_eq!((churn.rate, churn.span), (10_000, Duration::from_millis(500)));
         assert_eq!(Order::parse("acquire n"), Some(Order::Acquire { name: "n".to_owned() }));
         assert_eq!(Order::parse("quit"), Some(Order::Quit));
-        for wrong in ["", "open", "open 1", "open x 1", "run n 8", "acquire", "jump"] {
+        for wrong in [
+            "",
+            "open",
+            "open 1",
+            "open x 1",
+            "run n 8",
+            "acquire",
+            "jump",
+            "run n 8 1 0 1 7 - - spin",
+            "churn n 0 1 j",
+        ] {
             assert_eq!(Order::parse(wrong), None, "{wrong:?}");
         }
     }

@@ -8,8 +8,9 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::task::JoinSet;
 
+use crate::churn::churn;
 use crate::clock::now;
-use crate::contest::contest;
+use crate::contest::{Entrance, contest, entrances};
 use crate::journal;
 use crate::order::Order;
 use crate::session::{Failure, Session};
@@ -29,7 +30,8 @@ use crate::session::{Failure, Session};
 /// What is held stays held until its lease ends.
 pub async fn run<S: Session>(urls: &[String]) -> io::Result<()> {
     say(format_args!("ready {}", S::VERSION))?;
-    let mut program = Program::<S> { urls, sessions: Vec::new(), held: None, kept: Vec::new() };
+    let mut program =
+        Program::<S> { urls, sessions: Vec::new(), prepared: None, held: None, kept: Vec::new() };
     let mut orders = BufReader::new(tokio::io::stdin()).lines();
     while let Some(line) = orders.next_line().await? {
         let answer = match Order::parse(&line) {
@@ -51,6 +53,8 @@ fn say(answer: impl Display) -> io::Result<()> {
 struct Program<'a, S: Session> {
     urls: &'a [String],
     sessions: Vec<Arc<S>>,
+    /// For the contest of that name, which mostly is the next one as well.
+    prepared: Option<(String, Vec<Arc<Entrance<S>>>)>,
     held: Option<S::Held>,
     kept: Vec<S::Held>,
 }
@@ -61,8 +65,7 @@ impl<S: Session> Program<'_, S> {
             Order::Open { sessions, ttl } => self.open(sessions, ttl).await,
             Order::Run(run) => {
                 let path = run.journal.clone();
-                self.first()?;
-                let outcome = contest(&self.sessions, run).await;
+                let outcome = contest(self.prepared(&run.name, run.contenders).await?, run).await;
                 if let Some(path) = path {
                     journal::write(&path, &outcome.cycles)?;
                 }
@@ -86,8 +89,26 @@ impl<S: Session> Program<'_, S> {
                 Ok(format!("released {before} {}", now()))
             }
             Order::Hold { name, count } => self.hold(&name, count).await,
+            Order::Churn(order) => {
+                let (cycles, failed) = churn(self.first()?, &order).await;
+                journal::write(&order.journal, &cycles)?;
+                failed.map_or_else(|| Ok(format!("churned {}", cycles.len())), Err)
+            }
             Order::Quit => Ok(String::new()),
         }
+    }
+
+    /// The entrances of so many to the lock of that name.
+    async fn prepared(&mut self, name: &str, contenders: u32) -> Result<&[Arc<Entrance<S>>], Failure> {
+        self.first()?;
+        let fits = |(of, entrances): &(String, Vec<_>)| of == name && entrances.len() == contenders as usize;
+        if !self.prepared.as_ref().is_some_and(fits) {
+            // What others have prepared may be theirs alone.
+            self.prepared = None;
+            let entrances = entrances(&self.sessions, name, contenders).await?;
+            self.prepared = Some((name.to_owned(), entrances));
+        }
+        Ok(self.prepared.as_ref().map_or(&[], |(_, entrances)| entrances))
     }
 
     /// Opens as many as are missing.

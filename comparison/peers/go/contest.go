@@ -22,6 +22,8 @@ type contest struct {
 	start  int64
 	// Paths, or `-`.
 	journal, counter string
+	// Whether contenders of a session queue for a mutex of their own first.
+	front bool
 
 	begun atomic.Int64
 }
@@ -29,9 +31,14 @@ type contest struct {
 // cycle is one time through the lock.
 type cycle struct{ requested, granted, releasing, released int64 }
 
+// unknown is when a lock was released whose release failed.
+const unknown = -1
+
 // contender goes through the lock again and again, and remembers the times until the contest is over.
 type contender struct {
-	lock    lock
+	lock lock
+	// Of all contenders of the session; nil if nobody is in front.
+	front   *sync.Mutex
 	cycles  []cycle
 	failure error
 }
@@ -54,17 +61,22 @@ func newContest(words []string) (*contest, error) {
 		start:      numbers[4],
 		journal:    words[6],
 		counter:    words[7],
+		front:      len(words) == 9,
 	}, nil
 }
 
 func (c *contest) carryOut(sessions []session) (string, error) {
 	contenders := make([]contender, c.contenders)
+	fronts := make([]sync.Mutex, len(sessions))
 	for index := range contenders {
 		lock, err := sessions[index%len(sessions)].lock(c.name, index/len(sessions))
 		if err != nil {
 			return "", err
 		}
 		contenders[index].lock = lock
+		if c.front {
+			contenders[index].front = &fronts[index%len(sessions)]
+		}
 	}
 	var running sync.WaitGroup
 	for index := range contenders {
@@ -106,6 +118,9 @@ func (c *contest) goThrough(contender *contender) error {
 		if c.bound != 0 && requested-start >= c.bound || !c.takeOne() {
 			return nil
 		}
+		if contender.front != nil {
+			contender.front.Lock()
+		}
 		if err := contender.lock.acquire(); err != nil {
 			return err
 		}
@@ -121,10 +136,18 @@ func (c *contest) goThrough(contender *contender) error {
 			runtime.Gosched()
 		}
 		releasing := now()
-		if err := contender.lock.release(); err != nil {
+		err := contender.lock.release()
+		released := now()
+		if contender.front != nil {
+			contender.front.Unlock()
+		}
+		if err != nil {
+			released = unknown
+		}
+		contender.cycles = append(contender.cycles, cycle{requested, granted, releasing, released})
+		if err != nil {
 			return err
 		}
-		contender.cycles = append(contender.cycles, cycle{requested, granted, releasing, now()})
 	}
 }
 
@@ -152,7 +175,11 @@ func write(path string, contenders []contender) error {
 	var text bytes.Buffer
 	for index, contender := range contenders {
 		for _, times := range contender.cycles {
-			fmt.Fprintln(&text, index, times.requested, times.granted, times.releasing, times.released, "-")
+			released := "-"
+			if times.released != unknown {
+				released = strconv.FormatInt(times.released, 10)
+			}
+			fmt.Fprintln(&text, index, times.requested, times.granted, times.releasing, released, "-")
 		}
 	}
 	return os.WriteFile(path, text.Bytes(), 0o644)

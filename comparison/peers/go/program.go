@@ -79,7 +79,7 @@ func (p *program) carryOut(words []string) (string, error) {
 	switch {
 	case order == "open" && len(words) == 2:
 		return p.open(words[0], words[1])
-	case order == "run" && len(words) == 8:
+	case order == "run" && (len(words) == 8 || len(words) == 9 && words[8] == "mutex"):
 		return p.run(words)
 	case order == "acquire" && len(words) == 1:
 		return p.acquire(words[0])

@@ -88,9 +88,11 @@ class Contest {
       } else if (this.contenders > 1) {
         await setImmediate();
       }
-      const releasing = now();
+      const cycle = [requested, granted, now(), '-'];
+      // A hold whose release fails is one nonetheless.
+      cycles.push(cycle);
       await held.unlock();
-      cycles.push([requested, granted, releasing, now()]);
+      cycle[3] = now();
     }
     number?.close();
   }

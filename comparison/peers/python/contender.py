@@ -71,8 +71,13 @@ class Contender(threading.Thread):
                 # Gives the interpreter away, so that the others of this process can ask for the lock.
                 time.sleep(0)
             releasing = now()
-            lock.release()
-            self.cycles.append((requested, granted, releasing, now()))
+            released = "-"
+            try:
+                lock.release()
+                released = now()
+            finally:
+                # A hold whose release failed is one nonetheless.
+                self.cycles.append((requested, granted, releasing, released))
         if number:
             number.close()
 

@@ -6,7 +6,7 @@ use etcd_client::{Client, LockOptions};
 use testbed::etcd::Etcd;
 use tokio::time::timeout;
 
-use super::Finding;
+use super::finding::Finding;
 use crate::error::{Error, Result};
 
 pub(super) async fn asked_twice() -> Result<Finding> {
@@ -21,9 +21,9 @@ pub(super) async fn asked_twice() -> Result<Finding> {
     match timeout(BOUND, lock()).await {
         Ok(again) => {
             again.map_err(Error::during(DOING))?;
-            Ok(("it was held twice at once".to_owned(), true))
+            Ok(Finding::seen("it was held twice at once", true))
         }
-        Err(_elapsed) => Ok(("the second had to wait".to_owned(), false)),
+        Err(_elapsed) => Ok(Finding::seen("the second had to wait", false)),
     }
 }
 

@@ -6,6 +6,7 @@
 mod budgets;
 #[cfg(feature = "etcd")]
 mod etcd;
+mod finding;
 mod published;
 mod redis;
 
@@ -16,15 +17,18 @@ use crate::comparison::Comparison;
 use crate::error::Result;
 use crate::report::Claim;
 
-/// What an experiment has shown, and whether that is as claimed.
-type Finding = (String, bool);
+use finding::Finding;
 
 /// What is claimed, by whom, and what came of it.
 type Experiment<'a> = (&'static str, &'static str, BoxFuture<'a, Result<Finding>>);
 
 fn claim(claim: impl Into<String>, source: &str, finding: Option<Finding>) -> Claim {
-    let (measured, holds) = finding.unzip();
-    Claim { claim: claim.into(), source: source.to_owned(), measured, holds }
+    let (claim, source) = (claim.into(), source.to_owned());
+    let Some(Finding { told, bound, spread, holds }) = finding else {
+        return Claim { claim, source, ..Claim::default() };
+    };
+    let undecided = holds.is_none();
+    Claim { claim, source, bound, measured: Some(told), spread, holds, undecided }
 }
 
 /// Runs every experiment that can be run here.

@@ -1,6 +1,8 @@
 //! Published sentences that the scenarios' results answer.
 
-use super::{Finding, claim};
+use super::claim;
+use super::finding::{Bound, Finding, times};
+use crate::figures::rounded;
 use crate::report::table::number;
 use crate::report::{Claim, Report, Row, distinct};
 
@@ -13,7 +15,7 @@ pub(super) fn claims(report: &Report) -> Vec<Claim> {
         ),
         claim("etcd's queue by revision is fair", "etcd's documentation of its lock", etcd_is_fair(report)),
         claim(
-            "etcd's lock has no herd: a release costs no more requests however many wait",
+            "etcd's lock has no herd: a release costs the same however many wait",
             "etcd's documentation of its lock",
             etcd_has_no_herd(report),
         ),
@@ -25,55 +27,123 @@ pub(super) fn claims(report: &Report) -> Vec<Claim> {
     ]
 }
 
+/// The slowest run there by the fastest one here.
 fn redis_is_faster_than_zookeeper(report: &Report) -> Option<Finding> {
-    let rate =
-        |scenario, store, contenders| report.row(scenario, store, "leasehold", contenders)?.cycles_per_s;
-    let (redis, zk) = (rate("uncontended", "redis", 1)?, rate("uncontended", "zk", 1)?);
-    let (busy_redis, busy_zk) = (rate("processes", "redis", 8)?, rate("processes", "zk", 8)?);
-    let [a, b, c, d] = [redis, zk, busy_redis, busy_zk].map(number);
-    let told = format!("a free lock: {a} against {b} cycles/s; 8 processes: {c} against {d}");
-    Some((told, redis > zk && busy_redis > busy_zk))
+    let compared = |scenario, contenders, what: &str| {
+        let row = |store| report.row(scenario, store, "leasehold", contenders);
+        let (redis, zk) = (row("redis")?, row("zk")?);
+        let most = zk.rates.iter().copied().reduce(f64::max)?;
+        let shares: Vec<_> = redis.rates.iter().map(|rate| rounded(rate / most)).collect();
+        let told = format!(
+            " ({what}: {} against {} cycles/s)",
+            number(redis.cycles_per_s?),
+            number(zk.cycles_per_s?)
+        );
+        Some(Finding::of(&shares, Bound::AtLeast(1.0), times)?.and(&told))
+    };
+    Finding::all(
+        [compared("uncontended", 1, "a free lock"), compared("processes", 8, "8 processes")].into_iter(),
+    )
 }
 
 fn etcd_is_fair(report: &Report) -> Option<Finding> {
-    let rows = report.rows("fairness").filter(|row| row.store == "etcd");
-    all(rows.filter_map(|row| {
-        let share = row.overtakes?;
-        Some((format!("{} {:.1} % overtakes", row.implementation, share * 100.0), share < 0.05))
+    let percent = |share: f64| format!("{:.1} %", share * 100.0);
+    let rows = report.rows("fairness").filter(|row| row.store == "etcd" && !is_floor(row));
+    Finding::all(rows.map(|row| {
+        let finding = Finding::of(&row.overtakes_of_runs, Bound::AtMost(0.05), percent)?;
+        Some(finding.and(&format!(" overtakes with {}", row.implementation)))
     }))
 }
 
+/// By what the server is asked and by what it sends: those who wait hear of a release without asking.
 fn etcd_has_no_herd(report: &Report) -> Option<Finding> {
-    let rows = || report.rows("herd").filter(|row| row.store == "etcd" && row.requests_per_cycle.is_some());
+    let rows = || report.rows("crowd").filter(|row| row.store == "etcd" && !is_floor(row));
+    let [few, many] = [8, 100];
     let everybody = distinct(rows().map(|row| row.implementation.as_str())).into_iter();
-    all(everybody.filter_map(|who| {
-        let counts = rows().filter(|row| row.implementation == who);
-        let (few, many) = (counts.clone().next()?, counts.last()?);
-        let (least, most) = (few.requests_per_cycle?, many.requests_per_cycle?);
+    Finding::all(everybody.map(|who| {
+        let messages = |contenders| {
+            let row = report.row("crowd", "etcd", who, contenders)?;
+            Some(row.requests_per_cycle? + row.messages_per_cycle?)
+        };
+        let (least, most) = (messages(few)?, messages(many)?);
         let told = format!(
-            "{who}: {} requests per cycle with {} waiting, {} with {}",
+            "{who}: {} messages both ways per cycle with {few}, {} with {many}",
             number(least),
-            few.contenders,
-            number(most),
-            many.contenders
+            number(most)
         );
-        Some((told, most < least * 2.0 + 1.0))
+        let bound = Some(format!("at most {} as many", times(HERD)));
+        Some(Finding { bound, ..Finding::seen(told, most <= HERD * least) })
     }))
 }
 
 fn counters_are_exact(report: &Report) -> Option<Finding> {
     let rows: Vec<&Row> = report.rows("counter").collect();
-    let broken = rows.iter().filter(|row| row.violations != Some(0)).map(|row| {
+    let broken = rows.iter().filter(|row| row.violations.is_some_and(|broken| broken > 0)).map(|row| {
         let Row { implementation, store, contenders, violations, .. } = row;
-        (format!("{implementation} on {store} with {contenders}: {violations:?} lost or overlapping"), false)
+        let lost = violations.unwrap_or_default();
+        Some(Finding::seen(
+            format!("{implementation} on {store} with {contenders}: {lost} lost or overlapping"),
+            false,
+        ))
     });
-    let clients = distinct(rows.iter().map(|row| row.contenders.to_string())).join(", ");
-    let stores = distinct(rows.iter().map(|row| row.store.as_str())).join(", ");
-    let exact = format!("{} runs with {clients} clients on {stores}: every count exact", rows.len());
-    all(broken).or_else(|| (!rows.is_empty()).then_some((exact, true)))
+    if let Some(broken) = Finding::all(broken) {
+        return Some(broken);
+    }
+    let counted: Vec<_> = rows.iter().filter(|row| row.violations.is_some()).collect();
+    let clients = distinct(counted.iter().map(|row| row.contenders.to_string())).join(", ");
+    let stores = distinct(counted.iter().map(|row| row.store.as_str())).join(", ");
+    let told = format!(
+        "{} of {} runs with {clients} clients on {stores}: every count exact",
+        counted.len(),
+        rows.len()
+    );
+    (!counted.is_empty()).then(|| Finding {
+        // Who did not finish might have.
+        holds: (counted.len() == rows.len()).then_some(true),
+        ..Finding::seen(told, true)
+    })
 }
 
-/// Nothing, if nobody was measured.
-fn all(findings: impl Iterator<Item = Finding>) -> Option<Finding> {
-    findings.reduce(|(told, holds), (more, too)| (format!("{told}; {more}"), holds && too))
+fn is_floor(row: &Row) -> bool {
+    row.implementation.starts_with("floor")
+}
+
+/// How many times as many messages are "the same".
+const HERD: f64 = 1.5;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn crowd(who: &str, contenders: u64, requests: Option<f64>, messages: Option<f64>) -> Row {
+        Row {
+            scenario: "crowd".into(),
+            store: "etcd".into(),
+            implementation: who.into(),
+            contenders,
+            requests_per_cycle: requests,
+            messages_per_cycle: messages,
+            ..Row::default()
+        }
+    }
+
+    fn herd(results: Vec<Row>) -> Option<Finding> {
+        etcd_has_no_herd(&Report { results, ..Report::default() })
+    }
+
+    /// Two requests a cycle however many wait, and a hundred messages to those who wait, is a herd.
+    #[test]
+    fn a_herd_is_seen_by_what_the_server_sends() {
+        let quiet = |who| [8, 100].map(|count| crowd(who, count, Some(2.0), Some(2.0)));
+        let loud = [crowd("a", 8, Some(2.0), Some(10.0)), crowd("a", 100, Some(2.0), Some(102.0))];
+        assert_eq!(herd(quiet("b").to_vec()).unwrap().holds, Some(true));
+        assert_eq!(herd([loud, quiet("b")].concat()).unwrap().holds, Some(false));
+    }
+
+    /// A row that did not finish makes the claim unknown.
+    #[test]
+    fn who_does_not_finish_is_not_passed_over() {
+        let rows = [crowd("a", 8, Some(2.0), Some(2.0)), crowd("a", 100, None, None)];
+        assert_eq!(herd(rows.to_vec()), None);
+    }
 }

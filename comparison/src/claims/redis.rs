@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use testbed::redis::{Reply, Server, Settings};
 
-use super::Finding;
+use super::finding::Finding;
 use crate::driver::Worker;
 use crate::error::{Error, Result};
 use crate::implementation::Implementation;
@@ -37,7 +37,7 @@ pub(super) async fn quorum(room: &Path, redlock: &Implementation) -> Result<Find
             worker.release().await?;
         }
     }
-    Ok((format!("{}: {}", redlock.name(), told.join(", ")), held == [true, true, false]))
+    Ok(Finding::seen(format!("{}: {}", redlock.name(), told.join(", ")), held == [true, true, false]))
 }
 
 /// `SET … NX` without an expiry. What was measured with one is the scenario `crash`.
@@ -53,7 +53,7 @@ pub(super) async fn unleased() -> Result<Finding> {
     let ttl = server.command(&["PTTL", "lock"]).await.map_err(Error::during(DOING))?;
     let holds = next == Reply::Nil && ttl.integer() == Some(-1);
     let told = if holds { "it was held still, and has no expiry" } else { "it was free" };
-    Ok((format!("{} s after the kill {told}", LATER.as_secs()), holds))
+    Ok(Finding::seen(format!("{} s after the kill {told}", LATER.as_secs()), holds))
 }
 
 /// Who has no lock after that gets none; also how long a lease is.

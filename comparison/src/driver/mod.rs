@@ -3,5 +3,5 @@
 mod team;
 mod worker;
 
-pub(crate) use team::{Shape, Team};
+pub(crate) use team::{Outcome, Shape, Team};
 pub(crate) use worker::{Effort, Worker};

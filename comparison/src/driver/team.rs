@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use crate::driver::worker::{Effort, Worker};
-use crate::error::Result;
+use crate::driver::worker::{Effort, Ended, Worker};
+use crate::error::{Error, Result};
 use crate::history::History;
 use crate::implementation::Implementation;
 
@@ -18,10 +18,34 @@ pub(crate) struct Shape {
     pub(crate) sessions: usize,
 }
 
+/// What came of a contest.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) history: History,
+    /// Why contenders gave up, if any did. What they did before that is in the history.
+    pub(crate) gave_up: Option<Error>,
+}
+
+impl Outcome {
+    /// The history, if nobody gave up.
+    pub(crate) fn whole(self) -> Result<History> {
+        match self.gave_up {
+            None => Ok(self.history),
+            Some(gave_up) => Err(gave_up),
+        }
+    }
+}
+
+impl Shape {
+    /// How many there are in all.
+    pub(crate) fn everyone(self) -> u64 {
+        self.processes as u64 * u64::from(self.contenders)
+    }
+}
+
 /// Such processes, with their sessions open.
 #[derive(Debug)]
 pub(crate) struct Team {
-    pub(crate) who: Implementation,
     pub(crate) shape: Shape,
     workers: Vec<Worker>,
 }
@@ -39,14 +63,15 @@ impl Team {
             worker.open(shape.sessions, TTL).await?;
             workers.push(worker);
         }
-        Ok(Self { who, shape, workers })
+        Ok(Self { shape, workers })
     }
 
     /// All of them go for the lock `name`, and write it down.
-    pub(crate) async fn contest(&mut self, name: &str, effort: &Effort) -> Result<History> {
-        self.go(name, effort).await?;
+    pub(crate) async fn contest(&mut self, name: &str, effort: &Effort) -> Result<Outcome> {
+        let Ended { gave_up, .. } = self.go(name, effort).await?;
         let journals = self.workers.iter().map(Worker::journal);
-        Ok(History::new(journals.collect::<Result<Vec<_>>>()?))
+        let history = History::new(journals.collect::<Result<Vec<_>>>()?);
+        Ok(Outcome { history, gave_up })
     }
 
     /// The processor time that all of them have used, in nanoseconds.
@@ -54,24 +79,25 @@ impl Team {
         self.workers.iter().map(Worker::cpu_nanos).sum()
     }
 
-    /// All of them go for the lock `name`; how many cycles they make.
-    pub(crate) async fn go(&mut self, name: &str, effort: &Effort) -> Result<u64> {
+    /// All of them go for the lock `name`.
+    pub(crate) async fn go(&mut self, name: &str, effort: &Effort) -> Result<Ended> {
         let share = effort.cycles.div_ceil(self.shape.processes as u64);
         let effort = Effort { cycles: share, ..effort.clone() };
         let start = contender_protocol::now() + ON_YOUR_MARKS;
         for worker in &mut self.workers {
             worker.begin(name, self.shape.contenders, start, &effort).await?;
         }
-        let mut cycles = 0;
+        let mut all = Ended { cycles: 0, gave_up: None };
         for worker in &mut self.workers {
-            cycles += worker.end().await?;
+            let Ended { cycles, gave_up } = worker.end().await?;
+            all = Ended { cycles: all.cycles + cycles, gave_up: all.gave_up.or(gave_up) };
         }
-        Ok(cycles)
+        Ok(all)
     }
 }
 
-/// Long enough that no renewal falls into a run.
-const TTL: Duration = Duration::from_secs(30);
+/// Long enough that renewals, at a third of it, fall into no run; ZooKeeper's servers here allow a minute.
+const TTL: Duration = Duration::from_secs(60);
 
 /// What the orders need to reach all of them, in nanoseconds.
 const ON_YOUR_MARKS: u64 = 20_000_000;

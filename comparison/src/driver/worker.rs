@@ -29,11 +29,28 @@ pub(crate) struct Effort {
     pub(crate) counter: Option<PathBuf>,
     /// Whether it is written down.
     pub(crate) journal: bool,
+    /// Whether contenders of a session queue for a mutex of their own before they ask the library.
+    pub(crate) front: bool,
+}
+
+/// How a contest ended in one process.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) cycles: u64,
+    /// If contenders gave up: how many, and why the first one did.
+    pub(crate) gave_up: Option<Error>,
 }
 
 impl Effort {
     pub(crate) fn cycles(cycles: u64) -> Self {
-        Self { cycles, span: Duration::ZERO, hold: Duration::ZERO, counter: None, journal: true }
+        let (span, hold) = (Duration::ZERO, Duration::ZERO);
+        Self { cycles, span, hold, counter: None, journal: true, front: false }
+    }
+
+    /// In which two holders at once are sure to be seen: without a hold, somebody has the lock for a part in
+    /// a thousand of the time, and a lock that two hold looks like one.
+    pub(crate) fn checked(span: Duration) -> Self {
+        Self { hold: CHECKED_HOLD, ..Self::cycles(NO_BOUND).until(span) }
     }
 
     pub(crate) fn until(self, span: Duration) -> Self {
@@ -78,26 +95,31 @@ impl Worker {
         start: u64,
         effort: &Effort,
     ) -> Result<()> {
-        let Effort { cycles, span, hold, counter, journal } = effort;
+        let Effort { cycles, span, hold, counter, journal, front } = effort;
         let word =
             |path: Option<&PathBuf>| path.map_or_else(|| "-".to_owned(), |path| path.display().to_string());
         let (millis, micros) = (span.as_millis(), hold.as_micros());
         let (journal, counter) = (word(journal.then_some(&self.journal)), word(counter.as_ref()));
-        self.send(&format!("run {name} {contenders} {cycles} {millis} {micros} {start} {journal} {counter}"))
-            .await
+        // Programs that have no mutex need not know of one.
+        let front = if *front { " mutex" } else { "" };
+        let run =
+            format!("run {name} {contenders} {cycles} {millis} {micros} {start} {journal} {counter}{front}");
+        self.send(&run).await
     }
 
-    /// Waits for the contest's end; how many cycles it made.
-    pub(crate) async fn end(&mut self) -> Result<u64> {
+    /// Waits for the contest's end.
+    pub(crate) async fn end(&mut self) -> Result<Ended> {
         let answer = self.answer(BOUND).await?;
         let words: Vec<_> = answer.splitn(4, ' ').collect();
-        match words[..] {
-            ["done", cycles, "0"] => cycles.parse().map_err(Error::during("reading how many cycles it made")),
-            ["done", _, contenders, reason] => {
-                Err(Error::new(format!("{contenders} contenders gave up: {reason}")))
+        let (cycles, gave_up) = match words[..] {
+            ["done", cycles, "0"] => (cycles, None),
+            ["done", cycles, contenders, reason] => {
+                (cycles, Some(Error::new(format!("{contenders} contenders gave up: {reason}"))))
             }
-            _ => Err(unexpected(&answer)),
-        }
+            _ => return Err(unexpected(&answer)),
+        };
+        let cycles = cycles.parse().map_err(Error::during("reading how many cycles it made"))?;
+        Ok(Ended { cycles, gave_up })
     }
 
     /// What it wrote down in the contest that has ended.
@@ -105,6 +127,13 @@ impl Worker {
         let journal = fs::read_to_string(&self.journal).map_err(Error::during("reading its journal"))?;
         let cycles = journal.lines().map(Cycle::parse).collect::<Option<_>>();
         cycles.ok_or_else(|| Error::new("its journal is not as agreed"))
+    }
+
+    /// Wants `rate` names a second for `span`, each of them once; what it wrote down of it.
+    pub(crate) async fn churn(&mut self, name: &str, rate: u64, span: Duration) -> Result<Vec<Cycle>> {
+        let (millis, journal) = (span.as_millis(), self.journal.display());
+        self.order(&format!("churn {name} {rate} {millis} {journal}"), BOUND, "churned ").await?;
+        self.journal()
     }
 
     /// Asks for a lock; [`held`](Self::held) waits for it.
@@ -134,7 +163,8 @@ impl Worker {
 
     /// Takes many locks, called `name-0` and so on, and keeps them.
     pub(crate) async fn hold(&mut self, name: &str, count: usize) -> Result<()> {
-        self.order(&format!("hold {name} {count}"), START, &format!("holding {count} ")).await
+        let bound = START + HELD * u32::try_from(count).unwrap_or(u32::MAX);
+        self.order(&format!("hold {name} {count}"), bound, &format!("holding {count} ")).await
     }
 
     /// Kills it.
@@ -179,6 +209,15 @@ fn unexpected(answer: &str) -> Error {
 
 /// How long a program may take to start, to open its sessions or to take many locks, on a busy machine.
 const START: Duration = Duration::from_secs(30);
+
+/// How long one lock of many may take to be taken, on average.
+const HELD: Duration = Duration::from_millis(2);
+
+/// No number of cycles ends it.
+const NO_BOUND: u64 = 0;
+
+/// How long each holds while exclusion is looked at.
+const CHECKED_HOLD: Duration = Duration::from_millis(1);
 
 /// How long an order may take that is bound to end.
 const BOUND: Duration = Duration::from_secs(90);

@@ -13,6 +13,8 @@
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
+
 use contender_protocol::Cycle;
 
 use crate::figures::Times;
@@ -43,14 +45,55 @@ impl History {
 
     /// Two holders at once, and tokens that did not grow.
     pub(crate) fn violations(&self) -> u64 {
-        let (mut found, mut held_until, mut last_token) = (0, 0, None);
+        self.overlaps() + self.tokens_back()
+    }
+
+    /// Two holders at once.
+    pub(crate) fn overlaps(&self) -> u64 {
+        let (mut found, mut held_until) = (0, 0);
         for (_, cycle) in &self.cycles {
             found += u64::from(cycle.granted < held_until);
             held_until = held_until.max(cycle.releasing);
+        }
+        found
+    }
+
+    /// Tokens that did not grow.
+    pub(crate) fn tokens_back(&self) -> u64 {
+        let (mut found, mut last_token) = (0, None);
+        for (_, cycle) in &self.cycles {
             found += u64::from(cycle.token.is_some() && cycle.token <= last_token);
             last_token = last_token.max(cycle.token);
         }
         found
+    }
+
+    /// The largest of all.
+    pub(crate) fn last_token(&self) -> Option<u64> {
+        self.cycles.iter().filter_map(|(_, cycle)| cycle.token).max()
+    }
+
+    /// The first and the last grant.
+    pub(crate) fn ends(&self) -> Option<(u64, u64)> {
+        let (_, first) = self.cycles.first()?;
+        let (_, last) = self.cycles.last()?;
+        Some((first.granted, last.granted))
+    }
+
+    /// How many grants there were from one time until another, and the longest time from a grant to the next
+    /// one that is among them.
+    pub(crate) fn between(&self, from: u64, until: u64) -> (usize, Option<u64>) {
+        let granted = || self.cycles.iter().map(|(_, cycle)| cycle.granted);
+        let within = |at: &u64| (from..until).contains(at);
+        let gaps = granted().zip(granted().skip(1)).filter(|(_, next)| within(next));
+        (granted().filter(within).count(), gaps.map(|(last, next)| next - last).max())
+    }
+
+    /// With what happened after it.
+    pub(crate) fn and(mut self, later: Self) -> Self {
+        self.cycles.extend(later.cycles);
+        self.cycles.sort_unstable_by_key(|(_, cycle)| (cycle.granted, cycle.releasing));
+        self
     }
 
     /// The share of grants that passed over an earlier request; none without contention. Requests
@@ -88,20 +131,48 @@ impl History {
 
     /// How long it took to let it go.
     pub(crate) fn releases(&self) -> Times {
-        self.cycles.iter().map(|(_, cycle)| cycle.released - cycle.releasing).collect()
+        self.cycles.iter().filter_map(|(_, cycle)| Some(cycle.released? - cycle.releasing)).collect()
     }
 
     /// What one time through the lock took, whatever was done inside left out.
     pub(crate) fn cycles(&self) -> Times {
-        let spent = |cycle: &Cycle| (cycle.granted - cycle.requested) + (cycle.released - cycle.releasing);
-        self.cycles.iter().map(|(_, cycle)| spent(cycle)).collect()
+        let spent =
+            |cycle: &Cycle| Some((cycle.granted - cycle.requested) + (cycle.released? - cycle.releasing));
+        self.cycles.iter().filter_map(|(_, cycle)| spent(cycle)).collect()
     }
 
     /// From the first request to the last release.
     pub(crate) fn cycles_per_s(&self) -> Option<f64> {
+        Some(self.cycles.len() as f64 * 1e9 / self.span()? as f64)
+    }
+
+    /// The share of the time that somebody held: the smaller it is, the less a check of exclusion can see.
+    pub(crate) fn held_share(&self) -> Option<f64> {
+        let held = self.cycles.iter().map(|(_, cycle)| cycle.releasing - cycle.granted).sum::<u64>();
+        Some((held as f64 / self.span()? as f64).min(1.0))
+    }
+
+    fn span(&self) -> Option<u64> {
         let begin = self.cycles.iter().map(|(_, cycle)| cycle.requested).min()?;
-        let end = self.cycles.iter().map(|(_, cycle)| cycle.released).max()?;
-        Some(self.cycles.len() as f64 * 1e9 / (end - begin).max(1) as f64)
+        let end = |cycle: &Cycle| cycle.released.unwrap_or(cycle.releasing);
+        let end = self.cycles.iter().map(|(_, cycle)| end(cycle)).max()?;
+        Some((end - begin).max(1))
+    }
+
+    /// How many of `contenders` were served at all, and the least and the most that one of them got, as a
+    /// multiple of an equal part; nothing of one alone.
+    pub(crate) fn service(&self, contenders: u64) -> Option<Service> {
+        let mut grants: BTreeMap<Who, u64> = BTreeMap::new();
+        for (who, _) in &self.cycles {
+            *grants.entry(*who).or_default() += 1;
+        }
+        if contenders < 2 || grants.is_empty() {
+            return None;
+        }
+        let (served, equal) = (grants.len() as u64, self.cycles.len() as f64 / contenders as f64);
+        let least = if served < contenders { 0 } else { grants.values().copied().min()? };
+        let most = grants.values().copied().max()?;
+        Some(Service { served, least: least as f64 / equal, most: most as f64 / equal })
     }
 
     /// Who held when, for so many grants from the middle of the run on: contenders are numbered as they
@@ -123,6 +194,14 @@ impl History {
         };
         shown.iter().map(hold).collect()
     }
+}
+
+/// How a contest has treated its contenders.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Service {
+    pub(crate) served: u64,
+    pub(crate) least: f64,
+    pub(crate) most: f64,
 }
 
 /// One hold, for a drawing.

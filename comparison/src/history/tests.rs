@@ -1,7 +1,7 @@
 use super::*;
 
 fn cycle(requested: u64, granted: u64, releasing: u64) -> Cycle {
-    Cycle { contender: 0, requested, granted, releasing, released: releasing + 1, token: None }
+    Cycle { contender: 0, requested, granted, releasing, released: Some(releasing + 1), token: None }
 }
 
 fn with_tokens(tokens: [u64; 3]) -> History {
@@ -62,6 +62,54 @@ fn overtakes_are_grants_before_an_earlier_request() {
 
     let simultaneous = [vec![cycle(0, 20, 30)], vec![cycle(MS - 1, 10, 20)]];
     assert_eq!(History::new(simultaneous).overtakes(), Some(0.0));
+}
+
+/// A hold that nobody could release is as much of a hold as any other.
+#[test]
+fn a_hold_without_a_release_is_overlapped_like_any_other() {
+    let lost = Cycle { released: None, ..cycle(0, 1, 10) };
+    let history = History::new([vec![lost], vec![cycle(0, 5, 20)]]);
+    assert_eq!(history.violations(), 1);
+    assert_eq!((history.releases().len(), history.cycles().len()), (1, 1));
+}
+
+/// Somebody who was never served is seen, although a closed loop writes nothing of it down.
+#[test]
+fn starvation_is_seen() {
+    let greedy = (0..9).map(|n| cycle(n * 10, n * 10 + 1, n * 10 + 5)).collect::<Vec<_>>();
+    let history = History::new([greedy, vec![cycle(0, 95, 99)]]);
+    assert_eq!(history.service(2), Some(Service { served: 2, least: 0.2, most: 1.8 }));
+    assert_eq!(history.service(4), Some(Service { served: 2, least: 0.0, most: 3.6 }));
+    assert_eq!(history.service(1), None);
+}
+
+/// A gap counts where it ends: in the phase whose beginning it was.
+#[test]
+fn the_longest_gap_of_a_stretch_ends_in_it() {
+    let history =
+        History::new([vec![cycle(0, 10, 11), cycle(12, 20, 21), cycle(22, 90, 91), cycle(92, 95, 96)]]);
+    assert_eq!(history.between(0, 50), (2, Some(10)));
+    assert_eq!(history.between(50, 100), (2, Some(70)));
+    assert_eq!(history.between(200, 300), (0, None));
+    assert_eq!(history.ends(), Some((10, 95)));
+}
+
+/// A store whose tokens begin anew is seen, though nobody holds at the same time.
+#[test]
+fn tokens_that_begin_anew_are_seen_across_stores() {
+    let before = with_tokens([7, 8, 9]);
+    let later = |token| Cycle { token: Some(token), ..cycle(100, 101, 102) };
+    let after = |token| History::new([vec![later(token)]]);
+    assert_eq!(before.clone().and(after(1)).tokens_back(), 1);
+    assert_eq!(before.clone().and(after(10)).violations(), 0);
+    assert_eq!(before.last_token(), Some(9));
+}
+
+/// The check knows how much of the time it could see anything.
+#[test]
+fn how_long_somebody_held_is_known() {
+    let history = History::new([vec![cycle(0, 10, 35), cycle(40, 50, 75), cycle(80, 90, 99)]]);
+    assert_eq!(history.held_share(), Some(0.59));
 }
 
 /// One contender alone overtakes nobody, which is not the same as fair.

@@ -27,33 +27,118 @@ pub(crate) struct Report {
     pub(crate) claims: Vec<Claim>,
     /// Where the time of a free lock goes.
     pub(crate) profiles: Vec<Profile>,
+    /// What is no lock, and how often it was found out.
+    #[serde(default)]
+    pub(crate) checks: Vec<Check>,
+    /// From one store to another, under load.
+    #[serde(default)]
+    pub(crate) moves: Vec<Move>,
+}
+
+/// A move from one store to another, under load.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Move {
+    pub(crate) what: String,
+    pub(crate) cycles: u64,
+    pub(crate) overlaps: u64,
+    pub(crate) tokens_back: u64,
+    /// Between two grants, from the beginning to the end.
+    pub(crate) longest_gap_ms: Option<f64>,
+    pub(crate) stretches: Vec<Stretch>,
+}
+
+/// A phase of it, or the way to the next one.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Stretch {
+    pub(crate) phase: String,
+    pub(crate) seconds: f64,
+    pub(crate) cycles: u64,
+    pub(crate) cycles_per_s: f64,
+    /// Between two grants, the second of which is of this phase.
+    pub(crate) longest_gap_ms: Option<f64>,
+    /// Of the store that is left and the one moved to.
+    pub(crate) requests_per_cycle: Vec<f64>,
+}
+
+/// A lock that is none was put to the same check as everybody else.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Check {
+    pub(crate) what: String,
+    pub(crate) contenders: String,
+    pub(crate) cycles: u64,
+    pub(crate) found: u64,
 }
 
 /// One implementation in one scenario.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct Row {
     pub(crate) scenario: String,
     pub(crate) store: String,
     pub(crate) implementation: String,
     pub(crate) contenders: u64,
     pub(crate) cycles_per_s: Option<f64>,
+    /// The same of each run. Runs of one number, of one scenario on one store, came one after the other.
+    pub(crate) rates: Vec<f64>,
+    /// That were timed, in all runs together.
+    pub(crate) cycles: u64,
     pub(crate) acquire_us: Spread,
     pub(crate) release_us: Spread,
     pub(crate) handoff_us: Spread,
+    /// The 99th percentile of each run.
+    pub(crate) handoff_p99s: Vec<f64>,
     pub(crate) requests_per_cycle: Option<f64>,
+    /// That the server sent.
+    pub(crate) messages_per_cycle: Option<f64>,
+    pub(crate) bytes_per_cycle: Option<f64>,
+    /// Of its processor.
+    pub(crate) server_us_per_cycle: Option<f64>,
     pub(crate) floor_ratio: Option<f64>,
     pub(crate) overtakes: Option<f64>,
+    pub(crate) overtakes_of_runs: Vec<f64>,
+    /// How many contenders were served at all.
+    pub(crate) served: Option<u64>,
+    pub(crate) least_share: Option<f64>,
+    pub(crate) most_share: Option<f64>,
+    pub(crate) bytes_per_lock: Option<f64>,
+    pub(crate) bytes_of_runs: Vec<f64>,
+    /// Of a processor.
+    pub(crate) client_share: Option<f64>,
+    pub(crate) server_share: Option<f64>,
     pub(crate) violations: Option<u64>,
+    /// The share of the time that somebody held while exclusion was looked at.
+    pub(crate) held_share: Option<f64>,
     pub(crate) runs: u32,
+    /// What is to be known of it, such as why it has no figures.
+    pub(crate) remark: Option<String>,
 }
 
 /// A sentence somebody has published, or a budget of ours, and what was measured.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct Claim {
     pub(crate) claim: String,
     pub(crate) source: String,
+    /// From where on it holds.
+    pub(crate) bound: Option<String>,
     pub(crate) measured: Option<String>,
+    /// From the smallest to the largest of the runs.
+    pub(crate) spread: Option<String>,
+    /// Not known, or undecided, if it is none of both.
     pub(crate) holds: Option<bool>,
+    /// It was measured, and the bound lies within the spread.
+    pub(crate) undecided: bool,
+}
+
+impl Claim {
+    pub(crate) fn verdict(&self) -> &'static str {
+        match self.holds {
+            Some(true) => "yes",
+            Some(false) => "no",
+            None if self.undecided => "undecided",
+            None => "not measured",
+        }
+    }
 }
 
 /// What a free lock costs, there and back, in microseconds. The rest of the cycle is the way between
@@ -84,8 +169,13 @@ impl Row {
 
     /// With what one run has shown.
     pub(crate) fn with(self, history: &History) -> Self {
+        let service = history.service(self.contenders);
         Self {
+            served: service.map(|service| service.served),
+            least_share: service.map(|service| rounded(service.least)),
+            most_share: service.map(|service| rounded(service.most)),
             cycles_per_s: history.cycles_per_s().map(rounded),
+            cycles: history.len() as u64,
             acquire_us: history.acquisitions().spread(),
             release_us: history.releases().spread(),
             handoff_us: history.hand_offs().spread(),

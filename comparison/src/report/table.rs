@@ -3,7 +3,7 @@
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{Cell, CellAlignment, Color, ContentArrangement, Table};
 
-use super::{Report, Row};
+use super::{Move, Report, Row, Stretch};
 use crate::figures::Spread;
 
 /// Prints the report for a person.
@@ -16,6 +16,20 @@ pub(crate) fn print(report: &Report) {
     }
     for left_out in &report.environment.left_out {
         println!("left out: {}: {}", left_out.what, left_out.why);
+    }
+    for moved in &report.moves {
+        let Move { what, cycles, overlaps, tokens_back, .. } = moved;
+        let gap = moved.longest_gap_ms.map_or_else(|| "–".to_owned(), |gap| time(gap * 1e3));
+        println!(
+            "\na move, {what}: {cycles} cycles, {overlaps} overlaps, {tokens_back} tokens that did not grow, longest gap {gap}\n{}",
+            stretches(moved)
+        );
+    }
+    for check in &report.checks {
+        println!(
+            "{}, {}: found out {} times in {} cycles",
+            check.what, check.contenders, check.found, check.cycles
+        );
     }
     let violations = report.results.iter().filter_map(|row| row.violations).sum::<u64>();
     println!("\nviolations of mutual exclusion: {violations}");
@@ -38,17 +52,43 @@ fn results<'a>(rows: impl Iterator<Item = &'a Row> + Clone) -> Table {
 }
 
 fn claims(report: &Report) -> Table {
-    let mut table = table(["claim", "source", "measured", "holds"].into_iter());
+    let mut table = table(["claim", "source", "bound", "measured", "spread", "holds"].into_iter());
     for claim in &report.claims {
+        let holds = Cell::new(claim.verdict());
         let holds = match claim.holds {
-            Some(true) => Cell::new("yes").fg(Color::Green),
-            Some(false) => Cell::new("no").fg(Color::Red),
-            None => Cell::new("unknown"),
+            Some(true) => holds.fg(Color::Green),
+            Some(false) => holds.fg(Color::Red),
+            None => holds,
         };
-        let measured = claim.measured.as_deref().unwrap_or("–");
-        table.add_row([Cell::new(&claim.claim), Cell::new(&claim.source), Cell::new(measured), holds]);
+        let told = |told: &Option<String>| Cell::new(told.as_deref().unwrap_or("–"));
+        let (bound, measured, spread) = (told(&claim.bound), told(&claim.measured), told(&claim.spread));
+        table.add_row([Cell::new(&claim.claim), Cell::new(&claim.source), bound, measured, spread, holds]);
     }
     table
+}
+
+fn stretches(moved: &Move) -> Table {
+    let mut table = table(STRETCHES.into_iter());
+    for stretch in &moved.stretches {
+        table.add_row(stretch_cells(stretch).map(|cell| Cell::new(cell).set_alignment(CellAlignment::Right)));
+    }
+    table
+}
+
+/// What is said of a phase of a move.
+pub(crate) const STRETCHES: [&str; 5] =
+    ["phase", "for", "cycles/s", "longest gap between grants", "requests per cycle, left + moved to"];
+
+pub(crate) fn stretch_cells(stretch: &Stretch) -> [String; 5] {
+    let unknown = || "–".to_owned();
+    let each: Vec<_> = stretch.requests_per_cycle.iter().map(|requests| number(*requests)).collect();
+    [
+        stretch.phase.clone(),
+        time(stretch.seconds * 1e6),
+        number(stretch.cycles_per_s),
+        stretch.longest_gap_ms.map_or_else(unknown, |gap| time(gap * 1e3)),
+        if each.is_empty() { unknown() } else { each.join(" + ") },
+    ]
 }
 
 fn table<'a>(header: impl Iterator<Item = &'a str>) -> Table {
@@ -67,18 +107,49 @@ const WIDTH: u16 = 170;
 /// A column of results: its name, and what it shows of a row.
 pub(crate) type Column = (&'static str, fn(&Row) -> Option<String>);
 
-const COLUMNS: [Column; 10] = [
+const COLUMNS: [Column; 21] = [
     ("contenders", |row| Some(row.contenders.to_string())),
     ("cycles/s", |row| row.cycles_per_s.map(number)),
+    ("of the runs", |row| range(&row.rates, number)),
+    ("n", |row| (row.cycles > 0).then(|| grouped(row.cycles as f64))),
     ("acquire p50 / p99", |row| spread(&row.acquire_us)),
+    ("longest wait", |row| row.acquire_us.max.filter(|_| row.contenders > 1).map(time)),
     ("release p50 / p99", |row| spread(&row.release_us)),
     ("hand-off p50 / p99", |row| spread(&row.handoff_us)),
     ("requests", |row| row.requests_per_cycle.map(number)),
+    ("sent", |row| row.messages_per_cycle.map(number)),
+    ("bytes", |row| row.bytes_per_cycle.map(number)),
+    ("server µs", |row| row.server_us_per_cycle.map(number)),
     ("× floor", |row| row.floor_ratio.map(|ratio| format!("{ratio:.2}"))),
     ("overtakes", |row| row.overtakes.map(|share| format!("{:.1} %", share * 100.0))),
+    ("served", |row| served(row)),
+    ("least / most", |row| Some(format!("{:.2} / {:.2}", row.least_share?, row.most_share?))),
+    ("bytes per lock", |row| row.bytes_per_lock.map(number)),
+    ("processor, client / server", |row| processors(row)),
     (VIOLATIONS, |row| row.violations.map(|violations| violations.to_string())),
     ("runs", |row| Some(row.runs.to_string())),
+    ("remark", |row| row.remark.clone()),
 ];
+
+/// How many of all, if not all of them.
+fn served(row: &Row) -> Option<String> {
+    let served = row.served.filter(|served| *served < row.contenders)?;
+    Some(format!("{served} of {}", row.contenders))
+}
+
+/// Shares of one processor.
+fn processors(row: &Row) -> Option<String> {
+    let share =
+        |share: Option<f64>| share.map_or_else(|| "–".to_owned(), |share| format!("{:.1} %", share * 100.0));
+    (row.client_share.or(row.server_share).is_some())
+        .then(|| format!("{} / {}", share(row.client_share), share(row.server_share)))
+}
+
+/// From the smallest to the largest.
+pub(crate) fn range(values: &[f64], unit: fn(f64) -> String) -> Option<String> {
+    let (least, most) = (values.iter().copied().reduce(f64::min)?, values.iter().copied().reduce(f64::max)?);
+    Some(format!("{} – {}", unit(least), unit(most)))
+}
 
 const VIOLATIONS: &str = "violations";
 

@@ -1,5 +1,6 @@
 //! Clients that read a number, add one and write it back, with nothing but the lock between them. In the
-//! end the number is how often they did, or the lock has failed.
+//! end the number is how often they did, or the lock has failed. That is all it tells: the runs are single and
+//! short, and the file is slow, so there are no rates.
 
 use std::fs;
 use std::path::Path;
@@ -16,18 +17,18 @@ use crate::servers::Target;
 
 pub(super) async fn run(comparison: &mut Comparison, target: &Target, everybody: &[Implementation]) {
     for &clients in comparison.scale.counters {
-        let spares_heavy = comparison.scale.spares_heavy;
+        let with_heavy = comparison.scale.with_heavy;
         let able = everybody.iter().filter(|who| u64::from(clients) <= who.most_contenders());
-        for who in able.filter(|who| !(spares_heavy && who.is_heavy())) {
+        for who in able.filter(|who| !who.is_floor() && (with_heavy || !who.is_heavy())) {
             let doing = format!("{}: {clients} clients count with {}", target.label, who.name());
             comparison.progress.doing(doing);
             let row = Row::of(Scenario::Counter, target, who, clients.into());
             match count(comparison.room(), target, *who, clients).await {
                 Ok((history, lost)) => {
-                    let row = row.with(&history);
-                    comparison.add(Row { violations: row.violations.map(|broken| broken + lost), ..row });
+                    let violations = Some(history.violations() + lost);
+                    comparison.add(Row { violations, cycles: history.len() as u64, ..row });
                 }
-                Err(error) => comparison.give_up(&row, &error),
+                Err(error) => comparison.leave_row(&row, &error),
             }
         }
     }
@@ -43,7 +44,8 @@ async fn count(room: &Path, target: &Target, who: Implementation, clients: u32) 
     fs::write(&number, "0").map_err(Error::during("writing a number"))?;
     let cycles = u64::from(clients) * INCREMENTS_EACH;
     let effort = Effort { counter: Some(number.clone()), ..Effort::cycles(cycles).until(SPAN) };
-    let history = team.contest(&format!("compare-counter-{clients}-{}", who.name()), &effort).await?;
+    let name = format!("compare-counter-{clients}-{}", who.name());
+    let history = team.contest(&name, &effort).await?.whole()?;
     let counted = fs::read_to_string(&number).map_err(Error::during("reading the number"))?;
     let counted: u64 = counted.trim().parse().map_err(Error::during("reading the number"))?;
     let lost = counted.abs_diff(history.len() as u64);

@@ -33,17 +33,25 @@ pub(super) async fn run(comparison: &mut Comparison, target: &Target, everybody:
                 let runs = comparison.scale.crashes;
                 comparison.add(Row { handoff_us: times.spread(), runs, ..row });
             }
-            Err(error) => comparison.give_up(&row, &error),
+            Err(error) => comparison.leave_row(&row, &error),
         }
     }
 }
 
 async fn crashes(room: &Path, target: &Target, who: &Implementation, times: u32) -> Result<Vec<Duration>> {
-    let crash = |index| async move { crash(room, target, who, index).await };
+    // Over one renewal of the lease, wherever that begins.
+    let after = |index: u32| QUEUED + CRASH_TTL / 3 * (2 * index + 1) / (2 * times);
+    let crash = |index| async move { crash(room, target, who, index, after(index)).await };
     join_all((0..times).map(crash)).await.into_iter().collect()
 }
 
-async fn crash(room: &Path, target: &Target, who: &Implementation, index: u32) -> Result<Duration> {
+async fn crash(
+    room: &Path,
+    target: &Target,
+    who: &Implementation,
+    index: u32,
+    after: Duration,
+) -> Result<Duration> {
     let urls = std::slice::from_ref(&target.url);
     let name = format!("compare-crash-{index}-{}", who.name());
     let (mut holder, mut next) =
@@ -52,9 +60,8 @@ async fn crash(room: &Path, target: &Target, who: &Implementation, index: u32) -
     next.open(1, CRASH_TTL).await?;
     holder.acquire(&name, BOUND).await?;
     next.ask_for(&name).await?;
-    // Nobody tells when a library of others has queued; and kills should not all come right after a
-    // renewal.
-    tokio::time::sleep(QUEUED + index * QUEUED / 2).await;
+    // Nobody tells when a library of others has queued.
+    tokio::time::sleep(after).await;
     let killed_at = contender_protocol::now();
     holder.kill().await?;
     let held = next.held(BOUND).await?;

@@ -1,14 +1,17 @@
 //! The questions that are put to every implementation.
 //!
-//! All but two are contests: contenders, spread over processes and sessions, go through one lock again
+//! Most are contests: contenders, spread over processes and sessions, go through one lock again
 //! and again, and their history answers. What differs is how many, how they are spread, and for how
 //! long. Runs of different implementations are interleaved, so that what the machine does meanwhile
 //! befalls all of them.
 
+mod churn;
 mod contest;
 mod counter;
 mod crash;
 mod held;
+#[cfg(all(feature = "redis", feature = "etcd"))]
+pub(crate) mod moving;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,10 +48,16 @@ async fn on_store(
     };
     match scenario {
         Scenario::Uncontended => contest(1, sessions(1), timed, scale.runs),
-        Scenario::HandOff => contest(2, processes(target.store, 2), timed, scale.runs),
+        Scenario::HandOff => {
+            if scale.pairs {
+                contest(2, processes(target.store, 2), timed, scale.runs);
+            }
+        }
         Scenario::Tasks => {
+            let (runs, span) = scale.tasks_runs;
+            let timed = Effort::cycles(NO_BOUND).until(span);
             for &tasks in scale.tasks {
-                contest(tasks.into(), Shape { contenders: tasks, ..sessions(1) }, timed.clone(), scale.runs);
+                contest(tasks.into(), Shape { contenders: tasks, ..sessions(1) }, timed.clone(), runs);
             }
         }
         Scenario::Processes => {
@@ -56,20 +65,20 @@ async fn on_store(
                 contest(count as u64, processes(target.store, count), timed.clone(), scale.runs);
             }
         }
-        Scenario::Herd => {
-            for &waiters in scale.herd {
-                let effort = Effort::cycles((2 * waiters).max(50)).until(scale.herd_span);
-                contest(waiters, sessions(waiters + 1), effort, 1);
+        Scenario::Crowd => {
+            for &count in scale.crowd {
+                contest(count, sessions(count), timed.clone(), scale.runs);
             }
         }
         Scenario::Fairness => {
-            let effort = Effort { hold: HOLD, ..Effort::cycles(2_000).until(2 * scale.span) };
-            contest(8, processes(target.store, 8), effort, 1);
+            let effort = Effort { hold: HOLD, ..timed.until(2 * scale.span) };
+            contest(8, processes(target.store, 8), effort, 3);
         }
         Scenario::Crash => return crash::run(comparison, target, everybody).await,
+        Scenario::Churn => return churn::run(comparison, target, everybody).await,
         Scenario::Held => return held::run(comparison, target, everybody).await,
         Scenario::Counter => return counter::run(comparison, target, everybody).await,
-        Scenario::Claims => {}
+        Scenario::Move | Scenario::Claims => {}
     }
     for contest in contests {
         contest.run(comparison, target, everybody).await;
@@ -92,6 +101,9 @@ fn sessions(count: u64) -> Shape {
 
 /// Enough for a median, and not too much for a journal.
 const MOST_CYCLES: u64 = 50_000;
+
+/// No number of cycles ends it.
+const NO_BOUND: u64 = 0;
 
 /// How long each holds when the order is looked at.
 const HOLD: Duration = Duration::from_millis(1);

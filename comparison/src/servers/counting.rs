@@ -1,10 +1,12 @@
-//! How many requests a server was asked, by its own count.
+//! What a server was asked and what it has sent, by its own count.
 //!
-//! | server | what counts |
-//! |---|---|
-//! | Redis | `MONITOR`, which tells a client's commands from those that a script calls; `INFO commandstats` adds them up |
-//! | etcd | `grpc_server_msg_received_total` of `/metrics` |
-//! | ZooKeeper | the number of the last request of each session, pings left out |
+//! | server | requests | messages sent | bytes both ways |
+//! |---|---|---|---|
+//! | Redis | `MONITOR`, which tells a client's commands from those that a script calls | not told | `total_net_…_bytes` of `INFO`, less what the count itself took |
+//! | etcd | `grpc_server_msg_received_total` of `/metrics`, keep-alives of leases apart | `…_sent_total` | `etcd_network_client_grpc_…_bytes_total` |
+//! | ZooKeeper | the number of the last request of each session, pings left out | packets sent to each session, as many pings left out | not told |
+//!
+//! What a release tells those who wait is no request: whoever counts requests alone takes a herd for silence.
 
 use std::collections::BTreeMap;
 
@@ -17,9 +19,50 @@ use crate::error::{Error, Result};
 /// A count that has begun. Nothing is timed meanwhile: counting slows Redis down.
 #[derive(Debug)]
 pub(crate) enum Counting<'a> {
-    Redis { server: &'a redis::Server, listener: JoinSet<u64> },
-    Etcd { server: &'a etcd::Etcd, before: etcd::Requests },
-    Zk { server: &'a zookeeper::Server, before: BTreeMap<i64, u64> },
+    Redis { server: &'a redis::Server, before: Bytes, listener: JoinSet<Heard> },
+    Etcd { server: &'a etcd::Etcd, before: etcd::Metrics },
+    Zk { server: &'a zookeeper::Server, before: BTreeMap<i64, Packets> },
+}
+
+/// What was counted; what is not told is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counted {
+    /// Renewals of etcd's leases and pings left out: they go by the clock and not by the cycle.
+    pub(crate) requests: u64,
+    /// Such renewals.
+    pub(crate) renewals: u64,
+    /// Answers and whatever else the server sent.
+    pub(crate) messages: Option<u64>,
+    /// Both ways.
+    pub(crate) bytes: Option<u64>,
+}
+
+impl Counted {
+    pub(crate) fn asked_in_all(self) -> u64 {
+        self.requests + self.renewals
+    }
+}
+
+/// Of one session.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Packets {
+    requests: u64,
+    received: u64,
+    sent: u64,
+}
+
+/// What Redis has received and sent, and the size of the answer that told.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Bytes {
+    total: u64,
+    answer: u64,
+}
+
+/// What was told to a listener.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Heard {
+    requests: u64,
+    bytes: u64,
 }
 
 impl<'a> Counting<'a> {
@@ -27,51 +70,105 @@ impl<'a> Counting<'a> {
         match server {
             Server::Foreign => None,
             Server::Redis(server) => {
+                let before = bytes(server).await?;
                 let mut client = server.client().await.ok()?;
                 client.command(&["MONITOR"]).await.ok()?;
                 let mut listener = JoinSet::new();
                 listener.spawn(listen(client));
-                Some(Self::Redis { server, listener })
+                Some(Self::Redis { server, before, listener })
             }
-            Server::Etcd(server) => Some(Self::Etcd { server, before: server.requests().await.ok()? }),
+            Server::Etcd(server) => Some(Self::Etcd { server, before: server.metrics(0).await.ok()? }),
             Server::Zk(server) => Some(Self::Zk { server, before: by_session(server).await.ok()? }),
         }
     }
 
     /// Ends the count.
-    pub(crate) async fn end(self) -> Result<u64> {
+    pub(crate) async fn end(self) -> Result<Counted> {
         const DOING: &str = "asking the server for its count";
         match self {
-            Self::Redis { server, mut listener } => {
+            Self::Redis { server, before, mut listener } => {
                 server.command(&["ECHO", LAST]).await.map_err(Error::during(DOING))?;
                 let counted = listener.join_next().await.and_then(std::result::Result::ok);
-                counted.ok_or_else(|| Error::new("the server stopped telling what it is asked"))
+                let heard =
+                    counted.ok_or_else(|| Error::new("the server stopped telling what it is asked"))?;
+                let after = bytes(server).await;
+                let taken = before.answer + heard.bytes;
+                let bytes = after.map(|after| (after.total - before.total).saturating_sub(taken));
+                Ok(Counted { requests: heard.requests, bytes, ..Counted::default() })
             }
             Self::Etcd { server, before } => {
-                let after = server.requests().await.map_err(Error::during(DOING))?;
-                Ok((after - &before).total())
+                let after = server.metrics(0).await.map_err(Error::during(DOING))?;
+                Ok(of_etcd(&before, &after))
             }
             Self::Zk { server, before } => {
                 let after = by_session(server).await.map_err(Error::during(DOING))?;
-                let new =
-                    |(session, asked): (&i64, &u64)| asked - before.get(session).unwrap_or(&0).min(asked);
-                Ok(after.iter().map(new).sum())
+                Ok(of_zookeeper(&before, &after))
             }
         }
     }
 }
 
+/// Less the keep-alives of leases, which are a stream of their own.
+fn of_etcd(before: &etcd::Metrics, after: &etcd::Metrics) -> Counted {
+    const RENEWAL: &str = "LeaseKeepAlive";
+    let since = |name: &str, label: &str| whole(after.sum(name, label) - before.sum(name, label));
+    let asked = after.requests() - &before.requests();
+    let renewals = asked.of(RENEWAL);
+    let sent = since("grpc_server_msg_sent_total", "");
+    let renewed = since("grpc_server_msg_sent_total", RENEWAL);
+    let bytes =
+        ["received", "sent"].map(|way| since(&format!("etcd_network_client_grpc_{way}_bytes_total"), ""));
+    Counted {
+        requests: asked.total() - renewals,
+        renewals,
+        messages: Some(sent.saturating_sub(renewed)),
+        bytes: Some(bytes.iter().sum()),
+    }
+}
+
+/// Pings are what was received and has no number; each was answered.
+fn of_zookeeper(before: &BTreeMap<i64, Packets>, after: &BTreeMap<i64, Packets>) -> Counted {
+    let (mut requests, mut messages) = (0, 0);
+    for (session, after) in after {
+        let before = before.get(session).copied().unwrap_or_default();
+        let asked = after.requests.saturating_sub(before.requests);
+        let pings = after.received.saturating_sub(before.received).saturating_sub(asked);
+        requests += asked;
+        messages += after.sent.saturating_sub(before.sent).saturating_sub(pings);
+    }
+    Counted { requests, messages: Some(messages), ..Counted::default() }
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a whole number, not negative")]
+fn whole(value: f64) -> u64 {
+    value.max(0.0) as u64
+}
+
+async fn bytes(server: &redis::Server) -> Option<Bytes> {
+    let text = server.command(&["INFO", "stats"]).await.ok()?.text()?;
+    let field = |name: &str| {
+        text.lines()
+            .find_map(|line| line.strip_prefix(name))
+            .and_then(|value| value.trim().parse::<u64>().ok())
+    };
+    let total = field("total_net_input_bytes:")? + field("total_net_output_bytes:")?;
+    Some(Bytes { total, answer: text.len() as u64 })
+}
+
 /// Counts until the mark is told.
-async fn listen(mut client: redis::Client) -> u64 {
-    let mut requests = 0;
+async fn listen(mut client: redis::Client) -> Heard {
+    // A sign before each line, and its end.
+    const AROUND: u64 = 3;
+    let mut heard = Heard::default();
     while let Ok(told) = client.reply().await {
         let told = told.text().unwrap_or_default();
+        heard.bytes += told.len() as u64 + AROUND;
         if told.contains(LAST) {
             break;
         }
-        requests += u64::from(is_request(&told));
+        heard.requests += u64::from(is_request(&told));
     }
-    requests
+    heard
 }
 
 /// `1700000000.123456 [0 127.0.0.1:6379] "get" "k"`, and `[0 lua]` for what a script calls.
@@ -79,9 +176,13 @@ fn is_request(told: &str) -> bool {
     told.split(['[', ']']).nth(1).is_some_and(|origin| !origin.ends_with(" lua"))
 }
 
-async fn by_session(server: &zookeeper::Server) -> std::io::Result<BTreeMap<i64, u64>> {
+async fn by_session(server: &zookeeper::Server) -> std::io::Result<BTreeMap<i64, Packets>> {
     let connections = server.connections().await?;
-    Ok(connections.iter().map(|connection| (connection.session, connection.requests)).collect())
+    let packets = |connection: &zookeeper::Connection| {
+        let zookeeper::Connection { session, requests, received, sent, .. } = *connection;
+        (session, Packets { requests, received, sent })
+    };
+    Ok(connections.iter().map(packets).collect())
 }
 
 /// Ends a count.
@@ -97,5 +198,16 @@ mod tests {
         assert!(is_request(r#"1700000000.1 [0 127.0.0.1:1] "evalsha" "x" "[0 lua]""#));
         assert!(!is_request(r#"1700000000.1 [0 lua] "set" "k" "v""#));
         assert!(!is_request("OK"));
+    }
+
+    /// Events that a server sends to those who wait count, and what keeps sessions alive does not.
+    #[test]
+    fn what_is_sent_to_those_who_wait_is_counted() {
+        let packets = |requests, received, sent| Packets { requests, received, sent };
+        let before = BTreeMap::from([(1, packets(10, 12, 12)), (2, packets(5, 5, 5))]);
+        // Two requests, a ping, and an event; a new session with a request.
+        let after = BTreeMap::from([(1, packets(12, 15, 16)), (2, packets(5, 5, 8)), (3, packets(1, 1, 1))]);
+        let counted = of_zookeeper(&before, &after);
+        assert_eq!((counted.requests, counted.messages), (3, Some(7)));
     }
 }

@@ -1,20 +1,23 @@
 //! The servers that are compared on: started for the comparison, or given.
 //!
 //! A started server keeps its data as its makers ship it, on the file system of the report, or in
-//! memory in the second set. Only loopback ports that are free are used, and nothing stays behind.
+//! memory in the second set. It may be kept at a distance from its clients. Only loopback ports that are free are used, and nothing stays behind.
 
 mod counting;
+mod distance;
 
 use std::path::Path;
+use std::time::Duration;
 
 use tempfile::TempDir;
-use testbed::{etcd, redis, zookeeper};
+use testbed::{Proxy, etcd, redis, zookeeper};
 
 use crate::error::{Error, Result};
 use crate::options::Store;
 use crate::proc;
 
-pub(crate) use counting::Counting;
+pub(crate) use counting::{Counted, Counting};
+pub(crate) use distance::measured;
 
 /// A store to compare on.
 #[derive(Debug)]
@@ -26,6 +29,10 @@ pub(crate) struct Target {
     pub(crate) version: Option<String>,
     /// How it keeps its data.
     pub(crate) durability: &'static str,
+    /// How it was started, where that is known.
+    pub(crate) settings: Option<String>,
+    /// What keeps clients at a distance, if anything does.
+    _distance: Option<Proxy>,
     server: Server,
     /// After the server, which writes to it.
     _data: Option<TempDir>,
@@ -49,6 +56,8 @@ impl Target {
             url: url.to_owned(),
             version: None,
             durability: "as its administrator has set it",
+            settings: None,
+            _distance: None,
             server: Server::Foreign,
             _data: None,
         }
@@ -75,9 +84,27 @@ impl Target {
             Server::Zk(server) => (server.url(), "every write is synced, as shipped"),
         };
         let durability = if durable { kept } else { "in memory" };
-        let mut target = Self { label, store, url, version: None, durability, server, _data: Some(data) };
+        let (version, settings, _distance) = (None, None, None);
+        let _data = Some(data);
+        let mut target = Self { label, store, url, version, durability, settings, _distance, server, _data };
         target.version = target.ask_version().await;
+        target.settings = target.ask_settings().await;
         Ok(target)
+    }
+
+    /// Keeps clients at a distance: what they ask comes half of `latency` later, and so does the answer. What
+    /// counts and asks on our behalf does not take that way.
+    pub(crate) async fn away(mut self, latency: Duration) -> Result<Self> {
+        let server = match &self.server {
+            Server::Foreign => return Err(Error::new("there is no network in between")),
+            Server::Redis(server) => server.addr(),
+            Server::Etcd(server) => server.addr(0),
+            Server::Zk(server) => server.addr(),
+        };
+        let proxy = distance::between(server, latency).await?;
+        self.url = self.url.replacen(&server.to_string(), &proxy.addr().to_string(), 1);
+        self._distance = Some(proxy);
+        Ok(self)
     }
 
     /// The same for a second set of servers, which keep their data in memory.
@@ -90,9 +117,9 @@ impl Target {
         Counting::begin(&self.server).await
     }
 
-    /// Whether somebody counts there.
-    pub(crate) fn counts(&self) -> bool {
-        !matches!(self.server, Server::Foreign)
+    /// The same where counting does not slow the server down.
+    pub(crate) async fn count_aside(&self) -> Option<Counting<'_>> {
+        if matches!(self.server, Server::Redis(_)) { None } else { self.count().await }
     }
 
     /// The processor time that the server has used, in nanoseconds; `None` where it is none of ours.
@@ -103,6 +130,34 @@ impl Target {
             Server::Etcd(server) => server.pids().into_iter().map(proc::cpu_nanos).sum(),
             Server::Zk(server) => proc::cpu_nanos(server.process().pid()),
         }
+    }
+
+    /// Its command line and what its configuration adds, places and ports left out; or what it says of itself.
+    async fn ask_settings(&self) -> Option<String> {
+        let line = match &self.server {
+            Server::Foreign => None,
+            // It overwrites its command line.
+            Server::Redis(server) => {
+                let mut told = Vec::new();
+                for name in ["save", "appendonly", "appendfsync", "io-threads", "maxmemory", "hz"] {
+                    if let Ok(redis::Reply::Array(answer)) = server.command(&["CONFIG", "GET", name]).await {
+                        let value = answer.get(1).and_then(redis::Reply::text).unwrap_or_default();
+                        told.push(format!("{name} \"{value}\""));
+                    }
+                }
+                return Some(told.join(", "));
+            }
+            Server::Etcd(server) => Some(proc::command_line(*server.pids().first()?)?),
+            Server::Zk(server) => {
+                let config = server.ask("conf").await.ok()?;
+                let command = proc::command_line(server.process().pid())?;
+                Some(command.into_iter().chain(config.lines().map(str::to_owned)).collect())
+            }
+        };
+        let words =
+            line?.into_iter().skip(1).filter(|word| !word.contains('/') && !word.contains("127.0.0.1"));
+        let words: Vec<_> = words.filter(|word| !word.to_lowercase().contains("port")).collect();
+        Some(words.join(" "))
     }
 
     async fn ask_version(&self) -> Option<String> {

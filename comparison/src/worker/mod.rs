@@ -2,15 +2,18 @@
 //! protocol of `comparison/peers/README.md` instead.
 //!
 //! So every figure comes from a process of the same kind, whether it contends by our library, by the
-//! raw requests of a floor, or by a library of others.
+//! raw requests of a floor, by what is no lock and must be found out, or by a library of others.
 
+mod broken;
 mod floor;
 mod ours;
 
 use std::env;
 use std::io;
 
-/// What the environment tells: `leasehold URL` or `floor URL`.
+use crate::implementation::QUEUE_FLOOR;
+
+/// What the environment tells: who, and the URLs.
 pub(crate) const ROLE: &str = "LEASEHOLD_COMPARE_AS";
 
 /// Contends, if that is what this process was started for; the outcome, or `None` if it was not.
@@ -25,6 +28,9 @@ async fn contend(role: &str) -> io::Result<()> {
     let (who, urls) = (words.next().unwrap_or_default(), words.collect::<Vec<_>>());
     match who.as_str() {
         "leasehold" => contender_protocol::run::<ours::Ours>(&urls).await,
+        "null" => contender_protocol::run::<broken::Null>(&urls).await,
+        "twice" => contender_protocol::run::<broken::Twice>(&urls).await,
+        QUEUE_FLOOR => floor::contend_in_a_queue(&urls).await,
         _floor => floor::contend(&urls).await,
     }
 }

@@ -121,7 +121,15 @@ pub(super) fn bars(bars: &[Bar], label: &str, limit: Option<(f64, &str)>) -> Str
 #[derive(Clone, Debug)]
 pub(super) struct Line {
     pub(super) who: Who,
-    pub(super) points: Vec<(f64, f64)>,
+    pub(super) points: Vec<Point>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Point {
+    pub(super) x: f64,
+    pub(super) y: f64,
+    /// From the smallest to the largest run, where it is a rate.
+    pub(super) range: Option<(f64, f64)>,
 }
 
 /// A line for each, both axes logarithmic; empty if there is nothing to draw.
@@ -129,9 +137,13 @@ pub(super) fn lines(lines: &[Line], across: &str, unit: &str) -> String {
     const HEIGHT: f64 = 260.0;
     const BASE: f64 = HEIGHT - 40.0;
     const LEFT: f64 = 48.0;
-    let points = || lines.iter().flat_map(|line| line.points.iter().copied());
-    let xs = Axis::over(points().map(|(x, _)| x), LEFT, WIDTH - RIGHT);
-    let ys = Axis::over(points().map(|(_, y)| y), BASE, 12.0).map(Axis::widened);
+    let points = || lines.iter().flat_map(|line| line.points.iter());
+    let xs = Axis::over(points().map(|point| point.x), LEFT, WIDTH - RIGHT);
+    let heights = points().flat_map(|point| {
+        let (low, high) = point.range.unwrap_or((point.y, point.y));
+        [low, point.y, high]
+    });
+    let ys = Axis::over(heights, BASE, 20.0).map(Axis::widened);
     let (Some(xs), Some(ys)) = (xs, ys) else { return String::new() };
     let mut chart = Chart::new("", HEIGHT, &format!("{unit} over {across}"));
     for tick in ys.ticks() {
@@ -139,17 +151,27 @@ pub(super) fn lines(lines: &[Line], across: &str, unit: &str) -> String {
         chart.line("grid", (LEFT, y), (WIDTH - RIGHT, y));
         chart.text("end", (LEFT - 6.0, y + 3.5), &short(tick));
     }
-    let mut counts: Vec<f64> = points().map(|(x, _)| x).collect();
+    let mut counts: Vec<f64> = points().map(|point| point.x).collect();
     counts.sort_by(f64::total_cmp);
     counts.dedup();
+    let mut free_from = 0.0;
     for count in counts {
-        chart.text("middle", (xs.at(count), BASE + 16.0), &short(count));
+        // Numbers that would touch are left out; the points are there all the same.
+        if xs.at(count) >= free_from {
+            chart.text("middle", (xs.at(count), BASE + 16.0), &short(count));
+            free_from = xs.at(count) + 22.0;
+        }
     }
-    chart.text("middle axis", (f64::midpoint(LEFT, WIDTH - RIGHT), HEIGHT - 4.0), across);
+    let place = (f64::midpoint(LEFT, WIDTH - RIGHT), HEIGHT - 4.0);
+    chart.text("middle axis", place, &format!("{across} (logarithmic)"));
+    chart.text("axis", (4.0, 8.0), &format!("{unit} (logarithmic)"));
     for Line { who, points } in lines {
         chart.group(&who.class, |chart| {
-            chart.path("line", points.iter().map(|(x, y)| (xs.at(*x), ys.at(*y))));
-            for (x, y) in points {
+            chart.path("line", points.iter().map(|point| (xs.at(point.x), ys.at(point.y))));
+            for Point { x, y, range } in points {
+                if let Some((low, high)) = range {
+                    chart.line("mark", (xs.at(*x), ys.at(*low)), (xs.at(*x), ys.at(*high)));
+                }
                 let place = |radius| [("cx", xs.at(*x)), ("cy", ys.at(*y)), ("r", radius)];
                 let tip = format!("{}\n{} {unit}\n{} {across}", who.name, number(*y), short(*x));
                 chart.mark("circle", "dot", &place(3.5), "");

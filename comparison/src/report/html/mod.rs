@@ -12,57 +12,83 @@ use std::time::Duration;
 
 use super::table::{number, time};
 use super::{Drawings, Report, Row, Who, distinct};
-use chart::{Bar, Line, bars, lines, ridges, turns};
+use chart::{Bar, Line, Point, bars, lines, ridges, turns};
 use svg::safe;
 
 /// The page.
 pub(crate) fn page(report: &Report, drawings: &Drawings) -> String {
     let page = Page { report, drawings };
     let sections = [
+        ("crowd", "Rate against contenders", CROWD, page.crowd()),
         ("glance", "At a glance", "Our library on each store.", page.at_a_glance()),
         ("latency", "A free lock", LATENCY, page.latency()),
         ("profile", "Where its time goes", PROFILE, page.profile()),
         (
-            "throughput",
-            "Many want it",
-            THROUGHPUT,
-            page.lines(&["uncontended", "hand-off", "processes"], "contenders", "cycles/s", |row| {
-                row.cycles_per_s
-            }),
-        ),
-        (
             "hand-off",
             "From hand to hand",
             HAND_OFF,
-            page.lines(&["hand-off", "processes"], "contenders", "µs at the 99th percentile", |row| {
-                row.handoff_us.p99
-            }),
+            page.lines(
+                &["hand-off", "processes", "crowd"],
+                "contenders",
+                "µs at the 99th percentile",
+                |row| row.handoff_us.p99,
+            ),
         ),
         (
-            "tasks",
-            "Many tasks of one process",
-            TASKS,
-            page.lines(&["uncontended", "tasks"], "tasks", "cycles/s", |row| row.cycles_per_s),
+            "waits",
+            "The longest wait",
+            WAITS,
+            page.lines(&["crowd"], "contenders", "ms, the longest wait", |row| {
+                Some(row.acquire_us.max? / 1e3)
+            }),
         ),
         (
             "requests",
             "What a herd costs the server",
             REQUESTS,
-            page.lines(&["herd"], "waiting", "requests per cycle", |row| row.requests_per_cycle),
+            page.lines(&["uncontended", "crowd"], "contenders", "messages both ways per cycle", |row| {
+                Some(row.requests_per_cycle? + row.messages_per_cycle?)
+            }) + &page.lines(
+                &["uncontended", "crowd"],
+                "contenders",
+                "µs of the server's processor per cycle",
+                |row| row.server_us_per_cycle,
+            ),
+        ),
+        (
+            "tasks",
+            "Many tasks of one process",
+            TASKS,
+            page.lines(&["tasks"], "tasks", "cycles/s", |row| row.cycles_per_s),
         ),
         ("fairness", "Whose turn it is", FAIRNESS, page.turns()),
         ("recovery", "The holder is killed", RECOVERY, page.recovery()),
         ("memory", "Thousands of locks held", MEMORY, page.memory()),
+        (
+            "growth",
+            "From ten locks to a million",
+            GROWTH,
+            page.lines(&["held"], "locks held", "bytes per lock", |row| row.bytes_per_lock)
+                + &page.lines(&["held"], "locks held", "requests per third of the ttl", |row| {
+                    row.requests_per_cycle
+                })
+                + &page.lines(&["held"], "locks held", "ms of processors per second, both sides", |row| {
+                    Some((row.client_share? + row.server_share.unwrap_or(0.0)) * 1e3)
+                }),
+        ),
     ];
     let sections = sections.iter().filter(|(.., cards)| !cards.is_empty());
-    let ids = sections.clone().map(|(id, ..)| *id).chain(["claims", "results", "environment"]);
+    let moves = (!report.moves.is_empty()).then_some("move");
+    let ids = sections.clone().map(|(id, ..)| *id).chain(moves).chain(["claims", "results", "environment"]);
     let mut body = page.head(ids);
     for (id, title, text, cards) in sections {
         body += &format!(
             "<h2 id=\"{id}\">{title}</h2><p class=\"soft\">{text}</p><div class=\"grid\">{cards}</div>"
         );
     }
-    body += &[rows::claims(report), rows::results(report), rows::environment(report)].concat();
+    let tables =
+        [rows::moves(report), rows::claims(report), rows::results(report), rows::environment(report)];
+    body += &tables.concat();
     format!(
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
          <title>leasehold: the comparison</title><style>{STYLE}</style></head><body><main>{body}</main>\
@@ -88,6 +114,16 @@ impl Page<'_> {
         ];
         let machine = machine.into_iter().flatten().map(|part| safe(&part)).collect::<Vec<_>>().join(" · ");
         let verdict = verdict(self.report);
+        let machine = match &environment.latency {
+            None => machine,
+            Some(latency) => {
+                let took = latency.round_trip_us.p50.map_or_else(|| "–".to_owned(), time);
+                format!(
+                    "{machine} · a network in between, {} asked for, {took} per round trip",
+                    time(latency.asked_us)
+                )
+            }
+        };
         format!(
             "<h1>Distributed locks, side by side</h1><p class=\"soft\">{machine}</p>\
              <p>Every store with our library, with the least that a lock can ask of it (its <em>floor</em>), and with the \
@@ -121,10 +157,9 @@ impl Page<'_> {
     }
 
     fn best_other(&self, store: &str) -> Option<(&str, f64)> {
-        let others = self
-            .report
-            .rows("processes")
-            .filter(|row| row.store == store && row.contenders == 8 && row.implementation != "leasehold");
+        let rows = self.report.rows("processes").filter(|row| row.store == store && row.contenders == 8);
+        let others =
+            rows.filter(|row| row.implementation != "leasehold" && !row.implementation.starts_with("floor"));
         let rates = others.filter_map(|row| Some((row.implementation.as_str(), row.cycles_per_s?)));
         rates.max_by(|a, b| a.1.total_cmp(&b.1))
     }
@@ -158,7 +193,20 @@ impl Page<'_> {
         })
     }
 
-    /// A chart per store of the rows of some scenarios over their contenders. A floor has no line.
+    /// The rate over the number of contenders, with who passes us where.
+    fn crowd(&self) -> String {
+        self.cards(|store| {
+            let drawn = self
+                .drawn(&["uncontended", "crowd"], store, |row| Some((row.cycles_per_s?, ends(&row.rates))));
+            // One point is no curve.
+            if drawn.iter().all(|line| line.points.len() < 2) {
+                return String::new();
+            }
+            chart_of(&drawn, "contenders", "cycles/s") + &crossings(&drawn)
+        })
+    }
+
+    /// A chart per store of the rows of some scenarios over their contenders.
     fn lines(
         &self,
         scenarios: &[&str],
@@ -167,22 +215,30 @@ impl Page<'_> {
         value: impl Fn(&Row) -> Option<f64>,
     ) -> String {
         self.cards(|store| {
-            let mut drawn: Vec<Line> = Vec::new();
-            let rows = scenarios.iter().flat_map(|scenario| self.report.rows(scenario));
-            for row in rows.filter(|row| row.store == store && row.implementation != "floor") {
-                let Some(value) = value(row) else { continue };
-                let point = (row.contenders as f64, value);
-                match drawn.iter_mut().find(|line| line.who.name == row.implementation) {
-                    Some(line) => line.points.push(point),
-                    None => {
-                        drawn.push(Line { who: self.who(store, &row.implementation), points: vec![point] });
-                    }
-                }
-            }
-            let chart = lines(&drawn, across, unit);
-            let names = drawn.iter().map(|Line { who, .. }| (who.class.as_str(), who.name.as_str()));
-            if chart.is_empty() { chart } else { chart + &legend(names) }
+            let drawn = self.drawn(scenarios, store, |row| Some((value(row)?, None)));
+            chart_of(&drawn, across, unit)
         })
+    }
+
+    /// A line for each; a value may have a range.
+    fn drawn(
+        &self,
+        scenarios: &[&str],
+        store: &str,
+        value: impl Fn(&Row) -> Option<(f64, Option<(f64, f64)>)>,
+    ) -> Vec<Line> {
+        let mut drawn: Vec<Line> = Vec::new();
+        let rows = scenarios.iter().flat_map(|scenario| self.report.rows(scenario));
+        // The floor that does not wait has one point.
+        for row in rows.filter(|row| row.store == store && row.implementation != "floor") {
+            let Some((y, range)) = value(row) else { continue };
+            let point = Point { x: row.contenders as f64, y, range };
+            match drawn.iter_mut().find(|line| line.who.name == row.implementation) {
+                Some(line) => line.points.push(point),
+                None => drawn.push(Line { who: self.who(store, &row.implementation), points: vec![point] }),
+            }
+        }
+        drawn
     }
 
     fn turns(&self) -> String {
@@ -255,9 +311,11 @@ impl Page<'_> {
     /// The same colour for an implementation in every drawing of a store.
     fn who(&self, store: &str, name: &str) -> chart::Who {
         let rows = self.report.results.iter().filter(|row| row.store == store);
-        let everybody = distinct(rows.map(|row| row.implementation.as_str()).filter(|name| *name != "floor"));
+        let everybody =
+            distinct(rows.map(|row| row.implementation.as_str()).filter(|name| !name.starts_with("floor")));
         let index = everybody.iter().position(|other| *other == name).unwrap_or(0);
-        let class = if name == "floor" { name.to_owned() } else { format!("s{}", index % COLOURS) };
+        let class =
+            if name.starts_with("floor") { "floor".to_owned() } else { format!("s{}", index % COLOURS) };
         chart::Who { name: name.to_owned(), class }
     }
 }
@@ -269,12 +327,64 @@ fn verdict(report: &Report) -> String {
         *broken.entry((&row.implementation, &row.store)).or_default() += row.violations.unwrap_or_default();
     }
     if broken.is_empty() {
-        return "<span class=\"yes\">Nobody broke mutual exclusion in any run.</span>".to_owned();
+        let seen = report.checks.iter().map(|check| check.found).sum::<u64>();
+        let cycles = report.checks.iter().map(|check| check.cycles).sum::<u64>();
+        return format!(
+            "<span class=\"yes\">Nobody broke mutual exclusion in any run</span>, by a check that found out locks \
+             that are none {seen} times in {cycles} cycles."
+        );
     }
     let told = broken.iter().map(|((who, store), times)| {
         format!("{} on {} broke mutual exclusion {times} times.", safe(who), safe(store))
     });
     format!("<span class=\"no\">{}</span>", told.collect::<Vec<_>>().join(" "))
+}
+
+/// A chart and its legend; empty if there is nothing to draw.
+fn chart_of(drawn: &[Line], across: &str, unit: &str) -> String {
+    let chart = lines(drawn, across, unit);
+    let names = drawn.iter().map(|Line { who, .. }| (who.class.as_str(), who.name.as_str()));
+    if chart.is_empty() { chart } else { chart + &legend(names) }
+}
+
+fn ends(values: &[f64]) -> Option<(f64, f64)> {
+    Some((values.iter().copied().reduce(f64::min)?, values.iter().copied().reduce(f64::max)?))
+}
+
+/// Where others pass us as contenders get more, or we them.
+fn crossings(drawn: &[Line]) -> String {
+    let Some(ours) = drawn.iter().find(|line| line.who.name == "leasehold") else { return String::new() };
+    let mut told = Vec::new();
+    for theirs in
+        drawn.iter().filter(|line| line.who.name != "leasehold" && !line.who.name.starts_with("floor"))
+    {
+        let who = safe(&theirs.who.name);
+        let crossed = crossed(&ours.points, &theirs.points);
+        for (at, we_lead) in &crossed {
+            let (leader, behind) =
+                if *we_lead { ("leasehold", who.as_str()) } else { (who.as_str(), "leasehold") };
+            told.push(format!("From about {} contenders on {leader} is faster than {behind}.", at.round()));
+        }
+    }
+    if told.is_empty() { String::new() } else { format!("<p class=\"soft\">{}</p>", told.join(" ")) }
+}
+
+/// Where two curves cross, between numbers of contenders that both have, and whether the first one leads from
+/// there on. Both axes are logarithmic, and so are the lines in between.
+fn crossed(ours: &[Point], theirs: &[Point]) -> Vec<(f64, bool)> {
+    let both = ours.iter().filter_map(|mine| {
+        let other = theirs.iter().find(|other| other.x.total_cmp(&mine.x).is_eq())?;
+        Some((mine.x.ln(), (mine.y / other.y).ln()))
+    });
+    let mut both: Vec<_> = both.collect();
+    both.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let pairs = both.windows(2).filter(|pair| pair[0].1 * pair[1].1 < 0.0);
+    pairs
+        .map(|pair| {
+            let share = pair[0].1 / (pair[0].1 - pair[1].1);
+            ((pair[0].0 + share * (pair[1].0 - pair[0].0)).exp(), pair[1].1 > 0.0)
+        })
+        .collect()
 }
 
 /// What was drawn of a store, ours first.
@@ -304,19 +414,26 @@ const PROFILE: &str = "One cycle of a free lock: processor time of the client, p
                        wake up. Client and server partly work at the same time, so the parts may be more than the whole. \
                        A floor asks the least there is to ask, by the same client library.";
 
-const THROUGHPUT: &str = "Contenders with a session each go for one lock as fast as they can: a process each, but in the \
-                          usual and the quick mode one process for a library with a virtual machine or an interpreter, and \
-                          always on memory. Libraries that poll look fast \
-                          when the one that released takes the lock again: look at whose turn it is below.";
+const CROWD: &str = "So many contenders of one process, each with a session of its own, go for one lock as fast as they can; \
+                     upright strokes are from the slowest to the fastest run. Both axes are logarithmic. How many \
+                     times as fast somebody is depends on how many contend, so look for where the lines cross. \
+                     Libraries that poll look fast when the one that released takes the lock again: look at whose \
+                     turn it is below. The dashed line is the floor of a lock with a queue.";
 
 const HAND_OFF: &str = "From the instant a holder lets go to the instant the next one holds, which waited already: what \
-                        one hand-off in a hundred takes or more.";
+                        one hand-off in a hundred takes or more. Both axes are logarithmic.";
+
+const WAITS: &str = "A contender that is passed over shows neither in the rate nor in the median: the longest time that anybody \
+                     waited in any run. Both axes are logarithmic.";
+
+const GROWTH: &str = "One process that holds so many locks. Both axes are logarithmic.";
 
 const TASKS: &str = "Tasks of one process that share a session. A library that passes a lock on within the process does \
-                     not need the store for that.";
+                     not need the store for that; with others a mutex of the process stands in front, as their users \
+                     would write it. Both axes are logarithmic.";
 
-const REQUESTS: &str = "What the server was asked per time through the lock, by its own count, while so many wait with a \
-                        session each.";
+const REQUESTS: &str = "What the server was asked and what it sent per time through the lock, by its own count, and what that \
+                        took of its processor, while so many contend with a session each. Both axes are logarithmic.";
 
 const FAIRNESS: &str = "Eight contenders, a lane each, and who held in 120 grants in a row. First come, first served looks \
                         like a staircase; one lane that goes on and on is a holder that takes the lock again.";

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use super::svg::safe;
-use crate::report::table::{Column, cell, columns, number, spread};
-use crate::report::{Claim, Report, Row};
+use crate::report::table::{Column, STRETCHES, cell, columns, number, spread, stretch_cells, time};
+use crate::report::{Check, Claim, Report, Row};
 
 /// What others have said and what we have promised, measured.
 pub(super) fn claims(report: &Report) -> String {
@@ -12,23 +12,62 @@ pub(super) fn claims(report: &Report) -> String {
         return String::new();
     }
     let row = |claim: &Claim| {
-        let (class, verdict) = match claim.holds {
-            Some(true) => ("yes", "holds"),
-            Some(false) => ("no", "does not hold"),
-            None => ("soft", "unknown"),
+        let class = match claim.holds {
+            Some(true) => "yes",
+            Some(false) => "no",
+            None => "soft",
         };
+        let told = |told: &Option<String>| safe(told.as_deref().unwrap_or("–"));
         format!(
-            "<tr><td class=\"long\">{}</td><td class=\"text soft\">{}</td><td class=\"long\">{}</td><td class=\"{class}\">{verdict}</td></tr>",
+            "<tr><td class=\"long\">{}</td><td class=\"text soft\">{}</td><td class=\"text\">{}</td>\
+             <td class=\"long\">{}</td><td class=\"text\">{}</td><td class=\"{class}\">{}</td></tr>",
             safe(&claim.claim),
             safe(&claim.source),
-            safe(claim.measured.as_deref().unwrap_or("–")),
+            told(&claim.bound),
+            told(&claim.measured),
+            told(&claim.spread),
+            claim.verdict(),
         )
     };
     let rows: String = report.claims.iter().map(row).collect();
     format!(
         "<h2 id=\"claims\">Claims, as experiments</h2><p class=\"soft\">Published sentences and our own budgets, each with what \
-         was measured here.</p><div class=\"scroll card\"><table><tr><th class=\"text\">claim</th><th class=\"text\">source</th>\
-         <th class=\"text\">measured</th><th></th></tr>{rows}</table></div>"
+         was measured here. What has a spread holds when all runs are on one side of its bound; otherwise, and with fewer \
+         than three runs, it is undecided.</p><div class=\"scroll card\"><table><tr><th class=\"text\">claim</th>\
+         <th class=\"text\">source</th><th class=\"text\">bound</th><th class=\"text\">measured</th>\
+         <th class=\"text\">spread</th><th>holds</th></tr>{rows}</table></div>"
+    )
+}
+
+/// Moves from one store to another, phase by phase.
+pub(super) fn moves(report: &Report) -> String {
+    let mut cards = String::new();
+    for moved in &report.moves {
+        let names: String = STRETCHES.map(|name| format!("<th>{name}</th>")).concat();
+        let row = |stretch| {
+            let cells = stretch_cells(stretch).map(|cell| format!("<td>{}</td>", safe(&cell)));
+            format!("<tr>{}</tr>", cells.concat())
+        };
+        let rows: String = moved.stretches.iter().map(row).collect();
+        let gap = moved.longest_gap_ms.map_or_else(|| "–".to_owned(), |gap| time(gap * 1e3));
+        let _infallible = write!(
+            cards,
+            "<div class=\"scroll card\"><h3>{}</h3><p>{} cycles, {} overlaps, {} tokens that did not grow; longest gap {gap}</p>\
+             <table><tr>{names}</tr>{rows}</table></div>",
+            safe(&moved.what),
+            number(moved.cycles as f64),
+            moved.overlaps,
+            moved.tokens_back,
+        );
+    }
+    if cards.is_empty() {
+        return cards;
+    }
+    format!(
+        "<h2 id=\"move\">A move under load</h2><p class=\"soft\">Eight processes want one lock, holding it for a millisecond \
+         each, while its namespace moves from Redis to etcd. A gap counts in the phase that its second grant is of. Requests \
+         are counted in a move of their own, as counting takes time. Beside it what one does without a move: everybody \
+         stops, the tokens are carried over, everybody starts anew at once.</p>{cards}"
     )
 }
 
@@ -87,7 +126,13 @@ pub(super) fn environment(report: &Report) -> String {
     row("fsync of 512 bytes, p50 / p99", spread(&environment.fsync_us));
     for (store, server) in &environment.servers {
         let version = server.version.as_deref().map(|version| format!("{version}; ")).unwrap_or_default();
-        row(store, Some(format!("{version}data: {}", server.durability)));
+        let settings = server.settings.as_deref().map(|settings| format!("; started with {settings}"));
+        let settings = settings.unwrap_or_default();
+        row(store, Some(format!("{version}data: {}{settings}", server.durability)));
+    }
+    for Check { what, contenders, cycles, found } in &report.checks {
+        let told = format!("{contenders}: found out {found} times in {cycles} cycles");
+        row(&format!("the check of exclusion, put to {what}"), Some(told));
     }
     for (name, told) in environment.versions.iter().chain(&environment.columns) {
         row(name, Some(told.clone()));

@@ -1,6 +1,7 @@
 use super::*;
 use crate::figures::Times;
 use crate::history::Hold;
+use crate::report::{Move, Stretch};
 
 /// The report that is kept, with a peer that is called something evil.
 fn report() -> Report {
@@ -36,8 +37,7 @@ fn the_page_stands_alone() {
 #[test]
 fn every_drawing_is_there() {
     let page = page(&report(), &drawings());
-    for section in ["latency", "profile", "throughput", "tasks", "requests", "fairness", "recovery", "memory"]
-    {
+    for section in ["latency", "profile", "tasks", "fairness", "recovery", "memory"] {
         assert!(page.contains(&format!("<h2 id=\"{section}\">")), "{section}");
     }
     for element in ["svg", "g", "section", "table", "div", "details"] {
@@ -48,9 +48,89 @@ fn every_drawing_is_there() {
     assert!(page.matches("<svg").count() >= 7);
 }
 
+/// A move shows what it did to those who locked meanwhile, phase by phase.
+#[test]
+fn a_move_is_told_phase_by_phase() {
+    let stretch = Stretch {
+        phase: "both to drain".into(),
+        longest_gap_ms: Some(12.0),
+        requests_per_cycle: vec![3.0, 2.5],
+        ..Stretch::default()
+    };
+    let moved =
+        Move { what: "under <load>".into(), overlaps: 7, stretches: vec![stretch], ..Move::default() };
+    let page = page(&Report { moves: vec![moved], ..Report::default() }, &Drawings::default());
+    for told in
+        ["under &lt;load&gt;", "7 overlaps", "both to drain", "12.0 ms", "3.00 + 2.50", "href=\"#move\""]
+    {
+        assert!(page.contains(told), "{told}");
+    }
+}
+
+/// Who is fastest of the others is a library, and not what no library can be.
+#[test]
+fn a_floor_is_nobody_to_be_compared_with_at_a_glance() {
+    let row = |who: &str, rate| Row {
+        scenario: "processes".into(),
+        store: "etcd".into(),
+        implementation: who.into(),
+        contenders: 8,
+        cycles_per_s: Some(rate),
+        ..Row::default()
+    };
+    let results = vec![row("leasehold", 800.0), row("floor+queue", 900.0), row("go-mutex", 80.0)];
+    let page = page(&Report { results, ..Report::default() }, &Drawings::default());
+    assert!(page.contains("the same, go-mutex"));
+}
+
 /// A report without results is a page all the same.
 #[test]
 fn nothing_is_drawn_of_nothing() {
     let page = page(&Report::default(), &Drawings::default());
     assert!(!page.contains("<svg") && page.ends_with("</html>\n"));
+}
+
+fn point(x: f64, y: f64) -> Point {
+    Point { x, y, range: None }
+}
+
+/// "Ten times as fast" is true of some numbers of contenders: where it stops to be is told.
+#[test]
+fn curves_that_cross_say_where() {
+    let ours = [point(1.0, 1_000.0), point(10.0, 1_000.0), point(100.0, 100.0)];
+    let theirs = [point(1.0, 100.0), point(10.0, 100.0), point(100.0, 1_000.0)];
+    let [(at, we_lead)] = crossed(&ours, &theirs)[..] else { panic!("one crossing") };
+    assert!((at - 31.6).abs() < 0.1 && !we_lead, "{at}");
+    assert_eq!(crossed(&ours, &ours), []);
+    let few = [point(10.0, 2_000.0)];
+    assert_eq!(crossed(&ours, &few), [], "one number in common is no curve");
+}
+
+/// The first thing that is seen is the rate against contenders, with the crossing in words.
+#[test]
+fn the_first_plot_is_the_rate_against_contenders() {
+    let row = |who: &str, contenders, rate| Row {
+        scenario: "crowd".into(),
+        store: "etcd".into(),
+        implementation: who.into(),
+        contenders,
+        cycles_per_s: Some(rate),
+        rates: vec![rate * 0.9, rate, rate * 1.1],
+        requests_per_cycle: Some(2.0),
+        messages_per_cycle: Some(2.0),
+        ..Row::default()
+    };
+    let results = vec![
+        row("leasehold", 8, 800.0),
+        row("leasehold", 100, 200.0),
+        row("go-mutex", 8, 80.0),
+        row("go-mutex", 100, 460.0),
+    ];
+    let page = page(&Report { results, ..Report::default() }, &Drawings::default());
+    let (crowd, first_line) = (page.find("<h2 id=\"crowd\">"), page.find("<svg"));
+    assert_eq!(page.find("<h2"), crowd);
+    assert!(crowd < first_line);
+    assert!(page.contains("<h2 id=\"requests\">"));
+    assert!(page.contains("contenders on go-mutex is faster than leasehold"));
+    assert!(page.contains("contenders (logarithmic)") && page.contains("cycles/s (logarithmic)"));
 }

@@ -2,7 +2,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use contender_protocol::{Failure, Session};
@@ -10,8 +10,28 @@ use contender_protocol::{Failure, Session};
 pub(super) struct Directory(PathBuf);
 
 pub(super) struct Locked {
-    file: fs::File,
-    token: u64,
+    pub(super) file: fs::File,
+    pub(super) token: u64,
+}
+
+/// A file for the lock; one that is there keeps its number.
+pub(super) fn prepare(directory: &Path, name: &str) -> Result<PathBuf, Failure> {
+    let path = directory.join(name);
+    let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path)?;
+    file.set_len(RECORD as u64)?;
+    Ok(path)
+}
+
+/// Counts a grant in the file that is locked.
+pub(super) fn count(file: fs::File) -> Result<Locked, Failure> {
+    let mut record = [0; RECORD];
+    file.read_exact_at(&mut record, 0)?;
+    let (number, _rest) = record.split_at_mut(8);
+    let token = u64::from_le_bytes(number.try_into()?) + 1;
+    number.copy_from_slice(&token.to_le_bytes());
+    file.write_all_at(&record, 0)?;
+    file.sync_data()?;
+    Ok(Locked { file, token })
 }
 
 impl Session for Directory {
@@ -27,22 +47,13 @@ impl Session for Directory {
     }
 
     async fn lock(&self, name: &str) -> Result<PathBuf, Failure> {
-        let path = self.0.join(name);
-        fs::write(&path, [0; RECORD])?;
-        Ok(path)
+        prepare(&self.0, name)
     }
 
     async fn acquire(&self, path: &PathBuf) -> Result<Locked, Failure> {
         let file = OpenOptions::new().read(true).write(true).open(path)?;
         file.try_lock()?;
-        let mut record = [0; RECORD];
-        file.read_exact_at(&mut record, 0)?;
-        let (number, _rest) = record.split_at_mut(8);
-        let token = u64::from_le_bytes(number.try_into()?) + 1;
-        number.copy_from_slice(&token.to_le_bytes());
-        file.write_all_at(&record, 0)?;
-        file.sync_data()?;
-        Ok(Locked { file, token })
+        count(file)
     }
 
     fn token(held: &Locked) -> Option<u64> {

@@ -1,10 +1,15 @@
-//! The floors: the least that a fenced lock can ask of a store, sent raw through the client crate that
-//! the store's own crate uses. No waiting, no renewal, no clean-up after trouble: nothing can be
-//! cheaper and still be exclusive and numbered. The memory store has none, as it asks nobody.
+//! The floors, sent raw through the client crates that the stores' own crates use, without renewal and
+//! without clean-up after trouble. The memory store has none, as it asks nobody.
+//!
+//! | floor | the least that is asked by |
+//! |---|---|
+//! | `floor` | a free lock that excludes and is numbered: nothing can be cheaper. It cannot wait |
+//! | `floor+queue` | one whose next holder waits in a queue and is told: on Redis our own scripts, on etcd a transaction that puts a key and answers the older ones beside one standing watch, on ZooKeeper the textbook recipe; the kernel's lock of a file |
 
 #[cfg(feature = "etcd")]
 mod etcd;
 mod file;
+mod queue;
 #[cfg(feature = "redis")]
 mod redis;
 #[cfg(feature = "zk")]
@@ -18,8 +23,7 @@ use contender_protocol::run;
 
 /// Contends as the floor of the store that `urls` name.
 pub(super) async fn contend(urls: &[String]) -> io::Result<()> {
-    let scheme = urls.first().and_then(|url| url.split("://").next()).unwrap_or_default();
-    match scheme {
+    match scheme(urls) {
         "file" => run::<file::Directory>(urls).await,
         #[cfg(feature = "redis")]
         "redis" => run::<redis::Connection>(urls).await,
@@ -27,11 +31,31 @@ pub(super) async fn contend(urls: &[String]) -> io::Result<()> {
         "etcd" => run::<etcd::Leased>(urls).await,
         #[cfg(feature = "zk")]
         "zk" | "zookeeper" => run::<zk::Connection>(urls).await,
-        _ => {
-            println!("missing no floor is known for {urls:?}");
-            Ok(())
-        }
+        _ => unknown(urls),
     }
+}
+
+/// Contends as the floor that waits.
+pub(super) async fn contend_in_a_queue(urls: &[String]) -> io::Result<()> {
+    match scheme(urls) {
+        "file" => run::<queue::file::Directory>(urls).await,
+        #[cfg(feature = "redis")]
+        "redis" => run::<queue::redis::Connection>(urls).await,
+        #[cfg(feature = "etcd")]
+        "etcd" => run::<queue::etcd::Leased>(urls).await,
+        #[cfg(feature = "zk")]
+        "zk" | "zookeeper" => run::<queue::zk::Connection>(urls).await,
+        _ => unknown(urls),
+    }
+}
+
+fn scheme(urls: &[String]) -> &str {
+    urls.first().and_then(|url| url.split("://").next()).unwrap_or_default()
+}
+
+fn unknown(urls: &[String]) -> io::Result<()> {
+    println!("missing no floor is known for {urls:?}");
+    Ok(())
 }
 
 /// What stands between the scheme and the options of the first.

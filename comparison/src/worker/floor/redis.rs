@@ -5,7 +5,7 @@ use std::time::Duration;
 use contender_protocol::{Failure, Session};
 use redis::aio::MultiplexedConnection;
 
-async fn load(connection: &mut MultiplexedConnection, script: &str) -> Result<String, Failure> {
+pub(super) async fn load(connection: &mut MultiplexedConnection, script: &str) -> Result<String, Failure> {
     Ok(redis::cmd("SCRIPT").arg("LOAD").arg(script).query_async(connection).await?)
 }
 

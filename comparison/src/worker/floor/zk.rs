@@ -1,9 +1,8 @@
-//! ZooKeeper: create an ephemeral sequential node and list its siblings, in one flight; delete it.
+//! ZooKeeper: create an ephemeral node of a fixed name, whose creation numbers it; delete it.
 
 use std::time::Duration;
 
 use contender_protocol::{Failure, Session};
-use futures_util::future::try_join;
 use zookeeper_client::{Acls, Client, CreateMode};
 
 pub(super) struct Connection(Client);
@@ -20,25 +19,17 @@ impl Session for Connection {
     const VERSION: &'static str = "zookeeper-client 0.11";
 
     async fn open(urls: &[String], ttl: Duration) -> Result<Self, Failure> {
-        let connector = Client::connector().with_session_timeout(ttl);
-        Ok(Self(connector.connect(super::address(urls)).await?))
+        Ok(Self(connect(urls, ttl).await?))
     }
 
     async fn lock(&self, name: &str) -> Result<String, Failure> {
-        let directory = format!("/floor/{name}");
-        self.0.mkdir(&directory, &CreateMode::Persistent.with_acls(Acls::anyone_all())).await?;
-        Ok(directory)
+        Ok(format!("{}/lock", directory(&self.0, name).await?))
     }
 
-    async fn acquire(&self, directory: &String) -> Result<Held, Failure> {
-        let stem = format!("{directory}/_c_0123456789abcdef-lock-");
-        let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
-        let created = self.0.create(&stem, b"0123456789abcdef", &options);
-        let ((stat, sequence), siblings) = try_join(created, self.0.list_children(directory)).await?;
-        if siblings.len() == 1 {
-            return Ok(Held { node: format!("{stem}{sequence}"), created: stat.czxid });
-        }
-        Err(super::taken())
+    async fn acquire(&self, node: &String) -> Result<Held, Failure> {
+        let options = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
+        let (stat, _sequence) = self.0.create(node, b"0123456789abcdef", &options).await?;
+        Ok(Held { node: node.clone(), created: stat.czxid })
     }
 
     fn token(held: &Held) -> Option<u64> {
@@ -48,4 +39,16 @@ impl Session for Connection {
     async fn release(&self, held: Held) -> Result<(), Failure> {
         Ok(self.0.delete(&held.node, None).await?)
     }
+}
+
+pub(super) async fn connect(urls: &[String], ttl: Duration) -> Result<Client, Failure> {
+    let connector = Client::connector().with_session_timeout(ttl);
+    Ok(connector.connect(super::address(urls)).await?)
+}
+
+/// Makes the directory of a lock.
+pub(super) async fn directory(client: &Client, name: &str) -> Result<String, Failure> {
+    let directory = format!("/floor/{name}");
+    client.mkdir(&directory, &CreateMode::Persistent.with_acls(Acls::anyone_all())).await?;
+    Ok(directory)
 }

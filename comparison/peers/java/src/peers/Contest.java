@@ -80,7 +80,7 @@ final class Contest {
         Files.writeString(Path.of(journal), text);
     }
 
-    private record Cycle(long requested, long granted, long releasing, long released) {}
+    private record Cycle(long requested, long granted, long releasing, String released) {}
 
     /** Goes through the lock again and again, and remembers the times until the contest is over. */
     private final class Contender extends Thread {
@@ -121,8 +121,14 @@ final class Contest {
                     Thread.yield();
                 }
                 long releasing = System.nanoTime();
-                lock.release();
-                cycles.add(new Cycle(requested, granted, releasing, System.nanoTime()));
+                String released = "-";
+                try {
+                    lock.release();
+                    released = Long.toString(System.nanoTime());
+                } finally {
+                    // A hold whose release failed is one nonetheless.
+                    cycles.add(new Cycle(requested, granted, releasing, released));
+                }
             }
         }
     }

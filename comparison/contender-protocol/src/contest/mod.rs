@@ -1,0 +1,181 @@
+//! Contenders in one process that go through a lock again and again.
+//!
+//! # Invariants
+//! - **contest-1** `granted` is read after the library has given the lock and `releasing` before it is asked to
+//!   let it go, so two cycles that overlap between those are two holders at once. A hold whose release failed is
+//!   written down as well.
+//! - **contest-2** Nothing is written while the contest runs.
+//! - **contest-3** Contenders of one process meet: a holder lets the others run once, as work that waits for
+//!   anything does. Otherwise one thread would never see two of them want the lock at a time.
+//! - **contest-4** A contest with a bound ends: who is not served within [`GRACE`] after it stops and says so.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Mutex;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use crate::clock::now;
+use crate::journal::Cycle;
+use crate::order::Run;
+use crate::session::{Failure, Session};
+
+/// What came of it.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    pub(crate) cycles: Vec<Cycle>,
+    /// What a contender stopped on.
+    pub(crate) failures: Vec<Failure>,
+}
+
+/// What is between a contender and the lock.
+pub(crate) struct Entrance<S: Session> {
+    session: Arc<S>,
+    lock: S::Lock,
+    /// Of all contenders of the session.
+    mutex: Arc<Mutex<()>>,
+}
+
+/// Prepares the lock once for each contender, so that it is no part of what is timed or counted.
+pub(crate) async fn entrances<S: Session>(
+    sessions: &[Arc<S>],
+    name: &str,
+    contenders: u32,
+) -> Result<Vec<Arc<Entrance<S>>>, Failure> {
+    let mutexes: Vec<_> = sessions.iter().map(|_| Arc::default()).collect();
+    let mut prepared = Vec::new();
+    for index in 0..contenders as usize {
+        let (session, mutex) = (&sessions[index % sessions.len()], &mutexes[index % sessions.len()]);
+        let lock = session.lock(name).await?;
+        let (session, mutex) = (Arc::clone(session), Arc::clone(mutex));
+        prepared.push(Arc::new(Entrance { session, lock, mutex }));
+    }
+    Ok(prepared)
+}
+
+pub(crate) async fn contest<S: Session>(entrances: &[Arc<Entrance<S>>], run: Run) -> Outcome {
+    let left = Arc::new(AtomicU64::new(if run.cycles == 0 { u64::MAX } else { run.cycles }));
+    let run = Arc::new(run);
+    let mut contenders = JoinSet::new();
+    let mut written = Vec::new();
+    for (index, entrance) in (0..).zip(entrances) {
+        let (entrance, run, left) = (Arc::clone(entrance), Arc::clone(&run), Arc::clone(&left));
+        let cycles = Cycles::default();
+        written.push(Cycles::clone(&cycles));
+        contenders.spawn(async move { go_through(index, &entrance, &run, &left, &cycles).await });
+    }
+    let mut failures = Vec::new();
+    let everybody = async {
+        while let Some(ended) = contenders.join_next().await {
+            failures.extend(ended.map_err(Failure::from).flatten().err());
+        }
+    };
+    // INVARIANT(contest-4)
+    let until_start = Duration::from_nanos(run.start.saturating_sub(now()));
+    let patience = if run.bound.is_zero() { FOREVER } else { until_start + run.bound + GRACE };
+    let _unserved = timeout(patience, everybody).await;
+    failures.extend((0..contenders.len()).map(|_| Failure::new(UNSERVED)));
+    contenders.shutdown().await;
+    let mut cycles = Vec::new();
+    for written in written {
+        cycles.append(&mut written.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+    Outcome { cycles, failures }
+}
+
+/// What a contender has written down; outlives it.
+type Cycles = Arc<std::sync::Mutex<Vec<Cycle>>>;
+
+async fn go_through<S: Session>(
+    contender: u32,
+    Entrance { session, lock, mutex }: &Entrance<S>,
+    run: &Run,
+    left: &AtomicU64,
+    cycles: &Cycles,
+) -> Result<(), Failure> {
+    let counter = run.counter.as_deref().map(Number::open).transpose()?;
+    let bound = if run.bound.is_zero() { u64::MAX } else { nanos(run.bound) };
+    tokio::time::sleep(Duration::from_nanos(run.start.saturating_sub(now()))).await;
+    let start = now();
+    loop {
+        let requested = now();
+        if requested - start >= bound || !take_one(left) {
+            return Ok(());
+        }
+        let _first = if run.front { Some(mutex.lock().await) } else { None };
+        let held = session.acquire(lock).await?;
+        let granted = now();
+        let worked = work(run, counter.as_ref()).await;
+        let token = S::token(&held);
+        let releasing = now();
+        let released = match worked {
+            Ok(()) => session.release(held).await.map(|()| now()),
+            Err(failure) => Err(failure),
+        };
+        let (released, failed) = match released {
+            Ok(released) => (Some(released), Ok(())),
+            Err(failure) => (None, Err(failure)),
+        };
+        let cycle = Cycle { contender, requested, granted, releasing, released, token };
+        cycles.lock().unwrap_or_else(PoisonError::into_inner).push(cycle);
+        failed?;
+    }
+}
+
+/// What is done while the lock is held.
+async fn work(run: &Run, counter: Option<&Number>) -> Result<(), Failure> {
+    if let Some(number) = counter {
+        number.add_one()?;
+    }
+    if !run.hold.is_zero() {
+        tokio::time::sleep(run.hold).await;
+    } else if run.contenders > 1 {
+        // INVARIANT(contest-3)
+        tokio::task::yield_now().await;
+    }
+    Ok(())
+}
+
+fn take_one(left: &AtomicU64) -> bool {
+    left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
+}
+
+/// A number in a file that nothing but the lock protects.
+struct Number(File);
+
+impl Number {
+    fn open(path: &Path) -> Result<Self, Failure> {
+        Ok(Self(OpenOptions::new().read(true).write(true).open(path)?))
+    }
+
+    /// Reads, adds, writes: two at once lose one.
+    fn add_one(&self) -> Result<(), Failure> {
+        let mut text = [0; 20];
+        let length = self.0.read_at(&mut text, 0)?;
+        let text = String::from_utf8_lossy(&text[..length]);
+        let number: u64 = text.trim().parse()?;
+        self.0.write_all_at((number + 1).to_string().as_bytes(), 0)?;
+        Ok(())
+    }
+}
+
+pub(crate) fn nanos(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// How long after its bound a contest goes on for those who wait.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// Of a contest without a bound.
+const FOREVER: Duration = Duration::from_secs(86_400);
+
+/// Who was not served in time says so.
+const UNSERVED: &str = "unserved";
+
+#[cfg(test)]
+mod tests;
