@@ -35,10 +35,10 @@ pub(super) async fn run(comparison: &Comparison) -> Result<Move> {
 }
 
 /// Who moves the locks, as `leasehold migrate` does.
-fn admin(old: &str, new: &str) -> leasehold::Result<Admin> {
+async fn admin(old: &str, new: &str) -> leasehold::Result<Admin> {
     let registry = leasehold::registry();
     let migration = Migration::new(registry.store(old)?, registry.store(new)?);
-    Ok(migration.admin(Env::new(Timing::for_ttl(TTL))?))
+    migration.admin(Env::new(Timing::for_ttl(TTL))?).await
 }
 
 struct Moved {
@@ -60,7 +60,7 @@ async fn once(comparison: &Comparison, counted: bool) -> Result<Moved> {
     let url = format!("{}?migrate_to={}", redis.url, etcd.url);
     let who = Implementation::Ours;
     let mut team = Team::start(who, std::slice::from_ref(&url), SHAPE, comparison.room()).await?;
-    let admin = admin(&redis.url, &etcd.url).map_err(Error::during(DOING))?;
+    let admin = admin(&redis.url, &etcd.url).await.map_err(Error::during(DOING))?;
     let phase = comparison.scale.phase;
     let (steps, phases) = (PHASES.len() as u32 - 1, PHASES.len() as u32);
     let most = effort(phase * phases + EACH_STEP * steps);
