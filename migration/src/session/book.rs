@@ -390,6 +390,18 @@ impl Book {
         self.tidy(name);
     }
 
+    /// What was not renewed until its deadline is given up by the core, which releases it only if it was told of the loss.
+    pub(super) fn let_go_of_what_is_given_up(&mut self, now: Moment) {
+        let given_up = |slot: &Slot| {
+            let stage = slot.claim.as_ref().map(|claim| &claim.stage);
+            matches!(stage, Some(Stage::Holding { told, .. }) if told.has_passed(now))
+        };
+        let given_up = self.slots.iter().filter(|(_, slot)| given_up(slot)).map(|(name, _)| name.clone());
+        for name in given_up.collect::<Vec<_>>() {
+            self.let_go(&name);
+        }
+    }
+
     /// A slot that nobody needs goes.
     pub(super) fn tidy(&mut self, name: &LockName) {
         if self.slots.get(name).is_some_and(Slot::is_empty) {

@@ -32,7 +32,10 @@ impl Session {
                 () = self.closing.cancelled() => return,
                 looked = self.look(side) => looked,
             };
-            self.with(|book, now| book.looked(side, looked.err(), now));
+            self.with(|book, now| {
+                book.looked(side, looked.err(), now);
+                book.let_go_of_what_is_given_up(now);
+            });
             self.looked.change(|looked| looked[side] += 1);
             let pause = self.env.jittered(self.poll.min(self.signs_every() / 2));
             tokio::select! {

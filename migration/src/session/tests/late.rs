@@ -347,3 +347,15 @@ async fn a_holder_who_is_met_often_is_asked_about_once() {
     sleep(TTL).await;
     assert_eq!(rig.session.with(asked), 1, "it may be asked again later");
 }
+
+/// What was not renewed until its deadline is given up by the core, and released by nobody: it may hang on a session that
+/// lives on.
+#[tokio::test(start_paused = true)]
+async fn what_nobody_keeps_is_let_go() {
+    let rig = Rig::in_phase(Phase::Both).await;
+    rig.take().await.unwrap();
+    sleep(TTL - POLL).await;
+    assert!(!rig.session.with(|book, _| book.slots.is_empty()), "it may be renewed");
+    sleep(POLL * 3).await;
+    assert!(rig.session.with(|book, _| book.slots.is_empty()), "its deadline has passed");
+}
