@@ -17,7 +17,7 @@ pub(crate) async fn migrate(store: &Store, action: &Migrate, json: bool) -> Resu
              say --yes",
         ));
     }
-    let admin = Place::of(store)?.admin()?;
+    let admin = Place::of(store)?.admin().await?;
     let done = carry_out(&admin, action).await;
     if let Err(error) = admin.close().await {
         tracing::debug!(error = %format_args!("{error:#}"), "the sessions were not closed in order");

@@ -98,7 +98,7 @@ impl Place {
 
     /// Who administers the move that the URL asks for.
     #[cfg(feature = "migrate")]
-    pub(crate) fn admin(&self) -> Result<Admin, Failure> {
+    pub(crate) async fn admin(&self) -> Result<Admin, Failure> {
         const NONE: &str =
             "the URL says nothing of a move: give that of the processes, with `migrate_to=URL`";
         let url = self.url.as_deref().ok_or_else(|| Failure::usage(NONE))?;
@@ -111,7 +111,7 @@ impl Place {
         });
         let env = registry.configure(url)?.env()?;
         let migration: &Migration = found.get().ok_or_else(|| Failure::usage(NONE))?;
-        Ok(migration.admin(env))
+        Ok(migration.admin(env).await?)
     }
 
     /// The store in words, without user, password and options.

@@ -28,8 +28,8 @@ struct Stores {
 impl Stores {
     async fn start() -> Self {
         Self {
-            redis: <Redis as Server>::start().await.unwrap(),
-            etcd: <Etcd as Server>::start().await.unwrap(),
+            redis: <Redis as Server>::start().await.expect("it starts"),
+            etcd: <Etcd as Server>::start().await.expect("it starts"),
         }
     }
 
@@ -50,7 +50,7 @@ fn read(rig: &Rig, file: &str) -> String {
 
 /// The tokens under which it was counted, in that order.
 fn tokens(rig: &Rig) -> Vec<u64> {
-    read(rig, "tokens").lines().map(|token| token.parse().unwrap()).collect()
+    read(rig, "tokens").lines().map(|token| token.parse().expect("a number")).collect()
 }
 
 async fn status(rig: &Rig) -> Value {

@@ -22,6 +22,7 @@ mod walk;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use futures_util::future::join;
 use leasehold_core::backend::StoreConfig;
 use leasehold_core::backend::stage::{Phase, Side};
 use leasehold_core::{Env, Error, ErrorKind, Result};
@@ -120,16 +121,32 @@ impl Look {
 }
 
 impl Migration {
-    /// Who administers this move. Contacts nobody: each store is opened when it is asked, and asked again if it was
-    /// down. `env` is that of its sessions; its ttl is the one after which a repair takes locks for over.
-    pub fn admin(&self, env: Env) -> Admin {
-        Admin::between(self.stores().clone(), env)
+    /// Who administers this move. Opens both stores; one that is unavailable is opened when it is asked next. `env` is
+    /// that of its sessions; its ttl is the one after which a repair takes locks for over.
+    ///
+    /// # Errors
+    ///
+    /// A store's that will never do: [`ErrorKind::Unsupported`] if its locks cannot be moved, [`ErrorKind::Denied`].
+    ///
+    /// # Cancel safety
+    ///
+    /// A session that was opened already ends with its lease.
+    pub async fn admin(&self, env: Env) -> Result<Admin> {
+        let admin = Admin::between(self.stores().clone(), env);
+        let (old, new) = join(admin.stores.old.begin(), admin.stores.new.begin()).await;
+        for opened in [old, new] {
+            if let Some(error) = opened.err().filter(|error| *error.kind() != ErrorKind::Unavailable) {
+                // The error says more than what ending the sessions could.
+                let _closed = admin.close().await;
+                return Err(error);
+            }
+        }
+        Ok(admin)
     }
 }
 
 impl Admin {
-    /// One who administers the move between these two. Contacts nobody: a store is opened when it is asked, and asked
-    /// again if it was down.
+    /// One who administers the move between these two, and has contacted nobody.
     pub(crate) fn between(configs: Pair<Arc<dyn StoreConfig>>, env: Env) -> Self {
         let Pair { old, new } = configs;
         let stores = Pair { old: Store::new(Side::Old, old, &env), new: Store::new(Side::New, new, &env) };

@@ -59,6 +59,11 @@ impl Store {
         Self { side, config, env, id, session: Mutex::new(None) }
     }
 
+    /// Opens the session, if there is none yet.
+    pub(super) async fn begin(&self) -> Result<()> {
+        self.session().await.map(drop)
+    }
+
     /// Where it is, for people.
     pub(super) fn at(&self) -> String {
         self.config.server().unwrap_or_else(|| format!("the {} store", self.side.word()))

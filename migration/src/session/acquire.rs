@@ -1,11 +1,11 @@
 //! Asks for a lock until it is granted: does what the [`Contender`] says.
 //!
 //! # Invariants
-//! - **acquire-1** Who is dropped, or ends with an error, leaves nothing behind: what is asked is dropped with it, and what was
+//! - **attempt-1** Who is dropped, or ends with an error, leaves nothing behind: what is asked is dropped with it, and what was
 //!   granted is released by a task (B2).
-//! - **acquire-2** A place in a store's queue that is lost there ends the acquisition, and the core asks again; but for one in
+//! - **attempt-2** A place in a store's queue that is lost there ends the acquisition, and the core asks again; but for one in
 //!   the queue of the store moved to, which is asked again from here, as the other store's lock is held meanwhile.
-//! - **acquire-3** Every request to a store has an owner id of its own.
+//! - **attempt-3** Every request to a store has an owner id of its own.
 
 use std::future::pending;
 use std::sync::Arc;
