@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use leasehold_conformance::Network;
+use leasehold_conformance::network::{Fault, Operation};
 use leasehold_core::backend::stage::{Phase, Side};
 use leasehold_core::backend::{AcquireRequest, Attempt, StoreConfig};
 use leasehold_core::clock::TokioClock;
@@ -308,5 +309,19 @@ async fn records_of_two_moves_are_refused() {
         let refused = manager(Migration::new(old.clone(), new.clone())).await.map(drop);
         let kind = refused.as_ref().map_err(|error| error.kind().clone());
         assert_eq!(kind, Err(ErrorKind::Misuse), "{refused:?}");
+    }
+}
+
+/// A hold is trusted no longer than the process's entry is shown, whatever its own lease says (session-3).
+#[tokio::test(start_paused = true)]
+async fn a_hold_ends_with_the_entry_of_its_process() {
+    for (phase, side) in [(Phase::Shadow, Side::Old), (Phase::Both, Side::New), (Phase::New, Side::New)] {
+        let rig = Rig::in_phase(phase);
+        let process = rig.process().await;
+        let guard = process.hold().await;
+        process.lines[side].always(Operation::Sign, Fault::LoseRequest);
+        let reason = timeout(TTL, guard.lost()).await.expect("within a ttl");
+        assert_eq!(reason, LostReason::Expired);
+        assert_eq!(rig.members(side).await.len(), 1, "{phase}: it is shown until then");
     }
 }
