@@ -68,7 +68,7 @@ impl Place {
         let migration = Migration::new(old.clone(), new.clone());
         // Whoever comes first writes the records.
         let first = manager(migration.clone()).await;
-        let admin = migration.admin(env);
+        let admin = migration.admin(env).await.unwrap();
         let place = Self { scene, old, new, admin };
         walk(&place.admin, scene.from).await;
         first.shutdown().await.unwrap();

@@ -25,7 +25,7 @@ pub(crate) fn trials(pair: &Pair) -> Vec<Trial> {
 /// with a larger token. And back, and forth again.
 async fn a_hold_and_a_waiter_last_through_every_phase(space: Space) {
     let (holder, waiter) = (space.manager().await, space.manager().await);
-    let admin = space.admin();
+    let admin = space.admin().await;
     let guard = hold(&holder).await;
     let lock = waiter.lock(NAME).unwrap();
     let waiting = Beside::start(async move { lock.acquire().await.unwrap() });
@@ -59,7 +59,7 @@ async fn a_process_that_stood_still_has_lost(space: Space) {
     let scratch = Scratch::new("moving").unwrap();
     let [_, moving, _] = space.urls();
     let (mut stopped, other) = (Holder::start(&scratch, &moving).await, space.manager().await);
-    let admin = space.admin();
+    let admin = space.admin().await;
     walk(&admin, Phase::Shadow).await;
     let token = stopped.acquire(NAME).await;
     stopped.process.stop().await.unwrap();

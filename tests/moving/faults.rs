@@ -80,7 +80,7 @@ impl<O: Kind, N: Kind> Rig<O, N> {
         let direct = Self::migration([old.addr(), new.addr()]);
         let near = open(direct.clone(), ttl).await;
         let far = open(Self::migration([ways[0].addr(), ways[1].addr()]), ttl).await;
-        let admin = admin(&direct, ttl);
+        let admin = admin(&direct, ttl).await;
         walk(&admin, phase).await;
         admin.close().await.unwrap();
         Self { phase, old, new, ways, ttl, near, far }
@@ -196,7 +196,7 @@ impl<O: Kind, N: Kind> Rig<O, N> {
         let (direct, ttl) = (self.direct(), self.ttl);
         // In whatever state they are.
         let _ = tokio::join!(self.near.shutdown(), self.far.shutdown());
-        let admin = admin(&direct, ttl);
+        let admin = admin(&direct, ttl).await;
         eventually("the move is repaired", async || admin.repair().await.is_ok()).await;
         let locks = open(direct, ttl).await;
         let next = hold(&locks).await;

@@ -76,7 +76,7 @@ impl StoreConfig for Standing {
 async fn stand(migration: &Migration, phase: Phase, env: &Env) -> Result<()> {
     // Whoever opens it first begins it.
     let first = migration.open(env.clone()).await?;
-    let admin = migration.admin(env.clone());
+    let admin = migration.admin(env.clone()).await?;
     let steps = Steps::default().to(phase).wait(4 * env.timing().ttl).quiet_for(Duration::ZERO);
     admin.advance(&steps, &mut |_| {}).await?;
     admin.close().await?;

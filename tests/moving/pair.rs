@@ -125,8 +125,8 @@ impl Space {
         open(self.migration(), self.ttl()).await
     }
 
-    pub(crate) fn admin(&self) -> Admin {
-        admin(&self.migration(), self.ttl())
+    pub(crate) async fn admin(&self) -> Admin {
+        admin(&self.migration(), self.ttl()).await
     }
 
     /// What a process is given before, during and after.
@@ -146,10 +146,10 @@ pub(crate) async fn open(migration: Migration, ttl: Duration) -> LockManager {
     builder.build().await.unwrap()
 }
 
-pub(crate) fn admin(migration: &Migration, ttl: Duration) -> Admin {
+pub(crate) async fn admin(migration: &Migration, ttl: Duration) -> Admin {
     let mut timing = Timing::for_ttl(ttl);
     timing.connect_timeout = BOUND;
-    migration.admin(Env::new(timing).unwrap())
+    migration.admin(Env::new(timing).unwrap()).await.unwrap()
 }
 
 /// Goes to a phase, waiting for whoever must be waited for.

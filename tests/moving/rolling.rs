@@ -28,7 +28,7 @@ async fn no_count_is_lost(space: Space, seed: u64) {
         fleet.replace(index, MOVING).await;
         fleet.counts_on().await;
     }
-    let admin = fleet.space.admin();
+    let admin = fleet.space.admin().await;
     let back = *fleet.dice.pick(&[Phase::Old, Phase::Shadow, Phase::Both]);
     let from = *fleet.dice.pick(&[Phase::Both, Phase::Drain, Phase::New]);
     for to in [from, back, Phase::New] {

@@ -28,7 +28,8 @@ pub(crate) fn two_hold(planted: Option<Plant>) -> Result<bool> {
         let (silent, networks) = manager(ways("silent")).await?;
         let (rival, _) = manager(ways("rival")).await?;
         let (migration, _) = migration(ways("admin"));
-        let admin = migration.admin(Env::new(timing.clone())?.with_clock(Arc::new(TokioClock::new())));
+        let env = Env::new(timing.clone())?.with_clock(Arc::new(TokioClock::new()));
+        let admin = migration.admin(env).await?;
         walk(&admin, Phase::Shadow).await?;
         let guard = hold(&silent).await?;
         for operation in [Operation::Sign, Operation::ReadRecord, Operation::Members] {

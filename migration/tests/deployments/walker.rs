@@ -97,7 +97,7 @@ impl Fleet {
         let label = self.label("a");
         let (old, new) = (self.old.way(&label), self.new.way(&label));
         let migration = Migration::new(old.config, new.config).poll(self.scenario.poll);
-        let admin = migration.admin(self.admin_env());
+        let admin = migration.admin(self.admin_env()).await?;
         let (recorder, patience) = (self.recorder_of(&label), self.scenario.forgotten_after() * 3);
         Ok(Guide { admin, recorder, done: Done::default(), patience })
     }
@@ -148,8 +148,13 @@ struct Walk {
 
 impl Walk {
     async fn run(mut self) {
-        let admin = self.migration.admin(self.env.clone());
-        self.wander(admin).await;
+        loop {
+            match self.migration.admin(self.env.clone()).await {
+                Ok(admin) => return self.wander(admin).await,
+                Err(error) => self.recorder.note(What::Noted(format!("cannot begin: {error:#}"))),
+            }
+            self.pause().await;
+        }
     }
 
     async fn wander(&mut self, admin: Admin) {
