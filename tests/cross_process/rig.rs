@@ -1,7 +1,5 @@
 //! A namespace of locks, and holders on it.
 
-use std::time::Duration;
-
 use testbed::Scratch;
 
 use crate::child::Holder;

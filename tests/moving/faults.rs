@@ -145,7 +145,7 @@ impl<O: Kind, N: Kind> Rig<O, N> {
                 self.restart(side).await;
                 self.comes_back(0).await;
             }
-            Fault::RestartedEmpty if self.needs(side) => self.is_lost(side).await,
+            Fault::RestartedEmpty if self.needs(side) => self.loses_its_record(side).await,
             Fault::RestartedEmpty => {
                 let guard = hold(&self.far).await;
                 self.restart_empty(side).await;
@@ -185,7 +185,7 @@ impl<O: Kind, N: Kind> Rig<O, N> {
     }
 
     /// A store that is needed has forgotten the move: nobody is granted anything before somebody repairs that.
-    async fn is_lost(mut self, side: Side) {
+    async fn loses_its_record(mut self, side: Side) {
         let guard = hold(&self.far).await;
         let token = guard.token();
         self.restart_empty(side).await;

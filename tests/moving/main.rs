@@ -55,8 +55,7 @@ fn main() -> ExitCode {
     let mut suite = Suite::new().threads(12);
     let deployments = std::env::var("LEASEHOLD_DEPLOYMENTS").ok().map(|number| number.parse().unwrap());
     for (index, pair) in pairs.into_iter().enumerate() {
-        let in_full = index == 0 || deployments.is_some();
-        if in_full {
+        if deployments.is_some() {
             suite = kit::subjects(&pair).into_iter().fold(suite, Suite::store);
         }
         let trials = rolling::trials(&pair, deployments.unwrap_or(if index == 0 { 2 } else { 1 }));

@@ -38,13 +38,19 @@ impl Kind for zookeeper::Server {
     }
 }
 
+/// How a namespace is opened.
+type Config = dyn Fn(&str) -> Box<dyn StoreConfig> + Send + Sync;
+
+/// Where a namespace is, with options.
+type Url = dyn Fn(&str, &str) -> String + Send + Sync;
+
 /// One of the two stores.
 #[derive(Clone)]
 pub(crate) struct End {
     ttl: Duration,
     granularity: Duration,
-    config: Arc<dyn Fn(&str) -> Box<dyn StoreConfig> + Send + Sync>,
-    url: Arc<dyn Fn(&str, &str) -> String + Send + Sync>,
+    config: Arc<Config>,
+    url: Arc<Url>,
 }
 
 impl End {

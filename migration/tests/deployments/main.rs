@@ -6,6 +6,7 @@
 //!
 //! | part | is |
 //! |---|---|
+//! | `bound` | a hold whose process is in no list any more |
 //! | `scenario` | what a seed decides before |
 //! | `station` | one of the two stores, and the ways to it |
 //! | `fleet` | the processes, and the phases of a run |
@@ -14,6 +15,7 @@
 //! | `plants` | rules that are broken on purpose |
 //! | `tally` | what runs came to, in numbers |
 
+mod bound;
 mod chaos;
 mod fleet;
 mod plants;
@@ -23,9 +25,8 @@ mod tally;
 mod walker;
 
 use std::process::ExitCode;
-use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use leasehold_conformance::history::History;
@@ -44,6 +45,7 @@ fn main() -> ExitCode {
     let mut trials = vec![
         Trial::test("deployments::seeds_keep_every_promise", seeds_keep_every_promise),
         Trial::test("deployments::a_seed_repeats_exactly", a_seed_repeats_exactly),
+        Trial::test("deployments::a_hold_ends_with_its_entry", a_hold_ends_with_its_entry),
     ];
     for (name, plant, shows_as) in FINDS {
         let name = format!("deployments::finds::{name}");
@@ -53,9 +55,8 @@ fn main() -> ExitCode {
 }
 
 /// Rules whose breach must show, and as what.
-const FINDS: [(&str, Plant, &str); 3] = [
+const FINDS: [(&str, Plant, &str); 2] = [
     ("sessions_that_ignore_the_phase", Plant::IgnoresPhases, "G1 overlap"),
-    ("holds_that_outlast_their_entry", Plant::UnboundHolds, "G1 overlap"),
     ("entries_that_acknowledge_early", Plant::AcknowledgesEarly, "G1 overlap"),
 ];
 
@@ -87,7 +88,8 @@ fn seeds_keep_every_promise() -> Result<(), Failed> {
     println!("{}, {:.1} s", total.tally, began.elapsed().as_secs_f64());
     total.failed.sort();
     match total.failed.first() {
-        None => Ok(()),
+        None if seeds < DEFAULT_SEEDS => Ok(()),
+        None => Ok(total.tally.has_been_everywhere()?),
         Some((first, _)) => {
             let failed = total.failed.iter().map(|(seed, first)| format!("seed {seed}: {first}"));
             let failed = failed.collect::<Vec<_>>().join("\n");
@@ -128,14 +130,19 @@ fn a_broken_rule_is_found(plant: Plant, shows_as: &str) -> Result<(), Failed> {
     }
 }
 
+/// A hold is over before anybody counts on there being none; and is not, where the rule is broken.
+fn a_hold_ends_with_its_entry() -> Result<(), Failed> {
+    for (planted, two_hold) in [(None, false), (Some(Plant::UnboundHolds), true)] {
+        let found = bound::two_hold(planted).map_err(|error| format!("{planted:?}: {error:#}"))?;
+        if found != two_hold {
+            return Err(format!("{planted:?}: two hold: {found}").into());
+        }
+    }
+    Ok(())
+}
+
 fn replay(seed: u64) -> ExitCode {
-    let plant = match std::env::var("LEASEHOLD_PLANT").as_deref() {
-        Ok("phases") => Some(Plant::IgnoresPhases),
-        Ok("bound") => Some(Plant::UnboundHolds),
-        Ok("early") => Some(Plant::AcknowledgesEarly),
-        _ => None,
-    };
-    let report = run(seed, plant);
+    let report = run(seed, None);
     println!("{}", describe(&report));
     if report.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
@@ -184,6 +191,6 @@ impl Total {
     }
 }
 
-const DEFAULT_SEEDS: u64 = 200;
-const REPEATED_SEEDS: u64 = 5;
-const SEEDS_TO_FIND: u64 = 300;
+const DEFAULT_SEEDS: u64 = 60;
+const REPEATED_SEEDS: u64 = 3;
+const SEEDS_TO_FIND: u64 = 40;

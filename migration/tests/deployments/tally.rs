@@ -60,6 +60,18 @@ impl Tally {
         }
     }
 
+    /// Runs that went nowhere would show nothing.
+    pub(crate) fn has_been_everywhere(&self) -> Result<(), String> {
+        let next = Phase::ALL.windows(2).flat_map(|pair| [(pair[0], pair[1]), (pair[1], pair[0])]);
+        let rare = next.filter(|step| self.steps.get(step).is_none_or(|count| *count < 10));
+        let rare: Vec<_> = rare.map(|(from, to)| format!("{from}→{to}")).collect();
+        let counts = [self.plain_old, self.moving, self.plain_new, self.refused, self.admins_died];
+        if rare.is_empty() && counts.iter().all(|count| *count >= 10) {
+            return Ok(());
+        }
+        Err(format!("hardly ever: {rare:?}, or some of {counts:?}"))
+    }
+
     pub(crate) fn add(&mut self, other: &Self) {
         let Self { runs, plain_old, plain_new, moving, refused, admins_died, .. } = other;
         self.runs += runs;

@@ -148,8 +148,13 @@ struct Walk {
 
 impl Walk {
     async fn run(mut self) {
-        let admin = self.migration.admin(self.env.clone()).await;
-        self.wander(admin.expect("stores that are away are no reason not to open")).await;
+        loop {
+            match self.migration.admin(self.env.clone()).await {
+                Ok(admin) => return self.wander(admin).await,
+                Err(error) => self.recorder.note(What::Noted(format!("cannot begin: {error:#}"))),
+            }
+            self.pause().await;
+        }
     }
 
     async fn wander(&mut self, admin: Admin) {
