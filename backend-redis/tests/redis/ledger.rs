@@ -12,8 +12,8 @@ use testbed::redis::{Reply, Server, Settings};
 use crate::access::{WITH_SCRIPTS, documented_rights, loaded, refusals, user};
 use crate::diagnosis::of;
 use crate::rig::{
-    BOUND, KEY, LONG, NAME, TTL, command, direct, eventually, exists, hold, ok, open, open_for, proxy, server,
-    start, store, trials, via,
+    BOUND, KEY, LONG, NAME, TTL, command, direct, eventually, exists, hold, ok, open, open_for, proxy,
+    server, start, store, trials, via,
 };
 
 trials![
@@ -132,14 +132,18 @@ async fn who_comes_back_is_admitted_anew() {
     proxy.reset().await;
     eventually("it is refused", async || {
         let refused = locks.lock(NAME).unwrap().try_acquire().await;
-        refused.is_err_and(|error| *error.kind() == ErrorKind::Misuse && error.to_string().contains("migrate_to"))
+        refused.is_err_and(|error| {
+            *error.kind() == ErrorKind::Misuse && error.to_string().contains("migrate_to")
+        })
     })
     .await;
     assert!(!exists(&server, KEY).await);
     moving.read().await.unwrap();
     written(&*ledger, Some(barred), "1 old old").await;
-    eventually("it is admitted", async || locks.lock(NAME).unwrap().try_acquire().await.is_ok_and(|guard| guard.is_some()))
-        .await;
+    eventually("it is admitted", async || {
+        locks.lock(NAME).unwrap().try_acquire().await.is_ok_and(|guard| guard.is_some())
+    })
+    .await;
 }
 
 /// It is neither believed nor written over, and bars plain sessions, not those that move; among members it is

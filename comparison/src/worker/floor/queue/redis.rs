@@ -47,7 +47,7 @@ impl Session for Connection {
         let (push, pushed) = mpsc::unbounded_channel();
         let config = AsyncConnectionConfig::new().set_push_sender(push);
         let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
-        let acquire = load(&mut connection, &[ACQUIRE_FREE, GRANT, QUEUE, ACQUIRE].concat()).await?;
+        let acquire = load(&mut connection, &[GRANT, ACQUIRE_FREE, QUEUE, ACQUIRE].concat()).await?;
         let release = load(&mut connection, &[RELEASE_FREE, GRANT, QUEUE, RELEASE].concat()).await?;
         let number: u64 = redis::cmd("INCR").arg("{floor}:sessions").query_async(&mut connection).await?;
         let inbox = format!("{number:032x}");
@@ -73,11 +73,11 @@ impl Session for Connection {
         command.arg(&self.acquire).arg(keys.len()).arg(keys.as_slice()).arg(CHANNELS).arg(&owner);
         command.arg(&self.ttl).arg("1").arg(&self.inbox).arg("5 floor");
         let token = match command.query_async(&mut self.connection.clone()).await? {
-            Value::Int(counter) => {
+            Value::Array(_in_the_queue) => granted.await?,
+            counter => {
                 waiting(&self.waiting).remove(&owner);
-                counter.cast_unsigned()
+                redis::from_redis_value(counter)?
             }
-            _in_the_queue => granted.await?,
         };
         Ok(Held { keys: keys.clone(), owner, token })
     }
