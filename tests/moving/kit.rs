@@ -42,7 +42,7 @@ impl Subject for InPhase {
 
     fn config(&self, namespace: &str) -> Box<dyn StoreConfig> {
         let standing = || {
-            let space = self.pair.space(&format!("{namespace}-{}", self.phase));
+            let space = self.pair.space(&format!("{namespace}-{}", self.name));
             Standing { phase: self.phase, migration: space.migration(), stands: Arc::default() }
         };
         Box::new(self.moves.lock().unwrap().entry(namespace.to_owned()).or_insert_with(standing).clone())
