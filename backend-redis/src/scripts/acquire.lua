@@ -34,7 +34,7 @@ if not queues then
 end
 local last, its = unpack(redis.call('ZREVRANGE', queue, '0', '0', 'WITHSCORES'))
 local alone = not last
-local score = its and its >= now and number(its + 1) or now
+local score = its and (#its > #now or its >= now) and number(its + 1) or now
 if redis.call('ZADD', queue, 'NX', score, me) == 0 then
   score, last = redis.call('ZSCORE', queue, me), nil
 end

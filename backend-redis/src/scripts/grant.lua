@@ -9,8 +9,8 @@
 -- channels what an inbox's id follows in the name of its channel
 --
 -- Times are of this server, in microseconds; leases in milliseconds. Times and counters are text, which is
--- compared as it is: they have 16 digits until the year 2286. What is calculated becomes text by %.0f, because
--- Lua's own form loses digits, or as an argument, which Redis writes with all of them.
+-- compared as it is where it has as many digits: a server may come up with a clock of 1970. What is calculated
+-- becomes text by %.0f, because Lua's own form loses digits, or as an argument, which Redis writes with all of them.
 
 local DAY = 86400000
 
@@ -28,7 +28,7 @@ end
 local function count(grants, owner, inbox, info, now)
   local record = ' ' .. owner .. ' ' .. now .. ' ' .. inbox .. ' ' .. info
   local last = redis.call('SET', grants, now .. record, 'EX', '86401', 'GET')
-  if not last or string.sub(last, 1, 16) < now then
+  if not last or string.byte(last, #now + 1) == 32 and string.sub(last, 1, #now) < now then
     return now
   end
   -- The clock was set back, or more was granted than microseconds have passed.

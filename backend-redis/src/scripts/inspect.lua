@@ -30,7 +30,7 @@ for i = 1, #KEYS / 4 do
   local looked_at = redis.call('ZRANGE', queue, 0, LOOKED_AT - 1)
   local waiting = #looked_at < LOOKED_AT and 0 or length(queue) - LOOKED_AT
   for _, owner in ipairs(looked_at) do
-    if live_until(entries, owner) > now then
+    if live_until(entries, owner, now) then
       waiting = waiting + 1
     end
   end

@@ -50,9 +50,11 @@ local function drop_entry(queue, entries, owner, ...)
   return was_there
 end
 
--- What is longer is no id of ours, and would be told in messages.
-local function live_until(entries, owner)
-  return #owner <= LONGEST and redis.call('HGET', entries, 'u:' .. owner) or '0'
+-- Until when an entry is live, if it is. An id that is longer is none of ours, and would be told in messages.
+local function live_until(entries, owner, now)
+  local ends = #owner <= LONGEST and redis.call('HGET', entries, 'u:' .. owner) or ''
+  ends = string.match(ends, '^%d+$')
+  return ends and (#ends > #now or #ends == #now and ends > now) and ends
 end
 
 -- The first live entry, or whether there may be one behind more ended ones than a call drops; the time; until
@@ -64,9 +66,9 @@ local function first_live(queue, entries, now)
       return nil
     end
     now = now or clock()
-    local ends = live_until(entries, owner)
-    local entry = ends > now and redis.call('HGET', entries, owner) or ''
-    local ttl, inbox, info = string.match(string.sub(entry, 1, LONGEST), '^(%d+) (%S+) (.*)$')
+    local ends = live_until(entries, owner, now)
+    local entry = ends and redis.call('HGET', entries, owner) or ''
+    local ttl, inbox, info = string.match(string.sub(entry, 1, LONGEST), '^([1-9]%d*) (%S+) (.*)$')
     if ttl then
       return owner, false, now, ends, ttl, inbox, info
     end
@@ -86,8 +88,8 @@ local function before(queue, entries, score, now, owner)
     if not owner then
       return now
     end
-    local ends = live_until(entries, owner)
-    if ends > now then
+    local ends = live_until(entries, owner, now)
+    if ends then
       return ends
     end
     drop_entry(queue, entries, owner)
@@ -153,7 +155,7 @@ local function tell_next(lock, queue, entries, channels, score)
   end
   local now = clock()
   local asks = due(lock, before(queue, entries, its, now), now)
-  if asks >= 0 and asks < (live_until(entries, owner) - now) / 1000 - ttl * 2 / 3 then
+  if asks >= 0 and asks < ((live_until(entries, owner, now) or now) - now) / 1000 - ttl * 2 / 3 then
     redis.pcall('PUBLISH', channels .. inbox, 'due ' .. owner .. ' ' .. number(asks) .. ' ' .. lock)
   end
 end

@@ -33,7 +33,7 @@ local function refresh(lock, queue, entries, grants, me, ttl, now)
   if not score then
     return { 3 }
   end
-  if live_until(entries, me) <= now then
+  if not live_until(entries, me, now) then
     drop_entry(queue, entries, me)
     return { 3 }
   end

@@ -164,6 +164,19 @@ impl Real {
         loaded.query(&mut self.connection).map_err(|error| error.to_string())
     }
 
+    /// Its counter if it holds the lock.
+    fn acquire(&mut self, owner: u64) -> Option<u64> {
+        let mut call = scripts::ACQUIRE.call(&self.keys.all());
+        call.arg(CHANNELS).arg(hex(owner)).arg(2_000).arg(1).arg(client(owner)).arg(info(owner));
+        scripts::number(&self.run(&scripts::ACQUIRE, &call).unwrap())
+    }
+
+    fn release(&mut self, owner: u64) -> Result<Option<u64>, String> {
+        let mut call = scripts::RELEASE.call(&self.keys.all());
+        call.arg(CHANNELS).arg(hex(owner));
+        self.run(&scripts::RELEASE, &call).map(|answer| scripts::number(&answer))
+    }
+
     /// What was published since the last time: inbox and text.
     fn heard(&mut self) -> Vec<(String, String)> {
         self.ask(redis::cmd("PUBLISH").arg(END).arg(END));
@@ -293,10 +306,7 @@ fn step(
             (format!("{:?}", answers(&answer, owners.len())?), format!("{expected:?}"))
         }
         Operation::Release { owner } => {
-            let mut call = scripts::RELEASE.call(&keys.all());
-            call.arg(CHANNELS).arg(hex(*owner));
-            let answer = scripts::number(&real.run(&scripts::RELEASE, &call)?);
-            (format!("{answer:?}"), format!("{:?}", Some(model.release(now, *owner, said))))
+            (format!("{:?}", real.release(*owner)?), format!("{:?}", Some(model.release(now, *owner, said))))
         }
         Operation::Revoke(grace) => {
             let how =
@@ -419,26 +429,43 @@ fn a_strange_entry_is_passed_over() {
     let mut real = Real::start();
     let keys = real.keys.clone();
     let [_, queue, entries, _] = keys.all();
-    let acquire = |real: &mut Real, owner| {
-        let mut call = scripts::ACQUIRE.call(&keys.all());
-        call.arg(CHANNELS).arg(hex(owner)).arg(2_000).arg(1).arg(client(owner)).arg(info(owner));
-        real.run(&scripts::ACQUIRE, &call).unwrap()
-    };
-    acquire(&mut real, 1);
-    for (strange, entry) in [("a", "x"), ("b", ""), ("c", "300 ")] {
+    real.acquire(1);
+    let later = "9000000000000000";
+    for (strange, ends, entry) in [
+        ("a", later, "x"),
+        ("b", later, ""),
+        ("c", later, "300 "),
+        ("d", later, "0 0 "),
+        ("e", "soon", "300 0 "),
+        ("f", "9e15", "300 0 "),
+    ] {
         real.ask(redis::cmd("ZADD").arg(queue).arg(1).arg(strange));
-        real.ask(redis::cmd("HSET").arg(entries).arg(&[
-            &format!("u:{strange}"),
-            "9000000000000000",
-            strange,
-            entry,
-        ]));
+        real.ask(redis::cmd("HSET").arg(entries).arg(&[&format!("u:{strange}"), ends, strange, entry]));
     }
-    acquire(&mut real, 2);
-    let mut release = scripts::RELEASE.call(&keys.all());
-    release.arg(CHANNELS).arg(hex(1));
-    assert_eq!(scripts::number(&real.run(&scripts::RELEASE, &release).unwrap()), Some(1));
+    real.acquire(2);
+    assert_eq!(real.release(1), Ok(Some(1)));
     assert_eq!(real.state()[0][0], hex(2));
+}
+
+/// A server that comes up with a clock of 1970, as one without a battery does: counters grow, places stay in
+/// order, and leases last, also when the clock has one more digit.
+#[test]
+fn a_clock_of_fewer_digits_changes_no_order() {
+    let mut real = Real::start();
+    let first = real.acquire(1).unwrap();
+    real.acquire(2);
+    real.now = 50_000_000;
+    real.pass(0);
+    real.acquire(3);
+    assert_eq!(real.release(1), Ok(Some(1)));
+    assert_eq!(real.state()[0][0], hex(2), "it came first, and lives");
+    assert_eq!(real.release(2), Ok(Some(1)));
+    real.now = 99_000_000;
+    real.pass(0);
+    assert_eq!(real.acquire(4), Some(first + 3), "it is counted");
+    real.acquire(5);
+    assert_eq!(real.release(4), Ok(Some(1)));
+    assert_eq!(real.state()[0][0], hex(5), "it lives into the next digit");
 }
 
 /// Whatever somebody else has written where the last grant is kept, the next counter is the time.
@@ -449,9 +476,7 @@ fn a_strange_record_lowers_no_counter() {
         real.ask(&redis::cmd("FLUSHALL"));
         let keys = real.keys.clone();
         real.ask(redis::cmd("SET").arg(keys.all()[3]).arg(strange));
-        let mut call = scripts::ACQUIRE.call(&real.keys.all());
-        call.arg(CHANNELS).arg(hex(1)).arg(300).arg(1).arg(client(1)).arg(info(1));
-        scripts::number(&real.run(&scripts::ACQUIRE, &call).unwrap())
+        real.acquire(1)
     };
     for strange in ["", "5", "5 x", "x", "9 1 1 1 1", "99999999999 1 1 1 1"] {
         assert_eq!(acquire(&mut real, strange), Some(real.now), "{strange:?}");

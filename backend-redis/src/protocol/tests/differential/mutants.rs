@@ -11,16 +11,16 @@ type Mutant = (&'static str, &'static str);
 const GRANTING: [Mutant; 17] = [
     ("redis.call('EXISTS', queue) == 0 then", "true then"),
     ("if first == me or not (first or more) then", "if not (first or more) then"),
-    ("its and its >= now and number(its + 1) or now", "now"),
+    ("its and (#its > #now or its >= now) and number(its + 1) or now", "now"),
     ("score, last = redis.call('ZSCORE', queue, me), nil", ""),
     ("redis.call('ZADD', queue, 'NX', score, me)", "redis.call('ZADD', queue, score, me)"),
     ("owner == me and counter or count(grants, me, inbox, info, now)", "counter"),
     ("local alone = not last", "local alone = true"),
-    ("string.sub(last, 1, 16) < now then", "true then"),
+    ("string.sub(last, 1, #now) < now then", "true then"),
     ("'EX', '86401'", "'EX', '86400'"),
     ("'PXAT', math.ceil(counter / 1000) + DAY", "'PX', DAY"),
     ("redis.call('HGET', entries, owner) or ''\n    local ttl", "'300 0 '\n    local ttl"),
-    ("local entry = ends > now and", "local entry = ends > '0' and"),
+    ("ends == #now and ends > now) and ends", "ends == #now) and ends"),
     ("math.max(math.ceil((ends - now) / 1000), grace)", "math.ceil(ttl / 6)"),
     ("GRACE = 500", "GRACE = 5000"),
     ("redis.call('HDEL', entries, owner, 'u:' .. owner, ...)", "redis.call('HDEL', entries, owner, ...)"),
@@ -30,16 +30,16 @@ const GRANTING: [Mutant; 17] = [
 
 /// What could be wrong in all else.
 const KEEPING: [Mutant; 22] = [
-    ("if ends > now then\n      return ends", "do\n      return ends"),
+    ("if ends then\n      return ends", "do\n      return ends or now"),
     ("for _ = 1, 2 do", "for _ = 1, 3 do"),
     ("math.max(left, math.ceil((ends - now) / 1000))", "left"),
     ("'(' .. score, '-inf'", "score, '-inf'"),
     ("before(queue, entries, number(now - ttl * 1000), now)", ""),
     ("owner = nil", ""),
     ("tell_next(lock, queue, entries, channels, score)\nelse", "\nelse"),
-    ("asks < (live_until(entries, owner) - now) / 1000 - ttl * 2 / 3", "true"),
+    ("asks < ((live_until(entries, owner, now) or now) - now) / 1000 - ttl * 2 / 3", "true"),
     // refresh
-    ("if live_until(entries, me) <= now then\n    drop_entry(queue, entries, me)", "if false then"),
+    ("if not live_until(entries, me, now) then\n    drop_entry(queue, entries, me)", "if false then"),
     (
         "if holder == me then\n    redis.call('PEXPIRE', lock, ttl)\n    local",
         "if holder == me then\n    local",
