@@ -124,6 +124,11 @@ impl Place {
         witness(self.left(told))
     }
 
+    /// The watches have not told what they should have: none that is opened now saves a read.
+    pub(super) fn doubt(&mut self) {
+        (self.seen.is_far, self.seen.watch) = (false, None);
+    }
+
     /// The queue was read up to our entry; `None` if that was not there.
     pub(crate) fn looked(&mut self, seen: Option<Seen>) {
         match seen {

@@ -165,6 +165,13 @@ fn a_watch_on_the_past_covers_the_answer() {
     contender.asked(answer(far, Some((10, true))));
     assert_eq!(step(&contender), Step::Open(Target::Key([b'p'].into(), Some(11))));
     assert_eq!(hears(&contender, &told(Some(b'p'), 1, 10)), Step::Wait);
+    contender.doubt();
+    assert_eq!(
+        step(&contender),
+        Step::Open(Target::Key([b'p'].into(), None)),
+        "our own end may have been missed"
+    );
+    assert_eq!(hears(&contender, &told(Some(b'p'), 2, 12)), Step::Look(10));
 }
 
 /// What is looked at when nothing is told: the youngest of those that are left.
