@@ -95,7 +95,7 @@ impl Place {
     fn by_its_witness(&self, told: &Told) -> Step {
         for (key, _) in &self.seen.older {
             let Some(watch) = told.keys.get(key) else {
-                let from = self.seen.is_far.then_some(self.seen.revision + 1);
+                let from = self.seen.is_far.then_some(self.seen.revision.saturating_add(1));
                 return Step::Open(Target::Key(key.clone(), from));
             };
             let is_late = watch.since.is_some_and(|since| since > self.seen.revision);

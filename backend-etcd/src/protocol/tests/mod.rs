@@ -174,6 +174,15 @@ fn a_watch_on_the_past_covers_the_answer() {
     assert_eq!(hears(&contender, &told(Some(b'p'), 2, 12)), Step::Look(10));
 }
 
+/// Any number may come from a server.
+#[test]
+fn there_is_nothing_after_the_last_revision() {
+    let far = Seen { all: false, is_far: true, ..seen(Revision::MAX, &[(b'p', 7)], None) };
+    let mut contender = waits();
+    contender.asked(answer(far, Some((10, true))));
+    assert_eq!(step(&contender), Step::Open(Target::Key([b'p'].into(), Some(Revision::MAX))));
+}
+
 /// What is looked at when nothing is told: the youngest of those that are left.
 #[test]
 fn a_witness_is_one_that_is_left() {
