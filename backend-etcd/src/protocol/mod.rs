@@ -204,7 +204,7 @@ impl Contender {
         }
     }
 
-    /// Our entry or its witness is gone, and no watch has told; they are opened anew.
+    /// Our entry or its witness is gone, and no watch has told.
     pub(crate) fn doubt(&mut self) {
         if let Entry::Queued(place) = &mut self.entry {
             place.doubt();

@@ -47,11 +47,13 @@ pub(crate) struct Place {
     create: Revision,
     seen: Seen,
     is_deleted: bool,
+    /// What should have been told was not: the queue is read, whatever stands.
+    is_in_doubt: bool,
 }
 
 impl Place {
     pub(crate) fn new(create: Revision, seen: Seen) -> Self {
-        Self { create, seen: Self::known(seen), is_deleted: false }
+        Self { create, seen: Self::known(seen), is_deleted: false, is_in_doubt: false }
     }
 
     /// What is kept of an answer.
@@ -76,6 +78,9 @@ impl Place {
         let has_ended = |watch: &Watch| watch.has_deleted(own, self.seen.revision);
         if self.is_deleted || told.queue.as_ref().is_some_and(has_ended) {
             return Step::End(End::Lost(LostReason::Gone));
+        }
+        if self.is_in_doubt {
+            return Step::Look(self.create);
         }
         match (admits(&self.left(told)), self.seen.all) {
             (true, _) => Step::End(End::Granted(self.create)),
@@ -124,9 +129,9 @@ impl Place {
         witness(self.left(told))
     }
 
-    /// The watches have not told what they should have: none that is opened now saves a read.
+    /// The watches have not told what they should have.
     pub(super) fn doubt(&mut self) {
-        (self.seen.is_far, self.seen.watch) = (false, None);
+        self.is_in_doubt = true;
     }
 
     /// The queue was read up to our entry; `None` if that was not there.
@@ -135,7 +140,7 @@ impl Place {
             None => self.is_deleted = true,
             // An answer from before the latest one decides nothing.
             Some(seen) if seen.revision < self.seen.revision => {}
-            Some(seen) => self.seen = Self::known(seen),
+            Some(seen) => (self.seen, self.is_in_doubt) = (Self::known(seen), false),
         }
     }
 }
