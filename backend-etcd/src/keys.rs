@@ -72,7 +72,7 @@ impl Range {
     pub(crate) fn place(&self) -> Option<(&[u8], Option<&Key>)> {
         match self.of {
             Of::Queue => Some((&self.key, None)),
-            Of::Rival(queue) => Some((&self.key[..queue], Some(&self.key))),
+            Of::Rival(queue) => Some((self.key.get(..queue)?, Some(&self.key))),
             Of::Entry | Of::Session => None,
         }
     }
@@ -313,6 +313,14 @@ mod tests {
         let keys = Keyspace::new("leasehold").lock(&name("nightly"), 0x1a);
         assert_eq!(&*keys.queue, b"leasehold/nightly/");
         assert_eq!(keys.own, b"leasehold/nightly/1a");
+    }
+
+    /// A key that a server says is in a queue, and is not, is in none.
+    #[test]
+    fn rivals_are_in_the_queue() {
+        let place = |key: &[u8]| Range::rival(b"p/n/", key.into()).place().map(|(queue, _)| queue.to_vec());
+        assert_eq!(place(b"p/n/1a"), Some(b"p/n/".to_vec()));
+        assert_eq!(place(b"p/n"), None);
     }
 
     /// A session's range holds its key and its inbox, and not those of a session whose id begins alike.

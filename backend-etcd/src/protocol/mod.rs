@@ -204,6 +204,13 @@ impl Contender {
         }
     }
 
+    /// Our entry or its witness is gone, and no watch has told.
+    pub(crate) fn doubt(&mut self) {
+        if let Entry::Queued(place) = &mut self.entry {
+            place.doubt();
+        }
+    }
+
     /// Nobody wants the lock any more; a request whose answer is not known counts as failed.
     pub(crate) fn abandon(&mut self) {
         self.leave(End::Left);

@@ -47,11 +47,13 @@ pub(crate) struct Place {
     create: Revision,
     seen: Seen,
     is_deleted: bool,
+    /// What should have been told was not: the queue is read, whatever stands.
+    is_in_doubt: bool,
 }
 
 impl Place {
     pub(crate) fn new(create: Revision, seen: Seen) -> Self {
-        Self { create, seen: Self::known(seen), is_deleted: false }
+        Self { create, seen: Self::known(seen), is_deleted: false, is_in_doubt: false }
     }
 
     /// What is kept of an answer.
@@ -77,6 +79,9 @@ impl Place {
         if self.is_deleted || told.queue.as_ref().is_some_and(has_ended) {
             return Step::End(End::Lost(LostReason::Gone));
         }
+        if self.is_in_doubt {
+            return Step::Look(self.create);
+        }
         match (admits(&self.left(told)), self.seen.all) {
             (true, _) => Step::End(End::Granted(self.create)),
             (false, true) => self.by_the_queue(told),
@@ -95,7 +100,7 @@ impl Place {
     fn by_its_witness(&self, told: &Told) -> Step {
         for (key, _) in &self.seen.older {
             let Some(watch) = told.keys.get(key) else {
-                let from = self.seen.is_far.then_some(self.seen.revision + 1);
+                let from = self.seen.is_far.then_some(self.seen.revision.saturating_add(1));
                 return Step::Open(Target::Key(key.clone(), from));
             };
             let is_late = watch.since.is_some_and(|since| since > self.seen.revision);
@@ -124,13 +129,18 @@ impl Place {
         witness(self.left(told))
     }
 
+    /// The watches have not told what they should have.
+    pub(super) fn doubt(&mut self) {
+        self.is_in_doubt = true;
+    }
+
     /// The queue was read up to our entry; `None` if that was not there.
     pub(crate) fn looked(&mut self, seen: Option<Seen>) {
         match seen {
             None => self.is_deleted = true,
             // An answer from before the latest one decides nothing.
             Some(seen) if seen.revision < self.seen.revision => {}
-            Some(seen) => self.seen = Self::known(seen),
+            Some(seen) => (self.seen, self.is_in_doubt) = (Self::known(seen), false),
         }
     }
 }

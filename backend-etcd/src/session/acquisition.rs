@@ -298,6 +298,7 @@ impl Acquisition {
         let (stand, oldest) = session.check(&self.keys.queue, &keys, for_whom).await?;
         if !stand {
             session.watches.forget(&self.keys.queue);
+            self.contender.doubt();
         }
         self.look_by = session.env().now() + next_look(session.env(), session.ttl);
         self.look_at = self.look_by;

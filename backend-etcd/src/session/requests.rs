@@ -54,16 +54,13 @@ impl Session {
         ]);
         let answer = self.txn(txn).await?;
         let revision = revision(&answer)?;
-        let seen = |queue: &GetResponse, create: Revision, all: bool| Seen {
-            revision,
-            older: older(queue, create),
-            all,
-            is_far: queue.count() > FAR,
-            watch,
+        let seen = |queue: &GetResponse, create: Revision, all: bool| {
+            let older = older(queue, &keys.queue, create)?;
+            Ok::<_, Error>(Seen { revision, older, all, is_far: queue.count() > FAR, watch })
         };
         if answer.succeeded() {
             let [queue] = gets(&answer)?;
-            let seen = seen(&queue, revision, !queue.more());
+            let seen = seen(&queue, revision, !queue.more())?;
             return Ok((Answer { mine: Some((revision, true)), seen, in_epoch: true }, None));
         }
         let [own, queue, session] = gets(&answer)?;
@@ -77,7 +74,7 @@ impl Session {
         // The oldest ones: any of them is one to wait for.
         let all = queue.kvs().iter().any(|kv| kv.create_revision() == create);
         let in_epoch = session.mod_revision() == epoch;
-        Ok((Answer { mine, seen: seen(&queue, create, all), in_epoch }, self.oldest(&queue)))
+        Ok((Answer { mine, seen: seen(&queue, create, all)?, in_epoch }, self.oldest(&queue)))
     }
 
     /// Reads the queue up to the entry created at `create`: what is older, if that is there. One is enough, unless
@@ -89,12 +86,12 @@ impl Session {
         watch: Option<WatchId>,
     ) -> Result<Option<Seen>> {
         let shown = if watch.is_some() { LONG } else { 1 };
-        let before = nearest(shown).with_max_create_revision(create - 1);
+        let before = nearest(shown).with_max_create_revision(create.saturating_sub(1));
         let reads = [read_key(&keys.own), TxnOp::get(keys.queue.clone(), Some(before))];
         let answer = self.txn(Txn::new().and_then(reads)).await?;
         let revision = revision(&answer)?;
         let [own, queue] = gets(&answer)?;
-        let (older, all) = (older(&queue, create), watch.is_some() && !queue.more());
+        let (older, all) = (older(&queue, &keys.queue, create)?, watch.is_some() && !queue.more());
         let is_there = created(&own) == Some(create);
         Ok(is_there.then_some(Seen { revision, older, all, is_far: false, watch }))
     }
@@ -258,11 +255,14 @@ fn created(read: &GetResponse) -> Option<Revision> {
 }
 
 /// The entries before one, the youngest first.
-fn older(queue: &GetResponse, create: Revision) -> Vec<(Key, Revision)> {
-    let entries = queue.kvs().iter().map(|kv| (kv.key().into(), kv.create_revision()));
+fn older(read: &GetResponse, queue: &[u8], create: Revision) -> Result<Vec<(Key, Revision)>> {
+    if !read.kvs().iter().all(|kv| kv.key().starts_with(queue)) {
+        return Err(error::malformed("with a key of another queue"));
+    }
+    let entries = read.kvs().iter().map(|kv| (kv.key().into(), kv.create_revision()));
     let mut older: Vec<_> = entries.filter(|(_, created)| *created < create).collect();
     older.sort_by_key(|(_, created)| Reverse(*created));
-    older
+    Ok(older)
 }
 
 pub(crate) fn revision(answer: &TxnResponse) -> Result<Revision> {

@@ -10,6 +10,7 @@ use crate::rig::{BOUND, PREFIX, Rig, TTL, eventually, hold, hold_aside, now, ope
 trials![
     a_revoked_lease_is_noticed_at_once,
     a_waiter_whose_lease_was_revoked_queues_again,
+    a_waiter_far_behind_whose_key_was_deleted_queues_again,
     a_deleted_key_that_is_watched_is_noticed_at_once,
     a_deleted_key_of_another_is_not_our_turn,
     an_entry_that_is_asked_to_leave_before_it_holds_leaves,
@@ -66,6 +67,24 @@ async fn a_waiter_whose_lease_was_revoked_queues_again() {
     guard.ensure_held().unwrap();
     guard.release().await.unwrap();
     next.end("the waiter holds").await.release().await.unwrap();
+}
+
+/// Behind so many that its watch is on the past, nothing tells it of its own end: it reads that, and goes by it.
+async fn a_waiter_far_behind_whose_key_was_deleted_queues_again() {
+    const OTHERS: usize = 70;
+    let rig = Rig::start().await;
+    for other in 0..OTHERS {
+        rig.store.client.kv_client().put(format!("{PREFIX}/n/{other}"), "", None).await.unwrap();
+    }
+    let manager = rig.manager().await;
+    let waiting = hold_aside(&manager, "n");
+    rig.store.queued("n", OTHERS + 1).await;
+    let lost = rig.store.queue("n").await.remove(OTHERS);
+
+    rig.store.delete(&lost.key).await;
+    rig.store.queued("n", OTHERS + 1).await;
+    rig.store.delete_all(&format!("{PREFIX}/n/")).await;
+    drop(waiting);
 }
 
 /// Once a lock has been held for a while its key is watched, and nothing needs a renewal any more.

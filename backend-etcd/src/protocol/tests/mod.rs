@@ -165,6 +165,37 @@ fn a_watch_on_the_past_covers_the_answer() {
     contender.asked(answer(far, Some((10, true))));
     assert_eq!(step(&contender), Step::Open(Target::Key([b'p'].into(), Some(11))));
     assert_eq!(hears(&contender, &told(Some(b'p'), 1, 10)), Step::Wait);
+    contender.doubt();
+    assert_eq!(step(&contender), Step::Look(10), "our own end may have been missed");
+}
+
+/// A watch that is opened anew may never stand: what is known to be gone is read without it.
+#[test]
+fn a_doubt_is_read_whatever_stands() {
+    let mut opening = Told::default();
+    opening.open(None, 2);
+    opening.open(Some(&[b'p'].into()), 3);
+    for mut contender in [queued(&[(b'p', 7)], Some(1)), far_behind(b'p', 7)] {
+        assert_eq!(hears(&contender, &opening), Step::Wait);
+        contender.doubt();
+        assert_eq!(hears(&contender, &opening), Step::Look(10));
+        contender.looked(Some(seen(9, &[], None)));
+        assert_eq!(hears(&contender, &opening), Step::Look(10), "an answer older than the latest");
+        contender.looked(Some(seen(13, &[(b'p', 7)], None)));
+        assert_eq!(hears(&contender, &opening), Step::Wait);
+        contender.doubt();
+        contender.looked(Some(seen(14, &[], None)));
+        assert_eq!(hears(&contender, &opening), Step::End(End::Granted(10)));
+    }
+}
+
+/// Any number may come from a server.
+#[test]
+fn there_is_nothing_after_the_last_revision() {
+    let far = Seen { all: false, is_far: true, ..seen(Revision::MAX, &[(b'p', 7)], None) };
+    let mut contender = waits();
+    contender.asked(answer(far, Some((10, true))));
+    assert_eq!(step(&contender), Step::Open(Target::Key([b'p'].into(), Some(Revision::MAX))));
 }
 
 /// What is looked at when nothing is told: the youngest of those that are left.

@@ -168,6 +168,7 @@ impl World {
         if matches!(reply, Reply::Checked(false)) {
             let process = &mut self.processes[who];
             (process.watches, process.told) = (Vec::new(), Told::default());
+            process.contender.as_mut().into_iter().for_each(Contender::doubt);
         }
     }
 }
