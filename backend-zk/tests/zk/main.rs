@@ -147,6 +147,7 @@ fn main() -> ExitCode {
             nobody_else_writes_a_contenders_node
             what_others_write_is_no_pass
             a_right_that_is_missing_costs_one_request
+            servers_that_look_at_no_rights_are_served
             nobody_ahead_is_no_grant_of_a_node_that_may_be_gone
             servers_without_digest_are_served;
         words:

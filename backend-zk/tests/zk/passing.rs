@@ -189,6 +189,23 @@ pub(crate) async fn servers_without_digest_are_served(rig: Arc<Rig>) {
     waiting.end("it holds").await.release().await.unwrap();
 }
 
+/// Servers that are set to look at no rights let everybody write: nobody says that it passes there.
+pub(crate) async fn servers_that_look_at_no_rights_are_served(rig: Arc<Rig>) {
+    let server = server(Setup::new().property("zookeeper.skipACL", "yes")).await;
+    let space = rig.space_on([server.addr()]);
+    let (first, second, outside) = (space.manager().await, space.manager().await, space.outside().await);
+    let guard = first.lock("a").unwrap().acquire().await.unwrap();
+    let waiting = hold_aside(&second, "a");
+    let directory = space.directory("a");
+    let nodes = outside.has(&directory, 2).await;
+    let node = format!("{directory}/{}", nodes[0]);
+    let (note, _) = outside.client.get_data(&node).await.unwrap();
+    assert!(!String::from_utf8_lossy(&note).contains("passes"), "{note:?}");
+    outside.client.set_data(&node, b"__REVOKE__", None).await.unwrap();
+    assert_eq!(guard.lost().await, LostReason::Revoked);
+    waiting.end("it holds").await.release().await.unwrap();
+}
+
 /// Somebody removes our node by hand while we ask for the one ahead: that this one is gone is no grant on a
 /// connection that was made since, nor where our node had stood for a while.
 pub(crate) async fn nobody_ahead_is_no_grant_of_a_node_that_may_be_gone(rig: Arc<Rig>) {
