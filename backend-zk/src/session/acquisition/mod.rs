@@ -101,20 +101,14 @@ struct Watches {
 impl Watches {
     /// What happens next to either.
     async fn fired(&mut self) -> Happening {
-        loop {
-            tokio::select! {
-                biased;
-                own = fired(&mut self.own) => {
-                    self.own = None;
-                    if own == Happening::Ended {
-                        return Happening::Removed;
-                    }
-                }
-                // RACE: both may have fired since our own was looked at, and then that was the first.
-                ahead = fired(&mut self.ahead) => {
-                    return if self.own_is_gone() { Happening::Removed } else { ahead };
-                }
+        tokio::select! {
+            biased;
+            own = fired(&mut self.own) => {
+                self.own = None;
+                if own == Happening::Ended { Happening::Removed } else { Happening::Stands }
             }
+            // RACE: both may have fired since our own was looked at, and then that was the first.
+            ahead = fired(&mut self.ahead) => if self.own_is_gone() { Happening::Removed } else { ahead },
         }
     }
 
