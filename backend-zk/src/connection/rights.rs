@@ -6,7 +6,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use leasehold_core::{OwnerId, Result};
 use sha1_smol::Sha1;
-use zookeeper_client::{Acl, Acls, AuthId, CreateMode, MultiWriteError, Permission};
+use zookeeper_client::{Acl, Acls, AuthId, CreateMode, Error as ZkError, MultiWriteError, Permission};
 
 use super::Connection;
 use crate::error::{Answered, Unanswered};
@@ -49,6 +49,18 @@ impl Connection {
             return Ok(());
         };
         self.ask_by_handle(async move |client| client.auth("digest", password.as_bytes()).await).await
+    }
+
+    /// Whether the server looks at rights: of a node that nobody may write, none is written.
+    pub(crate) async fn is_kept_out(&self, path: &str) -> bool {
+        let path = path.to_owned();
+        let written = self.transact(move |all| {
+            let options = CreateMode::Ephemeral.with_acls(Acls::anyone_read());
+            all.add_create(&path, &[], &options)?;
+            all.add_set_data(&path, &[], None)?;
+            all.add_delete(&path, None)
+        });
+        matches!(written.await, Err(Unanswered::Refused(ZkError::NoAuth)))
     }
 
     /// Whether what is written to the nodes of our contenders is of this session alone.

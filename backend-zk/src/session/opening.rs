@@ -42,7 +42,7 @@ impl Session {
         }
     }
 
-    /// `None` where no server takes the identity.
+    /// `None` where no server takes the identity, or it is of no use: everybody may do everything.
     async fn open_as(
         identity: Option<Identity>,
         site: &Arc<Site>,
@@ -94,8 +94,9 @@ impl Session {
         // As every renewal does: whoever has no right to write learns it here. The base and the record
         // are read when the session counts.
         let sent = env.now();
-        let (authenticated, written, may, base, record) = join5(
-            connection.authenticate(),
+        let private = format!("{node}-private");
+        let ((authenticated, is_kept_out), written, may, base, record) = join5(
+            join(connection.authenticate(), connection.is_kept_out(&private)),
             connection.write(&node, &[], None),
             connection.try_rights(&format!("{node}-rights")),
             connection.read_if_there(&namespace.token_base()),
@@ -108,6 +109,9 @@ impl Session {
         authenticated.or_not(OPEN)?;
         let version = written.or_not(OPEN)?.version;
         may?;
+        if connection.is_private() && !is_kept_out {
+            return Ok(None);
+        }
         let (base, _) = stored_base(base)?;
         let token_base = if env.adds_token_base() { base } else { 0 };
         let record = record.or_not("read the record of a move")?;

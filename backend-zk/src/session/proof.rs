@@ -92,6 +92,11 @@ impl Session {
         trust.changes() == trust.looked_into
     }
 
+    /// How often the connection has changed.
+    pub(super) fn changes(&self) -> u64 {
+        self.trust.lock().changes()
+    }
+
     /// Whether a change of the connection was not looked into yet, and it stands.
     pub(crate) fn must_look(&self) -> bool {
         let mut trust = self.trust.lock();

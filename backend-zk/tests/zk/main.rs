@@ -139,6 +139,7 @@ fn main() -> ExitCode {
             worn_numbers_begin_anew
             nobody_holds_at_the_end_of_the_numbers
             a_directory_that_curator_uses_is_served_past_its_half
+            whoever_enters_again_waits_by_its_new_node
             a_directory_that_somebody_else_made_is_never_removed;
         passing:
             who_has_waited_passes_on_by_one_request
@@ -146,6 +147,8 @@ fn main() -> ExitCode {
             nobody_else_writes_a_contenders_node
             what_others_write_is_no_pass
             a_right_that_is_missing_costs_one_request
+            servers_that_look_at_no_rights_are_served
+            nobody_ahead_is_no_grant_of_a_node_that_may_be_gone
             servers_without_digest_are_served;
         words:
             an_opening_that_fails_says_why

@@ -5,12 +5,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use leasehold_core::{Builder, ErrorKind, FencingToken, LockManager};
-use testbed::zookeeper::{Server, Setup};
+use testbed::zookeeper::{Head, Op, Server, Setup};
+use testbed::{Direction, Mode};
 use tokio::task::JoinSet;
 use zookeeper_client::{Acls, CreateMode};
 
 use crate::peer::Peer;
-use crate::rig::{BOUND, Outside, Rig, Space, hold_aside, server};
+use crate::rig::{BOUND, Outside, Rig, Space, eventually, hold_aside, proxy, server};
 
 /// The data of the directories that we make.
 const OURS: &str = "leasehold";
@@ -89,6 +90,38 @@ pub(crate) async fn a_directory_that_curator_uses_is_served_past_its_half(_rig: 
     }
 }
 
+/// Whoever has watched its own node, and leaves it for a directory that could begin anew, is not told of that end
+/// when it waits again.
+pub(crate) async fn whoever_enters_again_waits_by_its_new_node(rig: Arc<Rig>) {
+    let space = rig.space().await;
+    let way = proxy(rig.server().await);
+    let (first, second) = (space.manager().await, space.by(way.addr()).manager().await);
+    let (outside, directory) = (space.outside().await, space.directory("a"));
+    let guard = first.lock("a").unwrap().acquire().await.unwrap();
+    let watches = Arc::new(parking_lot::Mutex::new(0));
+    let counted = Arc::clone(&watches);
+    let counting = Mode::drop_frames(move |frame| {
+        let is_of_a_contender = frame.windows(6).any(|part| part == b"-lock-");
+        *counted.lock() +=
+            usize::from(Head::of(frame).is_some_and(|head| head.op == Op::Get) && is_of_a_contender);
+        false
+    });
+    way.set(Direction::ClientToServer, counting).await;
+    let waiting = hold_aside(&second, "a");
+    eventually("its own node is watched, too", async || *watches.lock() == 2).await;
+    let last = format!("{directory}/lock-2147483647");
+    let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    outside.client.create(&last, b"", &options).await.unwrap();
+    let own = outside.has(&directory, 3).await.remove(1);
+    way.reset().await;
+    eventually("it has left", async || !outside.children(&directory).await.contains(&own)).await;
+    outside.client.delete(&last, None).await.unwrap();
+    outside.has(&directory, 2).await;
+    guard.release().await.unwrap();
+    waiting.end("it holds").await.release().await.unwrap();
+    outside.has(&directory, 0).await;
+}
+
 /// What somebody else made, with rights and data of its own, is never removed: it is served as it is.
 pub(crate) async fn a_directory_that_somebody_else_made_is_never_removed(_rig: Arc<Rig>) {
     for data in ["", "otherwise"] {
@@ -145,7 +178,7 @@ async fn number_of_the_first(space: &Space) -> i64 {
 
 /// Waits until the second contender of a directory watches the first.
 async fn watches(server: &Server, outside: &Outside, directory: &str) {
-    crate::rig::eventually("the second one watches the first", async || {
+    eventually("the second one watches the first", async || {
         let children = outside.children(directory).await;
         let watched = server.ask("wchp").await.unwrap();
         children.len() == 2 && children.first().is_some_and(|first| watched.contains(first.as_str()))

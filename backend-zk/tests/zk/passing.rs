@@ -13,7 +13,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use zookeeper_client::{Acls, CreateMode, Error as ZkError};
 
-use crate::rig::{Outside, Rig, Space, eventually, hold_aside, noting, proxy, server};
+use crate::rig::{
+    Outside, Rig, Space, TTL, eventually, hold_aside, milliseconds, noting, now, proxy, server,
+};
 
 /// A transaction.
 const MULTI: Op = Op::Other(14);
@@ -185,6 +187,64 @@ pub(crate) async fn servers_without_digest_are_served(rig: Arc<Rig>) {
     outside.client.set_data(&node, b"__REVOKE__", None).await.unwrap();
     assert_eq!(guard.lost().await, LostReason::Revoked);
     waiting.end("it holds").await.release().await.unwrap();
+}
+
+/// Servers that are set to look at no rights let everybody write: nobody says that it passes there.
+pub(crate) async fn servers_that_look_at_no_rights_are_served(rig: Arc<Rig>) {
+    let server = server(Setup::new().property("zookeeper.skipACL", "yes")).await;
+    let space = rig.space_on([server.addr()]);
+    let (first, second, outside) = (space.manager().await, space.manager().await, space.outside().await);
+    let guard = first.lock("a").unwrap().acquire().await.unwrap();
+    let waiting = hold_aside(&second, "a");
+    let directory = space.directory("a");
+    let nodes = outside.has(&directory, 2).await;
+    let node = format!("{directory}/{}", nodes[0]);
+    let (note, _) = outside.client.get_data(&node).await.unwrap();
+    assert!(!String::from_utf8_lossy(&note).contains("passes"), "{note:?}");
+    outside.client.set_data(&node, b"__REVOKE__", None).await.unwrap();
+    assert_eq!(guard.lost().await, LostReason::Revoked);
+    waiting.end("it holds").await.release().await.unwrap();
+}
+
+/// Somebody removes our node by hand while we ask for the one ahead: that this one is gone is no grant on a
+/// connection that was made since, nor where our node had stood for a while.
+pub(crate) async fn nobody_ahead_is_no_grant_of_a_node_that_may_be_gone(rig: Arc<Rig>) {
+    for reconnects in [true, false] {
+        let space = rig.space().await;
+        let way = proxy(rig.server().await);
+        let first = manager(&space).await;
+        let by_way = space.by(way.addr());
+        let second = if reconnects { manager(&by_way).await } else { by_way.manager().await };
+        let (outside, directory) = (space.outside().await, space.directory("a"));
+        let guard = first.lock("a").unwrap().acquire().await.unwrap();
+        let asked = Arc::new(Mutex::new(0));
+        let counted = Arc::clone(&asked);
+        let unheard = Mode::drop_frames(move |frame| {
+            let is_get = Head::of(frame).is_some_and(|head| head.op == Op::Get);
+            let is_of_a_contender = frame.windows(6).any(|part| part == b"-lock-");
+            *counted.lock() += usize::from(is_get && is_of_a_contender);
+            is_get && is_of_a_contender
+        });
+        way.set(Direction::ClientToServer, unheard).await;
+        let came = now();
+        let waiting = hold_aside(&second, "a");
+        let nodes = outside.has(&directory, 2).await;
+        eventually("it asks who is ahead", async || *asked.lock() > 0).await;
+        let stands = || !reconnects && milliseconds(came) <= TTL.as_millis() / 10;
+        eventually("it has stood for a while", async || !stands()).await;
+        outside.client.delete(&format!("{directory}/{}", nodes[1]), None).await.unwrap();
+        guard.release().await.unwrap();
+        let beside = first.lock("a").unwrap().acquire().await.unwrap();
+        if reconnects {
+            way.reset().await;
+        }
+        way.set(Direction::ClientToServer, Mode::Pass).await;
+        let queues = async || outside.children(&directory).await.len() == 2;
+        eventually("it has an answer", async || waiting.is_finished() || queues().await).await;
+        assert!(!waiting.is_finished(), "{reconnects}");
+        beside.release().await.unwrap();
+        waiting.end("it holds").await.release().await.unwrap();
+    }
 }
 
 /// Hands on what is asked, but for identities: those end the connection, as with a server that knows none.

@@ -163,7 +163,8 @@ impl Contender {
             (Searching { .. }, Ok(_)) => self.none_of_ours(),
             // Without a right to look, only the end of the session makes sure.
             (Searching { .. }, Err(_)) => self.end(End::SessionOver),
-            (Listing(mine), Ok(Said::Listed(listing))) => self.decide(mine, listing),
+            // Or nobody is ahead any more, and there may be no node of ours either.
+            (Listing(mine) | Arming(mine, _), Ok(Said::Listed(listing))) => self.decide(mine, listing),
             (Listing(_), Err(Failure::Absent)) => self.ask(Searching { last: true }, Ask::Search),
             (Arming(mine, _) | Asking(mine, _), _) if !self.wanted => self.leave(mine, Then::End(End::Left)),
             (Listing(mine) | Arming(mine, _), Err(Failure::Refused)) => {

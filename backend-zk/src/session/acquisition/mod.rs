@@ -83,6 +83,8 @@ struct Acquisition<'a> {
     watches: Watches,
     /// When our own node has stood long enough to be watched.
     stands: Moment,
+    /// How often the connection had changed before our own node was made.
+    changes: u64,
     /// There was somebody ahead.
     has_waited: bool,
     /// What the server refused last.
@@ -99,20 +101,14 @@ struct Watches {
 impl Watches {
     /// What happens next to either.
     async fn fired(&mut self) -> Happening {
-        loop {
-            tokio::select! {
-                biased;
-                own = fired(&mut self.own) => {
-                    self.own = None;
-                    if own == Happening::Ended {
-                        return Happening::Removed;
-                    }
-                }
-                // RACE: both may have fired since our own was looked at, and then that was the first.
-                ahead = fired(&mut self.ahead) => {
-                    return if self.own_is_gone() { Happening::Removed } else { ahead };
-                }
+        tokio::select! {
+            biased;
+            own = fired(&mut self.own) => {
+                self.own = None;
+                if own == Happening::Ended { Happening::Removed } else { Happening::Stands }
             }
+            // RACE: both may have fired since our own was looked at, and then that was the first.
+            ahead = fired(&mut self.ahead) => if self.own_is_gone() { Happening::Removed } else { ahead },
         }
     }
 
@@ -128,9 +124,9 @@ impl Watches {
 impl<'a> Acquisition<'a> {
     fn new(session: &'a Session, request: &'a AcquireRequest) -> Self {
         let directory = session.site.namespace.directory(&request.name);
-        let stands = session.site.env.now() + session.timeout() / 10;
+        let (stands, changes) = (session.site.env.now(), 0);
         let watches = Watches::default();
-        Self { session, request, directory, watches, stands, has_waited: false, refusal: None }
+        Self { session, request, directory, watches, stands, changes, has_waited: false, refusal: None }
     }
 
     async fn run(&mut self, mut contender: Contender, mut step: Step, left: &CancellationToken) -> End {
@@ -152,6 +148,11 @@ impl<'a> Acquisition<'a> {
                     step = tokio::select! {
                         biased;
                         () = session.connection.over.cancelled() => contender.answered(Err(Failure::SessionOver)),
+                        // Before what is fired, which may be a grant.
+                        () = async { env.sleep(self.stands.since(env.now())).await }, if self.watches.own.is_none() => {
+                            self.stands = env.now() + session.timeout() / 10;
+                            contender.happens(Happening::Stands)
+                        }
                         fired = self.watches.fired() => contender.happens(match fired {
                             // Watches that were set again may fire in any order.
                             Happening::Ended | Happening::Changed if !session.is_trusted() => {
@@ -161,10 +162,6 @@ impl<'a> Acquisition<'a> {
                         }),
                         () = &mut abandoned => contender.happens(Happening::Abandoned),
                         Ok(()) = reconnects.changed() => contender.happens(Happening::Reconnected),
-                        () = async { env.sleep(self.stands.since(env.now())).await }, if self.watches.own.is_none() => {
-                            self.stands = env.now() + session.timeout() / 10;
-                            contender.happens(Happening::Stands)
-                        }
                         () = async { session.overdue().await } => contender.happens(Happening::Overdue),
                     };
                     continue;
@@ -236,6 +233,10 @@ impl<'a> Acquisition<'a> {
     }
 
     async fn entered(&mut self) -> Answered<Said> {
+        // What was watched is of an earlier node of ours.
+        self.watches = Watches::default();
+        self.stands = self.session.site.env.now() + self.session.timeout() / 10;
+        self.changes = self.session.changes();
         let (ttl, label) = (self.session.timeout(), &self.request.label);
         let (connection, owner) = (&self.session.connection, self.request.owner);
         let passes = connection.is_private().then_some(owner);
@@ -275,7 +276,9 @@ impl<'a> Acquisition<'a> {
         if self.watches.own_is_gone() {
             return Ok(Said::Removed);
         }
-        let ((data, stat), watch) = watched.ok_or(Unanswered::ABSENT)?;
+        let Some(((data, stat), watch)) = watched else {
+            return self.nobody_ahead().await;
+        };
         self.watches.ahead = Some(watch.fired().boxed());
         self.has_waited = true;
         let note = Note::decoded(ahead, &data);
@@ -286,6 +289,17 @@ impl<'a> Acquisition<'a> {
             self.session.site.events.tell(StoreEvent::Queued { name, holder });
         }
         Ok(Said::Watched { passes })
+    }
+
+    /// The one ahead is gone; a listing tells whether our own node is there, where nothing else would have.
+    async fn nobody_ahead(&mut self) -> Answered<Said> {
+        let session = self.session;
+        let is_young = session.site.env.now() < self.stands && session.changes() == self.changes;
+        if is_young || self.watches.own.is_some() {
+            return Err(Unanswered::ABSENT);
+        }
+        let listing = session.connection.list(&self.directory).await.if_there()?;
+        Ok(Said::Listed(self.listed(listing.unwrap_or_default())))
     }
 
     async fn covered(&mut self, own: &Node) -> Answered<Said> {

@@ -27,6 +27,8 @@ async fn our_own_end_goes_before_that_of_the_one_ahead() {
         (second_look(Happening::Ended), Happening::Removed),
         (at_once(Happening::Ended), Happening::Removed),
         (second_look(Happening::Changed), Happening::Ended),
+        // Somebody wrote to it: it is to be watched again before anything else counts.
+        (at_once(Happening::Changed), Happening::Stands),
         (Some(std::future::pending().boxed()), Happening::Ended),
         (None, Happening::Ended),
     ] {
