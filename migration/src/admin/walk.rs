@@ -20,6 +20,9 @@ enum Ended {
     Again,
 }
 
+/// How often a walk is set back by somebody else before it ends.
+const MOST_SET_BACK: u32 = 3;
+
 impl Admin {
     /// Goes on toward the store moved to. `told` hears what is waited for.
     ///
@@ -60,7 +63,7 @@ impl Admin {
     ) -> Result<Status> {
         let until = self.env.now() + options.wait;
         let mut goal = options.to;
-        let mut walk = Walk { admin: self, way, options, until, to: None, rank: None, told };
+        let mut walk = Walk { admin: self, way, options, until, to: None, passed: None, set_back: 0, told };
         // An answer that was lost is asked for once, however little is waited.
         let mut lost_answer = false;
         loop {
@@ -94,8 +97,10 @@ struct Walk<'a> {
     until: Moment,
     /// Where the step at hand leads.
     to: Option<Phase>,
-    /// How far it has come; another one who goes the other way is no company.
-    rank: Option<u8>,
+    /// From where it has taken the last step.
+    passed: Option<u8>,
+    /// How often it was found there again, or behind it: another one goes the other way.
+    set_back: u32,
     told: &'a mut (dyn FnMut(&Progress) + Send),
 }
 
@@ -117,26 +122,26 @@ impl Walk<'_> {
             return Ok(true);
         }
         self.to = Some(next);
-        self.goes_on(place)?;
+        self.has_come_on(place)?;
         if next == Phase::New {
             self.quiet(&look).await?;
         }
         self.step().await?;
+        self.passed = Some(place.rank());
         Ok(false)
     }
 
-    /// Two who go opposite ways would go on for ever.
-    fn goes_on(&mut self, place: Place) -> Result<()> {
-        let rank = place.rank();
-        let lost = self.rank.is_some_and(|before| match self.way {
-            Way::Forth => rank < before,
-            Way::Back => before < rank,
-        });
-        if lost {
+    /// Two who go opposite ways would go on for ever. Who was slow, and is set back by one who has been there and back, goes on.
+    fn has_come_on(&mut self, place: Place) -> Result<()> {
+        let is_back = |passed: u8| match self.way {
+            Way::Forth => place.rank() <= passed,
+            Way::Back => passed <= place.rank(),
+        };
+        self.set_back += u32::from(self.passed.take().is_some_and(is_back));
+        if self.set_back > MOST_SET_BACK {
             let message = "somebody else administers this move, and goes the other way".to_owned();
             return Err(not_yet(message, self.options.wait));
         }
-        self.rank = Some(rank);
         Ok(())
     }
 
