@@ -175,7 +175,16 @@ impl Ledger for Shared {
 
     async fn sign(&self, member: OwnerId, value: &[u8]) -> Result<Lease> {
         fits(value)?;
-        self.site.env.bounded(async { self.session().await?.sign(member, value).await }).await
+        let signed = async {
+            loop {
+                let session = self.session().await?;
+                // As for a grant: a lease that is nearly over is of no use.
+                if session.freshened().await {
+                    return session.sign(member, value).await;
+                }
+            }
+        };
+        self.site.env.bounded(signed).await
     }
 
     async fn unsign(&self, member: OwnerId) -> Result<()> {

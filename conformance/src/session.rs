@@ -6,8 +6,11 @@ use std::future::Future;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, StreamExt};
 use leasehold_core::backend::ledger::Ledger;
-use leasehold_core::backend::{AcquireRequest, Attempt, Grant, Lease, LeaseId, LockBackend, Renewal};
+use leasehold_core::backend::{
+    AcquireRequest, Attempt, Grant, Lease, LeaseId, LeaseScope, LockBackend, Renewal, StoreEvent,
+};
 use leasehold_core::{Env, Guarantees, LockName, OwnerId};
 
 use crate::failure::{Failure, Outcome};
@@ -80,14 +83,23 @@ impl Session {
         answers.into_iter().next().ok_or_else(|| Failure::new("a renewal without answer"))
     }
 
-    /// Keeps a grant alive as the core would, deaf to everything else.
+    /// Keeps a grant alive as the core would, with the sessions that the store has announced (B3), deaf to everything else.
     pub fn keep(&self, grant: &Grant) -> Task<()> {
         let (session, lease) = (self.clone(), grant.lease.id);
         Task::start(async move {
+            let (mut events, mut leases) = (session.backend.events(), vec![lease]);
             loop {
                 session.world.pass(session.world.ttl() / 3).await;
+                while let Some(Some(event)) = events.next().now_or_never() {
+                    if let StoreEvent::LeaseOpened(opened) = event
+                        && opened.scope == LeaseScope::Session
+                        && opened.id != lease
+                    {
+                        leases.push(opened.id);
+                    }
+                }
                 // What it answers is what this process is deaf to.
-                let _ = session.renew(lease).await;
+                let _ = session.backend.renew(&leases).await;
             }
         })
     }
