@@ -1,6 +1,8 @@
 //! The option `migrate_to`: which URLs move locks, and what is refused of them.
 
-use leasehold::{Error, ErrorKind, connect};
+#[cfg(feature = "migrate")]
+use leasehold::connect;
+use leasehold::{Error, ErrorKind};
 
 fn refused(url: &str) -> Error {
     leasehold::registry().configure(url).map(drop).expect_err(url)
