@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use leasehold_core::backend::stage::Side;
 use leasehold_core::backend::{Backoff, Grant, LeaseId, LeaseScope};
-use leasehold_core::clock::Deadline;
 use leasehold_core::{Effect, Error, ErrorKind, LockName, LostReason, Result};
 
 use super::watched::Watched;
@@ -139,10 +138,8 @@ impl Session {
         let env = &self.env;
         let Some(open) = self.stores[debt.side].open.get() else { return Ok(()) };
         let in_session = grant.lease.scope == LeaseScope::Session;
-        let give_up_at = match grant.lease.deadline {
-            Deadline::At(at) if !in_session => at,
-            _ => env.now() + grant.lease.ttl,
-        };
+        // A renewal whose answer was lost may have extended an entry's lease to just that.
+        let give_up_at = env.now() + grant.lease.ttl;
         let mut backoff = Backoff::of_requests(env);
         let mut effect = Effect::NotApplied;
         loop {
