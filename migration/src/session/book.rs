@@ -247,21 +247,27 @@ impl Book {
 
     /// What the claim on `name` has at `side` is to be released.
     pub(super) fn owe(&mut self, name: &LockName, side: Side) {
-        let Some(slot) = self.slots.get_mut(name) else { return };
-        let Some(claim) = &mut slot.claim else { return };
-        if let Some(mut grant) = claim.parts[side].take() {
-            grant.lease.deadline = self.leases.leave(side, &grant.lease, &self.events);
+        let Some(claim) = self.claim(name) else { return };
+        if let Some(grant) = claim.parts[side].take() {
             let needed = matches!(&claim.stage, Stage::Holding { hold, .. } if hold.needs(side));
-            let debt = Debt::new(claim.id, side, needed, grant);
-            slot.debts[side] = Some(Arc::clone(&debt));
+            let (lease, debt) = (grant.lease, Debt::new(claim.id, side, needed, grant));
+            self.leases.leave(side, &lease, &self.events);
+            self.owe_debt(name, debt);
+        }
+    }
+
+    fn owe_debt(&mut self, name: &LockName, debt: Arc<Debt>) {
+        if let Some(slot) = self.slots.get_mut(name) {
+            slot.debts[debt.side] = Some(Arc::clone(&debt));
             self.todo.push(Todo::Settle(debt));
         }
     }
 
-    /// What the claim on `name` had at `side` is over at the store.
+    /// What the claim on `name` had at `side` is over at the store. An entry is released all the same, as by the core.
     pub(super) fn part_over(&mut self, name: &LockName, side: Side) {
         let Some(claim) = self.claim(name) else { return };
         let Some(grant) = claim.parts[side].take() else { return };
+        let (id, lease) = (claim.id, grant.lease);
         match &mut claim.stage {
             Stage::Asking { lost, .. } => {
                 lost[side] = true;
@@ -272,7 +278,10 @@ impl Book {
             // It was granted, and not counted on yet.
             Stage::Holding { hold, .. } => hold.failed(side),
         }
-        self.leases.leave(side, &grant.lease, &self.events);
+        self.leases.leave(side, &lease, &self.events);
+        if lease.scope == LeaseScope::Entry {
+            self.owe_debt(name, Debt::new(id, side, false, grant));
+        }
         self.advance(name);
     }
 

@@ -91,9 +91,9 @@ impl Leases {
     }
 
     /// The part with this lease is given back, or over.
-    pub(super) fn leave(&mut self, side: Side, lease: &Lease, events: &Events) -> Deadline {
+    pub(super) fn leave(&mut self, side: Side, lease: &Lease, events: &Events) {
         self.parts[side].remove(&lease.id);
-        self.absorb(side, lease, events)
+        self.absorb(side, lease, events);
     }
 
     /// A lease is over.
@@ -147,7 +147,8 @@ impl From<Answer> for Renewal {
 type Answers = Pair<BTreeMap<LeaseId, Answer>>;
 
 impl Book {
-    /// Which of the stores' leases these are. A session's own is renewed by itself.
+    /// Which of the stores' leases these are. That of a session is renewed with every hold in it, too: what a hold is told
+    /// would else be as old as the session's last renewal.
     fn leases_of(&self, leases: &[LeaseId]) -> Pair<BTreeSet<LeaseId>> {
         let mut wanted: Pair<BTreeSet<LeaseId>> = Pair::default();
         for lease in leases {
@@ -158,8 +159,7 @@ impl Book {
                 self.leases.composites.get(lease).and_then(|name| self.slots.get(name)?.claim.as_ref());
             for side in SIDES {
                 let part = claim.and_then(|claim| claim.parts[side].as_ref());
-                let own = part.filter(|part| part.lease.scope == LeaseScope::Entry);
-                wanted[side].extend(own.map(|part| part.lease.id));
+                wanted[side].extend(part.map(|part| part.lease.id));
             }
         }
         wanted

@@ -359,3 +359,17 @@ async fn what_nobody_keeps_is_let_go() {
     sleep(POLL * 3).await;
     assert!(rig.session.with(|book, _| book.slots.is_empty()), "its deadline has passed");
 }
+
+/// What a store calls gone is asked to be released all the same, before the name is asked for there again (B1): as the core
+/// does.
+#[tokio::test(start_paused = true)]
+async fn a_part_that_is_gone_is_released() {
+    let rig = Rig::in_phase(Phase::Drain).await;
+    let grant = rig.take().await.unwrap();
+    assert!(rig.stores.old.store().evict(&name(), &TokioClock::new(), false));
+    rig.lines.old.always(Operation::Release, Fault::LoseReply);
+    let renewed = rig.session.renew(&[grant.lease.id]).await;
+    assert!(matches!(renewed[..], [Renewal::Until(_)]), "the other store decides: {renewed:?}");
+    sleep(POLL).await;
+    assert_eq!(rig.lines.old.injected(), 1, "it was asked for");
+}
