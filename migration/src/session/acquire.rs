@@ -357,7 +357,7 @@ impl Book {
         if let Stage::Holding { told, .. } = &mut claim.stage {
             *told = until;
         }
-        let ttl = claim.parts.old.iter().chain(&claim.parts.new).map(|part| part.lease.ttl).min()?;
+        let ttl = claim.ttl()?;
         let lease = Lease::new(claim.id, LeaseScope::Entry, ttl, until);
         self.leases.composites.insert(lease.id, name.clone());
         self.pass_on_asked(name);

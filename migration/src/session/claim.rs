@@ -1,6 +1,7 @@
 //! What the process has, or asks for, of one name.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use leasehold_core::backend::stage::Side;
 use leasehold_core::backend::{AcquireRequest, Grant, LeaseId};
@@ -82,6 +83,11 @@ impl Claim {
         let contender = Contender::new(view);
         let stage = Stage::Asking { contender, lapsed: Pair::default(), lost: Pair::default() };
         Self { id, request, stage, parts: Pair::default(), early: Pair::default(), wake: Arc::default() }
+    }
+
+    /// The shortest ttl of what the stores have granted.
+    pub(super) fn ttl(&self) -> Option<Duration> {
+        self.parts.old.iter().chain(&self.parts.new).map(|part| part.lease.ttl).min()
     }
 
     /// Until when a hold can be trusted whose parts can be until then. What is granted and not counted on yet holds it back

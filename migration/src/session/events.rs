@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures_util::StreamExt;
 use leasehold_core::backend::stage::Side;
-use leasehold_core::backend::{Grant, LockBackend, StoreEvent};
+use leasehold_core::backend::{Grant, Lease, LeaseScope, LockBackend, StoreEvent};
 use leasehold_core::{LockName, LostReason};
 
 use super::book::Book;
@@ -33,7 +33,12 @@ impl Session {
 impl Book {
     pub(super) fn told(&mut self, side: Side, event: StoreEvent) {
         match event {
-            StoreEvent::LeaseOpened(lease) => self.leases.opened(side, lease, &self.events),
+            StoreEvent::LeaseOpened(lease) => {
+                self.leases.opened(side, lease, &self.events);
+                for name in self.hanging_on(side, lease.id) {
+                    self.extend_hold(&name);
+                }
+            }
             StoreEvent::LeaseLost { lease, reason } => self.lease_over(side, lease, reason),
             StoreEvent::GrantLost { name, counter, reason } => self.grant_lost(side, &name, counter, reason),
             StoreEvent::GrantAsked { name, counter, within } => {
@@ -51,6 +56,25 @@ impl Book {
             }
             warning => self.events.tell(warning),
         }
+    }
+
+    /// A part of the hold of `name` lasts longer than it did: the hold may, too.
+    fn extend_hold(&mut self, name: &LockName) {
+        self.admit(name);
+        let (trusted, now) = (self.trusted(name), self.leases.now);
+        let Some(claim) = self.claim(name) else { return };
+        let until = claim.trusted_until(trusted, now);
+        let ttl = claim.ttl();
+        if let Claim { id, stage: Stage::Holding { hold, told, .. }, .. } = claim
+            && let Some(ttl) = ttl
+            && !hold.is_over()
+            && *told < until
+        {
+            *told = until;
+            let lease = Lease::new(*id, LeaseScope::Entry, ttl, until);
+            self.events.tell(StoreEvent::LeaseOpened(lease));
+        }
+        self.advance(name);
     }
 
     /// Who asks for a part of a hold asks for the hold.

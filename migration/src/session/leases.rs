@@ -50,14 +50,15 @@ impl Leases {
         LeaseId::new(self.last)
     }
 
-    /// A store has announced a lease, or the core is to renew one although nobody has.
+    /// A store has announced a lease, perhaps again and with a later deadline, or the core is to renew one although nobody has.
     pub(super) fn announce(&mut self, side: Side, lease: Lease, events: &Events) {
-        if self.known[side].contains_key(&lease.id) {
-            return;
-        }
-        let outer = self.fresh();
+        let outer = match self.known[side].get(&lease.id) {
+            Some(outer) => *outer,
+            None => self.fresh(),
+        };
         self.known[side].insert(lease.id, outer);
-        self.passed.insert(outer, (side, lease));
+        self.passed.entry(outer).or_insert((side, lease));
+        self.extend(side, lease.id, lease.deadline);
         events.tell(StoreEvent::LeaseOpened(Lease::new(outer, lease.scope, lease.ttl, lease.deadline)));
     }
 
@@ -147,8 +148,7 @@ impl From<Answer> for Renewal {
 type Answers = Pair<BTreeMap<LeaseId, Answer>>;
 
 impl Book {
-    /// Which of the stores' leases these are. That of a session is renewed with every hold in it, too: what a hold is told
-    /// would else be as old as the session's last renewal.
+    /// Which of the stores' leases these are. A session's own is renewed by itself.
     fn leases_of(&self, leases: &[LeaseId]) -> Pair<BTreeSet<LeaseId>> {
         let mut wanted: Pair<BTreeSet<LeaseId>> = Pair::default();
         for lease in leases {
@@ -159,7 +159,8 @@ impl Book {
                 self.leases.composites.get(lease).and_then(|name| self.slots.get(name)?.claim.as_ref());
             for side in SIDES {
                 let part = claim.and_then(|claim| claim.parts[side].as_ref());
-                wanted[side].extend(part.map(|part| part.lease.id));
+                let own = part.filter(|part| part.lease.scope == LeaseScope::Entry);
+                wanted[side].extend(own.map(|part| part.lease.id));
             }
         }
         wanted
@@ -206,13 +207,14 @@ impl Book {
         let trusted = self.trusted(&name);
         let Some(claim) = self.claim(&name) else { return gone };
         let until = claim.trusted_until(trusted, now);
-        // What it rests on is renewed by itself, and that is overdue.
-        let ttl = claim.parts.old.iter().chain(&claim.parts.new).map(|part| part.lease.ttl).min();
-        if unknown.is_none() && ttl.is_some_and(|ttl| until.remaining(now) < ttl / 3) {
+        let ttl = claim.ttl();
+        let Stage::Holding { hold, told, .. } = &mut claim.stage else { return gone };
+        // The entry that it rests on is signed by itself, and that is overdue.
+        let overdue = until <= *told && ttl.is_some_and(|ttl| until.remaining(now) < ttl / 3);
+        if unknown.is_none() && overdue {
             let message = "the session or the entry that the lock rests on was not renewed in time";
             unknown = Some(Error::new(ErrorKind::Unavailable, Effect::Unknown, message));
         }
-        let Stage::Holding { hold, told, .. } = &mut claim.stage else { return gone };
         let answer = match unknown {
             _ if hold.is_over() => gone,
             Some(error) => Answer::Unknown(error),

@@ -22,6 +22,7 @@ use super::{env, stands, store, write};
 use crate::protocol::Pair;
 use crate::session::acquire::Outcome;
 use crate::session::book::{Book, Todo};
+use crate::session::claim::{Claim, Stage};
 use crate::session::{SIDES, Session};
 use crate::{Migration, protocol};
 
@@ -372,4 +373,33 @@ async fn a_part_that_is_gone_is_released() {
     assert!(matches!(renewed[..], [Renewal::Until(_)]), "the other store decides: {renewed:?}");
     sleep(POLL).await;
     assert_eq!(rig.lines.old.injected(), 1, "it was asked for");
+}
+
+/// A session that its store names again, with a later deadline, lasts longer for the core, and so do the holds in it.
+#[tokio::test(start_paused = true)]
+async fn a_session_that_is_named_again_extends_its_holds() {
+    let rig = Rig::in_phase(Phase::New).await;
+    let mut events = rig.session.inbox.stream();
+    let grant = rig.take().await.unwrap();
+    let later = rig.session.with(|book, now| {
+        let session = |span| Lease::new(LeaseId::new(77), LeaseScope::Session, TTL, Deadline::At(now + span));
+        let (soon, later) = (session(TTL / 3), session(TTL / 2));
+        book.told(Side::New, StoreEvent::LeaseOpened(soon));
+        let Some(Claim { parts, stage: Stage::Holding { told, .. }, .. }) = book.claim(&name()) else {
+            panic!("it is held")
+        };
+        (parts.new.as_mut().unwrap().lease, *told) = (soon, soon.deadline);
+        book.told(Side::New, StoreEvent::LeaseOpened(later));
+        later.deadline
+    });
+    let mut heard = Vec::new();
+    while let Some(Some(event)) = events.next().now_or_never() {
+        if let StoreEvent::LeaseOpened(lease) = event
+            && lease.deadline == later
+        {
+            heard.push((lease.scope, lease.id));
+        }
+    }
+    let [(LeaseScope::Session, _), (LeaseScope::Entry, hold)] = heard[..] else { panic!("{heard:?}") };
+    assert_eq!(hold, grant.lease.id);
 }
