@@ -33,6 +33,9 @@ pub(crate) struct Report {
     /// From one store to another, under load.
     #[serde(default)]
     pub(crate) moves: Vec<Move>,
+    /// A lock that nobody else wants, in each phase of a move.
+    #[serde(default)]
+    pub(crate) free: Vec<Free>,
 }
 
 /// A move from one store to another, under load.
@@ -58,6 +61,17 @@ pub(crate) struct Stretch {
     pub(crate) longest_gap_ms: Option<f64>,
     /// Of the store that is left and the one moved to.
     pub(crate) requests_per_cycle: Vec<f64>,
+}
+
+/// A lock that nobody else wants in a phase of a move, and on the two stores without one.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Free {
+    pub(crate) phase: String,
+    pub(crate) cycles_per_s: f64,
+    /// Of the store that is left and the one moved to.
+    pub(crate) beside: Vec<f64>,
+    /// Of the rates, round by round; the middle of them.
+    pub(crate) ratios: Vec<f64>,
 }
 
 /// A lock that is none was put to the same check as everybody else.

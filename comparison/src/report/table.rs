@@ -3,7 +3,7 @@
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{Cell, CellAlignment, Color, ContentArrangement, Table};
 
-use super::{Move, Report, Row, Stretch};
+use super::{Free, Move, Report, Row, Stretch};
 use crate::figures::Spread;
 
 /// Prints the report for a person.
@@ -24,6 +24,9 @@ pub(crate) fn print(report: &Report) {
             "\na move, {what}: {cycles} cycles, {overlaps} overlaps, {tokens_back} tokens that did not grow, longest gap {gap}\n{}",
             stretches(moved)
         );
+    }
+    if !report.free.is_empty() {
+        println!("\na free lock in each phase of a move\n{}", free(report));
     }
     for check in &report.checks {
         println!(
@@ -73,6 +76,23 @@ fn stretches(moved: &Move) -> Table {
         table.add_row(stretch_cells(stretch).map(|cell| Cell::new(cell).set_alignment(CellAlignment::Right)));
     }
     table
+}
+
+fn free(report: &Report) -> Table {
+    let mut table = table(FREE.into_iter());
+    for free in &report.free {
+        table.add_row(free_cells(free).map(|cell| Cell::new(cell).set_alignment(CellAlignment::Right)));
+    }
+    table
+}
+
+/// What is said of a free lock in a phase of a move.
+pub(crate) const FREE: [&str; 4] = ["phase", "cycles/s", "on the stores alone", "ratios to them"];
+
+pub(crate) fn free_cells(free: &Free) -> [String; 4] {
+    let each =
+        |figures: &[f64]| figures.iter().map(|figure| number(*figure)).collect::<Vec<_>>().join(" and ");
+    [free.phase.clone(), number(free.cycles_per_s), each(&free.beside), each(&free.ratios)]
 }
 
 /// What is said of a phase of a move.

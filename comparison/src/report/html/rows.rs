@@ -3,7 +3,9 @@
 use std::fmt::Write as _;
 
 use super::svg::safe;
-use crate::report::table::{Column, STRETCHES, cell, columns, number, spread, stretch_cells, time};
+use crate::report::table::{
+    Column, FREE, STRETCHES, cell, columns, free_cells, number, spread, stretch_cells, time,
+};
 use crate::report::{Check, Claim, Report, Row};
 
 /// What others have said and what we have promised, measured.
@@ -62,6 +64,20 @@ pub(super) fn moves(report: &Report) -> String {
     }
     if cards.is_empty() {
         return cards;
+    }
+    if !report.free.is_empty() {
+        let names: String = FREE.map(|name| format!("<th>{name}</th>")).concat();
+        let row = |free| {
+            let cells = free_cells(free).map(|cell| format!("<td>{}</td>", safe(&cell)));
+            format!("<tr>{}</tr>", cells.concat())
+        };
+        let rows: String = report.free.iter().map(row).collect();
+        let _infallible = write!(
+            cards,
+            "<div class=\"scroll card\"><h3>a free lock in each phase</h3><p>One process that nobody else disturbs, in turns with \
+             one on each of the two stores alone: the one that is left, and the one moved to.</p>\
+             <table><tr>{names}</tr>{rows}</table></div>"
+        );
     }
     format!(
         "<h2 id=\"move\">A move under load</h2><p class=\"soft\">Eight processes want one lock, holding it for a millisecond \

@@ -1,7 +1,7 @@
 use super::*;
 use crate::figures::Times;
 use crate::history::Hold;
-use crate::report::{Move, Stretch};
+use crate::report::{Free, Move, Stretch};
 
 /// The report that is kept, with a peer that is called something evil.
 fn report() -> Report {
@@ -59,10 +59,13 @@ fn a_move_is_told_phase_by_phase() {
     };
     let moved =
         Move { what: "under <load>".into(), overlaps: 7, stretches: vec![stretch], ..Move::default() };
-    let page = page(&Report { moves: vec![moved], ..Report::default() }, &Drawings::default());
-    for told in
-        ["under &lt;load&gt;", "7 overlaps", "both to drain", "12.0 ms", "3.00 + 2.50", "href=\"#move\""]
-    {
+    let free =
+        Free { phase: "drain".into(), cycles_per_s: 9.0, beside: vec![18.0, 10.0], ratios: vec![0.5, 0.9] };
+    let report = Report { moves: vec![moved], free: vec![free], ..Report::default() };
+    let page = page(&report, &Drawings::default());
+    let told =
+        ["under &lt;load&gt;", "7 overlaps", "both to drain", "12.0 ms", "3.00 + 2.50", "0.50 and 0.90"];
+    for told in told.into_iter().chain(["href=\"#move\""]) {
         assert!(page.contains(told), "{told}");
     }
 }

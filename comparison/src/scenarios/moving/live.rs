@@ -35,7 +35,7 @@ pub(super) async fn run(comparison: &Comparison) -> Result<Move> {
 }
 
 /// Who moves the locks, as `leasehold migrate` does.
-async fn admin(old: &str, new: &str) -> leasehold::Result<Admin> {
+pub(super) async fn admin(old: &str, new: &str) -> leasehold::Result<Admin> {
     let registry = leasehold::registry();
     let migration = Migration::new(registry.store(old)?, registry.store(new)?);
     migration.admin(Env::new(Timing::for_ttl(TTL))?).await
@@ -90,14 +90,15 @@ async fn walk(admin: &Admin, phase: Duration, count: Option<[&Target; 2]>) -> Re
             .await?,
         );
         let Some(next) = PHASES.get(index + 1) else { break };
-        let steps = Steps::one().to(*next).wait(STEP).quiet_for(Duration::ZERO);
-        let step = async {
-            let advanced = admin.advance(&steps, &mut |_| {}).await;
-            advanced.map(drop).map_err(Error::during(DOING))
-        };
-        marks.push(mark(format!("{at} to {next}"), count, step).await?);
+        marks.push(mark(format!("{at} to {next}"), count, step(admin, *next)).await?);
     }
     Ok(marks)
+}
+
+/// The next phase is `to`, or it is there already.
+pub(super) async fn step(admin: &Admin, to: Phase) -> Result<()> {
+    let steps = Steps::one().to(to).wait(STEP).quiet_for(Duration::ZERO);
+    admin.advance(&steps, &mut |_| {}).await.map(drop).map_err(Error::during(DOING))
 }
 
 /// What is asked of both while `during` takes its time.
@@ -120,9 +121,9 @@ async fn mark(
     Ok(Mark { phase, from, until, asked })
 }
 
-const DOING: &str = "moving";
+pub(super) const DOING: &str = "moving";
 
-const PHASES: [Phase; 5] = Phase::ALL;
+pub(super) const PHASES: [Phase; 5] = Phase::ALL;
 
 const TTL: Duration = Duration::from_secs(30);
 

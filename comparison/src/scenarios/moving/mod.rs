@@ -4,6 +4,7 @@
 //!
 //! What servers count slows them down, so requests are counted in a move of their own.
 
+mod free;
 mod live;
 mod stopped;
 
@@ -29,6 +30,11 @@ pub(crate) async fn run(comparison: &mut Comparison) {
         comparison.progress.doing("move: everybody stops");
         let stopped = stopped::run(comparison).await;
         keep(comparison, "everybody stops and starts anew", stopped);
+        comparison.progress.doing("move: a free lock in each phase");
+        match free::run(comparison).await {
+            Ok(free) => comparison.report.free = free,
+            Err(error) => comparison.leave_out("a free lock in each phase of a move", error.to_string()),
+        }
     } else {
         comparison.leave_out(Scenario::Move.to_string(), "it wants Redis and etcd");
     }
