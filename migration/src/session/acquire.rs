@@ -52,26 +52,32 @@ impl Session {
             return Err(Error::not_applied(ErrorKind::Unsupported, message));
         }
         self.refuse_closed()?;
-        self.view_or_why().await?;
         let (id, wake) = self.with(|book, _| book.begin(request));
         let (asks, read, session) = (Pair::default(), None, Arc::clone(self));
         let request = request.clone();
         Acquisition { session, request, id, wake, waits, asks, read, busy: None, over: false }.run().await
     }
 
-    /// Asks a store for what may be asked of it by now (session-1).
+    /// Asks a store for what may be asked of it by now (session-1); one that shuns the store that is left does not wait for
+    /// it while that cannot be reached.
     pub(super) async fn ask(
         self: &Arc<Self>,
         side: Side,
         request: &AcquireRequest,
         waits: bool,
+        shuns: bool,
     ) -> Result<Asked> {
         let mut backoff = Backoff::of_requests(&self.env);
         loop {
-            let (owed, drains) = self.with(|book, _| {
+            let (owed, drains, shunned) = self.with(|book, now| {
                 let owed = book.slots.get(&request.name).and_then(|slot| slot.debts[side].clone());
-                (owed, book.view().is_some_and(|view| view.phase == Phase::Drain))
+                let drains = book.view().is_some_and(|view| view.phase == Phase::Drain);
+                (owed, drains, shuns && side == Side::Old && book.shuns_old(now))
             });
+            if shunned {
+                let message = "the store that is left could not be reached a moment ago";
+                return Err(Error::not_applied(ErrorKind::Unavailable, message));
+            }
             if let Some(debt) = owed {
                 match debt.answer().await {
                     // It is waited for only while it can be reached.
@@ -158,20 +164,13 @@ impl Acquisition {
     }
 
     fn next(&mut self) -> Result<Next> {
-        self.session.refuse_closed()?;
         let (request, id) = (&self.request, self.id);
         self.session.with(|book, now| book.next(request, id, now))
     }
 
     fn asking(&self, side: Side) -> BoxFuture<'static, Result<Asked>> {
         let (session, request, waits) = (Arc::clone(&self.session), self.request.clone(), self.waits);
-        Box::pin(async move {
-            if side == Side::Old && session.with(|book, now| book.shuns_old(now)) {
-                let message = "the store that is left could not be reached a moment ago";
-                return Err(Error::not_applied(ErrorKind::Unavailable, message));
-            }
-            session.ask(side, &request, waits).await
-        })
+        Box::pin(async move { session.ask(side, &request, waits, true).await })
     }
 
     /// Until something has changed.
@@ -179,10 +178,9 @@ impl Acquisition {
         let session = Arc::clone(&self.session);
         let (side, answer) = tokio::select! {
             biased;
-            () = session.closing.cancelled() => return session.refuse_closed(),
-            () = self.wake.notified() => return Ok(()),
             answer = answer(&mut self.asks.old) => (Side::Old, answer),
             answer = answer(&mut self.asks.new) => (Side::New, answer),
+            () = self.wake.notified() => return session.refuse_closed(),
             read = answer(&mut self.read) => {
                 self.read = None;
                 read?;

@@ -360,6 +360,12 @@ impl Book {
         self.slots.get_mut(name)?.claim.as_mut()
     }
 
+    /// Whoever asks looks again.
+    pub(super) fn wake_all(&mut self) {
+        let claims = self.slots.values().filter_map(|slot| slot.claim.as_ref());
+        self.todo.extend(claims.map(|claim| Todo::Wake(Arc::clone(&claim.wake))));
+    }
+
     fn names(&self) -> Vec<LockName> {
         let claimed = self.slots.iter().filter(|(_, slot)| slot.claim.is_some());
         claimed.map(|(name, _)| name.clone()).collect()

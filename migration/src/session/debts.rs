@@ -1,11 +1,16 @@
-//! What is not wanted any more is released by a task, until the store confirms it or its lease is over (hold-3, B2).
+//! What is not wanted any more is released until the store confirms it or its lease is over (hold-3, B2): by whoever asks
+//! for that, and by a task from when it leaves.
 
 use std::sync::Arc;
 
+use futures_util::FutureExt;
+use futures_util::future::join;
 use leasehold_core::backend::stage::Side;
-use leasehold_core::backend::{Backoff, Grant, LeaseId, LeaseScope};
+use leasehold_core::backend::{Backoff, Carried, Grant, LeaseId, LeaseScope};
 use leasehold_core::{Effect, Error, ErrorKind, LockName, LostReason, Result};
+use tokio_util::sync::CancellationToken;
 
+use super::book::{Book, Todo};
 use super::watched::Watched;
 use super::{SIDES, Session};
 
@@ -31,6 +36,15 @@ struct Progress {
     over: Option<Result<()>>,
 }
 
+/// What a release finds owed at one store.
+struct Owed {
+    debt: Arc<Debt>,
+    /// Whether the release waits for it.
+    waits: bool,
+    /// Whether the release settles it.
+    settles: bool,
+}
+
 impl Debt {
     /// A grant, whose lease nobody renews any more.
     pub(super) fn new(claim: LeaseId, side: Side, needed: bool, grant: Grant) -> Arc<Self> {
@@ -50,10 +64,14 @@ impl Debt {
 
     /// What it came to, or why the next request fails; the one after that may be carried out.
     pub(super) async fn answer(&self) -> Result<()> {
-        let before = self.progress.read(|progress| progress.failures);
+        self.answer_after(self.progress.read(|progress| progress.failures)).await
+    }
+
+    /// The same of the request that comes after so many that have failed.
+    async fn answer_after(&self, failures: u32) -> Result<()> {
         let answer = |progress: &Progress| match (&progress.over, &progress.last) {
             (Some(over), _) => Some(over.clone()),
-            (None, Some(error)) if progress.failures > before => {
+            (None, Some(error)) if progress.failures > failures => {
                 Some(Err(error.clone().with_effect(Effect::Unknown)))
             }
             (None, _) => None,
@@ -73,6 +91,15 @@ impl Debt {
     }
 }
 
+impl Book {
+    /// Whether `debt` has just been made, and is from now on settled by whoever asks this.
+    fn takes_over(&mut self, debt: &Arc<Debt>) -> bool {
+        let left = self.todo.len();
+        self.todo.retain(|todo| !matches!(todo, Todo::Settle(other) if Arc::ptr_eq(other, debt)));
+        self.todo.len() < left
+    }
+}
+
 impl Session {
     /// Lets go of a hold: of everything that it has, in both stores at once.
     pub(crate) async fn release(self: &Arc<Self>, grant: &Grant) -> Result<()> {
@@ -82,24 +109,41 @@ impl Session {
                 book.let_go(&grant.name);
             }
             let slot = book.slots.get(&grant.name);
-            let debt = |side: Side| {
-                let debt = slot?.debts[side].clone().filter(|debt| debt.claim == id)?;
-                let waits = debt.needed && !(side == Side::Old && book.shuns_old(now));
-                Some((debt, waits))
+            let debts = SIDES.map(|side| slot?.debts[side].clone().filter(|debt| debt.claim == id));
+            // Of two, one may not be waited for, and begins at once all the same.
+            let is_only = debts.iter().flatten().count() == 1;
+            let mut owed = |debt: Arc<Debt>| {
+                let waits = debt.needed && !(debt.side == Side::Old && book.shuns_old(now));
+                Owed { waits, settles: is_only && book.takes_over(&debt), debt }
             };
-            SIDES.map(debt)
+            debts.map(|debt| debt.map(&mut owed))
         });
-        let mut released = None;
-        for (debt, waits) in owed.into_iter().flatten() {
-            released.get_or_insert(Ok(()));
-            if waits {
-                let answer = debt.answer().await;
-                released = Some(released.unwrap_or(Ok(())).and(answer));
+        let [old, new] = owed.map(|owed| self.repaid(owed));
+        match join(old, new).await {
+            (Some(old), Some(new)) => old.and(new),
+            (Some(one), None) | (None, Some(one)) => one,
+            (None, None) => {
+                self.refuse_closed()?;
+                Err(Error::lost(LostReason::Gone))
             }
         }
-        released.unwrap_or_else(|| {
-            self.refuse_closed()?;
-            Err(Error::lost(LostReason::Gone))
+    }
+
+    /// What a debt comes to, for whom that counts. It is settled here, and by a task from when the caller leaves.
+    async fn repaid(self: &Arc<Self>, owed: Option<Owed>) -> Option<Result<()>> {
+        let Owed { debt, waits, settles } = owed?;
+        let settled = settles.then(|| {
+            let settled = Arc::clone(self).settle_debt(Arc::clone(&debt)).boxed();
+            Carried::new(&self.env, CancellationToken::new(), settled)
+        });
+        Some(match settled {
+            _ if !waits => Ok(()),
+            None => debt.answer().await,
+            Some(settled) => tokio::select! {
+                biased;
+                () = settled => debt.answer_after(0).await,
+                answer = debt.answer_after(0) => answer,
+            },
         })
     }
 
@@ -127,7 +171,7 @@ impl Session {
             if grant.lease.scope == LeaseScope::Session && error.lost_reason().is_none() {
                 self.with(|book, _| {
                     book.lease_over(debt.side, grant.lease.id, LostReason::SessionLost);
-                    book.todo.push(super::book::Todo::GiveUp(debt.side, grant.lease.id));
+                    book.todo.push(Todo::GiveUp(debt.side, grant.lease.id));
                 });
             }
         }

@@ -165,8 +165,9 @@ impl Session {
     }
 
     /// Ends everything that runs for it.
-    pub(crate) fn stop(&self) {
+    pub(crate) fn stop(self: &Arc<Self>) {
         self.closing.cancel();
+        self.with(|book, _| book.wake_all());
     }
 
     /// Leaves both lists, then ends both sessions and all that they hold.

@@ -47,7 +47,7 @@ impl Session {
     async fn ask_again(self: &Arc<Self>, side: Side, request: &AcquireRequest) -> Grant {
         let mut backoff = Backoff::of_requests(&self.env);
         loop {
-            match self.ask(side, request, true).await {
+            match self.ask(side, request, true, false).await {
                 Ok(Asked::Granted(grant)) => return grant,
                 Ok(Asked::Busy(_)) => {}
                 Err(error) => tracing::debug!(
