@@ -132,3 +132,23 @@ fn more_of_everything_is_safe() {
         World::<1, 2, 1>::new(phase, barred, strangers, [Side::Old, Side::New]).ready()
     });
 }
+
+/// Searches that end only after a long time; each with `LEASEHOLD_STATES=n` until so many states, or all.
+#[test]
+fn what_takes_long_is_safe() {
+    if states().is_none() {
+        println!("only with LEASEHOLD_STATES=n");
+        return;
+    }
+    let left = Left { transitions: 3, acquisitions: 2, ..Left::default() };
+    let from = |phase, left| World::<2, 0, 1>::new(phase, false, left, []).ready();
+    clean("three steps, from both", from(Phase::Both, left), false);
+    let faulty = Left { transitions: 2, faults: 1, ..left };
+    for phase in [Phase::Both, Phase::Drain] {
+        clean(&format!("two steps and a fault, from {phase}"), from(phase, faulty), false);
+    }
+    let three = World::<3, 0, 1>::new(Phase::Both, false, Left { transitions: 2, ..left }, []).ready();
+    clean("three processes, from both", three, false);
+    let two = World::<2, 0, 2>::new(Phase::Drain, true, left, []).ready();
+    clean("two administrators and a lock, three steps, the new store not open", two, false);
+}
