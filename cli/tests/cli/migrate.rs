@@ -170,3 +170,36 @@ async fn what_stands_in_the_way_is_said() {
     let alone = rig.done(["migrate", "status", "--json"]).await.json();
     assert_eq!((&alone["phase"], alone["old"]["error"].is_string()), (&Value::from("new"), true), "{alone}");
 }
+
+/// Whoever asks for a lock, or takes it away, does so wherever it is held; and `doctor` looks at both stores.
+#[tokio::test]
+async fn locks_that_move_are_revoked_and_their_stores_looked_at() {
+    let stores = Stores::start().await;
+    let rig = stores.moving();
+    for phase in ["old", "both", "drain", "new"] {
+        if phase != "old" {
+            let (_, status) = walk(&rig, &["advance", "--to", phase, "--quiet-for", "0s"]).await;
+            assert_eq!(status["phase"], phase, "{status}");
+        }
+        for how in [&["revoke"][..], &["revoke", "--force", "--yes"]] {
+            let mut holder = rig.start(["hold", "a"]);
+            line(&mut holder).await;
+            assert_eq!(value(&mut holder).await["state"], "held");
+            let revoked = rig.done(how.iter().copied().chain(["a"])).await;
+            assert_eq!(revoked.code, 0, "{how:?} in {phase}: {revoked:?}");
+            // The next one has to have it in every store that counts.
+            let next = rig.done(["run", "--wait", "3s", "a", "--", "true"]).await;
+            assert_eq!(next.code, 0, "{how:?} in {phase}: {next:?}");
+            let said = rest(&mut holder).await;
+            assert!(
+                exit_code(&mut holder).await == 0 || said.concat().contains("lost"),
+                "{how:?} in {phase}: {said:?}"
+            );
+        }
+        let looked = rig.done(["doctor", "--json"]).await;
+        for told in ["in the store that is left", "in the store that is moved to", &format!("phase {phase}")]
+        {
+            assert!(looked.out.contains(told), "{phase}: {told}: {}", looked.out);
+        }
+    }
+}

@@ -15,6 +15,8 @@
 //!   was sent after the old store had granted. So epochs never go back along the order of its grants.
 //! - **contender-3** The view is looked at last: what is taken is what the view says at that moment, and not
 //!   what was read, than which it may be newer.
+//! - **contender-4** A number from before the window, which a waiter has where stores number whoever queues, is given back
+//!   and asked for anew; one that is outside again ends the acquisition.
 
 use leasehold_core::backend::stage::{Phase, Side};
 
@@ -28,6 +30,8 @@ pub(crate) struct Contender {
     view: Option<View>,
     parts: Pair<Part>,
     read: Read,
+    /// A number from before this view's window was given back.
+    anew: bool,
     end: Option<End>,
 }
 
@@ -69,11 +73,12 @@ pub(crate) enum End {
 
 impl Contender {
     pub(crate) fn new(view: Option<View>) -> Self {
-        Self { view, parts: Pair::default(), read: Read::No, end: None }
+        Self { view, parts: Pair::default(), read: Read::No, anew: false, end: None }
     }
 
     /// The process's view has changed.
     pub(crate) fn viewed(&mut self, view: Option<View>) {
+        self.anew &= self.view == view;
         self.view = view;
     }
 
@@ -164,7 +169,11 @@ impl Contender {
         let Some(raw) = self.parts.raw(Side::Old) else {
             return self.ask(Side::Old);
         };
-        if view.phase == Phase::Old || self.read == Read::Done { self.take(view, raw) } else { self.look() }
+        if view.phase == Phase::Old || self.read == Read::Done {
+            self.take(view, Side::Old, raw)
+        } else {
+            self.look()
+        }
     }
 
     fn toward_both(&mut self, view: View) -> Step {
@@ -180,12 +189,12 @@ impl Contender {
         if self.read != Read::Done {
             return self.look();
         }
-        self.parts.raw(Side::New).map_or(Step::Wait, |raw| self.take(view, raw))
+        self.parts.raw(Side::New).map_or(Step::Wait, |raw| self.take(view, Side::New, raw))
     }
 
     fn toward_new(&mut self, view: View) -> Step {
         if let Some(raw) = self.parts.raw(Side::New) {
-            return self.take(view, raw);
+            return self.take(view, Side::New, raw);
         }
         match (view.phase, self.parts.old) {
             (Phase::Drain, Part::Free) if self.parts.new == Part::Free => self.ask(Side::Old),
@@ -207,9 +216,13 @@ impl Contender {
         Step::Read
     }
 
-    fn take(&mut self, view: View, raw: u64) -> Step {
-        match view.seen.stand.window.counter(raw) {
+    fn take(&mut self, view: View, side: Side, raw: u64) -> Step {
+        let window = view.seen.stand.window;
+        match window.counter(raw) {
             Some(counter) => Step::Take { counter },
+            None if window.is_later_than(raw) && !std::mem::replace(&mut self.anew, true) => {
+                self.parts.leave(side).map_or(Step::Wait, Step::Do)
+            }
             None => self.end_with(End::Outside),
         }
     }

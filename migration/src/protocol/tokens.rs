@@ -60,6 +60,11 @@ impl Window {
         Ok(Self { offset, low, high: Some(end(offset, store.floor)?) })
     }
 
+    /// Whether the store gave its own number before this one began.
+    pub(crate) fn is_later_than(self, raw: u64) -> bool {
+        self.offset.checked_add(raw).is_some_and(|counter| counter < self.low)
+    }
+
     /// The counter for the store's own number, if it lies inside.
     pub(crate) fn counter(self, raw: u64) -> Option<u64> {
         let high = self.high.unwrap_or(FencingToken::MAX_COUNTER);

@@ -128,6 +128,10 @@ fn who_ends_gives_back_everything() {
     outside.granted(Side::New, 1);
     assert_eq!(steps(&mut outside), [Step::Do(Release(Side::New)), Step::Wait], "below its window");
     outside.gone(Side::New);
+    assert_eq!(steps(&mut outside), [Step::Do(Ask(Side::New)), Step::Wait], "there is a later number");
+    outside.granted(Side::New, 2);
+    assert_eq!(steps(&mut outside), [Step::Do(Release(Side::New)), Step::Wait], "below it again");
+    outside.gone(Side::New);
     assert_eq!(steps(&mut outside), [Step::Over(End::Outside)]);
 }
 

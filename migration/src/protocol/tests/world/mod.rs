@@ -6,7 +6,7 @@ mod processes;
 use leasehold_core::backend::TokenBase;
 use leasehold_core::backend::stage::{Phase, Side, Stage};
 
-use super::super::contender::{Contender, Step};
+use super::super::contender::{Contender, End, Step};
 use super::super::hold::Hold;
 use super::super::parts::Part;
 use super::super::record::{Seen, Stand};
@@ -28,6 +28,8 @@ pub(super) struct World<const P: usize, const L: usize, const A: usize> {
     processes: [Process; P],
     plain: [Plain; L],
     admins: [Option<Admin>; A],
+    /// Stores number whoever queues, in that order, and not whom they grant.
+    numbered: bool,
     /// The largest token that was given.
     token: u64,
     broken: Option<&'static str>,
@@ -55,6 +57,8 @@ struct Store<const P: usize> {
     base: u64,
     /// Who is in the list, and what it acknowledges; 0 is nothing.
     members: [Option<u64>; P],
+    /// The numbers of those who wait, if they have any.
+    queued: [Option<u64>; P],
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -177,6 +181,7 @@ impl<const P: usize, const L: usize, const A: usize> World<P, L, A> {
             count: 0,
             base,
             members: [None; P],
+            queued: [None; P],
         };
         Self {
             mutant: Mutant::None,
@@ -185,6 +190,7 @@ impl<const P: usize, const L: usize, const A: usize> World<P, L, A> {
             processes: [Process::default(); P],
             plain: plain.map(|side| Plain { side, life: Life::Closed }),
             admins: [const { None }; A],
+            numbered: false,
             token: 0,
             broken: None,
         }
@@ -225,6 +231,11 @@ impl<const P: usize, const L: usize, const A: usize> World<P, L, A> {
         self
     }
 
+    /// The same, with stores that number whoever queues.
+    pub(super) fn numbered(self) -> Self {
+        Self { numbered: true, ..self }
+    }
+
     /// Whether locks are, or have been, in both stores: what was there before excludes nobody else.
     fn has_come_to_both(&self) -> bool {
         self.stores.old.record.stand.epoch > 0
@@ -256,7 +267,10 @@ impl<const P: usize, const L: usize, const A: usize> World<P, L, A> {
                         Step::Read if mutant == Mutant::NoRead => contender.read(),
                         Step::Read => *reading = true,
                         Step::Take { .. } | Step::Wait => break,
-                        Step::Over(_) => {
+                        Step::Over(end) => {
+                            if end == End::Outside {
+                                self.broken = Some("an acquisition that ends for its number");
+                            }
                             (*work, *reading) = (Work::Idle, false);
                             break;
                         }
@@ -271,6 +285,27 @@ impl<const P: usize, const L: usize, const A: usize> World<P, L, A> {
                 }
             }
         }
+        self.queue(i);
+    }
+
+    /// Whoever has begun to wait has its number, and whoever has left none.
+    fn queue(&mut self, i: usize) {
+        for side in SIDES.into_iter().filter(|_| self.numbered) {
+            let waits = self.parts(i)[side] == Part::Asked;
+            let store = &mut self.stores[side];
+            if !waits {
+                store.queued[i] = None;
+            } else if store.queued[i].is_none() {
+                store.count += 1;
+                store.queued[i] = Some(store.count);
+            }
+        }
+    }
+
+    /// Whether it is that one's turn.
+    fn is_first(&self, i: usize, side: Side) -> bool {
+        let queued = &self.stores[side].queued;
+        queued.iter().flatten().all(|other| queued[i].is_none_or(|own| own <= *other))
     }
 
     fn parts(&self, i: usize) -> Pair<Part> {
@@ -319,8 +354,8 @@ impl<const P: usize, const L: usize, const A: usize> World<P, L, A> {
     fn grant(&mut self, i: usize, side: Side) {
         let store = &mut self.stores[side];
         store.lock = Lock::Process(i);
-        store.count += 1;
-        let raw = store.count;
+        store.count += u64::from(!self.numbered);
+        let raw = store.queued[i].unwrap_or(store.count);
         match &mut self.processes[i].work {
             Work::Idle => unreachable!("nothing is asked"),
             Work::Asking(contender) => contender.granted(side, raw),

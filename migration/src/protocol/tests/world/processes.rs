@@ -136,7 +136,7 @@ impl<const P: usize, const L: usize, const A: usize> World<P, L, A> {
             let flipped = flips && has_new;
             let waits = flips && !has_new && side == Side::Old;
             let free = lock == Lock::Free || (flipped && side == Side::New);
-            if parts[side] == Part::Asked && free && !waits {
+            if parts[side] == Part::Asked && free && !waits && self.is_first(i, side) {
                 may(Label::Granted(i, side), &|next| next.grant(i, side));
             }
             if parts[side] == Part::Leaving {
@@ -157,6 +157,7 @@ impl<const P: usize, const L: usize, const A: usize> World<P, L, A> {
             for side in SIDES {
                 next.orphan(i, side);
                 next.stores[side].members[i] = None;
+                next.stores[side].queued[i] = None;
             }
         });
         for side in SIDES {
