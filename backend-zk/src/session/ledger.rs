@@ -40,13 +40,25 @@ impl Session {
 
     pub(crate) async fn sign(&self, member: OwnerId, value: &[u8]) -> Result<Lease> {
         let (lease, path) = (self.lease(), self.site.namespace.member(member));
-        let signed = match self.connection.write(&path, value, None).await.if_there() {
-            Ok(Some(stat)) if stat.ephemeral_owner == self.id => Ok(()),
-            Ok(Some(_)) => self.connection.replace(&path, value).await,
-            Ok(None) => self.connection.create_below(&path, value, CreateMode::Ephemeral).await,
-            Err(unanswered) => Err(unanswered),
-        };
-        signed.or_not("sign in the ledger").map(|()| lease)
+        self.signed(&path, value).await.or_not("sign in the ledger").map(|()| lease)
+    }
+
+    /// The node may come and go between two requests: another signature of ours, or the end of an earlier session.
+    async fn signed(&self, path: &str, value: &[u8]) -> Answered<()> {
+        loop {
+            match self.connection.write(path, value, None).await.if_there()? {
+                Some(stat) if stat.ephemeral_owner == self.id => return Ok(()),
+                Some(_) => {
+                    if self.connection.replace(path, value).await.if_there()?.is_some() {
+                        return Ok(());
+                    }
+                }
+                None => match self.connection.create_below(path, value, CreateMode::Ephemeral).await {
+                    Err(Unanswered::Refused(ZkError::NodeExists)) => {}
+                    created => return created,
+                },
+            }
+        }
     }
 
     pub(crate) async fn unsign(&self, member: OwnerId) -> Result<()> {

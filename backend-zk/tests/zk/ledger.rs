@@ -47,3 +47,15 @@ pub(crate) async fn a_record_and_members_are_no_locks(rig: Arc<Rig>) {
     assert_eq!(listed.iter().map(|state| state.name.as_str()).collect::<Vec<_>>(), ["a"]);
     guard.release().await.unwrap();
 }
+
+/// Whoever signs twice at once has signed.
+pub(crate) async fn signatures_may_overlap(rig: Arc<Rig>) {
+    let space = rig.space().await;
+    let ledger = ledger(&space).await;
+    for member in 1..20 {
+        let id = OwnerId::from_random([member; 16]);
+        let (one, other) = futures_util::future::join(ledger.sign(id, b"one"), ledger.sign(id, b"one")).await;
+        one.and(other).unwrap();
+    }
+    assert_eq!(ledger.members().await.unwrap().len(), 19);
+}

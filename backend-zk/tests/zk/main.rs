@@ -163,7 +163,8 @@ fn main() -> ExitCode {
             the_base_belongs_to_its_creator;
         ledger:
             an_entry_is_of_the_session_that_signed_last
-            a_record_and_members_are_no_locks;
+            a_record_and_members_are_no_locks
+            signatures_may_overlap;
         revocation:
             an_ask_is_six_requests_and_heard_by_one
             a_message_that_is_not_told_of_is_heard_with_the_next_renewal
