@@ -14,6 +14,7 @@ mod flights;
 mod namespace;
 
 use std::fmt;
+use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -95,15 +96,14 @@ impl Link {
         Self { env, client, inbox, up, connections, failure: Mutex::new(None) }
     }
 
-    /// Connects, and stays connected in a task until `closed`; whether it may not hear its inbox, which is told
-    /// only of later connections.
+    /// Connects, and stays connected in a task until `closed`. Whether it may not hear its inbox is told of later
+    /// connections.
     ///
     /// # Errors
     ///
     /// When the first attempt fails.
-    pub(crate) async fn start(self: &Arc<Self>, closed: CancellationToken) -> Result<bool> {
+    pub(crate) async fn start(self: &Arc<Self>, closed: CancellationToken) -> Result<()> {
         let first = self.connect(self.env.timing().connect_timeout, error::of_opening).await?;
-        let is_deaf = first.0.is_deaf;
         self.up.send_replace(Some(first.clone()));
         let link = Arc::clone(self);
         self.env.spawn(async move {
@@ -112,7 +112,12 @@ impl Link {
                 connected.0.flights.give_up();
             }
         });
-        Ok(is_deaf)
+        Ok(())
+    }
+
+    /// Whether the connection that is up may not hear its inbox.
+    pub(crate) fn is_deaf(&self) -> bool {
+        self.up().is_some_and(|up| up.0.is_deaf)
     }
 
     /// The connection, as soon as there is one.
@@ -188,7 +193,17 @@ impl Link {
         let bound = self.env.timing().op_timeout;
         let connected = self.connect(bound, error::of_connecting).await?;
         if let Some(inbox) = &self.inbox {
-            admit(&self.env, &connected, &inbox.keys, self.env.now() + bound).await?;
+            let admitted = admit(&self.env, &connected, &inbox.keys, self.env.now() + bound);
+            let watched = async {
+                connected.0.flights.watch().await;
+                // Whoever asks hears of it.
+                pending().await
+            };
+            tokio::select! {
+                biased;
+                admitted = admitted => admitted?,
+                () = watched => {}
+            }
         }
         Ok(connected)
     }
