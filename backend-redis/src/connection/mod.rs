@@ -7,7 +7,8 @@
 //! order: what it has not delivered by then, it never does, unless the network keeps it.
 //!
 //! The client crate's own reconnecting manager is not used: after it has subscribed again, answers
-//! can belong to other requests.
+//! can belong to other requests. Its task that reads and writes is: callers who do that themselves spare a wake-up,
+//! and pay as much for passing the duty on.
 
 mod confirming;
 mod flights;
@@ -15,10 +16,12 @@ mod namespace;
 
 use std::fmt;
 use std::future::pending;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use futures_util::TryFutureExt;
 use leasehold_core::backend::Backoff;
 use leasehold_core::clock::Moment;
 use leasehold_core::{Env, Error, ErrorKind, Result};
@@ -306,7 +309,7 @@ impl Connected {
         let Connection { connection, flights, .. } = &*self.0;
         let mut connection = connection.clone();
         let answer =
-            async { Ok(connection.send_packed_command(command).await.and_then(Value::extract_error)) };
+            pin!(async { Ok(connection.send_packed_command(command).await.and_then(Value::extract_error)) });
         let answer = flights.bounded(give_up_at, answer).await?;
         if let Err(error) = &answer
             && error::wants_another_server(error)
@@ -324,8 +327,8 @@ impl Connected {
     pub(crate) async fn ask_all(&self, commands: &Pipeline, give_up_at: Moment) -> Result<Vec<Value>> {
         let Connection { connection, flights, .. } = &*self.0;
         let mut connection = connection.clone();
-        let answers =
-            async { connection.send_packed_commands(commands, 0, commands.len()).await.map_err(error::of) };
+        let answers = async { connection.send_packed_commands(commands, 0, commands.len()).await };
+        let answers = pin!(answers.map_err(error::of));
         let answers = flights.bounded(give_up_at, answers).await?;
         let elsewhere = |answer: &Value| {
             let Value::ServerError(error) = answer else { return false };

@@ -10,8 +10,8 @@ use testbed::{Direction, Mode};
 
 use crate::diagnosis;
 use crate::rig::{
-    Beside, KEY, LONG, NAME, TTL, Waiter, command, direct, eventually, exists, hold, ok, open, open_for, pass, proxy,
-    server, trials, via,
+    Beside, KEY, LONG, NAME, TTL, Waiter, command, direct, eventually, exists, hold, ok, open, open_for,
+    pass, proxy, server, trials, via,
 };
 
 trials![
