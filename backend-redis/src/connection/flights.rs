@@ -7,22 +7,21 @@
 //!
 //! Checked by the tests below.
 
-use std::pin::pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use leasehold_core::clock::Moment;
 use leasehold_core::{Effect, Env, Error, ErrorKind, Result};
 use tokio::sync::Notify;
-use tokio_util::sync::CancellationToken;
 
 /// What waits on one connection.
 #[derive(Debug)]
 pub(super) struct Flights {
     env: Env,
-    broken: CancellationToken,
+    given_up: AtomicBool,
     /// When the timer fires, on `Env`'s clock.
     fires_at: AtomicU64,
-    /// It is to fire earlier.
+    /// It is to fire earlier, or never again.
     earlier: Notify,
     /// It has fired, or the connection is given up.
     fired: Notify,
@@ -37,17 +36,18 @@ impl Flights {
     pub(super) fn new(env: Env) -> Self {
         let (fires_at, answers) = (AtomicU64::new(NEVER), AtomicU64::new(0));
         let (earlier, fired) = (Notify::new(), Notify::new());
-        Self { env, broken: CancellationToken::new(), fires_at, earlier, fired, answers }
+        Self { env, given_up: AtomicBool::new(false), fires_at, earlier, fired, answers }
     }
 
     /// The connection is not used any more, and brings no answers.
     pub(super) fn give_up(&self) {
-        self.broken.cancel();
+        self.given_up.store(true, Ordering::SeqCst);
+        self.earlier.notify_one();
         self.fired.notify_waiters();
     }
 
     pub(super) fn is_given_up(&self) -> bool {
-        self.broken.is_cancelled()
+        self.given_up.load(Ordering::SeqCst)
     }
 
     /// Wakes those whose bounds are reached, until the connection is given up.
@@ -55,7 +55,6 @@ impl Flights {
         while !self.is_given_up() {
             let fires_at = self.fires_at.load(Ordering::SeqCst);
             tokio::select! {
-                () = self.broken.cancelled() => {}
                 () = self.earlier.notified() => {}
                 () = self.env.sleep_until(Moment::from_nanos(fires_at)), if fires_at != NEVER => {
                     self.fires_at.store(NEVER, Ordering::SeqCst);
@@ -70,10 +69,9 @@ impl Flights {
     pub(super) async fn bounded<T>(
         &self,
         give_up_at: Moment,
-        answer: impl Future<Output = Result<T>>,
+        mut answer: Pin<&mut impl Future<Output = Result<T>>>,
     ) -> Result<T> {
         let answered = self.answers.load(Ordering::Relaxed);
-        let mut answer = pin!(answer);
         loop {
             let fired = self.fired.notified();
             if self.is_given_up() {
@@ -112,6 +110,7 @@ fn unanswered(message: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use std::future::{pending, ready};
+    use std::pin::pin;
     use std::sync::Arc;
     use std::time::Duration;
 
@@ -135,7 +134,7 @@ mod tests {
     fn begin(flights: &Arc<Flights>, seconds: u64) -> tokio::task::JoinHandle<String> {
         let (flights, at) = (Arc::clone(flights), flights.env.now() + Duration::from_secs(seconds));
         #[expect(clippy::disallowed_methods, reason = "a test's own")]
-        tokio::spawn(async move { flights.bounded::<()>(at, pending()).await.unwrap_err().to_string() })
+        tokio::spawn(async move { flights.bounded::<()>(at, pin!(pending())).await.unwrap_err().to_string() })
     }
 
     async fn ended(flight: tokio::task::JoinHandle<String>) -> String {
@@ -170,7 +169,7 @@ mod tests {
         let (flights, clock) = flights();
         let (early, late) = (begin(&flights, 3), begin(&flights, 9));
         settle().await;
-        flights.bounded(clock_in(&flights, 60), ready(Ok(()))).await.unwrap();
+        flights.bounded(clock_in(&flights, 60), pin!(ready(Ok(())))).await.unwrap();
         clock.advance(Duration::from_secs(3));
         assert!(ended(early).await.starts_with("the server did not answer in time"));
         settle().await;
@@ -183,7 +182,7 @@ mod tests {
         clock.advance(Duration::from_secs(1));
         ended(next).await;
         assert!(flights.is_given_up());
-        let refused = flights.bounded::<()>(clock_in(&flights, 60), pending()).now_or_never();
+        let refused = flights.bounded::<()>(clock_in(&flights, 60), pin!(pending())).now_or_never();
         assert!(refused.is_some_and(|answer| answer.is_err()), "nothing is asked of it any more");
     }
 

@@ -7,17 +7,21 @@
 //! order: what it has not delivered by then, it never does, unless the network keeps it.
 //!
 //! The client crate's own reconnecting manager is not used: after it has subscribed again, answers
-//! can belong to other requests.
+//! can belong to other requests. Its task that reads and writes is: callers who do that themselves spare a wake-up,
+//! and pay as much for passing the duty on.
 
 mod confirming;
 mod flights;
 mod namespace;
 
 use std::fmt;
+use std::future::pending;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use futures_util::TryFutureExt;
 use leasehold_core::backend::Backoff;
 use leasehold_core::clock::Moment;
 use leasehold_core::{Env, Error, ErrorKind, Result};
@@ -95,15 +99,14 @@ impl Link {
         Self { env, client, inbox, up, connections, failure: Mutex::new(None) }
     }
 
-    /// Connects, and stays connected in a task until `closed`; whether it may not hear its inbox, which is told
-    /// only of later connections.
+    /// Connects, and stays connected in a task until `closed`. Whether it may not hear its inbox is told of later
+    /// connections.
     ///
     /// # Errors
     ///
     /// When the first attempt fails.
-    pub(crate) async fn start(self: &Arc<Self>, closed: CancellationToken) -> Result<bool> {
+    pub(crate) async fn start(self: &Arc<Self>, closed: CancellationToken) -> Result<()> {
         let first = self.connect(self.env.timing().connect_timeout, error::of_opening).await?;
-        let is_deaf = first.0.is_deaf;
         self.up.send_replace(Some(first.clone()));
         let link = Arc::clone(self);
         self.env.spawn(async move {
@@ -112,7 +115,12 @@ impl Link {
                 connected.0.flights.give_up();
             }
         });
-        Ok(is_deaf)
+        Ok(())
+    }
+
+    /// Whether the connection that is up may not hear its inbox.
+    pub(crate) fn is_deaf(&self) -> bool {
+        self.up().is_some_and(|up| up.0.is_deaf)
     }
 
     /// The connection, as soon as there is one.
@@ -188,7 +196,17 @@ impl Link {
         let bound = self.env.timing().op_timeout;
         let connected = self.connect(bound, error::of_connecting).await?;
         if let Some(inbox) = &self.inbox {
-            admit(&self.env, &connected, &inbox.keys, self.env.now() + bound).await?;
+            let admitted = admit(&self.env, &connected, &inbox.keys, self.env.now() + bound);
+            let watched = async {
+                connected.0.flights.watch().await;
+                // Whoever asks hears of it.
+                pending().await
+            };
+            tokio::select! {
+                biased;
+                admitted = admitted => admitted?,
+                () = watched => {}
+            }
         }
         Ok(connected)
     }
@@ -291,7 +309,7 @@ impl Connected {
         let Connection { connection, flights, .. } = &*self.0;
         let mut connection = connection.clone();
         let answer =
-            async { Ok(connection.send_packed_command(command).await.and_then(Value::extract_error)) };
+            pin!(async { Ok(connection.send_packed_command(command).await.and_then(Value::extract_error)) });
         let answer = flights.bounded(give_up_at, answer).await?;
         if let Err(error) = &answer
             && error::wants_another_server(error)
@@ -309,8 +327,8 @@ impl Connected {
     pub(crate) async fn ask_all(&self, commands: &Pipeline, give_up_at: Moment) -> Result<Vec<Value>> {
         let Connection { connection, flights, .. } = &*self.0;
         let mut connection = connection.clone();
-        let answers =
-            async { connection.send_packed_commands(commands, 0, commands.len()).await.map_err(error::of) };
+        let answers = async { connection.send_packed_commands(commands, 0, commands.len()).await };
+        let answers = pin!(answers.map_err(error::of));
         let answers = flights.bounded(give_up_at, answers).await?;
         let elsewhere = |answer: &Value| {
             let Value::ServerError(error) = answer else { return false };

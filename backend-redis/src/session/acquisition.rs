@@ -4,6 +4,7 @@
 //! - **redis.acquisition-1** One that ends without its grant, dropped, failed or lost, releases its owner id in
 //!   the background, whatever is on its way (G8); one whose grant was taken does not.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,7 +44,9 @@ enum State {
 impl Session {
     /// Takes the lock, or waits for it. Dropping the future abandons.
     pub(crate) async fn acquire(self: &Arc<Self>, request: &AcquireRequest) -> Result<Grant> {
-        let granted = self.closing.run_until_cancelled(self.contend(request)).await;
+        // Large ones are not moved.
+        let contending = pin!(self.contend(request));
+        let granted = self.closing.run_until_cancelled(contending).await;
         granted.unwrap_or_else(|| Err(error::closed()))
     }
 

@@ -26,7 +26,7 @@ mod ledger;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Deref;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -61,6 +61,7 @@ pub(crate) struct Session {
     entries: Mutex<HashMap<LeaseId, Arc<Entry>>>,
     lease_ids: RandomState,
     events: Events,
+    /// It was told that it may not hear its inbox.
     deaf: AtomicBool,
     /// Messages went unheard.
     missed: Notify,
@@ -124,7 +125,7 @@ impl Session {
         let closed = CancellationToken::new();
         // Whoever gives up opening ends what was begun.
         let unopened = closed.clone().drop_guard();
-        let is_deaf = link.start(closed.clone()).await?;
+        link.start(closed.clone()).await?;
         let confirming = match config.replicas() {
             0 => None,
             replicas => {
@@ -163,7 +164,8 @@ impl Session {
         });
         // It is new.
         let _ = hears.set(Arc::downgrade(&session));
-        if is_deaf {
+        // The link may be another one already, of which nobody was told.
+        if session.is_deaf() {
             session.hear(LinkEvent::Deaf);
         }
         session.env.spawn(Arc::clone(&session).catch_up());
@@ -171,7 +173,7 @@ impl Session {
     }
 
     pub(crate) fn is_deaf(&self) -> bool {
-        self.deaf.load(Ordering::Relaxed)
+        self.link.is_deaf()
     }
 
     pub(crate) fn replicas(&self) -> u32 {

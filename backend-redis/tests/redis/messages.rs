@@ -4,12 +4,14 @@
 use std::time::Duration;
 
 use leasehold_core::LockManager;
+use leasehold_core::backend::Severity;
 use testbed::redis::{Client, Reply, Server, is_push};
 use testbed::{Direction, Mode};
 
+use crate::diagnosis;
 use crate::rig::{
-    KEY, LONG, NAME, TTL, Waiter, command, direct, eventually, exists, hold, ok, open, open_for, pass, proxy,
-    server, trials, via,
+    Beside, KEY, LONG, NAME, TTL, Waiter, command, direct, eventually, exists, hold, ok, open, open_for,
+    pass, proxy, server, trials, via,
 };
 
 trials![
@@ -23,6 +25,7 @@ trials![
     an_unwanted_grant_of_an_exact_key_is_given_back = || unwanted(true, NAME),
     without_the_right_to_listen_turns_come_by_refresh = || unheard("+@all resetchannels"),
     without_the_right_to_publish_turns_come_by_refresh = || unheard("+@all -publish &*"),
+    who_turns_deaf_while_opening_knows,
     forgotten_scripts_are_sent_again,
 ];
 
@@ -241,6 +244,31 @@ async fn unheard(rights: &'static str) {
         assert_eq!(owner(&server).await, granted, "it is the grant that was not heard of");
         next.release().await.unwrap();
     }
+}
+
+/// The link is made again before there is a session, and may not hear its inbox any more: the session says so.
+async fn who_turns_deaf_while_opening_knows() {
+    let server = server().await;
+    let proxy = proxy(&server);
+    ok(&server, &["ACL", "SETUSER", "app", "on", ">secret", "~*", "&*", "+@all"]).await;
+    proxy.set(Direction::ServerToClient, Mode::Hold).await;
+    let config = via(&proxy).credentials("app", "secret").wait_replicas(1);
+    let opening = Beside::start(open_for(config, LONG));
+    // It may subscribe, and goes on to the link to the replicas, which is not up yet.
+    for _answer in ["HELLO", "SUBSCRIBE"] {
+        proxy.held(Direction::ServerToClient, 1).await;
+        proxy.release_held(Direction::ServerToClient).await;
+    }
+    proxy.held(Direction::ServerToClient, 1).await;
+    // Unlike frames that are held, the end of a connection goes through.
+    proxy.set(Direction::ServerToClient, Mode::delay(LONG)).await;
+    let sent = proxy.traffic(Direction::ClientToServer).forwarded;
+    // The server cuts who hears what it may not.
+    ok(&server, &["ACL", "SETUSER", "app", "resetchannels"]).await;
+    proxy.forwarded(Direction::ClientToServer, sent + 1).await;
+    proxy.set(Direction::ServerToClient, Mode::Pass).await;
+    let locks = opening.end("it is open").await;
+    assert_eq!(diagnosis::of(&locks, "messages").await.0, Severity::Warning);
 }
 
 /// Scripts that the server has forgotten are sent again, by whoever needs them next.

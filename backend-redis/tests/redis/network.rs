@@ -15,6 +15,7 @@ trials![
     a_turn_that_was_missed_is_asked_for_until_answered,
     a_refused_connection_is_tried_again,
     a_server_that_cuts_is_not_stormed,
+    a_connection_that_falls_silent_before_it_is_used_is_replaced,
     a_release_that_goes_on_by_itself_is_not_lost,
     closing_says_what_was_not_confirmed,
     damaged_answers_are_survived,
@@ -55,6 +56,18 @@ async fn a_refused_connection_is_tried_again() {
     eventually("requests are answered", async || locks.inspect(NAME).await.is_ok()).await;
     guard.ensure_held().unwrap();
     guard.release().await.unwrap();
+}
+
+/// Connected again, it is asked for the record of a move, and does not answer: another one is made.
+async fn a_connection_that_falls_silent_before_it_is_used_is_replaced() {
+    let server = server().await;
+    let proxy = proxy(&server);
+    let locks = open(via(&proxy)).await;
+    proxy.set(Direction::ServerToClient, Mode::drop_frames(|frame| frame == b"_\r\n")).await;
+    proxy.reset().await;
+    proxy.dropped(Direction::ServerToClient, 1).await;
+    proxy.set(Direction::ServerToClient, Mode::Pass).await;
+    eventually("requests are answered", async || locks.inspect(NAME).await.is_ok()).await;
 }
 
 /// A contender of a server that is no primary any more connects again with growing pauses: in three

@@ -149,7 +149,10 @@ impl Table {
                 }
             }
         }
-        self.asleep_until = self.timers.first().map(|(at, _)| *at);
+        let first = self.timers.first().map(|(at, _)| *at);
+        // What it was set for may be gone; the next one of its kind comes soon, and is not to wake the task again.
+        let set = self.asleep_until.filter(|at| now < *at);
+        self.asleep_until = first.into_iter().chain(set).min();
         Step { outcomes, due, wake_at: self.asleep_until }
     }
 
@@ -358,6 +361,23 @@ mod tests {
         table.opened(later(entry(3), soon * 2), at(0) + soon * 2);
         let due = table.step(due_at).due;
         assert_eq!(due, [LeaseId::new(1), LeaseId::new(2)]);
+    }
+
+    /// Holds that come and go are shorter than the time to their renewals: they wake the task once in that time, not
+    /// once each.
+    #[test]
+    fn who_comes_and_goes_does_not_wake_the_task_each_time() {
+        let mut table = Table::new(Duration::from_secs(1), Duration::from_millis(750));
+        let woken = (0..9).filter(|second| {
+            let entry = Lease { scope: LeaseScope::Entry, ..session(9 + second) };
+            let (tenure, _) = table.register(granted(entry), at(*second));
+            let woken = table.must_wake();
+            table.deregister(&tenure);
+            table.step(at(*second));
+            woken
+        });
+        // Set for a renewal three seconds later, it wakes by itself then.
+        assert_eq!(woken.collect::<Vec<_>>(), [0, 4, 8]);
     }
 
     /// A grant on a session whose renewal is overdue is at risk from the beginning.
