@@ -313,6 +313,20 @@ mod tests {
         assert_eq!(known(&queues), MANY);
     }
 
+    /// Whoever looks for a name finds the queue that others have in hand, idle as it may be (queues-1).
+    #[test]
+    fn a_name_has_one_queue() {
+        let queues = Queues::new();
+        let in_hand = queues.of(&name(0));
+        for n in 1..MANY {
+            claimed(&queues, n);
+            idle(&queues, n);
+        }
+        queues.trim();
+        assert!(Arc::ptr_eq(&in_hand, &queues.of(&name(0))));
+        assert!(queues.known(&name(1)).is_none_or(|other| !Arc::ptr_eq(&in_hand, &other)));
+    }
+
     /// What many locks held at once took is given back when they are gone.
     #[test]
     fn the_room_of_many_names_is_given_back() {
