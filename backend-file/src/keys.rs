@@ -19,13 +19,13 @@ use sha2::{Digest, Sha256};
 
 /// The part of a file name that stands for one lock.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Key(String);
+pub(crate) struct Key(Box<str>);
 
 impl Key {
     pub(crate) fn of(name: &LockName) -> Self {
         let plain = escaped(name.as_str());
         if plain.len() <= LONGEST {
-            return Self(plain);
+            return Self(plain.into());
         }
         let mut stem = &plain[..STEM];
         // An escape is kept whole or not at all.
@@ -33,7 +33,7 @@ impl Key {
             stem = &stem[..cut];
         }
         let hash: String = Sha256::digest(name.as_str()).iter().map(hex).collect();
-        Self(format!("{stem}{HASHED}{hash}"))
+        Self(format!("{stem}{HASHED}{hash}").into())
     }
 
     /// The key in the name of a lock file; `None` for names that no key has.
@@ -45,7 +45,7 @@ impl Key {
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let known = |byte: u8| stands_for_itself(byte) || matches!(byte, b'%' | b'~');
         let well_formed = !text.is_empty() && text.len() <= LONGEST && !text.starts_with('.');
-        (well_formed && text.bytes().all(known)).then(|| Self(text.to_owned()))
+        (well_formed && text.bytes().all(known)).then(|| Self(text.into()))
     }
 
     pub(crate) fn lock_file(&self) -> String {
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     fn key(name: &str) -> String {
-        Key::of(&LockName::new(name).unwrap()).0
+        Key::of(&LockName::new(name).unwrap()).0.into()
     }
 
     /// Existing directories depend on these: never change them.
@@ -157,7 +157,7 @@ mod tests {
             let name = LockName::new(&a).unwrap();
             let key = Key::of(&name);
             prop_assert_eq!(Key::of_lock_file(&key.lock_file()), Some(key.clone()));
-            prop_assert!(key.0.is_ascii() && key.0.to_lowercase() == key.0);
+            prop_assert!(key.0.is_ascii() && key.0.to_lowercase() == *key.0);
             let prefix: String = a.chars().take(cut).collect();
             prop_assert!(key.may_begin_with(&prefix));
         }

@@ -1,4 +1,5 @@
-//! Waits in the kernel for locked files: one plain thread per contended file of this process.
+//! Waits in the kernel for locked files: one plain thread per contended file of this process, and for a while after
+//! that for the next one.
 //!
 //! A thread blocks in the system's lock call, which cannot be interrupted. So it is nobody's: it
 //! gives the lock to whoever of this process wants it when it comes, of any manager, and straight
@@ -15,7 +16,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
 use std::thread;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
@@ -53,8 +56,7 @@ pub(crate) fn join(file: Opened) -> io::Result<Place> {
     let waits = lines.contains_key(&inode);
     let (file, spare) = if waits { (None, Some(file)) } else { (Some(file), None) };
     if let Some(file) = file {
-        let wait = move || wait(inode, file);
-        thread::Builder::new().name("leasehold-wait".to_owned()).stack_size(STACK).spawn(wait)?;
+        start(Wait { inode, file })?;
     }
     let id = JOINED.fetch_add(1, Ordering::Relaxed);
     lines.entry(inode).or_default().push_back(Wanter { id, turn: sender, file: spare });
@@ -90,13 +92,65 @@ impl Drop for Place {
     }
 }
 
+/// A thread that has nothing to wait for, and where it hears of something.
+struct Idle {
+    id: u64,
+    told: mpsc::Sender<Wait>,
+}
+
+/// What a thread has to do.
+struct Wait {
+    inode: Inode,
+    file: Opened,
+}
+
+/// Has a thread wait: one that has nothing else to do, or a new one.
+fn start(wait: Wait) -> io::Result<()> {
+    let idle = IDLE.lock().pop();
+    let Some(idle) = idle else {
+        let life = move || live(wait);
+        return thread::Builder::new()
+            .name("leasehold-wait".to_owned())
+            .stack_size(STACK)
+            .spawn(life)
+            .map(drop);
+    };
+    // It listens until it is told, now that it is not among the idle ones any more.
+    idle.told.send(wait).map_err(|_gone| io::Error::from(io::ErrorKind::BrokenPipe))
+}
+
 /// The thread's life.
-fn wait(inode: Inode, mut file: Opened) {
+fn live(mut next: Wait) {
     loop {
-        let locked = lock(file);
-        match hand_over(inode, locked) {
-            Some(next) => file = next,
+        next.until_nobody_wants_it();
+        match hear() {
+            Some(wait) => next = wait,
             None => return,
+        }
+    }
+}
+
+/// What there is to wait for next; nothing, after a while.
+fn hear() -> Option<Wait> {
+    let (told, hears) = mpsc::channel();
+    let id = JOINED.fetch_add(1, Ordering::Relaxed);
+    IDLE.lock().push(Idle { id, told });
+    if let Ok(wait) = hears.recv_timeout(KEPT) {
+        return Some(wait);
+    }
+    let mut idle = IDLE.lock();
+    let place = idle.iter().position(|idle| idle.id == id);
+    let listens_no_more = place.map(|place| idle.remove(place));
+    drop(idle);
+    // RACE: whoever has taken it from there since tells it.
+    if listens_no_more.is_some() { None } else { hears.recv().ok() }
+}
+
+impl Wait {
+    fn until_nobody_wants_it(self) {
+        let Self { inode, mut file } = self;
+        while let Some(next) = hand_over(inode, lock(file)) {
+            file = next;
         }
     }
 }
@@ -134,9 +188,14 @@ fn lock(file: Opened) -> io::Result<Locked> {
     }
 }
 
-/// Who has ever joined a line of this process.
+/// Threads with nothing to do; the one that has been so for the shortest time is the last.
+static IDLE: Mutex<Vec<Idle>> = Mutex::new(Vec::new());
+/// Who has ever joined a line of this process, or listened for something to do.
 static JOINED: AtomicU64 = AtomicU64::new(0);
 static LINES: Mutex<BTreeMap<Inode, Line>> = Mutex::new(BTreeMap::new());
+
+/// How long a thread has nothing to do until it ends. To start one takes longer than to wake one.
+const KEPT: Duration = Duration::from_secs(1);
 
 /// The call needs next to nothing of it.
 const STACK: usize = 128 * 1024;

@@ -113,6 +113,26 @@ pub(crate) struct Contender {
     leaving: Option<End>,
 }
 
+/// Whether one asks in vain: the same again, after an answer that has shown nothing later. It came from a server that
+/// lags behind.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Repeats {
+    last: Option<(Step, Option<Revision>)>,
+}
+
+impl Repeats {
+    /// `step` is to be done; whether that is in vain by now.
+    pub(crate) fn is_in_vain(&mut self, step: &Step, contender: &Contender) -> bool {
+        let next = Some((step.clone(), contender.known_at()));
+        std::mem::replace(&mut self.last, next.clone()) == next
+    }
+
+    /// Something else was done meanwhile.
+    pub(crate) fn end(&mut self) {
+        self.last = None;
+    }
+}
+
 /// What there is under our key, as far as we know.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Entry {
@@ -141,6 +161,11 @@ impl Contender {
             (Entry::Absent | Entry::Unknown, _) if self.copy.is_some() => Step::Settle,
             (Entry::Absent | Entry::Unknown, _) => Step::Ask,
         }
+    }
+
+    /// As of which revision the queue is known, if there is a place in it.
+    fn known_at(&self) -> Option<Revision> {
+        self.place().map(Place::known_at)
     }
 
     /// The place in the queue, while there may be one that counts.

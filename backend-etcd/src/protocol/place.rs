@@ -68,6 +68,11 @@ impl Place {
         self.create
     }
 
+    /// The revision of the latest answer.
+    pub(super) fn known_at(&self) -> Revision {
+        self.seen.revision
+    }
+
     /// Whether all that are older are known.
     pub(crate) fn knows_all(&self) -> bool {
         self.seen.all

@@ -98,8 +98,8 @@ impl Told {
         }
     }
 
-    /// A watch tells; whether that on all has told of so many deletions in a row while nobody listened that it is
-    /// not worth keeping.
+    /// A watch tells; whether it is that on all, and has told of so many deletions in a row while nobody listened that
+    /// it is not worth keeping.
     pub(crate) fn tell(&mut self, key: Option<&Key>, changes: &[Change], is_heard: bool) -> bool {
         for change in changes.iter().filter(|change| change.value.is_none()) {
             if let Some(watch) = self.of(key) {
@@ -108,7 +108,7 @@ impl Told {
             }
             self.unheard = if is_heard { 0 } else { self.unheard + usize::from(key.is_none()) };
         }
-        self.unheard >= IDLE_DELETIONS
+        key.is_none() && self.unheard >= IDLE_DELETIONS
     }
 
     /// Those keys are in use; which others are to be closed to make room.
@@ -179,5 +179,16 @@ mod tests {
             assert_eq!((0..).position(is_idle), Some(IDLE_DELETIONS - 1));
             assert!(!told.tell(None, &[deletion(b'a', 99)], true), "somebody heard it");
         }
+    }
+
+    /// Those on single keys tell once in a turn, and stay for the next, whatever has become of that on all.
+    #[test]
+    fn a_watch_on_a_key_outlasts_that_on_all() {
+        let mut told = Told::default();
+        told.open(Some(&key(1)), 1);
+        let is_idle = |at| told.tell(None, &[deletion(b'a', at)], false);
+        assert!((0..).any(is_idle));
+        told.close(None);
+        assert!(!told.tell(Some(&key(1)), &[deletion(1, 99)], false));
     }
 }

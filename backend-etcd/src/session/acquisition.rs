@@ -18,7 +18,7 @@ use super::{NameLock, Session};
 use crate::connection::backoff;
 use crate::error;
 use crate::keys::{LockKeys, Range, Record};
-use crate::protocol::{Contender, End, Patience, Revision, Step, Target, Told, WatchId};
+use crate::protocol::{Contender, End, Patience, Repeats, Revision, Step, Target, Told, WatchId};
 
 /// Takes the lock, or queues for it.
 ///
@@ -122,7 +122,7 @@ impl Acquisition {
         // Early enough to say why before nobody listens any more.
         let give_up_at = env.now() + env.timing().op_timeout * 3 / 4;
         let mut pauses = backoff(env);
-        let (mut is_fresh, mut last) = (false, None);
+        let (mut is_fresh, mut repeats) = (false, Repeats::default());
         loop {
             if left.is_cancelled() {
                 self.contender.abandon();
@@ -146,12 +146,11 @@ impl Acquisition {
                 }
                 Step::End(end) => return Ok(end),
                 Step::Wait => {
-                    last = None;
+                    repeats.end();
                     self.wait(left).await
                 }
                 step => {
-                    // The answer has changed nothing: it came from a server that lags behind.
-                    if last.replace(step.clone()).as_ref() == Some(&step) {
+                    if repeats.is_in_vain(&step, &self.contender) {
                         pauses.pause(env).await;
                     }
                     tokio::select! {
@@ -165,7 +164,7 @@ impl Acquisition {
             let Err(error) = failed else {
                 continue;
             };
-            last = None;
+            repeats.end();
             // etcd.session-1
             if left.is_cancelled() && *error.kind() == ErrorKind::Denied {
                 session.deny(&error);
@@ -291,13 +290,20 @@ impl Acquisition {
         let (Some(told), Some(place)) = (&self.told, self.contender.place()) else {
             return Ok(());
         };
-        let create = place.create();
-        let mut keys = place.witness(&told.borrow());
+        let (create, knows_all) = (place.create(), place.knows_all());
+        let witness = place.witness(&told.borrow());
+        let mut keys = witness.clone();
         keys.push((self.keys.own.as_slice().into(), create));
-        let for_whom = place.knows_all() || self.heard.is_none();
+        let for_whom = knows_all || self.heard.is_none();
         let (stand, oldest) = session.check(&self.keys.queue, &keys, for_whom).await?;
         if !stand {
-            session.watches.forget(&self.keys.queue);
+            // What should have told is opened anew. The others may be as good as they were.
+            let (watches, queue) = (&session.watches, &self.keys.queue);
+            if knows_all {
+                watches.close(&Range::all(queue));
+            } else {
+                witness.into_iter().for_each(|(key, _)| watches.close(&Range::rival(queue, key)));
+            }
             self.contender.doubt();
         }
         self.look_by = session.env().now() + next_look(session.env(), session.ttl);

@@ -54,7 +54,7 @@ pub(crate) struct Watches {
 
 #[derive(Debug, Default)]
 struct Table {
-    ids: HashMap<Range, WatchId>,
+    ids: HashMap<Arc<Range>, WatchId>,
     watches: HashMap<WatchId, Watch>,
     queues: HashMap<Key, Queue>,
     last_id: WatchId,
@@ -62,7 +62,8 @@ struct Table {
 
 #[derive(Clone, Debug)]
 struct Watch {
-    range: Range,
+    /// Its key may be one of very many that are held.
+    range: Arc<Range>,
     /// It was asked for from that revision on.
     from: Option<Revision>,
 }
@@ -115,7 +116,7 @@ impl Watches {
     pub(crate) fn open(&self, range: Range, from: Option<Revision>) {
         let mut table = self.table.lock();
         if !table.ids.contains_key(&range) {
-            let id = table.insert(range, from, self.env.now());
+            let id = table.insert(Arc::new(range), from, self.env.now());
             // Nobody serves orders any more when the session is over, and nobody waits then.
             let _ = self.orders.send(Order::Open(id));
         }
@@ -141,11 +142,7 @@ impl Watches {
     }
 
     /// Closes what there is on a queue.
-    pub(crate) fn forget(&self, queue: &[u8]) {
-        self.forget_in(&mut self.table.lock(), queue);
-    }
-
-    fn forget_in(&self, table: &mut Table, queue: &[u8]) {
+    fn forget(&self, table: &mut Table, queue: &[u8]) {
         let Some(told) = table.queues.get(queue).map(|queue| queue.told.borrow().clone()) else {
             return;
         };
@@ -171,21 +168,21 @@ impl Watches {
             }
         }
         for queue in over {
-            self.forget_in(&mut table, &queue);
+            self.forget(&mut table, &queue);
             table.queues.remove(&queue);
         }
     }
 }
 
 impl Table {
-    fn insert(&mut self, range: Range, from: Option<Revision>, now: Moment) -> WatchId {
+    fn insert(&mut self, range: Arc<Range>, from: Option<Revision>, now: Moment) -> WatchId {
         self.last_id += 1;
         if let Some((queue, key)) = range.place() {
             let queue = self.queues.entry(queue.into());
             let queue = queue.or_insert_with(|| Queue { told: watch::Sender::default(), used_at: now });
             queue.told.send_modify(|told| told.open(key, self.last_id));
         }
-        self.ids.insert(range.clone(), self.last_id);
+        self.ids.insert(Arc::clone(&range), self.last_id);
         self.watches.insert(self.last_id, Watch { range, from });
         self.last_id
     }

@@ -42,7 +42,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use leasehold_core::{Env, Error, ErrorKind, LockName, Result};
-use rustix::io::Errno;
+use rustix::buffer::spare_capacity;
+use rustix::io::{Errno, pread};
 
 use crate::config::FileConfig;
 use crate::error;
@@ -361,17 +362,17 @@ pub(crate) fn too_long() -> Error {
 }
 
 fn image(file: &File, path: &Path) -> Result<Vec<u8>> {
-    let mut image = vec![0; FILE];
-    let mut length = 0;
-    while length < FILE {
-        match file.read_at(&mut image[length..], length as u64) {
+    let mut image = Vec::with_capacity(FILE);
+    while image.len() < FILE {
+        let from = image.len() as u64;
+        // Into room that nobody has filled with anything before.
+        match pread(file, spare_capacity(&mut image), from) {
             Ok(0) => break,
-            Ok(count) => length += count,
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(error::of_system(e, "read the file", path)),
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(e) => return Err(error::of_system(e.into(), "read the file", path)),
         }
     }
-    image.truncate(length);
+    image.truncate(FILE);
     Ok(image)
 }
 

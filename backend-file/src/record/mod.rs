@@ -15,6 +15,7 @@
 //!   never panics, whatever the bytes.
 //! - **file.record-2** Bytes that are not ours, and those of a newer format, are told apart from torn ones.
 
+use std::cmp::Reverse;
 use std::time::{Duration, SystemTime};
 
 use leasehold_core::{LockName, OwnerId};
@@ -108,20 +109,18 @@ pub(crate) const fn slot_at(seq: u64) -> u64 {
     (seq % 2) * PAGE as u64
 }
 
-/// The newest whole value in the bytes of a file.
+/// The newest whole value in the bytes of a file. Of the other slot no checksum is made, unless this one is not whole.
 pub(crate) fn newest<T: Value>(image: &[u8]) -> Result<Stamped<T>, Unreadable> {
-    let mut best: Option<Stamped<T>> = None;
-    let mut unreadable = Unreadable::Foreign;
-    for page in image.chunks(PAGE).take(2) {
-        match read_slot(&page[..page.len().min(SLOT)]) {
-            Ok(stamped) => best = best.filter(|best| best.seq > stamped.seq).or(Some(stamped)),
-            // What a newer program wrote counts before what we would understand.
-            Err(newer @ Unreadable::Newer { .. }) => return Err(newer),
-            Err(Unreadable::Damaged) => unreadable = Unreadable::Damaged,
-            Err(Unreadable::Foreign) => {}
-        }
+    let slots = image.chunks(PAGE).take(2).map(|page| &page[..page.len().min(SLOT)]);
+    let mut slots: Vec<_> = slots.filter(|slot| slot.starts_with(&T::MAGIC)).collect();
+    let unreadable = if slots.is_empty() { Unreadable::Foreign } else { Unreadable::Damaged };
+    let headers = slots.iter().filter_map(|slot| Header::read::<T>(slot));
+    // What a newer program wrote counts before what we would understand.
+    if let Some(version) = headers.map(|header| header.version).find(|version| *version > VERSION) {
+        return Err(Unreadable::Newer { version });
     }
-    best.ok_or(unreadable)
+    slots.sort_by_key(|slot| Reverse(Header::read::<T>(slot).map(|header| header.seq)));
+    slots.into_iter().find_map(whole).ok_or(unreadable)
 }
 
 impl Ending {
@@ -142,14 +141,16 @@ impl Ending {
 
     /// The newest whole note in the bytes of a file.
     pub(crate) fn newest(image: &[u8]) -> Option<Self> {
-        let notes = image.chunks_exact(PAGE).take(2).filter_map(|page| Self::read(&page[SLOT..]));
-        notes.max_by_key(|ending| ending.counter)
+        let notes = image.chunks_exact(PAGE).take(2).filter_map(|page| Self::said(&page[SLOT..]));
+        let mut notes: Vec<_> = notes.collect();
+        notes.sort_by_key(|(ending, _)| Reverse(ending.counter));
+        notes.into_iter().find(|(ending, note)| ending.to_bytes() == **note).map(|(ending, _)| ending)
     }
 
-    fn read(note: &[u8]) -> Option<Self> {
+    /// What a note says, if it is whole.
+    fn said(note: &[u8]) -> Option<(Self, &[u8])> {
         let mut bytes = Bytes(note);
-        let ending = Self { counter: bytes.u64()?, seq: bytes.u64()?, durable: bytes.take(1)? == [1] };
-        (ending.to_bytes() == *note).then_some(ending)
+        Some((Self { counter: bytes.u64()?, seq: bytes.u64()?, durable: bytes.take(1)? == [1] }, note))
     }
 }
 
@@ -240,30 +241,38 @@ impl<'a> Bytes<'a> {
     }
 }
 
-fn read_slot<T: Value>(slot: &[u8]) -> Result<Stamped<T>, Unreadable> {
-    if !slot.starts_with(&T::MAGIC) {
-        return Err(Unreadable::Foreign);
-    }
-    whole_slot(slot).unwrap_or(Err(Unreadable::Damaged))
+/// What stands before a value, whole or not.
+struct Header<'a> {
+    version: u16,
+    length: u16,
+    seq: u64,
+    rest: Bytes<'a>,
 }
 
-/// `None` when it is cut short or its checksum is wrong.
-fn whole_slot<T: Value>(slot: &[u8]) -> Option<Result<Stamped<T>, Unreadable>> {
-    let mut header = Bytes(slot.get(T::MAGIC.len()..)?);
-    let version = header.u16()?;
-    if version > VERSION {
-        return Some(Err(Unreadable::Newer { version }));
+impl<'a> Header<'a> {
+    /// `None` when it is cut short; of a newer one only the version is certain.
+    fn read<T: Value>(slot: &'a [u8]) -> Option<Self> {
+        let mut rest = Bytes(slot.get(T::MAGIC.len()..)?);
+        let version = rest.u16()?;
+        if version > VERSION {
+            return Some(Self { version, length: 0, seq: 0, rest });
+        }
+        let length = rest.u16()?;
+        rest.take(4)?;
+        let seq = rest.u64()?;
+        Some(Self { version, length, seq, rest })
     }
-    let length = header.u16()?;
-    header.take(4)?;
-    let seq = header.u64()?;
-    let sum = header.take(32)?;
-    let value = header.take(length.into())?;
+}
+
+/// The value of a slot; `None` when it is cut short or its checksum is wrong.
+fn whole<T: Value>(slot: &[u8]) -> Option<Stamped<T>> {
+    let Header { length, seq, mut rest, .. } = Header::read::<T>(slot)?;
+    let sum = rest.take(32)?;
+    let value = rest.take(length.into())?;
     if sum != checksum(&slot[..HEADER - 32], value) {
         return None;
     }
-    let value = T::decode(&mut Bytes(value))?;
-    Some(Ok(Stamped { seq, value }))
+    Some(Stamped { seq, value: T::decode(&mut Bytes(value))? })
 }
 
 fn put(bytes: &mut Vec<u8>, text: &str) {

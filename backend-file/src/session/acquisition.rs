@@ -21,12 +21,8 @@ use crate::waiter;
 #[derive(Debug)]
 pub(super) enum Attempted {
     Granted(Grant),
-    /// Somebody has the file locked: the holder, if there is one that lives; else somebody who is
-    /// about to hold it or to give it back.
-    Busy {
-        file: Opened,
-        holder: Option<Record>,
-    },
+    /// Somebody has the file locked.
+    Busy(Opened),
 }
 
 impl Session {
@@ -35,18 +31,19 @@ impl Session {
         let env = &self.env;
         let give_up_at = env.now() + self.patience();
         loop {
-            match self.attempt(request, &key).await? {
+            let file = match self.attempt(request, &key).await? {
                 Attempted::Granted(grant) => return Ok(Attempt::Granted(grant)),
-                Attempted::Busy { holder: Some(record), .. } => {
-                    let holder = Some(self.holder(record));
-                    return Ok(Attempt::Held { holder });
-                }
-                Attempted::Busy { holder: None, .. } if give_up_at <= env.now() => {
-                    return Ok(Attempt::Held { holder: None });
-                }
+                Attempted::Busy(file) => file,
+            };
+            match self.directory.live_in(file.file(), &request.name)? {
+                Some(record) => return Ok(Attempt::Held { holder: Some(self.holder(record)) }),
+                None if give_up_at <= env.now() => return Ok(Attempt::Held { holder: None }),
                 // Somebody gives back a lock that nobody of his process wants any more, or is about
                 // to record his grant.
-                Attempted::Busy { holder: None, .. } => env.sleep(PAUSE).await,
+                None => {
+                    drop(file);
+                    env.sleep(PAUSE).await;
+                }
             }
         }
     }
@@ -55,7 +52,7 @@ impl Session {
         let key = Key::of(&request.name);
         match self.attempt(request, &key).await? {
             Attempted::Granted(grant) => Ok(grant),
-            Attempted::Busy { file, .. } => self.wait(request, &key, file).await,
+            Attempted::Busy(file) => self.wait(request, &key, file).await,
         }
     }
 
@@ -84,8 +81,7 @@ impl Session {
                 }
                 Err(file) => {
                     if self.directory.is_at(key, file.inode())? {
-                        let holder = self.directory.live_in(file.file(), &request.name)?;
-                        return Ok(Attempted::Busy { file, holder });
+                        return Ok(Attempted::Busy(file));
                     }
                 }
             }
@@ -97,17 +93,17 @@ impl Session {
     /// Waits until `file` can be locked, and takes the lock; `Lost` when another file has taken its place,
     /// by force, by hand or by a sweep.
     ///
+    /// A short wait is shown to nobody, and asks for nobody: that would cost as much as the whole of it.
+    ///
     /// # Cancel safety
     ///
     /// Dropped, it leaves the line and nothing of it stays; a thread that waits in the kernel gives
     /// the lock back.
     async fn wait(&self, request: &AcquireRequest, key: &Key, file: Opened) -> Result<Grant> {
         let failed = |e| error::of_system(e, "wait for the lock", &self.directory.lock_path(key));
-        let _shown = self.directory.show_waiting(key, self.id)?;
         let mut place = waiter::join(file).map_err(failed)?;
-        let mut heard = None;
+        let (mut shown, mut heard, mut look_in) = (None, None, SHORT);
         let granted = loop {
-            self.hear(request, &mut heard)?;
             tokio::select! {
                 biased;
                 () = self.closing.cancelled() => return Err(error::closed()),
@@ -115,12 +111,17 @@ impl Session {
                     Some(locked) => self.take(request, key, locked.map_err(failed)?)?,
                     None => None,
                 },
-                () = self.env.sleep(self.look_every()) => {}
+                () = self.env.sleep(look_in) => {}
             }
             // The lock of a file that is gone may never come, and is worth nothing.
             if !self.directory.is_at(key, place.inode())? {
                 break None;
             }
+            if shown.is_none() {
+                shown = Some(self.directory.show_waiting(key, self.id)?);
+            }
+            self.hear(request, &mut heard)?;
+            look_in = self.look_every();
         };
         granted.ok_or_else(|| Error::lost(LostReason::Gone))
     }
@@ -191,6 +192,8 @@ impl Session {
 
 /// How often a file may be replaced under us before something is wrong.
 const TRIES: u32 = 1000;
+/// Of a wait that is not shown.
+const SHORT: Duration = Duration::from_millis(2);
 const PATIENCE: Duration = Duration::from_millis(100);
 /// Between two looks at a locked file without a living holder.
 pub(crate) const PAUSE: Duration = Duration::from_millis(1);

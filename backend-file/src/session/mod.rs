@@ -54,7 +54,8 @@ pub(crate) struct Session {
 #[derive(Debug)]
 struct State {
     // Dropped in this order: a hold is over before its session.
-    holds: BTreeMap<LeaseId, Hold>,
+    /// Boxed, since a map has room for more than it holds.
+    holds: BTreeMap<LeaseId, Box<Hold>>,
     /// `None` once closed.
     presence: Option<Presence>,
     /// The last look for requests failed.
@@ -109,7 +110,8 @@ impl Session {
     pub(crate) fn release(&self, grant: &Grant) -> Result<()> {
         let mut state = self.state.lock();
         // Not the lease's deadline, which is the core's to judge.
-        let is_ours = state.holds.get(&grant.lease.id).is_some_and(|Hold { grant: ours, .. }| {
+        let is_ours = state.holds.get(&grant.lease.id).is_some_and(|hold| {
+            let ours = &hold.grant;
             (&ours.name, ours.owner, ours.counter) == (&grant.name, grant.owner, grant.counter)
         });
         let hold = if is_ours { state.holds.remove(&grant.lease.id) } else { None };
@@ -166,7 +168,7 @@ impl Session {
         let id = LeaseId::new(self.leases.fetch_add(1, Ordering::Relaxed) + 1);
         let lease = Lease::new(id, LeaseScope::Entry, request.ttl, Deadline::Never);
         let grant = Grant::new(request.name.clone(), request.owner, lease, self.told(file.counter));
-        let hold = Hold { grant: grant.clone(), key: key.clone(), file, told: false };
+        let hold = Box::new(Hold { grant: grant.clone(), key: key.clone(), file, told: false });
         let mut state = self.state.lock();
         // RACE: under the mutex, so that nothing is held once everything was let go.
         if state.presence.is_none() {

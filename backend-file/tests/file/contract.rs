@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use futures_util::StreamExt;
+use futures_util::{FutureExt, StreamExt};
 use leasehold_core::backend::{AcquireRequest, Attempt, Grant, Renewal};
 use leasehold_core::clock::Deadline;
 use leasehold_core::{ErrorKind, Guarantees, LockManager, LostReason, OwnerId, Registry};
@@ -50,6 +50,23 @@ async fn a_release_wakes_a_waiter() {
     let granted = waiter.end("the wait").await.unwrap();
     assert!(granted.counter > held.counter);
     assert_eq!((a.contenders("a").await, rig.traces("waiting")), (0, 0));
+}
+
+/// A wait is shown to others when it lasts; a short one costs no file.
+#[tokio::test]
+async fn a_wait_is_shown_when_it_lasts() {
+    let rig = Rig::new();
+    let (a, mut b) = (rig.open().await, rig.open().await);
+    let _held = a.grant("a").await;
+    let (backend, request) = (Arc::clone(&b.backend), b.request("a"));
+    let mut waiting = backend.acquire(&request);
+    assert!((&mut waiting).now_or_never().is_none());
+    assert_eq!(rig.traces("waiting"), 0);
+    tokio::select! {
+        granted = &mut waiting => panic!("{granted:?}"),
+        () = b.queued() => {}
+    }
+    assert_eq!((a.contenders("a").await, rig.traces("waiting")), (1, 1));
 }
 
 /// An acquisition that is dropped while it waits leaves nothing: the lock is free once released, and

@@ -43,6 +43,10 @@ impl Unanswered {
     /// The latest one was answered.
     pub(crate) fn answered(&mut self) {
         self.0.pop();
+        if self.0.is_empty() {
+            // Nearly always, and for as long as a lock is held: without the room for more.
+            self.0 = Vec::new();
+        }
     }
 
     /// A later one was answered on `connection`: what was sent before it there has arrived before it.

@@ -17,6 +17,7 @@ use tokio::sync::Notify;
 use super::{Entry, Session};
 use crate::connection::too_few_replicas;
 use crate::error;
+use crate::keys::NameKeys;
 use crate::protocol::{Answer, Contender, Step};
 use crate::scripts::{self, Reply, millis};
 
@@ -24,6 +25,7 @@ use crate::scripts::{self, Reply, millis};
 struct Acquisition<'s> {
     session: &'s Arc<Session>,
     entry: Arc<Entry>,
+    keys: NameKeys,
     /// What `inspect` shows of us.
     info: String,
     /// Whether the core knows the lease.
@@ -103,12 +105,11 @@ impl Session {
 
 impl<'s> Acquisition<'s> {
     fn new(session: &'s Arc<Session>, request: &AcquireRequest) -> Result<Self> {
-        let lease = session.lease_of(request.owner);
+        let (keys, lease) = (session.keys.of(&request.name)?, session.lease_of(request.owner));
         // The server counts whole milliseconds.
         let ttl = Duration::from_millis(millis(request.ttl));
         let entry = Arc::new(Entry {
             name: request.name.clone(),
-            keys: session.keys.of(&request.name)?,
             owner: request.owner,
             lease,
             ttl,
@@ -122,7 +123,7 @@ impl<'s> Acquisition<'s> {
         entries.insert(lease, Arc::clone(&entry));
         drop(entries);
         let info = scripts::info(&request.label, request.metadata.as_deref());
-        Ok(Self { session, entry, info, announced: false, state: State::Clean })
+        Ok(Self { session, entry, keys, info, announced: false, state: State::Clean })
     }
 
     fn step(&self) -> Step {
@@ -160,8 +161,8 @@ impl<'s> Acquisition<'s> {
     /// Sends the request to enter.
     async fn enter(&mut self, queues: bool, give_up_at: Moment) -> Result<Reply> {
         let session = self.session;
-        let Entry { keys, owner, ttl, .. } = &*self.entry;
-        let mut call = scripts::ACQUIRE.call(&keys.all());
+        let Entry { owner, ttl, .. } = &*self.entry;
+        let mut call = scripts::ACQUIRE.call(&self.keys.all());
         call.arg(&session.channels).arg(owner.to_hex()).arg(millis(*ttl)).arg(u8::from(queues));
         call.arg(&session.inbox).arg(&self.info);
         let connected = session.connected(give_up_at).await?;

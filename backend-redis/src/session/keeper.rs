@@ -9,6 +9,7 @@ use leasehold_core::clock::Moment;
 use leasehold_core::{ErrorKind, LostReason, Result};
 
 use super::{Entry, Session};
+use crate::keys::NameKeys;
 use crate::protocol::{Answer, Verdict};
 use crate::scripts::{self, Reply, millis};
 
@@ -52,7 +53,8 @@ impl Session {
         entries: &[Arc<Entry>],
         give_up_at: Moment,
     ) -> Result<Vec<Verdict>> {
-        let keys: Vec<_> = entries.iter().flat_map(|entry| entry.keys.all()).collect();
+        let keys: Vec<_> = entries.iter().map(|entry| self.keys_of(entry)).collect();
+        let keys: Vec<_> = keys.iter().flat_map(NameKeys::all).collect();
         let mut call = scripts::REFRESH.call(&keys);
         call.arg(&self.channels).arg(&self.inbox);
         for entry in entries {

@@ -28,7 +28,7 @@ impl Session {
         if let Some(entry) = entry {
             entry.contender.lock().end(LostReason::Released);
         }
-        let keys = entry.map_or_else(|| self.keys.of(&grant.name), |entry| Ok(entry.keys.clone()))?;
+        let keys = self.keys.of(&grant.name)?;
         let released = self.release_owner(&keys, grant.owner).await;
         if let (Ok((_, connection)), Some(entry)) = (&released, entry) {
             entry.unanswered.lock().overtaken(*connection);
@@ -57,7 +57,7 @@ impl Session {
 
     /// Releases in the background what `entry` leaves.
     pub(super) fn leave(self: &Arc<Self>, entry: &Entry) {
-        self.let_go(entry.keys.clone(), entry.owner, entry.ttl, entry.unanswered.lock().clone());
+        self.let_go(self.keys_of(entry), entry.owner, entry.ttl, entry.unanswered.lock().clone());
     }
 
     /// Releases until nothing may arrive any more. What the server tells of meanwhile is released at once.

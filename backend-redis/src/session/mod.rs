@@ -95,7 +95,6 @@ impl Drop for Opened {
 #[derive(Debug)]
 struct Entry {
     name: LockName,
-    keys: NameKeys,
     owner: OwnerId,
     lease: LeaseId,
     ttl: Duration,
@@ -235,6 +234,12 @@ impl Session {
     /// As unlikely to be that of another owner id as a random number is to be another one.
     fn lease_of(&self, owner: OwnerId) -> LeaseId {
         LeaseId::new(self.lease_ids.hash_one(owner))
+    }
+
+    /// The keys of an entry, which are made whenever a request is: they are longer than all else that is kept of one
+    /// that is held.
+    fn keys_of(&self, entry: &Entry) -> NameKeys {
+        self.keys.of(&entry.name).expect("checked before there was an entry")
     }
 
     fn entry_of(&self, owner: OwnerId) -> Option<Arc<Entry>> {

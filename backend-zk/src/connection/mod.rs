@@ -16,15 +16,17 @@ pub(crate) mod status;
 
 pub(crate) use rights::Identity;
 
-use std::future::Future;
+use std::future::{Future, pending, poll_fn, ready};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::join;
+use futures_util::future::{BoxFuture, Either, join};
 use leasehold_core::{Env, OwnerId};
 use parking_lot::Mutex;
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use zookeeper_client::{
@@ -40,6 +42,8 @@ use crate::protocol::{Failure, Happening};
 pub(crate) struct Connection {
     client: Mutex<Option<Client>>,
     env: Env,
+    /// Where the library's task runs.
+    runtime: Handle,
     /// The bound of a request.
     bound: Duration,
     rights: Arc<[Acl]>,
@@ -65,6 +69,7 @@ impl Connection {
         Self {
             client: Mutex::new(Some(client)),
             env,
+            runtime: Handle::current(),
             bound,
             rights: rights.into(),
             contender_rights: contender_rights.into(),
@@ -231,7 +236,7 @@ impl Connection {
     pub(crate) async fn watch(&self, path: &str) -> Answered<((Vec<u8>, Stat), Watch)> {
         let path = path.to_owned();
         let read = self.ask_by_handle(async move |client| client.get_and_watch_data(&path).await).await;
-        read.map(|(data, stat, watcher)| ((data, stat), Watch(watcher)))
+        read.map(|(data, stat, watcher)| ((data, stat), Watch { watcher, runtime: self.runtime.clone() }))
     }
 
     /// Lets the server we talk to catch up with what the leader knows, for reads that nothing is
@@ -309,17 +314,32 @@ async fn caught<T>(request: impl Future<Output = Result<T, ZkError>>) -> Result<
 
 /// A watch on one node, good for one change.
 #[derive(Debug)]
-pub(crate) struct Watch(OneshotWatcher);
+pub(crate) struct Watch {
+    watcher: OneshotWatcher,
+    runtime: Handle,
+}
 
 impl Watch {
     /// Waits for the change. The session's end is none; it is told otherwise.
-    pub(crate) async fn fired(self) -> Happening {
-        match self.0.changed().await.event_type {
-            EventType::NodeDeleted => Happening::Ended,
-            EventType::Session => std::future::pending().await,
-            _ => Happening::Changed,
-        }
+    pub(crate) fn fired(self) -> BoxFuture<'static, Happening> {
+        let Self { watcher, runtime } = self;
+        // Small, since there is one for each hold: an `async` block would keep the watcher twice.
+        let mut fired = Box::pin(watcher.changed().then(|event| match event.event_type {
+            EventType::NodeDeleted => Either::Left(ready(Happening::Ended)),
+            EventType::Session => Either::Right(pending()),
+            _ => Either::Left(ready(Happening::Changed)),
+        }));
+        // RACE: the library's task may be gone with the runtime before ours are, and who waits for it panics then.
+        let unless_ending = move |cx: &mut Context<'_>| {
+            if is_ending(&runtime) { Poll::Pending } else { fired.as_mut().poll(cx) }
+        };
+        poll_fn(unless_ending).boxed()
     }
+}
+
+/// Whether a runtime begins no more tasks, as it ends.
+fn is_ending(runtime: &Handle) -> bool {
+    runtime.spawn(ready(())).now_or_never().is_some_and(|begun| begun.is_err())
 }
 
 const ANY_VERSION: i32 = -1;

@@ -13,12 +13,13 @@ use std::time::Duration;
 use leasehold_core::clock::Moment;
 use leasehold_core::{LockName, OwnerId};
 
-use super::RevokeRequests;
+use super::{Mine, RevokeRequests};
 
 /// The book of one session.
 #[derive(Debug, Default)]
 pub(crate) struct Holds {
-    held: HashMap<OwnerId, Hold>,
+    /// Boxed, since a map has room for more than it holds.
+    held: HashMap<OwnerId, Box<Hold>>,
     /// Those whose nodes are not watched, and since when; the oldest first.
     unwatched: VecDeque<(Moment, OwnerId)>,
     /// What administrators ask for, as last read.
@@ -30,9 +31,7 @@ pub(crate) struct Holds {
 pub(crate) struct Hold {
     pub(crate) name: LockName,
     pub(crate) counter: u64,
-    pub(crate) path: String,
-    /// The transaction that made the node.
-    pub(crate) czxid: i64,
+    pub(crate) mine: Mine,
     /// Others are likely to wait for it, so it is passed on to them.
     pub(crate) passes: bool,
     /// We have asked for its end ourselves.
@@ -42,13 +41,13 @@ pub(crate) struct Hold {
 impl Holds {
     /// Books a hold; how long it has, if it was asked for before (zk.holds-1).
     pub(crate) fn granted(&mut self, owner: OwnerId, hold: Hold, now: Moment) -> Option<Duration> {
-        let until = self.requests.until(hold.czxid);
-        self.held.insert(owner, hold);
+        let until = self.requests.until(hold.mine.czxid);
+        self.held.insert(owner, Box::new(hold));
         until.map(|until| until.since(now))
     }
 
     pub(crate) fn get(&self, owner: OwnerId) -> Option<&Hold> {
-        self.held.get(&owner)
+        self.held.get(&owner).map(Box::as_ref)
     }
 
     /// Begins to let go; of what, if it is held.
@@ -69,33 +68,40 @@ impl Holds {
     }
 
     /// What has stood for so `long` and is not watched; from here on it counts as watched (zk.holds-3).
-    pub(crate) fn standing(&mut self, long: Duration, now: Moment) -> Vec<(OwnerId, String)> {
+    pub(crate) fn standing(&mut self, long: Duration, now: Moment) -> Vec<(OwnerId, Hold)> {
         let young = self.unwatched.partition_point(|(since, _)| long <= now.since(*since));
         let standing = self.unwatched.drain(..young).filter_map(|(_, owner)| {
             let hold = self.held.get(&owner).filter(|hold| !hold.ending)?;
-            Some((owner, hold.path.clone()))
+            Some((owner, Hold::clone(hold)))
         });
-        standing.collect()
+        let standing = standing.collect();
+        // As many may never begin at once again.
+        self.unwatched.shrink_to(2 * self.unwatched.len().max(KEPT));
+        standing
     }
 
     /// The node of a hold was deleted; the hold, if that is to be told (zk.holds-2).
     pub(crate) fn deleted(&self, owner: OwnerId, now: Moment) -> Option<&Hold> {
         let hold = self.held.get(&owner).filter(|hold| !hold.ending)?;
-        let over = self.requests.until(hold.czxid).is_some_and(|until| until <= now);
+        let over = self.requests.until(hold.mine.czxid).is_some_and(|until| until <= now);
         (!over).then_some(hold)
     }
 
     /// Takes in what the inbox says now; of which holds that is to be told, and how long they have.
     pub(crate) fn asked_for(&mut self, inbox: &[u8], now: Moment) -> Vec<(&Hold, Duration)> {
         let news = self.requests.hear(inbox, now);
-        let told = |hold: &'_ Hold| news.get(&hold.czxid).copied();
-        self.held.values().filter_map(|hold| Some((hold, told(hold)?))).collect()
+        let told = |hold: &Hold| news.get(&hold.mine.czxid).copied();
+        self.held.values().filter_map(|hold| Some((&**hold, told(hold)?))).collect()
     }
 }
+
+/// Room for so few is not worth giving back.
+const KEPT: usize = 64;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::keys::Node;
     use crate::protocol::with_message;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -113,8 +119,8 @@ mod tests {
     }
 
     fn hold(number: u8) -> Hold {
-        let (path, czxid) = (number.to_string(), number.into());
-        Hold { name: name(), counter: number.into(), path, czxid, passes: false, ending: false }
+        let mine = Mine { node: Node::new(owner(number), number.into()), czxid: number.into() };
+        Hold { name: name(), counter: number.into(), mine, passes: false, ending: false }
     }
 
     /// Grants a hold whose node is not watched.
@@ -132,7 +138,7 @@ mod tests {
     }
 
     fn told(holds: &mut Holds, inbox: &[u8], now: Moment) -> Vec<(i64, Duration)> {
-        holds.asked_for(inbox, now).into_iter().map(|(hold, within)| (hold.czxid, within)).collect()
+        holds.asked_for(inbox, now).into_iter().map(|(hold, within)| (hold.mine.czxid, within)).collect()
     }
 
     fn standing(holds: &mut Holds, now: Moment) -> Vec<OwnerId> {
@@ -160,7 +166,7 @@ mod tests {
         for (second, told) in [(13, true), (14, false), (20, false)] {
             assert_eq!(holds.deleted(owner(7), at(second)).is_some(), told, "{second}");
         }
-        assert_eq!(holds.deleted(owner(8), at(20)).map(|hold| hold.czxid), Some(8));
+        assert_eq!(holds.deleted(owner(8), at(20)).map(|hold| hold.mine.czxid), Some(8));
         assert!(holds.ending(owner(8), &LockName::new("b").unwrap()).is_none());
         assert!(holds.deleted(owner(8), at(20)).is_some(), "another lock's release ends nothing");
         assert!(holds.ending(owner(8), &name()).is_some());

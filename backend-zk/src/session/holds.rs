@@ -1,9 +1,10 @@
 //! Keeps the book of what a session holds, tells what it says, and lets go.
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{self, StreamExt};
 use leasehold_core::backend::{AcquireRequest, Grant, StoreEvent};
@@ -24,8 +25,7 @@ impl Session {
         passes: bool,
     ) -> Result<Grant> {
         let (owner, name, counter) = (request.owner, request.name.clone(), self.counter(mine.czxid)?);
-        let path = format!("{}/{}", self.site.namespace.directory(&name), mine.node.name());
-        let hold = Hold { name: name.clone(), counter, path, czxid: mine.czxid, passes, ending: false };
+        let hold = Hold { name: name.clone(), counter, mine: mine.clone(), passes, ending: false };
         // RACE: told with the book locked, so that what the inbox says later is told later.
         let mut holds = self.holds.lock();
         if let Some(within) = holds.granted(owner, hold, self.site.env.now()) {
@@ -44,11 +44,16 @@ impl Session {
             return Err(Error::lost(reason));
         }
         let hold = self.holds.lock().ending(grant.owner, &grant.name).cloned();
-        let Hold { path, passes, .. } = hold.ok_or_else(|| Error::lost(LostReason::Gone))?;
-        let deleted = if passes { self.pass(&path).await } else { self.remove(&path).await };
+        let hold = hold.ok_or_else(|| Error::lost(LostReason::Gone))?;
+        let path = self.path(&hold);
+        let deleted = if hold.passes { self.pass(&path).await } else { self.remove(&path).await };
         let deleted = deleted.if_there().or_not("delete the lock's node")?;
         self.holds.lock().ended(grant.owner);
         deleted.ok_or_else(|| Error::lost(LostReason::Gone))
+    }
+
+    fn path(&self, hold: &Hold) -> String {
+        format!("{}/{}", self.site.namespace.directory(&hold.name), hold.mine.node.name())
     }
 
     /// Deletes a node that holds its lock, and says so to who waits; a right that is missing for that is no
@@ -92,7 +97,8 @@ impl Session {
         }
         let session = Arc::clone(self);
         self.site.env.spawn(async move {
-            let watch = async |(owner, path): (OwnerId, String)| session.watch_hold(owner, &path).await;
+            let watch =
+                async |(owner, hold): (OwnerId, Hold)| session.watch_hold(owner, &session.path(&hold)).await;
             stream::iter(standing).for_each_concurrent(AT_ONCE, watch).await;
         });
     }
@@ -103,7 +109,7 @@ impl Session {
                 if data == keys::REVOKE {
                     self.asked_in_curators_word(owner);
                 }
-                self.watch_over(owner, watch.fired().boxed());
+                self.watch_over(owner, watch.fired());
             }
             Ok(None) => self.lost_its_node(owner),
             Err(_) => self.unwatched(owner),
@@ -111,18 +117,17 @@ impl Session {
     }
 
     /// Tells of a hold whose node somebody else deletes.
-    pub(super) fn watch_over(self: &Arc<Self>, owner: OwnerId, own: BoxFuture<'static, Happening>) {
-        let session = Arc::clone(self);
-        self.site.env.spawn(async move {
-            tokio::select! {
-                biased;
-                () = session.connection.over.cancelled() => {}
-                happening = own => match happening {
-                    Happening::Ended => session.lost_its_node(owner),
-                    _ => session.unwatched(owner),
-                },
-            }
-        });
+    fn watch_over(&self, owner: OwnerId, own: BoxFuture<'static, Happening>) {
+        // Nobody keeps watch any more when the session is over.
+        let _ = self.watches.send(HoldWatch { owner, own });
+    }
+
+    /// Something has become of the node of a hold.
+    pub(super) fn heard_of(&self, owner: OwnerId, happening: Happening) {
+        match happening {
+            Happening::Ended => self.lost_its_node(owner),
+            _ => self.unwatched(owner),
+        }
     }
 
     fn unwatched(&self, owner: OwnerId) {
@@ -138,7 +143,7 @@ impl Session {
     }
 
     /// Whoever can write the node of a hold asks for it as Curator's `Revoker` does.
-    fn asked_in_curators_word(&self, owner: OwnerId) {
+    pub(super) fn asked_in_curators_word(&self, owner: OwnerId) {
         if let Some(Hold { name, counter, .. }) = self.holds.lock().get(owner).cloned() {
             self.site.events.tell(StoreEvent::GrantAsked { name, counter, within: Duration::ZERO });
         }
@@ -150,6 +155,20 @@ impl Session {
         for (Hold { name, counter, .. }, within) in holds.asked_for(inbox, self.site.env.now()) {
             self.site.events.tell(StoreEvent::GrantAsked { name: name.clone(), counter: *counter, within });
         }
+    }
+}
+
+/// What becomes of the node of a hold.
+pub(super) struct HoldWatch {
+    owner: OwnerId,
+    own: BoxFuture<'static, Happening>,
+}
+
+impl Future for HoldWatch {
+    type Output = (OwnerId, Happening);
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.own.as_mut().poll(cx).map(|happening| (self.owner, happening))
     }
 }
 

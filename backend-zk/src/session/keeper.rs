@@ -4,16 +4,22 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use leasehold_core::LostReason;
 use leasehold_core::backend::Backoff;
+use tokio::sync::mpsc;
 use zookeeper_client::{CreateMode, StateWatcher};
 
-use super::Session;
+use super::{HoldWatch, Session};
 use crate::connection::Watch;
 use crate::error::{Answered, Explain, Unanswered};
 
 /// Keeps watch until the session is over.
-pub(crate) async fn keep(session: Arc<Session>, states: StateWatcher) {
+pub(crate) async fn keep(
+    session: Arc<Session>,
+    states: StateWatcher,
+    to_watch: mpsc::UnboundedReceiver<HoldWatch>,
+) {
     let watched = async {
         tokio::select! {
             biased;
@@ -23,6 +29,7 @@ pub(crate) async fn keep(session: Arc<Session>, states: StateWatcher) {
             () = watch_the_renewals(&session) => {}
             () = watch_the_connection(&session, states) => {}
             () = watch_the_inbox(&session) => {}
+            () = watch_the_holds(&session, to_watch) => {}
         }
     };
     if AssertUnwindSafe(watched).catch_unwind().await.is_err() {
@@ -94,6 +101,19 @@ async fn watch_the_inbox(session: &Session) {
                 }
             }
             Err(_) => retries.pause(&session.site.env).await,
+        }
+    }
+}
+
+/// Hears of the nodes of holds. One task for all of them: there may be very many.
+async fn watch_the_holds(session: &Session, mut to_watch: mpsc::UnboundedReceiver<HoldWatch>) {
+    let mut watches = FuturesUnordered::new();
+    loop {
+        tokio::select! {
+            biased;
+            Some((owner, happening)) = watches.next() => session.heard_of(owner, happening),
+            // The sender lives in `session`.
+            Some(watch) = to_watch.recv() => watches.push(watch),
         }
     }
 }

@@ -27,13 +27,14 @@ use leasehold_core::backend::{Lease, LeaseId, LeaseScope, Renewal, StoreEvent};
 use leasehold_core::clock::Deadline;
 use leasehold_core::{Effect, Error, ErrorKind, FencingToken, LockName, LostReason, Result};
 use parking_lot::Mutex;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use zookeeper_client::StateWatcher;
 
 use crate::connection::Connection;
 use crate::error;
 use crate::protocol::{Holds, Liveness, Purpose, Writers};
 
+use holds::HoldWatch;
 pub(crate) use opening::stored_base;
 pub(crate) use site::Site;
 
@@ -56,6 +57,8 @@ pub(crate) struct Session {
     /// Counts the connections that were made again and looked into.
     reconnects: watch::Sender<u64>,
     holds: Mutex<Holds>,
+    /// The watches on the nodes of holds, for whoever keeps watch.
+    watches: mpsc::UnboundedSender<HoldWatch>,
     /// The locks for which contenders of another kind were told of.
     strangers: Mutex<HashSet<LockName>>,
 }

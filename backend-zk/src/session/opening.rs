@@ -6,7 +6,7 @@ use futures_util::future::{join, join5};
 use leasehold_core::backend::{StoreEvent, stage};
 use leasehold_core::{Effect, Error, ErrorKind, Result};
 use parking_lot::Mutex;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use zookeeper_client::{CreateMode, Error as ZkError, Stat};
 
 use super::{Session, Site, Trust, keeper};
@@ -120,6 +120,7 @@ impl Session {
         if trust.changes() == 0 && !liveness.proved(write) {
             return Err(Unanswered::Silent(bound).into_error(OPEN));
         }
+        let (watches, to_watch) = mpsc::unbounded_channel();
         let session = Arc::new(Self {
             connection,
             site: Arc::clone(site),
@@ -133,6 +134,7 @@ impl Session {
             trust: Mutex::new(trust),
             reconnects: watch::Sender::new(0),
             holds: Mutex::default(),
+            watches,
             strangers: Mutex::default(),
         });
         if timeout != ttl {
@@ -142,7 +144,7 @@ impl Session {
             site.events.tell(StoreEvent::Warning(warning.into()));
         }
         session.announce();
-        env.spawn(keeper::keep(Arc::clone(&session), states));
+        env.spawn(keeper::keep(Arc::clone(&session), states, to_watch));
         Ok(Some(session))
     }
 }

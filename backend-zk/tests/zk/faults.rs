@@ -8,6 +8,7 @@ use futures_util::FutureExt;
 use leasehold_core::{ErrorKind, GuardState, LockManager, LostReason};
 use testbed::zookeeper::Setup;
 use testbed::{Direction, Mode};
+use tokio::runtime::Builder;
 use zookeeper_client::{Acls, CreateMode};
 
 use crate::rig::{BOUND, Beside, Rig, Space, TTL, eventually, hold_aside, now, proxy, server};
@@ -349,4 +350,39 @@ fn reaping(milliseconds: u32) -> Setup {
     Setup::new()
         .property("znode.container.checkIntervalMs", milliseconds)
         .property("znode.container.maxPerMinute", 1_000_000)
+}
+
+/// A manager's runtime may end under those who wait in another: they hear of it, and nothing panics on the way.
+pub(crate) async fn a_runtime_that_ends_panics_nobody(rig: Arc<Rig>) {
+    static PANICS: AtomicU64 = AtomicU64::new(0);
+    let others = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        let is_of_a_watch =
+            panic.payload().downcast_ref::<String>().is_some_and(|said| said.contains("Canceled"));
+        PANICS.fetch_add(u64::from(is_of_a_watch), Ordering::Relaxed);
+        others(panic);
+    }));
+    let space = rig.space().await;
+    let (holds, outside) = (space.manager().await, space.outside().await);
+    for round in 0..4 {
+        let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let config = space.config();
+        let opening = runtime.spawn(async { LockManager::builder(config).ttl(TTL).build().await.unwrap() });
+        let waits = opening.await.unwrap();
+        let names: Vec<_> = (0..8).map(|name| format!("{round}-{name}")).collect();
+        let (mut held, mut waiting) = (Vec::new(), Vec::new());
+        for name in &names {
+            held.push(holds.lock(name).unwrap().acquire().await.unwrap());
+            let lock = waits.lock(name).unwrap();
+            waiting.push(Beside::start(async move { lock.acquire().await }));
+        }
+        for name in &names {
+            outside.has(&space.directory(name), 2).await;
+        }
+        tokio::task::spawn_blocking(move || drop(runtime)).await.unwrap();
+        for waiting in waiting {
+            assert_eq!(*waiting.end("it hears").await.unwrap_err().kind(), ErrorKind::Closed);
+        }
+    }
+    assert_eq!(PANICS.load(Ordering::Relaxed), 0);
 }

@@ -79,6 +79,7 @@ fn main() -> ExitCode {
             twenty_thousand_waiters_cost_the_last_no_more_than_two;
         faults:
             a_session_that_ends_outside_ends_the_hold
+            a_runtime_that_ends_panics_nobody
             a_session_that_ends_outside_queues_its_waiters_again
             a_session_that_we_end_keeps_its_locks_until_the_deadline
             a_caller_who_is_not_polled_keeps_no_session
@@ -148,6 +149,7 @@ fn main() -> ExitCode {
             what_others_write_is_no_pass
             a_right_that_is_missing_costs_one_request
             servers_that_look_at_no_rights_are_served
+            a_node_that_is_asked_for_while_it_waits_is_let_go
             nobody_ahead_is_no_grant_of_a_node_that_may_be_gone
             servers_without_digest_are_served;
         words:

@@ -206,6 +206,28 @@ pub(crate) async fn servers_that_look_at_no_rights_are_served(rig: Arc<Rig>) {
     waiting.end("it holds").await.release().await.unwrap();
 }
 
+/// Where everybody may write, whoever asks for a node that waits is heard, too, as soon as that holds: it goes, and its
+/// bearer comes again as the last.
+pub(crate) async fn a_node_that_is_asked_for_while_it_waits_is_let_go(rig: Arc<Rig>) {
+    let server = server(Setup::new().property("zookeeper.skipACL", "yes")).await;
+    let space = rig.space_on([server.addr()]);
+    let way = proxy(&server);
+    let (first, second) = (manager(&space).await, manager(&space.by(way.addr())).await);
+    let outside = space.outside().await;
+    let guard = first.lock("a").unwrap().acquire().await.unwrap();
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    way.set(Direction::ClientToServer, noting(&asked)).await;
+    let _waiting = hold_aside(&second, "a");
+    let directory = space.directory("a");
+    let node = outside.has(&directory, 2).await.remove(1);
+    outside.client.set_data(&format!("{directory}/{node}"), b"__REVOKE__", None).await.unwrap();
+    let watches = || asked.lock().iter().filter(|op| **op == Op::Get).count();
+    eventually("it watches the one ahead and its own", async || watches() >= 2).await;
+    guard.release().await.unwrap();
+    let is_there = async || outside.client.list_children(&directory).await.unwrap().contains(&node);
+    eventually("the node goes", async || !is_there().await).await;
+}
+
 /// Somebody removes our node by hand while we ask for the one ahead: that this one is gone is no grant on a
 /// connection that was made since, nor where our node had stood for a while.
 pub(crate) async fn nobody_ahead_is_no_grant_of_a_node_that_may_be_gone(rig: Arc<Rig>) {

@@ -18,6 +18,7 @@ pub(crate) mod timing;
 mod tokio_time;
 
 use std::fmt;
+use std::num::NonZeroU64;
 use std::ops::Add;
 use std::time::{Duration, SystemTime};
 
@@ -48,31 +49,34 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
 
 /// A reading of a [`Clock`], in nanoseconds since that clock's origin.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Moment(u64);
+pub struct Moment(
+    /// One more than those: so that a moment which may be missing takes no more room, wherever many are kept.
+    NonZeroU64,
+);
 
 impl Moment {
     /// Later than everything.
-    pub(crate) const LAST: Self = Self(u64::MAX);
+    pub(crate) const LAST: Self = Self::from_nanos(u64::MAX);
 
-    /// The moment `nanos` nanoseconds after the clock's origin.
+    /// The moment `nanos` nanoseconds after the clock's origin; five hundred years are the last.
     pub const fn from_nanos(nanos: u64) -> Self {
-        Self(nanos)
+        Self(NonZeroU64::MIN.saturating_add(nanos))
     }
 
     /// Nanoseconds since the clock's origin.
     pub const fn as_nanos(self) -> u64 {
-        self.0
+        self.0.get() - 1
     }
 
     /// The time from `earlier` to `self`; zero if `earlier` is later.
     pub const fn since(self, earlier: Self) -> Duration {
-        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+        Duration::from_nanos(self.as_nanos().saturating_sub(earlier.as_nanos()))
     }
 
     /// `self` less `span`, at least the clock's origin.
     #[must_use]
     pub fn saturating_sub(self, span: Duration) -> Self {
-        Self(self.0.saturating_sub(nanos(span)))
+        Self::from_nanos(self.as_nanos().saturating_sub(nanos(span)))
     }
 }
 
@@ -87,7 +91,7 @@ impl Add<Duration> for Moment {
 
 impl fmt::Debug for Moment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}", Duration::from_nanos(self.0))
+        write!(f, "{:?}", Duration::from_nanos(self.as_nanos()))
     }
 }
 

@@ -15,7 +15,7 @@ use crate::core::Core;
 use crate::core::drive::{Drive, Ride};
 use crate::core::held::Held;
 use crate::core::queue::{HandoffBudget, Reply, WaiterId};
-use crate::core::queues::{Entry, Waiter};
+use crate::core::queues::{Entry, Queue, Waiter};
 use crate::words::error::{Effect, Error, ErrorKind, Result};
 use crate::words::name::LockName;
 
@@ -84,7 +84,7 @@ impl Core {
             Claimed::Turn(turn) => turn,
             Claimed::Busy => return Ok(Tried::Held(self.heard_holder(&wanted.name))),
             // Only the confirmation of this process's own release is waited for.
-            Claimed::Wait(slot) => slot.turn().await?,
+            Claimed::Wait(place) => place.turn().await?,
         };
         match turn {
             Turn::Held(guard) => Ok(Tried::Granted(guard)),
@@ -95,16 +95,16 @@ impl Core {
     }
 
     /// The store has no more to do for this name: the next waiter asks it.
-    pub(crate) fn call_next(self: &Arc<Self>, name: &LockName) {
-        if let Some(waiter) = self.queues.with(name, Entry::next) {
-            waiter.call(Turn::Drive(Drive::new(self, name)));
+    pub(crate) fn call_next(self: &Arc<Self>, queue: &Arc<Queue>) {
+        if let Some(waiter) = queue.with(Entry::next) {
+            waiter.call(Turn::Drive(Drive::new(self, queue)));
         }
     }
 
     async fn wait_turn(self: &Arc<Self>, wanted: &Acquire) -> Result<Held> {
         let turn = match self.claim(wanted, |entry| entry.queue.claim())? {
             Claimed::Turn(turn) => turn,
-            Claimed::Wait(slot) => slot.turn().await?,
+            Claimed::Wait(place) => place.turn().await?,
             Claimed::Busy => unreachable!("only `try_claim` answers busy"),
         };
         match turn {
@@ -116,16 +116,18 @@ impl Core {
     }
 
     fn claim(self: &Arc<Self>, wanted: &Acquire, claim: impl FnOnce(&mut Entry) -> Reply) -> Result<Claimed> {
-        let name = &wanted.name;
-        let (claimed, ahead) = self.queues.with(name, |entry| {
+        let queue = self.queues.of(&wanted.name);
+        let (claimed, ahead) = queue.with(|entry| {
             // RACE: under the queue's mutex, so that nobody enqueues after `refuse_everybody`.
             if self.is_closed() {
                 return Err(Self::closed_error());
             }
             let claimed = match claim(entry) {
                 Reply::Drive => {
-                    (entry.heard, entry.lost_early, entry.asked_early) = (None, None, None);
-                    Claimed::Turn(Turn::Drive(Drive::new(self, name)))
+                    if let Some(news) = entry.told() {
+                        (news.heard, news.lost_early, news.asked_early) = (None, None, None);
+                    }
+                    Claimed::Turn(Turn::Drive(Drive::new(self, &queue)))
                 }
                 Reply::Busy => Claimed::Busy,
                 Reply::Wait => {
@@ -133,8 +135,8 @@ impl Core {
                     let since_round = self.rounds.load(Ordering::Relaxed);
                     let id = WaiterId(self.waiters.fetch_add(1, Ordering::Relaxed));
                     entry.queue.enqueue(id, Waiter { turn: sender, since_round });
-                    let slot = Waiting { core: Arc::clone(self), name: name.clone(), id, called };
-                    return Ok((Claimed::Wait(slot), entry.under_way()));
+                    let place = Waiting { queue: Arc::clone(&queue), id, called, is_over: false };
+                    return Ok((Claimed::Wait(place), entry.under_way()));
                 }
             };
             Ok((claimed, None))
@@ -157,7 +159,7 @@ impl Core {
         };
         let message = format!("not granted {within}; {held_by}");
         let error = Error::not_applied(ErrorKind::Timeout { waited, holder }, message);
-        let refused = self.queues.with_known(&wanted.name, |entry| entry.refused.clone()).flatten();
+        let refused = self.with_known(&wanted.name, |entry| entry.told()?.refused.clone()).flatten();
         // What is older says nothing of the store as it is now.
         let recent = self.env().now().saturating_sub(self.env().timing().ttl);
         let unconfirmed = || self.unconfirmed.lock().clone().filter(|(at, _)| recent <= *at);
@@ -185,23 +187,28 @@ impl Waiter {
 
 /// A place in the queue; leaves it when dropped.
 struct Waiting {
-    core: Arc<Core>,
-    name: LockName,
+    queue: Arc<Queue>,
     id: WaiterId,
     called: oneshot::Receiver<Turn>,
+    /// Whoever called has taken it out of the queue.
+    is_over: bool,
 }
 
 impl Waiting {
     async fn turn(mut self) -> Result<Turn> {
-        tracing::debug!(lock = %self.name, "waiting behind this process");
-        (&mut self.called).await.map_err(|_| Core::closed_error())
+        tracing::debug!(lock = %self.queue.name(), "waiting behind this process");
+        let called = (&mut self.called).await;
+        self.is_over = true;
+        called.map_err(|_| Core::closed_error())
     }
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        // A turn that was sent already drops with `called`, which passes it on.
-        let left = self.core.queues.with(&self.name, |entry| entry.queue.leave(self.id));
-        drop(left);
+        if !self.is_over {
+            // A turn that was sent already drops with `called`, which passes it on.
+            let left = self.queue.with(|entry| entry.queue.leave(self.id));
+            drop(left);
+        }
     }
 }

@@ -30,29 +30,29 @@ use crate::clock::Moment;
 use crate::core::acquire::{Acquire, Tried, Turn};
 use crate::core::flight::{Flight, Flown};
 use crate::core::held::Held;
+use crate::core::queues::Queue;
 use crate::core::{Adopted, Core};
 use crate::words::error::{Error, ErrorKind, Result};
-use crate::words::name::LockName;
 
 /// The duty to ask the store for one name; there is one per queue at a time.
 pub(crate) struct Drive {
     core: Arc<Core>,
-    name: LockName,
+    queue: Arc<Queue>,
     over: bool,
 }
 
 impl Drive {
-    pub(crate) fn new(core: &Arc<Core>, name: &LockName) -> Self {
-        Self { core: Arc::clone(core), name: name.clone(), over: false }
+    pub(crate) fn new(core: &Arc<Core>, queue: &Arc<Queue>) -> Self {
+        Self { core: Arc::clone(core), queue: Arc::clone(queue), over: false }
     }
 
     /// Waits for the lock, whatever becomes of the places that it has in the store's queue.
     pub(crate) async fn run(self, wanted: &Acquire) -> Result<Held> {
-        let (core, name) = (Arc::clone(&self.core), self.name.clone());
+        let (core, queue) = (Arc::clone(&self.core), Arc::clone(&self.queue));
         let asked = Box::pin(self.asked_until_final(wanted.clone()));
-        match core.fly(&name, asked, None).await {
+        match core.fly(&queue, asked, None).await {
             Flown::Landed(answer) => answer,
-            Flown::Aloft(flight) => Ride { core, name, flight: Some(flight) }.landed().await,
+            Flown::Aloft(flight) => Ride { core, queue, flight: Some(flight) }.landed().await,
         }
     }
 
@@ -92,7 +92,7 @@ impl Drive {
             if !may_change {
                 return Err(self.refused(error));
             }
-            tracing::debug!(lock = %self.name, error = %format_args!("{error:#}"), "asks again");
+            tracing::debug!(lock = %self.queue.name(), error = %format_args!("{error:#}"), "asks again");
             let paused = async {
                 pauses.end(core.env()).await;
                 Ok(())
@@ -109,20 +109,22 @@ impl Drive {
         if core.is_closed() {
             return Err(Core::closed_error());
         }
-        let request = core.request(wanted);
+        let request = core.request(&self.queue, wanted);
         let granted = core.env().answer_to(core.backend().acquire(&request));
-        Ok(core.adopt(core.until_closed(granted).await?, wanted.budget))
+        Ok(core.adopt(&self.queue, core.until_closed(granted).await?, wanted.budget))
     }
 
     /// Notes what the store said; whether there was a place in its queue by now, as it said or has lost it.
     fn was_refused(&self, error: &Error) -> bool {
         let is_lost = error.lost_reason().is_some();
-        self.core.queues.with(&self.name, |entry| {
+        self.queue.with(|entry| {
             if is_lost || concerns_everybody(error) {
-                entry.refused = Some(error.clone());
+                entry.news().refused = Some(error.clone());
             }
-            entry.queued |= is_lost;
-            entry.queued
+            entry.told().is_some_and(|news| {
+                news.queued |= is_lost;
+                news.queued
+            })
         })
     }
 
@@ -130,7 +132,7 @@ impl Drive {
     fn refused(mut self, error: Error) -> Error {
         if concerns_everybody(&error) {
             self.over = true;
-            let waiters: Vec<_> = self.core.queues.with(&self.name, |entry| {
+            let waiters: Vec<_> = self.queue.with(|entry| {
                 let waiters = entry.queue.drain().collect();
                 let nobody = entry.next();
                 debug_assert!(nobody.is_none(), "all were taken out");
@@ -145,15 +147,19 @@ impl Drive {
 
     /// Asks the store once.
     pub(crate) async fn attempt(mut self, wanted: &Acquire) -> Result<Tried> {
-        let (core, name) = (Arc::clone(&self.core), self.name.clone());
-        let (request, budget) = (core.request(wanted), wanted.budget);
+        let (core, queue) = (Arc::clone(&self.core), Arc::clone(&self.queue));
+        let (request, budget) = (core.request(&queue, wanted), wanted.budget);
         let asked = Box::pin(async move {
             let core = Arc::clone(&self.core);
             let attempt = core.env().bounded(core.backend().try_acquire(&request));
             match core.until_closed(attempt).await {
-                Ok(Attempt::Granted(grant)) => self.took(core.adopt(grant, budget)),
+                Ok(Attempt::Granted(grant)) => self.took(core.adopt(&self.queue, grant, budget)),
                 Ok(Attempt::Held { holder }) => {
-                    core.queues.with_known(&self.name, |entry| entry.refused = None);
+                    self.queue.with(|entry| {
+                        if let Some(news) = entry.told() {
+                            news.refused = None
+                        }
+                    });
                     Ok(Tried::Held(holder))
                 }
                 Err(error) => {
@@ -164,7 +170,7 @@ impl Drive {
                 }
             }
         });
-        match core.fly(&name, asked, None).await {
+        match core.fly(&queue, asked, None).await {
             Flown::Landed(answer) => answer,
             Flown::Aloft(flight) => flight.await,
         }
@@ -226,14 +232,14 @@ fn concerns_everybody(error: &Error) -> bool {
 impl Drop for Drive {
     fn drop(&mut self) {
         if !self.over {
-            self.core.call_next(&self.name);
+            self.core.call_next(&self.queue);
         }
     }
 }
 
 impl std::fmt::Debug for Drive {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Drive").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("Drive").field("name", self.queue.name()).finish_non_exhaustive()
     }
 }
 
@@ -242,7 +248,7 @@ impl std::fmt::Debug for Drive {
 #[derive(Debug)]
 pub(crate) struct Ride {
     core: Arc<Core>,
-    name: LockName,
+    queue: Arc<Queue>,
     /// Until it has landed.
     flight: Option<Flight<Result<Held>>>,
 }
@@ -263,7 +269,7 @@ impl Drop for Ride {
         let Some(flight) = self.flight.take() else {
             return;
         };
-        let heir = self.core.queues.with(&self.name, |entry| {
+        let heir = self.queue.with(|entry| {
             // RACE: one that was answered has left the entry under this mutex; what the queue does now
             // is no business of its.
             let undecided = entry.flight.as_ref().is_some_and(|under_way| flight.is(under_way));
@@ -272,8 +278,8 @@ impl Drop for Ride {
         });
         match heir {
             Some(heir) => {
-                let (core, name) = (Arc::clone(&self.core), self.name.clone());
-                heir.call(Turn::Ride(Self { core, name, flight: Some(flight) }));
+                let (core, queue) = (Arc::clone(&self.core), Arc::clone(&self.queue));
+                heir.call(Turn::Ride(Self { core, queue, flight: Some(flight) }));
             }
             None => drop(flight),
         }
@@ -290,9 +296,10 @@ impl Core {
         }
     }
 
-    fn request(&self, wanted: &Acquire) -> AcquireRequest {
+    fn request(&self, queue: &Queue, wanted: &Acquire) -> AcquireRequest {
         AcquireRequest {
-            name: wanted.name.clone(),
+            // Of many copies of a name one is kept.
+            name: queue.name().clone(),
             mode: Mode::Exclusive,
             owner: self.env().owner_id(),
             ttl: wanted.ttl,

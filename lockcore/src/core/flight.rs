@@ -25,7 +25,7 @@ use parking_lot::Mutex;
 
 use crate::backend::env::Env;
 use crate::core::Core;
-use crate::words::name::LockName;
+use crate::core::queues::Queue;
 
 /// The caller's end of it.
 #[must_use = "futures do nothing unless polled"]
@@ -100,10 +100,10 @@ pub(crate) enum Flown<T: Send + 'static> {
 
 impl Core {
     /// Polls `future` once in place. If that is not enough, it goes on as a task once somebody waits for
-    /// `name`. With `unheard` it goes on when its caller leaves; without, it is dropped with the flight.
+    /// its queue. With `unheard` it goes on when its caller leaves; without, it is dropped with the flight.
     pub(crate) async fn fly<T: Send + 'static>(
         &self,
-        name: &LockName,
+        queue: &Queue,
         mut future: BoxFuture<'static, T>,
         unheard: Option<fn(T)>,
     ) -> Flown<T> {
@@ -112,7 +112,7 @@ impl Core {
         }
         let flight = Flight::new(self.env(), future, unheard);
         let under_way: Arc<dyn Detach> = Arc::<Cell<T>>::clone(&flight.cell);
-        let waited_for = self.queues.with(name, |entry| {
+        let waited_for = queue.with(|entry| {
             entry.flight = Some(Arc::downgrade(&under_way));
             entry.queue.waiters().next().is_some()
         });

@@ -24,7 +24,6 @@ pub(crate) struct LeaseState {
     phase: Phase,
     schedule: Schedule,
     failures: u32,
-    overdue_after: Duration,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -62,11 +61,10 @@ pub(crate) enum Change {
 }
 
 impl LeaseState {
-    /// A lease as the store announced or granted it; `overdue_after` is the bound of a request.
+    /// A lease as the store announced or granted it; a renewal of it is overdue after that time, the bound of a request.
     pub(crate) fn new(lease: Lease, now: Moment, overdue_after: Duration) -> Self {
-        let mut state =
-            Self { lease, phase: Phase::AtRisk, schedule: Schedule::Never, failures: 0, overdue_after };
-        state.confirm(now);
+        let mut state = Self { lease, phase: Phase::AtRisk, schedule: Schedule::Never, failures: 0 };
+        state.confirm(now, overdue_after);
         state
     }
 
@@ -125,8 +123,14 @@ impl LeaseState {
         }
     }
 
-    /// The renewal sent at `sent_at` was answered, or given up.
-    pub(crate) fn answered(&mut self, now: Moment, sent_at: Moment, answer: Answer) -> Change {
+    /// The renewal sent at `sent_at` was answered, or given up; the next one is overdue as [`new`](Self::new) says.
+    pub(crate) fn answered(
+        &mut self,
+        now: Moment,
+        sent_at: Moment,
+        answer: Answer,
+        overdue_after: Duration,
+    ) -> Change {
         let was_at_risk = self.is_at_risk();
         let passed = self.tick(now);
         if self.lost().is_some() {
@@ -136,7 +140,7 @@ impl LeaseState {
             Answer::Until(deadline) => {
                 self.lease.deadline = self.lease.deadline.max(deadline);
                 self.failures = 0;
-                self.confirm(sent_at);
+                self.confirm(sent_at, overdue_after);
                 // An answer that moves the deadline too little is not asked for again at once.
                 if let Schedule::Due(at) = &mut self.schedule {
                     *at = (*at).max(now + self.lease.ttl / 48);
@@ -172,17 +176,16 @@ impl LeaseState {
         Change::Lost(reason)
     }
 
-    fn confirm(&mut self, since: Moment) {
+    fn confirm(&mut self, since: Moment, overdue_after: Duration) {
         let Deadline::At(deadline) = self.lease.deadline else {
-            let never = Moment::from_nanos(u64::MAX);
-            (self.schedule, self.phase) = (Schedule::Never, Phase::Live { overdue_at: never });
+            (self.schedule, self.phase) = (Schedule::Never, Phase::Live { overdue_at: Moment::LAST });
             return;
         };
         let third = self.lease.ttl / 3;
         // A grant that was long on its way is renewed early rather than late.
         let due = (since + third).min(deadline.saturating_sub(third));
         self.schedule = Schedule::Due(due);
-        self.phase = Phase::Live { overdue_at: due.max(since) + self.overdue_after };
+        self.phase = Phase::Live { overdue_at: due.max(since) + overdue_after };
     }
 
     /// Doubles from a 48th to a twelfth of the ttl, so that several tries fit before the deadline.
@@ -224,7 +227,7 @@ mod tests {
         lease.sent();
         assert_eq!(lease.tick(at(3_999)), Change::Nothing);
         assert_eq!(lease.tick(at(4_000)), Change::AtRisk);
-        assert_eq!(lease.answered(at(4_000), at(3_000), Answer::Unknown), Change::Nothing);
+        assert_eq!(lease.answered(at(4_000), at(3_000), Answer::Unknown, BOUND), Change::Nothing);
         assert!(lease.is_due(at(4_188), Duration::ZERO));
         assert_eq!(lease.tick(at(8_999)), Change::Nothing);
         assert_eq!(lease.tick(at(9_000)), Change::Lost(LostReason::Expired));
@@ -236,7 +239,7 @@ mod tests {
     fn giving_up_a_renewal_does_not_hide_the_risk() {
         let mut lease = opened();
         lease.sent();
-        assert_eq!(lease.answered(at(4_000), at(3_000), Answer::Unknown), Change::AtRisk);
+        assert_eq!(lease.answered(at(4_000), at(3_000), Answer::Unknown, BOUND), Change::AtRisk);
         let mut late = opened();
         assert!(!late.named_again(at(9_000), Deadline::At(at(30_000))));
         assert_eq!(late.tick(at(9_000)), Change::Lost(LostReason::Expired));
@@ -248,7 +251,7 @@ mod tests {
         let mut lease = opened();
         lease.sent();
         let renewed = Answer::Until(Deadline::At(at(12_000)));
-        assert_eq!(lease.answered(at(3_999), at(3_000), renewed), Change::Nothing);
+        assert_eq!(lease.answered(at(3_999), at(3_000), renewed, BOUND), Change::Nothing);
         assert_eq!(lease.lease().deadline, Deadline::At(at(12_000)));
         assert_eq!(lease.next_timer(), Some(at(6_000)));
     }
@@ -260,11 +263,11 @@ mod tests {
         let mut told = opened();
         told.sent();
         assert_eq!(told.tick(at(4_000)), Change::AtRisk);
-        assert_eq!(told.answered(at(5_000), at(3_000), renewed), Change::Safe);
+        assert_eq!(told.answered(at(5_000), at(3_000), renewed, BOUND), Change::Safe);
         assert!(!told.is_at_risk());
         let mut untold = opened();
         untold.sent();
-        assert_eq!(untold.answered(at(5_000), at(3_000), renewed), Change::Nothing);
+        assert_eq!(untold.answered(at(5_000), at(3_000), renewed, BOUND), Change::Nothing);
         assert!(!untold.is_at_risk());
     }
 
@@ -274,10 +277,10 @@ mod tests {
         let renewed = Answer::Until(Deadline::At(at(30_000)));
         let mut late = opened();
         late.sent();
-        assert_eq!(late.answered(at(9_000), at(3_000), renewed), Change::Lost(LostReason::Expired));
+        assert_eq!(late.answered(at(9_000), at(3_000), renewed, BOUND), Change::Lost(LostReason::Expired));
         let mut gone = opened();
         gone.lose(LostReason::Gone);
-        assert_eq!(gone.answered(at(3_001), at(3_000), renewed), Change::Nothing);
+        assert_eq!(gone.answered(at(3_001), at(3_000), renewed, BOUND), Change::Nothing);
         assert!(!gone.named_again(at(3_002), Deadline::At(at(30_000))));
         assert_eq!(gone.lost(), Some(LostReason::Gone));
     }
@@ -287,7 +290,7 @@ mod tests {
     fn an_answer_with_an_earlier_deadline_takes_nothing_back() {
         let mut lease = opened();
         lease.sent();
-        lease.answered(at(4_000), at(3_000), Answer::Until(Deadline::At(at(8_000))));
+        lease.answered(at(4_000), at(3_000), Answer::Until(Deadline::At(at(8_000))), BOUND);
         assert_eq!(lease.lease().deadline, Deadline::At(at(9_000)));
     }
 
@@ -300,7 +303,7 @@ mod tests {
         while lease.lost().is_none() {
             assert!(lease.is_due(now, Duration::ZERO));
             lease.sent();
-            lease.answered(now, now, Answer::Unknown);
+            lease.answered(now, now, Answer::Unknown, BOUND);
             let again_at = (0..=TTL.as_millis() as u64 / 12)
                 .map(|millis| now + Duration::from_millis(millis))
                 .find(|at| lease.is_due(*at, Duration::ZERO));
@@ -332,7 +335,7 @@ mod tests {
     fn a_renewal_that_moves_nothing_is_not_repeated_at_once() {
         let mut lease = opened();
         lease.sent();
-        lease.answered(at(7_000), at(6_900), Answer::Until(Deadline::At(at(9_000))));
+        lease.answered(at(7_000), at(6_900), Answer::Until(Deadline::At(at(9_000))), BOUND);
         assert!(lease.next_timer() > Some(at(7_000)), "{:?}", lease.next_timer());
     }
 
@@ -352,10 +355,10 @@ mod tests {
                     1 if lease.is_due(at(now), Duration::ZERO) => lease.sent(),
                     2 if lease.schedule == Schedule::InFlight => {
                         let granted = Deadline::At(sent_at + TTL);
-                        lease.answered(at(now), sent_at, Answer::Until(granted));
+                        lease.answered(at(now), sent_at, Answer::Until(granted), BOUND);
                     }
                     3 if lease.schedule == Schedule::InFlight => {
-                        lease.answered(at(now), sent_at, Answer::Unknown);
+                        lease.answered(at(now), sent_at, Answer::Unknown, BOUND);
                     }
                     4 if now % 7 == 0 => { lease.lose(LostReason::Gone); }
                     _ => {}

@@ -9,7 +9,7 @@
 //!   has vanished passes it on by `Drop` (G8).
 //! - **core-2** Whoever ends a tenure owes the store its release, and the queue the next call.
 //!
-//! Mutexes are taken in the order queue → tenure, table → tenure, never queue and table together, a
+//! Mutexes are taken in the order shard → queue → tenure, table → tenure, never queue and table together, a
 //! flight's alone, and none is held while a guard or a future is dropped or awaited.
 
 pub(crate) mod acquire;
@@ -40,7 +40,7 @@ use crate::clock::Moment;
 use crate::core::held::Held;
 use crate::core::lease::Answer;
 use crate::core::queue::HandoffBudget;
-use crate::core::queues::Queues;
+use crate::core::queues::{Entry, Queue, Queues};
 use crate::core::release::Late;
 use crate::core::tenure::Tenure;
 use crate::core::watchdog::Watchdog;
@@ -127,16 +127,22 @@ impl Core {
     }
 
     /// Makes a guard of the store's grant, unless it is over already, or its counter went back.
-    pub(crate) fn adopt(self: &Arc<Self>, grant: Grant, budget: HandoffBudget) -> Adopted {
+    pub(crate) fn adopt(
+        self: &Arc<Self>,
+        queue: &Arc<Queue>,
+        grant: Grant,
+        budget: HandoffBudget,
+    ) -> Adopted {
         let counter = grant.counter;
         let now = self.env.now();
-        let tenure = self.watchdog.register(grant, now);
-        let name = &tenure.grant().name;
-        let adopted = self.queues.with(name, |entry| {
-            if let Some((_, reason)) = entry.lost_early.take().filter(|(lost, _)| *lost == counter) {
+        let tenure = self.watchdog.register(queue, grant, now);
+        let adopted = queue.with(|entry| {
+            let early = entry.told().map(|news| (news.lost_early.take(), news.asked_early.take()));
+            let (lost_early, asked_early) = early.unwrap_or_default();
+            if let Some((_, reason)) = lost_early.filter(|(lost, _)| *lost == counter) {
                 tenure.end(reason);
             }
-            if let Some((_, until)) = entry.asked_early.take().filter(|(asked, _)| *asked == counter) {
+            if let Some((_, until)) = asked_early.filter(|(asked, _)| *asked == counter) {
                 tenure.ask(until);
             }
             // RACE: registered before `closing` is read, so that a shutdown either finds the tenure in
@@ -154,13 +160,14 @@ impl Core {
                 }
                 Some(_) => return Err(None),
             }
-            (entry.heard, entry.refused, entry.flight) = (None, None, None);
+            entry.flight = None;
+            entry.forget_news();
             let adopted = entry.queue.adopt(Arc::clone(&tenure), counter, now, budget);
             adopted.map_err(|regressed| Some(went_back(counter, regressed.last)))
         });
         let refused = match adopted {
             Ok(token) => {
-                tracing::debug!(lock = %name, %token, "held");
+                tracing::debug!(lock = %queue.name(), %token, "held");
                 if let Some(until) = tenure.asked() {
                     self.end_at(&tenure, until);
                 }
@@ -196,7 +203,7 @@ impl Core {
             tracing::warn!(lock = %grant.name, counter = grant.counter, %reason, "lost");
         }
         self.watchdog.deregister(tenure);
-        let ours = self.queues.with(&grant.name, |entry| entry.queue.forfeit(grant.counter));
+        let ours = tenure.queue().with(|entry| entry.queue.forfeit(grant.counter));
         if !ours {
             return;
         }
@@ -207,7 +214,7 @@ impl Core {
             grant.lease.scope == LeaseScope::Session && reason == LostReason::Expired && !lives;
         if session_over || reason == LostReason::SessionLost {
             // The backend ends a session that is over as a whole (B3).
-            self.call_next(&grant.name);
+            self.call_next(tenure.queue());
         } else {
             self.release_in_background(tenure);
         }
@@ -244,9 +251,10 @@ impl Core {
             StoreEvent::GrantAsked { name, counter, within } => self.grant_asked(&name, counter, within),
             StoreEvent::Queued { name, holder } => {
                 tracing::debug!(lock = %name, holder = holder.label, "waiting at the store");
-                self.queues.with_known(&name, |entry| {
-                    (entry.heard, entry.refused) = (Some(Box::new(holder)), None);
-                    entry.queued = entry.queue.is_acquiring();
+                self.with_known(&name, |entry| {
+                    let queued = entry.queue.is_acquiring();
+                    let news = entry.news();
+                    (news.heard, news.refused, news.queued) = (Some(holder), None, queued);
                 });
             }
             StoreEvent::Warning(text) => tracing::warn!("{text}"),
@@ -255,14 +263,19 @@ impl Core {
 
     /// Whom this process knows as holder of `name`: itself, or whom the store named.
     pub(crate) fn heard_holder(&self, name: &LockName) -> Option<Holder> {
-        self.queues.with_known(name, |entry| match entry.queue.held() {
+        self.with_known(name, |entry| match entry.queue.held() {
             Some((_, token)) => {
                 let mut holder = Holder::new(&*self.label);
                 holder.token = Some(token);
                 Some(holder)
             }
-            None => entry.heard.as_deref().cloned(),
+            None => entry.told()?.heard.clone(),
         })?
+    }
+
+    /// Asks the queue of `name`, if this process knows the name.
+    pub(crate) fn with_known<R>(&self, name: &LockName, act: impl FnOnce(&mut Entry) -> R) -> Option<R> {
+        Some(self.queues.known(name)?.with(act))
     }
 
     /// Once a ttl: says so when somebody waits longer than that for a name that this process holds. A task
@@ -334,13 +347,13 @@ impl Core {
 
     fn grant_asked(self: &Arc<Self>, name: &LockName, counter: u64, within: Duration) {
         let until = self.env.now() + within;
-        let tenure = self.queues.with_known(name, |entry| {
-            // As in `grant_lost`; of several for one grant the earliest end counts.
-            let is_news = entry
-                .asked_early
-                .is_none_or(|(last, end)| last < counter || (last == counter && until < end));
-            if entry.queue.is_acquiring() && is_news {
-                entry.asked_early = Some((counter, until));
+        let tenure = self.with_known(name, |entry| {
+            if entry.queue.is_acquiring() {
+                // As in `grant_lost`; of several for one grant the earliest end counts.
+                let asked = &mut entry.news().asked_early;
+                if asked.is_none_or(|(last, end)| last < counter || (last == counter && until < end)) {
+                    *asked = Some((counter, until));
+                }
             }
             entry.held_by(counter)
         });
@@ -351,10 +364,13 @@ impl Core {
     }
 
     fn grant_lost(self: &Arc<Self>, name: &LockName, counter: u64, reason: LostReason) {
-        let tenure = self.queues.with_known(name, |entry| {
-            // The grant to come has a larger counter than any before: the largest loss is the one.
-            if entry.queue.is_acquiring() && entry.lost_early.is_none_or(|(last, _)| last < counter) {
-                entry.lost_early = Some((counter, reason));
+        let tenure = self.with_known(name, |entry| {
+            if entry.queue.is_acquiring() {
+                // The grant to come has a larger counter than any before: the largest loss is the one.
+                let lost = &mut entry.news().lost_early;
+                if lost.is_none_or(|(last, _)| last < counter) {
+                    *lost = Some((counter, reason));
+                }
             }
             entry.held_by(counter)
         });
@@ -431,10 +447,10 @@ mod tests {
         let core = Core::start(env.clone(), env.sibling(), backend, None, "here".into(), Duration::ZERO);
         let names: Vec<_> = (0..20_000).map(|n| LockName::new(format!("{n}")).unwrap()).collect();
         for name in &names {
-            let claim = core.queues.with(name, |entry| entry.queue.claim());
+            let claim = core.queues.of(name).with(|entry| entry.queue.claim());
             assert!(matches!(claim, Reply::Drive));
         }
-        names.iter().for_each(|name| core.call_next(name));
+        names.iter().for_each(|name| core.call_next(&core.queues.of(name)));
         let known = || core.queues.collect(|_, _| vec![()]).len();
         assert_eq!(known(), names.len());
         tokio::time::sleep(Timing::DEFAULT_TTL + Duration::from_secs(1)).await;

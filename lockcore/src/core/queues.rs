@@ -1,16 +1,24 @@
 //! The local queues of a manager, by name.
 //!
-//! Sharded, so that names that have nothing to do with each other seldom share a mutex. A queue
+//! A queue is looked for once per acquisition, and whoever has to do with it keeps it: what follows locks the
+//! queue alone. Those of all names are sharded, so that a search seldom waits for another. A queue
 //! that is idle stays for a while: it remembers the last counter of its name, so that a store
 //! whose counter went back is found out (G3).
 //!
 //! Idle names are forgotten when a shard is full, and once a ttl; what they took is given back then.
 //! Not promised: that memory reaches beyond the few thousand idle names that stay, nor which they are.
 //!
+//! # Invariants
+//! - **queues-1** A name has one queue at a time: one that anybody has is never forgotten.
+//!
+//! A shard's mutex is taken before those of its queues, never after.
+//!
 //! Checked by the tests below.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
+use std::borrow::Borrow;
+use std::collections::HashSet;
+use std::fmt;
+use std::hash::{Hash, Hasher, RandomState};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -29,22 +37,40 @@ use crate::words::name::LockName;
 #[derive(Debug)]
 pub(crate) struct Queues {
     shards: Box<[Mutex<Shard>]>,
-    hasher: RandomState,
 }
 
 #[derive(Debug)]
 struct Shard {
-    entries: HashMap<LockName, Entry, RandomState>,
-    /// The size at which idle entries are forgotten.
+    queues: HashSet<ByName, RandomState>,
+    /// The size at which idle queues are forgotten.
     full: usize,
 }
+
+/// The queue of one name.
+pub(crate) struct Queue {
+    name: LockName,
+    entry: Mutex<Entry>,
+}
+
+/// A queue that is found by its name.
+#[derive(Debug)]
+struct ByName(Arc<Queue>);
 
 /// What this process knows of one name.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) queue: LocalQueue<Arc<Tenure>, Waiter>,
+    /// What was told of a request; nothing, as a rule.
+    news: Option<Box<News>>,
+    /// The acquisition or release that is on its way to the store, polled by its caller.
+    pub(crate) flight: Option<Weak<dyn Detach>>,
+}
+
+/// What the store told of the request that is under way, or of the last one.
+#[derive(Debug, Default)]
+pub(crate) struct News {
     /// Whom the store named as holder while we queued.
-    pub(crate) heard: Option<Box<Holder>>,
+    pub(crate) heard: Option<Holder>,
     /// Whoever asks the store had a place in its queue.
     pub(crate) queued: bool,
     /// A loss that was told before its grant had arrived here: counter and reason.
@@ -53,8 +79,6 @@ pub(crate) struct Entry {
     pub(crate) asked_early: Option<(u64, Moment)>,
     /// What the store said last, if that was no grant and no place in its queue.
     pub(crate) refused: Option<Error>,
-    /// The acquisition or release that is on its way to the store, polled by its caller.
-    pub(crate) flight: Option<Weak<dyn Detach>>,
 }
 
 /// Somebody of this process who waits for a name.
@@ -66,39 +90,41 @@ pub(crate) struct Waiter {
 }
 
 impl Queues {
+    #[expect(clippy::mutable_key_type, reason = "a queue is found by its name, which stays")]
     pub(crate) fn new() -> Self {
         let hasher = RandomState::default();
         let shard = || {
-            let entries = HashMap::with_hasher(hasher.clone());
-            Mutex::new(Shard { entries, full: KEPT_PER_SHARD })
+            let queues = HashSet::with_hasher(hasher.clone());
+            Mutex::new(Shard { queues, full: KEPT_PER_SHARD })
         };
-        Self { shards: std::iter::repeat_with(shard).take(SHARDS).collect(), hasher }
+        Self { shards: std::iter::repeat_with(shard).take(SHARDS).collect() }
     }
 
-    /// Calls `act` with the queue of `name`, under its mutex: no waking, no dropping of guards in
-    /// there.
-    pub(crate) fn with<R>(&self, name: &LockName, act: impl FnOnce(&mut Entry) -> R) -> R {
+    /// The queue of `name`.
+    pub(crate) fn of(&self, name: &LockName) -> Arc<Queue> {
         let mut shard = self.shard(name).lock();
-        if let Some(entry) = shard.entries.get_mut(name) {
-            return act(entry);
+        if let Some(ByName(queue)) = shard.queues.get(name.as_str()) {
+            return Arc::clone(queue);
         }
         shard.make_room();
-        act(shard.entries.entry(name.clone()).or_insert_with(Entry::new))
+        let queue = Arc::new(Queue::new(name));
+        shard.queues.insert(ByName(Arc::clone(&queue)));
+        queue
     }
 
-    /// Calls `act` with the queue of `name` if this process knows the name.
-    pub(crate) fn with_known<R>(&self, name: &LockName, act: impl FnOnce(&mut Entry) -> R) -> Option<R> {
-        self.shard(name).lock().entries.get_mut(name).map(act)
+    /// The queue of `name` if this process knows the name.
+    pub(crate) fn known(&self, name: &LockName) -> Option<Arc<Queue>> {
+        self.shard(name).lock().queues.get(name.as_str()).map(|ByName(queue)| Arc::clone(queue))
     }
 
     /// Collects from every name, in order of names.
     pub(crate) fn collect<R>(&self, mut pick: impl FnMut(&LockName, &mut Entry) -> Vec<R>) -> Vec<R> {
         let mut picked = Vec::new();
         for shard in &self.shards {
-            for (name, entry) in &mut shard.lock().entries {
-                let found = pick(name, entry);
+            for ByName(queue) in &shard.lock().queues {
+                let found = queue.with(|entry| pick(&queue.name, entry));
                 if !found.is_empty() {
-                    picked.push((name.clone(), found));
+                    picked.push((queue.name.clone(), found));
                 }
             }
         }
@@ -113,10 +139,11 @@ impl Queues {
         }
     }
 
+    /// Which names share a mutex. Nothing depends on their being spread well, so the name is not hashed for it.
     fn shard(&self, name: &LockName) -> &Mutex<Shard> {
-        let hash = self.hasher.hash_one(name);
-        // The map takes the low and the highest bits.
-        &self.shards[(hash >> 32) as usize % SHARDS]
+        let spread = |sum: u32, byte| (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+        let spread = name.as_str().bytes().fold(0x811c_9dc5, spread);
+        &self.shards[(spread >> 16) as usize % SHARDS]
     }
 }
 
@@ -124,43 +151,96 @@ impl Shard {
     /// Forgets idle names once the shard is full. The bound doubles with the live ones, so that the cost
     /// stays constant per name.
     fn make_room(&mut self) {
-        if self.full <= self.entries.len() {
+        if self.full <= self.queues.len() {
             self.forget();
         }
     }
 
     fn trim(&mut self) {
-        if KEPT_PER_SHARD < self.entries.len() {
+        if KEPT_PER_SHARD < self.queues.len() {
             self.forget();
         }
         // As large as it was while it was full, and no larger; half of that is no reason to move all.
-        if self.full * 2 < self.entries.capacity() {
-            self.entries.shrink_to(self.full);
+        if self.full * 2 < self.queues.capacity() {
+            self.queues.shrink_to(self.full);
         }
     }
 
     fn forget(&mut self) {
-        self.entries.retain(|_, entry| !entry.queue.is_idle());
-        self.full = KEPT_PER_SHARD.max(self.entries.len() * 2);
+        // RACE: whoever has it has it from here, with the shard locked, or from another who has it. So nobody
+        // comes to have one that nobody has (queues-1).
+        self.queues.retain(|ByName(queue)| {
+            Arc::strong_count(queue) > 1 || !queue.with(|entry| entry.queue.is_idle())
+        });
+        self.full = KEPT_PER_SHARD.max(self.queues.len() * 2);
     }
 }
 
+impl Queue {
+    fn new(name: &LockName) -> Self {
+        let entry = Entry { queue: LocalQueue::new(), news: None, flight: None };
+        Self { name: name.clone(), entry: Mutex::new(entry) }
+    }
+
+    pub(crate) fn name(&self) -> &LockName {
+        &self.name
+    }
+
+    /// Calls `act` under the queue's mutex: no waking, no dropping of guards in there.
+    pub(crate) fn with<R>(&self, act: impl FnOnce(&mut Entry) -> R) -> R {
+        act(&mut self.entry.lock())
+    }
+}
+
+impl fmt::Debug for Queue {
+    /// What is held names its queue.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Queue").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Borrow<str> for ByName {
+    fn borrow(&self) -> &str {
+        self.0.name.as_str()
+    }
+}
+
+impl Hash for ByName {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.name.as_str().hash(state);
+    }
+}
+
+impl PartialEq for ByName {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.name == other.0.name
+    }
+}
+
+impl Eq for ByName {}
+
 impl Entry {
-    fn new() -> Self {
-        Self {
-            queue: LocalQueue::new(),
-            heard: None,
-            queued: false,
-            lost_early: None,
-            asked_early: None,
-            refused: None,
-            flight: None,
-        }
+    /// What was told, to add to it.
+    pub(crate) fn news(&mut self) -> &mut News {
+        self.news.get_or_insert_default()
+    }
+
+    /// What was told, if anything was.
+    pub(crate) fn told(&mut self) -> Option<&mut News> {
+        self.news.as_deref_mut()
+    }
+
+    /// What was told is over.
+    pub(crate) fn forget_news(&mut self) {
+        self.news = None;
     }
 
     /// Calls for the next waiter: what was under way at the store is over.
     pub(crate) fn next(&mut self) -> Option<Waiter> {
-        (self.flight, self.queued) = (None, false);
+        self.flight = None;
+        if let Some(news) = self.told() {
+            news.queued = false;
+        }
         self.queue.next()
     }
 
@@ -197,20 +277,20 @@ mod tests {
     }
 
     fn known(queues: &Queues) -> usize {
-        queues.shards.iter().map(|shard| shard.lock().entries.len()).sum()
+        queues.shards.iter().map(|shard| shard.lock().queues.len()).sum()
     }
 
     fn room(queues: &Queues) -> usize {
-        queues.shards.iter().map(|shard| shard.lock().entries.capacity()).sum()
+        queues.shards.iter().map(|shard| shard.lock().queues.capacity()).sum()
     }
 
     fn claimed(queues: &Queues, n: usize) {
-        let claim = queues.with(&name(n), |entry| entry.queue.claim());
+        let claim = queues.of(&name(n)).with(|entry| entry.queue.claim());
         assert!(matches!(claim, Reply::Drive));
     }
 
     fn idle(queues: &Queues, n: usize) {
-        queues.with(&name(n), |entry| assert!(entry.queue.next().is_none()));
+        queues.of(&name(n)).with(|entry| assert!(entry.queue.next().is_none()));
     }
 
     /// Queues that come and go leave a bounded number behind, however many there were.
@@ -231,6 +311,20 @@ mod tests {
         (0..MANY).for_each(|n| claimed(&queues, n));
         queues.trim();
         assert_eq!(known(&queues), MANY);
+    }
+
+    /// Whoever looks for a name finds the queue that others have in hand, idle as it may be (queues-1).
+    #[test]
+    fn a_name_has_one_queue() {
+        let queues = Queues::new();
+        let in_hand = queues.of(&name(0));
+        for n in 1..MANY {
+            claimed(&queues, n);
+            idle(&queues, n);
+        }
+        queues.trim();
+        assert!(Arc::ptr_eq(&in_hand, &queues.of(&name(0))));
+        assert!(queues.known(&name(1)).is_none_or(|other| !Arc::ptr_eq(&in_hand, &other)));
     }
 
     /// What many locks held at once took is given back when they are gone.

@@ -43,7 +43,7 @@ impl Core {
     /// The guard lets go.
     pub(crate) fn end(self: &Arc<Self>, tenure: &Arc<Tenure>) -> Ended {
         let now = self.env().now();
-        let (ended, next, watchers) = self.queues.with(&tenure.grant().name, |entry| {
+        let (ended, next, watchers) = tenure.queue().with(|entry| {
             if let Some(reason) = tenure.lost(now) {
                 return (Ended::Lost(reason), None, None);
             }
@@ -97,10 +97,10 @@ impl Core {
         self: &Arc<Self>,
         tenure: &Arc<Tenure>,
     ) -> impl Future<Output = Result<()>> + Send + 'static {
-        let (core, name) = (Arc::clone(self), tenure.grant().name.clone());
+        let (core, queue) = (Arc::clone(self), Arc::clone(tenure.queue()));
         let release = Box::pin(Owed::new(self, tenure).settled());
         async move {
-            match core.fly(&name, release, Some(unheard)).await {
+            match core.fly(&queue, release, Some(unheard)).await {
                 Flown::Landed(confirmed) => confirmed,
                 Flown::Aloft(flight) => flight.await,
             }
@@ -221,7 +221,7 @@ impl Owed {
         };
         let confirmed = self.core.confirm_release(&tenure).await;
         self.tenure = None;
-        self.core.call_next(&tenure.grant().name);
+        self.core.call_next(tenure.queue());
         confirmed
     }
 
@@ -245,11 +245,10 @@ impl Drop for Owed {
         let Some(tenure) = self.tenure.take() else {
             return;
         };
-        let name = &tenure.grant().name;
         if self.is_task {
-            self.core.call_next(name);
+            self.core.call_next(tenure.queue());
         } else {
-            self.core.queues.with(name, Entry::give_back);
+            tenure.queue().with(Entry::give_back);
             let mut owed = Self::new(&self.core, &tenure);
             owed.is_task = true;
             self.core.env().spawn(owed.settled_unheard());
@@ -271,7 +270,7 @@ impl Late {
 
     /// In the background; the next waiter is called behind it.
     pub(crate) fn give_back(&self) {
-        self.core.queues.with(&self.tenure.grant().name, Entry::give_back);
+        self.tenure.queue().with(Entry::give_back);
         self.core.release_in_background(&self.tenure);
     }
 
@@ -328,8 +327,8 @@ mod tests {
             metadata: None,
         };
         let guard = core.acquire(&wanted).await.unwrap();
-        let tenure =
-            core.queues.with(&wanted.name, |entry| entry.queue.held().map(|(held, _)| Arc::clone(held)));
+        let queue = core.queues.of(&wanted.name);
+        let tenure = queue.with(|entry| entry.queue.held().map(|(held, _)| Arc::clone(held)));
         let tenure = tenure.expect("it was just acquired");
         assert!(matches!(core.end(&tenure), Ended::Store));
         drop(guard);
@@ -337,13 +336,13 @@ mod tests {
         (core, store, tenure)
     }
 
-    fn is_idle(core: &Core, tenure: &Tenure) -> bool {
-        core.queues.with(&tenure.grant().name, |entry| entry.queue.is_idle())
+    fn is_idle(tenure: &Tenure) -> bool {
+        tenure.queue().with(|entry| entry.queue.is_idle())
     }
 
-    async fn settled(core: &Core, tenure: &Tenure) {
+    async fn settled(tenure: &Tenure) {
         let settled = async {
-            while !is_idle(core, tenure) {
+            while !is_idle(tenure) {
                 tokio::task::yield_now().await;
             }
         };
@@ -355,7 +354,7 @@ mod tests {
     async fn a_release_outlives_whoever_owed_it() {
         let (core, store, tenure) = let_go().await;
         drop(Owed::new(&core, &tenure));
-        settled(&core, &tenure).await;
+        settled(&tenure).await;
         assert!(store.is_empty());
     }
 
@@ -364,7 +363,7 @@ mod tests {
     async fn a_release_that_was_never_polled_is_made() {
         let (core, store, tenure) = let_go().await;
         drop(Owed::new(&core, &tenure).settled());
-        settled(&core, &tenure).await;
+        settled(&tenure).await;
         assert!(store.is_empty());
     }
 
@@ -375,9 +374,9 @@ mod tests {
         let (core, _, tenure) = runtime.block_on(let_go());
         drop(runtime);
         let release = Owed::new(&core, &tenure);
-        assert!(!is_idle(&core, &tenure));
+        assert!(!is_idle(&tenure));
         drop(release);
-        assert!(is_idle(&core, &tenure));
+        assert!(is_idle(&tenure));
     }
 
     /// A release that was confirmed is owed no more.
@@ -385,6 +384,6 @@ mod tests {
     async fn a_release_is_settled_once() {
         let (core, store, tenure) = let_go().await;
         Owed::new(&core, &tenure).settled().now_or_never().expect("memory answers").unwrap();
-        assert!(store.is_empty() && is_idle(&core, &tenure));
+        assert!(store.is_empty() && is_idle(&tenure));
     }
 }

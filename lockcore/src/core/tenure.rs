@@ -24,12 +24,15 @@ use tokio::sync::watch;
 use crate::backend::Grant;
 use crate::clock::{Deadline, Moment};
 use crate::core::meters;
+use crate::core::queues::Queue;
 use crate::core::term::{ENDLESS, Term};
 use crate::words::loss::{GuardState, LostReason};
 
 #[derive(Debug)]
 pub(crate) struct Tenure {
     grant: Grant,
+    /// That of its name.
+    queue: Arc<Queue>,
     term: Arc<Term>,
     /// Certainly held before this moment, in nanoseconds: what the term said last, `ENDED` once the
     /// tenure is over. Written with `status` locked; read without.
@@ -60,23 +63,18 @@ pub(crate) struct Standing {
 const ENDED: u64 = 0;
 
 impl Tenure {
-    pub(crate) fn new(grant: Grant, term: Arc<Term>, slot: usize) -> Self {
-        Self {
-            grant,
-            held_before: AtomicU64::new(term.held_before()),
-            status: Mutex::new(Status {
-                state: on_lease(&term),
-                asked: None,
-                too_long: None,
-                watchers: None,
-            }),
-            term,
-            slot: AtomicUsize::new(slot),
-        }
+    pub(crate) fn new(grant: Grant, queue: Arc<Queue>, term: Arc<Term>, slot: usize) -> Self {
+        let status = Status { state: on_lease(&term), asked: None, too_long: None, watchers: None };
+        let (status, slot) = (Mutex::new(status), AtomicUsize::new(slot));
+        Self { grant, queue, held_before: AtomicU64::new(term.held_before()), status, term, slot }
     }
 
     pub(crate) fn grant(&self) -> &Grant {
         &self.grant
+    }
+
+    pub(crate) fn queue(&self) -> &Arc<Queue> {
+        &self.queue
     }
 
     pub(crate) fn is_held(&self, now: Moment) -> bool {
@@ -329,6 +327,7 @@ fn on_lease(term: &Term) -> GuardState {
 mod tests {
     use super::*;
     use crate::backend::{Lease, LeaseId, LeaseScope};
+    use crate::core::queues::Queues;
     use crate::{LockName, OwnerId};
 
     fn tenure() -> Tenure {
@@ -336,7 +335,8 @@ mod tests {
         let lease =
             Lease { id: LeaseId::new(1), scope: LeaseScope::Entry, ttl: Duration::from_nanos(60), deadline };
         let (name, owner) = (LockName::new("a").unwrap(), OwnerId::from_random([1; 16]));
-        Tenure::new(Grant { name, owner, lease, counter: 1 }, Arc::new(Term::new(deadline)), 0)
+        let queue = Queues::new().of(&name);
+        Tenure::new(Grant { name, owner, lease, counter: 1 }, queue, Arc::new(Term::new(deadline)), 0)
     }
 
     impl Tenure {

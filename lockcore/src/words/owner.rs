@@ -8,18 +8,18 @@ use std::fmt;
 /// A store compares it before it renews or releases (G4). It is a capability, so neither `Debug`
 /// nor any error or event of this crate shows it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct OwnerId(u128);
+pub struct OwnerId([u8; 16]);
 
 impl OwnerId {
     /// An owner id from 128 random bits; stores get theirs from
     /// [`AcquireRequest`](crate::backend::AcquireRequest).
     pub const fn from_random(bits: [u8; 16]) -> Self {
-        Self(u128::from_be_bytes(bits))
+        Self(bits)
     }
 
     /// The 32 lower-case hexadecimal digits that stores write.
     pub fn to_hex(self) -> String {
-        format!("{:032x}", self.0)
+        format!("{:032x}", u128::from_be_bytes(self.0))
     }
 
     /// Reads what [`OwnerId::to_hex`] wrote; `None` for anything else.
@@ -28,7 +28,7 @@ impl OwnerId {
         if hex.len() != 32 || !hex.bytes().all(lower_hex) {
             return None;
         }
-        u128::from_str_radix(hex, 16).ok().map(Self)
+        u128::from_str_radix(hex, 16).ok().map(|bits| Self(bits.to_be_bytes()))
     }
 }
 

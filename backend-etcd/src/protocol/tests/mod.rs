@@ -90,6 +90,30 @@ fn a_standing_watch_is_enough() {
     }
 }
 
+/// Who looks again after an answer that has shown something later has no reason to pause: the next one before us may
+/// have left by then. One that shows nothing later came from a server that lags behind.
+#[test]
+fn only_an_answer_that_shows_nothing_later_is_asked_for_in_vain() {
+    let (mut contender, mut repeats) = (far_behind(b'b', 5), Repeats::default());
+    let gone = |key, at| {
+        let mut told = told(Some(key), 1, 9);
+        tell(&mut told, key, at);
+        told
+    };
+    let nearest = |key, revision| Some(Seen { all: false, ..seen(revision, &[(key, 4)], None) });
+    let look = Step::Look(10);
+    assert_eq!(hears(&contender, &gone(b'b', 11)), look);
+    assert!(!repeats.is_in_vain(&look, &contender));
+    contender.looked(nearest(b'a', 12));
+    assert_eq!(hears(&contender, &gone(b'a', 13)), look);
+    assert!(!repeats.is_in_vain(&look, &contender));
+    contender.looked(nearest(b'a', 11));
+    assert_eq!(hears(&contender, &gone(b'a', 13)), look);
+    assert!(repeats.is_in_vain(&look, &contender));
+    repeats.end();
+    assert!(!repeats.is_in_vain(&look, &contender));
+}
+
 /// A watch that began after the answer may have missed something: one read, whatever revision it names.
 #[test]
 fn a_late_watch_costs_a_read() {

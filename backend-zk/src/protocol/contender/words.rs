@@ -90,7 +90,7 @@ pub(crate) enum Happening {
     Removed,
     /// Our own node has stood for a while, and is not watched.
     Stands,
-    /// The connection was lost and made again.
+    /// The connection was lost and made again; or something else is told of that says nothing certain.
     Reconnected,
     /// Nothing has happened for longer than a session lasts.
     Overdue,

@@ -15,7 +15,7 @@ use zookeeper_client::{Error as ZkError, Stat};
 
 use super::Session;
 use crate::error::{Answered, Explain, Unanswered};
-use crate::keys::{Listing, Node, Note};
+use crate::keys::{self, Listing, Node, Note};
 use crate::protocol::{Answer, Ask, Contender, End, Failure, Happening, Mine, Patience, Pause, Said, Step};
 
 impl Session {
@@ -50,6 +50,8 @@ impl Session {
         let granted = if is_fresh { self.hold(request, &mine, own, passes) } else { Err(self.lost()) };
         if granted.is_err() {
             self.give_back(request.clone(), mine);
+        } else if acquisition.is_asked {
+            self.asked_in_curators_word(request.owner);
         }
         granted.map(Attempt::Granted)
     }
@@ -87,6 +89,8 @@ struct Acquisition<'a> {
     changes: u64,
     /// There was somebody ahead.
     has_waited: bool,
+    /// Somebody has asked for our node, while it waited.
+    is_asked: bool,
     /// What the server refused last.
     refusal: Option<Error>,
 }
@@ -108,16 +112,20 @@ impl Watches {
                 if own == Happening::Ended { Happening::Removed } else { Happening::Stands }
             }
             // RACE: both may have fired since our own was looked at, and then that was the first.
-            ahead = fired(&mut self.ahead) => if self.own_is_gone() { Happening::Removed } else { ahead },
+            ahead = fired(&mut self.ahead) => match self.own_seen() {
+                Some(Happening::Ended) => Happening::Removed,
+                // Of its end after that nothing was told.
+                Some(_) => Happening::Reconnected,
+                None => ahead,
+            },
         }
     }
 
-    /// Whether our own node was seen to end.
-    fn own_is_gone(&mut self) -> bool {
-        fired(&mut self.own).now_or_never().is_some_and(|own| {
-            self.own = None;
-            own == Happening::Ended
-        })
+    /// What has become of our own node, if anything has; then it is not watched any more.
+    fn own_seen(&mut self) -> Option<Happening> {
+        let own = fired(&mut self.own).now_or_never()?;
+        self.own = None;
+        Some(own)
     }
 }
 
@@ -126,7 +134,8 @@ impl<'a> Acquisition<'a> {
         let directory = session.site.namespace.directory(&request.name);
         let (stands, changes) = (session.site.env.now(), 0);
         let watches = Watches::default();
-        Self { session, request, directory, watches, stands, changes, has_waited: false, refusal: None }
+        let (has_waited, is_asked) = (false, false);
+        Self { session, request, directory, watches, stands, changes, has_waited, is_asked, refusal: None }
     }
 
     async fn run(&mut self, mut contender: Contender, mut step: Step, left: &CancellationToken) -> End {
@@ -273,13 +282,16 @@ impl<'a> Acquisition<'a> {
     async fn armed(&mut self, ahead: &str) -> Answered<Said> {
         self.watches.ahead = None;
         let watched = self.session.connection.watch(&self.path(ahead)).await.if_there()?;
-        if self.watches.own_is_gone() {
-            return Ok(Said::Removed);
+        match self.watches.own_seen() {
+            Some(Happening::Ended) => return Ok(Said::Removed),
+            // It was written, and may be gone after that.
+            Some(_) => return self.listed_anew().await,
+            None => {}
         }
         let Some(((data, stat), watch)) = watched else {
             return self.nobody_ahead().await;
         };
-        self.watches.ahead = Some(watch.fired().boxed());
+        self.watches.ahead = Some(watch.fired());
         self.has_waited = true;
         let note = Note::decoded(ahead, &data);
         // Whatever was written before may be written again.
@@ -298,13 +310,18 @@ impl<'a> Acquisition<'a> {
         if is_young || self.watches.own.is_some() {
             return Err(Unanswered::ABSENT);
         }
-        let listing = session.connection.list(&self.directory).await.if_there()?;
+        self.listed_anew().await
+    }
+
+    async fn listed_anew(&mut self) -> Answered<Said> {
+        let listing = self.session.connection.list(&self.directory).await.if_there()?;
         Ok(Said::Listed(self.listed(listing.unwrap_or_default())))
     }
 
     async fn covered(&mut self, own: &Node) -> Answered<Said> {
         let watched = self.session.connection.watch(&self.path(&own.name())).await.if_there()?;
-        self.watches.own = watched.map(|(_, watch)| watch.fired().boxed());
+        self.is_asked |= watched.as_ref().is_some_and(|((data, _), _)| data == keys::REVOKE);
+        self.watches.own = watched.map(|(_, watch)| watch.fired());
         Ok(if self.watches.own.is_some() { Said::Done } else { Said::Removed })
     }
 

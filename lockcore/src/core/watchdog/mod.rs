@@ -34,6 +34,7 @@ use crate::clock::{Deadline, Moment};
 use crate::core::Core;
 use crate::core::lease::{Answer, Change};
 use crate::core::meters;
+use crate::core::queues::Queue;
 use crate::core::tenure::Tenure;
 use crate::words::loss::LostReason;
 use table::{Outcome, Table};
@@ -74,8 +75,8 @@ impl Watchdog {
     }
 
     /// A grant, which names a lease, becomes a tenure; one that has ended if that lease is lost.
-    pub(crate) fn register(&self, grant: Grant, now: Moment) -> Arc<Tenure> {
-        let (tenure, lost) = self.change(|table| table.register(grant, now));
+    pub(crate) fn register(&self, queue: &Arc<Queue>, grant: Grant, now: Moment) -> Arc<Tenure> {
+        let (tenure, lost) = self.change(|table| table.register(queue, grant, now));
         meters::taken();
         if let Some(reason) = lost {
             tenure.end(reason);

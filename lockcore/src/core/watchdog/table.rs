@@ -12,18 +12,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use slab::Slab;
+use smallvec::SmallVec;
 
 use crate::backend::{Grant, Lease, LeaseId, LeaseScope};
 use crate::clock::{Deadline, Moment};
 use crate::core::lease::{Answer, Change, LeaseState};
+use crate::core::queues::Queue;
 use crate::core::tenure::Tenure;
 use crate::core::term::Term;
 use crate::words::loss::LostReason;
 
 #[derive(Debug)]
 pub(crate) struct Table {
-    leases: BTreeMap<LeaseId, Entry>,
+    /// Boxed, since there is one for each hold on many stores, and maps have room for more than they hold.
+    leases: BTreeMap<LeaseId, Box<Entry>>,
     timers: BTreeSet<(Moment, LeaseId)>,
     /// When the task wakes by itself; later than everything means never.
     asleep_until: Option<Moment>,
@@ -37,7 +39,8 @@ struct Entry {
     state: LeaseState,
     term: Arc<Term>,
     timer: Option<Moment>,
-    tenures: Slab<Arc<Tenure>>,
+    /// Each knows its place.
+    tenures: SmallVec<[Arc<Tenure>; 1]>,
     /// Until when a lost lease is remembered (leases-2).
     tombstone: Option<Moment>,
 }
@@ -63,17 +66,22 @@ impl Table {
     }
 
     /// Begins a tenure on its lease; with the reason if that is lost, and the tenure is to be ended.
-    pub(crate) fn register(&mut self, grant: Grant, now: Moment) -> (Arc<Tenure>, Option<LostReason>) {
-        let lease = grant.lease;
+    pub(crate) fn register(
+        &mut self,
+        queue: &Arc<Queue>,
+        grant: Grant,
+        now: Moment,
+    ) -> (Arc<Tenure>, Option<LostReason>) {
+        let (lease, queue) = (grant.lease, Arc::clone(queue));
         let entry = self.named(lease, now);
         if let Some(reason) = entry.state.lost() {
             // The store believes in this deadline; the lease's own is over for us.
             let term = Arc::new(Term::new(lease.deadline));
-            return (Arc::new(Tenure::new(grant, term, 0)), Some(reason));
+            return (Arc::new(Tenure::new(grant, queue, term, 0)), Some(reason));
         }
-        let place = entry.tenures.vacant_entry();
-        let tenure = Arc::new(Tenure::new(grant, Arc::clone(&entry.term), place.key()));
-        place.insert(Arc::clone(&tenure));
+        let (term, slot) = (Arc::clone(&entry.term), entry.tenures.len());
+        let tenure = Arc::new(Tenure::new(grant, queue, term, slot));
+        entry.tenures.push(Arc::clone(&tenure));
         self.reschedule(lease.id);
         (tenure, None)
     }
@@ -85,8 +93,7 @@ impl Table {
         };
         let slot = tenure.slot();
         if entry.tenures.get(slot).is_some_and(|registered| Arc::ptr_eq(registered, tenure)) {
-            entry.tenures.remove(slot);
-            entry.shrink();
+            entry.remove(slot);
             if lease.scope == LeaseScope::Entry && entry.tenures.is_empty() {
                 self.remove(lease.id);
             }
@@ -114,7 +121,8 @@ impl Table {
         sent_at: Moment,
         answer: Answer,
     ) -> Option<Outcome> {
-        let change = self.leases.get_mut(&id)?.state.answered(now, sent_at, answer);
+        let state = &mut self.leases.get_mut(&id)?.state;
+        let change = state.answered(now, sent_at, answer, self.overdue_after);
         self.settle(id, change)
     }
 
@@ -177,20 +185,19 @@ impl Table {
     }
 
     pub(crate) fn tenures(&self) -> Vec<Arc<Tenure>> {
-        self.leases.values().flat_map(Entry::tenures).collect()
+        self.leases.values().flat_map(|entry| entry.tenures()).collect()
     }
 
     fn named(&mut self, lease: Lease, now: Moment) -> &mut Entry {
         let overdue_after = self.overdue_after;
-        let entry = self.leases.entry(lease.id).or_insert_with(|| Entry {
-            state: LeaseState::new(lease, now, overdue_after),
-            term: Arc::new(Term::new(lease.deadline)),
-            timer: None,
-            tenures: match lease.scope {
-                LeaseScope::Entry => Slab::with_capacity(1),
-                LeaseScope::Session => Slab::new(),
-            },
-            tombstone: None,
+        let entry = self.leases.entry(lease.id).or_insert_with(|| {
+            Box::new(Entry {
+                state: LeaseState::new(lease, now, overdue_after),
+                term: Arc::new(Term::new(lease.deadline)),
+                timer: None,
+                tenures: SmallVec::new(),
+                tombstone: None,
+            })
         });
         if entry.state.named_again(now, lease.deadline) {
             entry.publish();
@@ -231,7 +238,7 @@ impl Table {
     }
 
     fn remove(&mut self, id: LeaseId) {
-        if let Some(Entry { timer: Some(at), .. }) = self.leases.remove(&id) {
+        if let Some(at) = self.leases.remove(&id).and_then(|entry| entry.timer) {
             self.timers.remove(&(at, id));
         }
     }
@@ -250,13 +257,14 @@ impl Entry {
         }
     }
 
-    /// Gives back the room of tenures that have ended, once it is most of it.
-    fn shrink(&mut self) {
+    /// Takes a tenure out, and gives back the room of those that have ended, once it is most of it.
+    fn remove(&mut self, slot: usize) {
+        self.tenures.swap_remove(slot);
+        if let Some(moved) = self.tenures.get(slot) {
+            moved.set_slot(slot);
+        }
         if self.tenures.capacity() > KEPT && self.tenures.len() < self.tenures.capacity() / 4 {
-            self.tenures.compact(|tenure, _from, to| {
-                tenure.set_slot(to);
-                true
-            });
+            self.tenures.shrink_to_fit();
         }
     }
 
@@ -269,11 +277,11 @@ impl Entry {
             Deadline::At(at) if grant_may_come || lease.scope == LeaseScope::Session => Some(at + lease.ttl),
             _ => None,
         };
-        tenures.into_iter().map(|(_, tenure)| tenure).collect()
+        tenures.into_vec()
     }
 
     fn tenures(&self) -> impl Iterator<Item = Arc<Tenure>> {
-        self.tenures.iter().map(|(_, tenure)| Arc::clone(tenure))
+        self.tenures.iter().map(Arc::clone)
     }
 }
 
@@ -284,6 +292,7 @@ const KEPT: usize = 64;
 mod tests {
     use super::*;
     use crate::backend::Grant;
+    use crate::core::queues::Queues;
     use crate::words::loss::GuardState;
     use crate::{LockName, OwnerId};
 
@@ -305,9 +314,13 @@ mod tests {
         Grant { name, owner, lease, counter: 1 }
     }
 
+    fn queue() -> Arc<Queue> {
+        Queues::new().of(&LockName::new("a").unwrap())
+    }
+
     /// Why a grant is lost from the beginning.
     fn lost(table: &mut Table, lease: Lease, now: u64) -> Option<LostReason> {
-        table.register(granted(lease), at(now)).1
+        table.register(&queue(), granted(lease), at(now)).1
     }
 
     fn table() -> Table {
@@ -386,7 +399,7 @@ mod tests {
         let mut table = table();
         table.step(at(3));
         table.step(at(4));
-        let (late, lost) = table.register(granted(session(9)), at(5));
+        let (late, lost) = table.register(&queue(), granted(session(9)), at(5));
         assert_eq!((lost, late.state(at(5))), (None, GuardState::AtRisk));
     }
 
@@ -394,7 +407,8 @@ mod tests {
     #[test]
     fn a_renewal_costs_the_same_for_any_number_of_holds() {
         let mut table = table();
-        let tenures: Vec<_> = (0..1_000).map(|_| table.register(granted(session(9)), at(0)).0).collect();
+        let tenures: Vec<_> =
+            (0..1_000).map(|_| table.register(&queue(), granted(session(9)), at(0)).0).collect();
         for (now, deadline) in [(3, 12), (6, 15)] {
             let step = table.step(at(now));
             assert_eq!((step.due.len(), touched(&step.outcomes)), (1, 0));
@@ -404,7 +418,7 @@ mod tests {
             assert!(!tenures.iter().any(|tenure| tenure.is_held(at(deadline))));
         }
         // A grant that knows more extends it for all, and touches nobody either.
-        let (newest, _) = table.register(granted(session(16)), at(7));
+        let (newest, _) = table.register(&queue(), granted(session(16)), at(7));
         assert!(tenures.iter().chain([&newest]).all(|tenure| tenure.is_held(at(15))));
         // What must be told is told once.
         assert_eq!(touched(&table.step(at(9)).outcomes), 0);
@@ -424,7 +438,7 @@ mod tests {
     #[test]
     fn risk_and_safety_may_be_told_in_any_order() {
         let mut table = table();
-        let (tenure, _) = table.register(granted(session(9)), at(0));
+        let (tenure, _) = table.register(&queue(), granted(session(9)), at(0));
         table.step(at(3));
         let risk = table.step(at(4)).outcomes;
         let renewed = Answer::Until(Deadline::At(at(12)));
@@ -441,7 +455,7 @@ mod tests {
     #[test]
     fn a_lease_that_is_named_again_stays_at_risk() {
         let mut table = table();
-        let (tenure, _) = table.register(granted(session(9)), at(0));
+        let (tenure, _) = table.register(&queue(), granted(session(9)), at(0));
         table.step(at(3));
         table.step(at(4)).outcomes[0].tenures[0].follow();
         table.opened(session(10), at(4));
@@ -454,7 +468,8 @@ mod tests {
     #[test]
     fn places_of_tenures_that_have_ended_are_given_back() {
         let mut table = table();
-        let mut tenures: Vec<_> = (0..10_000).map(|_| table.register(granted(session(9)), at(0)).0).collect();
+        let mut tenures: Vec<_> =
+            (0..10_000).map(|_| table.register(&queue(), granted(session(9)), at(0)).0).collect();
         let left = tenures.split_off(9_900);
         tenures.iter().for_each(|tenure| table.deregister(tenure));
         let capacity = |table: &Table| table.leases[&LeaseId::new(1)].tenures.capacity();

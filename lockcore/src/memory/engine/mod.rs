@@ -35,7 +35,8 @@ pub(super) struct Now {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub(super) struct Engine {
-    names: BTreeMap<LockName, Contest>,
+    /// Boxed, since a map has room for more than it holds.
+    names: BTreeMap<LockName, Box<Contest>>,
     /// Where the entry of a lease is.
     leases: BTreeMap<LeaseId, LockName>,
     counter: u64,

@@ -143,7 +143,7 @@ impl World {
         }
     }
 
-    /// Whoever waits reads its own entry and its witness; if one of them is gone, the watches are opened anew.
+    /// Whoever waits reads its own entry and its witness; if one of them is gone, what should have told is opened anew.
     pub(super) fn check_place(&mut self, who: usize) {
         let process = &self.processes[who];
         let Some(place) = process.contender.as_ref().and_then(Contender::place) else {
@@ -152,8 +152,9 @@ impl World {
         if process.reply.is_some() || process.has_expired {
             return;
         }
-        let (session, create) = (process.session, place.create());
+        let (session, create, knows_all) = (process.session, place.create(), place.knows_all());
         let mut witness = place.witness(&process.told).into_iter().next();
+        let distrusted = witness.as_ref().filter(|_| !knows_all).map(|(key, _)| key.clone());
         match self.mutant {
             Some(Mutant::ChecksItselfOnly) => witness = None,
             Some(Mutant::ChecksByName) => {
@@ -167,7 +168,10 @@ impl World {
         let reply = self.store.apply(&Request { session, what: What::Check(create, witness) });
         if matches!(reply, Reply::Checked(false)) {
             let process = &mut self.processes[who];
-            (process.watches, process.told) = (Vec::new(), Told::default());
+            if knows_all || distrusted.is_some() {
+                process.watches.retain(|watch| watch.key != distrusted);
+                process.told.close(distrusted.as_ref());
+            }
             process.contender.as_mut().into_iter().for_each(Contender::doubt);
         }
     }

@@ -1,0 +1,116 @@
+//! What a held lock costs its process, on every store: bytes that stay allocated, the client library's included.
+//!
+//! Counted on the one thread of each test, by an allocator that counts: the figures are the same in every run, but
+//! for the order in which the servers answer. What the system's allocator adds is not in them.
+
+use std::cell::RefCell;
+use std::time::Duration;
+
+use allocation_counter::{AllocationInfo, measure};
+use futures_util::stream::{self, StreamExt};
+use leasehold::{LockGuard, LockManager};
+use tokio::runtime::{Builder, Runtime};
+
+/// Enough that what a first lock brings along does not count.
+const LOCKS: usize = 2_000;
+
+/// How many are asked for at the same time.
+const AT_ONCE: usize = 64;
+
+const TTL: Duration = Duration::from_secs(6);
+
+/// What one of `LOCKS` takes that have been held for longer than a third of their leases, so that they have been renewed,
+/// and are watched over where that is done.
+fn bytes_per_lock(runtime: &Runtime, locks: &LockManager) -> usize {
+    runtime.block_on(hold(locks, "first", AT_ONCE));
+    let kept = RefCell::new(Vec::new());
+    let AllocationInfo { bytes_current, .. } = measure(|| {
+        *kept.borrow_mut() = runtime.block_on(async {
+            let held = hold(locks, "held", LOCKS).await;
+            tokio::time::sleep(TTL / 2).await;
+            held
+        });
+    });
+    assert!(kept.borrow().iter().all(|guard| guard.ensure_held().is_ok()));
+    usize::try_from(bytes_current).expect("what is held takes room") / LOCKS
+}
+
+async fn hold(locks: &LockManager, what: &str, count: usize) -> Vec<LockGuard> {
+    let taken = stream::iter(0..count).map(async |index| {
+        let lock = locks.lock(format!("the-lock-of-something-{what}/{index:06}")).expect("the name is valid");
+        lock.acquire().await.expect("it is free")
+    });
+    let mut held = Vec::with_capacity(count);
+    let mut taken = taken.buffer_unordered(AT_ONCE);
+    while let Some(guard) = taken.next().await {
+        held.push(guard);
+    }
+    held
+}
+
+fn runtime() -> Runtime {
+    Builder::new_current_thread().enable_all().build().expect("a runtime starts")
+}
+
+async fn open(url: &str) -> LockManager {
+    leasehold::connect(url).await.expect("the store opens")
+}
+
+/// On memory, which is a store and its client in one.
+#[test]
+fn on_memory_a_held_lock_takes_at_most_a_kibibyte() {
+    let runtime = runtime();
+    let locks = runtime.block_on(open(&format!("memory://?ttl={}s", TTL.as_secs())));
+    let bytes = bytes_per_lock(&runtime, &locks);
+    assert!(bytes <= MOST, "{bytes} bytes");
+}
+
+/// On files, each open.
+#[cfg(feature = "file")]
+#[test]
+fn on_files_a_held_lock_takes_at_most_a_kibibyte() {
+    let scratch = testbed::Scratch::new("footprint").expect("there is room for a directory");
+    let runtime = runtime();
+    let url = format!("file://{}/locks?ttl={}s", scratch.path().display(), TTL.as_secs());
+    let locks = runtime.block_on(open(&url));
+    let bytes = bytes_per_lock(&runtime, &locks);
+    assert!(bytes <= MOST, "{bytes} bytes");
+}
+
+/// On a server of that kind, `most` at most.
+#[cfg(any(feature = "redis", feature = "etcd", feature = "zk"))]
+fn on_a_server<S: testbed::Server>(most: usize) {
+    let runtime = runtime();
+    let server = runtime.block_on(S::start()).expect("a server starts");
+    let locks =
+        runtime.block_on(open(&S::url(server.addr(), "footprint", &format!("ttl={}s", TTL.as_secs()))));
+    let bytes = bytes_per_lock(&runtime, &locks);
+    assert!(bytes <= most, "{bytes} bytes");
+}
+
+/// On Redis, each with a lease of its own.
+#[cfg(feature = "redis")]
+#[test]
+fn on_redis_a_held_lock_takes_at_most_a_kibibyte() {
+    on_a_server::<testbed::redis::Server>(MOST);
+}
+
+/// On etcd, each with a watch on its key.
+#[cfg(feature = "etcd")]
+#[test]
+fn on_etcd_a_held_lock_takes_at_most_a_kibibyte() {
+    on_a_server::<testbed::etcd::Etcd>(MOST);
+}
+
+/// On ZooKeeper the same, but for what the client library keeps of the watch on each node.
+#[cfg(feature = "zk")]
+#[test]
+fn on_zookeeper_a_held_lock_takes_at_most_a_kibibyte_and_its_watch() {
+    on_a_server::<testbed::zookeeper::Server>(MOST + WATCHED_BY_THE_CLIENT);
+}
+
+const MOST: usize = 1024;
+
+/// Its path, its place in two maps, room for five who watch it, and a channel.
+#[cfg(feature = "zk")]
+const WATCHED_BY_THE_CLIENT: usize = 512;
