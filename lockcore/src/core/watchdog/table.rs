@@ -383,7 +383,7 @@ mod tests {
         let mut table = Table::new(Duration::from_secs(1), Duration::from_millis(750));
         let woken = (0..9).filter(|second| {
             let entry = Lease { scope: LeaseScope::Entry, ..session(9 + second) };
-            let (tenure, _) = table.register(granted(entry), at(*second));
+            let (tenure, _) = table.register(&queue(), granted(entry), at(*second));
             let woken = table.must_wake();
             table.deregister(&tenure);
             table.step(at(*second));
