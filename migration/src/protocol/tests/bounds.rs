@@ -4,7 +4,7 @@
 
 use leasehold_core::backend::stage::{Phase, Side};
 
-use super::search::{Graph, Shown, search, search_to_rest};
+use super::search::{Graph, Shown, search, search_deep, search_to_rest};
 use super::world::{Left, World};
 
 /// The phases to begin with, and the bar that an administrator has left halfway.
@@ -25,8 +25,11 @@ fn states() -> Option<usize> {
 /// everything can come to rest from all of them.
 fn clean<G: Graph>(what: &str, start: G, exhausted: bool) {
     let limit = states().unwrap_or(300_000).max(if exhausted { 2_000_000 } else { 0 });
-    let shown = if exhausted { search_to_rest(start, limit) } else { search(start, limit) };
-    let Shown { states, exhausted: all, wrong } = shown;
+    shown(what, if exhausted { search_to_rest(start, limit) } else { search(start, limit) }, exhausted);
+}
+
+fn shown(what: &str, found: Shown, exhausted: bool) {
+    let Shown { states, exhausted: all, wrong } = found;
     println!("{what}: {states} states{}", if all { ", which are all" } else { "" });
     if let Some((wrong, way)) = wrong {
         panic!("{what}: {wrong}\n  {}", way.join("\n  "));
@@ -145,19 +148,23 @@ fn more_of_everything_is_safe() {
 /// Searches that end only after a long time; each with `LEASEHOLD_STATES=n` until so many states, or all.
 #[test]
 fn what_takes_long_is_safe() {
-    if states().is_none() {
+    let Some(limit) = states() else {
         println!("only with LEASEHOLD_STATES=n");
         return;
-    }
+    };
     let left = Left { transitions: 3, acquisitions: 2, ..Left::default() };
     let from = |phase, left| World::<2, 0, 1>::new(phase, false, left, []).ready();
-    clean("three steps, from both", from(Phase::Both, left), false);
+    shown("three steps, from both", search_deep(from(Phase::Both, left), limit), false);
     let faulty = Left { transitions: 2, faults: 1, ..left };
     for phase in [Phase::Both, Phase::Drain] {
-        clean(&format!("two steps and a fault, from {phase}"), from(phase, faulty), false);
+        let found = search_deep(from(phase, faulty), limit);
+        shown(&format!("two steps and a fault, from {phase}"), found, false);
     }
     let three = World::<3, 0, 1>::new(Phase::Both, false, Left { transitions: 2, ..left }, []).ready();
-    clean("three processes, from both", three, false);
-    let two = World::<2, 0, 2>::new(Phase::Drain, true, left, []).ready();
-    clean("two administrators and a lock, three steps, the new store not open", two, false);
+    shown("three processes, from both", search_deep(three, limit), false);
+    for acquisitions in [1, 2] {
+        let two = World::<2, 0, 2>::new(Phase::Drain, true, Left { acquisitions, ..left }, []).ready();
+        let what = format!("two administrators, {acquisitions} locks, three steps, the new store not open");
+        shown(&what, search_deep(two, limit), false);
+    }
 }

@@ -1,4 +1,4 @@
-//! Breadth first over a graph of states that are made as they are reached; a state is known by 64 bits of its hash.
+//! Breadth first, unless said otherwise, over a graph of states that are made as they are reached; a state is known by 64 bits of its hash.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt::Debug;
@@ -35,16 +35,28 @@ pub(super) struct Shown {
 
 /// Looks at no more than `limit` states.
 pub(super) fn search<G: Graph>(start: G, limit: usize) -> Shown {
-    explore(start, limit, None)
+    explore(start, limit, Next::Nearest, None)
+}
+
+/// As `search`, with less to keep in mind; a way to what is wrong may be longer than it need be.
+pub(super) fn search_deep<G: Graph>(start: G, limit: usize) -> Shown {
+    explore(start, limit, Next::Last, None)
 }
 
 /// As `search`, and then whether everything can come to rest from everywhere.
 pub(super) fn search_to_rest<G: Graph>(start: G, limit: usize) -> Shown {
-    explore(start, limit, Some(Vec::new()))
+    explore(start, limit, Next::Nearest, Some(Vec::new()))
+}
+
+/// Which state is looked at next.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Next {
+    Nearest,
+    Last,
 }
 
 /// `edges`, from and to, of what goes by itself; kept only if asked for.
-fn explore<G: Graph>(start: G, limit: usize, mut edges: Option<Vec<(u32, u32)>>) -> Shown {
+fn explore<G: Graph>(start: G, limit: usize, order: Next, mut edges: Option<Vec<(u32, u32)>>) -> Shown {
     let hasher = FixedState::default();
     let mut seen: HashMap<u64, u32, FixedState> = HashMap::with_hasher(hasher.clone());
     let mut prints = vec![hasher.hash_one(&start)];
@@ -54,7 +66,11 @@ fn explore<G: Graph>(start: G, limit: usize, mut edges: Option<Vec<(u32, u32)>>)
     let mut frontier = VecDeque::from([(0_u32, start.clone())]);
     let mut found = Vec::new();
     let way_to = |wrong, id, prints: &[u64], parents: &[u32]| Some((wrong, way(&start, id, prints, parents)));
-    while let Some((id, state)) = frontier.pop_front() {
+    let next_of = |frontier: &mut VecDeque<_>| match order {
+        Next::Nearest => frontier.pop_front(),
+        Next::Last => frontier.pop_back(),
+    };
+    while let Some((id, state)) = next_of(&mut frontier) {
         state.next(&mut found);
         for (_, next) in found.drain(..) {
             let print = hasher.hash_one(&next);
