@@ -72,4 +72,4 @@ building: tools
 # installs what is missing and says so first; with INSTALL=0 it only says so.
 tools:
 	@command -v $(CARGO) >/dev/null || { echo "cargo is missing; install Rust 1.89 or later with rustup"; exit 1; }
-	@tests/testbed/install
+	@CARGO="$(CARGO)" tests/testbed/install
