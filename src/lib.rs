@@ -20,7 +20,7 @@ pub mod file {
 /// The Redis store: locks in a Redis server.
 #[cfg(feature = "redis")]
 pub mod redis {
-    pub use leasehold_redis::RedisConfig;
+    pub use leasehold_redis::{Format, RedisConfig};
 }
 
 /// The etcd store: locks in an etcd cluster.

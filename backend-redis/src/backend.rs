@@ -48,9 +48,14 @@ impl RedisBackend {
 impl LockBackend for RedisBackend {
     /// Not `SURVIVES_FAILOVER`: replication is asynchronous. Tokens survive a restart because they are
     /// never below the server's clock.
+    ///
+    /// Strangers who share a lock by its format overtake our contenders, and their grants have no tokens.
     fn guarantees(&self) -> Guarantees {
-        Guarantees::FENCED
-            | Guarantees::FIFO
+        let among_us = match self.session.format {
+            None => Guarantees::FENCED | Guarantees::FIFO,
+            Some(_) => Guarantees::empty(),
+        };
+        among_us
             | Guarantees::LEASED
             | Guarantees::CROSS_PROCESS
             | Guarantees::CROSS_HOST
@@ -92,6 +97,10 @@ impl LockBackend for RedisBackend {
 
     async fn diagnose(&self) -> Result<Vec<Finding>> {
         self.session.diagnose().await
+    }
+
+    async fn diagnose_lock(&self, name: &LockName) -> Result<Vec<Finding>> {
+        self.session.diagnose_lock(name).await
     }
 
     async fn token_base(&self) -> Result<TokenBase> {

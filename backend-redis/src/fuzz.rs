@@ -6,7 +6,7 @@ use redis::Value;
 use testbed::fuzz::{changed, changed_text, corpus};
 
 use crate::keys::Keys;
-use crate::scripts::{self, Message};
+use crate::scripts::{self, Message, Naming};
 
 /// An answer as scripts give it, with something wrong in it.
 fn answer() -> impl Strategy<Value = Value> {
@@ -25,7 +25,7 @@ proptest! {
     /// A key that is taken for one of ours is exactly a key that is made for the name.
     #[test]
     fn keys_lead_to_names_that_lead_back(key in changed_text(corpus("redis"))) {
-        let keys = Keys::new("leasehold", false).unwrap();
+        let keys = Keys::new("leasehold", None).unwrap();
         if let Some(name) = keys.name_of(&key) {
             let made = keys.of(&name).unwrap();
             prop_assert!(made.all().contains(&&*key), "{key:?} {name:?}");
@@ -44,12 +44,13 @@ proptest! {
     /// Whatever scripts answer is an answer, or a breach of the protocol.
     #[test]
     fn answers_are_read_or_refused(value in answer(), count in 0_usize..4, base: u64) {
+        let naming = Naming { base, stranger: "" };
         let refused = [
-            scripts::reply(&value, base).err(),
-            scripts::replies(&value, count, base).err(),
+            scripts::reply(&value, naming).err(),
+            scripts::replies(&value, count, naming).err(),
             scripts::released(&value).err(),
-            scripts::revoked(&value, base).err(),
-            scripts::inspected(&value, count, base).err(),
+            scripts::revoked(&value, naming).err(),
+            scripts::inspected(&value, count, naming).err(),
             scripts::micros(&value).err(),
         ];
         for refused in refused.into_iter().flatten() {

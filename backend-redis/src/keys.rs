@@ -5,7 +5,7 @@
 //!
 //! | key | holds |
 //! |---|---|
-//! | `P:{N}`, or with exact keys the name itself | the lock: the holder's owner id, with the lease as expiry |
+//! | `P:{N}`, or a key of other libraries | the lock: the holder's owner id, with the lease as expiry |
 //! | `P:{N}:q` | the queue: owner ids in order of arrival |
 //! | `P:{N}:e` | the queue's entries: who they are, and until when they are live |
 //! | `P:{N}:n` | the last grant: its counter and whom it went to; gone a day after it, or after its last renewal |
@@ -20,7 +20,8 @@ use leasehold_core::{Error, ErrorKind, LockName, OwnerId, Result};
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Keys {
     prefix: String,
-    exact: bool,
+    /// What stands around the name in the key of a lock that other libraries take.
+    around: Option<(Box<str>, Box<str>)>,
 }
 
 /// The keys of one name, one behind the other.
@@ -50,35 +51,40 @@ pub(crate) fn is_inbox_of_one_that_adds(id: &str) -> bool {
 }
 
 impl Keys {
-    /// Keys that begin with `prefix`; with `exact`, locks lie under their bare names.
+    /// Keys that begin with `prefix`; locks lie under their names with what is `around` them, if that is given.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::InvalidOption`] for a prefix that cannot be told from a name.
-    pub(crate) fn new(prefix: &str, exact: bool) -> Result<Self> {
+    pub(crate) fn new(prefix: &str, around: Option<(&str, &str)>) -> Result<Self> {
         let wrong = |c: char| c.is_control() || c == '{' || c == '}';
         if prefix.is_empty() || prefix.contains(wrong) {
             return Err(Error::invalid_option(format!(
                 "prefix {prefix:?} must not be empty, nor contain braces or control characters"
             )));
         }
-        Ok(Self { prefix: prefix.to_owned(), exact })
+        let around = around.map(|(before, behind)| (before.into(), behind.into()));
+        Ok(Self { prefix: prefix.to_owned(), around })
     }
 
     /// The keys of `name`.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidName`] with exact keys, for a name that could be a key of ours.
+    /// [`ErrorKind::InvalidName`] for a name whose lock would lie where keys of ours do.
     pub(crate) fn of(&self, name: &LockName) -> Result<NameKeys> {
-        if self.exact && self.is_ours(name.as_str()) {
+        let shared = self.around.as_ref().map(|(before, behind)| [before, name.as_str(), behind].concat());
+        if let Some(key) = shared.as_deref().filter(|key| self.is_ours(key)) {
             return Err(Error::not_applied(
                 ErrorKind::InvalidName,
-                format!("with exact keys, names that begin with \"{}:\" are the store's own", self.prefix),
+                format!(
+                    "the lock's key would be {key:?}, and those that begin with \"{}:\" are the store's own",
+                    self.prefix
+                ),
             ));
         }
         let part = format!("{}:{{{}}}", self.prefix, escaped(name.as_str()));
-        let lock = if self.exact { name.as_str() } else { &part };
+        let lock = shared.as_deref().unwrap_or(&part);
         let text = [lock, &part, ":q", &part, ":e", &part, ":n"].concat();
         let part = part.len() + ":q".len();
         Ok(NameKeys { ends: [lock.len(), lock.len() + part, lock.len() + 2 * part], text: text.into() })
@@ -126,7 +132,12 @@ impl Keys {
 
     /// The name whose lock `key` is, unless it is not one of ours.
     pub(crate) fn name_of_lock(&self, key: &str) -> Option<LockName> {
-        if self.exact { LockName::new(key).ok() } else { self.name_of(key) }
+        match &self.around {
+            Some((before, behind)) => {
+                LockName::new(key.strip_prefix(&**before)?.strip_suffix(&**behind)?).ok()
+            }
+            None => self.name_of(key),
+        }
     }
 
     fn is_ours(&self, key: &str) -> bool {
@@ -166,7 +177,7 @@ mod tests {
     use super::*;
 
     fn keys(exact: bool) -> Keys {
-        Keys::new("p", exact).unwrap()
+        Keys::new("p", exact.then_some(("", ""))).unwrap()
     }
 
     /// Names that an encoding might merge have keys of their own, and every key leads back to its name.
@@ -186,7 +197,7 @@ mod tests {
     /// Keys of others, and of spellings we never write, belong to no name.
     #[test]
     fn foreign_keys_belong_to_no_name() {
-        let moves = Keys::new("p", false).unwrap();
+        let moves = Keys::new("p", None).unwrap();
         for key in moves.members().iter().chain([&moves.record()]) {
             assert_eq!(moves.name_of(key), None, "{key}");
         }
@@ -212,10 +223,26 @@ mod tests {
         assert_eq!(keys(false).name_of_lock("p:{orders}"), Some(name));
     }
 
+    /// A template's key leads back to its name, and one that lies where keys of ours do is refused.
+    #[test]
+    fn a_template_is_a_key_of_its_own() {
+        let keys = Keys::new("p", Some(("lock:", ":v1"))).unwrap();
+        let name = LockName::new("a:v1").unwrap();
+        assert_eq!(keys.of(&name).unwrap().all()[0], "lock:a:v1:v1");
+        assert_eq!(keys.name_of_lock("lock:a:v1:v1"), Some(name));
+        for other in ["lock:a", "a:v1", "lock::v", "lock:v1", "p:{a}"] {
+            assert_eq!(keys.name_of_lock(other), None, "{other}");
+        }
+        let ours = Keys::new("p", Some(("p:", ""))).unwrap();
+        let refused = ours.of(&LockName::new("a").unwrap()).unwrap_err();
+        assert_eq!(*refused.kind(), ErrorKind::InvalidName);
+        assert!(refused.to_string().contains("\"p:a\""), "{refused}");
+    }
+
     /// A pattern matches what it says literally.
     #[test]
     fn patterns_escape_what_globs_mean() {
-        let keys = Keys::new("p*", false).unwrap();
+        let keys = Keys::new("p*", None).unwrap();
         assert_eq!(keys.inboxes(), "p\\*:inbox:*");
         assert_eq!(keys.pattern("a[1]?\\{"), "p\\*:{a\\[1\\]\\?\\\\%7B*");
     }
@@ -224,7 +251,7 @@ mod tests {
     #[test]
     fn prefixes_have_no_braces() {
         for prefix in ["", "a{b", "a}", "a\nb"] {
-            assert!(Keys::new(prefix, false).is_err(), "{prefix:?}");
+            assert!(Keys::new(prefix, None).is_err(), "{prefix:?}");
         }
     }
 }

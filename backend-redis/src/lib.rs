@@ -32,4 +32,4 @@ mod protocol;
 mod scripts;
 mod session;
 
-pub use config::RedisConfig;
+pub use config::{Format, RedisConfig};

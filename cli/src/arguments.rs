@@ -77,7 +77,11 @@ pub(crate) enum Command {
     Revoke(Revoke),
     /// Check the store: what is guaranteed there, and what breaks a guarantee.
     #[command(after_help = DOCTOR_HELP)]
-    Doctor,
+    Doctor {
+        /// Say of this lock, too, who holds it, and under which key it is kept if other libraries share it.
+        #[arg(long)]
+        name: Option<String>,
+    },
     /// Load the scripts of the Redis store into the server, for users who may not bring them.
     #[cfg(feature = "redis")]
     #[command(after_help = REDIS_SCRIPTS_HELP)]

@@ -1,7 +1,7 @@
 //! `leasehold doctor`: what is guaranteed at a store, and what breaks a guarantee there.
 
 use leasehold::backend::{Finding, Severity};
-use leasehold::{Error, ErrorKind, Guarantees};
+use leasehold::{Error, ErrorKind, Guarantees, LockManager};
 use serde::Serialize;
 
 use crate::arguments::Store;
@@ -33,12 +33,12 @@ struct Promise {
     promised: bool,
 }
 
-pub(crate) async fn doctor(store: &Store, json: bool) -> Result<Exit, Failure> {
+pub(crate) async fn doctor(store: &Store, name: Option<&str>, json: bool) -> Result<Exit, Failure> {
     let place = Place::of(store)?;
     let diagnosis = match place.configure()?.build().await {
         Err(error) => Diagnosis::of_refusal(&place, error)?,
         Ok(locks) => {
-            let found = locks.diagnose().await;
+            let found = diagnose(&locks, name).await;
             let guarantees = locks.guarantees();
             store::close(&locks).await;
             match found {
@@ -58,6 +58,21 @@ pub(crate) async fn doctor(store: &Store, json: bool) -> Result<Exit, Failure> {
         diagnosis.show()?;
     }
     Ok(if diagnosis.broken { Exit::NO } else { Exit::SUCCESS })
+}
+
+async fn diagnose(locks: &LockManager, name: Option<&str>) -> leasehold::Result<Vec<Finding>> {
+    let mut findings = locks.diagnose().await?;
+    if let Some(name) = name {
+        match locks.diagnose_lock(name).await {
+            Ok(found) => findings.extend(found),
+            // The store can be used, and this name cannot.
+            Err(error) if matches!(error.kind(), ErrorKind::Protocol | ErrorKind::Denied) => {
+                findings.push(Finding::new(Severity::Broken, "lock", format!("{error:#}")));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(findings)
 }
 
 impl Diagnosis {

@@ -102,7 +102,7 @@ fn carry_out(cli: Cli) -> Result<Exit, Failure> {
             Command::Inspect { name, exit_code } => inspect::inspect(&store, &name, exit_code, json).await,
             Command::Ls { prefix } => ls::ls(&store, &prefix, json).await,
             Command::Revoke(arguments) => revoke::revoke(&store, &arguments, json).await,
-            Command::Doctor => doctor::doctor(&store, json).await,
+            Command::Doctor { name } => doctor::doctor(&store, name.as_deref(), json).await,
             #[cfg(feature = "redis")]
             Command::RedisScripts => redis_scripts::load(&store, json).await,
             Command::TokenBase { action } => token_base::token_base(&store, &action, json).await,

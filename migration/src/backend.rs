@@ -77,6 +77,10 @@ impl LockBackend for Moving {
         self.session.diagnose().await
     }
 
+    async fn diagnose_lock(&self, name: &LockName) -> Result<Vec<Finding>> {
+        self.session.diagnose_lock(name).await
+    }
+
     async fn token_base(&self) -> Result<TokenBase> {
         Err(no_token_base())
     }

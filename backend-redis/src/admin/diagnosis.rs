@@ -9,7 +9,7 @@ use leasehold_core::Result;
 use leasehold_core::backend::{Finding, Severity};
 use redis::{Pipeline, Value};
 
-use crate::scripts::{self, number, parts, text};
+use crate::scripts::{number, parts, text};
 use crate::session::Session;
 
 impl Session {
@@ -21,10 +21,12 @@ impl Session {
         let now = self.env.wall_time();
         let mut findings = findings(&answers, now, self.is_deaf(), self.replicas());
         // It shows no name, and is run as every script is.
-        let ran = connected.run(&scripts::INSPECT, &scripts::INSPECT.call(&[]), give_up_at).await;
+        let inspect = &self.scripts.inspect;
+        let ran = connected.run(inspect, &self.told(inspect.call(&[])), give_up_at).await;
         let (severity, detail) =
             ran.map_or_else(|error| broken(error.to_string()), |_| ok("the server runs our scripts"));
         findings.push(Finding::new(severity, "scripts", detail));
+        findings.extend(self.diagnose_format(&connected, give_up_at).await?);
         // Locks need none of it.
         let (severity, detail) = self.members().await.map_or_else(
             |error| warning(format!("the record of a move to another store cannot be kept: {error}")),

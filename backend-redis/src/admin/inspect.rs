@@ -71,9 +71,9 @@ impl Session {
 
     async fn few_states(&self, names: &[LockName]) -> Result<Vec<LockState>> {
         let keys = names.iter().map(|name| self.keys.of(name)).collect::<Result<Vec<_>>>()?;
-        let call = scripts::INSPECT.call(&keys.iter().flat_map(NameKeys::all).collect::<Vec<_>>());
-        let answer = self.run(&scripts::INSPECT, &call).await?;
-        let shown = scripts::inspected(&answer, names.len(), self.token_base)?;
+        let call = self.scripts.inspect.call(&keys.iter().flat_map(NameKeys::all).collect::<Vec<_>>());
+        let answer = self.run(&self.scripts.inspect, &self.told(call)).await?;
+        let shown = scripts::inspected(&answer, names.len(), self.naming())?;
         let state =
             |(name, Shown { holder, waiting }): (&LockName, _)| LockState::new(name.clone(), holder, waiting);
         Ok(names.iter().zip(shown).map(state).collect())

@@ -5,6 +5,7 @@
 //! | `inspect` | who holds, and how many wait |
 //! | `revoke` | asking a holder to let go, and taking the lock from it |
 //! | `diagnosis` | what an administrator should know of the server |
+//! | `sharing` | the same of locks that other libraries take too, and of one lock |
 //! | `token_base` | what is added to counters |
 //! | `preload` | loading the scripts ahead of their use |
 
@@ -12,4 +13,5 @@ mod diagnosis;
 mod inspect;
 mod preload;
 mod revoke;
+mod sharing;
 mod token_base;

@@ -32,15 +32,16 @@ impl RedisConfig {
         let server = client.get_connection_info().addr();
         let told = |error: Error| error.with_context("server", server);
         let mut connection = connection.map_err(|error| told(error::of_opening(error)))?;
-        let scripts = Script::all();
-        for script in &scripts {
+        let mut loaded_scripts = 0;
+        for script in Script::all() {
             let loaded = script.load().query_async(&mut connection).await;
             let loaded: String = loaded.map_err(|error| told(error::of(error)))?;
             if !script.is_kept_as(&loaded) {
                 return Err(told(error::unexpected("to SCRIPT LOAD")));
             }
+            loaded_scripts += 1;
         }
-        Ok(scripts.len())
+        Ok(loaded_scripts)
     }
 }
 

@@ -13,8 +13,10 @@ impl Session {
     pub(crate) async fn revoke(self: &Arc<Self>, name: &LockName, how: Revoke) -> Result<Option<Holder>> {
         self.open_or_refuse()?;
         let keys = self.keys.of(name)?;
-        let answer = self.run(&scripts::REVOKE, &scripts::revoke(&keys, &self.channels, how)).await?;
-        let Some(Revoked { holder, unswept }) = scripts::revoked(&answer, self.token_base)? else {
+        let revoke = &self.scripts.revoke;
+        let call = self.told(scripts::revoke(revoke, &keys, &self.channels, how));
+        let answer = self.run(revoke, &call).await?;
+        let Some(Revoked { holder, unswept }) = scripts::revoked(&answer, self.naming())? else {
             return Ok(None);
         };
         if unswept {

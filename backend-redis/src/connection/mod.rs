@@ -86,6 +86,8 @@ pub(crate) enum LinkEvent {
     Deaf,
     /// A message in the inbox.
     Message(Vec<u8>),
+    /// A message in that channel, which is strangers'.
+    Stranger(String),
 }
 
 impl Link {
@@ -206,7 +208,7 @@ impl Link {
 
     async fn connect_unbounded(&self, failed: fn(RedisError) -> Error) -> Result<Connected> {
         let flights = Arc::new(Flights::new(self.env.clone()));
-        let hears = self.inbox.as_ref().map(|inbox| Arc::clone(&inbox.hears));
+        let hears = self.inbox.as_ref().map(|inbox| (inbox.channel.clone(), Arc::clone(&inbox.hears)));
         let options = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(None)
@@ -229,16 +231,26 @@ impl Link {
 
 /// What arrives unasked on one connection is told where it arrives; it goes with the connection.
 struct Ear {
-    hears: Option<Arc<dyn Hears>>,
+    /// The channel of the inbox, and who is told.
+    hears: Option<(String, Arc<dyn Hears>)>,
     flights: Arc<Flights>,
 }
 
 impl AsyncPushSender for Ear {
     fn send(&self, PushInfo { kind, data }: PushInfo) -> std::result::Result<(), SendError> {
-        if let (PushKind::Message, Some(Value::BulkString(payload)), Some(hears)) =
-            (kind, data.into_iter().nth(1), &self.hears)
+        let mut data = data.into_iter();
+        if let (
+            PushKind::Message,
+            Some(Value::BulkString(channel)),
+            Some(Value::BulkString(payload)),
+            Some((inbox, hears)),
+        ) = (kind, data.next(), data.next(), &self.hears)
         {
-            hears.hear(LinkEvent::Message(payload));
+            if channel == inbox.as_bytes() {
+                hears.hear(LinkEvent::Message(payload));
+            } else if let Ok(channel) = String::from_utf8(channel) {
+                hears.hear(LinkEvent::Stranger(channel));
+            }
         }
         Ok(())
     }
@@ -299,6 +311,35 @@ impl Connected {
             flights.give_up();
         }
         Ok(answer)
+    }
+
+    /// Hears a channel from now on; whether that is allowed.
+    ///
+    /// # Errors
+    ///
+    /// As [`Connected::ask`].
+    pub(crate) async fn hear(&self, channel: &str, give_up_at: Moment) -> Result<bool> {
+        let Connection { connection, flights, .. } = &*self.0;
+        let mut connection = connection.clone();
+        let heard = async {
+            match connection.subscribe(channel).await {
+                Err(denied) if error::is_denied(&denied) => Ok(false),
+                heard => heard.map(|()| true).map_err(error::of),
+            }
+        };
+        flights.bounded(give_up_at, heard).await
+    }
+
+    /// Hears a channel no more.
+    ///
+    /// # Errors
+    ///
+    /// As [`Connected::ask`].
+    pub(crate) async fn hear_no_more(&self, channel: &str, give_up_at: Moment) -> Result<()> {
+        let Connection { connection, flights, .. } = &*self.0;
+        let mut connection = connection.clone();
+        let left = async { connection.unsubscribe(channel).await.map_err(error::of) };
+        flights.bounded(give_up_at, left).await
     }
 
     /// Sends commands together; the answers in order, errors of the server among them.

@@ -25,6 +25,9 @@
 //! - **redis.protocol-7** What was asked of an owner id is kept until that is over, the earliest end of
 //!   all that were heard; so it is known with the grant, whichever is heard first, and never to a later
 //!   hold. A lease that is asked for goes on.
+//! - **redis.protocol-8** What strangers say on a channel of theirs is believed by nobody: it makes whoever is first
+//!   behind one of them ask at once. All who wait are told when to ask without it, so a stranger that says
+//!   nothing is followed within a poll (G6).
 //!
 //! Not promised: that messages arrive. Checked by `protocol/tests`, against a model of the scripts.
 
@@ -66,6 +69,8 @@ enum Phase {
         sent_at: Moment,
         /// The largest counter that was answered.
         seen: u64,
+        /// As of that request, nobody of ours is before it, and who holds is none of ours.
+        behind_stranger: bool,
     },
     /// The lock is ours, as was heard then.
     Holding { counter: u64, heard_at: Moment, deadline: Deadline },
@@ -78,8 +83,9 @@ enum Phase {
 pub(crate) enum Answer {
     /// It holds the lock, extended by the full ttl.
     Holds { counter: u64 },
-    /// It waits, refreshed by the full ttl; when its turn may come without a message, if ever.
-    Waits { seen: u64, ask_in: Option<Duration> },
+    /// It waits, refreshed by the full ttl; when its turn may come without a message, if ever, and whether it is the
+    /// first one behind a stranger.
+    Waits { seen: u64, ask_in: Option<Duration>, behind_stranger: bool },
     /// It holds the lock, in the same way, and was asked to let go within the grace.
     Revoked { counter: u64, grace: Duration },
     /// There is no such entry.
@@ -90,8 +96,8 @@ impl Answer {
     /// As it is to be heard if it was written up to `ago` before: rather too early is asked than too late.
     pub(crate) fn written_before(self, ago: Duration) -> Self {
         match self {
-            Self::Waits { seen, ask_in } => {
-                Self::Waits { seen, ask_in: ask_in.map(|ask_in| ask_in.saturating_sub(ago)) }
+            Self::Waits { seen, ask_in, behind_stranger } => {
+                Self::Waits { seen, ask_in: ask_in.map(|ask_in| ask_in.saturating_sub(ago)), behind_stranger }
             }
             other => other,
         }
@@ -180,12 +186,17 @@ impl Contender {
                 // It may have been answered before the grant. redis.protocol-6: what was asked later was not.
             }
             (Answer::Waits { .. }, phase @ Phase::Holding { .. }) => *phase = Phase::Over(LostReason::Gone),
-            (Answer::Waits { seen, ask_in }, Phase::Entering { .. }) => {
-                self.phase = Phase::Waiting { sent_at, seen };
+            (Answer::Waits { seen, ask_in, behind_stranger }, Phase::Entering { .. }) => {
+                self.phase = Phase::Waiting { sent_at, seen, behind_stranger };
                 self.ask(now, sent_at, ask_in);
             }
-            (Answer::Waits { seen, ask_in }, Phase::Waiting { sent_at: last, seen: before, .. }) => {
-                self.phase = Phase::Waiting { sent_at: sent_at.max(*last), seen: seen.max(*before) };
+            (
+                Answer::Waits { seen, ask_in, behind_stranger },
+                &mut Phase::Waiting { sent_at: last, seen: before, behind_stranger: was },
+            ) => {
+                let behind_stranger = if last <= sent_at { behind_stranger } else { was };
+                self.phase =
+                    Phase::Waiting { sent_at: sent_at.max(last), seen: seen.max(before), behind_stranger };
                 self.ask(now, sent_at, ask_in);
             }
         }
@@ -225,6 +236,14 @@ impl Contender {
         self.ask = Ask { at, known_at: Some(now) };
     }
 
+    /// The strangers' channel says something, or is heard from now on: who is first behind one of them asks
+    /// (redis.protocol-8).
+    pub(crate) fn spoken(&mut self, now: Moment) {
+        if let Phase::Waiting { sent_at, behind_stranger: true, .. } = self.phase {
+            self.ask = Ask { at: Some(now.max(sent_at + APART)), known_at: Some(now) };
+        }
+    }
+
     /// Somebody wants the lock, and leaves it to this entry for `grace` from now. It may be heard before the
     /// grant (redis.protocol-7).
     pub(crate) fn asked(&mut self, now: Moment, grace: Duration) {
@@ -246,6 +265,11 @@ impl Contender {
     /// Whether the entry waits in the queue.
     pub(crate) fn is_waiting(&self) -> bool {
         matches!(self.phase, Phase::Waiting { .. })
+    }
+
+    /// Whether the entry is the first one of ours while a stranger holds the lock, as far as it knows.
+    pub(crate) fn is_behind_stranger(&self) -> bool {
+        matches!(self.phase, Phase::Waiting { behind_stranger: true, .. })
     }
 
     /// Until when the entry keeps its place, if it waits.
@@ -306,6 +330,9 @@ impl Contender {
 
 /// What a key that expires may be late, by the server's rounding.
 const EXPIRY: Duration = Duration::from_millis(1);
+
+/// Whoever says much is not asked after more often.
+const APART: Duration = Duration::from_millis(10);
 
 #[cfg(test)]
 mod tests;

@@ -5,8 +5,8 @@
 //! bytes of an answer are not trusted: what has not the expected form is an error.
 
 mod message;
+mod script;
 
-use std::sync::LazyLock;
 use std::time::{Duration, UNIX_EPOCH};
 
 use leasehold_core::backend::Holder;
@@ -18,80 +18,23 @@ use crate::keys::NameKeys;
 use crate::protocol::Answer;
 
 pub(crate) use self::message::{Message, News};
+pub(crate) use self::script::{MEMBERS, NameScripts, PLAIN, RAISE, RECORD, REDISSON, STRING, Script};
 
-/// A script and the name under which a server keeps it.
-#[derive(Debug)]
-pub(crate) struct Script {
-    text: String,
-    hash: String,
+/// How holders are shown.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Naming {
+    /// What is added to every counter.
+    pub(crate) base: u64,
+    /// Whoever is none of ours.
+    pub(crate) stranger: &'static str,
 }
 
-pub(crate) static ACQUIRE: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(&[GRANT, include_str!("acquire_free.lua"), QUEUE, include_str!("acquire.lua")])
-});
-pub(crate) static REFRESH: LazyLock<Script> =
-    LazyLock::new(|| Script::new(&[GRANT, QUEUE, include_str!("refresh.lua")]));
-pub(crate) static RELEASE: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(&[include_str!("release_free.lua"), GRANT, QUEUE, include_str!("release.lua")])
-});
-pub(crate) static REVOKE: LazyLock<Script> =
-    LazyLock::new(|| Script::new(&[GRANT, QUEUE, include_str!("revoke.lua")]));
-pub(crate) static INSPECT: LazyLock<Script> =
-    LazyLock::new(|| Script::new(&[GRANT, QUEUE, include_str!("inspect.lua")]));
-pub(crate) static RAISE: LazyLock<Script> = LazyLock::new(|| Script::new(&[include_str!("raise.lua")]));
-pub(crate) static RECORD: LazyLock<Script> =
-    LazyLock::new(|| Script::new(&[GRANT, include_str!("record.lua")]));
-pub(crate) static MEMBERS: LazyLock<Script> =
-    LazyLock::new(|| Script::new(&[GRANT, QUEUE, include_str!("members.lua")]));
-
-const GRANT: &str = include_str!("grant.lua");
-const QUEUE: &str = include_str!("queue.lua");
-
-impl Script {
-    fn new(parts: &[&str]) -> Self {
-        let text = parts.concat();
-        Self { hash: redis::Script::new(&text).get_hash().to_owned(), text }
-    }
-
-    /// Every script, to be loaded ahead of its first use where a user may not bring the text.
-    pub(crate) fn all() -> [&'static Self; 8] {
-        [&ACQUIRE, &REFRESH, &RELEASE, &REVOKE, &INSPECT, &RAISE, &RECORD, &MEMBERS]
-    }
-
-    pub(crate) fn load(&self) -> Cmd {
-        let mut command = redis::cmd("SCRIPT");
-        command.arg("LOAD").arg(&self.text);
-        command
-    }
-
-    /// Whether it is what a server has loaded under that hash.
-    pub(crate) fn is_kept_as(&self, hash: &str) -> bool {
-        self.hash == hash
-    }
-
-    /// The script on `keys`, by its hash.
-    pub(crate) fn call(&self, keys: &[&str]) -> Cmd {
-        let room = keys.iter().map(|key| key.len()).sum::<usize>() + ARGUMENTS;
-        let mut command = Cmd::with_capacity(keys.len() + 9, room);
-        command.arg("EVALSHA").arg(&self.hash).arg(keys.len()).arg(keys);
-        command
-    }
-
-    /// The same request with the text, for a server that does not have it.
-    pub(crate) fn with_text(&self, call: &Cmd) -> Cmd {
-        let mut command = redis::cmd("EVAL");
-        command.arg(&self.text);
-        for argument in call.args_iter().skip(2) {
-            if let redis::Arg::Simple(bytes) = argument {
-                command.arg(bytes);
-            }
-        }
-        command
-    }
+impl Naming {
+    /// Who holds a lock that other libraries take too. Never by the lock's value, which is all it takes to release it.
+    pub(crate) const NOT_LEASEHOLD: &str = "(not leasehold)";
+    /// Who holds a lock under a key of ours, or under a bare name.
+    pub(crate) const ANOTHER: &str = "another client";
 }
-
-/// Room for hash and arguments of a call, in bytes, so that it does not grow argument by argument.
-const ARGUMENTS: usize = 320;
 
 /// What the server keeps for `inspect` of whoever holds or waits: the label, and metadata if any.
 pub(crate) fn info(label: &str, metadata: Option<&str>) -> String {
@@ -131,8 +74,8 @@ impl<'v> Record<'v> {
 }
 
 /// The holder as the server names it, by the record of its grant if it has one of ours.
-fn holder(record: Option<Record<'_>>, base: u64) -> Holder {
-    record.and_then(|record| record.holder(base)).unwrap_or_else(|| Holder::new("another client"))
+fn holder(record: Option<Record<'_>>, naming: Naming) -> Holder {
+    record.and_then(|record| record.holder(naming.base)).unwrap_or_else(|| Holder::new(naming.stranger))
 }
 
 /// Label and metadata out of what [`info`] made.
@@ -150,12 +93,12 @@ pub(crate) struct Reply {
     pub(crate) holder: Option<Holder>,
 }
 
-/// Reads the answer of `acquire`, or one of `refresh`'s; counters are shown with `base` added.
+/// Reads the answer of `acquire`, or one of `refresh`'s.
 ///
 /// # Errors
 ///
 /// [`ErrorKind::Protocol`](leasehold_core::ErrorKind::Protocol).
-pub(crate) fn reply(value: &Value, base: u64) -> Result<Reply> {
+pub(crate) fn reply(value: &Value, naming: Naming) -> Result<Reply> {
     let wrong = || error::unexpected("for an entry");
     let parts = match value {
         Value::Array(parts) => parts,
@@ -173,9 +116,11 @@ pub(crate) fn reply(value: &Value, base: u64) -> Result<Reply> {
             let ask_in = u64::try_from(*ask_in).ok().map(Duration::from_millis);
             // The last grant may have been another's.
             let is_its =
-                |record: &Record<'_>| matches!(holding, [Value::BulkString(id)] if id == record.owner);
-            let holder = holder(record.filter(is_its), base);
-            return Ok(Reply { answer: Answer::Waits { seen, ask_in }, holder: Some(holder) });
+                |record: &Record<'_>| matches!(holding, [Value::BulkString(id), ..] if id == record.owner);
+            let holder = holder(record.filter(is_its), naming);
+            let behind_stranger = matches!(holding, [_, Value::Int(1)]);
+            let answer = Answer::Waits { seen, ask_in, behind_stranger };
+            return Ok(Reply { answer, holder: Some(holder) });
         }
         Some(1) => Answer::Holds { counter: counter()? },
         Some(2) => {
@@ -193,11 +138,11 @@ pub(crate) fn reply(value: &Value, base: u64) -> Result<Reply> {
 /// # Errors
 ///
 /// As [`reply`].
-pub(crate) fn replies(value: &Value, entries: usize, base: u64) -> Result<Vec<Reply>> {
+pub(crate) fn replies(value: &Value, entries: usize, naming: Naming) -> Result<Vec<Reply>> {
     if parts(value).len() != entries {
         return Err(error::unexpected("for a batch of entries"));
     }
-    parts(value).iter().map(|answer| reply(answer, base)).collect()
+    parts(value).iter().map(|answer| reply(answer, naming)).collect()
 }
 
 /// What a release has done.
@@ -221,9 +166,9 @@ pub(crate) fn released(value: &Value) -> Result<Released> {
     }
 }
 
-/// The request to have a lock given up.
-pub(crate) fn revoke(keys: &NameKeys, channels: &str, how: Revoke) -> Cmd {
-    let mut call = REVOKE.call(&keys.all());
+/// The request to have a lock given up, as far as every format has it.
+pub(crate) fn revoke(script: &Script, keys: &NameKeys, channels: &str, how: Revoke) -> Cmd {
+    let mut call = script.call(&keys.all());
     call.arg(channels);
     match how {
         Revoke::Ask { grace } => call.arg(grace.as_millis().to_string()),
@@ -241,16 +186,16 @@ pub(crate) struct Revoked {
     pub(crate) unswept: bool,
 }
 
-/// Reads the answer of `revoke`; `None` when nobody held the lock. The counter is shown with `base` added.
+/// Reads the answer of `revoke`; `None` when nobody held the lock.
 ///
 /// # Errors
 ///
 /// As [`reply`].
-pub(crate) fn revoked(value: &Value, base: u64) -> Result<Option<Revoked>> {
+pub(crate) fn revoked(value: &Value, naming: Naming) -> Result<Option<Revoked>> {
     match parts(value) {
         [Value::Int(0)] => Ok(None),
         [Value::Int(1), Value::Int(left), Value::Int(more), record @ ..] => {
-            let mut holder = holder(record.first().and_then(Record::read), base);
+            let mut holder = holder(record.first().and_then(Record::read), naming);
             holder.ttl = u64::try_from(*left).ok().map(Duration::from_millis);
             Ok(Some(Revoked { holder, unswept: *more == 1 }))
         }
@@ -270,13 +215,13 @@ pub(crate) struct Shown {
 /// # Errors
 ///
 /// As [`reply`].
-pub(crate) fn inspected(value: &Value, names: usize, base: u64) -> Result<Vec<Shown>> {
+pub(crate) fn inspected(value: &Value, names: usize, naming: Naming) -> Result<Vec<Shown>> {
     let wrong = || error::unexpected("about a name");
     let one = |answer: &Value| {
         let [Value::Int(waiting), Value::Int(held @ 0..=1), record @ ..] = parts(answer) else {
             return Err(wrong());
         };
-        let holder = (*held == 1).then(|| holder(record.first().and_then(Record::read), base));
+        let holder = (*held == 1).then(|| holder(record.first().and_then(Record::read), naming));
         Ok(Shown { holder, waiting: usize::try_from(*waiting).map_err(|_| wrong())? })
     };
     if parts(value).len() == names { parts(value).iter().map(one).collect() } else { Err(wrong()) }
@@ -339,6 +284,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    const OURS: Naming = Naming { base: 0, stranger: Naming::ANOTHER };
+
     fn bulk(text: &str) -> Value {
         Value::BulkString(text.as_bytes().to_vec())
     }
@@ -355,7 +302,7 @@ mod tests {
             ("+", None),
         ] {
             let record = bulk(&format!("9 id 1000000 inbox {}", info(label, metadata)));
-            let holder = holder(Record::read(&record), 0);
+            let holder = holder(Record::read(&record), OURS);
             assert_eq!((holder.label.as_str(), holder.metadata.as_deref()), (label, metadata));
             assert_eq!(holder.token, FencingToken::new(9, 0));
             assert_eq!(holder.since, UNIX_EPOCH.checked_add(Duration::from_secs(1)));
@@ -367,7 +314,7 @@ mod tests {
     fn strange_info_is_read_too() {
         for strange in ["", "5", "5 é", "1 é", "-1 a", "é", "5é", "99999999999999999999 a"] {
             let record = bulk(&format!("9 id 1 inbox {strange}"));
-            assert_eq!(holder(Record::read(&record), 0).label, "another client", "{strange:?}");
+            assert_eq!(holder(Record::read(&record), OURS).label, "another client", "{strange:?}");
         }
     }
 
@@ -379,19 +326,23 @@ mod tests {
         };
         let (ours, ask_in) = ("7 id 1 inbox 2 me", Some(Duration::from_millis(30)));
         let answered = |left, record, holding| {
-            let Reply { answer, holder } = reply(&waits(left, record, holding), 0).unwrap();
+            let Reply { answer, holder } = reply(&waits(left, record, holding), OURS).unwrap();
             (answer, holder.unwrap().label)
         };
+        let waiting = |ask_in| Answer::Waits { seen: 7, ask_in, behind_stranger: false };
         let (me, another) = (|| "me".to_owned(), || "another client".to_owned());
-        assert_eq!(answered(30, ours, bulk("id")), (Answer::Waits { seen: 7, ask_in }, me()));
-        assert_eq!(answered(-1, ours, bulk("id")), (Answer::Waits { seen: 7, ask_in: None }, me()));
-        assert_eq!(answered(30, ours, bulk("other")), (Answer::Waits { seen: 7, ask_in }, another()));
-        assert_eq!(answered(30, ours, Value::Nil), (Answer::Waits { seen: 7, ask_in }, another()));
-        assert_eq!(answered(30, "", bulk("id")), (Answer::Waits { seen: 0, ask_in }, another()));
+        assert_eq!(answered(30, ours, bulk("id")), (waiting(ask_in), me()));
+        assert_eq!(answered(-1, ours, bulk("id")), (waiting(None), me()));
+        assert_eq!(answered(30, ours, bulk("other")), (waiting(ask_in), another()));
+        assert_eq!(answered(30, ours, Value::Nil), (waiting(ask_in), another()));
+        assert_eq!(
+            answered(30, "", bulk("id")),
+            (Answer::Waits { seen: 0, ask_in, behind_stranger: false }, another())
+        );
         let holds = Answer::Holds { counter: 1_795_219_022_957_972 };
-        assert_eq!(reply(&Value::Int(1_795_219_022_957_972), 0).unwrap().answer, holds);
+        assert_eq!(reply(&Value::Int(1_795_219_022_957_972), OURS).unwrap().answer, holds);
         let renewed = Value::Array(vec![Value::Int(1), bulk("1795219022957972")]);
-        assert_eq!(reply(&renewed, 0).unwrap().answer, holds);
+        assert_eq!(reply(&renewed, OURS).unwrap().answer, holds);
     }
 
     /// Whether a release was the holder's, and whether it is to be repeated.
@@ -436,11 +387,12 @@ mod tests {
         fn anything_may_be_answered(
             value in any_value(), names in 0_usize..4, base: u64, payload in prop::collection::vec(any::<u8>(), 0..60)
         ) {
-            let _ = reply(&value, base);
-            let _ = replies(&value, names, base);
+            let naming = Naming { base, ..OURS };
+            let _ = reply(&value, naming);
+            let _ = replies(&value, names, naming);
             let _ = released(&value);
-            let _ = revoked(&value, base);
-            let _ = inspected(&value, names, base);
+            let _ = revoked(&value, naming);
+            let _ = inspected(&value, names, naming);
             let _ = Message::parse(&payload);
         }
     }

@@ -7,9 +7,8 @@
 
 -- Whether `me` waits, and what became of the lock while it did.
 local function refresh(lock, queue, entries, grants, me, ttl, now)
-  -- A key of another type is a lock of somebody else.
-  local holder = redis.pcall('GET', lock)
-  if not holder then
+  local holder = holder_of(lock, redis.pcall)
+  if not holder and not (strangers and strangers.rest(entries, now)) then
     holder = hand_on(lock, queue, entries, grants, ARGV[1], now)
   end
   if holder == me then
@@ -40,7 +39,8 @@ local function refresh(lock, queue, entries, grants, me, ttl, now)
   redis.call('HSET', entries, 'u:' .. me, now + ttl * 1000)
   keep(queue, ttl)
   keep(entries, ttl)
-  return waits(grants, holder, due(lock, before(queue, entries, score, now), now))
+  local ends = before(queue, entries, score, now)
+  return waits(grants, holder, due(lock, entries, grants, holder, ends, now), ends == now)
 end
 
 write_on_a_full_server(KEYS[2])

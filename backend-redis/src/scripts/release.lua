@@ -6,10 +6,11 @@ if held then
 end
 local score = redis.call('ZSCORE', queue, me)
 local waited = drop_entry(queue, entries, me)
+local resting = not holder and strangers and strangers.rest(entries, clock())
 local _, more
-if waited and holder then
-  tell_next(lock, queue, entries, channels, score)
-elseif not holder then
+if waited and (holder or resting) then
+  tell_next(lock, queue, entries, grants, channels, holder, score)
+elseif not holder and not resting then
   _, more = hand_on(lock, queue, entries, grants, channels)
 end
 return (waited and 2 or 0) + (more and 4 or 0)

@@ -9,9 +9,11 @@ local lock, queue, entries, grants = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local channels, grace = ARGV[1], ARGV[2]
 
 write_on_a_full_server(queue)
-local holder = redis.call('GET', lock)
+local holder = holder_of(lock, redis.call)
 if not holder then
-  hand_on(lock, queue, entries, grants, channels)
+  if not (strangers and strangers.rest(entries, clock())) then
+    hand_on(lock, queue, entries, grants, channels)
+  end
   return { 0 }
 end
 local answer = { 1, redis.call('PTTL', lock), 0 }
@@ -19,7 +21,7 @@ local record, _, owner = last_grant(grants)
 if grace == 'force' then
   grace = '0'
   answer[3] = let_go(lock, queue, entries, grants, channels) and 1 or 0
-else
+elseif not strangers or owner == holder then
   -- An earlier ask may be unheard: the shortest grace counts.
   if redis.call('HGET', entries, 'revoked') == holder then
     local noted = noted_grace(entries)

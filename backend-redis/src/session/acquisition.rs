@@ -158,15 +158,17 @@ impl<'s> Acquisition<'s> {
     async fn enter(&mut self, queues: bool, give_up_at: Moment) -> Result<Reply> {
         let session = self.session;
         let Entry { keys, owner, ttl, .. } = &*self.entry;
-        let mut call = scripts::ACQUIRE.call(&keys.all());
+        let acquire = &session.scripts.acquire;
+        let mut call = acquire.call(&keys.all());
         call.arg(&session.channels).arg(owner.to_hex()).arg(millis(*ttl)).arg(u8::from(queues));
         call.arg(&session.inbox).arg(&self.info);
+        let call = session.told(call);
         let connected = session.connected(give_up_at).await?;
         let sent_at = session.env.now();
         self.entry.contender.lock().sent(sent_at);
         let before = std::mem::replace(&mut self.state, State::Sent);
         self.entry.unanswered.lock().sent(connected.id());
-        let answer = connected.run(&scripts::ACQUIRE, &call, give_up_at).await;
+        let answer = connected.run(acquire, &call, give_up_at).await;
         let refused = answer.as_ref().is_err_and(|error| error.effect() == Effect::NotApplied);
         if refused {
             self.state = before;
@@ -175,10 +177,11 @@ impl<'s> Acquisition<'s> {
         if refused || answer.is_ok() {
             self.entry.unanswered.lock().answered();
         }
-        let reply = scripts::reply(&answer?, session.token_base)?;
+        let reply = scripts::reply(&answer?, session.naming())?;
         // Who does not queue does not wait.
         if queues || !matches!(reply.answer, Answer::Waits { .. }) {
             self.entry.contender.lock().answered(session.env.now(), sent_at, reply.answer);
+            session.listen(&self.entry);
         }
         Ok(reply)
     }

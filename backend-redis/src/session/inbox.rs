@@ -30,6 +30,7 @@ impl Session {
                     self.hear_message(message);
                 }
             }
+            LinkEvent::Stranger(channel) => self.hear_stranger(&channel),
             LinkEvent::Deaf => {
                 if !self.deaf.swap(true, Ordering::Relaxed) {
                     self.events.tell(StoreEvent::Warning(
@@ -57,7 +58,10 @@ impl Session {
         };
         let now = self.env.now();
         match news {
-            News::Granted { counter } => entry.contender.lock().told(now, counter),
+            News::Granted { counter } => {
+                entry.contender.lock().told(now, counter);
+                self.listen(&entry);
+            }
             News::Due { ask_in } => entry.contender.lock().due(now, ask_in),
             News::Revoked { grace } => {
                 entry.contender.lock().asked(now, grace);

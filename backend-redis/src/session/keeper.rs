@@ -53,19 +53,20 @@ impl Session {
         give_up_at: Moment,
     ) -> Result<Vec<Verdict>> {
         let keys: Vec<_> = entries.iter().flat_map(|entry| entry.keys.all()).collect();
-        let mut call = scripts::REFRESH.call(&keys);
+        let mut call = self.scripts.refresh.call(&keys);
         call.arg(&self.channels).arg(&self.inbox);
         for entry in entries {
             call.arg(entry.owner.to_hex()).arg(millis(entry.ttl));
         }
-        let (sent_at, value) = self.run_confirmed(&scripts::REFRESH, call, give_up_at).await?;
-        let replies = scripts::replies(&value, entries.len(), self.token_base)?;
+        let (sent_at, value) = self.run_confirmed(&self.scripts.refresh, self.told(call), give_up_at).await?;
+        let replies = scripts::replies(&value, entries.len(), self.naming())?;
         let now = self.env.now();
         // It may be as old as its request where it comes with the replicas' answer.
         let age = if self.confirming.is_some() { now.since(sent_at) } else { Duration::ZERO };
         let apply = |(entry, Reply { answer, .. }): (&Arc<Entry>, Reply)| {
             let verdict = entry.contender.lock().answered(now, sent_at, answer.written_before(age));
             entry.heard.notify_one();
+            self.listen(entry);
             match (answer, verdict) {
                 (Answer::Revoked { .. }, _) => self.tell_asked(entry),
                 // It waits for a grant that it had and lost; nobody wants that turn any more.

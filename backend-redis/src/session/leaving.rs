@@ -92,11 +92,13 @@ impl Session {
 
     /// Ends what `owner` has of a name; and the connection that has brought the answer.
     async fn release_owner(&self, keys: &NameKeys, owner: OwnerId) -> Result<(Released, u64)> {
-        let mut call = scripts::RELEASE.call(&keys.all());
+        let release = &self.scripts.release;
+        let mut call = release.call(&keys.all());
         call.arg(&self.channels).arg(owner.to_hex());
+        let call = self.told(call);
         let give_up_at = self.give_up_at();
         let connected = self.connected(give_up_at).await?;
-        let value = connected.run(&scripts::RELEASE, &call, give_up_at).await?;
+        let value = connected.run(release, &call, give_up_at).await?;
         Ok((scripts::released(&value)?, connected.id()))
     }
 }

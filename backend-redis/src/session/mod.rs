@@ -9,6 +9,7 @@
 //! | `acquisition` | drives one contender |
 //! | `keeper` | keeps entries alive, holding or waiting |
 //! | `inbox` | what the server tells without being asked |
+//! | `strangers` | where those who share a lock by its format are heard |
 //! | `leaving` | gives back what is not wanted any more |
 //! | `ledger` | what is written about a move to another store |
 //!
@@ -22,6 +23,7 @@ mod inbox;
 mod keeper;
 mod leaving;
 mod ledger;
+mod strangers;
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -31,7 +33,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use futures_util::future::try_join;
-use leasehold_core::backend::{Events, Lease, LeaseId, LeaseScope};
+use leasehold_core::backend::{Events, Lease, LeaseId, LeaseScope, StoreEvent};
 use leasehold_core::clock::{Deadline, Moment};
 use leasehold_core::{Effect, Env, Error, ErrorKind, LockName, LostReason, OwnerId, Result};
 use parking_lot::Mutex;
@@ -40,17 +42,23 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::config::RedisConfig;
+use self::strangers::Channels;
+use crate::config::{Format, RedisConfig};
 use crate::connection::{Confirming, Connected, Inbox, Link, LinkEvent, admit, token_base};
 use crate::error;
 use crate::keys::{self, Keys, NameKeys};
 use crate::protocol::{Contender, Unanswered};
-use crate::scripts::Script;
+use crate::scripts::{NameScripts, Naming, PLAIN, Script};
 
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) env: Env,
     pub(crate) keys: Keys,
+    /// How locks are shared with other libraries, if they are.
+    pub(crate) format: Option<Format>,
+    /// Of that format.
+    pub(crate) scripts: &'static NameScripts,
+    strangers: Channels,
     pub(crate) channels: String,
     /// The id of our inbox.
     pub(crate) inbox: String,
@@ -120,6 +128,7 @@ impl Session {
         let hears = Arc::new(OnceLock::<Weak<Self>>::new());
         let told = Arc::clone(&hears);
         let heard = Inbox { channel: format!("{channels}{inbox}"), hears: told, keys: keys.clone() };
+        let format = config.shared().cloned();
         let link = Arc::new(Link::new(env.clone(), client.clone(), Some(heard)));
         let closed = CancellationToken::new();
         // Whoever gives up opening ends what was begun.
@@ -147,6 +156,9 @@ impl Session {
         let session = Arc::new(Self {
             env,
             keys,
+            scripts: format.as_ref().map_or(&*PLAIN, Format::scripts),
+            format,
+            strangers: Channels::default(),
             channels,
             inbox,
             link,
@@ -167,11 +179,34 @@ impl Session {
             session.hear(LinkEvent::Deaf);
         }
         session.env.spawn(Arc::clone(&session).catch_up());
+        if session.format.is_some() {
+            session.env.spawn(Arc::clone(&session).tune());
+        }
+        if config.has_exact_keys() {
+            let advice = "exact_key=true polls nobody's lock and leaves nobody a turn: format=string does, and says \
+                          what is promised beside other libraries";
+            tracing::warn!("{advice}");
+            session.events.tell(StoreEvent::Warning(advice.into()));
+        }
         Ok(Opened(session))
     }
 
     pub(crate) fn is_deaf(&self) -> bool {
         self.deaf.load(Ordering::Relaxed)
+    }
+
+    /// How holders are shown.
+    pub(crate) fn naming(&self) -> Naming {
+        let stranger = if self.format.is_some() { Naming::NOT_LEASEHOLD } else { Naming::ANOTHER };
+        Naming { base: self.token_base, stranger }
+    }
+
+    /// `call` of a script on a name's keys, with what its format is told.
+    pub(crate) fn told(&self, mut call: Cmd) -> Cmd {
+        if let Some(format) = &self.format {
+            call.arg(format.told(|span| self.env.jittered(span)));
+        }
+        call
     }
 
     pub(crate) fn replicas(&self) -> u32 {
@@ -240,7 +275,10 @@ impl Session {
     }
 
     fn forget(&self, owner: OwnerId) {
-        self.entries.lock().remove(&self.lease_of(owner));
+        let entry = self.entries.lock().remove(&self.lease_of(owner));
+        if let Some(entry) = entry {
+            self.listen_for(&entry, false);
+        }
     }
 
     /// Ends the session: what it holds or waits for is released first, within the bound of a request.

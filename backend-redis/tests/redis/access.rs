@@ -52,7 +52,7 @@ pub(crate) async fn user(server: &Server, rights: &[&str]) -> RedisConfig {
 }
 
 /// Everything a program or an administrator can ask for, once.
-async fn everything(config: impl Fn() -> RedisConfig + Send + Sync) -> Result<()> {
+pub(crate) async fn everything(config: impl Fn() -> RedisConfig + Send + Sync) -> Result<()> {
     // So long that a busy machine renews in time.
     let open = async || LockManager::builder(config()).ttl(5 * TTL).connect_timeout(BOUND).build().await;
     let (a, b, c) = (open().await?, open().await?, open().await?);
@@ -152,7 +152,7 @@ async fn without_the_right_to_bring_scripts_they_are_loaded_ahead() {
     assert_eq!((refused.kind(), refused.effect()), (&ErrorKind::Denied, Effect::NotApplied), "{refused}");
     assert!(refused.to_string().contains("leasehold redis-scripts"), "{refused}");
 
-    assert_eq!(loader.load_scripts().await.unwrap(), 8);
+    assert_eq!(loader.load_scripts().await.unwrap(), 18);
     let guard = hold(&locks).await;
     ok(&server, &["SCRIPT", "FLUSH"]).await;
     let refused = guard.renew().await.unwrap_err();

@@ -14,7 +14,7 @@ trials![
     what_was_lost_is_released_before_closing_ends,
 ];
 
-fn request(id: u8) -> AcquireRequest {
+pub(crate) fn request(id: u8) -> AcquireRequest {
     AcquireRequest::new(NAME.parse().unwrap(), OwnerId::from_random([id; 16]), TTL)
 }
 

@@ -10,6 +10,7 @@ mod clock;
 mod counts;
 mod diagnosis;
 mod failover;
+mod formats;
 mod interop;
 mod ledger;
 mod litter;
@@ -21,7 +22,9 @@ mod replies;
 mod restart;
 mod revocation;
 mod rig;
+mod strangers;
 mod tokens;
+mod turns;
 mod waiting;
 mod words;
 
@@ -40,6 +43,7 @@ fn main() -> ExitCode {
         counts::trials(),
         diagnosis::trials(),
         failover::trials(),
+        formats::trials(),
         interop::trials(),
         ledger::trials(),
         litter::trials(),
@@ -51,6 +55,7 @@ fn main() -> ExitCode {
         restart::trials(),
         revocation::trials(),
         tokens::trials(),
+        turns::trials(),
         waiting::trials(),
         words::trials(),
     ];

@@ -65,9 +65,32 @@ async fn scripts_are_loaded_for_those_who_may_not() {
     assert_eq!(app.done(["redis-scripts"]).await.code, 77);
 
     let loaded = asking(&server).done(["redis-scripts", "--json"]).await;
-    assert_eq!((loaded.code, &loaded.json()["loaded"]), (0, &8.into()), "{loaded:?}");
+    assert_eq!((loaded.code, &loaded.json()["loaded"]), (0, &18.into()), "{loaded:?}");
     assert_eq!(app.done(["run", "a", "--", "true"]).await.code, 0);
     assert_eq!(Rig::on("memory://".to_owned()).done(["redis-scripts"]).await.code, 64);
+}
+
+/// The key of one lock, and who holds it, if others share it; as JSON, too.
+#[tokio::test]
+async fn doctor_names_the_key_of_a_shared_lock() {
+    let server = start(Settings::new().append_only()).await;
+    let url =
+        format!("redis://{}/0?format=string&key=redlock:{{name}}&op_timeout=10s&ttl=30s", server.addr());
+    let rig = Rig::on(url);
+    server.command(&["SET", "redlock:report", "secret", "PX", "60000"]).await.unwrap();
+    let said = rig.done(["doctor", "--name", "report"]).await;
+    assert!(said.code == 0 && said.out.contains("\"redlock:report\", format=string"), "{said:?}");
+    assert!(said.out.contains("(not leasehold)") && !said.out.contains("secret"), "{said:?}");
+    let said = rig.done(["doctor", "--name", "report", "--json"]).await.json();
+    let details: Vec<_> = said["findings"].as_array().unwrap().iter().map(|found| &found["detail"]).collect();
+    assert!(details.iter().any(|detail| detail.as_str().unwrap().contains("redlock:report")), "{details:?}");
+    let shown = rig.done(["inspect", "report"]).await;
+    assert!(shown.out.contains("(not leasehold)"), "{shown:?}");
+
+    server.command(&["DEL", "redlock:report"]).await.unwrap();
+    server.command(&["LPUSH", "redlock:report", "x"]).await.unwrap();
+    let said = rig.done(["doctor", "--name", "report"]).await;
+    assert!(said.code == 1 && said.out.contains("is a list"), "{said:?}");
 }
 
 /// Whoever is seen to have a session stands in the way; that nobody has is no proof, so the base is raised on

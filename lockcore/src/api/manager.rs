@@ -143,6 +143,22 @@ impl LockManager {
         Ok(findings)
     }
 
+    /// What an administrator should know about one lock: who holds it and, where that is not as plain as its name, under
+    /// which key of the store.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidName`], or the store's.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is changed, so nothing is left.
+    pub async fn diagnose_lock(&self, name: impl AsRef<str>) -> Result<Vec<Finding>> {
+        let name = LockName::new(name)?;
+        let findings = self.answered(self.core.backend().diagnose_lock(&name)).await;
+        findings.map_err(|error| error.with_context("lock", &name))
+    }
+
     /// What the namespace adds to the numbers of its store.
     ///
     /// # Errors

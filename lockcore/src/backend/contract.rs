@@ -145,6 +145,12 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
     /// What an administrator should know about this store and its settings.
     async fn diagnose(&self) -> Result<Vec<Finding>>;
 
+    /// The same of one name: who holds it and, where that is not as plain as the name, under which key. Changes
+    /// nothing.
+    async fn diagnose_lock(&self, name: &LockName) -> Result<Vec<Finding>> {
+        Ok(vec![Finding::of_state(&self.inspect(name).await?)])
+    }
+
     /// What the namespace adds to the store's own numbers, and what a new base has to be measured by.
     async fn token_base(&self) -> Result<TokenBase> {
         Err(no_token_base())
@@ -437,6 +443,15 @@ pub struct Finding {
 }
 
 impl Finding {
+    /// Who holds a name, and how many wait.
+    pub fn of_state(LockState { name, holder, contenders }: &LockState) -> Self {
+        let holder = match holder {
+            None => "nobody holds it".to_owned(),
+            Some(holder) => format!("held by {:?}", holder.label),
+        };
+        Self::new(Severity::Ok, "lock", format!("{name}: {holder}, {contenders} wait"))
+    }
+
     /// A finding about `subject`.
     pub fn new(severity: Severity, subject: &'static str, detail: impl Into<String>) -> Self {
         Self { severity, subject, detail: detail.into() }

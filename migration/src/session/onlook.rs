@@ -105,11 +105,29 @@ impl Session {
             // Whoever waited for one that is away would hear nothing of the other.
             let away = trouble[side].as_ref().is_some_and(|error| *error.kind() == ErrorKind::Unavailable);
             let Some(open) = self.stores[side].open.get().filter(|_| !away) else { continue };
-            for mut finding in open.backend.diagnose().await? {
-                finding.detail = format!("in the store that is {}: {}", place(side), finding.detail);
-                findings.push(finding);
-            }
+            findings.extend(open.backend.diagnose().await?.into_iter().map(|finding| placed(side, finding)));
         }
         Ok(findings)
     }
+
+    /// What each store says of one name, as far as it can be reached.
+    pub(crate) async fn diagnose_lock(self: &Arc<Self>, name: &LockName) -> Result<Vec<Finding>> {
+        self.refuse_closed()?;
+        let mut findings = Vec::new();
+        for side in SIDES {
+            let found = match self.open(side) {
+                Ok(open) => self.env.bounded(open.backend.diagnose_lock(name)).await,
+                Err(error) => Err(error),
+            };
+            let found = found
+                .unwrap_or_else(|error| vec![Finding::new(Severity::Warning, "lock", format!("{error:#}"))]);
+            findings.extend(found.into_iter().map(|finding| placed(side, finding)));
+        }
+        Ok(findings)
+    }
+}
+
+fn placed(side: Side, mut finding: Finding) -> Finding {
+    finding.detail = format!("in the store that is {}: {}", place(side), finding.detail);
+    finding
 }

@@ -128,7 +128,7 @@ fn play(ttl: u64, lives: &[Life], enters: u64, store: Store) -> Outcome {
                         Message::Due { ask_in, .. } => {
                             contenders[client].due(moment, Duration::from_millis(ask_in));
                         }
-                        _ => unreachable!("nobody revokes"),
+                        _ => unreachable!("nobody revokes or shares"),
                     }
                 }
             }
@@ -215,9 +215,9 @@ fn a_message_before_the_answer_that_enters_counts() {
     let mut contender = Contender::new(Duration::from_millis(9_000), Duration::from_millis(90));
     contender.sent(at(0));
     contender.due(at(10), Duration::from_millis(100));
-    contender.answered(at(20), at(0), Answer::Waits { seen: 5, ask_in: None });
+    contender.answered(at(20), at(0), Answer::Waits { seen: 5, ask_in: None, behind_stranger: false });
     assert_eq!(contender.step(at(20)), Step::Wait(at(111)));
-    contender.answered(at(130), at(120), Answer::Waits { seen: 5, ask_in: None });
+    contender.answered(at(130), at(120), Answer::Waits { seen: 5, ask_in: None, behind_stranger: false });
     assert_eq!(contender.step(at(130)), Step::Wait(at(120 + 9_000 - 90)), "asked for later than it was said");
 }
 

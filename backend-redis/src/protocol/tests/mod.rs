@@ -13,17 +13,20 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestError, TestRunner};
 
 use super::*;
-use model::{Asker, Fault, Message, Owner, Request, Server};
+use model::{Asker, Fault, Message, Owner, Request, Server, Shared};
 
 mod delays;
 mod differential;
 mod model;
 mod remains;
 mod rules;
+mod shared;
 
 const TTL: u64 = 900;
 const MARGIN: u64 = 10;
 const CLIENTS: usize = 3;
+/// Nobody of ours.
+const STRANGER: Owner = 99_999_999;
 /// How far apart a client's looks are when nothing goes wrong.
 const ROUND: u64 = TTL / 90;
 
@@ -53,6 +56,10 @@ enum Mutant {
     KeepsUnwanted,
     /// What was asked of an owner id is heard by a later one.
     HearsLateAsks,
+    /// A lock that a stranger holds is handed on.
+    TakesOver,
+    /// Whoever releases deletes what a stranger holds.
+    ReleasesAnybodys,
 }
 
 /// How messages may travel.
@@ -87,6 +94,8 @@ struct World {
     asked: BTreeMap<Owner, u64>,
     network: Network,
     mutant: Mutant,
+    /// Until when a stranger holds.
+    stranger: Option<u64>,
 }
 
 fn at(millis: u64) -> Moment {
@@ -103,7 +112,7 @@ fn contender() -> Contender {
 }
 
 impl World {
-    fn new(network: Network, mutant: Mutant) -> Self {
+    fn new(network: Network, shared: Option<Shared>, mutant: Mutant) -> Self {
         let client = |owner| Client {
             contender: contender(),
             owner,
@@ -112,10 +121,15 @@ impl World {
             renewed_at: 0,
             held: false,
         };
-        let fault = if mutant == Mutant::ShortHandOn { Fault::ShortHandOn } else { Fault::None };
+        let fault = match mutant {
+            Mutant::ShortHandOn => Fault::ShortHandOn,
+            Mutant::TakesOver => Fault::TakesOver,
+            Mutant::ReleasesAnybodys => Fault::ReleasesAnybodys,
+            _ => Fault::None,
+        };
         Self {
             now: 1_000,
-            server: Server { fault, ..Server::default() },
+            server: Server { fault, shared, ..Server::default() },
             clients: (1..=CLIENTS as u64).map(client).collect(),
             flying: Vec::new(),
             owners: CLIENTS as u64,
@@ -123,6 +137,7 @@ impl World {
             asked: BTreeMap::new(),
             network,
             mutant,
+            stranger: None,
         }
     }
 
@@ -194,7 +209,7 @@ impl World {
         };
         if client.contender.is_waiting() || client.contender.held_as().is_some() {
             if self.mutant == Mutant::CountsUnanswered && client.contender.is_waiting() {
-                let answer = Answer::Waits { seen: 0, ask_in: None };
+                let answer = Answer::Waits { seen: 0, ask_in: None, behind_stranger: false };
                 client.contender.answered(at(self.now), at(self.now), answer);
             }
             self.send(id, owner, Request::Refresh);
@@ -239,6 +254,11 @@ impl World {
                 self.clients[client].leaving.remove(&owner);
             }
             Message::Push { client, owner, counter } => self.push(client, owner, counter),
+            Message::Signal => {
+                for client in &mut self.clients {
+                    client.contender.spoken(at(now));
+                }
+            }
             Message::Due { client, owner, ask_in } => {
                 let client = &mut self.clients[client];
                 if client.owner == owner {
@@ -279,9 +299,13 @@ impl World {
         }
     }
 
-    /// Whoever thinks it holds does.
+    /// Whoever thinks it holds does, strangers among them.
     fn check(&mut self) -> Result<(), String> {
         self.server.expire(micros(self.now));
+        self.stranger = self.stranger.filter(|until| self.now <= *until);
+        if self.stranger.is_some() && !self.server.is_held_by(STRANGER) {
+            return Err(format!("a stranger's lock was taken at {}: {:?}", self.now, self.server));
+        }
         for client in &mut self.clients {
             let holds = matches!(client.contender.step(at(self.now)), Step::Take { .. }) && client.wants;
             if holds && !self.server.is_held_by(client.owner) {
@@ -299,7 +323,7 @@ impl World {
         let is_known = |owner: &Owner| {
             self.clients.iter().any(|client| client.owner == *owner || client.leaving.contains(owner))
         };
-        match self.server.owners().find(|owner| !is_known(owner)) {
+        match self.server.owners().find(|owner| !is_known(owner) && *owner != STRANGER) {
             Some(stray) if self.network == Network::Ordered => {
                 Err(format!("nobody releases {stray}: {:?}", self.server))
             }
@@ -333,6 +357,7 @@ impl World {
             (4, _) if pick.is_multiple_of(5) => self.leave(client, pick.is_multiple_of(2)),
             (4, _) if self.clients[client].held => self.leave(client, true),
             (12, _) if pick.is_multiple_of(4) => self.ask(pick as u64 % (2 * TTL)),
+            (13, _) => self.stranger(pick),
             (5, Some(_)) if self.network == Network::Ordered => {
                 self.flying.retain(|message| message.client() != client);
             }
@@ -354,6 +379,9 @@ impl World {
 
     /// Faults end; everybody who wants the lock gets it, in turn, and in the end nothing is left.
     fn settle(&mut self) -> Result<(), String> {
+        if self.stranger.is_some() {
+            self.stranger(1);
+        }
         let mut missing: BTreeSet<_> = (0..CLIENTS).filter(|id| self.clients[*id].wants).collect();
         let began = self.now;
         // Everybody before may take a ttl to be passed over, and a third of one to be noticed.
@@ -403,17 +431,18 @@ impl World {
     }
 }
 
-fn run(events: &[(u8, u16)], network: Network, mutant: Mutant) -> Result<(), String> {
-    let mut world = World::new(network, mutant);
+fn run(events: &[(u8, u16)], network: Network, shared: bool, mutant: Mutant) -> Result<(), String> {
+    let shared = shared.then_some(Shared { signals: true, after: 2, ..Shared::STRINGS });
+    let mut world = World::new(network, shared, mutant);
     for (kind, pick) in events {
         world.event(*kind, usize::from(*pick))?;
     }
     world.settle()
 }
 
-fn schedules() -> impl Strategy<Value = (Network, Vec<(u8, u16)>)> {
+fn schedules() -> impl Strategy<Value = (Network, bool, Vec<(u8, u16)>)> {
     let network = prop_oneof![Just(Network::Ordered), Just(Network::Any)];
-    (network, prop::collection::vec((0_u8..13, any::<u16>()), 0..120))
+    (network, any::<bool>(), prop::collection::vec((0_u8..14, any::<u16>()), 0..120))
 }
 
 proptest! {
@@ -421,8 +450,8 @@ proptest! {
 
     /// Whatever the network does.
     #[test]
-    fn random_schedules_keep_the_guarantees((network, events) in schedules()) {
-        if let Err(violation) = run(&events, network, Mutant::None) {
+    fn random_schedules_keep_the_guarantees((network, shared, events) in schedules()) {
+        if let Err(violation) = run(&events, network, shared, Mutant::None) {
             return Err(TestCaseError::fail(violation));
         }
     }
@@ -443,12 +472,14 @@ fn planted_mutants_are_caught() {
         Mutant::KeepsUnwanted,
         Mutant::RefreshEnters,
         Mutant::HearsLateAsks,
+        Mutant::TakesOver,
+        Mutant::ReleasesAnybodys,
     ] {
         let config = Config { failure_persistence: None, max_shrink_iters: 0, ..Config::with_cases(60_000) };
         let rng = proptest::test_runner::TestRng::deterministic_rng(config.rng_algorithm);
         let mut runner = TestRunner::new_with_rng(config, rng);
-        let outcome = runner.run(&schedules(), |(network, events)| {
-            run(&events, network, mutant).map_err(TestCaseError::fail)
+        let outcome = runner.run(&schedules(), |(network, shared, events)| {
+            run(&events, network, shared, mutant).map_err(TestCaseError::fail)
         });
         assert!(matches!(outcome, Err(TestError::Fail(..))), "{mutant:?} was not caught");
     }

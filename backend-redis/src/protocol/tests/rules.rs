@@ -7,7 +7,8 @@ use super::*;
 fn a_waiter_asks_when_the_holders_lease_ends() {
     let mut waiter = contender();
     waiter.sent(at(0));
-    let waits = |left| Answer::Waits { seen: 5, ask_in: Some(Duration::from_millis(left)) };
+    let waits =
+        |left| Answer::Waits { seen: 5, ask_in: Some(Duration::from_millis(left)), behind_stranger: false };
     waiter.answered(at(10), at(0), waits(TTL));
     assert_eq!(waiter.step(at(10)), Step::Wait(at(TTL - MARGIN)));
     waiter.answered(at(310), at(300), waits(100));
@@ -27,18 +28,18 @@ fn a_message_counts_from_the_latest_answered_request() {
     waiter.told(at(0), 9);
     assert_eq!(waiter.step(at(0)), Step::Enter, "granted before anything was sent");
     waiter.sent(at(0));
-    waiter.answered(at(10), at(0), Answer::Waits { seen: 5, ask_in: None });
-    waiter.answered(at(310), at(300), Answer::Waits { seen: 5, ask_in: None });
+    waiter.answered(at(10), at(0), Answer::Waits { seen: 5, ask_in: None, behind_stranger: false });
+    waiter.answered(at(310), at(300), Answer::Waits { seen: 5, ask_in: None, behind_stranger: false });
     waiter.told(at(400), 5);
     assert!(waiter.is_waiting(), "believed what was answered already");
     waiter.told(at(500), 6);
     let deadline = Deadline::At(at(300 + TTL - MARGIN));
     assert_eq!(waiter.step(at(500)), Step::Take { counter: 6, deadline });
     assert_eq!(
-        waiter.answered(at(510), at(305), Answer::Waits { seen: 5, ask_in: None }),
+        waiter.answered(at(510), at(305), Answer::Waits { seen: 5, ask_in: None, behind_stranger: false }),
         Verdict::Until(deadline)
     );
-    waiter.answered(at(520), at(506), Answer::Waits { seen: 6, ask_in: None });
+    waiter.answered(at(520), at(506), Answer::Waits { seen: 6, ask_in: None, behind_stranger: false });
     assert_eq!(waiter.step(at(520)), Step::Over(LostReason::Gone), "waits although it was granted");
 }
 
@@ -47,7 +48,7 @@ fn a_message_counts_from_the_latest_answered_request() {
 fn an_expired_entry_is_over() {
     let mut waiter = contender();
     waiter.sent(at(0));
-    waiter.answered(at(10), at(0), Answer::Waits { seen: 5, ask_in: None });
+    waiter.answered(at(10), at(0), Answer::Waits { seen: 5, ask_in: None, behind_stranger: false });
     waiter.told(at(TTL - MARGIN), 6);
     assert_eq!(waiter.step(at(TTL - MARGIN)), Step::Over(LostReason::Expired));
     let late = waiter.answered(at(TTL), at(TTL - 20), Answer::Holds { counter: 6 });
@@ -76,11 +77,11 @@ fn a_forgotten_grant_is_found_by_the_next_request() {
     let granted = |told_at| {
         let mut waiter = contender();
         waiter.sent(at(0));
-        waiter.answered(at(10), at(0), Answer::Waits { seen: 5, ask_in: None });
+        waiter.answered(at(10), at(0), Answer::Waits { seen: 5, ask_in: None, behind_stranger: false });
         waiter.told(at(told_at), 99);
         waiter
     };
-    let waits = Answer::Waits { seen: 5, ask_in: None };
+    let waits = Answer::Waits { seen: 5, ask_in: None, behind_stranger: false };
     let kept = Verdict::Until(Deadline::At(at(TTL - MARGIN)));
     assert_eq!(granted(300).answered(at(310), at(290), waits), kept);
     assert_eq!(granted(300).answered(at(330), at(320), waits), Verdict::Gone(LostReason::Gone));

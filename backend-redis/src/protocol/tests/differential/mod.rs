@@ -5,19 +5,21 @@
 //! nearly equal. Scripts that are changed by hand must be told apart, or this proves nothing.
 
 mod mutants;
+mod real;
+mod strangers;
 
 use std::time::Duration;
 
 use leasehold_core::Revoke;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestError, TestRng, TestRunner};
-use redis::{Arg, Cmd, Connection, Value};
-use testbed::redis::{Server as RealServer, Settings, WallClock};
+use redis::Value;
 
-use super::model::{Asker, ENDLESS, Message, Server};
-use crate::keys::{Keys, NameKeys};
+use self::real::Real;
+use super::model::{Asker, ENDLESS, Message, Server, Shared};
+use crate::config::Format;
 use crate::protocol::Answer;
-use crate::scripts::{self, Revoked, Script, Shown};
+use crate::scripts::{self, Naming, Revoked, Shown};
 
 /// What is done to both.
 #[derive(Clone, Debug)]
@@ -43,6 +45,10 @@ enum Operation {
     Pass(u64),
     /// Another client takes the lock, if it is free, for so many milliseconds or without end.
     Foreign(Option<u64>),
+    /// The other client releases it.
+    ForeignRelease,
+    /// Other clients wait for a signal, or none.
+    Listen(bool),
     /// A key is lost: the lock's, the queue's, the entries', or the last grant's.
     Lose(usize),
 }
@@ -63,6 +69,8 @@ fn operations() -> impl Strategy<Value = Vec<Operation>> {
         4 => (0_u64..2_000_000).prop_map(Operation::Pass),
         1 => prop::sample::select(vec![300_000, 901_000, 9_001_000, 43_200_000_000]).prop_map(Operation::Pass),
         1 => prop::option::of(ttl()).prop_map(Operation::Foreign),
+        1 => Just(Operation::ForeignRelease),
+        1 => any::<bool>().prop_map(Operation::Listen),
         1 => (0_usize..4).prop_map(Operation::Lose),
     ];
     prop::collection::vec(operation, 0..50)
@@ -86,148 +94,39 @@ fn client(owner: u64) -> usize {
     usize::try_from(owner).unwrap() % CLIENTS
 }
 
+/// As a lock shows that it is held.
+fn shown(format: Option<&Format>, owner: u64) -> String {
+    match format.is_some_and(|format| format.channel("").is_some()) {
+        true if owner == STRANGER => "uuid:7 1".to_owned(),
+        true => format!("00000000-0000-0000-0000-{owner:012x}:1 1"),
+        false => hex(owner),
+    }
+}
+
+fn naming() -> Naming {
+    Naming { base: 0, stranger: Naming::NOT_LEASEHOLD }
+}
+
+/// As scripts of a format are told.
+fn shared(format: &Format) -> Shared {
+    let signals = format.channel("").is_some();
+    Shared { after: 2, signals, may_wait: !signals, ..Shared::STRINGS }
+}
+
 fn info(owner: u64) -> String {
     scripts::info(&format!("host {owner}"), owner.is_multiple_of(2).then_some("{}"))
 }
 
-/// A server whose clock stands still, and one that hears everything it says.
-struct Real {
-    clock: WallClock,
-    now: u64,
-    connection: Connection,
-    ear: Connection,
-    keys: NameKeys,
-    /// What each script is called by.
-    hashes: Vec<String>,
-    /// Whether a script is changed, and to be told from the model.
-    is_mutant: bool,
-    /// How many ended entries a script drops at most.
-    sweep: usize,
-    _server: RealServer,
-}
-
-impl Real {
-    fn start() -> Self {
-        let clock = WallClock::new().unwrap();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let server = runtime.block_on(Settings::new().clock(&clock).start()).unwrap();
-        let client = redis::Client::open(format!("redis://{}", server.addr())).unwrap();
-        let (connection, mut ear) = (client.get_connection().unwrap(), client.get_connection().unwrap());
-        redis::cmd("PSUBSCRIBE").arg("*").exec(&mut ear).unwrap();
-        let keys = Keys::new("p", false).unwrap().of(&"a b".parse().unwrap()).unwrap();
-        let hashes = Vec::new();
-        let mut real = Self {
-            clock,
-            now: 0,
-            connection,
-            ear,
-            keys,
-            hashes,
-            is_mutant: false,
-            sweep: 500,
-            _server: server,
-        };
-        real.pass(1_800_000_000_000_000);
-        real.load(500, None);
-        real
-    }
-
-    /// Has scripts run from now on that drop so many ended entries, with a part of one and what stands there
-    /// instead.
-    fn load(&mut self, sweep: usize, mutant: Option<(&str, &str)>) {
-        (self.sweep, self.is_mutant) = (sweep, mutant.is_some());
-        let texts = texts().map(|text| text.replace("sweep = 500", &format!("sweep = {sweep}")));
-        let texts =
-            texts.map(|text| mutant.map_or_else(|| text.clone(), |(from, to)| text.replace(from, to)));
-        let load = |text| redis::cmd("SCRIPT").arg("LOAD").arg(text).query(&mut self.connection).unwrap();
-        self.hashes = texts.into_iter().map(load).collect();
-    }
-
-    fn pass(&mut self, micros: u64) {
-        self.now += micros;
-        self.clock.stand_at(self.now).unwrap();
-    }
-
-    fn ask(&mut self, command: &Cmd) -> Value {
-        command.query(&mut self.connection).unwrap()
-    }
-
-    /// Runs a script as it was loaded last.
-    fn run(&mut self, script: &Script, call: &Cmd) -> Result<Value, String> {
-        let at = Script::all().iter().position(|known| std::ptr::eq(*known, script)).unwrap();
-        let mut loaded = redis::cmd("EVALSHA");
-        loaded.arg(&self.hashes[at]);
-        for argument in call.args_iter().skip(2) {
-            let Arg::Simple(bytes) = argument else { unreachable!("no script takes a cursor") };
-            loaded.arg(bytes);
-        }
-        loaded.query(&mut self.connection).map_err(|error| error.to_string())
-    }
-
-    /// Its counter if it holds the lock.
-    fn acquire(&mut self, owner: u64) -> Option<u64> {
-        let mut call = scripts::ACQUIRE.call(&self.keys.all());
-        call.arg(CHANNELS).arg(hex(owner)).arg(2_000).arg(1).arg(client(owner)).arg(info(owner));
-        scripts::number(&self.run(&scripts::ACQUIRE, &call).unwrap())
-    }
-
-    fn release(&mut self, owner: u64) -> Result<Option<u64>, String> {
-        let mut call = scripts::RELEASE.call(&self.keys.all());
-        call.arg(CHANNELS).arg(hex(owner));
-        self.run(&scripts::RELEASE, &call).map(|answer| scripts::number(&answer))
-    }
-
-    /// What was published since the last time: inbox and text.
-    fn heard(&mut self) -> Vec<(String, String)> {
-        self.ask(redis::cmd("PUBLISH").arg(END).arg(END));
-        let mut heard = Vec::new();
-        loop {
-            let message = self.ear.recv_response().unwrap();
-            let words: Vec<String> = redis::from_redis_value(message).unwrap();
-            match &*words[2] {
-                END => return heard,
-                channel => heard.push((channel.to_owned(), words[3].clone())),
-            }
-        }
-    }
-
-    /// All keys of the name, each with its end.
-    fn state(&mut self) -> Vec<Vec<String>> {
-        const DUMP: &str = "
-            local h = redis.call('HGETALL', KEYS[3])
-            return { { redis.call('GET', KEYS[1]) or 'none', tostring(redis.call('PTTL', KEYS[1])) },
-                redis.call('ZRANGE', KEYS[2], 0, -1, 'WITHSCORES'), { tostring(redis.call('PTTL', KEYS[2])) },
-                h, { tostring(redis.call('PTTL', KEYS[3])) },
-                { redis.call('GET', KEYS[4]) or 'none', tostring(redis.call('PTTL', KEYS[4])) } }";
-        let mut dump = redis::cmd("EVAL");
-        dump.arg(DUMP).arg(4).arg(&self.keys.all());
-        let mut state: Vec<Vec<String>> = redis::from_redis_value(self.ask(&dump)).unwrap();
-        let mut fields: Vec<_> = state[3].chunks(2).map(|pair| pair.join(": ")).collect();
-        fields.sort();
-        state[3] = fields;
-        state
-    }
-}
-
-/// The scripts as they are.
-fn texts() -> [String; 8] {
-    Script::all().map(|script| {
-        let call = script.with_text(&script.call(&[]));
-        let Some(Arg::Simple(text)) = call.args_iter().nth(1) else { unreachable!() };
-        String::from_utf8(text.to_vec()).unwrap()
-    })
-}
-
 impl Server {
     /// As [`Real::state`] shows the real one.
-    fn state(&mut self, now: u64) -> Vec<Vec<String>> {
+    fn state(&mut self, now: u64, format: Option<&Format>) -> Vec<Vec<String>> {
         self.expire(now);
         let left = |until: u64| match until {
             0 => "-2".to_owned(),
             ENDLESS => "-1".to_owned(),
             until => (until - now / 1000).to_string(),
         };
-        let lock = self.lock.map_or_else(|| "none".to_owned(), |(holder, _)| hex(holder));
+        let lock = self.lock.map_or_else(|| "none".to_owned(), |(holder, _)| shown(format, holder));
         let queue = self.queue.iter().flat_map(|(owner, score)| [hex(*owner), score.to_string()]).collect();
         let mut fields: Vec<_> = Vec::new();
         for (owner, entry) in &self.entries {
@@ -240,6 +139,10 @@ impl Server {
             let asker = grace.map_or_else(|| EARLIER.to_owned(), |grace| format!("grace {grace}"));
             fields.push(format!("revoker: {asker}"));
         }
+        let noted = self.shared.as_ref().and_then(|shared| shared.turns);
+        fields.extend(noted.map(|(turns, since)| format!("turns: {turns} {since}")));
+        let noted = self.shared.as_ref().and_then(|shared| shared.rests_until);
+        fields.extend(noted.map(|until| format!("rest: {until}")));
         fields.sort();
         let grant = self.grant.map_or_else(
             || "none".to_owned(),
@@ -265,6 +168,7 @@ fn written(message: &Message, lock: &str) -> (String, String) {
         Message::Push { client, owner, counter } => (client, format!("granted {} {counter}", hex(owner))),
         Message::Revoked { client, owner, grace } => (client, format!("revoked {} {grace}", hex(owner))),
         Message::Due { client, owner, ask_in } => (client, format!("due {} {ask_in}", hex(owner))),
+        Message::Signal => return (format!("redisson_lock__channel:{{{lock}}}"), "0".to_owned()),
         Message::Request { .. } | Message::Reply { .. } | Message::Released { .. } => unreachable!(),
     };
     (format!("{CHANNELS}{client}"), format!("{text} {lock}"))
@@ -280,26 +184,28 @@ fn step(
     let keys = real.keys.clone();
     let now = real.now;
     let answers = |value: &Value, entries| -> Result<Vec<Answer>, String> {
-        let replies = scripts::replies(value, entries, 0).map_err(|error| error.to_string())?;
+        let replies = scripts::replies(value, entries, naming()).map_err(|error| error.to_string())?;
         Ok(replies.into_iter().map(|reply| reply.answer).collect())
     };
     Ok(match operation {
         Operation::Acquire { owner, ttl, queues } => {
-            let mut call = scripts::ACQUIRE.call(&keys.all());
+            let mut call = real.scripts.acquire.call(&keys.all());
             call.arg(CHANNELS).arg(hex(*owner)).arg(*ttl).arg(u8::from(*queues));
             call.arg(client(*owner)).arg(info(*owner));
-            let answer = real.run(&scripts::ACQUIRE, &call)?;
+            let answer = real.run(&real.scripts.acquire, &call)?;
+            strangers::keeps_silent(real, &answer)?;
             let asker = Asker { owner: *owner, client: client(*owner), ttl: *ttl };
             let expected = model.acquire(now, asker, *queues, said);
             (format!("{:?}", answers(&Value::Array(vec![answer]), 1)?), format!("{:?}", [expected]))
         }
         Operation::Refresh { owners, ttl } => {
-            let mut call = scripts::REFRESH.call(&keys.all().repeat(owners.len()));
+            let mut call = real.scripts.refresh.call(&keys.all().repeat(owners.len()));
             call.arg(CHANNELS).arg(0);
             for owner in owners {
                 call.arg(hex(*owner)).arg(*ttl);
             }
-            let answer = real.run(&scripts::REFRESH, &call)?;
+            let answer = real.run(&real.scripts.refresh, &call)?;
+            strangers::keeps_silent(real, &answer)?;
             let askers: Vec<_> =
                 owners.iter().map(|owner| Asker { owner: *owner, client: 0, ttl: *ttl }).collect();
             let expected = model.refresh_all(now, &askers, said);
@@ -311,8 +217,8 @@ fn step(
         Operation::Revoke(grace) => {
             let how =
                 grace.map_or(Revoke::Force, |grace| Revoke::Ask { grace: Duration::from_millis(grace) });
-            let call = scripts::revoke(&keys, CHANNELS, how);
-            let answer = scripts::revoked(&real.run(&scripts::REVOKE, &call)?, 0);
+            let call = scripts::revoke(&real.scripts.revoke, &keys, CHANNELS, how);
+            let answer = scripts::revoked(&real.run(&real.scripts.revoke, &call)?, naming());
             let answer = answer.map_err(|error| error.to_string())?.map(|Revoked { holder, unswept }| {
                 let left = holder.ttl.map(|left| u64::try_from(left.as_millis()).unwrap());
                 (holder.token.map(|token| token.counter()), left, unswept)
@@ -330,8 +236,8 @@ fn step(
             Default::default()
         }
         Operation::Inspect => {
-            let call = scripts::INSPECT.call(&keys.all());
-            let shown = scripts::inspected(&real.run(&scripts::INSPECT, &call)?, 1, 0);
+            let call = real.scripts.inspect.call(&keys.all());
+            let shown = scripts::inspected(&real.run(&real.scripts.inspect, &call)?, 1, naming());
             let Shown { holder, waiting } = shown.map_err(|error| error.to_string())?.remove(0);
             let counter = holder.as_ref().and_then(|holder| holder.token).map(|token| token.counter());
             (format!("{:?}", (waiting, holder.is_some(), counter)), format!("{:?}", model.inspect(now)))
@@ -341,15 +247,23 @@ fn step(
             Default::default()
         }
         Operation::Foreign(lease) => {
-            let mut set = redis::cmd("SET");
-            set.arg(keys.all()[0]).arg(hex(STRANGER)).arg("NX");
-            if let Some(lease) = lease {
-                set.arg("PX").arg(*lease);
-            }
-            real.ask(&set);
+            strangers::take(real, *lease);
+            model.taken_by(now, STRANGER, *lease);
+            Default::default()
+        }
+        Operation::ForeignRelease => {
             model.expire(now);
-            let until = lease.map_or(ENDLESS, |lease| now / 1000 + lease);
-            model.lock = model.lock.or(Some((STRANGER, until)));
+            if model.lock.is_some_and(|(holder, _)| holder == STRANGER) {
+                real.ask(redis::cmd("DEL").arg(keys.all()[0]));
+                model.lock = None;
+            }
+            Default::default()
+        }
+        Operation::Listen(listens) => {
+            strangers::listen(real, *listens);
+            if let Some(shared) = model.shared.as_mut().filter(|shared| shared.signals) {
+                shared.may_wait = *listens;
+            }
             Default::default()
         }
         Operation::Lose(key) => {
@@ -357,7 +271,10 @@ fn step(
             match key {
                 0 => model.lock = None,
                 1 => (model.queue, model.queue_until) = Default::default(),
-                2 => (model.entries, model.revoked, model.entries_until) = Default::default(),
+                2 => {
+                    (model.entries, model.revoked, model.entries_until) = Default::default();
+                    model.forget_strangers();
+                }
                 _ => model.grant = None,
             }
             Default::default()
@@ -369,7 +286,9 @@ fn compare(real: &mut Real, operations: &[Operation]) -> Result<(), String> {
     real.ask(&redis::cmd("FLUSHALL"));
     // A difference may have left some.
     real.heard();
-    let mut model = Server { sweep: real.sweep, ..Server::default() };
+    strangers::listen(real, false);
+    let shared = real.format.as_ref().map(shared);
+    let mut model = Server { sweep: real.sweep, shared, ..Server::default() };
     for (at, operation) in operations.iter().enumerate() {
         let mut said = Vec::new();
         let (answer, expected) = step(real, &mut model, operation, &mut said)?;
@@ -384,7 +303,7 @@ fn compare(real: &mut Real, operations: &[Operation]) -> Result<(), String> {
         if heard != said {
             return differs("a message", &heard, &said);
         }
-        let (state, expected) = (real.state(), model.state(real.now));
+        let (state, expected) = (real.state(), model.state(real.now, real.format.as_ref()));
         if state != expected {
             return differs("a key", &state, &expected);
         }
@@ -410,13 +329,13 @@ fn search(real: &mut Real, cases: u32) -> Result<(), TestError<Vec<Operation>>> 
 /// Whatever is asked for in whatever order, also after keys were lost and beside a stranger.
 #[test]
 fn the_scripts_do_what_the_model_does() {
-    search(&mut Real::start(), Config::default().cases).unwrap();
+    search(&mut Real::start(None), Config::default().cases).unwrap();
 }
 
 /// The same where a script drops few ended entries.
 #[test]
 fn a_sweep_that_is_cut_short_is_gone_on_with() {
-    let mut real = Real::start();
+    let mut real = Real::start(None);
     for sweep in [1, 2] {
         real.load(sweep, None);
         search(&mut real, Config::default().cases).unwrap();
@@ -426,7 +345,7 @@ fn a_sweep_that_is_cut_short_is_gone_on_with() {
 /// A live entry that says nothing we write is passed over, and whoever is behind it has the lock.
 #[test]
 fn a_strange_entry_is_passed_over() {
-    let mut real = Real::start();
+    let mut real = Real::start(None);
     let keys = real.keys.clone();
     let [_, queue, entries, _] = keys.all();
     real.acquire(1);
@@ -451,7 +370,7 @@ fn a_strange_entry_is_passed_over() {
 /// order, and leases last, also when the clock has one more digit.
 #[test]
 fn a_clock_of_fewer_digits_changes_no_order() {
-    let mut real = Real::start();
+    let mut real = Real::start(None);
     let first = real.acquire(1).unwrap();
     real.acquire(2);
     real.now = 50_000_000;
@@ -471,7 +390,7 @@ fn a_clock_of_fewer_digits_changes_no_order() {
 /// Whatever somebody else has written where the last grant is kept, the next counter is the time.
 #[test]
 fn a_strange_record_lowers_no_counter() {
-    let mut real = Real::start();
+    let mut real = Real::start(None);
     let acquire = |real: &mut Real, strange: &str| {
         real.ask(&redis::cmd("FLUSHALL"));
         let keys = real.keys.clone();

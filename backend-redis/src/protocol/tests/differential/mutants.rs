@@ -2,7 +2,9 @@
 
 use proptest::test_runner::TestError;
 
-use super::{Real, search, texts};
+use super::real::{Real, texts};
+use super::search;
+use crate::config::Format;
 
 /// A part of a script, and what stands there instead.
 type Mutant = (&'static str, &'static str);
@@ -10,7 +12,7 @@ type Mutant = (&'static str, &'static str);
 /// What could be wrong in taking a lock and handing it on.
 const GRANTING: [Mutant; 17] = [
     ("redis.call('EXISTS', queue) == 0 then", "true then"),
-    ("if first == me or not (first or more) then", "if not (first or more) then"),
+    ("if first == me and not resting or not (first or more) then", "if not (first or more) then"),
     ("its and (#its > #now or its >= now) and number(its + 1) or now", "now"),
     ("score, last = redis.call('ZSCORE', queue, me), nil", ""),
     ("redis.call('ZADD', queue, 'NX', score, me)", "redis.call('ZADD', queue, score, me)"),
@@ -36,7 +38,7 @@ const KEEPING: [Mutant; 22] = [
     ("'(' .. score, '-inf'", "score, '-inf'"),
     ("before(queue, entries, number(now - ttl * 1000), now)", ""),
     ("owner = nil", ""),
-    ("tell_next(lock, queue, entries, channels, score)\nelse", "\nelse"),
+    ("tell_next(lock, queue, entries, grants, channels, holder, score)\nelse", "\nelse"),
     ("asks < ((live_until(entries, owner, now) or now) - now) / 1000 - ttl * 2 / 3", "true"),
     // refresh
     ("if not live_until(entries, me, now) then\n    drop_entry(queue, entries, me)", "if false then"),
@@ -51,8 +53,8 @@ const KEEPING: [Mutant; 22] = [
     // release
     ("local held = holder == me", "local held = holder"),
     ("redis.call('HDEL', entries, 'revoked', 'revoker')", ""),
-    ("redis.call('DEL', lock)\n    redis.call('HDEL'", "redis.call('HDEL'"),
-    ("elseif not holder then", "elseif false then"),
+    ("free(lock)\n    redis.call('HDEL'", "redis.call('HDEL'"),
+    ("elseif not holder and not resting then", "elseif false then"),
     // revoke
     ("if owner == holder then\n  local inbox", "do\n  local inbox"),
     ("'revoked', holder, 'revoker', 'grace ' .. grace", "'revoked', holder"),
@@ -67,14 +69,15 @@ const SWEEPING: [Mutant; 8] = [
     ("if sweep == 0 then", "if false then"),
     ("return nil, more", "return nil"),
     ("  return more\nend", "end"),
-    ("holder and -1 or 0", "-1"),
+    ("(holder or resting) and -1 or 0", "-1"),
     ("channels) and 5 or 1", "channels) and 1 or 1"),
     ("channels) and 1 or 0", "channels) and 0 or 0"),
 ];
 
 /// Each difference is found, where scripts drop so many ended entries.
-fn each_is_told_from_the_model(sweep: usize, mutants: &[Mutant]) {
-    let (mut real, texts) = (Real::start(), texts());
+fn each_is_told_from_the_model(format: Option<Format>, sweep: usize, mutants: &[Mutant]) {
+    let mut real = Real::start(format);
+    let texts = texts(real.scripts);
     for (from, to) in mutants {
         assert!(texts.iter().any(|text| text.contains(from)), "no script has {from:?}");
         real.load(sweep, Some((from, to)));
@@ -86,17 +89,73 @@ fn each_is_told_from_the_model(sweep: usize, mutants: &[Mutant]) {
 /// Wrong grants are found.
 #[test]
 fn changed_grants_are_told_from_the_model() {
-    each_is_told_from_the_model(500, &GRANTING);
+    each_is_told_from_the_model(None, 500, &GRANTING);
 }
 
 /// Wrong answers, releases and revocations are found.
 #[test]
 fn changed_scripts_are_told_from_the_model() {
-    each_is_told_from_the_model(500, &KEEPING);
+    each_is_told_from_the_model(None, 500, &KEEPING);
 }
 
 /// Wrong sweeps are found.
 #[test]
 fn changed_sweeps_are_told_from_the_model() {
-    each_is_told_from_the_model(1, &SWEEPING);
+    each_is_told_from_the_model(None, 1, &SWEEPING);
+}
+
+/// What could be wrong beside strangers, whatever the format.
+const SHARING: [Mutant; 19] = [
+    // Their turn.
+    ("if strangers and strangers.have_their_turn(lock, queue, entries, channels) then", "if false then"),
+    ("tonumber(turns) < AFTER and", "true and"),
+    ("and now - since < EVERY * 1000", ""),
+    ("redis.call('HSET', entries, 'rest', number(now + FOR * 1000))", ""),
+    ("'due ' .. owner .. ' ' .. FOR .. ' ' .. lock", "'due ' .. owner .. ' 0 ' .. lock"),
+    ("if not holder and not (strangers and strangers.rest(entries, now)) then", "if not holder then"),
+    ("if first == me and not resting or", "if first == me or"),
+    ("if first and not resting then", "if first then"),
+    ("elseif not holder and not resting then", "elseif not holder then"),
+    ("return strangers.rest(entries, now) or left", "return left"),
+    ("redis.call('HDEL', entries, 'turns', 'rest')", ""),
+    ("keep(entries, lease)\nend", "end"),
+    ("    strangers.pass(entries, now, lease)\n", ""),
+    // Who is first asks.
+    ("elseif first and strangers.hold(holder, grants) then", "elseif strangers.hold(holder, grants) then"),
+    ("return left < 0 and POLL or math.min(left, POLL)", "return left"),
+    ("answer[4], answer[5] = false, first and 1 or 0", "answer[4], answer[5] = false, 0"),
+    // What is theirs.
+    ("answer[4], answer[5] = false, first", "answer[4], answer[5] = holder, first"),
+    ("elseif not strangers or owner == holder then", "else"),
+    ("if not holder and not (strangers", "if holder ~= me and not (strangers"),
+];
+
+/// What could be wrong in a string.
+const STRINGS: [Mutant; 2] =
+    [("local held = holder == me", "local held = holder"), ("return true\nend", "return false\nend")];
+
+/// What could be wrong in a hash of Redisson.
+const HASHES: [Mutant; 9] = [
+    ("local held = holder == me", "local held = holder"),
+    ("redis.pcall('PUBLISH', channel(lock), '0')", ""),
+    ("give(lock, owner, lease)\n  local", "free(lock)\n  take(lock, owner, lease)\n  local"),
+    ("  redis.call('DEL', lock)\n  take", "  take"),
+    ("redis.call('PEXPIRE', lock, lease)", ""),
+    ("string.sub(owner, from, to)", "string.sub(string.rep('0', 32), from, to)"),
+    ("if not holder and redis.call('EXISTS', queue) == 0 then", "if redis.call('EXISTS', queue) == 0 then"),
+    ("return listen.err or tonumber(listen[2]) > 0", "return true"),
+    ("return listen.err or tonumber(listen[2]) > 0", "return false"),
+];
+
+/// Wrong dealings with strangers are found, in strings.
+#[test]
+fn changed_scripts_of_strings_are_told_from_the_model() {
+    each_is_told_from_the_model(Some(Format::string()), 500, &SHARING);
+    each_is_told_from_the_model(Some(Format::string()), 500, &STRINGS);
+}
+
+/// The same in hashes.
+#[test]
+fn changed_scripts_of_hashes_are_told_from_the_model() {
+    each_is_told_from_the_model(Some(Format::redisson()), 500, &HASHES);
 }

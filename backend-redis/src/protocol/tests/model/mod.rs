@@ -1,9 +1,15 @@
 //! The scripts and the network, as a model. `differential` holds the scripts against it.
 
+mod message;
+mod strangers;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::protocol::Answer;
+
+pub(super) use self::message::{Message, Request};
+pub(super) use self::strangers::Shared;
 
 pub(super) type Owner = u64;
 
@@ -37,6 +43,8 @@ pub(super) struct Server {
     /// How many more this one may.
     pub(super) left: usize,
     pub(super) released: BTreeSet<Owner>,
+    /// Other libraries take the lock too.
+    pub(super) shared: Option<Shared>,
 }
 
 /// What the scripts do wrong, if anything.
@@ -55,6 +63,14 @@ pub(super) enum Fault {
     LeavesSilently,
     /// Who has left the lock free before more ended entries does not go on.
     SweepsOnce,
+    /// Who is first behind a stranger is told to ask as anybody is.
+    NoPoll,
+    /// Strangers are handed nothing on, and wait for ever.
+    NoTurns,
+    /// A lock that a stranger holds is handed on.
+    TakesOver,
+    /// What is released is whoever's it is.
+    ReleasesAnybodys,
 }
 
 /// What an entry has.
@@ -105,6 +121,7 @@ impl Server {
         if self.entries_until < now {
             self.entries.clear();
             self.revoked = None;
+            self.forget_strangers();
         }
         self.forget_empty_keys();
     }
@@ -114,7 +131,7 @@ impl Server {
         if self.queue.is_empty() {
             self.queue_until = 0;
         }
-        if self.entries.is_empty() && self.revoked.is_none() {
+        if self.entries.is_empty() && self.revoked.is_none() && !self.notes_strangers() {
             self.entries_until = 0;
         }
     }
@@ -203,10 +220,20 @@ impl Server {
     /// In how many milliseconds an entry's turn may come without a message.
     fn due(&mut self, now: u64, score: u64) -> Option<u64> {
         let before = self.before(now, score);
-        let left = match self.lock {
-            None => return Some(0),
-            Some((_, ENDLESS)) => return None,
-            Some((_, until)) => until - now / 1000,
+        self.due_after(now, before)
+    }
+
+    /// The same, where the entry before it is live until then.
+    fn due_after(&self, now: u64, before: Option<u64>) -> Option<u64> {
+        let left = match (self.lock, self.poll()) {
+            (None, _) => match self.rest(now) {
+                None => return Some(0),
+                Some(rest) => rest,
+            },
+            (Some((_, ENDLESS)), Some(poll)) if before.is_none() => poll,
+            (Some((_, ENDLESS)), _) => return None,
+            (Some((_, until)), Some(poll)) if before.is_none() => poll.min(until - now / 1000),
+            (Some((_, until)), _) => until - now / 1000,
         };
         match (before, self.fault) {
             (None, _) | (_, Fault::AllAsk) => Some(left),
@@ -252,6 +279,7 @@ impl Server {
         (self.lock, self.handed_on) = (Some((owner, now / 1000 + lease)), true);
         let counter = self.count(now, owner, client, true);
         pushes.push(Message::Push { client, owner, counter });
+        self.passed(now, lease);
         false
     }
 
@@ -264,8 +292,11 @@ impl Server {
     }
 
     fn waits(&mut self, now: u64, owner: Owner) -> Answer {
-        let ask_in = self.score(owner).and_then(|score| self.due(now, score)).map(Duration::from_millis);
-        Answer::Waits { seen: self.counter(), ask_in }
+        let score = self.score(owner).expect("it waits");
+        let before = self.before(now, score);
+        let ask_in = self.due_after(now, before).map(Duration::from_millis);
+        let behind_stranger = before.is_none() && self.poll().is_some();
+        Answer::Waits { seen: self.counter(), ask_in, behind_stranger }
     }
 
     pub(super) fn acquire(
@@ -281,9 +312,11 @@ impl Server {
             (self.lock, self.handed_on) = (Some((owner, now / 1000 + ttl)), false);
             return Answer::Holds { counter: self.count(now, owner, client, true) };
         }
+        let resting = self.lock.is_none() && self.rest(now).is_some();
         if self.lock.is_none() {
             match self.first_live(now) {
                 First::Unknown => {}
+                First::Is(_) if resting => {}
                 First::Is(first) if first != owner => _ = self.hand_on(now, pushes),
                 First::Is(_) | First::Nobody => {
                     self.drop_entry(owner);
@@ -296,8 +329,8 @@ impl Server {
             return self.holds(now, asker, true);
         }
         if !queues {
-            let ask_in = self.lock.is_none().then_some(Duration::ZERO);
-            return Answer::Waits { seen: self.counter(), ask_in };
+            let ask_in = (self.lock.is_none() && !resting).then_some(Duration::ZERO);
+            return Answer::Waits { seen: self.counter(), ask_in, behind_stranger: false };
         }
         if self.score(owner).is_none() {
             let score = self.queue.last().map_or(now, |(_, last)| now.max(last + 1));
@@ -327,7 +360,8 @@ impl Server {
 
     fn refresh_one(&mut self, now: u64, asker: Asker, pushes: &mut Vec<Message>) -> Answer {
         let Asker { owner, ttl, .. } = asker;
-        if self.lock.is_none() {
+        let is_free = self.lock.is_none() || self.fault == Fault::TakesOver && self.poll().is_some();
+        if is_free && self.rest(now).is_none() {
             self.hand_on(now, pushes);
         }
         if self.is_held_by(owner) {
@@ -359,23 +393,22 @@ impl Server {
     pub(super) fn release(&mut self, now: u64, owner: Owner, pushes: &mut Vec<Message>) -> u64 {
         self.begin(now);
         self.released.insert(owner);
-        if self.is_held_by(owner) {
-            self.lock = None;
+        if self.is_held_by(owner) || self.lock.is_some() && self.fault == Fault::ReleasesAnybodys {
             // Who waits has an entry.
             if self.entries_until == 0 {
+                self.free(pushes);
                 return 1;
             }
-            self.revoked = None;
-            self.forget_empty_keys();
-            return if self.hand_on(now, pushes) { 1 + UNSWEPT } else { 1 };
+            return if self.let_go(now, pushes) { 1 + UNSWEPT } else { 1 };
         }
         let score = self.score(owner);
         self.drop_entry(owner);
         let had = if score.is_some() { 2 } else { 0 };
-        match (self.lock, score) {
-            (None, _) if self.hand_on(now, pushes) => return had + UNSWEPT,
-            (Some(_), Some(score)) => self.tell_next(now, score, pushes),
-            (None, _) | (Some(_), None) => {}
+        let is_free = self.lock.is_none() && self.rest(now).is_none();
+        match score {
+            _ if is_free => return had + if self.hand_on(now, pushes) { UNSWEPT } else { 0 },
+            Some(score) => self.tell_next(now, score, pushes),
+            None => {}
         }
         had
     }
@@ -390,18 +423,17 @@ impl Server {
     ) -> Option<(Option<u64>, Option<u64>, bool)> {
         self.begin(now);
         let Some((holder, until)) = self.lock else {
-            self.hand_on(now, pushes);
+            if self.rest(now).is_none() {
+                self.hand_on(now, pushes);
+            }
             return None;
         };
         let left = (until != ENDLESS).then(|| until - now / 1000);
         let granted = self.grant.filter(|grant| grant.owner == holder);
         let mut unswept = false;
         if grace.is_none() {
-            self.lock = None;
-            self.revoked = None;
-            self.forget_empty_keys();
-            unswept = self.hand_on(now, pushes);
-        } else {
+            unswept = self.let_go(now, pushes);
+        } else if self.poll().is_none() {
             let noted = self.revoked.filter(|(asked, _)| *asked == holder);
             grace = grace.min(Some(noted.map_or(u64::MAX, |(_, grace)| grace.unwrap_or(0))));
             self.revoked = Some((holder, grace));
@@ -445,40 +477,7 @@ impl Default for Server {
             sweep: 500,
             left: 500,
             released: BTreeSet::new(),
+            shared: None,
         }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Request {
-    Acquire,
-    Refresh,
-    Release,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Message {
-    Request { client: usize, owner: Owner, request: Request, sent_at: u64 },
-    Reply { client: usize, owner: Owner, answer: Answer, sent_at: u64 },
-    Released { client: usize, owner: Owner },
-    Push { client: usize, owner: Owner, counter: u64 },
-    Revoked { client: usize, owner: Owner, grace: u64 },
-    Due { client: usize, owner: Owner, ask_in: u64 },
-}
-
-impl Message {
-    pub(super) fn client(&self) -> usize {
-        match self {
-            Self::Request { client, .. }
-            | Self::Reply { client, .. }
-            | Self::Released { client, .. }
-            | Self::Push { client, .. }
-            | Self::Revoked { client, .. }
-            | Self::Due { client, .. } => *client,
-        }
-    }
-
-    pub(super) fn is_request(&self) -> bool {
-        matches!(self, Self::Request { .. })
     }
 }

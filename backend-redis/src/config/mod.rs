@@ -1,5 +1,7 @@
 //! Which server, and how locks are kept in it.
 
+mod format;
+
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,11 +12,13 @@ use redis::{
     Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo,
 };
 
+pub use self::format::Format;
+
 use crate::error;
 use crate::keys::Keys;
 
 /// The configuration of the Redis store,
-/// `redis://[USER[:PASSWORD]@]HOST[:PORT][/DB][?prefix=P&wait_replicas=N&exact_key=false]`.
+/// `redis://[USER[:PASSWORD]@]HOST[:PORT][/DB][?prefix=P&wait_replicas=N&format=F]`.
 ///
 /// `rediss://` is the same over TLS, with the options `ca`, `cert` and `key` (PEM files);
 /// `redis+unix:///SOCKET?db=N` goes through a Unix socket. `Debug` shows no secret.
@@ -27,6 +31,7 @@ pub struct RedisConfig {
     database: u32,
     prefix: String,
     exact_key: bool,
+    format: Option<Format>,
     wait_replicas: u32,
 }
 
@@ -64,6 +69,7 @@ impl RedisConfig {
             database: 0,
             prefix: Self::DEFAULT_PREFIX.to_owned(),
             exact_key: false,
+            format: None,
             wait_replicas: 0,
         }
     }
@@ -104,10 +110,19 @@ impl RedisConfig {
     /// stay under the prefix. Default no.
     ///
     /// Such clients take no part in the queue: they may overtake our contenders, and our fencing
-    /// tokens do not count their grants.
+    /// tokens do not count their grants. [`Format::string`] does the same and says so, asks for their
+    /// releases, and gives them turns; this one stays as it was.
     #[must_use]
     pub fn exact_key(mut self, exact: bool) -> Self {
         self.exact_key = exact;
+        self
+    }
+
+    /// Keeps a lock as another library does, under a key of its own. Queue and counter stay under the prefix. Default
+    /// none; not with [`exact_key`](Self::exact_key).
+    #[must_use]
+    pub fn format(mut self, format: Format) -> Self {
+        self.format = Some(format);
         self
     }
 
@@ -146,6 +161,7 @@ impl RedisConfig {
         if let Some(exact) = url.take_parsed("exact_key", "true or false")? {
             config = config.exact_key(exact);
         }
+        config.format = Format::take_from(url)?;
         if let Some(replicas) = url.take_parsed("wait_replicas", "a number of replicas")? {
             config = config.wait_replicas(replicas);
         }
@@ -204,11 +220,32 @@ impl RedisConfig {
         if self.user.is_some() && self.password.is_none() {
             return Err(Error::invalid_option("a Redis user needs a password"));
         }
+        if let Some(format) = &self.format {
+            if self.exact_key {
+                return Err(Error::invalid_option(
+                    "exact_key and format both say what a lock's key is: give format=string alone",
+                ));
+            }
+            format.checked()?;
+        }
         self.keys().map(drop)
     }
 
     pub(crate) fn keys(&self) -> Result<Keys> {
-        Keys::new(&self.prefix, self.exact_key)
+        let around = match &self.format {
+            Some(format) => Some(format.around()),
+            None => self.exact_key.then_some(("", "")),
+        };
+        Keys::new(&self.prefix, around)
+    }
+
+    /// How locks are shared with other libraries, if they are.
+    pub(crate) fn shared(&self) -> Option<&Format> {
+        self.format.as_ref()
+    }
+
+    pub(crate) fn has_exact_keys(&self) -> bool {
+        self.exact_key
     }
 
     /// What connects; nothing is sent yet. What a connection has sent and the server's host has not confirmed
@@ -263,6 +300,7 @@ impl fmt::Debug for RedisConfig {
             .field("database", &self.database)
             .field("prefix", &self.prefix)
             .field("exact_key", &self.exact_key)
+            .field("format", &self.format)
             .field("wait_replicas", &self.wait_replicas)
             .finish()
     }

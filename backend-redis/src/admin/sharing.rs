@@ -1,0 +1,91 @@
+//! What an administrator should know of locks that other libraries take too: what is missing for that, and where one of
+//! them lies.
+
+use leasehold_core::backend::{Finding, Severity};
+use leasehold_core::clock::Moment;
+use leasehold_core::{ErrorKind, LockName, Result};
+
+use crate::config::Format;
+use crate::connection::Connected;
+use crate::session::Session;
+
+impl Session {
+    /// What the format is, and whether strangers hear us and we them.
+    pub(super) async fn diagnose_format(
+        &self,
+        connected: &Connected,
+        give_up_at: Moment,
+    ) -> Result<Vec<Finding>> {
+        let Some(format) = &self.format else {
+            return Ok(Vec::new());
+        };
+        let shared = format!(
+            "locks are kept as other libraries do, format={}, under {:?}",
+            format.word(),
+            format.template()
+        );
+        let mut findings = vec![Finding::new(Severity::Ok, "format", shared)];
+        // Nobody locks that.
+        let Some(channel) = format.channel("leasehold doctor") else {
+            return Ok(findings);
+        };
+        let may_hear = connected.hear(&channel, give_up_at).await?;
+        if may_hear {
+            connected.hear_no_more(&channel, give_up_at).await?;
+        }
+        let mut count = redis::cmd("PUBSUB");
+        count.arg("NUMSUB").arg(&channel);
+        let may_count = may(connected.ask(&count, give_up_at).await)?;
+        let may_tell = may(connected.ask(redis::cmd("PUBLISH").arg(&channel).arg(0), give_up_at).await)?;
+        let rights = [
+            (
+                may_hear,
+                "may not hear the channels redisson_lock__channel:*: we find that another library has released a \
+                        lock by asking every `poll`; grant &redisson_lock__channel:* and +subscribe",
+            ),
+            (
+                may_count,
+                "may not ask who listens there: ours stand back for others who may not be there; grant \
+                         +pubsub|numsub",
+            ),
+            (
+                may_tell,
+                "may not publish to redisson_lock__channel:*: others that wait for us sleep until our lease is over; \
+                        grant &redisson_lock__channel:* and +publish",
+            ),
+        ];
+        let missing = rights.iter().filter(|(may, _)| !may);
+        findings.extend(
+            missing.map(|(_, what)| Finding::new(Severity::Warning, "strangers", format!("the user {what}"))),
+        );
+        if findings.len() == 1 {
+            findings.push(Finding::new(
+                Severity::Ok,
+                "strangers",
+                "other libraries hear of our releases, and we of theirs",
+            ));
+        }
+        Ok(findings)
+    }
+
+    /// Under which key a lock lies, where that is a format's, and who holds it.
+    pub(crate) async fn diagnose_lock(&self, name: &LockName) -> Result<Vec<Finding>> {
+        self.open_or_refuse()?;
+        let keys = self.keys.of(name)?;
+        let format = self
+            .format
+            .as_ref()
+            .map_or_else(String::new, |format| format!(", format={}", Format::word(format)));
+        let key = Finding::new(Severity::Ok, "key", format!("{:?}{format}", keys.all()[0]));
+        Ok(vec![key, Finding::of_state(&self.inspect(name).await?)])
+    }
+}
+
+/// Whether it was allowed.
+fn may<T>(answer: Result<T>) -> Result<bool> {
+    match answer {
+        Ok(_) => Ok(true),
+        Err(error) if *error.kind() == ErrorKind::Denied => Ok(false),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,290 @@
+//! What a lock is under its key, where other libraries take it too.
+
+use std::time::Duration;
+
+use leasehold_core::{Error, Result, StoreUrl};
+
+use crate::scripts::{NameScripts, REDISSON, STRING, millis};
+
+/// What other libraries keep a lock in, so that they exclude us and we exclude them, and where.
+///
+/// Strangers take no part in the queue and have no tokens, so a store with a format is neither `FIFO` nor `FENCED`.
+///
+/// ```
+/// use leasehold_redis::{Format, RedisConfig};
+///
+/// let config = RedisConfig::new("127.0.0.1", 6379).format(Format::string().key("redlock:{name}"));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Format {
+    kind: Kind,
+    key: String,
+    poll: Duration,
+    yield_after: u32,
+    yield_every: Duration,
+    yield_for: Duration,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    String,
+    Redisson,
+}
+
+impl Format {
+    /// A string, taken by `SET key value NX PX ttl` and released by whoever knows its value: redis-py, redsync,
+    /// redislock, node-redlock, rslock and others, on one server. `format=string`.
+    pub fn string() -> Self {
+        // Who polls, does so every 100 ms.
+        Self::new(Kind::String, Duration::from_millis(100))
+    }
+
+    /// A hash, as Redisson's `RLock` keeps it; its clients are woken by a message, and wake us by theirs.
+    /// `format=redisson`.
+    pub fn redisson() -> Self {
+        // For the few that send no message.
+        Self::new(Kind::Redisson, Duration::from_secs(1))
+    }
+
+    fn new(kind: Kind, poll: Duration) -> Self {
+        Self {
+            kind,
+            key: NAME.to_owned(),
+            poll,
+            yield_after: 8,
+            yield_every: Duration::from_secs(1),
+            yield_for: Duration::from_millis(150),
+        }
+    }
+
+    /// The key of a lock, with its name where `{name}` stands, once. Default `{name}`.
+    #[must_use]
+    pub fn key(mut self, template: impl Into<String>) -> Self {
+        self.key = template.into();
+        self
+    }
+
+    /// How often the first of ours asks while a stranger holds the lock, give or take a quarter. Default 100 ms,
+    /// with Redisson, which sends messages, 1 s.
+    #[must_use]
+    pub fn poll(mut self, every: Duration) -> Self {
+        self.poll = every;
+        self
+    }
+
+    /// After how many hand-overs in a row from one of ours to the next strangers have a turn. Default 8.
+    #[must_use]
+    pub fn yield_after(mut self, hand_overs: u32) -> Self {
+        self.yield_after = hand_overs;
+        self
+    }
+
+    /// How long the lock goes from one of ours to the next before strangers have a turn. Default 1 s.
+    #[must_use]
+    pub fn yield_every(mut self, span: Duration) -> Self {
+        self.yield_every = span;
+        self
+    }
+
+    /// For how long ours leave the lock to strangers then: longer than their polls are apart. Default 150 ms; none of
+    /// theirs polls at 0.
+    #[must_use]
+    pub fn yield_for(mut self, span: Duration) -> Self {
+        self.yield_for = span;
+        self
+    }
+
+    /// Reads it from a URL's options, if there is one.
+    pub(super) fn take_from(url: &mut StoreUrl) -> Result<Option<Self>> {
+        // `key` is a file of TLS where there is TLS.
+        let of_lock = url.take("lock_key")?;
+        let key = match of_lock {
+            None if url.scheme() != "rediss" => url.take("key")?,
+            of_lock => of_lock,
+        };
+        let format = url.take("format")?;
+        let spans = ["poll", "yield_every", "yield_for"].map(|option| url.take_duration(option));
+        let [poll, yield_every, yield_for] = spans;
+        let (poll, yield_every, yield_for) = (poll?, yield_every?, yield_for?);
+        let yield_after = url.take_parsed("yield_after", "a number of hand-overs")?;
+        let mut format = match format.as_deref() {
+            Some("string") => Self::string(),
+            Some("redisson") => Self::redisson(),
+            Some(other) => {
+                return Err(Error::invalid_option(format!(
+                    "option format={other:?} is not string or redisson"
+                )));
+            }
+            None => {
+                let given = [
+                    ("key", key.is_some()),
+                    ("poll", poll.is_some()),
+                    ("yield_after", yield_after.is_some()),
+                    ("yield_every", yield_every.is_some()),
+                    ("yield_for", yield_for.is_some()),
+                ];
+                return match given.iter().find(|(_, given)| *given) {
+                    Some((option, _)) => Err(Error::invalid_option(format!(
+                        "option {option:?} is for locks shared with other libraries: give format=string or \
+                         format=redisson too"
+                    ))),
+                    None => Ok(None),
+                };
+            }
+        };
+        format.key = key.unwrap_or(format.key);
+        format.poll = poll.unwrap_or(format.poll);
+        format.yield_after = yield_after.unwrap_or(format.yield_after);
+        format.yield_every = yield_every.unwrap_or(format.yield_every);
+        format.yield_for = yield_for.unwrap_or(format.yield_for);
+        Ok(Some(format))
+    }
+
+    pub(super) fn checked(&self) -> Result<()> {
+        let wrong = |rule: String| Err(Error::invalid_option(rule));
+        let Self { key, poll, yield_after, yield_every, yield_for, .. } = self;
+        if key.matches(NAME).count() != 1 || key.chars().any(char::is_control) {
+            return wrong(format!("key={key:?} must have {NAME} in it, once, and no control characters"));
+        }
+        for (option, span) in [("poll", poll), ("yield_every", yield_every)] {
+            if millis(*span) == 0 || *span > LONGEST {
+                return wrong(format!("{option}={span:?} must be 1 ms to {LONGEST:?}"));
+            }
+        }
+        if *yield_for > LONGEST {
+            return wrong(format!("yield_for={yield_for:?} must be {LONGEST:?} at most"));
+        }
+        if *yield_after == 0 {
+            return wrong("yield_after=0 must be at least 1: it says after how many hand-overs".to_owned());
+        }
+        Ok(())
+    }
+
+    /// What stands before the name in a lock's key, and behind it.
+    pub(crate) fn around(&self) -> (&str, &str) {
+        self.key.split_once(NAME).unwrap_or((&self.key, ""))
+    }
+
+    pub(crate) fn scripts(&self) -> &'static NameScripts {
+        match self.kind {
+            Kind::String => &STRING,
+            Kind::Redisson => &REDISSON,
+        }
+    }
+
+    /// What scripts are told, with a `poll` between three quarters and five, by `jitter`, which makes between half and
+    /// all of it of a span.
+    pub(crate) fn told(&self, jitter: impl FnOnce(Duration) -> Duration) -> String {
+        let poll = (self.poll / 4 + jitter(self.poll)).max(Duration::from_millis(1));
+        let Self { yield_after, yield_every, yield_for, .. } = self;
+        format!("{} {yield_after} {} {}", millis(poll), millis(*yield_every), millis(*yield_for))
+    }
+
+    /// Where strangers say that a lock was released, if they do.
+    pub(crate) fn channel(&self, lock: &str) -> Option<String> {
+        match self.kind {
+            Kind::String => None,
+            Kind::Redisson if lock.contains('{') => Some(format!("redisson_lock__channel:{lock}")),
+            Kind::Redisson => Some(format!("redisson_lock__channel:{{{lock}}}")),
+        }
+    }
+
+    /// As the option says it.
+    pub(crate) fn word(&self) -> &'static str {
+        match self.kind {
+            Kind::String => "string",
+            Kind::Redisson => "redisson",
+        }
+    }
+
+    pub(crate) fn template(&self) -> &str {
+        &self.key
+    }
+}
+
+/// Where a template has the name.
+const NAME: &str = "{name}";
+
+/// More would be a mistake.
+const LONGEST: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::RedisConfig;
+    use leasehold_core::ErrorKind;
+
+    fn config(url: &str) -> Result<RedisConfig> {
+        RedisConfig::from_url(&mut url.parse()?)
+    }
+
+    /// A URL says all that the code can.
+    #[test]
+    fn a_url_says_a_format() {
+        let host = || RedisConfig::new("h", 6379);
+        assert_eq!(config("redis://h?format=string").unwrap(), host().format(Format::string()));
+        let url =
+            "redis://h?format=string&key=redlock:{name}&poll=50ms&yield_after=3&yield_every=2s&yield_for=0";
+        let millis = Duration::from_millis;
+        let format = Format::string().key("redlock:{name}").poll(millis(50)).yield_after(3);
+        let format = format.yield_every(millis(2_000)).yield_for(Duration::ZERO);
+        assert_eq!(config(url).unwrap(), host().format(format));
+        let shared = Format::redisson().key("app:{name}");
+        assert_eq!(
+            config("redis://h?format=redisson&lock_key=app:%7Bname%7D").unwrap(),
+            host().format(shared)
+        );
+        assert_eq!(
+            config("redis+unix:///s?format=string&key=:1:{name}").unwrap(),
+            RedisConfig::unix("/s").format(Format::string().key(":1:{name}"))
+        );
+        if cfg!(feature = "tls") {
+            let encrypted = config("rediss://h?format=string&lock_key=a:{name}").unwrap();
+            assert_eq!(encrypted.shared().unwrap().around(), ("a:", ""));
+        }
+    }
+
+    /// What cannot work is refused before anything is sent, and the value and the rule are named.
+    #[test]
+    fn a_format_that_cannot_work_is_refused() {
+        for (options, named) in [
+            ("format=hash", "\"hash\""),
+            ("format=string&key=lock", "\"lock\""),
+            ("format=string&key=", "{name}"),
+            ("format=string&key={name}{name}", "{name}"),
+            ("format=redisson&key=a%0A{name}", "control"),
+            ("format=string&poll=0", "poll"),
+            ("format=string&poll=11s", "10s"),
+            ("format=string&yield_every=0", "yield_every"),
+            ("format=string&yield_for=11s", "yield_for"),
+            ("format=string&yield_after=0", "yield_after"),
+            ("format=string&yield_after=-1", "yield_after"),
+            ("format=string&exact_key=true", "exact_key"),
+            ("key={name}", "format=string"),
+            ("poll=1s", "format=string"),
+            ("yield_for=1s", "format=string"),
+        ] {
+            let error = config(&format!("redis://h?{options}")).unwrap_err();
+            assert_eq!(*error.kind(), ErrorKind::InvalidOption, "{options}: {error}");
+            assert!(error.to_string().contains(named), "{options}: {error}");
+        }
+    }
+
+    /// What is told to scripts is within a quarter of the poll, and at least a millisecond.
+    #[test]
+    fn polls_are_a_quarter_apart() {
+        let format = Format::string();
+        assert_eq!(format.told(|span| span / 2), "75 8 1000 150");
+        assert_eq!(format.told(|span| span), "125 8 1000 150");
+        assert_eq!(format.poll(Duration::from_millis(1)).told(|span| span / 2), "1 8 1000 150");
+    }
+
+    /// The channel of Redisson has braces of its own only if the key has none.
+    #[test]
+    fn channels_are_as_redisson_names_them() {
+        let format = Format::redisson();
+        assert_eq!(format.channel("a b").unwrap(), "redisson_lock__channel:{a b}");
+        assert_eq!(format.channel("{a} b").unwrap(), "redisson_lock__channel:{a} b");
+        assert_eq!(Format::string().channel("a"), None);
+    }
+}

@@ -1,0 +1,145 @@
+//! The scripts on locks that other libraries take too: the same against the model, and what is no lock of theirs.
+
+use proptest::test_runner::Config;
+use redis::Value;
+
+use super::real::Real;
+use super::{Operation, STRANGER, client, compare, hex, info, search, shown};
+use crate::config::Format;
+
+/// A stranger takes the lock, if it is free, for so long or without end.
+pub(super) fn take(real: &mut Real, lease: Option<u64>) {
+    const TAKE_A_HASH: &str = "
+        if redis.call('EXISTS', KEYS[1]) == 0 then
+            redis.call('HSET', KEYS[1], 'uuid:7', 1)
+            if ARGV[1] ~= '' then redis.call('PEXPIRE', KEYS[1], ARGV[1]) end
+        end";
+    let lock = real.keys.all()[0].to_owned();
+    let is_hash = shown(real.format.as_ref(), STRANGER) != hex(STRANGER);
+    let mut set = redis::cmd(if is_hash { "EVAL" } else { "SET" });
+    if is_hash {
+        set.arg(TAKE_A_HASH).arg(1).arg(lock).arg(lease.map_or_else(String::new, |lease| lease.to_string()));
+    } else {
+        set.arg(lock).arg(hex(STRANGER)).arg("NX");
+        if let Some(lease) = lease {
+            set.arg("PX").arg(lease);
+        }
+    }
+    real.ask(&set);
+}
+
+/// Whether a stranger listens where releases are said.
+pub(super) fn listen(real: &mut Real, listens: bool) {
+    let Some(channel) = real.format.as_ref().and_then(|format| format.channel(real.keys.all()[0])) else {
+        return;
+    };
+    let what = if listens { "SUBSCRIBE" } else { "UNSUBSCRIBE" };
+    real.listener.send_packed_command(&redis::cmd(what).arg(channel).get_packed_command()).unwrap();
+    // Until it is confirmed, behind whatever was said before.
+    loop {
+        let words: Vec<Value> = redis::from_redis_value(real.listener.recv_response().unwrap()).unwrap();
+        if words[0] == Value::BulkString(what.to_lowercase().into_bytes()) {
+            return;
+        }
+    }
+}
+
+/// Nobody is told what a stranger's lock says: whoever knows it can release.
+pub(super) fn keeps_silent(real: &Real, answer: &Value) -> Result<(), String> {
+    let secret =
+        if real.format.is_some() { shown(real.format.as_ref(), STRANGER) } else { "none".to_owned() };
+    let secret = secret.strip_suffix(" 1").unwrap_or(&secret);
+    let tells = |value: &Value| matches!(value, Value::BulkString(text) if text.ends_with(secret.as_bytes()));
+    let parts = crate::scripts::parts(answer);
+    if parts.iter().any(|part| tells(part) || crate::scripts::parts(part).iter().any(tells)) {
+        return Err(format!("a stranger's value is told: {answer:?}"));
+    }
+    Ok(())
+}
+
+/// Whatever is asked for in whatever order, beside strangers of each format.
+#[test]
+fn the_scripts_of_formats_do_what_the_model_does() {
+    for format in [Format::string(), Format::redisson()] {
+        search(&mut Real::start(Some(format)), 2 * Config::default().cases).unwrap();
+    }
+}
+
+/// While ours stand back, who leaves tells the next one when to ask; in a schedule too rare to be met at random.
+#[test]
+fn who_leaves_while_ours_stand_back_tells_the_next_one() {
+    let acquire = |owner| Operation::Acquire { owner, ttl: 2_000, queues: true };
+    let mut scene: Vec<_> = (1..=6).map(acquire).collect();
+    scene.extend((1..=4).map(|owner| Operation::Release { owner }));
+    scene.push(Operation::Pass(3_000));
+    let mut real = Real::start(Some(Format::string()));
+    scene.push(Operation::Release { owner: 4 });
+    scene.push(Operation::Release { owner: 5 });
+    scene.push(Operation::Release { owner: 6 });
+    compare(&mut real, &scene).unwrap();
+    for wrong in [
+        ("waited and (holder or resting)", "waited and holder"),
+        ("not holder and not resting", "not holder"),
+    ] {
+        real.load(500, Some(wrong));
+        compare(&mut real, &scene).unwrap_err();
+    }
+}
+
+/// The error of whoever tries to take the lock.
+fn refused(real: &mut Real) -> Option<String> {
+    let (acquire, keys) = (&real.scripts.acquire, real.keys.clone());
+    let mut call = acquire.call(&keys.all());
+    call.arg(super::CHANNELS).arg(hex(1)).arg(2_000).arg(1).arg(client(1)).arg(info(1));
+    real.run(acquire, &call).err()
+}
+
+/// What is no lock of the format is neither taken for one nor changed, and the error names key and type; without the
+/// rules for that it is waited for, or taken.
+#[test]
+fn what_is_no_lock_of_the_format_is_refused() {
+    type Kind = (&'static [&'static [&'static str]], &'static str);
+    let list: Kind = (&[&["LPUSH", "a b", "x"]], "list");
+    let string: Kind = (&[&["SET", "a b", "x"]], "string");
+    let hash: Kind = (&[&["HSET", "a b", "x:1", "1"]], "hash");
+    let read_write: Kind = (&[&["HSET", "a b", "mode", "read", "x:1", "1"]], "hash");
+    let of_mode: Kind = (&[&["HSET", "a b", "mode", "write"]], "hash");
+    let many: Kind = (&[&["HSET", "a b", "x:1", "1", "y:2", "1"]], "hash");
+    let wrong_types = ("    if string.find(wrong, '^WRONGTYPE') then", "    if false then");
+    for (format, kind, rule) in [
+        (Format::string(), list, wrong_types),
+        (Format::string(), hash, wrong_types),
+        (Format::redisson(), list, wrong_types),
+        (Format::redisson(), string, wrong_types),
+        (Format::redisson(), read_write, ("fields[2] or fields[1] == 'mode'", "false")),
+        (Format::redisson(), of_mode, ("fields[2] or fields[1] == 'mode'", "fields[2]")),
+        (Format::redisson(), many, ("fields[2] or fields[1]", "fields[1]")),
+    ] {
+        let mut real = Real::start(Some(format));
+        for command in kind.0 {
+            let mut made = redis::cmd(command[0]);
+            made.arg(&command[1..]);
+            real.ask(&made);
+        }
+        let before = real.ask(redis::cmd("DUMP").arg("a b"));
+        let said = refused(&mut real).expect("it is no lock");
+        assert!(
+            said.contains("NOLOCK") && said.contains(&format!("the key \"a b\" is a {}", kind.1)),
+            "{said}"
+        );
+        assert_eq!(real.ask(redis::cmd("DUMP").arg("a b")), before);
+        real.load(500, Some(rule));
+        let said = refused(&mut real);
+        assert!(said.is_none_or(|said| !said.contains("NOLOCK")), "still refused without {rule:?}");
+    }
+}
+
+/// Our hold that somebody has added to is no hold any more, and releasing it leaves the key as it is.
+#[test]
+fn a_hold_that_somebody_has_added_to_is_lost() {
+    let mut real = Real::start(Some(Format::redisson()));
+    real.acquire(1).unwrap();
+    real.ask(redis::cmd("HSET").arg("a b").arg(&["x:1", "1"]));
+    assert_eq!(real.release(1), Ok(Some(0)));
+    assert_eq!(real.ask(redis::cmd("HLEN").arg("a b")), Value::Int(2));
+}

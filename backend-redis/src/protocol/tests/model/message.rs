@@ -1,0 +1,66 @@
+//! What travels between the contenders and the model of the scripts.
+
+use super::Owner;
+use crate::protocol::Answer;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::protocol::tests) enum Request {
+    Acquire,
+    Refresh,
+    Release,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(in crate::protocol::tests) enum Message {
+    Request {
+        client: usize,
+        owner: Owner,
+        request: Request,
+        sent_at: u64,
+    },
+    Reply {
+        client: usize,
+        owner: Owner,
+        answer: Answer,
+        sent_at: u64,
+    },
+    Released {
+        client: usize,
+        owner: Owner,
+    },
+    Push {
+        client: usize,
+        owner: Owner,
+        counter: u64,
+    },
+    Revoked {
+        client: usize,
+        owner: Owner,
+        grace: u64,
+    },
+    Due {
+        client: usize,
+        owner: Owner,
+        ask_in: u64,
+    },
+    /// What strangers are told of a free lock, and hear of each other.
+    Signal,
+}
+
+impl Message {
+    pub(in crate::protocol::tests) fn client(&self) -> usize {
+        match self {
+            Self::Request { client, .. }
+            | Self::Reply { client, .. }
+            | Self::Released { client, .. }
+            | Self::Push { client, .. }
+            | Self::Revoked { client, .. }
+            | Self::Due { client, .. } => *client,
+            Self::Signal => usize::MAX,
+        }
+    }
+
+    pub(in crate::protocol::tests) fn is_request(&self) -> bool {
+        matches!(self, Self::Request { .. })
+    }
+}

@@ -1,0 +1,137 @@
+//! What the scripts do where other libraries take the lock too.
+
+use super::{ENDLESS, Entry, Fault, First, Message, Server};
+
+/// What strangers are owed and do, in milliseconds, and what is noted of it.
+#[derive(Clone, Debug)]
+pub(in crate::protocol::tests) struct Shared {
+    pub(in crate::protocol::tests) poll: u64,
+    pub(in crate::protocol::tests) after: u64,
+    pub(in crate::protocol::tests) every: u64,
+    /// For how long.
+    pub(in crate::protocol::tests) rest: u64,
+    /// Strangers are told when the lock is free.
+    pub(in crate::protocol::tests) signals: bool,
+    /// Some may wait.
+    pub(in crate::protocol::tests) may_wait: bool,
+    /// Hand-overs in a row, and since when.
+    pub(in crate::protocol::tests) turns: Option<(u64, u64)>,
+    /// Until when ours stand back, in microseconds.
+    pub(in crate::protocol::tests) rests_until: Option<u64>,
+}
+
+impl Shared {
+    pub(in crate::protocol::tests) const STRINGS: Self = Self {
+        poll: 100,
+        after: 8,
+        every: 1_000,
+        rest: 150,
+        signals: false,
+        may_wait: true,
+        turns: None,
+        rests_until: None,
+    };
+}
+
+const LONGEST_REST: u64 = 10_000;
+
+impl Server {
+    /// How soon the first of ours asks, if it is a stranger who holds the lock.
+    pub(super) fn poll(&self) -> Option<u64> {
+        let (holder, _) = self.lock?;
+        let shared = self.shared.as_ref()?;
+        let is_ours = self.was_granted_to(holder) || self.fault == Fault::NoPoll;
+        (!is_ours).then_some(shared.poll)
+    }
+
+    /// For how long ours stand back.
+    pub(super) fn rest(&self, now: u64) -> Option<u64> {
+        let left = self.shared.as_ref()?.rests_until?.saturating_sub(now).div_ceil(1000);
+        (1..=LONGEST_REST).contains(&left).then_some(left)
+    }
+
+    /// The lock has gone from one of ours to another.
+    pub(super) fn passed(&mut self, now: u64, lease: u64) {
+        if let Some(shared) = &mut self.shared {
+            let (turns, since) = shared.turns.unwrap_or((0, now));
+            (shared.turns, shared.rests_until) = (Some((turns + 1, since)), None);
+            self.entries_until = self.entries_until.max(now / 1000 + lease);
+        }
+    }
+
+    pub(super) fn notes_strangers(&self) -> bool {
+        self.shared.as_ref().is_some_and(|shared| shared.turns.is_some() || shared.rests_until.is_some())
+    }
+
+    pub(in crate::protocol::tests) fn forget_strangers(&mut self) {
+        if let Some(shared) = &mut self.shared {
+            (shared.turns, shared.rests_until) = (None, None);
+        }
+    }
+
+    /// Nobody has it now.
+    pub(super) fn free(&mut self, pushes: &mut Vec<Message>) {
+        self.lock = None;
+        if self.shared.as_ref().is_some_and(|shared| shared.signals) {
+            pushes.push(Message::Signal);
+        }
+    }
+
+    /// The holder lets go; whether somebody may still wait behind more ended entries.
+    pub(super) fn let_go(&mut self, now: u64, pushes: &mut Vec<Message>) -> bool {
+        if self.have_their_turn(now, pushes) {
+            return false;
+        }
+        let held = self.lock.take();
+        let more = self.hand_on(now, pushes);
+        if self.lock.is_none() {
+            self.lock = held;
+            self.free(pushes);
+            self.revoked = None;
+            self.forget_strangers();
+            self.forget_empty_keys();
+        }
+        more
+    }
+
+    /// Strangers have their turn, if it is time for that.
+    fn have_their_turn(&mut self, now: u64, pushes: &mut Vec<Message>) -> bool {
+        let Some(Shared { after, every, rest, may_wait, turns: Some((turns, since)), .. }) = self.shared
+        else {
+            return false;
+        };
+        let is_time = turns >= after || since + every * 1000 <= now;
+        if !is_time || rest == 0 || self.fault == Fault::NoTurns {
+            return false;
+        }
+        let First::Is(owner) = self.first_live(now) else {
+            return false;
+        };
+        if !may_wait {
+            return false;
+        }
+        self.free(pushes);
+        self.revoked = None;
+        if let Some(shared) = &mut self.shared {
+            (shared.turns, shared.rests_until) = (None, Some(now + rest * 1000));
+        }
+        let Entry { client, .. } = self.entries[&owner];
+        pushes.push(Message::Due { client, owner, ask_in: rest });
+        true
+    }
+
+    /// A stranger takes the lock for so many milliseconds or without end, if nobody has it; whether it does.
+    pub(in crate::protocol::tests) fn taken_by(
+        &mut self,
+        now: u64,
+        stranger: u64,
+        lease: Option<u64>,
+    ) -> bool {
+        self.expire(now);
+        let is_free = self.lock.is_none();
+        if is_free {
+            self.lock = Some((stranger, lease.map_or(ENDLESS, |lease| now / 1000 + lease)));
+        }
+        is_free
+    }
+}

@@ -1,0 +1,190 @@
+//! A lock that strangers take too: how soon ours follow one, and that strangers have their turn while many of ours
+//! contend, against the model of the scripts, with strangers that poll.
+
+use super::model::{Asker, Fault, Message, Server, Shared};
+use super::*;
+
+impl World {
+    /// A stranger takes the lock if it can, or lets go of it, and says so or not.
+    pub(super) fn stranger(&mut self, pick: usize) {
+        let lease = pick as u64 % (2 * TTL);
+        let lease = (lease > 0).then_some(lease);
+        if self.server.shared.is_none() {
+            return;
+        } else if self.stranger.take().is_some() {
+            self.server.expire(micros(self.now));
+            if self.server.is_held_by(STRANGER) {
+                self.server.lock = None;
+            }
+            self.flying.extend(pick.is_multiple_of(2).then_some(Message::Signal));
+        } else if self.server.taken_by(micros(self.now), STRANGER, lease) {
+            self.stranger = Some(lease.map_or(u64::MAX, |lease| self.now + lease));
+        }
+    }
+}
+
+/// Contenders of ours which hold for some milliseconds, again and again, beside one stranger that polls.
+struct Beside {
+    ours: usize,
+    holds: u64,
+    /// How often the stranger tries.
+    polls: u64,
+    fault: Fault,
+}
+
+/// What became of them in a while.
+#[derive(Debug)]
+struct Shares {
+    ours: u64,
+    strangers: u64,
+    /// For how long the stranger has tried in vain at most.
+    longest: u64,
+    /// For how long the lock was free.
+    free: u64,
+}
+
+const WHILE: u64 = 20_000;
+
+impl Beside {
+    fn play(&self) -> Shares {
+        let shared = Some(Shared::STRINGS);
+        let mut server = Server { fault: self.fault, shared, ..Server::default() };
+        let mut clients: Vec<_> = (0..self.ours).map(|id| (id as Owner + 1, contender(), None)).collect();
+        let mut owners = self.ours as Owner;
+        let mut shares = Shares { ours: 0, strangers: 0, longest: 0, free: 0 };
+        let (mut tries_since, mut holds_until, mut renewed) = (1_000, None, vec![1_000; self.ours]);
+        for now in 1_000..1_000 + WHILE {
+            let mut said = Vec::new();
+            server.expire(micros(now));
+            if holds_until.is_some_and(|until| until <= now) {
+                (server.lock, holds_until, tries_since) = (None, None, now);
+            }
+            shares.longest = shares.longest.max(if holds_until.is_none() { now - tries_since } else { 0 });
+            let tries = holds_until.is_none() && now > tries_since && (now - tries_since) % self.polls == 0;
+            if tries && server.taken_by(micros(now), STRANGER, Some(self.holds + TTL)) {
+                holds_until = Some(now + self.holds);
+                shares.strangers += 1;
+            }
+            for (id, (owner, contender, held_since)) in clients.iter_mut().enumerate() {
+                let asker = Asker { owner: *owner, client: id, ttl: TTL };
+                let is_due = renewed[id] + TTL / 3 <= now;
+                let answer = match contender.step(at(now)) {
+                    Step::Enter => {
+                        contender.sent(at(now));
+                        Some(server.acquire(micros(now), asker, true, &mut said))
+                    }
+                    Step::Take { .. } => {
+                        let since = *held_since.get_or_insert(now);
+                        if since + self.holds <= now {
+                            server.release(micros(now), *owner, &mut said);
+                            shares.ours += 1;
+                            owners += 1;
+                            (*owner, *contender, *held_since) = (owners, super::contender(), None);
+                        }
+                        None
+                    }
+                    Step::Refresh => Some(server.refresh(micros(now), asker, &mut said)),
+                    Step::Wait(_) if is_due => Some(server.refresh(micros(now), asker, &mut said)),
+                    Step::Wait(_) => None,
+                    Step::Over(reason) => panic!("{owner} is over, {reason:?}: {server:?}"),
+                };
+                if let Some(answer) = answer {
+                    renewed[id] = now;
+                    contender.answered(at(now), at(now), answer);
+                }
+            }
+            for message in said {
+                let of = |owner| clients.iter().position(|(its, ..)| *its == owner);
+                match message {
+                    Message::Push { owner, counter, .. } => {
+                        if let Some(id) = of(owner) {
+                            clients[id].1.told(at(now), counter);
+                        }
+                    }
+                    Message::Due { owner, ask_in, .. } => {
+                        if let Some(id) = of(owner) {
+                            clients[id].1.due(at(now), Duration::from_millis(ask_in));
+                        }
+                    }
+                    _ => unreachable!("nobody revokes"),
+                }
+            }
+            shares.free += u64::from(server.lock.is_none());
+        }
+        shares
+    }
+}
+
+/// Eight of ours that leave the lock no gap, and a stranger that polls as most libraries do: it has its turn within
+/// what the options say. Without turns it has none.
+#[test]
+fn who_polls_has_its_turn_beside_many_of_ours() {
+    let Shared { every, after, rest, .. } = Shared::STRINGS;
+    for (holds, bound) in [(5, 9 * 5 + rest), (400, every + 2 * 400 + rest)] {
+        let beside = |fault| Beside { ours: 8, holds, polls: 100, fault };
+        let shares = beside(Fault::None).play();
+        assert!(shares.longest <= bound + (after + 1) * 5, "{shares:?} where each holds for {holds} ms");
+        assert!(shares.ours > 0);
+        let without = beside(Fault::NoTurns).play();
+        assert!(without.longest > 5 * bound, "{without:?} where each holds for {holds} ms");
+    }
+}
+
+/// A stranger releases early and says nothing: the first of ours has the lock within a poll, not at the end of the
+/// lease; told by the channel, at once.
+#[test]
+fn the_first_of_ours_follows_a_stranger_within_a_poll() {
+    let shared = || Some(Shared { signals: true, ..Shared::STRINGS });
+    let follows = |fault, speaks| {
+        let mut server = Server { fault, shared: shared(), ..Server::default() };
+        assert!(server.taken_by(micros(1_000), STRANGER, None));
+        let (mut waiter, mut said) = (contender(), Vec::new());
+        let asker = Asker { owner: 1, client: 0, ttl: TTL };
+        waiter.sent(at(1_000));
+        let answer = server.acquire(micros(1_000), asker, true, &mut said);
+        waiter.answered(at(1_000), at(1_000), answer);
+        for now in 1_001..1_000 + TTL / 3 {
+            if now == 1_150 {
+                server.lock = None;
+                if speaks {
+                    waiter.spoken(at(now));
+                }
+            }
+            match waiter.step(at(now)) {
+                Step::Refresh => {
+                    let answer = server.refresh(micros(now), asker, &mut said);
+                    waiter.answered(at(now), at(now), answer);
+                }
+                Step::Take { .. } => return Some(now - 1_150),
+                _ => {}
+            }
+        }
+        None
+    };
+    assert!(follows(Fault::None, false).is_some_and(|waited| waited <= Shared::STRINGS.poll + 2));
+    assert!(follows(Fault::None, true).is_some_and(|waited| waited <= 1));
+    assert_eq!(follows(Fault::NoPoll, false), None);
+}
+
+/// What is said counts only for who is first behind a stranger, and at most so often.
+#[test]
+fn only_who_is_first_behind_a_stranger_hears_it() {
+    let waits = |behind_stranger| Answer::Waits { seen: 5, ask_in: None, behind_stranger };
+    let mut waiter = contender();
+    waiter.spoken(at(0));
+    assert_eq!(waiter.step(at(0)), Step::Enter);
+    waiter.sent(at(0));
+    waiter.answered(at(10), at(0), waits(false));
+    waiter.spoken(at(20));
+    assert_eq!(waiter.step(at(20)), Step::Wait(at(TTL - MARGIN)));
+    waiter.answered(at(40), at(30), waits(true));
+    waiter.spoken(at(35));
+    assert_eq!(waiter.step(at(39)), Step::Wait(at(40)));
+    assert_eq!(waiter.step(at(40)), Step::Refresh);
+    // An answer to what was asked before does not undo it.
+    waiter.answered(at(41), at(34), waits(false));
+    assert_eq!(waiter.step(at(41)), Step::Refresh);
+    waiter.answered(at(60), at(45), waits(false));
+    waiter.spoken(at(70));
+    assert!(matches!(waiter.step(at(100)), Step::Wait(_)), "somebody of ours holds");
+}

@@ -1,0 +1,29 @@
+-- What a lock is that other libraries take too, under a key of theirs; what it is in theirs follows.
+--
+-- ARGV  the last: "POLL AFTER EVERY FOR", how often whoever is first asks after a stranger's lock, and when
+--       strangers have their turn: after so many hand-overs, or so long, for so long; in milliseconds
+
+local POLL, AFTER, EVERY, FOR = string.match(ARGV[#ARGV], '^(%d+) (%d+) (%d+) (%d+)$')
+POLL, AFTER, EVERY, FOR = tonumber(POLL), tonumber(AFTER), tonumber(EVERY), tonumber(FOR)
+
+-- How whoever only looks asks.
+local look = redis.call
+
+-- What is no lock of this format is left alone, and said.
+local function refuse(lock, found)
+  local kind = redis.pcall('TYPE', lock).ok or 'thing of another type'
+  error({ err = 'NOLOCK the key "' .. lock .. '" is a ' .. kind .. found })
+end
+
+-- Whether an answer is an error, of which those about the type are told as ours.
+local function fails(answer, lock, ask)
+  local wrong = type(answer) == 'table' and answer.err
+  if wrong and ask == redis.call then
+    if string.find(wrong, '^WRONGTYPE') then
+      refuse(lock, '')
+    end
+    error({ err = wrong })
+  end
+  return wrong
+end
+

@@ -1,0 +1,12 @@
+-- As release_free.
+
+local lock, queue, entries, grants = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local channels, me = ARGV[1], ARGV[2]
+
+local holder = holder_of(lock, redis.pcall)
+local held = holder == me
+if held and redis.call('EXISTS', entries) == 0 then
+  free(lock)
+  return 1
+end
+

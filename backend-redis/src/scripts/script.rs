@@ -1,0 +1,135 @@
+//! The texts, put together of their parts.
+//!
+//! What a lock is under its key, a part of its own says, which stands before whatever uses it: one for keys of ours, one
+//! for each format. A free lock is taken and released before any of the rest is defined, where that can be.
+
+use std::sync::LazyLock;
+
+use redis::Cmd;
+
+/// A script and the name under which a server keeps it.
+#[derive(Debug)]
+pub(crate) struct Script {
+    text: String,
+    hash: String,
+}
+
+/// The scripts on the keys of names.
+#[derive(Debug)]
+pub(crate) struct NameScripts {
+    pub(crate) acquire: Script,
+    pub(crate) refresh: Script,
+    pub(crate) release: Script,
+    pub(crate) revoke: Script,
+    pub(crate) inspect: Script,
+}
+
+/// On keys of ours, and on those that are the bare names.
+pub(crate) static PLAIN: LazyLock<NameScripts> = LazyLock::new(|| {
+    let key = include_str!("plain.lua");
+    let queue = [key, QUEUE, HANDING].concat();
+    NameScripts::new(
+        [GRANT, include_str!("acquire_free.lua"), &queue],
+        [include_str!("release_free.lua"), GRANT, &queue],
+        &queue,
+    )
+});
+
+/// On strings of other libraries.
+pub(crate) static STRING: LazyLock<NameScripts> = LazyLock::new(|| {
+    let key = [FOREIGN, include_str!("string.lua")].concat();
+    let queue = [&key, QUEUE, STRANGERS, HANDING].concat();
+    NameScripts::new(
+        [GRANT, include_str!("acquire_free.lua"), &queue],
+        [include_str!("release_free.lua"), GRANT, &queue],
+        &queue,
+    )
+});
+
+/// On hashes of Redisson.
+pub(crate) static REDISSON: LazyLock<NameScripts> = LazyLock::new(|| {
+    let key = [FOREIGN, include_str!("redisson.lua")].concat();
+    let queue = [QUEUE, STRANGERS, HANDING].concat();
+    let whole = [&*key, &queue].concat();
+    NameScripts::new(
+        [&[GRANT, &*key].concat(), include_str!("redisson_acquire.lua"), &queue],
+        [&[&*key, include_str!("redisson_release.lua")].concat(), GRANT, &queue],
+        &whole,
+    )
+});
+
+pub(crate) static RAISE: LazyLock<Script> = LazyLock::new(|| Script::new(&[include_str!("raise.lua")]));
+pub(crate) static RECORD: LazyLock<Script> =
+    LazyLock::new(|| Script::new(&[GRANT, include_str!("record.lua")]));
+pub(crate) static MEMBERS: LazyLock<Script> =
+    LazyLock::new(|| Script::new(&[GRANT, QUEUE, include_str!("members.lua")]));
+
+const GRANT: &str = include_str!("grant.lua");
+const QUEUE: &str = include_str!("queue.lua");
+const STRANGERS: &str = include_str!("strangers.lua");
+const HANDING: &str = include_str!("handing.lua");
+const FOREIGN: &str = include_str!("foreign.lua");
+
+impl NameScripts {
+    /// Whose `acquire` and `release` begin so, and whose others need `queue`.
+    fn new(acquire: [&str; 3], release: [&str; 3], queue: &str) -> Self {
+        Self {
+            acquire: Script::new(&[&acquire.concat(), include_str!("acquire.lua")]),
+            refresh: Script::new(&[GRANT, queue, include_str!("refresh.lua")]),
+            release: Script::new(&[&release.concat(), include_str!("release.lua")]),
+            revoke: Script::new(&[GRANT, queue, include_str!("revoke.lua")]),
+            inspect: Script::new(&[GRANT, queue, include_str!("inspect.lua")]),
+        }
+    }
+
+    pub(crate) fn all(&self) -> [&Script; 5] {
+        [&self.acquire, &self.refresh, &self.release, &self.revoke, &self.inspect]
+    }
+}
+
+impl Script {
+    fn new(parts: &[&str]) -> Self {
+        let text = parts.concat();
+        Self { hash: redis::Script::new(&text).get_hash().to_owned(), text }
+    }
+
+    /// Every script, to be loaded ahead of its first use where a user may not bring the text.
+    pub(crate) fn all() -> impl Iterator<Item = &'static Self> {
+        let named = [&*PLAIN, &*STRING, &*REDISSON].into_iter().flat_map(NameScripts::all);
+        named.chain([&*RAISE, &*RECORD, &*MEMBERS])
+    }
+
+    pub(crate) fn load(&self) -> Cmd {
+        let mut command = redis::cmd("SCRIPT");
+        command.arg("LOAD").arg(&self.text);
+        command
+    }
+
+    /// Whether it is what a server has loaded under that hash.
+    pub(crate) fn is_kept_as(&self, hash: &str) -> bool {
+        self.hash == hash
+    }
+
+    /// The script on `keys`, by its hash.
+    pub(crate) fn call(&self, keys: &[&str]) -> Cmd {
+        let room = keys.iter().map(|key| key.len()).sum::<usize>() + ARGUMENTS;
+        let mut command = Cmd::with_capacity(keys.len() + 9, room);
+        command.arg("EVALSHA").arg(&self.hash).arg(keys.len()).arg(keys);
+        command
+    }
+
+    /// The same request with the text, for a server that does not have it.
+    pub(crate) fn with_text(&self, call: &Cmd) -> Cmd {
+        let mut command = redis::cmd("EVAL");
+        command.arg(&self.text);
+        for argument in call.args_iter().skip(2) {
+            if let redis::Arg::Simple(bytes) = argument {
+                command.arg(bytes);
+            }
+        }
+        command
+    }
+}
+
+/// Room for hash and arguments of a call, in bytes, so that it does not grow argument by argument.
+const ARGUMENTS: usize = 320;

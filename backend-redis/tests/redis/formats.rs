@@ -1,0 +1,296 @@
+//! Locks that other libraries take too, each in the format of theirs, which speak here by commands: who excludes whom,
+//! how soon ours follow, and what strangers are shown of us.
+
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use leasehold_core::backend::{Attempt, LockBackend, Revocation, StoreEvent};
+use leasehold_core::{ErrorKind, Guarantees, LostReason, Revoke};
+use leasehold_redis::{Format, RedisConfig};
+use testbed::redis::Reply;
+
+use crate::counts::Requests;
+use crate::lost::request;
+use crate::rig::{
+    BOUND, LONG, NAME, TTL, Waiter, assert_lost, command, direct, eventually, exists, hold, ok, open,
+    open_for, pass, server, store, trials, within,
+};
+use crate::strangers::{CHANNEL, Kind, lock, with_stranger};
+
+trials![
+    strings_exclude_both_ways = || excludes(Kind::String),
+    hashes_exclude_both_ways = || excludes(Kind::Redisson),
+    a_string_says_what_every_library_may_read = || looks_like(Kind::String),
+    a_hash_says_what_redisson_does = || looks_like(Kind::Redisson),
+    a_string_that_vanishes_is_followed_by_polling = || follows_in_silence(Kind::String),
+    a_hash_that_vanishes_is_followed_by_polling = || follows_in_silence(Kind::Redisson),
+    a_message_of_redisson_wakes_the_first_of_ours,
+    a_strangers_lease_that_ends_is_followed = || follows_the_end(Kind::String),
+    a_hash_whose_lease_ends_is_followed = || follows_the_end(Kind::Redisson),
+    a_stranger_without_end_is_waited_for_and_removed = || without_end(Kind::String),
+    a_hash_without_end_is_waited_for_and_removed = || without_end(Kind::Redisson),
+    a_string_deleted_by_others_is_told_by_a_renewal = || deleted(Kind::String),
+    a_hash_deleted_by_others_is_told_by_a_renewal = || deleted(Kind::Redisson),
+    strangers_of_strings_are_never_shown_by_their_value = || shows(Kind::String),
+    strangers_of_hashes_are_never_shown_by_their_value = || shows(Kind::Redisson),
+    a_string_of_another_type_is_named = || other_type(Kind::String),
+    a_hash_of_another_type_is_named = || other_type(Kind::Redisson),
+    a_template_says_the_key,
+    names_of_our_own_keys_are_refused,
+    with_exact_keys_a_warning_names_the_format,
+    what_a_format_does_not_promise_is_refused,
+    a_silent_wait_behind_a_stranger_is_a_poll,
+];
+
+async fn excludes(kind: Kind) {
+    let (server, mut stranger) = with_stranger(kind).await;
+    let locks = open(kind.config(&server)).await;
+    assert!(stranger.takes(Some(60_000)).await);
+    assert!(locks.lock(NAME).unwrap().try_acquire().await.unwrap().is_none());
+    assert!(stranger.releases().await);
+    let guard = hold(&locks).await;
+    assert!(!stranger.takes(Some(60_000)).await);
+    assert!(!stranger.releases().await);
+    guard.renew().await.unwrap();
+    let token = guard.token();
+    guard.release().await.unwrap();
+    assert!(stranger.takes(Some(60_000)).await);
+    assert!(stranger.releases().await);
+    let guard = hold(&locks).await;
+    assert!(guard.token() > token, "our own tokens grow");
+    guard.release().await.unwrap();
+}
+
+/// What we write is new each time: whoever finds its own value enters again.
+async fn looks_like(kind: Kind) {
+    let server = server().await;
+    let locks = open(kind.config(&server)).await;
+    let mut seen = Vec::new();
+    for _ in 0..3 {
+        let guard = hold(&locks).await;
+        let (found, text) = lock(&server).await;
+        let hex =
+            |text: &str| text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
+        match kind {
+            Kind::String => assert!(found == "string" && text.len() == 32 && hex(&text), "{text}"),
+            Kind::Redisson => {
+                let id = text.strip_suffix(":1 1").unwrap_or_else(|| panic!("{text}"));
+                let parts: Vec<_> = id.split('-').map(|part| (part.len(), hex(part))).collect();
+                assert!(found == "hash" && parts == [8, 4, 4, 4, 12].map(|length| (length, true)), "{text}");
+            }
+        }
+        let Reply::Integer(left) = command(&server, &["PTTL", NAME]).await else { panic!("no number") };
+        assert!((1..=2_000).contains(&left), "{left}");
+        assert!(!seen.contains(&text));
+        seen.push(text);
+        guard.release().await.unwrap();
+        assert!(!exists(&server, NAME).await);
+    }
+}
+
+/// It says nothing, and our refreshes are minutes away: only asking can find that it is gone.
+async fn follows_in_silence(kind: Kind) {
+    let (server, mut stranger) = with_stranger(kind).await;
+    let (a, b) = (open_for(kind.config(&server), LONG).await, open_for(kind.config(&server), LONG).await);
+    assert!(stranger.takes(Some(600_000)).await);
+    let first = Waiter::queued(&a, 0, &b).await;
+    let second = Waiter::queued(&b, 1, &b).await;
+    assert!(stranger.vanishes().await);
+    let guard = first.held().await;
+    let token = guard.token();
+    guard.release().await.unwrap();
+    let next = second.held().await;
+    assert!(next.token() > token);
+    next.release().await.unwrap();
+}
+
+/// Nobody asks within minutes: only the message can tell; and whoever holds listens no more.
+async fn a_message_of_redisson_wakes_the_first_of_ours() {
+    let (server, mut stranger) = with_stranger(Kind::Redisson).await;
+    let config = || direct(&server).format(Format::redisson().poll(Duration::from_secs(10)));
+    let (a, b) = (open_for(config(), LONG).await, open_for(config(), LONG).await);
+    let listeners = async || command(&server, &["PUBSUB", "NUMSUB", CHANNEL]).await.elements()[1].integer();
+    for _ in 0..2 {
+        assert!(stranger.takes(Some(600_000)).await);
+        let first = Waiter::queued(&a, 0, &b).await;
+        let second = Waiter::queued(&b, 1, &b).await;
+        eventually("the first listens", async || listeners().await == Some(1)).await;
+        // It asks once more then.
+        a.inspect(NAME).await.unwrap();
+        let began = crate::rig::now();
+        assert!(stranger.releases().await);
+        let guard = first.held().await;
+        assert!(crate::rig::now().since(began) < Duration::from_secs(7), "it was polling that found it");
+        eventually("nobody listens", async || listeners().await == Some(0)).await;
+        guard.release().await.unwrap();
+        second.held().await.release().await.unwrap();
+    }
+}
+
+async fn follows_the_end(kind: Kind) {
+    let (server, mut stranger) = with_stranger(kind).await;
+    let (a, b) = (open_for(kind.config(&server), LONG).await, open_for(kind.config(&server), LONG).await);
+    assert!(stranger.takes(Some(1_000)).await);
+    let waiting = Waiter::queued(&a, 0, &b).await;
+    waiting.held().await.release().await.unwrap();
+}
+
+async fn without_end(kind: Kind) {
+    let (server, mut stranger) = with_stranger(kind).await;
+    let (a, b) = (open(kind.config(&server)).await, open(kind.config(&server)).await);
+    assert!(stranger.takes(None).await);
+    let waiting = Waiter::queued(&a, 0, &b).await;
+    pass(2 * TTL).await;
+    assert!(waiting.is_waiting());
+    assert_eq!(command(&server, &["PTTL", NAME]).await, Reply::Integer(-1));
+    assert_eq!(b.revoke(NAME, Revoke::Force).await.unwrap(), Revocation::Released);
+    let guard = waiting.held().await;
+    assert!(!stranger.releases().await, "it is ours now");
+    guard.release().await.unwrap();
+}
+
+async fn deleted(kind: Kind) {
+    let (server, mut stranger) = with_stranger(kind).await;
+    let locks = open(kind.config(&server)).await;
+    let guard = hold(&locks).await;
+    command(&server, &["DEL", NAME]).await;
+    assert!(stranger.takes(Some(60_000)).await);
+    assert_eq!(within(BOUND, "a renewal tells", guard.lost()).await, LostReason::Gone);
+    assert_lost(&guard, "after its lock was deleted");
+    drop(guard);
+    assert!(stranger.releases().await, "what is theirs is left alone");
+}
+
+/// In all that names a holder.
+async fn shows(kind: Kind) {
+    const STRANGER: &str = "(not leasehold)";
+    let (server, mut stranger) = with_stranger(kind).await;
+    let backend = store(kind.config(&server)).await;
+    let mut events = backend.events();
+    let locks = open(kind.config(&server)).await;
+    // So that the name is one of ours.
+    hold(&locks).await.release().await.unwrap();
+    assert!(stranger.takes(Some(60_000)).await);
+    let label = locks.inspect(NAME).await.unwrap().holder.unwrap().label;
+    assert_eq!(label, STRANGER);
+    let listed = locks.list("").await.unwrap();
+    assert_eq!(listed[0].holder.as_ref().unwrap().label, STRANGER);
+    let (tries, waits) = (request(1), request(2));
+    let Attempt::Held { holder } = backend.try_acquire(&tries).await.unwrap() else { panic!("it is held") };
+    assert_eq!(holder.unwrap().label, STRANGER);
+    let acquiring = backend.acquire(&waits);
+    let queued = async {
+        loop {
+            if let Some(StoreEvent::Queued { holder, .. }) = events.next().await {
+                return holder;
+            }
+        }
+    };
+    tokio::select! {
+        granted = acquiring => panic!("{granted:?}"),
+        holder = queued => assert_eq!(holder.label, STRANGER),
+    }
+    let shown = format!("{:?} {listed:?}", locks.inspect(NAME).await.unwrap());
+    assert!(!shown.contains("0f0e0d0c") && !shown.contains("ours"), "{shown}");
+    // It cannot be asked, and nothing of it is noted.
+    let revoked = backend.revoke(&NAME.parse().unwrap(), Revoke::Ask { grace: TTL }).await.unwrap();
+    assert_eq!(revoked.unwrap().label, STRANGER);
+    assert_eq!(command(&server, &["HGET", "leasehold:{invoice/42}:e", "revoked"]).await, Reply::Nil);
+    assert!(stranger.releases().await);
+}
+
+async fn other_type(kind: Kind) {
+    let server = server().await;
+    let locks = open(kind.config(&server)).await;
+    command(&server, &["LPUSH", NAME, "x"]).await;
+    let refusals = [
+        locks.lock(NAME).unwrap().try_acquire().await.unwrap_err(),
+        locks.lock(NAME).unwrap().acquire().await.unwrap_err(),
+        locks.inspect(NAME).await.unwrap_err(),
+        locks.revoke(NAME, Revoke::Force).await.unwrap_err(),
+    ];
+    for refused in refusals {
+        assert_eq!(*refused.kind(), ErrorKind::Protocol, "{refused}");
+        let said = format!("{refused:#}");
+        assert!(said.contains("\"invoice/42\"") && said.contains("is a list"), "{said}");
+    }
+    assert_eq!(command(&server, &["LLEN", NAME]).await.integer(), Some(1));
+}
+
+async fn a_template_says_the_key() {
+    let server = server().await;
+    let config = || direct(&server).format(Format::string().key("redlock:{name}/1"));
+    let (a, b) = (open_for(config(), LONG).await, open_for(config(), LONG).await);
+    let guard = hold(&a).await;
+    assert!(exists(&server, "redlock:invoice/42/1").await && !exists(&server, NAME).await);
+    let waiting = Waiter::queued(&b, 0, &a).await;
+    guard.release().await.unwrap();
+    // The message names that key.
+    waiting.held().await.release().await.unwrap();
+}
+
+async fn names_of_our_own_keys_are_refused() {
+    let server = server().await;
+    let locks = open(direct(&server).format(Format::redisson().key("lease{name}"))).await;
+    Requests::begin(&server).await;
+    for name in ["hold:token_base", "hold:{a}:q", "hold:"] {
+        let error = locks.lock(name).unwrap().acquire().await.unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::InvalidName, "{name}: {error}");
+    }
+    assert_eq!(Requests::since(&server).await.total(), 0);
+    locks.lock("leasehold:a").unwrap().acquire().await.unwrap().release().await.unwrap();
+}
+
+async fn with_exact_keys_a_warning_names_the_format() {
+    let server = server().await;
+    let warned = async |config: RedisConfig| {
+        let backend = store(config).await;
+        let mut events = backend.events();
+        // Whatever is said at opening is said by then.
+        match futures_util::poll!(events.next()) {
+            std::task::Poll::Ready(Some(StoreEvent::Warning(said))) => Some(said.into_owned()),
+            _ => None,
+        }
+    };
+    let said = warned(direct(&server).exact_key(true)).await.expect("it is warned");
+    assert!(said.contains("format=string"), "{said}");
+    for config in [direct(&server), Kind::String.config(&server), Kind::Redisson.config(&server)] {
+        assert_eq!(warned(config).await, None);
+    }
+    let flags = |backend: &dyn LockBackend| backend.guarantees();
+    let exact = flags(&*store(direct(&server).exact_key(true)).await);
+    assert!(exact.contains(Guarantees::FENCED | Guarantees::FIFO));
+}
+
+async fn what_a_format_does_not_promise_is_refused() {
+    let server = server().await;
+    for kind in [Kind::String, Kind::Redisson] {
+        let locks = open(kind.config(&server)).await;
+        for lacking in [Guarantees::FENCED, Guarantees::FIFO] {
+            let refused = locks.require(lacking).unwrap_err();
+            assert_eq!(*refused.kind(), ErrorKind::Unsupported, "{refused}");
+            assert!(refused.to_string().contains(&lacking.to_string()), "{refused}");
+        }
+        locks.require(Guarantees::LEASED | Guarantees::CROSS_HOST | Guarantees::PER_LOCK_TTL).unwrap();
+    }
+}
+
+/// Two of ours wait behind a stranger: one of them asks, once a poll.
+async fn a_silent_wait_behind_a_stranger_is_a_poll() {
+    const POLL: Duration = Duration::from_millis(400);
+    let (server, mut stranger) = with_stranger(Kind::String).await;
+    direct(&server).load_scripts().await.unwrap();
+    let config = || direct(&server).format(Format::string().poll(POLL));
+    let (a, b) = (open_for(config(), LONG).await, open_for(config(), LONG).await);
+    assert!(stranger.takes(None).await);
+    let first = Waiter::queued(&a, 0, &b).await;
+    let second = Waiter::queued(&b, 1, &b).await;
+    ok(&server, &["CONFIG", "RESETSTAT"]).await;
+    let began = crate::rig::now();
+    eventually("it has asked five times", async || Requests::since(&server).await.total() >= 5).await;
+    let (asked, took) = (Requests::since(&server).await.total(), crate::rig::now().since(began));
+    let polls = took.as_millis() / (POLL * 3 / 4).as_millis() + 1;
+    assert!(u128::from(asked) <= polls, "{asked} in {took:?}");
+    drop((first, second));
+    assert!(stranger.releases().await);
+}

@@ -1,0 +1,111 @@
+//! A stranger that shares locks by a format, as commands: what libraries send.
+
+use leasehold_redis::{Format, RedisConfig};
+use testbed::redis::{Client, Reply, Server};
+
+use crate::rig::{NAME, command, direct, server};
+
+/// The formats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    String,
+    Redisson,
+}
+
+impl Kind {
+    pub(crate) fn format(self) -> Format {
+        match self {
+            Self::String => Format::string(),
+            Self::Redisson => Format::redisson(),
+        }
+    }
+
+    pub(crate) fn config(self, server: &Server) -> RedisConfig {
+        direct(server).format(self.format())
+    }
+}
+
+/// The channel on which clients of Redisson wait for [`NAME`].
+pub(crate) const CHANNEL: &str = "redisson_lock__channel:{invoice/42}";
+
+/// What it writes.
+const VALUE: &str = "not one of ours";
+const FIELD: &str = "0f0e0d0c-0b0a-0908-0706-050403020100:47";
+
+pub(crate) struct Stranger {
+    pub(crate) kind: Kind,
+    client: Client,
+}
+
+impl Stranger {
+    pub(crate) async fn of(kind: Kind, server: &Server) -> Self {
+        Self { kind, client: server.client().await.unwrap() }
+    }
+
+    async fn command(&mut self, words: &[&str]) -> Reply {
+        self.client.command(words).await.unwrap()
+    }
+
+    /// Takes the lock for so many milliseconds, if it is free; without end if that is `None`.
+    pub(crate) async fn takes(&mut self, lease: Option<u64>) -> bool {
+        const ENTER: &str = "
+            if redis.call('exists', KEYS[1]) == 0 or redis.call('hexists', KEYS[1], ARGV[2]) == 1 then
+                redis.call('hincrby', KEYS[1], ARGV[2], 1)
+                if ARGV[1] ~= '' then redis.call('pexpire', KEYS[1], ARGV[1]) end
+                return 1
+            end
+            return 0";
+        let lease = lease.map(|lease| lease.to_string());
+        match self.kind {
+            Kind::String => {
+                let words: Vec<_> = ["SET", NAME, VALUE, "NX"].into_iter().collect();
+                let px: Vec<_> = lease.iter().flat_map(|lease| ["PX", lease]).collect();
+                self.command(&[words, px].concat()).await == Reply::Simple("OK".to_owned())
+            }
+            Kind::Redisson => {
+                let lease = lease.unwrap_or_default();
+                self.command(&["EVAL", ENTER, "1", NAME, &lease, FIELD]).await == Reply::Integer(1)
+            }
+        }
+    }
+
+    /// Lets go of what is its own, and says so, if that is usual.
+    pub(crate) async fn releases(&mut self) -> bool {
+        let released = self.vanishes().await;
+        if released && self.kind == Kind::Redisson {
+            self.command(&["PUBLISH", CHANNEL, "0"]).await;
+        }
+        released
+    }
+
+    /// The same, without a word.
+    pub(crate) async fn vanishes(&mut self) -> bool {
+        const LEAVE: &str = "
+            local mine = redis.pcall('get', KEYS[1])
+            if type(mine) == 'table' then mine = redis.call('hexists', KEYS[1], ARGV[2]) == 1 and ARGV[1] end
+            if mine == ARGV[1] then return redis.call('del', KEYS[1]) end
+            return 0";
+        self.command(&["EVAL", LEAVE, "1", NAME, VALUE, FIELD]).await == Reply::Integer(1)
+    }
+}
+
+/// A server, and a stranger on it.
+pub(crate) async fn with_stranger(kind: Kind) -> (Server, Stranger) {
+    let server = server().await;
+    let stranger = Stranger::of(kind, &server).await;
+    (server, stranger)
+}
+
+/// What the lock's key says: type, and its text.
+pub(crate) async fn lock(server: &Server) -> (String, String) {
+    let kind = command(server, &["TYPE", NAME]).await.text().unwrap();
+    let text = match &*kind {
+        "string" => command(server, &["GET", NAME]).await.text().unwrap(),
+        "hash" => {
+            let parts = command(server, &["HGETALL", NAME]).await.elements();
+            parts.iter().filter_map(Reply::text).collect::<Vec<_>>().join(" ")
+        }
+        _ => String::new(),
+    };
+    (kind, text)
+}

@@ -1,0 +1,254 @@
+//! Strangers have their turn while many of ours contend, by commands on real servers; and what a shared lock needs of
+//! a server: room, rights, and nothing when it is over.
+
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::future::{join_all, select};
+use leasehold_core::backend::{Severity, StoreEvent};
+use leasehold_core::{Effect, ErrorKind};
+use testbed::redis::{Client, Reply, Server};
+
+use crate::access::{documented_rights, everything, loaded, refusals, user};
+use crate::counts::Requests;
+use crate::rig::{
+    LONG, NAME, TTL, Waiter, command, direct, eventually, hold, ok, open, open_for, pass, server, store,
+    trials,
+};
+use crate::strangers::{CHANNEL, Kind, Stranger, with_stranger};
+
+trials![
+    who_polls_a_string_has_its_turn = || has_its_turn(Kind::String),
+    who_listens_for_a_hash_has_its_turn = || has_its_turn(Kind::Redisson),
+    where_nobody_listens_ours_hand_on_as_ever,
+    a_release_is_said_after_it_and_only_if_the_lock_is_free,
+    nothing_is_left_of_strings = || nothing_is_left(Kind::String),
+    nothing_is_left_of_hashes = || nothing_is_left(Kind::Redisson),
+    a_full_server_lets_go_of_strings = || full(Kind::String),
+    a_full_server_lets_go_of_hashes = || full(Kind::Redisson),
+    the_rights_named_for_strings_are_enough = || rights(Kind::String),
+    the_rights_named_for_hashes_are_enough = || rights(Kind::Redisson),
+    without_the_right_to_listen_a_poll_finds_it,
+];
+
+/// Eight of ours take it one after the other, without a gap, until a stranger has had it three times, which tries every
+/// 100 ms, or when it hears of a release.
+async fn has_its_turn(kind: Kind) {
+    let (server, mut stranger) = with_stranger(kind).await;
+    let managers = join_all((0..8).map(|_| open_for(kind.config(&server), LONG))).await;
+    let ours = join_all(managers.iter().map(async |locks| -> u64 {
+        loop {
+            let guard = hold(locks).await;
+            pass(Duration::from_millis(2)).await;
+            guard.release().await.unwrap();
+        }
+    }));
+    let mut ear = server.client().await.unwrap();
+    ear.command(&["SUBSCRIBE", CHANNEL]).await.unwrap();
+    let theirs = async {
+        for _ in 0..3 {
+            while !stranger.takes(Some(60_000)).await {
+                if kind == Kind::String {
+                    pass(Duration::from_millis(100)).await;
+                } else {
+                    ear.reply().await.unwrap();
+                }
+            }
+            assert!(stranger.releases().await);
+            pass(Duration::from_millis(100)).await;
+        }
+    };
+    let (ours, theirs) = (std::pin::pin!(ours), std::pin::pin!(theirs));
+    select(ours, theirs).await;
+}
+
+/// A cycle is two requests, as without a format.
+async fn where_nobody_listens_ours_hand_on_as_ever() {
+    const CYCLES: u64 = 30;
+    let server = server().await;
+    direct(&server).load_scripts().await.unwrap();
+    let managers = join_all((0..4).map(|_| open_for(Kind::Redisson.config(&server), LONG))).await;
+    Requests::begin(&server).await;
+    join_all(managers.iter().map(async |locks| {
+        for _ in 0..CYCLES {
+            hold(locks).await.release().await.unwrap();
+        }
+    }))
+    .await;
+    let mut requests = Requests::since(&server).await;
+    for in_scripts in ["hrandfield", "pubsub|numsub"] {
+        requests.0.remove(in_scripts);
+    }
+    assert_eq!(requests.total(), 2 * 4 * CYCLES, "{:?}", requests.0);
+}
+
+/// What the server does with the lock, in its order.
+struct Monitor(Client);
+
+impl Monitor {
+    async fn start(server: &Server) -> Self {
+        let mut client = server.client().await.unwrap();
+        client.command(&["MONITOR"]).await.unwrap();
+        Self(client)
+    }
+
+    /// The commands on the lock and its channel, until a `PING` of ours.
+    async fn seen(&mut self, server: &Server) -> Vec<String> {
+        let mut client = server.client().await.unwrap();
+        client.command(&["PING", "end"]).await.unwrap();
+        let mut seen = Vec::new();
+        loop {
+            let line = self.0.reply().await.unwrap().text().unwrap().to_lowercase();
+            let Some((_, words)) = line.split_once("] ") else { continue };
+            if words.starts_with("\"ping\"") {
+                return seen;
+            }
+            if let Some(word) =
+                ["del", "publish"].into_iter().find(|word| words.starts_with(&format!("\"{word}\"")))
+            {
+                if words.ends_with(&format!("\"{NAME}\"")) || words.contains(CHANNEL) {
+                    seen.push(word.to_owned() + if words.ends_with("\"0\"") { " 0" } else { "" });
+                }
+            }
+        }
+    }
+}
+
+/// Once, after the deletion, in the same request; and not at all if it is handed on.
+async fn a_release_is_said_after_it_and_only_if_the_lock_is_free() {
+    let server = server().await;
+    let (a, b) = (
+        open_for(Kind::Redisson.config(&server), LONG).await,
+        open_for(Kind::Redisson.config(&server), LONG).await,
+    );
+    let mut monitor = Monitor::start(&server).await;
+    hold(&a).await.release().await.unwrap();
+    assert_eq!(monitor.seen(&server).await, ["del", "publish 0"]);
+    let guard = hold(&a).await;
+    let waiting = Waiter::queued(&b, 0, &a).await;
+    monitor.seen(&server).await;
+    guard.release().await.unwrap();
+    let next = waiting.held().await;
+    assert_eq!(monitor.seen(&server).await, ["del"], "handed on");
+    next.release().await.unwrap();
+    assert_eq!(monitor.seen(&server).await, ["del", "publish 0"]);
+}
+
+/// Released, handed on, abandoned behind a stranger, yielded: one counter stays, and it ends.
+async fn nothing_is_left(kind: Kind) {
+    let (server, mut stranger) = with_stranger(kind).await;
+    let config = || direct(&server).format(kind.format().yield_after(1));
+    let (a, b, c) = (open(config()).await, open(config()).await, open(config()).await);
+    let mut ear = server.client().await.unwrap();
+    ear.command(&["SUBSCRIBE", CHANNEL]).await.unwrap();
+    let guard = hold(&a).await;
+    let (first, second) = (Waiter::queued(&b, 0, &a).await, Waiter::queued(&c, 1, &a).await);
+    guard.release().await.unwrap();
+    let next = first.held().await;
+    next.release().await.unwrap();
+    // Strangers have their turn now, and nobody comes.
+    second.held().await.release().await.unwrap();
+    assert!(stranger.takes(Some(60_000)).await);
+    drop(Waiter::queued(&b, 0, &a).await);
+    assert!(stranger.releases().await);
+    hold(&a).await.release().await.unwrap();
+    for locks in [a, b, c] {
+        locks.shutdown().await.unwrap();
+    }
+    let keys = command(&server, &["KEYS", "*"]).await.elements();
+    assert!(keys.iter().filter_map(Reply::text).eq(["leasehold:{invoice/42}:n"]), "{keys:?}");
+}
+
+/// Refuses new holds, renews and hands on those it has, and lets them go to strangers.
+async fn full(kind: Kind) {
+    let (server, mut stranger) = with_stranger(kind).await;
+    let ttl = 3 * TTL;
+    let config = || direct(&server).format(kind.format().yield_after(1));
+    let (a, b, c) =
+        (open_for(config(), ttl).await, open_for(config(), ttl).await, open_for(config(), LONG).await);
+    let mut ear = server.client().await.unwrap();
+    ear.command(&["SUBSCRIBE", CHANNEL]).await.unwrap();
+    let guard = hold(&a).await;
+    let (first, second) = (Waiter::queued(&b, 0, &a).await, Waiter::queued(&c, 1, &a).await);
+    ok(&server, &["CONFIG", "SET", "maxmemory", "1"]).await;
+    let refused = b.lock("another").unwrap().try_acquire().await.unwrap_err();
+    assert_eq!(
+        (refused.kind(), refused.effect()),
+        (&ErrorKind::Unavailable, Effect::NotApplied),
+        "{refused}"
+    );
+    assert!(format!("{refused:?}").contains("OOM"), "{refused:?}");
+    guard.renew().await.unwrap();
+    guard.release().await.unwrap();
+    first.held().await.release().await.unwrap();
+    // Their turn, which a full server leaves nobody.
+    second.held().await.release().await.unwrap();
+    ok(&server, &["CONFIG", "SET", "maxmemory", "0"]).await;
+    assert!(stranger.takes(Some(60_000)).await);
+    assert!(stranger.releases().await);
+}
+
+/// The rights that the page adds for the format.
+fn named(kind: Kind) -> Vec<&'static str> {
+    const PAGE: &str = include_str!("../../../docs/redis.md");
+    let option = match kind {
+        Kind::String => "`format=string`",
+        Kind::Redisson => "`format=redisson`",
+    };
+    let row =
+        PAGE.lines().find(|line| line.starts_with("| `") && line.contains("+type") && line.contains(option));
+    let rights = row.expect("the page names them").split('`').nth(1).unwrap();
+    rights
+        .split(' ')
+        .map(|right| if right.starts_with("+pubsub") { "+pubsub|numsub" } else { right })
+        .collect()
+}
+
+async fn rights(kind: Kind) {
+    let server = loaded().await;
+    let given = [documented_rights(), named(kind), vec!["~invoice/*", "~warm"]].concat();
+    let config = user(&server, &given).await.format(kind.format());
+    everything(|| config.clone()).await.unwrap();
+    let mut stranger = Stranger::of(kind, &server).await;
+    assert!(stranger.takes(Some(60_000)).await);
+    let (a, b) = (open_for(config.clone(), LONG).await, open_for(config.clone(), LONG).await);
+    let waiting = Waiter::queued(&a, 0, &b).await;
+    assert!(stranger.releases().await);
+    waiting.held().await.release().await.unwrap();
+    command(&server, &["LPUSH", NAME, "x"]).await;
+    let refused = a.lock(NAME).unwrap().try_acquire().await.unwrap_err();
+    assert!(format!("{refused:#}").contains("is a list"), "{refused:#}");
+    assert_eq!(refusals(&server).await, Vec::<String>::new());
+}
+
+/// It is said once, by an event and by the diagnosis.
+async fn without_the_right_to_listen_a_poll_finds_it() {
+    let (server, mut stranger) = with_stranger(Kind::Redisson).await;
+    let user = ["ACL", "SETUSER", "app", "on", ">secret", "~*", "resetchannels", "&leasehold:*", "+@all"];
+    ok(&server, &user).await;
+    let config = || Kind::Redisson.config(&server).credentials("app", "secret");
+    let (a, b) = (open_for(config(), LONG).await, open_for(config(), LONG).await);
+    let backend = store(config()).await;
+    let mut events = backend.events();
+    assert!(stranger.takes(Some(600_000)).await);
+    let (waits, acquired) = (crate::lost::request(9), Waiter::queued(&a, 0, &b).await);
+    drop(acquired);
+    eventually("it has left", async || b.inspect(NAME).await.unwrap().contenders == 0).await;
+    let told = async {
+        loop {
+            if let Some(StoreEvent::Warning(said)) = events.next().await {
+                return said;
+            }
+        }
+    };
+    tokio::select! {
+        granted = backend.acquire(&waits) => panic!("{granted:?}"),
+        said = told => assert!(said.contains(CHANNEL), "{said}"),
+    }
+    eventually("it has left, too", async || b.inspect(NAME).await.unwrap().contenders == 0).await;
+    let (severity, said) = crate::diagnosis::of(&a, "strangers").await;
+    assert!(severity == Severity::Warning && said.contains("redisson_lock__channel:"), "{said}");
+    let waiting = Waiter::queued(&a, 0, &b).await;
+    assert!(stranger.releases().await);
+    waiting.held().await.release().await.unwrap();
+}
