@@ -35,17 +35,14 @@ async fn no_count_is_lost_and_both_get_turns(rig: Rig, [ours, theirs]: [Contende
             side.extend(contender.cycles(greedy.span).await);
         }
     }
-    let until = greedy.start + nanos(greedy.span);
-    let shares = sides.each_ref().map(|side| Share::of(side, until));
+    let shares = sides.each_ref().map(|side| Share::of(side, greedy));
     println!(
         "{}, everybody at once for {:?}: we {}, they {}",
         rig.library.name, greedy.span, shares[0], shares[1]
     );
     counted.judge(sides.concat());
 
-    let start = now();
-    let until = start + nanos(span);
-    let effort = Effort { contenders: 2, span, start, ..Effort::default() };
+    let effort = Effort { span, start: now(), ..greedy };
     for contender in &mut ours {
         contender.contends(effort, &counted.counter).await;
     }
@@ -58,16 +55,18 @@ async fn no_count_is_lost_and_both_get_turns(rig: Rig, [ours, theirs]: [Contende
     for hand in hands {
         sides[1].extend(hand.ends().await.1);
     }
-    let shares = sides.each_ref().map(|side| Share::of(side, until));
+    let shares = sides.each_ref().map(|side| Share::of(side, effort));
     println!(
         "{}, without a pause on our side for {span:?}: we {}, they {}",
         rig.library.name, shares[0], shares[1]
     );
     counted.judge(sides.concat());
-    // A turn for each time that ours stand back, less those in which they do not look.
-    let least = (span.as_millis() / (2 * (YIELD_EVERY + YIELD_FOR).as_millis())).max(1);
+    // A turn for each time that ours stand back, less those in which they do not look. Before we are under way turns
+    // are easy to have.
+    let least = (span.as_millis() / 2) / (2 * (YIELD_EVERY + YIELD_FOR).as_millis());
     for (share, who) in shares.iter().zip(["we", "they"]) {
-        assert!(share.turns as u128 >= least, "{who} had {share}, of at least {least}");
+        let late = share.late as u128;
+        assert!(late >= least.max(1), "{who} had {share}, {late} of them in the second half: not {least}");
     }
     rig.is_clean().await;
 }
@@ -79,18 +78,24 @@ const WAY: u64 = 300_000_000;
 const YIELD_EVERY: Duration = Duration::from_secs(1);
 const YIELD_FOR: Duration = Duration::from_millis(150);
 
-/// What one side had of the lock until some time.
+/// What one side had of the lock while both wanted it.
 #[derive(Debug)]
 struct Share {
     turns: usize,
+    /// Those of them in the second half.
+    late: usize,
     longest_wait: Duration,
 }
 
 impl Share {
-    fn of(cycles: &[Cycle], until: u64) -> Self {
-        let turns = cycles.iter().filter(|cycle| cycle.granted < until).count();
+    fn of(cycles: &[Cycle], effort: Effort) -> Self {
+        let (half, until) = (effort.start + nanos(effort.span / 2), effort.start + nanos(effort.span));
         let waits = cycles.iter().map(|cycle| cycle.granted.min(until).saturating_sub(cycle.requested));
-        Self { turns, longest_wait: Duration::from_nanos(waits.max().unwrap_or_default()) }
+        Self {
+            turns: cycles.iter().filter(|cycle| cycle.granted < until).count(),
+            late: cycles.iter().filter(|cycle| (half..until).contains(&cycle.granted)).count(),
+            longest_wait: Duration::from_nanos(waits.max().unwrap_or_default()),
+        }
     }
 }
 
