@@ -21,6 +21,14 @@ fn main() -> ExitCode {
         let config = leasehold::redis::RedisConfig::new(addr.ip().to_string(), addr.port());
         Box::new(config.prefix(namespace))
     }));
+    #[cfg(feature = "redis")]
+    let suite = suite.store(Served::<testbed::redis::Server>::named("redis-string", |addr, namespace| {
+        shared(addr, namespace, leasehold::redis::Format::string())
+    }));
+    #[cfg(feature = "redis")]
+    let suite = suite.store(Served::<testbed::redis::Server>::named("redis-redisson", |addr, namespace| {
+        shared(addr, namespace, leasehold::redis::Format::redisson())
+    }));
     #[cfg(feature = "etcd")]
     let suite = suite.store(Served::<testbed::etcd::Etcd>::start(|addr, namespace| {
         Box::new(leasehold::etcd::EtcdConfig::new([addr.to_string()]).prefix(namespace))
@@ -30,4 +38,15 @@ fn main() -> ExitCode {
         Box::new(leasehold::zk::ZkConfig::new([addr.to_string()]).chroot(format!("/{namespace}")))
     }));
     suite.run()
+}
+
+/// Locks as another library keeps them, which are told apart by their keys.
+#[cfg(feature = "redis")]
+fn shared(
+    addr: std::net::SocketAddr,
+    namespace: &str,
+    format: leasehold::redis::Format,
+) -> Box<dyn leasehold::backend::StoreConfig> {
+    let config = leasehold::redis::RedisConfig::new(addr.ip().to_string(), addr.port());
+    Box::new(config.prefix(namespace).format(format.key(format!("lock of {namespace}: {{name}}"))))
 }

@@ -11,6 +11,7 @@ use tokio::runtime::Runtime;
 
 /// A server that goes with the test.
 pub(crate) struct Served<S> {
+    name: &'static str,
     server: S,
     config: Config,
     /// Where the server's process is looked after.
@@ -22,15 +23,20 @@ type Config = fn(SocketAddr, &str) -> Box<dyn StoreConfig>;
 
 impl<S: Server> Served<S> {
     pub(crate) fn start(config: Config) -> Box<dyn Subject> {
+        Self::named(S::NAME, config)
+    }
+
+    /// One of several ways to use such a server.
+    pub(crate) fn named(name: &'static str, config: Config) -> Box<dyn Subject> {
         let runtime = Runtime::new().expect("there is room for a runtime");
         let server = runtime.block_on(S::start()).unwrap_or_else(|error| panic!("{error}"));
-        Box::new(Self { server, config, _runtime: runtime })
+        Box::new(Self { name, server, config, _runtime: runtime })
     }
 }
 
 impl<S: Server> Subject for Served<S> {
     fn name(&self) -> &str {
-        S::NAME
+        self.name
     }
 
     fn pace(&self) -> Pace {

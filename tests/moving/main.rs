@@ -8,6 +8,7 @@
 //! | `kit` | the whole conformance kit while locks are in both stores, and while the one that is left is waited for |
 //! | `rolling` | processes replaced one by one, killed, and phases walked to and fro: every count is there once |
 //! | `along` | a hold and a waiter go through every phase; one who stood still has lost |
+//! | `shared` | locks are moved away from under another library that takes them too |
 //! | `faults` | what each fault of each store comes to, in each phase |
 
 #![allow(clippy::unwrap_used, clippy::future_not_send, reason = "test binary")]
@@ -21,6 +22,7 @@ mod holder;
 mod kit;
 mod pair;
 mod rolling;
+mod shared;
 
 use std::process::ExitCode;
 
@@ -42,6 +44,7 @@ fn main() -> ExitCode {
             tokio::try_join!(redis::Server::start(), etcd::Etcd::start(), zookeeper::Server::start())
         })
         .unwrap_or_else(|error| panic!("{error}"));
+    let shared = shared::trials(Server::addr(&redis), Server::addr(&etcd));
     let redis = |suffix| End::of::<redis::Server>(Server::addr(&redis), suffix);
     let etcd = End::of::<etcd::Etcd>(Server::addr(&etcd), "");
     let zk = End::of::<zookeeper::Server>(Server::addr(&zk), "");
@@ -52,7 +55,7 @@ fn main() -> ExitCode {
         Pair::new("redis-prefix", redis("-old"), redis("-new")),
     ];
     // Trials mostly wait.
-    let mut suite = Suite::new().threads(12);
+    let mut suite = shared.into_iter().fold(Suite::new().threads(12), Suite::trial);
     let deployments = std::env::var("LEASEHOLD_DEPLOYMENTS").ok().map(|number| number.parse().unwrap());
     for (index, pair) in pairs.into_iter().enumerate() {
         if deployments.is_some() {

@@ -185,7 +185,6 @@ impl Session {
         if config.has_exact_keys() {
             let advice = "exact_key=true polls nobody's lock and leaves nobody a turn: format=string does, and says \
                           what is promised beside other libraries";
-            tracing::warn!("{advice}");
             session.events.tell(StoreEvent::Warning(advice.into()));
         }
         Ok(Opened(session))

@@ -219,6 +219,11 @@ async fn rights(kind: Kind) {
     let refused = a.lock(NAME).unwrap().try_acquire().await.unwrap_err();
     assert!(format!("{refused:#}").contains("is a list"), "{refused:#}");
     assert_eq!(refusals(&server).await, Vec::<String>::new());
+    if kind == Kind::Redisson {
+        ok(&server, &["ACL", "SETUSER", "billing", "-hrandfield"]).await;
+        let refused = b.lock(NAME).unwrap().try_acquire().await.unwrap_err();
+        assert_eq!(*refused.kind(), ErrorKind::Denied, "{refused}");
+    }
 }
 
 /// It is said once, by an event and by the diagnosis.

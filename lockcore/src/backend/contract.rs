@@ -444,7 +444,8 @@ pub struct Finding {
 
 impl Finding {
     /// Who holds a name, and how many wait.
-    pub fn of_state(LockState { name, holder, contenders }: &LockState) -> Self {
+    pub fn of_state(state: &LockState) -> Self {
+        let LockState { name, holder, contenders } = state;
         let holder = match holder {
             None => "nobody holds it".to_owned(),
             Some(holder) => format!("held by {:?}", holder.label),

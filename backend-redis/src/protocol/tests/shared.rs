@@ -29,6 +29,7 @@ struct Beside {
     holds: u64,
     /// How often the stranger tries.
     polls: u64,
+    shared: Shared,
     fault: Fault,
 }
 
@@ -47,7 +48,7 @@ const WHILE: u64 = 20_000;
 
 impl Beside {
     fn play(&self) -> Shares {
-        let shared = Some(Shared::STRINGS);
+        let shared = Some(self.shared.clone());
         let mut server = Server { fault: self.fault, shared, ..Server::default() };
         let mut clients: Vec<_> = (0..self.ours).map(|id| (id as Owner + 1, contender(), None)).collect();
         let mut owners = self.ours as Owner;
@@ -121,12 +122,24 @@ impl Beside {
 fn who_polls_has_its_turn_beside_many_of_ours() {
     let Shared { every, after, rest, .. } = Shared::STRINGS;
     for (holds, bound) in [(5, 9 * 5 + rest), (400, every + 2 * 400 + rest)] {
-        let beside = |fault| Beside { ours: 8, holds, polls: 100, fault };
+        let beside = |fault| Beside { ours: 8, holds, polls: 100, shared: Shared::STRINGS, fault };
         let shares = beside(Fault::None).play();
         assert!(shares.longest <= bound + (after + 1) * 5, "{shares:?} where each holds for {holds} ms");
         assert!(shares.ours > 0);
         let without = beside(Fault::NoTurns).play();
         assert!(without.longest > 5 * bound, "{without:?} where each holds for {holds} ms");
+    }
+}
+
+/// While nobody comes, the lock rests for an eighth of the time where holds are long, and for three fifths where they are
+/// short, unless only time counts.
+#[test]
+fn turns_that_nobody_takes_cost_what_the_page_says() {
+    for (holds, after, percent) in [(150, 8, 13), (10, 8, 62), (10, 1_000, 13)] {
+        let shared = Shared { after, ..Shared::STRINGS };
+        let free = Beside { ours: 8, holds, polls: 2 * WHILE, shared, fault: Fault::None }.play().free;
+        let share = 100 * free / WHILE;
+        assert!(share.abs_diff(percent) <= 2, "{share} % where holds take {holds} ms, after {after}");
     }
 }
 

@@ -134,6 +134,26 @@ fn what_is_no_lock_of_the_format_is_refused() {
     }
 }
 
+/// A rest is over, too, where the clock is set back into a time long before it.
+#[test]
+fn a_clock_that_is_set_back_makes_no_rest_longer() {
+    for (longest, goes_on) in [("LONGEST_REST = 10000", true), ("LONGEST_REST = 1e15", false)] {
+        let mut real = Real::start(Some(Format::string()));
+        real.load(500, Some(("LONGEST_REST = 10000", longest)));
+        for owner in 1..=5 {
+            real.acquire(owner);
+        }
+        for owner in 1..=3 {
+            assert_eq!(real.release(owner), Ok(Some(1)));
+        }
+        assert_eq!(real.state()[0][0], "none", "strangers have their turn");
+        real.now -= 3_600_000_000;
+        real.pass(0);
+        real.acquire(6);
+        assert_eq!(real.state()[0][0] == hex(4), goes_on, "{longest}");
+    }
+}
+
 /// Our hold that somebody has added to is no hold any more, and releasing it leaves the key as it is.
 #[test]
 fn a_hold_that_somebody_has_added_to_is_lost() {
