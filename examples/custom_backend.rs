@@ -119,6 +119,10 @@ impl LockBackend for Recorded {
         self.inner.diagnose().await
     }
 
+    async fn diagnose_lock(&self, name: &LockName) -> Result<Vec<Finding>> {
+        self.inner.diagnose_lock(name).await
+    }
+
     async fn token_base(&self) -> Result<TokenBase> {
         self.inner.token_base().await
     }

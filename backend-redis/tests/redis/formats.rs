@@ -8,12 +8,13 @@ use leasehold_core::backend::{Attempt, LockBackend, Revocation, StoreEvent};
 use leasehold_core::{ErrorKind, Guarantees, LostReason, Revoke};
 use leasehold_redis::{Format, RedisConfig};
 use testbed::redis::Reply;
+use testbed::{Direction, Mode};
 
 use crate::counts::Requests;
 use crate::lost::request;
 use crate::rig::{
-    BOUND, LONG, NAME, TTL, Waiter, assert_lost, command, direct, eventually, exists, hold, ok, open,
-    open_for, pass, server, store, trials, within,
+    BOUND, LONG, NAME, TTL, Waiter, assert_lost, command, direct, eventually, exists, hold, now, ok, open,
+    open_for, pass, proxy, server, store, trials, via, within,
 };
 use crate::strangers::{CHANNEL, Kind, lock, with_stranger};
 
@@ -25,6 +26,7 @@ trials![
     a_string_that_vanishes_is_followed_by_polling = || follows_in_silence(Kind::String),
     a_hash_that_vanishes_is_followed_by_polling = || follows_in_silence(Kind::Redisson),
     a_message_of_redisson_wakes_the_first_of_ours,
+    a_release_before_anybody_listens_is_found_at_once,
     a_strangers_lease_that_ends_is_followed = || follows_the_end(Kind::String),
     a_hash_whose_lease_ends_is_followed = || follows_the_end(Kind::Redisson),
     a_stranger_without_end_is_waited_for_and_removed = || without_end(Kind::String),
@@ -117,14 +119,37 @@ async fn a_message_of_redisson_wakes_the_first_of_ours() {
         eventually("the first listens", async || listeners().await == Some(1)).await;
         // It asks once more then.
         a.inspect(NAME).await.unwrap();
-        let began = crate::rig::now();
+        let began = now();
         assert!(stranger.releases().await);
         let guard = first.held().await;
-        assert!(crate::rig::now().since(began) < Duration::from_secs(7), "it was polling that found it");
+        assert!(now().since(began) < Duration::from_secs(7), "it was polling that found it");
         eventually("nobody listens", async || listeners().await == Some(0)).await;
         guard.release().await.unwrap();
         second.held().await.release().await.unwrap();
     }
+}
+
+/// It is released while our answer is on its way: whoever listens from then on has missed the message, and asks
+/// (redis.strangers-1). A poll is further away.
+async fn a_release_before_anybody_listens_is_found_at_once() {
+    let (server, mut stranger) = with_stranger(Kind::Redisson).await;
+    let proxy = proxy(&server);
+    let format = || Format::redisson().poll(Duration::from_secs(10));
+    let (a, b) = (
+        open_for(via(&proxy).format(format()), LONG).await,
+        open_for(direct(&server).format(format()), LONG).await,
+    );
+    direct(&server).load_scripts().await.unwrap();
+    assert!(stranger.takes(Some(600_000)).await);
+    proxy.set(Direction::ServerToClient, Mode::Hold).await;
+    let waiting = Waiter::start(&a);
+    eventually("it is in the queue", async || b.inspect(NAME).await.unwrap().contenders == 1).await;
+    assert!(stranger.releases().await);
+    proxy.set(Direction::ServerToClient, Mode::Pass).await;
+    let began = now();
+    let guard = waiting.held().await;
+    assert!(now().since(began) < Duration::from_secs(7), "it was polling that found it");
+    guard.release().await.unwrap();
 }
 
 async fn follows_the_end(kind: Kind) {
@@ -286,9 +311,9 @@ async fn a_silent_wait_behind_a_stranger_is_a_poll() {
     let first = Waiter::queued(&a, 0, &b).await;
     let second = Waiter::queued(&b, 1, &b).await;
     ok(&server, &["CONFIG", "RESETSTAT"]).await;
-    let began = crate::rig::now();
+    let began = now();
     eventually("it has asked five times", async || Requests::since(&server).await.total() >= 5).await;
-    let (asked, took) = (Requests::since(&server).await.total(), crate::rig::now().since(began));
+    let (asked, took) = (Requests::since(&server).await.total(), now().since(began));
     let polls = took.as_millis() / (POLL * 3 / 4).as_millis() + 1;
     assert!(u128::from(asked) <= polls, "{asked} in {took:?}");
     drop((first, second));

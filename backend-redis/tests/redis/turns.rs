@@ -103,12 +103,10 @@ impl Monitor {
             if words.starts_with("\"ping\"") {
                 return seen;
             }
-            if let Some(word) =
-                ["del", "publish"].into_iter().find(|word| words.starts_with(&format!("\"{word}\"")))
-            {
-                if words.ends_with(&format!("\"{NAME}\"")) || words.contains(CHANNEL) {
-                    seen.push(word.to_owned() + if words.ends_with("\"0\"") { " 0" } else { "" });
-                }
+            let is_its = words.ends_with(&format!("\"{NAME}\"")) || words.contains(CHANNEL);
+            let word = ["del", "publish"].into_iter().find(|word| words.starts_with(&format!("\"{word}\"")));
+            if let Some(word) = word.filter(|_| is_its) {
+                seen.push(word.to_owned() + if words.ends_with("\"0\"") { " 0" } else { "" });
             }
         }
     }

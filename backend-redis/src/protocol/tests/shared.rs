@@ -10,7 +10,7 @@ impl World {
         let lease = pick as u64 % (2 * TTL);
         let lease = (lease > 0).then_some(lease);
         if self.server.shared.is_none() {
-            return;
+            // It is ours alone.
         } else if self.stranger.take().is_some() {
             self.server.expire(micros(self.now));
             if self.server.is_held_by(STRANGER) {

@@ -154,6 +154,35 @@ fn a_clock_that_is_set_back_makes_no_rest_longer() {
     }
 }
 
+/// What a release does to the lock and says of it, in the server's order.
+fn released(mutant: Option<(&str, &str)>) -> Vec<&'static str> {
+    let mut real = Real::start(Some(Format::redisson()));
+    real.load(500, mutant);
+    real.acquire(1).unwrap();
+    real.listener.send_packed_command(&redis::cmd("MONITOR").get_packed_command()).unwrap();
+    real.listener.recv_response().unwrap();
+    assert_eq!(real.release(1), Ok(Some(1)));
+    real.ask(redis::cmd("GET").arg("end"));
+    let mut done = Vec::new();
+    loop {
+        let line: String = redis::from_redis_value(real.listener.recv_response().unwrap()).unwrap();
+        if line.contains("\"end\"") {
+            return done;
+        }
+        done.extend(["DEL", "PUBLISH"].into_iter().find(|word| line.contains(&format!("\"{word}\""))));
+    }
+}
+
+/// Whoever a release wakes finds the lock free, and once. A server does a script as one, so that an order of the two is
+/// not seen otherwise.
+#[test]
+fn a_release_is_said_after_it() {
+    let (delete, say) = ("  redis.call('DEL', lock)\n", "  redis.pcall('PUBLISH', channel(lock), '0')\n");
+    let (right, wrong) = (format!("{delete}{say}"), format!("{say}{delete}"));
+    assert_eq!(released(None), ["DEL", "PUBLISH"]);
+    assert_eq!(released(Some((&right, &wrong))), ["PUBLISH", "DEL"]);
+}
+
 /// Our hold that somebody has added to is no hold any more, and releasing it leaves the key as it is.
 #[test]
 fn a_hold_that_somebody_has_added_to_is_lost() {
