@@ -15,6 +15,8 @@ const HOLD: Duration = Duration::from_millis(1);
 /// A process that speaks the protocol, with one session open.
 #[derive(Debug)]
 pub(crate) struct Contender {
+    /// Of the library.
+    pub(crate) version: String,
     process: Process,
     journal: PathBuf,
 }
@@ -63,11 +65,12 @@ impl Contender {
         let launch = Launch::new("setpriv", scratch.path()).args(["--pdeathsig", "KILL", "--"]).args(command);
         let process = launch.piped_lines().spawn().unwrap();
         let journal = scratch.path().join(format!("journal-{}", process.pid()));
-        Self { process, journal }
+        Self { version: String::new(), process, journal }
     }
 
     async fn open(&mut self, first: &str, ttl: Duration) {
-        assert!(first.starts_with("ready "), "it said {first:?}");
+        let version = first.strip_prefix("ready ");
+        version.unwrap_or_else(|| panic!("it said {first:?}")).clone_into(&mut self.version);
         let opened = self.ask(&format!("open 1 {}", ttl.as_millis())).await;
         assert_eq!(opened, "opened");
     }

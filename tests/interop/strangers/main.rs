@@ -56,7 +56,7 @@ fn main() -> ExitCode {
     }
     let mut arguments = Arguments::from_args();
     // The tests mostly wait for leases to end, and for virtual machines to start.
-    arguments.test_threads.get_or_insert(6);
+    arguments.test_threads.get_or_insert(8);
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 

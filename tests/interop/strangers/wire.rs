@@ -16,8 +16,10 @@ pub(crate) fn trial(library: &'static Library) -> Trial {
     crate::rig::trial(library, "what_it_writes_is_known", LONG, what_it_writes_is_known)
 }
 
-/// The key, its type and the shape of its value, the unit of its lease, the messages, and what is left.
+/// The version that the documents name; the key, its type and the shape of its value, the unit of its lease, the messages, and what is left.
 async fn what_it_writes_is_known(rig: Rig, [mut ours, mut theirs]: [Contender; 2]) {
+    let is_listed = |row: &str| row.starts_with('|') && row.contains(&theirs.version);
+    assert!(PAGE.lines().any(is_listed), "docs/migrating.md does not know {}", theirs.version);
     let mut said = String::new();
     for (who, contender) in [(rig.library.name, &mut theirs), ("leasehold", &mut ours)] {
         let _infallible = writeln!(said, "{who}, format={}", rig.library.format);
@@ -84,6 +86,8 @@ async fn heard(rig: &Rig, ear: &mut Client) -> Vec<String> {
         }
     }
 }
+
+const PAGE: &str = include_str!("../../../docs/migrating.md");
 
 const LAST: &str = "the last message";
 
