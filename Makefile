@@ -18,13 +18,14 @@ test: tools
 	$(CARGO) test -p leasehold --no-default-features
 
 # As long as you like: more seeds of the simulations, more of what others may have written, more deployments on real
-# servers, and more states of moves than a test run has time for.
+# servers, a minute with each library of others and its whole way to another store, and more states of moves than a test run has time for.
 soak: tools
 	LEASEHOLD_SEEDS=$${LEASEHOLD_SEEDS:-100000} $(CARGO) test --release -p leasehold-conformance --test simulation -- --nocapture
 	PROPTEST_CASES=$${PROPTEST_CASES:-1000000} $(CARGO) test -p leasehold --all-features --test fuzz
 	PROPTEST_CASES=$${PROPTEST_CASES:-1000000} $(CARGO) test -p leasehold-file -p leasehold-redis -p leasehold-etcd -p leasehold-zk --lib -- fuzz differential
 	LEASEHOLD_SEEDS=$${LEASEHOLD_SEEDS:-20000} $(CARGO) test --release -p leasehold-migration --test deployments -- --nocapture
 	LEASEHOLD_DEPLOYMENTS=$${LEASEHOLD_DEPLOYMENTS:-50} $(CARGO) test -p leasehold --all-features --test moving
+	LEASEHOLD_CONTEST_SECONDS=$${LEASEHOLD_CONTEST_SECONDS:-60} $(CARGO) test -p leasehold --all-features --test strangers
 	LEASEHOLD_STATES=$${LEASEHOLD_STATES:-5000000} $(CARGO) test --release -p leasehold-migration --lib -- --nocapture --test-threads 1 safe
 
 # Formatting, lints, docs, and every feature set on its own.
@@ -72,4 +73,4 @@ building: tools
 # installs what is missing and says so first; with INSTALL=0 it only says so.
 tools:
 	@command -v $(CARGO) >/dev/null || { echo "cargo is missing; install Rust 1.89 or later with rustup"; exit 1; }
-	@tests/testbed/install
+	@CARGO="$(CARGO)" tests/testbed/install

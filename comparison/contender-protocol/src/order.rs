@@ -6,11 +6,25 @@ use std::time::Duration;
 /// One line of orders.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
-    Open { sessions: usize, ttl: Duration },
+    Open {
+        sessions: usize,
+        ttl: Duration,
+    },
     Run(Run),
-    Acquire { name: String },
+    Acquire {
+        name: String,
+    },
+    /// As `Acquire`, without waiting.
+    Try {
+        name: String,
+    },
+    /// Gives the lease of what is held its whole length again.
+    Extend,
     Release,
-    Hold { name: String, count: usize },
+    Hold {
+        name: String,
+        count: usize,
+    },
     Churn(Churn),
     Quit,
 }
@@ -75,6 +89,8 @@ impl Order {
                 journal: PathBuf::from(journal),
             }),
             ["acquire", name] => Self::Acquire { name: name.to_owned() },
+            ["try", name] => Self::Try { name: name.to_owned() },
+            ["extend"] => Self::Extend,
             ["release"] => Self::Release,
             ["hold", name, count] => Self::Hold { name: name.to_owned(), count: count.parse().ok()? },
             ["quit"] => Self::Quit,
@@ -108,6 +124,8 @@ mod tests {
         let Some(Order::Churn(churn)) = churn else { panic!("{churn:?}") };
         assert_eq!((churn.rate, churn.span), (10_000, Duration::from_millis(500)));
         assert_eq!(Order::parse("acquire n"), Some(Order::Acquire { name: "n".to_owned() }));
+        assert_eq!(Order::parse("try n"), Some(Order::Try { name: "n".to_owned() }));
+        assert_eq!(Order::parse("extend"), Some(Order::Extend));
         assert_eq!(Order::parse("quit"), Some(Order::Quit));
         for wrong in [
             "",
@@ -116,6 +134,7 @@ mod tests {
             "open x 1",
             "run n 8",
             "acquire",
+            "try",
             "jump",
             "run n 8 1 0 1 7 - - spin",
             "churn n 0 1 j",

@@ -77,13 +77,22 @@ impl<S: Session> Program<'_, S> {
                 let session = self.first()?;
                 let lock = session.lock(&name).await?;
                 let held = session.acquire(&lock).await?;
-                let at = now();
-                let token = S::token(&held).map_or_else(|| "-".to_owned(), |token| token.to_string());
+                Ok(self.keep(held))
+            }
+            Order::Try { name } => {
+                let session = self.first()?;
+                let lock = session.lock(&name).await?;
+                let held = session.try_acquire(&lock).await?;
+                Ok(held.map_or_else(|| "busy".to_owned(), |held| self.keep(held)))
+            }
+            Order::Extend => {
+                let mut held = self.held.take().ok_or_else(nothing_held)?;
+                let extended = self.first()?.extend(&mut held).await;
                 self.held = Some(held);
-                Ok(format!("held {at} {token}"))
+                extended.map(|()| format!("extended {}", now()))
             }
             Order::Release => {
-                let held = self.held.take().ok_or_else(|| Failure::new("nothing is held"))?;
+                let held = self.held.take().ok_or_else(nothing_held)?;
                 let before = now();
                 self.first()?.release(held).await?;
                 Ok(format!("released {before} {}", now()))
@@ -96,6 +105,14 @@ impl<S: Session> Program<'_, S> {
             }
             Order::Quit => Ok(String::new()),
         }
+    }
+
+    /// Keeps what was taken just now.
+    fn keep(&mut self, held: S::Held) -> String {
+        let at = now();
+        let token = S::token(&held).map_or_else(|| "-".to_owned(), |token| token.to_string());
+        self.held = Some(held);
+        format!("held {at} {token}")
     }
 
     /// The entrances of so many to the lock of that name.
@@ -144,6 +161,10 @@ impl<S: Session> Program<'_, S> {
     fn first(&self) -> Result<&Arc<S>, Failure> {
         self.sessions.first().ok_or_else(|| Failure::new("no session is open"))
     }
+}
+
+fn nothing_held() -> Failure {
+    Failure::new("nothing is held")
 }
 
 /// How many locks are asked for at the same time.

@@ -24,6 +24,19 @@ pub trait Session: Sized + Send + Sync + 'static {
     /// Waits for the lock and takes it.
     fn acquire(&self, lock: &Self::Lock) -> impl Future<Output = Result<Self::Held, Failure>> + Send;
 
+    /// Takes the lock if nobody else holds it.
+    fn try_acquire(
+        &self,
+        _lock: &Self::Lock,
+    ) -> impl Future<Output = Result<Option<Self::Held>, Failure>> + Send {
+        async { Err(Failure::new("it cannot try")) }
+    }
+
+    /// Gives the lease its whole length again, where that is the user's business.
+    fn extend(&self, _held: &mut Self::Held) -> impl Future<Output = Result<(), Failure>> + Send {
+        async { Err(Failure::new("it is not extended by hand")) }
+    }
+
     /// The fencing token, of a library that has such.
     fn token(_held: &Self::Held) -> Option<u64> {
         None

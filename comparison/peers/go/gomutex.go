@@ -1,3 +1,5 @@
+//go:build !noetcd
+
 package main
 
 import (
@@ -14,6 +16,8 @@ import (
 //
 // Nothing is set but the ttl, which is 60 s by default. The client renews the lease by itself.
 type goMutex struct{ endpoints []string }
+
+func newGoMutex(urls []string) library { return goMutex{endpoints: urls} }
 
 func (goMutex) version() string { return versionOf("go.etcd.io/etcd/client/v3") }
 

@@ -18,7 +18,13 @@ func main() {
 	}
 	switch name {
 	case "go-mutex":
-		serve(goMutex{endpoints: urls})
+		if mutex := newGoMutex(urls); mutex != nil {
+			serve(mutex)
+		} else {
+			fmt.Println("missing it is not built: run comparison/peers/go/build")
+		}
+	case "redislock":
+		serve(redislockLocks{urls: urls})
 	case "redsync":
 		serve(redsyncLocks{urls: urls})
 	default:

@@ -35,6 +35,15 @@ type lock interface {
 	release() error
 }
 
+// hastyLock is one that can be asked for without waiting, and whose lease can be made longer by hand.
+type hastyLock interface {
+	lock
+	// try says whether it is held now.
+	try() (bool, error)
+	// extend gives the lease its whole length again.
+	extend() error
+}
+
 // atOnce is how many locks `hold` asks for at the same time.
 const atOnce = 64
 
@@ -83,6 +92,10 @@ func (p *program) carryOut(words []string) (string, error) {
 		return p.run(words)
 	case order == "acquire" && len(words) == 1:
 		return p.acquire(words[0])
+	case order == "try" && len(words) == 1:
+		return p.try(words[0])
+	case order == "extend" && len(words) == 0:
+		return p.extend()
 	case order == "release" && len(words) == 0:
 		return p.release()
 	case order == "hold" && len(words) == 2:
@@ -138,6 +151,34 @@ func (p *program) acquire(name string) (string, error) {
 	return fmt.Sprintf("held %d -", at), nil
 }
 
+func (p *program) try(name string) (string, error) {
+	lock, err := p.prepared(name)
+	if err != nil {
+		return "", err
+	}
+	hasty, is := lock.(hastyLock)
+	if !is {
+		return "", errors.New("it cannot try")
+	}
+	if held, err := hasty.try(); err != nil || !held {
+		return "busy", err
+	}
+	at := now()
+	p.held = hasty
+	return fmt.Sprintf("held %d -", at), nil
+}
+
+func (p *program) extend() (string, error) {
+	hasty, is := p.held.(hastyLock)
+	if !is {
+		return "", errors.New("nothing is held that can be extended")
+	}
+	if err := hasty.extend(); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("extended %d", now()), nil
+}
+
 func (p *program) release() (string, error) {
 	held := p.held
 	if held == nil {
@@ -178,13 +219,18 @@ func (p *program) hold(name, count string) (string, error) {
 	return fmt.Sprintf("holding %d %d %d", number, before, now()), nil
 }
 
-// taken is the lock of that name on the first session, once it is held.
-func (p *program) taken(name string) (lock, error) {
+// prepared is the lock of that name on the first session.
+func (p *program) prepared(name string) (lock, error) {
 	session, err := p.first()
 	if err != nil {
 		return nil, err
 	}
-	lock, err := session.lock(name, 0)
+	return session.lock(name, 0)
+}
+
+// taken is that lock, once it is held.
+func (p *program) taken(name string) (lock, error) {
+	lock, err := p.prepared(name)
 	if err != nil {
 		return nil, err
 	}

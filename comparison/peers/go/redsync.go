@@ -51,6 +51,23 @@ type redsyncLock struct{ mutex *redsync.Mutex }
 
 func (l redsyncLock) acquire() error { return l.mutex.Lock() }
 
+func (l redsyncLock) try() (bool, error) {
+	err := l.mutex.TryLock()
+	var taken *redsync.ErrTaken
+	if errors.As(err, &taken) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+func (l redsyncLock) extend() error {
+	extended, err := l.mutex.Extend()
+	if err == nil && !extended {
+		return errors.New("the lock was not extended on a majority of servers")
+	}
+	return err
+}
+
 func (l redsyncLock) release() error {
 	released, err := l.mutex.Unlock()
 	if err == nil && !released {

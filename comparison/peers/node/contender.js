@@ -1,7 +1,7 @@
 // The lines of comparison/peers/README.md and the contest, for any lock library in JavaScript.
 //
-// A library has a `version` and `open(ttlMs)`, which gives a session; a session has `acquire(name)`, which
-// gives what has `unlock()`. Contenders are asynchronous functions on the one thread.
+// A library has a `version` and `open(ttlMs)`, which gives a session; a session has `acquire(name)` and
+// `tryAcquire(name)`, which gives nothing if somebody else holds. What they give has `unlock()` and `extend(ttlMs)`. Contenders are asynchronous functions on the one thread.
 'use strict';
 
 const fs = require('node:fs');
@@ -127,6 +127,7 @@ class Program {
   }
 
   async open(sessions, ttlMs) {
+    this.ttlMs = Number(ttlMs);
     while (this.sessions.length < Number(sessions)) {
       this.sessions.push(await this.library.open(Number(ttlMs)));
     }
@@ -143,11 +144,30 @@ class Program {
     return `held ${now()} -`;
   }
 
-  async release() {
+  async try(name) {
+    const held = await this.first().tryAcquire(name);
+    if (!held) {
+      return 'busy';
+    }
+    this.held = held;
+    return `held ${now()} -`;
+  }
+
+  async extend() {
+    // The lock that has been extended is another object in some versions.
+    this.held = await this.holding().extend(this.ttlMs);
+    return `extended ${now()}`;
+  }
+
+  holding() {
     if (!this.held) {
       throw new Error('nothing is held');
     }
-    const held = this.held;
+    return this.held;
+  }
+
+  async release() {
+    const held = this.holding();
     this.held = null;
     const before = now();
     await held.unlock();
@@ -170,7 +190,7 @@ class Program {
   async carryOut(line) {
     const [order, ...words] = line.split(' ');
     try {
-      if (!['open', 'run', 'acquire', 'release', 'hold'].includes(order)) {
+      if (!['open', 'run', 'acquire', 'try', 'extend', 'release', 'hold'].includes(order)) {
         throw new Error(`no order: ${JSON.stringify(line)}`);
       }
       return await this[order](...words);

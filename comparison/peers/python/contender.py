@@ -1,7 +1,8 @@
 """The lines of comparison/peers/README.md and the contest, for any lock library in Python.
 
 A library has a `version` and `open(ttl_ms)`, which gives a session; a session has `lock(name)`, which gives
-what has `acquire()` and `release()`. Contenders are threads. The locks of these libraries may be used by
+what has `acquire(blocking=True)` and `release()`, and `extend(lock)` if its leases can be made longer. Contenders are
+threads. The locks of these libraries may be used by
 the thread that took them, so each contender has a lock object of its own.
 """
 
@@ -143,10 +144,24 @@ class Program:
         self.held = lock
         return f"held {at} -"
 
-    def release(self):
+    def try_once(self, name):
+        lock = self.first().lock(name)
+        if not lock.acquire(blocking=False):
+            return "busy"
+        self.held = lock
+        return f"held {now()} -"
+
+    def extend(self):
+        self.first().extend(self.holding())
+        return f"extended {now()}"
+
+    def holding(self):
         if self.held is None:
             raise RuntimeError("nothing is held")
-        held, self.held = self.held, None
+        return self.held
+
+    def release(self):
+        held, self.held = self.holding(), None
         before = now()
         held.release()
         return f"released {before} {now()}"
@@ -169,6 +184,8 @@ class Program:
             "open": self.open,
             "run": self.run,
             "acquire": self.acquire,
+            "try": self.try_once,
+            "extend": self.extend,
             "release": self.release,
             "hold": self.hold,
         }

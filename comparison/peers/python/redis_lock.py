@@ -25,3 +25,6 @@ class Session:
 
     def lock(self, name):
         return self.client.lock(name, timeout=self.ttl)
+
+    def extend(self, lock):
+        lock.extend(self.ttl, replace_ttl=True)

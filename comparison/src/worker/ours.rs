@@ -27,6 +27,10 @@ impl Session for Ours {
         Ok(lock.acquire().await?)
     }
 
+    async fn try_acquire(&self, lock: &Lock) -> Result<Option<LockGuard>, Failure> {
+        Ok(lock.try_acquire().await?)
+    }
+
     fn token(held: &LockGuard) -> Option<u64> {
         Some(held.token().get())
     }

@@ -14,9 +14,9 @@ pub fn skip(what: &str, reason: &str) {
     eprintln!("left out: {what}: {reason}");
 }
 
-/// The Python that has the libraries of `tests/interop/requirements.txt`, which `make tools` makes.
+/// The Python that has the libraries of `comparison/peers/python`, which `make tools` installs.
 pub fn python() -> Option<PathBuf> {
-    let python = tools().join("python/bin/python");
+    let python = tools().join("peers/python/bin/python");
     python.exists().then_some(python)
 }
 

@@ -23,7 +23,7 @@ fn nothing_is_installed_where_that_is_refused() {
     fs::set_permissions(&apt, Permissions::from_mode(0o755)).unwrap();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("install");
     let mut install = Command::new("/bin/bash");
-    install.arg(script).arg("compare").env("PATH", &commands).env("INSTALL", "0");
+    install.arg(script).arg("packages").env("PATH", &commands).env("INSTALL", "0");
     let refused = install.output().unwrap();
     let said = String::from_utf8(refused.stderr).unwrap();
     assert_eq!(refused.status.code(), Some(1), "{said}");

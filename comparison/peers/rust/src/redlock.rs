@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use contender_protocol::{Failure, Session};
-use rslock::{LockGuard, LockManager};
+use rslock::{LockError, LockGuard, LockManager};
 
 pub struct Manager {
     locks: LockManager,
@@ -28,6 +28,22 @@ impl Session for Manager {
         Ok(self.locks.acquire(name.as_str(), self.ttl).await?)
     }
 
+    async fn try_acquire(&self, name: &String) -> Result<Option<LockGuard>, Failure> {
+        let mut once = self.locks.clone();
+        once.set_retry(1, Duration::ZERO);
+        match once.lock(name.as_str(), self.ttl).await {
+            Ok(lock) => Ok(Some(LockGuard { lock })),
+            Err(LockError::Unavailable) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn extend(&self, held: &mut LockGuard) -> Result<(), Failure> {
+        held.lock = self.locks.extend(&held.lock, self.ttl).await?;
+        Ok(())
+    }
+
+    /// It does not say whether the lock was still its own.
     async fn release(&self, held: LockGuard) -> Result<(), Failure> {
         held.release().await;
         Ok(())

@@ -24,6 +24,11 @@ interface Library {
         /** Waits as long as it takes. */
         void acquire() throws Exception;
 
+        /** Whether it is held now, without waiting. */
+        default boolean tryAcquire() throws Exception {
+            throw new UnsupportedOperationException("it cannot try");
+        }
+
         /** Returns when the store has confirmed it. */
         void release() throws Exception;
     }

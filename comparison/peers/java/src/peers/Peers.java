@@ -20,7 +20,7 @@ public final class Peers {
         // A class is loaded when it is named, so those whose library is not on the class path do not matter.
         Library library =
                 switch (name) {
-                    case "redisson" -> new RedissonLocks(urls, false);
+                    case "redisson", "redisson-3.21" -> new RedissonLocks(urls, false);
                     case "redisson-fair" -> new RedissonLocks(urls, true);
                     case "curator" -> new CuratorLocks(urls);
                     case "jetcd" -> new JetcdLocks(urls);

@@ -50,6 +50,7 @@ final class Program {
                 case "open 2" -> open(Integer.parseInt(words[1]), Long.parseLong(words[2]));
                 case "run 8" -> run(words);
                 case "acquire 1" -> acquire(words[1]);
+                case "try 1" -> tryOnce(words[1]);
                 case "release 0" -> release();
                 case "hold 2" -> hold(words[1], Integer.parseInt(words[2]));
                 default -> throw new IllegalArgumentException("no order: \"" + line + '"');
@@ -81,6 +82,16 @@ final class Program {
     private String acquire(String name) throws Exception {
         Library.Lock lock = first().lock(name, 0);
         lock.acquire();
+        long at = System.nanoTime();
+        held = lock;
+        return "held " + at + " -";
+    }
+
+    private String tryOnce(String name) throws Exception {
+        Library.Lock lock = first().lock(name, 0);
+        if (!lock.tryAcquire()) {
+            return "busy";
+        }
         long at = System.nanoTime();
         held = lock;
         return "held " + at + " -";

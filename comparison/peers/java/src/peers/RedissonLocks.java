@@ -1,8 +1,7 @@
 package peers;
 
 import io.netty.channel.EventLoopGroup;
-import io.netty.channel.MultiThreadIoEventLoopGroup;
-import io.netty.channel.nio.NioIoHandler;
+import io.netty.channel.nio.NioEventLoopGroup;
 import java.util.List;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
@@ -17,6 +16,8 @@ import org.redisson.config.Config;
  * <p>A lock belongs to a client and a thread. It is taken without a lease time, so that Redisson renews it:
  * the ttl is the watchdog's timeout, 30 s by default. The waiting has no bound; who waits for a fair lock
  * and is not heard of for 5 minutes loses the place in the queue.
+ *
+ * <p>Compiled against the newest version, and run with each: only what all of them have is used.
  */
 final class RedissonLocks implements Library {
     private final String url;
@@ -24,7 +25,7 @@ final class RedissonLocks implements Library {
 
     // As many as Redisson would make for each client (32 and 16), and shared as its documentation
     // recommends for several clients: a process may have to open hundreds.
-    private final EventLoopGroup network = new MultiThreadIoEventLoopGroup(32, NioIoHandler.newFactory());
+    private final EventLoopGroup network = new NioEventLoopGroup(32);
     private final ExecutorService threads = Executors.newFixedThreadPool(16);
 
     RedissonLocks(List<String> urls, boolean fair) {
@@ -51,6 +52,11 @@ final class RedissonLocks implements Library {
         @Override
         public void acquire() {
             lock.lock();
+        }
+
+        @Override
+        public boolean tryAcquire() {
+            return lock.tryLock();
         }
 
         @Override

@@ -1,0 +1,134 @@
+//! One of us and one of them, in both directions.
+
+use std::time::Duration;
+
+use contender_protocol::now;
+use libtest_mimic::Trial;
+use testbed::pass;
+
+use crate::contender::Contender;
+use crate::library::Library;
+use crate::rig::{LONG, NAME, Rig, SHORT, trial};
+
+pub(crate) fn trials(library: &'static Library) -> Vec<Trial> {
+    vec![
+        trial(library, "who_waits_is_woken_by_the_release", LONG, who_waits_is_woken_by_the_release),
+        trial(library, "a_killed_holder_is_followed", SHORT, a_killed_holder_is_followed),
+        trial(library, "a_hold_outlasts_its_lease", SHORT, a_hold_outlasts_its_lease),
+        trial(library, "nobody_releases_what_is_not_theirs", LONG, nobody_releases_what_is_not_theirs),
+        trial(library, "what_is_no_lock_is_left_alone", LONG, what_is_no_lock_is_left_alone),
+    ]
+}
+
+/// While the one holds the other's try is refused; the other waits, and has the lock soon after the release, when no
+/// lease is over yet.
+async fn who_waits_is_woken_by_the_release(rig: Rig, mut pair: [Contender; 2]) {
+    for who in ["they", "we"] {
+        let [holder, waiter] = &mut pair;
+        let mut woken = [Duration::ZERO; ROUNDS];
+        for woken in &mut woken {
+            assert!(holder.tries(NAME).await, "it is free");
+            assert!(!waiter.tries(NAME).await, "two hold");
+            waiter.asks_for(NAME).await;
+            // They are to have looked in vain, and to wait.
+            pass(LONGEST_PAUSE).await;
+            let released = holder.releases().await;
+            *woken = Duration::from_nanos(waiter.held().await.saturating_sub(released));
+            assert!(*woken < LONG / 3, "{who} were not woken by the release: {woken:?}");
+            assert!(!holder.tries(NAME).await, "two hold");
+            waiter.releases().await;
+        }
+        println!("{}: {who} waited, and held after {woken:?}", rig.library.name);
+        // A machine that is busy for a while is not busy for all of them.
+        assert!(woken.iter().any(|woken| *woken < Duration::from_secs(1)), "{who} are slow: {woken:?}");
+        pair.reverse();
+    }
+    rig.is_clean().await;
+}
+
+const ROUNDS: usize = 3;
+
+/// Longer than anybody pauses between two looks.
+const LONGEST_PAUSE: Duration = Duration::from_millis(400);
+
+/// The holder is killed, and says nothing to anybody: who waits has the lock when the lease has ended, and not before.
+async fn a_killed_holder_is_followed(rig: Rig, [mut ours, mut theirs]: [Contender; 2]) {
+    theirs.acquires(NAME).await;
+    let waited = is_followed_by(&rig, &mut theirs, &mut ours).await;
+    println!("{}: killed, we held {waited:?} after the end of the lease", rig.library.name);
+    ours.releases().await;
+    ours.acquires(NAME).await;
+    let mut theirs = rig.theirs().await.expect("it was there before");
+    let waited = is_followed_by(&rig, &mut ours, &mut theirs).await;
+    println!("{}: we were killed, they held {waited:?} after the end of the lease", rig.library.name);
+    theirs.releases().await;
+}
+
+/// How long after the end of the lease the waiter held.
+async fn is_followed_by(rig: &Rig, holder: &mut Contender, waiter: &mut Contender) -> Duration {
+    waiter.asks_for(NAME).await;
+    pass(LONGEST_PAUSE).await;
+    holder.is_killed().await;
+    let looked = now();
+    let lease = rig.lease().await;
+    assert!(lease <= rig.ttl, "the lease is longer than was said: {lease:?}");
+    // The server counts in whole milliseconds.
+    let ends = looked + nanos(lease.saturating_sub(Duration::from_millis(2)));
+    let held = waiter.held().await;
+    assert!(held >= ends, "held {:?} before the end of the lease", Duration::from_nanos(ends - held));
+    Duration::from_nanos(held - ends)
+}
+
+/// Held for two leases and more, renewed by the library or by its user: the other stays outside all the time.
+async fn a_hold_outlasts_its_lease(rig: Rig, mut pair: [Contender; 2]) {
+    for renews in [true, rig.library.renews] {
+        let [holder, other] = &mut pair;
+        let since = holder.acquires(NAME).await;
+        while now() < since + nanos(2 * rig.ttl + rig.ttl / 2) {
+            assert!(!other.tries(NAME).await, "two hold");
+            pass(rig.ttl / 4).await;
+            if !renews {
+                holder.extends().await;
+            }
+        }
+        assert!(!other.tries(NAME).await, "two hold");
+        holder.releases().await;
+        pair.reverse();
+    }
+    rig.is_clean().await;
+}
+
+/// Somebody has deleted the lock, and the other one holds: who held before does not touch that, and learns of it where
+/// the library tells.
+async fn nobody_releases_what_is_not_theirs(rig: Rig, mut pair: [Contender; 2]) {
+    for tells in [true, rig.library.tells_of_loss] {
+        let [loser, holder] = &mut pair;
+        loser.acquires(NAME).await;
+        rig.command(&["DEL", NAME]).await;
+        holder.acquires(NAME).await;
+        let held = rig.dump().await;
+        let said = loser.tries_to_release().await;
+        assert_eq!(said.is_err(), tells, "{said:?}");
+        assert_eq!(rig.dump().await, held, "the holder's lock was touched");
+        assert!(!loser.tries(NAME).await, "two hold");
+        holder.releases().await;
+        pair.reverse();
+    }
+    rig.is_clean().await;
+}
+
+/// A key of another type is held by nobody, and taken by nobody: we say so, they do or think that it is held.
+async fn what_is_no_lock_is_left_alone(rig: Rig, [mut ours, mut theirs]: [Contender; 2]) {
+    rig.command(&["RPUSH", NAME, "something"]).await;
+    let said = ours.may_try(NAME).await.unwrap_err();
+    assert!(said.contains("no lock") && said.contains(NAME), "{said}");
+    let said = theirs.may_try(NAME).await;
+    assert_ne!(said, Ok(true), "they have taken it");
+    assert_eq!(rig.command(&["TYPE", NAME]).await.text().as_deref(), Some("list"));
+    rig.command(&["DEL", NAME]).await;
+    rig.is_clean().await;
+}
+
+fn nanos(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap()
+}

@@ -1,0 +1,77 @@
+//! One lock, shared with the libraries of others: each is the real library, in a process of its own, and so are we.
+//!
+//! They are the peers of the comparison (`comparison/peers`), ours speaks the same lines (this program, called with
+//! `contend URL`), and every trial has a server of its own. Whatever is timed is read from the clock that all processes
+//! share.
+//!
+//! `LEASEHOLD_CONTEST_SECONDS=n` lets the two sides contend for so long, and tells the whole story of every library.
+//!
+//! | part | shows |
+//! |---|---|
+//! | `exclusion` | tries, waiting, the end of a lease, renewal, the release of what somebody else holds; in both directions |
+//! | `contest` | many of both: every count is there once, and both sides get their turns |
+//! | `keys` | where the lock is, as `docs/migrating.md` says, and that a format can be left in Redis itself |
+//! | `wire` | what is in the server while each of them holds, and what it is told at the release, as in the folder |
+//! | `story` | a fleet leaves its library for us, one by one, and then its server for etcd, and counts all the while |
+
+#![allow(clippy::unwrap_used, clippy::future_not_send, reason = "test binary")]
+
+mod contender;
+mod contest;
+mod exclusion;
+mod hand;
+mod keys;
+mod library;
+#[path = "../../../comparison/src/worker/ours.rs"]
+mod ours;
+mod rig;
+mod story;
+mod wire;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use libtest_mimic::Arguments;
+
+use crate::library::LIBRARIES;
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args().skip(1);
+    if arguments.next().as_deref() == Some("contend") {
+        return contend(&arguments.collect::<Vec<_>>());
+    }
+    let soak = std::env::var("LEASEHOLD_CONTEST_SECONDS").ok().map(|number| number.parse().unwrap());
+    let span = Duration::from_secs(soak.unwrap_or(CONTEST_SECONDS));
+    let mut trials = Vec::new();
+    for library in &LIBRARIES {
+        trials.extend(exclusion::trials(library));
+        trials.push(contest::trial(library, span));
+        trials.push(wire::trial(library));
+        if library.name == THE_SIMPLEST {
+            trials.extend(keys::trials(library));
+        }
+        if library.name == TOLD_ALWAYS || soak.is_some() && library.has_a_story {
+            trials.push(story::trial(library));
+        }
+    }
+    let mut arguments = Arguments::from_args();
+    // The tests mostly wait for leases to end, and for virtual machines to start.
+    arguments.test_threads.get_or_insert(8);
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+/// One of us, as the lines on standard input say.
+fn contend(urls: &[String]) -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(contender_protocol::run::<ours::Ours>(urls)).unwrap();
+    ExitCode::SUCCESS
+}
+
+/// It stands for whoever takes a string of that name.
+const THE_SIMPLEST: &str = "redis-py";
+
+/// Some times as long as we keep a lock among ourselves before others get their turn.
+const CONTEST_SECONDS: u64 = 6;
+
+/// The library whose story is told in every run; it takes some 20 s.
+const TOLD_ALWAYS: &str = "redisson";
