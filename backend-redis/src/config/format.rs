@@ -51,7 +51,7 @@ impl Format {
             kind,
             key: NAME.to_owned(),
             poll,
-            yield_after: 8,
+            yield_after: NOT_COUNTED,
             yield_every: Duration::from_secs(1),
             yield_for: Duration::from_millis(150),
         }
@@ -72,7 +72,8 @@ impl Format {
         self
     }
 
-    /// After how many hand-overs in a row from one of ours to the next strangers have a turn. Default 8.
+    /// After how many hand-overs in a row from one of ours to the next strangers have a turn, if it is not time for that
+    /// before. Not counted unless it is said: what is held for a moment would rest more than it is held.
     #[must_use]
     pub fn yield_after(mut self, hand_overs: u32) -> Self {
         self.yield_after = hand_overs;
@@ -203,6 +204,9 @@ impl Format {
 }
 
 /// Where a template has the name.
+/// Only time counts.
+const NOT_COUNTED: u32 = u32::MAX;
+
 const NAME: &str = "{name}";
 
 /// More would be a mistake.
@@ -274,9 +278,9 @@ mod tests {
     #[test]
     fn polls_are_a_quarter_apart() {
         let format = Format::string();
-        assert_eq!(format.told(|span| span / 2), "75 8 1000 150");
-        assert_eq!(format.told(|span| span), "125 8 1000 150");
-        assert_eq!(format.poll(Duration::from_millis(1)).told(|span| span / 2), "1 8 1000 150");
+        assert_eq!(format.told(|span| span / 2), "75 4294967295 1000 150");
+        assert_eq!(format.told(|span| span), "125 4294967295 1000 150");
+        assert_eq!(format.poll(Duration::from_millis(1)).told(|span| span / 2), "1 4294967295 1000 150");
     }
 
     /// The channel of Redisson has braces of its own only if the key has none.

@@ -205,7 +205,7 @@ fn named(kind: Kind) -> Vec<&'static str> {
 async fn rights(kind: Kind) {
     let server = loaded().await;
     let given = [documented_rights(), named(kind), vec!["~invoice/*", "~warm"]].concat();
-    let config = user(&server, &given).await.format(kind.format());
+    let config = user(&server, &given).await.format(kind.format().yield_after(1));
     everything(|| config.clone()).await.unwrap();
     let mut stranger = Stranger::of(kind, &server).await;
     assert!(stranger.takes(Some(60_000)).await);
