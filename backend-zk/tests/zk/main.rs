@@ -150,6 +150,7 @@ fn main() -> ExitCode {
             a_right_that_is_missing_costs_one_request
             servers_that_look_at_no_rights_are_served
             a_node_that_is_asked_for_while_it_waits_is_let_go
+            a_node_that_is_written_is_watched_again_at_once
             nobody_ahead_is_no_grant_of_a_node_that_may_be_gone
             servers_without_digest_are_served;
         words:

@@ -228,6 +228,43 @@ pub(crate) async fn a_node_that_is_asked_for_while_it_waits_is_let_go(rig: Arc<R
     eventually("the node goes", async || !is_there().await).await;
 }
 
+/// Whoever's node was written while it looked for the next one ahead has it watched again before that one can end: it
+/// holds with no node that was deleted meanwhile.
+pub(crate) async fn a_node_that_is_written_is_watched_again_at_once(rig: Arc<Rig>) {
+    let server = server(Setup::new().property("zookeeper.skipACL", "yes")).await;
+    let space = rig.space_on([server.addr()]);
+    let way = proxy(&server);
+    let (first, third) = (manager(&space).await, manager(&space).await);
+    let second = space.by(way.addr()).manager_with(|builder| builder.ttl(Duration::from_secs(30))).await;
+    let (outside, directory) = (space.outside().await, space.directory("a"));
+    let guard = first.lock("a").unwrap().acquire().await.unwrap();
+    let ahead = enter(&outside, &directory, b"127.0.0.1").await;
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    way.set(Direction::ClientToServer, noting(&asked)).await;
+    let waiting = hold_aside(&second, "a");
+    let own = format!("{directory}/{}", outside.has(&directory, 3).await.remove(2));
+    let watches = || asked.lock().iter().filter(|op| **op == Op::Get).count();
+    eventually("it watches the one ahead and its own", async || watches() == 2).await;
+    way.set(Direction::ClientToServer, Mode::Hold).await;
+    outside.client.delete(&ahead, None).await.unwrap();
+    way.held(Direction::ClientToServer, 1).await;
+    let told = way.traffic(Direction::ServerToClient).forwarded;
+    outside.client.set_data(&own, b"written", None).await.unwrap();
+    way.forwarded(Direction::ServerToClient, told + 1).await;
+    way.set(Direction::ClientToServer, noting(&asked)).await;
+    eventually("it watches the next one ahead", async || watches() >= 4).await;
+    let beside = hold_aside(&third, "a");
+    outside.has(&directory, 3).await;
+    outside.client.delete(&own, None).await.unwrap();
+    guard.release().await.unwrap();
+    let beside = beside.end("it holds").await;
+    let queues = async || outside.children(&directory).await.len() == 2;
+    eventually("it has an answer", async || waiting.is_finished() || queues().await).await;
+    assert!(!waiting.is_finished(), "it holds without a node");
+    beside.release().await.unwrap();
+    waiting.end("it holds").await.release().await.unwrap();
+}
+
 /// Somebody removes our node by hand while we ask for the one ahead: that this one is gone is no grant on a
 /// connection that was made since, nor where our node had stood for a while.
 pub(crate) async fn nobody_ahead_is_no_grant_of_a_node_that_may_be_gone(rig: Arc<Rig>) {

@@ -162,13 +162,18 @@ impl<'a> Acquisition<'a> {
                             self.stands = env.now() + session.timeout() / 10;
                             contender.happens(Happening::Stands)
                         }
-                        fired = self.watches.fired() => contender.happens(match fired {
-                            // Watches that were set again may fire in any order.
-                            Happening::Ended | Happening::Changed if !session.is_trusted() => {
-                                Happening::Reconnected
+                        fired = self.watches.fired() => {
+                            if fired == Happening::Reconnected {
+                                self.watch_own_again();
                             }
-                            _ => fired,
-                        }),
+                            contender.happens(match fired {
+                                // Watches that were set again may fire in any order.
+                                Happening::Ended | Happening::Changed if !session.is_trusted() => {
+                                    Happening::Reconnected
+                                }
+                                _ => fired,
+                            })
+                        }
                         () = &mut abandoned => contender.happens(Happening::Abandoned),
                         Ok(()) = reconnects.changed() => contender.happens(Happening::Reconnected),
                         () = async { session.overdue().await } => contender.happens(Happening::Overdue),
@@ -285,7 +290,10 @@ impl<'a> Acquisition<'a> {
         match self.watches.own_seen() {
             Some(Happening::Ended) => return Ok(Said::Removed),
             // It was written, and may be gone after that.
-            Some(_) => return self.listed_anew().await,
+            Some(_) => {
+                self.watch_own_again();
+                return self.listed_anew().await;
+            }
             None => {}
         }
         let Some(((data, stat), watch)) = watched else {
@@ -301,6 +309,11 @@ impl<'a> Acquisition<'a> {
             self.session.site.events.tell(StoreEvent::Queued { name, holder });
         }
         Ok(Said::Watched { passes })
+    }
+
+    /// Our own node was written, which ended the watch on it: it has stood long enough for another (zk.contender-7).
+    fn watch_own_again(&mut self) {
+        self.stands = self.session.site.env.now();
     }
 
     /// The one ahead is gone; a listing tells whether our own node is there, where nothing else would have.
