@@ -247,8 +247,8 @@ impl<'a> Acquisition<'a> {
     }
 
     async fn entered(&mut self) -> Answered<Said> {
-        // What was watched is of an earlier node of ours.
-        self.watches = Watches::default();
+        // What was watched, and asked for, is an earlier node of ours.
+        (self.watches, self.is_asked) = (Watches::default(), false);
         self.stands = self.session.site.env.now() + self.session.timeout() / 10;
         self.changes = self.session.changes();
         let (ttl, label) = (self.session.timeout(), &self.request.label);
