@@ -56,6 +56,10 @@ impl Session {
             }
             return;
         };
+        // Somebody who keeps locks under other keys has the same prefix.
+        if *lock != *entry.keys.all()[0] {
+            return;
+        }
         let now = self.env.now();
         match news {
             News::Granted { counter } => {
