@@ -30,9 +30,7 @@ impl Session {
             return Ok(findings);
         };
         let may_hear = connected.hear(&channel, give_up_at).await?;
-        if may_hear {
-            connected.hear_no_more(&channel, give_up_at).await?;
-        }
+        let may_hear_no_more = !may_hear || may(connected.hear_no_more(&channel, give_up_at).await)?;
         let mut count = redis::cmd("PUBSUB");
         count.arg("NUMSUB").arg(&channel);
         let may_count = may(connected.ask(&count, give_up_at).await)?;
@@ -42,6 +40,11 @@ impl Session {
                 may_hear,
                 "may not hear the channels redisson_lock__channel:*: we find that another library has released a \
                         lock by asking every `poll`; grant &redisson_lock__channel:* and +subscribe",
+            ),
+            (
+                may_hear_no_more,
+                "may not stop to hear the channels redisson_lock__channel:*: ours stand back for others although it is \
+                        they themselves who listen; grant +unsubscribe",
             ),
             (
                 may_count,

@@ -1,12 +1,9 @@
 -- What those need who hold and wait without us: to be asked after, and a turn, as our hand-overs leave them none.
 --
--- entries  "turns" -> "COUNT SINCE", our hand-overs in a row; "rest" -> until when ours leave the lock to strangers,
---          as long as somebody of ours waits
+-- entries  "turns" -> "COUNT SINCE", our hand-overs in a row; "rest" -> "UNTIL MS", until when ours leave the lock to
+--          strangers, as long as somebody of ours waits, and for how long
 
 local strangers = {}
-
--- A clock that was set back makes no rest longer.
-local LONGEST_REST = 10000
 
 -- Whether it is held by somebody to whom we have not granted it.
 function strangers.hold(holder, grants)
@@ -14,11 +11,12 @@ function strangers.hold(holder, grants)
   return holder and holder ~= owner
 end
 
--- For how many milliseconds ours leave a free lock alone, if they do.
+-- For how many milliseconds ours leave a free lock alone, if they do. It is over, too, where a clock that was set back
+-- would make it longer than it was meant.
 function strangers.rest(entries, now)
-  local rest = string.match(redis.call('HGET', entries, 'rest') or '', '^%d+$')
+  local rest, longest = string.match(redis.call('HGET', entries, 'rest') or '', '^(%d+) (%d+)$')
   local left = rest and math.ceil((rest - now) / 1000) or 0
-  return left > 0 and left <= LONGEST_REST and left
+  return left > 0 and left <= tonumber(longest) and left
 end
 
 -- In how many milliseconds an entry of ours may have its turn, of what the lock has left; the first one asks.
@@ -67,7 +65,7 @@ function strangers.have_their_turn(lock, queue, entries, channels)
   end
   free(lock)
   redis.call('HDEL', entries, 'turns', 'revoked', 'revoker')
-  redis.call('HSET', entries, 'rest', number(now + FOR * 1000))
+  redis.call('HSET', entries, 'rest', number(now + FOR * 1000) .. ' ' .. FOR)
   redis.pcall('PUBLISH', channels .. inbox, 'due ' .. owner .. ' ' .. FOR .. ' ' .. lock)
   return true
 end

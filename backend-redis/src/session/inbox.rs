@@ -56,6 +56,10 @@ impl Session {
             }
             return;
         };
+        // Somebody who keeps locks under other keys has the same prefix.
+        if *lock != *self.keys_of(&entry).all()[0] {
+            return;
+        }
         let now = self.env.now();
         match news {
             News::Granted { counter } => {

@@ -283,7 +283,7 @@ impl Session {
     fn forget(&self, owner: OwnerId) {
         let entry = self.entries.lock().remove(&self.lease_of(owner));
         if let Some(entry) = entry {
-            self.listen_for(&entry, false);
+            self.listen(&entry);
         }
     }
 

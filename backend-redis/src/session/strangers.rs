@@ -40,17 +40,13 @@ enum Tune {
 impl Session {
     /// Listens for `entry` as long as it is first behind a stranger.
     pub(super) fn listen(&self, entry: &Arc<Entry>) {
-        let wants = self.format.is_some() && entry.contender.lock().is_behind_stranger();
-        self.listen_for(entry, wants);
-    }
-
-    pub(super) fn listen_for(&self, entry: &Arc<Entry>, wants: bool) {
         let channel = self.format.as_ref().and_then(|format| format.channel(self.keys_of(entry).all()[0]));
         let Some(channel) = channel else {
             return;
         };
         let mut wanted = self.strangers.wanted.lock();
-        if wants {
+        // Looked up while nobody else changes who is heard: what ends it meanwhile comes here after it.
+        if entry.contender.lock().is_behind_stranger() {
             wanted.insert(channel, Arc::clone(entry));
         } else if wanted.get(&channel).is_some_and(|heard| heard.owner == entry.owner) {
             wanted.remove(&channel);

@@ -13,8 +13,8 @@ use testbed::{Direction, Mode};
 use crate::counts::Requests;
 use crate::lost::request;
 use crate::rig::{
-    BOUND, LONG, NAME, TTL, Waiter, assert_lost, command, direct, eventually, exists, hold, now, ok, open,
-    open_for, pass, proxy, server, store, trials, via, within,
+    BOUND, KEY, LONG, NAME, TTL, Waiter, assert_lost, command, direct, eventually, exists, hold, now, ok,
+    open, open_for, pass, proxy, server, store, trials, via, within,
 };
 use crate::strangers::{CHANNEL, Kind, lock, with_stranger};
 
@@ -39,6 +39,7 @@ trials![
     a_hash_of_another_type_is_named = || other_type(Kind::Redisson),
     a_template_says_the_key,
     names_of_our_own_keys_are_refused,
+    a_message_about_another_key_grants_nothing,
     with_exact_keys_a_warning_names_the_format,
     what_a_format_does_not_promise_is_refused,
     a_silent_wait_behind_a_stranger_is_a_poll,
@@ -264,6 +265,28 @@ async fn names_of_our_own_keys_are_refused() {
     }
     assert_eq!(Requests::since(&server).await.total(), 0);
     locks.lock("leasehold:a").unwrap().acquire().await.unwrap().release().await.unwrap();
+}
+
+/// A manager without the format, by mistake under the same prefix, hands a lock of its own to the waiter that it finds in
+/// the queue they share: that one does not hold what the stranger holds, and waits on.
+async fn a_message_about_another_key_grants_nothing() {
+    let (server, mut stranger) = with_stranger(Kind::String).await;
+    let (a, b) = (
+        open_for(Kind::String.config(&server), LONG).await,
+        open_for(Kind::String.config(&server), LONG).await,
+    );
+    let mistaken = open(direct(&server)).await;
+    let guard = hold(&mistaken).await;
+    assert!(stranger.takes(Some(600_000)).await);
+    let waiting = Waiter::queued(&a, 0, &b).await;
+    guard.release().await.unwrap();
+    eventually("it is in the queue again", async || {
+        assert!(waiting.is_waiting(), "two hold");
+        exists(&server, KEY).await && b.inspect(NAME).await.unwrap().contenders == 1
+    })
+    .await;
+    assert!(stranger.releases().await);
+    waiting.held().await.release().await.unwrap();
 }
 
 async fn with_exact_keys_a_warning_names_the_format() {

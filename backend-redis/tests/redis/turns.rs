@@ -29,6 +29,7 @@ trials![
     the_rights_named_for_strings_are_enough = || rights(Kind::String),
     the_rights_named_for_hashes_are_enough = || rights(Kind::Redisson),
     without_the_right_to_listen_a_poll_finds_it,
+    the_diagnosis_names_each_right_that_is_missing,
 ];
 
 /// Eight of ours take it one after the other, without a gap, until a stranger has had it three times, which tries every
@@ -254,4 +255,17 @@ async fn without_the_right_to_listen_a_poll_finds_it() {
     let waiting = Waiter::queued(&a, 0, &b).await;
     assert!(stranger.releases().await);
     waiting.held().await.release().await.unwrap();
+}
+
+/// One at a time: no other is said to be missing, and the rest is diagnosed all the same.
+async fn the_diagnosis_names_each_right_that_is_missing() {
+    let server = server().await;
+    for (taken, named) in [("-unsubscribe", "+unsubscribe"), ("-pubsub|numsub", "+pubsub|numsub")] {
+        let user = ["ACL", "SETUSER", "app", "reset", "on", ">secret", "~*", "&*", "+@all", taken];
+        ok(&server, &user).await;
+        let locks = open(Kind::Redisson.config(&server).credentials("app", "secret")).await;
+        let (severity, said) = crate::diagnosis::of(&locks, "strangers").await;
+        assert!(severity == Severity::Warning && said.contains(named), "{taken}: {said}");
+        assert_eq!(said.matches("grant").count(), 1, "{taken}: {said}");
+    }
 }

@@ -152,14 +152,15 @@ pub(crate) async fn a_right_that_is_missing_costs_one_request(rig: Arc<Rig>) {
         (manager(&space).await, manager(&space.by(way.addr())).await, manager(&space).await);
     let outside = space.outside().await;
     let guard = first.lock("a").unwrap().acquire().await.unwrap();
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    way.set(Direction::ClientToServer, noting(&asked)).await;
     let middle = hold_aside(&second, "a");
-    outside.has(&space.directory("a"), 2).await;
+    eventually("it watches", async || asked.lock().contains(&Op::Get)).await;
     let waiting = hold_aside(&third, "a");
     outside.has(&space.directory("a"), 3).await;
     guard.release().await.unwrap();
     let guard = middle.end("it holds").await;
-    let asked = Arc::new(Mutex::new(Vec::new()));
-    way.set(Direction::ClientToServer, noting(&asked)).await;
+    asked.lock().clear();
     guard.release().await.unwrap();
     assert_eq!(*asked.lock(), [MULTI, Op::Delete]);
     waiting.end("it holds").await.release().await.unwrap();

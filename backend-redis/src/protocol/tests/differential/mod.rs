@@ -141,8 +141,8 @@ impl Server {
         }
         let noted = self.shared.as_ref().and_then(|shared| shared.turns);
         fields.extend(noted.map(|(turns, since)| format!("turns: {turns} {since}")));
-        let noted = self.shared.as_ref().and_then(|shared| shared.rests_until);
-        fields.extend(noted.map(|until| format!("rest: {until}")));
+        let noted = self.shared.as_ref().and_then(|shared| Some((shared.rests_until?, shared.rest)));
+        fields.extend(noted.map(|(until, rest)| format!("rest: {until} {rest}")));
         fields.sort();
         let grant = self.grant.map_or_else(
             || "none".to_owned(),

@@ -110,7 +110,7 @@ const SHARING: [Mutant; 19] = [
     ("if strangers and strangers.have_their_turn(lock, queue, entries, channels) then", "if false then"),
     ("tonumber(turns) < AFTER and", "true and"),
     ("and now - since < EVERY * 1000", ""),
-    ("redis.call('HSET', entries, 'rest', number(now + FOR * 1000))", ""),
+    ("redis.call('HSET', entries, 'rest', number(now + FOR * 1000) .. ' ' .. FOR)", ""),
     ("'due ' .. owner .. ' ' .. FOR .. ' ' .. lock", "'due ' .. owner .. ' 0 ' .. lock"),
     ("if not holder and not (strangers and strangers.rest(entries, now)) then", "if not holder then"),
     ("if first == me and not resting or", "if first == me or"),

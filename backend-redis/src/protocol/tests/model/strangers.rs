@@ -33,8 +33,6 @@ impl Shared {
     };
 }
 
-const LONGEST_REST: u64 = 10_000;
-
 impl Server {
     /// How soon the first of ours asks, if it is a stranger who holds the lock.
     pub(super) fn poll(&self) -> Option<u64> {
@@ -46,8 +44,9 @@ impl Server {
 
     /// For how long ours stand back.
     pub(super) fn rest(&self, now: u64) -> Option<u64> {
-        let left = self.shared.as_ref()?.rests_until?.saturating_sub(now).div_ceil(1000);
-        (1..=LONGEST_REST).contains(&left).then_some(left)
+        let shared = self.shared.as_ref()?;
+        let left = shared.rests_until?.saturating_sub(now).div_ceil(1000);
+        (1..=shared.rest).contains(&left).then_some(left)
     }
 
     /// The lock has gone from one of ours to another.
