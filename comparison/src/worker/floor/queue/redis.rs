@@ -121,4 +121,8 @@ const ACQUIRE: &str = include_str!("../../../../../backend-redis/src/scripts/acq
 const RELEASE_FREE: &str = include_str!("../../../../../backend-redis/src/scripts/release_free.lua");
 const RELEASE: &str = include_str!("../../../../../backend-redis/src/scripts/release.lua");
 const GRANT: &str = include_str!("../../../../../backend-redis/src/scripts/grant.lua");
-const QUEUE: &str = include_str!("../../../../../backend-redis/src/scripts/queue.lua");
+const QUEUE: &str = concat!(
+    include_str!("../../../../../backend-redis/src/scripts/plain.lua"),
+    include_str!("../../../../../backend-redis/src/scripts/queue.lua"),
+    include_str!("../../../../../backend-redis/src/scripts/handing.lua"),
+);
