@@ -160,4 +160,11 @@ fn locks_move_under_load() {
             "both stores are asked in it: {stretch}"
         );
     }
+    let free = report["free"].as_array().expect("a list");
+    let phases: Vec<_> = free.iter().filter_map(|free| free["phase"].as_str()).collect();
+    assert_eq!(phases, ["old", "shadow", "both", "drain", "new"], "{}", report["environment"]["left_out"]);
+    for figures in free.iter().flat_map(|free| [&free["beside"], &free["ratios"]]) {
+        let figures = figures.as_array().expect("of the store that is left and the one moved to");
+        assert!(figures.len() == 2 && figures.iter().all(|figure| figure.as_f64() > Some(0.0)), "{free:?}");
+    }
 }
