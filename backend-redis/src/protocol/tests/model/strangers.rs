@@ -21,9 +21,10 @@ pub(in crate::protocol::tests) struct Shared {
 }
 
 impl Shared {
+    /// As `format=string` has them.
     pub(in crate::protocol::tests) const STRINGS: Self = Self {
         poll: 100,
-        after: 8,
+        after: u64::MAX,
         every: 1_000,
         rest: 150,
         signals: false,
