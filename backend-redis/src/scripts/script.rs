@@ -26,8 +26,7 @@ pub(crate) struct NameScripts {
 
 /// On keys of ours, and on those that are the bare names.
 pub(crate) static PLAIN: LazyLock<NameScripts> = LazyLock::new(|| {
-    let key = include_str!("plain.lua");
-    let queue = [key, QUEUE, HANDING].concat();
+    let queue = [VALUE, include_str!("plain.lua"), QUEUE, HANDING].concat();
     NameScripts::new(
         [GRANT, include_str!("acquire_free.lua"), &queue],
         [include_str!("release_free.lua"), GRANT, &queue],
@@ -37,7 +36,7 @@ pub(crate) static PLAIN: LazyLock<NameScripts> = LazyLock::new(|| {
 
 /// On strings of other libraries.
 pub(crate) static STRING: LazyLock<NameScripts> = LazyLock::new(|| {
-    let key = [FOREIGN, include_str!("string.lua")].concat();
+    let key = [FOREIGN, VALUE, include_str!("string.lua")].concat();
     let queue = [&key, QUEUE, STRANGERS, HANDING].concat();
     NameScripts::new(
         [GRANT, include_str!("acquire_free.lua"), &queue],
@@ -68,6 +67,7 @@ const GRANT: &str = include_str!("grant.lua");
 const QUEUE: &str = include_str!("queue.lua");
 const STRANGERS: &str = include_str!("strangers.lua");
 const HANDING: &str = include_str!("handing.lua");
+const VALUE: &str = include_str!("value.lua");
 const FOREIGN: &str = include_str!("foreign.lua");
 
 impl NameScripts {

@@ -122,6 +122,7 @@ const RELEASE_FREE: &str = include_str!("../../../../../backend-redis/src/script
 const RELEASE: &str = include_str!("../../../../../backend-redis/src/scripts/release.lua");
 const GRANT: &str = include_str!("../../../../../backend-redis/src/scripts/grant.lua");
 const QUEUE: &str = concat!(
+    include_str!("../../../../../backend-redis/src/scripts/value.lua"),
     include_str!("../../../../../backend-redis/src/scripts/plain.lua"),
     include_str!("../../../../../backend-redis/src/scripts/queue.lua"),
     include_str!("../../../../../backend-redis/src/scripts/handing.lua"),
