@@ -375,7 +375,16 @@ async fn a_part_that_is_gone_is_released() {
     assert_eq!(rig.lines.old.injected(), 1, "it was asked for");
 }
 
-/// A session that its store names again, with a later deadline, lasts longer for the core, and so do the holds in it.
+/// The hold rests on `session`, and the core was told to trust it until then.
+fn hangs_on(book: &mut Book, session: Lease, trusted_until: Deadline) {
+    let Some(Claim { parts, stage: Stage::Holding { told, .. }, .. }) = book.claim(&name()) else {
+        panic!("it is held")
+    };
+    (parts.new.as_mut().unwrap().lease, *told) = (session, trusted_until);
+}
+
+/// A session that its store names again, with a later deadline, lasts longer for the core, and so do the holds in it; no
+/// hold is told to last less than it was told before.
 #[tokio::test(start_paused = true)]
 async fn a_session_that_is_named_again_extends_its_holds() {
     let rig = Rig::in_phase(Phase::New).await;
@@ -385,10 +394,9 @@ async fn a_session_that_is_named_again_extends_its_holds() {
         let session = |span| Lease::new(LeaseId::new(77), LeaseScope::Session, TTL, Deadline::At(now + span));
         let (soon, later) = (session(TTL / 3), session(TTL / 2));
         book.told(Side::New, StoreEvent::LeaseOpened(soon));
-        let Some(Claim { parts, stage: Stage::Holding { told, .. }, .. }) = book.claim(&name()) else {
-            panic!("it is held")
-        };
-        (parts.new.as_mut().unwrap().lease, *told) = (soon, soon.deadline);
+        hangs_on(book, soon, soon.deadline);
+        book.told(Side::New, StoreEvent::LeaseOpened(later));
+        hangs_on(book, later, Deadline::At(now + TTL));
         book.told(Side::New, StoreEvent::LeaseOpened(later));
         later.deadline
     });
@@ -400,6 +408,21 @@ async fn a_session_that_is_named_again_extends_its_holds() {
             heard.push((lease.scope, lease.id));
         }
     }
-    let [(LeaseScope::Session, _), (LeaseScope::Entry, hold)] = heard[..] else { panic!("{heard:?}") };
+    let [(LeaseScope::Session, _), (LeaseScope::Entry, hold), (LeaseScope::Session, _)] = heard[..] else {
+        panic!("{heard:?}")
+    };
     assert_eq!(hold, grant.lease.id);
+}
+
+/// Whoever waits hears at once that the session is closed, whatever its stores do.
+#[tokio::test(start_paused = true)]
+async fn a_wait_ends_with_its_session() {
+    let rig = Rig::in_phase(Phase::Old).await;
+    let stranger = rig.stranger(Side::Old).await;
+    stranger.acquire(&request()).await.unwrap();
+    let mut waiting = Box::pin(rig.take());
+    assert!(timeout(POLL, &mut waiting).await.is_err());
+    rig.session.stop();
+    let ended = waiting.now_or_never().expect("at once").unwrap_err();
+    assert_eq!(*ended.kind(), ErrorKind::Closed);
 }
