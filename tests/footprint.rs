@@ -27,7 +27,7 @@ fn bytes_per_lock(runtime: &Runtime, locks: &LockManager) -> usize {
     let AllocationInfo { bytes_current, .. } = measure(|| {
         *kept.borrow_mut() = runtime.block_on(async {
             let held = hold(locks, "held", LOCKS).await;
-            tokio::time::sleep(TTL / 2).await;
+            tokio::time::sleep(TTL / 2).await; // renewals come at a third of it, watches before
             held
         });
     });
