@@ -385,12 +385,12 @@ proptest! {
     }
 }
 
-/// Each planted fault breaks a promise within a few thousand random runs; a check that finds nothing
+/// Each planted fault breaks a promise, most within some thousand random runs; a check that finds nothing
 /// proves nothing.
 #[test]
 fn planted_faults_are_found() {
     for mutant in Mutant::ALL {
-        let found = (0..20_000).any(|seed| {
+        let found = (0..100_000).any(|seed| {
             let mut dice = Dice(seed * 2 + 1);
             let mut world = World::new(Some(mutant));
             (0..250).any(|_| world.act(dice.roll()).is_err())

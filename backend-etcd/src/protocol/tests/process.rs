@@ -33,6 +33,9 @@ pub(super) struct Process {
     pub(super) reads: Vec<Revision>,
     /// It has heard that all its entries from before then are gone.
     pub(super) gone_before: Revision,
+    /// The same of an entry that no answer had shown yet. Only the watch knows it, and only as long as it stands: after that
+    /// it is found out once the entry is watched, as where no watch stood.
+    pub(super) told_early: Revision,
 }
 
 #[derive(Clone, Debug)]
@@ -63,6 +66,7 @@ impl Process {
             was_first: 0,
             reads: Vec::new(),
             gone_before: 0,
+            told_early: 0,
         }
     }
 }

@@ -151,7 +151,8 @@ impl World {
             return Err(format!("{holders:?} hold at once"));
         }
         for (who, process) in self.processes.iter().enumerate() {
-            if process.held.is_some_and(|held| held < process.gone_before) {
+            let gone_before = process.gone_before.max(process.told_early);
+            if process.held.is_some_and(|held| held < gone_before) {
                 return Err(format!("{who} has heard that its hold is gone, and is not told"));
             }
             let idle = process.contender.is_none() && process.held.is_none();
@@ -273,7 +274,8 @@ impl World {
             Some(Mutant::HearsOldDeletions) => Revision::MAX,
             _ => gone_before,
         };
-        process.gone_before = process.gone_before.max(gone_before);
+        let heard = if process.reply.is_some() { &mut process.told_early } else { &mut process.gone_before };
+        *heard = gone_before.max(*heard);
         let lost = process.book.deleted(&name(), told);
         if lost.is_some() && lost == entry {
             return Err(format!("{who} is told that it lost what is there"));

@@ -117,6 +117,8 @@ impl World {
             watch.since = Some(since);
             process.watches.push(Stream { key: None, upto: since, is_stalled: false });
             process.told.queue = Some(watch);
+        } else {
+            process.told_early = 0;
         }
     }
 
@@ -140,6 +142,7 @@ impl World {
         if key.as_ref().is_none_or(|key| used.iter().all(|(used, _)| used != key)) {
             process.watches.remove(which);
             process.told.close(key.as_ref());
+            process.told_early = 0;
         }
     }
 
