@@ -110,7 +110,7 @@ fn members(voters: usize, named: usize, answering: usize) -> Found {
 }
 
 async fn alarms(endpoints: &Arc<Endpoints>) -> Vec<Found> {
-    let all = |client: etcd_client::Client| async move {
+    let all = |client: Arc<etcd_client::Client>| async move {
         client.maintenance_client().alarm(AlarmAction::Get, AlarmType::None, None).await
     };
     let answer = match endpoints.ask(all).await {

@@ -57,7 +57,8 @@ struct Turn {
 /// A connection, and which one it is.
 #[derive(Clone)]
 pub(crate) struct Link {
-    pub(crate) client: Client,
+    /// Shared: the client crate copies the channels of all its services with it.
+    pub(crate) client: Arc<Client>,
     pub(crate) generation: usize,
     /// It is not in use any more.
     pub(crate) left: CancellationToken,
@@ -130,14 +131,14 @@ impl Endpoints {
     }
 
     /// A connection to one endpoint, besides the one in use.
-    pub(crate) async fn connect(&self, index: usize) -> Result<Client> {
+    pub(crate) async fn connect(&self, index: usize) -> Result<Arc<Client>> {
         let made = tokio::select! {
             biased;
             // Boxed: what it waits in is large.
             made = Box::pin(self.connector.connect(index % self.urls.len())) => made,
             () = self.env.sleep(self.bound) => Err(error::silent(self.bound)),
         };
-        made.map_err(|error| self.at(index, error.with_effect(Effect::NotApplied)))
+        made.map(Arc::new).map_err(|error| self.at(index, error.with_effect(Effect::NotApplied)))
     }
 
     /// A connection is of no use: the next request goes to the next endpoint.
@@ -192,7 +193,7 @@ impl Endpoints {
     pub(crate) async fn call<T, F>(
         self: &Arc<Self>,
         silence: Silence,
-        act: impl FnOnce(Client) -> F + Send,
+        act: impl FnOnce(Arc<Client>) -> F + Send,
     ) -> Result<T>
     where
         F: Future<Output = Result<T, etcd_client::Error>> + Send,
@@ -216,7 +217,7 @@ impl Endpoints {
         let answer = tokio::select! {
             biased;
             // Boxed: the client's futures are large, and most of those around them only wait.
-            answer = Box::pin(act(link.client.clone())) => answer,
+            answer = Box::pin(act(Arc::clone(&link.client))) => answer,
             () = over => {
                 // A connection that took long to be made has had no time to answer.
                 let had_time = self.env.now().since(sent_at) >= self.bound / 2;
@@ -253,7 +254,7 @@ impl Endpoints {
     }
 
     /// A request that may be repeated, until it is answered or the bound of a request has passed.
-    pub(crate) async fn ask<T, F>(self: &Arc<Self>, act: impl Fn(Client) -> F + Send + Sync) -> Result<T>
+    pub(crate) async fn ask<T, F>(self: &Arc<Self>, act: impl Fn(Arc<Client>) -> F + Send + Sync) -> Result<T>
     where
         T: Send,
         F: Future<Output = Result<T, etcd_client::Error>> + Send,

@@ -26,7 +26,7 @@ async fn connected() -> (Arc<Endpoints>, Vec<TcpListener>, usize) {
     connected_to(1).await
 }
 
-async fn slow(_client: Client) -> Result<(), etcd_client::Error> {
+async fn slow(_client: Arc<Client>) -> Result<(), etcd_client::Error> {
     pending().await
 }
 

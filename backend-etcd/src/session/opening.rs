@@ -32,7 +32,7 @@ impl Session {
         token_base(sessions, &stored)?;
         let (env, seconds) = (&sessions.env, sessions.env.timing().ttl.as_millis().div_ceil(1_000));
         let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
-        let grant = |client: Client| async move {
+        let grant = |client: Arc<Client>| async move {
             let sent_at = env.now();
             Ok((sent_at, client.lease_client().grant(seconds, None).await?))
         };

@@ -47,18 +47,26 @@ impl Session {
             Patience::Waits => oldest().with_keys_only().with_limit(shown as i64 + 1),
             Patience::Tries => oldest(),
         };
-        let txn = Txn::new().when([absent, in_epoch]).and_then([put, nearest]).or_else([
-            TxnOp::get(keys.own.clone(), None),
-            TxnOp::get(keys.queue.clone(), Some(queue)),
-            read_key(&self.key),
-        ]);
-        let answer = self.txn(txn).await?;
+        let reads = || {
+            let own = TxnOp::get(keys.own.clone(), None);
+            [own, TxnOp::get(keys.queue.clone(), Some(queue.clone())), read_key(&self.key)]
+        };
+        let txn = Txn::new().when([absent, in_epoch]).and_then([put, nearest]);
+        let mut answer = match patience {
+            Patience::Tries => self.txn(txn.or_else(reads())).await?,
+            Patience::Waits => self.txn(txn).await?,
+        };
+        let is_put = answer.succeeded();
+        if !is_put && patience == Patience::Waits {
+            // Only what an earlier request has left is in the way: it is not worth sending the reads each time.
+            answer = self.txn(Txn::new().and_then(reads())).await?;
+        }
         let revision = revision(&answer)?;
         let seen = |queue: &GetResponse, create: Revision, all: bool| {
             let older = older(queue, &keys.queue, create)?;
             Ok::<_, Error>(Seen { revision, older, all, is_far: queue.count() > FAR, watch })
         };
-        if answer.succeeded() {
+        if is_put {
             let [queue] = gets(&answer)?;
             let seen = seen(&queue, revision, !queue.more())?;
             return Ok((Answer { mine: Some((revision, true)), seen, in_epoch: true }, None));

@@ -16,6 +16,11 @@ pub(super) enum What {
         acquisition: u32,
         epoch: Option<Revision>,
     },
+    /// What the queue shows to whoever has an entry in it, or would have.
+    Show {
+        acquisition: u32,
+        epoch: Option<Revision>,
+    },
     Delete(Revision),
     Move {
         epoch: Revision,
@@ -29,6 +34,8 @@ pub(super) enum What {
 #[derive(Debug)]
 pub(super) enum Reply {
     Asked(Answer),
+    /// The entry of one who waits was not put; what is there is read next. The watch that stood when it was asked for.
+    Barred(Option<WatchId>),
     Deleted(Revision),
     Moved,
     Found(Option<Revision>),
@@ -89,10 +96,14 @@ impl Store {
                     let mine = Some((self.revision, true));
                     return Reply::Asked(Answer { mine, seen: self.before(self.revision), in_epoch });
                 }
-                let adopts = self.is_mistaken_for_mine;
-                let mine = entry.map(|(create, by)| (create, adopts || by == acquisition));
-                let seen = self.before(entry.map_or(Revision::MAX, |(create, _)| create));
-                Reply::Asked(Answer { mine, seen, in_epoch })
+                match patience {
+                    Patience::Waits => Reply::Barred(None),
+                    Patience::Tries => Reply::Asked(self.shown(id, acquisition, in_epoch)),
+                }
+            }
+            What::Show { acquisition, epoch } => {
+                let in_epoch = epoch.is_none_or(|epoch| epoch == self.sessions[id].epoch);
+                Reply::Asked(self.shown(id, acquisition, in_epoch))
             }
             What::Delete(create) => {
                 if self.sessions[id].entry.is_some_and(|(created, _)| created == create) {
@@ -123,6 +134,12 @@ impl Store {
                 Reply::Checked(has(&self.sessions[id], create) && witness.is_none_or(stands))
             }
         }
+    }
+
+    fn shown(&self, id: usize, acquisition: u32, in_epoch: bool) -> Answer {
+        let (entry, adopts) = (self.sessions[id].entry, self.is_mistaken_for_mine);
+        let mine = entry.map(|(create, by)| (create, adopts || by == acquisition));
+        Answer { mine, seen: self.before(entry.map_or(Revision::MAX, |(create, _)| create)), in_epoch }
     }
 
     /// All entries that are older than one.

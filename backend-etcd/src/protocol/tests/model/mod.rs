@@ -330,8 +330,10 @@ impl World {
             0..=4 => {
                 let watch = self.covering(who);
                 let mut reply = self.store.apply(&request);
-                if let Reply::Asked(Answer { seen, .. }) | Reply::Looked(Some(seen)) = &mut reply {
-                    seen.watch = watch;
+                match &mut reply {
+                    Reply::Asked(Answer { seen, .. }) | Reply::Looked(Some(seen)) => seen.watch = watch,
+                    Reply::Barred(stood) => *stood = watch,
+                    _ => {}
                 }
                 if luck > 2 {
                     self.processes[who].reply = Some(reply);
@@ -393,6 +395,14 @@ impl World {
     }
 
     fn answered(&mut self, who: usize, mut reply: Reply, choice: u16) {
+        if let Reply::Barred(watch) = reply {
+            let Process { session, acquisition, epoch, .. } = self.processes[who];
+            let epoch = (self.mutant != Some(Mutant::IgnoresTheEpoch)).then_some(epoch);
+            reply = self.store.apply(&Request { session, what: What::Show { acquisition, epoch } });
+            if let Reply::Asked(Answer { seen, .. }) = &mut reply {
+                seen.watch = watch;
+            }
+        }
         if let Reply::Asked(Answer { seen, .. }) | Reply::Looked(Some(seen)) = &mut reply {
             *seen = self.shown(who, seen.clone(), choice);
         }
@@ -412,7 +422,7 @@ impl World {
                 contender.deleted();
                 process.book.forget(&name(), create);
             }
-            Reply::Moved | Reply::Checked(_) => {}
+            Reply::Moved | Reply::Barred(_) | Reply::Checked(_) => {}
             Reply::Found(create) => {
                 process.found = Some(create);
                 contender.found(create);
