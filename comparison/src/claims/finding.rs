@@ -63,6 +63,11 @@ impl Finding {
         Self { told: self.told + more, ..self }
     }
 
+    /// With the reasons of what is missed, or may be.
+    pub(super) fn unless_it_holds(self, why: &str) -> Self {
+        if self.holds == Some(true) { self } else { self.and(why) }
+    }
+
     /// Both: one that does not hold decides, and so does none that is undecided.
     fn with(self, other: Self) -> Self {
         let join = |a: Option<String>, b: Option<String>| match (a, b) {
