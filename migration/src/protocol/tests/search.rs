@@ -16,6 +16,11 @@ pub(super) trait Graph: Clone + Hash {
     /// What is wrong in this state.
     fn broken(&self) -> Option<&'static str>;
 
+    /// What a state is known by. Those that differ in who is who only may have the same.
+    fn print(&self, hasher: &FixedState) -> u64 {
+        hasher.hash_one(self)
+    }
+
     /// Whether everything has come to rest.
     fn is_quiet(&self) -> bool;
 
@@ -59,7 +64,7 @@ enum Next {
 fn explore<G: Graph>(start: G, limit: usize, order: Next, mut edges: Option<Vec<(u32, u32)>>) -> Shown {
     let hasher = FixedState::default();
     let mut seen: HashMap<u64, u32, FixedState> = HashMap::with_hasher(hasher.clone());
-    let mut prints = vec![hasher.hash_one(&start)];
+    let mut prints = vec![start.print(&hasher)];
     let mut parents = vec![0_u32];
     let mut quiet = vec![start.is_quiet()];
     seen.insert(prints[0], 0);
@@ -73,7 +78,7 @@ fn explore<G: Graph>(start: G, limit: usize, order: Next, mut edges: Option<Vec<
     while let Some((id, state)) = next_of(&mut frontier) {
         state.next(&mut found);
         for (_, next) in found.drain(..) {
-            let print = hasher.hash_one(&next);
+            let print = next.print(&hasher);
             let by_itself = state.goes_by_itself(&next);
             let count = u32::try_from(prints.len()).expect("fewer than four thousand million states");
             let reached = *seen.entry(print).or_insert(count);
@@ -143,7 +148,7 @@ fn way<G: Graph>(start: &G, id: u32, prints: &[u64], parents: &[u32]) -> Vec<Str
         state.next(&mut found);
         let (label, next) = found
             .into_iter()
-            .find(|(_, next)| hasher.hash_one(next) == prints[id as usize])
+            .find(|(_, next)| next.print(&hasher) == prints[id as usize])
             .expect("the same state leads to the same ones");
         way.push(format!("{label:?}"));
         state = next;

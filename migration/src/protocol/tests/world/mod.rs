@@ -3,6 +3,10 @@
 mod others;
 mod processes;
 
+use std::hash::BuildHasher;
+
+use foldhash::quality::FixedState;
+use itertools::Itertools;
 use leasehold_core::backend::TokenBase;
 use leasehold_core::backend::stage::{Phase, Side, Stage};
 
@@ -236,6 +240,22 @@ impl<const P: usize, const L: usize, const A: usize> World<P, L, A> {
         Self { numbered: true, ..self }
     }
 
+    /// The same, with other names for its processes: the first one is that of the first number, and so on.
+    fn in_order(&self, order: &[usize]) -> Self {
+        let mut world = self.clone();
+        for (i, was) in order.iter().enumerate() {
+            world.processes[i] = self.processes[*was];
+            for side in SIDES {
+                let (store, before) = (&mut world.stores[side], &self.stores[side]);
+                (store.members[i], store.queued[i]) = (before.members[*was], before.queued[*was]);
+                if before.lock == Lock::Process(*was) {
+                    store.lock = Lock::Process(i);
+                }
+            }
+        }
+        world
+    }
+
     /// Whether locks are, or have been, in both stores: what was there before excludes nobody else.
     fn has_come_to_both(&self) -> bool {
         self.stores.old.record.stand.epoch > 0
@@ -421,6 +441,17 @@ impl<const P: usize, const L: usize, const A: usize> Graph for World<P, L, A> {
         let apart = self.rests_on(Side::Old) && self.rests_on(Side::New);
         let broken = self.broken.or_else(|| (!all_owned).then_some("held for nobody"));
         broken.or_else(|| apart.then_some("one rests on the old store alone, another on the new one"))
+    }
+
+    /// Processes and administrators are all alike, but for the mutant that has a first one.
+    fn print(&self, hasher: &FixedState) -> u64 {
+        if self.is(Mutant::OrderFlip) {
+            return hasher.hash_one(self);
+        }
+        let mut sorted = self.clone();
+        sorted.admins.sort_by_cached_key(|admin| hasher.hash_one(admin));
+        let orders = (0..P).permutations(P).map(|order| hasher.hash_one(sorted.in_order(&order)));
+        orders.min().expect("there is one order at least")
     }
 
     fn is_quiet(&self) -> bool {
