@@ -171,10 +171,16 @@ fn what_takes_longest_is_safe() {
         println!("only with LEASEHOLD_STATES=n");
         return;
     };
-    for acquisitions in 0..=2 {
-        let left = Left { transitions: 3, acquisitions, ..Left::default() };
-        let two = World::<2, 0, 2>::new(Phase::Drain, true, left, []).ready();
-        let what = format!("two administrators, {acquisitions} locks, three steps, the new store not open");
-        shown(&what, search_deep(two, limit), false);
+    let left = |acquisitions| Left { transitions: 3, acquisitions, ..Left::default() };
+    let what = |processes, locks| {
+        format!("two administrators, {processes}, {locks} locks, three steps, the new store not open")
+    };
+    for locks in 0..=2 {
+        let one = World::<1, 0, 2>::new(Phase::Drain, true, left(locks), []).ready();
+        shown(&what("a process", locks), search_deep(one, limit), false);
+    }
+    for locks in 0..=2 {
+        let two = World::<2, 0, 2>::new(Phase::Drain, true, left(locks), []).ready();
+        shown(&what("two processes", locks), search_deep(two, limit), false);
     }
 }
