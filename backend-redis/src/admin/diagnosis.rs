@@ -97,11 +97,15 @@ impl<'a> Info<'a> {
     }
 }
 
+/// Valkey calls itself a Redis of the version that it is compatible with, too.
 fn of_version(info: &Info<'_>) -> Said {
     let version = info.get("redis_version").unwrap_or("of unknown version");
+    if let Some(valkey) = info.get("valkey_version") {
+        return ok(format!("the server is Valkey {valkey}, which stands for Redis {version}"));
+    }
     match version.split('.').next().and_then(|major| major.parse::<u32>().ok()) {
-        Some(..7) => broken(format!("the server is {version}: 7.0 or later is needed")),
-        _ => ok(format!("the server is {version}")),
+        Some(..7) => broken(format!("the server is Redis {version}: 7.0 or later is needed")),
+        _ => ok(format!("the server is Redis {version}")),
     }
 }
 
@@ -219,6 +223,20 @@ mod tests {
         let found = findings(&replica, NOW, false, 0);
         assert_eq!(severity(&found, "replication"), Some(Severity::Broken));
         assert_eq!(severity(&found, "cluster"), Some(Severity::Broken));
+    }
+
+    /// The product is named with its own version, and one that is too old as that.
+    #[test]
+    fn the_product_is_named() {
+        for (lines, severity, named) in [
+            ("redis_version:7.0.15", Severity::Ok, "Redis 7.0.15"),
+            ("redis_version:6.2.1", Severity::Broken, "Redis 6.2.1"),
+            ("redis_version:7.2.4\nserver_name:valkey\nvalkey_version:9.1.2", Severity::Ok, "Valkey 9.1.2"),
+        ] {
+            let lines = lines.replace('\n', "\r\n");
+            let said = of_version(&Info(&lines));
+            assert!(said.0 == severity && said.1.contains(named), "{said:?}");
+        }
     }
 
     /// Without rights there are findings that say so.

@@ -38,6 +38,7 @@ fn main() -> ExitCode {
     args.test_threads = args.test_threads.or(Some(8));
     let trials = [
         access::trials(),
+        access::on_valkey(),
         ageing::trials(),
         clock::trials(),
         counts::trials(),
@@ -51,8 +52,10 @@ fn main() -> ExitCode {
         messages::trials(),
         network::trials(),
         refusals::trials(),
+        refusals::on_valkey(),
         replies::trials(),
         restart::trials(),
+        restart::on_valkey(),
         revocation::trials(),
         tokens::trials(),
         turns::trials(),
