@@ -17,6 +17,7 @@ mod litter;
 mod lost;
 mod messages;
 mod network;
+mod pause;
 mod refusals;
 mod replies;
 mod restart;
@@ -51,6 +52,8 @@ fn main() -> ExitCode {
         lost::trials(),
         messages::trials(),
         network::trials(),
+        pause::trials(),
+        pause::on_valkey(),
         refusals::trials(),
         refusals::on_valkey(),
         replies::trials(),
