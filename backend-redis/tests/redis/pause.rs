@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use leasehold_core::backend::Attempt;
 use leasehold_core::{Effect, ErrorKind, LockGuard, LockManager, LostReason};
 use leasehold_redis::RedisConfig;
 use testbed::Mode;
@@ -9,15 +10,17 @@ use testbed::redis::{Server, Settings};
 
 use crate::access::{documented_rights, everything, loaded, refusals, user};
 use crate::counts::Requests;
+use crate::lost::request;
 use crate::rig::{
     LONG, NAME, TTL, Waiter, command, direct, eventually, exists, hold, ok, open, open_for, pass, proxy,
-    server, start, trials_on_both, via, warm,
+    server, start, store, trials_on_both, via, warm,
 };
 
 trials_on_both![
     without_a_pause_two_hold_after_a_restart,
     nobody_is_granted_before_the_pause_is_over,
     a_hold_that_was_forgotten_is_told,
+    who_asks_hears_that_nobody_holds,
     what_was_written_down_is_held_on_and_not_handed_on,
     replicas_are_waited_for_within_the_pause,
     a_replica_that_takes_over_pauses_too,
@@ -121,6 +124,16 @@ async fn a_hold_that_was_forgotten_is_told() {
     assert_busy(&b).await;
     let next = hold(&b).await;
     assert_granted_after(&next, paused_until(&server).await);
+}
+
+/// Neither another client nor whoever held last is named.
+async fn who_asks_hears_that_nobody_holds() {
+    let server = server().await;
+    let store = store(pausing(&server)).await;
+    let attempt = store.try_acquire(&request(1)).await.unwrap();
+    let Attempt::Held { holder: Some(holder) } = attempt else { panic!("{attempt:?}") };
+    assert_eq!(holder.label, "(nobody: the server has restarted)");
+    assert_eq!(store.inspect(&NAME.parse().unwrap()).await.unwrap().holder, None);
 }
 
 /// A server that comes up with all it had pauses, too, as nobody knows that: who holds goes on, and what is released is
