@@ -105,6 +105,11 @@ impl Keys {
         format!("{}:token_base", self.prefix)
     }
 
+    /// The key of what is known of the run of the server.
+    pub(crate) fn origin(&self) -> String {
+        format!("{}:{{%origin}}", self.prefix)
+    }
+
     /// The key of the record of a move to another store or from one. No name is escaped like that.
     pub(crate) fn record(&self) -> String {
         format!("{}:{{%move}}:record", self.prefix)
@@ -198,7 +203,7 @@ mod tests {
     #[test]
     fn foreign_keys_belong_to_no_name() {
         let moves = Keys::new("p", None).unwrap();
-        for key in moves.members().iter().chain([&moves.record()]) {
+        for key in moves.members().iter().chain([&moves.record(), &moves.origin()]) {
             assert_eq!(moves.name_of(key), None, "{key}");
         }
         for key in ["p", "p:x", "p:{a", "p:{a}:z", "q:{a}", "p:{%41}", "p:{}", "p:{a%7}", "p:{%é}", "pp:{a}"]

@@ -29,6 +29,14 @@ fn main() -> ExitCode {
     let suite = suite.store(Served::<testbed::redis::Server>::named("redis-redisson", |addr, namespace| {
         shared(addr, namespace, leasehold::redis::Format::redisson())
     }));
+    #[cfg(feature = "redis")]
+    let suite = match server::valkey(|addr, namespace| {
+        let config = leasehold::redis::RedisConfig::new(addr.ip().to_string(), addr.port());
+        Box::new(config.prefix(namespace))
+    }) {
+        Some(valkey) => suite.store(valkey),
+        None => suite,
+    };
     #[cfg(feature = "etcd")]
     let suite = suite.store(Served::<testbed::etcd::Etcd>::start(|addr, namespace| {
         Box::new(leasehold::etcd::EtcdConfig::new([addr.to_string()]).prefix(namespace))

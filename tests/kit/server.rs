@@ -1,6 +1,7 @@
 //! A store on a server as a subject of the kit: a namespace of the server for each of the kit's.
 
 use std::fmt;
+use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -28,10 +29,29 @@ impl<S: Server> Served<S> {
 
     /// One of several ways to use such a server.
     pub(crate) fn named(name: &'static str, config: Config) -> Box<dyn Subject> {
+        Self::started(name, S::start(), config)
+    }
+
+    fn started(
+        name: &'static str,
+        starting: impl Future<Output = io::Result<S>>,
+        config: Config,
+    ) -> Box<dyn Subject> {
         let runtime = Runtime::new().expect("there is room for a runtime");
-        let server = runtime.block_on(S::start()).unwrap_or_else(|error| panic!("{error}"));
+        let server = runtime.block_on(starting).unwrap_or_else(|error| panic!("{error}"));
         Box::new(Self { name, server, config, _runtime: runtime })
     }
+}
+
+/// Valkey in the place of Redis, where there is one.
+#[cfg(feature = "redis")]
+pub(crate) fn valkey(config: Config) -> Option<Box<dyn Subject>> {
+    let Some(program) = testbed::redis::valkey() else {
+        testbed::peers::skip("the kit on Valkey", "there is none in target/tools; run: make tools");
+        return None;
+    };
+    let starting = testbed::redis::Settings::new().program(program).start();
+    Some(Served::<testbed::redis::Server>::started("valkey", starting, config))
 }
 
 impl<S: Server> Subject for Served<S> {

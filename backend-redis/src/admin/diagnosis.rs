@@ -9,7 +9,7 @@ use leasehold_core::Result;
 use leasehold_core::backend::{Finding, Severity};
 use redis::{Pipeline, Value};
 
-use crate::scripts::{number, parts, text};
+use crate::scripts::{micros, number, parts, text};
 use crate::session::Session;
 
 impl Session {
@@ -19,7 +19,11 @@ impl Session {
         let connected = self.connected(give_up_at).await?;
         let answers = connected.ask_all(&questions(), give_up_at).await?;
         let now = self.env.wall_time();
-        let mut findings = findings(&answers, now, self.is_deaf(), self.replicas());
+        let mut findings = findings(&answers, now, self.is_deaf(), self.replicas(), self.pause);
+        if let Some(pause) = self.pause {
+            let (severity, detail) = of_pause(pause, connected.paused_until(), answers.get(2));
+            findings.push(Finding::new(severity, "restart", detail));
+        }
         // It shows no name, and is run as every script is.
         let inspect = &self.scripts.inspect;
         let ran = connected.run(inspect, &self.told(inspect.call(&[])), give_up_at).await;
@@ -47,8 +51,14 @@ fn questions() -> Pipeline {
 }
 
 /// What the answers to the questions say, at `now` of our clock; `deaf` if the inbox may not be heard,
-/// `replicas` as many as confirm each grant.
-fn findings(answers: &[Value], now: SystemTime, deaf: bool, replicas: u32) -> Vec<Finding> {
+/// `replicas` as many as confirm each grant, and the `pause` after a restart.
+fn findings(
+    answers: &[Value],
+    now: SystemTime,
+    deaf: bool,
+    replicas: u32,
+    pause: Option<Duration>,
+) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut say = |subject, (severity, detail): Said| findings.push(Finding::new(severity, subject, detail));
     match answers.first().and_then(text).map(Info) {
@@ -58,7 +68,7 @@ fn findings(answers: &[Value], now: SystemTime, deaf: bool, replicas: u32) -> Ve
         }
         Some(info) => {
             say("version", of_version(&info));
-            say("persistence", of_persistence(&info));
+            say("persistence", of_persistence(&info, pause));
             if info.get("cluster_enabled") == Some("1") {
                 let cluster = "the server is part of a Redis Cluster, which this store does not support";
                 say("cluster", broken(cluster));
@@ -97,24 +107,40 @@ impl<'a> Info<'a> {
     }
 }
 
+/// Valkey calls itself a Redis of the version that it is compatible with, too.
 fn of_version(info: &Info<'_>) -> Said {
     let version = info.get("redis_version").unwrap_or("of unknown version");
+    if let Some(valkey) = info.get("valkey_version") {
+        return ok(format!("the server is Valkey {valkey}, which stands for Redis {version}"));
+    }
     match version.split('.').next().and_then(|major| major.parse::<u32>().ok()) {
-        Some(..7) => broken(format!("the server is {version}: 7.0 or later is needed")),
-        _ => ok(format!("the server is {version}")),
+        Some(..7) => broken(format!("the server is Redis {version}: 7.0 or later is needed")),
+        _ => ok(format!("the server is Redis {version}")),
     }
 }
 
-fn of_persistence(info: &Info<'_>) -> Said {
-    match info.get("aof_enabled") {
-        Some("1") => ok(
+fn of_persistence(info: &Info<'_>, pause: Option<Duration>) -> Said {
+    match (info.get("aof_enabled"), pause) {
+        (Some("1"), _) => ok(
             "the append-only file is on; with appendfsync everysec a power failure may lose a second of locks",
+        ),
+        (_, Some(_)) => ok(
+            "the append-only file is off: after a crash its locks are gone before their leases end, and nobody is \
+             granted them before that, as pause_after_restart is on",
         ),
         _ => warning(
             "the append-only file is off: after a crash its locks are gone before their leases end, and two may \
-             hold; set appendonly yes, or fence what the lock guards",
+             hold; set appendonly yes, or pause_after_restart, or fence what the lock guards",
         ),
     }
+}
+
+/// Until when nothing is granted, by the server's clock, whose `time` it is.
+fn of_pause(pause: Duration, until: Option<u64>, time: Option<&Value>) -> Said {
+    let now = time.and_then(|time| micros(time).ok());
+    let left = until.zip(now).map_or(0, |(until, now)| until.saturating_sub(now).div_ceil(1000));
+    let over = if left == 0 { "that is over".to_owned() } else { format!("for {left} ms more") };
+    ok(format!("for {pause:?} after a restart of the server nobody is granted what nobody holds: {over}"))
 }
 
 fn of_replication(info: &Info<'_>, confirmed_by: u32) -> Said {
@@ -200,7 +226,7 @@ mod tests {
             policy("noeviction"),
             time(1),
         ];
-        let findings = findings(&answers, NOW, false, 0);
+        let findings = findings(&answers, NOW, false, 0, None);
         assert!(findings.iter().all(|finding| finding.severity == Severity::Ok), "{findings:?}");
     }
 
@@ -209,22 +235,45 @@ mod tests {
     fn what_endangers_locks_is_said() {
         let answers =
             [info("aof_enabled:0\nrole:master\nconnected_slaves:1"), policy("allkeys-lru"), time(60)];
-        let found = findings(&answers, NOW, true, 0);
+        let found = findings(&answers, NOW, true, 0, None);
         assert_eq!(severity(&found, "eviction"), Some(Severity::Broken));
         for subject in ["persistence", "replication", "clock", "messages"] {
             assert_eq!(severity(&found, subject), Some(Severity::Warning), "{subject}");
         }
-        assert_eq!(severity(&findings(&answers, NOW, true, 2), "replication"), Some(Severity::Broken));
+        assert_eq!(severity(&findings(&answers, NOW, true, 2, None), "replication"), Some(Severity::Broken));
         let replica = [info("role:slave\ncluster_enabled:1"), policy("noeviction"), time(0)];
-        let found = findings(&replica, NOW, false, 0);
+        let found = findings(&replica, NOW, false, 0, None);
         assert_eq!(severity(&found, "replication"), Some(Severity::Broken));
         assert_eq!(severity(&found, "cluster"), Some(Severity::Broken));
+    }
+
+    /// The product is named with its own version, and one that is too old as that.
+    #[test]
+    fn the_product_is_named() {
+        for (lines, severity, named) in [
+            ("redis_version:7.0.15", Severity::Ok, "Redis 7.0.15"),
+            ("redis_version:6.2.1", Severity::Broken, "Redis 6.2.1"),
+            ("redis_version:7.2.4\nserver_name:valkey\nvalkey_version:9.1.2", Severity::Ok, "Valkey 9.1.2"),
+        ] {
+            let lines = lines.replace('\n', "\r\n");
+            let said = of_version(&Info(&lines));
+            assert!(said.0 == severity && said.1.contains(named), "{said:?}");
+        }
+    }
+
+    /// A pause takes the danger from a restart without data, and how much is left of it is said.
+    #[test]
+    fn a_pause_is_said() {
+        let (pause, time) = (Duration::from_secs(20), time(7));
+        assert_eq!(of_persistence(&Info("aof_enabled:0"), Some(pause)).0, Severity::Ok);
+        assert!(of_pause(pause, Some(7_000_000), Some(&time)).1.ends_with("that is over"));
+        assert!(of_pause(pause, Some(7_001_500), Some(&time)).1.ends_with("for 2 ms more"));
     }
 
     /// Without rights there are findings that say so.
     #[test]
     fn missing_rights_are_findings() {
-        let found = findings(&[Value::Nil, Value::Nil, time(0)], NOW, false, 0);
+        let found = findings(&[Value::Nil, Value::Nil, time(0)], NOW, false, 0, None);
         assert_eq!(severity(&found, "info"), Some(Severity::Warning));
         assert_eq!(severity(&found, "eviction"), Some(Severity::Warning));
     }

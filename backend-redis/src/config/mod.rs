@@ -18,7 +18,7 @@ use crate::error;
 use crate::keys::Keys;
 
 /// The configuration of the Redis store,
-/// `redis://[USER[:PASSWORD]@]HOST[:PORT][/DB][?prefix=P&wait_replicas=N&format=F]`.
+/// `redis://[USER[:PASSWORD]@]HOST[:PORT][/DB][?prefix=P&wait_replicas=N&format=F&pause_after_restart=D]`.
 ///
 /// `rediss://` is the same over TLS, with the options `ca`, `cert` and `key` (PEM files);
 /// `redis+unix:///SOCKET?db=N` goes through a Unix socket. `Debug` shows no secret.
@@ -33,6 +33,7 @@ pub struct RedisConfig {
     exact_key: bool,
     format: Option<Format>,
     wait_replicas: u32,
+    pause_after_restart: Duration,
 }
 
 /// Where the server listens.
@@ -71,6 +72,7 @@ impl RedisConfig {
             exact_key: false,
             format: None,
             wait_replicas: 0,
+            pause_after_restart: Duration::ZERO,
         }
     }
 
@@ -137,6 +139,18 @@ impl RedisConfig {
         self
     }
 
+    /// For how long nobody is granted a lock that nobody holds, from when the first manager came to a server that has
+    /// restarted, or that nobody has come to before. Default zero: at once.
+    ///
+    /// At least the longest ttl in use, of locks and managers; at most a day. Then a restart that loses locks lets nobody
+    /// hold one that another still holds. Everybody of the prefix needs the same; not with
+    /// [`exact_key`](Self::exact_key) or a [`format`](Self::format), as other libraries do not pause.
+    #[must_use]
+    pub fn pause_after_restart(mut self, pause: Duration) -> Self {
+        self.pause_after_restart = pause;
+        self
+    }
+
     /// Speaks TLS with the server. Not through a Unix socket.
     #[must_use]
     pub fn tls(mut self, tls: Tls) -> Self {
@@ -164,6 +178,9 @@ impl RedisConfig {
         config.format = Format::take_from(url)?;
         if let Some(replicas) = url.take_parsed("wait_replicas", "a number of replicas")? {
             config = config.wait_replicas(replicas);
+        }
+        if let Some(pause) = url.take_duration("pause_after_restart")? {
+            config = config.pause_after_restart(pause);
         }
         config.checked()?;
         Ok(config)
@@ -228,6 +245,19 @@ impl RedisConfig {
             }
             format.checked()?;
         }
+        if !self.pause_after_restart.is_zero() {
+            let pause = self.pause_after_restart;
+            if self.exact_key || self.format.is_some() {
+                return Err(Error::invalid_option(format!(
+                    "pause_after_restart={pause:?} with exact_key or a format: the other libraries do not pause"
+                )));
+            }
+            if pause > LONGEST_PAUSE || !pause.subsec_nanos().is_multiple_of(1_000_000) {
+                return Err(Error::invalid_option(format!(
+                    "pause_after_restart={pause:?} must be whole milliseconds, {LONGEST_PAUSE:?} at most"
+                )));
+            }
+        }
         self.keys().map(drop)
     }
 
@@ -242,6 +272,11 @@ impl RedisConfig {
     /// How locks are shared with other libraries, if they are.
     pub(crate) fn shared(&self) -> Option<&Format> {
         self.format.as_ref()
+    }
+
+    /// For how long nothing is granted after a restart, if that is not at once.
+    pub(crate) fn pause(&self) -> Option<Duration> {
+        Some(self.pause_after_restart).filter(|pause| !pause.is_zero())
     }
 
     pub(crate) fn has_exact_keys(&self) -> bool {
@@ -302,6 +337,7 @@ impl fmt::Debug for RedisConfig {
             .field("exact_key", &self.exact_key)
             .field("format", &self.format)
             .field("wait_replicas", &self.wait_replicas)
+            .field("pause_after_restart", &self.pause_after_restart)
             .finish()
     }
 }
@@ -343,6 +379,9 @@ fn tcp_settings(op_timeout: Duration) -> TcpSettings {
     }
 }
 
+/// No lease is longer.
+const LONGEST_PAUSE: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// How long a connection is idle before the system asks whether the peer still lives.
 const KEEPALIVE: Duration = Duration::from_secs(10);
 
@@ -374,6 +413,9 @@ mod tests {
                 .exact_key(true)
                 .wait_replicas(2)
         );
+        let pausing = host().pause_after_restart(Duration::from_secs(20));
+        assert_eq!(config("redis://h?pause_after_restart=20s").unwrap(), pausing);
+        assert_eq!(config("redis://h?pause_after_restart=0").unwrap(), host());
         let socket = RedisConfig::unix("/run/redis.sock").database(4).password("p");
         assert_eq!(config("redis+unix://:p@/run/redis.sock?db=4").unwrap(), socket);
     }
@@ -397,6 +439,11 @@ mod tests {
             "redis://h?prefix={a}",
             "redis://h?exact_key=1",
             "redis://h?wait_replicas=-1",
+            "redis://h?pause_after_restart=soon",
+            "redis://h?pause_after_restart=25h",
+            "redis://h?pause_after_restart=0.0001",
+            "redis://h?pause_after_restart=20s&exact_key=true",
+            "redis://h?pause_after_restart=20s&format=string",
             "rediss://h?cert=Cargo.toml",
             "rediss://h?ca=/no/such/file",
             "redis+unix://h/run/redis.sock",

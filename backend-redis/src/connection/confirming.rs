@@ -129,7 +129,7 @@ impl Bursts {
         let bound = give_up_at.since(sent_at) * 3 / 4;
         let mut all = redis::pipe();
         for question in burst {
-            all.add_command(question.call.clone());
+            all.add_command(connected.told(&question.call).into_owned());
         }
         all.cmd("WAIT").arg(self.replicas).arg(millis(bound).max(1));
         let mut answers = connected.ask_all(&all, give_up_at).await?;

@@ -13,7 +13,9 @@
 mod confirming;
 mod flights;
 mod namespace;
+mod pause;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::future::pending;
 use std::pin::pin;
@@ -38,6 +40,7 @@ use crate::scripts::Script;
 
 pub(crate) use self::confirming::{Confirming, too_few_replicas};
 pub(crate) use self::namespace::{admit, as_token_base, record, token_base};
+pub(crate) use self::pause::Pause;
 
 /// One link; it is up or down.
 #[derive(Debug)]
@@ -46,6 +49,8 @@ pub(crate) struct Link {
     client: Client,
     /// What is to be heard, if anything is.
     inbox: Option<Inbox>,
+    /// What each connection is asked, if a server that has restarted grants nothing at first.
+    pause: Option<Pause>,
     up: watch::Sender<Option<Connected>>,
     connections: AtomicU64,
     /// Why it is down.
@@ -77,6 +82,8 @@ struct Connection {
     up_at: Moment,
     /// It may not hear its inbox.
     is_deaf: bool,
+    /// Until when nothing is granted, by the server's clock, if it may have forgotten who holds.
+    paused_until: Option<u64>,
     connection: MultiplexedConnection,
     flights: Arc<Flights>,
 }
@@ -96,9 +103,9 @@ pub(crate) enum LinkEvent {
 
 impl Link {
     /// A link that is down.
-    pub(crate) fn new(env: Env, client: Client, inbox: Option<Inbox>) -> Self {
+    pub(crate) fn new(env: Env, client: Client, inbox: Option<Inbox>, pause: Option<Pause>) -> Self {
         let (up, connections) = (watch::Sender::new(None), AtomicU64::new(0));
-        Self { env, client, inbox, up, connections, failure: Mutex::new(None) }
+        Self { env, client, inbox, pause, up, connections, failure: Mutex::new(None) }
     }
 
     /// Connects, and stays connected in a task until `closed`. Whether it may not hear its inbox is told of later
@@ -242,8 +249,12 @@ impl Link {
                 Err(other) => return Err(failed(other)),
             },
         };
+        let paused_until = match &self.pause {
+            None => None,
+            Some(pause) => Some(pause.ask(&mut connection, failed).await?),
+        };
         let id = self.connections.fetch_add(1, Ordering::Relaxed);
-        Ok(Connected(Arc::new(Connection { id, up_at, is_deaf, connection, flights })))
+        Ok(Connected(Arc::new(Connection { id, up_at, is_deaf, paused_until, connection, flights })))
     }
 }
 
@@ -309,12 +320,30 @@ impl Connected {
     ///
     /// As [`Connected::ask`].
     pub(crate) async fn run(&self, script: &Script, call: &Cmd, give_up_at: Moment) -> Result<Value> {
-        match self.ask_raw(call, give_up_at).await? {
+        let call = self.told(call);
+        match self.ask_raw(&call, give_up_at).await? {
             Err(error) if error::wants_the_text(&error) => {
-                self.ask(&script.with_text(call), give_up_at).await
+                self.ask(&script.with_text(&call), give_up_at).await
             }
             answer => answer.map_err(error::of),
         }
+    }
+
+    /// The call of a script, with what all are told that go over this connection.
+    fn told<'c>(&self, call: &'c Cmd) -> Cow<'c, Cmd> {
+        match self.0.paused_until {
+            None => Cow::Borrowed(call),
+            Some(until) => {
+                let mut told = call.clone();
+                told.arg(until);
+                Cow::Owned(told)
+            }
+        }
+    }
+
+    /// Until when nothing is granted over it, if that was asked.
+    pub(crate) fn paused_until(&self) -> Option<u64> {
+        self.0.paused_until
     }
 
     async fn ask_raw(&self, command: &Cmd, give_up_at: Moment) -> Result<Result<Value, RedisError>> {

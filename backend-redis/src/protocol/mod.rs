@@ -28,6 +28,9 @@
 //! - **redis.protocol-8** What strangers say on a channel of theirs is believed by nobody: it makes whoever is first
 //!   behind one of them ask at once. All who wait are told when to ask without it, so a stranger that says
 //!   nothing is followed within a poll (G6).
+//! - **redis.protocol-9** Where a server that has restarted is to grant nothing at first: each connection leads to one run of
+//!   it, and is asked before anything else until when that run may have forgotten who holds; every script that goes over it
+//!   is told, and grants nothing before. No lease is longer than that pause (G1, G2).
 //!
 //! Not promised: that messages arrive. Checked by `protocol/tests`, against a model of the scripts.
 

@@ -18,7 +18,9 @@ use crate::keys::NameKeys;
 use crate::protocol::Answer;
 
 pub(crate) use self::message::{Message, News};
-pub(crate) use self::script::{MEMBERS, NameScripts, PLAIN, RAISE, RECORD, REDISSON, STRING, Script};
+pub(crate) use self::script::{
+    ADMIT, MEMBERS, NameScripts, PAUSING, PLAIN, RAISE, RECORD, REDISSON, STRING, Script,
+};
 
 /// How holders are shown.
 #[derive(Clone, Copy, Debug)]
@@ -34,6 +36,8 @@ impl Naming {
     pub(crate) const NOT_LEASEHOLD: &str = "(not leasehold)";
     /// Who holds a lock under a key of ours, or under a bare name.
     pub(crate) const ANOTHER: &str = "another client";
+    /// Who has a lock that nobody is granted for a while.
+    const NOBODY: &str = "(nobody: the server has restarted)";
 }
 
 /// What the server keeps for `inspect` of whoever holds or waits: the label, and metadata if any.
@@ -117,7 +121,9 @@ pub(crate) fn reply(value: &Value, naming: Naming) -> Result<Reply> {
             // The last grant may have been another's.
             let is_its =
                 |record: &Record<'_>| matches!(holding, [Value::BulkString(id), ..] if id == record.owner);
-            let holder = holder(record.filter(is_its), naming);
+            let is_nobody = matches!(holding, [Value::BulkString(id), ..] if id.is_empty());
+            let stranger = if is_nobody { Naming::NOBODY } else { naming.stranger };
+            let holder = holder(record.filter(is_its), Naming { stranger, ..naming });
             let behind_stranger = matches!(holding, [_, Value::Int(1)]);
             let answer = Answer::Waits { seen, ask_in, behind_stranger };
             return Ok(Reply { answer, holder: Some(holder) });
@@ -225,6 +231,21 @@ pub(crate) fn inspected(value: &Value, names: usize, naming: Naming) -> Result<V
         Ok(Shown { holder, waiting: usize::try_from(*waiting).map_err(|_| wrong())? })
     };
     if parts(value).len() == names { parts(value).iter().map(one).collect() } else { Err(wrong()) }
+}
+
+/// Reads until when nothing is granted after a restart, in microseconds of the server's clock; or the pause, in
+/// milliseconds, of those who have another one.
+///
+/// # Errors
+///
+/// As [`reply`].
+pub(crate) fn admitted(value: &Value) -> Result<std::result::Result<u64, u64>> {
+    match parts(value) {
+        [Value::Int(1), until] => number(until).map(Ok),
+        [Value::Int(0), pause] => number(pause).map(Err),
+        _ => None,
+    }
+    .ok_or_else(|| error::unexpected("about its restart"))
 }
 
 /// Leases as the server counts them.
@@ -335,6 +356,7 @@ mod tests {
         assert_eq!(answered(-1, ours, bulk("id")), (waiting(None), me()));
         assert_eq!(answered(30, ours, bulk("other")), (waiting(ask_in), another()));
         assert_eq!(answered(30, ours, Value::Nil), (waiting(ask_in), another()));
+        assert_eq!(answered(30, ours, bulk("")), (waiting(ask_in), Naming::NOBODY.to_owned()));
         assert_eq!(
             answered(30, "", bulk("id")),
             (Answer::Waits { seen: 0, ask_in, behind_stranger: false }, another())
@@ -393,6 +415,7 @@ mod tests {
             let _ = released(&value);
             let _ = revoked(&value, naming);
             let _ = inspected(&value, names, naming);
+            let _ = admitted(&value);
             let _ = Message::parse(&payload);
         }
     }

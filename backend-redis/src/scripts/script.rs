@@ -34,6 +34,16 @@ pub(crate) static PLAIN: LazyLock<NameScripts> = LazyLock::new(|| {
     )
 });
 
+/// The same where a server that has restarted grants nothing at first.
+pub(crate) static PAUSING: LazyLock<NameScripts> = LazyLock::new(|| {
+    let queue = [VALUE, include_str!("plain.lua"), QUEUE, include_str!("pause.lua"), HANDING].concat();
+    NameScripts::new(
+        [GRANT, include_str!("pause_acquire.lua"), &queue],
+        [include_str!("release_free.lua"), GRANT, &queue],
+        &queue,
+    )
+});
+
 /// On strings of other libraries.
 pub(crate) static STRING: LazyLock<NameScripts> = LazyLock::new(|| {
     let key = [FOREIGN, VALUE, include_str!("string.lua")].concat();
@@ -62,6 +72,9 @@ pub(crate) static RECORD: LazyLock<Script> =
     LazyLock::new(|| Script::new(&[GRANT, include_str!("record.lua")]));
 pub(crate) static MEMBERS: LazyLock<Script> =
     LazyLock::new(|| Script::new(&[GRANT, QUEUE, include_str!("members.lua")]));
+
+pub(crate) static ADMIT: LazyLock<Script> =
+    LazyLock::new(|| Script::new(&[GRANT, include_str!("admit.lua")]));
 
 const GRANT: &str = include_str!("grant.lua");
 const QUEUE: &str = include_str!("queue.lua");
@@ -95,8 +108,8 @@ impl Script {
 
     /// Every script, to be loaded ahead of its first use where a user may not bring the text.
     pub(crate) fn all() -> impl Iterator<Item = &'static Self> {
-        let named = [&*PLAIN, &*STRING, &*REDISSON].into_iter().flat_map(NameScripts::all);
-        named.chain([&*RAISE, &*RECORD, &*MEMBERS])
+        let named = [&*PLAIN, &*PAUSING, &*STRING, &*REDISSON].into_iter().flat_map(NameScripts::all);
+        named.chain([&*RAISE, &*RECORD, &*MEMBERS, &*ADMIT])
     }
 
     pub(crate) fn load(&self) -> Cmd {

@@ -14,7 +14,7 @@ use leasehold_core::{Effect, Error, ErrorKind, LostReason, Result};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::{Entry, Session};
+use super::{Entry, Session, outlives};
 use crate::connection::too_few_replicas;
 use crate::error;
 use crate::keys::NameKeys;
@@ -105,6 +105,7 @@ impl Session {
 
 impl<'s> Acquisition<'s> {
     fn new(session: &'s Arc<Session>, request: &AcquireRequest) -> Result<Self> {
+        outlives(session.pause, request.ttl)?;
         let (keys, lease) = (session.keys.of(&request.name)?, session.lease_of(request.owner));
         // The server counts whole milliseconds.
         let ttl = Duration::from_millis(millis(request.ttl));

@@ -44,11 +44,11 @@ use tokio_util::task::TaskTracker;
 
 use self::strangers::Channels;
 use crate::config::{Format, RedisConfig};
-use crate::connection::{Confirming, Connected, Inbox, Link, LinkEvent, admit, token_base};
+use crate::connection::{Confirming, Connected, Inbox, Link, LinkEvent, Pause, admit, token_base};
 use crate::error;
 use crate::keys::{self, Keys, NameKeys};
 use crate::protocol::{Contender, Unanswered};
-use crate::scripts::{NameScripts, Naming, PLAIN, Script};
+use crate::scripts::{NameScripts, Naming, PAUSING, PLAIN, Script};
 
 #[derive(Debug)]
 pub(crate) struct Session {
@@ -58,6 +58,8 @@ pub(crate) struct Session {
     pub(crate) format: Option<Format>,
     /// Of that format.
     pub(crate) scripts: &'static NameScripts,
+    /// For how long a server that has restarted grants nothing, if it does not grant at once.
+    pub(crate) pause: Option<Duration>,
     strangers: Channels,
     pub(crate) channels: String,
     /// The id of our inbox.
@@ -119,8 +121,11 @@ impl Session {
     /// # Errors
     ///
     /// As connecting, and as [`stage::admit`]; [`ErrorKind::InvalidOption`] for a namespace whose `token_base`
-    /// is no number.
+    /// is no number, and as [`outlives`].
     pub(crate) async fn open(config: &RedisConfig, env: Env, events: Events) -> Result<Opened> {
+        let pause = config.pause();
+        outlives(pause, env.timing().ttl)?;
+        let asked = |keys: &Keys| pause.map(|span| Pause::new(keys, span));
         let (keys, client) = (config.keys()?, config.client(env.timing().op_timeout)?);
         let inbox = keys::inbox(env.owner_id(), !env.adds_token_base());
         let channels = keys.channels();
@@ -129,7 +134,7 @@ impl Session {
         let told = Arc::clone(&hears);
         let heard = Inbox { channel: format!("{channels}{inbox}"), hears: told, keys: keys.clone() };
         let format = config.shared().cloned();
-        let link = Arc::new(Link::new(env.clone(), client.clone(), Some(heard)));
+        let link = Arc::new(Link::new(env.clone(), client.clone(), Some(heard), asked(&keys)));
         let closed = CancellationToken::new();
         // Whoever gives up opening ends what was begun.
         let unopened = closed.clone().drop_guard();
@@ -137,7 +142,7 @@ impl Session {
         let confirming = match config.replicas() {
             0 => None,
             replicas => {
-                let second = Arc::new(Link::new(env.clone(), client, None));
+                let second = Arc::new(Link::new(env.clone(), client, None, asked(&keys)));
                 second.start(closed.clone()).await?;
                 Some(Confirming::start(&env, second, replicas, closed.clone()))
             }
@@ -156,8 +161,13 @@ impl Session {
         let session = Arc::new(Self {
             env,
             keys,
-            scripts: format.as_ref().map_or(&*PLAIN, Format::scripts),
+            scripts: match (&format, pause) {
+                (Some(format), _) => format.scripts(),
+                (None, Some(_)) => &*PAUSING,
+                (None, None) => &*PLAIN,
+            },
             format,
+            pause,
             strangers: Channels::default(),
             channels,
             inbox,
@@ -317,6 +327,21 @@ impl Session {
     fn cut(&self) {
         self.closing.cancel();
         self.closed.cancel();
+    }
+}
+
+/// Whether what is held for `ttl` before a restart is over when the pause after it is.
+///
+/// # Errors
+///
+/// [`ErrorKind::InvalidOption`].
+fn outlives(pause: Option<Duration>, ttl: Duration) -> Result<()> {
+    match pause.filter(|pause| *pause < ttl) {
+        None => Ok(()),
+        Some(pause) => Err(Error::invalid_option(format!(
+            "a ttl of {ttl:?} with pause_after_restart={pause:?}: what is held must be over when the pause is, so it must \
+             not be longer"
+        ))),
     }
 }
 

@@ -10,10 +10,10 @@ use testbed::redis::{Server, Settings};
 use tokio::time::{sleep, timeout};
 
 use crate::rig::{
-    BOUND, LONG, NAME, TTL, Waiter, command, direct, hold, ok, open, open_for, server, start, trials,
+    BOUND, LONG, NAME, TTL, Waiter, command, direct, hold, ok, open, open_for, server, start, trials_on_both,
 };
 
-trials![
+trials_on_both![
     the_documented_rights_are_enough,
     rights_to_bring_scripts_go_on_working,
     without_the_right_to_bring_scripts_they_are_loaded_ahead,
@@ -152,7 +152,7 @@ async fn without_the_right_to_bring_scripts_they_are_loaded_ahead() {
     assert_eq!((refused.kind(), refused.effect()), (&ErrorKind::Denied, Effect::NotApplied), "{refused}");
     assert!(refused.to_string().contains("leasehold redis-scripts"), "{refused}");
 
-    assert_eq!(loader.load_scripts().await.unwrap(), 18);
+    assert_eq!(loader.load_scripts().await.unwrap(), 24);
     let guard = hold(&locks).await;
     ok(&server, &["SCRIPT", "FLUSH"]).await;
     let refused = guard.renew().await.unwrap_err();

@@ -3,13 +3,14 @@
 use leasehold_core::{FenceGate, LockManager, LostReason};
 use testbed::redis::{Server, Settings, WallClock};
 
-use crate::rig::{KEY, LONG, TTL, Waiter, command, direct, hold, open, open_for, pass, start, trials};
+use crate::rig::{KEY, LONG, NAME, TTL, Waiter, command, direct, hold, open, open_for, pass, start, trials};
 
 trials![
     a_step_forward_frees_a_held_lock,
     a_step_forward_loses_no_contender,
     a_step_back_changes_nothing,
     a_step_back_lengthens_no_lease_that_is_handed_on,
+    a_step_back_lengthens_no_later_pause,
     a_clock_that_was_ahead_leaves_tokens_growing,
 ];
 
@@ -96,6 +97,19 @@ async fn a_step_back_lengthens_no_lease_that_is_handed_on() {
     let left = command(&server, &["PTTL", KEY]).await.integer().unwrap();
     assert!((1..=LONG.as_millis().try_into().unwrap()).contains(&left), "{left} ms");
     next.release().await.unwrap();
+}
+
+/// A pause that began by a clock that was ahead lasts no longer for who comes when that is set right.
+async fn a_step_back_lengthens_no_later_pause() {
+    let (server, clock) = server().await;
+    clock.shift_by(HOUR).unwrap();
+    let pausing = || direct(&server).pause_after_restart(TTL);
+    let first = open(pausing()).await;
+    clock.shift_by(0).unwrap();
+    let later = open(pausing()).await;
+    let guard = hold(&later).await;
+    guard.release().await.unwrap();
+    assert!(first.lock(NAME).unwrap().try_acquire().await.unwrap().is_none());
 }
 
 /// The counter outlives the time it was taken from, so a clock that is set right does not bring

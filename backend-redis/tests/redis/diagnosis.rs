@@ -6,7 +6,7 @@ use testbed::redis::{Settings, WallClock};
 
 use crate::rig::{LONG, direct, ok, open_for, start, trials};
 
-trials![a_good_server_is_ok, what_breaks_a_promise_is_said,];
+trials![a_good_server_is_ok, what_breaks_a_promise_is_said, valkey_is_called_by_its_name, a_pause_is_named,];
 
 /// The worst of what is said about `subject`, and all of its text.
 pub(crate) async fn of(locks: &LockManager, subject: &str) -> (Severity, String) {
@@ -23,7 +23,29 @@ async fn a_good_server_is_ok() {
     let locks = open_for(direct(&server), LONG).await;
     let findings = locks.diagnose().await.unwrap();
     assert!(findings.iter().all(|finding| finding.severity == Severity::Ok), "{findings:?}");
-    assert!(of(&locks, "version").await.1.contains("7."), "{findings:?}");
+    assert!(of(&locks, "version").await.1.contains("Redis 7."), "{findings:?}");
+}
+
+/// Product and version are those of the program, whatever it stands for.
+async fn valkey_is_called_by_its_name() {
+    let Some(program) = testbed::redis::valkey() else {
+        return testbed::peers::skip("Valkey", "there is none in target/tools; run: make tools");
+    };
+    let server = start(Settings::new().program(program).append_only().memory(1 << 30, "noeviction")).await;
+    let locks = open_for(direct(&server), LONG).await;
+    let findings = locks.diagnose().await.unwrap();
+    assert!(findings.iter().all(|finding| finding.severity == Severity::Ok), "{findings:?}");
+    let version = server.info("server").await.unwrap()["valkey_version"].trim().to_owned();
+    assert!(of(&locks, "version").await.1.contains(&format!("Valkey {version}")), "{findings:?}");
+}
+
+/// For how long a server that has restarted grants nothing, and that its restart is no danger then.
+async fn a_pause_is_named() {
+    let server = start(Settings::new()).await;
+    let locks = open_for(direct(&server).pause_after_restart(LONG), LONG).await;
+    let (severity, text) = of(&locks, "restart").await;
+    assert!(severity == Severity::Ok && text.contains("600s") && text.contains("more"), "{text}");
+    assert_eq!(of(&locks, "persistence").await.0, Severity::Ok);
 }
 
 /// Each setting that the page warns of is found.

@@ -17,6 +17,7 @@ mod litter;
 mod lost;
 mod messages;
 mod network;
+mod pause;
 mod refusals;
 mod replies;
 mod restart;
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
     args.test_threads = args.test_threads.or(Some(8));
     let trials = [
         access::trials(),
+        access::on_valkey(),
         ageing::trials(),
         clock::trials(),
         counts::trials(),
@@ -50,9 +52,13 @@ fn main() -> ExitCode {
         lost::trials(),
         messages::trials(),
         network::trials(),
+        pause::trials(),
+        pause::on_valkey(),
         refusals::trials(),
+        refusals::on_valkey(),
         replies::trials(),
         restart::trials(),
+        restart::on_valkey(),
         revocation::trials(),
         tokens::trials(),
         turns::trials(),

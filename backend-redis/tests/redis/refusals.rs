@@ -8,10 +8,10 @@ use tokio::time::timeout;
 
 use crate::rig::{
     BOUND, KEY, LONG, NAME, TTL, Waiter, command, direct, eventually, hold, ok, open, open_for, pass, server,
-    start, trials,
+    start, trials_on_both,
 };
 
-trials![
+trials_on_both![
     a_full_server_still_renews_and_lets_go,
     a_replica_grants_nothing = passing::<Readonly>,
     too_few_replicas_grant_nothing = passing::<NoReplicas>,

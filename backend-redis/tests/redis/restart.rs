@@ -6,10 +6,10 @@ use testbed::redis::Settings;
 
 use crate::rig::{
     KEY, LONG, NAME, TTL, Waiter, command, direct, exists, hold, ok, open, open_for, pass, server, start,
-    trials,
+    trials_on_both,
 };
 
-trials![
+trials_on_both![
     a_long_absence_ends_the_hold_first,
     an_emptied_server_is_noticed,
     a_deleted_key_goes_to_the_next_in_line,

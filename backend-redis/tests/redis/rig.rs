@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use leasehold_core::backend::{LockBackend, StoreConfig};
 use leasehold_core::clock::{BootClock, Clock, Moment};
 use leasehold_core::{Env, LockGuard, LockManager, Result, Timing};
 use leasehold_redis::RedisConfig;
+use libtest_mimic::Trial;
 use testbed::Proxy;
 use testbed::redis::{Reply, Server, Settings};
 pub(crate) use testbed::{BOUND, Beside, eventually, pass, trial, trial_within, trials, within};
@@ -31,6 +33,10 @@ pub(crate) async fn server() -> Server {
 }
 
 pub(crate) async fn start(settings: Settings) -> Server {
+    let settings = match PROGRAM.try_with(Clone::clone) {
+        Ok(program) => settings.program(program),
+        Err(_) => settings,
+    };
     settings.start().await.unwrap_or_else(|error| panic!("{error}"))
 }
 
@@ -114,6 +120,40 @@ impl Waiter {
 
 pub(crate) fn now() -> Moment {
     BootClock::new().now()
+}
+
+tokio::task_local! {
+    /// What a trial starts in the place of Redis.
+    static PROGRAM: PathBuf;
+}
+
+/// Trials that are about what the server does: on Redis, and the same on Valkey.
+macro_rules! trials_on_both {
+    ($($name:ident $(= $test:expr)?),+ $(,)?) => {
+        testbed::trials![$($name $(= $test)?),+];
+
+        pub(crate) fn on_valkey() -> Vec<libtest_mimic::Trial> {
+            vec![$($crate::rig::trials_on_both!(@one $name $(= $test)?)),+]
+        }
+    };
+    (@one $name:ident) => {
+        $crate::rig::trials_on_both!(@one $name = $name)
+    };
+    (@one $name:ident = $test:expr) => {
+        $crate::rig::on_valkey(&testbed::name_in(module_path!(), stringify!($name)), $test)
+    };
+}
+pub(crate) use trials_on_both;
+
+/// A trial on Valkey, where there is one.
+pub(crate) fn on_valkey<F: Future<Output = ()>>(
+    name: &str,
+    test: impl FnOnce() -> F + Send + 'static,
+) -> Trial {
+    trial(format!("valkey::{name}"), async || match testbed::redis::valkey() {
+        Some(program) => PROGRAM.scope(program, test()).await,
+        None => testbed::peers::skip("Valkey", "there is none in target/tools; run: make tools"),
+    })
 }
 
 pub(crate) async fn command(server: &Server, words: &[&str]) -> Reply {

@@ -12,7 +12,12 @@ use crate::rig::{
     BOUND, Beside, NAME, TTL, direct, eventually, hold, ok, open, proxy, server, start, trials, via,
 };
 
-trials![an_opening_that_fails_says_why, a_silent_server_is_named, a_refusal_is_in_the_servers_words,];
+trials![
+    an_opening_that_fails_says_why,
+    a_silent_server_is_named,
+    a_refusal_is_in_the_servers_words,
+    valkey_refuses_in_words_of_its_own,
+];
 
 /// Why a store is not opened, for which nothing can have been carried out.
 async fn refusal(config: RedisConfig, bound: Duration) -> Error {
@@ -20,6 +25,25 @@ async fn refusal(config: RedisConfig, bound: Duration) -> Error {
     let refused = opening.await.unwrap_err();
     assert_eq!(refused.effect(), Effect::NotApplied, "{refused}");
     refused
+}
+
+/// Ours are the same, and so is the kind.
+async fn valkey_refuses_in_words_of_its_own() {
+    let Some(program) = testbed::redis::valkey() else {
+        return testbed::peers::skip("Valkey", "there is none in target/tools; run: make tools");
+    };
+    let mut causes = Vec::new();
+    for settings in [Settings::new(), Settings::new().program(program)] {
+        let server = start(settings).await;
+        ok(&server, &["CONFIG", "SET", "requirepass", "secret"]).await;
+        let refused = refusal(direct(&server), BOUND).await;
+        assert_eq!(*refused.kind(), ErrorKind::Denied);
+        let said = format!("{refused:#}");
+        let (ours, cause) = said.split_once(": NOAUTH ").expect("it is the server's word");
+        assert!(ours.starts_with("cannot connect: the server wants a password"), "{said}");
+        causes.push(cause.to_owned());
+    }
+    assert_ne!(causes[0], causes[1]);
 }
 
 /// Every way in which a store is not opened, in whole sentences.

@@ -65,7 +65,7 @@ async fn scripts_are_loaded_for_those_who_may_not() {
     assert_eq!(app.done(["redis-scripts"]).await.code, 77);
 
     let loaded = asking(&server).done(["redis-scripts", "--json"]).await;
-    assert_eq!((loaded.code, &loaded.json()["loaded"]), (0, &18.into()), "{loaded:?}");
+    assert_eq!((loaded.code, &loaded.json()["loaded"]), (0, &24.into()), "{loaded:?}");
     assert_eq!(app.done(["run", "a", "--", "true"]).await.code, 0);
     assert_eq!(Rig::on("memory://".to_owned()).done(["redis-scripts"]).await.code, 64);
 }
@@ -153,4 +153,19 @@ async fn doctor_finds_missing_rights() {
     }
     let rig = Rig::on(format!("redis://reader:guessed@{}/0?op_timeout=10s&ttl=30s", server.addr()));
     breaks(&rig, "access", &[]).await;
+}
+
+/// What a pause after a restart needs is named, and how long it lasts.
+#[tokio::test]
+async fn doctor_names_the_pause_after_a_restart() {
+    let server = start(Settings::new().append_only()).await;
+    let rights = ["ACL", "SETUSER", "app", "on", ">secret", "~cli:*", "&cli:*", "+@all", "-info"];
+    assert_eq!(server.command(&rights).await.unwrap(), Reply::Simple("OK".to_owned()));
+    let of = |user: &str| {
+        let options = "prefix=cli&op_timeout=10s&ttl=30s&pause_after_restart=30s";
+        Rig::on(format!("redis://{user}{}/0?{options}", server.addr()))
+    };
+    breaks(&of("app:secret@"), "access", &["pause_after_restart", "+info"]).await;
+    let diagnosis = of("").done(["doctor"]).await;
+    assert!(diagnosis.code == 0 && diagnosis.out.contains("for 30s after a restart"), "{diagnosis:?}");
 }

@@ -4,7 +4,7 @@ use std::{io, process::Command, time::Duration};
 
 use testbed::{
     Certificates,
-    redis::{Reply, Settings, WallClock},
+    redis::{Reply, Settings, WallClock, valkey},
 };
 
 fn ok() -> Reply {
@@ -129,5 +129,24 @@ async fn a_stopped_server_is_silent() -> io::Result<()> {
     assert!(silent.is_err());
     server.process().cont().map_err(io::Error::other)?;
     assert_eq!(client.reply().await?, Reply::Simple("PONG".to_owned()));
+    Ok(())
+}
+
+/// Valkey starts like Redis, where there is one, and says what it is; it speaks no TLS.
+#[tokio::test]
+async fn a_valkey_server_starts() -> io::Result<()> {
+    let Some(program) = valkey() else {
+        testbed::peers::skip("Valkey", "it is not in target/tools");
+        return Ok(());
+    };
+    let mut server = Settings::new().program(&program).append_only().start().await?;
+    assert_eq!(server.info("server").await?["server_name"].trim(), "valkey");
+    server.command(&["SET", "k", "v"]).await?;
+    server.kill().await?;
+    server.start_again().await?;
+    assert_eq!(server.command(&["GET", "k"]).await?, bulk("v"));
+    let certificates = Certificates::new("billing")?;
+    let refused = Settings::new().program(&program).tls(&certificates).start().await.unwrap_err();
+    assert!(refused.to_string().contains("tls"), "{refused}");
     Ok(())
 }

@@ -19,6 +19,7 @@ mod delays;
 mod differential;
 mod model;
 mod remains;
+mod restarts;
 mod rules;
 mod shared;
 

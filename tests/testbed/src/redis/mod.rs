@@ -1,4 +1,4 @@
-//! Redis servers on the loopback: started with a directory of their own, counted, stopped.
+//! Redis servers on the loopback, or [`valkey`]'s: started with a directory of their own, counted, stopped.
 //!
 //! [`Settings`] say how a server is started; a [`Server`] is one that has answered a PING, and can be
 //! killed, stopped and started again on the same ports, with or without its data. What the server
@@ -15,4 +15,4 @@ mod settings;
 pub use clock::WallClock;
 pub use protocol::{Client, Reply, frame, is_push};
 pub use server::Server;
-pub use settings::Settings;
+pub use settings::{Settings, valkey};

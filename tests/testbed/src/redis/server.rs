@@ -51,7 +51,7 @@ impl Server {
             args.extend(["--replicaof".to_owned(), primary.ip().to_string(), primary.port().to_string()]);
         }
         args.extend_from_slice(&settings.args);
-        let mut launch = Launch::new(PROGRAM, scratch.path()).args(args);
+        let mut launch = Launch::new(&settings.program, scratch.path()).args(args);
         if let Some(clock) = &settings.clock {
             launch = clock.rule(launch);
         }
@@ -206,7 +206,7 @@ fn spawn(launch: &mut Launch) -> io::Result<Process> {
     launch.spawn().map_err(|error| match std::error::Error::source(&error) {
         Some(source) if error.kind() == ProcessErrorKind::Os && is_missing(source) => io::Error::new(
             io::ErrorKind::NotFound,
-            format!("{PROGRAM} is not installed; run `make tools`, which installs it"),
+            format!("{error}: it is not installed; run `make tools`, which installs it"),
         ),
         _ => io::Error::other(error),
     })
@@ -230,16 +230,14 @@ async fn ready(addr: SocketAddr, process: &mut Process) -> io::Result<()> {
     tokio::select! {
         answered = timeout(READY, answers) => answered.map_err(|_| {
             let log = fs::read_to_string(process.log()).unwrap_or_default();
-            io::Error::new(io::ErrorKind::TimedOut, format!("{PROGRAM} did not answer; it logged:\n{log}"))
+            io::Error::new(io::ErrorKind::TimedOut, format!("the server did not answer; it logged:\n{log}"))
         }),
         ended = process.wait(READY * 2) => {
             let log = fs::read_to_string(process.log()).unwrap_or_default();
-            Err(io::Error::other(format!("{PROGRAM} has ended ({ended:?}); it logged:\n{log}")))
+            Err(io::Error::other(format!("the server has ended ({ended:?}); it logged:\n{log}")))
         }
     }
 }
-
-const PROGRAM: &str = "redis-server";
 
 const DATA: &str = "data";
 

@@ -3,11 +3,12 @@
 use std::{io, net::SocketAddr, path::PathBuf};
 
 use super::{Server, WallClock};
-use crate::Certificates;
+use crate::{Certificates, peers};
 
 /// The settings of a server; by default a single one on TCP that keeps nothing on the disk.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Settings {
+    pub(super) program: PathBuf,
     pub(super) args: Vec<String>,
     pub(super) tls: Option<Files>,
     pub(super) primary: Option<SocketAddr>,
@@ -22,10 +23,29 @@ pub(super) struct Files {
     pub(super) key: PathBuf,
 }
 
+/// The server of Valkey, if `make tools` has put it there; it speaks no TLS.
+pub fn valkey() -> Option<PathBuf> {
+    let program = peers::tools().join("valkey/valkey-server");
+    program.exists().then_some(program)
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { program: "redis-server".into(), args: Vec::new(), tls: None, primary: None, clock: None }
+    }
+}
+
 impl Settings {
-    /// The defaults.
+    /// The defaults, of the installed Redis.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Another server than the installed Redis, such as [`valkey`]'s.
+    #[must_use]
+    pub fn program(mut self, program: impl Into<PathBuf>) -> Self {
+        self.program = program.into();
+        self
     }
 
     /// Sets a directive of `redis.conf`, its words after the name separated.

@@ -5,6 +5,7 @@
 //! nearly equal. Scripts that are changed by hand must be told apart, or this proves nothing.
 
 mod mutants;
+mod pausing;
 mod real;
 mod strangers;
 
@@ -51,9 +52,11 @@ enum Operation {
     Listen(bool),
     /// A key is lost: the lock's, the queue's, the entries', or the last grant's.
     Lose(usize),
+    /// Who comes from now on is told that nothing is granted for so many microseconds.
+    Pause(u64),
 }
 
-fn operations() -> impl Strategy<Value = Vec<Operation>> {
+fn operations(pauses: bool) -> BoxedStrategy<Vec<Operation>> {
     let ttl = || prop::sample::select(vec![300, 901, 2_000, 9_000, 43_200_001]);
     let owner = || 1_u64..=OWNERS;
     let operation = prop_oneof![
@@ -73,7 +76,11 @@ fn operations() -> impl Strategy<Value = Vec<Operation>> {
         1 => any::<bool>().prop_map(Operation::Listen),
         1 => (0_usize..4).prop_map(Operation::Lose),
     ];
-    prop::collection::vec(operation, 0..50)
+    if pauses {
+        let pause = (0_u64..3_000_000).prop_map(Operation::Pause);
+        return prop::collection::vec(prop_oneof![9 => operation, 1 => pause], 0..50).boxed();
+    }
+    prop::collection::vec(operation, 0..50).boxed()
 }
 
 const OWNERS: u64 = 6;
@@ -266,6 +273,11 @@ fn step(
             }
             Default::default()
         }
+        Operation::Pause(micros) => {
+            real.paused_until = Some(now + micros);
+            model.paused_until = real.paused_until;
+            Default::default()
+        }
         Operation::Lose(key) => {
             real.ask(redis::cmd("DEL").arg(keys.all()[*key]));
             match key {
@@ -288,7 +300,9 @@ fn compare(real: &mut Real, operations: &[Operation]) -> Result<(), String> {
     real.heard();
     strangers::listen(real, false);
     let shared = real.format.as_ref().map(shared);
-    let mut model = Server { sweep: real.sweep, shared, ..Server::default() };
+    real.paused_until = real.paused_until.map(|_| 0);
+    let paused_until = real.paused_until;
+    let mut model = Server { sweep: real.sweep, shared, paused_until, ..Server::default() };
     for (at, operation) in operations.iter().enumerate() {
         let mut said = Vec::new();
         let (answer, expected) = step(real, &mut model, operation, &mut said)?;
@@ -320,8 +334,9 @@ fn search(real: &mut Real, cases: u32) -> Result<(), TestError<Vec<Operation>>> 
     } else {
         TestRunner::new(config)
     };
+    let pauses = real.paused_until.is_some();
     let real = std::cell::RefCell::new(real);
-    runner.run(&operations(), |operations| {
+    runner.run(&operations(pauses), |operations| {
         compare(&mut real.borrow_mut(), &operations).map_err(TestCaseError::fail)
     })
 }

@@ -7,7 +7,7 @@ use super::search;
 use crate::config::Format;
 
 /// A part of a script, and what stands there instead.
-type Mutant = (&'static str, &'static str);
+pub(super) type Mutant = (&'static str, &'static str);
 
 /// What could be wrong in taking a lock and handing it on.
 const GRANTING: [Mutant; 17] = [
@@ -76,12 +76,16 @@ const SWEEPING: [Mutant; 8] = [
 
 /// Each difference is found, where scripts drop so many ended entries.
 fn each_is_told_from_the_model(format: Option<Format>, sweep: usize, mutants: &[Mutant]) {
-    let mut real = Real::start(format);
+    each_is_told_apart(&mut Real::start(format), sweep, mutants);
+}
+
+/// The same of the scripts that `real` runs.
+pub(super) fn each_is_told_apart(real: &mut Real, sweep: usize, mutants: &[Mutant]) {
     let texts = texts(real.scripts);
     for (from, to) in mutants {
         assert!(texts.iter().any(|text| text.contains(from)), "no script has {from:?}");
         real.load(sweep, Some((from, to)));
-        let found = search(&mut real, 2_000);
+        let found = search(real, 2_000);
         assert!(matches!(found, Err(TestError::Fail(..))), "not told apart: {to:?} instead of {from:?}");
     }
 }

@@ -6,7 +6,7 @@ use testbed::redis::{Server as RealServer, Settings, WallClock};
 use super::{CHANNELS, END, client, hex, info};
 use crate::config::Format;
 use crate::keys::{Keys, NameKeys};
-use crate::scripts::{self, NameScripts, PLAIN, Script};
+use crate::scripts::{self, NameScripts, PAUSING, PLAIN, Script};
 
 /// What scripts of a format are told: as [`super::shared`] has it.
 const TOLD: &str = "100 2 1000 150";
@@ -30,10 +30,20 @@ pub(super) struct Real {
     pub(super) is_mutant: bool,
     /// How many ended entries a script drops at most.
     pub(super) sweep: usize,
+    /// Until when scripts are told that nothing is granted, if they are told.
+    pub(super) paused_until: Option<u64>,
     _server: RealServer,
 }
 
 impl Real {
+    /// One that is told until when nothing is granted.
+    pub(super) fn start_pausing() -> Self {
+        let mut real = Self::start(None);
+        (real.scripts, real.paused_until) = (&*PAUSING, Some(0));
+        real.load(500, None);
+        real
+    }
+
     pub(super) fn start(format: Option<Format>) -> Self {
         let clock = WallClock::new().unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -57,6 +67,7 @@ impl Real {
             listener,
             is_mutant: false,
             sweep: 500,
+            paused_until: None,
             _server: server,
         };
         real.pass(1_800_000_000_000_000);
@@ -96,6 +107,7 @@ impl Real {
         if self.format.is_some() {
             loaded.arg(TOLD);
         }
+        loaded.arg(self.paused_until.iter().collect::<Vec<_>>());
         loaded.query(&mut self.connection).map_err(|error| error.to_string())
     }
 

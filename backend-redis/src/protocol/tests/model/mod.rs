@@ -1,6 +1,7 @@
 //! The scripts and the network, as a model. `differential` holds the scripts against it.
 
 mod message;
+mod pause;
 mod strangers;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,6 +10,7 @@ use std::time::Duration;
 use crate::protocol::Answer;
 
 pub(super) use self::message::{Message, Request};
+pub(super) use self::pause::Origin;
 pub(super) use self::strangers::Shared;
 
 pub(super) type Owner = u64;
@@ -45,6 +47,8 @@ pub(super) struct Server {
     pub(super) released: BTreeSet<Owner>,
     /// Other libraries take the lock too.
     pub(super) shared: Option<Shared>,
+    /// Until when nothing is granted after a restart, in microseconds, if scripts are told.
+    pub(super) paused_until: Option<u64>,
 }
 
 /// What the scripts do wrong, if anything.
@@ -308,12 +312,13 @@ impl Server {
     ) -> Answer {
         self.begin(now);
         let Asker { owner, client, ttl } = asker;
-        if self.queue.is_empty() && self.lock.is_none() {
+        let is_free = self.lock.is_none() && self.pause(now).is_none();
+        if self.queue.is_empty() && is_free {
             (self.lock, self.handed_on) = (Some((owner, now / 1000 + ttl)), false);
             return Answer::Holds { counter: self.count(now, owner, client, true) };
         }
         let resting = self.lock.is_none() && self.rest(now).is_some();
-        if self.lock.is_none() {
+        if is_free {
             match self.first_live(now) {
                 First::Unknown => {}
                 First::Is(_) if resting => {}
@@ -433,7 +438,7 @@ impl Server {
         let mut unswept = false;
         if grace.is_none() {
             unswept = self.let_go(now, pushes);
-        } else if self.poll().is_none() {
+        } else if self.poll().is_none() && (self.paused_until.is_none() || granted.is_some()) {
             let noted = self.revoked.filter(|(asked, _)| *asked == holder);
             grace = grace.min(Some(noted.map_or(u64::MAX, |(_, grace)| grace.unwrap_or(0))));
             self.revoked = Some((holder, grace));
@@ -478,6 +483,7 @@ impl Default for Server {
             left: 500,
             released: BTreeSet::new(),
             shared: None,
+            paused_until: None,
         }
     }
 }

@@ -43,8 +43,11 @@ impl Server {
         (!is_ours).then_some(shared.poll)
     }
 
-    /// For how long ours stand back.
+    /// For how long a free lock is left alone.
     pub(super) fn rest(&self, now: u64) -> Option<u64> {
+        if let Some(left) = self.pause(now) {
+            return Some(left);
+        }
         let shared = self.shared.as_ref()?;
         let left = shared.rests_until?.saturating_sub(now).div_ceil(1000);
         (1..=shared.rest).contains(&left).then_some(left)
@@ -79,6 +82,10 @@ impl Server {
 
     /// The holder lets go; whether somebody may still wait behind more ended entries.
     pub(super) fn let_go(&mut self, now: u64, pushes: &mut Vec<Message>) -> bool {
+        if let Some(left) = self.pause(now) {
+            self.free_for_a_while(now, left, pushes);
+            return false;
+        }
         if self.have_their_turn(now, pushes) {
             return false;
         }

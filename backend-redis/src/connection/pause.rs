@@ -1,0 +1,64 @@
+//! Until when a server that has restarted may have forgotten who holds what.
+//!
+//! A connection leads to one run of the server as long as it lasts, so it is asked once for each, before anything else is;
+//! all scripts that go over it are told the answer.
+
+use std::time::Duration;
+
+use leasehold_core::{Error, ErrorKind, Result};
+use redis::aio::MultiplexedConnection;
+use redis::{RedisError, Value};
+
+use crate::error;
+use crate::keys::Keys;
+use crate::scripts::{self, ADMIT, millis};
+
+/// What a link that pauses asks each of its connections.
+#[derive(Debug)]
+pub(crate) struct Pause {
+    key: String,
+    span: Duration,
+}
+
+impl Pause {
+    pub(crate) fn new(keys: &Keys, span: Duration) -> Self {
+        Self { key: keys.origin(), span }
+    }
+
+    /// Until when nothing is to be granted over `connection`, by the server's clock, in microseconds.
+    ///
+    /// # Errors
+    ///
+    /// As `failed` says; `Denied` without a right; `InvalidOption` where everybody else has another pause.
+    pub(super) async fn ask(
+        &self,
+        connection: &mut MultiplexedConnection,
+        failed: fn(RedisError) -> Error,
+    ) -> Result<u64> {
+        let mut call = ADMIT.call(&[&self.key]);
+        call.arg(millis(self.span));
+        let mut answer = connection.send_packed_command(&call).await.and_then(Value::extract_error);
+        if answer.as_ref().is_err_and(error::wants_the_text) {
+            let whole = ADMIT.with_text(&call);
+            answer = connection.send_packed_command(&whole).await.and_then(Value::extract_error);
+        }
+        let answer = answer.map_err(failed).map_err(|error| match error.kind() {
+            ErrorKind::Denied => denied(error),
+            _ => error,
+        })?;
+        scripts::admitted(&answer)?.map_err(|other| {
+            let (ours, theirs) = (self.span, Duration::from_millis(other));
+            Error::invalid_option(format!(
+                "pause_after_restart={ours:?}, and the others of the prefix have {theirs:?}: everybody needs the same, \
+                 or each would grant what another still holds. To change it, stop all of them and delete the key {:?}",
+                self.key
+            ))
+        })
+    }
+}
+
+fn denied(error: Error) -> Error {
+    let message =
+        "pause_after_restart needs the right +info, and its script: load that with `leasehold redis-scripts`";
+    Error::not_applied(ErrorKind::Denied, message).with_source(format!("{error:#}"))
+}
