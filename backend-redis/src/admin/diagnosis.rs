@@ -38,7 +38,7 @@ impl Session {
 }
 
 /// The questions, asked together.
-fn questions() -> Pipeline {
+pub(crate) fn questions() -> Pipeline {
     let mut questions = redis::pipe();
     questions.cmd("INFO");
     questions.cmd("CONFIG").arg("GET").arg("maxmemory-policy");
@@ -48,7 +48,7 @@ fn questions() -> Pipeline {
 
 /// What the answers to the questions say, at `now` of our clock; `deaf` if the inbox may not be heard,
 /// `replicas` as many as confirm each grant.
-fn findings(answers: &[Value], now: SystemTime, deaf: bool, replicas: u32) -> Vec<Finding> {
+pub(crate) fn findings(answers: &[Value], now: SystemTime, deaf: bool, replicas: u32) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut say = |subject, (severity, detail): Said| findings.push(Finding::new(severity, subject, detail));
     match answers.first().and_then(text).map(Info) {

@@ -17,6 +17,7 @@ mod litter;
 mod lost;
 mod messages;
 mod network;
+mod quorum;
 mod refusals;
 mod replies;
 mod restart;
@@ -50,6 +51,7 @@ fn main() -> ExitCode {
         lost::trials(),
         messages::trials(),
         network::trials(),
+        quorum::trials(),
         refusals::trials(),
         replies::trials(),
         restart::trials(),

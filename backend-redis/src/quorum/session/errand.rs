@@ -1,0 +1,130 @@
+//! Sends what a contender wants, each to one server in a task of its own, and hears the answers.
+
+use std::sync::Arc;
+
+use leasehold_core::{Effect, Result};
+
+use super::{Entry, Session};
+use crate::quorum::protocol::{Answer, Errand};
+use crate::quorum::scripts::{self, Asker, Ballot, Voted};
+use crate::scripts::millis;
+
+impl Session {
+    /// Sends what the contender of `entry` wants now.
+    pub(super) fn pump(self: &Arc<Self>, entry: &Arc<Entry>) {
+        let now = self.env.now();
+        let errands = entry.contender.lock().errands(now);
+        // The same for all, so that they agree.
+        let proposal = self.horizon.lock().proposal(now);
+        for (server, errand) in errands {
+            let (session, entry) = (Arc::clone(self), Arc::clone(entry));
+            self.env.spawn(async move {
+                let running = session.run_errand(&entry, server, errand, proposal);
+                if session.closed.run_until_cancelled(running).await.is_some() {
+                    entry.heard.notify_one();
+                    session.pump(&entry);
+                }
+            });
+        }
+    }
+
+    async fn run_errand(&self, entry: &Entry, server: usize, errand: Errand, proposal: u64) {
+        // redis.quorum.session-1
+        let turn = entry.seats[server].turn.lock().await;
+        match errand {
+            Errand::Vote { round } => self.ask_for_vote(entry, server, (round, proposal)).await,
+            Errand::Confirm { round, n, token } => self.confirm(entry, server, round, (n, token)).await,
+            Errand::GiveBack { round } => self.give_back(entry, server, round).await,
+        }
+        drop(turn);
+    }
+
+    async fn ask_for_vote(&self, entry: &Entry, server: usize, (round, proposal): (u64, u64)) {
+        let asked = self.vote(entry, server, (round, proposal)).await;
+        let now = self.env.now();
+        let mut contender = entry.contender.lock();
+        let seat = &entry.seats[server];
+        match asked {
+            Ok(Some((sent_at, Voted { answer, holder, .. }))) => {
+                *seat.holder.lock() = holder;
+                *seat.failed.lock() = None;
+                let answer = answer.unwrap_or_else(|| {
+                    self.blank.notify_one();
+                    Answer::Abstains { ask_in: self.patience() }
+                });
+                contender.answered(now, server, (round, sent_at), answer);
+            }
+            // Nobody wants it any more.
+            Ok(None) => contender.failed(now, server),
+            Err(error) => {
+                tracing::debug!(
+                    lock = %entry.name, server = %self.members[server].address, error = %format_args!("{error:#}"),
+                    "a server gave no vote"
+                );
+                *seat.failed.lock() = Some(error);
+                contender.failed(now, server);
+            }
+        }
+    }
+
+    /// Asks for a vote; when that was sent, and the answer.
+    async fn vote(
+        &self,
+        entry: &Entry,
+        server: usize,
+        (round, proposal): (u64, u64),
+    ) -> Result<Option<(leasehold_core::clock::Moment, Voted)>> {
+        let admitted = self.members[server].ready(self, server).await?;
+        let sent_at = self.env.now();
+        let seat = &entry.seats[server];
+        let waits = {
+            let mut contender = entry.contender.lock();
+            if contender.over(sent_at).is_some() || contender.round() != round {
+                return Ok(None);
+            }
+            seat.unanswered.lock().sent(admitted.connected.id());
+            contender.is_waiting()
+        };
+        let asker = Asker {
+            run: &admitted.run,
+            ballot: Ballot { ticket: entry.ticket, round },
+            ttl: millis(entry.ttl),
+            proposal,
+            waits,
+            inbox: &self.inbox,
+            info: &entry.info,
+        };
+        let call = scripts::vote(&entry.keys, &self.space, asker);
+        let answer = admitted.connected.run(&scripts::VOTE, &call, self.give_up_at()).await;
+        if answer.as_ref().map_or_else(|error| error.effect() == Effect::NotApplied, |_| true) {
+            seat.unanswered.lock().answered();
+        }
+        let voted = scripts::voted(&answer?)?;
+        let n = match voted.answer {
+            Some(Answer::Voted { n }) => n,
+            _ => 0,
+        };
+        self.heard_of(sent_at, voted.now, n);
+        Ok(Some((sent_at, voted)))
+    }
+
+    async fn confirm(&self, entry: &Entry, server: usize, round: u64, (n, token): (u64, u64)) {
+        let ballot = Ballot { ticket: entry.ticket, round };
+        let call = scripts::confirm(&entry.keys, &self.space, ballot, millis(entry.ttl), n, token);
+        let sent_at = self.env.now();
+        let answer = self.run_at(server, &scripts::CONFIRM, &call).await;
+        let kept = answer.and_then(|value| scripts::was_there(&value)).ok();
+        entry.contender.lock().confirmed(self.env.now(), server, (round, sent_at), kept);
+    }
+
+    async fn give_back(&self, entry: &Entry, server: usize, round: u64) {
+        let ballot = Ballot { ticket: entry.ticket, round };
+        let (ttl, waits) = (millis(entry.ttl), entry.waits);
+        // Whoever has left since is not to have a place.
+        let waits = waits && entry.contender.lock().over(self.env.now()).is_none();
+        let call = scripts::release(&entry.keys, &self.channels, ballot, ttl, waits, &self.inbox);
+        if let Err(error) = self.run_at(server, &scripts::RELEASE, &call).await {
+            tracing::debug!(error = %format_args!("{error:#}"), "a vote was not given back; its lease ends it");
+        }
+    }
+}
