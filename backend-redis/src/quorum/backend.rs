@@ -29,7 +29,7 @@ impl StoreConfig for QuorumConfig {
         self.checked()?;
         let (tell, events) = Events::new();
         let session = Session::open(self, env, tell).await?;
-        Ok(Arc::new(QuorumBackend { session, events, survives: self.survives_restarts() }))
+        Ok(Arc::new(QuorumBackend { session, events }))
     }
 }
 
@@ -37,8 +37,6 @@ impl StoreConfig for QuorumConfig {
 struct QuorumBackend {
     session: Opened,
     events: Inbox,
-    /// Whether a server that came up again does no harm.
-    survives: bool,
 }
 
 #[async_trait]
@@ -51,7 +49,7 @@ impl LockBackend for QuorumBackend {
             | Guarantees::CROSS_HOST
             | Guarantees::SURVIVES_RESTART
             | Guarantees::PER_LOCK_TTL;
-        if self.survives { whole | Guarantees::SURVIVES_FAILOVER } else { whole }
+        if self.session.agreed.survives_restarts() { whole | Guarantees::SURVIVES_FAILOVER } else { whole }
     }
 
     async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt> {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use leasehold_core::{Error, Result, StoreUrl, Tls};
 
+use super::agreed::Agreed;
 use super::protocol::Size;
 use crate::config::{RedisConfig, database_of};
 
@@ -26,7 +27,8 @@ impl QuorumConfig {
         Self { servers: servers.into_iter().collect(), quorum: None, pause: None, fsync_always: false }
     }
 
-    /// How many servers have to agree. Default a majority, which is the least.
+    /// How many servers have to agree. Default a majority, which is the least. Everybody needs the same; whoever differs is
+    /// refused.
     ///
     /// With more, fewer may be away, and one that breaks a promise (its clock is stepped, its data are deleted) does
     /// no harm yet.
@@ -36,11 +38,11 @@ impl QuorumConfig {
         self
     }
 
-    /// How long a server does not vote after it came up, where nobody knows what it has forgotten. Default the ttl
-    /// of the manager; at least the longest ttl in use. Zero turns that off, and with it
+    /// How long a server does not vote after it came up, as it may have forgotten votes. Default the ttl of the manager;
+    /// no lock may have a longer one. Zero turns that off, and with it
     /// [`SURVIVES_FAILOVER`](leasehold_core::Guarantees::SURVIVES_FAILOVER): what a server has forgotten is granted again.
     ///
-    /// Everybody needs the same.
+    /// Everybody needs the same; whoever differs is refused.
     #[must_use]
     pub fn pause_after_restart(mut self, pause: Duration) -> Self {
         self.pause = Some(pause);
@@ -49,7 +51,7 @@ impl QuorumConfig {
 
     /// All servers have `appendfsync always`, so one that came up with its data has forgotten nothing. Default no.
     ///
-    /// Everybody needs the same.
+    /// Everybody needs the same; whoever differs is refused.
     #[must_use]
     pub fn fsync_always(mut self, always: bool) -> Self {
         self.fsync_always = always;
@@ -110,8 +112,8 @@ impl QuorumConfig {
             let address = server.address();
             if !server.is_plain() || server.namespace() != self.prefix() {
                 return Err(Error::invalid_option(format!(
-                    "the servers of a quorum have one prefix, and neither exact keys nor replicas that are waited for: \
-                     {address} differs"
+                    "the servers of a quorum have one prefix, and neither exact keys, nor a format, nor replicas that are \
+                     waited for: {address} differs"
                 )));
             }
             if self.servers[..at].iter().any(|other| other.address() == address) {
@@ -134,18 +136,9 @@ impl QuorumConfig {
         self.servers.first().map_or(RedisConfig::DEFAULT_PREFIX, RedisConfig::namespace)
     }
 
-    pub(crate) fn pause(&self) -> Option<Duration> {
-        self.pause
-    }
-
-    /// Whether a server that came up with its data knows all that it ever did.
-    pub(crate) fn trusts_disks(&self) -> bool {
-        self.fsync_always
-    }
-
-    /// Whether a server that came up again does no harm.
-    pub(crate) fn survives_restarts(&self) -> bool {
-        self.fsync_always || self.pause != Some(Duration::ZERO)
+    /// What everybody has to agree on, where managers have locks of `ttl`.
+    pub(crate) fn agreed(&self, ttl: Duration) -> Agreed {
+        Agreed { size: self.size(), pause: self.pause.unwrap_or(ttl), trusts_disks: self.fsync_always }
     }
 
     /// The servers as errors name them.
@@ -209,19 +202,10 @@ mod tests {
         for odd in [
             RedisConfig::new("c", 1).prefix("other"),
             RedisConfig::new("c", 1).exact_key(true),
+            RedisConfig::new("c", 1).format(crate::Format::string()),
             RedisConfig::new("c", 1).wait_replicas(1),
         ] {
             assert!(three(odd).checked().unwrap_err().to_string().contains("c:1 differs"));
         }
-    }
-
-    /// A restart that forgets is survived by a pause, or because nothing is forgotten.
-    #[test]
-    fn a_restart_is_survived_by_a_pause_or_a_disk() {
-        let three = QuorumConfig::new(["a", "b", "c"].map(|host| RedisConfig::new(host, 1)));
-        assert!(three.survives_restarts());
-        let off = three.pause_after_restart(Duration::ZERO);
-        assert!(!off.survives_restarts());
-        assert!(off.fsync_always(true).survives_restarts());
     }
 }

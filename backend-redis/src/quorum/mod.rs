@@ -3,6 +3,7 @@
 //! | file | says |
 //! |---|---|
 //! | `config` | which servers, and their URL |
+//! | `agreed` | what all who lock with them have to agree on; pure |
 //! | `backend` | the contract |
 //! | `session` | one manager's connections and entries |
 //! | `protocol` | how one acquisition goes; pure |
@@ -13,6 +14,7 @@
 //! The whole story is in `docs/redis-quorum.md`.
 
 mod admin;
+mod agreed;
 mod backend;
 mod config;
 mod keys;

@@ -12,7 +12,9 @@ use crate::scripts;
 impl Session {
     pub(crate) async fn diagnose(&self) -> Result<Vec<Finding>> {
         self.open_or_refuse()?;
-        let looks = self.ask_all(self.give_up_at(), |server, member| self.diagnose_at(server, member)).await;
+        let looks = self
+            .ask_all(self.give_up_at(), self.size.quorum, |server, member| self.diagnose_at(server, member))
+            .await;
         let (mut said, mut times, mut up) = (Vec::new(), Vec::new(), 0);
         for (member, look) in self.members.iter().zip(looks) {
             match look {

@@ -30,7 +30,9 @@ impl Session {
     /// quorum has one of.
     pub(crate) async fn list(&self, prefix: &str) -> Result<Vec<LockState>> {
         self.open_or_refuse()?;
-        let names = self.ask_all(self.give_up_at(), |server, _| self.names_at(server, prefix)).await;
+        let names = self
+            .ask_all(self.give_up_at(), self.size.quorum, |server, _| self.names_at(server, prefix))
+            .await;
         let names: BTreeSet<_> = self.quorum_of(names)?.into_iter().flatten().flatten().collect();
         let names: Vec<_> = names.into_iter().collect();
         let mut states = Vec::with_capacity(names.len());
@@ -69,7 +71,7 @@ impl Session {
             let value = self.run_at(server, &scripts::INSPECT, call).await?;
             scripts::inspected(&value, names.len())
         };
-        let shown = self.ask_all(self.give_up_at(), ask).await;
+        let shown = self.ask_all(self.give_up_at(), self.size.quorum, ask).await;
         let shown: Vec<_> = self.quorum_of(shown)?.into_iter().flatten().collect();
         Ok((0..names.len()).map(|at| self.one(shown.iter().map(|shown| &shown[at]))).collect())
     }

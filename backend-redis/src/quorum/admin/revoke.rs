@@ -19,7 +19,7 @@ impl Session {
         let ask = |server, _: &_| async move {
             scripts::was_there(&self.run_at(server, &scripts::REVOKE, call).await?)
         };
-        let had = self.quorum_of(self.ask_all(self.give_up_at(), ask).await)?;
+        let had = self.quorum_of(self.ask_all(self.give_up_at(), self.size.quorum, ask).await)?;
         Ok(had.contains(&Some(true)).then_some(holder))
     }
 }

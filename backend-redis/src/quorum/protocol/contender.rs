@@ -5,7 +5,8 @@ use std::time::Duration;
 use leasehold_core::LostReason;
 use leasehold_core::clock::{Deadline, Moment};
 
-use super::{Answer, Errand, Step, Terms, Ticket};
+use super::seat::{Seat, Seen, Vote};
+use super::{Answer, Confirming, Errand, Step, Terms, Ticket};
 
 /// One owner's votes at the servers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -38,67 +39,16 @@ enum Phase {
     Over(LostReason),
 }
 
-/// What is known of one server.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Seat {
-    /// When it was asked for its vote, while there is no answer, of whatever round.
-    asked_at: Option<Moment>,
-    vote: Option<Vote>,
-    seen: Seen,
-    /// It may have something of ours.
-    may_have: bool,
-    /// It said that it votes again, while it was being asked: its answer may be older.
-    freed: bool,
-    /// From when on asking it makes sense.
-    due: Moment,
-}
-
-/// A vote for us, of the present round.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Vote {
-    n: u64,
-    sent_at: Moment,
-    is_confirming: bool,
-}
-
-impl Seat {
-    fn refused(&mut self, seen: Seen, due: Moment, waits: bool) {
-        // Who waits has a place there.
-        (self.vote, self.may_have) = (None, waits);
-        (self.seen, self.due) = (seen, due);
-    }
-}
-
-/// Why a server has not voted for us.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Seen {
-    Nothing,
-    Held(Ticket),
-    Abstains,
-    /// It does not answer, or refuses.
-    Failed,
-    /// It had, and may have voted for others since.
-    Lost,
-}
-
 impl Contender {
     /// One that has sent nothing.
     pub(crate) fn new(terms: Terms, ticket: Ticket, waits: bool) -> Self {
-        let seat = Seat {
-            asked_at: None,
-            vote: None,
-            seen: Seen::Nothing,
-            may_have: false,
-            freed: false,
-            due: Moment::from_nanos(0),
-        };
         Self {
             terms,
             ticket,
             waits,
             round: 1,
             phase: Phase::Contending,
-            seats: vec![seat; terms.size.servers],
+            seats: vec![Seat::new(); terms.size.servers],
             is_asking: false,
             poll_at: None,
             asked: None,
@@ -123,19 +73,17 @@ impl Contender {
         }
         if let Phase::Elected { token } | Phase::Holding { token } = self.phase {
             self.confirm(now, token, &mut errands);
-        }
-        if let Phase::Holding { .. } = self.phase {
             self.recruit(now, &mut errands);
         }
         errands
     }
 
-    /// redis.quorum-7: asks those that have not voted for the hold yet.
+    /// redis.quorum-7: asks those that have not voted yet.
     fn recruit(&mut self, now: Moment, errands: &mut Vec<(usize, Errand)>) {
         for (server, seat) in self.seats.iter_mut().enumerate() {
             let may_vote = seat.vote.is_none() && seat.seen != Seen::Lost;
             if may_vote && seat.asked_at.is_none() && seat.due <= now {
-                (seat.asked_at, seat.may_have) = (Some(now), true);
+                seat.ask(now);
                 errands.push((server, Errand::Vote { round: self.round }));
             }
         }
@@ -163,7 +111,7 @@ impl Contender {
         for (server, seat) in self.seats.iter_mut().enumerate() {
             let is_fresh = seat.vote.as_ref().is_some_and(|vote| now < vote.sent_at + fresh);
             if seat.asked_at.is_none() && !is_fresh {
-                (seat.asked_at, seat.may_have, seat.freed) = (Some(now), true, false);
+                seat.ask(now);
                 errands.push((server, Errand::Vote { round: self.round }));
             }
         }
@@ -189,7 +137,8 @@ impl Contender {
                 && seat.due <= now
             {
                 vote.is_confirming = true;
-                errands.push((server, Errand::Confirm { round: self.round, n: vote.n, token }));
+                let confirming = Confirming { round: self.round, n: vote.n, token };
+                errands.push((server, Errand::Confirm(confirming)));
             }
         }
     }
@@ -222,19 +171,17 @@ impl Contender {
         (round, sent_at): (u64, Moment),
         answer: Answer,
     ) {
+        self.expire(now);
         let (present, seat) = (self.round, &mut self.seats[server]);
-        seat.asked_at = None;
+        let (_, is_freed) = (seat.asked_at.take(), std::mem::take(&mut seat.freed));
         // redis.quorum-3, redis.quorum-4
         if round != present || seat.seen == Seen::Lost || matches!(self.phase, Phase::Over(_)) {
             return;
         }
         match answer {
-            Answer::Voted { n } => {
-                seat.vote = Some(Vote { n, sent_at, is_confirming: false });
-                (seat.seen, seat.due) = (Seen::Nothing, now);
-            }
+            Answer::Voted { n } => self.voted(now, server, Vote { n, sent_at, is_confirming: false }),
             // What frees the lock may go unheard.
-            Answer::Held { .. } if seat.freed => {
+            Answer::Held { .. } if is_freed => {
                 seat.refused(Seen::Nothing, now, self.waits);
                 self.ask_soon(now);
             }
@@ -247,6 +194,29 @@ impl Contender {
         }
     }
 
+    fn voted(&mut self, now: Moment, server: usize, given: Vote) {
+        let seat = &mut self.seats[server];
+        match (&mut seat.vote, self.phase) {
+            // The same one, which was asked for again.
+            (Some(vote), _) if given.n <= vote.n => vote.sent_at = vote.sent_at.max(given.sent_at),
+            // redis.quorum-3
+            (Some(vote), Phase::Holding { token }) if token <= vote.n => return self.lose(server),
+            _ => {
+                if let Phase::Elected { token } = &mut self.phase {
+                    // redis.quorum-8
+                    *token = given.n.max(*token);
+                }
+                seat.vote = Some(given);
+            }
+        }
+        (seat.seen, seat.due) = (Seen::Nothing, now);
+    }
+
+    /// A request for a vote was not sent after all.
+    pub(crate) fn unsent(&mut self, server: usize) {
+        self.seats[server].asked_at = None;
+    }
+
     /// A request for a vote had no answer, or an error.
     pub(crate) fn failed(&mut self, now: Moment, server: usize) {
         let seat = &mut self.seats[server];
@@ -256,20 +226,22 @@ impl Contender {
         }
     }
 
-    /// Whether the vote of `round` was still ours when the token was written, as was asked at `sent_at`; `None`
-    /// without an answer.
+    /// Whether the vote was still ours when the token was written, as was asked at `sent_at`; `None` without an answer.
     pub(crate) fn confirmed(
         &mut self,
         now: Moment,
         server: usize,
-        (round, sent_at): (u64, Moment),
+        (Confirming { round, n, token }, sent_at): (Confirming, Moment),
         kept: Option<bool>,
     ) {
-        let (Phase::Elected { token } | Phase::Holding { token }) = self.phase else { return };
-        let Some(vote) = self.seats[server].vote.as_mut().filter(|_| round == self.round) else { return };
+        self.expire(now);
+        let is_present = self.token().is_some() && round == self.round;
+        let vote = self.seats[server].vote.as_mut().filter(|vote| is_present && vote.n == n);
+        let Some(vote) = vote else { return };
         match kept {
             Some(true) => {
-                (vote.n, vote.sent_at) = (vote.n.max(token), vote.sent_at.max(sent_at));
+                (vote.n, vote.is_confirming) = (n.max(token), false);
+                vote.sent_at = vote.sent_at.max(sent_at);
             }
             Some(false) => self.lose(server),
             None => {
@@ -280,7 +252,8 @@ impl Contender {
     }
 
     /// Whether a server still had the vote of a hold that was renewed at `sent_at`.
-    pub(crate) fn renewed(&mut self, server: usize, sent_at: Moment, kept: bool) {
+    pub(crate) fn renewed(&mut self, now: Moment, server: usize, sent_at: Moment, kept: bool) {
+        self.expire(now);
         let Phase::Holding { .. } = self.phase else { return };
         match &mut self.seats[server].vote {
             Some(vote) if kept => vote.sent_at = vote.sent_at.max(sent_at),
@@ -293,7 +266,7 @@ impl Contender {
     /// A message says that a server votes again.
     pub(crate) fn freed(&mut self, now: Moment, server: usize) {
         let seat = &mut self.seats[server];
-        if self.phase != Phase::Contending || seat.vote.is_some() {
+        if !matches!(self.phase, Phase::Contending | Phase::Elected { .. }) || seat.vote.is_some() {
             return;
         }
         // RACE: the answer that is on its way may have been written before.
@@ -339,7 +312,7 @@ impl Contender {
 
     /// redis.quorum-1, redis.quorum-2: until when the hold can be trusted, if a quorum has confirmed it.
     pub(crate) fn deadline(&self) -> Option<Deadline> {
-        let (Phase::Elected { token } | Phase::Holding { token }) = self.phase else { return None };
+        let token = self.token()?;
         let confirmed = self.seats.iter().flat_map(|seat| &seat.vote).filter(|vote| vote.n >= token);
         let mut sent: Vec<_> = confirmed.map(|vote| vote.sent_at).collect();
         sent.sort_unstable_by(|a, b| b.cmp(a));
@@ -352,9 +325,18 @@ impl Contender {
         self.round
     }
 
-    /// The number of a server's vote, if it has voted: what it is renewed by (redis.quorum-3).
+    /// The number of a server's vote, if it counts: what it is renewed by (redis.quorum-3). One that has still to confirm
+    /// the token does not.
     pub(crate) fn number_at(&self, server: usize) -> Option<u64> {
-        self.seats[server].vote.as_ref().map(|vote| vote.n)
+        let n = self.seats[server].vote.as_ref()?.n;
+        self.token().is_none_or(|token| token <= n).then_some(n)
+    }
+
+    fn token(&self) -> Option<u64> {
+        match self.phase {
+            Phase::Elected { token } | Phase::Holding { token } => Some(token),
+            Phase::Contending | Phase::Over(_) => None,
+        }
     }
 
     /// Whether a server may have something of ours, a place among those who wait included.
@@ -441,7 +423,10 @@ impl Contender {
         let asks = self.due_at().into_iter().chain(self.poll_at).filter(|_| may_ask);
         let confirms = seats().filter(|seat| seat.vote.as_ref().is_some_and(|vote| !vote.is_confirming));
         let confirms = confirms.map(|seat| seat.due).filter(|at| *at > now);
-        silent.chain(expire).chain(asks).chain(confirms).min().unwrap_or(now + poll)
+        let is_elected = matches!(self.phase, Phase::Elected { .. });
+        let recruits = seats().filter(|seat| is_elected && seat.vote.is_none() && seat.asked_at.is_none());
+        let recruits = recruits.map(|seat| seat.due).filter(|at| *at > now);
+        silent.chain(expire).chain(asks).chain(confirms).chain(recruits).min().unwrap_or(now + poll)
     }
 
     fn lose(&mut self, server: usize) {

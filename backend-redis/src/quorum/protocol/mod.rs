@@ -14,14 +14,17 @@
 //!   the sending of what was answered (G2).
 //! - **redis.quorum-3** A server that has lost the vote of a hold is none of its servers any more, whatever it answers
 //!   later: it may have voted for others in between (G1, G3). A request that was long on its way may bring back the
-//!   vote, but not its number, which confirming and renewing compare.
+//!   vote, with a larger number, which renewing compares. Confirming takes one that is no larger than the token: whatever was
+//!   counted in between is smaller still.
 //! - **redis.quorum-4** Votes that were given back are of an earlier round. A server keeps the latest round of an owner, and
 //!   gives back none later than it was told: what arrives late neither ends a vote that was counted nor counts (G1).
 //! - **redis.quorum-5** Of contenders that share the votes, all but the one that came first give theirs back as soon as they
 //!   see an earlier one (G6).
 //! - **redis.quorum-6** Servers that are silent for a moment are not waited for.
-//! - **redis.quorum-7** A hold asks servers that have never voted for it, so that it outlasts the loss of some that have. As
-//!   it holds meanwhile, nobody else has been voted for in between.
+//! - **redis.quorum-7** Whoever is elected, or holds, asks servers that have not voted, so that it outlasts the loss of some
+//!   that have. As it holds meanwhile, nobody else has been voted for in between.
+//! - **redis.quorum-8** Until the lock is taken, no vote counts whose number is above the token: a larger one becomes the
+//!   token, and is confirmed (G3).
 //!
 //! Not promised: an order among contenders; that a ticket is right, which costs a turn and no more. Checked by
 //! `protocol/tests`, against a model of the servers.
@@ -30,6 +33,7 @@ mod contender;
 mod horizon;
 mod recovery;
 mod release;
+mod seat;
 
 use std::time::Duration;
 
@@ -38,7 +42,7 @@ use leasehold_core::{LostReason, OwnerId};
 
 pub(crate) use self::contender::Contender;
 pub(crate) use self::horizon::Horizon;
-pub(crate) use self::recovery::{Memory, Standing, recovered};
+pub(crate) use self::recovery::{Standing, recovered};
 pub(crate) use self::release::{Outcome, Releasing};
 
 /// How many servers there are, and how many make a quorum.
@@ -83,10 +87,18 @@ pub(crate) struct Ticket {
 pub(crate) enum Errand {
     /// Vote for us.
     Vote { round: u64 },
-    /// Write the token, if the vote of that round and number is still ours.
-    Confirm { round: u64, n: u64, token: u64 },
+    /// Write the token, if the vote is still ours.
+    Confirm(Confirming),
     /// Vote for whom you like: nothing up to that round counts.
     GiveBack { round: u64 },
+}
+
+/// The vote of a round, as the server's n-th, is to become that of a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Confirming {
+    pub(crate) round: u64,
+    pub(crate) n: u64,
+    pub(crate) token: u64,
 }
 
 /// What a server says to a request for its vote.

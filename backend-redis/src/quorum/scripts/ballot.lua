@@ -4,8 +4,8 @@
 -- count   "N BALLOT SINCE INBOX INFO" of the last vote
 -- waits   "OWNER INBOX" of those who wait, scored by their tickets
 -- asked   "BALLOT GRACE": the holder that was asked to let go, and for how many milliseconds it may go on
--- space   of the namespace: the run of the server that knows it, whether it is whole, since when it votes, the floor of
---         its numbers, the largest of them, and when the last lease is over
+-- space   of the namespace: the run of the server that knows it, whether it is whole, the floor of its numbers, the
+--         largest of them, and what all who lock with it have agreed on
 --
 -- Times are of this server: tickets and numbers in microseconds, leases and ends in milliseconds. What is calculated
 -- becomes text by %.0f, because Lua's own form loses digits.
@@ -27,11 +27,10 @@ local function write(count, n, rest)
 end
 
 -- What a blank server is told of.
-local function knows(space, n, ends)
-  local known = redis.call('HMGET', space, 'run', 'max', 'until')
-  if known[1] then
-    local max, last = math.max(tonumber(known[2]) or 0, n), math.max(tonumber(known[3]) or 0, ends)
-    redis.call('HSET', space, 'max', text(max), 'until', text(last))
+local function knows(space, n)
+  local known = redis.call('HMGET', space, 'run', 'max')
+  if known[1] and (tonumber(known[2]) or 0) < n then
+    redis.call('HSET', space, 'max', text(n))
   end
 end
 
@@ -44,7 +43,8 @@ local function wait(waits, ticket, member, now, ends)
   return redis.call('ZRANK', waits, member)
 end
 
--- Tells the first of those who wait that is there. Where messages are not allowed, nobody is told.
+-- Tells the first of those who wait that is there, and has no place any more: whoever asks again has one. Where messages
+-- are not allowed, nobody is told.
 local function wake(waits, channels, vote)
   for _ = 1, 100 do
     local first = redis.call('ZRANGE', waits, 0, 0)[1]
@@ -52,10 +52,10 @@ local function wake(waits, channels, vote)
       return
     end
     local owner, inbox = string.match(first, '^(%x+) (.*)$')
+    redis.call('ZREM', waits, first)
     local heard = redis.pcall('PUBLISH', channels .. (inbox or ''), 'freed ' .. (owner or '') .. ' ' .. vote)
     if type(heard) == 'table' or heard > 0 then
       return
     end
-    redis.call('ZREM', waits, first)
   end
 end

@@ -2,15 +2,15 @@
 --
 -- KEYS  vote, count, space
 -- ARGV  ballot, ttl, n, token
--- Answer: 1 if it was there, or 0
+-- Answer: 1 if it was there, or 0. It may have been asked for that before, so its number is from n to the token.
 
 local vote, count, space = KEYS[1], KEYS[2], KEYS[3]
 local n, counted, rest = string.match(redis.call('GET', count) or '', '^(%d+) (%S+) (.*)$')
-if redis.call('GET', vote) ~= ARGV[1] or counted ~= ARGV[1] or n ~= ARGV[3] then
+n = tonumber(n)
+if redis.call('GET', vote) ~= ARGV[1] or counted ~= ARGV[1] or n < tonumber(ARGV[3]) or n > tonumber(ARGV[4]) then
   return 0
 end
 redis.call('PEXPIRE', vote, ARGV[2])
-n = math.max(tonumber(n), tonumber(ARGV[4]))
-write(count, n, counted .. ' ' .. rest)
-knows(space, n, math.floor(clock() / 1000) + ARGV[2])
+write(count, ARGV[4], counted .. ' ' .. rest)
+knows(space, tonumber(ARGV[4]))
 return 1

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use std::time::{Duration, UNIX_EPOCH};
 
 use leasehold_core::backend::Holder;
-use leasehold_core::{FencingToken, OwnerId, Result, Revoke};
+use leasehold_core::{Error, FencingToken, OwnerId, Result, Revoke};
 use redis::{Cmd, Value};
 
 use super::keys::BallotKeys;
@@ -63,13 +63,15 @@ pub(crate) struct Asker<'a> {
     pub(crate) waits: bool,
     pub(crate) inbox: &'a str,
     pub(crate) info: &'a str,
+    /// What was agreed on.
+    pub(crate) terms: &'a str,
 }
 
 pub(crate) fn vote(keys: &BallotKeys, space: &str, asker: Asker<'_>) -> Cmd {
-    let Asker { run, ballot: Ballot { ticket, round }, ttl, proposal, waits, inbox, info } = asker;
+    let Asker { run, ballot: Ballot { ticket, round }, ttl, proposal, waits, inbox, info, terms } = asker;
     let mut call = VOTE.call(&[&keys.vote, &keys.count, &keys.waits, space]);
     call.arg(run).arg(ticket.owner.to_hex()).arg(ticket.time).arg(round).arg(ttl);
-    call.arg(proposal).arg(u8::from(waits)).arg(inbox).arg(info);
+    call.arg(proposal).arg(u8::from(waits)).arg(inbox).arg(info).arg(terms);
     call
 }
 
@@ -88,11 +90,13 @@ pub(crate) struct Voted {
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Protocol`](leasehold_core::ErrorKind::Protocol).
+/// [`ErrorKind::Protocol`](leasehold_core::ErrorKind::Protocol), also for a number that no token can have: it would be
+/// proposed to all servers. [`ErrorKind::InvalidOption`](leasehold_core::ErrorKind::InvalidOption) where something else
+/// was agreed on.
 pub(crate) fn voted(value: &Value) -> Result<Voted> {
     let wrong = || error::unexpected("to a request for a vote");
     let words = parts(value);
-    let at = |at: usize| words.get(at).and_then(number).ok_or_else(wrong);
+    let at = |at: usize| words.get(at).and_then(counted).ok_or_else(wrong);
     let millis = |word: &Value| match word {
         Value::Int(millis) => Ok(Duration::from_millis(u64::try_from(*millis).unwrap_or(0))),
         _ => Err(wrong()),
@@ -107,11 +111,23 @@ pub(crate) fn voted(value: &Value) -> Result<Voted> {
             Some(Answer::Held { by: ballot.ticket, ask_in: millis(ask_in)? })
         }
         (1, Some(_)) => Some(Answer::Voted { n: at(2)? }),
-        (2, Some(ask_in)) => Some(Answer::Abstains { ask_in: millis(ask_in)? }),
+        (2, None) => Some(Answer::Abstains { ask_in: Duration::ZERO }),
         (3, None) => None,
+        (4, terms) => return Err(disagrees(terms.and_then(text))),
         _ => return Err(wrong()),
     };
     Ok(Voted { now, answer, holder })
+}
+
+/// Everybody who locks with a server needs the same options.
+pub(crate) fn disagrees(terms: Option<&str>) -> Error {
+    let terms = terms.unwrap_or("options that were removed");
+    Error::invalid_option(format!("the namespace is used with {terms}: everybody needs the same"))
+}
+
+/// A number or a time that a token can have.
+fn counted(value: &Value) -> Option<u64> {
+    number(value).filter(|n| *n <= FencingToken::MAX_COUNTER)
 }
 
 pub(crate) fn confirm(keys: &BallotKeys, space: &str, ballot: Ballot, ttl: u64, n: u64, token: u64) -> Cmd {
@@ -142,9 +158,9 @@ pub(crate) struct Kept<'a> {
     pub(crate) ttl: u64,
 }
 
-pub(crate) fn renew(space: &str, kept: &[Kept<'_>]) -> Cmd {
+pub(crate) fn renew(kept: &[Kept<'_>]) -> Cmd {
     let keys = kept.iter().flat_map(|Kept { keys, .. }| [&*keys.vote, &keys.count, &keys.asked]);
-    let mut call = RENEW.call(&std::iter::once(space).chain(keys).collect::<Vec<_>>());
+    let mut call = RENEW.call(&keys.collect::<Vec<_>>());
     for Kept { ballot, n, ttl, .. } in kept {
         call.arg(ballot.to_string()).arg(*n).arg(*ttl);
     }
@@ -198,12 +214,13 @@ pub(crate) fn admit(space: &str, run: &str, trusted: bool) -> Cmd {
 }
 
 /// What a server knows of a namespace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Known {
     pub(crate) now: u64,
     pub(crate) whole: bool,
     pub(crate) max: u64,
-    pub(crate) leases_left: Duration,
+    /// What was agreed on, by whoever told it what it may have forgotten.
+    pub(crate) terms: Option<String>,
 }
 
 /// Reads the answer of `admit`.
@@ -212,19 +229,16 @@ pub(crate) struct Known {
 ///
 /// As [`voted`].
 pub(crate) fn known(value: &Value) -> Result<Known> {
-    match parts(value) {
-        [now, Value::Int(whole @ 0..=1), max, left] => {
-            let read = |value| number(value).ok_or_else(|| error::unexpected("about a namespace"));
-            let leases_left = Duration::from_millis(read(left)?);
-            Ok(Known { now: read(now)?, whole: *whole == 1, max: read(max)?, leases_left })
-        }
-        _ => Err(error::unexpected("about a namespace")),
-    }
+    let wrong = || error::unexpected("about a namespace");
+    let [now, Value::Int(whole @ 0..=1), max, rest @ ..] = parts(value) else { return Err(wrong()) };
+    let read = |value| counted(value).ok_or_else(wrong);
+    let terms = rest.first().and_then(text).map(str::to_owned);
+    Ok(Known { now: read(now)?, whole: *whole == 1, max: read(max)?, terms })
 }
 
-pub(crate) fn install(space: &str, run: &str, floor: u64, pause: u64) -> Cmd {
+pub(crate) fn install(space: &str, run: &str, floor: u64, terms: &str) -> Cmd {
     let mut call = INSTALL.call(&[space]);
-    call.arg(run).arg(floor).arg(pause);
+    call.arg(run).arg(floor).arg(terms);
     call
 }
 
@@ -354,6 +368,20 @@ mod tests {
         {
             assert_eq!(read(strange.clone()), None, "{strange}");
         }
+    }
+
+    /// A number that no token can have is refused, wherever a server tells one: it would be proposed to all others.
+    #[test]
+    fn numbers_beyond_every_token_are_refused() {
+        let (now, most) = (Value::Int(7), Value::Int(FencingToken::MAX_COUNTER as i64));
+        let beyond = Value::Int(FencingToken::MAX_COUNTER as i64 + 1);
+        let vote = |now: &Value, n: &Value| voted(&Value::Array(vec![Value::Int(1), now.clone(), n.clone()]));
+        let space = |now: &Value, max: &Value| {
+            known(&Value::Array(vec![now.clone(), Value::Int(1), max.clone(), Value::Nil]))
+        };
+        assert!(vote(&now, &most).is_ok() && space(&now, &most).is_ok());
+        assert!(vote(&now, &beyond).is_err() && space(&now, &beyond).is_err());
+        assert!(vote(&beyond, &most).is_err() && space(&beyond, &most).is_err());
     }
 
     fn values() -> impl Strategy<Value = Value> {

@@ -1,10 +1,8 @@
 -- Renews votes, many in one call.
 --
--- KEYS  space, then vote, count, asked of each
+-- KEYS  vote, count, asked of each
 -- ARGV  ballot, n, ttl of each
 -- Answer, of each: {1} renewed; {2, grace in milliseconds} renewed, and it was asked to let go; {0} it is gone
-
-local millis = math.floor(clock() / 1000)
 
 local function renew(vote, count, asked, ballot, n, ttl)
   local counted, of = string.match(redis.call('GET', count) or '', '^(%d+) (%S+)')
@@ -16,7 +14,6 @@ local function renew(vote, count, asked, ballot, n, ttl)
   if redis.call('PTTL', count) < 2 * ttl then
     redis.call('PEXPIRE', count, DAY)
   end
-  knows(KEYS[1], 0, millis + ttl)
   local by, grace = string.match(redis.call('GET', asked) or '', '^(%S+) (%d+)$')
   if by ~= ballot then
     return { 1 }
@@ -28,6 +25,6 @@ end
 local answers = {}
 for i = 1, #KEYS / 3 do
   answers[i] =
-    renew(KEYS[3 * i - 1], KEYS[3 * i], KEYS[3 * i + 1], ARGV[3 * i - 2], ARGV[3 * i - 1], tonumber(ARGV[3 * i]))
+    renew(KEYS[3 * i - 2], KEYS[3 * i - 1], KEYS[3 * i], ARGV[3 * i - 2], ARGV[3 * i - 1], tonumber(ARGV[3 * i]))
 end
 return answers

@@ -1,9 +1,10 @@
 -- Votes for whoever asks, if nobody has the vote.
 --
 -- KEYS  vote, count, waits, space
--- ARGV  run, owner, ticket, round, ttl, proposal, whether it waits (1 or 0), inbox, info
+-- ARGV  run, owner, ticket, round, ttl, proposal, whether it waits (1 or 0), inbox, info, what was agreed on
 -- Answer: {1, now, n} it has voted; {0, now, milliseconds, ballot[, record]} another has the vote, and may have lost it
--- then; {2, now, milliseconds} it pauses; {3, now} it may have forgotten votes, and nobody has said which
+-- then; {2, now} the request is of an earlier round; {3, now} it may have forgotten votes, and nobody has said which;
+-- {4, now[, terms]} something else was agreed on
 
 local vote, count, waits, space = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local run, owner, ticket, round, ttl = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
@@ -12,12 +13,12 @@ local ballot = owner .. ':' .. ticket .. ':' .. round
 
 local now = clock()
 local millis = math.floor(now / 1000)
-local known = redis.call('HMGET', space, 'run', 'whole', 'from', 'floor')
+local known = redis.call('HMGET', space, 'run', 'whole', 'terms', 'floor')
 if known[1] ~= run or known[2] ~= '1' then
   return { 3, now }
 end
-if millis < tonumber(known[3]) then
-  return { 2, now, known[3] - millis }
+if known[3] ~= ARGV[10] then
+  return { 4, now, known[3] or nil }
 end
 
 local voted = redis.call('GET', vote)
@@ -36,7 +37,7 @@ if voted then
   end
   -- It was long on its way.
   if tonumber(latest) > tonumber(round) then
-    return { 2, now, 0 }
+    return { 2, now }
   end
 end
 
@@ -49,5 +50,5 @@ else
   write(count, n, ballot .. ' ' .. text(now) .. ' ' .. ARGV[8] .. ' ' .. ARGV[9])
 end
 redis.call('ZREM', waits, member)
-knows(space, n, millis + ttl)
+knows(space, n)
 return { 1, now, n }

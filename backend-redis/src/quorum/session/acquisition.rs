@@ -50,6 +50,7 @@ impl Session {
     }
 
     async fn contend(self: &Arc<Self>, request: &AcquireRequest, waits: bool) -> Result<Came> {
+        self.agreed.admits(request.ttl)?;
         let acquisition = Acquisition::new(self, request, waits)?;
         let contended = self.closing.run_until_cancelled(acquisition.run()).await;
         contended.unwrap_or_else(|| Err(error::closed()))

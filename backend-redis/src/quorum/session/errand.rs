@@ -2,12 +2,16 @@
 
 use std::sync::Arc;
 
+use leasehold_core::backend::Holder;
+use leasehold_core::clock::Moment;
 use leasehold_core::{Effect, Result};
+use redis::{Cmd, Value};
 
+use super::member::Admitted;
 use super::{Entry, Session};
-use crate::quorum::protocol::{Answer, Errand};
+use crate::quorum::protocol::{Answer, Confirming, Errand};
 use crate::quorum::scripts::{self, Asker, Ballot, Voted};
-use crate::scripts::millis;
+use crate::scripts::{Script, millis};
 
 impl Session {
     /// Sends what the contender of `entry` wants now.
@@ -33,7 +37,7 @@ impl Session {
         let turn = entry.seats[server].turn.lock().await;
         match errand {
             Errand::Vote { round } => self.ask_for_vote(entry, server, (round, proposal)).await,
-            Errand::Confirm { round, n, token } => self.confirm(entry, server, round, (n, token)).await,
+            Errand::Confirm(confirming) => self.confirm(entry, server, confirming).await,
             Errand::GiveBack { round } => self.give_back(entry, server, round).await,
         }
         drop(turn);
@@ -45,17 +49,13 @@ impl Session {
         let mut contender = entry.contender.lock();
         let seat = &entry.seats[server];
         match asked {
-            Ok(Some((sent_at, Voted { answer, holder, .. }))) => {
+            Ok(Some((sent_at, answer, holder))) => {
                 *seat.holder.lock() = holder;
                 *seat.failed.lock() = None;
-                let answer = answer.unwrap_or_else(|| {
-                    self.blank.notify_one();
-                    Answer::Abstains { ask_in: self.patience() }
-                });
                 contender.answered(now, server, (round, sent_at), answer);
             }
             // Nobody wants it any more.
-            Ok(None) => contender.failed(now, server),
+            Ok(None) => contender.unsent(server),
             Err(error) => {
                 tracing::debug!(
                     lock = %entry.name, server = %self.members[server].address, error = %format_args!("{error:#}"),
@@ -73,16 +73,14 @@ impl Session {
         entry: &Entry,
         server: usize,
         (round, proposal): (u64, u64),
-    ) -> Result<Option<(leasehold_core::clock::Moment, Voted)>> {
+    ) -> Result<Option<(Moment, Answer, Option<Holder>)>> {
         let admitted = self.members[server].ready(self, server).await?;
         let sent_at = self.env.now();
-        let seat = &entry.seats[server];
         let waits = {
             let mut contender = entry.contender.lock();
             if contender.over(sent_at).is_some() || contender.round() != round {
                 return Ok(None);
             }
-            seat.unanswered.lock().sent(admitted.connected.id());
             contender.is_waiting()
         };
         let asker = Asker {
@@ -93,28 +91,49 @@ impl Session {
             waits,
             inbox: &self.inbox,
             info: &entry.info,
+            terms: &self.terms,
         };
         let call = scripts::vote(&entry.keys, &self.space, asker);
-        let answer = admitted.connected.run(&scripts::VOTE, &call, self.give_up_at()).await;
-        if answer.as_ref().map_or_else(|error| error.effect() == Effect::NotApplied, |_| true) {
-            seat.unanswered.lock().answered();
-        }
-        let voted = scripts::voted(&answer?)?;
-        let n = match voted.answer {
+        let answer = self.run_noted(entry, server, &admitted, (&scripts::VOTE, &call)).await?;
+        let Voted { now, answer, holder } = scripts::voted(&answer)?;
+        let n = match answer {
             Some(Answer::Voted { n }) => n,
             _ => 0,
         };
-        self.heard_of(sent_at, voted.now, n);
-        Ok(Some((sent_at, voted)))
+        self.heard_of(sent_at, now, n);
+        let answer = answer.unwrap_or_else(|| {
+            self.blank.notify_one();
+            let pause_left = admitted.pause_left(self, self.env.now());
+            Answer::Abstains { ask_in: self.patience().max(pause_left) }
+        });
+        Ok(Some((sent_at, answer, holder)))
     }
 
-    async fn confirm(&self, entry: &Entry, server: usize, round: u64, (n, token): (u64, u64)) {
+    /// What a script has answered that leaves something there, also when it arrives late.
+    async fn run_noted(
+        &self,
+        entry: &Entry,
+        server: usize,
+        admitted: &Admitted,
+        (script, call): (&Script, &Cmd),
+    ) -> Result<Value> {
+        let unanswered = &entry.seats[server].unanswered;
+        unanswered.lock().sent(admitted.connected.id());
+        let answer = admitted.connected.run(script, call, self.give_up_at()).await;
+        if answer.as_ref().map_or_else(|error| error.effect() == Effect::NotApplied, |_| true) {
+            unanswered.lock().answered();
+        }
+        answer
+    }
+
+    async fn confirm(&self, entry: &Entry, server: usize, confirming: Confirming) {
+        let Confirming { round, n, token } = confirming;
         let ballot = Ballot { ticket: entry.ticket, round };
         let call = scripts::confirm(&entry.keys, &self.space, ballot, millis(entry.ttl), n, token);
         let sent_at = self.env.now();
         let answer = self.run_at(server, &scripts::CONFIRM, &call).await;
         let kept = answer.and_then(|value| scripts::was_there(&value)).ok();
-        entry.contender.lock().confirmed(self.env.now(), server, (round, sent_at), kept);
+        entry.contender.lock().confirmed(self.env.now(), server, (confirming, sent_at), kept);
     }
 
     async fn give_back(&self, entry: &Entry, server: usize, round: u64) {
@@ -123,7 +142,11 @@ impl Session {
         // Whoever has left since is not to have a place.
         let waits = waits && entry.contender.lock().over(self.env.now()).is_none();
         let call = scripts::release(&entry.keys, &self.channels, ballot, ttl, waits, &self.inbox);
-        if let Err(error) = self.run_at(server, &scripts::RELEASE, &call).await {
+        let given = async {
+            let admitted = self.members[server].ready(self, server).await?;
+            self.run_noted(entry, server, &admitted, (&scripts::RELEASE, &call)).await
+        };
+        if let Err(error) = given.await {
             tracing::debug!(error = %format_args!("{error:#}"), "a vote was not given back; its lease ends it");
         }
     }

@@ -92,21 +92,23 @@ impl Session {
             n: *n,
             ttl: *ttl,
         });
-        let call = scripts::renew(&self.space, &kept.collect::<Vec<_>>());
+        let call = scripts::renew(&kept.collect::<Vec<_>>());
         let admitted = self.members[server].ready(self, server).await?;
         let sent_at = self.env.now();
         let value = match admitted.connected.run(&scripts::RENEW, &call, self.give_up_at()).await {
             // One name whose keys are something else is not to cost the others their leases.
             Err(error) if *error.kind() == ErrorKind::Protocol && votes.len() > 1 => {
+                let mut failed = Ok(());
                 for vote in votes.chunks(1) {
-                    Box::pin(self.renew_at(server, vote)).await?;
+                    let renewed = Box::pin(self.renew_at(server, vote)).await;
+                    failed = failed.and(renewed);
                 }
-                return Ok(());
+                return failed;
             }
             value => value?,
         };
         for ((entry, _), renewed) in votes.iter().zip(scripts::renewed(&value, votes.len())?) {
-            entry.contender.lock().renewed(server, sent_at, renewed != Renewed::Gone);
+            entry.contender.lock().renewed(self.env.now(), server, sent_at, renewed != Renewed::Gone);
             if let Renewed::Asked(grace) = renewed {
                 entry.contender.lock().asked(self.env.now(), grace);
                 self.tell_asked(entry);

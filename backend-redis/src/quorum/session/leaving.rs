@@ -37,8 +37,9 @@ impl Session {
         let servers = 0..self.size.servers;
         let was_ours = entry.as_ref().map(|entry| {
             let mut contender = entry.contender.lock();
+            let was_ours = servers.clone().map(|server| contender.number_at(server).is_some()).collect();
             contender.end(LostReason::Released);
-            servers.clone().map(|server| contender.number_at(server).is_some()).collect()
+            was_ours
         });
         let mut releasing = Releasing::new(self.size, was_ours);
         let (tell, mut told) = mpsc::unbounded_channel();

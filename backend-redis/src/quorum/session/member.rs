@@ -24,7 +24,7 @@ use crate::connection::{Connected, Hears, Inbox, Link, LinkEvent};
 use crate::error;
 use crate::quorum::config::twice;
 use crate::quorum::protocol::Standing;
-use crate::quorum::scripts::{self, Known};
+use crate::quorum::scripts::{self, Known, disagrees};
 use crate::scripts::text;
 
 /// One server.
@@ -47,6 +47,13 @@ pub(crate) struct Admitted {
     /// For how long it had run by then, at least.
     up_for: Duration,
     at: Moment,
+}
+
+impl Admitted {
+    /// How much of the pause after the server's start is left, at most.
+    pub(crate) fn pause_left(&self, session: &Session, now: Moment) -> Duration {
+        session.agreed.pause.saturating_sub(self.up_for + now.since(self.at))
+    }
 }
 
 /// The runs that connections lead to, by server.
@@ -139,14 +146,20 @@ impl Member {
     /// As [`Member::ready`], and the server's table.
     pub(crate) async fn look(&self, session: &Session, server: usize) -> Result<Standing> {
         let admitted = self.ready(session, server).await?;
-        let call = scripts::admit(&session.space, &admitted.run, session.trusts_disks);
+        let call = scripts::admit(&session.space, &admitted.run, session.agreed.trusts_disks);
         let sent_at = session.env.now();
         let value = admitted.connected.run(&scripts::ADMIT, &call, session.give_up_at()).await?;
-        let Known { now, whole, max, leases_left } = scripts::known(&value)?;
+        let Known { now, whole, max, terms } = scripts::known(&value)?;
         session.heard_of(sent_at, now, max);
-        let up_for = admitted.up_for + session.env.now().since(admitted.at);
-        let pause_left = session.pause.saturating_sub(up_for);
-        Ok(Standing { run: admitted.run.to_string(), whole, max, leases_left, pause_left })
+        match terms {
+            // A blank one has nobody's, at first.
+            None if !whole => {}
+            Some(terms) if terms == session.terms => {}
+            terms => return Err(disagrees(terms.as_deref()).with_context("server", &self.address)),
+        }
+        // At the sending, so that it is over when the answer says so.
+        let pause_left = admitted.pause_left(session, sent_at);
+        Ok(Standing { run: admitted.run.to_string(), whole, max, pause_left })
     }
 
     pub(crate) fn became_deaf(&self) -> bool {
@@ -196,10 +209,11 @@ async fn admit(
 }
 
 impl Session {
-    /// Asks every server at once, until all have answered, or a quorum and nobody else for a moment.
+    /// Asks every server at once, until all have answered, or `enough` of them and nobody else for a moment.
     pub(crate) async fn ask_all<'s, T, F>(
         &'s self,
         mut give_up_at: Moment,
+        enough: usize,
         ask: impl Fn(usize, &'s Member) -> F,
     ) -> Vec<Option<Result<T>>>
     where
@@ -222,7 +236,7 @@ impl Session {
                 () = self.env.sleep_until(give_up_at) => return answers,
             }
             let answered = answers.iter().flatten().filter(|answer: &&Result<T>| answer.is_ok()).count();
-            if answered >= self.size.quorum {
+            if answered >= enough {
                 give_up_at = give_up_at.min(self.env.now() + self.patience());
             }
         }

@@ -38,6 +38,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::member::{Ear, Runs};
+use super::agreed::Agreed;
 use super::config::QuorumConfig;
 use super::keys::{BallotKeys, QuorumKeys};
 use super::protocol::{Contender, Horizon, Size, Terms, Ticket};
@@ -58,8 +59,9 @@ pub(crate) struct Session {
     inbox: String,
     pub(crate) members: Vec<Member>,
     runs: Runs,
-    pause: Duration,
-    trusts_disks: bool,
+    pub(crate) agreed: Agreed,
+    /// The same as servers keep it.
+    terms: String,
     entries: Mutex<HashMap<LeaseId, Arc<Entry>>>,
     lease_ids: RandomState,
     horizon: Mutex<Horizon>,
@@ -125,7 +127,8 @@ impl Session {
     ///
     /// When there is no quorum of them, or one of them does not belong to it.
     pub(crate) async fn open(config: &QuorumConfig, env: Env, events: Events) -> Result<Opened> {
-        let keys = QuorumKeys::new(config.prefix())?;
+        let (keys, agreed) = (QuorumKeys::new(config.prefix())?, config.agreed(env.timing().ttl));
+        agreed.admits(env.timing().ttl)?;
         let (channels, inbox) = (keys.channels(), env.owner_id().to_hex());
         let closed = CancellationToken::new();
         // Whoever gives up opening ends what was begun.
@@ -136,17 +139,16 @@ impl Session {
             Member::start(&env, config, (format!("{channels}{inbox}"), ear), &closed)
         };
         let members = config.servers().iter().enumerate().map(start).collect::<Result<Vec<_>>>()?;
-        let pause = config.pause().unwrap_or_else(|| env.timing().ttl);
         let session = Arc::new(Self {
-            size: config.size(),
+            size: agreed.size,
             space: keys.space(),
             keys,
             channels,
             inbox,
             runs: Arc::new(Mutex::new(vec![None; members.len()])),
             members,
-            pause,
-            trusts_disks: config.trusts_disks(),
+            agreed,
+            terms: agreed.to_string(),
             env,
             entries: Mutex::default(),
             lease_ids: RandomState::new(),
@@ -168,7 +170,7 @@ impl Session {
     /// Waits for a quorum of servers, and for what those that came up are told.
     async fn meet(&self) -> Result<()> {
         let give_up_at = self.env.now() + self.env.timing().connect_timeout * 9 / 10;
-        let met = self.ask_all(give_up_at, |at, member| async move {
+        let met = self.ask_all(give_up_at, self.size.quorum, |at, member| async move {
             member.begun().await?;
             member.look(self, at).await
         });
@@ -179,7 +181,7 @@ impl Session {
             return Err(error.clone());
         }
         self.quorum_of(met)?;
-        self.recover().await;
+        self.recover(self.size.quorum).await;
         Ok(())
     }
 

@@ -2,8 +2,6 @@
 //! messages, the same keys with the same ends. The server's clock stands still and is moved on by the test. Scripts that are
 //! changed by hand must be told apart, or this proves nothing.
 
-use std::time::Duration;
-
 use leasehold_core::OwnerId;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestError, TestRng, TestRunner};
@@ -12,7 +10,7 @@ use testbed::redis::{Server as RealServer, Settings, WallClock};
 
 use super::model::{Fault, Server};
 use crate::quorum::keys::{BallotKeys, QuorumKeys};
-use crate::quorum::protocol::Ticket;
+use crate::quorum::protocol::{Answer, Ticket};
 use crate::quorum::scripts::{self, Asker, Ballot, Kept, Known, Renewed};
 use crate::scripts::Script;
 
@@ -52,12 +50,10 @@ enum Operation {
     },
     Install {
         floor: u64,
-        pause: u64,
     },
     /// The process comes up again, with its data, and is told what it may have forgotten.
     ComesUp {
         floor: u64,
-        pause: u64,
     },
     /// The process comes up again, and nobody has connected.
     Restart,
@@ -71,19 +67,20 @@ fn operations() -> impl Strategy<Value = Vec<Operation>> {
     let ttl = || prop::sample::select(vec![300, 901, 9_000, 43_200_001]);
     let (owner, round) = (|| 1_u64..5, || 1_u64..4);
     let number = || prop::sample::select(vec![0, BEGIN - 1, BEGIN + 77, BEGIN + 5_000_000]);
-    let off = || prop::sample::select(vec![0, 0, 0, 1]);
+    let off = || prop::sample::select(vec![1, 1, 0, 2]);
+    let token = || prop::sample::select(vec![0, BEGIN + 5_000_000, BEGIN + 90_000_000, BEGIN + 90_000_000]);
     let operation = prop_oneof![
         6 => (owner(), round(), ttl(), number(), any::<bool>())
             .prop_map(|(owner, round, ttl, proposal, waits)| Operation::Vote { owner, round, ttl, proposal, waits }),
-        3 => (owner(), round(), ttl(), off(), number())
+        4 => (owner(), round(), ttl(), off(), token())
             .prop_map(|(owner, round, ttl, off, token)| Operation::Confirm { owner, round, ttl, off, token }),
         3 => (owner(), round(), ttl(), off())
             .prop_map(|(owner, round, ttl, off)| Operation::Renew { owner, round, ttl, off }),
         4 => (owner(), round(), ttl(), any::<bool>())
             .prop_map(|(owner, round, ttl, waits)| Operation::Release { owner, round, ttl, waits }),
         2 => any::<bool>().prop_map(|trusted| Operation::Admit { trusted }),
-        2 => (number(), prop::sample::select(vec![0, 0, 300])).prop_map(|(floor, pause)| Operation::Install { floor, pause }),
-        2 => (number(), prop::sample::select(vec![0, 300])).prop_map(|(floor, pause)| Operation::ComesUp { floor, pause }),
+        2 => number().prop_map(|floor| Operation::Install { floor }),
+        2 => number().prop_map(|floor| Operation::ComesUp { floor }),
         1 => Just(Operation::Restart),
         3 => (0_u64..3_000).prop_map(Operation::Pass),
         3 => (0_u64..2_000_000).prop_map(Operation::Pass),
@@ -95,6 +92,7 @@ fn operations() -> impl Strategy<Value = Vec<Operation>> {
 
 const BEGIN: u64 = 1_800_000_000_000_000;
 const CHANNELS: &str = "p:inbox:";
+const TERMS: &str = "as agreed";
 /// The last message of an operation.
 const END: &str = "end";
 
@@ -180,8 +178,8 @@ impl Real {
     /// All keys, each with its end.
     fn state(&mut self) -> Vec<Vec<String>> {
         const DUMP: &str = "
-            local known = redis.call('HMGET', KEYS[4], 'run', 'whole', 'floor', 'max', 'from', 'until')
-            for i = 1, 6 do known[i] = known[i] or '0' end
+            local known = redis.call('HMGET', KEYS[4], 'run', 'whole', 'floor', 'max')
+            for i = 1, 4 do known[i] = known[i] or '0' end
             return { { redis.call('GET', KEYS[1]) or 'none', tostring(redis.call('PTTL', KEYS[1])) },
                 { redis.call('GET', KEYS[2]) or 'none', tostring(redis.call('PTTL', KEYS[2])) },
                 redis.call('ZRANGE', KEYS[3], 0, -1, 'WITHSCORES'), { tostring(redis.call('PTTL', KEYS[3])) }, known }";
@@ -211,7 +209,7 @@ fn state(model: &mut Server, now: u64) -> Vec<Vec<String>> {
         [format!("{} {}", waiting.owner.to_hex(), inbox(owner)), waiting.time.to_string()]
     });
     let space = model.space.unwrap_or_default();
-    let numbers = [space.run, u64::from(space.whole), space.floor, space.max, space.from, space.until];
+    let numbers = [space.run, u64::from(space.whole), space.floor, space.max];
     vec![
         vec![vote.0, left(vote.1)],
         vec![count.0, left(count.1)],
@@ -225,12 +223,13 @@ fn state(model: &mut Server, now: u64) -> Vec<Vec<String>> {
 fn step(real: &mut Real, model: &mut Server, operation: &Operation) -> (String, String) {
     let (keys, space, now) = (real.keys.clone(), real.space.clone(), real.now);
     let ballot = |owner, round| Ballot { ticket: ticket(owner), round };
-    let given = |model: &Server, off| model.count.map_or(0, |count| count.n) + off;
+    let given = |model: &Server, off: u64| (model.count.map_or(0, |count| count.n) + off).saturating_sub(1);
     match *operation {
         Operation::Vote { owner, round, ttl, proposal, waits } => {
             let (run, inbox) = (model.run.to_string(), inbox(owner));
             let ballot = ballot(owner, round);
-            let asker = Asker { run: &run, ballot, ttl, proposal, waits, inbox: &inbox, info: "1 x" };
+            let asker =
+                Asker { run: &run, ballot, ttl, proposal, waits, inbox: &inbox, info: "1 x", terms: TERMS };
             let value = real.run(&scripts::VOTE, &scripts::vote(&keys, &space, asker));
             let voted = scripts::voted(&value).unwrap();
             assert_eq!(voted.now, now);
@@ -246,7 +245,7 @@ fn step(real: &mut Real, model: &mut Server, operation: &Operation) -> (String, 
         Operation::Renew { owner, round, ttl, off } => {
             let (ballot, n) = (ballot(owner, round), given(model, off));
             let kept = Kept { keys: &keys, ballot, n, ttl };
-            let value = real.run(&scripts::RENEW, &scripts::renew(&space, &[kept]));
+            let value = real.run(&scripts::RENEW, &scripts::renew(&[kept]));
             let expected = if model.renew(now, ballot, ttl, n) { Renewed::Kept } else { Renewed::Gone };
             (format!("{:?}", scripts::renewed(&value, 1).unwrap()), format!("{:?}", [expected]))
         }
@@ -261,20 +260,19 @@ fn step(real: &mut Real, model: &mut Server, operation: &Operation) -> (String, 
         }
         Operation::Admit { trusted } => {
             let value = real.run(&scripts::ADMIT, &scripts::admit(&space, &model.run.to_string(), trusted));
-            let Known { whole, max, leases_left, .. } = scripts::known(&value).unwrap();
+            let Known { whole, max, .. } = scripts::known(&value).unwrap();
             let expected = model.admit(now, trusted);
-            let expected = (expected.whole, expected.max, expected.leases_left);
-            (format!("{:?}", (whole, max, leases_left)), format!("{expected:?}"))
+            (format!("{:?}", (whole, max)), format!("{:?}", (expected.whole, expected.max)))
         }
-        Operation::Install { floor, pause } => {
-            let call = scripts::install(&space, &model.run.to_string(), floor, pause);
+        Operation::Install { floor } => {
+            let call = scripts::install(&space, &model.run.to_string(), floor, TERMS);
             let told = scripts::was_there(&real.run(&scripts::INSTALL, &call)).unwrap();
-            (format!("{told:?}"), format!("{:?}", model.install(now, model.run, floor, pause)))
+            (format!("{told:?}"), format!("{:?}", model.install(model.run, floor)))
         }
-        Operation::ComesUp { floor, pause } => {
+        Operation::ComesUp { floor } => {
             model.run += 1;
             let (admitted, expected) = step(real, model, &Operation::Admit { trusted: false });
-            let (told, then) = step(real, model, &Operation::Install { floor, pause });
+            let (told, then) = step(real, model, &Operation::Install { floor });
             (admitted + &told, expected + &then)
         }
         Operation::Restart => {
@@ -305,7 +303,7 @@ fn compare(real: &mut Real, operations: &[Operation]) -> Result<(), TestCaseErro
     real.now = 0;
     real.pass(BEGIN);
     let mut model = Server::new(1, Fault::None);
-    for begin in [Operation::Admit { trusted: false }, Operation::Install { floor: 0, pause: 0 }] {
+    for begin in [Operation::Admit { trusted: false }, Operation::Install { floor: 0 }] {
         step(real, &mut model, &begin);
     }
     for (at, operation) in operations.iter().enumerate() {
@@ -340,28 +338,39 @@ fn scripts_are_as_their_model() {
 fn changed_scripts_are_told_from_their_model() {
     let mut real = Real::start();
     for mutant in [
-        ("or n ~= ARGV[3]", ""),
+        ("or n < tonumber(ARGV[3])", ""),
+        ("or n > tonumber(ARGV[4])", ""),
         ("or counted ~= n", ""),
         ("tonumber(latest) <= tonumber(ARGV[4])", "true"),
         ("tonumber(latest) > tonumber(round)", "false"),
         ("now, known[4] + 1)", "now)"),
-        ("millis < tonumber(known[3])", "false"),
         ("known[1] ~= run or known[2] ~= '1'", "known[2] ~= '1'"),
         ("whole = whole and ARGV[2] == '1'", "whole = true"),
-        ("knows(space, n, millis + ttl)", ""),
-        ("redis.call('ZREM', waits, first)", "return"),
+        ("knows(space, n)", ""),
+        ("redis.call('ZREM', waits, first)", ""),
     ] {
         real.mutant = Some(mutant);
         assert!(differ(&mut real, 400).is_err(), "{mutant:?} was not told apart");
     }
 }
 
-/// A lease that a run knew of is told to whoever looks.
+/// Whoever has agreed on something else gets no vote, and hears on what.
 #[test]
-fn leases_that_live_are_told() {
-    let mut model = Server::new(1, Fault::None);
-    model.admit(BEGIN, false);
-    model.install(BEGIN, 1, 0, 0);
-    model.vote(BEGIN, Ballot { ticket: ticket(1), round: 1 }, 900, 0, false);
-    assert_eq!(model.admit(BEGIN + 400_000, false).leases_left, Duration::from_millis(500));
+fn a_server_votes_on_its_terms() {
+    let mut real = Real::start();
+    let (space, keys) = (real.space.clone(), real.keys.clone());
+    real.run(&scripts::ADMIT, &scripts::admit(&space, "1", false));
+    real.run(&scripts::INSTALL, &scripts::install(&space, "1", 0, "others"));
+    let ballot = Ballot { ticket: ticket(1), round: 1 };
+    let asker =
+        Asker { run: "1", ballot, ttl: 900, proposal: 0, waits: true, inbox: "0", info: "1 x", terms: TERMS };
+    let value = real.run(&scripts::VOTE, &scripts::vote(&keys, &space, asker));
+    let refused = scripts::voted(&value).unwrap_err();
+    assert_eq!(*refused.kind(), leasehold_core::ErrorKind::InvalidOption);
+    assert!(refused.to_string().contains("used with others"), "{refused}");
+    let value = real.run(&scripts::ADMIT, &scripts::admit(&space, "1", false));
+    assert_eq!(scripts::known(&value).unwrap().terms.as_deref(), Some("others"));
+    let asker = Asker { terms: "others", ..asker };
+    let value = real.run(&scripts::VOTE, &scripts::vote(&keys, &space, asker));
+    assert!(matches!(scripts::voted(&value).unwrap().answer, Some(Answer::Voted { .. })));
 }

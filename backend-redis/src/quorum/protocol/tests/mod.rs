@@ -1,7 +1,9 @@
 //! The contender among model servers: bounded search, random schedules, and what is broken on purpose.
 
 mod differential;
+mod events;
 mod model;
+mod recovery;
 mod rules;
 mod stories;
 mod world;
@@ -9,7 +11,8 @@ mod world;
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use self::world::{Event, Mutant, Setting, TTL, World};
+use self::events::{Event, Mutant, Setting};
+use self::world::{TTL, World};
 
 /// A small generator: a seed is a schedule.
 struct Dice(u64);
@@ -24,7 +27,7 @@ impl Dice {
 }
 
 fn setting(mutant: Mutant) -> Setting {
-    Setting { servers: 3, clients: 3, apart: 0, blank: 1, mutant }
+    Setting { servers: 3, clients: 3, apart: 0, blank: 1, spare: 0, mutant }
 }
 
 /// Plays one schedule; what was wrong with it, how many held, and what happened.
@@ -49,9 +52,11 @@ fn play(seed: u64, setting: Setting, steps: usize) -> (Option<String>, usize, Ve
 /// Mostly what moves on, and time that passes slowly.
 fn choose(dice: &mut Dice, world: &World) -> Event {
     let is_rare = |event: &Event| match event {
-        Event::Deliver(_) | Event::Start(_) | Event::Look(_, true) | Event::Renew(_) => false,
+        Event::Deliver(_) | Event::Start(_) | Event::Renew(_) => false,
+        Event::Look(_, true) | Event::Recover(_) => false,
         Event::Leave(_) | Event::Die(_) | Event::Lose(_) | Event::Delay(_) | Event::Save(_) => true,
-        Event::Restart(..) | Event::Look(_, false) | Event::Pass(_) | Event::Force(_) => true,
+        Event::Restart(..) | Event::Look(_, false) | Event::Pass(_) => true,
+        Event::Force(_) | Event::ForceAt(..) => true,
     };
     let millis = match dice.below(100) {
         0..16 => Some(dice.below(3)),
@@ -64,7 +69,8 @@ fn choose(dice: &mut Dice, world: &World) -> Event {
     let wants_rare = dice.below(10) == 0;
     let mut events = world.events(wants_rare);
     events.retain(|event| is_rare(event) == wants_rare);
-    let is_drastic = |event: &Event| matches!(event, Event::Restart(..) | Event::Force(_));
+    let is_drastic =
+        |event: &Event| matches!(event, Event::Restart(..) | Event::Force(_) | Event::ForceAt(..));
     if events.iter().any(is_drastic) && dice.below(4) == 0 {
         events.retain(is_drastic);
     }
@@ -80,8 +86,10 @@ fn seeds() -> u64 {
 fn a_quorum_excludes_and_its_tokens_grow() {
     let mut holds = 0;
     for seed in 0..seeds() {
-        for (servers, blank, apart) in [(3, 1, 0), (3, 1, 500), (5, 2, 500), (3, 0, 500)] {
-            let setting = Setting { servers, blank, apart, ..setting(Mutant::None) };
+        for (servers, spare, blank, apart) in
+            [(3, 0, 1, 0), (3, 0, 1, 500), (5, 0, 2, 500), (5, 1, 1, 500), (3, 0, 0, 500)]
+        {
+            let setting = Setting { servers, spare, blank, apart, ..setting(Mutant::None) };
             let (wrong, held, story) = play(seed, setting, 300);
             assert_eq!(wrong, None, "seed {seed}, {setting:?}: {story:#?}");
             holds += held;

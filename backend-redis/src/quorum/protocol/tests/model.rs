@@ -1,12 +1,13 @@
 //! One server as its scripts make it, as a model. `differential` holds the scripts against it.
 
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::quorum::protocol::{Answer, Standing, Ticket};
 use crate::quorum::scripts::Ballot;
 
-/// One name and its namespace. The clock is in microseconds, the ends of keys and pauses in milliseconds.
+/// One name and its namespace. The clock is in microseconds, the ends of keys in milliseconds.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(in crate::quorum) struct Server {
     /// Which run of the process.
@@ -36,10 +37,6 @@ pub(in crate::quorum) struct Space {
     pub(in crate::quorum) whole: bool,
     pub(in crate::quorum) floor: u64,
     pub(in crate::quorum) max: u64,
-    /// It votes from then on.
-    pub(in crate::quorum) from: u64,
-    /// When the last lease is over.
-    pub(in crate::quorum) until: u64,
 }
 
 /// What the scripts do wrong, if anything.
@@ -77,10 +74,9 @@ impl Server {
         }
     }
 
-    fn knows(&mut self, now: u64, ttl: u64, n: u64) {
+    fn knows(&mut self, n: u64) {
         if let Some(space) = &mut self.space {
             space.max = space.max.max(n);
-            space.until = space.until.max(now / 1000 + ttl);
         }
     }
 
@@ -98,9 +94,6 @@ impl Server {
     ) -> Voted {
         self.expire(now);
         let space = self.space.filter(|space| space.whole && space.run == self.run)?;
-        if now / 1000 < space.from {
-            return Some(Answer::Abstains { ask_in: Duration::from_millis(space.from - now / 1000) });
-        }
         if let Some((by, until)) = self.vote {
             if by.ticket.owner != ballot.ticket.owner {
                 let rank = if waits { self.wait(now, ballot.ticket, ttl, until) } else { 0 };
@@ -123,7 +116,7 @@ impl Server {
             }
         };
         self.leave(ballot.ticket);
-        self.knows(now, ttl, n);
+        self.knows(n);
         Some(Answer::Voted { n })
     }
 
@@ -152,19 +145,19 @@ impl Server {
         if self.fault == Fault::ConfirmsNothing {
             return true;
         }
-        let Some(since) = self.since(ballot, number) else {
+        // It may have been asked for that before.
+        let Some(since) = self.since(ballot, number..=token) else {
             return false;
         };
-        let n = number.max(token);
         self.vote = Some((ballot, now / 1000 + ttl));
-        self.write(n, ballot, since);
-        self.knows(now, ttl, n);
+        self.write(token, ballot, since);
+        self.knows(token);
         true
     }
 
     /// When that very vote was given, if it is still there.
-    fn since(&self, ballot: Ballot, number: u64) -> Option<u64> {
-        let count = self.count.filter(|count| count.ballot == ballot && count.n == number)?;
+    fn since(&self, ballot: Ballot, numbers: RangeInclusive<u64>) -> Option<u64> {
+        let count = self.count.filter(|count| count.ballot == ballot && numbers.contains(&count.n))?;
         self.vote.filter(|(by, _)| *by == ballot).map(|_| count.since)
     }
 
@@ -174,14 +167,13 @@ impl Server {
             return matches!(self.vote(now, ballot, ttl, 0, false), Some(Answer::Voted { .. }));
         }
         let again = self.fault == Fault::RenewsWhatIsGone && self.vote.is_some_and(|(by, _)| by == ballot);
-        if !again && self.since(ballot, number).is_none() {
+        if !again && self.since(ballot, number..=number).is_none() {
             return false;
         }
         self.vote = Some((ballot, now / 1000 + ttl));
         if let Some(count) = self.count.as_mut().filter(|count| count.until < now / 1000 + 2 * ttl) {
             count.until = now / 1000 + DAY;
         }
-        self.knows(now, ttl, 0);
         true
     }
 
@@ -216,10 +208,11 @@ impl Server {
     /// The first of those who wait that is there.
     fn wake(&mut self, hears: impl Fn(Ticket) -> bool) -> Option<Ticket> {
         while let Some(first) = self.waits.first().copied() {
+            // Whoever asks again has a place.
+            self.leave(first);
             if hears(first) {
                 return Some(first);
             }
-            self.leave(first);
         }
         None
     }
@@ -237,18 +230,16 @@ impl Server {
             run: space.run.to_string(),
             whole: space.whole,
             max: space.max,
-            leases_left: Duration::from_millis(space.until.saturating_sub(now / 1000)),
             pause_left: Duration::ZERO,
         }
     }
 
     /// What a blank server may have forgotten; nothing if it is not blank, or has come up again.
-    pub(in crate::quorum) fn install(&mut self, now: u64, run: u64, floor: u64, pause: u64) -> bool {
+    pub(in crate::quorum) fn install(&mut self, run: u64, floor: u64) -> bool {
         match &mut self.space {
             Some(space) if space.run == run && !space.whole => {
                 (space.whole, space.floor) = (true, floor);
                 space.max = space.max.max(floor);
-                space.from = now / 1000 + pause;
                 true
             }
             _ => false,

@@ -1,10 +1,11 @@
 //! What must not happen, one story each: as the protocol is, nothing is wrong; with what the story is about broken, it is.
 
-use super::world::{Event, Mutant, Setting, TTL, World};
+use super::events::{Event, Mutant, Setting};
+use super::world::{TTL, World};
 
 /// Servers 0 to 2, of which the first is ahead of the others.
 fn world(mutant: Mutant, ahead: u64) -> World {
-    let setting = Setting { servers: 3, clients: 3, apart: ahead, blank: 1, mutant };
+    let setting = Setting { servers: 3, clients: 3, apart: ahead, blank: 1, spare: 0, mutant };
     World::new(setting, |at| if at == 0 { ahead } else { 0 })
 }
 
@@ -47,7 +48,7 @@ fn a_minority_elects_nobody() {
     });
 }
 
-/// A server that came up empty does not vote while a lease that it may have forgotten lives.
+/// A server that came up empty gives no vote while a lease that it may have forgotten lives.
 #[test]
 fn a_server_that_forgot_pauses() {
     shows(Mutant::NoPause, 0, |world| {
@@ -56,6 +57,104 @@ fn a_server_that_forgot_pauses() {
         world.apply(Event::Restart(1, false));
         world.recover(1);
         takes(world, 2, &[1, 2]);
+    });
+}
+
+/// What a server has answered before it came up empty does not count any more when it votes again: not beside a request that
+/// was long on its way.
+#[test]
+fn a_vote_of_before_a_restart_does_not_count() {
+    shows(Mutant::PausesByTheOthers, 500, |world| {
+        takes(world, 1, &[0, 1]);
+        world.apply(Event::Leave(1));
+        world.deliver_at(&[0, 1, 2], true);
+        world.apply(Event::Pass(TTL + 1));
+        world.apply(Event::Start(1));
+        world.deliver_at(&[1], true);
+        world.lose_at(0);
+        world.apply(Event::Restart(1, false));
+        world.recover(1);
+        world.apply(Event::Start(2));
+        world.deliver_at(&[0, 1], true);
+        world.deliver_at(&[2], true);
+        world.deliver_at(&[0, 1, 2], true);
+    });
+}
+
+/// Nor beside a number that was confirmed after the restart.
+#[test]
+fn a_vote_of_before_a_restart_is_no_use_to_a_late_confirmation() {
+    shows(Mutant::PausesByTheOthers, 0, |world| {
+        world.apply(Event::Start(1));
+        world.deliver_at(&[0], true);
+        (1..3).for_each(|server| world.lose_at(server));
+        world.apply(Event::Pass(7));
+        world.deliver_at(&[1], true);
+        world.lose_at(2);
+        world.apply(Event::Restart(1, false));
+        world.recover(1);
+        world.deliver_at(&[0], true);
+        assert!(world.holds(1));
+        world.apply(Event::Pass(18));
+        world.recover(1);
+        world.lose_at(2);
+        takes(world, 2, &[1, 2]);
+    });
+}
+
+/// Nor beside a lease that was renewed after the restart.
+#[test]
+fn a_pause_covers_what_is_renewed_after_it_began() {
+    shows(Mutant::PausesByTheOthers, 0, |world| {
+        takes(world, 1, &[0, 1]);
+        world.apply(Event::Pass(8));
+        world.apply(Event::Renew(1));
+        world.deliver_at(&[1], true);
+        world.lose_at(2);
+        world.apply(Event::Restart(1, false));
+        world.recover(1);
+        world.deliver_at(&[0], true);
+        world.apply(Event::Pass(17));
+        world.recover(1);
+        world.lose_at(2);
+        takes(world, 2, &[1, 2]);
+    });
+}
+
+/// Where one after the other forgets, none of them votes for what both have forgotten.
+#[test]
+fn two_servers_forget_one_after_the_other() {
+    shows(Mutant::PausesByTheOthers, 0, |world| {
+        takes(world, 1, &[0, 1]);
+        for server in [0, 1] {
+            world.apply(Event::Restart(server, false));
+            world.recover(server);
+        }
+        takes(world, 2, &[1, 2]);
+    });
+}
+
+/// What the others know is asked when the pause is over: a number may have been confirmed until then.
+#[test]
+fn the_floor_is_that_of_the_pauses_end() {
+    shows(Mutant::AsksBeforeThePauseEnds, 0, |world| {
+        world.has_heard(1, 9_000_000);
+        world.apply(Event::Start(1));
+        world.deliver_at(&[1], true);
+        world.lose_at(2);
+        world.apply(Event::Restart(1, false));
+        world.apply(Event::Pass(TTL - 3));
+        world.lose_at(2);
+        (0..4).for_each(|_| world.apply(Event::Look(1, true)));
+        world.deliver_at(&[0], true);
+        assert!(world.holds(1));
+        world.apply(Event::Leave(1));
+        world.deliver_at(&[0, 1, 2], true);
+        world.apply(Event::Pass(4));
+        (0..2).for_each(|_| world.apply(Event::Look(1, true)));
+        world.recover(1);
+        takes(world, 0, &[1, 2]);
+        assert!(world.holds(0));
     });
 }
 
@@ -68,11 +167,35 @@ fn a_server_that_forgot_is_told_the_floor() {
         world.deliver_at(&[0, 1], true);
         world.lose_at(2);
         world.apply(Event::Restart(1, false));
-        world.recover(1);
         world.apply(Event::Pass(TTL + 1));
+        world.recover(1);
         takes(world, 0, &[1, 2]);
         assert!(world.holds(0));
     });
+}
+
+/// Whoever was elected with one number, and finds a larger one that counts, takes the lock with that: the smaller may be older
+/// than another's.
+#[test]
+fn a_larger_number_that_counts_is_the_token() {
+    let mut world = world(Mutant::None, 500);
+    world.has_heard(2, 9_000_000);
+    world.apply(Event::Start(1));
+    world.deliver_of(1, 1);
+    world.deliver_of(1, 0);
+    world.apply(Event::ForceAt(1, 1));
+    world.apply(Event::Start(2));
+    (1..3).for_each(|server| world.deliver_of(2, server));
+    assert!(world.holds(2));
+    world.apply(Event::Leave(2));
+    (1..3).for_each(|server| world.deliver_of(2, server));
+    // The vote that it was asked for late, and after that the one that was lost.
+    world.deliver_of(1, 2);
+    world.deliver_of(1, 1);
+    assert_eq!(world.wrong, None);
+    world.deliver_of(1, 0);
+    assert!(world.holds(1));
+    assert_eq!(world.wrong, None);
 }
 
 /// A hold that one server has renewed ends with the leases of the others.

@@ -8,9 +8,10 @@ use std::time::Duration;
 use leasehold_core::clock::{Deadline, Moment};
 use leasehold_core::{LostReason, OwnerId};
 
+use super::events::{Event, Mutant, Setting};
 use super::model::{Fault, Server};
 use crate::quorum::protocol::{
-    Answer, Contender, Errand, Horizon, Size, Standing, Step, Terms, Ticket, recovered,
+    Answer, Confirming, Contender, Errand, Horizon, Size, Standing, Step, Terms, Ticket,
 };
 use crate::quorum::scripts::Ballot;
 
@@ -19,45 +20,22 @@ pub(super) const TTL: u64 = 24;
 const MARGIN: u64 = 2;
 const POLL: u64 = 3;
 
-/// What is broken on purpose.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Mutant {
-    None,
-    NoConfirm,
-    NoPause,
-    MinorityCounts,
-    FloorNotCopied,
-    DeadlineOfTheFastest,
-    RenewsWhatIsGone,
-    GivesBackLaterRounds,
-}
-
-/// What may happen in a world.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Setting {
-    pub(super) servers: usize,
-    pub(super) clients: usize,
-    /// How far apart clocks may be, in milliseconds.
-    pub(super) apart: u64,
-    /// Servers may come up again, at most so many of them blank at a time.
-    pub(super) blank: usize,
-    pub(super) mutant: Mutant,
-}
-
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct World {
-    size: Size,
+    pub(super) size: Size,
     blank: usize,
-    mutant: Mutant,
-    now: u64,
-    servers: Vec<Server>,
+    pub(super) mutant: Mutant,
+    pub(super) now: u64,
+    pub(super) servers: Vec<Server>,
     /// What each has on its disk.
     disks: Vec<Server>,
-    up_since: Vec<u64>,
-    ahead: Vec<u64>,
+    pub(super) up_since: Vec<u64>,
+    /// Until when a blank server pauses by what the others have said.
+    pub(super) told_until: Vec<Option<u64>>,
+    pub(super) ahead: Vec<u64>,
     clients: Vec<Option<Client>>,
     horizons: Vec<Horizon>,
-    recoveries: Vec<Vec<Option<Standing>>>,
+    pub(super) recoveries: Vec<Vec<Option<Standing>>>,
     network: Vec<Message>,
     owners: u8,
     last_token: u64,
@@ -73,8 +51,9 @@ struct Client {
     contender: Contender,
     /// Its token.
     holds: Option<u64>,
-    /// Its votes were taken by force.
+    /// Its votes were taken by force, or some of them.
     forced: bool,
+    partly: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -91,44 +70,20 @@ struct Message {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum What {
     Vote { round: u64, proposal: u64 },
-    Confirm { round: u64, n: u64, token: u64 },
+    Confirm(Confirming),
     Renew { round: u64, n: u64 },
     Release { round: u64, waits: bool },
     Answer { round: u64, answer: Answer },
-    Confirmed { round: u64, kept: bool },
+    Confirmed { confirming: Confirming, kept: bool },
     Renewed { kept: bool },
     Freed,
 }
 
-/// What happens next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Event {
-    Pass(u64),
-    Start(usize),
-    /// Lets go, or gives up.
-    Leave(usize),
-    /// Dies with what it has.
-    Die(usize),
-    Renew(usize),
-    /// Its votes are taken from it everywhere.
-    Force(usize),
-    Deliver(usize),
-    /// Lost, and the sender hears so.
-    Lose(usize),
-    /// The sender hears that it is lost, and it arrives later.
-    Delay(usize),
-    Save(usize),
-    /// Comes up again, with its disk or without.
-    Restart(usize, bool),
-    /// Somebody looks at one more server for a blank one, or fails to.
-    Look(usize, bool),
-}
-
 impl World {
     pub(super) fn new(setting: Setting, apart: impl Fn(usize) -> u64) -> Self {
-        let Setting { servers, clients, mutant, .. } = setting;
-        let majority = Size::majority(servers);
-        let quorum = if mutant == Mutant::MinorityCounts { majority - 1 } else { majority };
+        let Setting { servers, clients, mutant, spare, .. } = setting;
+        let minority = usize::from(mutant == Mutant::MinorityCounts);
+        let quorum = Size::majority(servers) + spare - minority;
         let fault = match mutant {
             Mutant::NoConfirm => Fault::ConfirmsNothing,
             Mutant::RenewsWhatIsGone => Fault::RenewsWhatIsGone,
@@ -137,7 +92,7 @@ impl World {
         };
         let mut one = Server::new(1, fault);
         one.admit(0, false);
-        one.install(0, 1, 0, 0);
+        one.install(1, 0);
         Self {
             size: Size { servers, quorum },
             blank: setting.blank,
@@ -146,6 +101,7 @@ impl World {
             disks: vec![one.clone(); servers],
             servers: vec![one; servers],
             up_since: vec![0; servers],
+            told_until: vec![None; servers],
             ahead: (0..servers).map(|at| apart(at).min(setting.apart)).collect(),
             clients: vec![None; clients],
             horizons: vec![Horizon::default(); clients],
@@ -169,11 +125,11 @@ impl World {
     }
 
     /// The time of a server, in microseconds.
-    fn clock(&self, server: usize) -> u64 {
+    pub(super) fn clock(&self, server: usize) -> u64 {
         (self.now + self.ahead[server]) * 1_000
     }
 
-    fn is_blank(&self, server: usize) -> bool {
+    pub(super) fn is_blank(&self, server: usize) -> bool {
         let server = &self.servers[server];
         server.space.is_none_or(|space| !space.whole || space.run != server.run)
     }
@@ -189,6 +145,8 @@ impl World {
                     if client.holds.is_some() {
                         events.push(Event::Renew(at));
                         events.extend(faults.then_some(Event::Force(at)));
+                        let each = (0..self.size.servers).map(|server| Event::ForceAt(at, server));
+                        events.extend(each.filter(|_| faults));
                     }
                     if faults {
                         events.push(Event::Die(at));
@@ -205,7 +163,7 @@ impl World {
         let blank = (0..self.size.servers).filter(|at| self.is_blank(*at)).count();
         for at in 0..self.size.servers {
             if self.is_blank(at) {
-                events.push(Event::Look(at, true));
+                events.extend([Event::Look(at, true), Event::Recover(at)]);
                 if faults {
                     events.push(Event::Look(at, false));
                 }
@@ -224,7 +182,11 @@ impl World {
             Event::Leave(at) => self.leave(at),
             Event::Die(at) => self.clients[at] = None,
             Event::Renew(at) => self.renew(at),
-            Event::Force(at) => self.force(at),
+            Event::Force(at) => {
+                (0..self.size.servers).for_each(|server| self.force(at, server));
+                self.clients[at].iter_mut().for_each(|client| client.partly = false);
+            }
+            Event::ForceAt(at, server) => self.force(at, server),
             Event::Deliver(at) => self.deliver(at),
             Event::Lose(at) => {
                 let message = self.network.remove(at);
@@ -241,10 +203,14 @@ impl World {
                 self.servers[at] = if with_disk { self.disks[at].clone() } else { Server::new(run, fault) };
                 self.servers[at].run = run;
                 self.disks[at] = self.servers[at].clone();
-                self.up_since[at] = self.now;
+                (self.up_since[at], self.told_until[at]) = (self.now, None);
                 self.recoveries[at].clear();
             }
             Event::Look(at, answers) => self.look(at, answers),
+            Event::Recover(at) => {
+                self.recoveries[at].clear();
+                (0..2 * self.size.servers).for_each(|_| self.look(at, true));
+            }
         }
         for at in 0..self.clients.len() {
             self.drive(at);
@@ -261,7 +227,8 @@ impl World {
         let time = self.horizons[at].time(self.moment()).unwrap_or(0);
         let ticket = Ticket { time, owner };
         let contender = Contender::new(self.terms(), ticket, true);
-        self.clients[at] = Some(Client { owner, ticket, contender, holds: None, forced: false });
+        self.clients[at] =
+            Some(Client { owner, ticket, contender, holds: None, forced: false, partly: false });
     }
 
     fn ticket(&self, at: usize) -> Option<Ticket> {
@@ -289,12 +256,11 @@ impl World {
         }
     }
 
-    fn force(&mut self, at: usize) {
+    fn force(&mut self, at: usize, server: usize) {
         let Some(client) = &mut self.clients[at] else { return };
-        client.forced = true;
-        let owner = client.owner;
-        for server in &mut self.servers {
-            server.vote = server.vote.filter(|(by, _)| by.ticket.owner != owner);
+        let vote = &mut self.servers[server].vote;
+        if vote.take_if(|(by, _)| by.ticket.owner == client.owner).is_some() {
+            (client.forced, client.partly) = (true, true);
         }
     }
 
@@ -312,7 +278,7 @@ impl World {
             let proposal = self.horizons[at].proposal(now);
             let what = match errand {
                 Errand::Vote { round } => What::Vote { round, proposal },
-                Errand::Confirm { round, n, token } => What::Confirm { round, n, token },
+                Errand::Confirm(confirming) => What::Confirm(confirming),
                 Errand::GiveBack { round } => What::Release { round, waits: true },
             };
             self.send(at, ticket, server, what);
@@ -325,13 +291,20 @@ impl World {
             }
             // Whoever is renewed after a later hold has been let in again behind it.
             Step::Take { token, deadline: Deadline::At(until) }
-                if token < self.last_token && self.last_lease_until() < until =>
+                if token < self.last_token
+                    && self.last_lease_until() < until
+                    && !self.is_forced_partly(at) =>
             {
                 self.wrong = Some(format!("token {token} was renewed after {}", self.last_token));
             }
             Step::Over(_) => self.leave(at),
             _ => {}
         }
+    }
+
+    /// Who has lost some votes by force may find others: then it goes on beside whoever took the lock meanwhile.
+    fn is_forced_partly(&self, at: usize) -> bool {
+        self.clients[at].as_ref().is_some_and(|client| client.partly)
     }
 
     /// The deadline of a lease that was renewed when the last hold began.
@@ -370,9 +343,10 @@ impl World {
                 let pause = Answer::Abstains { ask_in: Duration::from_millis(POLL) };
                 Some(What::Answer { round, answer: answer.unwrap_or(pause) })
             }
-            What::Confirm { round, n, token } => {
+            What::Confirm(confirming) => {
+                let Confirming { round, n, token } = confirming;
                 let kept = there.confirm(now, Ballot { ticket, round }, ttl, (n, token));
-                Some(What::Confirmed { round, kept })
+                Some(What::Confirmed { confirming, kept })
             }
             What::Renew { round, n } => {
                 Some(What::Renewed { kept: there.renew(now, Ballot { ticket, round }, ttl, n) })
@@ -407,15 +381,15 @@ impl World {
         };
         match *what {
             What::Answer { round, answer } => client.contender.answered(now, server, (round, sent), answer),
-            What::Confirmed { round, kept } => {
-                client.contender.confirmed(now, server, (round, sent), Some(kept));
+            What::Confirmed { confirming, kept } => {
+                client.contender.confirmed(now, server, (confirming, sent), Some(kept));
             }
             What::Renewed { kept: true } if fastest => {
-                (0..servers).for_each(|server| client.contender.renewed(server, sent, true));
+                (0..servers).for_each(|server| client.contender.renewed(now, server, sent, true));
             }
-            What::Renewed { kept } => client.contender.renewed(server, sent, kept),
+            What::Renewed { kept } => client.contender.renewed(now, server, sent, kept),
             What::Freed => client.contender.freed(now, server),
-            What::Vote { .. } | What::Confirm { .. } | What::Renew { .. } | What::Release { .. } => {}
+            What::Vote { .. } | What::Confirm(_) | What::Renew { .. } | What::Release { .. } => {}
         }
     }
 
@@ -429,35 +403,10 @@ impl World {
         };
         match *what {
             What::Vote { .. } | What::Answer { .. } if !orphan => client.contender.failed(now, server),
-            What::Confirm { round, .. } | What::Confirmed { round, .. } if !orphan => {
-                client.contender.confirmed(now, server, (round, sent), None);
+            What::Confirm(confirming) | What::Confirmed { confirming, .. } if !orphan => {
+                client.contender.confirmed(now, server, (confirming, sent), None);
             }
             _ => {}
-        }
-    }
-
-    /// Looks at one more server, twice at each, and tells the blank one what it may know then.
-    fn look(&mut self, blank: usize, answers: bool) {
-        let looks = self.recoveries[blank].len();
-        let at = looks % self.size.servers;
-        let now = self.clock(at);
-        let left = (self.up_since[at] + TTL).saturating_sub(self.now);
-        let standing = answers.then(|| {
-            let standing = self.servers[at].admit(now, false);
-            Standing { pause_left: Duration::from_millis(left), ..standing }
-        });
-        self.recoveries[blank].push(standing);
-        if looks + 1 < 2 * self.size.servers {
-            return;
-        }
-        let seen = std::mem::take(&mut self.recoveries[blank]);
-        let (first, second) = seen.split_at(self.size.servers);
-        let size = Size { quorum: Size::majority(self.size.servers), ..self.size };
-        if let (Some(memory), Some(own)) = (recovered(size, blank, first, second), &second[blank]) {
-            let floor = if self.mutant == Mutant::FloorNotCopied { 0 } else { memory.floor };
-            let pause = if self.mutant == Mutant::NoPause { 0 } else { memory.pause.as_millis() as u64 };
-            let (now, run) = (self.clock(blank), own.run.parse().unwrap());
-            self.servers[blank].install(now, run, floor, pause);
         }
     }
 
@@ -471,6 +420,14 @@ impl World {
         }
     }
 
+    /// Everything that `client` has sent to `server` arrives, and what that answers.
+    pub(super) fn deliver_of(&mut self, client: usize, server: usize) {
+        let wanted = |message: &Message| message.client == client && message.server == server;
+        while let Some(at) = self.network.iter().position(wanted) {
+            self.apply(Event::Deliver(at));
+        }
+    }
+
     /// Everything to and from `server` is lost.
     pub(super) fn lose_at(&mut self, server: usize) {
         while let Some(at) = self.network.iter().position(|message| message.server == server) {
@@ -478,11 +435,14 @@ impl World {
         }
     }
 
-    /// Somebody tells a blank server what it may have forgotten.
+    /// Somebody tells a blank server what it may have forgotten, if that can be.
     pub(super) fn recover(&mut self, server: usize) {
-        for _ in 0..2 * self.size.servers {
-            self.apply(Event::Look(server, true));
-        }
+        self.apply(Event::Recover(server));
+    }
+
+    /// The client has heard of that number, of another name.
+    pub(super) fn has_heard(&mut self, client: usize, n: u64) {
+        self.horizons[client].heard_number(n);
     }
 
     pub(super) fn holds(&self, client: usize) -> bool {
