@@ -18,6 +18,8 @@ mod lost;
 mod messages;
 mod network;
 mod quorum;
+mod quorum_refusals;
+mod quorum_restarts;
 mod refusals;
 mod replies;
 mod restart;
@@ -52,6 +54,8 @@ fn main() -> ExitCode {
         messages::trials(),
         network::trials(),
         quorum::trials(),
+        quorum_refusals::trials(),
+        quorum_restarts::trials(),
         refusals::trials(),
         replies::trials(),
         restart::trials(),

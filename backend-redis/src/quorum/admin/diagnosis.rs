@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use leasehold_core::backend::{Finding, Severity};
 use leasehold_core::{Error, Result};
 
-use crate::admin::diagnosis::{findings, questions};
+use crate::admin::diagnosis::{findings, questions, setting};
 use crate::quorum::session::{Member, Session};
 use crate::scripts;
 
@@ -49,6 +49,12 @@ impl Session {
         };
         let detail = format!("{up} of {servers} servers can be used, {quorum} have to agree");
         said.insert(0, Finding::new(severity, "quorum", detail));
+        said.push(if self.agreed.survives_restarts() {
+            Finding::new(Severity::Ok, "restarts", "what a server forgets when it comes up is granted to nobody else")
+        } else {
+            let detail = "pause_after_restart=0s: what a server forgets when it comes up is granted again, and two may hold";
+            Finding::new(Severity::Warning, "restarts", detail)
+        });
         if let (Some(first), Some(last)) = (times.iter().min(), times.iter().max()) {
             let apart = std::time::Duration::from_micros(last - first);
             let detail = format!(
@@ -61,20 +67,44 @@ impl Session {
 
     async fn diagnose_at(&self, server: usize, member: &Member) -> Result<(Vec<Finding>, u64)> {
         let admitted = member.ready(self, server).await?;
-        let answers = admitted.connected.ask_all(&questions(), self.give_up_at()).await?;
+        let mut questions = questions();
+        questions.cmd("CONFIG").arg("GET").arg("appendonly");
+        questions.cmd("CONFIG").arg("GET").arg("appendfsync");
+        let answers = admitted.connected.ask_all(&questions, self.give_up_at()).await?;
         let is_deaf = member.is_deaf.load(Ordering::Relaxed);
         let mut findings = findings(&answers, self.env.wall_time(), is_deaf, 0);
         let now = answers.get(2).map_or_else(|| Err(crate::error::unexpected("to TIME")), scripts::micros)?;
         let standing = member.look(self, server).await?;
         let (severity, detail) = if standing.whole {
-            (Severity::Ok, "it knows all the votes it gave")
+            (Severity::Ok, "it knows all the votes it gave".to_owned())
+        } else if standing.pause_left.is_zero() {
+            let detail = "it may have forgotten votes, and too few others tell it which: it does not vote";
+            (Severity::Warning, detail.to_owned())
         } else {
+            let left = standing.pause_left;
             (
                 Severity::Warning,
-                "it may have forgotten votes, and too few others tell it which: it does not vote",
+                format!("it came up and may have forgotten votes: it gives none for {left:?}"),
             )
         };
         findings.push(Finding::new(severity, "memory", detail));
+        // One server's disk alone decides nothing here.
+        findings.retain(|finding| finding.subject != "persistence");
+        if self.agreed.trusts_disks {
+            let told = |at: usize| answers.get(at).and_then(setting);
+            let (severity, detail) = match (told(3), told(4)) {
+                (Some("yes"), Some("always")) => (Severity::Ok, "appendfsync is always"),
+                (Some(_), Some(_)) => (
+                    Severity::Broken,
+                    "fsync_always=true, and appendonly is not yes with appendfsync always: two may hold",
+                ),
+                _ => (
+                    Severity::Warning,
+                    "the user may not ask CONFIG GET: make sure that appendfsync is always",
+                ),
+            };
+            findings.push(Finding::new(severity, "disk", detail));
+        }
         Ok((findings, now))
     }
 }
