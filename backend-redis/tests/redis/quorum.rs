@@ -19,7 +19,10 @@ trials![
     without_a_quorum_nobody_holds,
     tokens_grow_past_clocks_that_are_apart,
     a_client_that_is_cut_off_from_one_holds_on,
-    a_client_that_is_cut_off_from_two_loses_in_time,
+    a_client_that_is_cut_off_from_two_loses_in_time = || is_cut_off(2),
+    a_client_that_is_cut_off_from_all_loses_in_time = || is_cut_off(3),
+    one_that_is_slow_costs_nothing,
+    many_holds_are_renewed_together,
     servers_that_refuse_are_done_without,
     two_servers_that_forbid_are_the_answer,
     eight_contenders_are_served,
@@ -44,7 +47,10 @@ pub(crate) fn quorum(servers: &[Server]) -> QuorumConfig {
 /// A manager in whose servers a lock was held: from here on all of them vote.
 pub(crate) async fn begun(config: QuorumConfig) -> LockManager {
     let locks = open_config(config).await;
-    cycle(&locks).await;
+    eventually("a quorum votes", async || {
+        locks.lock(NAME).unwrap().try_acquire().await.is_ok_and(|guard| guard.is_some())
+    })
+    .await;
     all_vote(&locks).await;
     locks
 }
@@ -159,11 +165,11 @@ async fn a_client_that_is_cut_off_from_one_holds_on() {
     }
 }
 
-/// Cut off from two, the holder knows before another holds.
-async fn a_client_that_is_cut_off_from_two_loses_in_time() {
+/// Cut off from so many, the holder knows before another holds.
+async fn is_cut_off(from: usize) {
     let servers = three().await;
     let b = begun(quorum(&servers)).await;
-    let (proxies, config) = behind(&servers, 2).await;
+    let (proxies, config) = behind(&servers, from).await;
     let a = open_config(config).await;
     let guard = hold(&a).await;
     for proxy in &proxies {
@@ -172,6 +178,44 @@ async fn a_client_that_is_cut_off_from_two_loses_in_time() {
     let next = hold(&b).await;
     assert!(guard.ensure_held().is_err(), "two hold");
     assert!(next.token() > guard.token());
+}
+
+/// A server whose answers come late is not waited for, and heard all the same.
+async fn one_that_is_slow_costs_nothing() {
+    let servers = three().await;
+    let b = begun(quorum(&servers)).await;
+    let (proxies, config) = behind(&servers, 1).await;
+    let a = open_config(config).await;
+    proxies[0].set_both(Mode::delay(TTL / 16)).await;
+    let mut last = cycle(&b).await;
+    for _ in 0..5 {
+        let token = cycle(&a).await;
+        assert!(token > last, "{token} after {last}");
+        last = token;
+    }
+    let guard = hold(&a).await;
+    pass(2 * TTL).await;
+    guard.ensure_held().unwrap();
+    assert!(b.lock(NAME).unwrap().try_acquire().await.unwrap().is_none());
+}
+
+/// Whatever is held, each server is asked once every third of the ttl.
+async fn many_holds_are_renewed_together() {
+    let servers = three().await;
+    let locks = begun(quorum(&servers)).await;
+    let mut guards = Vec::new();
+    for at in 0..50 {
+        guards.push(locks.lock(format!("held/{at}")).unwrap().acquire().await.unwrap());
+    }
+    let calls = async |server: &Server| server.calls().await.unwrap()["evalsha"];
+    // By then every server has voted for all of them.
+    pass(TTL).await;
+    let before = calls(&servers[0]).await;
+    pass(2 * TTL).await;
+    let asked = calls(&servers[0]).await - before;
+    println!("{asked} requests to one server for 50 holds in two ttls");
+    assert!((5..=8).contains(&asked), "{asked} requests");
+    guards.iter().for_each(|guard| guard.ensure_held().unwrap());
 }
 
 /// A server that is full, and one whose user lost its rights, are done without, each alone.

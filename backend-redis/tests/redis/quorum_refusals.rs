@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
+use leasehold_core::backend::Severity;
 use leasehold_core::{Error, ErrorKind, LockManager};
 use leasehold_redis::{QuorumConfig, RedisConfig};
 use testbed::redis::Settings;
 
 use crate::quorum::{begun, cycle, open_config, quorum, three};
-use crate::rig::{BOUND, LONG, NAME, TTL, command, direct, pass, server, start, trials};
+use crate::rig::{
+    BOUND, LONG, NAME, TTL, Waiter, command, direct, eventually, hold, ok, pass, server, start, trials,
+};
 
 trials![
     one_server_is_not_named_twice,
@@ -15,6 +18,7 @@ trials![
     a_lock_is_not_longer_than_the_pause,
     who_differs_is_refused,
     a_foreign_key_costs_its_own_hold,
+    who_may_not_hear_is_served,
 ];
 
 async fn refused(config: QuorumConfig) -> Error {
@@ -107,4 +111,21 @@ async fn a_foreign_key_costs_its_own_hold() {
     pass(2 * TTL).await;
     let held: Vec<_> = guards.iter().map(|guard| guard.ensure_held().is_ok()).collect();
     assert_eq!(held, [true, false, true, true]);
+}
+
+/// Users who may not hear their channels hear of it, and are served all the same.
+async fn who_may_not_hear_is_served() {
+    let servers = three().await;
+    for server in &servers {
+        ok(server, &["ACL", "SETUSER", "default", "-subscribe"]).await;
+    }
+    let (a, b) = (begun(quorum(&servers)).await, open_config(quorum(&servers)).await);
+    let findings = a.diagnose().await.unwrap();
+    let messages = findings.iter().filter(|finding| finding.subject == "messages");
+    assert_eq!(messages.map(|finding| finding.severity).collect::<Vec<_>>(), [Severity::Warning; 3]);
+    let guard = hold(&a).await;
+    let waiting = Waiter::start(&b);
+    eventually("it waits", async || a.inspect(NAME).await.unwrap().contenders > 0).await;
+    guard.release().await.unwrap();
+    drop(waiting.held().await);
 }

@@ -16,6 +16,7 @@ trials![
     when_all_have_forgotten_one_holds_at_a_time = || forgets(3),
     without_the_pause_what_is_forgotten_is_granted_again,
     a_slow_server_is_heard_when_another_has_forgotten,
+    a_server_that_forgot_is_told_by_whoever_is_connected,
     a_disk_that_is_always_written_is_trusted,
     a_move_of_one_server_concerns_no_quorum,
 ];
@@ -104,19 +105,29 @@ async fn a_disk_that_is_always_written_is_trusted() {
 /// What a server needs to be told is asked of all, also of one that is slow: without that nobody knows enough.
 async fn a_slow_server_is_heard_when_another_has_forgotten() {
     let mut servers = three().await;
-    // It asks for no vote from here on, so it tells nobody anything.
-    let observer = begun(quorum(&servers)).await;
     let (proxies, config) = behind(&servers, 1).await;
-    let locks = open_config(config).await;
+    let locks = begun(config).await;
     proxies[0].set(Direction::ServerToClient, Mode::delay(TTL / 8)).await;
     servers[1].kill().await.unwrap();
     servers[1].start_empty().await.unwrap();
-    eventually("it is asked for a vote", async || {
-        cycle(&locks).await;
-        servers[1].calls().await.unwrap().contains_key("evalsha")
-    })
-    .await;
-    all_vote(&observer).await;
+    cycle(&locks).await;
+    eventually("it is told", async || knows(&servers[1]).await).await;
+}
+
+/// Whether somebody has told it what it may have forgotten.
+async fn knows(server: &Server) -> bool {
+    command(server, &["HGET", "leasehold:{%quorum}", "whole"]).await.text().as_deref() == Some("1")
+}
+
+/// Also by a manager that wants no other vote of it.
+async fn a_server_that_forgot_is_told_by_whoever_is_connected() {
+    let mut servers = three().await;
+    let locks = begun(quorum(&servers)).await;
+    let guard = hold(&locks).await;
+    servers[1].kill().await.unwrap();
+    servers[1].start_empty().await.unwrap();
+    eventually("it is told", async || knows(&servers[1]).await).await;
+    guard.ensure_held().unwrap();
 }
 
 /// The record of a move of the store in one server says nothing to a quorum that uses that server, also when it connects again.

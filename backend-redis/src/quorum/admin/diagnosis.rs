@@ -1,7 +1,5 @@
 //! What an administrator should know about the servers of a quorum, as far as they let us ask.
 
-use std::sync::atomic::Ordering;
-
 use leasehold_core::backend::{Finding, Severity};
 use leasehold_core::{Error, Result};
 
@@ -71,8 +69,7 @@ impl Session {
         questions.cmd("CONFIG").arg("GET").arg("appendonly");
         questions.cmd("CONFIG").arg("GET").arg("appendfsync");
         let answers = admitted.connected.ask_all(&questions, self.give_up_at()).await?;
-        let is_deaf = member.is_deaf.load(Ordering::Relaxed);
-        let mut findings = findings(&answers, self.env.wall_time(), is_deaf, 0);
+        let mut findings = findings(&answers, self.env.wall_time(), member.link.is_deaf(), 0);
         let now = answers.get(2).map_or_else(|| Err(crate::error::unexpected("to TIME")), scripts::micros)?;
         let standing = member.look(self, server).await?;
         let (severity, detail) = if standing.whole {

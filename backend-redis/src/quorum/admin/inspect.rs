@@ -6,6 +6,7 @@ use leasehold_core::backend::{Holder, LockState};
 use leasehold_core::{LockName, OwnerId, Result};
 
 use crate::error;
+use crate::quorum::protocol::Size;
 use crate::quorum::scripts::{self, Shown};
 use crate::quorum::session::Session;
 use crate::scripts::{number, parts, text};
@@ -13,8 +14,17 @@ use crate::scripts::{number, parts, text};
 /// A name as a quorum shows it.
 #[derive(Debug)]
 pub(crate) struct Seen {
-    pub(crate) holder: Option<(OwnerId, Holder)>,
+    pub(crate) who: Who,
     waiting: usize,
+}
+
+/// Who has a quorum's votes, as far as the servers that answered show it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Who {
+    Nobody,
+    One(OwnerId, Holder),
+    /// More than one may: a server that does not answer knows.
+    Unclear,
 }
 
 impl Session {
@@ -73,33 +83,42 @@ impl Session {
         };
         let shown = self.ask_all(self.give_up_at(), self.size.quorum, ask).await;
         let shown: Vec<_> = self.quorum_of(shown)?.into_iter().flatten().collect();
-        Ok((0..names.len()).map(|at| self.one(shown.iter().map(|shown| &shown[at]))).collect())
+        Ok((0..names.len()).map(|at| seen(self.size, shown.iter().map(|shown| &shown[at]))).collect())
     }
+}
 
-    /// Whoever has the votes of a quorum, those of servers that did not answer included.
-    fn one<'a>(&self, shown: impl Iterator<Item = &'a Shown>) -> Seen {
-        let mut votes: BTreeMap<OwnerId, (usize, &Holder)> = BTreeMap::new();
-        let (mut waiting, mut answered) = (0, 0);
-        for Shown { voted, holder, waiting: here } in shown {
-            (waiting, answered) = (waiting.max(*here), answered + 1);
-            if let (Some(ballot), Some(holder)) = (voted, holder) {
-                let (votes, latest) = votes.entry(ballot.ticket.owner).or_insert((0, holder));
-                *votes += 1;
-                if latest.token < holder.token {
-                    *latest = holder;
-                }
+/// Whoever has the votes of a quorum, those of servers that did not answer included.
+fn seen<'a>(size: Size, shown: impl Iterator<Item = &'a Shown>) -> Seen {
+    let mut votes: BTreeMap<OwnerId, (usize, &Holder)> = BTreeMap::new();
+    let (mut waiting, mut answered) = (0, 0);
+    for Shown { voted, holder, waiting: here } in shown {
+        (waiting, answered) = (waiting.max(*here), answered + 1);
+        if let (Some(ballot), Some(holder)) = (voted, holder) {
+            let (votes, latest) = votes.entry(ballot.ticket.owner).or_insert((0, holder));
+            *votes += 1;
+            if latest.token < holder.token {
+                *latest = holder;
             }
         }
-        let silent = self.size.servers - answered;
-        let first = votes.into_iter().max_by_key(|(_, (votes, _))| *votes);
-        let first = first.filter(|(_, (votes, _))| votes + silent >= self.size.quorum);
-        Seen { holder: first.map(|(owner, (_, holder))| (owner, holder.clone())), waiting }
     }
+    let silent = size.servers - answered;
+    votes.retain(|_, (votes, _)| *votes + silent >= size.quorum);
+    let who = match votes.pop_last() {
+        None => Who::Nobody,
+        Some((owner, (_, holder))) if votes.is_empty() => Who::One(owner, holder.clone()),
+        Some(_) => Who::Unclear,
+    };
+    Seen { who, waiting }
 }
 
 impl Seen {
     fn state(self, name: LockName) -> LockState {
-        LockState::new(name, self.holder.map(|(_, holder)| holder), self.waiting)
+        let holder = match self.who {
+            Who::Nobody => None,
+            Who::One(_, holder) => Some(holder),
+            Who::Unclear => Some(Holder::new("unknown")),
+        };
+        LockState::new(name, holder, self.waiting)
     }
 }
 
@@ -107,3 +126,33 @@ impl Seen {
 const SHOWN: usize = 50;
 /// How many keys a step of SCAN looks at.
 const SCANNED: usize = 1000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::quorum::protocol::Ticket;
+    use crate::quorum::scripts::Ballot;
+
+    fn voted(by: u8) -> Shown {
+        let ticket = Ticket { time: 1, owner: OwnerId::from_random([by; 16]) };
+        let ballot = Ballot { ticket, round: 1 };
+        Shown { voted: Some(ballot), holder: Some(Holder::new(by.to_string())), waiting: 0 }
+    }
+
+    /// Who may have a quorum is shown; where two may, because a server is silent, neither is.
+    #[test]
+    fn nobody_is_taken_for_the_holder_by_chance() {
+        let free = || Shown { voted: None, holder: None, waiting: 1 };
+        let size = Size { servers: 3, quorum: 2 };
+        let label = |shown: &[Shown]| match seen(size, shown.iter()).who {
+            Who::Nobody => "nobody".to_owned(),
+            Who::One(_, holder) => holder.label,
+            Who::Unclear => "unclear".to_owned(),
+        };
+        assert_eq!(label(&[voted(1), voted(1), voted(2)]), "1");
+        assert_eq!(label(&[voted(1), voted(2), voted(3)]), "nobody");
+        assert_eq!(label(&[voted(1), free()]), "1");
+        assert_eq!(label(&[voted(1), voted(2)]), "unclear");
+        assert_eq!(label(&[free(), free()]), "nobody");
+    }
+}

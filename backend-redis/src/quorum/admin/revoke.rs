@@ -1,8 +1,9 @@
 //! Asking a holder to let go, or taking the lock from it.
 
 use leasehold_core::backend::{Holder, Revoke};
-use leasehold_core::{LockName, Result};
+use leasehold_core::{Error, ErrorKind, LockName, Result};
 
+use super::inspect::Who;
 use crate::quorum::scripts;
 use crate::quorum::session::Session;
 
@@ -11,8 +12,13 @@ impl Session {
     pub(crate) async fn revoke(&self, name: &LockName, how: Revoke) -> Result<Option<Holder>> {
         self.open_or_refuse()?;
         let seen = self.seen(std::slice::from_ref(name)).await?.into_iter().next();
-        let Some((owner, holder)) = seen.and_then(|seen| seen.holder) else {
-            return Ok(None);
+        let (owner, holder) = match seen.map(|seen| seen.who) {
+            Some(Who::One(owner, holder)) => (owner, holder),
+            Some(Who::Unclear) => {
+                let message = "it is not clear who holds it, as a server does not answer";
+                return Err(Error::not_applied(ErrorKind::Unavailable, message));
+            }
+            Some(Who::Nobody) | None => return Ok(None),
         };
         let call = scripts::revoke(&self.keys.of(name), &self.channels, owner, how);
         let call = &call;

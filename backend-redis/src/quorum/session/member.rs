@@ -36,7 +36,7 @@ pub(crate) struct Member {
     admitted: Reopen<Admitted>,
     /// What the first attempt to connect came to.
     begun: watch::Sender<Option<Result<()>>>,
-    pub(crate) is_deaf: AtomicBool,
+    told_deaf: AtomicBool,
 }
 
 /// A connection that leads to a known run.
@@ -86,7 +86,8 @@ impl Member {
         (channel, ear): (String, Ear),
         closed: &CancellationToken,
     ) -> Result<Self> {
-        let inbox = Inbox { channel, hears: Arc::new(ear), keys: None };
+        let ear: Arc<dyn Hears> = Arc::new(ear);
+        let inbox = Inbox { channel, hears: Arc::clone(&ear), keys: None };
         let link = Arc::new(Link::new(env.clone(), config.client(env.timing().op_timeout)?, Some(inbox)));
         let begun = watch::Sender::new(None);
         let (linking, told, closing, env_of) =
@@ -99,7 +100,11 @@ impl Member {
                     let is_up = started.is_ok();
                     told.send_replace(Some(started));
                     if is_up {
-                        return;
+                        return ear.hear(if linking.is_deaf() {
+                            LinkEvent::Deaf
+                        } else {
+                            LinkEvent::UpAgain
+                        });
                     }
                     pauses.pause(&env_of).await;
                 }
@@ -108,7 +113,7 @@ impl Member {
         });
         let admitted = Reopen::new(env.clone());
         let address = config.address();
-        Ok(Self { address, link, admitted, begun, is_deaf: AtomicBool::new(false) })
+        Ok(Self { address, link, admitted, begun, told_deaf: AtomicBool::new(false) })
     }
 
     /// What the first attempt to connect comes to.
@@ -162,8 +167,9 @@ impl Member {
         Ok(Standing { run: admitted.run.to_string(), whole, max, pause_left })
     }
 
+    /// Whether it is the first time that it may not hear its channel.
     pub(crate) fn became_deaf(&self) -> bool {
-        !self.is_deaf.swap(true, Ordering::Relaxed)
+        !self.told_deaf.swap(true, Ordering::Relaxed)
     }
 }
 

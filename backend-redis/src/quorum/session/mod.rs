@@ -66,7 +66,7 @@ pub(crate) struct Session {
     lease_ids: RandomState,
     horizon: Mutex<Horizon>,
     events: Events,
-    /// A server does not know what it may have forgotten.
+    /// A server may not know what it has forgotten.
     blank: Notify,
     closing: CancellationToken,
     closed: CancellationToken,
@@ -162,6 +162,12 @@ impl Session {
         // It is new.
         let _ = heard.set(Arc::downgrade(&session));
         session.meet().await?;
+        // What they said before there was a session went unheard.
+        for (server, member) in session.members.iter().enumerate() {
+            if member.link.is_deaf() {
+                session.hear(server, LinkEvent::Deaf);
+            }
+        }
         unopened.disarm();
         session.env.spawn(Arc::clone(&session).recover_blank());
         Ok(Opened(session))
@@ -181,7 +187,9 @@ impl Session {
             return Err(error.clone());
         }
         self.quorum_of(met)?;
-        self.recover(self.size.quorum).await;
+        if self.recover(self.size.quorum).await.is_some() {
+            self.blank.notify_one();
+        }
         Ok(())
     }
 
@@ -242,6 +250,7 @@ impl Session {
                 None => {}
             },
             LinkEvent::Deaf => {
+                self.blank.notify_one();
                 if self.members[server].became_deaf() {
                     self.events.tell(StoreEvent::Warning(
                         "the user may not hear its channel: contenders learn of their turn within a third of the ttl"
@@ -249,7 +258,9 @@ impl Session {
                     ));
                 }
             }
-            LinkEvent::UpAgain | LinkEvent::Stranger(_) => {}
+            // It may have come up.
+            LinkEvent::UpAgain => self.blank.notify_one(),
+            LinkEvent::Stranger(_) => {}
         }
     }
 
