@@ -75,9 +75,10 @@ fn of_leased<S: testbed::Server>(runtime: &Runtime, trials: &mut Vec<Trial>) -> 
 /// The same where three servers have to agree; without a pause of those that came up, as these have only just.
 #[cfg(feature = "redis")]
 fn of_a_quorum(runtime: &Runtime, trials: &mut Vec<Trial>) -> Vec<testbed::redis::Server> {
-    let start = || runtime.block_on(testbed::Server::start()).unwrap_or_else(|error| panic!("{error}"));
-    let servers: Vec<testbed::redis::Server> = (0..3).map(|_| start()).collect();
-    let hosts: Vec<_> = servers.iter().map(|server| server.addr().to_string()).collect();
+    let start = || runtime.block_on(<testbed::redis::Server as testbed::Server>::start());
+    let servers: Vec<_> = (0..3).map(|_| start().unwrap_or_else(|error| panic!("{error}"))).collect();
+    let hosts: Vec<_> =
+        servers.iter().map(|server: &testbed::redis::Server| server.addr().to_string()).collect();
     let hosts = hosts.join(",");
     let store = Store::new("redis-quorum", true, move |namespace, options| {
         format!("redis+quorum://{hosts}/0?prefix={namespace}&pause_after_restart=0s&{options}")
