@@ -32,9 +32,9 @@ impl Horizon {
         self.clock.map(|(at, micros)| micros.saturating_add(as_micros(now.since(at))))
     }
 
-    /// What no server will have reached when it is asked.
-    pub(crate) fn proposal(&self, now: Moment) -> u64 {
-        let time = self.time(now).map_or(0, |time| time.saturating_add(as_micros(LEAD)));
+    /// What no server will have reached when it is asked, within `lead` from now.
+    pub(crate) fn proposal(&self, now: Moment, lead: Duration) -> u64 {
+        let time = self.time(now).map_or(0, |time| time.saturating_add(as_micros(lead)));
         time.max(self.largest.saturating_add(1))
     }
 }
@@ -42,6 +42,3 @@ impl Horizon {
 fn as_micros(span: Duration) -> u64 {
     u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
 }
-
-/// More than a request is on its way, mostly.
-const LEAD: Duration = Duration::from_millis(20);

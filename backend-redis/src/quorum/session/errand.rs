@@ -1,6 +1,7 @@
 //! Sends what a contender wants, each to one server in a task of its own, and hears the answers.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use leasehold_core::backend::Holder;
 use leasehold_core::clock::Moment;
@@ -19,7 +20,7 @@ impl Session {
         let now = self.env.now();
         let errands = entry.contender.lock().errands(now);
         // The same for all, so that they agree.
-        let proposal = self.horizon.lock().proposal(now);
+        let proposal = self.horizon.lock().proposal(now, LEAD);
         for (server, errand) in errands {
             let (session, entry) = (Arc::clone(self), Arc::clone(entry));
             self.env.spawn(async move {
@@ -151,3 +152,7 @@ impl Session {
         }
     }
 }
+
+/// More than a request is on its way, mostly, and much less than a pause: a number is ahead of the clocks by no more than this
+/// and the time that a request may take.
+const LEAD: Duration = Duration::from_millis(20);

@@ -289,12 +289,12 @@ fn a_blank_server_is_told_what_the_others_know() {
 /// A proposal is above the time of the server that is furthest ahead, and above every number that was heard.
 #[test]
 fn a_proposal_is_above_what_was_heard() {
-    let mut horizon = Horizon::default();
-    assert_eq!((horizon.time(at(5)), horizon.proposal(at(5))), (None, 1));
+    let (mut horizon, lead) = (Horizon::default(), Duration::from_millis(20));
+    assert_eq!((horizon.time(at(5)), horizon.proposal(at(5), lead)), (None, 1));
     horizon.heard_time(at(5), at(3), 1_000_000);
     horizon.heard_time(at(5), at(3), 900_000);
     assert_eq!(horizon.time(at(6)), Some(1_003_000));
-    assert_eq!(horizon.proposal(at(6)), 1_023_000);
+    assert_eq!(horizon.proposal(at(6), lead), 1_023_000);
     horizon.heard_number(7_000_000);
-    assert_eq!(horizon.proposal(at(6)), 7_000_001);
+    assert_eq!(horizon.proposal(at(6), lead), 7_000_001);
 }

@@ -19,6 +19,7 @@ use crate::quorum::scripts::Ballot;
 pub(super) const TTL: u64 = 24;
 const MARGIN: u64 = 2;
 const POLL: u64 = 3;
+const LEAD: u64 = 2;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct World {
@@ -275,7 +276,7 @@ impl World {
         let errands = client.contender.errands(now);
         let (ticket, step) = (client.ticket, client.contender.step(now));
         for (server, errand) in errands {
-            let proposal = self.horizons[at].proposal(now);
+            let proposal = self.horizons[at].proposal(now, Duration::from_millis(LEAD));
             let what = match errand {
                 Errand::Vote { round } => What::Vote { round, proposal },
                 Errand::Confirm(confirming) => What::Confirm(confirming),
@@ -369,7 +370,10 @@ impl World {
         };
         if let Some(what) = reply.filter(|_| !orphan) {
             self.network.push(Message { client, ticket, server, sent_at, orphan, what });
-            self.horizons[client].heard_time(moment, sent, now);
+            // Whatever takes longer is given up, so its answer is not heard.
+            if self.now <= sent_at + TTL / 3 {
+                self.horizons[client].heard_time(moment, sent, now);
+            }
         }
     }
 
