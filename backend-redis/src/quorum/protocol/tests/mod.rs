@@ -114,7 +114,12 @@ fn a_quorum_that_forgets_excludes() {
 /// What is broken most plainly is found by chance.
 #[test]
 fn random_schedules_find_what_is_broken() {
-    for (mutant, apart) in [(Mutant::NoConfirm, 500), (Mutant::MinorityCounts, 0)] {
+    for (mutant, apart) in [
+        (Mutant::NoConfirm, 500),
+        (Mutant::MinorityCounts, 0),
+        (Mutant::NoPause, 0),
+        (Mutant::PausesByTheOthers, 0),
+    ] {
         let setting = Setting { apart, ..setting(mutant) };
         let found = (0..5_000).find_map(|seed| play(seed, setting, 300).0);
         assert!(found.is_some(), "{mutant:?} was not found");
