@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Guarantees, LockManager};
+use leasehold_core::{ErrorKind, Guarantees, LockManager};
 use leasehold_redis::QuorumConfig;
 use testbed::redis::{Server, Settings};
 use testbed::{Direction, Mode};
@@ -17,6 +17,7 @@ trials![
     without_the_pause_what_is_forgotten_is_granted_again,
     a_slow_server_is_heard_when_another_has_forgotten,
     a_server_that_forgot_is_told_by_whoever_is_connected,
+    who_tries_while_servers_pause_hears_why,
     a_disk_that_is_always_written_is_trusted,
     a_move_of_one_server_concerns_no_quorum,
 ];
@@ -117,6 +118,15 @@ async fn a_slow_server_is_heard_when_another_has_forgotten() {
 /// Whether somebody has told it what it may have forgotten.
 async fn knows(server: &Server) -> bool {
     command(server, &["HGET", "leasehold:{%quorum}", "whole"]).await.text().as_deref() == Some("1")
+}
+
+/// Nothing is granted by servers that have just come up, and the answer says why.
+async fn who_tries_while_servers_pause_hears_why() {
+    let servers = three().await;
+    let locks = open_config(quorum(&servers).pause_after_restart(LONG)).await;
+    let refused = locks.lock(NAME).unwrap().try_acquire().await.unwrap_err();
+    assert_eq!(*refused.kind(), ErrorKind::Unavailable, "{refused}");
+    assert!(format!("{refused:#}").contains("it came up and may have forgotten votes"), "{refused:#}");
 }
 
 /// Also by a manager that wants no other vote of it.

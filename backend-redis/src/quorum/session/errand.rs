@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use leasehold_core::backend::Holder;
 use leasehold_core::clock::Moment;
-use leasehold_core::{Effect, Result};
+use leasehold_core::{Effect, Error, ErrorKind, Result};
 use redis::{Cmd, Value};
 
 use super::member::Admitted;
@@ -52,7 +52,6 @@ impl Session {
         match asked {
             Ok(Some((sent_at, answer, holder))) => {
                 *seat.holder.lock() = holder;
-                *seat.failed.lock() = None;
                 contender.answered(now, server, (round, sent_at), answer);
             }
             // Nobody wants it any more.
@@ -102,9 +101,15 @@ impl Session {
             _ => 0,
         };
         self.heard_of(sent_at, now, n);
+        let pause_left = admitted.pause_left(self, self.env.now());
+        *entry.seats[server].failed.lock() = answer.is_none().then(|| {
+            let message =
+                format!("it came up and may have forgotten votes: it gives none for {pause_left:?}");
+            let error = Error::not_applied(ErrorKind::Unavailable, message);
+            error.with_context("server", &self.members[server].address)
+        });
         let answer = answer.unwrap_or_else(|| {
             self.blank.notify_one();
-            let pause_left = admitted.pause_left(self, self.env.now());
             Answer::Abstains { ask_in: self.patience().max(pause_left) }
         });
         Ok(Some((sent_at, answer, holder)))
