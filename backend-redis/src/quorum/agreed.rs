@@ -36,7 +36,7 @@ impl Agreed {
         }
         Err(Error::invalid_option(format!(
             "a server that has come up votes again after {pause:?}, so no lock has a longer ttl, as {ttl:?} is: \
-             set pause_after_restart to the longest ttl in use, by default it is the manager's",
+             set pause_after_restart to the longest ttl in use",
             pause = self.pause
         )))
     }

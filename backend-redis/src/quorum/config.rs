@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Error, Result, StoreUrl, Tls};
+use leasehold_core::{Error, Result, StoreUrl, Timing, Tls};
 
 use super::agreed::Agreed;
 use super::protocol::Size;
@@ -38,8 +38,8 @@ impl QuorumConfig {
         self
     }
 
-    /// How long a server does not vote after it came up, as it may have forgotten votes. Default the ttl of the manager;
-    /// no lock may have a longer one. Zero turns that off, and with it
+    /// How long a server does not vote after it came up, as it may have forgotten votes. Default 15 s, or the ttl of a
+    /// manager that has a longer one; no lock may have a longer one than that. Zero turns that off, and with it
     /// [`SURVIVES_FAILOVER`](leasehold_core::Guarantees::SURVIVES_FAILOVER): what a server has forgotten is granted again.
     ///
     /// Everybody needs the same; whoever differs is refused.
@@ -138,7 +138,9 @@ impl QuorumConfig {
 
     /// What everybody has to agree on, where managers have locks of `ttl`.
     pub(crate) fn agreed(&self, ttl: Duration) -> Agreed {
-        Agreed { size: self.size(), pause: self.pause.unwrap_or(ttl), trusts_disks: self.fsync_always }
+        // So managers with shorter ones, and commands with none, agree without a word.
+        let pause = self.pause.unwrap_or_else(|| ttl.max(Timing::DEFAULT_TTL));
+        Agreed { size: self.size(), pause, trusts_disks: self.fsync_always }
     }
 
     /// The servers as errors name them.
@@ -176,6 +178,16 @@ mod tests {
         let each = |one: RedisConfig| one.database(2).prefix("p").tls(Tls::new()).credentials("bill", "s");
         let whole = QuorumConfig::new(three.map(each)).quorum(3);
         assert_eq!(read.unwrap(), whole.pause_after_restart(Duration::ZERO).fsync_always(true));
+    }
+
+    /// Managers agree on a pause unless one has a longer ttl than most, and each covers its own.
+    #[test]
+    fn the_default_pause_is_that_of_all_and_covers_every_ttl() {
+        let three = QuorumConfig::new(["a", "b", "c"].map(|host| RedisConfig::new(host, 1)));
+        let pause = |seconds| three.agreed(Duration::from_secs(seconds)).pause.as_secs();
+        assert_eq!([1, 15, 60].map(pause), [15, 15, 60]);
+        let set = three.clone().pause_after_restart(Duration::from_secs(7));
+        assert_eq!(set.agreed(Duration::from_secs(1)).pause.as_secs(), 7);
     }
 
     /// What cannot work is refused before anything is sent, in words that name it.

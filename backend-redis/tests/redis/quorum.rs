@@ -41,7 +41,7 @@ pub(crate) async fn three() -> Vec<Server> {
 }
 
 pub(crate) fn quorum(servers: &[Server]) -> QuorumConfig {
-    QuorumConfig::new(servers.iter().map(direct))
+    QuorumConfig::new(servers.iter().map(direct)).pause_after_restart(TTL)
 }
 
 /// A manager in whose servers a lock was held: from here on all of them vote.
@@ -144,7 +144,7 @@ async fn tokens_grow_past_clocks_that_are_apart() {
 pub(crate) async fn behind(servers: &[Server], cut: usize) -> (Vec<Proxy>, QuorumConfig) {
     let proxies: Vec<_> = servers[..cut].iter().map(proxy).collect();
     let config = QuorumConfig::new(proxies.iter().map(via).chain(servers[cut..].iter().map(direct)));
-    (proxies, config)
+    (proxies, config.pause_after_restart(TTL))
 }
 
 /// In either direction, or both, one server out of reach is done without.
@@ -359,7 +359,7 @@ async fn the_documented_rights_are_enough() {
     for server in &servers {
         users.push(user(server, &rights).await);
     }
-    let config = || QuorumConfig::new(users.clone());
+    let config = || QuorumConfig::new(users.clone()).pause_after_restart(TTL);
     let (a, b) = (begun(config()).await, open_config(config()).await);
     let guard = hold(&a).await;
     guard.renew().await.unwrap();
@@ -420,7 +420,7 @@ async fn each_server_has_a_user_and_certificates_of_its_own() {
         configs.push(RedisConfig::new("127.0.0.1", port).tls(tls).credentials(name, "secret"));
         servers.push(server);
     }
-    let locks = begun(QuorumConfig::new(configs.clone())).await;
+    let locks = begun(QuorumConfig::new(configs.clone()).pause_after_restart(TTL)).await;
     for server in &servers {
         server.process().stop().await.unwrap();
         cycle(&locks).await;
@@ -430,7 +430,8 @@ async fn each_server_has_a_user_and_certificates_of_its_own() {
     for config in &mut configs[1..] {
         *config = config.clone().credentials("a", "secret");
     }
-    let refused = LockManager::builder(QuorumConfig::new(configs)).ttl(TTL).connect_timeout(BOUND).build();
+    let config = QuorumConfig::new(configs).pause_after_restart(TTL);
+    let refused = LockManager::builder(config).ttl(TTL).connect_timeout(BOUND).build();
     assert_eq!(*refused.await.unwrap_err().kind(), ErrorKind::Denied);
 }
 
