@@ -24,6 +24,7 @@ soak: tools
 	PROPTEST_CASES=$${PROPTEST_CASES:-1000000} $(CARGO) test -p leasehold --all-features --test fuzz
 	PROPTEST_CASES=$${PROPTEST_CASES:-1000000} $(CARGO) test -p leasehold-file -p leasehold-redis -p leasehold-etcd -p leasehold-zk --lib -- fuzz differential
 	LEASEHOLD_SEEDS=$${LEASEHOLD_SEEDS:-20000} $(CARGO) test --release -p leasehold-migration --test deployments -- --nocapture
+	LEASEHOLD_SEEDS=$${LEASEHOLD_SEEDS:-100000} $(CARGO) test --release -p leasehold-redis --lib -- quorum::protocol
 	LEASEHOLD_DEPLOYMENTS=$${LEASEHOLD_DEPLOYMENTS:-50} $(CARGO) test -p leasehold --all-features --test moving
 	LEASEHOLD_CONTEST_SECONDS=$${LEASEHOLD_CONTEST_SECONDS:-60} $(CARGO) test -p leasehold --all-features --test strangers
 	LEASEHOLD_STATES=$${LEASEHOLD_STATES:-5000000} $(CARGO) test --release -p leasehold-migration --lib -- --nocapture --test-threads 1 safe

@@ -17,10 +17,10 @@ pub mod file {
     pub use leasehold_file::FileConfig;
 }
 
-/// The Redis store: locks in a Redis server.
+/// The Redis store: locks in a Redis server, or in several of which a quorum decides.
 #[cfg(feature = "redis")]
 pub mod redis {
-    pub use leasehold_redis::{Format, RedisConfig};
+    pub use leasehold_redis::{Format, QuorumConfig, RedisConfig};
 }
 
 /// The etcd store: locks in an etcd cluster.
@@ -90,6 +90,12 @@ pub fn registry() -> Registry {
     for scheme in ["redis", "rediss", "redis+unix"] {
         #[cfg(feature = "redis")]
         registry.register(scheme, |url| Ok(Box::new(redis::RedisConfig::from_url(url)?)));
+        #[cfg(not(feature = "redis"))]
+        registry.missing(scheme, "enable the Cargo feature `redis` of leasehold");
+    }
+    for scheme in ["redis+quorum", "rediss+quorum"] {
+        #[cfg(feature = "redis")]
+        registry.register(scheme, |url| Ok(Box::new(redis::QuorumConfig::from_url(url)?)));
         #[cfg(not(feature = "redis"))]
         registry.missing(scheme, "enable the Cargo feature `redis` of leasehold");
     }

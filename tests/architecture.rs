@@ -243,6 +243,18 @@ fn stores_have_one_plan() {
             assert!(place.join(file).exists(), "{store} has no {file}");
         }
     }
+    // A second engine has the same, but for what both share.
+    let quorum = root.join("backend-redis/src/quorum");
+    for file in ["config.rs", "backend.rs", "keys.rs", "protocol/mod.rs", "scripts/mod.rs", "session/mod.rs"]
+    {
+        assert!(quorum.join(file).exists(), "a quorum has no {file}");
+    }
+    for file in ["session/keeper.rs", "admin/inspect.rs", "admin/revoke.rs", "admin/diagnosis.rs"] {
+        assert!(quorum.join(file).exists(), "a quorum has no {file}");
+    }
+    for shared in ["connection", "connection.rs", "error.rs"] {
+        assert!(!quorum.join(shared).exists(), "both engines have the same {shared}");
+    }
 }
 
 /// Names that say nothing hide what belongs elsewhere.

@@ -14,13 +14,24 @@ async fn stores() -> Vec<(&'static str, Guarantees)> {
     let directory = tempfile::tempdir().expect("there is room for a directory");
     let url = format!("file://{}", directory.path().display());
     let file = leasehold::connect(&url).await.expect("the directory can be used");
-    let redis = testbed::redis::Settings::new().start().await.unwrap_or_else(|error| panic!("{error}"));
+    let mut servers = Vec::new();
+    for _ in 0..3 {
+        let server = testbed::redis::Settings::new().start().await;
+        servers.push(server.unwrap_or_else(|error| panic!("{error}")));
+    }
+    let hosts: Vec<_> = servers.iter().map(|server| server.addr().to_string()).collect();
+    let quorum = format!("redis+quorum://{}/0", hosts.join(","));
     // As clusters are run.
     let etcd = testbed::etcd::Setup::new().members(3).start().await.unwrap_or_else(|error| panic!("{error}"));
     let zookeeper = testbed::zookeeper::Setup::new().start_ensemble(3).await;
     let zookeeper = zookeeper.unwrap_or_else(|error| panic!("{error}"));
     let mut promised = vec![("memory", memory.guarantees()), ("file", file.guarantees())];
-    for (name, url) in [("Redis", redis.url()), ("etcd", etcd.url()), ("ZooKeeper", zookeeper.url())] {
+    for (name, url) in [
+        ("Redis", servers[0].url()),
+        ("Redis quorum", quorum),
+        ("etcd", etcd.url()),
+        ("ZooKeeper", zookeeper.url()),
+    ] {
         let locks = leasehold::connect(&url).await.unwrap_or_else(|error| panic!("{error}"));
         promised.push((name, locks.guarantees()));
     }

@@ -151,7 +151,7 @@ impl Keys {
 }
 
 /// `name` without braces; injective.
-fn escaped(name: &str) -> Cow<'_, str> {
+pub(crate) fn escaped(name: &str) -> Cow<'_, str> {
     if name.contains(['%', '{', '}']) {
         name.replace('%', "%25").replace('{', "%7B").replace('}', "%7D").into()
     } else {
@@ -160,13 +160,13 @@ fn escaped(name: &str) -> Cow<'_, str> {
 }
 
 /// What `text` is escaped from, if it is what [`escaped`] makes.
-fn unescaped(text: &str) -> Option<String> {
+pub(crate) fn unescaped(text: &str) -> Option<String> {
     let name = text.replace("%7B", "{").replace("%7D", "}").replace("%25", "%");
     (escaped(&name) == text).then_some(name)
 }
 
 /// `text` as a pattern that matches only itself.
-fn glob_escaped(text: &str) -> String {
+pub(crate) fn glob_escaped(text: &str) -> String {
     let mut pattern = String::with_capacity(text.len());
     for c in text.chars() {
         if matches!(c, '*' | '?' | '[' | ']' | '\\') {

@@ -16,6 +16,7 @@
 //! | `connection` | the way to the server, made again when it breaks, and to its replicas |
 //! | `scripts` | what the server runs, and how it answers |
 //! | `admin` | what administrators see and ask for |
+//! | `quorum` | a second engine, of the same parts: several independent servers, of which a quorum decides |
 //!
 //! Not promised: that a fail-over loses no lock; replication is asynchronous. The whole story is
 //! in `docs/redis.md`.
@@ -29,7 +30,9 @@ mod error;
 mod fuzz;
 mod keys;
 mod protocol;
+mod quorum;
 mod scripts;
 mod session;
 
 pub use config::{Format, RedisConfig};
+pub use quorum::QuorumConfig;

@@ -33,11 +33,13 @@ pub(crate) fn registry() -> Registry {
     registry
 }
 
-const REMEDIES: [(&str, &str); 8] = [
+const REMEDIES: [(&str, &str); 10] = [
     ("file", "cargo install leasehold-cli --features file"),
     ("redis", "cargo install leasehold-cli --features redis"),
     ("rediss", "cargo install leasehold-cli --features redis"),
     ("redis+unix", "cargo install leasehold-cli --features redis"),
+    ("redis+quorum", "cargo install leasehold-cli --features redis"),
+    ("rediss+quorum", "cargo install leasehold-cli --features redis"),
     ("etcd", "cargo install leasehold-cli --features etcd, which needs protoc"),
     ("etcds", "cargo install leasehold-cli --features etcd, which needs protoc"),
     ("zk", "cargo install leasehold-cli --features zk"),
@@ -130,6 +132,7 @@ impl Place {
         if let Some(Ok(mut url)) = self.url.as_deref().map(str::parse::<StoreUrl>) {
             let scheme = match url.scheme() {
                 "rediss" => "redis",
+                "rediss+quorum" => "redis+quorum",
                 "etcds" => "etcd",
                 "zookeeper" => "zk",
                 other => other,

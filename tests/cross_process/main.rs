@@ -34,6 +34,8 @@ fn main() -> ExitCode {
     let mut trials = of_file(&directories);
     #[cfg(feature = "redis")]
     let _redis = of_leased::<testbed::redis::Server>(&runtime, &mut trials);
+    #[cfg(feature = "redis")]
+    let _quorum = of_a_quorum(&runtime, &mut trials);
     #[cfg(feature = "etcd")]
     let _etcd = of_leased::<testbed::etcd::Etcd>(&runtime, &mut trials);
     #[cfg(feature = "zk")]
@@ -68,6 +70,21 @@ fn of_leased<S: testbed::Server>(runtime: &Runtime, trials: &mut Vec<Trial>) -> 
     let store = Store::new(S::NAME, true, move |namespace, options| S::url(addr, namespace, options));
     trials.extend(of_any(&store).into_iter().chain(leased::trials(&store)));
     server
+}
+
+/// The same where three servers have to agree; without a pause of those that came up, as these have only just.
+#[cfg(feature = "redis")]
+fn of_a_quorum(runtime: &Runtime, trials: &mut Vec<Trial>) -> Vec<testbed::redis::Server> {
+    let start = || runtime.block_on(<testbed::redis::Server as testbed::Server>::start());
+    let servers: Vec<_> = (0..3).map(|_| start().unwrap_or_else(|error| panic!("{error}"))).collect();
+    let hosts: Vec<_> =
+        servers.iter().map(|server: &testbed::redis::Server| server.addr().to_string()).collect();
+    let hosts = hosts.join(",");
+    let store = Store::new("redis-quorum", true, move |namespace, options| {
+        format!("redis+quorum://{hosts}/0?prefix={namespace}&pause_after_restart=0s&{options}")
+    });
+    trials.extend(of_any(&store).into_iter().chain(leased::trials(&store)));
+    servers
 }
 
 /// What holds where a lock belongs to a process.

@@ -2,6 +2,8 @@
 
 #[cfg(feature = "file")]
 mod file;
+#[cfg(feature = "redis")]
+mod quorum;
 #[cfg(any(feature = "etcd", feature = "redis", feature = "zk"))]
 mod server;
 
@@ -29,6 +31,8 @@ fn main() -> ExitCode {
     let suite = suite.store(Served::<testbed::redis::Server>::named("redis-redisson", |addr, namespace| {
         shared(addr, namespace, leasehold::redis::Format::redisson())
     }));
+    #[cfg(feature = "redis")]
+    let suite = suite.store(quorum::Quorum::start());
     #[cfg(feature = "redis")]
     let suite = match server::valkey(|addr, namespace| {
         let config = leasehold::redis::RedisConfig::new(addr.ip().to_string(), addr.port());

@@ -42,7 +42,7 @@ impl Session {
 }
 
 /// The questions, asked together.
-fn questions() -> Pipeline {
+pub(crate) fn questions() -> Pipeline {
     let mut questions = redis::pipe();
     questions.cmd("INFO");
     questions.cmd("CONFIG").arg("GET").arg("maxmemory-policy");
@@ -52,7 +52,7 @@ fn questions() -> Pipeline {
 
 /// What the answers to the questions say, at `now` of our clock; `deaf` if the inbox may not be heard,
 /// `replicas` as many as confirm each grant, and the `pause` after a restart.
-fn findings(
+pub(crate) fn findings(
     answers: &[Value],
     now: SystemTime,
     deaf: bool,
@@ -164,16 +164,20 @@ fn of_replication(info: &Info<'_>, confirmed_by: u32) -> Said {
 }
 
 fn of_policy(answer: Option<&Value>) -> Said {
-    let policy = match answer {
-        Some(Value::Map(pairs)) => pairs.first().map(|(_, policy)| policy),
-        answer => answer.and_then(|answer| parts(answer).get(1)),
-    };
-    match policy.and_then(text) {
+    match answer.and_then(setting) {
         Some("noeviction") => ok("maxmemory-policy is noeviction"),
         Some(policy) => {
             broken(format!("maxmemory-policy is {policy}, which evicts locks that are held: set noeviction"))
         }
         None => warning("the user may not ask CONFIG GET: make sure that maxmemory-policy is noeviction"),
+    }
+}
+
+/// The first value that `CONFIG GET` has told.
+pub(crate) fn setting(answer: &Value) -> Option<&str> {
+    match answer {
+        Value::Map(pairs) => pairs.first().and_then(|(_, value)| text(value)),
+        answer => parts(answer).get(1).and_then(text),
     }
 }
 

@@ -9,7 +9,7 @@
 //! | `token_base` | what is added to counters |
 //! | `preload` | loading the scripts ahead of their use |
 
-mod diagnosis;
+pub(crate) mod diagnosis;
 mod inspect;
 mod preload;
 mod revoke;

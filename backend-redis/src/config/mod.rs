@@ -208,15 +208,7 @@ impl RedisConfig {
                 servers.len()
             )));
         };
-        let mut config = Self::new(server.host(), server.port());
-        let path = url.path().trim_matches('/');
-        if !path.is_empty() {
-            config = config.database(path.parse().map_err(|_| {
-                Error::invalid_option(format!(
-                    "the path of a Redis URL is the number of a database, not {path:?}; the prefix is an option"
-                ))
-            })?);
-        }
+        let config = Self::new(server.host(), server.port()).database(database_of(url)?);
         Ok(if encrypted { config.tls(Tls::take_from(url)?.unwrap_or_default()) } else { config })
     }
 
@@ -320,6 +312,15 @@ impl RedisConfig {
         }
     }
 
+    pub(crate) fn namespace(&self) -> &str {
+        &self.prefix
+    }
+
+    /// Whether locks lie under the prefix, and no replica is waited for.
+    pub(crate) fn is_plain(&self) -> bool {
+        !self.exact_key && self.format.is_none() && self.wait_replicas == 0
+    }
+
     pub(crate) fn replicas(&self) -> u32 {
         self.wait_replicas
     }
@@ -340,6 +341,19 @@ impl fmt::Debug for RedisConfig {
             .field("pause_after_restart", &self.pause_after_restart)
             .finish()
     }
+}
+
+/// The database that the path of a URL with hosts names.
+pub(crate) fn database_of(url: &StoreUrl) -> Result<u32> {
+    let path = url.path().trim_matches('/');
+    if path.is_empty() {
+        return Ok(0);
+    }
+    path.parse().map_err(|_| {
+        Error::invalid_option(format!(
+            "the path of a Redis URL is the number of a database, not {path:?}; the prefix is an option"
+        ))
+    })
 }
 
 #[cfg(feature = "tls")]

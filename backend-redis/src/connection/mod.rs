@@ -62,8 +62,8 @@ pub(crate) struct Link {
 pub(crate) struct Inbox {
     pub(crate) channel: String,
     pub(crate) hears: Arc<dyn Hears>,
-    /// The namespace of whoever hears, who is admitted to it anew by each later connection.
-    pub(crate) keys: Keys,
+    /// The namespace of whoever hears, if they are admitted to it anew by each later connection.
+    pub(crate) keys: Option<Keys>,
 }
 
 /// Who is told what a link hears, where it arrives.
@@ -204,8 +204,8 @@ impl Link {
     async fn connect_again(&self) -> Result<Connected> {
         let bound = self.env.timing().op_timeout;
         let connected = self.connect(bound, error::of_connecting).await?;
-        if let Some(inbox) = &self.inbox {
-            let admitted = admit(&self.env, &connected, &inbox.keys, self.env.now() + bound);
+        if let Some(keys) = self.inbox.as_ref().and_then(|inbox| inbox.keys.as_ref()) {
+            let admitted = admit(&self.env, &connected, keys, self.env.now() + bound);
             let watched = async {
                 connected.0.flights.watch().await;
                 // Whoever asks hears of it.

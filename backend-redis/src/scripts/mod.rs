@@ -83,7 +83,7 @@ fn holder(record: Option<Record<'_>>, naming: Naming) -> Holder {
 }
 
 /// Label and metadata out of what [`info`] made.
-fn told_info(info: &str) -> Option<(&str, Option<&str>)> {
+pub(crate) fn told_info(info: &str) -> Option<(&str, Option<&str>)> {
     let (length, rest) = info.split_at(info.find([' ', '+'])?);
     let (label, metadata) = rest.get(1..)?.split_at_checked(length.parse().ok()?)?;
     Some((label, rest.starts_with('+').then_some(metadata)))

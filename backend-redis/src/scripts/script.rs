@@ -101,7 +101,8 @@ impl NameScripts {
 }
 
 impl Script {
-    fn new(parts: &[&str]) -> Self {
+    /// The script that consists of these `parts`.
+    pub(crate) fn new(parts: &[&str]) -> Self {
         let text = parts.concat();
         Self { hash: redis::Script::new(&text).get_hash().to_owned(), text }
     }

@@ -132,7 +132,7 @@ impl Session {
         // Before there is a session, nothing is said to it.
         let hears = Arc::new(OnceLock::<Weak<Self>>::new());
         let told = Arc::clone(&hears);
-        let heard = Inbox { channel: format!("{channels}{inbox}"), hears: told, keys: keys.clone() };
+        let heard = Inbox { channel: format!("{channels}{inbox}"), hears: told, keys: Some(keys.clone()) };
         let format = config.shared().cloned();
         let link = Arc::new(Link::new(env.clone(), client.clone(), Some(heard), asked(&keys)));
         let closed = CancellationToken::new();

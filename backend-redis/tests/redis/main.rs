@@ -18,6 +18,9 @@ mod lost;
 mod messages;
 mod network;
 mod pause;
+mod quorum;
+mod quorum_refusals;
+mod quorum_restarts;
 mod refusals;
 mod replies;
 mod restart;
@@ -54,6 +57,9 @@ fn main() -> ExitCode {
         network::trials(),
         pause::trials(),
         pause::on_valkey(),
+        quorum::trials(),
+        quorum_refusals::trials(),
+        quorum_restarts::trials(),
         refusals::trials(),
         refusals::on_valkey(),
         replies::trials(),

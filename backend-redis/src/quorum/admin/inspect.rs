@@ -1,0 +1,158 @@
+//! Who holds what, and how many wait for it: what a quorum of servers shows.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use leasehold_core::backend::{Holder, LockState};
+use leasehold_core::{LockName, OwnerId, Result};
+
+use crate::error;
+use crate::quorum::protocol::Size;
+use crate::quorum::scripts::{self, Shown};
+use crate::quorum::session::Session;
+use crate::scripts::{number, parts, text};
+
+/// A name as a quorum shows it.
+#[derive(Debug)]
+pub(crate) struct Seen {
+    pub(crate) who: Who,
+    waiting: usize,
+}
+
+/// Who has a quorum's votes, as far as the servers that answered show it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Who {
+    Nobody,
+    One(OwnerId, Holder),
+    /// More than one may: a server that does not answer knows.
+    Unclear,
+}
+
+impl Session {
+    /// Who holds `name`, and how many wait for it.
+    pub(crate) async fn inspect(&self, name: &LockName) -> Result<LockState> {
+        self.open_or_refuse()?;
+        let seen = self.seen(std::slice::from_ref(name)).await?;
+        let seen = seen.into_iter().next().ok_or_else(|| error::unexpected("about a name"))?;
+        Ok(seen.state(name.clone()))
+    }
+
+    /// The names that begin with `prefix` and are held or waited for. Each that is held is known to as many servers as every
+    /// quorum has one of.
+    pub(crate) async fn list(&self, prefix: &str) -> Result<Vec<LockState>> {
+        self.open_or_refuse()?;
+        let names = self
+            .ask_all(self.give_up_at(), self.size.quorum, |server, _| self.names_at(server, prefix))
+            .await;
+        let names: BTreeSet<_> = self.quorum_of(names)?.into_iter().flatten().flatten().collect();
+        let names: Vec<_> = names.into_iter().collect();
+        let mut states = Vec::with_capacity(names.len());
+        for names in names.chunks(SHOWN) {
+            let seen = self.seen(names).await?;
+            states.extend(names.iter().zip(seen).map(|(name, seen)| seen.state(name.clone())));
+        }
+        states.retain(|state| state.holder.is_some() || state.contenders > 0);
+        Ok(states)
+    }
+
+    async fn names_at(&self, server: usize, prefix: &str) -> Result<Vec<LockName>> {
+        let admitted = self.members[server].ready(self, server).await?;
+        let (mut names, mut cursor) = (Vec::new(), 0);
+        loop {
+            let mut scan = redis::cmd("SCAN");
+            scan.arg(cursor).arg("MATCH").arg(self.keys.pattern(prefix)).arg("COUNT").arg(SCANNED);
+            let answer = admitted.connected.ask(&scan, self.give_up_at()).await?;
+            let [next, keys] = parts(&answer) else {
+                return Err(error::unexpected("to SCAN"));
+            };
+            let found = parts(keys).iter().filter_map(|key| self.keys.name_of(text(key)?));
+            names.extend(found.filter(|name| name.as_str().starts_with(prefix)));
+            cursor = number(next).ok_or_else(|| error::unexpected("to SCAN"))?;
+            if cursor == 0 {
+                return Ok(names);
+            }
+        }
+    }
+
+    pub(super) async fn seen(&self, names: &[LockName]) -> Result<Vec<Seen>> {
+        let keys: Vec<_> = names.iter().map(|name| self.keys.of(name)).collect();
+        let call = scripts::inspect(&keys);
+        let call = &call;
+        let ask = |server, _: &_| async move {
+            let value = self.run_at(server, &scripts::INSPECT, call).await?;
+            scripts::inspected(&value, names.len())
+        };
+        let shown = self.ask_all(self.give_up_at(), self.size.quorum, ask).await;
+        let shown: Vec<_> = self.quorum_of(shown)?.into_iter().flatten().collect();
+        Ok((0..names.len()).map(|at| seen(self.size, shown.iter().map(|shown| &shown[at]))).collect())
+    }
+}
+
+/// Whoever has the votes of a quorum, those of servers that did not answer included.
+fn seen<'a>(size: Size, shown: impl Iterator<Item = &'a Shown>) -> Seen {
+    let mut votes: BTreeMap<OwnerId, (usize, &Holder)> = BTreeMap::new();
+    let (mut waiting, mut answered) = (0, 0);
+    for Shown { voted, holder, waiting: here } in shown {
+        (waiting, answered) = (waiting.max(*here), answered + 1);
+        if let (Some(ballot), Some(holder)) = (voted, holder) {
+            let (votes, latest) = votes.entry(ballot.ticket.owner).or_insert((0, holder));
+            *votes += 1;
+            if latest.token < holder.token {
+                *latest = holder;
+            }
+        }
+    }
+    let silent = size.servers - answered;
+    votes.retain(|_, (votes, _)| *votes + silent >= size.quorum);
+    let who = match votes.pop_last() {
+        None => Who::Nobody,
+        Some((owner, (_, holder))) if votes.is_empty() => Who::One(owner, holder.clone()),
+        Some(_) => Who::Unclear,
+    };
+    Seen { who, waiting }
+}
+
+impl Seen {
+    fn state(self, name: LockName) -> LockState {
+        let holder = match self.who {
+            Who::Nobody => None,
+            Who::One(_, holder) => Some(holder),
+            Who::Unclear => Some(Holder::new("unknown")),
+        };
+        LockState::new(name, holder, self.waiting)
+    }
+}
+
+/// How many names one request shows.
+const SHOWN: usize = 50;
+/// How many keys a step of SCAN looks at.
+const SCANNED: usize = 1000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::quorum::protocol::Ticket;
+    use crate::quorum::scripts::Ballot;
+
+    fn voted(by: u8) -> Shown {
+        let ticket = Ticket { time: 1, owner: OwnerId::from_random([by; 16]) };
+        let ballot = Ballot { ticket, round: 1 };
+        Shown { voted: Some(ballot), holder: Some(Holder::new(by.to_string())), waiting: 0 }
+    }
+
+    /// Who may have a quorum is shown; where two may, because a server is silent, neither is.
+    #[test]
+    fn nobody_is_taken_for_the_holder_by_chance() {
+        let free = || Shown { voted: None, holder: None, waiting: 1 };
+        let size = Size { servers: 3, quorum: 2 };
+        let label = |shown: &[Shown]| match seen(size, shown.iter()).who {
+            Who::Nobody => "nobody".to_owned(),
+            Who::One(_, holder) => holder.label,
+            Who::Unclear => "unclear".to_owned(),
+        };
+        assert_eq!(label(&[voted(1), voted(1), voted(2)]), "1");
+        assert_eq!(label(&[voted(1), voted(2), voted(3)]), "nobody");
+        assert_eq!(label(&[voted(1), free()]), "1");
+        assert_eq!(label(&[voted(1), voted(2)]), "unclear");
+        assert_eq!(label(&[free(), free()]), "nobody");
+    }
+}

@@ -1,0 +1,31 @@
+//! Asking a holder to let go, or taking the lock from it.
+
+use leasehold_core::backend::{Holder, Revoke};
+use leasehold_core::{Error, ErrorKind, LockName, Result};
+
+use super::inspect::Who;
+use crate::quorum::scripts;
+use crate::quorum::session::Session;
+
+impl Session {
+    /// Asks the holder of `name` to let go, or takes its votes from it; whom it found.
+    pub(crate) async fn revoke(&self, name: &LockName, how: Revoke) -> Result<Option<Holder>> {
+        self.open_or_refuse()?;
+        let seen = self.seen(std::slice::from_ref(name)).await?.into_iter().next();
+        let (owner, holder) = match seen.map(|seen| seen.who) {
+            Some(Who::One(owner, holder)) => (owner, holder),
+            Some(Who::Unclear) => {
+                let message = "it is not clear who holds it, as a server does not answer";
+                return Err(Error::not_applied(ErrorKind::Unavailable, message));
+            }
+            Some(Who::Nobody) | None => return Ok(None),
+        };
+        let call = scripts::revoke(&self.keys.of(name), &self.channels, owner, how);
+        let call = &call;
+        let ask = |server, _: &_| async move {
+            scripts::was_there(&self.run_at(server, &scripts::REVOKE, call).await?)
+        };
+        let had = self.quorum_of(self.ask_all(self.give_up_at(), self.size.quorum, ask).await)?;
+        Ok(had.contains(&Some(true)).then_some(holder))
+    }
+}

@@ -1,0 +1,94 @@
+//! The contract on top of a session with several servers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::stream::BoxStream;
+use leasehold_core::backend::{
+    AcquireRequest, Attempt, Events, Finding, Grant, Holder, Inbox, LeaseId, LockBackend, LockState, Renewal,
+    Revoke, StoreConfig, StoreEvent,
+};
+use leasehold_core::{Env, Guarantees, LockName, Result};
+
+use super::config::QuorumConfig;
+use super::session::{Opened, Session};
+use crate::config::RedisConfig;
+
+#[async_trait]
+impl StoreConfig for QuorumConfig {
+    fn min_ttl(&self) -> Duration {
+        RedisConfig::MIN_TTL
+    }
+
+    fn server(&self) -> Option<String> {
+        Some(self.addresses())
+    }
+
+    async fn open(&self, env: Env) -> Result<Arc<dyn LockBackend>> {
+        self.checked()?;
+        let (tell, events) = Events::new();
+        let session = Session::open(self, env, tell).await?;
+        Ok(Arc::new(QuorumBackend { session, events }))
+    }
+}
+
+#[derive(Debug)]
+struct QuorumBackend {
+    session: Opened,
+    events: Inbox,
+}
+
+#[async_trait]
+impl LockBackend for QuorumBackend {
+    /// Not `FIFO`: each server votes for whom it hears first.
+    fn guarantees(&self) -> Guarantees {
+        let whole = Guarantees::FENCED
+            | Guarantees::LEASED
+            | Guarantees::CROSS_PROCESS
+            | Guarantees::CROSS_HOST
+            | Guarantees::SURVIVES_RESTART
+            | Guarantees::PER_LOCK_TTL;
+        if self.session.agreed.survives_restarts() { whole | Guarantees::SURVIVES_FAILOVER } else { whole }
+    }
+
+    async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt> {
+        self.session.try_acquire(request).await
+    }
+
+    async fn acquire(&self, request: &AcquireRequest) -> Result<Grant> {
+        self.session.acquire(request).await
+    }
+
+    async fn renew(&self, leases: &[LeaseId]) -> Vec<Renewal> {
+        self.session.renew(leases).await
+    }
+
+    async fn release(&self, grant: &Grant) -> Result<()> {
+        self.session.release(grant).await
+    }
+
+    fn events(&self) -> BoxStream<'static, StoreEvent> {
+        self.events.stream()
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<LockState> {
+        self.session.inspect(name).await
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<LockState>> {
+        self.session.list(prefix).await
+    }
+
+    async fn revoke(&self, name: &LockName, how: Revoke) -> Result<Option<Holder>> {
+        self.session.revoke(name, how).await
+    }
+
+    async fn diagnose(&self) -> Result<Vec<Finding>> {
+        self.session.diagnose().await
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.session.close().await
+    }
+}

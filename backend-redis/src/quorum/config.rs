@@ -1,0 +1,223 @@
+//! Which servers, and how many of them decide.
+
+use std::time::Duration;
+
+use leasehold_core::{Error, Result, StoreUrl, Timing, Tls};
+
+use super::agreed::Agreed;
+use super::protocol::Size;
+use crate::config::{RedisConfig, database_of};
+
+/// The configuration of locks in several independent Redis servers, of which a quorum decides,
+/// `redis+quorum://[USER[:PASSWORD]@]HOST[:PORT],HOST[:PORT],HOST[:PORT][/DB][?prefix=P&quorum=N&pause_after_restart=D&fsync_always=false]`.
+///
+/// `rediss+quorum://` is the same over TLS, with the options of `rediss://`. `Debug` shows no secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QuorumConfig {
+    servers: Vec<RedisConfig>,
+    quorum: Option<usize>,
+    pause: Option<Duration>,
+    fsync_always: bool,
+}
+
+impl QuorumConfig {
+    /// Locks in these servers, three, five, or another odd number of them, with one prefix. None of them is a
+    /// replica of another; each may have a user and certificates of its own.
+    pub fn new(servers: impl IntoIterator<Item = RedisConfig>) -> Self {
+        Self { servers: servers.into_iter().collect(), quorum: None, pause: None, fsync_always: false }
+    }
+
+    /// How many servers have to agree. Default a majority, which is the least. Everybody needs the same; whoever differs is
+    /// refused.
+    ///
+    /// With more, fewer may be away, and one that breaks a promise (its clock is stepped, its data are deleted) does
+    /// no harm yet.
+    #[must_use]
+    pub fn quorum(mut self, servers: usize) -> Self {
+        self.quorum = Some(servers);
+        self
+    }
+
+    /// How long a server does not vote after it came up, as it may have forgotten votes. Default 15 s, or the ttl of a
+    /// manager that has a longer one; no lock may have a longer one than that. Zero turns that off, and with it
+    /// [`SURVIVES_FAILOVER`](leasehold_core::Guarantees::SURVIVES_FAILOVER): what a server has forgotten is granted again.
+    ///
+    /// Everybody needs the same; whoever differs is refused.
+    #[must_use]
+    pub fn pause_after_restart(mut self, pause: Duration) -> Self {
+        self.pause = Some(pause);
+        self
+    }
+
+    /// All servers have `appendfsync always`, so one that came up with its data has forgotten nothing. Default no.
+    ///
+    /// Everybody needs the same; whoever differs is refused.
+    #[must_use]
+    pub fn fsync_always(mut self, always: bool) -> Self {
+        self.fsync_always = always;
+        self
+    }
+
+    /// Reads the configuration from a URL. Files of certificates are read at once.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidOption`](leasehold_core::ErrorKind::InvalidOption), naming the value and the rule.
+    pub fn from_url(url: &mut StoreUrl) -> Result<Self> {
+        let encrypted = url.scheme() == "rediss+quorum";
+        let tls = if encrypted { Some(Tls::take_from(url)?.unwrap_or_default()) } else { None };
+        let (database, prefix) = (database_of(url)?, url.take("prefix")?);
+        let user = url.user().map(str::to_owned);
+        let password = url.password().map(str::to_owned);
+        let one = |server: &leasehold_core::backend::Endpoint| {
+            let mut config = RedisConfig::new(server.host(), server.port()).database(database);
+            config = match (&user, &password) {
+                (Some(user), Some(password)) => config.credentials(user, password),
+                (None, Some(password)) => config.password(password),
+                (Some(_), None) => return Err(Error::invalid_option("a Redis user needs a password")),
+                (None, None) => config,
+            };
+            config = tls.iter().fold(config, |config, tls| config.tls(tls.clone()));
+            Ok(prefix.iter().fold(config, |config, prefix| config.prefix(prefix)))
+        };
+        let servers = url.endpoints(RedisConfig::DEFAULT_PORT)?;
+        let mut config = Self::new(servers.iter().map(one).collect::<Result<Vec<_>>>()?);
+        config.quorum = url.take_parsed("quorum", "a number of servers")?;
+        config.pause = url.take_duration("pause_after_restart")?;
+        if let Some(always) = url.take_parsed("fsync_always", "true or false")? {
+            config = config.fsync_always(always);
+        }
+        config.checked()?;
+        Ok(config)
+    }
+
+    /// Checks what needs no server.
+    pub(crate) fn checked(&self) -> Result<()> {
+        let servers = self.servers.len();
+        if servers < 3 || servers.is_multiple_of(2) {
+            return Err(Error::invalid_option(format!(
+                "a quorum is of three servers, five, or another odd number of them, not of {servers}: \
+                 redis+quorum://h1,h2,h3/0"
+            )));
+        }
+        let Size { quorum, .. } = self.size();
+        if quorum < Size::majority(servers) || quorum > servers {
+            return Err(Error::invalid_option(format!(
+                "quorum {quorum} of {servers} servers must be a majority, {} to {servers}",
+                Size::majority(servers)
+            )));
+        }
+        for (at, server) in self.servers.iter().enumerate() {
+            server.checked()?;
+            let address = server.address();
+            if !server.is_plain() || server.namespace() != self.prefix() {
+                return Err(Error::invalid_option(format!(
+                    "the servers of a quorum have one prefix, and neither exact keys, nor a format, nor replicas that are \
+                     waited for: {address} differs"
+                )));
+            }
+            if self.servers[..at].iter().any(|other| other.address() == address) {
+                return Err(twice(&address));
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn size(&self) -> Size {
+        let servers = self.servers.len();
+        Size { servers, quorum: self.quorum.unwrap_or_else(|| Size::majority(servers)) }
+    }
+
+    pub(crate) fn servers(&self) -> &[RedisConfig] {
+        &self.servers
+    }
+
+    pub(crate) fn prefix(&self) -> &str {
+        self.servers.first().map_or(RedisConfig::DEFAULT_PREFIX, RedisConfig::namespace)
+    }
+
+    /// What everybody has to agree on, where managers have locks of `ttl`.
+    pub(crate) fn agreed(&self, ttl: Duration) -> Agreed {
+        // So managers with shorter ones, and commands with none, agree without a word.
+        let pause = self.pause.unwrap_or_else(|| ttl.max(Timing::DEFAULT_TTL));
+        Agreed { size: self.size(), pause, trusts_disks: self.fsync_always }
+    }
+
+    /// The servers as errors name them.
+    pub(crate) fn addresses(&self) -> String {
+        self.servers.iter().map(RedisConfig::address).collect::<Vec<_>>().join(",")
+    }
+}
+
+/// One server counts once, whatever it is called.
+pub(crate) fn twice(address: &str) -> Error {
+    Error::invalid_option(format!(
+        "the server {address} is named twice: a quorum is of servers that fail apart"
+    ))
+}
+
+#[cfg(test)]
+#[cfg(feature = "tls")]
+mod tests {
+    use super::*;
+    use leasehold_core::ErrorKind;
+
+    fn config(url: &str) -> Result<QuorumConfig> {
+        QuorumConfig::from_url(&mut url.parse()?)
+    }
+
+    /// Every option has its form, and is every server's.
+    #[test]
+    fn a_url_says_everything() {
+        let one = |host: &str, port| RedisConfig::new(host, port);
+        let three = [one("a", 6379), one("b", 1), one("::1", 7)];
+        assert_eq!(config("redis+quorum://a,b:1,[::1]:7").unwrap(), QuorumConfig::new(three.clone()));
+        let read = config(
+            "rediss+quorum://bill:s@a,b:1,[::1]:7/2?prefix=p&quorum=3&pause_after_restart=0s&fsync_always=true",
+        );
+        let each = |one: RedisConfig| one.database(2).prefix("p").tls(Tls::new()).credentials("bill", "s");
+        let whole = QuorumConfig::new(three.map(each)).quorum(3);
+        assert_eq!(read.unwrap(), whole.pause_after_restart(Duration::ZERO).fsync_always(true));
+    }
+
+    /// Managers agree on a pause unless one has a longer ttl than most, and each covers its own.
+    #[test]
+    fn the_default_pause_is_that_of_all_and_covers_every_ttl() {
+        let three = QuorumConfig::new(["a", "b", "c"].map(|host| RedisConfig::new(host, 1)));
+        let pause = |seconds| three.agreed(Duration::from_secs(seconds)).pause.as_secs();
+        assert_eq!([1, 15, 60].map(pause), [15, 15, 60]);
+        let set = three.clone().pause_after_restart(Duration::from_secs(7));
+        assert_eq!(set.agreed(Duration::from_secs(1)).pause.as_secs(), 7);
+    }
+
+    /// What cannot work is refused before anything is sent, in words that name it.
+    #[test]
+    fn what_cannot_work_is_refused_by_name() {
+        for (url, words) in [
+            ("redis+quorum://a", "not of 1"),
+            ("redis+quorum://a,b", "not of 2"),
+            ("redis+quorum://a,b,c,d", "not of 4"),
+            ("redis+quorum://a,b,c?quorum=1", "quorum 1 of 3"),
+            ("redis+quorum://a,b,c?quorum=4", "quorum 4 of 3"),
+            ("redis+quorum://a,b,c?quorum=x", "a number of servers"),
+            ("redis+quorum://a,b,a:6379", "a:6379 is named twice"),
+            ("redis+quorum://a,b,c/x", "number of a database"),
+            ("redis+quorum://me@a,b,c", "needs a password"),
+            ("redis+quorum://a,b,c?prefix={", "braces"),
+        ] {
+            let error = config(url).unwrap_err();
+            assert_eq!(*error.kind(), ErrorKind::InvalidOption, "{url}: {error}");
+            assert!(error.to_string().contains(words), "{url}: {error}");
+        }
+        let three =
+            |odd: RedisConfig| QuorumConfig::new([RedisConfig::new("a", 1), RedisConfig::new("b", 1), odd]);
+        for odd in [
+            RedisConfig::new("c", 1).prefix("other"),
+            RedisConfig::new("c", 1).exact_key(true),
+            RedisConfig::new("c", 1).format(crate::Format::string()),
+            RedisConfig::new("c", 1).wait_replicas(1),
+        ] {
+            assert!(three(odd).checked().unwrap_err().to_string().contains("c:1 differs"));
+        }
+    }
+}

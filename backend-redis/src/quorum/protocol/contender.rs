@@ -1,0 +1,462 @@
+//! One acquisition, from its first request for a vote to the end of its hold.
+
+use std::time::Duration;
+
+use leasehold_core::LostReason;
+use leasehold_core::clock::{Deadline, Moment};
+
+use super::seat::{Seat, Seen, Vote};
+use super::{Answer, Confirming, Errand, Step, Terms, Ticket};
+
+/// One owner's votes at the servers.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Contender {
+    terms: Terms,
+    ticket: Ticket,
+    /// Whether it waits for its turn.
+    waits: bool,
+    round: u64,
+    phase: Phase,
+    seats: Vec<Seat>,
+    /// Servers were asked, and it is not clear yet what comes of it.
+    is_asking: bool,
+    poll_at: Option<Moment>,
+    /// When the grace of whoever wants the lock is over.
+    asked: Option<Moment>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Phase {
+    Contending,
+    /// A quorum has voted for us.
+    Elected {
+        token: u64,
+    },
+    /// The lock was taken.
+    Holding {
+        token: u64,
+    },
+    Over(LostReason),
+}
+
+impl Contender {
+    /// One that has sent nothing.
+    pub(crate) fn new(terms: Terms, ticket: Ticket, waits: bool) -> Self {
+        Self {
+            terms,
+            ticket,
+            waits,
+            round: 1,
+            phase: Phase::Contending,
+            seats: vec![Seat::new(); terms.size.servers],
+            is_asking: false,
+            poll_at: None,
+            asked: None,
+        }
+    }
+
+    /// What is to be sent at `now`; each is answered once.
+    pub(crate) fn errands(&mut self, now: Moment) -> Vec<(usize, Errand)> {
+        self.expire(now);
+        let mut errands = Vec::new();
+        let votes = self.votes();
+        match self.phase {
+            Phase::Contending if votes >= self.terms.size.quorum => {
+                let token = self.seats.iter().filter_map(|seat| Some(seat.vote.as_ref()?.n)).max();
+                self.phase = Phase::Elected { token: token.unwrap_or_default() };
+                self.is_asking = false;
+            }
+            Phase::Contending => self.contend(now, &mut errands),
+            // Some votes were lost before the token was everywhere.
+            Phase::Elected { .. } if votes < self.terms.size.quorum => self.give_back(now, &mut errands),
+            Phase::Elected { .. } | Phase::Holding { .. } | Phase::Over(_) => {}
+        }
+        if let Phase::Elected { token } | Phase::Holding { token } = self.phase {
+            self.confirm(now, token, &mut errands);
+            self.recruit(now, &mut errands);
+        }
+        errands
+    }
+
+    /// redis.quorum-7: asks those that have not voted yet.
+    fn recruit(&mut self, now: Moment, errands: &mut Vec<(usize, Errand)>) {
+        for (server, seat) in self.seats.iter_mut().enumerate() {
+            let may_vote = seat.vote.is_none() && seat.seen != Seen::Lost;
+            if may_vote && seat.asked_at.is_none() && seat.due <= now {
+                seat.ask(now);
+                errands.push((server, Errand::Vote { round: self.round }));
+            }
+        }
+    }
+
+    fn contend(&mut self, now: Moment, errands: &mut Vec<(usize, Errand)>) {
+        if self.is_asking && self.votes() + self.hopes(now) < self.terms.size.quorum {
+            self.is_asking = false;
+            let is_held = self.is_held();
+            // redis.quorum-5
+            if self.comes_later() {
+                self.give_back(now, errands);
+            }
+            // Votes that split are given back by somebody; a holder lets go, or its lease ends.
+            self.poll_at = (!is_held).then(|| now + self.terms.poll);
+        }
+        if !self.is_asking && self.is_due(now) {
+            self.ask(now, errands);
+        }
+    }
+
+    fn ask(&mut self, now: Moment, errands: &mut Vec<(usize, Errand)>) {
+        (self.is_asking, self.poll_at) = (true, None);
+        let fresh = self.terms.ttl / 3;
+        for (server, seat) in self.seats.iter_mut().enumerate() {
+            let is_fresh = seat.vote.as_ref().is_some_and(|vote| now < vote.sent_at + fresh);
+            if seat.asked_at.is_none() && !is_fresh {
+                seat.ask(now);
+                errands.push((server, Errand::Vote { round: self.round }));
+            }
+        }
+    }
+
+    /// redis.quorum-4: nothing of this round counts from here on.
+    fn give_back(&mut self, now: Moment, errands: &mut Vec<(usize, Errand)>) {
+        for (server, seat) in self.seats.iter_mut().enumerate() {
+            if seat.vote.take().is_some() || seat.asked_at.is_some() {
+                errands.push((server, Errand::GiveBack { round: self.round }));
+                (seat.seen, seat.due) = (Seen::Nothing, now + self.terms.poll);
+            }
+        }
+        self.round += 1;
+        (self.phase, self.is_asking, self.poll_at) = (Phase::Contending, false, Some(now + self.terms.poll));
+    }
+
+    fn confirm(&mut self, now: Moment, token: u64, errands: &mut Vec<(usize, Errand)>) {
+        for (server, seat) in self.seats.iter_mut().enumerate() {
+            if let Some(vote) = &mut seat.vote
+                && vote.n < token
+                && !vote.is_confirming
+                && seat.due <= now
+            {
+                vote.is_confirming = true;
+                let confirming = Confirming { round: self.round, n: vote.n, token };
+                errands.push((server, Errand::Confirm(confirming)));
+            }
+        }
+    }
+
+    /// What the caller is to do at `now`, after the errands.
+    pub(crate) fn step(&mut self, now: Moment) -> Step {
+        self.expire(now);
+        match self.phase {
+            Phase::Over(reason) => Step::Over(reason),
+            Phase::Elected { token } | Phase::Holding { token } => match self.deadline() {
+                Some(deadline) if !deadline.has_passed(now) => {
+                    self.phase = Phase::Holding { token };
+                    Step::Take { token, deadline }
+                }
+                _ => Step::Wait(self.next(now)),
+            },
+            Phase::Contending if self.is_asking => Step::Wait(self.next(now)),
+            Phase::Contending if !self.waits && self.is_held() => Step::Busy,
+            Phase::Contending if self.is_unreachable(now) => Step::Unreachable,
+            Phase::Contending if !self.waits && self.comes_later() => Step::Busy,
+            Phase::Contending => Step::Wait(self.next(now)),
+        }
+    }
+
+    /// The request for a vote in `round` that was sent at `sent_at` was answered.
+    pub(crate) fn answered(
+        &mut self,
+        now: Moment,
+        server: usize,
+        (round, sent_at): (u64, Moment),
+        answer: Answer,
+    ) {
+        self.expire(now);
+        let (present, seat) = (self.round, &mut self.seats[server]);
+        let (_, is_freed) = (seat.asked_at.take(), std::mem::take(&mut seat.freed));
+        // redis.quorum-3, redis.quorum-4
+        if round != present || seat.seen == Seen::Lost || matches!(self.phase, Phase::Over(_)) {
+            return;
+        }
+        match answer {
+            Answer::Voted { n } => self.voted(now, server, Vote { n, sent_at, is_confirming: false }),
+            // What frees the lock may go unheard.
+            Answer::Held { .. } if is_freed => {
+                seat.refused(Seen::Nothing, now, self.waits);
+                self.ask_soon(now);
+            }
+            Answer::Held { by, ask_in } => {
+                seat.refused(Seen::Held(by), now + ask_in.min(self.terms.ttl / 3), self.waits);
+            }
+            Answer::Abstains { ask_in } => {
+                seat.refused(Seen::Abstains, now + ask_in.min(self.terms.ttl / 3), self.waits);
+            }
+        }
+    }
+
+    fn voted(&mut self, now: Moment, server: usize, given: Vote) {
+        let seat = &mut self.seats[server];
+        match (&mut seat.vote, self.phase) {
+            // The same one, which was asked for again.
+            (Some(vote), _) if given.n <= vote.n => vote.sent_at = vote.sent_at.max(given.sent_at),
+            // redis.quorum-3
+            (Some(vote), Phase::Holding { token }) if token <= vote.n => return self.lose(server),
+            _ => {
+                if let Phase::Elected { token } = &mut self.phase {
+                    // redis.quorum-8
+                    *token = given.n.max(*token);
+                }
+                seat.vote = Some(given);
+            }
+        }
+        (seat.seen, seat.due) = (Seen::Nothing, now);
+    }
+
+    /// A request for a vote was not sent after all.
+    pub(crate) fn unsent(&mut self, server: usize) {
+        self.seats[server].asked_at = None;
+    }
+
+    /// A request for a vote had no answer, or an error.
+    pub(crate) fn failed(&mut self, now: Moment, server: usize) {
+        let seat = &mut self.seats[server];
+        seat.asked_at = None;
+        if seat.seen != Seen::Lost {
+            (seat.seen, seat.due) = (Seen::Failed, now + self.terms.poll);
+        }
+    }
+
+    /// Whether the vote was still ours when the token was written, as was asked at `sent_at`; `None` without an answer.
+    pub(crate) fn confirmed(
+        &mut self,
+        now: Moment,
+        server: usize,
+        (Confirming { round, n, token }, sent_at): (Confirming, Moment),
+        kept: Option<bool>,
+    ) {
+        self.expire(now);
+        let is_present = self.token().is_some() && round == self.round;
+        let vote = self.seats[server].vote.as_mut().filter(|vote| is_present && vote.n == n);
+        let Some(vote) = vote else { return };
+        match kept {
+            Some(true) => {
+                (vote.n, vote.is_confirming) = (n.max(token), false);
+                vote.sent_at = vote.sent_at.max(sent_at);
+            }
+            Some(false) => self.lose(server),
+            None => {
+                vote.is_confirming = false;
+                self.seats[server].due = now + self.terms.poll;
+            }
+        }
+    }
+
+    /// Whether a server still had the vote of a hold that was renewed at `sent_at`.
+    pub(crate) fn renewed(&mut self, now: Moment, server: usize, sent_at: Moment, kept: bool) {
+        self.expire(now);
+        let Phase::Holding { .. } = self.phase else { return };
+        match &mut self.seats[server].vote {
+            Some(vote) if kept => vote.sent_at = vote.sent_at.max(sent_at),
+            Some(_) => self.lose(server),
+            // redis.quorum-3
+            None => {}
+        }
+    }
+
+    /// A message says that a server votes again.
+    pub(crate) fn freed(&mut self, now: Moment, server: usize) {
+        let seat = &mut self.seats[server];
+        if !matches!(self.phase, Phase::Contending | Phase::Elected { .. }) || seat.vote.is_some() {
+            return;
+        }
+        // RACE: the answer that is on its way may have been written before.
+        seat.freed = seat.asked_at.is_some();
+        (seat.seen, seat.due) = (Seen::Nothing, now);
+        self.ask_soon(now);
+    }
+
+    /// Others may be about to say so, too; where a quorum votes for one owner, who has let go is none of its servers.
+    fn ask_soon(&mut self, now: Moment) {
+        if !self.is_held() {
+            let soon = now + self.terms.poll;
+            self.poll_at = Some(self.poll_at.map_or(soon, |at| at.min(soon)));
+        }
+    }
+
+    /// Somebody wants the lock, and leaves it to us for `grace` from now; it may be heard before the grant.
+    pub(crate) fn asked(&mut self, now: Moment, grace: Duration) {
+        self.asked = self.asked.into_iter().chain([now + grace]).min();
+    }
+
+    /// Under which token the lock is held, and for how long it may be, if somebody wants it.
+    pub(crate) fn wanted(&self, now: Moment) -> Option<(u64, Duration)> {
+        let Phase::Holding { token } = self.phase else { return None };
+        Some((token, self.asked?.since(now)))
+    }
+
+    /// Ends it, if it has not ended.
+    pub(crate) fn end(&mut self, reason: LostReason) {
+        if !matches!(self.phase, Phase::Over(_)) {
+            self.phase = Phase::Over(reason);
+        }
+    }
+
+    /// Why it is over, if it is at `now`.
+    pub(crate) fn over(&mut self, now: Moment) -> Option<LostReason> {
+        self.expire(now);
+        match self.phase {
+            Phase::Over(reason) => Some(reason),
+            _ => None,
+        }
+    }
+
+    /// redis.quorum-1, redis.quorum-2: until when the hold can be trusted, if a quorum has confirmed it.
+    pub(crate) fn deadline(&self) -> Option<Deadline> {
+        let token = self.token()?;
+        let confirmed = self.seats.iter().flat_map(|seat| &seat.vote).filter(|vote| vote.n >= token);
+        let mut sent: Vec<_> = confirmed.map(|vote| vote.sent_at).collect();
+        sent.sort_unstable_by(|a, b| b.cmp(a));
+        let sent_at = *sent.get(self.terms.size.quorum - 1)?;
+        Some(Deadline::of_lease(sent_at, self.terms.ttl, self.terms.margin))
+    }
+
+    /// The round of the votes that count.
+    pub(crate) fn round(&self) -> u64 {
+        self.round
+    }
+
+    /// The number of a server's vote, if it counts: what it is renewed by (redis.quorum-3). One that has still to confirm
+    /// the token does not.
+    pub(crate) fn number_at(&self, server: usize) -> Option<u64> {
+        let n = self.seats[server].vote.as_ref()?.n;
+        self.token().is_none_or(|token| token <= n).then_some(n)
+    }
+
+    fn token(&self) -> Option<u64> {
+        match self.phase {
+            Phase::Elected { token } | Phase::Holding { token } => Some(token),
+            Phase::Contending | Phase::Over(_) => None,
+        }
+    }
+
+    /// Whether a server may have something of ours, a place among those who wait included.
+    pub(crate) fn may_be_at(&self, server: usize) -> bool {
+        self.seats[server].may_have
+    }
+
+    /// Whether it waits for its turn.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.waits && self.phase == Phase::Contending
+    }
+
+    /// Whether a quorum has answered, be it that they have voted for another or pause.
+    pub(crate) fn has_heard_a_quorum(&self) -> bool {
+        let heard = |seat: &&Seat| seat.vote.is_some() || matches!(seat.seen, Seen::Held(_) | Seen::Abstains);
+        self.seats.iter().filter(heard).count() >= self.terms.size.quorum
+    }
+
+    fn votes(&self) -> usize {
+        self.seats.iter().filter(|seat| seat.vote.is_some()).count()
+    }
+
+    /// redis.quorum-6: how many may still vote for us that were asked a moment ago.
+    fn hopes(&self, now: Moment) -> usize {
+        let hopes =
+            |seat: &&Seat| seat.vote.is_none() && seat.asked_at.is_some_and(|at| now < at + self.terms.poll);
+        self.seats.iter().filter(hopes).count()
+    }
+
+    /// Whether somebody else has a quorum.
+    fn is_held(&self) -> bool {
+        let others = || {
+            self.seats.iter().filter_map(|seat| match seat.seen {
+                Seen::Held(by) if seat.vote.is_none() => Some(by),
+                _ => None,
+            })
+        };
+        others().any(|by| others().filter(|other| *other == by).count() >= self.terms.size.quorum)
+    }
+
+    fn comes_later(&self) -> bool {
+        let earlier = |seat: &Seat| matches!(seat.seen, Seen::Held(by) if by < self.ticket);
+        self.is_held() || self.seats.iter().any(|seat| seat.vote.is_none() && earlier(seat))
+    }
+
+    fn is_unreachable(&self, now: Moment) -> bool {
+        let silent = |seat: &Seat| seat.asked_at.is_some_and(|at| at + self.terms.poll <= now);
+        let failed = |seat: &&Seat| {
+            seat.vote.is_none()
+                && match seat.seen {
+                    Seen::Failed => true,
+                    // Who waits, waits for the end of a pause, too.
+                    Seen::Abstains => !self.waits,
+                    _ => silent(seat),
+                }
+        };
+        self.seats.iter().filter(failed).count() >= self.terms.size.blocking()
+    }
+
+    /// When a quorum may vote for us, as far as is known.
+    fn due_at(&self) -> Option<Moment> {
+        let due = |seat: &Seat| match (&seat.vote, seat.asked_at) {
+            (Some(_), _) => Some(Moment::from_nanos(0)),
+            (None, Some(_)) => None,
+            (None, None) => Some(seat.due),
+        };
+        let mut due: Vec<_> = self.seats.iter().filter_map(due).collect();
+        due.sort_unstable();
+        due.get(self.terms.size.quorum - 1).copied()
+    }
+
+    fn is_due(&self, now: Moment) -> bool {
+        self.due_at().into_iter().chain(self.poll_at).any(|at| at <= now)
+    }
+
+    /// When there may be something to do if nothing is heard.
+    fn next(&self, now: Moment) -> Moment {
+        let Terms { poll, ttl, margin, .. } = self.terms;
+        let seats = || self.seats.iter();
+        let silent = seats().filter_map(|seat| Some(seat.asked_at? + poll)).filter(|at| *at > now);
+        let expire =
+            seats().filter_map(|seat| Some(seat.vote.as_ref()?.sent_at + ttl.saturating_sub(margin)));
+        let may_ask = self.phase == Phase::Contending && !self.is_asking;
+        let asks = self.due_at().into_iter().chain(self.poll_at).filter(|_| may_ask);
+        let confirms = seats().filter(|seat| seat.vote.as_ref().is_some_and(|vote| !vote.is_confirming));
+        let confirms = confirms.map(|seat| seat.due).filter(|at| *at > now);
+        let is_elected = matches!(self.phase, Phase::Elected { .. });
+        let recruits = seats().filter(|seat| is_elected && seat.vote.is_none() && seat.asked_at.is_none());
+        let recruits = recruits.map(|seat| seat.due).filter(|at| *at > now);
+        silent.chain(expire).chain(asks).chain(confirms).chain(recruits).min().unwrap_or(now + poll)
+    }
+
+    fn lose(&mut self, server: usize) {
+        let seat = &mut self.seats[server];
+        seat.vote = None;
+        if let Phase::Holding { .. } = self.phase {
+            // redis.quorum-3
+            seat.seen = Seen::Lost;
+            if self.votes() < self.terms.size.quorum {
+                self.phase = Phase::Over(LostReason::Gone);
+            }
+        }
+    }
+
+    fn expire(&mut self, now: Moment) {
+        match self.phase {
+            Phase::Contending | Phase::Elected { .. } => {
+                let Terms { ttl, margin, .. } = self.terms;
+                for seat in &mut self.seats {
+                    let over =
+                        |vote: &mut Vote| Deadline::of_lease(vote.sent_at, ttl, margin).has_passed(now);
+                    if seat.vote.take_if(over).is_some() {
+                        (seat.seen, seat.due) = (Seen::Nothing, now);
+                    }
+                }
+            }
+            Phase::Holding { .. } if self.deadline().is_none_or(|deadline| deadline.has_passed(now)) => {
+                self.phase = Phase::Over(LostReason::Expired);
+            }
+            Phase::Holding { .. } | Phase::Over(_) => {}
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! How one acquisition goes at several independent servers, as a pure state machine: answers, messages and the
+//! time go in, what to send next comes out.
+//!
+//! A contender asks every server for its vote, and holds once a quorum has confirmed one token. A server votes for one
+//! owner at a time, for as long as a lease, and counts each vote: its number is above all it has counted. The token is the
+//! largest number of a quorum's votes, written to each of them while they are ours; any two quorums share
+//! a server, so the next one's votes are above it, whatever clocks do. Where votes split, the younger give theirs back.
+//! `recovery` says when a server that may have forgotten votes again, `release` when a lock is let go, and `horizon`
+//! what number to propose so that servers agree at once.
+//!
+//! # Invariants
+//! - **redis.quorum-1** A hold needs a quorum of servers that have confirmed its token while they had its vote (G1, G3).
+//! - **redis.quorum-2** Its deadline is that of the quorum's last lease: of all confirmed, the q-th to end, counted from
+//!   the sending of what was answered (G2).
+//! - **redis.quorum-3** A server that has lost the vote of a hold is none of its servers any more, whatever it answers
+//!   later: it may have voted for others in between (G1, G3). A request that was long on its way may bring back the
+//!   vote, with a larger number, which renewing compares. Confirming takes one that is no larger than the token: whatever was
+//!   counted in between is smaller still.
+//! - **redis.quorum-4** Votes that were given back are of an earlier round. A server keeps the latest round of an owner, and
+//!   gives back none later than it was told: what arrives late neither ends a vote that was counted nor counts (G1).
+//! - **redis.quorum-5** Of contenders that share the votes, all but the one that came first give theirs back as soon as they
+//!   see an earlier one (G6).
+//! - **redis.quorum-6** Servers that are silent for a moment are not waited for.
+//! - **redis.quorum-7** Whoever is elected, or holds, asks servers that have not voted, so that it outlasts the loss of some
+//!   that have. As it holds meanwhile, nobody else has been voted for in between.
+//! - **redis.quorum-8** Until the lock is taken, no vote counts whose number is above the token: a larger one becomes the
+//!   token, and is confirmed (G3).
+//!
+//! Not promised: an order among contenders; that a ticket is right, which costs a turn and no more. Checked by
+//! `protocol/tests`, against a model of the servers.
+
+mod contender;
+mod horizon;
+mod recovery;
+mod release;
+mod seat;
+
+use std::time::Duration;
+
+use leasehold_core::clock::Deadline;
+use leasehold_core::{LostReason, OwnerId};
+
+pub(crate) use self::contender::Contender;
+pub(crate) use self::horizon::Horizon;
+pub(crate) use self::recovery::{Standing, recovered};
+pub(crate) use self::release::{Outcome, Releasing};
+
+/// How many servers there are, and how many make a quorum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Size {
+    pub(crate) servers: usize,
+    pub(crate) quorum: usize,
+}
+
+impl Size {
+    /// A quorum is a majority at least, or there are none.
+    pub(crate) const fn majority(servers: usize) -> usize {
+        servers / 2 + 1
+    }
+
+    /// So many servers that every quorum has one of them.
+    pub(crate) const fn blocking(self) -> usize {
+        self.servers - self.quorum + 1
+    }
+}
+
+/// What every acquisition of a session has in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Terms {
+    pub(crate) size: Size,
+    pub(crate) ttl: Duration,
+    pub(crate) margin: Duration,
+    /// After which a server that is silent is not waited for, and how long until votes that split are asked for again.
+    pub(crate) poll: Duration,
+}
+
+/// Who came when; the smaller goes first. The time only makes it fair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Ticket {
+    /// By the servers' clocks, in microseconds.
+    pub(crate) time: u64,
+    pub(crate) owner: OwnerId,
+}
+
+/// What is to be sent to one server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Errand {
+    /// Vote for us.
+    Vote { round: u64 },
+    /// Write the token, if the vote is still ours.
+    Confirm(Confirming),
+    /// Vote for whom you like: nothing up to that round counts.
+    GiveBack { round: u64 },
+}
+
+/// The vote of a round, as the server's n-th, is to become that of a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Confirming {
+    pub(crate) round: u64,
+    pub(crate) n: u64,
+    pub(crate) token: u64,
+}
+
+/// What a server says to a request for its vote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Answer {
+    /// It has voted for us, as its n-th.
+    Voted { n: u64 },
+    /// It has voted for another; when that may be over without a message.
+    Held { by: Ticket, ask_in: Duration },
+    /// It may have forgotten votes, and gives none for so long.
+    Abstains { ask_in: Duration },
+}
+
+/// What the caller of an acquisition is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Step {
+    /// Nothing, until something is heard or that moment; then there may be errands.
+    Wait(leasehold_core::clock::Moment),
+    /// Give the lock to whoever wants it.
+    Take { token: u64, deadline: Deadline },
+    /// Another has the lock, or comes first.
+    Busy,
+    /// So many servers do not vote that there is no quorum.
+    Unreachable,
+    /// Nothing any more: it is over, and whatever it had is to be released.
+    Over(LostReason),
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,376 @@
+//! The scripts against the model of a server: the same operations to both, and after each the same answer, the same
+//! messages, the same keys with the same ends. The server's clock stands still and is moved on by the test. Scripts that are
+//! changed by hand must be told apart, or this proves nothing.
+
+use leasehold_core::OwnerId;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestCaseError, TestError, TestRng, TestRunner};
+use redis::{Arg, Cmd, Connection, Value};
+use testbed::redis::{Server as RealServer, Settings, WallClock};
+
+use super::model::{Fault, Server};
+use crate::quorum::keys::{BallotKeys, QuorumKeys};
+use crate::quorum::protocol::{Answer, Ticket};
+use crate::quorum::scripts::{self, Asker, Ballot, Kept, Known, Renewed};
+use crate::scripts::Script;
+
+/// What is done to both.
+#[derive(Clone, Debug)]
+enum Operation {
+    Vote {
+        owner: u64,
+        round: u64,
+        ttl: u64,
+        proposal: u64,
+        waits: bool,
+    },
+    /// With the number that it was given last, more or less.
+    Confirm {
+        owner: u64,
+        round: u64,
+        ttl: u64,
+        off: u64,
+        token: u64,
+    },
+    Renew {
+        owner: u64,
+        round: u64,
+        ttl: u64,
+        off: u64,
+    },
+    Release {
+        owner: u64,
+        round: u64,
+        ttl: u64,
+        waits: bool,
+    },
+    /// Somebody connects to a run.
+    Admit {
+        trusted: bool,
+    },
+    Install {
+        floor: u64,
+    },
+    /// The process comes up again, with its data, and is told what it may have forgotten.
+    ComesUp {
+        floor: u64,
+    },
+    /// The process comes up again, and nobody has connected.
+    Restart,
+    /// Microseconds.
+    Pass(u64),
+    /// The vote, the count, those who wait, or what is known of the namespace.
+    Lose(usize),
+}
+
+fn operations() -> impl Strategy<Value = Vec<Operation>> {
+    let ttl = || prop::sample::select(vec![300, 901, 9_000, 43_200_001]);
+    let (owner, round) = (|| 1_u64..5, || 1_u64..4);
+    let number = || prop::sample::select(vec![0, BEGIN - 1, BEGIN + 77, BEGIN + 5_000_000]);
+    let off = || prop::sample::select(vec![1, 1, 0, 2]);
+    let token = || prop::sample::select(vec![0, BEGIN + 5_000_000, BEGIN + 90_000_000, BEGIN + 90_000_000]);
+    let operation = prop_oneof![
+        6 => (owner(), round(), ttl(), number(), any::<bool>())
+            .prop_map(|(owner, round, ttl, proposal, waits)| Operation::Vote { owner, round, ttl, proposal, waits }),
+        4 => (owner(), round(), ttl(), off(), token())
+            .prop_map(|(owner, round, ttl, off, token)| Operation::Confirm { owner, round, ttl, off, token }),
+        3 => (owner(), round(), ttl(), off())
+            .prop_map(|(owner, round, ttl, off)| Operation::Renew { owner, round, ttl, off }),
+        4 => (owner(), round(), ttl(), any::<bool>())
+            .prop_map(|(owner, round, ttl, waits)| Operation::Release { owner, round, ttl, waits }),
+        2 => any::<bool>().prop_map(|trusted| Operation::Admit { trusted }),
+        2 => number().prop_map(|floor| Operation::Install { floor }),
+        2 => number().prop_map(|floor| Operation::ComesUp { floor }),
+        1 => Just(Operation::Restart),
+        3 => (0_u64..3_000).prop_map(Operation::Pass),
+        3 => (0_u64..2_000_000).prop_map(Operation::Pass),
+        1 => prop::sample::select(vec![300_000, 301_000, 9_001_000, 43_200_000_000]).prop_map(Operation::Pass),
+        1 => (0_usize..4).prop_map(Operation::Lose),
+    ];
+    prop::collection::vec(operation, 0..50)
+}
+
+const BEGIN: u64 = 1_800_000_000_000_000;
+const CHANNELS: &str = "p:inbox:";
+const TERMS: &str = "as agreed";
+/// The last message of an operation.
+const END: &str = "end";
+
+fn ticket(owner: u64) -> Ticket {
+    // Not in the order of the owners, and two alike.
+    let time = [0, 30, 20, 20, 10][usize::try_from(owner).unwrap()];
+    Ticket { time, owner: OwnerId::from_random(u128::from(owner).to_be_bytes()) }
+}
+
+/// The inbox of an owner; nobody listens to the last one.
+fn inbox(owner: u64) -> String {
+    (owner % 3).to_string()
+}
+
+fn hears(ticket: Ticket) -> bool {
+    (1..5).any(|owner| ticket.owner == self::ticket(owner).owner && owner % 3 != 2)
+}
+
+struct Real {
+    clock: WallClock,
+    now: u64,
+    connection: Connection,
+    ear: Connection,
+    keys: BallotKeys,
+    space: String,
+    /// A part of a script, and what stands there instead.
+    mutant: Option<(&'static str, &'static str)>,
+    _server: RealServer,
+}
+
+impl Real {
+    fn start() -> Self {
+        let clock = WallClock::new().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let server = runtime.block_on(Settings::new().clock(&clock).start()).unwrap();
+        let client = redis::Client::open(format!("redis://{}", server.addr())).unwrap();
+        let (connection, mut ear) = (client.get_connection().unwrap(), client.get_connection().unwrap());
+        redis::cmd("SUBSCRIBE").arg(END).arg("p:inbox:0").arg("p:inbox:1").exec(&mut ear).unwrap();
+        let answers = (0..2).map(|_| ear.recv_response().unwrap());
+        answers.for_each(drop);
+        let keys = QuorumKeys::new("p").unwrap();
+        let (space, keys) = (keys.space(), keys.of(&"a b".parse().unwrap()));
+        let mut real = Self { clock, now: 0, connection, ear, keys, space, mutant: None, _server: server };
+        real.pass(BEGIN);
+        real
+    }
+
+    fn pass(&mut self, micros: u64) {
+        self.now += micros;
+        self.clock.stand_at(self.now).unwrap();
+    }
+
+    fn ask(&mut self, command: &Cmd) -> Value {
+        command.query(&mut self.connection).unwrap()
+    }
+
+    fn run(&mut self, script: &Script, call: &Cmd) -> Value {
+        let with_text = script.with_text(call);
+        let mut eval = redis::cmd("EVAL");
+        for (at, argument) in with_text.args_iter().skip(1).enumerate() {
+            let Arg::Simple(bytes) = argument else { unreachable!("no script takes a cursor") };
+            match (at, self.mutant) {
+                (0, Some((from, to))) => eval.arg(String::from_utf8_lossy(bytes).replace(from, to)),
+                _ => eval.arg(bytes),
+            };
+        }
+        self.ask(&eval)
+    }
+
+    /// Who was told since the last time.
+    fn heard(&mut self) -> Vec<String> {
+        self.ask(redis::cmd("PUBLISH").arg(END).arg(END));
+        let mut heard = Vec::new();
+        loop {
+            let words: Vec<String> = redis::from_redis_value(self.ear.recv_response().unwrap()).unwrap();
+            match &*words[1] {
+                END => return heard,
+                _ => heard.push(words[2].clone()),
+            }
+        }
+    }
+
+    /// All keys, each with its end.
+    fn state(&mut self) -> Vec<Vec<String>> {
+        const DUMP: &str = "
+            local known = redis.call('HMGET', KEYS[4], 'run', 'whole', 'floor', 'max')
+            for i = 1, 4 do known[i] = known[i] or '0' end
+            return { { redis.call('GET', KEYS[1]) or 'none', tostring(redis.call('PTTL', KEYS[1])) },
+                { redis.call('GET', KEYS[2]) or 'none', tostring(redis.call('PTTL', KEYS[2])) },
+                redis.call('ZRANGE', KEYS[3], 0, -1, 'WITHSCORES'), { tostring(redis.call('PTTL', KEYS[3])) }, known }";
+        let mut dump = redis::cmd("EVAL");
+        let BallotKeys { vote, count, waits, .. } = &self.keys;
+        dump.arg(DUMP).arg(4).arg(vote).arg(count).arg(waits).arg(&self.space);
+        let value = self.ask(&dump);
+        redis::from_redis_value(value).unwrap()
+    }
+}
+
+/// As [`Real::state`] shows the real one.
+fn state(model: &mut Server, now: u64) -> Vec<Vec<String>> {
+    model.expire(now);
+    let left = |until: u64| if until == 0 { "-2".to_owned() } else { (until - now / 1000).to_string() };
+    let vote =
+        model.vote.map_or_else(|| ("none".to_owned(), 0), |(ballot, until)| (ballot.to_string(), until));
+    let count = model.count.map_or_else(
+        || ("none".to_owned(), 0),
+        |count| {
+            let owner = (1..5).find(|owner| ticket(*owner) == count.ballot.ticket).unwrap();
+            (format!("{} {} {} {} 1 x", count.n, count.ballot, count.since, inbox(owner)), count.until)
+        },
+    );
+    let waits = model.waits.iter().flat_map(|waiting| {
+        let owner = (1..5).find(|owner| ticket(*owner) == *waiting).unwrap();
+        [format!("{} {}", waiting.owner.to_hex(), inbox(owner)), waiting.time.to_string()]
+    });
+    let space = model.space.unwrap_or_default();
+    let numbers = [space.run, u64::from(space.whole), space.floor, space.max];
+    vec![
+        vec![vote.0, left(vote.1)],
+        vec![count.0, left(count.1)],
+        waits.collect(),
+        vec![left(model.waits_until)],
+        numbers.map(|number| number.to_string()).to_vec(),
+    ]
+}
+
+/// Does `operation` to both; what each has answered.
+fn step(real: &mut Real, model: &mut Server, operation: &Operation) -> (String, String) {
+    let (keys, space, now) = (real.keys.clone(), real.space.clone(), real.now);
+    let ballot = |owner, round| Ballot { ticket: ticket(owner), round };
+    let given = |model: &Server, off: u64| (model.count.map_or(0, |count| count.n) + off).saturating_sub(1);
+    match *operation {
+        Operation::Vote { owner, round, ttl, proposal, waits } => {
+            let (run, inbox) = (model.run.to_string(), inbox(owner));
+            let ballot = ballot(owner, round);
+            let asker =
+                Asker { run: &run, ballot, ttl, proposal, waits, inbox: &inbox, info: "1 x", terms: TERMS };
+            let value = real.run(&scripts::VOTE, &scripts::vote(&keys, &space, asker));
+            let voted = scripts::voted(&value).unwrap();
+            assert_eq!(voted.now, now);
+            let expected = model.vote(now, ballot, ttl, proposal, waits);
+            (format!("{:?}", voted.answer), format!("{expected:?}"))
+        }
+        Operation::Confirm { owner, round, ttl, off, token } => {
+            let (ballot, n) = (ballot(owner, round), given(model, off));
+            let value = real.run(&scripts::CONFIRM, &scripts::confirm(&keys, &space, ballot, ttl, n, token));
+            let expected = model.confirm(now, ballot, ttl, (n, token));
+            (format!("{:?}", scripts::was_there(&value).unwrap()), format!("{expected:?}"))
+        }
+        Operation::Renew { owner, round, ttl, off } => {
+            let (ballot, n) = (ballot(owner, round), given(model, off));
+            let kept = Kept { keys: &keys, ballot, n, ttl };
+            let value = real.run(&scripts::RENEW, &scripts::renew(&[kept]));
+            let expected = if model.renew(now, ballot, ttl, n) { Renewed::Kept } else { Renewed::Gone };
+            (format!("{:?}", scripts::renewed(&value, 1).unwrap()), format!("{:?}", [expected]))
+        }
+        Operation::Release { owner, round, ttl, waits } => {
+            let ballot = ballot(owner, round);
+            let call = scripts::release(&keys, CHANNELS, ballot, ttl, waits, &inbox(owner));
+            let had = scripts::was_there(&real.run(&scripts::RELEASE, &call)).unwrap();
+            let (expected, told) = model.release(now, ballot, ttl, waits, hears);
+            let told = told.map(|told| format!("freed {} {}", told.owner.to_hex(), keys.vote));
+            let told = Vec::from_iter(told);
+            (format!("{:?}", (had, real.heard())), format!("{:?}", (expected, told)))
+        }
+        Operation::Admit { trusted } => {
+            let value = real.run(&scripts::ADMIT, &scripts::admit(&space, &model.run.to_string(), trusted));
+            let Known { whole, max, .. } = scripts::known(&value).unwrap();
+            let expected = model.admit(now, trusted);
+            (format!("{:?}", (whole, max)), format!("{:?}", (expected.whole, expected.max)))
+        }
+        Operation::Install { floor } => {
+            let call = scripts::install(&space, &model.run.to_string(), floor, TERMS);
+            let told = scripts::was_there(&real.run(&scripts::INSTALL, &call)).unwrap();
+            (format!("{told:?}"), format!("{:?}", model.install(model.run, floor)))
+        }
+        Operation::ComesUp { floor } => {
+            model.run += 1;
+            let (admitted, expected) = step(real, model, &Operation::Admit { trusted: false });
+            let (told, then) = step(real, model, &Operation::Install { floor });
+            (admitted + &told, expected + &then)
+        }
+        Operation::Restart => {
+            model.run += 1;
+            Default::default()
+        }
+        Operation::Pass(micros) => {
+            real.pass(micros);
+            Default::default()
+        }
+        Operation::Lose(which) => {
+            let BallotKeys { vote, count, waits, .. } = keys;
+            real.ask(redis::cmd("DEL").arg([vote, count, waits, space].get(which)));
+            match which {
+                0 => model.vote = None,
+                1 => model.count = None,
+                2 => (model.waits, model.waits_until) = Default::default(),
+                _ => model.space = None,
+            }
+            Default::default()
+        }
+    }
+}
+
+fn compare(real: &mut Real, operations: &[Operation]) -> Result<(), TestCaseError> {
+    real.ask(&redis::cmd("FLUSHALL"));
+    // Numbers are meant of that time.
+    real.now = 0;
+    real.pass(BEGIN);
+    let mut model = Server::new(1, Fault::None);
+    for begin in [Operation::Admit { trusted: false }, Operation::Install { floor: 0 }] {
+        step(real, &mut model, &begin);
+    }
+    for (at, operation) in operations.iter().enumerate() {
+        let (answered, expected) = step(real, &mut model, operation);
+        prop_assert_eq!(answered, expected, "answer {} to {:?}", at, operation);
+        let (shown, expected) = (real.state(), state(&mut model, real.now));
+        prop_assert_eq!(shown, expected, "after {}, {:?}", at, operation);
+    }
+    Ok(())
+}
+
+fn differ(real: &mut Real, cases: u32) -> Result<(), String> {
+    let config = Config { cases, failure_persistence: None, max_shrink_iters: 200, ..Config::default() };
+    let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(Default::default()));
+    let real = std::cell::RefCell::new(real);
+    match runner.run(&operations(), |operations| compare(&mut real.borrow_mut(), &operations)) {
+        Ok(()) => Ok(()),
+        Err(TestError::Fail(why, operations)) => Err(format!("{why}\n{operations:#?}")),
+        Err(abort) => Err(abort.to_string()),
+    }
+}
+
+/// What the servers run is what the model says.
+#[test]
+fn scripts_are_as_their_model() {
+    let mut real = Real::start();
+    differ(&mut real, 300).unwrap_or_else(|why| panic!("{why}"));
+}
+
+/// Scripts that are changed in one place are found out.
+#[test]
+fn changed_scripts_are_told_from_their_model() {
+    let mut real = Real::start();
+    for mutant in [
+        ("or n < tonumber(ARGV[3])", ""),
+        ("or n > tonumber(ARGV[4])", ""),
+        ("or counted ~= n", ""),
+        ("tonumber(latest) <= tonumber(ARGV[4])", "true"),
+        ("tonumber(latest) > tonumber(round)", "false"),
+        ("now, known[4] + 1)", "now)"),
+        ("known[1] ~= run or known[2] ~= '1'", "known[2] ~= '1'"),
+        ("whole = whole and ARGV[2] == '1'", "whole = true"),
+        ("knows(space, n)", ""),
+        ("redis.call('ZREM', waits, first)", ""),
+    ] {
+        real.mutant = Some(mutant);
+        assert!(differ(&mut real, 400).is_err(), "{mutant:?} was not told apart");
+    }
+}
+
+/// Whoever has agreed on something else gets no vote, and hears on what.
+#[test]
+fn a_server_votes_on_its_terms() {
+    let mut real = Real::start();
+    let (space, keys) = (real.space.clone(), real.keys.clone());
+    real.run(&scripts::ADMIT, &scripts::admit(&space, "1", false));
+    real.run(&scripts::INSTALL, &scripts::install(&space, "1", 0, "others"));
+    let ballot = Ballot { ticket: ticket(1), round: 1 };
+    let asker =
+        Asker { run: "1", ballot, ttl: 900, proposal: 0, waits: true, inbox: "0", info: "1 x", terms: TERMS };
+    let value = real.run(&scripts::VOTE, &scripts::vote(&keys, &space, asker));
+    let refused = scripts::voted(&value).unwrap_err();
+    assert_eq!(*refused.kind(), leasehold_core::ErrorKind::InvalidOption);
+    assert!(refused.to_string().contains("used with others"), "{refused}");
+    let value = real.run(&scripts::ADMIT, &scripts::admit(&space, "1", false));
+    assert_eq!(scripts::known(&value).unwrap().terms.as_deref(), Some("others"));
+    let asker = Asker { terms: "others", ..asker };
+    let value = real.run(&scripts::VOTE, &scripts::vote(&keys, &space, asker));
+    assert!(matches!(scripts::voted(&value).unwrap().answer, Some(Answer::Voted { .. })));
+}

@@ -1,0 +1,60 @@
+//! What may happen in a world, and what may be broken in it.
+
+/// What is broken on purpose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Mutant {
+    None,
+    NoConfirm,
+    NoPause,
+    /// A server that came up pauses for the leases that the others know of when they are first asked.
+    PausesByTheOthers,
+    /// The others are asked before the pause of a server is over.
+    AsksBeforeThePauseEnds,
+    MinorityCounts,
+    FloorNotCopied,
+    DeadlineOfTheFastest,
+    RenewsWhatIsGone,
+    GivesBackLaterRounds,
+}
+
+/// What may happen in a world.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Setting {
+    pub(super) servers: usize,
+    pub(super) clients: usize,
+    /// How far apart clocks may be, in milliseconds.
+    pub(super) apart: u64,
+    /// Servers may come up again, at most so many of them blank at a time.
+    pub(super) blank: usize,
+    /// How many servers more than a majority have to agree.
+    pub(super) spare: usize,
+    pub(super) mutant: Mutant,
+}
+
+/// What happens next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Event {
+    Pass(u64),
+    Start(usize),
+    /// Lets go, or gives up.
+    Leave(usize),
+    /// Dies with what it has.
+    Die(usize),
+    Renew(usize),
+    /// Its votes are taken from it everywhere.
+    Force(usize),
+    /// Its vote is taken from it at one server.
+    ForceAt(usize, usize),
+    Deliver(usize),
+    /// Lost, and the sender hears so.
+    Lose(usize),
+    /// The sender hears that it is lost, and it arrives later.
+    Delay(usize),
+    Save(usize),
+    /// Comes up again, with its disk or without.
+    Restart(usize, bool),
+    /// Somebody looks at one more server for a blank one, or fails to.
+    Look(usize, bool),
+    /// Somebody looks at all servers for a blank one, twice.
+    Recover(usize),
+}

@@ -1,0 +1,248 @@
+//! One server as its scripts make it, as a model. `differential` holds the scripts against it.
+
+use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use crate::quorum::protocol::{Answer, Standing, Ticket};
+use crate::quorum::scripts::Ballot;
+
+/// One name and its namespace. The clock is in microseconds, the ends of keys in milliseconds.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(in crate::quorum) struct Server {
+    /// Which run of the process.
+    pub(in crate::quorum) run: u64,
+    pub(in crate::quorum) vote: Option<(Ballot, u64)>,
+    pub(in crate::quorum) count: Option<Count>,
+    /// In the order of their tickets.
+    pub(in crate::quorum) waits: BTreeSet<Ticket>,
+    pub(in crate::quorum) waits_until: u64,
+    pub(in crate::quorum) space: Option<Space>,
+    pub(in crate::quorum) fault: Fault,
+}
+
+/// The last vote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(in crate::quorum) struct Count {
+    pub(in crate::quorum) n: u64,
+    pub(in crate::quorum) ballot: Ballot,
+    pub(in crate::quorum) since: u64,
+    pub(in crate::quorum) until: u64,
+}
+
+/// What a server keeps of the namespace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(in crate::quorum) struct Space {
+    pub(in crate::quorum) run: u64,
+    pub(in crate::quorum) whole: bool,
+    pub(in crate::quorum) floor: u64,
+    pub(in crate::quorum) max: u64,
+}
+
+/// What the scripts do wrong, if anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(in crate::quorum) enum Fault {
+    None,
+    /// A confirmation is answered, and writes nothing.
+    ConfirmsNothing,
+    /// A renewal votes again where the vote is gone.
+    RenewsWhatIsGone,
+    /// Giving back an earlier round ends a later one's vote.
+    GivesBackLaterRounds,
+}
+
+pub(in crate::quorum) const DAY: u64 = 86_400_000;
+
+/// What a request for a vote is answered; `None` by a server that does not know yet what it may have forgotten.
+pub(in crate::quorum) type Voted = Option<Answer>;
+
+impl Server {
+    pub(in crate::quorum) fn new(run: u64, fault: Fault) -> Self {
+        Self { run, vote: None, count: None, waits: BTreeSet::new(), waits_until: 0, space: None, fault }
+    }
+
+    /// Removes the keys that have ended. One that ends now is still there.
+    pub(in crate::quorum) fn expire(&mut self, now: u64) {
+        let now = now / 1000;
+        self.vote = self.vote.filter(|(_, until)| now <= *until);
+        self.count = self.count.filter(|count| now <= count.until);
+        if self.waits_until < now {
+            self.waits.clear();
+        }
+        if self.waits.is_empty() {
+            self.waits_until = 0;
+        }
+    }
+
+    fn knows(&mut self, n: u64) {
+        if let Some(space) = &mut self.space {
+            space.max = space.max.max(n);
+        }
+    }
+
+    fn write(&mut self, n: u64, ballot: Ballot, since: u64) {
+        self.count = Some(Count { n, ballot, since, until: n.div_ceil(1000) + DAY });
+    }
+
+    pub(in crate::quorum) fn vote(
+        &mut self,
+        now: u64,
+        ballot: Ballot,
+        ttl: u64,
+        proposal: u64,
+        waits: bool,
+    ) -> Voted {
+        self.expire(now);
+        let space = self.space.filter(|space| space.whole && space.run == self.run)?;
+        if let Some((by, until)) = self.vote {
+            if by.ticket.owner != ballot.ticket.owner {
+                let rank = if waits { self.wait(now, ballot.ticket, ttl, until) } else { 0 };
+                let left = until - now / 1000 + 1 + (rank * 50).min(500);
+                return Some(Answer::Held { by: by.ticket, ask_in: Duration::from_millis(left) });
+            }
+            if by.round > ballot.round {
+                return Some(Answer::Abstains { ask_in: Duration::ZERO });
+            }
+        }
+        let is_again = self.vote.is_some_and(|(by, _)| by == ballot);
+        self.vote = Some((ballot, now / 1000 + ttl));
+        let n = match self.count {
+            Some(count) if is_again && count.ballot == ballot => count.n,
+            count => {
+                let next = count.map_or(0, |count| count.n + 1);
+                let n = next.max(proposal).max(now).max(space.floor + 1);
+                self.write(n, ballot, now);
+                n
+            }
+        };
+        self.leave(ballot.ticket);
+        self.knows(n);
+        Some(Answer::Voted { n })
+    }
+
+    /// Its place among those who wait.
+    fn wait(&mut self, now: u64, ticket: Ticket, ttl: u64, until: u64) -> u64 {
+        self.waits.insert(ticket);
+        self.waits_until = self.waits_until.max(now / 1000 + ttl).max(until + ttl);
+        self.waits.iter().take_while(|other| **other != ticket).count() as u64
+    }
+
+    fn leave(&mut self, ticket: Ticket) {
+        self.waits.remove(&ticket);
+        if self.waits.is_empty() {
+            self.waits_until = 0;
+        }
+    }
+
+    pub(in crate::quorum) fn confirm(
+        &mut self,
+        now: u64,
+        ballot: Ballot,
+        ttl: u64,
+        (number, token): (u64, u64),
+    ) -> bool {
+        self.expire(now);
+        if self.fault == Fault::ConfirmsNothing {
+            return true;
+        }
+        // It may have been asked for that before.
+        let Some(since) = self.since(ballot, number..=token) else {
+            return false;
+        };
+        self.vote = Some((ballot, now / 1000 + ttl));
+        self.write(token, ballot, since);
+        self.knows(token);
+        true
+    }
+
+    /// When that very vote was given, if it is still there.
+    fn since(&self, ballot: Ballot, numbers: RangeInclusive<u64>) -> Option<u64> {
+        let count = self.count.filter(|count| count.ballot == ballot && numbers.contains(&count.n))?;
+        self.vote.filter(|(by, _)| *by == ballot).map(|_| count.since)
+    }
+
+    pub(in crate::quorum) fn renew(&mut self, now: u64, ballot: Ballot, ttl: u64, number: u64) -> bool {
+        self.expire(now);
+        if self.fault == Fault::RenewsWhatIsGone && self.vote.is_none() {
+            return matches!(self.vote(now, ballot, ttl, 0, false), Some(Answer::Voted { .. }));
+        }
+        let again = self.fault == Fault::RenewsWhatIsGone && self.vote.is_some_and(|(by, _)| by == ballot);
+        if !again && self.since(ballot, number..=number).is_none() {
+            return false;
+        }
+        self.vote = Some((ballot, now / 1000 + ttl));
+        if let Some(count) = self.count.as_mut().filter(|count| count.until < now / 1000 + 2 * ttl) {
+            count.until = now / 1000 + DAY;
+        }
+        true
+    }
+
+    /// Ends what `ticket`'s owner has, up to a round, and stays among those who wait if it `waits`; whether it had the vote, and who is told
+    /// that the server votes again.
+    pub(in crate::quorum) fn release(
+        &mut self,
+        now: u64,
+        ballot: Ballot,
+        ttl: u64,
+        waits: bool,
+        hears: impl Fn(Ticket) -> bool,
+    ) -> (bool, Option<Ticket>) {
+        self.expire(now);
+        let later = self.fault == Fault::GivesBackLaterRounds;
+        let had = self.vote.is_some_and(|(by, _)| {
+            by.ticket.owner == ballot.ticket.owner && (later || by.round <= ballot.round)
+        });
+        self.leave(ballot.ticket);
+        let told = if had {
+            self.vote = None;
+            self.wake(hears)
+        } else {
+            None
+        };
+        if waits {
+            self.wait(now, ballot.ticket, ttl, now / 1000);
+        }
+        (had, told)
+    }
+
+    /// The first of those who wait that is there.
+    fn wake(&mut self, hears: impl Fn(Ticket) -> bool) -> Option<Ticket> {
+        while let Some(first) = self.waits.first().copied() {
+            // Whoever asks again has a place.
+            self.leave(first);
+            if hears(first) {
+                return Some(first);
+            }
+        }
+        None
+    }
+
+    /// Whoever connects says which run it is; what the server knows of itself. One that has kept all that it wrote may be
+    /// trusted.
+    pub(in crate::quorum) fn admit(&mut self, now: u64, trusted: bool) -> Standing {
+        self.expire(now);
+        let space = self.space.get_or_insert_default();
+        if space.run != self.run {
+            space.whole &= trusted;
+            space.run = self.run;
+        }
+        Standing {
+            run: space.run.to_string(),
+            whole: space.whole,
+            max: space.max,
+            pause_left: Duration::ZERO,
+        }
+    }
+
+    /// What a blank server may have forgotten; nothing if it is not blank, or has come up again.
+    pub(in crate::quorum) fn install(&mut self, run: u64, floor: u64) -> bool {
+        match &mut self.space {
+            Some(space) if space.run == run && !space.whole => {
+                (space.whole, space.floor) = (true, floor);
+                space.max = space.max.max(floor);
+                true
+            }
+            _ => false,
+        }
+    }
+}

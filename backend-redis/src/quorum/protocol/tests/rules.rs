@@ -1,0 +1,300 @@
+//! Single rules of the protocol, one case each.
+
+use std::time::Duration;
+
+use leasehold_core::OwnerId;
+use leasehold_core::clock::Moment;
+
+use crate::quorum::protocol::{
+    Answer, Confirming, Contender, Errand, Horizon, Outcome, Releasing, Size, Standing, Step, Terms, Ticket,
+    recovered,
+};
+
+const THREE: Size = Size { servers: 3, quorum: 2 };
+
+fn at(millis: u64) -> Moment {
+    Moment::from_nanos(millis * 1_000_000)
+}
+
+fn ticket(time: u64) -> Ticket {
+    Ticket { time, owner: OwnerId::from_random([7; 16]) }
+}
+
+/// One that came at 10.
+fn contender(waits: bool) -> Contender {
+    let terms = Terms {
+        size: THREE,
+        ttl: Duration::from_millis(900),
+        margin: Duration::from_millis(20),
+        poll: Duration::from_millis(100),
+    };
+    Contender::new(terms, ticket(10), waits)
+}
+
+fn held(by: u64) -> Answer {
+    Answer::Held { by: ticket(by), ask_in: Duration::from_millis(800) }
+}
+
+/// Asked at 0, and answered by the first servers.
+fn answered(waits: bool, answers: &[Answer]) -> Contender {
+    let mut contender = contender(waits);
+    assert_eq!(contender.errands(at(0)).len(), 3);
+    for (server, answer) in answers.iter().enumerate() {
+        contender.answered(at(1), server, (1, at(0)), *answer);
+    }
+    contender
+}
+
+/// Two of three that agree are enough; the deadline counts from sending, and the third is not waited for.
+#[test]
+fn a_quorum_that_agrees_elects() {
+    let mut contender = answered(true, &[Answer::Voted { n: 5 }, Answer::Voted { n: 5 }]);
+    assert!(contender.errands(at(1)).is_empty());
+    let Step::Take { token: 5, deadline } = contender.step(at(1)) else { panic!("{contender:?}") };
+    assert_eq!(deadline, leasehold_core::clock::Deadline::At(at(880)));
+}
+
+/// A hold that one server has not voted for asks it, and outlasts the loss of another; one that has lost its vote is not
+/// asked again.
+#[test]
+fn a_hold_recruits_servers() {
+    let mut contender = answered(true, &[Answer::Voted { n: 5 }, Answer::Voted { n: 5 }, held(9)]);
+    contender.errands(at(1));
+    assert!(matches!(contender.step(at(1)), Step::Take { token: 5, .. }));
+    assert!(contender.errands(at(300)).is_empty());
+    assert_eq!(contender.errands(at(301)), [(2, Errand::Vote { round: 1 })]);
+    contender.renewed(at(301), 0, at(301), true);
+    contender.answered(at(302), 2, (1, at(301)), Answer::Voted { n: 4 });
+    let confirming = Confirming { round: 1, n: 4, token: 5 };
+    assert_eq!(contender.errands(at(302)), [(2, Errand::Confirm(confirming))]);
+    assert_eq!(contender.number_at(2), None, "it is not renewed before it counts");
+    assert_eq!(contender.deadline(), Some(leasehold_core::clock::Deadline::At(at(880))));
+    contender.confirmed(at(303), 2, (confirming, at(302)), Some(true));
+    assert_eq!(contender.number_at(2), Some(5));
+    assert_eq!(contender.deadline(), Some(leasehold_core::clock::Deadline::At(at(1181))));
+    contender.renewed(at(310), 1, at(310), false);
+    assert!(contender.over(at(900)).is_none() && contender.errands(at(900)).is_empty());
+    contender.renewed(at(910), 0, at(910), false);
+    assert!(contender.over(at(910)).is_some());
+}
+
+/// Two that do not agree are told the larger number, and that is waited for, without asking all the time.
+#[test]
+fn a_token_is_confirmed_where_it_is_not() {
+    let mut contender = answered(true, &[Answer::Voted { n: 5 }, Answer::Voted { n: 7 }]);
+    let confirming = Confirming { round: 1, n: 5, token: 7 };
+    assert_eq!(contender.errands(at(1)), [(0, Errand::Confirm(confirming))]);
+    let Step::Wait(until) = contender.step(at(1)) else { panic!("{contender:?}") };
+    assert!(until > at(1), "{until:?}");
+    contender.confirmed(at(2), 0, (confirming, at(1)), Some(true));
+    assert!(matches!(contender.step(at(2)), Step::Take { token: 7, .. }));
+}
+
+/// A vote that was asked for again is the same vote: it is confirmed once, and a later one is another.
+#[test]
+fn a_vote_that_is_told_again_is_confirmed_once() {
+    let mut contender = answered(true, &[Answer::Voted { n: 5 }]);
+    (1..3).for_each(|server| contender.failed(at(1), server));
+    contender.errands(at(1));
+    // A third of the ttl later it is asked for again, with the others.
+    assert_eq!(contender.errands(at(301)).len(), 3);
+    contender.answered(at(302), 1, (1, at(301)), Answer::Voted { n: 7 });
+    let confirming = Confirming { round: 1, n: 5, token: 7 };
+    assert_eq!(contender.errands(at(302)), [(0, Errand::Confirm(confirming))]);
+    contender.answered(at(303), 0, (1, at(301)), Answer::Voted { n: 5 });
+    assert_eq!(contender.errands(at(303)), [], "{contender:?}");
+    contender.confirmed(at(304), 0, (confirming, at(302)), Some(true));
+    assert!(matches!(contender.step(at(304)), Step::Take { token: 7, .. }));
+    contender.confirmed(at(305), 0, (confirming, at(302)), Some(false));
+    assert!(contender.over(at(305)).is_none(), "{contender:?}");
+    // That one was lost in between.
+    contender.answered(at(306), 0, (1, at(305)), Answer::Voted { n: 9 });
+    assert!(contender.over(at(306)).is_some(), "{contender:?}");
+}
+
+/// What a server told before it refused is used up by that: a holder asks it again when it may vote, and not all the time.
+#[test]
+fn a_holder_asks_a_server_that_refuses_once() {
+    let mut contender = contender(true);
+    contender.errands(at(0));
+    contender.freed(at(1), 2);
+    (0..2).for_each(|server| contender.answered(at(1), server, (1, at(0)), Answer::Voted { n: 5 }));
+    contender.errands(at(1));
+    assert!(matches!(contender.step(at(1)), Step::Take { token: 5, .. }));
+    let mut errands = 0;
+    for millis in 2..12 {
+        contender.answered(at(millis), 2, (1, at(millis - 1)), held(9));
+        errands += contender.errands(at(millis)).len();
+    }
+    assert_eq!(errands, 1);
+}
+
+/// Whoever is elected asks others, too, when one of its servers does not answer any more.
+#[test]
+fn an_election_outlasts_the_loss_of_a_server() {
+    let mut contender = answered(true, &[Answer::Voted { n: 5 }, Answer::Voted { n: 7 }, held(9)]);
+    let confirming = |n, token| Errand::Confirm(Confirming { round: 1, n, token });
+    assert_eq!(contender.errands(at(1)), [(0, confirming(5, 7))]);
+    contender.freed(at(2), 2);
+    assert_eq!(contender.errands(at(2)), [(2, Errand::Vote { round: 1 })]);
+    contender.answered(at(3), 2, (1, at(2)), Answer::Voted { n: 8 });
+    assert_eq!(contender.errands(at(3)), [(1, confirming(7, 8))]);
+    contender.confirmed(at(4), 1, (Confirming { round: 1, n: 7, token: 8 }, at(3)), Some(true));
+    assert!(matches!(contender.step(at(4)), Step::Take { token: 8, .. }));
+}
+
+/// What is answered after the deadline, as to a process that was stopped, brings nothing back.
+#[test]
+fn a_hold_that_is_over_stays_so() {
+    for (server, n) in [(0, 5), (2, 9)] {
+        let mut contender = answered(true, &[Answer::Voted { n: 5 }, Answer::Voted { n: 5 }]);
+        contender.errands(at(1));
+        assert!(matches!(contender.step(at(1)), Step::Take { token: 5, .. }));
+        (0..2).for_each(|server| contender.renewed(at(901), server, at(300), true));
+        contender.answered(at(901), server, (1, at(300)), Answer::Voted { n });
+        assert!(contender.over(at(901)).is_some());
+    }
+}
+
+/// A request that nobody wanted to send any more says nothing of its server.
+#[test]
+fn what_was_not_sent_is_no_failure() {
+    let mut contender = answered(true, &[held(9)]);
+    contender.unsent(1);
+    contender.failed(at(1), 2);
+    contender.errands(at(1));
+    assert_ne!(contender.step(at(1)), Step::Unreachable);
+}
+
+/// A contender that sees an earlier one gives back what it has, and the earlier keeps it.
+#[test]
+fn the_later_gives_its_votes_back() {
+    for (other, gives_back) in [(9, true), (11, false)] {
+        let mut contender = answered(true, &[Answer::Voted { n: 5 }, held(other)]);
+        contender.failed(at(1), 2);
+        let errands = contender.errands(at(1));
+        assert_eq!(errands.contains(&(0, Errand::GiveBack { round: 1 })), gives_back, "{errands:?}");
+        assert_eq!(contender.number_at(0).is_some(), !gives_back);
+    }
+}
+
+/// A message may overtake the answer that was written before it: the server is asked again soon.
+#[test]
+fn a_message_that_overtakes_an_answer_is_not_lost() {
+    let mut contender = contender(true);
+    contender.errands(at(0));
+    for server in 0..3 {
+        contender.freed(at(1), server);
+        contender.answered(at(1), server, (1, at(0)), held(9));
+    }
+    assert_eq!(contender.errands(at(1)).len(), 3, "{contender:?}");
+}
+
+/// A lock that a quorum holds is not asked for until its lease may be over, or a quorum of its servers say so.
+#[test]
+fn a_held_lock_is_waited_for() {
+    let mut contender = answered(true, &[held(9), held(9), held(9)]);
+    assert!(contender.errands(at(1)).is_empty());
+    // A third of the ttl: what frees it may go unheard.
+    assert_eq!(contender.step(at(1)), Step::Wait(at(301)));
+    contender.freed(at(50), 1);
+    assert!(contender.errands(at(50)).is_empty());
+    contender.freed(at(51), 2);
+    assert_eq!(contender.errands(at(51)).len(), 3);
+    assert_eq!(answered(false, &[held(9), held(9), held(9)]).errands(at(1)), []);
+}
+
+/// Who only tries is told that it is held, or that too few vote.
+#[test]
+fn a_try_ends() {
+    let mut busy = answered(false, &[held(9), held(9)]);
+    busy.errands(at(101));
+    assert_eq!(busy.step(at(101)), Step::Busy);
+    let mut cut_off = answered(false, &[held(9)]);
+    (1..3).for_each(|server| cut_off.failed(at(1), server));
+    cut_off.errands(at(1));
+    assert_eq!(cut_off.step(at(1)), Step::Unreachable);
+    let mut alone = answered(false, &[Answer::Voted { n: 5 }]);
+    (1..3).for_each(|server| alone.failed(at(1), server));
+    alone.errands(at(1));
+    assert_eq!(alone.step(at(1)), Step::Unreachable);
+}
+
+/// A release ends with a quorum; that the hold was over is said when too few of its servers had it.
+#[test]
+fn a_release_ends_with_a_quorum() {
+    let outcome = |was_ours: Option<Vec<bool>>, answers: &[Option<bool>]| {
+        let mut releasing = Releasing::new(THREE, was_ours);
+        let mut last = Outcome::Open;
+        for (server, answer) in answers.iter().enumerate() {
+            assert_eq!(last, Outcome::Open);
+            last = match answer {
+                Some(had) => releasing.answered(server, *had),
+                None => releasing.failed(),
+            };
+        }
+        (last, releasing.given_up())
+    };
+    let (all, two) = (Some(vec![true; 3]), Some(vec![true, true, false]));
+    let (yes, no) = (Some(true), Some(false));
+    for (was_ours, answers, expected) in [
+        (all.clone(), &[yes, yes][..], Outcome::Released),
+        (all.clone(), &[yes, no], Outcome::Open),
+        (all.clone(), &[yes, no, yes], Outcome::Released),
+        (all.clone(), &[yes, no, no], Outcome::Lost),
+        (all.clone(), &[no, no], Outcome::Lost),
+        (all.clone(), &[yes, None, None], Outcome::Unconfirmed),
+        (two.clone(), &[yes, no], Outcome::Lost),
+        (two, &[yes, None, no], Outcome::Released),
+        (None, &[no, no], Outcome::Lost),
+        (None, &[no, None, no], Outcome::Lost),
+    ] {
+        assert_eq!(outcome(was_ours.clone(), answers).0, expected, "{was_ours:?}, {answers:?}");
+    }
+    assert_eq!(outcome(all, &[yes]).1, Outcome::Unconfirmed);
+}
+
+/// A blank server is told what so many others know as every quorum has one of, after its pause; where a quorum is blank, in both
+/// looks, its clock has to do.
+#[test]
+fn a_blank_server_is_told_what_the_others_know() {
+    let standing = |whole, run: &str, max, left| {
+        let pause_left = Duration::from_millis(left);
+        Some(Standing { run: run.to_owned(), whole, max, pause_left })
+    };
+    let (blank, whole) = (standing(false, "a", 1, 0), |max| standing(true, "b", max, 500));
+    let pausing = standing(false, "a", 1, 1);
+    let told = |look: [Option<Standing>; 3]| recovered(THREE, 0, &look, &look);
+    assert_eq!(told([blank.clone(), whole(7), whole(9)]), Some(9));
+    assert_eq!(told([pausing.clone(), whole(7), whole(9)]), None);
+    assert_eq!(told([blank.clone(), whole(7), None]), None);
+    assert_eq!(told([blank.clone(), pausing.clone(), whole(9)]), Some(9));
+    assert_eq!(told([pausing.clone(), blank.clone(), blank.clone()]), None);
+    assert_eq!(told([blank.clone(), blank.clone(), None]), Some(1));
+    let ended = |first: &Option<Standing>| {
+        let look = |own: &Option<Standing>| [own.clone(), whole(7), whole(9)];
+        recovered(THREE, 0, &look(first), &look(&blank))
+    };
+    assert_eq!(ended(&blank), Some(9));
+    assert_eq!(ended(&pausing), None, "the others were asked before the end of its pause");
+    assert_eq!(ended(&None), None);
+    let (first, second) = (
+        [blank.clone(), standing(false, "c", 1, 0), whole(9)],
+        [blank.clone(), standing(false, "d", 1, 0), whole(9)],
+    );
+    assert_eq!(recovered(THREE, 0, &first, &second), None, "it came up in between");
+    assert_eq!(told([whole(9), whole(7), blank]), None, "it knows");
+}
+
+/// A proposal is above the time of the server that is furthest ahead, and above every number that was heard.
+#[test]
+fn a_proposal_is_above_what_was_heard() {
+    let (mut horizon, lead) = (Horizon::default(), Duration::from_millis(20));
+    assert_eq!((horizon.time(at(5)), horizon.proposal(at(5), lead)), (None, 1));
+    horizon.heard_time(at(5), at(3), 1_000_000);
+    horizon.heard_time(at(5), at(3), 900_000);
+    assert_eq!(horizon.time(at(6)), Some(1_003_000));
+    assert_eq!(horizon.proposal(at(6), lead), 1_023_000);
+    horizon.heard_number(7_000_000);
+    assert_eq!(horizon.proposal(at(6), lead), 7_000_001);
+}

@@ -1,0 +1,254 @@
+//! What must not happen, one story each: as the protocol is, nothing is wrong; with what the story is about broken, it is.
+
+use super::events::{Event, Mutant, Setting};
+use super::world::{TTL, World};
+
+/// Servers 0 to 2, of which the first is ahead of the others.
+fn world(mutant: Mutant, ahead: u64) -> World {
+    let setting = Setting { servers: 3, clients: 3, apart: ahead, blank: 1, spare: 0, mutant };
+    World::new(setting, |at| if at == 0 { ahead } else { 0 })
+}
+
+fn shows(mutant: Mutant, ahead: u64, story: fn(&mut World)) {
+    for (mutant, is_wrong) in [(Mutant::None, false), (mutant, true)] {
+        let mut world = world(mutant, ahead);
+        story(&mut world);
+        assert_eq!(world.wrong.is_some(), is_wrong, "{mutant:?}: {:?}", world.wrong);
+    }
+}
+
+/// The client takes the lock with `servers`, and the others hear nothing.
+fn takes(world: &mut World, client: usize, servers: &[usize]) {
+    world.apply(Event::Start(client));
+    world.deliver_at(servers, true);
+    for server in (0..3).filter(|server| !servers.contains(server)) {
+        world.lose_at(server);
+    }
+}
+
+/// A token is above those of servers whose clocks are ahead, as it is written where those clocks are not.
+#[test]
+fn a_token_is_written_before_it_counts() {
+    shows(Mutant::NoConfirm, 500, |world| {
+        takes(world, 1, &[0, 1]);
+        assert!(world.holds(1));
+        world.apply(Event::Leave(1));
+        world.deliver_at(&[0, 1, 2], true);
+        takes(world, 0, &[1, 2]);
+        assert!(world.holds(0));
+    });
+}
+
+/// Less than a majority decides nothing.
+#[test]
+fn a_minority_elects_nobody() {
+    shows(Mutant::MinorityCounts, 0, |world| {
+        takes(world, 1, &[0]);
+        takes(world, 2, &[1]);
+    });
+}
+
+/// A server that came up empty gives no vote while a lease that it may have forgotten lives.
+#[test]
+fn a_server_that_forgot_pauses() {
+    shows(Mutant::NoPause, 0, |world| {
+        takes(world, 1, &[0, 1]);
+        assert!(world.holds(1));
+        world.apply(Event::Restart(1, false));
+        world.recover(1);
+        takes(world, 2, &[1, 2]);
+    });
+}
+
+/// What a server has answered before it came up empty does not count any more when it votes again: not beside a request that
+/// was long on its way.
+#[test]
+fn a_vote_of_before_a_restart_does_not_count() {
+    shows(Mutant::PausesByTheOthers, 500, |world| {
+        takes(world, 1, &[0, 1]);
+        world.apply(Event::Leave(1));
+        world.deliver_at(&[0, 1, 2], true);
+        world.apply(Event::Pass(TTL + 1));
+        world.apply(Event::Start(1));
+        world.deliver_at(&[1], true);
+        world.lose_at(0);
+        world.apply(Event::Restart(1, false));
+        world.recover(1);
+        world.apply(Event::Start(2));
+        world.deliver_at(&[0, 1], true);
+        world.deliver_at(&[2], true);
+        world.deliver_at(&[0, 1, 2], true);
+    });
+}
+
+/// Nor beside a number that was confirmed after the restart.
+#[test]
+fn a_vote_of_before_a_restart_is_no_use_to_a_late_confirmation() {
+    shows(Mutant::PausesByTheOthers, 0, |world| {
+        world.apply(Event::Start(1));
+        world.deliver_at(&[0], true);
+        (1..3).for_each(|server| world.lose_at(server));
+        world.apply(Event::Pass(7));
+        world.deliver_at(&[1], true);
+        world.lose_at(2);
+        world.apply(Event::Restart(1, false));
+        world.recover(1);
+        world.deliver_at(&[0], true);
+        assert!(world.holds(1));
+        world.apply(Event::Pass(18));
+        world.recover(1);
+        world.lose_at(2);
+        takes(world, 2, &[1, 2]);
+    });
+}
+
+/// Nor beside a lease that was renewed after the restart.
+#[test]
+fn a_pause_covers_what_is_renewed_after_it_began() {
+    shows(Mutant::PausesByTheOthers, 0, |world| {
+        takes(world, 1, &[0, 1]);
+        world.apply(Event::Pass(8));
+        world.apply(Event::Renew(1));
+        world.deliver_at(&[1], true);
+        world.lose_at(2);
+        world.apply(Event::Restart(1, false));
+        world.recover(1);
+        world.deliver_at(&[0], true);
+        world.apply(Event::Pass(17));
+        world.recover(1);
+        world.lose_at(2);
+        takes(world, 2, &[1, 2]);
+    });
+}
+
+/// Where one after the other forgets, none of them votes for what both have forgotten.
+#[test]
+fn two_servers_forget_one_after_the_other() {
+    shows(Mutant::PausesByTheOthers, 0, |world| {
+        takes(world, 1, &[0, 1]);
+        for server in [0, 1] {
+            world.apply(Event::Restart(server, false));
+            world.recover(server);
+        }
+        takes(world, 2, &[1, 2]);
+    });
+}
+
+/// What the others know is asked when the pause is over: a number may have been confirmed until then.
+#[test]
+fn the_floor_is_that_of_the_pauses_end() {
+    shows(Mutant::AsksBeforeThePauseEnds, 0, |world| {
+        world.has_heard(1, 9_000_000);
+        world.apply(Event::Start(1));
+        world.deliver_at(&[1], true);
+        world.lose_at(2);
+        world.apply(Event::Restart(1, false));
+        world.apply(Event::Pass(TTL - 3));
+        world.lose_at(2);
+        (0..4).for_each(|_| world.apply(Event::Look(1, true)));
+        world.deliver_at(&[0], true);
+        assert!(world.holds(1));
+        world.apply(Event::Leave(1));
+        world.deliver_at(&[0, 1, 2], true);
+        world.apply(Event::Pass(4));
+        (0..2).for_each(|_| world.apply(Event::Look(1, true)));
+        world.recover(1);
+        takes(world, 0, &[1, 2]);
+        assert!(world.holds(0));
+    });
+}
+
+/// A server that came up empty counts above what the others know.
+#[test]
+fn a_server_that_forgot_is_told_the_floor() {
+    shows(Mutant::FloorNotCopied, 500, |world| {
+        takes(world, 1, &[0, 1]);
+        world.apply(Event::Leave(1));
+        world.deliver_at(&[0, 1], true);
+        world.lose_at(2);
+        world.apply(Event::Restart(1, false));
+        world.apply(Event::Pass(TTL + 1));
+        world.recover(1);
+        takes(world, 0, &[1, 2]);
+        assert!(world.holds(0));
+    });
+}
+
+/// Whoever was elected with one number, and finds a larger one that counts, takes the lock with that: the smaller may be older
+/// than another's.
+#[test]
+fn a_larger_number_that_counts_is_the_token() {
+    let mut world = world(Mutant::None, 500);
+    world.has_heard(2, 9_000_000);
+    world.apply(Event::Start(1));
+    world.deliver_of(1, 1);
+    world.deliver_of(1, 0);
+    world.apply(Event::ForceAt(1, 1));
+    world.apply(Event::Start(2));
+    (1..3).for_each(|server| world.deliver_of(2, server));
+    assert!(world.holds(2));
+    world.apply(Event::Leave(2));
+    (1..3).for_each(|server| world.deliver_of(2, server));
+    // The vote that it was asked for late, and after that the one that was lost.
+    world.deliver_of(1, 2);
+    world.deliver_of(1, 1);
+    assert_eq!(world.wrong, None);
+    world.deliver_of(1, 0);
+    assert!(world.holds(1));
+    assert_eq!(world.wrong, None);
+}
+
+/// A hold that one server has renewed ends with the leases of the others.
+#[test]
+fn a_hold_ends_with_its_quorum() {
+    shows(Mutant::DeadlineOfTheFastest, 0, |world| {
+        takes(world, 1, &[0, 1, 2]);
+        assert!(world.holds(1));
+        world.apply(Event::Pass(TTL / 2));
+        world.apply(Event::Renew(1));
+        world.deliver_at(&[0], true);
+        (1..3).for_each(|server| world.lose_at(server));
+        world.apply(Event::Pass(TTL / 2 + 1));
+        takes(world, 2, &[1, 2]);
+        assert!(world.holds(2));
+    });
+}
+
+/// A hold whose votes were taken from it is not renewed, also when nobody else has them any more.
+#[test]
+fn an_old_owner_is_not_voted_on_again() {
+    shows(Mutant::RenewsWhatIsGone, 0, |world| {
+        takes(world, 1, &[0, 1, 2]);
+        world.apply(Event::Force(1));
+        takes(world, 2, &[0, 1, 2]);
+        assert!(world.holds(2));
+        world.apply(Event::Leave(2));
+        world.deliver_at(&[0, 1, 2], true);
+        world.apply(Event::Pass(1));
+        world.apply(Event::Renew(1));
+        world.deliver_at(&[0, 1, 2], true);
+    });
+}
+
+/// What was given back in an earlier round and arrives late ends no vote of a later one.
+#[test]
+fn a_late_release_ends_no_later_vote() {
+    shows(Mutant::GivesBackLaterRounds, 0, |world| {
+        takes(world, 1, &[0]);
+        takes(world, 2, &[1]);
+        // The later of the two sees the earlier one, and gives back what it has.
+        world.apply(Event::Pass(4));
+        world.deliver_at(&[0], false);
+        world.lose_at(2);
+        world.apply(Event::Leave(1));
+        world.deliver_at(&[0], true);
+        for _ in 0..6 {
+            world.apply(Event::Pass(2));
+            world.deliver_at(&[0, 1], false);
+            world.lose_at(2);
+        }
+        assert!(world.holds(2));
+        world.deliver_at(&[1], true);
+        takes(world, 0, &[1, 2]);
+    });
+}

@@ -1,0 +1,462 @@
+//! Servers, contenders and the network between them, moved on one event at a time by whoever chooses.
+//!
+//! Requests and answers arrive in any order, late, or never; servers come up empty or with what they once had on their disks;
+//! their clocks are apart.
+
+use std::time::Duration;
+
+use leasehold_core::clock::{Deadline, Moment};
+use leasehold_core::{LostReason, OwnerId};
+
+use super::events::{Event, Mutant, Setting};
+use super::model::{Fault, Server};
+use crate::quorum::protocol::{
+    Answer, Confirming, Contender, Errand, Horizon, Size, Standing, Step, Terms, Ticket,
+};
+use crate::quorum::scripts::Ballot;
+
+/// In milliseconds.
+pub(super) const TTL: u64 = 24;
+const MARGIN: u64 = 2;
+const POLL: u64 = 3;
+const LEAD: u64 = 2;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct World {
+    pub(super) size: Size,
+    blank: usize,
+    pub(super) mutant: Mutant,
+    pub(super) now: u64,
+    pub(super) servers: Vec<Server>,
+    /// What each has on its disk.
+    disks: Vec<Server>,
+    pub(super) up_since: Vec<u64>,
+    /// Until when a blank server pauses by what the others have said.
+    pub(super) told_until: Vec<Option<u64>>,
+    pub(super) ahead: Vec<u64>,
+    clients: Vec<Option<Client>>,
+    horizons: Vec<Horizon>,
+    pub(super) recoveries: Vec<Vec<Option<Standing>>>,
+    network: Vec<Message>,
+    owners: u8,
+    last_token: u64,
+    last_taken_at: u64,
+    pub(super) holds: usize,
+    pub(super) wrong: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Client {
+    owner: OwnerId,
+    ticket: Ticket,
+    contender: Contender,
+    /// Its token.
+    holds: Option<u64>,
+    /// Its votes were taken by force, or some of them.
+    forced: bool,
+    partly: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Message {
+    client: usize,
+    ticket: Ticket,
+    server: usize,
+    sent_at: u64,
+    /// Nobody waits for the answer.
+    orphan: bool,
+    what: What,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum What {
+    Vote { round: u64, proposal: u64 },
+    Confirm(Confirming),
+    Renew { round: u64, n: u64 },
+    Release { round: u64, waits: bool },
+    Answer { round: u64, answer: Answer },
+    Confirmed { confirming: Confirming, kept: bool },
+    Renewed { kept: bool },
+    Freed,
+}
+
+impl World {
+    pub(super) fn new(setting: Setting, apart: impl Fn(usize) -> u64) -> Self {
+        let Setting { servers, clients, mutant, spare, .. } = setting;
+        let minority = usize::from(mutant == Mutant::MinorityCounts);
+        let quorum = Size::majority(servers) + spare - minority;
+        let fault = match mutant {
+            Mutant::NoConfirm => Fault::ConfirmsNothing,
+            Mutant::RenewsWhatIsGone => Fault::RenewsWhatIsGone,
+            Mutant::GivesBackLaterRounds => Fault::GivesBackLaterRounds,
+            _ => Fault::None,
+        };
+        let mut one = Server::new(1, fault);
+        one.admit(0, false);
+        one.install(1, 0);
+        Self {
+            size: Size { servers, quorum },
+            blank: setting.blank,
+            mutant,
+            now: 1_000,
+            disks: vec![one.clone(); servers],
+            servers: vec![one; servers],
+            up_since: vec![0; servers],
+            told_until: vec![None; servers],
+            ahead: (0..servers).map(|at| apart(at).min(setting.apart)).collect(),
+            clients: vec![None; clients],
+            horizons: vec![Horizon::default(); clients],
+            recoveries: vec![Vec::new(); servers],
+            network: Vec::new(),
+            owners: 0,
+            last_token: 0,
+            last_taken_at: 0,
+            holds: 0,
+            wrong: None,
+        }
+    }
+
+    fn moment(&self) -> Moment {
+        Moment::from_nanos(self.now * 1_000_000)
+    }
+
+    fn terms(&self) -> Terms {
+        let millis = Duration::from_millis;
+        Terms { size: self.size, ttl: millis(TTL), margin: millis(MARGIN), poll: millis(POLL) }
+    }
+
+    /// The time of a server, in microseconds.
+    pub(super) fn clock(&self, server: usize) -> u64 {
+        (self.now + self.ahead[server]) * 1_000
+    }
+
+    pub(super) fn is_blank(&self, server: usize) -> bool {
+        let server = &self.servers[server];
+        server.space.is_none_or(|space| !space.whole || space.run != server.run)
+    }
+
+    /// Everything that may happen now, apart from time.
+    pub(super) fn events(&self, faults: bool) -> Vec<Event> {
+        let mut events = Vec::new();
+        for (at, client) in self.clients.iter().enumerate() {
+            match client {
+                None => events.push(Event::Start(at)),
+                Some(client) => {
+                    events.push(Event::Leave(at));
+                    if client.holds.is_some() {
+                        events.push(Event::Renew(at));
+                        events.extend(faults.then_some(Event::Force(at)));
+                        let each = (0..self.size.servers).map(|server| Event::ForceAt(at, server));
+                        events.extend(each.filter(|_| faults));
+                    }
+                    if faults {
+                        events.push(Event::Die(at));
+                    }
+                }
+            }
+        }
+        for at in 0..self.network.len() {
+            events.push(Event::Deliver(at));
+            if faults {
+                events.extend([Event::Lose(at), Event::Delay(at)]);
+            }
+        }
+        let blank = (0..self.size.servers).filter(|at| self.is_blank(*at)).count();
+        for at in 0..self.size.servers {
+            if self.is_blank(at) {
+                events.extend([Event::Look(at, true), Event::Recover(at)]);
+                if faults {
+                    events.push(Event::Look(at, false));
+                }
+            }
+            if faults && (blank < self.blank || self.blank > 0 && self.is_blank(at)) {
+                events.extend([Event::Restart(at, false), Event::Restart(at, true), Event::Save(at)]);
+            }
+        }
+        events
+    }
+
+    pub(super) fn apply(&mut self, event: Event) {
+        match event {
+            Event::Pass(millis) => self.now += millis,
+            Event::Start(at) => self.start(at),
+            Event::Leave(at) => self.leave(at),
+            Event::Die(at) => self.clients[at] = None,
+            Event::Renew(at) => self.renew(at),
+            Event::Force(at) => {
+                (0..self.size.servers).for_each(|server| self.force(at, server));
+                self.clients[at].iter_mut().for_each(|client| client.partly = false);
+            }
+            Event::ForceAt(at, server) => self.force(at, server),
+            Event::Deliver(at) => self.deliver(at),
+            Event::Lose(at) => {
+                let message = self.network.remove(at);
+                self.fail(&message);
+            }
+            Event::Delay(at) => {
+                let message = self.network[at].clone();
+                self.network[at].orphan = true;
+                self.fail(&message);
+            }
+            Event::Save(at) => self.disks[at] = self.servers[at].clone(),
+            Event::Restart(at, with_disk) => {
+                let (run, fault) = (self.servers[at].run + 1, self.servers[at].fault);
+                self.servers[at] = if with_disk { self.disks[at].clone() } else { Server::new(run, fault) };
+                self.servers[at].run = run;
+                self.disks[at] = self.servers[at].clone();
+                (self.up_since[at], self.told_until[at]) = (self.now, None);
+                self.recoveries[at].clear();
+            }
+            Event::Look(at, answers) => self.look(at, answers),
+            Event::Recover(at) => {
+                self.recoveries[at].clear();
+                (0..2 * self.size.servers).for_each(|_| self.look(at, true));
+            }
+        }
+        for at in 0..self.clients.len() {
+            self.drive(at);
+        }
+    }
+
+    fn start(&mut self, at: usize) {
+        self.owners = self.owners.wrapping_add(1);
+        let owner = OwnerId::from_random([self.owners; 16]);
+        // The first of them begins anew each time, as a process that has heard nothing yet.
+        if at == 0 {
+            self.horizons[at] = Horizon::default();
+        }
+        let time = self.horizons[at].time(self.moment()).unwrap_or(0);
+        let ticket = Ticket { time, owner };
+        let contender = Contender::new(self.terms(), ticket, true);
+        self.clients[at] =
+            Some(Client { owner, ticket, contender, holds: None, forced: false, partly: false });
+    }
+
+    fn ticket(&self, at: usize) -> Option<Ticket> {
+        self.clients[at].as_ref().map(|client| client.ticket)
+    }
+
+    fn leave(&mut self, at: usize) {
+        let ticket = self.ticket(at);
+        if let (Some(ticket), Some(client)) = (ticket, self.clients[at].take()) {
+            let round = client.contender.round();
+            for server in 0..self.size.servers {
+                self.send(at, ticket, server, What::Release { round, waits: false });
+                self.network.last_mut().unwrap().orphan = true;
+            }
+        }
+    }
+
+    fn renew(&mut self, at: usize) {
+        let ticket = self.ticket(at);
+        let (Some(ticket), Some(client)) = (ticket, &self.clients[at]) else { return };
+        let round = client.contender.round();
+        let voters = (0..self.size.servers).filter_map(|at| Some((at, client.contender.number_at(at)?)));
+        for (server, n) in voters.collect::<Vec<_>>() {
+            self.send(at, ticket, server, What::Renew { round, n });
+        }
+    }
+
+    fn force(&mut self, at: usize, server: usize) {
+        let Some(client) = &mut self.clients[at] else { return };
+        let vote = &mut self.servers[server].vote;
+        if vote.take_if(|(by, _)| by.ticket.owner == client.owner).is_some() {
+            (client.forced, client.partly) = (true, true);
+        }
+    }
+
+    fn send(&mut self, client: usize, ticket: Ticket, server: usize, what: What) {
+        self.network.push(Message { client, ticket, server, sent_at: self.now, orphan: false, what });
+    }
+
+    /// Does what a client's contender wants, and looks whether a hold is right.
+    fn drive(&mut self, at: usize) {
+        let now = self.moment();
+        let Some(client) = &mut self.clients[at] else { return };
+        let errands = client.contender.errands(now);
+        let (ticket, step) = (client.ticket, client.contender.step(now));
+        for (server, errand) in errands {
+            let proposal = self.horizons[at].proposal(now, Duration::from_millis(LEAD));
+            let what = match errand {
+                Errand::Vote { round } => What::Vote { round, proposal },
+                Errand::Confirm(confirming) => What::Confirm(confirming),
+                Errand::GiveBack { round } => What::Release { round, waits: true },
+            };
+            self.send(at, ticket, server, what);
+        }
+        match step {
+            Step::Take { token, .. }
+                if self.clients[at].as_ref().is_some_and(|client| client.holds.is_none()) =>
+            {
+                self.take(at, token);
+            }
+            // Whoever is renewed after a later hold has been let in again behind it.
+            Step::Take { token, deadline: Deadline::At(until) }
+                if token < self.last_token
+                    && self.last_lease_until() < until
+                    && !self.is_forced_partly(at) =>
+            {
+                self.wrong = Some(format!("token {token} was renewed after {}", self.last_token));
+            }
+            Step::Over(_) => self.leave(at),
+            _ => {}
+        }
+    }
+
+    /// Who has lost some votes by force may find others: then it goes on beside whoever took the lock meanwhile.
+    fn is_forced_partly(&self, at: usize) -> bool {
+        self.clients[at].as_ref().is_some_and(|client| client.partly)
+    }
+
+    /// The deadline of a lease that was renewed when the last hold began.
+    fn last_lease_until(&self) -> Moment {
+        Moment::from_nanos((self.last_taken_at + TTL - MARGIN) * 1_000_000)
+    }
+
+    fn take(&mut self, at: usize, token: u64) {
+        let now = self.moment();
+        let others = self.clients.iter_mut().enumerate().filter(|(other, _)| *other != at);
+        let held = others.filter_map(|(other, client)| {
+            let client = client.as_mut().filter(|client| client.holds.is_some() && !client.forced)?;
+            client.contender.over(now).is_none().then_some(other)
+        });
+        if let Some(other) = held.last() {
+            self.wrong = Some(format!("{at} and {other} hold at once"));
+        }
+        if token <= self.last_token {
+            self.wrong = Some(format!("token {token} after {}", self.last_token));
+        }
+        (self.last_token, self.last_taken_at) = (self.last_token.max(token), self.now);
+        self.holds += 1;
+        if let Some(client) = &mut self.clients[at] {
+            client.holds = Some(token);
+        }
+    }
+
+    fn deliver(&mut self, at: usize) {
+        let Message { client, ticket, server, sent_at, orphan, what } = self.network.remove(at);
+        let (now, moment, ttl) = (self.clock(server), self.moment(), TTL);
+        let sent = Moment::from_nanos(sent_at * 1_000_000);
+        let there = &mut self.servers[server];
+        let reply = match what {
+            What::Vote { round, proposal } => {
+                let answer = there.vote(now, Ballot { ticket, round }, ttl, proposal, true);
+                let pause = Answer::Abstains { ask_in: Duration::from_millis(POLL) };
+                Some(What::Answer { round, answer: answer.unwrap_or(pause) })
+            }
+            What::Confirm(confirming) => {
+                let Confirming { round, n, token } = confirming;
+                let kept = there.confirm(now, Ballot { ticket, round }, ttl, (n, token));
+                Some(What::Confirmed { confirming, kept })
+            }
+            What::Renew { round, n } => {
+                Some(What::Renewed { kept: there.renew(now, Ballot { ticket, round }, ttl, n) })
+            }
+            What::Release { round, waits } => {
+                let alive =
+                    |other: Ticket| self.clients.iter().flatten().any(|client| client.ticket == other);
+                let waits = waits && !orphan;
+                let (_, told) = there.release(now, Ballot { ticket, round }, ttl, waits, alive);
+                if let Some(told) = told {
+                    let client = (0..self.clients.len()).find(|at| self.ticket(*at) == Some(told));
+                    self.send(client.unwrap(), told, server, What::Freed);
+                }
+                None
+            }
+            answer => {
+                self.hear(client, ticket, server, sent, moment, &answer);
+                None
+            }
+        };
+        if let Some(what) = reply.filter(|_| !orphan) {
+            self.network.push(Message { client, ticket, server, sent_at, orphan, what });
+            // Whatever takes longer is given up, so its answer is not heard.
+            if self.now <= sent_at + TTL / 3 {
+                self.horizons[client].heard_time(moment, sent, now);
+            }
+        }
+    }
+
+    fn hear(&mut self, at: usize, ticket: Ticket, server: usize, sent: Moment, now: Moment, what: &What) {
+        let fastest = self.mutant == Mutant::DeadlineOfTheFastest;
+        let servers = self.size.servers;
+        let Some(client) = self.clients[at].as_mut().filter(|client| client.owner == ticket.owner) else {
+            return;
+        };
+        match *what {
+            What::Answer { round, answer } => client.contender.answered(now, server, (round, sent), answer),
+            What::Confirmed { confirming, kept } => {
+                client.contender.confirmed(now, server, (confirming, sent), Some(kept));
+            }
+            What::Renewed { kept: true } if fastest => {
+                (0..servers).for_each(|server| client.contender.renewed(now, server, sent, true));
+            }
+            What::Renewed { kept } => client.contender.renewed(now, server, sent, kept),
+            What::Freed => client.contender.freed(now, server),
+            What::Vote { .. } | What::Confirm(_) | What::Renew { .. } | What::Release { .. } => {}
+        }
+    }
+
+    /// The sender hears that there will be no answer.
+    fn fail(&mut self, message: &Message) {
+        let now = self.moment();
+        let Message { client, ticket, server, sent_at, orphan, ref what } = *message;
+        let sent = Moment::from_nanos(sent_at * 1_000_000);
+        let Some(client) = self.clients[client].as_mut().filter(|client| client.owner == ticket.owner) else {
+            return;
+        };
+        match *what {
+            What::Vote { .. } | What::Answer { .. } if !orphan => client.contender.failed(now, server),
+            What::Confirm(confirming) | What::Confirmed { confirming, .. } if !orphan => {
+                client.contender.confirmed(now, server, (confirming, sent), None);
+            }
+            _ => {}
+        }
+    }
+
+    /// Everything to and from `servers` arrives, what is given back apart unless `releases`.
+    pub(super) fn deliver_at(&mut self, servers: &[usize], releases: bool) {
+        let wanted = |message: &Message| {
+            servers.contains(&message.server) && (releases || !matches!(message.what, What::Release { .. }))
+        };
+        while let Some(at) = self.network.iter().position(wanted) {
+            self.apply(Event::Deliver(at));
+        }
+    }
+
+    /// Everything that `client` has sent to `server` arrives, and what that answers.
+    pub(super) fn deliver_of(&mut self, client: usize, server: usize) {
+        let wanted = |message: &Message| message.client == client && message.server == server;
+        while let Some(at) = self.network.iter().position(wanted) {
+            self.apply(Event::Deliver(at));
+        }
+    }
+
+    /// Everything to and from `server` is lost.
+    pub(super) fn lose_at(&mut self, server: usize) {
+        while let Some(at) = self.network.iter().position(|message| message.server == server) {
+            self.apply(Event::Lose(at));
+        }
+    }
+
+    /// Somebody tells a blank server what it may have forgotten, if that can be.
+    pub(super) fn recover(&mut self, server: usize) {
+        self.apply(Event::Recover(server));
+    }
+
+    /// The client has heard of that number, of another name.
+    pub(super) fn has_heard(&mut self, client: usize, n: u64) {
+        self.horizons[client].heard_number(n);
+    }
+
+    pub(super) fn holds(&self, client: usize) -> bool {
+        self.clients[client].as_ref().is_some_and(|client| client.holds.is_some())
+    }
+
+    /// Everybody has gone.
+    pub(super) fn end(&mut self) {
+        for client in self.clients.iter_mut().flatten() {
+            client.contender.end(LostReason::Released);
+        }
+    }
+}

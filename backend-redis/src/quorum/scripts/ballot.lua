@@ -1,0 +1,61 @@
+-- What every script of a quorum needs.
+--
+-- vote    the ballot that has the vote, "OWNER:TICKET:ROUND", with the lease as expiry
+-- count   "N BALLOT SINCE INBOX INFO" of the last vote
+-- waits   "OWNER INBOX" of those who wait, scored by their tickets
+-- asked   "BALLOT GRACE": the holder that was asked to let go, and for how many milliseconds it may go on
+-- space   of the namespace: the run of the server that knows it, whether it is whole, the floor of its numbers, the
+--         largest of them, and what all who lock with it have agreed on
+--
+-- Times are of this server: tickets and numbers in microseconds, leases and ends in milliseconds. What is calculated
+-- becomes text by %.0f, because Lua's own form loses digits.
+
+local DAY = 86400000
+
+local function text(number)
+  return string.format('%.0f', number)
+end
+
+local function clock()
+  local time = redis.call('TIME')
+  return time[1] * 1000000 + time[2]
+end
+
+-- The key lives until a day after the number's own value, when the clock has passed it.
+local function write(count, n, rest)
+  redis.call('SET', count, text(n) .. ' ' .. rest, 'PXAT', text(math.ceil(n / 1000) + DAY))
+end
+
+-- What a blank server is told of.
+local function knows(space, n)
+  local known = redis.call('HMGET', space, 'run', 'max')
+  if known[1] and (tonumber(known[2]) or 0) < n then
+    redis.call('HSET', space, 'max', text(n))
+  end
+end
+
+-- A place among those who wait; how many are before it.
+local function wait(waits, ticket, member, now, ends)
+  redis.call('ZADD', waits, ticket, member)
+  if now + redis.call('PTTL', waits) < ends then
+    redis.call('PEXPIREAT', waits, text(ends))
+  end
+  return redis.call('ZRANK', waits, member)
+end
+
+-- Tells the first of those who wait that is there, and has no place any more: whoever asks again has one. Where messages
+-- are not allowed, nobody is told.
+local function wake(waits, channels, vote)
+  for _ = 1, 100 do
+    local first = redis.call('ZRANGE', waits, 0, 0)[1]
+    if not first then
+      return
+    end
+    local owner, inbox = string.match(first, '^(%x+) (.*)$')
+    redis.call('ZREM', waits, first)
+    local heard = redis.pcall('PUBLISH', channels .. (inbox or ''), 'freed ' .. (owner or '') .. ' ' .. vote)
+    if type(heard) == 'table' or heard > 0 then
+      return
+    end
+  end
+end

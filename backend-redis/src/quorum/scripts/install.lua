@@ -1,0 +1,13 @@
+-- Tells a server what it may have forgotten: from here on it votes.
+--
+-- KEYS  space
+-- ARGV  run, floor, what was agreed on
+-- Answer: 1, or 0 if it knows already, or has come up again
+
+local known = redis.call('HMGET', KEYS[1], 'run', 'whole', 'max')
+if known[1] ~= ARGV[1] or known[2] == '1' then
+  return 0
+end
+local max = math.max(tonumber(known[3]) or 0, tonumber(ARGV[2]))
+redis.call('HSET', KEYS[1], 'whole', '1', 'floor', ARGV[2], 'max', text(max), 'terms', ARGV[3])
+return 1

@@ -1,0 +1,404 @@
+//! What each server of a quorum runs, and how it answers. The bytes of an answer are not trusted.
+
+use std::fmt;
+use std::sync::LazyLock;
+use std::time::{Duration, UNIX_EPOCH};
+
+use leasehold_core::backend::Holder;
+use leasehold_core::{Error, FencingToken, OwnerId, Result, Revoke};
+use redis::{Cmd, Value};
+
+use super::keys::BallotKeys;
+use super::protocol::{Answer, Ticket};
+use crate::error;
+use crate::scripts::{Script, number, parts, text, told_info};
+
+pub(crate) static VOTE: LazyLock<Script> = LazyLock::new(|| Script::new(&[BALLOT, include_str!("vote.lua")]));
+pub(crate) static CONFIRM: LazyLock<Script> =
+    LazyLock::new(|| Script::new(&[BALLOT, include_str!("confirm.lua")]));
+pub(crate) static RENEW: LazyLock<Script> =
+    LazyLock::new(|| Script::new(&[BALLOT, include_str!("renew.lua")]));
+pub(crate) static RELEASE: LazyLock<Script> =
+    LazyLock::new(|| Script::new(&[BALLOT, include_str!("release.lua")]));
+pub(crate) static ADMIT: LazyLock<Script> =
+    LazyLock::new(|| Script::new(&[BALLOT, include_str!("admit.lua")]));
+pub(crate) static INSTALL: LazyLock<Script> =
+    LazyLock::new(|| Script::new(&[BALLOT, include_str!("install.lua")]));
+pub(crate) static INSPECT: LazyLock<Script> =
+    LazyLock::new(|| Script::new(&[BALLOT, include_str!("inspect.lua")]));
+pub(crate) static REVOKE: LazyLock<Script> =
+    LazyLock::new(|| Script::new(&[BALLOT, include_str!("revoke.lua")]));
+
+const BALLOT: &str = include_str!("ballot.lua");
+
+/// An acquisition, and which of its rounds; as servers write it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Ballot {
+    pub(crate) ticket: Ticket,
+    pub(crate) round: u64,
+}
+
+impl fmt::Display for Ballot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}", self.ticket.owner.to_hex(), self.ticket.time, self.round)
+    }
+}
+
+impl Ballot {
+    fn read(text: &str) -> Option<Self> {
+        let mut parts = text.splitn(3, ':');
+        let owner = OwnerId::from_hex(parts.next()?)?;
+        let (time, round) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+        Some(Self { ticket: Ticket { time, owner }, round })
+    }
+}
+
+/// Who asks for a vote.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asker<'a> {
+    pub(crate) run: &'a str,
+    pub(crate) ballot: Ballot,
+    pub(crate) ttl: u64,
+    pub(crate) proposal: u64,
+    pub(crate) waits: bool,
+    pub(crate) inbox: &'a str,
+    pub(crate) info: &'a str,
+    /// What was agreed on.
+    pub(crate) terms: &'a str,
+}
+
+pub(crate) fn vote(keys: &BallotKeys, space: &str, asker: Asker<'_>) -> Cmd {
+    let Asker { run, ballot: Ballot { ticket, round }, ttl, proposal, waits, inbox, info, terms } = asker;
+    let mut call = VOTE.call(&[&keys.vote, &keys.count, &keys.waits, space]);
+    call.arg(run).arg(ticket.owner.to_hex()).arg(ticket.time).arg(round).arg(ttl);
+    call.arg(proposal).arg(u8::from(waits)).arg(inbox).arg(info).arg(terms);
+    call
+}
+
+/// What a request for a vote was answered.
+#[derive(Debug)]
+pub(crate) struct Voted {
+    /// The server's time, in microseconds.
+    pub(crate) now: u64,
+    /// `None` if the server may have forgotten votes, and nobody has said which.
+    pub(crate) answer: Option<Answer>,
+    /// Whom it has voted for, if that is another.
+    pub(crate) holder: Option<Holder>,
+}
+
+/// Reads the answer of `vote`.
+///
+/// # Errors
+///
+/// [`ErrorKind::Protocol`](leasehold_core::ErrorKind::Protocol), also for a number that no token can have: it would be
+/// proposed to all servers. [`ErrorKind::InvalidOption`](leasehold_core::ErrorKind::InvalidOption) where something else
+/// was agreed on.
+pub(crate) fn voted(value: &Value) -> Result<Voted> {
+    let wrong = || error::unexpected("to a request for a vote");
+    let words = parts(value);
+    let at = |at: usize| words.get(at).and_then(counted).ok_or_else(wrong);
+    let millis = |word: &Value| match word {
+        Value::Int(millis) => Ok(Duration::from_millis(u64::try_from(*millis).unwrap_or(0))),
+        _ => Err(wrong()),
+    };
+    let (kind, now) = (at(0)?, at(1)?);
+    let mut holder = None;
+    let answer = match (kind, words.get(2)) {
+        (0, Some(ask_in)) => {
+            let ballot = words.get(3).and_then(text).and_then(Ballot::read).ok_or_else(wrong)?;
+            let record = words.get(4).and_then(text).and_then(Record::read);
+            holder = Some(record.map_or_else(unknown, |record| record.holder()));
+            Some(Answer::Held { by: ballot.ticket, ask_in: millis(ask_in)? })
+        }
+        (1, Some(_)) => Some(Answer::Voted { n: at(2)? }),
+        (2, None) => Some(Answer::Abstains { ask_in: Duration::ZERO }),
+        (3, None) => None,
+        (4, terms) => return Err(disagrees(terms.and_then(text))),
+        _ => return Err(wrong()),
+    };
+    Ok(Voted { now, answer, holder })
+}
+
+/// Everybody who locks with a server needs the same options.
+pub(crate) fn disagrees(terms: Option<&str>) -> Error {
+    let terms = terms.unwrap_or("options that were removed");
+    Error::invalid_option(format!("the namespace is used with {terms}: everybody needs the same"))
+}
+
+/// A number or a time that a token can have.
+fn counted(value: &Value) -> Option<u64> {
+    number(value).filter(|n| *n <= FencingToken::MAX_COUNTER)
+}
+
+pub(crate) fn confirm(keys: &BallotKeys, space: &str, ballot: Ballot, ttl: u64, n: u64, token: u64) -> Cmd {
+    let mut call = CONFIRM.call(&[&keys.vote, &keys.count, space]);
+    call.arg(ballot.to_string()).arg(ttl).arg(n).arg(token);
+    call
+}
+
+/// What `confirm`, `release`, `revoke` and `install` answer: whether there was what they are about.
+///
+/// # Errors
+///
+/// As [`voted`].
+pub(crate) fn was_there(value: &Value) -> Result<bool> {
+    match value {
+        Value::Int(0) => Ok(false),
+        Value::Int(1) => Ok(true),
+        _ => Err(error::unexpected("about a vote")),
+    }
+}
+
+/// One of those that are renewed together.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kept<'a> {
+    pub(crate) keys: &'a BallotKeys,
+    pub(crate) ballot: Ballot,
+    pub(crate) n: u64,
+    pub(crate) ttl: u64,
+}
+
+pub(crate) fn renew(kept: &[Kept<'_>]) -> Cmd {
+    let keys = kept.iter().flat_map(|Kept { keys, .. }| [&*keys.vote, &keys.count, &keys.asked]);
+    let mut call = RENEW.call(&keys.collect::<Vec<_>>());
+    for Kept { ballot, n, ttl, .. } in kept {
+        call.arg(ballot.to_string()).arg(*n).arg(*ttl);
+    }
+    call
+}
+
+/// What became of a vote that was to be renewed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Renewed {
+    Gone,
+    Kept,
+    /// And its holder was asked to let go within the grace.
+    Asked(Duration),
+}
+
+/// Reads the answers of `renew`, one for each vote.
+///
+/// # Errors
+///
+/// As [`voted`].
+pub(crate) fn renewed(value: &Value, votes: usize) -> Result<Vec<Renewed>> {
+    let wrong = || error::unexpected("to a renewal of votes");
+    let one = |value: &Value| match parts(value) {
+        [Value::Int(0)] => Ok(Renewed::Gone),
+        [Value::Int(1)] => Ok(Renewed::Kept),
+        [Value::Int(2), grace] => Ok(Renewed::Asked(grace_of(number(grace).ok_or_else(wrong)?))),
+        _ => Err(wrong()),
+    };
+    if parts(value).len() == votes { parts(value).iter().map(one).collect() } else { Err(wrong()) }
+}
+
+pub(crate) fn release(
+    keys: &BallotKeys,
+    channels: &str,
+    ballot: Ballot,
+    ttl: u64,
+    waits: bool,
+    inbox: &str,
+) -> Cmd {
+    let mut call = RELEASE.call(&[&keys.vote, &keys.waits, &keys.asked]);
+    let Ballot { ticket, round } = ballot;
+    call.arg(channels).arg(ticket.owner.to_hex()).arg(ticket.time).arg(round).arg(ttl);
+    call.arg(u8::from(waits)).arg(inbox);
+    call
+}
+
+pub(crate) fn admit(space: &str, run: &str, trusted: bool) -> Cmd {
+    let mut call = ADMIT.call(&[space]);
+    call.arg(run).arg(u8::from(trusted));
+    call
+}
+
+/// What a server knows of a namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Known {
+    pub(crate) now: u64,
+    pub(crate) whole: bool,
+    pub(crate) max: u64,
+    /// What was agreed on, by whoever told it what it may have forgotten.
+    pub(crate) terms: Option<String>,
+}
+
+/// Reads the answer of `admit`.
+///
+/// # Errors
+///
+/// As [`voted`].
+pub(crate) fn known(value: &Value) -> Result<Known> {
+    let wrong = || error::unexpected("about a namespace");
+    let [now, Value::Int(whole @ 0..=1), max, rest @ ..] = parts(value) else { return Err(wrong()) };
+    let read = |value| counted(value).ok_or_else(wrong);
+    let terms = rest.first().and_then(text).map(str::to_owned);
+    Ok(Known { now: read(now)?, whole: *whole == 1, max: read(max)?, terms })
+}
+
+pub(crate) fn install(space: &str, run: &str, floor: u64, terms: &str) -> Cmd {
+    let mut call = INSTALL.call(&[space]);
+    call.arg(run).arg(floor).arg(terms);
+    call
+}
+
+pub(crate) fn inspect(names: &[BallotKeys]) -> Cmd {
+    let keys = names.iter().flat_map(|keys| [&*keys.vote, &keys.count, &keys.waits]);
+    INSPECT.call(&keys.collect::<Vec<_>>())
+}
+
+/// What one server shows of a name.
+#[derive(Clone, Debug)]
+pub(crate) struct Shown {
+    pub(crate) voted: Option<Ballot>,
+    pub(crate) holder: Option<Holder>,
+    pub(crate) waiting: usize,
+}
+
+/// Reads the answers of `inspect`, one for each name.
+///
+/// # Errors
+///
+/// As [`voted`].
+pub(crate) fn inspected(value: &Value, names: usize) -> Result<Vec<Shown>> {
+    let wrong = || error::unexpected("about a name");
+    let one = |value: &Value| {
+        let [Value::Int(waiting), voted, record] = parts(value) else { return Err(wrong()) };
+        let voted = text(voted).and_then(Ballot::read);
+        let record = text(record).and_then(Record::read);
+        let holder = voted.is_some().then(|| record.map_or_else(unknown, |record| record.holder()));
+        Ok(Shown { voted, holder, waiting: usize::try_from(*waiting).map_err(|_| wrong())? })
+    };
+    if parts(value).len() == names { parts(value).iter().map(one).collect() } else { Err(wrong()) }
+}
+
+pub(crate) fn revoke(keys: &BallotKeys, channels: &str, owner: OwnerId, how: Revoke) -> Cmd {
+    let mut call = REVOKE.call(&[&keys.vote, &keys.count, &keys.waits, &keys.asked]);
+    call.arg(channels).arg(owner.to_hex());
+    match how {
+        Revoke::Ask { grace } => call.arg(grace.as_millis().to_string()),
+        Revoke::Force => call.arg("force"),
+    };
+    call
+}
+
+/// The record of a vote, "N BALLOT SINCE INBOX INFO".
+#[derive(Debug)]
+struct Record<'v> {
+    n: u64,
+    since: u64,
+    info: &'v str,
+}
+
+impl<'v> Record<'v> {
+    fn read(text: &'v str) -> Option<Self> {
+        let mut words = text.splitn(5, ' ');
+        let n = words.next()?.parse().ok()?;
+        let since = words.nth(1)?.parse().ok()?;
+        Some(Self { n, since, info: words.nth(1)? })
+    }
+
+    fn holder(&self) -> Holder {
+        let (label, metadata) = told_info(self.info).unwrap_or(("unknown", None));
+        let mut holder = Holder::new(label);
+        holder.token = FencingToken::new(self.n, 0);
+        holder.since = UNIX_EPOCH.checked_add(Duration::from_micros(self.since));
+        holder.metadata = metadata.map(str::to_owned);
+        holder
+    }
+}
+
+fn unknown() -> Holder {
+    Holder::new("unknown")
+}
+
+/// What is published to an inbox.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Message {
+    /// The server that says so votes again for the name of that key.
+    Freed { owner: OwnerId },
+    /// That holder is to let go within the grace, or has lost the vote by force.
+    Revoked { owner: OwnerId, grace: Duration },
+}
+
+impl Message {
+    /// Reads what a script published; `None` for anything else.
+    pub(crate) fn parse(payload: &[u8]) -> Option<Self> {
+        let mut words = std::str::from_utf8(payload).ok()?.splitn(4, ' ');
+        let (news, owner) = (words.next()?, OwnerId::from_hex(words.next()?)?);
+        match news {
+            "freed" => Some(Self::Freed { owner }),
+            "revoked" => Some(Self::Revoked { owner, grace: grace_of(words.next()?.parse().ok()?) }),
+            _ => None,
+        }
+    }
+}
+
+fn grace_of(millis: u64) -> Duration {
+    Duration::from_millis(millis).min(Revoke::MAX_GRACE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A ballot is read as it is written, and nothing else is.
+    #[test]
+    fn ballots_round_trip() {
+        let ticket = Ticket { time: 7, owner: OwnerId::from_random([9; 16]) };
+        let ballot = Ballot { ticket, round: 3 };
+        assert_eq!(Ballot::read(&ballot.to_string()), Some(ballot));
+        for strange in ["", "a:1:1", &ballot.to_string()[1..], &format!("{ballot}:1")] {
+            assert_eq!(Ballot::read(strange), None, "{strange}");
+        }
+    }
+
+    /// A message names its owner; what is not understood is passed over.
+    #[test]
+    fn messages_are_read() {
+        let owner = OwnerId::from_random([7; 16]);
+        let hex = owner.to_hex();
+        let read = |text: String| Message::parse(text.as_bytes());
+        assert_eq!(read(format!("freed {hex} p:{{a b}}:vote")), Some(Message::Freed { owner }));
+        let grace = Duration::from_millis(42);
+        assert_eq!(read(format!("revoked {hex} 42 p:{{a}}:vote")), Some(Message::Revoked { owner, grace }));
+        for strange in
+            [String::new(), "freed x".into(), format!("revoked {hex} x"), format!("granted {hex} 1")]
+        {
+            assert_eq!(read(strange.clone()), None, "{strange}");
+        }
+    }
+
+    /// A number that no token can have is refused, wherever a server tells one: it would be proposed to all others.
+    #[test]
+    fn numbers_beyond_every_token_are_refused() {
+        let (now, most) = (Value::Int(7), Value::Int(FencingToken::MAX_COUNTER as i64));
+        let beyond = Value::Int(FencingToken::MAX_COUNTER as i64 + 1);
+        let vote = |now: &Value, n: &Value| voted(&Value::Array(vec![Value::Int(1), now.clone(), n.clone()]));
+        let space = |now: &Value, max: &Value| {
+            known(&Value::Array(vec![now.clone(), Value::Int(1), max.clone(), Value::Nil]))
+        };
+        assert!(vote(&now, &most).is_ok() && space(&now, &most).is_ok());
+        assert!(vote(&now, &beyond).is_err() && space(&now, &beyond).is_err());
+        assert!(vote(&beyond, &most).is_err() && space(&beyond, &most).is_err());
+    }
+
+    fn values() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Nil),
+            any::<i64>().prop_map(Value::Int),
+            prop::collection::vec(any::<u8>(), 0..40).prop_map(Value::BulkString),
+            "[0-9a-f:]{0,40}".prop_map(|text| Value::BulkString(text.into_bytes())),
+        ];
+        leaf.prop_recursive(2, 12, 6, |inner| prop::collection::vec(inner, 0..6).prop_map(Value::Array))
+    }
+
+    proptest! {
+        /// Whatever a server answers is read or refused.
+        #[test]
+        fn strange_answers_are_refused_without_panic(value in values()) {
+            let _ = (voted(&value), was_there(&value), renewed(&value, 2), known(&value), inspected(&value, 1));
+        }
+    }
+}

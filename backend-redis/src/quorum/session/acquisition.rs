@@ -1,0 +1,166 @@
+//! One acquisition: drives the contender of one request, and gives up what it has.
+//!
+//! # Invariants
+//! - **redis.quorum.acquisition-1** One that ends without its grant, dropped, failed or lost, releases its owner id at every
+//!   server in the background (G8); one whose grant was taken does not.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::backend::{AcquireRequest, Attempt, Grant, Holder, StoreEvent};
+use leasehold_core::clock::{Deadline, Moment};
+use leasehold_core::{Effect, Error, FencingToken, LostReason, Result};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use super::{Entry, Seat, Session};
+use crate::error;
+use crate::quorum::protocol::{Contender, Step, Ticket};
+use crate::scripts::{info, millis};
+
+/// An entry of ours, until its grant is taken.
+struct Acquisition<'s> {
+    session: &'s Arc<Session>,
+    entry: Arc<Entry>,
+    is_taken: bool,
+}
+
+/// What an acquisition has come to.
+enum Came {
+    Granted(Grant),
+    Busy(Option<Holder>),
+}
+
+impl Session {
+    /// Takes the lock, or waits for it. Dropping the future abandons.
+    pub(crate) async fn acquire(self: &Arc<Self>, request: &AcquireRequest) -> Result<Grant> {
+        match self.contend(request, true).await? {
+            Came::Granted(grant) => Ok(grant),
+            // Who waits is never told so.
+            Came::Busy(_) => Err(Error::lost(LostReason::Gone)),
+        }
+    }
+
+    /// Takes the lock if nobody has it. Dropping the future leaves nothing.
+    pub(crate) async fn try_acquire(self: &Arc<Self>, request: &AcquireRequest) -> Result<Attempt> {
+        Ok(match self.contend(request, false).await? {
+            Came::Granted(grant) => Attempt::Granted(grant),
+            Came::Busy(holder) => Attempt::Held { holder },
+        })
+    }
+
+    async fn contend(self: &Arc<Self>, request: &AcquireRequest, waits: bool) -> Result<Came> {
+        self.agreed.admits(request.ttl)?;
+        let acquisition = Acquisition::new(self, request, waits)?;
+        let contended = self.closing.run_until_cancelled(acquisition.run()).await;
+        contended.unwrap_or_else(|| Err(error::closed()))
+    }
+}
+
+impl<'s> Acquisition<'s> {
+    fn new(session: &'s Arc<Session>, request: &AcquireRequest, waits: bool) -> Result<Self> {
+        let now = session.env.now();
+        let time = session.horizon.lock().time(now).unwrap_or(0);
+        let (owner, lease) = (request.owner, session.lease_of(request.owner));
+        // The servers count whole milliseconds.
+        let ttl = Duration::from_millis(millis(request.ttl));
+        let ticket = Ticket { time, owner };
+        let entry = Arc::new(Entry {
+            name: request.name.clone(),
+            keys: session.keys.of(&request.name),
+            ticket,
+            lease,
+            ttl,
+            waits,
+            info: info(&request.label, request.metadata.as_deref()),
+            contender: Mutex::new(Contender::new(session.terms(ttl), ticket, waits)),
+            heard: Notify::new(),
+            seats: session.members.iter().map(|_| Seat::default()).collect(),
+        });
+        let mut entries = session.entries.lock();
+        // Whoever closes finds the entry here, or has closed before.
+        session.open_or_refuse()?;
+        entries.insert(lease, Arc::clone(&entry));
+        drop(entries);
+        Ok(Self { session, entry, is_taken: false })
+    }
+
+    async fn run(mut self) -> Result<Came> {
+        let (session, entry) = (self.session, Arc::clone(&self.entry));
+        let (mut give_up_at, mut is_queued) = (session.give_up_at(), false);
+        loop {
+            session.pump(&entry);
+            let now = session.env.now();
+            let (step, is_heard) = {
+                let mut contender = entry.contender.lock();
+                (contender.step(now), contender.has_heard_a_quorum())
+            };
+            // Who waits gives up once there was no quorum for as long as a request may take.
+            if entry.waits && is_heard && step != Step::Unreachable {
+                give_up_at = session.give_up_at();
+            }
+            let is_late = give_up_at <= now;
+            let until = match step {
+                Step::Take { token, deadline } => return self.take(token, deadline).map(Came::Granted),
+                Step::Busy => return Ok(Came::Busy(entry.holder())),
+                Step::Over(reason) => return Err(Error::lost(reason)),
+                Step::Unreachable | Step::Wait(_) if is_late => return Err(self.too_few()),
+                Step::Unreachable => now + session.patience(),
+                Step::Wait(until) => until,
+            };
+            if let (true, false, Some(holder)) = (entry.waits && is_heard, is_queued, entry.holder()) {
+                is_queued = true;
+                session.events.tell(StoreEvent::Queued { name: entry.name.clone(), holder });
+            }
+            self.hear(until.min(give_up_at)).await;
+        }
+    }
+
+    /// Something new about the entry, or that moment.
+    async fn hear(&self, until: Moment) {
+        tokio::select! {
+            biased;
+            () = self.entry.heard.notified() => {}
+            () = self.session.env.sleep_until(until) => {}
+        }
+    }
+
+    /// The lock is the caller's.
+    fn take(&mut self, token: u64, deadline: Deadline) -> Result<Grant> {
+        if token > FencingToken::MAX_COUNTER {
+            return Err(error::unexpected("a number beyond the largest token"));
+        }
+        self.is_taken = true;
+        self.session.tell_asked(&self.entry);
+        let Entry { name, ticket, .. } = &*self.entry;
+        Ok(Grant::new(name.clone(), ticket.owner, self.entry.lease(deadline), token))
+    }
+
+    fn too_few(&self) -> Error {
+        let failed: Vec<_> = self.entry.seats.iter().map(|seat| seat.failed.lock().clone()).collect();
+        let error = self.session.too_few(&failed);
+        let contender = self.entry.contender.lock();
+        let may_be = (0..self.session.size.servers).any(|server| contender.may_be_at(server));
+        if may_be { error.with_effect(Effect::Unknown) } else { error }
+    }
+}
+
+impl Entry {
+    /// Whom the servers have voted for.
+    fn holder(&self) -> Option<Holder> {
+        let holders = self.seats.iter().filter_map(|seat| seat.holder.lock().clone());
+        holders.max_by_key(|holder| holder.token)
+    }
+}
+
+impl Drop for Acquisition<'_> {
+    /// redis.quorum.acquisition-1
+    fn drop(&mut self) {
+        if self.is_taken {
+            return;
+        }
+        self.entry.contender.lock().end(LostReason::Released);
+        self.session.entries.lock().remove(&self.entry.lease);
+        self.session.leave(&self.entry);
+    }
+}

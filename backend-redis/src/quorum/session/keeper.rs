@@ -1,0 +1,122 @@
+//! Keeping holds alive: the core's renewals, at every server that has voted for them.
+
+use std::sync::Arc;
+
+use leasehold_core::backend::{LeaseId, Renewal};
+use leasehold_core::clock::Moment;
+use leasehold_core::{ErrorKind, LostReason, Result};
+use tokio::sync::mpsc;
+
+use super::{Entry, Session};
+use crate::quorum::scripts::{self, Ballot, Kept, Renewed};
+use crate::scripts::millis;
+
+/// A hold at one server, and the number of its vote there.
+type Vote = (Arc<Entry>, u64);
+
+impl Session {
+    /// Renews holds, until a quorum has renewed each; the other servers are not waited for, and heard all the same.
+    pub(crate) async fn renew(self: &Arc<Self>, leases: &[LeaseId]) -> Vec<Renewal> {
+        let known: Vec<_> = {
+            let entries = self.entries.lock();
+            leases.iter().map(|lease| entries.get(lease).cloned()).collect()
+        };
+        let (began, give_up_at) = (self.env.now(), self.give_up_at());
+        // Servers that have not voted yet are asked to.
+        known.iter().flatten().for_each(|entry| self.pump(entry));
+        let (tell, mut told) = mpsc::unbounded_channel();
+        for server in 0..self.size.servers {
+            let vote = |entry: &Arc<Entry>| {
+                let number = entry.contender.lock().number_at(server);
+                Some((Arc::clone(entry), number?))
+            };
+            let votes: Vec<Vote> = known.iter().flatten().filter_map(vote).collect();
+            for votes in votes.chunks(BATCH) {
+                let (session, votes, tell) = (Arc::clone(self), votes.to_vec(), tell.clone());
+                self.env.spawn(async move {
+                    let renewing = session.renew_at(server, &votes);
+                    let renewed = session.closed.run_until_cancelled(renewing).await;
+                    // Nobody hears it who has gone.
+                    let _ = tell.send(renewed.and_then(Result::err));
+                });
+            }
+        }
+        drop(tell);
+        let mut failed = None;
+        loop {
+            if known.iter().flatten().all(|entry| self.is_renewed(entry, began)) {
+                break;
+            }
+            tokio::select! {
+                biased;
+                answered = told.recv() => match answered {
+                    Some(error) => failed = error.or(failed),
+                    None => break,
+                },
+                () = self.env.sleep_until(give_up_at) => break,
+            }
+        }
+        let renewal = |entry: &Option<Arc<Entry>>| {
+            let Some(entry) = entry else { return Renewal::Gone(LostReason::Gone) };
+            let over = entry.contender.lock().over(self.env.now());
+            let deadline = entry.contender.lock().deadline();
+            match (over, deadline) {
+                (Some(reason), _) => Renewal::Gone(reason),
+                (None, Some(deadline)) if self.is_renewed(entry, began) => Renewal::Until(deadline),
+                _ => {
+                    let failed = [failed.clone()];
+                    Renewal::Unknown(self.too_few(&failed))
+                }
+            }
+        };
+        known.iter().map(renewal).collect()
+    }
+
+    /// Whether a quorum has renewed it since then, or it is over.
+    fn is_renewed(&self, entry: &Entry, began: Moment) -> bool {
+        let mut contender = entry.contender.lock();
+        let least = self.env.deadline(began, entry.ttl);
+        contender.over(self.env.now()).is_some()
+            || contender.deadline().is_some_and(|deadline| least <= deadline)
+    }
+
+    async fn renew_at(self: &Arc<Self>, server: usize, votes: &[Vote]) -> Result<()> {
+        let kept = |(entry, n): &Vote| {
+            let ballot = Ballot { ticket: entry.ticket, round: entry.contender.lock().round() };
+            (ballot, *n, millis(entry.ttl))
+        };
+        let kept: Vec<_> = votes.iter().map(kept).collect();
+        let kept = kept.iter().zip(votes).map(|((ballot, n, ttl), (entry, _))| Kept {
+            keys: &entry.keys,
+            ballot: *ballot,
+            n: *n,
+            ttl: *ttl,
+        });
+        let call = scripts::renew(&kept.collect::<Vec<_>>());
+        let admitted = self.members[server].ready(self, server).await?;
+        let sent_at = self.env.now();
+        let value = match admitted.connected.run(&scripts::RENEW, &call, self.give_up_at()).await {
+            // One name whose keys are something else is not to cost the others their leases.
+            Err(error) if *error.kind() == ErrorKind::Protocol && votes.len() > 1 => {
+                let mut failed = Ok(());
+                for vote in votes.chunks(1) {
+                    let renewed = Box::pin(self.renew_at(server, vote)).await;
+                    failed = failed.and(renewed);
+                }
+                return failed;
+            }
+            value => value?,
+        };
+        for ((entry, _), renewed) in votes.iter().zip(scripts::renewed(&value, votes.len())?) {
+            entry.contender.lock().renewed(self.env.now(), server, sent_at, renewed != Renewed::Gone);
+            if let Renewed::Asked(grace) = renewed {
+                entry.contender.lock().asked(self.env.now(), grace);
+                self.tell_asked(entry);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How many votes one request renews: few enough that the server does nothing else for less than a millisecond.
+const BATCH: usize = 100;

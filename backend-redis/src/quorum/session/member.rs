@@ -1,0 +1,304 @@
+//! One server of a quorum: the way to it, which run of it that is, and what it knows of the namespace.
+//!
+//! # Invariants
+//! - **redis.quorum.member-1** Nothing is asked of a connection before it is known which run of the server it leads to, and
+//!   that no other connection leads to the same: one server counts once, whatever it is called.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use leasehold_core::backend::{Backoff, Reopen};
+use leasehold_core::clock::Moment;
+use leasehold_core::{Env, Error, ErrorKind, Result};
+use parking_lot::Mutex;
+use redis::Value;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::Session;
+use crate::config::RedisConfig;
+use crate::connection::{Connected, Hears, Inbox, Link, LinkEvent};
+use crate::error;
+use crate::quorum::config::twice;
+use crate::quorum::protocol::Standing;
+use crate::quorum::scripts::{self, Known, disagrees};
+use crate::scripts::text;
+
+/// One server.
+#[derive(Debug)]
+pub(crate) struct Member {
+    pub(crate) address: String,
+    pub(crate) link: Arc<Link>,
+    /// What is up, since it is known whom it leads to.
+    admitted: Reopen<Admitted>,
+    /// What the first attempt to connect came to.
+    begun: watch::Sender<Option<Result<()>>>,
+    told_deaf: AtomicBool,
+}
+
+/// A connection that leads to a known run.
+#[derive(Clone, Debug)]
+pub(crate) struct Admitted {
+    pub(crate) connected: Connected,
+    pub(crate) run: Arc<str>,
+    /// For how long it had run by then, at least.
+    up_for: Duration,
+    at: Moment,
+}
+
+impl Admitted {
+    /// How much of the pause after the server's start is left, at most.
+    pub(crate) fn pause_left(&self, session: &Session, now: Moment) -> Duration {
+        session.agreed.pause.saturating_sub(self.up_for + now.since(self.at))
+    }
+}
+
+/// The runs that connections lead to, by server.
+pub(crate) type Runs = Arc<Mutex<Vec<Option<Arc<str>>>>>;
+
+/// Who is told what a server says unasked.
+#[derive(Debug)]
+pub(crate) struct Ear {
+    pub(crate) session: Arc<OnceLock<Weak<Session>>>,
+    pub(crate) server: usize,
+}
+
+impl Hears for Ear {
+    fn hear(&self, event: LinkEvent) {
+        if let Some(session) = self.session.get().and_then(Weak::upgrade) {
+            session.hear(self.server, event);
+        }
+    }
+}
+
+impl Member {
+    /// One that is being connected to, in a task, until `closed`.
+    ///
+    /// # Errors
+    ///
+    /// A configuration that cannot work.
+    pub(crate) fn start(
+        env: &Env,
+        config: &RedisConfig,
+        (channel, ear): (String, Ear),
+        closed: &CancellationToken,
+    ) -> Result<Self> {
+        let ear: Arc<dyn Hears> = Arc::new(ear);
+        let inbox = Inbox { channel, hears: Arc::clone(&ear), keys: None };
+        let link =
+            Arc::new(Link::new(env.clone(), config.client(env.timing().op_timeout)?, Some(inbox), None));
+        let begun = watch::Sender::new(None);
+        let (linking, told, closing, env_of) =
+            (Arc::clone(&link), begun.clone(), closed.clone(), env.clone());
+        env.spawn(async move {
+            let connecting = async {
+                let mut pauses = Backoff::of_requests(&env_of);
+                loop {
+                    let started = linking.start(closing.clone()).await.map(drop);
+                    let is_up = started.is_ok();
+                    told.send_replace(Some(started));
+                    if is_up {
+                        return ear.hear(if linking.is_deaf() {
+                            LinkEvent::Deaf
+                        } else {
+                            LinkEvent::UpAgain
+                        });
+                    }
+                    pauses.pause(&env_of).await;
+                }
+            };
+            closing.run_until_cancelled(connecting).await;
+        });
+        let admitted = Reopen::new(env.clone());
+        let address = config.address();
+        Ok(Self { address, link, admitted, begun, told_deaf: AtomicBool::new(false) })
+    }
+
+    /// What the first attempt to connect comes to.
+    pub(crate) async fn begun(&self) -> Result<()> {
+        let mut begun = self.begun.subscribe();
+        match begun.wait_for(Option::is_some).await.map(|begun| begun.clone()) {
+            Ok(Some(begun)) => begun,
+            _ => Err(error::closed()),
+        }
+    }
+
+    /// What is up, and which run it leads to; nothing is waited for but the answer to that question.
+    ///
+    /// # Errors
+    ///
+    /// Not applied: why there is no connection; `InvalidOption` for a server that is another one of these, or a replica.
+    pub(crate) async fn ready(&self, session: &Session, server: usize) -> Result<Admitted> {
+        let Some(up) = self.link.up() else {
+            return Err(match &*self.begun.borrow() {
+                Some(Err(error)) => error.clone(),
+                _ => Error::not_applied(ErrorKind::Unavailable, "there is no connection to the server"),
+            });
+        };
+        let serves = |admitted: &Admitted| admitted.connected.id() == up.id();
+        let (env, runs, connected) = (session.env.clone(), Arc::clone(&session.runs), up.clone());
+        let address = self.address.clone();
+        let open = move || async move { admit(&env, connected, &runs, server, &address).await };
+        self.admitted.get(serves, open).await.map_err(|error| error.with_context("server", &self.address))
+    }
+
+    /// What it knows of the namespace.
+    ///
+    /// # Errors
+    ///
+    /// As [`Member::ready`], and the server's table.
+    pub(crate) async fn look(&self, session: &Session, server: usize) -> Result<Standing> {
+        let admitted = self.ready(session, server).await?;
+        let call = scripts::admit(&session.space, &admitted.run, session.agreed.trusts_disks);
+        let sent_at = session.env.now();
+        let value = admitted.connected.run(&scripts::ADMIT, &call, session.give_up_at()).await?;
+        let Known { now, whole, max, terms } = scripts::known(&value)?;
+        session.heard_of(sent_at, now, max);
+        match terms {
+            // A blank one has nobody's, at first.
+            None if !whole => {}
+            Some(terms) if terms == session.terms => {}
+            terms => return Err(disagrees(terms.as_deref()).with_context("server", &self.address)),
+        }
+        // At the sending, so that it is over when the answer says so.
+        let pause_left = admitted.pause_left(session, sent_at);
+        Ok(Standing { run: admitted.run.to_string(), whole, max, pause_left })
+    }
+
+    /// Whether it is the first time that it may not hear its channel.
+    pub(crate) fn became_deaf(&self) -> bool {
+        !self.told_deaf.swap(true, Ordering::Relaxed)
+    }
+}
+
+/// redis.quorum.member-1
+async fn admit(
+    env: &Env,
+    connected: Connected,
+    runs: &Mutex<Vec<Option<Arc<str>>>>,
+    server: usize,
+    address: &str,
+) -> Result<Admitted> {
+    let mut info = redis::cmd("INFO");
+    info.arg("server").arg("replication");
+    let answer = connected.ask(&info, env.now() + env.timing().op_timeout * 9 / 10).await?;
+    let at = env.now();
+    let fields = text(&answer).unwrap_or_default();
+    let field = |name: &str| {
+        let value = |line: &str| line.strip_prefix(name)?.strip_prefix(':').map(str::to_owned);
+        fields.lines().find_map(value)
+    };
+    let (Some(run), Some(up_for)) = (field("run_id"), field("uptime_in_seconds")) else {
+        return Err(error::unexpected("to INFO"));
+    };
+    if field("role").as_deref() == Some("slave") {
+        let message = format!("the server {address} is a replica: a quorum is of servers that fail apart");
+        return Err(Error::invalid_option(message));
+    }
+    if field("redis_mode").as_deref() == Some("cluster") {
+        let message = format!("the server {address} is part of a Redis Cluster");
+        return Err(Error::not_applied(ErrorKind::Unsupported, message));
+    }
+    let run: Arc<str> = run.into();
+    let mut runs = runs.lock();
+    let is_another = |(at, other): (usize, &Option<Arc<str>>)| at != server && other.as_ref() == Some(&run);
+    if runs.iter().enumerate().any(is_another) {
+        return Err(twice(address));
+    }
+    runs[server] = Some(Arc::clone(&run));
+    drop(runs);
+    // The server counts whole seconds, of a clock that it reads now and then.
+    let up_for = Duration::from_secs(up_for.parse::<u64>().unwrap_or(0).saturating_sub(2));
+    Ok(Admitted { connected, run, up_for, at })
+}
+
+impl Session {
+    /// Asks every server at once, until all have answered, or `enough` of them and nobody else for a moment.
+    pub(crate) async fn ask_all<'s, T, F>(
+        &'s self,
+        mut give_up_at: Moment,
+        enough: usize,
+        ask: impl Fn(usize, &'s Member) -> F,
+    ) -> Vec<Option<Result<T>>>
+    where
+        F: Future<Output = Result<T>> + Send,
+        T: Send,
+    {
+        let asked = self.members.iter().enumerate().map(|(at, member)| {
+            let asking = ask(at, member);
+            async move { (at, asking.await) }
+        });
+        let mut asking: FuturesUnordered<_> = asked.collect();
+        let mut answers: Vec<_> = self.members.iter().map(|_| None).collect();
+        loop {
+            tokio::select! {
+                biased;
+                answered = asking.next() => match answered {
+                    Some((at, answer)) => answers[at] = Some(answer),
+                    None => return answers,
+                },
+                () = self.env.sleep_until(give_up_at) => return answers,
+            }
+            let answered = answers.iter().flatten().filter(|answer: &&Result<T>| answer.is_ok()).count();
+            if answered >= enough {
+                give_up_at = give_up_at.min(self.env.now() + self.patience());
+            }
+        }
+    }
+
+    /// What a quorum has answered.
+    ///
+    /// # Errors
+    ///
+    /// Why too few have.
+    pub(crate) fn quorum_of<T>(&self, answers: Vec<Option<Result<T>>>) -> Result<Vec<Option<T>>> {
+        let failed: Vec<_> = answers.iter().map(|answer| answer.as_ref()?.as_ref().err().cloned()).collect();
+        let answers: Vec<_> = answers.into_iter().map(|answer| answer?.ok()).collect();
+        if answers.iter().flatten().count() >= self.size.quorum {
+            Ok(answers)
+        } else {
+            Err(self.too_few(&failed))
+        }
+    }
+
+    /// Why there is no quorum, by what each server has said last. What a quorum cannot do without is what ends it.
+    pub(crate) fn too_few(&self, failed: &[Option<Error>]) -> Error {
+        let firm = |error: &&Error| *error.kind() != ErrorKind::Unavailable;
+        let refused = failed.iter().flatten().filter(firm);
+        if refused.clone().count() >= self.size.blocking()
+            && let Some(error) = refused.clone().next()
+        {
+            return error.clone();
+        }
+        let up = self.size.servers - failed.iter().flatten().count();
+        let (servers, quorum) = (self.size.servers, self.size.quorum);
+        let message = if up < quorum {
+            format!("only {up} of {servers} servers can be used, {quorum} are needed")
+        } else {
+            format!("too few of {servers} servers have answered in time, {quorum} are needed")
+        };
+        let error = Error::not_applied(ErrorKind::Unavailable, message);
+        match failed.iter().flatten().next() {
+            Some(first) => error.with_source(first.clone()),
+            None => error,
+        }
+    }
+
+    /// What a script has answered at one server.
+    ///
+    /// # Errors
+    ///
+    /// As [`Member::ready`], and the server's table.
+    pub(crate) async fn run_at(
+        &self,
+        server: usize,
+        script: &crate::scripts::Script,
+        call: &redis::Cmd,
+    ) -> Result<Value> {
+        let admitted = self.members[server].ready(self, server).await?;
+        admitted.connected.run(script, call, self.give_up_at()).await
+    }
+}

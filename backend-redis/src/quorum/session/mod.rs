@@ -1,0 +1,315 @@
+//! One manager's session with several servers: a connection to each, and its entries.
+//!
+//! Carries out what the contenders of `protocol` ask for. Each request to a server is a task of its own, so nobody waits for a
+//! straggler, and what it answers late is heard all the same.
+//!
+//! | file | says |
+//! |---|---|
+//! | `member` | one server, and asking all of them |
+//! | `acquisition` | drives one contender |
+//! | `errand` | sends what it wants, and hears the answers |
+//! | `keeper` | keeps holds alive |
+//! | `leaving` | gives back what is not wanted any more |
+//! | `recovery` | tells servers that came up what they may have forgotten |
+//!
+//! # Invariants
+//! - **redis.quorum.session-1** What concerns one owner at one server is sent in turn, each after the answer before it: so
+//!   a release is never overtaken by a request for a vote (G5, G8).
+
+mod acquisition;
+mod errand;
+mod keeper;
+mod leaving;
+mod member;
+mod recovery;
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::ops::Deref;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use leasehold_core::backend::{Events, Lease, LeaseId, LeaseScope, StoreEvent};
+use leasehold_core::clock::{Deadline, Moment};
+use leasehold_core::{Effect, Env, Error, ErrorKind, LockName, LostReason, OwnerId, Result};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use self::member::{Ear, Runs};
+use super::agreed::Agreed;
+use super::config::QuorumConfig;
+use super::keys::{BallotKeys, QuorumKeys};
+use super::protocol::{Contender, Horizon, Size, Terms, Ticket};
+use super::scripts::Message;
+use crate::connection::LinkEvent;
+use crate::error;
+use crate::protocol::Unanswered;
+
+pub(crate) use self::member::Member;
+
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) env: Env,
+    pub(crate) size: Size,
+    pub(crate) keys: QuorumKeys,
+    space: String,
+    pub(crate) channels: String,
+    inbox: String,
+    pub(crate) members: Vec<Member>,
+    runs: Runs,
+    pub(crate) agreed: Agreed,
+    /// The same as servers keep it.
+    terms: String,
+    entries: Mutex<HashMap<LeaseId, Arc<Entry>>>,
+    lease_ids: RandomState,
+    horizon: Mutex<Horizon>,
+    events: Events,
+    /// A server may not know what it has forgotten.
+    blank: Notify,
+    closing: CancellationToken,
+    closed: CancellationToken,
+    leaving: TaskTracker,
+}
+
+/// A session as whoever has opened it has it: with the last of these it is cut, and leases end what is left.
+#[derive(Debug)]
+pub(crate) struct Opened(Arc<Session>);
+
+impl Deref for Opened {
+    type Target = Arc<Session>;
+
+    fn deref(&self) -> &Arc<Session> {
+        &self.0
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        self.cut();
+    }
+}
+
+/// What we have at the servers for one owner id.
+#[derive(Debug)]
+struct Entry {
+    name: LockName,
+    keys: BallotKeys,
+    ticket: Ticket,
+    lease: LeaseId,
+    ttl: Duration,
+    waits: bool,
+    /// What `inspect` shows of us.
+    info: String,
+    contender: Mutex<Contender>,
+    /// Something was heard about it.
+    heard: Notify,
+    seats: Vec<Seat>,
+}
+
+/// What is under way between one owner and one server.
+#[derive(Debug, Default)]
+struct Seat {
+    /// redis.quorum.session-1
+    turn: tokio::sync::Mutex<()>,
+    /// Requests for its vote that may still arrive.
+    unanswered: Mutex<Unanswered>,
+    failed: Mutex<Option<Error>>,
+    /// Whom it has voted for instead.
+    holder: Mutex<Option<leasehold_core::backend::Holder>>,
+}
+
+impl Session {
+    /// Connects to the servers.
+    ///
+    /// # Errors
+    ///
+    /// When there is no quorum of them, or one of them does not belong to it.
+    pub(crate) async fn open(config: &QuorumConfig, env: Env, events: Events) -> Result<Opened> {
+        let (keys, agreed) = (QuorumKeys::new(config.prefix())?, config.agreed(env.timing().ttl));
+        agreed.admits(env.timing().ttl)?;
+        let (channels, inbox) = (keys.channels(), env.owner_id().to_hex());
+        let closed = CancellationToken::new();
+        // Whoever gives up opening ends what was begun.
+        let unopened = closed.clone().drop_guard();
+        let heard = Arc::new(OnceLock::new());
+        let start = |(server, config)| {
+            let ear = Ear { session: Arc::clone(&heard), server };
+            Member::start(&env, config, (format!("{channels}{inbox}"), ear), &closed)
+        };
+        let members = config.servers().iter().enumerate().map(start).collect::<Result<Vec<_>>>()?;
+        let session = Arc::new(Self {
+            size: agreed.size,
+            space: keys.space(),
+            keys,
+            channels,
+            inbox,
+            runs: Arc::new(Mutex::new(vec![None; members.len()])),
+            members,
+            agreed,
+            terms: agreed.to_string(),
+            env,
+            entries: Mutex::default(),
+            lease_ids: RandomState::new(),
+            horizon: Mutex::default(),
+            events,
+            blank: Notify::new(),
+            closing: CancellationToken::new(),
+            closed,
+            leaving: TaskTracker::new(),
+        });
+        // It is new.
+        let _ = heard.set(Arc::downgrade(&session));
+        session.meet().await?;
+        // What they said before there was a session went unheard.
+        for (server, member) in session.members.iter().enumerate() {
+            if member.link.is_deaf() {
+                session.hear(server, LinkEvent::Deaf);
+            }
+        }
+        unopened.disarm();
+        session.env.spawn(Arc::clone(&session).recover_blank());
+        Ok(Opened(session))
+    }
+
+    /// Waits for a quorum of servers, and for what those that came up are told.
+    async fn meet(&self) -> Result<()> {
+        let give_up_at = self.env.now() + self.env.timing().connect_timeout * 9 / 10;
+        let met = self.ask_all(give_up_at, self.size.quorum, |at, member| async move {
+            member.begun().await?;
+            member.look(self, at).await
+        });
+        let met = met.await;
+        let does_not_belong =
+            |error: &&Error| matches!(error.kind(), ErrorKind::InvalidOption | ErrorKind::Unsupported);
+        if let Some(error) = met.iter().flatten().filter_map(|met| met.as_ref().err()).find(does_not_belong) {
+            return Err(error.clone());
+        }
+        self.quorum_of(met)?;
+        if self.recover(self.size.quorum).await.is_some() {
+            self.blank.notify_one();
+        }
+        Ok(())
+    }
+
+    /// # Errors
+    ///
+    /// [`ErrorKind::Closed`] once the session is.
+    pub(crate) fn open_or_refuse(&self) -> Result<()> {
+        if self.closing.is_cancelled() { Err(error::closed()) } else { Ok(()) }
+    }
+
+    /// When a request that begins now is given up: before the core drops it.
+    pub(crate) fn give_up_at(&self) -> Moment {
+        self.env.now() + self.env.timing().op_timeout * 9 / 10
+    }
+
+    /// How long a server that is silent is waited for where the others are enough.
+    pub(crate) fn patience(&self) -> Duration {
+        PATIENCE.min(self.env.timing().op_timeout / 4)
+    }
+
+    fn terms(&self, ttl: Duration) -> Terms {
+        let margin = self.env.timing().margin(ttl);
+        let poll = self.env.jittered(self.patience());
+        Terms { size: self.size, ttl, margin, poll }
+    }
+
+    /// A server has told its time, in answer to what was sent then, and how far it has counted.
+    fn heard_of(&self, sent_at: Moment, micros: u64, n: u64) {
+        let mut horizon = self.horizon.lock();
+        horizon.heard_time(self.env.now(), sent_at, micros);
+        horizon.heard_number(n);
+    }
+
+    fn lease_of(&self, owner: OwnerId) -> LeaseId {
+        LeaseId::new(self.lease_ids.hash_one(owner))
+    }
+
+    fn entry_of(&self, owner: OwnerId) -> Option<Arc<Entry>> {
+        self.entries.lock().get(&self.lease_of(owner)).cloned()
+    }
+
+    /// Takes in what a server tells unasked.
+    fn hear(&self, server: usize, event: LinkEvent) {
+        match event {
+            LinkEvent::Message(payload) => match Message::parse(&payload) {
+                Some(Message::Freed { owner }) => {
+                    if let Some(entry) = self.entry_of(owner) {
+                        entry.contender.lock().freed(self.env.now(), server);
+                        entry.heard.notify_one();
+                    }
+                }
+                Some(Message::Revoked { owner, grace }) => {
+                    if let Some(entry) = self.entry_of(owner) {
+                        entry.contender.lock().asked(self.env.now(), grace);
+                        self.tell_asked(&entry);
+                    }
+                }
+                None => {}
+            },
+            LinkEvent::Deaf => {
+                self.blank.notify_one();
+                if self.members[server].became_deaf() {
+                    self.events.tell(StoreEvent::Warning(
+                        "the user may not hear its channel: contenders learn of their turn within a third of the ttl"
+                            .into(),
+                    ));
+                }
+            }
+            // It may have come up.
+            LinkEvent::UpAgain => self.blank.notify_one(),
+            LinkEvent::Stranger(_) => {}
+        }
+    }
+
+    /// Tells the core if somebody wants what `entry` holds.
+    fn tell_asked(&self, entry: &Entry) {
+        let wanted = entry.contender.lock().wanted(self.env.now());
+        if let Some((counter, within)) = wanted {
+            self.events.tell(StoreEvent::GrantAsked { name: entry.name.clone(), counter, within });
+        }
+    }
+
+    /// Ends the session: what it holds or waits for is released first, within the bound of a request.
+    ///
+    /// # Errors
+    ///
+    /// Unknown when the servers that can be reached did not confirm all of that.
+    pub(crate) async fn close(self: &Arc<Self>) -> Result<()> {
+        self.closing.cancel();
+        let entries = std::mem::take(&mut *self.entries.lock());
+        for entry in entries.into_values() {
+            entry.contender.lock().end(LostReason::Shutdown);
+            entry.heard.notify_one();
+            self.leave(&entry);
+        }
+        self.leaving.close();
+        let told = tokio::select! {
+            biased;
+            () = self.leaving.wait() => Ok(()),
+            () = self.env.sleep_until(self.give_up_at()) => {
+                let message = "the servers did not confirm that everything was released; leases end it";
+                Err(Error::new(ErrorKind::Unavailable, Effect::Unknown, message))
+            }
+        };
+        self.cut();
+        told
+    }
+
+    /// Sends nothing any more.
+    fn cut(&self) {
+        self.closing.cancel();
+        self.closed.cancel();
+    }
+}
+
+impl Entry {
+    fn lease(&self, deadline: Deadline) -> Lease {
+        Lease::new(self.lease, LeaseScope::Entry, self.ttl, deadline)
+    }
+}
+
+/// Much longer than an answer takes, and much shorter than anybody notices.
+const PATIENCE: Duration = Duration::from_millis(100);

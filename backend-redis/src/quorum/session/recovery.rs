@@ -1,0 +1,77 @@
+//! Tells servers that came up what they may have forgotten.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::backend::{Backoff, StoreEvent};
+
+use super::Session;
+use crate::quorum::protocol::{Standing, recovered};
+use crate::quorum::scripts;
+
+impl Session {
+    /// Sees to it whenever a server is blank, until the session is closed.
+    pub(super) async fn recover_blank(self: Arc<Self>) {
+        let recovering = async {
+            loop {
+                self.blank.notified().await;
+                let mut pauses = Backoff::of_requests(&self.env);
+                // All are waited for: without a slow one nobody may know enough.
+                while let Some(pause) = self.recover(self.size.servers).await {
+                    let between = pauses.next(&self.env);
+                    self.env.sleep(between.max(pause)).await;
+                }
+            }
+        };
+        self.closed.run_until_cancelled(recovering).await;
+    }
+
+    /// Looks twice at all servers, and tells those that are blank, and have paused, what can be known; `enough` answers are
+    /// waited for. When to look again, if any is blank still.
+    pub(super) async fn recover(&self, enough: usize) -> Option<Duration> {
+        let first = self.look(enough).await;
+        if !first.iter().flatten().any(|standing| !standing.whole) {
+            return None;
+        }
+        let second = self.look(enough).await;
+        let mut again = None;
+        for (server, standing) in second.iter().enumerate() {
+            let Some(own) = standing.as_ref().filter(|own| !own.whole) else { continue };
+            let is_told = match recovered(self.size, server, &first, &second) {
+                Some(floor) => self.install(server, own, floor).await,
+                None => false,
+            };
+            if !is_told {
+                again = again.into_iter().chain([own.pause_left]).min();
+                self.tell_of_pause(server, own.pause_left);
+            }
+        }
+        again
+    }
+
+    async fn look(&self, enough: usize) -> Vec<Option<Standing>> {
+        let looks = self.ask_all(self.give_up_at(), enough, |server, member| member.look(self, server)).await;
+        looks.into_iter().map(|look| look?.ok()).collect()
+    }
+
+    fn tell_of_pause(&self, server: usize, left: Duration) {
+        if !left.is_zero() {
+            let address = &self.members[server].address;
+            let warning = format!(
+                "the server {address} came up and may have forgotten votes: it gives none for {left:?}"
+            );
+            self.events.tell(StoreEvent::Warning(warning.into()));
+        }
+    }
+
+    async fn install(&self, server: usize, own: &Standing, floor: u64) -> bool {
+        let call = scripts::install(&self.space, &own.run, floor, &self.terms);
+        let installed = self.run_at(server, &scripts::INSTALL, &call).await;
+        // If not by us, then by somebody else.
+        let told = installed.and_then(|value| scripts::was_there(&value)).map(drop);
+        told.inspect_err(|error| {
+            tracing::debug!(error = %format_args!("{error:#}"), "a server was not told what it may have forgotten");
+        })
+        .is_ok()
+    }
+}

@@ -1,0 +1,131 @@
+//! What a quorum of servers does not take, and says so.
+
+use std::time::Duration;
+
+use leasehold_core::backend::Severity;
+use leasehold_core::{Error, ErrorKind, LockManager};
+use leasehold_redis::{QuorumConfig, RedisConfig};
+use testbed::redis::Settings;
+
+use crate::quorum::{begun, cycle, open_config, quorum, three};
+use crate::rig::{
+    BOUND, LONG, NAME, TTL, Waiter, command, direct, eventually, hold, ok, pass, server, start, trials,
+};
+
+trials![
+    one_server_is_not_named_twice,
+    a_replica_is_refused,
+    a_lock_is_not_longer_than_the_pause,
+    who_differs_is_refused,
+    a_foreign_key_costs_its_own_hold,
+    who_may_not_hear_is_served,
+];
+
+async fn refused(config: QuorumConfig) -> Error {
+    LockManager::builder(config).ttl(TTL).connect_timeout(BOUND).build().await.unwrap_err()
+}
+
+/// A server that is named twice counts once, whatever it is called.
+async fn one_server_is_not_named_twice() {
+    let servers = three().await;
+    let port = servers[0].addr().port();
+    let config =
+        QuorumConfig::new([direct(&servers[0]), RedisConfig::new("localhost", port), direct(&servers[1])]);
+    let refused = LockManager::builder(config).ttl(TTL).connect_timeout(BOUND).build().await.unwrap_err();
+    assert_eq!(*refused.kind(), ErrorKind::InvalidOption, "{refused}");
+    assert!(refused.to_string().contains("named twice"), "{refused}");
+}
+
+/// A replica is no server that fails apart.
+async fn a_replica_is_refused() {
+    let mut servers = vec![server().await, server().await];
+    servers.push(start(Settings::new().replica_of(servers[0].addr())).await);
+    let refused =
+        LockManager::builder(quorum(&servers)).ttl(TTL).connect_timeout(BOUND).build().await.unwrap_err();
+    assert_eq!(*refused.kind(), ErrorKind::InvalidOption, "{refused}");
+    assert!(refused.to_string().contains("is a replica"), "{refused}");
+}
+
+/// A lock that could outlive what a server has forgotten is refused before anything is asked; without a pause it is not.
+async fn a_lock_is_not_longer_than_the_pause() {
+    let servers = three().await;
+    let locks = begun(quorum(&servers)).await;
+    let asked = async || {
+        let mut asked = Vec::new();
+        for server in &servers {
+            asked.push(server.calls().await.unwrap()["evalsha"]);
+        }
+        asked
+    };
+    let before = asked().await;
+    let longer = locks.lock(NAME).unwrap().ttl(TTL + Duration::from_millis(1));
+    for refused in [longer.acquire().await.map(drop), longer.try_acquire().await.map(drop)] {
+        let refused = refused.unwrap_err();
+        assert_eq!(*refused.kind(), ErrorKind::InvalidOption, "{refused}");
+        assert!(refused.to_string().contains("pause_after_restart"), "{refused}");
+    }
+    assert_eq!(asked().await, before);
+    assert_eq!(
+        *refused(quorum(&servers).pause_after_restart(TTL / 2)).await.kind(),
+        ErrorKind::InvalidOption
+    );
+    let servers = three().await;
+    let without = open_config(quorum(&servers).pause_after_restart(Duration::ZERO)).await;
+    drop(without.lock(NAME).unwrap().ttl(LONG).acquire().await.unwrap());
+}
+
+/// Whoever has another quorum, pause or trust in disks is refused, by name; once the servers have the new ones, so is whoever
+/// has the old.
+async fn who_differs_is_refused() {
+    let servers = three().await;
+    let before = begun(quorum(&servers)).await;
+    for other in [
+        quorum(&servers).quorum(3),
+        quorum(&servers).pause_after_restart(LONG),
+        quorum(&servers).fsync_always(true),
+    ] {
+        let refused = refused(other).await;
+        assert_eq!(*refused.kind(), ErrorKind::InvalidOption, "{refused}");
+        assert!(refused.to_string().contains("used with 3 servers, quorum=2, pause"), "{refused}");
+    }
+    let terms = "3 servers, quorum=3, pause_after_restart=2000ms, fsync_always=false";
+    for server in &servers {
+        command(server, &["HSET", "leasehold:{%quorum}", "terms", terms]).await;
+    }
+    let refused = before.lock(NAME).unwrap().try_acquire().await.unwrap_err();
+    assert_eq!(*refused.kind(), ErrorKind::InvalidOption, "{refused}");
+    cycle(&open_config(quorum(&servers).quorum(3)).await).await;
+}
+
+/// A key of another type at every server: the hold that it belongs to ends, and none of the others that are renewed with it.
+async fn a_foreign_key_costs_its_own_hold() {
+    let servers = three().await;
+    let locks = begun(quorum(&servers)).await;
+    let mut guards = Vec::new();
+    for name in ["a", "b", "c", "d"] {
+        guards.push(locks.lock(name).unwrap().acquire().await.unwrap());
+    }
+    for server in &servers {
+        command(server, &["HSET", "leasehold:{b}:asked", "x", "y"]).await;
+    }
+    pass(2 * TTL).await;
+    let held: Vec<_> = guards.iter().map(|guard| guard.ensure_held().is_ok()).collect();
+    assert_eq!(held, [true, false, true, true]);
+}
+
+/// Users who may not hear their channels hear of it, and are served all the same.
+async fn who_may_not_hear_is_served() {
+    let servers = three().await;
+    for server in &servers {
+        ok(server, &["ACL", "SETUSER", "default", "-subscribe"]).await;
+    }
+    let (a, b) = (begun(quorum(&servers)).await, open_config(quorum(&servers)).await);
+    let findings = a.diagnose().await.unwrap();
+    let messages = findings.iter().filter(|finding| finding.subject == "messages");
+    assert_eq!(messages.map(|finding| finding.severity).collect::<Vec<_>>(), [Severity::Warning; 3]);
+    let guard = hold(&a).await;
+    let waiting = Waiter::start(&b);
+    eventually("it waits", async || a.inspect(NAME).await.unwrap().contenders > 0).await;
+    guard.release().await.unwrap();
+    drop(waiting.held().await);
+}

@@ -1,0 +1,156 @@
+//! Servers of a quorum that come up, with their data and without.
+
+use std::time::Duration;
+
+use leasehold_core::{ErrorKind, Guarantees, LockManager};
+use leasehold_redis::QuorumConfig;
+use testbed::redis::{Server, Settings};
+use testbed::{Direction, Mode};
+
+use crate::quorum::{all_vote, begun, behind, cycle, open_config, quorum, three};
+use crate::rig::{BOUND, LONG, NAME, TTL, command, eventually, hold, start, trials};
+
+trials![
+    tokens_grow_past_servers_that_forget,
+    two_servers_that_forgot_do_not_vote_for_a_held_lock = || forgets(2),
+    when_all_have_forgotten_one_holds_at_a_time = || forgets(3),
+    without_the_pause_what_is_forgotten_is_granted_again,
+    a_slow_server_is_heard_when_another_has_forgotten,
+    a_server_that_forgot_is_told_by_whoever_is_connected,
+    who_tries_while_servers_pause_hears_why,
+    a_disk_that_is_always_written_is_trusted,
+    a_move_of_one_server_concerns_no_quorum,
+];
+
+/// Each server in turn comes up empty, and tokens grow all the same.
+async fn tokens_grow_past_servers_that_forget() {
+    let mut servers = three().await;
+    let locks = begun(quorum(&servers)).await;
+    let mut last = cycle(&locks).await;
+    for at in [0, 1, 2, 0] {
+        servers[at].kill().await.unwrap();
+        servers[at].start_empty().await.unwrap();
+        // Another manager, which has heard of no number yet, and this one.
+        let fresh = open_config(quorum(&servers)).await;
+        for locks in [&fresh, &locks] {
+            let token = cycle(locks).await;
+            assert!(token > last, "{token} after {last}");
+            last = token;
+        }
+        all_vote(&locks).await;
+    }
+}
+
+/// Two of the three servers of a held lock come up empty, or all: nobody else is granted it before the holder has lost it.
+async fn forgets(forgotten: usize) {
+    let mut servers = three().await;
+    let (a, b) = (begun(quorum(&servers)).await, open_config(quorum(&servers)).await);
+    let guard = hold(&a).await;
+    for server in &mut servers[..forgotten] {
+        server.kill().await.unwrap();
+        server.start_empty().await.unwrap();
+    }
+    let next = loop {
+        let attempt = b.lock(NAME).unwrap().try_acquire().await;
+        let is_held = guard.ensure_held().is_ok();
+        if let Ok(Some(next)) = attempt {
+            assert!(!is_held, "two hold");
+            break next;
+        }
+    };
+    assert!(next.token() > guard.token());
+}
+
+/// The pause is what keeps it so: without it, what a server has forgotten is granted again, and nothing else is promised.
+async fn without_the_pause_what_is_forgotten_is_granted_again() {
+    let mut servers = three().await;
+    let config = |servers: &[Server]| quorum(servers).pause_after_restart(Duration::ZERO);
+    let a = begun(config(&servers)).await;
+    assert!(!a.guarantees().contains(Guarantees::SURVIVES_FAILOVER));
+    let (a, b) = (open_for_long(config(&servers)).await, open_config(config(&servers)).await);
+    let guard = hold(&a).await;
+    for server in &mut servers[..2] {
+        server.kill().await.unwrap();
+        server.start_empty().await.unwrap();
+    }
+    let next = hold(&b).await;
+    guard.ensure_held().expect("it cannot know yet");
+    assert!(next.token() > guard.token());
+}
+
+async fn open_for_long(config: QuorumConfig) -> LockManager {
+    LockManager::builder(config).ttl(LONG).connect_timeout(BOUND).build().await.unwrap()
+}
+
+/// All servers are killed, and come up with their data: the hold goes on, and nobody else is let in.
+async fn a_disk_that_is_always_written_is_trusted() {
+    let mut servers = Vec::new();
+    for _ in 0..3 {
+        servers.push(start(Settings::new().append_only()).await);
+    }
+    let config = |servers: &[Server]| quorum(servers).pause_after_restart(Duration::ZERO).fsync_always(true);
+    let (a, b) = (begun(config(&servers)).await, open_config(config(&servers)).await);
+    assert!(a.guarantees().contains(Guarantees::SURVIVES_FAILOVER));
+    let guard = hold(&a).await;
+    for server in &mut servers {
+        server.kill().await.unwrap();
+        server.start_again().await.unwrap();
+    }
+    eventually("it is renewed", async || guard.renew().await.is_ok()).await;
+    assert!(b.lock(NAME).unwrap().try_acquire().await.is_ok_and(|other| other.is_none()));
+    let token = guard.token();
+    guard.release().await.unwrap();
+    assert!(cycle(&b).await > token);
+}
+
+/// What a server needs to be told is asked of all, also of one that is slow: without that nobody knows enough.
+async fn a_slow_server_is_heard_when_another_has_forgotten() {
+    let mut servers = three().await;
+    let (proxies, config) = behind(&servers, 1).await;
+    let locks = begun(config).await;
+    proxies[0].set(Direction::ServerToClient, Mode::delay(TTL / 8)).await;
+    servers[1].kill().await.unwrap();
+    servers[1].start_empty().await.unwrap();
+    cycle(&locks).await;
+    eventually("it is told", async || knows(&servers[1]).await).await;
+}
+
+/// Whether somebody has told it what it may have forgotten.
+async fn knows(server: &Server) -> bool {
+    command(server, &["HGET", "leasehold:{%quorum}", "whole"]).await.text().as_deref() == Some("1")
+}
+
+/// Nothing is granted by servers that have just come up, and the answer says why.
+async fn who_tries_while_servers_pause_hears_why() {
+    let servers = three().await;
+    let locks = open_config(quorum(&servers).pause_after_restart(LONG)).await;
+    let refused = locks.lock(NAME).unwrap().try_acquire().await.unwrap_err();
+    assert_eq!(*refused.kind(), ErrorKind::Unavailable, "{refused}");
+    assert!(format!("{refused:#}").contains("it came up and may have forgotten votes"), "{refused:#}");
+}
+
+/// Also by a manager that wants no other vote of it.
+async fn a_server_that_forgot_is_told_by_whoever_is_connected() {
+    let mut servers = three().await;
+    let locks = begun(quorum(&servers)).await;
+    let guard = hold(&locks).await;
+    servers[1].kill().await.unwrap();
+    servers[1].start_empty().await.unwrap();
+    eventually("it is told", async || knows(&servers[1]).await).await;
+    guard.ensure_held().unwrap();
+}
+
+/// The record of a move of the store in one server says nothing to a quorum that uses that server, also when it connects again.
+async fn a_move_of_one_server_concerns_no_quorum() {
+    let servers = three().await;
+    let locks = begun(quorum(&servers)).await;
+    for server in &servers[..2] {
+        command(server, &["SET", "leasehold:{%move}:record", "1 1 old new"]).await;
+        assert!(LockManager::builder(crate::rig::direct(server)).ttl(TTL).build().await.is_err());
+        for kind in ["normal", "pubsub"] {
+            command(server, &["CLIENT", "KILL", "TYPE", kind]).await;
+        }
+    }
+    servers[2].process().stop().await.unwrap();
+    cycle(&locks).await;
+}
