@@ -184,7 +184,7 @@ impl Comparison {
 fn is_built(store: Store) -> bool {
     match store {
         Store::Memory | Store::File => true,
-        Store::Redis => cfg!(feature = "redis"),
+        Store::Redis | Store::RedisQuorum => cfg!(feature = "redis"),
         Store::Etcd => cfg!(feature = "etcd"),
         Store::Zk => cfg!(feature = "zk"),
     }

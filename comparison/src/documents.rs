@@ -12,8 +12,14 @@ use crate::report::{Move, Report, Row, distinct};
 const UNKNOWN: &str = "–";
 
 /// Stores, as a document calls them.
-const STORES: [(&str, &str); 5] =
-    [("memory", "memory"), ("file", "file"), ("redis", "Redis"), ("etcd", "etcd"), ("zk", "ZooKeeper")];
+const STORES: [(&str, &str); 6] = [
+    ("memory", "memory"),
+    ("file", "file"),
+    ("redis", "Redis"),
+    ("redis-quorum", "three Redis"),
+    ("etcd", "etcd"),
+    ("zk", "ZooKeeper"),
+];
 
 /// A line of the table with a column per store: its name, whose row it is from, and what it shows.
 type Line = (&'static str, &'static str, u64, fn(&Row) -> Option<String>);
@@ -53,7 +59,7 @@ fn origin(report: &Report) -> String {
 /// A column per store.
 fn stores(report: &Report) -> String {
     let mut table =
-        format!("| | {} |\n|---|---|---|---|---|---|\n", STORES.map(|(_, name)| name).join(" | "));
+        format!("| | {} |\n|---|---|---|---|---|---|---|\n", STORES.map(|(_, name)| name).join(" | "));
     for (name, scenario, contenders, value) in LINES {
         let cell = |store| known(report.row(scenario, store, "leasehold", contenders).and_then(value));
         table += &format!("| {name} | {} |\n", STORES.map(|(store, _)| cell(store)).join(" | "));
@@ -86,9 +92,9 @@ fn everybody(report: &Report, store: &str) -> String {
 
 /// The rates of everybody on every store, from a few contenders to many.
 fn crowd(report: &Report) -> String {
-    const COUNTS: [u64; 5] = [2, 8, 16, 50, 100];
+    const COUNTS: [u64; 6] = [2, 8, 16, 32, 50, 100];
     let mut table = format!(
-        "| | | {} |\n|---|---|---|---|---|---|---|\n",
+        "| | | {} |\n|---|---|---|---|---|---|---|---|\n",
         COUNTS.map(|count| format!("{count} contenders")).join(" | ")
     );
     for (store, name) in STORES {

@@ -124,7 +124,7 @@ const COLUMNS: [(&str, &str); 24] = [
     ("handoff_p99s", "the 99th percentile of it in each run"),
     (
         "requests_per_cycle",
-        "requests that the server counted per time through the lock, renewals of etcd's leases and pings left out; in held: all, per third of the ttl, once all are held",
+        "requests that the server counted, those of a quorum together, per time through the lock, renewals of etcd's leases and pings left out; in held: all, per third of the ttl, once all are held",
     ),
     (
         "messages_per_cycle",

@@ -8,6 +8,7 @@ use testbed::Launch;
 use crate::error::{Error, Result};
 use crate::options::Store;
 use crate::peers::{PEERS, Peer};
+use crate::servers::places;
 use crate::worker;
 
 /// One of them.
@@ -38,8 +39,13 @@ impl Implementation {
     /// Everyone who may take part on `store`; `peers` are names, or `all`.
     pub(crate) fn of(store: Store, peers: &[String]) -> Vec<Self> {
         let chosen = |peer: &&Peer| peers.iter().any(|name| name == "all" || name == peer.name);
-        let floors = if store == Store::Memory { &[][..] } else { &[Self::Floor, Self::QueueFloor] };
-        let others = PEERS.iter().filter(|peer| peer.store == store).filter(chosen);
+        let floors = match store {
+            Store::Memory => &[][..],
+            // Servers that know nothing of each other have no queue in common.
+            Store::RedisQuorum => &[Self::Floor],
+            _ => &[Self::Floor, Self::QueueFloor],
+        };
+        let others = PEERS.iter().filter(|peer| peer.stores.contains(&store)).filter(chosen);
         let others = others.copied().map(Self::Peer);
         [Self::Ours].into_iter().chain(floors.iter().copied()).chain(others).collect()
     }
@@ -106,9 +112,7 @@ impl Implementation {
             }
             Self::Peer(peer) | Self::Fronted(peer) => {
                 let program = peer.program().map_err(Error::new)?;
-                // What follows are options of our own stores.
-                let places = urls.iter().map(|url| url.split('?').next().unwrap_or_default());
-                Launch::new(program, room).args([peer.name]).args(places)
+                Launch::new(program, room).args([peer.name]).args(urls.iter().flat_map(|url| places(url)))
             }
         };
         Ok(launch.piped_lines())

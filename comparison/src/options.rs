@@ -19,7 +19,7 @@ pub(crate) struct Options {
         value_enum,
         value_delimiter = ',',
         value_name = "LIST",
-        default_value = "memory,file,redis,etcd,zk"
+        default_value = "memory,file,redis,redis-quorum,etcd,zk"
     )]
     pub(crate) store: Vec<Store>,
 
@@ -77,6 +77,8 @@ pub(crate) enum Store {
     File,
     /// A Redis server.
     Redis,
+    /// Three Redis servers, of which a majority decides.
+    RedisQuorum,
     /// An etcd cluster.
     Etcd,
     /// A ZooKeeper ensemble.

@@ -8,7 +8,8 @@ use crate::options::Store;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Peer {
     pub(crate) name: &'static str,
-    pub(crate) store: Store,
+    /// Where it takes part.
+    pub(crate) stores: &'static [Store],
     folder: &'static str,
     /// Whether it has a virtual machine, or an interpreter, for each process.
     pub(crate) is_heavy: bool,
@@ -18,35 +19,44 @@ pub(crate) struct Peer {
     pub(crate) fronted: Option<&'static str>,
 }
 
-const fn peer(name: &'static str, store: Store, folder: &'static str) -> Peer {
-    Peer { name, store, folder, is_heavy: false, contenders: 1_000, fronted: None }
+const fn peer(name: &'static str, stores: &'static [Store], folder: &'static str) -> Peer {
+    Peer { name, stores, folder, is_heavy: false, contenders: 1_000, fronted: None }
 }
 
 /// As [`peer`], and with a mutex in front as well.
-const fn fronted(name: &'static str, store: Store, folder: &'static str, with: &'static str) -> Peer {
-    Peer { fronted: Some(with), ..peer(name, store, folder) }
+const fn fronted(
+    name: &'static str,
+    stores: &'static [Store],
+    folder: &'static str,
+    with: &'static str,
+) -> Peer {
+    Peer { fronted: Some(with), ..peer(name, stores, folder) }
 }
 
 /// As [`peer`], in a runtime that is slow to start or has a thread per contender.
-const fn heavy(name: &'static str, store: Store, folder: &'static str) -> Peer {
-    Peer { is_heavy: true, contenders: 200, ..peer(name, store, folder) }
+const fn heavy(name: &'static str, stores: &'static [Store], folder: &'static str) -> Peer {
+    Peer { is_heavy: true, contenders: 200, ..peer(name, stores, folder) }
 }
 
+/// One server, or a majority of several: Redlock. The one of `distributed-lock` is left out, see `comparison/peers/README.md`.
+const REDLOCK: &[Store] = &[Store::Redis, Store::RedisQuorum];
+
 /// Everyone.
-pub(crate) const PEERS: [Peer; 13] = [
-    fronted("rslock", Store::Redis, "rust", "rslock+mutex"),
-    fronted("distributed-lock", Store::Redis, "rust", "distributed-lock+mutex"),
-    heavy("redis-py", Store::Redis, "python"),
-    heavy("redisson", Store::Redis, "java"),
-    heavy("redisson-fair", Store::Redis, "java"),
-    fronted("redsync", Store::Redis, "go", "redsync+mutex"),
-    heavy("node-redlock", Store::Redis, "node"),
-    fronted("etcd-lock-rpc", Store::Etcd, "rust", "etcd-lock-rpc+mutex"),
-    fronted("go-mutex", Store::Etcd, "go", "go-mutex+mutex"),
-    heavy("jetcd", Store::Etcd, "java"),
-    fronted("zookeeper-client", Store::Zk, "rust", "zookeeper-client+mutex"),
-    heavy("kazoo", Store::Zk, "python"),
-    heavy("curator", Store::Zk, "java"),
+pub(crate) const PEERS: [Peer; 14] = [
+    fronted("rslock", REDLOCK, "rust", "rslock+mutex"),
+    fronted("distributed-lock", &[Store::Redis], "rust", "distributed-lock+mutex"),
+    heavy("redis-py", &[Store::Redis], "python"),
+    heavy("redisson", &[Store::Redis], "java"),
+    heavy("redisson-fair", &[Store::Redis], "java"),
+    heavy("redisson-redlock", &[Store::RedisQuorum], "java"),
+    fronted("redsync", REDLOCK, "go", "redsync+mutex"),
+    heavy("node-redlock", REDLOCK, "node"),
+    fronted("etcd-lock-rpc", &[Store::Etcd], "rust", "etcd-lock-rpc+mutex"),
+    fronted("go-mutex", &[Store::Etcd], "go", "go-mutex+mutex"),
+    heavy("jetcd", &[Store::Etcd], "java"),
+    fronted("zookeeper-client", &[Store::Zk], "rust", "zookeeper-client+mutex"),
+    heavy("kazoo", &[Store::Zk], "python"),
+    heavy("curator", &[Store::Zk], "java"),
 ];
 
 impl Peer {

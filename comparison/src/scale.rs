@@ -32,6 +32,8 @@ pub(crate) struct Scale {
     pub(crate) processes: &'static [usize],
     /// How many contend with a session each in one process; one is the scenario without contention.
     pub(crate) crowd: &'static [u64],
+    /// The same where votes split, and most libraries ask again and again.
+    pub(crate) crowd_of_voters: &'static [u64],
     /// How many clients count together.
     pub(crate) counters: &'static [u32],
     /// How many locks are held.
@@ -88,6 +90,7 @@ impl Scale {
         pairs: true,
         processes: &[8],
         crowd: &[2, 8, 16, 50, 100],
+        crowd_of_voters: &[8, 32],
         counters: &[100],
         locks: &[10_000],
         held_ttl: Duration::from_secs(3),
@@ -105,6 +108,7 @@ impl Scale {
         tasks_runs: (5, Duration::from_secs(2)),
         processes: &[4, 8, 16],
         crowd: &[2, 4, 8, 16, 32, 50, 100, 300, 1_000],
+        crowd_of_voters: &[2, 4, 8, 16, 32, 100],
         counters: &[10, 100, 200],
         locks: &[10, 100, 1_000, 10_000, 100_000, 1_000_000],
         held_ttl: Duration::from_secs(6),

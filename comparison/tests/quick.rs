@@ -121,6 +121,52 @@ fn contended_rates_have_a_floor() {
     }
 }
 
+/// Three servers that know nothing of each other are one store: their counts are added up, its floor is three requests each
+/// way, and what is said of majorities is tried. Two of three are enough and one is not; a server that forgets gives the
+/// lock away only where it may, and then a token tells.
+#[test]
+fn a_quorum_is_compared_on_three_servers() {
+    let out = tempfile::tempdir().expect("there is room for a report");
+    let ran = compare_on("redis-quorum", out.path(), &["--scenario", "uncontended,processes,crowd,claims"]);
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    let report = report(out.path());
+    let rows = report["results"].as_array().expect("results are a list");
+    let row = |scenario: &str, who: &str, contenders: u64| {
+        let is = |row: &&Value| {
+            row["scenario"] == scenario && row["implementation"] == who && row["contenders"] == contenders
+        };
+        let row = rows.iter().find(is);
+        row.unwrap_or_else(|| panic!("{scenario} with {contenders} × {who} is missing: {report}"))
+    };
+    let floor = row("uncontended", "floor", 1);
+    let asked = |row: &Value| row["requests_per_cycle"].as_f64().expect("servers count");
+    assert!((asked(floor) - 6.0).abs() < 0.1, "{floor}");
+    let free = row("uncontended", "leasehold", 1);
+    // Where a server's clock has passed the proposal, the others are told.
+    assert!((5.9..6.75).contains(&asked(free)), "{free}");
+    assert!(free["floor_ratio"].as_f64() > Some(0.0), "{free}");
+    for contended in [row("processes", "leasehold", 8), row("crowd", "leasehold", 32)] {
+        assert!(contended["cycles"].as_u64() > Some(0), "{contended}");
+    }
+    for row in rows {
+        assert_eq!(row["violations"], 0, "{row}");
+    }
+    let claims = report["claims"].as_array().expect("a list");
+    let claim = |about: &str| {
+        let claim =
+            claims.iter().find(|claim| claim["claim"].as_str().is_some_and(|told| told.contains(about)));
+        claim.unwrap_or_else(|| panic!("{about} is missing: {report}"))
+    };
+    for (about, holds) in [
+        ("survive the loss of one: leasehold", true),
+        ("without its data loses a lock: leasehold", false),
+        ("the fence refuses the old holder: leasehold", true),
+    ] {
+        assert_eq!(claim(about)["holds"], holds, "{}", claim(about));
+    }
+    assert_eq!(claim("32 contenders, the longest hand-off")["bound"], "at most 1.00 s");
+}
+
 /// A network in between is felt by everybody, and the report says how much it came to.
 #[test]
 fn a_network_in_between_is_felt() {

@@ -18,7 +18,7 @@ struct Budget {
     finding: fn(&Here<'_>) -> Option<Finding>,
 }
 
-const BUDGETS: [Budget; 12] = [
+const BUDGETS: [Budget; 15] = [
     Budget {
         scenario: "uncontended",
         contenders: Some(1),
@@ -94,11 +94,29 @@ const BUDGETS: [Budget; 12] = [
         claim: |here| here.unless_memory("100 contenders, share of the rate with 8"),
         finding: |here| {
             let few = here.report.row("crowd", &here.row.store, "leasehold", 8)?;
-            // They did not take turns, so every run by the middle one.
-            let few = median(few.rates.iter().copied())?;
-            let share: Vec<_> = here.row.rates.iter().map(|rate| rate / few).collect();
-            Finding::of(&share, Bound::AtLeast(0.5), times)
+            Finding::of(&here.shares_of(few)?, Bound::AtLeast(0.5), times)
         },
+    },
+    Budget {
+        scenario: "processes",
+        contenders: Some(8),
+        claim: |here| here.if_votes("8 contenders, the longest hand-off"),
+        finding: |here| here.longest(),
+    },
+    Budget {
+        scenario: "crowd",
+        contenders: Some(32),
+        claim: |here| here.if_votes("32 contenders, the longest hand-off"),
+        finding: |here| here.longest(),
+    },
+    Budget {
+        scenario: "crowd",
+        contenders: Some(32),
+        claim: |here| {
+            here.if_votes("32 contenders, no slower than with anybody, who may serve in no order")
+                .filter(|_| here.others().next().is_some())
+        },
+        finding: |here| here.against_the_best(|_| true, 1.0),
     },
     Budget {
         scenario: "tasks",
@@ -145,7 +163,7 @@ struct Goals {
 /// Whoever has released is awake, and the lock is where it is: nobody has to be told, nor woken.
 const IN_NO_ORDER: &str = "; who serves in no order takes the lock again itself: its overtakes say how often";
 
-const GOALS: [Goals; 5] = [
+const GOALS: [Goals; 6] = [
     Goals { store: "memory", alike: &[], margin: None, queue: None, beyond_the_floor: "", grace: 1.0 },
     Goals {
         store: "file",
@@ -170,6 +188,15 @@ const GOALS: [Goals; 5] = [
         grace: 1.0,
     },
     Goals {
+        store: QUORUM,
+        alike: &[],
+        margin: None,
+        queue: None,
+        beyond_the_floor: "; beyond the floor, which sets a key at a majority and deletes it: each server counts, keeps the largest \
+                           number that it gave, looks whether anybody waits, and is asked to forget by all",
+        grace: 1.0,
+    },
+    Goals {
         store: "etcd",
         alike: &["etcd-lock-rpc", "go-mutex", "jetcd"],
         margin: Some((12.0, "go-mutex")),
@@ -188,6 +215,12 @@ const GOALS: [Goals; 5] = [
         grace: 1.1,
     },
 ];
+
+/// Where no server knows who is first.
+const QUORUM: &str = "redis-quorum";
+
+/// In microseconds.
+const VOTED: f64 = 1e6;
 
 pub(super) fn claims(report: &Report, drawings: &Drawings) -> Vec<Claim> {
     let mut stores = report.stores();
@@ -264,6 +297,28 @@ impl Here<'_> {
         (self.goals.store != "memory").then(|| claim.to_owned())
     }
 
+    fn if_votes(&self, claim: &str) -> Option<String> {
+        (self.goals.store == QUORUM).then(|| claim.to_owned())
+    }
+
+    /// Of each run, of the middle one of `others`: they did not take turns.
+    fn shares_of(&self, others: &Row) -> Option<Vec<f64>> {
+        let middle = median(others.rates.iter().copied())?;
+        Some(self.row.rates.iter().map(|rate| rate / middle).collect())
+    }
+
+    /// How long it took at most until somebody had the votes. Where they split that has no bound of its own, so beside
+    /// it stands what no hand-off can be cheaper than.
+    fn longest(&self) -> Option<Finding> {
+        let most = self.row.handoff_us.max?;
+        let floor = self.report.row("uncontended", &self.row.store, "floor", 1);
+        let share = floor.and_then(|floor| median(self.shares_of(floor)?.into_iter()));
+        let share = share.map(|share| format!("; {} the rate of the floor's free lock", times(share)));
+        let wait = self.row.acquire_us.max.map(|most| format!("; the longest wait {}", time(most)));
+        let found = Finding::seen(time(most), most <= VOTED).within(format!("at most {}", time(VOTED)));
+        Some(found.and(&[wait, share].into_iter().flatten().collect::<String>()))
+    }
+
     fn recovery_s(&self) -> f64 {
         CRASH_TTL.as_secs_f64() + self.goals.grace
     }
@@ -295,6 +350,7 @@ impl Here<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::figures::Spread;
     use crate::peers::PEERS;
 
     fn row(who: &str, rates: &[f64]) -> Row {
@@ -352,13 +408,43 @@ mod tests {
         assert_eq!((claim.holds, claim.verdict()), (None, "not measured"));
     }
 
+    /// Where votes split, how long that took at most is held against a second, beside what is the least.
+    #[test]
+    fn split_votes_have_a_bound() {
+        let at_32 = |most, rate| Row {
+            scenario: "crowd".into(),
+            store: QUORUM.into(),
+            contenders: 32,
+            handoff_us: Spread { max: Some(most), ..Spread::default() },
+            acquire_us: Spread { max: Some(3e6), ..Spread::default() },
+            ..row("leasehold", &[rate; 3])
+        };
+        let floor = Row {
+            scenario: "uncontended".into(),
+            store: QUORUM.into(),
+            contenders: 1,
+            ..row("floor", &[1_000.0; 3])
+        };
+        let judged =
+            |most| found(vec![at_32(most, 250.0), floor.clone()], "32 contenders, the longest hand-off");
+        assert_eq!((judged(2e6).holds, judged(9e5).holds), (Some(false), Some(true)));
+        let claim = judged(2e6);
+        assert_eq!(
+            claim.measured.unwrap(),
+            "2.00 s; the longest wait 3.00 s; 0.25 × the rate of the floor's free lock"
+        );
+        assert_eq!(claim.bound.unwrap(), "at most 1.00 s");
+    }
+
     /// A budget against nobody would never be missed.
     #[test]
     fn goals_name_peers_of_their_store() {
         for goals in &GOALS {
             for name in goals.alike.iter().chain(goals.margin.as_ref().map(|(_, name)| name)) {
-                let mut peers = PEERS.iter().filter(|peer| peer.store.to_string() == goals.store);
-                assert!(peers.any(|peer| peer.name == *name), "{}: {name}", goals.store);
+                let mut peers = PEERS.iter().filter(|peer| peer.name == *name);
+                let there =
+                    peers.any(|peer| peer.stores.iter().any(|store| store.to_string() == goals.store));
+                assert!(there, "{}: {name}", goals.store);
             }
         }
     }

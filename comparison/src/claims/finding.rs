@@ -58,6 +58,11 @@ impl Finding {
         Some(Self { told, bound: Some(bound.told(unit)), spread, holds: bound.judge(values) })
     }
 
+    /// With what it was held against.
+    pub(super) fn within(self, bound: String) -> Self {
+        Self { bound: Some(bound), ..self }
+    }
+
     /// With more to say.
     pub(super) fn and(self, more: &str) -> Self {
         Self { told: self.told + more, ..self }

@@ -8,10 +8,11 @@ mod budgets;
 mod etcd;
 mod finding;
 mod published;
+mod quorum;
 mod redis;
 
-use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, join_all};
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, StreamExt, stream};
 
 use crate::comparison::Comparison;
 use crate::error::Result;
@@ -20,7 +21,7 @@ use crate::report::Claim;
 use finding::Finding;
 
 /// What is claimed, by whom, and what came of it.
-type Experiment<'a> = (&'static str, &'static str, BoxFuture<'a, Result<Finding>>);
+type Experiment<'a> = (String, &'static str, BoxFuture<'a, Result<Finding>>);
 
 fn claim(claim: impl Into<String>, source: &str, finding: Option<Finding>) -> Claim {
     let (claim, source) = (claim.into(), source.to_owned());
@@ -36,9 +37,10 @@ pub(crate) async fn run(comparison: &mut Comparison) {
     comparison.progress.begin("claims");
     let mut claims = published::claims(&comparison.report);
     // They mostly wait, each on servers of its own.
-    let experiments = experiments(comparison).into_iter();
-    let outcomes = experiments.map(async |(what, source, outcome)| (what, source, outcome.await));
-    for (what, source, outcome) in join_all(outcomes).await {
+    let outcomes = stream::iter(experiments(comparison));
+    let outcomes = outcomes.map(|(what, source, outcome)| outcome.map(move |came| (what, source, came)));
+    let outcomes: Vec<_> = outcomes.buffered(AT_ONCE).collect().await;
+    for (what, source, outcome) in outcomes {
         let finding = outcome.map_err(|error| {
             comparison.leave_out(format!("the claim \"{what}\""), error.to_string());
         });
@@ -56,21 +58,18 @@ fn experiments(comparison: &Comparison) -> Vec<Experiment<'_>> {
         match target.label.as_str() {
             "redis" => {
                 experiments.push((
-                    "Without a lease, the lock of a holder that was killed stays for ever",
+                    "Without a lease, the lock of a holder that was killed stays for ever".to_owned(),
                     "common comparisons of lock stores",
                     redis::unleased().boxed(),
                 ));
-                experiments.extend(everybody.iter().find(|who| who.name() == "rslock").map(|redlock| {
-                    (
-                        "Redlock needs three servers to survive the loss of one",
-                        "Redis's documentation of distributed locks",
-                        redis::quorum(comparison.room(), redlock).boxed(),
-                    )
-                }));
+            }
+            "redis-quorum" => {
+                let able = everybody.iter().filter(|who| !who.is_floor());
+                experiments.extend(able.flat_map(|who| quorum::experiments(comparison.room(), who)));
             }
             #[cfg(feature = "etcd")]
             "etcd" => experiments.push((
-                "etcd's Lock RPC grants a held lock again to the same lease",
+                "etcd's Lock RPC grants a held lock again to the same lease".to_owned(),
                 "reports by etcd's users",
                 etcd::asked_twice().boxed(),
             )),
@@ -79,3 +78,6 @@ fn experiments(comparison: &Comparison) -> Vec<Experiment<'_>> {
     }
     experiments
 }
+
+/// How many are under way: each has processes and servers of its own.
+const AT_ONCE: usize = 6;

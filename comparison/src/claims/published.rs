@@ -71,8 +71,8 @@ fn etcd_has_no_herd(report: &Report) -> Option<Finding> {
             number(least),
             number(most)
         );
-        let bound = Some(format!("at most {} as many", times(HERD)));
-        Some(Finding { bound, ..Finding::seen(told, most <= HERD * least) })
+        let bound = format!("at most {} as many", times(HERD));
+        Some(Finding::seen(told, most <= HERD * least).within(bound))
     }))
 }
 

@@ -4,4 +4,4 @@ mod team;
 mod worker;
 
 pub(crate) use team::{Outcome, Shape, Team};
-pub(crate) use worker::{Effort, Worker};
+pub(crate) use worker::{Effort, Grant, Worker};

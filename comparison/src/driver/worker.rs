@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use contender_protocol::Cycle;
-use testbed::Process;
+use testbed::{Process, ProcessErrorKind};
 
 use crate::error::{Error, Result};
 use crate::implementation::Implementation;
@@ -17,6 +17,27 @@ pub(crate) struct Worker {
     process: Process,
     version: String,
     journal: PathBuf,
+}
+
+/// A lock that one process holds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Grant {
+    /// Since when, on the clock of all processes.
+    pub(crate) at: u64,
+    /// The fencing token, of a library that has such.
+    pub(crate) token: Option<u64>,
+}
+
+impl Grant {
+    fn read(answer: &str) -> Result<Self> {
+        match answer.splitn(3, ' ').collect::<Vec<_>>()[..] {
+            ["held", at, token] => {
+                let at = at.parse().map_err(Error::during("reading when it held"))?;
+                Ok(Self { at, token: token.parse().ok() })
+            }
+            _ => Err(unexpected(answer)),
+        }
+    }
 }
 
 /// How long contenders go on: until the first bound is met. Zero is no bound.
@@ -141,19 +162,25 @@ impl Worker {
         self.send(&format!("acquire {name}")).await
     }
 
-    /// Waits until the lock that was asked for is held; since when, on the clock of all processes.
-    pub(crate) async fn held(&mut self, bound: Duration) -> Result<u64> {
-        let answer = self.answer(bound).await?;
-        match answer.splitn(3, ' ').collect::<Vec<_>>()[..] {
-            ["held", at, _token] => at.parse().map_err(Error::during("reading when it held")),
-            _ => Err(unexpected(&answer)),
-        }
+    /// Waits until the lock that was asked for is held.
+    pub(crate) async fn held(&mut self, bound: Duration) -> Result<Grant> {
+        Grant::read(&self.answer(bound).await?)
     }
 
     /// Takes a lock.
-    pub(crate) async fn acquire(&mut self, name: &str, bound: Duration) -> Result<u64> {
+    pub(crate) async fn acquire(&mut self, name: &str, bound: Duration) -> Result<Grant> {
         self.ask_for(name).await?;
         self.held(bound).await
+    }
+
+    /// The same; nothing, if it was not granted in time. Then it still waits, and takes no other order.
+    pub(crate) async fn acquire_within(&mut self, name: &str, bound: Duration) -> Result<Option<Grant>> {
+        self.ask_for(name).await?;
+        match self.process.next_line(bound).await {
+            Ok(answer) => Grant::read(&answer).map(Some),
+            Err(late) if late.kind() == ProcessErrorKind::TimedOut => Ok(None),
+            Err(error) => Err(Error::during("waiting for a lock")(error)),
+        }
     }
 
     /// Lets it go.
@@ -165,6 +192,11 @@ impl Worker {
     pub(crate) async fn hold(&mut self, name: &str, count: usize) -> Result<()> {
         let bound = START + HELD * u32::try_from(count).unwrap_or(u32::MAX);
         self.order(&format!("hold {name} {count}"), bound, &format!("holding {count} ")).await
+    }
+
+    /// Stops it: it holds what it holds, and knows nothing of the time.
+    pub(crate) async fn stop(&self) -> Result<()> {
+        self.process.stop().await.map_err(Error::during("stopping it"))
     }
 
     /// Kills it.

@@ -65,7 +65,7 @@ async fn crash(
     let killed_at = contender_protocol::now();
     holder.kill().await?;
     let held = next.held(BOUND).await?;
-    Ok(Duration::from_nanos(held.saturating_sub(killed_at)))
+    Ok(Duration::from_nanos(held.at.saturating_sub(killed_at)))
 }
 
 /// Far longer than a request takes.

@@ -66,7 +66,8 @@ async fn on_store(
             }
         }
         Scenario::Crowd => {
-            for &count in scale.crowd {
+            let voters = target.store == Store::RedisQuorum;
+            for &count in if voters { scale.crowd_of_voters } else { scale.crowd } {
                 contest(count, sessions(count), timed.clone(), scale.runs);
             }
         }

@@ -9,6 +9,7 @@
 //! What a release tells those who wait is no request: whoever counts requests alone takes a herd for silence.
 
 use std::collections::BTreeMap;
+use std::io;
 
 use testbed::{etcd, redis, zookeeper};
 use tokio::task::JoinSet;
@@ -19,9 +20,16 @@ use crate::error::{Error, Result};
 /// A count that has begun. Nothing is timed meanwhile: counting slows Redis down.
 #[derive(Debug)]
 pub(crate) enum Counting<'a> {
-    Redis { server: &'a redis::Server, before: Bytes, listener: JoinSet<Heard> },
-    Etcd { server: &'a etcd::Etcd, before: etcd::Metrics },
-    Zk { server: &'a zookeeper::Server, before: BTreeMap<i64, Packets> },
+    /// Each of them.
+    Redis(Vec<Listening<'a>>),
+    Etcd {
+        server: &'a etcd::Etcd,
+        before: etcd::Metrics,
+    },
+    Zk {
+        server: &'a zookeeper::Server,
+        before: BTreeMap<i64, Packets>,
+    },
 }
 
 /// What was counted; what is not told is none.
@@ -41,6 +49,14 @@ impl Counted {
     pub(crate) fn asked_in_all(self) -> u64 {
         self.requests + self.renewals
     }
+}
+
+/// To one Redis.
+#[derive(Debug)]
+pub(crate) struct Listening<'a> {
+    server: &'a redis::Server,
+    before: Bytes,
+    listener: JoinSet<Heard>,
 }
 
 /// Of one session.
@@ -69,13 +85,12 @@ impl<'a> Counting<'a> {
     pub(super) async fn begin(server: &'a Server) -> Option<Self> {
         match server {
             Server::Foreign => None,
-            Server::Redis(server) => {
-                let before = bytes(server).await?;
-                let mut client = server.client().await.ok()?;
-                client.command(&["MONITOR"]).await.ok()?;
-                let mut listener = JoinSet::new();
-                listener.spawn(listen(client));
-                Some(Self::Redis { server, before, listener })
+            Server::Redis(servers) => {
+                let mut all = Vec::new();
+                for server in servers {
+                    all.push(Listening::begin(server).await?);
+                }
+                Some(Self::Redis(all))
             }
             Server::Etcd(server) => Some(Self::Etcd { server, before: server.metrics(0).await.ok()? }),
             Server::Zk(server) => Some(Self::Zk { server, before: by_session(server).await.ok()? }),
@@ -86,15 +101,14 @@ impl<'a> Counting<'a> {
     pub(crate) async fn end(self) -> Result<Counted> {
         const DOING: &str = "asking the server for its count";
         match self {
-            Self::Redis { server, before, mut listener } => {
-                server.command(&["ECHO", LAST]).await.map_err(Error::during(DOING))?;
-                let counted = listener.join_next().await.and_then(std::result::Result::ok);
-                let heard =
-                    counted.ok_or_else(|| Error::new("the server stopped telling what it is asked"))?;
-                let after = bytes(server).await;
-                let taken = before.answer + heard.bytes;
-                let bytes = after.map(|after| (after.total - before.total).saturating_sub(taken));
-                Ok(Counted { requests: heard.requests, bytes, ..Counted::default() })
+            Self::Redis(all) => {
+                let (mut requests, mut bytes) = (0, Some(0));
+                for listening in all {
+                    let counted = listening.end().await.map_err(Error::during(DOING))?;
+                    requests += counted.requests;
+                    bytes = bytes.zip(counted.bytes).map(|(sum, bytes)| sum + bytes);
+                }
+                Ok(Counted { requests, bytes, ..Counted::default() })
             }
             Self::Etcd { server, before } => {
                 let after = server.metrics(0).await.map_err(Error::during(DOING))?;
@@ -105,6 +119,28 @@ impl<'a> Counting<'a> {
                 Ok(of_zookeeper(&before, &after))
             }
         }
+    }
+}
+
+impl<'a> Listening<'a> {
+    async fn begin(server: &'a redis::Server) -> Option<Self> {
+        let before = bytes(server).await?;
+        let mut client = server.client().await.ok()?;
+        client.command(&["MONITOR"]).await.ok()?;
+        let mut listener = JoinSet::new();
+        listener.spawn(listen(client));
+        Some(Self { server, before, listener })
+    }
+
+    async fn end(self) -> io::Result<Counted> {
+        let Self { server, before, mut listener } = self;
+        server.command(&["ECHO", LAST]).await?;
+        let counted = listener.join_next().await.and_then(std::result::Result::ok);
+        let heard = counted.ok_or_else(|| io::Error::other("the server stopped telling what it is asked"))?;
+        let after = bytes(server).await;
+        let taken = before.answer + heard.bytes;
+        let bytes = after.map(|after| (after.total - before.total).saturating_sub(taken));
+        Ok(Counted { requests: heard.requests, bytes, ..Counted::default() })
     }
 }
 
@@ -176,7 +212,7 @@ fn is_request(told: &str) -> bool {
     told.split(['[', ']']).nth(1).is_some_and(|origin| !origin.ends_with(" lua"))
 }
 
-async fn by_session(server: &zookeeper::Server) -> std::io::Result<BTreeMap<i64, Packets>> {
+async fn by_session(server: &zookeeper::Server) -> io::Result<BTreeMap<i64, Packets>> {
     let connections = server.connections().await?;
     let packets = |connection: &zookeeper::Connection| {
         let zookeeper::Connection { session, requests, received, sent, .. } = *connection;

@@ -8,6 +8,7 @@ mod distance;
 
 use std::path::Path;
 use std::time::Duration;
+use std::{fs, io};
 
 use tempfile::TempDir;
 use testbed::{Proxy, etcd, redis, zookeeper};
@@ -32,7 +33,7 @@ pub(crate) struct Target {
     /// How it was started, where that is known.
     pub(crate) settings: Option<String>,
     /// What keeps clients at a distance, if anything does.
-    _distance: Option<Proxy>,
+    _distance: Vec<Proxy>,
     server: Server,
     /// After the server, which writes to it.
     _data: Option<TempDir>,
@@ -42,9 +43,10 @@ pub(crate) struct Target {
 enum Server {
     /// The store is no server, or one of somebody else.
     Foreign,
-    Redis(redis::Server),
+    /// One, or those of a quorum.
+    Redis(Vec<redis::Server>),
     Etcd(etcd::Etcd),
-    Zk(zookeeper::Server),
+    Zk(Box<zookeeper::Server>),
 }
 
 impl Target {
@@ -57,7 +59,7 @@ impl Target {
             version: None,
             durability: "as its administrator has set it",
             settings: None,
-            _distance: None,
+            _distance: Vec::new(),
             server: Server::Foreign,
             _data: None,
         }
@@ -71,20 +73,28 @@ impl Target {
         let data = data.map_err(Error::during(format!("making a directory in {}", place.display())))?;
         let started = match store {
             Store::Memory | Store::File => Ok(Server::Foreign),
-            Store::Redis => redis(data.path(), durable).start().await.map(Server::Redis),
+            Store::Redis => redis(data.path(), durable, 1).await.map(Server::Redis),
+            Store::RedisQuorum => redis(data.path(), durable, QUORUM_OF).await.map(Server::Redis),
             Store::Etcd => etcd(data.path(), durable).start().await.map(Server::Etcd),
-            Store::Zk => zookeeper(data.path(), durable).start().await.map(Server::Zk),
+            Store::Zk => zookeeper(data.path(), durable).start().await.map(Box::new).map(Server::Zk),
         };
         let server = started.map_err(Error::during("no server"))?;
         let (url, kept) = match &server {
             Server::Foreign if store == Store::Memory => ("memory://compare".to_owned(), "none"),
             Server::Foreign => (format!("file://{}", data.path().display()), "every grant is synced"),
-            Server::Redis(server) => (server.url(), "snapshots every minute to hour, as shipped"),
+            Server::Redis(servers) => match &servers[..] {
+                [server] => (server.url(), "snapshots every minute to hour, as shipped"),
+                // Nothing of it restarts, and nobody has to wait until it has been up for so long.
+                servers => (
+                    quorum(servers, Duration::ZERO),
+                    "each takes snapshots every minute to hour, as shipped, and votes at once when it has come up",
+                ),
+            },
             Server::Etcd(server) => (server.url(), "every write is synced, as shipped"),
             Server::Zk(server) => (server.url(), "every write is synced, as shipped"),
         };
         let durability = if durable { kept } else { "in memory" };
-        let (version, settings, _distance) = (None, None, None);
+        let (version, settings, _distance) = (None, None, Vec::new());
         let _data = Some(data);
         let mut target = Self { label, store, url, version, durability, settings, _distance, server, _data };
         target.version = target.ask_version().await;
@@ -95,15 +105,17 @@ impl Target {
     /// Keeps clients at a distance: what they ask comes half of `latency` later, and so does the answer. What
     /// counts and asks on our behalf does not take that way.
     pub(crate) async fn away(mut self, latency: Duration) -> Result<Self> {
-        let server = match &self.server {
+        let servers = match &self.server {
             Server::Foreign => return Err(Error::new("there is no network in between")),
-            Server::Redis(server) => server.addr(),
-            Server::Etcd(server) => server.addr(0),
-            Server::Zk(server) => server.addr(),
+            Server::Redis(servers) => servers.iter().map(redis::Server::addr).collect(),
+            Server::Etcd(server) => vec![server.addr(0)],
+            Server::Zk(server) => vec![server.addr()],
         };
-        let proxy = distance::between(server, latency).await?;
-        self.url = self.url.replacen(&server.to_string(), &proxy.addr().to_string(), 1);
-        self._distance = Some(proxy);
+        for server in servers {
+            let proxy = distance::between(server, latency).await?;
+            self.url = self.url.replacen(&server.to_string(), &proxy.addr().to_string(), 1);
+            self._distance.push(proxy);
+        }
         Ok(self)
     }
 
@@ -126,7 +138,9 @@ impl Target {
     pub(crate) fn cpu_nanos(&self) -> Option<u64> {
         match &self.server {
             Server::Foreign => None,
-            Server::Redis(server) => proc::cpu_nanos(server.process().pid()),
+            Server::Redis(servers) => {
+                servers.iter().map(|server| proc::cpu_nanos(server.process().pid())).sum()
+            }
             Server::Etcd(server) => server.pids().into_iter().map(proc::cpu_nanos).sum(),
             Server::Zk(server) => proc::cpu_nanos(server.process().pid()),
         }
@@ -137,8 +151,8 @@ impl Target {
         let line = match &self.server {
             Server::Foreign => None,
             // It overwrites its command line.
-            Server::Redis(server) => {
-                let mut told = Vec::new();
+            Server::Redis(servers) => {
+                let (server, mut told) = (servers.first()?, Vec::new());
                 for name in ["save", "appendonly", "appendfsync", "io-threads", "maxmemory", "hz"] {
                     if let Ok(redis::Reply::Array(answer)) = server.command(&["CONFIG", "GET", name]).await {
                         let value = answer.get(1).and_then(redis::Reply::text).unwrap_or_default();
@@ -163,7 +177,9 @@ impl Target {
     async fn ask_version(&self) -> Option<String> {
         match &self.server {
             Server::Foreign => None,
-            Server::Redis(server) => server.info("server").await.ok()?.get("redis_version").cloned(),
+            Server::Redis(servers) => {
+                servers.first()?.info("server").await.ok()?.get("redis_version").cloned()
+            }
             Server::Etcd(server) => {
                 let told = server.ctl(["endpoint", "status", "--write-out=fields"]).await.ok()?;
                 let line = told.lines().find(|line| line.starts_with("\"Version\""))?;
@@ -178,9 +194,33 @@ impl Target {
     }
 }
 
-fn redis(data: &Path, durable: bool) -> redis::Settings {
-    let settings = redis::Settings::new().set("dir", &[&data.display().to_string()]);
-    if durable { settings.set("save", &["3600", "1", "300", "100", "60", "10000"]) } else { settings }
+/// So many, each with a directory of its own.
+async fn redis(data: &Path, durable: bool, count: usize) -> io::Result<Vec<redis::Server>> {
+    let mut servers = Vec::new();
+    for number in 0..count {
+        let data = data.join(number.to_string());
+        fs::create_dir(&data)?;
+        let settings = redis::Settings::new().set("dir", &[&data.display().to_string()]);
+        let snapshots = ["3600", "1", "300", "100", "60", "10000"];
+        let settings = if durable { settings.set("save", &snapshots) } else { settings };
+        servers.push(settings.start().await?);
+    }
+    Ok(servers)
+}
+
+/// The URL of locks of which a quorum of `servers` decides; one that came up does not vote for so long.
+pub(crate) fn quorum(servers: &[redis::Server], pause: Duration) -> String {
+    let addresses: Vec<_> = servers.iter().map(|server| server.addr().to_string()).collect();
+    format!("redis+quorum://{}?pause_after_restart={}ms", addresses.join(","), pause.as_millis())
+}
+
+/// What a URL of ours names, as the libraries of others are told: without options, and each server of a quorum apart.
+pub(crate) fn places(url: &str) -> Vec<String> {
+    let place = url.split('?').next().unwrap_or_default();
+    let Some(servers) = place.strip_prefix("redis+quorum://") else { return vec![place.to_owned()] };
+    let (servers, path) = servers.split_at(servers.find('/').unwrap_or(servers.len()));
+    let (user, servers) = servers.split_at(servers.rfind('@').map_or(0, |end| end + 1));
+    servers.split(',').map(|server| format!("redis://{user}{server}{path}")).collect()
 }
 
 fn etcd(data: &Path, durable: bool) -> etcd::Setup {
@@ -196,4 +236,22 @@ fn zookeeper(data: &Path, durable: bool) -> zookeeper::Setup {
     // Later lines and properties win over what tests are content with.
     let setup = setup.line(format!("dataDir={}", data.display()));
     setup.property("zookeeper.forceSync", "yes").property("zookeeper.preAllocSize", 65_536)
+}
+
+/// The fewest of which one may be away.
+pub(crate) const QUORUM_OF: usize = 3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever asks a majority by itself is told every server, with the user and the database of all of them.
+    #[test]
+    fn libraries_of_others_are_told_each_server() {
+        assert_eq!(places("etcd://a,b/p?ttl=3s"), ["etcd://a,b/p"]);
+        assert_eq!(places("redis://a:1"), ["redis://a:1"]);
+        let each = ["redis://me:s@a:1/2", "redis://me:s@b/2", "redis://me:s@[::1]:7/2"];
+        assert_eq!(places("redis+quorum://me:s@a:1,b,[::1]:7/2?quorum=3"), each);
+        assert_eq!(places("redis+quorum://a,b,c?x=/@"), ["redis://a", "redis://b", "redis://c"]);
+    }
 }

@@ -3,13 +3,15 @@
 //!
 //! | floor | the least that is asked by |
 //! |---|---|
-//! | `floor` | a free lock that excludes and is numbered: nothing can be cheaper. It cannot wait |
+//! | `floor` | a free lock that excludes and is numbered: nothing can be cheaper. It cannot wait. Of a quorum of Redis servers: the same at all of them at once, until a majority has answered |
 //! | `floor+queue` | one whose next holder waits in a queue and is told: on Redis our own scripts, on etcd a transaction that puts a key and answers the older ones beside one standing watch, on ZooKeeper the textbook recipe; the kernel's lock of a file |
 
 #[cfg(feature = "etcd")]
 mod etcd;
 mod file;
 mod queue;
+#[cfg(feature = "redis")]
+mod quorum;
 #[cfg(feature = "redis")]
 mod redis;
 #[cfg(feature = "zk")]
@@ -27,6 +29,8 @@ pub(super) async fn contend(urls: &[String]) -> io::Result<()> {
         "file" => run::<file::Directory>(urls).await,
         #[cfg(feature = "redis")]
         "redis" => run::<redis::Connection>(urls).await,
+        #[cfg(feature = "redis")]
+        "redis+quorum" => run::<quorum::Connections>(urls).await,
         #[cfg(feature = "etcd")]
         "etcd" => run::<etcd::Leased>(urls).await,
         #[cfg(feature = "zk")]

@@ -5,6 +5,11 @@ use std::time::Duration;
 use contender_protocol::{Failure, Session};
 use redis::aio::MultiplexedConnection;
 
+pub(super) async fn connect(url: &str) -> Result<MultiplexedConnection, Failure> {
+    let client = redis::Client::open(format!("{url}?protocol=resp3"))?;
+    Ok(client.get_multiplexed_async_connection().await?)
+}
+
 pub(super) async fn load(connection: &mut MultiplexedConnection, script: &str) -> Result<String, Failure> {
     Ok(redis::cmd("SCRIPT").arg("LOAD").arg(script).query_async(connection).await?)
 }
@@ -17,13 +22,19 @@ pub(super) struct Connection {
 }
 
 pub(super) struct Keys {
-    lock: String,
-    counter: String,
+    pub(super) lock: String,
+    pub(super) counter: String,
+}
+
+impl Keys {
+    pub(super) fn of(name: &str) -> Self {
+        Self { lock: format!("{{floor:{name}}}"), counter: format!("{{floor:{name}}}:counter") }
+    }
 }
 
 pub(super) struct Held {
-    lock: String,
-    token: u64,
+    pub(super) lock: String,
+    pub(super) token: u64,
 }
 
 impl Session for Connection {
@@ -33,15 +44,14 @@ impl Session for Connection {
     const VERSION: &'static str = "redis 1.8";
 
     async fn open(urls: &[String], ttl: Duration) -> Result<Self, Failure> {
-        let client = redis::Client::open(format!("redis://{}?protocol=resp3", super::place(urls)))?;
-        let mut connection = client.get_multiplexed_async_connection().await?;
+        let mut connection = connect(&format!("redis://{}", super::place(urls))).await?;
         let acquire = load(&mut connection, ACQUIRE).await?;
         let release = load(&mut connection, RELEASE).await?;
         Ok(Self { connection, acquire, release, ttl: ttl.as_millis().to_string() })
     }
 
     async fn lock(&self, name: &str) -> Result<Keys, Failure> {
-        Ok(Keys { lock: format!("{{floor:{name}}}"), counter: format!("{{floor:{name}}}:counter") })
+        Ok(Keys::of(name))
     }
 
     async fn acquire(&self, keys: &Keys) -> Result<Held, Failure> {
@@ -64,10 +74,10 @@ impl Session for Connection {
     }
 }
 
-const OWNER: &str = "0123456789abcdef0123456789abcdef";
+pub(super) const OWNER: &str = "0123456789abcdef0123456789abcdef";
 
 const ACQUIRE: &str = "if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then \
                        return redis.call('INCR', KEYS[2]) end return false";
 
-const RELEASE: &str =
+pub(super) const RELEASE: &str =
     "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
