@@ -19,6 +19,8 @@ use crate::report::Claim;
 
 use finding::Finding;
 
+pub(crate) use budgets::of_a_move;
+
 /// What is claimed, by whom, and what came of it.
 type Experiment<'a> = (&'static str, &'static str, BoxFuture<'a, Result<Finding>>);
 
