@@ -117,6 +117,8 @@ async fn compare_all(options: &Options) -> Result<(), Error> {
             scenario => scenarios::run(&mut comparison, *scenario).await,
         }
     }
+    let of_a_move = claims::of_a_move(&comparison.report.free);
+    comparison.report.claims.extend(of_a_move);
     comparison.progress.finish();
     let (json, page) = (comparison.report.json()?, report::page(&comparison.report, &comparison.drawings));
     for (name, text) in [("report.json", &json), ("report.html", &page)] {

@@ -6,7 +6,7 @@ use super::finding::{Bound, Finding, shares, times};
 use crate::figures::median;
 use crate::implementation::QUEUE_FLOOR;
 use crate::report::table::{number, time};
-use crate::report::{Claim, Drawings, Report, Row};
+use crate::report::{Claim, Drawings, Free, Report, Row};
 use crate::scale::CRASH_TTL;
 
 /// What is promised of a row of ours, where it is promised, and what was found.
@@ -247,6 +247,26 @@ pub(super) fn claims(report: &Report, drawings: &Drawings) -> Vec<Claim> {
     claims
 }
 
+/// Before a move and after it a free lock is as fast as on the store alone, or nearly.
+pub(crate) fn of_a_move(free: &[Free]) -> Vec<Claim> {
+    let mut claims = Vec::new();
+    for (phase, store) in [("old", 0), ("new", 1)] {
+        let Some(free) = free.iter().find(|free| free.phase == phase) else { continue };
+        let finding = free
+            .ratios_of_runs
+            .get(store)
+            .and_then(|ratios| Finding::of(ratios, Bound::AtLeast(0.95), times))
+            .zip(free.beside.get(store))
+            .map(|(found, alone)| {
+                let (ours, alone) = (number(free.cycles_per_s), number(*alone));
+                found.and(&format!(" ({ours} cycles/s against {alone} on the store alone)"))
+            });
+        let what = format!("a move in phase `{phase}`: a free lock, share of the plain store's rate");
+        claims.push(claim(what, "our budget", finding));
+    }
+    claims
+}
+
 /// The row that a budget is about, and what it is held against.
 struct Here<'a> {
     report: &'a Report,
@@ -434,6 +454,25 @@ mod tests {
             "2.00 s; the longest wait 3.00 s; 0.25 × the rate of the floor's free lock"
         );
         assert_eq!(claim.bound.unwrap(), "at most 1.00 s");
+    }
+
+    /// A move is held against the store that its phase is in, run by run.
+    #[test]
+    fn a_move_is_held_against_the_store_that_it_is_in() {
+        let free = |phase: &str, of_runs: [[f64; 3]; 2]| Free {
+            phase: phase.into(),
+            beside: vec![10.0, 20.0],
+            ratios_of_runs: of_runs.map(Vec::from).to_vec(),
+            ..Free::default()
+        };
+        let claims = of_a_move(&[
+            free("old", [[0.96, 0.95, 0.97], [0.5; 3]]),
+            free("drain", [[0.1; 3]; 2]),
+            free("new", [[0.5; 3], [0.94, 0.96, 0.97]]),
+        ]);
+        assert_eq!(claims.iter().map(Claim::verdict).collect::<Vec<_>>(), ["yes", "undecided"]);
+        assert!(claims[1].measured.as_ref().unwrap().contains("against 20"));
+        assert_eq!(of_a_move(&[]), []);
     }
 
     /// A budget against nobody would never be missed.

@@ -20,6 +20,8 @@ use crate::report::Claim;
 
 use finding::Finding;
 
+pub(crate) use budgets::of_a_move;
+
 /// What is claimed, by whom, and what came of it.
 type Experiment<'a> = (String, &'static str, BoxFuture<'a, Result<Finding>>);
 

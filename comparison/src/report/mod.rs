@@ -70,8 +70,10 @@ pub(crate) struct Free {
     pub(crate) cycles_per_s: f64,
     /// Of the store that is left and the one moved to.
     pub(crate) beside: Vec<f64>,
-    /// Of the rates, round by round; the middle of them.
+    /// Of the rates, run by run; the middle of them.
     pub(crate) ratios: Vec<f64>,
+    /// All of them.
+    pub(crate) ratios_of_runs: Vec<Vec<f64>>,
 }
 
 /// A lock that is none was put to the same check as everybody else.

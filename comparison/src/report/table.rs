@@ -90,9 +90,13 @@ fn free(report: &Report) -> Table {
 pub(crate) const FREE: [&str; 4] = ["phase", "cycles/s", "on the stores alone", "ratios to them"];
 
 pub(crate) fn free_cells(free: &Free) -> [String; 4] {
-    let each =
-        |figures: &[f64]| figures.iter().map(|figure| number(*figure)).collect::<Vec<_>>().join(" and ");
-    [free.phase.clone(), number(free.cycles_per_s), each(&free.beside), each(&free.ratios)]
+    let beside: Vec<_> = free.beside.iter().map(|rate| number(*rate)).collect();
+    let ratio = |(ratio, runs): (&f64, &Vec<f64>)| {
+        let range = range(runs, number).map(|range| format!(" ({range})")).unwrap_or_default();
+        number(*ratio) + &range
+    };
+    let ratios: Vec<_> = free.ratios.iter().zip(&free.ratios_of_runs).map(ratio).collect();
+    [free.phase.clone(), number(free.cycles_per_s), beside.join(" and "), ratios.join(" and ")]
 }
 
 /// What is said of a phase of a move.

@@ -7,8 +7,10 @@
 //!   the queue of the store moved to, which is asked again from here, as the other store's lock is held meanwhile.
 //! - **attempt-3** Every request to a store has an owner id of its own.
 
-use std::future::pending;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -18,11 +20,11 @@ use leasehold_core::backend::{
 };
 use leasehold_core::clock::{Deadline, Moment};
 use leasehold_core::{Error, ErrorKind, LockName, Result};
-use tokio::sync::Notify;
 
 use super::book::Book;
-use super::claim::Stage;
-use super::{SIDES, Session};
+use super::claim::{Claim, Stage};
+use super::watched::Wake;
+use super::{SIDES, Session, closed};
 use crate::protocol::Pair;
 use crate::protocol::contender::{End, Step};
 use crate::protocol::hold::Hold;
@@ -33,6 +35,15 @@ pub(crate) enum Outcome {
     Granted(Grant),
     /// One that does not wait was told so.
     Busy(Option<Holder>),
+}
+
+/// How a store is asked.
+#[derive(Clone, Copy)]
+pub(super) struct How {
+    /// For as long as it takes.
+    pub(super) waits: bool,
+    /// The store that is left is not asked while it cannot be reached, if it is only drained.
+    pub(super) shuns: bool,
 }
 
 /// What a store answered.
@@ -51,80 +62,145 @@ impl Session {
             let message = "while the locks of a namespace are moved, they are exclusive";
             return Err(Error::not_applied(ErrorKind::Unsupported, message));
         }
-        self.refuse_closed()?;
-        let (id, wake) = self.with(|book, _| book.begin(request));
-        let (asks, read, session) = (Pair::default(), None, Arc::clone(self));
-        let request = request.clone();
-        Acquisition { session, request, id, wake, waits, asks, read, busy: None, over: false }.run().await
+        let begun = self.with(|book, now| {
+            (!book.closed).then(|| {
+                let (id, wake) = book.begin(request);
+                (id, wake, book.next(request, id, now))
+            })
+        });
+        let (id, wake, next) = begun.ok_or_else(closed)?;
+        let (asks, read) = (Pair::default(), None);
+        let (session, busy, has_asked, over) = (self, None, false, false);
+        let mut acquisition =
+            Acquisition { session, request, id, wake, waits, asks, read, busy, has_asked, over };
+        let mut next = next?;
+        loop {
+            for side in SIDES {
+                if let Some(at_once) = next.asks[side] {
+                    acquisition.asks[side] = Some(acquisition.asking(side, at_once));
+                }
+            }
+            match next.then {
+                Then::Drop(side) => acquisition.asks[side] = None,
+                Then::Read => acquisition.read = Some(Box::pin(self.read(Side::Old))),
+                Then::Granted(grant) => {
+                    acquisition.over = true;
+                    return Ok(Outcome::Granted(grant));
+                }
+                Then::Over(End::Busy(_)) => return Ok(Outcome::Busy(acquisition.busy.take())),
+                Then::Over(End::Outside) => {
+                    let message = "the store's number of this grant is not among those that the move may give now; \
+                                   `leasehold migrate status` shows them";
+                    return Err(Error::not_applied(ErrorKind::Protocol, message));
+                }
+                Then::Over(End::Failed(_) | End::Unwanted) => unreachable!("its error was returned"),
+                Then::Blind => Box::pin(self.view_or_why()).await?,
+                Then::Wait(until) => {
+                    let mut over = until.map(|until| self.env.sleep_until(until));
+                    let woken = poll_fn(|cx| acquisition.poll_woken(over.as_mut(), cx)).await;
+                    next = acquisition.after(woken)?;
+                    continue;
+                }
+            }
+            next = acquisition.knowing(|_| ())?;
+        }
     }
 
-    /// Asks a store for what may be asked of it by now (session-1); one that shuns the store that is left does not wait for
-    /// it while that cannot be reached.
+    /// Asks a store once it may be asked, as somebody else every time.
     pub(super) async fn ask(
         self: &Arc<Self>,
         side: Side,
         request: &AcquireRequest,
-        waits: bool,
-        shuns: bool,
+        how: How,
     ) -> Result<Asked> {
         let mut backoff = Backoff::of_requests(&self.env);
         loop {
+            self.until_free_to_ask(side, &request.name, how).await?;
+            let mut request = request.clone();
+            request.owner = self.env.owner_id();
+            match self.ask_now(side, &request, how.waits).await {
+                Err(error) if how.asks_again(side, &error) => backoff.pause(&self.env).await,
+                answer => return answer,
+            }
+        }
+    }
+
+    /// The same of one that may be asked now, the first time as the request says.
+    async fn ask_first(self: &Arc<Self>, side: Side, request: &AcquireRequest, how: How) -> Result<Asked> {
+        match self.ask_now(side, request, how.waits).await {
+            Err(error) if how.asks_again(side, &error) => {
+                Backoff::of_requests(&self.env).pause(&self.env).await;
+                Box::pin(self.ask(side, request, how)).await
+            }
+            answer => answer,
+        }
+    }
+
+    /// Ends when nothing of `name` is at the store any more (session-1); one that shuns the store that is left does not wait
+    /// for it while that cannot be reached.
+    async fn until_free_to_ask(self: &Arc<Self>, side: Side, name: &LockName, how: How) -> Result<()> {
+        loop {
             let (owed, drains, shunned) = self.with(|book, now| {
-                let owed = book.slots.get(&request.name).and_then(|slot| slot.debts[side].clone());
                 let drains = book.view().is_some_and(|view| view.phase == Phase::Drain);
-                (owed, drains, shuns && side == Side::Old && book.shuns_old(now))
+                (book.owed(name, side), drains, how.shuns && side == Side::Old && book.shuns_old(now))
             });
             if shunned {
                 let message = "the store that is left could not be reached a moment ago";
                 return Err(Error::not_applied(ErrorKind::Unavailable, message));
             }
-            if let Some(debt) = owed {
-                match debt.answer().await {
-                    // It is waited for only while it can be reached.
-                    Err(error) if side == Side::Old && drains && error.lost_reason().is_none() => {
-                        return Err(error);
-                    }
-                    _ => debt.is_over().await,
+            let Some(debt) = owed else { return Ok(()) };
+            match debt.answer().await {
+                // It is waited for only while it can be reached.
+                Err(error) if side == Side::Old && drains && error.lost_reason().is_none() => {
+                    return Err(error);
                 }
-                continue;
-            }
-            let backend = &self.open(side)?.backend;
-            let mut request = request.clone();
-            request.owner = self.env.owner_id();
-            if !waits {
-                return Ok(match self.env.bounded(backend.try_acquire(&request)).await? {
-                    Attempt::Granted(grant) => Asked::Granted(grant),
-                    Attempt::Held { holder } => Asked::Busy(holder),
-                });
-            }
-            match backend.acquire(&request).await {
-                Err(error) if error.lost_reason().is_some() && side == Side::New => {
-                    backoff.pause(&self.env).await
-                }
-                granted => return Ok(Asked::Granted(granted?)),
+                _ => debt.is_over().await,
             }
         }
+    }
+
+    async fn ask_now(&self, side: Side, request: &AcquireRequest, waits: bool) -> Result<Asked> {
+        let backend = &self.opened(side)?.backend;
+        if waits {
+            return backend.acquire(request).await.map(Asked::Granted);
+        }
+        Ok(match Box::pin(self.env.bounded(backend.try_acquire(request))).await? {
+            Attempt::Granted(grant) => Asked::Granted(grant),
+            Attempt::Held { holder } => Asked::Busy(holder),
+        })
+    }
+}
+
+impl How {
+    /// Whether a place that was lost is asked for anew from here (attempt-2).
+    fn asks_again(self, side: Side, error: &Error) -> bool {
+        self.waits && side == Side::New && error.lost_reason().is_some()
     }
 }
 
 /// One acquisition under way.
-struct Acquisition {
-    session: Arc<Session>,
-    request: AcquireRequest,
+struct Acquisition<'a> {
+    session: &'a Arc<Session>,
+    request: &'a AcquireRequest,
     id: LeaseId,
-    wake: Arc<Notify>,
+    wake: Arc<Wake>,
     waits: bool,
-    asks: Pair<Option<BoxFuture<'static, Result<Asked>>>>,
-    read: Option<BoxFuture<'static, Result<()>>>,
+    asks: Pair<Option<BoxFuture<'a, Result<Asked>>>>,
+    read: Option<BoxFuture<'a, Result<()>>>,
     busy: Option<Holder>,
+    has_asked: bool,
     /// It was granted, or somebody else has the name.
     over: bool,
 }
 
-/// What to do next.
-enum Next {
-    Again,
-    Ask(Side),
+/// What to do: first to ask, then the rest.
+struct Next {
+    /// Where to ask, and whether that may be done at once.
+    asks: Pair<Option<bool>>,
+    then: Then,
+}
+
+enum Then {
     Drop(Side),
     Read,
     Granted(Grant),
@@ -135,77 +211,66 @@ enum Next {
     Wait(Option<Moment>),
 }
 
-impl Acquisition {
-    async fn run(mut self) -> Result<Outcome> {
-        loop {
-            match self.next()? {
-                Next::Again => {}
-                Next::Ask(side) => self.asks[side] = Some(self.asking(side)),
-                Next::Drop(side) => self.asks[side] = None,
-                Next::Read => {
-                    let session = Arc::clone(&self.session);
-                    self.read = Some(Box::pin(async move { session.read(Side::Old).await }));
-                }
-                Next::Granted(grant) => {
-                    self.over = true;
-                    return Ok(Outcome::Granted(grant));
-                }
-                Next::Over(End::Busy(_)) => return Ok(Outcome::Busy(self.busy.take())),
-                Next::Over(End::Outside) => {
-                    let message = "the store's number of this grant is not among those that the move may give now; \
-                                   `leasehold migrate status` shows them";
-                    return Err(Error::not_applied(ErrorKind::Protocol, message));
-                }
-                Next::Over(End::Failed(_) | End::Unwanted) => unreachable!("its error was returned"),
-                Next::Blind => self.session.view_or_why().await?,
-                Next::Wait(until) => self.wait(until).await?,
+/// One thing that the contender says.
+enum Told {
+    Ask(Side),
+    /// It was done.
+    Done,
+    Then(Then),
+}
+
+/// What ends a wait.
+enum Woken {
+    Answered(Side, Result<Asked>),
+    Read(Result<()>),
+    ToLook,
+}
+
+impl Acquisition<'_> {
+    /// What to do once the book knows something more.
+    fn knowing(&self, learn: impl FnOnce(&mut Book)) -> Result<Next> {
+        self.session.with(|book, now| {
+            learn(book);
+            book.next(self.request, self.id, now)
+        })
+    }
+
+    /// Ready when something has changed.
+    fn poll_woken(&mut self, over: Option<&mut (impl Future + Unpin)>, cx: &mut Context<'_>) -> Poll<Woken> {
+        for side in SIDES {
+            if let Some(answer) = polled(&mut self.asks[side], cx) {
+                return Poll::Ready(Woken::Answered(side, answer));
             }
+        }
+        if self.wake.poll_told(cx).is_ready() {
+            return Poll::Ready(Woken::ToLook);
+        }
+        if let Some(read) = polled(&mut self.read, cx) {
+            return Poll::Ready(Woken::Read(read));
+        }
+        match over {
+            Some(over) => Pin::new(over).poll(cx).map(|_| Woken::ToLook),
+            None => Poll::Pending,
         }
     }
 
-    fn next(&mut self) -> Result<Next> {
-        let (request, id) = (&self.request, self.id);
-        self.session.with(|book, now| book.next(request, id, now))
-    }
-
-    fn asking(&self, side: Side) -> BoxFuture<'static, Result<Asked>> {
-        let (session, request, waits) = (Arc::clone(&self.session), self.request.clone(), self.waits);
-        Box::pin(async move { session.ask(side, &request, waits, true).await })
-    }
-
-    /// Until something has changed.
-    async fn wait(&mut self, until: Option<Moment>) -> Result<()> {
-        let session = Arc::clone(&self.session);
-        let (side, answer) = tokio::select! {
-            biased;
-            answer = answer(&mut self.asks.old) => (Side::Old, answer),
-            answer = answer(&mut self.asks.new) => (Side::New, answer),
-            () = self.wake.notified() => return session.refuse_closed(),
-            read = answer(&mut self.read) => {
-                self.read = None;
+    fn after(&mut self, woken: Woken) -> Result<Next> {
+        let (request, id) = (self.request, self.id);
+        match woken {
+            Woken::ToLook => {
+                self.session.refuse_closed()?;
+                self.knowing(|_| ())
+            }
+            Woken::Read(read) => {
                 read?;
-                session.with(|book, _| book.contending(&self.request, self.id, |contender| contender.read()));
-                return Ok(());
+                self.knowing(|book| {
+                    book.contending(request, id, |contender| contender.read());
+                })
             }
-            () = async {
-                match until {
-                    Some(until) => session.env.sleep_until(until).await,
-                    None => pending().await,
-                }
-            } => return Ok(()),
-        };
-        self.asks[side] = None;
-        self.answered(side, answer)
-    }
-
-    fn answered(&mut self, side: Side, answer: Result<Asked>) -> Result<()> {
-        let (request, id) = (&self.request, self.id);
-        match answer {
-            Ok(Asked::Granted(grant)) => {
-                self.session.with(|book, _| book.granted(&request.name, id, side, grant));
-                Ok(())
+            Woken::Answered(side, Ok(Asked::Granted(grant))) => {
+                self.knowing(|book| book.granted(&request.name, id, side, grant))
             }
-            Ok(Asked::Busy(holder)) => {
+            Woken::Answered(side, Ok(Asked::Busy(holder))) => {
                 self.busy = self.session.with(|book, _| {
                     book.contending(request, id, |contender| contender.busy(side));
                     if let Some(holder) = &holder {
@@ -213,9 +278,9 @@ impl Acquisition {
                     }
                     holder.map(|holder| book.known_to_all(side, holder))
                 });
-                Ok(())
+                self.knowing(|_| ())
             }
-            Err(error) => {
+            Woken::Answered(side, Err(error)) => {
                 let shunned = self.session.with(|book, now| {
                     let shunned = book.contending(request, id, |contender| {
                         contender.failed(side);
@@ -230,26 +295,41 @@ impl Acquisition {
                     }
                     shunned == Some(true)
                 });
-                if shunned { Ok(()) } else { Err(error) }
+                if shunned { self.knowing(|_| ()) } else { Err(error) }
             }
         }
     }
 }
 
-/// The answer to what was asked, if something was.
-async fn answer<T>(asked: &mut Option<BoxFuture<'static, T>>) -> T {
-    match asked {
-        Some(asked) => asked.await,
-        None => pending().await,
+impl<'a> Acquisition<'a> {
+    fn asking(&mut self, side: Side, at_once: bool) -> BoxFuture<'a, Result<Asked>> {
+        let (session, request, how) = (self.session, self.request, How { waits: self.waits, shuns: true });
+        // Who asks for the first time is whom the request names (attempt-3).
+        if at_once && !std::mem::replace(&mut self.has_asked, true) {
+            Box::pin(session.ask_first(side, request, how))
+        } else {
+            Box::pin(session.ask(side, request, how))
+        }
     }
 }
 
-impl Drop for Acquisition {
+/// The answer to what was asked, if something was and that is there. Then nothing is asked any more.
+fn polled<T>(asked: &mut Option<BoxFuture<'_, T>>, cx: &mut Context<'_>) -> Option<T> {
+    match asked.as_mut()?.as_mut().poll(cx) {
+        Poll::Ready(answer) => {
+            *asked = None;
+            Some(answer)
+        }
+        Poll::Pending => None,
+    }
+}
+
+impl Drop for Acquisition<'_> {
     fn drop(&mut self) {
         if self.over {
             return;
         }
-        let (request, id) = (&self.request, self.id);
+        let (request, id) = (self.request, self.id);
         self.session.with(|book, _| {
             if book.claim(&request.name).is_some_and(|claim| claim.id == id) {
                 book.let_go(&request.name);
@@ -273,33 +353,42 @@ impl Book {
     }
 
     fn next(&mut self, request: &AcquireRequest, id: LeaseId, now: Moment) -> Result<Next> {
-        let (view, name) = (self.view(), &request.name);
-        let mut over = Vec::new();
-        let mut until: Option<Moment> = None;
-        for side in SIDES {
-            let part = self.claim(name).and_then(|claim| claim.parts[side].as_ref()).map(|part| part.lease);
-            let Some(lease) = part else { continue };
-            let deadline = self.leases.deadline(side, &lease);
-            if deadline.has_passed(now) {
-                over.push(side);
-            } else if let Deadline::At(at) = deadline {
-                until = Some(until.map_or(at, |until| until.min(at)));
+        let mut asks = Pair::default();
+        loop {
+            match self.told_by_contender(request, id, now)? {
+                Told::Ask(side) => {
+                    let shunned = side == Side::Old && self.shuns_old(now);
+                    asks[side] = Some(!shunned && self.owed(&request.name, side).is_none());
+                }
+                Told::Done => {}
+                Told::Then(then) => return Ok(Next { asks, then }),
             }
         }
-        let claim = self.claim(name).filter(|claim| claim.id == id);
-        let Some(Stage::Asking { contender, lapsed, lost }) = claim.map(|claim| &mut claim.stage) else {
+    }
+
+    fn told_by_contender(&mut self, request: &AcquireRequest, id: LeaseId, now: Moment) -> Result<Told> {
+        let (view, name) = (self.view(), &request.name);
+        let claim = self.slots.get_mut(name).and_then(|slot| slot.claim.as_deref_mut());
+        let claim = claim.filter(|claim| claim.id == id);
+        let Some(Claim { stage: Stage::Asking { contender, lapsed, lost }, parts, .. }) = claim else {
             return Err(Error::lost(leasehold_core::LostReason::Gone));
         };
+        let mut until: Option<Moment> = None;
         for side in SIDES {
+            let deadline = parts[side].as_ref().map(|part| self.leases.deadline(side, &part.lease));
+            let over = deadline.is_some_and(|deadline| deadline.has_passed(now));
+            if let Some(Deadline::At(at)) = deadline.filter(|_| !over) {
+                until = Some(until.map_or(at, |until| until.min(at)));
+            }
             if std::mem::take(&mut lost[side]) {
                 contender.gone(side);
             }
-            if std::mem::take(&mut lapsed[side]) || over.contains(&side) {
+            if std::mem::take(&mut lapsed[side]) || over {
                 match contender.unbacked(side) {
-                    Some(Act::Drop(side)) => return Ok(Next::Drop(side)),
+                    Some(Act::Drop(side)) => return Ok(Told::Then(Then::Drop(side))),
                     Some(Act::Release(side)) => {
                         self.owe(name, side);
-                        return Ok(Next::Again);
+                        return Ok(Told::Done);
                     }
                     Some(Act::Ask(_)) | None => {}
                 }
@@ -309,18 +398,21 @@ impl Book {
         Ok(match contender.step() {
             Step::Do(Act::Ask(side)) => {
                 self.keep_parts(name);
-                Next::Ask(side)
+                Told::Ask(side)
             }
-            Step::Do(Act::Drop(side)) => Next::Drop(side),
+            Step::Do(Act::Drop(side)) => Told::Then(Then::Drop(side)),
             Step::Do(Act::Release(side)) => {
                 self.owe(name, side);
-                Next::Again
+                Told::Done
             }
-            Step::Read => Next::Read,
-            Step::Take { counter } => self.take(request, counter).map_or(Next::Again, Next::Granted),
-            Step::Over(end) => Next::Over(end),
-            Step::Wait if view.is_none() => Next::Blind,
-            Step::Wait => Next::Wait(until),
+            Step::Read => Told::Then(Then::Read),
+            Step::Take { counter } => match self.take(request, counter) {
+                Some(grant) => Told::Then(Then::Granted(grant)),
+                None => Told::Done,
+            },
+            Step::Over(end) => Told::Then(Then::Over(end)),
+            Step::Wait if view.is_none() => Told::Then(Then::Blind),
+            Step::Wait => Told::Then(Then::Wait(until)),
         })
     }
 
@@ -338,8 +430,8 @@ impl Book {
 
     /// It is a hold from here on.
     fn take(&mut self, request: &AcquireRequest, counter: u64) -> Option<Grant> {
-        let (view, name) = (self.view(), &request.name);
-        let claim = self.slots.get_mut(name)?.claim.as_mut()?;
+        let (view, name, now, backed) = (self.view(), &request.name, self.leases.now, self.backed());
+        let claim = self.slots.get_mut(name)?.claim.as_deref_mut()?;
         for side in SIDES {
             if let Some(part) = &mut claim.parts[side] {
                 part.lease.deadline = self.leases.absorb(side, &part.lease, &self.events);
@@ -349,9 +441,7 @@ impl Book {
         let hold = Hold::of(contender, view);
         let asks = Pair::default();
         claim.stage = Stage::Holding { hold, counter, told: Deadline::Never, told_over: false, asks };
-        let (trusted, now) = (self.trusted(name), self.leases.now);
-        let claim = self.claim(name)?;
-        let until = claim.trusted_until(trusted, now);
+        let until = claim.trusted_until(claim.trusted(&self.leases, backed), now);
         if let Stage::Holding { told, .. } = &mut claim.stage {
             *told = until;
         }

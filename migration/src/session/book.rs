@@ -3,15 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
-use leasehold_core::backend::stage::{Phase, Side};
+use leasehold_core::backend::stage::Side;
 use leasehold_core::backend::{
     AcquireRequest, Events, Grant, Holder, Lease, LeaseId, LeaseScope, StoreEvent,
 };
 use leasehold_core::clock::{Deadline, Moment};
 use leasehold_core::{Error, ErrorKind, LockName, LostReason};
-use tokio::sync::Notify;
 
 use super::SIDES;
 use super::claim::{Claim, Slot, Stage};
@@ -19,13 +17,18 @@ use super::debts::Debt;
 use super::leases::Leases;
 use super::members::Signature;
 use super::upgrade::Upgrade;
-use crate::protocol::member::{Holds, Strangers};
+use super::watched::Wake;
+use crate::protocol::member::Strangers;
 use crate::protocol::parts::{Act, Part};
 use crate::protocol::view::{Alone, Knowledge, View};
 use crate::protocol::{Class, Pair};
 
 pub(super) struct Book {
-    pub(super) knowledge: Knowledge,
+    knowledge: Knowledge,
+    /// It may have changed since the view was made of it.
+    has_learned: bool,
+    /// A hold, or the lack of a view, stands against that.
+    owes_acknowledgement: bool,
     /// What follows from that, as every claim knows it.
     view: Option<View>,
     pub(super) entries: Pair<Signature>,
@@ -41,14 +44,16 @@ pub(super) struct Book {
     pub(super) shunned_until: Option<Moment>,
     pub(super) strangers: Option<Strangers>,
     /// Holders of whom it was asked whether they are members, by label; and until when that is not asked again.
-    met: BTreeMap<String, Moment>,
+    pub(super) met: BTreeMap<String, Moment>,
     pub(super) events: Events,
+    /// Nothing begins any more.
+    pub(super) closed: bool,
     pub(super) todo: Vec<Todo>,
 }
 
 /// What is to be done once the mutex is free.
 pub(super) enum Todo {
-    Wake(Arc<Notify>),
+    Wake(Arc<Wake>),
     /// Look at that store, and say there what there is to say.
     Poke(Side),
     /// Release it until that is over.
@@ -61,13 +66,12 @@ pub(super) enum Todo {
     GiveUp(Side, LeaseId),
 }
 
-/// How long nobody is asked for anew whom many meet at once.
-const MET: Duration = Duration::from_secs(5);
-
 impl Book {
     pub(super) fn new(events: Events) -> Self {
         Self {
             knowledge: Knowledge::default(),
+            has_learned: false,
+            owes_acknowledgement: false,
             view: None,
             entries: Pair::default(),
             trouble: Pair::default(),
@@ -79,6 +83,7 @@ impl Book {
             strangers: None,
             met: BTreeMap::new(),
             events,
+            closed: false,
             todo: Vec::new(),
         }
     }
@@ -96,20 +101,43 @@ impl Book {
         })
     }
 
-    /// Lets time act, and whatever has changed since the last look.
-    pub(super) fn settle(&mut self, now: Moment) {
+    /// Lets time act.
+    pub(super) fn pass_to(&mut self, now: Moment) {
         self.leases.now = now;
+        let mut lapsed = false;
         for side in SIDES {
             if self.knowledge.is_signed(side) && self.backed_until(side).has_passed(now) {
                 self.lapse(side);
+                lapsed = true;
             }
         }
-        let view = self.knowledge.view();
-        if self.view != view {
-            self.view = view;
-            self.follow_view();
+        if lapsed {
+            self.settle();
         }
-        self.acknowledge();
+    }
+
+    /// Lets act whatever has changed since the last look.
+    pub(super) fn settle(&mut self) {
+        if std::mem::take(&mut self.has_learned) {
+            let view = self.knowledge.view();
+            if self.view != view {
+                self.view = view;
+                self.follow_view();
+            }
+            self.acknowledge();
+        } else if self.owes_acknowledgement {
+            self.acknowledge();
+        }
+    }
+
+    pub(super) fn knowledge(&self) -> &Knowledge {
+        &self.knowledge
+    }
+
+    /// To change it.
+    pub(super) fn learning(&mut self) -> &mut Knowledge {
+        self.has_learned = true;
+        &mut self.knowledge
     }
 
     /// Until when the process's entry at `side` is shown.
@@ -122,7 +150,7 @@ impl Book {
 
     /// Its entry there may not be seen any more.
     pub(super) fn lapse(&mut self, side: Side) {
-        self.knowledge.lapsed(side);
+        self.learning().lapsed(side);
         self.entries[side].lease = None;
         self.entries[side].signed_at = None;
         self.todo.push(Todo::Poke(side));
@@ -152,6 +180,7 @@ impl Book {
 
     /// Acknowledges what no hold contradicts, and has that said.
     fn acknowledge(&mut self) {
+        self.owes_acknowledgement = false;
         for side in SIDES {
             let known = self.knowledge.known(side).map(|seen| seen.version);
             if known.is_none() || known == self.knowledge.acknowledged(side) {
@@ -163,23 +192,10 @@ impl Book {
             alone.holds[side] = rests(side);
             if self.knowledge.acknowledge(side, alone) {
                 self.resign(side);
+            } else {
+                self.owes_acknowledgement = true;
             }
         }
-    }
-
-    /// How many locks are held, and where.
-    pub(super) fn holds(&self) -> Holds {
-        let mut holds = Holds::default();
-        for slot in self.slots.values() {
-            let Some(Claim { stage: Stage::Holding { hold, .. }, .. }) = &slot.claim else { continue };
-            match (hold.alone(Side::Old), hold.alone(Side::New)) {
-                (true, _) => holds.old += 1,
-                (_, true) => holds.new += 1,
-                _ if !hold.is_over() => holds.both += 1,
-                _ => {}
-            }
-        }
-        holds
     }
 
     /// Every claim hears of another view.
@@ -247,12 +263,14 @@ impl Book {
 
     /// What the claim on `name` has at `side` is to be released.
     pub(super) fn owe(&mut self, name: &LockName, side: Side) {
-        let Some(claim) = self.claim(name) else { return };
+        let Some(slot) = self.slots.get_mut(name) else { return };
+        let Some(claim) = slot.claim.as_deref_mut() else { return };
         if let Some(grant) = claim.parts[side].take() {
             let needed = matches!(&claim.stage, Stage::Holding { hold, .. } if hold.needs(side));
-            let (lease, debt) = (grant.lease, Debt::new(claim.id, side, needed, grant));
-            self.leases.leave(side, &lease, &self.events);
-            self.owe_debt(name, debt);
+            self.leases.absorb(side, &grant.lease, &self.events);
+            let debt = Debt::new(claim.id, side, needed, grant, self.leases.now);
+            slot.debts[side] = Some(Arc::clone(&debt));
+            self.todo.push(Todo::Settle(debt));
         }
     }
 
@@ -278,9 +296,9 @@ impl Book {
             // It was granted, and not counted on yet.
             Stage::Holding { hold, .. } => hold.failed(side),
         }
-        self.leases.leave(side, &lease, &self.events);
+        self.leases.absorb(side, &lease, &self.events);
         if lease.scope == LeaseScope::Entry {
-            self.owe_debt(name, Debt::new(id, side, false, grant));
+            self.owe_debt(name, Debt::new(id, side, false, grant, self.leases.now));
         }
         self.advance(name);
     }
@@ -331,33 +349,8 @@ impl Book {
         }
     }
 
-    /// Somebody holds `name` at `side`: while the store that is left is drained, it may be nobody who moves.
-    pub(super) fn met(&mut self, side: Side, name: &LockName, holder: &Holder) {
-        let (now, drains) = (self.leases.now, self.view.is_some_and(|view| view.phase == Phase::Drain));
-        if side != Side::Old || !drains || self.met.get(&holder.label).is_some_and(|until| now < *until) {
-            return;
-        }
-        self.met.retain(|_, until| now < *until);
-        self.met.insert(holder.label.clone(), now + MET);
-        self.todo.push(Todo::Meet(name.clone(), holder.label.clone()));
-    }
-
-    /// Whether the store that is left is not waited for now: the last look at it has failed, or whoever asked it.
-    pub(super) fn shuns_old(&self, now: Moment) -> bool {
-        let drains = self.view.is_some_and(|view| view.phase >= Phase::Drain);
-        let is_away = |error: &Error| *error.kind() == ErrorKind::Unavailable;
-        let away = self.trouble.old.as_ref().is_some_and(is_away);
-        drains && (away || self.shunned_until.is_some_and(|until| now < until))
-    }
-
-    /// Says so, when it begins.
-    pub(super) fn warn_of_shunning(&self) {
-        let message = "the store that is left cannot be reached: whoever still uses it alone is not excluded";
-        self.events.tell(StoreEvent::Warning(message.into()));
-    }
-
     pub(super) fn claim(&mut self, name: &LockName) -> Option<&mut Claim> {
-        self.slots.get_mut(name)?.claim.as_mut()
+        self.slots.get_mut(name)?.claim.as_deref_mut()
     }
 
     /// Whoever asks looks again.
@@ -372,7 +365,7 @@ impl Book {
     }
 
     /// A claim of `request` begins.
-    pub(super) fn begin(&mut self, request: &AcquireRequest) -> (LeaseId, Arc<Notify>) {
+    pub(super) fn begin(&mut self, request: &AcquireRequest) -> (LeaseId, Arc<Wake>) {
         if self.label != request.label {
             self.label = Arc::clone(&request.label);
             self.resign(Side::Old);
@@ -380,7 +373,7 @@ impl Book {
         }
         // Nobody has let go of it, and it is over.
         self.let_go(&request.name);
-        let claim = Claim::new(self.leases.fresh(), request.clone(), self.view);
+        let claim = Box::new(Claim::new(self.leases.fresh(), request, self.view));
         let (id, wake) = (claim.id, Arc::clone(&claim.wake));
         self.slots.entry(request.name.clone()).or_default().claim = Some(claim);
         (id, wake)
@@ -389,20 +382,24 @@ impl Book {
     /// Whatever is claimed of `name` is not wanted any more.
     pub(super) fn let_go(&mut self, name: &LockName) {
         let Some(claim) = self.claim(name) else { return };
-        let id = claim.id;
+        let mut asks = [false; 2];
         match &mut claim.stage {
             Stage::Asking { contender, .. } => contender.unwanted(),
-            Stage::Holding { hold, .. } => hold.let_go(),
+            Stage::Holding { hold, asks: asked, .. } => {
+                hold.let_go();
+                asks = [asked.old.is_some(), asked.new.is_some()];
+            }
         }
-        for side in [Side::New, Side::Old] {
-            self.stop_asking(name, side);
+        for (side, asks) in SIDES.into_iter().zip(asks).rev() {
+            if asks {
+                self.stop_asking(name, side);
+            }
             self.owe(name, side);
         }
-        self.leases.composites.remove(&id);
-        if let Some(slot) = self.slots.get_mut(name) {
-            slot.claim = None;
+        let Some(slot) = self.slots.get_mut(name) else { return };
+        if let Some(claim) = slot.claim.take() {
+            self.leases.composites.remove(&claim.id);
         }
-        self.tidy(name);
     }
 
     /// What was not renewed until its deadline is given up by the core, which releases it only if it was told of the loss.
@@ -417,11 +414,9 @@ impl Book {
         }
     }
 
-    /// A slot that nobody needs goes.
-    pub(super) fn tidy(&mut self, name: &LockName) {
-        if self.slots.get(name).is_some_and(Slot::is_empty) {
-            self.slots.remove(name);
-        }
+    /// Slots that nobody needs go. Not at once: a name is often wanted again.
+    pub(super) fn sweep(&mut self) {
+        self.slots.retain(|_, slot| !slot.is_empty());
     }
 
     /// A debt is settled.
@@ -442,8 +437,9 @@ impl Book {
             }
             self.todo.push(Todo::Wake(Arc::clone(&claim.wake)));
         }
-        self.advance(name);
-        self.tidy(name);
+        if slot.claim.is_some() {
+            self.advance(name);
+        }
     }
 
     /// What the claim `id` on `name` was granted at `side`. One that is over gives it back.
@@ -451,7 +447,7 @@ impl Book {
         let (raw, lease) = (grant.counter, grant.lease);
         let is_over = self.leases.is_over(side, &lease);
         let Some(claim) = self.claim(name).filter(|claim| claim.id == id) else {
-            self.todo.push(Todo::Settle(Debt::new(id, side, false, grant)));
+            self.todo.push(Todo::Settle(Debt::new(id, side, false, grant, self.leases.now)));
             return;
         };
         claim.parts[side] = Some(grant);
@@ -459,7 +455,6 @@ impl Book {
             contender.granted(side, raw);
         }
         let was_lost = claim.early[side].lost.take() == Some(raw);
-        self.leases.hold(side, &lease);
         if is_over || was_lost {
             self.unback(name, side);
         }
@@ -487,13 +482,14 @@ impl Book {
         }
     }
 
-    /// Until when each part of the claim on `name` can be trusted (session-3).
+    /// Until when each part of the claim on `name` can be trusted.
     pub(super) fn trusted(&self, name: &LockName) -> Pair<Option<Deadline>> {
         let claim = self.slots.get(name).and_then(|slot| slot.claim.as_ref());
-        let until = |side: Side| {
-            let part = claim?.parts[side].as_ref()?;
-            Some(self.leases.deadline(side, &part.lease).min(self.backed_until(side)))
-        };
-        Pair { old: until(Side::Old), new: until(Side::New) }
+        claim.map_or_else(Pair::default, |claim| claim.trusted(&self.leases, self.backed()))
+    }
+
+    /// Until when the process's entries are shown.
+    pub(super) fn backed(&self) -> Pair<Deadline> {
+        Pair { old: self.backed_until(Side::Old), new: self.backed_until(Side::New) }
     }
 }

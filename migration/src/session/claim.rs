@@ -6,10 +6,13 @@ use std::time::Duration;
 use leasehold_core::backend::stage::Side;
 use leasehold_core::backend::{AcquireRequest, Grant, LeaseId};
 use leasehold_core::clock::{Deadline, Moment};
-use tokio::sync::{Notify, oneshot};
+use leasehold_core::{LockName, OwnerId};
+use tokio::sync::oneshot;
 
 use super::SIDES;
 use super::debts::Debt;
+use super::leases::Leases;
+use super::watched::Wake;
 use crate::protocol::Pair;
 use crate::protocol::contender::Contender;
 use crate::protocol::hold::Hold;
@@ -18,7 +21,7 @@ use crate::protocol::view::View;
 /// All there is of one name (session-1).
 #[derive(Default)]
 pub(super) struct Slot {
-    pub(super) claim: Option<Claim>,
+    pub(super) claim: Option<Box<Claim>>,
     /// What is being released, at each store.
     pub(super) debts: Pair<Option<Arc<Debt>>>,
 }
@@ -27,14 +30,16 @@ pub(super) struct Slot {
 pub(super) struct Claim {
     /// As which lease the core knows the hold.
     pub(super) id: LeaseId,
-    pub(super) request: AcquireRequest,
+    owner: OwnerId,
+    ttl_wanted: Duration,
+    metadata: Option<Arc<str>>,
     pub(super) stage: Stage,
     /// What the stores have granted.
     pub(super) parts: Pair<Option<Grant>>,
     /// What was told of grants that are no parts of a hold yet.
     pub(super) early: Pair<Early>,
     /// Somebody asks, who is to look again.
-    pub(super) wake: Arc<Notify>,
+    pub(super) wake: Arc<Wake>,
 }
 
 /// What a store has told of a grant with that number of its own.
@@ -79,15 +84,39 @@ impl Slot {
 }
 
 impl Claim {
-    pub(super) fn new(id: LeaseId, request: AcquireRequest, view: Option<View>) -> Self {
+    pub(super) fn new(id: LeaseId, request: &AcquireRequest, view: Option<View>) -> Self {
         let contender = Contender::new(view);
-        let stage = Stage::Asking { contender, lapsed: Pair::default(), lost: Pair::default() };
-        Self { id, request, stage, parts: Pair::default(), early: Pair::default(), wake: Arc::default() }
+        Self {
+            id,
+            owner: request.owner,
+            ttl_wanted: request.ttl,
+            metadata: request.metadata.clone(),
+            stage: Stage::Asking { contender, lapsed: Pair::default(), lost: Pair::default() },
+            parts: Pair::default(),
+            early: Pair::default(),
+            wake: Arc::default(),
+        }
+    }
+
+    /// What was asked for.
+    pub(super) fn request(&self, name: &LockName, label: &Arc<str>) -> AcquireRequest {
+        let mut request = AcquireRequest::new(name.clone(), self.owner, self.ttl_wanted);
+        (request.label, request.metadata) = (Arc::clone(label), self.metadata.clone());
+        request
     }
 
     /// The shortest ttl of what the stores have granted.
     pub(super) fn ttl(&self) -> Option<Duration> {
         self.parts.old.iter().chain(&self.parts.new).map(|part| part.lease.ttl).min()
+    }
+
+    /// Until when each part can be trusted, if the process's entries are shown until `backed` (session-3).
+    pub(super) fn trusted(&self, leases: &Leases, backed: Pair<Deadline>) -> Pair<Option<Deadline>> {
+        let until = |side: Side| {
+            let part = self.parts[side].as_ref()?;
+            Some(leases.deadline(side, &part.lease).min(backed[side]))
+        };
+        Pair { old: until(Side::Old), new: until(Side::New) }
     }
 
     /// Until when a hold can be trusted whose parts can be until then. What is granted and not counted on yet holds it back

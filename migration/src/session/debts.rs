@@ -1,14 +1,14 @@
 //! What is not wanted any more is released until the store confirms it or its lease is over (hold-3, B2): by whoever asks
 //! for that, and by a task from when it leaves.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use futures_util::FutureExt;
 use futures_util::future::join;
 use leasehold_core::backend::stage::Side;
-use leasehold_core::backend::{Backoff, Carried, Grant, LeaseId, LeaseScope};
-use leasehold_core::{Effect, Error, ErrorKind, LockName, LostReason, Result};
-use tokio_util::sync::CancellationToken;
+use leasehold_core::backend::{Backoff, Grant, LeaseId, LeaseScope};
+use leasehold_core::clock::Moment;
+use leasehold_core::{Effect, Env, Error, ErrorKind, LockName, LostReason, Result};
 
 use super::book::{Book, Todo};
 use super::watched::Watched;
@@ -24,6 +24,7 @@ pub(super) struct Debt {
     needed: bool,
     /// What was granted; `None` is a request that somebody is about to drop.
     grant: Option<Grant>,
+    since: Moment,
     progress: Watched<Progress>,
 }
 
@@ -31,6 +32,8 @@ pub(super) struct Debt {
 struct Progress {
     /// Requests that have failed.
     failures: u32,
+    /// Whether one of them may have been carried out.
+    unknown: bool,
     last: Option<Error>,
     /// It is over; with the reason if it was not released.
     over: Option<Result<()>>,
@@ -47,14 +50,14 @@ struct Owed {
 
 impl Debt {
     /// A grant, whose lease nobody renews any more.
-    pub(super) fn new(claim: LeaseId, side: Side, needed: bool, grant: Grant) -> Arc<Self> {
+    pub(super) fn new(claim: LeaseId, side: Side, needed: bool, grant: Grant, since: Moment) -> Arc<Self> {
         let (name, grant) = (grant.name.clone(), Some(grant));
-        Arc::new(Self { claim, side, name, needed, grant, progress: Watched::default() })
+        Arc::new(Self { claim, side, name, needed, grant, since, progress: Watched::default() })
     }
 
     /// A request.
-    pub(super) fn of_request(claim: LeaseId, side: Side, name: LockName) -> Arc<Self> {
-        Arc::new(Self { claim, side, name, needed: false, grant: None, progress: Watched::default() })
+    pub(super) fn of_request(claim: LeaseId, side: Side, name: LockName, since: Moment) -> Arc<Self> {
+        Arc::new(Self { claim, side, name, needed: false, grant: None, since, progress: Watched::default() })
     }
 
     /// Ends when nothing more is done about it, whatever it came to.
@@ -64,11 +67,7 @@ impl Debt {
 
     /// What it came to, or why the next request fails; the one after that may be carried out.
     pub(super) async fn answer(&self) -> Result<()> {
-        self.answer_after(self.progress.read(|progress| progress.failures)).await
-    }
-
-    /// The same of the request that comes after so many that have failed.
-    async fn answer_after(&self, failures: u32) -> Result<()> {
+        let failures = self.progress.read(|progress| progress.failures);
         let answer = |progress: &Progress| match (&progress.over, &progress.last) {
             (Some(over), _) => Some(over.clone()),
             (None, Some(error)) if progress.failures > failures => {
@@ -79,11 +78,34 @@ impl Debt {
         self.progress.until(answer).await
     }
 
-    fn failed(&self, error: Error) {
+    /// When what is left of `grant` ends by itself: a renewal whose answer was lost may have extended an entry's lease to
+    /// just that.
+    fn gives_up_at(&self, grant: &Grant) -> Moment {
+        self.since + grant.lease.ttl
+    }
+
+    /// What the release of `grant` has come to by an answer; or why it is asked for again.
+    fn heard(&self, grant: &Grant, answer: Result<()>, env: &Env) -> ControlFlow<Result<()>, Error> {
+        let Err(error) = answer else { return ControlFlow::Break(Ok(())) };
+        let unknown = self.progress.read(|progress| progress.unknown);
+        let (too_late, in_session) =
+            (self.gives_up_at(grant) <= env.now(), grant.lease.scope == LeaseScope::Session);
+        match error.lost_reason() {
+            // An earlier request has done it.
+            Some(LostReason::Gone) if unknown && !too_late => return ControlFlow::Break(Ok(())),
+            Some(_) => return ControlFlow::Break(Err(error)),
+            None => {}
+        }
+        let error = if unknown { error.with_effect(Effect::Unknown) } else { error };
+        if ends_release(error.kind(), in_session) || too_late {
+            return ControlFlow::Break(Err(error));
+        }
         self.progress.change(|progress| {
             progress.failures += 1;
-            progress.last = Some(error);
+            progress.unknown = error.effect() == Effect::Unknown;
+            progress.last = Some(error.clone());
         });
+        ControlFlow::Continue(error)
     }
 
     fn ended(&self, over: Result<()>) {
@@ -92,6 +114,11 @@ impl Debt {
 }
 
 impl Book {
+    /// What of `name` is being released at `side`.
+    pub(super) fn owed(&self, name: &LockName, side: Side) -> Option<Arc<Debt>> {
+        self.slots.get(name)?.debts[side].clone()
+    }
+
     /// Whether `debt` has just been made, and is from now on settled by whoever asks this.
     fn takes_over(&mut self, debt: &Arc<Debt>) -> bool {
         let left = self.todo.len();
@@ -110,63 +137,88 @@ impl Session {
             }
             let slot = book.slots.get(&grant.name);
             let debts = SIDES.map(|side| slot?.debts[side].clone().filter(|debt| debt.claim == id));
-            // Of two, one may not be waited for, and begins at once all the same.
+            // Of two, one may not be waited for, and both begin at once.
             let is_only = debts.iter().flatten().count() == 1;
             let mut owed = |debt: Arc<Debt>| {
                 let waits = debt.needed && !(debt.side == Side::Old && book.shuns_old(now));
-                Owed { waits, settles: is_only && book.takes_over(&debt), debt }
+                Owed { waits, settles: is_only && waits && book.takes_over(&debt), debt }
             };
             debts.map(|debt| debt.map(&mut owed))
         });
-        let [old, new] = owed.map(|owed| self.repaid(owed));
-        match join(old, new).await {
-            (Some(old), Some(new)) => old.and(new),
-            (Some(one), None) | (None, Some(one)) => one,
-            (None, None) => {
+        match owed {
+            [Some(old), Some(new)] => {
+                let (old, new) = join(self.repaid(old), self.repaid(new)).await;
+                old.and(new)
+            }
+            [Some(one), None] | [None, Some(one)] => self.repaid(one).await,
+            [None, None] => {
                 self.refuse_closed()?;
                 Err(Error::lost(LostReason::Gone))
             }
         }
     }
 
-    /// What a debt comes to, for whom that counts. It is settled here, and by a task from when the caller leaves.
-    async fn repaid(self: &Arc<Self>, owed: Option<Owed>) -> Option<Result<()>> {
-        let Owed { debt, waits, settles } = owed?;
-        let settled = settles.then(|| {
-            let settled = Arc::clone(self).settle_debt(Arc::clone(&debt)).boxed();
-            Carried::new(&self.env, CancellationToken::new(), settled)
-        });
-        Some(match settled {
-            _ if !waits => Ok(()),
-            None => debt.answer().await,
-            Some(settled) => tokio::select! {
-                biased;
-                () = settled => debt.answer_after(0).await,
-                answer = debt.answer_after(0) => answer,
-            },
-        })
+    /// What a debt comes to, if the release waits for that.
+    async fn repaid(self: &Arc<Self>, owed: Owed) -> Result<()> {
+        match owed {
+            Owed { waits: false, .. } => Ok(()),
+            Owed { debt, settles: false, .. } => debt.answer().await,
+            Owed { debt, .. } => self.settle_here(debt).await,
+        }
+    }
+
+    /// Asks the store once, for whoever asks for that and bounds it; a task goes on from there.
+    async fn settle_here(self: &Arc<Self>, debt: Arc<Debt>) -> Result<()> {
+        let Some(grant) = &debt.grant else { return Ok(()) };
+        let mut begun = Begun { session: self, debt: &debt, answered: false, over: false };
+        let answer = self.ask_to_release(&debt, grant).await;
+        begun.answered = true;
+        match debt.heard(grant, answer, &self.env) {
+            ControlFlow::Continue(error) => Err(error.with_effect(Effect::Unknown)),
+            ControlFlow::Break(over) => {
+                begun.over = true;
+                self.end_release(&debt, grant, over.clone());
+                over
+            }
+        }
     }
 
     /// Releases what was granted until that is over.
     pub(super) async fn settle_debt(self: Arc<Self>, debt: Arc<Debt>) {
         if let Some(grant) = &debt.grant {
-            let over = self.released(&debt, grant).await;
-            self.settle(&debt, over);
+            self.settle_grant(&debt, grant).await;
         }
     }
 
-    /// Nothing more is done about it.
-    pub(super) fn settle(self: &Arc<Self>, debt: &Arc<Debt>, over: Result<()>) {
-        // First the slot: whoever hears that it is over may ask again.
-        self.with(|book, _| book.settled(debt));
-        debt.ended(over);
+    /// Asks the store to release `grant` until it confirms that, or its lease is over.
+    pub(super) async fn settle_grant(self: &Arc<Self>, debt: &Arc<Debt>, grant: &Grant) {
+        let (env, gives_up_at) = (&self.env, debt.gives_up_at(grant));
+        let mut backoff = Backoff::of_requests(env);
+        let over = loop {
+            if let Some(error) = debt.progress.read(|progress| progress.last.clone()) {
+                env.sleep_until((env.now() + backoff.next(env)).min(gives_up_at)).await;
+                if gives_up_at <= env.now() {
+                    break Err(error);
+                }
+            }
+            let answer = env.bounded(self.ask_to_release(debt, grant)).await;
+            if let ControlFlow::Break(over) = debt.heard(grant, answer, env) {
+                break over;
+            }
+        };
+        self.end_release(debt, grant, over);
     }
 
-    /// Asks the store to release `grant` until it confirms that, or its lease is over. An entry that stays in a session ends
-    /// with that: it is given up.
-    pub(super) async fn released(self: &Arc<Self>, debt: &Debt, grant: &Grant) -> Result<()> {
-        let released = self.release_at(debt, grant).await;
-        if let Err(error) = &released {
+    async fn ask_to_release(&self, debt: &Debt, grant: &Grant) -> Result<()> {
+        match self.stores[debt.side].open.get() {
+            Some(open) => open.backend.release(grant).await,
+            None => Ok(()),
+        }
+    }
+
+    /// The store is not asked any more. An entry that stays in a session ends with that: it is given up.
+    fn end_release(self: &Arc<Self>, debt: &Arc<Debt>, grant: &Grant, over: Result<()>) {
+        if let Err(error) = &over {
             tracing::debug!(error = %format_args!("{error:#}"), lock = %grant.name, "not released in one store");
             if grant.lease.scope == LeaseScope::Session && error.lost_reason().is_none() {
                 self.with(|book, _| {
@@ -175,36 +227,34 @@ impl Session {
                 });
             }
         }
-        released
+        self.settle(debt, over);
     }
 
-    async fn release_at(&self, debt: &Debt, grant: &Grant) -> Result<()> {
-        let env = &self.env;
-        let Some(open) = self.stores[debt.side].open.get() else { return Ok(()) };
-        let in_session = grant.lease.scope == LeaseScope::Session;
-        // A renewal whose answer was lost may have extended an entry's lease to just that.
-        let give_up_at = env.now() + grant.lease.ttl;
-        let mut backoff = Backoff::of_requests(env);
-        let mut effect = Effect::NotApplied;
-        loop {
-            let Err(error) = env.bounded(open.backend.release(grant)).await else { return Ok(()) };
-            match (error.lost_reason(), effect) {
-                // An earlier request has done it.
-                (Some(LostReason::Gone), Effect::Unknown) if env.now() < give_up_at => return Ok(()),
-                (Some(_), _) => return Err(error),
-                (None, Effect::NotApplied) => effect = error.effect(),
-                (None, Effect::Unknown) => {}
-            }
-            let error = error.with_effect(effect);
-            if ends_release(error.kind(), in_session) || give_up_at <= env.now() {
-                return Err(error);
-            }
-            debt.failed(error.clone());
-            env.sleep_until((env.now() + backoff.next(env)).min(give_up_at)).await;
-            if give_up_at <= env.now() {
-                return Err(error);
-            }
+    /// Nothing more is done about it.
+    pub(super) fn settle(self: &Arc<Self>, debt: &Arc<Debt>, over: Result<()>) {
+        // First the slot: whoever hears that it is over may ask again.
+        self.at_any_time(|book| book.settled(debt));
+        debt.ended(over);
+    }
+}
+
+/// A release whose first request is under way. What is left of it when it is dropped goes on in a task.
+struct Begun<'a> {
+    session: &'a Arc<Session>,
+    debt: &'a Arc<Debt>,
+    answered: bool,
+    over: bool,
+}
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        if self.over {
+            return;
         }
+        if !self.answered {
+            self.debt.progress.change(|progress| progress.unknown = true);
+        }
+        self.session.env.spawn(Arc::clone(self.session).settle_debt(Arc::clone(self.debt)));
     }
 }
 

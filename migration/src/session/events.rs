@@ -34,8 +34,12 @@ impl Book {
     pub(super) fn told(&mut self, side: Side, event: StoreEvent) {
         match event {
             StoreEvent::LeaseOpened(lease) => {
-                self.leases.opened(side, lease, &self.events);
-                for name in self.hanging_on(side, lease.id) {
+                let names = self.hanging_on(side, lease.id);
+                // What is a part of something is renewed with that.
+                if lease.scope == LeaseScope::Session || names.is_empty() {
+                    self.leases.announce(side, lease, &self.events);
+                }
+                for name in names {
                     self.extend_hold(&name);
                 }
             }
@@ -80,8 +84,8 @@ impl Book {
     /// Who asks for a part of a hold asks for the hold.
     pub(super) fn pass_on_asked(&mut self, name: &LockName) {
         let now = self.leases.now;
-        for side in SIDES {
-            let early = self.claim(name).and_then(|claim| claim.early[side].asked);
+        let Some(claim) = self.claim(name) else { return };
+        for (side, early) in SIDES.map(|side| (side, claim.early[side].asked)) {
             let Some((raw, until)) = early else { continue };
             let Some(counter) = self.counter_of(side, name, raw) else { continue };
             if let Some(claim) = self.claim(name) {

@@ -3,7 +3,7 @@
 //! A lease that a store announces is *passed on*, one for one. A hold is a lease too, a *composite*: it lives as long
 //! as the parts that it needs.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use leasehold_core::backend::stage::Side;
@@ -22,14 +22,12 @@ pub(super) struct Leases {
     passed: BTreeMap<LeaseId, (Side, Lease)>,
     /// The core's id, by the store's.
     known: Pair<BTreeMap<LeaseId, LeaseId>>,
-    /// The store's leases of single entries that are parts of a claim.
-    parts: Pair<BTreeSet<LeaseId>>,
     /// Those of which was told that they are over, and until when what was sent before may name them, as in the core.
     over: Pair<BTreeMap<LeaseId, Moment>>,
     /// When the book was last looked at.
     pub(super) now: Moment,
     /// The names that are held.
-    pub(super) composites: BTreeMap<LeaseId, LockName>,
+    pub(super) composites: HashMap<LeaseId, LockName>,
 }
 
 impl Leases {
@@ -38,10 +36,9 @@ impl Leases {
             last: 0,
             passed: BTreeMap::new(),
             known: Pair::default(),
-            parts: Pair::default(),
             over: Pair::default(),
             now: Moment::from_nanos(0),
-            composites: BTreeMap::new(),
+            composites: HashMap::new(),
         }
     }
 
@@ -62,20 +59,6 @@ impl Leases {
         events.tell(StoreEvent::LeaseOpened(Lease::new(outer, lease.scope, lease.ttl, lease.deadline)));
     }
 
-    /// A store announces one by itself. What is part of a hold is renewed with that.
-    pub(super) fn opened(&mut self, side: Side, lease: Lease, events: &Events) {
-        if !self.parts[side].contains(&lease.id) {
-            self.announce(side, lease, events);
-        }
-    }
-
-    /// The entry of this lease was granted.
-    pub(super) fn hold(&mut self, side: Side, lease: &Lease) {
-        if lease.scope == LeaseScope::Entry {
-            self.parts[side].insert(lease.id);
-        }
-    }
-
     /// Until when a lease is trusted that was granted like this.
     pub(super) fn deadline(&self, side: Side, lease: &Lease) -> Deadline {
         let passed = self.known[side].get(&lease.id).and_then(|outer| self.passed.get(outer));
@@ -89,12 +72,6 @@ impl Leases {
             self.lost(side, lease.id, LostReason::Released, events);
         }
         deadline
-    }
-
-    /// The part with this lease is given back, or over.
-    pub(super) fn leave(&mut self, side: Side, lease: &Lease, events: &Events) {
-        self.parts[side].remove(&lease.id);
-        self.absorb(side, lease, events);
     }
 
     /// A lease is over.

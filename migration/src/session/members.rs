@@ -10,9 +10,10 @@ use leasehold_core::clock::Moment;
 use leasehold_core::{Error, ErrorKind, Result};
 
 use super::book::Book;
+use super::claim::{Claim, Stage};
 use super::{SIDES, Session, place};
 use crate::protocol::Pair;
-use crate::protocol::member::Member;
+use crate::protocol::member::{Holds, Member};
 use crate::protocol::record::{Record, Seen};
 use crate::protocol::view::DataLost;
 
@@ -35,6 +36,7 @@ impl Session {
             self.with(|book, now| {
                 book.looked(side, looked.err(), now);
                 book.let_go_of_what_is_given_up(now);
+                book.sweep();
             });
             self.looked.change(|looked| looked[side] += 1);
             let pause = self.env.jittered(self.poll.min(self.signs_every() / 2));
@@ -140,7 +142,7 @@ pub(super) struct Signature {
 
 impl Book {
     pub(super) fn member(&self) -> Member {
-        let knows = |side: Side| self.knowledge.acknowledged(side);
+        let knows = |side: Side| self.knowledge().acknowledged(side);
         let trouble = SIDES.into_iter().find_map(|side| self.trouble[side].as_ref());
         Member {
             label: self.label.to_string(),
@@ -155,13 +157,30 @@ impl Book {
         }
     }
 
+    /// How many locks are held, and where.
+    pub(super) fn holds(&self) -> Holds {
+        let mut holds = Holds::default();
+        for slot in self.slots.values() {
+            let Some(Claim { stage: Stage::Holding { hold, .. }, .. }) = slot.claim.as_deref() else {
+                continue;
+            };
+            match (hold.alone(Side::Old), hold.alone(Side::New)) {
+                (true, _) => holds.old += 1,
+                (_, true) => holds.new += 1,
+                _ if !hold.is_over() => holds.both += 1,
+                _ => {}
+            }
+        }
+        holds
+    }
+
     pub(super) fn must_sign(&self, side: Side, now: Moment, every: Duration) -> bool {
         let Signature { lease, signed_at, news, said, value, .. } = &self.entries[side];
         let of_session = lease.is_some_and(|lease| lease.scope == LeaseScope::Session);
         // A session keeps the entry as it is.
         let is_true = || of_session && *value == self.member();
         let late = signed_at.is_none_or(|at| every <= now.since(at) && !is_true());
-        !self.knowledge.is_signed(side) || late || news != said
+        !self.knowledge().is_signed(side) || late || news != said
     }
 
     /// The process has signed there. What was signed in a session that is over by now is gone with it.
@@ -176,12 +195,13 @@ impl Book {
             Some(_) => self.lapse(side),
             None => {}
         }
+        let is_new = !self.knowledge().is_signed(side);
         let signature = &mut self.entries[side];
         signature.lease = Some(Lease::new(lease.id, lease.scope, lease.ttl, deadline));
         signature.signed_at = Some(now);
-        if !self.knowledge.is_signed(side) {
+        if is_new {
             signature.times += 1;
-            self.knowledge.signed(side);
+            self.learning().signed(side);
         }
         self.admit_all();
     }
@@ -201,7 +221,7 @@ impl Book {
     fn learn(&mut self, side: Side, look: Look, record: Option<Entry>) -> Result<()> {
         let learned = self.understood(side, look, record);
         if learned.is_err() {
-            self.knowledge.doubted(side);
+            self.learning().doubted(side);
         }
         learned
     }
@@ -220,7 +240,7 @@ impl Book {
         }
         signature.newest = entry.version;
         let seen = Seen { version: entry.version, stand: record.stand };
-        self.knowledge.learn(side, seen).map_err(|DataLost| lost_its_data(side))
+        self.learning().learn(side, seen).map_err(|DataLost| lost_its_data(side))
     }
 
     /// Whether the record is one of this move.

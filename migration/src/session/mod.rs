@@ -13,7 +13,7 @@
 //! | `events` | what the stores tell |
 //! | `strangers` | who holds a lock in the store that is drained, and does not move |
 //! | `onlook` | what others ask about a lock |
-//! | `watched` | a value that tasks wait for |
+//! | `watched` | what tasks wait for |
 //!
 //! # Invariants
 //! - **session-1** B1 holds towards both stores: nothing is asked of a store for a name while an earlier grant of that name
@@ -47,7 +47,7 @@ use leasehold_core::backend::stage::Side;
 use leasehold_core::backend::{Events, Inbox, LockBackend, StoreConfig};
 use leasehold_core::clock::Moment;
 use leasehold_core::{Effect, Env, Error, ErrorKind, Guarantees, OwnerId, Result};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -111,14 +111,27 @@ impl Session {
     fn with<R>(self: &Arc<Self>, act: impl FnOnce(&mut Book, Moment) -> R) -> R {
         let now = self.env.now();
         let mut book = self.book.lock();
-        book.settle(now);
+        book.pass_to(now);
         let result = act(&mut book, now);
-        book.settle(now);
-        let todo = std::mem::take(&mut book.todo);
+        self.do_what_follows(book);
+        result
+    }
+
+    /// The same where it does not matter how late it is.
+    fn at_any_time(self: &Arc<Self>, act: impl FnOnce(&mut Book)) {
+        let mut book = self.book.lock();
+        act(&mut book);
+        self.do_what_follows(book);
+    }
+
+    fn do_what_follows(self: &Arc<Self>, mut book: MutexGuard<'_, Book>) {
+        book.settle();
+        // What is empty keeps its room.
+        let todo = if book.todo.is_empty() { Vec::new() } else { std::mem::take(&mut book.todo) };
         drop(book);
         for todo in todo {
             match todo {
-                Todo::Wake(waiting) => waiting.notify_one(),
+                Todo::Wake(waiting) => waiting.tell(),
                 Todo::Poke(side) => self.stores[side].poke.notify_one(),
                 Todo::Settle(debt) => self.env.spawn(Arc::clone(self).settle_debt(debt)),
                 Todo::Upgrade(upgrade) => self.env.spawn(Arc::clone(self).upgrade(upgrade)),
@@ -130,11 +143,15 @@ impl Session {
                 }
             }
         }
-        result
     }
 
     fn open(&self, side: Side) -> Result<&Open> {
         self.refuse_closed()?;
+        self.opened(side)
+    }
+
+    /// Also when it is closed, which the store refuses by itself.
+    fn opened(&self, side: Side) -> Result<&Open> {
         self.stores[side].open.get().ok_or_else(|| {
             let message = format!("the store that is {} is not open", place(side));
             Error::not_applied(ErrorKind::Unavailable, message)
@@ -143,7 +160,7 @@ impl Session {
 
     fn refuse_closed(&self) -> Result<()> {
         if self.closing.is_cancelled() {
-            return Err(Error::not_applied(ErrorKind::Closed, "the session with both stores was closed"));
+            return Err(closed());
         }
         Ok(())
     }
@@ -167,7 +184,10 @@ impl Session {
     /// Ends everything that runs for it.
     pub(crate) fn stop(self: &Arc<Self>) {
         self.closing.cancel();
-        self.with(|book, _| book.wake_all());
+        self.with(|book, _| {
+            book.closed = true;
+            book.wake_all();
+        });
     }
 
     /// Leaves both lists, then ends both sessions and all that they hold.
@@ -191,6 +211,10 @@ impl Session {
 fn silent(side: Side, bound: Duration) -> Error {
     let message = format!("the store that is {} did not answer within {bound:?}", place(side));
     Error::new(ErrorKind::Unavailable, Effect::Unknown, message)
+}
+
+fn closed() -> Error {
+    Error::not_applied(ErrorKind::Closed, "the session with both stores was closed")
 }
 
 /// What a store is called.

@@ -2,12 +2,15 @@
 //! store is not waited for any more. A holder there is known by its label, which members have too.
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
-use leasehold_core::backend::stage::Side;
-use leasehold_core::{LockName, Result};
+use leasehold_core::backend::stage::{Phase, Side};
+use leasehold_core::backend::{Holder, StoreEvent};
+use leasehold_core::clock::Moment;
+use leasehold_core::{Error, ErrorKind, LockName, Result};
 
 use super::Session;
+use super::book::{Book, Todo};
 use crate::protocol::member::{Member, Strangers};
 
 impl Session {
@@ -47,5 +50,35 @@ impl Session {
             .iter()
             .filter_map(|member| Member::decode(&member.value).ok())
             .any(|member| is_it(&member)))
+    }
+}
+
+/// How long nobody is asked for anew whom many meet at once.
+const MET: Duration = Duration::from_secs(5);
+
+impl Book {
+    /// Somebody holds `name` at `side`: while the store that is left is drained, it may be nobody who moves.
+    pub(super) fn met(&mut self, side: Side, name: &LockName, holder: &Holder) {
+        let (now, drains) = (self.leases.now, self.view().is_some_and(|view| view.phase == Phase::Drain));
+        if side != Side::Old || !drains || self.met.get(&holder.label).is_some_and(|until| now < *until) {
+            return;
+        }
+        self.met.retain(|_, until| now < *until);
+        self.met.insert(holder.label.clone(), now + MET);
+        self.todo.push(Todo::Meet(name.clone(), holder.label.clone()));
+    }
+
+    /// Whether the store that is left is not waited for now: the last look at it has failed, or whoever asked it.
+    pub(super) fn shuns_old(&self, now: Moment) -> bool {
+        let drains = self.view().is_some_and(|view| view.phase >= Phase::Drain);
+        let is_away = |error: &Error| *error.kind() == ErrorKind::Unavailable;
+        let away = self.trouble.old.as_ref().is_some_and(is_away);
+        drains && (away || self.shunned_until.is_some_and(|until| now < until))
+    }
+
+    /// Says so, when it begins.
+    pub(super) fn warn_of_shunning(&self) {
+        let message = "the store that is left cannot be reached: whoever still uses it alone is not excluded";
+        self.events.tell(StoreEvent::Warning(message.into()));
     }
 }

@@ -8,7 +8,7 @@ use leasehold_core::backend::{AcquireRequest, Backoff, Grant, LeaseId};
 use tokio::sync::oneshot;
 
 use super::Session;
-use super::acquire::Asked;
+use super::acquire::{Asked, How};
 use super::book::Book;
 use super::claim::{Claim, Stage};
 use super::debts::Debt;
@@ -37,8 +37,7 @@ impl Session {
                 let Err(grant) = self.with(|book, _| book.upgraded(&upgrade, grant)) else { return };
                 // RACE: it was stopped in this instant.
                 if let Ok(debt) = upgrade.stop.try_recv() {
-                    let over = self.released(&debt, &grant).await;
-                    self.settle(&debt, over);
+                    self.settle_grant(&debt, &grant).await;
                 }
             }
         }
@@ -47,7 +46,7 @@ impl Session {
     async fn ask_again(self: &Arc<Self>, side: Side, request: &AcquireRequest) -> Grant {
         let mut backoff = Backoff::of_requests(&self.env);
         loop {
-            match self.ask(side, request, true, false).await {
+            match self.ask(side, request, How { waits: true, shuns: false }).await {
                 Ok(Asked::Granted(grant)) => return grant,
                 Ok(Asked::Busy(_)) => {}
                 Err(error) => tracing::debug!(
@@ -62,9 +61,11 @@ impl Session {
 impl Book {
     /// The hold of `name` asks at `side`.
     pub(super) fn ask_for_hold(&mut self, name: &LockName, side: Side) {
+        let label = Arc::clone(&self.label);
         let Some(claim) = self.claim(name) else { return };
         let (stop, stopped) = oneshot::channel();
-        let upgrade = Upgrade { claim: claim.id, side, request: claim.request.clone(), stop: stopped };
+        let request = claim.request(name, &label);
+        let upgrade = Upgrade { claim: claim.id, side, request, stop: stopped };
         if let Stage::Holding { asks, .. } = &mut claim.stage {
             asks[side] = Some(stop);
         }
@@ -74,9 +75,10 @@ impl Book {
     /// What the hold of `name` asks at `side` is not wanted any more.
     pub(super) fn stop_asking(&mut self, name: &LockName, side: Side) {
         let Some(slot) = self.slots.get_mut(name) else { return };
-        let Some(Claim { id, stage: Stage::Holding { asks, .. }, .. }) = &mut slot.claim else { return };
+        let claim = slot.claim.as_deref_mut();
+        let Some(Claim { id, stage: Stage::Holding { asks, .. }, .. }) = claim else { return };
         if let Some(ask) = asks[side].take() {
-            let debt = Debt::of_request(*id, side, name.clone());
+            let debt = Debt::of_request(*id, side, name.clone(), self.leases.now);
             // One that waits behind an earlier debt has asked nothing of the store yet.
             slot.debts[side].get_or_insert_with(|| Arc::clone(&debt));
             // Whoever does not hear it has ended with the session.

@@ -98,7 +98,8 @@ impl Fleet {
         let (old, new) = (self.old.way(&label), self.new.way(&label));
         let migration = Migration::new(old.config, new.config).poll(self.scenario.poll);
         let admin = migration.admin(self.admin_env()).await?;
-        let (recorder, patience) = (self.recorder_of(&label), self.scenario.forgotten_after() * 3);
+        // A process that retires in order is there until it has had its turns, behind everybody else.
+        let (recorder, patience) = (self.recorder_of(&label), self.scenario.forgotten_after() * 10);
         Ok(Guide { admin, recorder, done: Done::default(), patience })
     }
 
@@ -163,6 +164,11 @@ impl Walk {
         loop {
             self.pause().await;
             let Ok(status) = admin.status().await else { continue };
+            // There are only so many, and those who walk in peace need some.
+            let records = [&status.old, &status.new].map(|store| store.record.as_ref());
+            if records.into_iter().flatten().any(|record| EPOCHS <= record.epoch) {
+                continue;
+            }
             let before = status.phase;
             if before == Some(goal) || self.dice.chance(150) {
                 goal = *self.dice.pick(goals);
@@ -217,6 +223,9 @@ fn steps_between(from: Phase, to: Phase) -> Vec<(Phase, Phase)> {
         (to..from).rev().map(|at| pair(at + 1, at)).collect()
     }
 }
+
+/// So many times the store that counts may change while they wander: of 128 windows, some are left.
+const EPOCHS: u64 = 100;
 
 /// Where walkers want to be: at the ends more often, so that they cross everything.
 const GOALS: [Phase; 7] =

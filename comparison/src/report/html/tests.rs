@@ -59,12 +59,17 @@ fn a_move_is_told_phase_by_phase() {
     };
     let moved =
         Move { what: "under <load>".into(), overlaps: 7, stretches: vec![stretch], ..Move::default() };
-    let free =
-        Free { phase: "drain".into(), cycles_per_s: 9.0, beside: vec![18.0, 10.0], ratios: vec![0.5, 0.9] };
+    let free = Free {
+        phase: "drain".into(),
+        cycles_per_s: 9.0,
+        beside: vec![18.0, 10.0],
+        ratios: vec![0.5, 0.9],
+        ratios_of_runs: vec![vec![0.5], vec![0.9, 0.8, 1.0]],
+    };
     let report = Report { moves: vec![moved], free: vec![free], ..Report::default() };
     let page = page(&report, &Drawings::default());
-    let told =
-        ["under &lt;load&gt;", "7 overlaps", "both to drain", "12.0 ms", "3.00 + 2.50", "0.50 and 0.90"];
+    let ratios = "0.50 (0.50 – 0.50) and 0.90 (0.80 – 1.00)";
+    let told = ["under &lt;load&gt;", "7 overlaps", "both to drain", "12.0 ms", "3.00 + 2.50", ratios];
     for told in told.into_iter().chain(["href=\"#move\""]) {
         assert!(page.contains(told), "{told}");
     }
