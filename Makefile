@@ -4,7 +4,7 @@
 CARGO ?= cargo
 STORES = file redis etcd zk
 
-# The main job: every store, its floor and the libraries of others, on this machine, in ten minutes.
+# The main job: every store, its floor and the libraries of others, on this machine, in a quarter of an hour.
 compare:
 	@comparison/compare
 

@@ -1,4 +1,4 @@
-//! How much of everything is done: quickly, in ten minutes, or thoroughly.
+//! How much of everything is done: quickly, in a quarter of an hour, or thoroughly.
 
 use std::time::Duration;
 
