@@ -26,18 +26,18 @@ use crate::session::claim::{Claim, Slot, Stage};
 use crate::session::{SIDES, Session};
 use crate::{Migration, protocol};
 
-const TTL: Duration = Timing::DEFAULT_TTL;
-const POLL: Duration = Duration::from_secs(1);
+pub(super) const TTL: Duration = Timing::DEFAULT_TTL;
+pub(super) const POLL: Duration = Duration::from_secs(1);
 
 /// A session of a move, beyond networks.
-struct Rig {
-    stores: Pair<MemoryConfig>,
-    lines: Pair<Network>,
-    session: Arc<Session>,
+pub(super) struct Rig {
+    pub(super) stores: Pair<MemoryConfig>,
+    pub(super) lines: Pair<Network>,
+    pub(super) session: Arc<Session>,
 }
 
 impl Rig {
-    async fn in_phase(phase: Phase) -> Self {
+    pub(super) async fn in_phase(phase: Phase) -> Self {
         let stores = Pair { old: store(), new: store() };
         let (old, new) = stands(phase);
         write(&stores.old, Side::Old, old);
@@ -52,11 +52,11 @@ impl Rig {
     }
 
     /// Somebody who knows one store alone.
-    async fn stranger(&self, side: Side) -> Arc<dyn LockBackend> {
+    pub(super) async fn stranger(&self, side: Side) -> Arc<dyn LockBackend> {
         self.stores[side].open(env().without_token_base()).await.unwrap()
     }
 
-    async fn take(&self) -> Result<Grant> {
+    pub(super) async fn take(&self) -> Result<Grant> {
         match self.session.acquire(&request(), true).await? {
             Outcome::Granted(grant) => Ok(grant),
             Outcome::Busy(_) => unreachable!("it waits"),
@@ -64,17 +64,17 @@ impl Rig {
     }
 
     /// The move is in another phase, as everybody knows by now.
-    async fn goes_to(&self, phase: Phase) {
+    pub(super) async fn goes_to(&self, phase: Phase) {
         write(&self.stores.old, Side::Old, stands(phase).0);
         sleep(2 * POLL).await;
     }
 }
 
-fn name() -> LockName {
+pub(super) fn name() -> LockName {
     LockName::new("a").unwrap()
 }
 
-fn request() -> AcquireRequest {
+pub(super) fn request() -> AcquireRequest {
     AcquireRequest::new(name(), env().owner_id(), TTL)
 }
 

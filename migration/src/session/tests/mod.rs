@@ -2,6 +2,7 @@
 
 mod kit;
 mod late;
+mod left;
 mod moves;
 
 use std::sync::Arc;
