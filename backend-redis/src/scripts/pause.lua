@@ -33,6 +33,7 @@ function strangers.have_their_turn(lock, queue, entries, channels)
 end
 
 -- Nobody is there of whom anything is to be told or kept.
+function strangers.hold() end
 function strangers.show() end
 function strangers.pass() end
 function strangers.forget() end

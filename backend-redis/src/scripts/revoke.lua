@@ -21,7 +21,7 @@ local record, _, owner = last_grant(grants)
 if grace == 'force' then
   grace = '0'
   answer[3] = let_go(lock, queue, entries, grants, channels) and 1 or 0
-elseif not strangers or owner == holder then
+elseif not (strangers and strangers.hold(holder, grants)) then
   -- An earlier ask may be unheard: the shortest grace counts.
   if redis.call('HGET', entries, 'revoked') == holder then
     local noted = noted_grace(entries)

@@ -130,7 +130,7 @@ const SHARING: [Mutant; 19] = [
     ("answer[4], answer[5] = false, first and 1 or 0", "answer[4], answer[5] = false, 0"),
     // What is theirs.
     ("answer[4], answer[5] = false, first", "answer[4], answer[5] = holder, first"),
-    ("elseif not strangers or owner == holder then", "else"),
+    ("elseif not (strangers and strangers.hold(holder, grants)) then", "else"),
     ("if not holder and not (strangers", "if holder ~= me and not (strangers"),
 ];
 

@@ -14,7 +14,7 @@ fn the_scripts_that_pause_do_what_the_model_does() {
 }
 
 /// What could be wrong while nothing is granted: each script forgets it, one after the other.
-const PAUSES: [Mutant; 6] = [
+const PAUSES: [Mutant; 7] = [
     // acquire
     ("if ARGV[#ARGV] - clock() > 0 then", "if false then"),
     // refresh
@@ -23,6 +23,8 @@ const PAUSES: [Mutant; 6] = [
     ("if strangers and strangers.have_their_turn(lock, queue, entries, channels) then", "if false then"),
     ("elseif not holder and not resting then", "elseif not holder then"),
     ("if not (strangers and strangers.rest(entries, clock())) then", "do"),
+    // who is asked to let go, whatever is known of its grant
+    ("function strangers.hold() end", "function strangers.hold() return true end"),
     // when to ask
     ("return left == -2 and strangers.rest(entries, now) or left", "return left"),
 ];

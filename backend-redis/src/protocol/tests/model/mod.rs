@@ -438,7 +438,7 @@ impl Server {
         let mut unswept = false;
         if grace.is_none() {
             unswept = self.let_go(now, pushes);
-        } else if self.poll().is_none() && (self.paused_until.is_none() || granted.is_some()) {
+        } else if self.poll().is_none() {
             let noted = self.revoked.filter(|(asked, _)| *asked == holder);
             grace = grace.min(Some(noted.map_or(u64::MAX, |(_, grace)| grace.unwrap_or(0))));
             self.revoked = Some((holder, grace));
