@@ -121,7 +121,7 @@ pub(crate) fn reply(value: &Value, naming: Naming) -> Result<Reply> {
             // The last grant may have been another's.
             let is_its =
                 |record: &Record<'_>| matches!(holding, [Value::BulkString(id), ..] if id == record.owner);
-            let is_nobody = matches!(holding, [Value::BulkString(id), ..] if id.is_empty());
+            let is_nobody = matches!(holding, [_, Value::Int(2)]);
             let stranger = if is_nobody { Naming::NOBODY } else { naming.stranger };
             let holder = holder(record.filter(is_its), Naming { stranger, ..naming });
             let behind_stranger = matches!(holding, [_, Value::Int(1)]);
@@ -356,7 +356,11 @@ mod tests {
         assert_eq!(answered(-1, ours, bulk("id")), (waiting(None), me()));
         assert_eq!(answered(30, ours, bulk("other")), (waiting(ask_in), another()));
         assert_eq!(answered(30, ours, Value::Nil), (waiting(ask_in), another()));
-        assert_eq!(answered(30, ours, bulk("")), (waiting(ask_in), Naming::NOBODY.to_owned()));
+        // What somebody else has put there may be empty.
+        assert_eq!(answered(30, ours, bulk("")), (waiting(ask_in), another()));
+        let pauses = Value::Array(vec![Value::Int(0), Value::Int(30), bulk(ours), Value::Nil, Value::Int(2)]);
+        let Reply { answer, holder } = reply(&pauses, OURS).unwrap();
+        assert_eq!((answer, holder.unwrap().label.as_str()), (waiting(ask_in), Naming::NOBODY));
         assert_eq!(
             answered(30, "", bulk("id")),
             (Answer::Waits { seen: 0, ask_in, behind_stranger: false }, another())

@@ -32,9 +32,15 @@ function strangers.have_their_turn(lock, queue, entries, channels)
   return true
 end
 
+-- That nobody has it, who is 0 for whoever asks.
+function strangers.show(answer, grants, holder)
+  if holder == 0 then
+    answer[4], answer[5] = false, 2
+  end
+end
+
 -- Nobody is there of whom anything is to be told or kept.
 function strangers.hold() end
-function strangers.show() end
 function strangers.pass() end
 function strangers.forget() end
 
