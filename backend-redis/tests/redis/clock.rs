@@ -3,6 +3,7 @@
 use leasehold_core::{FenceGate, LockManager, LostReason};
 use testbed::redis::{Server, Settings, WallClock};
 
+use crate::pause::{assert_busy, over, restart_empty};
 use crate::rig::{KEY, LONG, NAME, TTL, Waiter, command, direct, hold, open, open_for, pass, start, trials};
 
 trials![
@@ -11,6 +12,7 @@ trials![
     a_step_back_changes_nothing,
     a_step_back_lengthens_no_lease_that_is_handed_on,
     a_step_back_lengthens_no_later_pause,
+    a_step_forward_ends_a_pause,
     a_clock_that_was_ahead_leaves_tokens_growing,
 ];
 
@@ -110,6 +112,22 @@ async fn a_step_back_lengthens_no_later_pause() {
     let guard = hold(&later).await;
     guard.release().await.unwrap();
     assert!(first.lock(NAME).unwrap().try_acquire().await.unwrap().is_none());
+}
+
+/// So two hold, as with a server that is up before its clock is right.
+async fn a_step_forward_ends_a_pause() {
+    let (mut server, clock) = server().await;
+    let pausing = || direct(&server).pause_after_restart(LONG);
+    over(&server, "leasehold", LONG).await;
+    let (a, b) = (open_for(pausing(), LONG).await, open_for(pausing(), LONG).await);
+    let guard = hold(&a).await;
+    restart_empty(&mut server).await;
+    assert_busy(&b).await;
+
+    clock.shift_by(HOUR).unwrap();
+    let next = hold(&b).await;
+    guard.ensure_held().expect("it cannot know yet");
+    assert!(next.token() > guard.token());
 }
 
 /// The counter outlives the time it was taken from, so a clock that is set right does not bring

@@ -6,13 +6,13 @@ use leasehold_core::backend::Attempt;
 use leasehold_core::{Effect, ErrorKind, LockGuard, LockManager, LostReason};
 use leasehold_redis::RedisConfig;
 use testbed::Mode;
-use testbed::redis::{Server, Settings};
+use testbed::redis::{Reply, Server, Settings};
 
 use crate::access::{documented_rights, everything, loaded, refusals, user};
 use crate::counts::Requests;
 use crate::lost::request;
 use crate::rig::{
-    LONG, NAME, TTL, Waiter, command, direct, eventually, exists, hold, ok, open, open_for, pass, proxy,
+    KEY, LONG, NAME, TTL, Waiter, command, direct, eventually, exists, hold, ok, open, open_for, pass, proxy,
     server, start, store, trials_on_both, via, warm,
 };
 
@@ -24,6 +24,7 @@ trials_on_both![
     what_was_written_down_is_held_on_and_not_handed_on,
     replicas_are_waited_for_within_the_pause,
     a_replica_that_takes_over_pauses_too,
+    a_server_that_has_followed_another_does_not_pause,
     who_comes_after_the_pause_is_granted_at_once,
     managers_without_the_pause_do_not_keep_it,
     another_pause_is_refused,
@@ -56,14 +57,14 @@ fn assert_granted_after(guard: &LockGuard, until: u64) {
 }
 
 /// Lets the pause be over.
-async fn over(server: &Server, prefix: &str, pause: Duration) {
+pub(crate) async fn over(server: &Server, prefix: &str, pause: Duration) {
     let run = server.info("server").await.unwrap()["run_id"].trim().to_owned();
     let origin = format!("{run} 1 {}", pause.as_millis());
     ok(server, &["SET", &format!("{prefix}:{{%origin}}"), &origin]).await;
 }
 
 /// It answers, and does not grant.
-async fn assert_busy(locks: &LockManager) {
+pub(crate) async fn assert_busy(locks: &LockManager) {
     eventually("the server answers", async || match locks.lock(NAME).unwrap().try_acquire().await {
         Ok(granted) => granted.is_none() || panic!("it was granted"),
         Err(_) => false,
@@ -71,7 +72,7 @@ async fn assert_busy(locks: &LockManager) {
     .await;
 }
 
-async fn restart_empty(server: &mut Server) {
+pub(crate) async fn restart_empty(server: &mut Server) {
     server.kill().await.unwrap();
     server.start_empty().await.unwrap();
 }
@@ -173,6 +174,22 @@ async fn a_replica_that_takes_over_pauses_too() {
     ok(&replica, &["REPLICAOF", "NO", "ONE"]).await;
     let guard = hold(&open(pausing(&replica)).await).await;
     assert_granted_after(&guard, paused_until(&replica).await);
+}
+
+/// It has forgotten who holds all the same, but it is the run that it was: so two hold.
+async fn a_server_that_has_followed_another_does_not_pause() {
+    let (server, other) = (server().await, server().await);
+    over(&server, "leasehold", LONG).await;
+    let pausing = || direct(&server).pause_after_restart(LONG);
+    let (a, b) = (open_for(pausing(), LONG).await, open_for(pausing(), LONG).await);
+    let guard = hold(&a).await;
+    ok(&server, &["REPLICAOF", "127.0.0.1", &other.addr().port().to_string()]).await;
+    let is_gone = async || command(&server, &["EXISTS", KEY]).await == Reply::Integer(0);
+    eventually("it has what the other has", is_gone).await;
+    ok(&server, &["REPLICAOF", "NO", "ONE"]).await;
+    let next = hold(&b).await;
+    guard.ensure_held().expect("it cannot know yet");
+    assert!(next.token() > guard.token());
 }
 
 /// The first one who comes waits, as a server that nobody has come to may have forgotten everything; later ones wait no
