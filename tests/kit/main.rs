@@ -41,6 +41,11 @@ fn main() -> ExitCode {
         Some(valkey) => suite.store(valkey),
         None => suite,
     };
+    #[cfg(feature = "redis")]
+    let suite = match quorum::Quorum::of_valkey() {
+        Some(quorum) => suite.store(quorum),
+        None => suite,
+    };
     #[cfg(feature = "etcd")]
     let suite = suite.store(Served::<testbed::etcd::Etcd>::start(|addr, namespace| {
         Box::new(leasehold::etcd::EtcdConfig::new([addr.to_string()]).prefix(namespace))
