@@ -218,7 +218,8 @@ async fn many_holds_are_renewed_together() {
     guards.iter().for_each(|guard| guard.ensure_held().unwrap());
 }
 
-/// A server that is full, and one whose user lost its rights, are done without, each alone.
+/// A server that is full, and one whose user lost its rights, are done without, each alone. What is held is renewed and let go
+/// on full servers, too.
 async fn servers_that_refuse_are_done_without() {
     let servers = three().await;
     let locks = begun(quorum(&servers)).await;
@@ -227,9 +228,15 @@ async fn servers_that_refuse_are_done_without() {
     ok(&servers[0], &["CONFIG", "SET", "maxmemory", "0"]).await;
     let guard = hold(&locks).await;
     ok(&servers[1], &["ACL", "SETUSER", "default", "-set", "-pexpire"]).await;
+    for server in &servers {
+        ok(server, &["CONFIG", "SET", "maxmemory", "1"]).await;
+    }
     pass(TTL).await;
     guard.ensure_held().unwrap();
     guard.release().await.unwrap();
+    for server in &servers {
+        ok(server, &["CONFIG", "SET", "maxmemory", "0"]).await;
+    }
     assert!(cycle(&locks).await > first);
 }
 

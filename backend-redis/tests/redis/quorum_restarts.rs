@@ -8,7 +8,7 @@ use testbed::redis::{Server, Settings};
 use testbed::{Direction, Mode};
 
 use crate::quorum::{all_vote, begun, behind, cycle, open_config, quorum, three};
-use crate::rig::{BOUND, LONG, NAME, TTL, command, eventually, hold, start, trials};
+use crate::rig::{BOUND, KEY, LONG, NAME, TTL, Waiter, command, eventually, hold, ok, start, trials};
 
 trials![
     tokens_grow_past_servers_that_forget,
@@ -17,6 +17,7 @@ trials![
     without_the_pause_what_is_forgotten_is_granted_again,
     a_slow_server_is_heard_when_another_has_forgotten,
     a_server_that_forgot_is_told_by_whoever_is_connected,
+    a_hold_outlasts_a_server_that_forgot_while_another_is_full,
     who_tries_while_servers_pause_hears_why,
     a_disk_that_is_always_written_is_trusted,
     a_move_of_one_server_concerns_no_quorum,
@@ -138,6 +139,32 @@ async fn a_server_that_forgot_is_told_by_whoever_is_connected() {
     servers[1].start_empty().await.unwrap();
     eventually("it is told", async || knows(&servers[1]).await).await;
     guard.ensure_held().unwrap();
+}
+
+/// A hold of two servers, of which one comes up empty while the third is full: it is renewed by the one that is left, until
+/// the third has room and votes for it, although somebody else waits.
+async fn a_hold_outlasts_a_server_that_forgot_while_another_is_full() {
+    let mut servers = three().await;
+    let (a, b) = (begun(quorum(&servers)).await, open_config(quorum(&servers)).await);
+    ok(&servers[2], &["CONFIG", "SET", "maxmemory", "1"]).await;
+    let guard = hold(&a).await;
+    servers[1].kill().await.unwrap();
+    servers[1].start_empty().await.unwrap();
+    let waiting = Waiter::start(&b);
+    let vote = format!("{KEY}:vote");
+    let ends = async || command(&servers[0], &["PEXPIRETIME", &vote]).await;
+    let first = ends().await;
+    eventually("it is renewed", async || guard.ensure_held().is_err() || ends().await != first).await;
+    ok(&servers[2], &["CONFIG", "SET", "maxmemory", "0"]).await;
+    let voted = async |server| command(server, &["GET", &vote]).await;
+    let ours = voted(&servers[0]).await;
+    let is_renewed = async || voted(&servers[2]).await == ours && guard.remaining() > TTL / 2;
+    eventually("the third votes for it", async || guard.ensure_held().is_err() || is_renewed().await).await;
+    guard.ensure_held().unwrap();
+    assert!(waiting.is_waiting());
+    let token = guard.token();
+    guard.release().await.unwrap();
+    assert!(waiting.held().await.token() > token);
 }
 
 /// The record of a move of the store in one server says nothing to a quorum that uses that server, also when it connects again.

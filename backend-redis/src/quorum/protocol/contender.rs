@@ -35,6 +35,8 @@ enum Phase {
     /// The lock was taken.
     Holding {
         token: u64,
+        /// redis.quorum-9: the deadline that it has had so far.
+        until: Deadline,
     },
     Over(LostReason),
 }
@@ -71,7 +73,7 @@ impl Contender {
             Phase::Elected { .. } if votes < self.terms.size.quorum => self.give_back(now, &mut errands),
             Phase::Elected { .. } | Phase::Holding { .. } | Phase::Over(_) => {}
         }
-        if let Phase::Elected { token } | Phase::Holding { token } = self.phase {
+        if let Some(token) = self.token() {
             self.confirm(now, token, &mut errands);
             self.recruit(now, &mut errands);
         }
@@ -148,9 +150,9 @@ impl Contender {
         self.expire(now);
         match self.phase {
             Phase::Over(reason) => Step::Over(reason),
-            Phase::Elected { token } | Phase::Holding { token } => match self.deadline() {
+            Phase::Elected { token } | Phase::Holding { token, .. } => match self.deadline() {
                 Some(deadline) if !deadline.has_passed(now) => {
-                    self.phase = Phase::Holding { token };
+                    self.phase = Phase::Holding { token, until: deadline };
                     Step::Take { token, deadline }
                 }
                 _ => Step::Wait(self.next(now)),
@@ -172,6 +174,7 @@ impl Contender {
         answer: Answer,
     ) {
         self.expire(now);
+        let is_short = self.votes() < self.terms.size.quorum;
         let (present, seat) = (self.round, &mut self.seats[server]);
         let (_, is_freed) = (seat.asked_at.take(), std::mem::take(&mut seat.freed));
         // redis.quorum-3, redis.quorum-4
@@ -186,7 +189,12 @@ impl Contender {
                 self.ask_soon(now);
             }
             Answer::Held { by, ask_in } => {
-                seat.refused(Seen::Held(by), now + ask_in.min(self.terms.ttl / 3), self.waits);
+                let most = match self.phase {
+                    // Whoever waits gives it back soon.
+                    Phase::Holding { .. } if is_short => self.terms.poll,
+                    _ => self.terms.ttl / 3,
+                };
+                seat.refused(Seen::Held(by), now + ask_in.min(most), self.waits);
             }
             Answer::Abstains { ask_in } => {
                 seat.refused(Seen::Abstains, now + ask_in.min(self.terms.ttl / 3), self.waits);
@@ -200,7 +208,7 @@ impl Contender {
             // The same one, which was asked for again.
             (Some(vote), _) if given.n <= vote.n => vote.sent_at = vote.sent_at.max(given.sent_at),
             // redis.quorum-3
-            (Some(vote), Phase::Holding { token }) if token <= vote.n => return self.lose(server),
+            (Some(vote), Phase::Holding { token, .. }) if token <= vote.n => return self.lose(server),
             _ => {
                 if let Phase::Elected { token } = &mut self.phase {
                     // redis.quorum-8
@@ -290,7 +298,7 @@ impl Contender {
 
     /// Under which token the lock is held, and for how long it may be, if somebody wants it.
     pub(crate) fn wanted(&self, now: Moment) -> Option<(u64, Duration)> {
-        let Phase::Holding { token } = self.phase else { return None };
+        let Phase::Holding { token, .. } = self.phase else { return None };
         Some((token, self.asked?.since(now)))
     }
 
@@ -316,8 +324,12 @@ impl Contender {
         let confirmed = self.seats.iter().flat_map(|seat| &seat.vote).filter(|vote| vote.n >= token);
         let mut sent: Vec<_> = confirmed.map(|vote| vote.sent_at).collect();
         sent.sort_unstable_by(|a, b| b.cmp(a));
-        let sent_at = *sent.get(self.terms.size.quorum - 1)?;
-        Some(Deadline::of_lease(sent_at, self.terms.ttl, self.terms.margin))
+        let sent_at = sent.get(self.terms.size.quorum - 1);
+        let leased = sent_at.map(|at| Deadline::of_lease(*at, self.terms.ttl, self.terms.margin));
+        match self.phase {
+            Phase::Holding { until, .. } => leased.into_iter().chain([until]).max(),
+            _ => leased,
+        }
     }
 
     /// The round of the votes that count.
@@ -334,7 +346,7 @@ impl Contender {
 
     fn token(&self) -> Option<u64> {
         match self.phase {
-            Phase::Elected { token } | Phase::Holding { token } => Some(token),
+            Phase::Elected { token } | Phase::Holding { token, .. } => Some(token),
             Phase::Contending | Phase::Over(_) => None,
         }
     }
@@ -430,12 +442,14 @@ impl Contender {
     }
 
     fn lose(&mut self, server: usize) {
+        let deadline = self.deadline();
         let seat = &mut self.seats[server];
         seat.vote = None;
-        if let Phase::Holding { .. } = self.phase {
-            // redis.quorum-3
-            seat.seen = Seen::Lost;
-            if self.votes() < self.terms.size.quorum {
+        if let (Phase::Holding { until, .. }, Some(deadline)) = (&mut self.phase, deadline) {
+            // redis.quorum-3, redis.quorum-9
+            (seat.seen, *until) = (Seen::Lost, deadline);
+            let lost = self.seats.iter().filter(|seat| seat.seen == Seen::Lost).count();
+            if lost >= self.terms.size.blocking() {
                 self.phase = Phase::Over(LostReason::Gone);
             }
         }

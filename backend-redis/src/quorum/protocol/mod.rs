@@ -25,6 +25,8 @@
 //!   that have. As it holds meanwhile, nobody else has been voted for in between.
 //! - **redis.quorum-8** Until the lock is taken, no vote counts whose number is above the token: a larger one becomes the
 //!   token, and is confirmed (G3).
+//! - **redis.quorum-9** A hold that has lost a server goes on until the deadline that it had, while the others may make it a
+//!   quorum again: a server that has forgotten its vote pauses for as long. It is over once they cannot.
 //!
 //! Not promised: an order among contenders; that a ticket is right, which costs a turn and no more. Checked by
 //! `protocol/tests`, against a model of the servers.

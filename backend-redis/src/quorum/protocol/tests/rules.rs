@@ -78,6 +78,32 @@ fn a_hold_recruits_servers() {
     assert!(contender.over(at(910)).is_some());
 }
 
+/// A hold that has lost one of its servers goes on while others may make it a quorum again, until its deadline: somebody who
+/// waits has a vote for a moment only, and it is asked for again soon.
+#[test]
+fn a_hold_outlasts_the_loss_of_a_server_while_others_may_vote() {
+    let mut contender = answered(true, &[Answer::Voted { n: 5 }, Answer::Voted { n: 5 }]);
+    contender.failed(at(1), 2);
+    contender.errands(at(1));
+    assert!(matches!(contender.step(at(1)), Step::Take { token: 5, .. }));
+    assert_eq!(contender.errands(at(300)), [(2, Errand::Vote { round: 1 })]);
+    contender.renewed(at(301), 1, at(300), false);
+    contender.renewed(at(301), 0, at(300), true);
+    assert!(contender.over(at(301)).is_none(), "{contender:?}");
+    assert_eq!(contender.number_at(1), None);
+    contender.answered(at(302), 2, (1, at(300)), held(11));
+    assert_eq!(contender.errands(at(302)), []);
+    let lasts = |until| Some(leasehold_core::clock::Deadline::At(at(until)));
+    assert_eq!(contender.deadline(), lasts(880));
+    let mut unserved = contender.clone();
+    assert!(unserved.over(at(880)).is_some(), "{unserved:?}");
+    assert_eq!(contender.errands(at(402)), [(2, Errand::Vote { round: 1 })]);
+    contender.answered(at(403), 2, (1, at(402)), Answer::Voted { n: 6 });
+    assert_eq!(contender.deadline(), lasts(1180));
+    contender.renewed(at(410), 0, at(410), false);
+    assert!(contender.over(at(410)).is_some(), "no others are left: {contender:?}");
+}
+
 /// Two that do not agree are told the larger number, and that is waited for, without asking all the time.
 #[test]
 fn a_token_is_confirmed_where_it_is_not() {
@@ -109,7 +135,9 @@ fn a_vote_that_is_told_again_is_confirmed_once() {
     assert!(contender.over(at(305)).is_none(), "{contender:?}");
     // That one was lost in between.
     contender.answered(at(306), 0, (1, at(305)), Answer::Voted { n: 9 });
-    assert!(contender.over(at(306)).is_some(), "{contender:?}");
+    assert_eq!(contender.number_at(0), None, "{contender:?}");
+    contender.renewed(at(307), 1, at(306), false);
+    assert!(contender.over(at(307)).is_some(), "{contender:?}");
 }
 
 /// What a server told before it refused is used up by that: a holder asks it again when it may vote, and not all the time.
