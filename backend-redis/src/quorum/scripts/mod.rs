@@ -207,9 +207,9 @@ pub(crate) fn release(
     call
 }
 
-pub(crate) fn admit(space: &str, run: &str, trusted: bool) -> Cmd {
+pub(crate) fn admit(space: &str, run: &str, trusted: bool, terms: &str) -> Cmd {
     let mut call = ADMIT.call(&[space]);
-    call.arg(run).arg(u8::from(trusted));
+    call.arg(run).arg(u8::from(trusted)).arg(terms);
     call
 }
 

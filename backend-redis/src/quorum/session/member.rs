@@ -152,7 +152,7 @@ impl Member {
     /// As [`Member::ready`], and the server's table.
     pub(crate) async fn look(&self, session: &Session, server: usize) -> Result<Standing> {
         let admitted = self.ready(session, server).await?;
-        let call = scripts::admit(&session.space, &admitted.run, session.agreed.trusts_disks);
+        let call = scripts::admit(&session.space, &admitted.run, session.agreed.trusts_disks, &session.terms);
         let sent_at = session.env.now();
         let value = admitted.connected.run(&scripts::ADMIT, &call, session.give_up_at()).await?;
         let Known { now, whole, max, terms } = scripts::known(&value)?;

@@ -259,7 +259,8 @@ fn step(real: &mut Real, model: &mut Server, operation: &Operation) -> (String, 
             (format!("{:?}", (had, real.heard())), format!("{:?}", (expected, told)))
         }
         Operation::Admit { trusted } => {
-            let value = real.run(&scripts::ADMIT, &scripts::admit(&space, &model.run.to_string(), trusted));
+            let value =
+                real.run(&scripts::ADMIT, &scripts::admit(&space, &model.run.to_string(), trusted, TERMS));
             let Known { whole, max, .. } = scripts::known(&value).unwrap();
             let expected = model.admit(now, trusted);
             (format!("{:?}", (whole, max)), format!("{:?}", (expected.whole, expected.max)))
@@ -359,7 +360,7 @@ fn changed_scripts_are_told_from_their_model() {
 fn a_server_votes_on_its_terms() {
     let mut real = Real::start();
     let (space, keys) = (real.space.clone(), real.keys.clone());
-    real.run(&scripts::ADMIT, &scripts::admit(&space, "1", false));
+    real.run(&scripts::ADMIT, &scripts::admit(&space, "1", false, TERMS));
     real.run(&scripts::INSTALL, &scripts::install(&space, "1", 0, "others"));
     let ballot = Ballot { ticket: ticket(1), round: 1 };
     let asker =
@@ -368,9 +369,24 @@ fn a_server_votes_on_its_terms() {
     let refused = scripts::voted(&value).unwrap_err();
     assert_eq!(*refused.kind(), leasehold_core::ErrorKind::InvalidOption);
     assert!(refused.to_string().contains("used with others"), "{refused}");
-    let value = real.run(&scripts::ADMIT, &scripts::admit(&space, "1", false));
+    let value = real.run(&scripts::ADMIT, &scripts::admit(&space, "1", false, TERMS));
     assert_eq!(scripts::known(&value).unwrap().terms.as_deref(), Some("others"));
     let asker = Asker { terms: "others", ..asker };
     let value = real.run(&scripts::VOTE, &scripts::vote(&keys, &space, asker));
     assert!(matches!(scripts::voted(&value).unwrap().answer, Some(Answer::Voted { .. })));
+}
+
+/// Whoever trusts its disk against what was agreed on is refused, and has not made it vote by asking.
+#[test]
+fn a_disk_is_trusted_by_agreement() {
+    for (agreed, is_whole) in [("others", false), (TERMS, true)] {
+        let mut real = Real::start();
+        let space = real.space.clone();
+        real.run(&scripts::ADMIT, &scripts::admit(&space, "1", false, agreed));
+        real.run(&scripts::INSTALL, &scripts::install(&space, "1", 0, agreed));
+        for trusted in [true, false] {
+            let value = real.run(&scripts::ADMIT, &scripts::admit(&space, "2", trusted, TERMS));
+            assert_eq!(scripts::known(&value).unwrap().whole, is_whole, "{agreed}");
+        }
+    }
 }
