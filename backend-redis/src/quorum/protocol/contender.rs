@@ -181,8 +181,11 @@ impl Contender {
         if round != present || seat.seen == Seen::Lost || matches!(self.phase, Phase::Over(_)) {
             return;
         }
+        let counts = |token| seat.vote.as_ref().is_some_and(|vote| token <= vote.n);
         match answer {
             Answer::Voted { n } => self.voted(now, server, Vote { n, sent_at, is_confirming: false }),
+            // redis.quorum-3
+            _ if matches!(self.phase, Phase::Holding { token, .. } if counts(token)) => self.lose(server),
             // What frees the lock may go unheard.
             Answer::Held { .. } if is_freed => {
                 seat.refused(Seen::Nothing, now, self.waits);

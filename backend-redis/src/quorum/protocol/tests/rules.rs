@@ -140,6 +140,28 @@ fn a_vote_that_is_told_again_is_confirmed_once() {
     assert!(contender.over(at(307)).is_some(), "{contender:?}");
 }
 
+/// A server that has voted for a hold and refuses it later is none of its servers any more, as it would be when it is renewed;
+/// that is not asked again, and shortens nothing.
+#[test]
+fn a_server_that_refuses_a_hold_has_lost_it() {
+    let pauses = Answer::Abstains { ask_in: Duration::from_millis(100) };
+    for refusal in [held(9), pauses] {
+        let mut contender = answered(true, &[Answer::Voted { n: 5 }]);
+        (1..3).for_each(|server| contender.failed(at(1), server));
+        contender.errands(at(1));
+        assert_eq!(contender.errands(at(301)).len(), 3);
+        contender.answered(at(302), 1, (1, at(301)), Answer::Voted { n: 5 });
+        contender.errands(at(302));
+        assert!(matches!(contender.step(at(302)), Step::Take { token: 5, .. }));
+        contender.renewed(at(303), 0, at(303), true);
+        let deadline = contender.deadline();
+        contender.answered(at(304), 0, (1, at(301)), refusal);
+        assert_eq!((contender.deadline(), contender.number_at(0)), (deadline, None), "{refusal:?}");
+        contender.failed(at(305), 2);
+        assert_eq!(contender.errands(at(800)), [(2, Errand::Vote { round: 1 })], "{refusal:?}");
+    }
+}
+
 /// What a server told before it refused is used up by that: a holder asks it again when it may vote, and not all the time.
 #[test]
 fn a_holder_asks_a_server_that_refuses_once() {
