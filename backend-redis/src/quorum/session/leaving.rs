@@ -35,11 +35,12 @@ impl Session {
         }
         let entry = self.entries.lock().remove(&self.lease_of(grant.owner));
         let servers = 0..self.size.servers;
-        let was_ours = entry.as_ref().map(|entry| {
+        let was_ours = entry.as_ref().and_then(|entry| {
             let mut contender = entry.contender.lock();
+            let is_over = contender.over(self.env.now()).is_some();
             let was_ours = servers.clone().map(|server| contender.number_at(server).is_some()).collect();
             contender.end(LostReason::Released);
-            was_ours
+            (!is_over).then_some(was_ours)
         });
         let mut releasing = Releasing::new(self.size, was_ours);
         let (tell, mut told) = mpsc::unbounded_channel();

@@ -286,6 +286,8 @@ fn a_release_ends_with_a_quorum() {
         (last, releasing.given_up())
     };
     let (all, two) = (Some(vec![true; 3]), Some(vec![true, true, false]));
+    // It has lost a server, and goes on until its deadline.
+    let one = Some(vec![true, false, false]);
     let (yes, no) = (Some(true), Some(false));
     for (was_ours, answers, expected) in [
         (all.clone(), &[yes, yes][..], Outcome::Released),
@@ -296,6 +298,8 @@ fn a_release_ends_with_a_quorum() {
         (all.clone(), &[yes, None, None], Outcome::Unconfirmed),
         (two.clone(), &[yes, no], Outcome::Lost),
         (two, &[yes, None, no], Outcome::Released),
+        (one.clone(), &[yes, no], Outcome::Released),
+        (one, &[no, no], Outcome::Lost),
         (None, &[no, no], Outcome::Lost),
         (None, &[no, None, no], Outcome::Lost),
     ] {
