@@ -50,7 +50,9 @@ impl Session {
     }
 
     async fn look(&self, enough: usize) -> Vec<Option<Standing>> {
-        let looks = self.ask_all(self.give_up_at(), enough, |server, member| member.look(self, server)).await;
+        // Until both requests of a look are given up: that ends a connection that is silent, and the next one says so.
+        let give_up_at = self.env.now() + 2 * self.env.timing().op_timeout;
+        let looks = self.ask_all(give_up_at, enough, |server, member| member.look(self, server)).await;
         looks.into_iter().map(|look| look?.ok()).collect()
     }
 
