@@ -13,6 +13,7 @@ trials![
     a_waiter_far_behind_whose_key_was_deleted_queues_again,
     a_deleted_key_that_is_watched_is_noticed_at_once,
     a_deleted_key_of_another_is_not_our_turn,
+    an_entry_of_an_earlier_acquisition_is_not_adopted,
     an_entry_that_is_asked_to_leave_before_it_holds_leaves,
     long_values_of_others_are_listed,
 ];
@@ -124,6 +125,26 @@ async fn a_deleted_key_of_another_is_not_our_turn() {
     guard.release().await.unwrap();
     let next = next.end("the last one holds").await;
     assert!(next.token() > token);
+}
+
+/// What is there under our own key, and says the same of itself but for the owner, is deleted, and no grant
+/// (etcd.protocol-2): its token was given before.
+async fn an_entry_of_an_earlier_acquisition_is_not_adopted() {
+    let rig = Rig::start().await;
+    let manager = rig.manager().await;
+    let guard = hold(&manager, "n").await;
+    let entry = rig.store.queue("n").await.remove(0);
+    let mut kv = rig.store.client.kv_client();
+    let record = kv.get(entry.key.as_str(), None).await.unwrap().kvs()[0].value().to_vec();
+    guard.release().await.unwrap();
+    let on_lease = PutOptions::new().with_lease(entry.lease);
+    kv.put(entry.key.as_str(), record, Some(on_lease)).await.unwrap();
+    let left = rig.store.queue("n").await.remove(0);
+
+    let guard = hold(&manager, "n").await;
+    let ours = rig.store.queue("n").await.remove(0);
+    assert_eq!((ours.key, ours.lease), (left.key, left.lease));
+    assert!(left.created < ours.created, "{} is held as {}", left.created, guard.token());
 }
 
 /// A message that comes before its entry holds, or before it is known that it does, is not lost.
