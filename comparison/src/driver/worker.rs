@@ -71,7 +71,7 @@ impl Effort {
     /// In which two holders at once are sure to be seen: without a hold, somebody has the lock for a part in
     /// a thousand of the time, and a lock that two hold looks like one.
     pub(crate) fn checked(span: Duration) -> Self {
-        Self { hold: CHECKED_HOLD, ..Self::cycles(NO_BOUND).until(span) }
+        Self { hold: CHECKED_HOLD, ..Self::cycles(MOST_CHECKED).until(span) }
     }
 
     pub(crate) fn until(self, span: Duration) -> Self {
@@ -245,11 +245,11 @@ const START: Duration = Duration::from_secs(30);
 /// How long one lock of many may take to be taken, on average.
 const HELD: Duration = Duration::from_millis(2);
 
-/// No number of cycles ends it.
-const NO_BOUND: u64 = 0;
-
 /// How long each holds while exclusion is looked at.
 const CHECKED_HOLD: Duration = Duration::from_millis(1);
+
+/// How many hold while exclusion is looked at. Of a hundred thousand, each in its turn, most would not be served in time.
+const MOST_CHECKED: u64 = 1_000;
 
 /// How long an order may take that is bound to end.
 const BOUND: Duration = Duration::from_secs(90);
