@@ -253,7 +253,9 @@ impl Book {
             None => {}
             Some(Act::Release(side)) => self.owe(name, side),
             Some(Act::Drop(side)) => {
-                self.stop_asking(name, side);
+                if let Some(slot) = self.slots.get_mut(name) {
+                    slot.stop_asking(name, side, self.leases.now);
+                }
                 // It may have been granted, and not counted on yet.
                 self.owe(name, side);
             }
@@ -263,14 +265,8 @@ impl Book {
 
     /// What the claim on `name` has at `side` is to be released.
     pub(super) fn owe(&mut self, name: &LockName, side: Side) {
-        let Some(slot) = self.slots.get_mut(name) else { return };
-        let Some(claim) = slot.claim.as_deref_mut() else { return };
-        if let Some(grant) = claim.parts[side].take() {
-            let needed = matches!(&claim.stage, Stage::Holding { hold, .. } if hold.needs(side));
-            self.leases.absorb(side, &grant.lease, &self.events);
-            let debt = Debt::new(claim.id, side, needed, grant, self.leases.now);
-            slot.debts[side] = Some(Arc::clone(&debt));
-            self.todo.push(Todo::Settle(debt));
+        if let Some(slot) = self.slots.get_mut(name) {
+            self.todo.extend(slot.owe(side, &mut self.leases, &self.events));
         }
     }
 
@@ -298,7 +294,7 @@ impl Book {
         }
         self.leases.absorb(side, &lease, &self.events);
         if lease.scope == LeaseScope::Entry {
-            self.owe_debt(name, Debt::new(id, side, false, grant, self.leases.now));
+            self.owe_debt(name, Debt::of_grant(id, side, false, grant, self.leases.now));
         }
         self.advance(name);
     }
@@ -371,46 +367,28 @@ impl Book {
             self.resign(Side::Old);
             self.resign(Side::New);
         }
+        let slot = self.slots.entry(request.name.clone()).or_default();
         // Nobody has let go of it, and it is over.
-        self.let_go(&request.name);
-        let claim = Box::new(Claim::new(self.leases.fresh(), request, self.view));
-        let (id, wake) = (claim.id, Arc::clone(&claim.wake));
-        self.slots.entry(request.name.clone()).or_default().claim = Some(claim);
-        (id, wake)
+        slot.let_go(&request.name, &mut self.leases, &self.events, &mut self.todo);
+        let id = self.leases.fresh();
+        (id, slot.claim(id, request, self.view))
     }
 
-    /// Whatever is claimed of `name` is not wanted any more.
-    pub(super) fn let_go(&mut self, name: &LockName) {
-        let Some(claim) = self.claim(name) else { return };
-        let mut asks = [false; 2];
-        match &mut claim.stage {
-            Stage::Asking { contender, .. } => contender.unwanted(),
-            Stage::Holding { hold, asks: asked, .. } => {
-                hold.let_go();
-                asks = [asked.old.is_some(), asked.new.is_some()];
-            }
-        }
-        for (side, asks) in SIDES.into_iter().zip(asks).rev() {
-            if asks {
-                self.stop_asking(name, side);
-            }
-            self.owe(name, side);
-        }
-        let Some(slot) = self.slots.get_mut(name) else { return };
-        if let Some(claim) = slot.claim.take() {
-            self.leases.composites.remove(&claim.id);
+    /// The claim `id` on `name` is not wanted any more, if it is still there.
+    pub(super) fn let_go(&mut self, name: &LockName, id: LeaseId) {
+        let slot = self.slots.get_mut(name).filter(|slot| slot.claimed_as() == Some(id));
+        if let Some(slot) = slot {
+            slot.let_go(name, &mut self.leases, &self.events, &mut self.todo);
         }
     }
 
     /// What was not renewed until its deadline is given up by the core, which releases it only if it was told of the loss.
     pub(super) fn let_go_of_what_is_given_up(&mut self, now: Moment) {
-        let given_up = |slot: &Slot| {
+        for (name, slot) in &mut self.slots {
             let stage = slot.claim.as_ref().map(|claim| &claim.stage);
-            matches!(stage, Some(Stage::Holding { told, .. }) if told.has_passed(now))
-        };
-        let given_up = self.slots.iter().filter(|(_, slot)| given_up(slot)).map(|(name, _)| name.clone());
-        for name in given_up.collect::<Vec<_>>() {
-            self.let_go(&name);
+            if matches!(stage, Some(Stage::Holding { told, .. }) if told.has_passed(now)) {
+                slot.let_go(name, &mut self.leases, &self.events, &mut self.todo);
+            }
         }
     }
 
@@ -421,7 +399,7 @@ impl Book {
 
     /// A debt is settled.
     pub(super) fn settled(&mut self, debt: &Arc<Debt>) {
-        let (name, side) = (&debt.name, debt.side);
+        let (name, side) = (debt.name(), debt.side);
         let Some(slot) = self.slots.get_mut(name) else { return };
         if !slot.debts[side].as_ref().is_some_and(|owed| Arc::ptr_eq(owed, debt)) {
             return;
@@ -447,7 +425,7 @@ impl Book {
         let (raw, lease) = (grant.counter, grant.lease);
         let is_over = self.leases.is_over(side, &lease);
         let Some(claim) = self.claim(name).filter(|claim| claim.id == id) else {
-            self.todo.push(Todo::Settle(Debt::new(id, side, false, grant, self.leases.now)));
+            self.todo.push(Todo::Settle(Debt::of_grant(id, side, false, grant, self.leases.now)));
             return;
         };
         claim.parts[side] = Some(grant);

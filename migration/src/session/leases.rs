@@ -3,7 +3,7 @@
 //! A lease that a store announces is *passed on*, one for one. A hold is a lease too, a *composite*: it lives as long
 //! as the parts that it needs.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use leasehold_core::backend::stage::Side;
@@ -27,7 +27,7 @@ pub(super) struct Leases {
     /// When the book was last looked at.
     pub(super) now: Moment,
     /// The names that are held.
-    pub(super) composites: HashMap<LeaseId, LockName>,
+    pub(super) composites: BTreeMap<LeaseId, LockName>,
 }
 
 impl Leases {
@@ -38,7 +38,7 @@ impl Leases {
             known: Pair::default(),
             over: Pair::default(),
             now: Moment::from_nanos(0),
-            composites: HashMap::new(),
+            composites: BTreeMap::new(),
         }
     }
 

@@ -11,7 +11,7 @@ use leasehold_conformance::layer::{Below, Layer, shared};
 use leasehold_conformance::network::{Fault, Operation};
 use leasehold_core::backend::stage::{Phase, Side};
 use leasehold_core::backend::{
-    AcquireRequest, Grant, Holder, Lease, LeaseId, LeaseScope, LockBackend, Renewal, StoreConfig, StoreEvent,
+    AcquireRequest, Attempt, Grant, Holder, Lease, LeaseId, LeaseScope, LockBackend, Renewal, StoreConfig, StoreEvent,
 };
 use leasehold_core::clock::{Deadline, Moment, TokioClock};
 use leasehold_core::memory::MemoryConfig;
@@ -20,7 +20,6 @@ use tokio::time::{sleep, timeout};
 
 use super::{env, stands, store, write};
 use crate::protocol::Pair;
-use crate::session::acquire::Outcome;
 use crate::session::book::{Book, Todo};
 use crate::session::claim::{Claim, Slot, Stage};
 use crate::session::{SIDES, Session};
@@ -58,8 +57,8 @@ impl Rig {
 
     pub(super) async fn take(&self) -> Result<Grant> {
         match self.session.acquire(&request(), true).await? {
-            Outcome::Granted(grant) => Ok(grant),
-            Outcome::Busy(_) => unreachable!("it waits"),
+            Attempt::Granted(grant) => Ok(grant),
+            Attempt::Held { .. } => unreachable!("it waits"),
         }
     }
 
@@ -215,7 +214,7 @@ async fn a_release_that_goes_on_may_have_been_carried_out() {
     let ways =
         Pair { old: Arc::from(refuses(Box::new(old.clone()))), new: Arc::new(new) as Arc<dyn StoreConfig> };
     let session = Session::open_both(&ways, POLL, env()).await.unwrap();
-    let Outcome::Granted(grant) = session.acquire(&request(), true).await.unwrap() else {
+    let Attempt::Granted(grant) = session.acquire(&request(), true).await.unwrap() else {
         panic!("it is free")
     };
     let error = session.release(&grant).await.unwrap_err();

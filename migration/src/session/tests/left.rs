@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use leasehold_conformance::layer::{Below, Layer, shared};
 use leasehold_conformance::network::{Fault, Operation};
 use leasehold_core::backend::stage::{Phase, Side};
-use leasehold_core::backend::{AcquireRequest, Grant, StoreConfig};
+use leasehold_core::backend::{AcquireRequest, Attempt, Grant, StoreConfig};
 use leasehold_core::{Error, ErrorKind, LostReason, OwnerId, Result};
 use parking_lot::Mutex;
 use tokio::time::{sleep, timeout};
@@ -17,7 +17,6 @@ use tokio::time::{sleep, timeout};
 use super::late::{POLL, Rig, TTL, name, request};
 use super::{env, stands, store, write};
 use crate::protocol::Pair;
-use crate::session::acquire::Outcome;
 use crate::session::{SIDES, Session};
 
 /// A release whose caller leaves goes on at once, whatever became of its request; who asks again hears what it came to, and a
@@ -96,7 +95,7 @@ async fn no_two_requests_have_one_owner() {
         let session = Session::open_both(&ways, POLL, env()).await.unwrap();
         let request = request();
         let asked = timeout(TTL, session.acquire(&request, true)).await.expect("it is free").unwrap();
-        let Outcome::Granted(grant) = asked else { panic!("it is free") };
+        let Attempt::Granted(grant) = asked else { panic!("it is free") };
         assert_eq!(grant.owner, request.owner);
         session.release(&grant).await.unwrap();
         assert!(SIDES.iter().all(|side| stores[*side].store().is_empty()));
