@@ -22,7 +22,7 @@ use leasehold_core::clock::{Deadline, Moment};
 use leasehold_core::{Error, ErrorKind, LockName, LostReason, Result};
 
 use super::book::Book;
-use super::claim::{Claim, Slot, Stage};
+use super::claim::{Claim, Stage};
 use super::watched::Wake;
 use super::{SIDES, Session, closed};
 use crate::protocol::Pair;
@@ -192,15 +192,6 @@ enum Then {
     Wait(Option<Moment>),
 }
 
-/// One thing that the contender says.
-enum Told {
-    /// Whether nothing is owed there.
-    Ask(Side, bool),
-    /// It was done.
-    Done,
-    Then(Then),
-}
-
 /// What ends a wait.
 enum Woken {
     Answered(Side, Result<Attempt>),
@@ -363,24 +354,26 @@ impl Book {
     fn next(&mut self, request: &AcquireRequest, id: LeaseId, now: Moment) -> Result<Next> {
         let mut asks = Pair::default();
         loop {
-            match self.told_by_contender(request, id, now)? {
-                Told::Ask(side, is_free) => {
-                    let shunned = side == Side::Old && self.shuns_old(now);
-                    asks[side] = Some(!shunned && is_free);
-                }
-                Told::Done => {}
-                Told::Then(then) => return Ok(Next { asks, then }),
+            if let Some(then) = self.told_by_contender(request, id, now, &mut asks)? {
+                return Ok(Next { asks, then });
             }
         }
     }
 
-    fn told_by_contender(&mut self, request: &AcquireRequest, id: LeaseId, now: Moment) -> Result<Told> {
-        let (view, name) = (self.view(), &request.name);
-        let is_gone = || Error::lost(LostReason::Gone);
-        let Slot { claim, debts, .. } = self.slots.get_mut(name).ok_or_else(is_gone)?;
-        let claim = claim.as_deref_mut().filter(|claim| claim.id == id).ok_or_else(is_gone)?;
-        let Claim { stage: Stage::Asking { contender, lapsed, lost }, parts, .. } = claim else {
-            return Err(is_gone());
+    /// What to do, where to ask apart; nothing if that was done.
+    fn told_by_contender(
+        &mut self,
+        request: &AcquireRequest,
+        id: LeaseId,
+        now: Moment,
+        asks: &mut Pair<Option<bool>>,
+    ) -> Result<Option<Then>> {
+        let (name, shuns_old) = (&request.name, self.shuns_old(now));
+        let slot = self.slots.get_mut(name).filter(|slot| slot.claimed_as() == Some(id));
+        let slot = slot.ok_or_else(|| Error::lost(LostReason::Gone))?;
+        let Some(Claim { stage: Stage::Asking { contender, lapsed, lost }, parts, .. }) = &mut slot.claim
+        else {
+            return Err(Error::lost(LostReason::Gone));
         };
         let mut until: Option<Moment> = None;
         for side in SIDES {
@@ -394,41 +387,41 @@ impl Book {
             }
             if std::mem::take(&mut lapsed[side]) || over {
                 match contender.unbacked(side) {
-                    Some(Act::Drop(side)) => return Ok(Told::Then(Then::Drop(side))),
+                    Some(Act::Drop(side)) => return Ok(Some(Then::Drop(side))),
                     Some(Act::Release(side)) => {
                         self.owe(name, side);
-                        return Ok(Told::Done);
+                        return Ok(None);
                     }
                     Some(Act::Ask(_)) | None => {}
                 }
             }
         }
-        contender.viewed(view);
-        Ok(match contender.step() {
-            Step::Do(Act::Ask(side)) => {
-                claim.keep_parts(&mut self.leases, &self.events);
-                Told::Ask(side, debts[side].is_none())
-            }
-            Step::Do(Act::Drop(side)) => Told::Then(Then::Drop(side)),
-            Step::Do(Act::Release(side)) => {
-                self.owe(name, side);
-                Told::Done
-            }
-            Step::Read => Told::Then(Then::Read),
-            Step::Take { counter } => match self.take(request, counter) {
-                Some(grant) => Told::Then(Then::Granted(grant)),
-                None => Told::Done,
-            },
-            Step::Over(end) => Told::Then(Then::Over(end)),
-            Step::Wait if view.is_none() => Told::Then(Then::Blind),
-            Step::Wait => Told::Then(Then::Wait(until)),
-        })
+        loop {
+            return Ok(Some(match contender.step() {
+                Step::Do(Act::Ask(side)) => {
+                    self.leases.keep(parts, &self.events);
+                    let shunned = side == Side::Old && shuns_old;
+                    asks[side] = Some(!shunned && slot.debts[side].is_none());
+                    continue;
+                }
+                Step::Do(Act::Drop(side)) => Then::Drop(side),
+                Step::Do(Act::Release(side)) => {
+                    self.owe(name, side);
+                    return Ok(None);
+                }
+                Step::Read => Then::Read,
+                Step::Take { counter } => return Ok(self.take(request, counter).map(Then::Granted)),
+                Step::Over(end) => Then::Over(end),
+                Step::Wait if self.view().is_none() => Then::Blind,
+                Step::Wait => Then::Wait(until),
+            }));
+        }
     }
 
     /// It is a hold from here on.
     fn take(&mut self, request: &AcquireRequest, counter: u64) -> Option<Grant> {
         let (view, name, now, backed) = (self.view(), &request.name, self.leases.now, self.backed());
-        let claim = self.slots.get_mut(name)?.claim.as_deref_mut()?;
+        let claim = self.slots.get_mut(name)?.claim.as_mut()?;
         for side in SIDES {
             if let Some(part) = &mut claim.parts[side] {
                 part.lease.deadline = self.leases.absorb(side, &part.lease, &self.events);

@@ -36,7 +36,7 @@ pub(super) struct Book {
     pub(super) trouble: Pair<Option<Error>>,
     /// Which move it is.
     pub(super) id: Option<u64>,
-    pub(super) slots: BTreeMap<LockName, Slot>,
+    pub(super) slots: BTreeMap<LockName, Box<Slot>>,
     pub(super) leases: Leases,
     /// The manager's, as its requests say it.
     pub(super) label: Arc<str>,
@@ -64,6 +64,13 @@ pub(super) enum Todo {
     Meet(LockName, String),
     /// A session whose end alone ends what is in it.
     GiveUp(Side, LeaseId),
+}
+
+impl Todo {
+    /// The debts that a claim has left.
+    fn settle(debts: Pair<Option<Arc<Debt>>>) -> impl Iterator<Item = Self> {
+        debts.new.into_iter().chain(debts.old).map(Self::Settle)
+    }
 }
 
 impl Book {
@@ -204,10 +211,14 @@ impl Book {
         for name in self.names() {
             let trusted = self.trusted(&name);
             let Some(claim) = self.claim(&name) else { continue };
-            let Stage::Holding { hold, told, .. } = &mut claim.stage else {
-                let wake = Arc::clone(&claim.wake);
-                self.todo.push(Todo::Wake(wake));
-                continue;
+            let (hold, told) = match &mut claim.stage {
+                Stage::Holding { hold, told, .. } => (hold, told),
+                Stage::Asking { contender, .. } => {
+                    contender.viewed(view);
+                    let wake = Arc::clone(&claim.wake);
+                    self.todo.push(Todo::Wake(wake));
+                    continue;
+                }
             };
             let mut after = *hold;
             after.viewed(view);
@@ -266,7 +277,7 @@ impl Book {
     /// What the claim on `name` has at `side` is to be released.
     pub(super) fn owe(&mut self, name: &LockName, side: Side) {
         if let Some(slot) = self.slots.get_mut(name) {
-            self.todo.extend(slot.owe(side, &mut self.leases, &self.events));
+            self.todo.extend(slot.owe(side, &mut self.leases, &self.events).map(Todo::Settle));
         }
     }
 
@@ -346,7 +357,7 @@ impl Book {
     }
 
     pub(super) fn claim(&mut self, name: &LockName) -> Option<&mut Claim> {
-        self.slots.get_mut(name)?.claim.as_deref_mut()
+        self.slots.get_mut(name)?.claim.as_mut()
     }
 
     /// Whoever asks looks again.
@@ -368,8 +379,11 @@ impl Book {
             self.resign(Side::New);
         }
         let slot = self.slots.entry(request.name.clone()).or_default();
-        // Nobody has let go of it, and it is over.
-        slot.let_go(&request.name, &mut self.leases, &self.events, &mut self.todo);
+        if slot.claim.is_some() {
+            // Nobody has let go of it, and it is over.
+            let left = slot.let_go(&request.name, &mut self.leases, &self.events);
+            self.todo.extend(Todo::settle(left));
+        }
         let id = self.leases.fresh();
         (id, slot.claim(id, request, self.view))
     }
@@ -378,7 +392,8 @@ impl Book {
     pub(super) fn let_go(&mut self, name: &LockName, id: LeaseId) {
         let slot = self.slots.get_mut(name).filter(|slot| slot.claimed_as() == Some(id));
         if let Some(slot) = slot {
-            slot.let_go(name, &mut self.leases, &self.events, &mut self.todo);
+            let left = slot.let_go(name, &mut self.leases, &self.events);
+            self.todo.extend(Todo::settle(left));
         }
     }
 
@@ -387,7 +402,8 @@ impl Book {
         for (name, slot) in &mut self.slots {
             let stage = slot.claim.as_ref().map(|claim| &claim.stage);
             if matches!(stage, Some(Stage::Holding { told, .. }) if told.has_passed(now)) {
-                slot.let_go(name, &mut self.leases, &self.events, &mut self.todo);
+                let left = slot.let_go(name, &mut self.leases, &self.events);
+                self.todo.extend(Todo::settle(left));
             }
         }
     }

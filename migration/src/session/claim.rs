@@ -4,13 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::backend::stage::Side;
-use leasehold_core::backend::{AcquireRequest, Events, Grant, LeaseId, LeaseScope};
+use leasehold_core::backend::{AcquireRequest, Events, Grant, LeaseId};
 use leasehold_core::clock::{Deadline, Moment};
 use leasehold_core::{LockName, OwnerId};
 use tokio::sync::oneshot;
 
 use super::SIDES;
-use super::book::Todo;
 use super::debts::Debt;
 use super::leases::Leases;
 use super::watched::Wake;
@@ -22,7 +21,7 @@ use crate::protocol::view::View;
 /// All there is of one name (session-1).
 #[derive(Default)]
 pub(super) struct Slot {
-    pub(super) claim: Option<Box<Claim>>,
+    pub(super) claim: Option<Claim>,
     /// What is being released, at each store.
     pub(super) debts: Pair<Option<Arc<Debt>>>,
     /// Whoever asks looks again.
@@ -78,7 +77,7 @@ impl Slot {
     /// Is claimed by `request` from now on.
     pub(super) fn claim(&mut self, id: LeaseId, request: &AcquireRequest, view: Option<View>) -> Arc<Wake> {
         let contender = Contender::new(view);
-        self.claim = Some(Box::new(Claim {
+        self.claim = Some(Claim {
             id,
             owner: request.owner,
             ttl_wanted: request.ttl,
@@ -87,19 +86,19 @@ impl Slot {
             parts: Pair::default(),
             early: Pair::default(),
             wake: Arc::clone(&self.wake),
-        }));
+        });
         Arc::clone(&self.wake)
     }
 
-    /// Whatever is claimed is not wanted any more.
+    /// Whatever is claimed is not wanted any more; the debts that it leaves are to be settled.
     pub(super) fn let_go(
         &mut self,
         name: &LockName,
         leases: &mut Leases,
         events: &Events,
-        todo: &mut Vec<Todo>,
-    ) {
-        let Some(claim) = self.claim.as_deref_mut() else { return };
+    ) -> Pair<Option<Arc<Debt>>> {
+        let mut left = Pair::default();
+        let Some(claim) = &mut self.claim else { return left };
         leases.composites.remove(&claim.id);
         match &mut claim.stage {
             Stage::Asking { contender, .. } => contender.unwanted(),
@@ -107,26 +106,32 @@ impl Slot {
         }
         for side in SIDES.into_iter().rev() {
             self.stop_asking(name, side, leases.now);
-            todo.extend(self.owe(side, leases, events));
+            left[side] = self.owe(side, leases, events);
         }
         self.claim = None;
+        left
     }
 
-    /// What is claimed and was granted at `side` is to be released.
-    pub(super) fn owe(&mut self, side: Side, leases: &mut Leases, events: &Events) -> Option<Todo> {
-        let claim = self.claim.as_deref_mut()?;
+    /// What is claimed and was granted at `side` is to be released: it is a debt, which is to be settled.
+    pub(super) fn owe(&mut self, side: Side, leases: &mut Leases, events: &Events) -> Option<Arc<Debt>> {
+        let claim = self.claim.as_mut()?;
         let grant = claim.parts[side].take()?;
         let needed = matches!(&claim.stage, Stage::Holding { hold, .. } if hold.needs(side));
         leases.absorb(side, &grant.lease, events);
         let debt = Debt::of_grant(claim.id, side, needed, grant, leases.now);
         self.debts[side] = Some(Arc::clone(&debt));
-        Some(Todo::Settle(debt))
+        Some(debt)
+    }
+
+    /// What the claim `id` has left to be released.
+    pub(super) fn owed_by(&self, id: LeaseId) -> Pair<Option<Arc<Debt>>> {
+        let debt = |side: Side| self.debts[side].as_ref().filter(|debt| debt.claim == id).map(Arc::clone);
+        Pair { old: debt(Side::Old), new: debt(Side::New) }
     }
 
     /// What is asked at `side` for a hold is not wanted any more.
     pub(super) fn stop_asking(&mut self, name: &LockName, side: Side, now: Moment) {
-        let claim = self.claim.as_deref_mut();
-        let Some(Claim { id, stage: Stage::Holding { asks, .. }, .. }) = claim else { return };
+        let Some(Claim { id, stage: Stage::Holding { asks, .. }, .. }) = &mut self.claim else { return };
         if let Some(ask) = asks[side].take() {
             let debt = Debt::of_request(*id, side, name.clone(), now);
             // One that waits behind an earlier debt has asked nothing of the store yet.
@@ -153,16 +158,6 @@ impl Slot {
 }
 
 impl Claim {
-    /// What is held while another store is asked is renewed by the core.
-    pub(super) fn keep_parts(&self, leases: &mut Leases, events: &Events) {
-        for side in SIDES {
-            let part = self.parts[side].as_ref().filter(|part| part.lease.scope == LeaseScope::Entry);
-            if let Some(part) = part {
-                leases.announce(side, part.lease, events);
-            }
-        }
-    }
-
     /// What was asked for.
     pub(super) fn request(&self, name: &LockName, label: &Arc<str>) -> AcquireRequest {
         let mut request = AcquireRequest::new(name.clone(), self.owner, self.ttl_wanted);

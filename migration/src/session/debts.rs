@@ -12,6 +12,7 @@ use leasehold_core::{Effect, Env, Error, ErrorKind, LockName, LostReason, Result
 
 use super::book::{Book, Todo};
 use super::watched::Watched;
+use crate::protocol::Pair;
 use super::Session;
 
 /// What a store is to forget.
@@ -144,13 +145,6 @@ impl Book {
     pub(super) fn owed(&self, name: &LockName, side: Side) -> Option<Arc<Debt>> {
         self.slots.get(name)?.debts[side].clone()
     }
-
-    /// Whether `debt` has just been made, and is from now on settled by whoever asks this.
-    fn takes_over(&mut self, debt: &Arc<Debt>) -> bool {
-        let left = self.todo.len();
-        self.todo.retain(|todo| !matches!(todo, Todo::Settle(other) if Arc::ptr_eq(other, debt)));
-        self.todo.len() < left
-    }
 }
 
 impl Session {
@@ -158,16 +152,24 @@ impl Session {
     pub(crate) async fn release(self: &Arc<Self>, grant: &Grant) -> Result<()> {
         let id = grant.lease.id;
         let owed = self.with(|book, now| {
-            book.let_go(&grant.name, id);
-            let of_claim = |side| book.owed(&grant.name, side).filter(|debt| debt.claim == id);
-            let (old, new) = (of_claim(Side::Old), of_claim(Side::New));
+            let shuns_old = book.shuns_old(now);
+            let Some(slot) = book.slots.get_mut(&grant.name) else { return (None, None) };
+            let mut left = Pair::default();
+            if slot.claimed_as() == Some(id) {
+                left = slot.let_go(&grant.name, &mut book.leases, &book.events);
+            }
+            let debts = slot.owed_by(id);
             // Of two, one may not be waited for, and both begin at once.
-            let is_only = old.is_some() != new.is_some();
+            let is_only = debts.old.is_some() != debts.new.is_some();
             let mut owed = |debt: Arc<Debt>| {
-                let waits = debt.needed && !(debt.side == Side::Old && book.shuns_old(now));
-                Owed { waits, settles: is_only && waits && book.takes_over(&debt), debt }
+                let waits = debt.needed && !(debt.side == Side::Old && shuns_old);
+                let left = left[debt.side].take();
+                let settles = is_only && waits && left.is_some();
+                book.todo.extend(left.filter(|_| !settles).map(Todo::Settle));
+                Owed { debt, waits, settles }
             };
-            (old.map(&mut owed), new.map(&mut owed))
+            let new = debts.new.map(&mut owed);
+            (debts.old.map(&mut owed), new)
         });
         match owed {
             (Some(old), Some(new)) => {

@@ -21,7 +21,7 @@ use tokio::time::{sleep, timeout};
 use super::{env, stands, store, write};
 use crate::protocol::Pair;
 use crate::session::book::{Book, Todo};
-use crate::session::claim::{Claim, Slot, Stage};
+use crate::session::claim::{Claim, Stage};
 use crate::session::{SIDES, Session};
 use crate::{Migration, protocol};
 
@@ -186,7 +186,7 @@ async fn an_earlier_release_is_not_forgotten_for_a_later_request() {
     assert!(owed, "the first grant is not released yet");
     rig.lines.new.heal();
     sleep(TTL).await;
-    assert!(rig.session.with(|book, _| book.slots.values().all(Slot::is_empty)));
+    assert!(rig.session.with(|book, _| book.slots.values().all(|slot| slot.is_empty())));
     sleep(2 * POLL).await;
     assert!(rig.session.with(|book, _| book.slots.is_empty()), "nobody needs its slot any more");
     assert!(SIDES.iter().all(|side| rig.stores[*side].store().is_empty()));
@@ -357,9 +357,9 @@ async fn what_nobody_keeps_is_let_go() {
     let rig = Rig::in_phase(Phase::Both).await;
     rig.take().await.unwrap();
     sleep(TTL - POLL).await;
-    assert!(!rig.session.with(|book, _| book.slots.values().all(Slot::is_empty)), "it may be renewed");
+    assert!(!rig.session.with(|book, _| book.slots.values().all(|slot| slot.is_empty())), "it may be renewed");
     sleep(POLL * 3).await;
-    assert!(rig.session.with(|book, _| book.slots.values().all(Slot::is_empty)), "its deadline has passed");
+    assert!(rig.session.with(|book, _| book.slots.values().all(|slot| slot.is_empty())), "its deadline has passed");
 }
 
 /// What a store calls gone is asked to be released all the same, before the name is asked for there again (B1): as the core
