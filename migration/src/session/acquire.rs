@@ -432,17 +432,20 @@ impl Book {
         let asks = Pair::default();
         claim.stage = Stage::Holding { hold, counter, told: Deadline::Never, told_over: false, asks };
         let until = claim.trusted_until(claim.trusted(&self.leases, backed), now);
-        if let Stage::Holding { told, .. } = &mut claim.stage {
-            *told = until;
-        }
         let ttl = claim.ttl()?;
+        let Stage::Holding { hold, told, .. } = &mut claim.stage else { return None };
+        *told = until;
+        let act = hold.step();
         let lease = Lease::new(claim.id, LeaseScope::Entry, ttl, until);
         let was_asked = SIDES.iter().any(|side| claim.early[*side].asked.is_some());
         self.leases.composites.insert(lease.id, name.clone());
         if was_asked {
             self.pass_on_asked(name);
         }
-        self.advance(name);
+        if act.is_some() {
+            self.act(name, act);
+            self.advance(name);
+        }
         Some(Grant::new(name.clone(), request.owner, lease, counter))
     }
 }

@@ -259,7 +259,7 @@ impl Book {
         }
     }
 
-    fn act(&mut self, name: &LockName, act: Option<Act>) {
+    pub(super) fn act(&mut self, name: &LockName, act: Option<Act>) {
         match act {
             None => {}
             Some(Act::Release(side)) => self.owe(name, side),

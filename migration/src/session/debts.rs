@@ -10,10 +10,10 @@ use leasehold_core::backend::{Backoff, Grant, LeaseId, LeaseScope};
 use leasehold_core::clock::Moment;
 use leasehold_core::{Effect, Env, Error, ErrorKind, LockName, LostReason, Result};
 
+use super::Session;
 use super::book::{Book, Todo};
 use super::watched::Watched;
 use crate::protocol::Pair;
-use super::Session;
 
 /// What a store is to forget.
 pub(super) struct Debt {

@@ -11,7 +11,8 @@ use leasehold_conformance::layer::{Below, Layer, shared};
 use leasehold_conformance::network::{Fault, Operation};
 use leasehold_core::backend::stage::{Phase, Side};
 use leasehold_core::backend::{
-    AcquireRequest, Attempt, Grant, Holder, Lease, LeaseId, LeaseScope, LockBackend, Renewal, StoreConfig, StoreEvent,
+    AcquireRequest, Attempt, Grant, Holder, Lease, LeaseId, LeaseScope, LockBackend, Renewal, StoreConfig,
+    StoreEvent,
 };
 use leasehold_core::clock::{Deadline, Moment, TokioClock};
 use leasehold_core::memory::MemoryConfig;
@@ -357,9 +358,15 @@ async fn what_nobody_keeps_is_let_go() {
     let rig = Rig::in_phase(Phase::Both).await;
     rig.take().await.unwrap();
     sleep(TTL - POLL).await;
-    assert!(!rig.session.with(|book, _| book.slots.values().all(|slot| slot.is_empty())), "it may be renewed");
+    assert!(
+        !rig.session.with(|book, _| book.slots.values().all(|slot| slot.is_empty())),
+        "it may be renewed"
+    );
     sleep(POLL * 3).await;
-    assert!(rig.session.with(|book, _| book.slots.values().all(|slot| slot.is_empty())), "its deadline has passed");
+    assert!(
+        rig.session.with(|book, _| book.slots.values().all(|slot| slot.is_empty())),
+        "its deadline has passed"
+    );
 }
 
 /// What a store calls gone is asked to be released all the same, before the name is asked for there again (B1): as the core
