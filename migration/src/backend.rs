@@ -11,7 +11,6 @@ use leasehold_core::backend::{
 use leasehold_core::{Error, ErrorKind, Guarantees, LockName, Result};
 
 use crate::session::Session;
-use crate::session::acquire::Outcome;
 
 /// A session of a namespace whose locks are moved.
 #[derive(Debug)]
@@ -32,16 +31,13 @@ impl LockBackend for Moving {
     }
 
     async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt> {
-        Ok(match self.session.acquire(request, false).await? {
-            Outcome::Granted(grant) => Attempt::Granted(grant),
-            Outcome::Busy(holder) => Attempt::Held { holder },
-        })
+        self.session.acquire(request, false).await
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<Grant> {
         match self.session.acquire(request, true).await? {
-            Outcome::Granted(grant) => Ok(grant),
-            Outcome::Busy(_) => unreachable!("nobody who waits is told that it is held"),
+            Attempt::Granted(grant) => Ok(grant),
+            Attempt::Held { .. } => unreachable!("nobody who waits is told that it is held"),
         }
     }
 

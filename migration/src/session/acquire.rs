@@ -19,7 +19,7 @@ use leasehold_core::backend::{
     AcquireRequest, Attempt, Backoff, Grant, Holder, Lease, LeaseId, LeaseScope, Mode,
 };
 use leasehold_core::clock::{Deadline, Moment};
-use leasehold_core::{Error, ErrorKind, LockName, Result};
+use leasehold_core::{Error, ErrorKind, LockName, LostReason, Result};
 
 use super::book::Book;
 use super::claim::{Claim, Stage};
@@ -30,13 +30,6 @@ use crate::protocol::contender::{End, Step};
 use crate::protocol::hold::Hold;
 use crate::protocol::parts::{Act, Part};
 
-/// What an acquisition came to.
-pub(crate) enum Outcome {
-    Granted(Grant),
-    /// One that does not wait was told so.
-    Busy(Option<Holder>),
-}
-
 /// How a store is asked.
 #[derive(Clone, Copy)]
 pub(super) struct How {
@@ -46,18 +39,12 @@ pub(super) struct How {
     pub(super) shuns: bool,
 }
 
-/// What a store answered.
-pub(super) enum Asked {
-    Granted(Grant),
-    Busy(Option<Holder>),
-}
-
 /// How long a store that is left is not asked again after it could not be reached, while it is only drained.
 const SHUNNED: Duration = Duration::from_secs(5);
 
 impl Session {
-    /// Takes the lock, or, if that is wanted, waits for it.
-    pub(crate) async fn acquire(self: &Arc<Self>, request: &AcquireRequest, waits: bool) -> Result<Outcome> {
+    /// Takes the lock, or, if that is wanted, waits for it; whoever waits is not told that it is held.
+    pub(crate) async fn acquire(self: &Arc<Self>, request: &AcquireRequest, waits: bool) -> Result<Attempt> {
         if request.mode != Mode::Exclusive {
             let message = "while the locks of a namespace are moved, they are exclusive";
             return Err(Error::not_applied(ErrorKind::Unsupported, message));
@@ -85,9 +72,9 @@ impl Session {
                 Then::Read => acquisition.read = Some(Box::pin(self.read(Side::Old))),
                 Then::Granted(grant) => {
                     acquisition.over = true;
-                    return Ok(Outcome::Granted(grant));
+                    return Ok(Attempt::Granted(grant));
                 }
-                Then::Over(End::Busy(_)) => return Ok(Outcome::Busy(acquisition.busy.take())),
+                Then::Over(End::Busy(_)) => return Ok(Attempt::Held { holder: acquisition.busy.take() }),
                 Then::Over(End::Outside) => {
                     let message = "the store's number of this grant is not among those that the move may give now; \
                                    `leasehold migrate status` shows them";
@@ -112,7 +99,7 @@ impl Session {
         side: Side,
         request: &AcquireRequest,
         how: How,
-    ) -> Result<Asked> {
+    ) -> Result<Attempt> {
         let mut backoff = Backoff::of_requests(&self.env);
         loop {
             self.until_free_to_ask(side, &request.name, how).await?;
@@ -122,17 +109,6 @@ impl Session {
                 Err(error) if how.asks_again(side, &error) => backoff.pause(&self.env).await,
                 answer => return answer,
             }
-        }
-    }
-
-    /// The same of one that may be asked now, the first time as the request says.
-    async fn ask_first(self: &Arc<Self>, side: Side, request: &AcquireRequest, how: How) -> Result<Asked> {
-        match self.ask_now(side, request, how.waits).await {
-            Err(error) if how.asks_again(side, &error) => {
-                Backoff::of_requests(&self.env).pause(&self.env).await;
-                Box::pin(self.ask(side, request, how)).await
-            }
-            answer => answer,
         }
     }
 
@@ -159,15 +135,12 @@ impl Session {
         }
     }
 
-    async fn ask_now(&self, side: Side, request: &AcquireRequest, waits: bool) -> Result<Asked> {
+    async fn ask_now(&self, side: Side, request: &AcquireRequest, waits: bool) -> Result<Attempt> {
         let backend = &self.opened(side)?.backend;
         if waits {
-            return backend.acquire(request).await.map(Asked::Granted);
+            return backend.acquire(request).await.map(Attempt::Granted);
         }
-        Ok(match Box::pin(self.env.bounded(backend.try_acquire(request))).await? {
-            Attempt::Granted(grant) => Asked::Granted(grant),
-            Attempt::Held { holder } => Asked::Busy(holder),
-        })
+        Box::pin(self.env.bounded(backend.try_acquire(request))).await
     }
 }
 
@@ -185,12 +158,20 @@ struct Acquisition<'a> {
     id: LeaseId,
     wake: Arc<Wake>,
     waits: bool,
-    asks: Pair<Option<BoxFuture<'a, Result<Asked>>>>,
+    asks: Pair<Option<Asking<'a>>>,
     read: Option<BoxFuture<'a, Result<()>>>,
     busy: Option<Holder>,
     has_asked: bool,
     /// It was granted, or somebody else has the name.
     over: bool,
+}
+
+/// A question that is put to a store.
+enum Asking<'a> {
+    /// Just that.
+    Store(BoxFuture<'a, Result<Grant>>),
+    /// And what goes with it.
+    Session(BoxFuture<'a, Result<Attempt>>),
 }
 
 /// What to do: first to ask, then the rest.
@@ -211,17 +192,9 @@ enum Then {
     Wait(Option<Moment>),
 }
 
-/// One thing that the contender says.
-enum Told {
-    Ask(Side),
-    /// It was done.
-    Done,
-    Then(Then),
-}
-
 /// What ends a wait.
 enum Woken {
-    Answered(Side, Result<Asked>),
+    Answered(Side, Result<Attempt>),
     Read(Result<()>),
     ToLook,
 }
@@ -267,10 +240,10 @@ impl Acquisition<'_> {
                     book.contending(request, id, |contender| contender.read());
                 })
             }
-            Woken::Answered(side, Ok(Asked::Granted(grant))) => {
+            Woken::Answered(side, Ok(Attempt::Granted(grant))) => {
                 self.knowing(|book| book.granted(&request.name, id, side, grant))
             }
-            Woken::Answered(side, Ok(Asked::Busy(holder))) => {
+            Woken::Answered(side, Ok(Attempt::Held { holder })) => {
                 self.busy = self.session.with(|book, _| {
                     book.contending(request, id, |contender| contender.busy(side));
                     if let Some(holder) = &holder {
@@ -278,6 +251,10 @@ impl Acquisition<'_> {
                     }
                     holder.map(|holder| book.known_to_all(side, holder))
                 });
+                self.knowing(|_| ())
+            }
+            Woken::Answered(side, Err(error)) if self.how().asks_again(side, &error) => {
+                self.asks[side] = Some(self.asking_again(side));
                 self.knowing(|_| ())
             }
             Woken::Answered(side, Err(error)) => {
@@ -302,20 +279,46 @@ impl Acquisition<'_> {
 }
 
 impl<'a> Acquisition<'a> {
-    fn asking(&mut self, side: Side, at_once: bool) -> BoxFuture<'a, Result<Asked>> {
-        let (session, request, how) = (self.session, self.request, How { waits: self.waits, shuns: true });
+    fn how(&self) -> How {
+        How { waits: self.waits, shuns: true }
+    }
+
+    fn asking(&mut self, side: Side, at_once: bool) -> Asking<'a> {
+        let (session, request, how) = (self.session, self.request, self.how());
         // Who asks for the first time is whom the request names (attempt-3).
-        if at_once && !std::mem::replace(&mut self.has_asked, true) {
-            Box::pin(session.ask_first(side, request, how))
-        } else {
-            Box::pin(session.ask(side, request, how))
+        if !at_once || std::mem::replace(&mut self.has_asked, true) {
+            return Asking::Session(Box::pin(session.ask(side, request, how)));
+        }
+        match session.opened(side) {
+            Ok(open) if how.waits => Asking::Store(open.backend.acquire(request)),
+            _ => Asking::Session(Box::pin(session.ask_now(side, request, how.waits))),
+        }
+    }
+
+    /// The same after a place was lost.
+    fn asking_again(&self, side: Side) -> Asking<'a> {
+        let (session, request, how) = (self.session, self.request, self.how());
+        Asking::Session(Box::pin(async move {
+            Backoff::of_requests(&session.env).pause(&session.env).await;
+            session.ask(side, request, how).await
+        }))
+    }
+}
+
+impl Future for Asking<'_> {
+    type Output = Result<Attempt>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Attempt>> {
+        match &mut *self {
+            Self::Store(asked) => asked.as_mut().poll(cx).map_ok(Attempt::Granted),
+            Self::Session(asked) => asked.as_mut().poll(cx),
         }
     }
 }
 
 /// The answer to what was asked, if something was and that is there. Then nothing is asked any more.
-fn polled<T>(asked: &mut Option<BoxFuture<'_, T>>, cx: &mut Context<'_>) -> Option<T> {
-    match asked.as_mut()?.as_mut().poll(cx) {
+fn polled<F: Future + Unpin>(asked: &mut Option<F>, cx: &mut Context<'_>) -> Option<F::Output> {
+    match Pin::new(asked.as_mut()?).poll(cx) {
         Poll::Ready(answer) => {
             *asked = None;
             Some(answer)
@@ -330,11 +333,7 @@ impl Drop for Acquisition<'_> {
             return;
         }
         let (request, id) = (self.request, self.id);
-        self.session.with(|book, _| {
-            if book.claim(&request.name).is_some_and(|claim| claim.id == id) {
-                book.let_go(&request.name);
-            }
-        });
+        self.session.with(|book, _| book.let_go(&request.name, id));
     }
 }
 
@@ -355,23 +354,26 @@ impl Book {
     fn next(&mut self, request: &AcquireRequest, id: LeaseId, now: Moment) -> Result<Next> {
         let mut asks = Pair::default();
         loop {
-            match self.told_by_contender(request, id, now)? {
-                Told::Ask(side) => {
-                    let shunned = side == Side::Old && self.shuns_old(now);
-                    asks[side] = Some(!shunned && self.owed(&request.name, side).is_none());
-                }
-                Told::Done => {}
-                Told::Then(then) => return Ok(Next { asks, then }),
+            if let Some(then) = self.told_by_contender(request, id, now, &mut asks)? {
+                return Ok(Next { asks, then });
             }
         }
     }
 
-    fn told_by_contender(&mut self, request: &AcquireRequest, id: LeaseId, now: Moment) -> Result<Told> {
-        let (view, name) = (self.view(), &request.name);
-        let claim = self.slots.get_mut(name).and_then(|slot| slot.claim.as_deref_mut());
-        let claim = claim.filter(|claim| claim.id == id);
-        let Some(Claim { stage: Stage::Asking { contender, lapsed, lost }, parts, .. }) = claim else {
-            return Err(Error::lost(leasehold_core::LostReason::Gone));
+    /// What to do, where to ask apart; nothing if that was done.
+    fn told_by_contender(
+        &mut self,
+        request: &AcquireRequest,
+        id: LeaseId,
+        now: Moment,
+        asks: &mut Pair<Option<bool>>,
+    ) -> Result<Option<Then>> {
+        let (name, shuns_old) = (&request.name, self.shuns_old(now));
+        let slot = self.slots.get_mut(name).filter(|slot| slot.claimed_as() == Some(id));
+        let slot = slot.ok_or_else(|| Error::lost(LostReason::Gone))?;
+        let Some(Claim { stage: Stage::Asking { contender, lapsed, lost }, parts, .. }) = &mut slot.claim
+        else {
+            return Err(Error::lost(LostReason::Gone));
         };
         let mut until: Option<Moment> = None;
         for side in SIDES {
@@ -385,53 +387,41 @@ impl Book {
             }
             if std::mem::take(&mut lapsed[side]) || over {
                 match contender.unbacked(side) {
-                    Some(Act::Drop(side)) => return Ok(Told::Then(Then::Drop(side))),
+                    Some(Act::Drop(side)) => return Ok(Some(Then::Drop(side))),
                     Some(Act::Release(side)) => {
                         self.owe(name, side);
-                        return Ok(Told::Done);
+                        return Ok(None);
                     }
                     Some(Act::Ask(_)) | None => {}
                 }
             }
         }
-        contender.viewed(view);
-        Ok(match contender.step() {
-            Step::Do(Act::Ask(side)) => {
-                self.keep_parts(name);
-                Told::Ask(side)
-            }
-            Step::Do(Act::Drop(side)) => Told::Then(Then::Drop(side)),
-            Step::Do(Act::Release(side)) => {
-                self.owe(name, side);
-                Told::Done
-            }
-            Step::Read => Told::Then(Then::Read),
-            Step::Take { counter } => match self.take(request, counter) {
-                Some(grant) => Told::Then(Then::Granted(grant)),
-                None => Told::Done,
-            },
-            Step::Over(end) => Told::Then(Then::Over(end)),
-            Step::Wait if view.is_none() => Told::Then(Then::Blind),
-            Step::Wait => Told::Then(Then::Wait(until)),
-        })
-    }
-
-    /// What is held while another store is asked is renewed by the core.
-    fn keep_parts(&mut self, name: &LockName) {
-        let Some(claim) = self.slots.get(name).and_then(|slot| slot.claim.as_ref()) else { return };
-        for side in SIDES {
-            if let Some(part) =
-                claim.parts[side].as_ref().filter(|part| part.lease.scope == LeaseScope::Entry)
-            {
-                self.leases.announce(side, part.lease, &self.events);
-            }
+        loop {
+            return Ok(Some(match contender.step() {
+                Step::Do(Act::Ask(side)) => {
+                    self.leases.keep(parts, &self.events);
+                    let shunned = side == Side::Old && shuns_old;
+                    asks[side] = Some(!shunned && slot.debts[side].is_none());
+                    continue;
+                }
+                Step::Do(Act::Drop(side)) => Then::Drop(side),
+                Step::Do(Act::Release(side)) => {
+                    self.owe(name, side);
+                    return Ok(None);
+                }
+                Step::Read => Then::Read,
+                Step::Take { counter } => return Ok(self.take(request, counter).map(Then::Granted)),
+                Step::Over(end) => Then::Over(end),
+                Step::Wait if self.view().is_none() => Then::Blind,
+                Step::Wait => Then::Wait(until),
+            }));
         }
     }
 
     /// It is a hold from here on.
     fn take(&mut self, request: &AcquireRequest, counter: u64) -> Option<Grant> {
         let (view, name, now, backed) = (self.view(), &request.name, self.leases.now, self.backed());
-        let claim = self.slots.get_mut(name)?.claim.as_deref_mut()?;
+        let claim = self.slots.get_mut(name)?.claim.as_mut()?;
         for side in SIDES {
             if let Some(part) = &mut claim.parts[side] {
                 part.lease.deadline = self.leases.absorb(side, &part.lease, &self.events);
@@ -442,14 +432,20 @@ impl Book {
         let asks = Pair::default();
         claim.stage = Stage::Holding { hold, counter, told: Deadline::Never, told_over: false, asks };
         let until = claim.trusted_until(claim.trusted(&self.leases, backed), now);
-        if let Stage::Holding { told, .. } = &mut claim.stage {
-            *told = until;
-        }
         let ttl = claim.ttl()?;
+        let Stage::Holding { hold, told, .. } = &mut claim.stage else { return None };
+        *told = until;
+        let act = hold.step();
         let lease = Lease::new(claim.id, LeaseScope::Entry, ttl, until);
+        let was_asked = SIDES.iter().any(|side| claim.early[*side].asked.is_some());
         self.leases.composites.insert(lease.id, name.clone());
-        self.pass_on_asked(name);
-        self.advance(name);
+        if was_asked {
+            self.pass_on_asked(name);
+        }
+        if act.is_some() {
+            self.act(name, act);
+            self.advance(name);
+        }
         Some(Grant::new(name.clone(), request.owner, lease, counter))
     }
 }

@@ -36,7 +36,7 @@ pub(super) struct Book {
     pub(super) trouble: Pair<Option<Error>>,
     /// Which move it is.
     pub(super) id: Option<u64>,
-    pub(super) slots: BTreeMap<LockName, Slot>,
+    pub(super) slots: BTreeMap<LockName, Box<Slot>>,
     pub(super) leases: Leases,
     /// The manager's, as its requests say it.
     pub(super) label: Arc<str>,
@@ -64,6 +64,13 @@ pub(super) enum Todo {
     Meet(LockName, String),
     /// A session whose end alone ends what is in it.
     GiveUp(Side, LeaseId),
+}
+
+impl Todo {
+    /// The debts that a claim has left.
+    fn settle(debts: Pair<Option<Arc<Debt>>>) -> impl Iterator<Item = Self> {
+        debts.new.into_iter().chain(debts.old).map(Self::Settle)
+    }
 }
 
 impl Book {
@@ -204,10 +211,14 @@ impl Book {
         for name in self.names() {
             let trusted = self.trusted(&name);
             let Some(claim) = self.claim(&name) else { continue };
-            let Stage::Holding { hold, told, .. } = &mut claim.stage else {
-                let wake = Arc::clone(&claim.wake);
-                self.todo.push(Todo::Wake(wake));
-                continue;
+            let (hold, told) = match &mut claim.stage {
+                Stage::Holding { hold, told, .. } => (hold, told),
+                Stage::Asking { contender, .. } => {
+                    contender.viewed(view);
+                    let wake = Arc::clone(&claim.wake);
+                    self.todo.push(Todo::Wake(wake));
+                    continue;
+                }
             };
             let mut after = *hold;
             after.viewed(view);
@@ -248,12 +259,14 @@ impl Book {
         }
     }
 
-    fn act(&mut self, name: &LockName, act: Option<Act>) {
+    pub(super) fn act(&mut self, name: &LockName, act: Option<Act>) {
         match act {
             None => {}
             Some(Act::Release(side)) => self.owe(name, side),
             Some(Act::Drop(side)) => {
-                self.stop_asking(name, side);
+                if let Some(slot) = self.slots.get_mut(name) {
+                    slot.stop_asking(name, side, self.leases.now);
+                }
                 // It may have been granted, and not counted on yet.
                 self.owe(name, side);
             }
@@ -263,14 +276,8 @@ impl Book {
 
     /// What the claim on `name` has at `side` is to be released.
     pub(super) fn owe(&mut self, name: &LockName, side: Side) {
-        let Some(slot) = self.slots.get_mut(name) else { return };
-        let Some(claim) = slot.claim.as_deref_mut() else { return };
-        if let Some(grant) = claim.parts[side].take() {
-            let needed = matches!(&claim.stage, Stage::Holding { hold, .. } if hold.needs(side));
-            self.leases.absorb(side, &grant.lease, &self.events);
-            let debt = Debt::new(claim.id, side, needed, grant, self.leases.now);
-            slot.debts[side] = Some(Arc::clone(&debt));
-            self.todo.push(Todo::Settle(debt));
+        if let Some(slot) = self.slots.get_mut(name) {
+            self.todo.extend(slot.owe(side, &mut self.leases, &self.events).map(Todo::Settle));
         }
     }
 
@@ -298,7 +305,7 @@ impl Book {
         }
         self.leases.absorb(side, &lease, &self.events);
         if lease.scope == LeaseScope::Entry {
-            self.owe_debt(name, Debt::new(id, side, false, grant, self.leases.now));
+            self.owe_debt(name, Debt::of_grant(id, side, false, grant, self.leases.now));
         }
         self.advance(name);
     }
@@ -350,7 +357,7 @@ impl Book {
     }
 
     pub(super) fn claim(&mut self, name: &LockName) -> Option<&mut Claim> {
-        self.slots.get_mut(name)?.claim.as_deref_mut()
+        self.slots.get_mut(name)?.claim.as_mut()
     }
 
     /// Whoever asks looks again.
@@ -371,46 +378,33 @@ impl Book {
             self.resign(Side::Old);
             self.resign(Side::New);
         }
-        // Nobody has let go of it, and it is over.
-        self.let_go(&request.name);
-        let claim = Box::new(Claim::new(self.leases.fresh(), request, self.view));
-        let (id, wake) = (claim.id, Arc::clone(&claim.wake));
-        self.slots.entry(request.name.clone()).or_default().claim = Some(claim);
-        (id, wake)
+        let slot = self.slots.entry(request.name.clone()).or_default();
+        if slot.claim.is_some() {
+            // Nobody has let go of it, and it is over.
+            let left = slot.let_go(&request.name, &mut self.leases, &self.events);
+            self.todo.extend(Todo::settle(left));
+        }
+        let id = self.leases.fresh();
+        (id, slot.claim(id, request, self.view))
     }
 
-    /// Whatever is claimed of `name` is not wanted any more.
-    pub(super) fn let_go(&mut self, name: &LockName) {
-        let Some(claim) = self.claim(name) else { return };
-        let mut asks = [false; 2];
-        match &mut claim.stage {
-            Stage::Asking { contender, .. } => contender.unwanted(),
-            Stage::Holding { hold, asks: asked, .. } => {
-                hold.let_go();
-                asks = [asked.old.is_some(), asked.new.is_some()];
-            }
-        }
-        for (side, asks) in SIDES.into_iter().zip(asks).rev() {
-            if asks {
-                self.stop_asking(name, side);
-            }
-            self.owe(name, side);
-        }
-        let Some(slot) = self.slots.get_mut(name) else { return };
-        if let Some(claim) = slot.claim.take() {
-            self.leases.composites.remove(&claim.id);
+    /// The claim `id` on `name` is not wanted any more, if it is still there.
+    pub(super) fn let_go(&mut self, name: &LockName, id: LeaseId) {
+        let slot = self.slots.get_mut(name).filter(|slot| slot.claimed_as() == Some(id));
+        if let Some(slot) = slot {
+            let left = slot.let_go(name, &mut self.leases, &self.events);
+            self.todo.extend(Todo::settle(left));
         }
     }
 
     /// What was not renewed until its deadline is given up by the core, which releases it only if it was told of the loss.
     pub(super) fn let_go_of_what_is_given_up(&mut self, now: Moment) {
-        let given_up = |slot: &Slot| {
+        for (name, slot) in &mut self.slots {
             let stage = slot.claim.as_ref().map(|claim| &claim.stage);
-            matches!(stage, Some(Stage::Holding { told, .. }) if told.has_passed(now))
-        };
-        let given_up = self.slots.iter().filter(|(_, slot)| given_up(slot)).map(|(name, _)| name.clone());
-        for name in given_up.collect::<Vec<_>>() {
-            self.let_go(&name);
+            if matches!(stage, Some(Stage::Holding { told, .. }) if told.has_passed(now)) {
+                let left = slot.let_go(name, &mut self.leases, &self.events);
+                self.todo.extend(Todo::settle(left));
+            }
         }
     }
 
@@ -421,7 +415,7 @@ impl Book {
 
     /// A debt is settled.
     pub(super) fn settled(&mut self, debt: &Arc<Debt>) {
-        let (name, side) = (&debt.name, debt.side);
+        let (name, side) = (debt.name(), debt.side);
         let Some(slot) = self.slots.get_mut(name) else { return };
         if !slot.debts[side].as_ref().is_some_and(|owed| Arc::ptr_eq(owed, debt)) {
             return;
@@ -447,7 +441,7 @@ impl Book {
         let (raw, lease) = (grant.counter, grant.lease);
         let is_over = self.leases.is_over(side, &lease);
         let Some(claim) = self.claim(name).filter(|claim| claim.id == id) else {
-            self.todo.push(Todo::Settle(Debt::new(id, side, false, grant, self.leases.now)));
+            self.todo.push(Todo::Settle(Debt::of_grant(id, side, false, grant, self.leases.now)));
             return;
         };
         claim.parts[side] = Some(grant);

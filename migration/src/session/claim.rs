@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::backend::stage::Side;
-use leasehold_core::backend::{AcquireRequest, Grant, LeaseId};
+use leasehold_core::backend::{AcquireRequest, Events, Grant, LeaseId};
 use leasehold_core::clock::{Deadline, Moment};
 use leasehold_core::{LockName, OwnerId};
 use tokio::sync::oneshot;
@@ -21,9 +21,11 @@ use crate::protocol::view::View;
 /// All there is of one name (session-1).
 #[derive(Default)]
 pub(super) struct Slot {
-    pub(super) claim: Option<Box<Claim>>,
+    pub(super) claim: Option<Claim>,
     /// What is being released, at each store.
     pub(super) debts: Pair<Option<Arc<Debt>>>,
+    /// Whoever asks looks again.
+    wake: Arc<Wake>,
 }
 
 /// One acquisition, and the hold that it becomes.
@@ -72,6 +74,78 @@ pub(super) enum Stage {
 }
 
 impl Slot {
+    /// Is claimed by `request` from now on.
+    pub(super) fn claim(&mut self, id: LeaseId, request: &AcquireRequest, view: Option<View>) -> Arc<Wake> {
+        let contender = Contender::new(view);
+        self.claim = Some(Claim {
+            id,
+            owner: request.owner,
+            ttl_wanted: request.ttl,
+            metadata: request.metadata.clone(),
+            stage: Stage::Asking { contender, lapsed: Pair::default(), lost: Pair::default() },
+            parts: Pair::default(),
+            early: Pair::default(),
+            wake: Arc::clone(&self.wake),
+        });
+        Arc::clone(&self.wake)
+    }
+
+    /// Whatever is claimed is not wanted any more; the debts that it leaves are to be settled.
+    pub(super) fn let_go(
+        &mut self,
+        name: &LockName,
+        leases: &mut Leases,
+        events: &Events,
+    ) -> Pair<Option<Arc<Debt>>> {
+        let mut left = Pair::default();
+        let Some(claim) = &mut self.claim else { return left };
+        leases.composites.remove(&claim.id);
+        match &mut claim.stage {
+            Stage::Asking { contender, .. } => contender.unwanted(),
+            Stage::Holding { hold, .. } => hold.let_go(),
+        }
+        for side in SIDES.into_iter().rev() {
+            self.stop_asking(name, side, leases.now);
+            left[side] = self.owe(side, leases, events);
+        }
+        self.claim = None;
+        left
+    }
+
+    /// What is claimed and was granted at `side` is to be released: it is a debt, which is to be settled.
+    pub(super) fn owe(&mut self, side: Side, leases: &mut Leases, events: &Events) -> Option<Arc<Debt>> {
+        let claim = self.claim.as_mut()?;
+        let grant = claim.parts[side].take()?;
+        let needed = matches!(&claim.stage, Stage::Holding { hold, .. } if hold.needs(side));
+        leases.absorb(side, &grant.lease, events);
+        let debt = Debt::of_grant(claim.id, side, needed, grant, leases.now);
+        self.debts[side] = Some(Arc::clone(&debt));
+        Some(debt)
+    }
+
+    /// What the claim `id` has left to be released.
+    pub(super) fn owed_by(&self, id: LeaseId) -> Pair<Option<Arc<Debt>>> {
+        let debt = |side: Side| self.debts[side].as_ref().filter(|debt| debt.claim == id).map(Arc::clone);
+        Pair { old: debt(Side::Old), new: debt(Side::New) }
+    }
+
+    /// What is asked at `side` for a hold is not wanted any more.
+    pub(super) fn stop_asking(&mut self, name: &LockName, side: Side, now: Moment) {
+        let Some(Claim { id, stage: Stage::Holding { asks, .. }, .. }) = &mut self.claim else { return };
+        if let Some(ask) = asks[side].take() {
+            let debt = Debt::of_request(*id, side, name.clone(), now);
+            // One that waits behind an earlier debt has asked nothing of the store yet.
+            self.debts[side].get_or_insert_with(|| Arc::clone(&debt));
+            // Whoever does not hear it has ended with the session.
+            let _over = ask.send(debt);
+        }
+    }
+
+    /// As which lease the core knows what is claimed.
+    pub(super) fn claimed_as(&self) -> Option<LeaseId> {
+        self.claim.as_ref().map(|claim| claim.id)
+    }
+
     /// Whether what is held of it rests on that store alone.
     pub(super) fn rests_on(&self, side: Side) -> bool {
         let claim = self.claim.as_ref();
@@ -84,20 +158,6 @@ impl Slot {
 }
 
 impl Claim {
-    pub(super) fn new(id: LeaseId, request: &AcquireRequest, view: Option<View>) -> Self {
-        let contender = Contender::new(view);
-        Self {
-            id,
-            owner: request.owner,
-            ttl_wanted: request.ttl,
-            metadata: request.metadata.clone(),
-            stage: Stage::Asking { contender, lapsed: Pair::default(), lost: Pair::default() },
-            parts: Pair::default(),
-            early: Pair::default(),
-            wake: Arc::default(),
-        }
-    }
-
     /// What was asked for.
     pub(super) fn request(&self, name: &LockName, label: &Arc<str>) -> AcquireRequest {
         let mut request = AcquireRequest::new(name.clone(), self.owner, self.ttl_wanted);

@@ -10,22 +10,28 @@ use leasehold_core::backend::{Backoff, Grant, LeaseId, LeaseScope};
 use leasehold_core::clock::Moment;
 use leasehold_core::{Effect, Env, Error, ErrorKind, LockName, LostReason, Result};
 
+use super::Session;
 use super::book::{Book, Todo};
 use super::watched::Watched;
-use super::{SIDES, Session};
+use crate::protocol::Pair;
 
 /// What a store is to forget.
 pub(super) struct Debt {
     /// Whose it was.
     pub(super) claim: LeaseId,
     pub(super) side: Side,
-    pub(super) name: LockName,
     /// Whether it was a part that a hold needed: its release is over with this.
     needed: bool,
-    /// What was granted; `None` is a request that somebody is about to drop.
-    grant: Option<Grant>,
+    what: What,
     since: Moment,
     progress: Watched<Progress>,
+}
+
+enum What {
+    /// What was granted.
+    Grant(Grant),
+    /// A request of that name, which somebody is about to drop.
+    Request(LockName),
 }
 
 #[derive(Default)]
@@ -50,14 +56,35 @@ struct Owed {
 
 impl Debt {
     /// A grant, whose lease nobody renews any more.
-    pub(super) fn new(claim: LeaseId, side: Side, needed: bool, grant: Grant, since: Moment) -> Arc<Self> {
-        let (name, grant) = (grant.name.clone(), Some(grant));
-        Arc::new(Self { claim, side, name, needed, grant, since, progress: Watched::default() })
+    pub(super) fn of_grant(
+        claim: LeaseId,
+        side: Side,
+        needed: bool,
+        grant: Grant,
+        since: Moment,
+    ) -> Arc<Self> {
+        let (what, progress) = (What::Grant(grant), Watched::default());
+        Arc::new(Self { claim, side, needed, what, since, progress })
     }
 
     /// A request.
     pub(super) fn of_request(claim: LeaseId, side: Side, name: LockName, since: Moment) -> Arc<Self> {
-        Arc::new(Self { claim, side, name, needed: false, grant: None, since, progress: Watched::default() })
+        let (what, progress) = (What::Request(name), Watched::default());
+        Arc::new(Self { claim, side, needed: false, what, since, progress })
+    }
+
+    pub(super) fn name(&self) -> &LockName {
+        match &self.what {
+            What::Grant(grant) => &grant.name,
+            What::Request(name) => name,
+        }
+    }
+
+    fn grant(&self) -> Option<&Grant> {
+        match &self.what {
+            What::Grant(grant) => Some(grant),
+            What::Request(_) => None,
+        }
     }
 
     /// Ends when nothing more is done about it, whatever it came to.
@@ -118,13 +145,6 @@ impl Book {
     pub(super) fn owed(&self, name: &LockName, side: Side) -> Option<Arc<Debt>> {
         self.slots.get(name)?.debts[side].clone()
     }
-
-    /// Whether `debt` has just been made, and is from now on settled by whoever asks this.
-    fn takes_over(&mut self, debt: &Arc<Debt>) -> bool {
-        let left = self.todo.len();
-        self.todo.retain(|todo| !matches!(todo, Todo::Settle(other) if Arc::ptr_eq(other, debt)));
-        self.todo.len() < left
-    }
 }
 
 impl Session {
@@ -132,26 +152,32 @@ impl Session {
     pub(crate) async fn release(self: &Arc<Self>, grant: &Grant) -> Result<()> {
         let id = grant.lease.id;
         let owed = self.with(|book, now| {
-            if book.claim(&grant.name).is_some_and(|claim| claim.id == id) {
-                book.let_go(&grant.name);
+            let shuns_old = book.shuns_old(now);
+            let Some(slot) = book.slots.get_mut(&grant.name) else { return (None, None) };
+            let mut left = Pair::default();
+            if slot.claimed_as() == Some(id) {
+                left = slot.let_go(&grant.name, &mut book.leases, &book.events);
             }
-            let slot = book.slots.get(&grant.name);
-            let debts = SIDES.map(|side| slot?.debts[side].clone().filter(|debt| debt.claim == id));
+            let debts = slot.owed_by(id);
             // Of two, one may not be waited for, and both begin at once.
-            let is_only = debts.iter().flatten().count() == 1;
+            let is_only = debts.old.is_some() != debts.new.is_some();
             let mut owed = |debt: Arc<Debt>| {
-                let waits = debt.needed && !(debt.side == Side::Old && book.shuns_old(now));
-                Owed { waits, settles: is_only && waits && book.takes_over(&debt), debt }
+                let waits = debt.needed && !(debt.side == Side::Old && shuns_old);
+                let left = left[debt.side].take();
+                let settles = is_only && waits && left.is_some();
+                book.todo.extend(left.filter(|_| !settles).map(Todo::Settle));
+                Owed { debt, waits, settles }
             };
-            debts.map(|debt| debt.map(&mut owed))
+            let new = debts.new.map(&mut owed);
+            (debts.old.map(&mut owed), new)
         });
         match owed {
-            [Some(old), Some(new)] => {
-                let (old, new) = join(self.repaid(old), self.repaid(new)).await;
+            (Some(old), Some(new)) => {
+                let (old, new) = Box::pin(join(self.repaid(old), self.repaid(new))).await;
                 old.and(new)
             }
-            [Some(one), None] | [None, Some(one)] => self.repaid(one).await,
-            [None, None] => {
+            (Some(one), None) | (None, Some(one)) => self.repaid(one).await,
+            (None, None) => {
                 self.refuse_closed()?;
                 Err(Error::lost(LostReason::Gone))
             }
@@ -169,7 +195,7 @@ impl Session {
 
     /// Asks the store once, for whoever asks for that and bounds it; a task goes on from there.
     async fn settle_here(self: &Arc<Self>, debt: Arc<Debt>) -> Result<()> {
-        let Some(grant) = &debt.grant else { return Ok(()) };
+        let Some(grant) = debt.grant() else { return Ok(()) };
         let mut begun = Begun { session: self, debt: &debt, answered: false, over: false };
         let answer = self.ask_to_release(&debt, grant).await;
         begun.answered = true;
@@ -185,7 +211,7 @@ impl Session {
 
     /// Releases what was granted until that is over.
     pub(super) async fn settle_debt(self: Arc<Self>, debt: Arc<Debt>) {
-        if let Some(grant) = &debt.grant {
+        if let Some(grant) = debt.grant() {
             self.settle_grant(&debt, grant).await;
         }
     }

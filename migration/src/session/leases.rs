@@ -3,11 +3,11 @@
 //! A lease that a store announces is *passed on*, one for one. A hold is a lease too, a *composite*: it lives as long
 //! as the parts that it needs.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use leasehold_core::backend::stage::Side;
-use leasehold_core::backend::{Events, Lease, LeaseId, LeaseScope, Renewal, StoreEvent};
+use leasehold_core::backend::{Events, Grant, Lease, LeaseId, LeaseScope, Renewal, StoreEvent};
 use leasehold_core::clock::{Deadline, Moment};
 use leasehold_core::{Effect, Error, ErrorKind, LockName, LostReason};
 
@@ -27,7 +27,7 @@ pub(super) struct Leases {
     /// When the book was last looked at.
     pub(super) now: Moment,
     /// The names that are held.
-    pub(super) composites: HashMap<LeaseId, LockName>,
+    pub(super) composites: BTreeMap<LeaseId, LockName>,
 }
 
 impl Leases {
@@ -38,7 +38,7 @@ impl Leases {
             known: Pair::default(),
             over: Pair::default(),
             now: Moment::from_nanos(0),
-            composites: HashMap::new(),
+            composites: BTreeMap::new(),
         }
     }
 
@@ -57,6 +57,16 @@ impl Leases {
         self.passed.entry(outer).or_insert((side, lease));
         self.extend(side, lease.id, lease.deadline);
         events.tell(StoreEvent::LeaseOpened(Lease::new(outer, lease.scope, lease.ttl, lease.deadline)));
+    }
+
+    /// What is held while another store is asked is renewed by the core.
+    pub(super) fn keep(&mut self, parts: &Pair<Option<Grant>>, events: &Events) {
+        for side in SIDES {
+            let part = parts[side].as_ref().filter(|part| part.lease.scope == LeaseScope::Entry);
+            if let Some(part) = part {
+                self.announce(side, part.lease, events);
+            }
+        }
     }
 
     /// Until when a lease is trusted that was granted like this.

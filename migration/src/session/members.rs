@@ -161,7 +161,7 @@ impl Book {
     pub(super) fn holds(&self) -> Holds {
         let mut holds = Holds::default();
         for slot in self.slots.values() {
-            let Some(Claim { stage: Stage::Holding { hold, .. }, .. }) = slot.claim.as_deref() else {
+            let Some(Claim { stage: Stage::Holding { hold, .. }, .. }) = &slot.claim else {
                 continue;
             };
             match (hold.alone(Side::Old), hold.alone(Side::New)) {

@@ -22,6 +22,7 @@
 //! - **session-3** *Bound*: no hold is trusted longer than any part of it that it needs, nor than the process's entry in
 //!   that store.
 
+mod acquire;
 mod book;
 mod claim;
 mod debts;
@@ -35,8 +36,6 @@ mod strangers;
 mod tests;
 mod upgrade;
 mod watched;
-
-pub(crate) mod acquire;
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -127,7 +126,10 @@ impl Session {
     fn do_what_follows(self: &Arc<Self>, mut book: MutexGuard<'_, Book>) {
         book.settle();
         // What is empty keeps its room.
-        let todo = if book.todo.is_empty() { Vec::new() } else { std::mem::take(&mut book.todo) };
+        if book.todo.is_empty() {
+            return;
+        }
+        let todo = std::mem::take(&mut book.todo);
         drop(book);
         for todo in todo {
             match todo {

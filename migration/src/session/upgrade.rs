@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use leasehold_core::LockName;
 use leasehold_core::backend::stage::Side;
-use leasehold_core::backend::{AcquireRequest, Backoff, Grant, LeaseId};
+use leasehold_core::backend::{AcquireRequest, Attempt, Backoff, Grant, LeaseId};
 use tokio::sync::oneshot;
 
 use super::Session;
-use super::acquire::{Asked, How};
+use super::acquire::How;
 use super::book::Book;
-use super::claim::{Claim, Stage};
+use super::claim::Stage;
 use super::debts::Debt;
 
 /// What a hold asks of one store.
@@ -47,8 +47,8 @@ impl Session {
         let mut backoff = Backoff::of_requests(&self.env);
         loop {
             match self.ask(side, request, How { waits: true, shuns: false }).await {
-                Ok(Asked::Granted(grant)) => return grant,
-                Ok(Asked::Busy(_)) => {}
+                Ok(Attempt::Granted(grant)) => return grant,
+                Ok(Attempt::Held { .. }) => {}
                 Err(error) => tracing::debug!(
                     error = %format_args!("{error:#}"), lock = %request.name, "a held lock is asked for again"
                 ),
@@ -70,20 +70,6 @@ impl Book {
             asks[side] = Some(stop);
         }
         self.todo.push(super::book::Todo::Upgrade(upgrade));
-    }
-
-    /// What the hold of `name` asks at `side` is not wanted any more.
-    pub(super) fn stop_asking(&mut self, name: &LockName, side: Side) {
-        let Some(slot) = self.slots.get_mut(name) else { return };
-        let claim = slot.claim.as_deref_mut();
-        let Some(Claim { id, stage: Stage::Holding { asks, .. }, .. }) = claim else { return };
-        if let Some(ask) = asks[side].take() {
-            let debt = Debt::of_request(*id, side, name.clone(), self.leases.now);
-            // One that waits behind an earlier debt has asked nothing of the store yet.
-            slot.debts[side].get_or_insert_with(|| Arc::clone(&debt));
-            // Whoever does not hear it has ended with the session.
-            let _over = ask.send(debt);
-        }
     }
 
     fn upgraded(&mut self, upgrade: &Upgrade, grant: Grant) -> Result<(), Grant> {

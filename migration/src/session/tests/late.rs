@@ -11,7 +11,8 @@ use leasehold_conformance::layer::{Below, Layer, shared};
 use leasehold_conformance::network::{Fault, Operation};
 use leasehold_core::backend::stage::{Phase, Side};
 use leasehold_core::backend::{
-    AcquireRequest, Grant, Holder, Lease, LeaseId, LeaseScope, LockBackend, Renewal, StoreConfig, StoreEvent,
+    AcquireRequest, Attempt, Grant, Holder, Lease, LeaseId, LeaseScope, LockBackend, Renewal, StoreConfig,
+    StoreEvent,
 };
 use leasehold_core::clock::{Deadline, Moment, TokioClock};
 use leasehold_core::memory::MemoryConfig;
@@ -20,9 +21,8 @@ use tokio::time::{sleep, timeout};
 
 use super::{env, stands, store, write};
 use crate::protocol::Pair;
-use crate::session::acquire::Outcome;
 use crate::session::book::{Book, Todo};
-use crate::session::claim::{Claim, Slot, Stage};
+use crate::session::claim::{Claim, Stage};
 use crate::session::{SIDES, Session};
 use crate::{Migration, protocol};
 
@@ -58,8 +58,8 @@ impl Rig {
 
     pub(super) async fn take(&self) -> Result<Grant> {
         match self.session.acquire(&request(), true).await? {
-            Outcome::Granted(grant) => Ok(grant),
-            Outcome::Busy(_) => unreachable!("it waits"),
+            Attempt::Granted(grant) => Ok(grant),
+            Attempt::Held { .. } => unreachable!("it waits"),
         }
     }
 
@@ -187,7 +187,7 @@ async fn an_earlier_release_is_not_forgotten_for_a_later_request() {
     assert!(owed, "the first grant is not released yet");
     rig.lines.new.heal();
     sleep(TTL).await;
-    assert!(rig.session.with(|book, _| book.slots.values().all(Slot::is_empty)));
+    assert!(rig.session.with(|book, _| book.slots.values().all(|slot| slot.is_empty())));
     sleep(2 * POLL).await;
     assert!(rig.session.with(|book, _| book.slots.is_empty()), "nobody needs its slot any more");
     assert!(SIDES.iter().all(|side| rig.stores[*side].store().is_empty()));
@@ -215,7 +215,7 @@ async fn a_release_that_goes_on_may_have_been_carried_out() {
     let ways =
         Pair { old: Arc::from(refuses(Box::new(old.clone()))), new: Arc::new(new) as Arc<dyn StoreConfig> };
     let session = Session::open_both(&ways, POLL, env()).await.unwrap();
-    let Outcome::Granted(grant) = session.acquire(&request(), true).await.unwrap() else {
+    let Attempt::Granted(grant) = session.acquire(&request(), true).await.unwrap() else {
         panic!("it is free")
     };
     let error = session.release(&grant).await.unwrap_err();
@@ -358,9 +358,15 @@ async fn what_nobody_keeps_is_let_go() {
     let rig = Rig::in_phase(Phase::Both).await;
     rig.take().await.unwrap();
     sleep(TTL - POLL).await;
-    assert!(!rig.session.with(|book, _| book.slots.values().all(Slot::is_empty)), "it may be renewed");
+    assert!(
+        !rig.session.with(|book, _| book.slots.values().all(|slot| slot.is_empty())),
+        "it may be renewed"
+    );
     sleep(POLL * 3).await;
-    assert!(rig.session.with(|book, _| book.slots.values().all(Slot::is_empty)), "its deadline has passed");
+    assert!(
+        rig.session.with(|book, _| book.slots.values().all(|slot| slot.is_empty())),
+        "its deadline has passed"
+    );
 }
 
 /// What a store calls gone is asked to be released all the same, before the name is asked for there again (B1): as the core

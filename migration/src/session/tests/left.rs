@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use leasehold_conformance::layer::{Below, Layer, shared};
 use leasehold_conformance::network::{Fault, Operation};
 use leasehold_core::backend::stage::{Phase, Side};
-use leasehold_core::backend::{AcquireRequest, Grant, StoreConfig};
+use leasehold_core::backend::{AcquireRequest, Attempt, Grant, LeaseId, StoreConfig, StoreEvent};
 use leasehold_core::{Error, ErrorKind, LostReason, OwnerId, Result};
 use parking_lot::Mutex;
 use tokio::time::{sleep, timeout};
@@ -17,7 +17,6 @@ use tokio::time::{sleep, timeout};
 use super::late::{POLL, Rig, TTL, name, request};
 use super::{env, stands, store, write};
 use crate::protocol::Pair;
-use crate::session::acquire::Outcome;
 use crate::session::{SIDES, Session};
 
 /// A release whose caller leaves goes on at once, whatever became of its request; who asks again hears what it came to, and a
@@ -96,7 +95,7 @@ async fn no_two_requests_have_one_owner() {
         let session = Session::open_both(&ways, POLL, env()).await.unwrap();
         let request = request();
         let asked = timeout(TTL, session.acquire(&request, true)).await.expect("it is free").unwrap();
-        let Outcome::Granted(grant) = asked else { panic!("it is free") };
+        let Attempt::Granted(grant) = asked else { panic!("it is free") };
         assert_eq!(grant.owner, request.owner);
         session.release(&grant).await.unwrap();
         assert!(SIDES.iter().all(|side| stores[*side].store().is_empty()));
@@ -146,4 +145,35 @@ async fn nothing_begins_in_a_closed_session() {
     rig.session.stop();
     assert_eq!(*rig.take().await.unwrap_err().kind(), ErrorKind::Closed);
     assert!(rig.stores.old.store().is_empty());
+}
+
+/// Of a hold that is over, and that nobody lets go of, nothing is left in the way of whoever asks next.
+#[tokio::test(start_paused = true)]
+async fn a_hold_that_is_over_is_let_go_by_who_asks_next() {
+    let rig = Rig::in_phase(Phase::Both).await;
+    let over = rig.take().await.unwrap();
+    let lease = rig.session.with(|book, _| book.claim(&name()).unwrap().parts.new.as_ref().unwrap().lease.id);
+    rig.lines.new.emit(&StoreEvent::LeaseLost { lease, reason: LostReason::Gone });
+    sleep(POLL / 10).await;
+    let next = timeout(TTL / 2, rig.take()).await.expect("what was left is released").unwrap();
+    assert!(over.counter < next.counter);
+    rig.session.release(&next).await.unwrap();
+    assert!(SIDES.iter().all(|side| rig.stores[*side].store().is_empty()));
+}
+
+/// What is held in the one store while the other is waited for is announced, so that the core renews it.
+#[tokio::test(start_paused = true)]
+async fn a_part_that_waits_for_the_other_is_announced() {
+    let rig = Rig::in_phase(Phase::Both).await;
+    let stranger = rig.stranger(Side::New).await;
+    stranger.acquire(&request()).await.unwrap();
+    let mut waiting = Box::pin(rig.take());
+    assert!(timeout(POLL, &mut waiting).await.is_err());
+    let announced = rig.session.with(|book, _| {
+        let part = book.claim(&name()).unwrap().parts.old.as_ref().unwrap().lease.id;
+        (1..100)
+            .filter_map(|id| book.leases.passed(LeaseId::new(id)))
+            .any(|passed| passed == (Side::Old, part))
+    });
+    assert!(announced);
 }
