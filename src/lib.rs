@@ -4,8 +4,9 @@ use std::sync::LazyLock;
 
 pub use leasehold_core::{
     Builder, Change, Changes, Effect, Entropy, Env, Error, ErrorKind, FenceGate, Fenced, FencingToken,
-    Guarantees, GuardState, Lock, LockGuard, LockManager, LockName, LockOptions, Lost, LostReason, OsEntropy,
-    OwnerId, Registry, Result, Revocation, Revoke, StoreUrl, Timing, Tls, backend, clock, memory, span,
+    Guarantees, GuardState, Lock, LockGuard, LockManager, LockName, LockOptions, Lost, LostReason, Mode,
+    OsEntropy, OwnerId, Registry, Result, Revocation, Revoke, StoreUrl, Timing, Tls, backend, clock, memory,
+    span,
 };
 
 #[cfg(feature = "metrics")]

@@ -36,6 +36,7 @@ pub use core::meters::describe as describe_metrics;
 pub use words::error::{Effect, Error, ErrorKind, Result};
 pub use words::guarantees::Guarantees;
 pub use words::loss::{GuardState, LostReason};
+pub use words::mode::Mode;
 pub use words::name::LockName;
 pub use words::owner::OwnerId;
 pub use words::revoke::{Revocation, Revoke};

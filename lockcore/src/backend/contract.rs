@@ -40,7 +40,7 @@ use crate::words::owner::OwnerId;
 use crate::words::token::FencingToken;
 
 pub use crate::words::holder::Holder;
-pub use crate::words::mode::Mode;
+pub use crate::words::mode::{Load, Mode};
 pub use crate::words::revoke::{Revocation, Revoke};
 
 /// A store of locks.
@@ -231,7 +231,7 @@ pub struct AcquireRequest {
 impl AcquireRequest {
     /// A request for `name` by `owner`, exclusive, without label or metadata.
     pub fn new(name: LockName, owner: OwnerId, ttl: Duration) -> Self {
-        Self { name, mode: Mode::Exclusive, owner, ttl, label: "".into(), metadata: None }
+        Self { name, mode: Mode::EXCLUSIVE, owner, ttl, label: "".into(), metadata: None }
     }
 }
 

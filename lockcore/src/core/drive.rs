@@ -300,7 +300,7 @@ impl Core {
         AcquireRequest {
             // Of many copies of a name one is kept.
             name: queue.name().clone(),
-            mode: Mode::Exclusive,
+            mode: Mode::EXCLUSIVE,
             owner: self.env().owner_id(),
             ttl: wanted.ttl,
             label: Arc::clone(&self.label),
