@@ -13,9 +13,10 @@ use crate::core::Core;
 use crate::core::acquire::{Acquire, Tried};
 use crate::core::held::Held;
 use crate::core::meters::Acquisition;
-use crate::core::queue::HandoffBudget;
+use crate::core::queue::{HandoffBudget, Wish};
 use crate::words::error::{Error, Result};
 use crate::words::guarantees::Guarantees;
+use crate::words::mode::Mode;
 use crate::words::name::LockName;
 use crate::words::token::FencingToken;
 
@@ -251,6 +252,7 @@ impl Lock {
         }
         Ok(Acquire {
             name: self.name.clone(),
+            wish: Wish { mode: Mode::EXCLUSIVE, alone: max_hold.is_some() },
             ttl: ttl.unwrap_or(timing.ttl),
             wait: *wait,
             budget: HandoffBudget { limit, window: timing.handoff_window },

@@ -76,7 +76,7 @@ impl LockManager {
         let name = LockName::new(name)?;
         let state = self.answered(self.core.backend().inspect(&name)).await;
         let mut state = state.map_err(|error| error.with_context("lock", &name))?;
-        let ours = self.core.with_known(&name, |entry| entry.queue.held().map(|(_, token)| token));
+        let ours = self.core.with_known(&name, |entry| entry.queue.held().next().map(|(.., token)| token));
         if let (Some(holder), Some(token)) = (&mut state.holder, ours.flatten()) {
             // Somebody else's token is larger than ours if our hold is over and we do not know yet.
             holder.token = holder.token.max(Some(token));

@@ -1,54 +1,72 @@
 //! The queue of one name within this process, as a pure state machine.
 //!
-//! Callers of a manager meet here before the store sees them: at most one of them asks the store,
-//! the others wait their turn, and a lock that is released passes to the next one without a
-//! request, for as long as the hand-off budget lasts.
+//! Callers of a manager meet here before the store sees them: one of them at a time asks the store, the others
+//! wait their turn. A lock that is released passes to the next one without a request, and one that is shared
+//! is joined, for as long as the hand-off budget lasts.
+//!
+//! Whatever changes the queue is followed by [`pump`](LocalQueue::pump), which says who is called: it may be
+//! somebody's turn after any change, also after somebody who waited in front has left.
 //!
 //! `T` is what is held, `W` how a waiter is told; neither is looked at.
 //!
 //! # Invariants
-//! - **queue-1** At most one of {acquisition, hold, unconfirmed release} exists (B1).
-//! - **queue-2** Tokens grow strictly; a counter that does not is refused (G3).
-//! - **queue-3** Waiters leave in the order they came (G7), and never while idle: a queue with waiters
-//!   always has somebody who will call for the next one (G6).
-//! - **queue-4** A lock passes locally at most `limit` times, and not after its window (G7).
+//! - **queue-1** At most one acquisition exists, and it fits what this process has beside it: grants and
+//!   unconfirmed releases (B1).
+//! - **queue-2** Tokens are unique and those of later grants larger; a counter that does not grow is refused (G3).
+//! - **queue-3** Callers are served in the order they came (G7): nobody passes a waiter, nor who asks the store. And
+//!   nobody waits whose turn it may be: a queue with waiters always has somebody who will call for the next one (G6).
+//! - **queue-4** A grant passes on or is joined at most `limit` times, and not after its window (G7).
 //!
-//! Checked by the tests below, which include random schedules.
+//! Checked by the tests below: on all schedules of a few callers, and on random ones.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use smallvec::SmallVec;
+
 use crate::clock::Moment;
+use crate::words::mode::{Load, Mode};
 use crate::words::token::FencingToken;
 
 /// The queue of one name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct LocalQueue<T, W> {
-    phase: Phase<T>,
-    waiters: VecDeque<(WaiterId, W)>,
-    last_counter: Option<u64>,
+    /// What the store is asked for.
+    acquiring: Option<Mode>,
+    runs: SmallVec<[Run<T>; 1]>,
+    waiters: VecDeque<Place<W>>,
+    /// The smallest counter that the next grant may have.
+    next_counter: u64,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Phase<T> {
-    /// Nothing of ours is at the store.
-    Idle,
-    /// Somebody asks the store.
-    Acquiring,
-    /// A hold lives in this process.
-    Held(Run<T>),
-    /// Released here; the store is being told.
-    Releasing,
-}
-
-/// One grant of the store and its local hand-offs.
+/// One grant of the store, its local hand-offs, and those who joined it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Run<T> {
     held: T,
+    mode: Mode,
     counter: u64,
+    until: Moment,
     index: u16,
     limit: u16,
-    until: Moment,
+    /// How many guards it has now; none, once the store is being told of its release.
+    guards: u16,
+    /// Its guard wants no other beside it.
+    alone: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Place<W> {
+    id: WaiterId,
+    wish: Wish,
+    waiter: W,
+}
+
+/// How somebody wants to hold the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Wish {
+    pub(crate) mode: Mode,
+    /// Not on a grant that others of this process hold, too.
+    pub(crate) alone: bool,
 }
 
 /// A waiter: unique within its manager, so that one who leaves late takes nobody else out of a queue
@@ -65,8 +83,10 @@ pub(crate) struct HandoffBudget {
 
 /// The answer to somebody who wants the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reply {
-    /// Ask the store; then call `adopt` or `next`.
+pub(crate) enum Reply<T> {
+    /// It is held, beside others.
+    Joined(T, FencingToken),
+    /// Ask the store; then call `adopt`, `give_back` or `asked_in_vain`.
     Drive,
     /// Wait, by `enqueue`.
     Wait,
@@ -74,12 +94,23 @@ pub(crate) enum Reply {
     Busy,
 }
 
+/// Whose turn it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Call<T, W> {
+    /// This waiter holds it beside others.
+    Joined(T, FencingToken, W),
+    /// This waiter asks the store; see [`Reply::Drive`].
+    Drive(W),
+}
+
 /// What becomes of a released lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Release<T, W> {
+    /// Others have joined it, and hold it on.
+    Kept,
     /// It passes to this waiter.
     HandOn(T, FencingToken, W),
-    /// The store must be told; then call `next`.
+    /// The store must be told; then call `released`.
     Store,
     /// It was not held any more.
     NotHeld,
@@ -93,149 +124,251 @@ pub(crate) struct Regressed {
 
 impl<T: Clone, W> LocalQueue<T, W> {
     pub(crate) fn new() -> Self {
-        Self { phase: Phase::Idle, waiters: VecDeque::new(), last_counter: None }
+        Self { acquiring: None, runs: SmallVec::new(), waiters: VecDeque::new(), next_counter: 0 }
     }
 
-    /// Somebody wants the lock and would wait for it.
-    pub(crate) fn claim(&mut self) -> Reply {
-        if self.is_idle() {
-            self.phase = Phase::Acquiring;
-            Reply::Drive
-        } else {
-            Reply::Wait
+    /// Somebody wants the lock and would wait for it. `joins` decides whether a grant may be joined, which is
+    /// so until the given moment.
+    pub(crate) fn claim(&mut self, wish: Wish, joins: impl FnMut(&T, Moment) -> bool) -> Reply<T> {
+        if !self.waiters.is_empty() {
+            return Reply::Wait;
         }
+        if let Some((held, token)) = self.join(wish, joins) {
+            return Reply::Joined(held, token);
+        }
+        if self.acquiring.is_none() && self.load().admits(wish.mode) {
+            self.acquiring = Some(wish.mode);
+            return Reply::Drive;
+        }
+        Reply::Wait
     }
 
     /// Somebody wants the lock and would not wait for a holder; `Wait` means for the confirmation
     /// of a release.
-    pub(crate) fn try_claim(&mut self) -> Reply {
-        match self.phase {
-            Phase::Acquiring | Phase::Held(_) => Reply::Busy,
-            Phase::Releasing if !self.waiters.is_empty() => Reply::Busy,
-            Phase::Idle | Phase::Releasing => self.claim(),
+    pub(crate) fn try_claim(&mut self, wish: Wish, joins: impl FnMut(&T, Moment) -> bool) -> Reply<T> {
+        if !self.waiters.is_empty() {
+            return Reply::Busy;
         }
+        if let Some((held, token)) = self.join(wish, joins) {
+            return Reply::Joined(held, token);
+        }
+        let held = self.runs.iter().filter(|run| run.is_held()).map(|run| run.mode);
+        if self.acquiring.is_some() || !Load::from_iter(held).admits(wish.mode) {
+            return Reply::Busy;
+        }
+        if !self.load().admits(wish.mode) {
+            return Reply::Wait;
+        }
+        self.acquiring = Some(wish.mode);
+        Reply::Drive
     }
 
     /// Puts a waiter at the end.
-    pub(crate) fn enqueue(&mut self, id: WaiterId, waiter: W) {
+    pub(crate) fn enqueue(&mut self, id: WaiterId, wish: Wish, waiter: W) {
         debug_assert!(!self.is_idle(), "queue-3: nobody would call this waiter");
-        debug_assert!(self.waiters.back().is_none_or(|(last, _)| *last < id), "ids grow");
-        self.waiters.push_back((id, waiter));
+        debug_assert!(self.waiters.back().is_none_or(|last| last.id < id), "ids grow");
+        self.waiters.push_back(Place { id, wish, waiter });
     }
 
     /// Takes a waiter out; `None` if it was called already.
     pub(crate) fn leave(&mut self, id: WaiterId) -> Option<W> {
-        let place = self.waiters.binary_search_by_key(&id, |(id, _)| *id).ok()?;
-        self.waiters.remove(place).map(|(_, waiter)| waiter)
+        let place = self.waiters.binary_search_by_key(&id, |place| place.id).ok()?;
+        self.waiters.remove(place).map(|place| place.waiter)
     }
 
-    /// The store granted the lock: its first token.
+    /// Calls the first waiter if it is its turn: to be asked until it is nobody's.
+    pub(crate) fn pump(&mut self, joins: impl FnMut(&T, Moment) -> bool) -> Option<Call<T, W>> {
+        let wish = self.waiters.front()?.wish;
+        if let Some((held, token)) = self.join(wish, joins) {
+            return self.pop().map(|waiter| Call::Joined(held, token, waiter));
+        }
+        if self.acquiring.is_some() || !self.load().admits(wish.mode) {
+            return None;
+        }
+        self.acquiring = Some(wish.mode);
+        self.pop().map(Call::Drive)
+    }
+
+    /// Whoever asks the store leaves: the first waiter who wants the same goes on with it.
+    pub(crate) fn inherit(&mut self, wish: Wish) -> Option<W> {
+        debug_assert_eq!(self.acquiring, Some(wish.mode), "queue-1");
+        if self.waiters.front()?.wish == wish { self.pop() } else { None }
+    }
+
+    /// The store granted what was asked for: its first token.
     ///
-    /// When the counter is refused, the grant must be released; then call `next`.
+    /// When the counter is refused, the grant must be released; then call `released`.
     pub(crate) fn adopt(
         &mut self,
         held: T,
+        wish: Wish,
         counter: u64,
         now: Moment,
         budget: HandoffBudget,
     ) -> Result<FencingToken, Regressed> {
-        debug_assert!(matches!(self.phase, Phase::Acquiring), "queue-1");
-        let token = FencingToken::new(counter, 0).filter(|_| self.last_counter < Some(counter));
-        let Some(token) = token else {
-            self.phase = Phase::Releasing;
-            return Err(Regressed { last: self.last_counter.unwrap_or(FencingToken::MAX_COUNTER) });
+        debug_assert_eq!(self.acquiring, Some(wish.mode), "queue-1");
+        self.acquiring = None;
+        let (Wish { mode, alone }, until) = (wish, now + budget.window);
+        let run = Run { held, mode, counter, until, index: 0, limit: budget.limit, guards: 1, alone };
+        match FencingToken::new(counter, 0).filter(|_| self.next_counter <= counter) {
+            Some(token) => {
+                self.next_counter = counter + 1;
+                self.runs.push(run);
+                Ok(token)
+            }
+            None => {
+                self.runs.push(Run { guards: 0, ..run });
+                Err(Regressed { last: self.next_counter.checked_sub(1).unwrap_or(FencingToken::MAX_COUNTER) })
+            }
+        }
+    }
+
+    /// The store granted what was asked for, and nobody wants it so: the grant must be released; then call
+    /// `released`.
+    pub(crate) fn give_back(&mut self, held: T, counter: u64) {
+        debug_assert!(self.acquiring.is_some(), "queue-1");
+        let Some(mode) = self.acquiring.take() else {
+            return;
         };
-        self.last_counter = Some(counter);
-        let until = now + budget.window;
-        self.phase = Phase::Held(Run { held, counter, index: 0, limit: budget.limit, until });
-        Ok(token)
+        let until = Moment::from_nanos(0);
+        self.runs.push(Run { held, mode, counter, until, index: 0, limit: 0, guards: 0, alone: true });
     }
 
-    /// The store granted the lock, which nobody wants so: the grant must be released; then call `next`.
-    pub(crate) fn give_back(&mut self) {
-        debug_assert!(matches!(self.phase, Phase::Acquiring | Phase::Releasing), "queue-1");
-        self.phase = Phase::Releasing;
+    /// The acquisition has ended, and the store keeps nothing of it.
+    pub(crate) fn asked_in_vain(&mut self) {
+        debug_assert!(self.acquiring.is_some(), "queue-1");
+        self.acquiring = None;
     }
 
-    /// The acquisition has ended without a hold, or the store has confirmed a release: the next
-    /// waiter, who is to ask the store.
-    pub(crate) fn next(&mut self) -> Option<W> {
-        debug_assert!(matches!(self.phase, Phase::Acquiring | Phase::Releasing), "queue-1");
-        let next = self.waiters.pop_front();
-        self.phase = if next.is_some() { Phase::Acquiring } else { Phase::Idle };
-        next.map(|(_, waiter)| waiter)
-    }
-
-    /// The holder lets go. If somebody waits and the budget allows, `passes` decides whether the lock passes
-    /// on.
-    pub(crate) fn release(&mut self, now: Moment, passes: impl FnOnce() -> bool) -> Release<T, W> {
-        let Phase::Held(run) = &mut self.phase else {
+    /// A guard of the grant `counter` lets go. If it was the last one, the first waiter wants the same and the
+    /// budget allows, `passes` decides whether the lock passes on.
+    pub(crate) fn release(
+        &mut self,
+        counter: u64,
+        now: Moment,
+        passes: impl FnOnce() -> bool,
+    ) -> Release<T, W> {
+        let Some(at) = self.held_at(counter) else {
             return Release::NotHeld;
         };
-        let is_wanted = run.may_pass(now) && !self.waiters.is_empty();
-        if is_wanted
-            && passes()
-            && let Some((_, waiter)) = self.waiters.pop_front()
-        {
-            let token = run.pass();
-            return Release::HandOn(run.held.clone(), token, waiter);
+        let run = &mut self.runs[at];
+        run.guards -= 1;
+        if run.guards > 0 {
+            return Release::Kept;
         }
-        self.phase = Phase::Releasing;
+        let wish = self.waiters.front().map(|first| first.wish).filter(|wish| wish.mode == run.mode);
+        if let Some(wish) = wish
+            && self.acquiring.is_none()
+            && run.index < run.limit
+            && now < run.until
+            && passes()
+        {
+            run.alone = wish.alone;
+            let (held, token) = run.pass();
+            if let Some(waiter) = self.pop() {
+                return Release::HandOn(held, token, waiter);
+            }
+        }
         Release::Store
     }
 
-    /// The hold of `counter` is lost: whether it was still ours to clean up. If so, call `next`
-    /// when that is done.
-    pub(crate) fn forfeit(&mut self, counter: u64) -> bool {
-        match &self.phase {
-            Phase::Held(run) if run.counter == counter => {
-                self.phase = Phase::Releasing;
-                true
-            }
-            _ => false,
+    /// The store has confirmed the release of what is `it`.
+    pub(crate) fn released(&mut self, it: impl Fn(&T) -> bool) {
+        if let Some(at) = self.releasing_at(it) {
+            self.runs.remove(at);
         }
+    }
+
+    /// Whether the store is being told of the release of what is `it`.
+    pub(crate) fn is_releasing(&self, it: impl Fn(&T) -> bool) -> bool {
+        self.releasing_at(it).is_some()
+    }
+
+    /// The hold of `counter` is lost, for all its guards: whether it was still ours to clean up. If so, call
+    /// `released` when that is done.
+    pub(crate) fn forfeit(&mut self, counter: u64) -> bool {
+        let held = self.held_at(counter);
+        if let Some(at) = held {
+            self.runs[at].guards = 0;
+        }
+        held.is_some()
     }
 
     /// Ends the queue for everybody who waits.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = W> {
-        std::mem::take(&mut self.waiters).into_iter().map(|(_, waiter)| waiter)
+        std::mem::take(&mut self.waiters).into_iter().map(|place| place.waiter)
     }
 
-    /// What is held, and the token of the hold.
-    pub(crate) fn held(&self) -> Option<(&T, FencingToken)> {
-        match &self.phase {
-            Phase::Held(run) => Some((&run.held, run.token())),
-            _ => None,
-        }
+    /// Whether the store has something to answer.
+    pub(crate) fn waits_for_store(&self) -> bool {
+        self.acquiring.is_some() || self.runs.iter().any(|run| !run.is_held())
+    }
+
+    /// What is held, oldest first, with its counter and its latest token.
+    pub(crate) fn held(&self) -> impl Iterator<Item = (&T, u64, FencingToken)> {
+        self.runs.iter().filter(|run| run.is_held()).map(|run| (&run.held, run.counter, run.token()))
     }
 
     pub(crate) fn is_acquiring(&self) -> bool {
-        matches!(self.phase, Phase::Acquiring)
+        self.acquiring.is_some()
     }
 
     pub(crate) fn is_idle(&self) -> bool {
-        matches!(self.phase, Phase::Idle)
+        self.acquiring.is_none() && self.runs.is_empty()
     }
 
     pub(crate) fn waiters(&self) -> impl Iterator<Item = &W> {
-        self.waiters.iter().map(|(_, waiter)| waiter)
+        self.waiters.iter().map(|place| &place.waiter)
+    }
+
+    /// Of everything that this process has at the store.
+    fn load(&self) -> Load {
+        self.runs.iter().map(|run| run.mode).collect()
+    }
+
+    fn join(&mut self, wish: Wish, mut joins: impl FnMut(&T, Moment) -> bool) -> Option<(T, FencingToken)> {
+        if wish.mode != Mode::SHARED || wish.alone || self.acquiring.is_some() {
+            return None;
+        }
+        let run = self.runs.iter_mut().find(|run| run.is_open() && joins(&run.held, run.until))?;
+        Some(run.pass())
+    }
+
+    fn pop(&mut self) -> Option<W> {
+        self.waiters.pop_front().map(|place| place.waiter)
+    }
+
+    fn held_at(&self, counter: u64) -> Option<usize> {
+        self.runs.iter().position(|run| run.counter == counter && run.is_held())
+    }
+
+    fn releasing_at(&self, it: impl Fn(&T) -> bool) -> Option<usize> {
+        self.runs.iter().position(|run| !run.is_held() && it(&run.held))
     }
 }
 
-impl<T> Run<T> {
-    fn may_pass(&self, now: Moment) -> bool {
-        self.index < self.limit && now < self.until
+impl<T: Clone> Run<T> {
+    fn is_held(&self) -> bool {
+        self.guards > 0
     }
 
-    fn pass(&mut self) -> FencingToken {
-        self.index += 1;
-        self.token()
+    /// Whether another guard may have it beside those it has.
+    fn is_open(&self) -> bool {
+        self.is_held() && self.mode == Mode::SHARED && !self.alone && self.index < self.limit
+    }
+
+    /// To one more guard.
+    fn pass(&mut self) -> (T, FencingToken) {
+        (self.index, self.guards) = (self.index + 1, self.guards + 1);
+        (self.held.clone(), self.token())
     }
 
     fn token(&self) -> FencingToken {
-        FencingToken::new(self.counter, self.index).expect("adopt checked the counter, may_pass the index")
+        FencingToken::new(self.counter, self.index).expect("`adopt` checked the counter, `limit` the index")
     }
 }
 
+#[cfg(test)]
+mod model;
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,4 @@
-//! The time a process keeps one grant of the store, across its local hand-offs.
+//! The time a process keeps one grant of the store, across its local hand-offs and for all who share it.
 //!
 //! Guards ask it with one atomic load: it keeps a copy of its lease's deadline, and looks at the
 //! [`Term`] itself only once the copy has passed, which is once a renewal. Whoever ends a tenure,
@@ -9,7 +9,7 @@
 //! - **tenure-2** Exactly one caller of [`Tenure::end`] succeeds.
 //! - **tenure-3** The copy is never later than the term's deadline, nor than tenure-4's end.
 //! - **tenure-4** Whatever its lease, it is not held beyond what an administrator allows who asked for it, which
-//!   never moves to a later time, and beyond its guard's `max_hold`.
+//!   never moves to a later time, and beyond its guard's `max_hold`. (A guard with one shares it with no other.)
 //! - **tenure-5** Nobody is woken with `status` locked: a waker may ask.
 //!
 //! Checked by the tests below and the conformance cases of `g2`.
@@ -27,6 +27,7 @@ use crate::core::meters;
 use crate::core::queues::Queue;
 use crate::core::term::{ENDLESS, Term};
 use crate::words::loss::{GuardState, LostReason};
+use crate::words::token::FencingToken;
 
 #[derive(Debug)]
 pub(crate) struct Tenure {
@@ -49,8 +50,8 @@ struct Status {
     asked: Option<Moment>,
     /// When its present guard has held it for as long as that may.
     too_long: Option<Moment>,
-    /// Made when somebody first asks for the current guard's changes.
-    watchers: Option<watch::Sender<Standing>>,
+    /// Of each guard, by its index: made when somebody first asks for its changes.
+    watchers: Vec<(u16, watch::Sender<Standing>)>,
 }
 
 /// How a guard stands, as its watchers are told.
@@ -62,9 +63,12 @@ pub(crate) struct Standing {
 
 const ENDED: u64 = 0;
 
+/// In the place of a guard's index: the tenure, for as long as any guard has it.
+const ALL: u16 = FencingToken::MAX_INDEX + 1;
+
 impl Tenure {
     pub(crate) fn new(grant: Grant, queue: Arc<Queue>, term: Arc<Term>, slot: usize) -> Self {
-        let status = Status { state: on_lease(&term), asked: None, too_long: None, watchers: None };
+        let status = Status { state: on_lease(&term), asked: None, too_long: None, watchers: Vec::new() };
         let (status, slot) = (Mutex::new(status), AtomicUsize::new(slot));
         Self { grant, queue, held_before: AtomicU64::new(term.held_before()), status, term, slot }
     }
@@ -126,7 +130,11 @@ impl Tenure {
         }
     }
 
-    /// Whether it may pass to another guard: held, wanted by nobody, not at risk, a sixth of its ttl left.
+    /// Whether one more guard may have it: held, wanted by nobody, not at risk, a sixth of its ttl left.
+    pub(crate) fn is_healthy(&self, now: Moment) -> bool {
+        self.is_well(&self.status.lock(), now)
+    }
+
     fn is_well(&self, status: &Status, now: Moment) -> bool {
         let left = self.term.deadline().remaining(now);
         status.state == GuardState::Held
@@ -185,18 +193,17 @@ impl Tenure {
         self.tell(watchers);
     }
 
-    fn tell(&self, watchers: Option<watch::Sender<Standing>>) {
-        let Some(watchers) = watchers else {
-            return;
-        };
-        // RACE: another change may be told at the same time. Each tells how it stands by then, and nothing
-        // to watchers who were taken away, who are told their last by whoever took them.
-        watchers.send_if_modified(|told| {
-            let status = self.status.lock();
-            let theirs = status.watchers.as_ref().is_some_and(|present| present.same_channel(&watchers));
-            let standing = status.standing();
-            theirs && std::mem::replace(told, standing) != standing
-        });
+    fn tell(&self, watchers: Vec<(u16, watch::Sender<Standing>)>) {
+        for (_, watchers) in watchers {
+            // RACE: another change may be told at the same time. Each tells how it stands by then, and nothing
+            // to watchers who were taken away, who are told their last by whoever took them.
+            watchers.send_if_modified(|told| {
+                let status = self.status.lock();
+                let theirs = status.watchers.iter().any(|(_, present)| present.same_channel(&watchers));
+                let standing = status.standing();
+                theirs && std::mem::replace(told, standing) != standing
+            });
+        }
     }
 
     /// Ends the tenure; whether this call did (tenure-2).
@@ -218,32 +225,50 @@ impl Tenure {
             let reason = why(&status)?;
             self.held_before.store(ENDED, Ordering::Release);
             status.state = GuardState::Lost(reason);
-            (status.watchers.take(), status.standing(), reason)
+            (std::mem::take(&mut status.watchers), status.standing(), reason)
         };
         meters::let_go();
-        if let Some(watchers) = watchers {
+        for (_, watchers) in watchers {
             watchers.send_replace(last);
         }
         Some(reason)
     }
 
-    /// The current guard is released while the tenure goes on, if another guard may have it: who watches the
-    /// one released, and is to be told so. Taken under the queue's mutex, so that nobody who watches the next
-    /// guard is among them, and decided in one piece, so that what is asked for from here on is asked of that
-    /// one.
-    pub(crate) fn pass_on_if_healthy(&self, now: Moment) -> Option<Option<Passed>> {
+    /// The only guard is released while the tenure goes on, if another guard may have it: who watches the
+    /// one released, and is to be told so. Decided in one piece, so that what is asked for from here on is
+    /// asked of that one.
+    pub(crate) fn pass_on_if_healthy(&self, guard: u16, now: Moment) -> Option<Option<Passed>> {
         let mut status = self.status.lock();
-        self.is_well(&status, now).then(|| status.pass_on())
+        self.is_well(&status, now).then(|| {
+            status.too_long = None;
+            status.without(guard)
+        })
     }
 
-    /// How the current guard stands; after the last word the sender is gone.
-    pub(crate) fn watch(&self) -> watch::Receiver<Standing> {
+    /// One of several guards is released: who watches it, and is to be told so.
+    pub(crate) fn without(&self, guard: u16) -> Option<Passed> {
+        self.status.lock().without(guard)
+    }
+
+    /// How a guard stands; after the last word the sender is gone.
+    pub(crate) fn watch(&self, guard: u16) -> watch::Receiver<Standing> {
         let mut status = self.status.lock();
         let standing = status.standing();
         if status.is_lost() {
             return watch::channel(standing).1;
         }
-        status.watchers.get_or_insert_with(|| watch::Sender::new(standing)).subscribe()
+        if let Some((_, watchers)) = status.watchers.iter().find(|(watched, _)| *watched == guard) {
+            return watchers.subscribe();
+        }
+        let (sender, watcher) = watch::channel(standing);
+        status.watchers.reserve_exact(1);
+        status.watchers.push((guard, sender));
+        watcher
+    }
+
+    /// How it stands for as long as any guard has it.
+    pub(crate) fn watch_all(&self) -> watch::Receiver<Standing> {
+        self.watch(ALL)
     }
 
     pub(crate) fn state(&self, now: Moment) -> GuardState {
@@ -284,16 +309,19 @@ impl Status {
         Standing { state: self.state, asked: self.asked }
     }
 
-    /// The first moment at which tenure-4 ends it, in nanoseconds.
+    /// The first moment at which tenure-4 ends it, in nanoseconds; `ENDLESS` if it does not.
     fn ends_before(&self) -> u64 {
         let ends_at = self.asked.into_iter().chain(self.too_long).min();
         ends_at.map_or(ENDLESS, Moment::as_nanos)
     }
 
-    fn pass_on(&mut self) -> Option<Passed> {
-        self.too_long = None;
-        let (watchers, asked) = (self.watchers.take()?, self.asked);
-        Some(Passed { watchers, last: Standing { state: GuardState::Lost(LostReason::Released), asked } })
+    fn without(&mut self, guard: u16) -> Option<Passed> {
+        let place = self.watchers.iter().position(|(watched, _)| *watched == guard)?;
+        let (_, watchers) = self.watchers.swap_remove(place);
+        Some(Passed {
+            watchers,
+            last: Standing { state: GuardState::Lost(LostReason::Released), ..self.standing() },
+        })
     }
 
     /// Why tenure-4 has ended it at `now`, if it has, and not its lease before that.
@@ -324,173 +352,4 @@ fn on_lease(term: &Term) -> GuardState {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::backend::{Lease, LeaseId, LeaseScope};
-    use crate::core::queues::Queues;
-    use crate::{LockName, OwnerId};
-
-    fn tenure() -> Tenure {
-        let deadline = Deadline::At(Moment::from_nanos(100));
-        let lease =
-            Lease { id: LeaseId::new(1), scope: LeaseScope::Entry, ttl: Duration::from_nanos(60), deadline };
-        let (name, owner) = (LockName::new("a").unwrap(), OwnerId::from_random([1; 16]));
-        let queue = Queues::new().of(&name);
-        Tenure::new(Grant { name, owner, lease, counter: 1 }, queue, Arc::new(Term::new(deadline)), 0)
-    }
-
-    impl Tenure {
-        fn is_healthy(&self, now: Moment) -> bool {
-            self.is_well(&self.status.lock(), now)
-        }
-
-        fn pass_on(&self) -> Option<Passed> {
-            self.status.lock().pass_on()
-        }
-    }
-
-    fn at(nanos: u64) -> Moment {
-        Moment::from_nanos(nanos)
-    }
-
-    /// A renewal that arrives after the end does not revive (tenure-1), and only one end counts (tenure-2).
-    #[test]
-    fn an_ended_tenure_is_never_held_again() {
-        let tenure = tenure();
-        assert!(tenure.end(LostReason::Gone));
-        assert!(!tenure.end(LostReason::Expired));
-        tenure.term.extend(Deadline::At(at(1_000)));
-        for _ in 0..2 {
-            assert!(!tenure.is_held(at(1)));
-            assert_eq!(tenure.remaining(at(1)), Duration::ZERO);
-            assert_eq!(tenure.lost(at(1)), Some(LostReason::Gone));
-        }
-        tenure.follow();
-        assert_eq!(tenure.state(at(1)), GuardState::Lost(LostReason::Gone));
-    }
-
-    /// With no watchdog running, the clock alone ends it.
-    #[test]
-    fn the_deadline_ends_it_without_being_told() {
-        let tenure = tenure();
-        assert_eq!(tenure.lost(at(99)), None);
-        assert_eq!(tenure.lost(at(100)), Some(LostReason::Expired));
-    }
-
-    /// Answers to two renewals may come in any order (lease-2).
-    #[test]
-    fn an_earlier_deadline_takes_nothing_back() {
-        let tenure = tenure();
-        tenure.term.extend(Deadline::At(at(200)));
-        tenure.term.extend(Deadline::At(at(150)));
-        assert_eq!(tenure.remaining(at(150)), Duration::from_nanos(50));
-        assert!(tenure.is_held(at(199)) && !tenure.is_held(at(200)));
-        assert_eq!(tenure.last_deadline(), Deadline::At(at(200)));
-    }
-
-    /// A renewal is seen when the copy has passed, and only then looked for.
-    #[test]
-    fn the_copy_follows_the_lease_when_it_has_passed() {
-        let tenure = tenure();
-        tenure.term.extend(Deadline::At(at(200)));
-        assert!(tenure.is_held(at(99)));
-        assert_eq!(tenure.held_before.load(Ordering::Relaxed), 100);
-        assert!(tenure.is_held(at(100)));
-        assert_eq!(tenure.held_before.load(Ordering::Relaxed), 200);
-    }
-
-    /// Hand-off needs a sixth of the ttl, and no overdue renewal.
-    #[test]
-    fn a_tenure_near_its_end_or_at_risk_is_not_healthy() {
-        let tenure = tenure();
-        assert!(tenure.is_healthy(at(90)));
-        assert!(!tenure.is_healthy(at(91)));
-        tenure.term.set_at_risk(true);
-        tenure.follow();
-        assert!(!tenure.is_healthy(at(1)));
-        tenure.term.extend(Deadline::At(at(200)));
-        assert!(!tenure.is_healthy(at(100)));
-        tenure.term.set_at_risk(false);
-        tenure.follow();
-        assert!(tenure.is_healthy(at(100)));
-    }
-
-    /// The watchers of one guard see its release, not the life of the next guard.
-    #[test]
-    fn watchers_follow_their_guard_only() {
-        let tenure = tenure();
-        let first = tenure.watch();
-        tenure.pass_on().unwrap().tell();
-        assert_eq!(first.borrow().state, GuardState::Lost(LostReason::Released));
-        let second = tenure.watch();
-        assert_eq!(second.borrow().state, GuardState::Held);
-        tenure.end(LostReason::Expired);
-        assert_eq!(second.borrow().state, GuardState::Lost(LostReason::Expired));
-        assert_eq!(first.borrow().state, GuardState::Lost(LostReason::Released));
-    }
-
-    /// Who wants it has it at the deadline it set, whatever the lease; the earliest of several counts, and
-    /// nobody of this process gets it before (tenure-4).
-    #[test]
-    fn a_tenure_that_is_asked_for_ends_in_time() {
-        let tenure = tenure();
-        let watched = tenure.watch();
-        assert!(tenure.ask(at(80)) && tenure.ask(at(50)));
-        assert!(!tenure.ask(at(50)) && !tenure.ask(at(70)));
-        assert_eq!(*watched.borrow(), Standing { state: GuardState::Held, asked: Some(at(50)) });
-        tenure.term.extend(Deadline::At(at(1_000)));
-        assert!(tenure.is_held(at(49)) && !tenure.is_held(at(50)));
-        assert!(!tenure.is_healthy(at(1)));
-        assert_eq!(tenure.remaining(at(40)), Duration::from_nanos(10));
-        assert_eq!((tenure.lost(at(49)), tenure.lost(at(50))), (None, Some(LostReason::Revoked)));
-        tenure.end(LostReason::Released);
-        assert!(!tenure.ask(at(1)));
-    }
-
-    /// Whether the next guard may have it is decided with what ends it: who asks before that has it, who asks
-    /// after that asks the next one; and a bound that is over with its guard ends nobody.
-    #[test]
-    fn what_is_asked_for_is_not_passed_on() {
-        let tenure = tenure();
-        let first = tenure.watch();
-        tenure.hold_until(at(30));
-        tenure.pass_on_if_healthy(at(10)).expect("it is healthy").unwrap().tell();
-        assert_eq!(first.borrow().state, GuardState::Lost(LostReason::Released));
-        assert_eq!(tenure.end_in_time(at(30)), None, "the bound was the guard's before");
-        let second = tenure.watch();
-        assert!(tenure.ask(at(50)));
-        assert!(tenure.pass_on_if_healthy(at(10)).is_none());
-        assert_eq!(
-            (tenure.end_in_time(at(49)), tenure.end_in_time(at(50))),
-            (None, Some(LostReason::Revoked))
-        );
-        assert_eq!(second.borrow().state, GuardState::Lost(LostReason::Revoked));
-        assert_eq!(tenure.end_in_time(at(50)), None);
-    }
-
-    /// A lease that was over before is why it is lost, whoever asked.
-    #[test]
-    fn the_earliest_end_is_the_reason() {
-        let tenure = tenure();
-        tenure.ask(at(150));
-        assert_eq!((tenure.lost(at(160)), tenure.end_in_time(at(160))), (Some(LostReason::Expired), None));
-        tenure.term.extend(Deadline::At(at(200)));
-        assert_eq!(tenure.end_in_time(at(160)), Some(LostReason::Revoked));
-    }
-
-    /// The bound of one guard is not the next one's; what an administrator wants is (tenure-4).
-    #[test]
-    fn a_guard_is_bounded_by_itself() {
-        let tenure = tenure();
-        tenure.hold_until(at(40));
-        assert!(tenure.is_healthy(at(39)), "another guard may have it longer");
-        assert_eq!((tenure.lost(at(39)), tenure.lost(at(40))), (None, Some(LostReason::TooLong)));
-        assert!(tenure.pass_on().is_none());
-        assert!(tenure.is_held(at(40)) && !tenure.is_held(at(100)));
-        tenure.hold_until(at(90));
-        tenure.ask(at(60));
-        assert_eq!(tenure.lost(at(95)), Some(LostReason::Revoked));
-        tenure.pass_on();
-        assert_eq!(tenure.lost(at(60)), Some(LostReason::Revoked));
-    }
-}
+mod tests;
