@@ -1,5 +1,7 @@
 //! `leasehold inspect`: who holds a lock, and how many wait.
 
+use leasehold::Mode;
+
 use crate::arguments::Store;
 use crate::failure::{Exit, Failure};
 use crate::output;
@@ -15,7 +17,7 @@ pub(crate) async fn inspect(
     let state = locks.inspect(name).await;
     store::close(&locks).await;
     let state = state?;
-    let exit = if by_exit_code && state.holder.is_none() { Exit::NO } else { Exit::SUCCESS };
+    let exit = if by_exit_code && state.holder().is_none() { Exit::NO } else { Exit::SUCCESS };
     if json {
         output::json(&output::State::from(&state))?;
         return Ok(exit);
@@ -25,15 +27,18 @@ pub(crate) async fn inspect(
         table.add_row([subject, &output::safe(value)]);
     };
     row("name", state.name.as_str());
-    match &state.holder {
-        None => row("holder", "nobody"),
-        Some(holder) => {
-            row("holder", if holder.label.is_empty() { "(without a label)" } else { &holder.label });
-            row("token", &holder.token.map_or_else(|| "unknown".to_owned(), |token| token.to_string()));
-            row("since", &holder.since.map_or_else(|| "unknown".to_owned(), output::ago));
-            if let Some(metadata) = &holder.metadata {
-                row("metadata", metadata);
-            }
+    if state.holders.is_empty() {
+        row("holder", "nobody");
+    }
+    for holder in &state.holders {
+        row("holder", if holder.label.is_empty() { "(without a label)" } else { &holder.label });
+        if holder.mode != Mode::EXCLUSIVE {
+            row("mode", &holder.mode.to_string());
+        }
+        row("token", &holder.token.map_or_else(|| "unknown".to_owned(), |token| token.to_string()));
+        row("since", &holder.since.map_or_else(|| "unknown".to_owned(), output::ago));
+        if let Some(metadata) = &holder.metadata {
+            row("metadata", metadata);
         }
     }
     row("contenders", &state.contenders.to_string());

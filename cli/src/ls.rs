@@ -16,13 +16,18 @@ pub(crate) async fn ls(store: &Store, prefix: &str, json: bool) -> Result<Exit, 
     }
     let mut table = output::table(Some(["NAME", "HOLDER", "TOKEN", "SINCE", "CONTENDERS", "METADATA"]));
     for state in &states {
-        let holder = state.holder.as_ref();
+        let holder = state.holder();
+        let who = match &*state.holders {
+            [] => "-".to_owned(),
+            [holder] => holder.label.clone(),
+            [first, others @ ..] => format!("{} and {} others", first.label, others.len()),
+        };
         let token = holder.and_then(|holder| holder.token).map(|token| token.to_string());
         let since = holder.and_then(|holder| holder.since).map(output::moment);
         let metadata = holder.and_then(|holder| holder.metadata.as_deref());
         table.add_row([
             &output::safe(state.name.as_str()),
-            &output::safe(holder.map_or("-", |holder| holder.label.as_str())),
+            &output::safe(&who),
             token.as_deref().unwrap_or("-"),
             since.as_deref().unwrap_or("-"),
             &*state.contenders.to_string(),

@@ -79,7 +79,7 @@ async fn hint(locks: &LockManager, name: &str) {
     tokio::time::sleep(after).await;
     // No answer means no hint.
     if let Ok(state) = locks.inspect(name).await {
-        let who = state.holder.as_ref().map_or_else(|| "nobody yet".to_owned(), output::who);
+        let who = state.holder().map_or_else(|| "nobody yet".to_owned(), output::who);
         output::note(&format!("waiting for {name:?}, held by {who}"));
     }
     std::future::pending().await

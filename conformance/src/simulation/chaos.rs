@@ -159,6 +159,6 @@ impl Cluster {
 
     async fn holder(&self, name: &LockName) -> Option<u64> {
         let state = self.admin.inspect(name).await.expect("a store in memory answers");
-        Some(state.holder?.token?.counter())
+        Some(state.holder()?.token?.counter())
     }
 }

@@ -18,6 +18,7 @@ use crate::core::held::Held;
 use crate::core::tenure::{Standing, Tenure, ended};
 use crate::words::error::{Error, Result};
 use crate::words::loss::{GuardState, LostReason};
+use crate::words::mode::Mode;
 use crate::words::name::LockName;
 use crate::words::token::FencingToken;
 
@@ -45,7 +46,14 @@ impl LockGuard {
         &self.tenure().grant().name
     }
 
-    /// Larger than every token given out for this name before (G3); give it to the resource.
+    /// How it is held.
+    pub fn mode(&self) -> Mode {
+        self.tenure().mode()
+    }
+
+    /// Larger than every token of this name that was given out before to a guard that this one excludes, and no
+    /// other guard's (G3); give it to the resource. Those of guards that hold together, as permits do, fence none
+    /// of them off.
     pub fn token(&self) -> FencingToken {
         self.held.token()
     }

@@ -19,7 +19,7 @@ pub(crate) mod held;
 mod lease;
 pub(crate) mod meters;
 pub(crate) mod queue;
-mod queues;
+pub(crate) mod queues;
 mod release;
 mod revocation;
 pub(crate) mod tenure;
@@ -137,7 +137,7 @@ impl Core {
     ) -> Adopted {
         let counter = grant.counter;
         let now = self.env.now();
-        let tenure = self.watchdog.register(queue, grant, now);
+        let tenure = self.watchdog.register(queue, grant, wish.mode, now);
         let adopted = self.change(queue, |entry| {
             let early = entry.told().map(|news| (news.lost_early.take(), news.asked_early.take()));
             let (lost_early, asked_early) = early.unwrap_or_default();
@@ -164,7 +164,7 @@ impl Core {
             }
             entry.flight = None;
             entry.forget_news();
-            let adopted = entry.queue.adopt(Arc::clone(&tenure), wish, counter, now, budget);
+            let adopted = entry.queue.adopt(Arc::clone(&tenure), wish, now, budget);
             adopted.map_err(|regressed| Some(went_back(counter, regressed.last)))
         });
         let refused = match adopted {
@@ -266,11 +266,11 @@ impl Core {
     /// Whom this process knows as holder of `name`: itself, or whom the store named.
     pub(crate) fn heard_holder(&self, name: &LockName) -> Option<Holder> {
         self.with_known(name, |entry| {
-            let Some((.., token)) = entry.queue.held().next() else {
+            let Some((held, token)) = entry.queue.held().next() else {
                 return entry.told()?.heard.clone();
             };
             let mut holder = Holder::new(&*self.label);
-            holder.token = Some(token);
+            (holder.token, holder.mode) = (Some(token), held.mode());
             Some(holder)
         })?
     }

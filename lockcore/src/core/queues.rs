@@ -28,7 +28,7 @@ use crate::backend::Holder;
 use crate::clock::Moment;
 use crate::core::acquire::Turn;
 use crate::core::flight::Detach;
-use crate::core::queue::LocalQueue;
+use crate::core::queue::{Counted, LocalQueue};
 use crate::core::tenure::Tenure;
 use crate::words::error::Error;
 use crate::words::loss::LostReason;
@@ -87,6 +87,12 @@ pub(crate) struct Waiter {
     pub(crate) turn: oneshot::Sender<Turn>,
     /// The round of [`warn_of_self_deadlock`](crate::core::Core::warn_of_self_deadlock) in which the wait began.
     pub(crate) since_round: u32,
+}
+
+impl Counted for Arc<Tenure> {
+    fn counter(&self) -> u64 {
+        self.grant().counter
+    }
 }
 
 impl Queues {
@@ -245,7 +251,7 @@ impl Entry {
     pub(crate) fn give_back(&mut self, tenure: &Arc<Tenure>) {
         if !self.queue.is_releasing(|held| Arc::ptr_eq(held, tenure)) {
             self.landed();
-            self.queue.give_back(Arc::clone(tenure), tenure.grant().counter);
+            self.queue.give_back(Arc::clone(tenure));
         }
     }
 
@@ -266,7 +272,7 @@ impl Entry {
 
     /// The hold of the grant with this counter.
     pub(crate) fn held_by(&self, counter: u64) -> Option<Arc<Tenure>> {
-        let (tenure, ..) = self.queue.held().find(|(_, held, _)| *held == counter)?;
+        let (tenure, _) = self.queue.held().find(|(held, _)| held.counter() == counter)?;
         Some(Arc::clone(tenure))
     }
 

@@ -335,7 +335,7 @@ mod tests {
         let guard = core.acquire(&wanted).await.unwrap();
         let queue = core.queues.of(&wanted.name);
         let held =
-            queue.with(|entry| entry.queue.held().next().map(|(held, _, token)| (Arc::clone(held), token)));
+            queue.with(|entry| entry.queue.held().next().map(|(held, token)| (Arc::clone(held), token)));
         let (tenure, token) = held.expect("it was just acquired");
         assert!(matches!(core.end(&tenure, token), Ended::Store));
         drop(guard);

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use crate::words::mode::Mode;
 use crate::words::token::FencingToken;
 
 /// Who holds a lock, as far as the store tells. Labels only; nothing is decided by it.
@@ -16,14 +17,17 @@ pub struct Holder {
     pub since: Option<SystemTime>,
     /// What the holder attached.
     pub metadata: Option<String>,
+    /// How it holds.
+    pub mode: Mode,
     /// How long its lease lasts without a renewal, or what is left of it where that is all that is known.
     pub ttl: Option<Duration>,
 }
 
 impl Holder {
-    /// A holder of which only the label is known.
+    /// A holder of which only the label is known; exclusive.
     pub fn new(label: impl Into<String>) -> Self {
-        Self { label: label.into(), token: None, since: None, metadata: None, ttl: None }
+        let mode = Mode::EXCLUSIVE;
+        Self { label: label.into(), token: None, since: None, metadata: None, mode, ttl: None }
     }
 
     /// The same holder with its grant's counter as token.

@@ -7,7 +7,7 @@
 //! Whatever changes the queue is followed by [`pump`](LocalQueue::pump), which says who is called: it may be
 //! somebody's turn after any change, also after somebody who waited in front has left.
 //!
-//! `T` is what is held, `W` how a waiter is told; neither is looked at.
+//! `T` is what is held, which has a counter, `W` how a waiter is told; no more is looked at.
 //!
 //! # Invariants
 //! - **queue-1** At most one acquisition exists, and it fits what this process has beside it: grants and
@@ -44,7 +44,6 @@ pub(crate) struct LocalQueue<T, W> {
 struct Run<T> {
     held: T,
     mode: Mode,
-    counter: u64,
     until: Moment,
     index: u16,
     limit: u16,
@@ -79,6 +78,12 @@ pub(crate) struct WaiterId(pub(crate) u64);
 pub(crate) struct HandoffBudget {
     pub(crate) limit: u16,
     pub(crate) window: Duration,
+}
+
+/// A grant of the store, as the queue knows it.
+pub(crate) trait Counted: Clone {
+    /// The store's number of it.
+    fn counter(&self) -> u64;
 }
 
 /// The answer to somebody who wants the lock.
@@ -122,7 +127,7 @@ pub(crate) struct Regressed {
     pub(crate) last: u64,
 }
 
-impl<T: Clone, W> LocalQueue<T, W> {
+impl<T: Counted, W> LocalQueue<T, W> {
     pub(crate) fn new() -> Self {
         Self { acquiring: None, runs: SmallVec::new(), waiters: VecDeque::new(), next_counter: 0 }
     }
@@ -202,14 +207,13 @@ impl<T: Clone, W> LocalQueue<T, W> {
         &mut self,
         held: T,
         wish: Wish,
-        counter: u64,
         now: Moment,
         budget: HandoffBudget,
     ) -> Result<FencingToken, Regressed> {
         debug_assert_eq!(self.acquiring, Some(wish.mode), "queue-1");
         self.acquiring = None;
-        let (Wish { mode, alone }, until) = (wish, now + budget.window);
-        let run = Run { held, mode, counter, until, index: 0, limit: budget.limit, guards: 1, alone };
+        let (Wish { mode, alone }, counter, until) = (wish, held.counter(), now + budget.window);
+        let run = Run { held, mode, until, index: 0, limit: budget.limit, guards: 1, alone };
         match FencingToken::new(counter, 0).filter(|_| self.next_counter <= counter) {
             Some(token) => {
                 self.next_counter = counter + 1;
@@ -225,13 +229,13 @@ impl<T: Clone, W> LocalQueue<T, W> {
 
     /// The store granted what was asked for, and nobody wants it so: the grant must be released; then call
     /// `released`.
-    pub(crate) fn give_back(&mut self, held: T, counter: u64) {
+    pub(crate) fn give_back(&mut self, held: T) {
         debug_assert!(self.acquiring.is_some(), "queue-1");
         let Some(mode) = self.acquiring.take() else {
             return;
         };
         let until = Moment::from_nanos(0);
-        self.runs.push(Run { held, mode, counter, until, index: 0, limit: 0, guards: 0, alone: true });
+        self.runs.push(Run { held, mode, until, index: 0, limit: 0, guards: 0, alone: true });
     }
 
     /// The acquisition has ended, and the store keeps nothing of it.
@@ -304,9 +308,9 @@ impl<T: Clone, W> LocalQueue<T, W> {
         self.acquiring.is_some() || self.runs.iter().any(|run| !run.is_held())
     }
 
-    /// What is held, oldest first, with its counter and its latest token.
-    pub(crate) fn held(&self) -> impl Iterator<Item = (&T, u64, FencingToken)> {
-        self.runs.iter().filter(|run| run.is_held()).map(|run| (&run.held, run.counter, run.token()))
+    /// What is held, oldest first, with its latest token.
+    pub(crate) fn held(&self) -> impl Iterator<Item = (&T, FencingToken)> {
+        self.runs.iter().filter(|run| run.is_held()).map(|run| (&run.held, run.token()))
     }
 
     pub(crate) fn is_acquiring(&self) -> bool {
@@ -339,7 +343,7 @@ impl<T: Clone, W> LocalQueue<T, W> {
     }
 
     fn held_at(&self, counter: u64) -> Option<usize> {
-        self.runs.iter().position(|run| run.counter == counter && run.is_held())
+        self.runs.iter().position(|run| run.held.counter() == counter && run.is_held())
     }
 
     fn releasing_at(&self, it: impl Fn(&T) -> bool) -> Option<usize> {
@@ -347,7 +351,7 @@ impl<T: Clone, W> LocalQueue<T, W> {
     }
 }
 
-impl<T: Clone> Run<T> {
+impl<T: Counted> Run<T> {
     fn is_held(&self) -> bool {
         self.guards > 0
     }
@@ -364,7 +368,8 @@ impl<T: Clone> Run<T> {
     }
 
     fn token(&self) -> FencingToken {
-        FencingToken::new(self.counter, self.index).expect("`adopt` checked the counter, `limit` the index")
+        FencingToken::new(self.held.counter(), self.index)
+            .expect("`adopt` checked the counter, `limit` the index")
     }
 }
 

@@ -93,7 +93,7 @@ impl Model {
                     step("is granted what nobody wants", &|world| {
                         world.callers[who] = Caller::Gone;
                         world.counter += 1;
-                        world.queue.give_back(world.counter, world.counter);
+                        world.queue.give_back(world.counter);
                         self.pump(world, After::AskedInVain);
                     });
                 }
@@ -102,7 +102,7 @@ impl Model {
             }
         }
         for run in &world.queue.runs {
-            let counter = run.counter;
+            let counter = run.held;
             let mut step = |what: &str, act: &dyn Fn(&mut World)| {
                 let mut after = world.clone();
                 act(&mut after);
@@ -174,7 +174,7 @@ impl Model {
         let limit = if beyond { LIMIT + 1 } else { LIMIT };
         let budget = HandoffBudget { limit, window: Duration::from_nanos(1) };
         let (wish, now) = (self.wishes[who], Moment::from_nanos(0));
-        let token = world.queue.adopt(world.counter, wish, world.counter, now, budget).expect("it grows");
+        let token = world.queue.adopt(world.counter, wish, now, budget).expect("it grows");
         world.callers[who] = Caller::Holds(token);
         self.pump(world, After::Adopted);
     }
@@ -260,10 +260,7 @@ impl Model {
             (is_stuck, "it is the turn of the first who waits, and nobody calls it (queue-3)"),
             (first.is_some() && queue.is_idle(), "somebody waits, and nobody will call it (queue-3)"),
             (queue.runs.iter().any(|run| run.index > LIMIT), "a grant passed on too often (queue-4)"),
-            (
-                held.clone().any(|run| usize::from(run.guards) != holders(run.counter)),
-                "guards are miscounted",
-            ),
+            (held.clone().any(|run| usize::from(run.guards) != holders(run.held)), "guards are miscounted"),
             (held.clone().any(|run| run.alone && run.guards > 1), "who wants no other has one"),
             (!line.iter().eq(queue.waiters()), "who waits is forgotten"),
         ];

@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 use tokio::sync::watch;
 
 use crate::backend::Grant;
@@ -27,11 +28,13 @@ use crate::core::meters;
 use crate::core::queues::Queue;
 use crate::core::term::{ENDLESS, Term};
 use crate::words::loss::{GuardState, LostReason};
+use crate::words::mode::Mode;
 use crate::words::token::FencingToken;
 
 #[derive(Debug)]
 pub(crate) struct Tenure {
     grant: Grant,
+    mode: Mode,
     /// That of its name.
     queue: Arc<Queue>,
     term: Arc<Term>,
@@ -51,8 +54,10 @@ struct Status {
     /// When its present guard has held it for as long as that may.
     too_long: Option<Moment>,
     /// Of each guard, by its index: made when somebody first asks for its changes.
-    watchers: Vec<(u16, watch::Sender<Standing>)>,
+    watchers: Watchers,
 }
+
+type Watchers = SmallVec<[(u16, watch::Sender<Standing>); 1]>;
 
 /// How a guard stands, as its watchers are told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,14 +72,19 @@ const ENDED: u64 = 0;
 const ALL: u16 = FencingToken::MAX_INDEX + 1;
 
 impl Tenure {
-    pub(crate) fn new(grant: Grant, queue: Arc<Queue>, term: Arc<Term>, slot: usize) -> Self {
-        let status = Status { state: on_lease(&term), asked: None, too_long: None, watchers: Vec::new() };
+    pub(crate) fn new(grant: Grant, mode: Mode, queue: Arc<Queue>, term: Arc<Term>, slot: usize) -> Self {
+        let (state, never) = (on_lease(&term), Moment::LAST);
+        let status = Status { state, asked: never, too_long: never, watchers: Watchers::new() };
         let (status, slot) = (Mutex::new(status), AtomicUsize::new(slot));
-        Self { grant, queue, held_before: AtomicU64::new(term.held_before()), status, term, slot }
+        Self { grant, mode, queue, held_before: AtomicU64::new(term.held_before()), status, term, slot }
     }
 
     pub(crate) fn grant(&self) -> &Grant {
         &self.grant
+    }
+
+    pub(crate) fn mode(&self) -> Mode {
+        self.mode
     }
 
     pub(crate) fn queue(&self) -> &Arc<Queue> {
@@ -193,7 +203,7 @@ impl Tenure {
         self.tell(watchers);
     }
 
-    fn tell(&self, watchers: Vec<(u16, watch::Sender<Standing>)>) {
+    fn tell(&self, watchers: Watchers) {
         for (_, watchers) in watchers {
             // RACE: another change may be told at the same time. Each tells how it stands by then, and nothing
             // to watchers who were taken away, who are told their last by whoever took them.
@@ -261,7 +271,6 @@ impl Tenure {
             return watchers.subscribe();
         }
         let (sender, watcher) = watch::channel(standing);
-        status.watchers.reserve_exact(1);
         status.watchers.push((guard, sender));
         watcher
     }

@@ -9,7 +9,13 @@ fn tenure() -> Tenure {
         Lease { id: LeaseId::new(1), scope: LeaseScope::Entry, ttl: Duration::from_nanos(60), deadline };
     let (name, owner) = (LockName::new("a").unwrap(), OwnerId::from_random([1; 16]));
     let queue = Queues::new().of(&name);
-    Tenure::new(Grant { name, owner, lease, counter: 1 }, queue, Arc::new(Term::new(deadline)), 0)
+    Tenure::new(
+        Grant { name, owner, lease, counter: 1 },
+        Mode::EXCLUSIVE,
+        queue,
+        Arc::new(Term::new(deadline)),
+        0,
+    )
 }
 
 fn at(nanos: u64) -> Moment {

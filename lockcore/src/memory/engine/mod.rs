@@ -2,10 +2,10 @@
 //! pushes come out.
 //!
 //! # Invariants
-//! - **memory-1** At most one entry of a name is the holder, and its lease has not expired when it is
-//!   granted (G1).
+//! - **memory-1** Those who hold a name fit together ([`Load`]), and no lease has expired when it is granted (G1).
 //! - **memory-2** The counter grows with every grant, whatever was lost or deleted (G3).
-//! - **memory-3** Entries are granted in order of arrival; those whose lease expired are passed over (G7).
+//! - **memory-3** Entries are granted in order of arrival, as soon as they fit; those whose lease expired are
+//!   passed over (G7).
 //! - **memory-4** Release, renewal and abandoning act only on an entry of that owner (G4).
 //! - **memory-5** A name that nobody holds or waits for leaves nothing behind (G5).
 //!
@@ -15,7 +15,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::{AcquireRequest, LeaseId};
+use smallvec::SmallVec;
+
+use crate::backend::{AcquireRequest, LeaseId, Load, Mode};
 use crate::clock::Moment;
 use crate::words::name::LockName;
 use crate::words::owner::OwnerId;
@@ -46,7 +48,8 @@ pub(super) struct Engine {
 /// The entries of one name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 struct Contest {
-    holder: Option<Held>,
+    /// In order of arrival, as those behind them.
+    holders: SmallVec<[Held; 1]>,
     queue: VecDeque<Entry>,
 }
 
@@ -62,6 +65,7 @@ struct Entry {
     owner: OwnerId,
     session: SessionId,
     lease: LeaseId,
+    mode: Mode,
     ttl: Duration,
     expires: Moment,
     /// When its latest answered request was sent, on the asker's clock.
@@ -93,6 +97,7 @@ pub(super) enum Answer {
 pub(super) struct Front {
     pub(super) label: Arc<str>,
     pub(super) metadata: Option<Arc<str>>,
+    pub(super) mode: Mode,
     pub(super) counter: u64,
     pub(super) held_for: Duration,
     pub(super) ttl: Duration,
@@ -101,7 +106,7 @@ pub(super) struct Front {
 /// What a request causes for others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Push {
-    /// A waiting entry is the holder now.
+    /// A waiting entry holds now.
     Granted(Granted),
     /// A waiting entry is gone.
     Dropped(OwnerId),
@@ -126,7 +131,11 @@ impl Engine {
         pushes: &mut Vec<Push>,
     ) -> Answer {
         self.settle(&request.name, now, pushes);
-        let busy_with = self.names.get(&request.name).and_then(|contest| contest.in_front(now));
+        let contest = self.names.get(&request.name);
+        let busy_with = contest.filter(|contest| !contest.admits(request.mode)).and_then(|contest| {
+            // Nobody waits where nobody holds.
+            contest.holders.first().map(|held| held.shown(now))
+        });
         if let Some(holder) = busy_with.as_ref().filter(|_| !queue) {
             return Answer::Busy { holder: holder.clone() };
         }
@@ -135,6 +144,7 @@ impl Engine {
             owner: request.owner,
             session,
             lease,
+            mode: request.mode,
             ttl: request.ttl,
             expires: now.store + request.ttl,
             sent_at: now.asker,
@@ -205,37 +215,50 @@ impl Engine {
         }
     }
 
-    /// Lets time act on one name: drops what has expired and grants the first who lives.
+    /// Lets time act on one name: drops what has expired and grants the first who live while they fit.
     pub(super) fn settle(&mut self, name: &LockName, now: Now, pushes: &mut Vec<Push>) {
         let Some(contest) = self.names.get_mut(name) else {
             return;
         };
-        if contest.holder.as_ref().is_some_and(|held| held.entry.expires > now.store) {
+        while let Some(over) = contest.holders.iter().position(|held| held.entry.expires <= now.store) {
+            self.leases.remove(&contest.holders.remove(over).entry.lease);
+        }
+        if contest.queue.is_empty() {
+            if contest.holders.is_empty() {
+                self.names.remove(name);
+            }
             return;
         }
-        if let Some(held) = contest.holder.take() {
-            self.leases.remove(&held.entry.lease);
-        }
-        while let Some(entry) = contest.queue.pop_front() {
+        let mut load = contest.load();
+        let stays = |entry: &Entry, load: Load| entry.expires > now.store && !load.admits(entry.mode);
+        while contest.queue.front().is_some_and(|entry| !stays(entry, load))
+            && let Some(entry) = contest.queue.pop_front()
+        {
             if entry.expires > now.store {
+                load = load.and(entry.mode);
                 pushes.push(Push::Granted(contest.grant(entry, now, &mut self.counter)));
-                return;
+            } else {
+                self.leases.remove(&entry.lease);
+                pushes.push(Push::Dropped(entry.owner));
             }
-            self.leases.remove(&entry.lease);
-            pushes.push(Push::Dropped(entry.owner));
         }
-        self.names.remove(name);
+        if contest.holders.is_empty() {
+            self.names.remove(name);
+        }
     }
 
-    /// When the holder of `name` expires.
-    pub(super) fn holder_expires(&self, name: &LockName) -> Option<Moment> {
-        let held = self.names.get(name)?.holder.as_ref()?;
-        Some(held.entry.expires)
+    /// When somebody expires whom others of `name` wait for: a holder, or who waits in front.
+    pub(super) fn next_expiry(&self, name: &LockName) -> Option<Moment> {
+        let contest = self.names.get(name)?;
+        let in_front = contest.queue.front().into_iter();
+        contest.holders.iter().map(|held| &held.entry).chain(in_front).map(|entry| entry.expires).min()
     }
 
-    /// The holder and the number of those who wait, as they stand.
-    pub(super) fn inspect(&self, name: &LockName, now: Now) -> (Option<Front>, usize) {
-        self.names.get(name).map_or((None, 0), |contest| (contest.in_front(now), contest.queue.len()))
+    /// The holders and the number of those who wait, as they stand.
+    pub(super) fn inspect(&self, name: &LockName, now: Now) -> (Vec<Front>, usize) {
+        self.names.get(name).map_or_else(Default::default, |contest| {
+            (contest.holders.iter().map(|held| held.shown(now)).collect(), contest.queue.len())
+        })
     }
 
     /// The names in use that begin with `prefix`.
@@ -243,11 +266,13 @@ impl Engine {
         self.names.keys().filter(|name| name.as_str().starts_with(prefix)).cloned().collect()
     }
 
-    /// Who holds `name`.
-    pub(super) fn target(&self, name: &LockName) -> Option<Target> {
-        let held = self.names.get(name)?.holder.as_ref()?;
-        let Entry { session, owner, .. } = held.entry;
-        Some(Target { session, owner, counter: held.counter })
+    /// Who hold `name`.
+    pub(super) fn targets(&self, name: &LockName) -> Vec<Target> {
+        let target = |held: &Held| {
+            let Entry { session, owner, .. } = held.entry;
+            Target { session, owner, counter: held.counter }
+        };
+        self.names.get(name).map_or_else(Vec::new, |contest| contest.holders.iter().map(target).collect())
     }
 
     /// The id of a lease to come.
@@ -291,30 +316,29 @@ impl Contest {
             sent_at: entry.sent_at,
             counter: *counter,
         };
-        self.holder = Some(Held { entry, counter: *counter, since: now.store });
+        self.holders.push(Held { entry, counter: *counter, since: now.store });
         granted
     }
 
-    fn in_front(&self, now: Now) -> Option<Front> {
-        let held = self.holder.as_ref()?;
-        Some(Front {
-            label: Arc::clone(&held.entry.label),
-            metadata: held.entry.metadata.clone(),
-            counter: held.counter,
-            held_for: now.store.since(held.since),
-            ttl: held.entry.ttl,
-        })
+    /// Of those who hold.
+    fn load(&self) -> Load {
+        self.holders.iter().map(|held| held.entry.mode).collect()
+    }
+
+    /// Whether somebody who comes now holds at once.
+    fn admits(&self, mode: Mode) -> bool {
+        self.queue.is_empty() && self.load().admits(mode)
     }
 
     fn entry_mut(&mut self, lease: LeaseId) -> Option<&mut Entry> {
-        let holder = self.holder.iter_mut().map(|held| &mut held.entry);
-        holder.chain(&mut self.queue).find(|entry| entry.lease == lease)
+        let holders = self.holders.iter_mut().map(|held| &mut held.entry);
+        holders.chain(&mut self.queue).find(|entry| entry.lease == lease)
     }
 
     fn remove(&mut self, which: impl Fn(&Entry) -> bool) -> Vec<LeaseId> {
         let mut removed = Vec::new();
-        if let Some(held) = self.holder.take_if(|held| which(&held.entry)) {
-            removed.push(held.entry.lease);
+        while let Some(goes) = self.holders.iter().position(|held| which(&held.entry)) {
+            removed.push(self.holders.remove(goes).entry.lease);
         }
         self.queue.retain(|entry| {
             let goes = which(entry);
@@ -324,6 +348,19 @@ impl Contest {
             !goes
         });
         removed
+    }
+}
+
+impl Held {
+    fn shown(&self, now: Now) -> Front {
+        Front {
+            label: Arc::clone(&self.entry.label),
+            metadata: self.entry.metadata.clone(),
+            mode: self.entry.mode,
+            counter: self.counter,
+            held_for: now.store.since(self.since),
+            ttl: self.entry.ttl,
+        }
     }
 }
 

@@ -18,6 +18,7 @@ use std::fmt;
 use std::num::NonZeroU32;
 
 use crate::words::error::{Error, Result};
+use crate::words::guarantees::Guarantees;
 
 /// How a lock is held: a *weight*, of a *capacity* that all who hold it share.
 ///
@@ -68,6 +69,15 @@ impl Mode {
     /// Whether it keeps `later` out as long as it is there, whoever else is.
     pub fn bars(self, later: Self) -> bool {
         !Load::NONE.and(self).admits(later)
+    }
+
+    /// What a store must promise for it.
+    pub fn needs(self) -> Guarantees {
+        match self {
+            Self::EXCLUSIVE => Guarantees::empty(),
+            Self::SHARED => Guarantees::SHARED,
+            _ => Guarantees::PERMITS,
+        }
     }
 }
 

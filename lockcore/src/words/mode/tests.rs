@@ -190,3 +190,11 @@ fn a_permit_is_some_of_some() {
         ["exclusive", "shared", "2 of 8"]
     );
 }
+
+/// Every mode but the exclusive one is promised by stores that say so.
+#[test]
+fn a_mode_needs_its_promise() {
+    assert_eq!(permits(1, 1).needs(), Guarantees::empty());
+    assert_eq!(Mode::SHARED.needs(), Guarantees::SHARED);
+    assert_eq!(permits(3, 3).needs(), Guarantees::PERMITS);
+}
