@@ -41,7 +41,7 @@ use crate::words::name::LockName;
 use crate::words::owner::OwnerId;
 use crate::words::token::FencingToken;
 
-pub use crate::words::holder::Holder;
+pub use crate::words::holder::{Holder, LockState};
 pub use crate::words::mode::{Load, Mode};
 pub use crate::words::revoke::{Revocation, Revoke};
 
@@ -377,30 +377,6 @@ pub enum StoreEvent {
     },
     /// Something an administrator should know.
     Warning(Cow<'static, str>),
-}
-
-/// What [`LockBackend::inspect`] shows.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct LockState {
-    /// The lock.
-    pub name: LockName,
-    /// Who holds it, in order of arrival; nobody, if it is free.
-    pub holders: Vec<Holder>,
-    /// How many wait in the store's queue, holders not counted.
-    pub contenders: usize,
-}
-
-impl LockState {
-    /// The state of `name`.
-    pub fn new(name: LockName, holders: impl IntoIterator<Item = Holder>, contenders: usize) -> Self {
-        Self { name, holders: holders.into_iter().collect(), contenders }
-    }
-
-    /// The holder that came first, if it is held; the only one of an exclusive lock.
-    pub fn holder(&self) -> Option<&Holder> {
-        self.holders.first()
-    }
 }
 
 /// What a namespace adds to the numbers of its store, which are its counters then: so tokens go on
