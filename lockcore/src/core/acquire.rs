@@ -97,8 +97,8 @@ impl Core {
         }
     }
 
-    /// Changes a queue, and calls whoever's turn it is after that: nothing changes one otherwise, but for
-    /// who comes (queue-3).
+    /// Changes a queue, and calls whoever's turn it is after that: whatever may make it somebody's goes through
+    /// here (queue-3).
     pub(crate) fn change<R>(self: &Arc<Self>, queue: &Arc<Queue>, change: impl FnOnce(&mut Entry) -> R) -> R {
         let (result, calls) = queue.with(|entry| {
             let result = change(entry);
