@@ -195,7 +195,8 @@ pub(crate) async fn holders_are_shown_since_they_came(rig: Arc<Rig>) {
     let locks = space.manager().await;
     let before = BootClock::new().wall_time();
     let guard = locks.lock("a").unwrap().acquire().await.unwrap();
-    let since = locks.inspect("a").await.unwrap().holders.pop().unwrap().since.expect("the server's time is shown");
+    let since =
+        locks.inspect("a").await.unwrap().holders.pop().unwrap().since.expect("the server's time is shown");
     // ZooKeeper counts milliseconds.
     let (earliest, latest) = (before - Duration::from_millis(1), BootClock::new().wall_time());
     assert!((earliest..=latest).contains(&since), "{earliest:?} {since:?} {latest:?}");

@@ -4,10 +4,9 @@
 //! Applies to histories with the calls of the core (`EntryRuleConfig`). A dead process ends everything.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use leasehold_core::backend::Load;
-use leasehold_core::{LockName, Mode};
+use leasehold_core::Mode;
 
 use super::violation::{Property, Violation};
 use crate::history::{Entry, History, What};
@@ -15,7 +14,7 @@ use crate::history::{Entry, History, What};
 /// Entries that began beside another one.
 pub fn check(history: &History) -> Vec<Violation> {
     let mut found = Vec::new();
-    let mut alive: BTreeMap<(&Arc<str>, Option<&LockName>), BTreeMap<Entry, Own>> = BTreeMap::new();
+    let mut alive: BTreeMap<_, BTreeMap<Entry, Own>> = BTreeMap::new();
     for event in history.events() {
         let own = alive.entry((&event.actor, event.name.as_ref())).or_default();
         match event.what {

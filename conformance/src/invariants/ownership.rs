@@ -27,7 +27,7 @@ pub fn check(history: &History) -> Vec<Violation> {
 fn stray_releases(history: &History) -> Vec<Violation> {
     let mut found = Vec::new();
     let mut modes: BTreeMap<Entry, Mode> = BTreeMap::new();
-    let mut grantees: BTreeMap<(Option<&LockName>, u64), (&Arc<str>, Mode)> = BTreeMap::new();
+    let mut grantees: BTreeMap<_, (&Arc<str>, Mode)> = BTreeMap::new();
     let mut largest: BTreeMap<Option<&LockName>, BTreeMap<Mode, u64>> = BTreeMap::new();
     for event in history.events() {
         let name = event.name.as_ref();

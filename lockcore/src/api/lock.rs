@@ -273,7 +273,9 @@ impl Lock {
         if let Some(refused) = &self.refused {
             return Err(refused.clone());
         }
-        self.promised(mode.needs(), "mode")?;
+        if *mode != Mode::EXCLUSIVE {
+            self.promised(mode.needs(), "mode")?;
+        }
         if max_hold.is_some_and(|span| span.is_zero()) {
             return Err(Error::invalid_option("max_hold is zero: it must be above"));
         }

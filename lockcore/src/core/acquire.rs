@@ -102,9 +102,22 @@ impl Core {
     pub(crate) fn change<R>(self: &Arc<Self>, queue: &Arc<Queue>, change: impl FnOnce(&mut Entry) -> R) -> R {
         let (result, calls) = queue.with(|entry| {
             let result = change(entry);
-            let calls: Vec<_> = iter::from_fn(|| entry.queue.pump(self.joins())).collect();
-            (result, calls)
+            let waited_for = entry.queue.waiters().next().is_some();
+            (result, waited_for.then(|| self.calls(entry)))
         });
+        if let Some(calls) = calls {
+            self.call(queue, calls);
+        }
+        result
+    }
+
+    #[inline(never)]
+    fn calls(&self, entry: &mut Entry) -> Vec<Call<Arc<Tenure>, Waiter>> {
+        iter::from_fn(|| entry.queue.pump(self.joins())).collect()
+    }
+
+    #[inline(never)]
+    fn call(self: &Arc<Self>, queue: &Arc<Queue>, calls: Vec<Call<Arc<Tenure>, Waiter>>) {
         for call in calls {
             match call {
                 Call::Joined(tenure, token, waiter) => {
@@ -113,7 +126,6 @@ impl Core {
                 Call::Drive(waiter) => waiter.call(Turn::Drive(Drive::new(self, queue))),
             }
         }
-        result
     }
 
     /// Whether one more guard may have a tenure, which is so until a given moment.

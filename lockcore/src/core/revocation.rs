@@ -18,7 +18,7 @@ impl Core {
         let how = how.checked()?;
         let env = self.env();
         let asked = env.bounded(self.backend().revoke(name, how)).await?;
-        let ttls = asked.iter().map(|holder| holder.ttl.unwrap_or(env.timing().ttl));
+        let ttls = asked.iter().map(|holder| holder.ttl.unwrap_or_else(|| env.timing().ttl));
         let Some(ttl) = ttls.max() else {
             return Ok(Revocation::NotHeld);
         };

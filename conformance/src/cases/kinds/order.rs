@@ -60,9 +60,9 @@ async fn a_writer_does_not_pass_readers(world: World) -> Outcome {
     let mut line = line(&world, 0, &[Mode::SHARED, Mode::EXCLUSIVE, Mode::SHARED]).await?;
     holder.backend.release(&grant).await?;
     ensure!(served(&world, &line).await == [0], "not the reader, who was first");
-    for place in 0..2 {
-        let grant = world.joined(world.soon(), "its turn", &mut line[place].1).await?;
-        line[place].0.backend.release(&grant).await?;
+    for (session, waiting) in &mut line[..2] {
+        let grant = world.joined(world.soon(), "its turn", waiting).await?;
+        session.backend.release(&grant).await?;
     }
     world.joined(world.soon(), "the last one's turn", &mut line[2].1).await?;
     Ok(())

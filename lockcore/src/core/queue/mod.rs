@@ -279,7 +279,7 @@ impl<T: Counted, W> LocalQueue<T, W> {
     /// The store has confirmed the release of what is `it`.
     pub(crate) fn released(&mut self, it: impl Fn(&T) -> bool) {
         if let Some(at) = self.releasing_at(it) {
-            self.runs.remove(at);
+            self.runs.swap_remove(at);
         }
     }
 
@@ -308,7 +308,7 @@ impl<T: Counted, W> LocalQueue<T, W> {
         self.acquiring.is_some() || self.runs.iter().any(|run| !run.is_held())
     }
 
-    /// What is held, oldest first, with its latest token.
+    /// What is held, in no order, with its latest token.
     pub(crate) fn held(&self) -> impl Iterator<Item = (&T, FencingToken)> {
         self.runs.iter().filter(|run| run.is_held()).map(|run| (&run.held, run.token()))
     }

@@ -73,8 +73,8 @@ const ALL: u16 = FencingToken::MAX_INDEX + 1;
 
 impl Tenure {
     pub(crate) fn new(grant: Grant, mode: Mode, queue: Arc<Queue>, term: Arc<Term>, slot: usize) -> Self {
-        let (state, never) = (on_lease(&term), Moment::LAST);
-        let status = Status { state, asked: never, too_long: never, watchers: Watchers::new() };
+        let (state, watchers) = (on_lease(&term), Watchers::new());
+        let status = Status { state, asked: None, too_long: None, watchers };
         let (status, slot) = (Mutex::new(status), AtomicUsize::new(slot));
         Self { grant, mode, queue, held_before: AtomicU64::new(term.held_before()), status, term, slot }
     }
@@ -238,7 +238,7 @@ impl Tenure {
             (std::mem::take(&mut status.watchers), status.standing(), reason)
         };
         meters::let_go();
-        for (_, watchers) in watchers {
+        for (_, watchers) in &watchers {
             watchers.send_replace(last);
         }
         Some(reason)

@@ -179,3 +179,14 @@ fn guards_that_share_it_let_go_each_for_itself() {
     let revoked = GuardState::Lost(LostReason::Revoked);
     assert_eq!([&first, &second, &all].map(|told| told.borrow().state), [released, revoked, revoked]);
 }
+
+/// Without a lease nothing is left to count, until somebody asks for it.
+#[test]
+fn a_tenure_without_a_lease_has_no_end() {
+    let Tenure { grant, mode, queue, .. } = tenure();
+    let endless = Tenure::new(grant, mode, queue, Arc::new(Term::new(Deadline::Never)), 0);
+    assert_eq!(endless.remaining(at(7)), Duration::MAX);
+    assert!(endless.is_held(at(u64::MAX - 2)));
+    assert!(endless.ask(at(20)));
+    assert_eq!(endless.remaining(at(7)), Duration::from_nanos(13));
+}

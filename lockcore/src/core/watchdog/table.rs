@@ -42,8 +42,8 @@ struct Entry {
     timer: Option<Moment>,
     /// Each knows its place.
     tenures: SmallVec<[Arc<Tenure>; 1]>,
-    /// Until when a lost lease is remembered (leases-2); `LAST` if it is not.
-    tombstone: Moment,
+    /// Until when a lost lease is remembered (leases-2).
+    tombstone: Option<Moment>,
 }
 
 /// What a change of a lease means for its tenures.
@@ -198,7 +198,7 @@ impl Table {
                 term: Arc::new(Term::new(lease.deadline)),
                 timer: None,
                 tenures: SmallVec::new(),
-                tombstone: Moment::LAST,
+                tombstone: None,
             })
         });
         if entry.state.named_again(now, lease.deadline) {
@@ -226,7 +226,7 @@ impl Table {
         };
         let next = match entry.state.lost() {
             None => entry.state.next_timer(),
-            Some(_) => Some(entry.tombstone).filter(|at| *at < Moment::LAST),
+            Some(_) => entry.tombstone,
         };
         let over = next.is_none() && entry.state.lost().is_some();
         let last = std::mem::replace(&mut entry.timer, next);
@@ -276,8 +276,8 @@ impl Entry {
         let lease = self.state.lease();
         let grant_may_come = tenures.is_empty() && reason != LostReason::Released;
         self.tombstone = match lease.deadline {
-            Deadline::At(at) if grant_may_come || lease.scope == LeaseScope::Session => at + lease.ttl,
-            _ => Moment::LAST,
+            Deadline::At(at) if grant_may_come || lease.scope == LeaseScope::Session => Some(at + lease.ttl),
+            _ => None,
         };
         tenures.into_vec()
     }
