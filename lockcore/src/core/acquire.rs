@@ -100,10 +100,13 @@ impl Core {
     /// Changes a queue, and calls whoever's turn it is after that: whatever may make it somebody's goes through
     /// here (queue-3).
     pub(crate) fn change<R>(self: &Arc<Self>, queue: &Arc<Queue>, change: impl FnOnce(&mut Entry) -> R) -> R {
-        let (result, calls) = queue.with(|entry| {
+        let mut calls = None;
+        let result = queue.with(|entry| {
             let result = change(entry);
-            let waited_for = entry.queue.waiters().next().is_some();
-            (result, waited_for.then(|| self.calls(entry)))
+            if entry.queue.is_waited_for() {
+                calls = Some(self.calls(entry));
+            }
+            result
         });
         if let Some(calls) = calls {
             self.call(queue, calls);
@@ -156,38 +159,46 @@ impl Core {
         claim: impl FnOnce(&mut Entry) -> Reply<Arc<Tenure>>,
     ) -> Result<Claimed> {
         let queue = self.queues.of(&wanted.name);
-        let (claimed, ahead) = queue.with(|entry| {
+        let mut waits = None;
+        let reply = queue.with(|entry| {
             // RACE: under the queue's mutex, so that nobody enqueues after `refuse_everybody`.
             if self.is_closed() {
                 return Err(Self::closed_error());
             }
-            let claimed = match claim(entry) {
-                Reply::Joined(tenure, token) => {
-                    Claimed::Turn(Turn::Held(Held::new(Arc::clone(self), tenure, token)))
-                }
+            let reply = claim(entry);
+            match &reply {
                 Reply::Drive => {
                     if let Some(news) = entry.told() {
                         (news.heard, news.lost_early, news.asked_early) = (None, None, None);
                     }
-                    Claimed::Turn(Turn::Drive(Drive::new(self, &queue)))
                 }
-                Reply::Busy => Claimed::Busy,
-                Reply::Wait => {
-                    let (sender, called) = oneshot::channel();
-                    let since_round = self.rounds.load(Ordering::Relaxed);
-                    let id = WaiterId(self.waiters.fetch_add(1, Ordering::Relaxed));
-                    entry.queue.enqueue(id, wanted.wish, Waiter { turn: sender, since_round });
-                    let (core, queue) = (Arc::clone(self), Arc::clone(&queue));
-                    let place = Waiting { core, queue, id, called, is_over: false };
-                    return Ok((Claimed::Wait(place), entry.under_way()));
-                }
-            };
-            Ok((claimed, None))
+                Reply::Wait => waits = Some((self.place(&queue, entry, wanted.wish), entry.under_way())),
+                Reply::Joined(..) | Reply::Busy => {}
+            }
+            Ok(reply)
         })?;
-        if let Some(ahead) = ahead {
-            ahead.detach();
+        if let Some((place, ahead)) = waits {
+            if let Some(ahead) = ahead {
+                ahead.detach();
+            }
+            return Ok(Claimed::Wait(place));
         }
-        Ok(claimed)
+        Ok(match reply {
+            Reply::Drive => Claimed::Turn(Turn::Drive(Drive::new(self, &queue))),
+            Reply::Joined(tenure, token) => {
+                Claimed::Turn(Turn::Held(Held::new(Arc::clone(self), tenure, token)))
+            }
+            Reply::Wait | Reply::Busy => Claimed::Busy,
+        })
+    }
+
+    #[inline(never)]
+    fn place(self: &Arc<Self>, queue: &Arc<Queue>, entry: &mut Entry, wish: Wish) -> Waiting {
+        let (sender, called) = oneshot::channel();
+        let since_round = self.rounds.load(Ordering::Relaxed);
+        let id = WaiterId(self.waiters.fetch_add(1, Ordering::Relaxed));
+        entry.queue.enqueue(id, wish, Waiter { turn: sender, since_round });
+        Waiting { core: Arc::clone(self), queue: Arc::clone(queue), id, called, is_over: false }
     }
 
     fn timed_out(&self, wanted: &Acquire, started: Moment, holder: Option<Holder>) -> Error {

@@ -193,6 +193,7 @@ impl Queue {
     }
 
     /// Calls `act` under the queue's mutex: no waking, no dropping of guards in there.
+    #[inline]
     pub(crate) fn with<R>(&self, act: impl FnOnce(&mut Entry) -> R) -> R {
         act(&mut self.entry.lock())
     }
@@ -287,7 +288,7 @@ impl Entry {
             return (true, None);
         }
         let before = self.flight.replace(Arc::downgrade(flight));
-        (self.queue.waiters().next().is_some(), before.and_then(|before| before.upgrade()))
+        (self.queue.is_waited_for(), before.and_then(|before| before.upgrade()))
     }
 
     /// What those who wait here may have to wait for.

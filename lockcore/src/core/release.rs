@@ -46,17 +46,23 @@ impl Core {
     /// The guard lets go.
     pub(crate) fn end(self: &Arc<Self>, tenure: &Arc<Tenure>, token: FencingToken) -> Ended {
         let now = self.env().now();
-        let (ended, next, watchers) = self.change(tenure.queue(), |entry| {
+        let (mut next, mut watchers, guard) = (None, None, token.index());
+        let ended = self.change(tenure.queue(), |entry| {
             if let Some(reason) = tenure.lost(now) {
-                return (Ended::Lost(reason), None, None);
+                return Ended::Lost(reason);
             }
-            let (mut told, guard) = (None, token.index());
-            let passes = || tenure.pass_on_if_healthy(guard, now).map(|passed| told = passed).is_some();
+            let passes = || tenure.pass_on_if_healthy(guard, now).map(|passed| watchers = passed).is_some();
             match entry.queue.release(token.counter(), now, passes) {
-                Release::Kept => (Ended::Kept, None, tenure.without(guard)),
-                Release::HandOn(_, token, waiter) => (Ended::HandedOn, Some((waiter, token)), told),
-                Release::Store => (Ended::Store, None, None),
-                Release::NotHeld => (Ended::Lost(LostReason::Gone), None, None),
+                Release::Kept => {
+                    watchers = tenure.without(guard);
+                    Ended::Kept
+                }
+                Release::HandOn(_, token, waiter) => {
+                    next = Some((waiter, token));
+                    Ended::HandedOn
+                }
+                Release::Store => Ended::Store,
+                Release::NotHeld => Ended::Lost(LostReason::Gone),
             }
         });
         if let Some(watchers) = watchers {

@@ -22,8 +22,6 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use smallvec::SmallVec;
-
 use crate::clock::Moment;
 use crate::words::mode::{Load, Mode};
 use crate::words::token::FencingToken;
@@ -33,10 +31,20 @@ use crate::words::token::FencingToken;
 pub(crate) struct LocalQueue<T, W> {
     /// What the store is asked for.
     acquiring: Option<Mode>,
-    runs: SmallVec<[Run<T>; 1]>,
-    waiters: VecDeque<Place<W>>,
+    /// A grant, if there is any; most names never have two at a time.
+    run: Option<Run<T>>,
+    /// Made when somebody first waits or shares, and kept.
+    company: Option<Box<Company<T, W>>>,
     /// The smallest counter that the next grant may have.
     next_counter: u64,
+}
+
+/// Who is there besides the one that holds.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Company<T, W> {
+    /// Beside `run`, in no order.
+    runs: Vec<Run<T>>,
+    waiters: VecDeque<Place<W>>,
 }
 
 /// One grant of the store, its local hand-offs, and those who joined it.
@@ -129,61 +137,61 @@ pub(crate) struct Regressed {
 
 impl<T: Counted, W> LocalQueue<T, W> {
     pub(crate) fn new() -> Self {
-        Self { acquiring: None, runs: SmallVec::new(), waiters: VecDeque::new(), next_counter: 0 }
+        Self { acquiring: None, run: None, company: None, next_counter: 0 }
     }
 
     /// Somebody wants the lock and would wait for it. `joins` decides whether a grant may be joined, which is
     /// so until the given moment.
     pub(crate) fn claim(&mut self, wish: Wish, joins: impl FnMut(&T, Moment) -> bool) -> Reply<T> {
-        if !self.waiters.is_empty() {
+        if self.is_idle() {
+            return self.drive(wish);
+        }
+        if self.is_waited_for() {
             return Reply::Wait;
         }
         if let Some((held, token)) = self.join(wish, joins) {
             return Reply::Joined(held, token);
         }
-        if self.acquiring.is_none() && self.load().admits(wish.mode) {
-            self.acquiring = Some(wish.mode);
-            return Reply::Drive;
-        }
-        Reply::Wait
+        if self.acquiring.is_none() && self.load().admits(wish.mode) { self.drive(wish) } else { Reply::Wait }
     }
 
     /// Somebody wants the lock and would not wait for a holder; `Wait` means for the confirmation
     /// of a release.
     pub(crate) fn try_claim(&mut self, wish: Wish, joins: impl FnMut(&T, Moment) -> bool) -> Reply<T> {
-        if !self.waiters.is_empty() {
+        if self.is_idle() {
+            return self.drive(wish);
+        }
+        if self.is_waited_for() {
             return Reply::Busy;
         }
         if let Some((held, token)) = self.join(wish, joins) {
             return Reply::Joined(held, token);
         }
-        let held = self.runs.iter().filter(|run| run.is_held()).map(|run| run.mode);
+        let held = self.runs().filter(|run| run.is_held()).map(|run| run.mode);
         if self.acquiring.is_some() || !Load::from_iter(held).admits(wish.mode) {
             return Reply::Busy;
         }
-        if !self.load().admits(wish.mode) {
-            return Reply::Wait;
-        }
-        self.acquiring = Some(wish.mode);
-        Reply::Drive
+        if self.load().admits(wish.mode) { self.drive(wish) } else { Reply::Wait }
     }
 
     /// Puts a waiter at the end.
     pub(crate) fn enqueue(&mut self, id: WaiterId, wish: Wish, waiter: W) {
         debug_assert!(!self.is_idle(), "queue-3: nobody would call this waiter");
-        debug_assert!(self.waiters.back().is_none_or(|last| last.id < id), "ids grow");
-        self.waiters.push_back(Place { id, wish, waiter });
+        let waiters = &mut self.company().waiters;
+        debug_assert!(waiters.back().is_none_or(|last| last.id < id), "ids grow");
+        waiters.push_back(Place { id, wish, waiter });
     }
 
     /// Takes a waiter out; `None` if it was called already.
     pub(crate) fn leave(&mut self, id: WaiterId) -> Option<W> {
-        let place = self.waiters.binary_search_by_key(&id, |place| place.id).ok()?;
-        self.waiters.remove(place).map(|place| place.waiter)
+        let waiters = &mut self.company.as_mut()?.waiters;
+        let place = waiters.binary_search_by_key(&id, |place| place.id).ok()?;
+        waiters.remove(place).map(|place| place.waiter)
     }
 
     /// Calls the first waiter if it is its turn: to be asked until it is nobody's.
     pub(crate) fn pump(&mut self, joins: impl FnMut(&T, Moment) -> bool) -> Option<Call<T, W>> {
-        let wish = self.waiters.front()?.wish;
+        let wish = self.first()?;
         if let Some((held, token)) = self.join(wish, joins) {
             return self.pop().map(|waiter| Call::Joined(held, token, waiter));
         }
@@ -197,7 +205,7 @@ impl<T: Counted, W> LocalQueue<T, W> {
     /// Whoever asks the store leaves: the first waiter who wants the same goes on with it.
     pub(crate) fn inherit(&mut self, wish: Wish) -> Option<W> {
         debug_assert_eq!(self.acquiring, Some(wish.mode), "queue-1");
-        if self.waiters.front()?.wish == wish { self.pop() } else { None }
+        if self.first()? == wish { self.pop() } else { None }
     }
 
     /// The store granted what was asked for: its first token.
@@ -217,11 +225,11 @@ impl<T: Counted, W> LocalQueue<T, W> {
         match FencingToken::new(counter, 0).filter(|_| self.next_counter <= counter) {
             Some(token) => {
                 self.next_counter = counter + 1;
-                self.runs.push(run);
+                self.keep(run);
                 Ok(token)
             }
             None => {
-                self.runs.push(Run { guards: 0, ..run });
+                self.keep(Run { guards: 0, ..run });
                 Err(Regressed { last: self.next_counter.checked_sub(1).unwrap_or(FencingToken::MAX_COUNTER) })
             }
         }
@@ -235,7 +243,7 @@ impl<T: Counted, W> LocalQueue<T, W> {
             return;
         };
         let until = Moment::from_nanos(0);
-        self.runs.push(Run { held, mode, until, index: 0, limit: 0, guards: 0, alone: true });
+        self.keep(Run { held, mode, until, index: 0, limit: 0, guards: 0, alone: true });
     }
 
     /// The acquisition has ended, and the store keeps nothing of it.
@@ -252,65 +260,68 @@ impl<T: Counted, W> LocalQueue<T, W> {
         now: Moment,
         passes: impl FnOnce() -> bool,
     ) -> Release<T, W> {
-        let Some(at) = self.held_at(counter) else {
+        let is_asked = self.acquiring.is_some();
+        let (mut runs, waiters) = self.parts();
+        let Some(run) = runs.find(|run| run.is_hold_of(counter)) else {
             return Release::NotHeld;
         };
-        let run = &mut self.runs[at];
         run.guards -= 1;
         if run.guards > 0 {
             return Release::Kept;
         }
-        let wish = self.waiters.front().map(|first| first.wish).filter(|wish| wish.mode == run.mode);
-        if let Some(wish) = wish
-            && self.acquiring.is_none()
-            && run.index < run.limit
-            && now < run.until
+        if let Some(waiters) = waiters
+            && waiters.front().is_some_and(|first| first.wish.mode == run.mode)
+            && !is_asked
+            && run.may_pass(now)
             && passes()
+            && let Some(Place { wish, waiter, .. }) = waiters.pop_front()
         {
             run.alone = wish.alone;
             let (held, token) = run.pass();
-            if let Some(waiter) = self.pop() {
-                return Release::HandOn(held, token, waiter);
-            }
+            return Release::HandOn(held, token, waiter);
         }
         Release::Store
     }
 
     /// The store has confirmed the release of what is `it`.
     pub(crate) fn released(&mut self, it: impl Fn(&T) -> bool) {
-        if let Some(at) = self.releasing_at(it) {
-            self.runs.swap_remove(at);
+        let is_over = |run: &Run<T>| run.is_releasing(&it);
+        let more = self.company.as_mut().map(|company| &mut company.runs);
+        if self.run.as_ref().is_some_and(is_over) {
+            self.run = more.and_then(Vec::pop);
+        } else if let Some(more) = more
+            && let Some(at) = more.iter().position(is_over)
+        {
+            more.swap_remove(at);
         }
     }
 
     /// Whether the store is being told of the release of what is `it`.
     pub(crate) fn is_releasing(&self, it: impl Fn(&T) -> bool) -> bool {
-        self.releasing_at(it).is_some()
+        self.runs().any(|run| run.is_releasing(&it))
     }
 
     /// The hold of `counter` is lost, for all its guards: whether it was still ours to clean up. If so, call
     /// `released` when that is done.
     pub(crate) fn forfeit(&mut self, counter: u64) -> bool {
-        let held = self.held_at(counter);
-        if let Some(at) = held {
-            self.runs[at].guards = 0;
-        }
-        held.is_some()
+        let held = self.parts().0.find(|run| run.is_hold_of(counter));
+        held.map(|run| run.guards = 0).is_some()
     }
 
     /// Ends the queue for everybody who waits.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = W> {
-        std::mem::take(&mut self.waiters).into_iter().map(|place| place.waiter)
+        let waiters = self.company.as_mut().map(|company| std::mem::take(&mut company.waiters));
+        waiters.into_iter().flatten().map(|place| place.waiter)
     }
 
     /// Whether the store has something to answer.
     pub(crate) fn waits_for_store(&self) -> bool {
-        self.acquiring.is_some() || self.runs.iter().any(|run| !run.is_held())
+        self.acquiring.is_some() || self.runs().any(|run| !run.is_held())
     }
 
     /// What is held, in no order, with its latest token.
     pub(crate) fn held(&self) -> impl Iterator<Item = (&T, FencingToken)> {
-        self.runs.iter().filter(|run| run.is_held()).map(|run| (&run.held, run.token()))
+        self.runs().filter(|run| run.is_held()).map(|run| (&run.held, run.token()))
     }
 
     pub(crate) fn is_acquiring(&self) -> bool {
@@ -318,36 +329,66 @@ impl<T: Counted, W> LocalQueue<T, W> {
     }
 
     pub(crate) fn is_idle(&self) -> bool {
-        self.acquiring.is_none() && self.runs.is_empty()
+        self.acquiring.is_none() && self.run.is_none()
+    }
+
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.first().is_some()
     }
 
     pub(crate) fn waiters(&self) -> impl Iterator<Item = &W> {
-        self.waiters.iter().map(|place| &place.waiter)
+        self.company.iter().flat_map(|company| &company.waiters).map(|place| &place.waiter)
+    }
+
+    /// What the first waiter wants.
+    fn first(&self) -> Option<Wish> {
+        self.company.as_ref()?.waiters.front().map(|first| first.wish)
+    }
+
+    fn runs(&self) -> impl Iterator<Item = &Run<T>> {
+        self.run.iter().chain(self.company.iter().flat_map(|company| &company.runs))
+    }
+
+    /// Its grants, and those who wait.
+    fn parts(&mut self) -> (impl Iterator<Item = &mut Run<T>>, Option<&mut VecDeque<Place<W>>>) {
+        let (more, waiters) = match self.company.as_deref_mut() {
+            Some(Company { runs, waiters }) => (runs.as_mut_slice(), Some(waiters)),
+            None => (Default::default(), None),
+        };
+        (self.run.iter_mut().chain(more), waiters)
+    }
+
+    fn company(&mut self) -> &mut Company<T, W> {
+        self.company.get_or_insert_with(|| Box::new(Company { runs: Vec::new(), waiters: VecDeque::new() }))
+    }
+
+    fn keep(&mut self, run: Run<T>) {
+        match &mut self.run {
+            none @ None => *none = Some(run),
+            Some(_) => self.company().runs.push(run),
+        }
+    }
+
+    fn drive(&mut self, wish: Wish) -> Reply<T> {
+        self.acquiring = Some(wish.mode);
+        Reply::Drive
     }
 
     /// Of everything that this process has at the store.
     fn load(&self) -> Load {
-        self.runs.iter().map(|run| run.mode).collect()
+        self.runs().map(|run| run.mode).collect()
     }
 
     fn join(&mut self, wish: Wish, mut joins: impl FnMut(&T, Moment) -> bool) -> Option<(T, FencingToken)> {
         if wish.mode != Mode::SHARED || wish.alone || self.acquiring.is_some() {
             return None;
         }
-        let run = self.runs.iter_mut().find(|run| run.is_open() && joins(&run.held, run.until))?;
+        let run = self.parts().0.find(|run| run.is_open() && joins(&run.held, run.until))?;
         Some(run.pass())
     }
 
     fn pop(&mut self) -> Option<W> {
-        self.waiters.pop_front().map(|place| place.waiter)
-    }
-
-    fn held_at(&self, counter: u64) -> Option<usize> {
-        self.runs.iter().position(|run| run.held.counter() == counter && run.is_held())
-    }
-
-    fn releasing_at(&self, it: impl Fn(&T) -> bool) -> Option<usize> {
-        self.runs.iter().position(|run| !run.is_held() && it(&run.held))
+        self.company.as_mut()?.waiters.pop_front().map(|place| place.waiter)
     }
 }
 
@@ -356,9 +397,21 @@ impl<T: Counted> Run<T> {
         self.guards > 0
     }
 
+    fn is_hold_of(&self, counter: u64) -> bool {
+        self.is_held() && self.held.counter() == counter
+    }
+
+    fn is_releasing(&self, it: impl Fn(&T) -> bool) -> bool {
+        !self.is_held() && it(&self.held)
+    }
+
     /// Whether another guard may have it beside those it has.
     fn is_open(&self) -> bool {
         self.is_held() && self.mode == Mode::SHARED && !self.alone && self.index < self.limit
+    }
+
+    fn may_pass(&self, now: Moment) -> bool {
+        self.index < self.limit && now < self.until
     }
 
     /// To one more guard.

@@ -101,7 +101,7 @@ impl Model {
                 Caller::Gone => {}
             }
         }
-        for run in &world.queue.runs {
+        for run in world.queue.runs() {
             let counter = run.held;
             let mut step = |what: &str, act: &dyn Fn(&mut World)| {
                 let mut after = world.clone();
@@ -248,7 +248,7 @@ impl Model {
         let first = line.first().map(|who| self.wishes[*who]);
         let is_stuck =
             first.is_some_and(|_| front.pump(|counter, _| !world.over.contains(counter)).is_some());
-        let held = queue.runs.iter().filter(|run| run.is_held());
+        let held = || queue.runs().filter(|run| run.is_held());
         let wrongs = [
             (asking.len() > 1, "two ask the store (queue-1)"),
             (asking.len() != usize::from(queue.acquiring.is_some()), "nobody asks the store, or unknown"),
@@ -259,9 +259,9 @@ impl Model {
             ),
             (is_stuck, "it is the turn of the first who waits, and nobody calls it (queue-3)"),
             (first.is_some() && queue.is_idle(), "somebody waits, and nobody will call it (queue-3)"),
-            (queue.runs.iter().any(|run| run.index > LIMIT), "a grant passed on too often (queue-4)"),
-            (held.clone().any(|run| usize::from(run.guards) != holders(run.held)), "guards are miscounted"),
-            (held.clone().any(|run| run.alone && run.guards > 1), "who wants no other has one"),
+            (queue.runs().any(|run| run.index > LIMIT), "a grant passed on too often (queue-4)"),
+            (held().any(|run| usize::from(run.guards) != holders(run.held)), "guards are miscounted"),
+            (held().any(|run| run.alone && run.guards > 1), "who wants no other has one"),
             (!line.iter().eq(queue.waiters()), "who waits is forgotten"),
         ];
         world.wrong.or_else(|| wrongs.iter().find(|(is_wrong, _)| *is_wrong).map(|(_, what)| *what))

@@ -235,10 +235,11 @@ impl Tenure {
             let reason = why(&status)?;
             self.held_before.store(ENDED, Ordering::Release);
             status.state = GuardState::Lost(reason);
-            (std::mem::take(&mut status.watchers), status.standing(), reason)
+            let is_watched = !status.watchers.is_empty();
+            (is_watched.then(|| std::mem::take(&mut status.watchers)), status.standing(), reason)
         };
         meters::let_go();
-        for (_, watchers) in &watchers {
+        for (_, watchers) in watchers.iter().flatten() {
             watchers.send_replace(last);
         }
         Some(reason)

@@ -15,8 +15,6 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use smallvec::SmallVec;
-
 use crate::backend::{AcquireRequest, LeaseId, Load, Mode};
 use crate::clock::Moment;
 use crate::words::name::LockName;
@@ -48,8 +46,10 @@ pub(super) struct Engine {
 /// The entries of one name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 struct Contest {
-    /// In order of arrival, as those behind them.
-    holders: SmallVec<[Held; 1]>,
+    /// Who came first of those who hold.
+    holder: Option<Held>,
+    /// Who hold beside it, in order of arrival.
+    sharers: Vec<Held>,
     queue: VecDeque<Entry>,
 }
 
@@ -134,7 +134,7 @@ impl Engine {
         let contest = self.names.get(&request.name);
         let busy_with = contest.filter(|contest| !contest.admits(request.mode)).and_then(|contest| {
             // Nobody waits where nobody holds.
-            contest.holders.first().map(|held| held.shown(now))
+            contest.holder.as_ref().map(|held| held.shown(now))
         });
         if let Some(holder) = busy_with.as_ref().filter(|_| !queue) {
             return Answer::Busy { holder: holder.clone() };
@@ -192,12 +192,16 @@ impl Engine {
         let Some(contest) = self.names.get_mut(name) else {
             return false;
         };
-        let leases = contest.remove(|entry| entry.owner == owner);
-        for lease in &leases {
-            self.leases.remove(lease);
-        }
+        let mut was_there = false;
+        contest.remove(
+            |entry| entry.owner == owner,
+            |lease| {
+                was_there = true;
+                self.leases.remove(&lease);
+            },
+        );
         self.settle(name, now, pushes);
-        !leases.is_empty()
+        was_there
     }
 
     /// Ends everything of a session.
@@ -207,9 +211,8 @@ impl Engine {
             if let Some(contest) = self.names.get_mut(&name) {
                 let waiting = contest.queue.iter().filter(|entry| entry.session == session);
                 pushes.extend(waiting.map(|entry| Push::Dropped(entry.owner)));
-                for lease in contest.remove(|entry| entry.session == session) {
-                    self.leases.remove(&lease);
-                }
+                let forget = |lease| _ = self.leases.remove(&lease);
+                contest.remove(|entry| entry.session == session, forget);
             }
             self.settle(&name, now, pushes);
         }
@@ -220,11 +223,11 @@ impl Engine {
         let Some(contest) = self.names.get_mut(name) else {
             return;
         };
-        while let Some(over) = contest.holders.iter().position(|held| held.entry.expires <= now.store) {
-            self.leases.remove(&contest.holders.remove(over).entry.lease);
+        while let Some(over) = contest.remove_holder(|entry| entry.expires <= now.store) {
+            self.leases.remove(&over);
         }
         if contest.queue.is_empty() {
-            if contest.holders.is_empty() {
+            if contest.holder.is_none() {
                 self.names.remove(name);
             }
             return;
@@ -242,7 +245,7 @@ impl Engine {
                 pushes.push(Push::Dropped(entry.owner));
             }
         }
-        if contest.holders.is_empty() {
+        if contest.holder.is_none() {
             self.names.remove(name);
         }
     }
@@ -251,13 +254,13 @@ impl Engine {
     pub(super) fn next_expiry(&self, name: &LockName) -> Option<Moment> {
         let contest = self.names.get(name)?;
         let in_front = contest.queue.front().into_iter();
-        contest.holders.iter().map(|held| &held.entry).chain(in_front).map(|entry| entry.expires).min()
+        contest.holders().map(|held| &held.entry).chain(in_front).map(|entry| entry.expires).min()
     }
 
     /// The holders and the number of those who wait, as they stand.
     pub(super) fn inspect(&self, name: &LockName, now: Now) -> (Vec<Front>, usize) {
         self.names.get(name).map_or_else(Default::default, |contest| {
-            (contest.holders.iter().map(|held| held.shown(now)).collect(), contest.queue.len())
+            (contest.holders().map(|held| held.shown(now)).collect(), contest.queue.len())
         })
     }
 
@@ -272,7 +275,7 @@ impl Engine {
             let Entry { session, owner, .. } = held.entry;
             Target { session, owner, counter: held.counter }
         };
-        self.names.get(name).map_or_else(Vec::new, |contest| contest.holders.iter().map(target).collect())
+        self.names.get(name).map_or_else(Vec::new, |contest| contest.holders().map(target).collect())
     }
 
     /// The id of a lease to come.
@@ -316,13 +319,21 @@ impl Contest {
             sent_at: entry.sent_at,
             counter: *counter,
         };
-        self.holders.push(Held { entry, counter: *counter, since: now.store });
+        let held = Held { entry, counter: *counter, since: now.store };
+        match &mut self.holder {
+            nobody @ None => *nobody = Some(held),
+            Some(_) => self.sharers.push(held),
+        }
         granted
+    }
+
+    fn holders(&self) -> impl Iterator<Item = &Held> {
+        self.holder.iter().chain(&self.sharers)
     }
 
     /// Of those who hold.
     fn load(&self) -> Load {
-        self.holders.iter().map(|held| held.entry.mode).collect()
+        self.holders().map(|held| held.entry.mode).collect()
     }
 
     /// Whether somebody who comes now holds at once.
@@ -331,23 +342,32 @@ impl Contest {
     }
 
     fn entry_mut(&mut self, lease: LeaseId) -> Option<&mut Entry> {
-        let holders = self.holders.iter_mut().map(|held| &mut held.entry);
+        let holders = self.holder.iter_mut().chain(&mut self.sharers).map(|held| &mut held.entry);
         holders.chain(&mut self.queue).find(|entry| entry.lease == lease)
     }
 
-    fn remove(&mut self, which: impl Fn(&Entry) -> bool) -> Vec<LeaseId> {
-        let mut removed = Vec::new();
-        while let Some(goes) = self.holders.iter().position(|held| which(&held.entry)) {
-            removed.push(self.holders.remove(goes).entry.lease);
+    fn remove_holder(&mut self, which: impl Fn(&Entry) -> bool) -> Option<LeaseId> {
+        let goes = self.holder.as_ref().map(|held| &held.entry).filter(|entry| which(entry));
+        if let Some(lease) = goes.map(|entry| entry.lease) {
+            self.holder = if self.sharers.is_empty() { None } else { Some(self.sharers.remove(0)) };
+            return Some(lease);
+        }
+        let goes = self.sharers.iter().position(|held| which(&held.entry))?;
+        Some(self.sharers.remove(goes).entry.lease)
+    }
+
+    /// Says whose leases went.
+    fn remove(&mut self, which: impl Fn(&Entry) -> bool, mut gone: impl FnMut(LeaseId)) {
+        while let Some(lease) = self.remove_holder(&which) {
+            gone(lease);
         }
         self.queue.retain(|entry| {
             let goes = which(entry);
             if goes {
-                removed.push(entry.lease);
+                gone(entry.lease);
             }
             !goes
         });
-        removed
     }
 }
 

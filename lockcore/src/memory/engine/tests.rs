@@ -41,8 +41,8 @@ impl Bench {
 
     /// Of the entry of `who`, which holds.
     fn lease(&self, who: u8) -> Option<LeaseId> {
-        let holders = &self.engine.names.get(&name())?.holders;
-        Some(holders.iter().find(|held| held.entry.owner == owner(who))?.entry.lease)
+        let mut holders = self.engine.names.get(&name())?.holders();
+        Some(holders.find(|held| held.entry.owner == owner(who))?.entry.lease)
     }
 
     fn release(&mut self, who: u8, seconds: u64) -> bool {
