@@ -48,7 +48,13 @@ pub(super) struct Engine {
 struct Contest {
     /// Who came first of those who hold.
     holder: Option<Held>,
-    /// Who hold beside it, in order of arrival.
+    /// Made when somebody first comes beside it.
+    company: Option<Box<Company>>,
+}
+
+/// Those behind who came first, each kind in order of arrival.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
+struct Company {
     sharers: Vec<Held>,
     queue: VecDeque<Entry>,
 }
@@ -155,7 +161,7 @@ impl Engine {
         let contest = self.names.entry(request.name.clone()).or_default();
         match busy_with {
             Some(holder) => {
-                contest.queue.push_back(entry);
+                contest.company.get_or_insert_default().queue.push_back(entry);
                 Answer::Queued { lease, holder }
             }
             None => Answer::Granted(contest.grant(entry, now, &mut self.counter)),
@@ -209,7 +215,7 @@ impl Engine {
         let names: Vec<_> = self.names.keys().cloned().collect();
         for name in names {
             if let Some(contest) = self.names.get_mut(&name) {
-                let waiting = contest.queue.iter().filter(|entry| entry.session == session);
+                let waiting = contest.waiting().filter(|entry| entry.session == session);
                 pushes.extend(waiting.map(|entry| Push::Dropped(entry.owner)));
                 let forget = |lease| _ = self.leases.remove(&lease);
                 contest.remove(|entry| entry.session == session, forget);
@@ -226,7 +232,7 @@ impl Engine {
         while let Some(over) = contest.remove_holder(|entry| entry.expires <= now.store) {
             self.leases.remove(&over);
         }
-        if contest.queue.is_empty() {
+        if !contest.is_waited_for() {
             if contest.holder.is_none() {
                 self.names.remove(name);
             }
@@ -234,9 +240,7 @@ impl Engine {
         }
         let mut load = contest.load();
         let stays = |entry: &Entry, load: Load| entry.expires > now.store && !load.admits(entry.mode);
-        while contest.queue.front().is_some_and(|entry| !stays(entry, load))
-            && let Some(entry) = contest.queue.pop_front()
-        {
+        while let Some(entry) = contest.pop_if(|entry| !stays(entry, load)) {
             if entry.expires > now.store {
                 load = load.and(entry.mode);
                 pushes.push(Push::Granted(contest.grant(entry, now, &mut self.counter)));
@@ -253,14 +257,14 @@ impl Engine {
     /// When somebody expires whom others of `name` wait for: a holder, or who waits in front.
     pub(super) fn next_expiry(&self, name: &LockName) -> Option<Moment> {
         let contest = self.names.get(name)?;
-        let in_front = contest.queue.front().into_iter();
+        let in_front = contest.waiting().next().into_iter();
         contest.holders().map(|held| &held.entry).chain(in_front).map(|entry| entry.expires).min()
     }
 
     /// The holders and the number of those who wait, as they stand.
     pub(super) fn inspect(&self, name: &LockName, now: Now) -> (Vec<Front>, usize) {
         self.names.get(name).map_or_else(Default::default, |contest| {
-            (contest.holders().map(|held| held.shown(now)).collect(), contest.queue.len())
+            (contest.holders().map(|held| held.shown(now)).collect(), contest.waiting().count())
         })
     }
 
@@ -300,7 +304,8 @@ impl Engine {
         let lost = std::mem::take(self);
         // A session's next lease must not look like one that was lost.
         self.leases_opened = leases_opened;
-        let waiting = lost.names.into_values().flat_map(|contest| contest.queue);
+        let waiting =
+            lost.names.into_values().filter_map(|contest| contest.company).flat_map(|company| company.queue);
         pushes.extend(waiting.map(|entry| Push::Dropped(entry.owner)));
     }
 
@@ -322,13 +327,27 @@ impl Contest {
         let held = Held { entry, counter: *counter, since: now.store };
         match &mut self.holder {
             nobody @ None => *nobody = Some(held),
-            Some(_) => self.sharers.push(held),
+            Some(_) => self.company.get_or_insert_default().sharers.push(held),
         }
         granted
     }
 
     fn holders(&self) -> impl Iterator<Item = &Held> {
-        self.holder.iter().chain(&self.sharers)
+        self.holder.iter().chain(self.company.iter().flat_map(|company| &company.sharers))
+    }
+
+    fn waiting(&self) -> impl Iterator<Item = &Entry> {
+        self.company.iter().flat_map(|company| &company.queue)
+    }
+
+    fn is_waited_for(&self) -> bool {
+        self.company.as_ref().is_some_and(|company| !company.queue.is_empty())
+    }
+
+    /// Takes the first who waits out of the queue, if it is to go.
+    fn pop_if(&mut self, goes: impl FnOnce(&Entry) -> bool) -> Option<Entry> {
+        let queue = &mut self.company.as_mut()?.queue;
+        if goes(queue.front()?) { queue.pop_front() } else { None }
     }
 
     /// Of those who hold.
@@ -338,22 +357,27 @@ impl Contest {
 
     /// Whether somebody who comes now holds at once.
     fn admits(&self, mode: Mode) -> bool {
-        self.queue.is_empty() && self.load().admits(mode)
+        !self.is_waited_for() && self.load().admits(mode)
     }
 
     fn entry_mut(&mut self, lease: LeaseId) -> Option<&mut Entry> {
-        let holders = self.holder.iter_mut().chain(&mut self.sharers).map(|held| &mut held.entry);
-        holders.chain(&mut self.queue).find(|entry| entry.lease == lease)
+        let first = self.holder.as_mut().map(|held| &mut held.entry);
+        let others = self.company.iter_mut().flat_map(|company| {
+            company.sharers.iter_mut().map(|held| &mut held.entry).chain(&mut company.queue)
+        });
+        first.into_iter().chain(others).find(|entry| entry.lease == lease)
     }
 
     fn remove_holder(&mut self, which: impl Fn(&Entry) -> bool) -> Option<LeaseId> {
         let goes = self.holder.as_ref().map(|held| &held.entry).filter(|entry| which(entry));
         if let Some(lease) = goes.map(|entry| entry.lease) {
-            self.holder = if self.sharers.is_empty() { None } else { Some(self.sharers.remove(0)) };
+            let more = self.company.as_mut().filter(|company| !company.sharers.is_empty());
+            self.holder = more.map(|company| company.sharers.remove(0));
             return Some(lease);
         }
-        let goes = self.sharers.iter().position(|held| which(&held.entry))?;
-        Some(self.sharers.remove(goes).entry.lease)
+        let sharers = &mut self.company.as_mut()?.sharers;
+        let goes = sharers.iter().position(|held| which(&held.entry))?;
+        Some(sharers.remove(goes).entry.lease)
     }
 
     /// Says whose leases went.
@@ -361,7 +385,10 @@ impl Contest {
         while let Some(lease) = self.remove_holder(&which) {
             gone(lease);
         }
-        self.queue.retain(|entry| {
+        let Some(company) = &mut self.company else {
+            return;
+        };
+        company.queue.retain(|entry| {
             let goes = which(entry);
             if goes {
                 gone(entry.lease);

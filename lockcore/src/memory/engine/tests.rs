@@ -196,7 +196,7 @@ proptest! {
             // A holder that expired is told by its own lease, not by a push.
             let held: Vec<_> = bench.engine.targets(&name()).iter().map(|target| target.owner).collect();
             let waiting: Vec<_> = bench.engine.names.get(&name())
-                .map(|contest| contest.queue.iter().map(|entry| entry.owner).collect()).unwrap_or_default();
+                .map(|contest| contest.waiting().map(|entry| entry.owner).collect()).unwrap_or_default();
             arrived.retain(|(owner, _)| held.contains(owner) || waiting.contains(owner));
             let all = held.iter().chain(&waiting);
             prop_assert!(arrived.iter().map(|(owner, _)| owner).eq(all));
