@@ -21,6 +21,7 @@ mod api;
 mod core;
 mod words;
 
+pub use api::all::{All, AllGuard, all};
 pub use api::builder::Builder;
 pub use api::fence::{FenceGate, Fenced};
 pub use api::guard::{Change, Changes, LockGuard, Lost};

@@ -259,6 +259,17 @@ impl Lock {
         Ok(done)
     }
 
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+
+    /// The same lock, which waits no longer than `left` either.
+    pub(crate) fn within(&self, left: Option<Duration>) -> Self {
+        let mut lock = self.clone();
+        lock.options.wait = lock.options.wait.into_iter().chain(left).min();
+        lock
+    }
+
     fn guard(&self, held: Held) -> LockGuard {
         let guard = LockGuard::new(held);
         if let Some(span) = self.options.max_hold {
