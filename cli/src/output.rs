@@ -10,8 +10,8 @@ use std::time::{Duration, SystemTime};
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{ContentArrangement, Table};
-use leasehold::backend;
 use leasehold::clock::{BootClock, Clock};
+use leasehold::{Mode, backend};
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -33,7 +33,7 @@ impl From<&backend::Holder> for Holder {
             token: holder.token.map(|token| token.get()),
             since: holder.since.map(moment),
             metadata: holder.metadata.clone(),
-            mode: holder.mode.to_string(),
+            mode: mode(holder.mode),
         }
     }
 }
@@ -67,6 +67,14 @@ pub(crate) fn who(holder: &backend::Holder) -> String {
     match holder.since {
         Some(since) => format!("{label} since {}", moment(since)),
         None => label.to_owned(),
+    }
+}
+
+/// How a lock is held; of permits as it is said on the command line, such as `2/8`.
+pub(crate) fn mode(mode: Mode) -> String {
+    match mode {
+        Mode::EXCLUSIVE | Mode::SHARED => mode.to_string(),
+        _ => format!("{}/{}", mode.weight(), mode.capacity()),
     }
 }
 

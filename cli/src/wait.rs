@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal};
 use std::time::Duration;
 
 use leasehold::clock::{BootClock, Clock, Moment};
-use leasehold::{ErrorKind, LockGuard, LockManager};
+use leasehold::{ErrorKind, LockGuard, LockManager, Mode};
 
 use crate::arguments::Terms;
 use crate::failure::Failure;
@@ -49,6 +49,10 @@ pub(crate) async fn acquire(
     if let Some(left) = patience.left() {
         lock = lock.wait(left);
     }
+    lock = match terms.mode() {
+        Mode::SHARED => lock.shared(),
+        mode => lock.permits(mode.weight(), mode.capacity()),
+    };
     if let Some(metadata) = &terms.metadata {
         lock = lock.metadata(metadata);
     }
