@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use leasehold::clock::TokioClock;
+use leasehold::clock::{Clock, TokioClock};
 use leasehold::memory::{MemoryConfig, MemoryStore};
 use leasehold::{Error, ErrorKind, Lock, LockManager, LostReason, Revoke, all};
 use tokio::task::JoinSet;
@@ -69,13 +69,14 @@ async fn takers_of_several_never_wait_in_a_circle() {
 async fn none_is_held_unless_all_are() {
     let store = MemoryStore::new();
     let (here, there) = (manager(&store).await, manager(&store).await);
+    let clock = TokioClock::new();
     let blocks = there.lock("b").unwrap().acquire().await.unwrap();
     let wanted = all(named(&here, &["c", "b", "a"]));
     assert!(wanted.try_acquire().await.unwrap().is_none());
     is_free(&there, &["a", "c"]).await;
 
     let holds_a = there.lock("a").unwrap().acquire().await.unwrap();
-    let began = tokio::time::Instant::now();
+    let began = clock.now();
     let in_time = wanted.clone().wait(Duration::from_secs(2));
     let (refused, ()) = tokio::join!(in_time.acquire(), async {
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -84,7 +85,7 @@ async fn none_is_held_unless_all_are() {
     let refused = refused.unwrap_err();
     assert!(matches!(refused.kind(), ErrorKind::Timeout { .. }), "{refused}");
     assert!(refused.to_string().contains("\"b\"") || refused.to_string().contains("lock: b"), "{refused}");
-    assert_eq!(began.elapsed().as_secs(), 2, "what was waited for the first is taken off");
+    assert_eq!(clock.now().since(began).as_secs(), 2, "what was waited for the first is taken off");
     is_free(&there, &["a", "c"]).await;
 
     let mut waiting = Box::pin(wanted.acquire());
@@ -94,9 +95,9 @@ async fn none_is_held_unless_all_are() {
     is_free(&there, &["a", "c"]).await;
 
     let sooner = all([here.lock("a").unwrap(), here.lock("b").unwrap().wait(Duration::from_secs(1))]);
-    let began = tokio::time::Instant::now();
+    let began = clock.now();
     sooner.wait(Duration::from_secs(9)).acquire().await.unwrap_err();
-    assert_eq!(began.elapsed().as_secs(), 1, "a lock's own bound");
+    assert_eq!(clock.now().since(began).as_secs(), 1, "a lock's own bound");
     blocks.release().await.unwrap();
     assert!(store.is_empty());
 }
