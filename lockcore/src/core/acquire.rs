@@ -103,7 +103,7 @@ impl Core {
         let mut calls = None;
         let result = queue.with(|entry| {
             let result = change(entry);
-            if entry.queue.is_waited_for() {
+            if entry.queue.may_call() {
                 calls = Some(self.calls(entry));
             }
             result

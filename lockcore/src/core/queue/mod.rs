@@ -332,6 +332,12 @@ impl<T: Counted, W> LocalQueue<T, W> {
         self.acquiring.is_none() && self.run.is_none()
     }
 
+    /// Whether it may be the first waiter's turn: if not, there is nothing to [`pump`](Self::pump).
+    pub(crate) fn may_call(&self) -> bool {
+        let fits = |wish: Wish| wish.mode == Mode::SHARED || self.load().admits(wish.mode);
+        self.acquiring.is_none() && self.first().is_some_and(fits)
+    }
+
     pub(crate) fn is_waited_for(&self) -> bool {
         self.first().is_some()
     }

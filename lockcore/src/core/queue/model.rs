@@ -223,7 +223,9 @@ impl Model {
         if self.mistake == Some(Mistake::NoPump(after)) {
             return;
         }
-        while let Some(call) = world.queue.pump(self.joins(world.over.clone())) {
+        while world.queue.may_call()
+            && let Some(call) = world.queue.pump(self.joins(world.over.clone()))
+        {
             match call {
                 Call::Joined(counter, token, who) => {
                     world.is_called(who);
