@@ -192,7 +192,6 @@ impl Core {
         })
     }
 
-    #[inline(never)]
     fn place(self: &Arc<Self>, queue: &Arc<Queue>, entry: &mut Entry, wish: Wish) -> Waiting {
         let (sender, called) = oneshot::channel();
         let since_round = self.rounds.load(Ordering::Relaxed);

@@ -175,6 +175,7 @@ impl<T: Counted, W> LocalQueue<T, W> {
     }
 
     /// Puts a waiter at the end.
+    #[inline]
     pub(crate) fn enqueue(&mut self, id: WaiterId, wish: Wish, waiter: W) {
         debug_assert!(!self.is_idle(), "queue-3: nobody would call this waiter");
         let waiters = &mut self.company().waiters;
