@@ -14,7 +14,7 @@ async fn main() -> leasehold::Result<()> {
         Some(_guard) => println!("ours: running the nightly job"),
         None => {
             let state = ours.inspect("nightly").await?;
-            let holder = state.holder.map(|holder| holder.label).unwrap_or_default();
+            let holder = state.holder().map(|holder| holder.label.clone()).unwrap_or_default();
             println!("ours: {holder} runs it already");
         }
     }

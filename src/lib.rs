@@ -3,13 +3,19 @@
 use std::sync::LazyLock;
 
 pub use leasehold_core::{
-    Builder, Change, Changes, Effect, Entropy, Env, Error, ErrorKind, FenceGate, Fenced, FencingToken,
-    Guarantees, GuardState, Lock, LockGuard, LockManager, LockName, LockOptions, Lost, LostReason, OsEntropy,
-    OwnerId, Registry, Result, Revocation, Revoke, StoreUrl, Timing, Tls, backend, clock, memory, span,
+    All, AllGuard, Builder, Change, Changes, Effect, Entropy, Env, Error, ErrorKind, FenceGate, Fenced,
+    FencingToken, Guarantees, GuardState, Lock, LockGuard, LockManager, LockName, LockOptions, Lost,
+    LostReason, Mode, OsEntropy, OwnerId, Registry, Result, Revocation, Revoke, StoreUrl, Timing, Tls, all,
+    backend, clock, memory, span,
 };
 
 #[cfg(feature = "metrics")]
 pub use leasehold_core::describe_metrics;
+
+/// The programs of the page, which must run.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/kinds.md")]
+mod kinds {}
 
 /// The file store: locks between the processes of one host, in a directory.
 #[cfg(feature = "file")]

@@ -219,7 +219,9 @@ async fn a_lock_that_was_handed_on_is_shown_with_its_present_token() {
     assert!((&mut second).now_or_never().is_none());
     first.release().await.unwrap();
     let second = second.await.unwrap();
-    let shown = locks.inspect("a").await.unwrap().holder.and_then(|holder| holder.token);
+    let shown = locks.inspect("a").await.unwrap().holders.pop().and_then(|holder| holder.token);
     assert_eq!(shown, Some(second.token()));
-    assert!(shown > open(&store).await.inspect("a").await.unwrap().holder.and_then(|holder| holder.token));
+    assert!(
+        shown > open(&store).await.inspect("a").await.unwrap().holders.pop().and_then(|holder| holder.token)
+    );
 }

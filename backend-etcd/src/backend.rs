@@ -123,8 +123,8 @@ impl LockBackend for EtcdBackend {
         self.unless_closed()?.list(prefix).await
     }
 
-    async fn revoke(&self, name: &LockName, how: Revoke) -> Result<Option<Holder>> {
-        self.unless_closed()?.revoke(name, how).await
+    async fn revoke(&self, name: &LockName, how: Revoke) -> Result<Vec<Holder>> {
+        self.unless_closed()?.revoke(name, how).await.map(Vec::from_iter)
     }
 
     async fn diagnose(&self) -> Result<Vec<Finding>> {

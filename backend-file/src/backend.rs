@@ -93,9 +93,9 @@ impl LockBackend for FileBackend {
         self.session.list(prefix).await
     }
 
-    async fn revoke(&self, name: &LockName, how: Revoke) -> Result<Option<Holder>> {
+    async fn revoke(&self, name: &LockName, how: Revoke) -> Result<Vec<Holder>> {
         self.session.open_or_refuse()?;
-        self.session.revoke(name, how).await
+        self.session.revoke(name, how).await.map(Vec::from_iter)
     }
 
     async fn diagnose(&self) -> Result<Vec<Finding>> {

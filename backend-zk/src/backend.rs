@@ -137,8 +137,8 @@ impl LockBackend for ZkBackend {
         self.shared.session().await?.list(prefix).await
     }
 
-    async fn revoke(&self, name: &LockName, how: Revoke) -> Result<Option<Holder>> {
-        self.shared.session().await?.revoke(name, how).await
+    async fn revoke(&self, name: &LockName, how: Revoke) -> Result<Vec<Holder>> {
+        self.shared.session().await?.revoke(name, how).await.map(Vec::from_iter)
     }
 
     async fn diagnose(&self) -> Result<Vec<Finding>> {

@@ -11,7 +11,7 @@ use clap::{ArgAction, Args, Parser, Subcommand};
 use clap_complete::Shell;
 #[cfg(feature = "migrate")]
 use leasehold::migrate::Phase;
-use leasehold::{FencingToken, Guarantees};
+use leasehold::{FencingToken, Guarantees, Mode};
 
 /// Locks that hold across processes and hosts: one command on every store.
 #[derive(Debug, Parser)]
@@ -122,6 +122,13 @@ pub(crate) struct Terms {
     /// Exit with this code instead of 75 when the lock is not granted in time.
     #[arg(short = 'E', long, value_name = "CODE")]
     pub(crate) conflict_exit_code: Option<u8>,
+    /// Share the lock with all who do, as readers, on stores that promise `shared`.
+    #[arg(short, long, conflicts_with = "permits")]
+    pub(crate) shared: bool,
+    /// Take W of C permits of the lock, such as 2/8, on stores that promise `permits`; 1/1 is the
+    /// exclusive lock. Where holders disagree on C, the smallest counts.
+    #[arg(long, value_name = "W/C", value_parser = permits)]
+    pub(crate) permits: Option<Mode>,
     /// How long the lock outlives its holder, on stores with leases. Default: the URL's, or 15s.
     #[arg(long, value_name = "D", value_parser = leasehold::span)]
     pub(crate) ttl: Option<Duration>,
@@ -138,6 +145,13 @@ pub(crate) struct Terms {
     #[cfg(feature = "metrics")]
     #[arg(long, value_name = "ADDR", value_parser = address)]
     pub(crate) metrics_addr: Option<SocketAddr>,
+}
+
+impl Terms {
+    /// How the lock is to be held.
+    pub(crate) fn mode(&self) -> Mode {
+        if self.shared { Mode::SHARED } else { self.permits.unwrap_or_default() }
+    }
 }
 
 #[derive(Args, Debug)]
@@ -278,6 +292,16 @@ fn phase(text: &str) -> Result<Phase, String> {
     Phase::of_word(text).ok_or_else(|| format!("no phase of that name; known: {}", known()))
 }
 
+fn permits(text: &str) -> Result<Mode, String> {
+    let numbers = text.split_once('/').and_then(|(weight, capacity)| {
+        let number = |text: &str| text.parse::<u32>().ok();
+        Some((number(weight)?, number(capacity)?))
+    });
+    let (weight, capacity) =
+        numbers.ok_or("not a share of permits such as 2/8: two whole numbers below 2^32")?;
+    Mode::permits(weight, capacity).map_err(|error| error.to_string())
+}
+
 fn token(text: &str) -> Result<FencingToken, String> {
     let number = text.parse::<u64>().ok();
     let token = number.and_then(|number| {
@@ -410,6 +434,27 @@ mod tests {
     #[test]
     fn the_definition_is_sound() {
         Cli::command().debug_assert();
+    }
+
+    /// A share of permits is what the library takes for one; anything else is refused with the rule.
+    #[test]
+    fn permits_are_some_of_some() {
+        assert_eq!(permits("2/8"), Ok(Mode::permits(2, 8).unwrap()));
+        assert_eq!(permits("1/1"), Ok(Mode::EXCLUSIVE));
+        for (text, rule) in [
+            ("2", "such as 2/8"),
+            ("/", "such as 2/8"),
+            ("2/8/9", "such as 2/8"),
+            ("-1/8", "such as 2/8"),
+            ("1/4294967296", "below 2^32"),
+            ("0/8", "0 of 8 permits: neither may be zero"),
+            ("1/0", "neither may be zero"),
+            ("9/8", "9 of 8 permits: the weight is above the capacity"),
+            ("1/4294967295", "that of shared locks"),
+        ] {
+            let refused = permits(text).unwrap_err();
+            assert!(refused.contains(rule), "{text}: {refused}");
+        }
     }
 
     /// Promises are named in any case, unknown ones are refused with those there are.

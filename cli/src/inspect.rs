@@ -1,5 +1,8 @@
 //! `leasehold inspect`: who holds a lock, and how many wait.
 
+use comfy_table::Table;
+use leasehold::backend::LockState;
+
 use crate::arguments::Store;
 use crate::failure::{Exit, Failure};
 use crate::output;
@@ -15,28 +18,65 @@ pub(crate) async fn inspect(
     let state = locks.inspect(name).await;
     store::close(&locks).await;
     let state = state?;
-    let exit = if by_exit_code && state.holder.is_none() { Exit::NO } else { Exit::SUCCESS };
+    let exit = if by_exit_code && state.holder().is_none() { Exit::NO } else { Exit::SUCCESS };
     if json {
         output::json(&output::State::from(&state))?;
         return Ok(exit);
     }
+    output::show(&mut table(&state))?;
+    Ok(exit)
+}
+
+/// The state in words: a few lines for each holder.
+fn table(state: &LockState) -> Table {
     let mut table = output::table::<2>(None);
     let mut row = |subject: &str, value: &str| {
         table.add_row([subject, &output::safe(value)]);
     };
     row("name", state.name.as_str());
-    match &state.holder {
-        None => row("holder", "nobody"),
-        Some(holder) => {
-            row("holder", if holder.label.is_empty() { "(without a label)" } else { &holder.label });
-            row("token", &holder.token.map_or_else(|| "unknown".to_owned(), |token| token.to_string()));
-            row("since", &holder.since.map_or_else(|| "unknown".to_owned(), output::ago));
-            if let Some(metadata) = &holder.metadata {
-                row("metadata", metadata);
-            }
+    if state.holders.is_empty() {
+        row("holder", "nobody");
+    }
+    for holder in &state.holders {
+        row("holder", if holder.label.is_empty() { "(without a label)" } else { &holder.label });
+        row("mode", &output::mode(holder.mode));
+        row("token", &holder.token.map_or_else(|| "unknown".to_owned(), |token| token.to_string()));
+        row("since", &holder.since.map_or_else(|| "unknown".to_owned(), output::ago));
+        if let Some(metadata) = &holder.metadata {
+            row("metadata", metadata);
         }
     }
     row("contenders", &state.contenders.to_string());
-    output::show(&mut table)?;
-    Ok(exit)
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold::backend::Holder;
+    use leasehold::{LockName, Mode};
+
+    use super::*;
+
+    /// Every holder is shown with its mode, in order of arrival.
+    #[test]
+    fn every_holder_is_shown() {
+        let holder = |label: &str, mode| {
+            let mut holder = Holder::new(label);
+            holder.mode = mode;
+            holder
+        };
+        let holders = [
+            holder("first", Mode::SHARED),
+            holder("second", Mode::permits(2, 8).unwrap()),
+            holder("third", Mode::EXCLUSIVE),
+        ];
+        let state = LockState::new(LockName::new("a").unwrap(), holders, 4);
+        let shown: Vec<_> = table(&state).lines().map(|line| line.trim_end().to_owned()).collect();
+        let shown: Vec<_> = shown.iter().map(|line| line.split_whitespace().collect::<Vec<_>>()).collect();
+        let mode = |at: usize| (shown[at][1], shown[at + 1].join(" "));
+        assert_eq!(mode(1), ("first", "mode shared".to_owned()), "{shown:?}");
+        assert_eq!(mode(5), ("second", "mode 2/8".to_owned()), "{shown:?}");
+        assert_eq!(mode(9), ("third", "mode exclusive".to_owned()), "{shown:?}");
+        assert_eq!(shown.last().unwrap().join(" "), "contenders 4");
+    }
 }

@@ -1,5 +1,8 @@
 //! `leasehold ls`: the locks that are held or waited for.
 
+use comfy_table::Table;
+use leasehold::backend::LockState;
+
 use crate::arguments::Store;
 use crate::failure::{Exit, Failure};
 use crate::output;
@@ -14,21 +17,56 @@ pub(crate) async fn ls(store: &Store, prefix: &str, json: bool) -> Result<Exit, 
         output::json(&states.iter().map(output::State::from).collect::<Vec<_>>())?;
         return Ok(Exit::SUCCESS);
     }
-    let mut table = output::table(Some(["NAME", "HOLDER", "TOKEN", "SINCE", "CONTENDERS", "METADATA"]));
-    for state in &states {
-        let holder = state.holder.as_ref();
-        let token = holder.and_then(|holder| holder.token).map(|token| token.to_string());
-        let since = holder.and_then(|holder| holder.since).map(output::moment);
-        let metadata = holder.and_then(|holder| holder.metadata.as_deref());
-        table.add_row([
-            &output::safe(state.name.as_str()),
-            &output::safe(holder.map_or("-", |holder| holder.label.as_str())),
-            token.as_deref().unwrap_or("-"),
-            since.as_deref().unwrap_or("-"),
-            &*state.contenders.to_string(),
-            &output::safe(metadata.unwrap_or("-")),
-        ]);
-    }
-    output::show(&mut table)?;
+    output::show(&mut table(&states))?;
     Ok(Exit::SUCCESS)
+}
+
+/// A line for each holder, and one for a lock that nobody holds yet.
+fn table(states: &[LockState]) -> Table {
+    let mut table =
+        output::table(Some(["NAME", "HOLDER", "TOKEN", "SINCE", "CONTENDERS", "MODE", "METADATA"]));
+    for state in states {
+        let nobody = state.holders.is_empty().then_some(None);
+        for holder in state.holders.iter().map(Some).chain(nobody) {
+            let who = holder.map_or("-", |holder| &holder.label);
+            let token = holder.and_then(|holder| holder.token).map(|token| token.to_string());
+            let since = holder.and_then(|holder| holder.since).map(output::moment);
+            let mode = holder.map(|holder| output::mode(holder.mode));
+            let metadata = holder.and_then(|holder| holder.metadata.as_deref());
+            table.add_row([
+                &output::safe(state.name.as_str()),
+                &output::safe(who),
+                token.as_deref().unwrap_or("-"),
+                since.as_deref().unwrap_or("-"),
+                &*state.contenders.to_string(),
+                mode.as_deref().unwrap_or("-"),
+                &output::safe(metadata.unwrap_or("-")),
+            ]);
+        }
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold::backend::Holder;
+    use leasehold::{LockName, Mode};
+
+    use super::*;
+
+    /// Each holder has a line that says whose lock it is and how it is held.
+    #[test]
+    fn every_holder_is_listed() {
+        let holder = |label: &str, mode| {
+            let mut holder = Holder::new(label);
+            holder.mode = mode;
+            holder
+        };
+        let state = |name, holders: Vec<_>| LockState::new(LockName::new(name).unwrap(), holders, 1);
+        let two = vec![holder("r1", Mode::SHARED), holder("r2", Mode::permits(1, 3).unwrap())];
+        let table = table(&[state("a", two), state("b", Vec::new())]);
+        let lines: Vec<_> =
+            table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+        assert_eq!(lines[1..], ["a r1 - - 1 shared -", "a r2 - - 1 1/3 -", "b - - - 1 - -"], "{lines:?}");
+    }
 }

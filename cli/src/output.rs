@@ -10,8 +10,8 @@ use std::time::{Duration, SystemTime};
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{ContentArrangement, Table};
-use leasehold::backend;
 use leasehold::clock::{BootClock, Clock};
+use leasehold::{Mode, backend};
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -23,6 +23,7 @@ pub(crate) struct Holder {
     token: Option<u64>,
     since: Option<String>,
     metadata: Option<String>,
+    mode: String,
 }
 
 impl From<&backend::Holder> for Holder {
@@ -32,6 +33,7 @@ impl From<&backend::Holder> for Holder {
             token: holder.token.map(|token| token.get()),
             since: holder.since.map(moment),
             metadata: holder.metadata.clone(),
+            mode: mode(holder.mode),
         }
     }
 }
@@ -41,7 +43,9 @@ impl From<&backend::Holder> for Holder {
 pub(crate) struct State {
     name: String,
     held: bool,
+    /// The first of them.
     holder: Option<Holder>,
+    holders: Vec<Holder>,
     contenders: usize,
 }
 
@@ -49,8 +53,9 @@ impl From<&backend::LockState> for State {
     fn from(state: &backend::LockState) -> Self {
         Self {
             name: state.name.to_string(),
-            held: state.holder.is_some(),
-            holder: state.holder.as_ref().map(Holder::from),
+            held: state.holder().is_some(),
+            holder: state.holder().map(Holder::from),
+            holders: state.holders.iter().map(Holder::from).collect(),
             contenders: state.contenders,
         }
     }
@@ -62,6 +67,14 @@ pub(crate) fn who(holder: &backend::Holder) -> String {
     match holder.since {
         Some(since) => format!("{label} since {}", moment(since)),
         None => label.to_owned(),
+    }
+}
+
+/// How a lock is held; of permits as it is said on the command line, such as `2/8`.
+pub(crate) fn mode(mode: Mode) -> String {
+    match mode {
+        Mode::EXCLUSIVE | Mode::SHARED => mode.to_string(),
+        _ => format!("{}/{}", mode.weight(), mode.capacity()),
     }
 }
 

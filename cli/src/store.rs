@@ -197,10 +197,15 @@ impl Place {
         if let Some(left) = patience.left() {
             builder = builder.connect_wait(left);
         }
-        tokio::select! {
-            opened = self.build(builder) => opened,
-            signal = signals.next() => Err(Failure::interrupted(signal.as_raw())),
+        let locks = tokio::select! {
+            opened = self.build(builder) => opened?,
+            signal = signals.next() => return Err(Failure::interrupted(signal.as_raw())),
+        };
+        if let Err(refused) = locks.guarantees().require(terms.mode().needs()) {
+            close(&locks).await;
+            return Err(refused.into());
         }
+        Ok(locks)
     }
 
     async fn build(&self, builder: Builder) -> Result<LockManager, Failure> {

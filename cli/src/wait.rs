@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal};
 use std::time::Duration;
 
 use leasehold::clock::{BootClock, Clock, Moment};
-use leasehold::{ErrorKind, LockGuard, LockManager};
+use leasehold::{ErrorKind, LockGuard, LockManager, Mode};
 
 use crate::arguments::Terms;
 use crate::failure::Failure;
@@ -49,6 +49,10 @@ pub(crate) async fn acquire(
     if let Some(left) = patience.left() {
         lock = lock.wait(left);
     }
+    lock = match terms.mode() {
+        Mode::SHARED => lock.shared(),
+        mode => lock.permits(mode.weight(), mode.capacity()),
+    };
     if let Some(metadata) = &terms.metadata {
         lock = lock.metadata(metadata);
     }
@@ -79,7 +83,7 @@ async fn hint(locks: &LockManager, name: &str) {
     tokio::time::sleep(after).await;
     // No answer means no hint.
     if let Ok(state) = locks.inspect(name).await {
-        let who = state.holder.as_ref().map_or_else(|| "nobody yet".to_owned(), output::who);
+        let who = state.holder().map_or_else(|| "nobody yet".to_owned(), output::who);
         output::note(&format!("waiting for {name:?}, held by {who}"));
     }
     std::future::pending().await

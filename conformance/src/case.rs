@@ -113,7 +113,7 @@ pub(crate) struct Ran {
 /// The table at the top of each file of cases.
 macro_rules! table {
     ($guarantee:literal: $($name:ident $([$($flag:ident)|+])?: $property:literal,)+) => {
-        pub(super) const CASES: &[$crate::Case] = &[$($crate::case::Case {
+        pub(in crate::cases) const CASES: &[$crate::Case] = &[$($crate::case::Case {
             name: concat!($guarantee, "::", stringify!($name)),
             property: $property,
             needs: leasehold_core::Guarantees::empty()$($(.union(leasehold_core::Guarantees::$flag))+)?,

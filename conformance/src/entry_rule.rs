@@ -1,4 +1,4 @@
-//! Writes down how the core uses a backend, so that B1 can be checked: one entry per name.
+//! Writes down how the core uses a backend, so that B1 can be checked: one acquisition per name, of what fits.
 //!
 //! An entry is an acquisition and, if that is granted, its grant. It is over when the acquisition
 //! ends without a grant or is dropped; when a release is confirmed; when the backend says that the
@@ -65,10 +65,11 @@ struct Known {
 }
 
 impl Shared {
-    fn began(self: &Arc<Self>, below: &Below, name: &LockName) -> Call {
+    fn began(self: &Arc<Self>, below: &Below, request: &AcquireRequest) -> Call {
+        let (name, mode) = (&request.name, request.mode);
         self.settle(name, below.env.now());
         let entry = self.recorder.entry();
-        self.recorder.on(name, What::EntryBegan { entry });
+        self.recorder.on(name, What::EntryBegan { entry, mode });
         Call { shared: Arc::clone(self), name: name.clone(), entry, granted: false }
     }
 
@@ -163,7 +164,7 @@ impl Shared {
 #[async_trait]
 impl Layer for EntryRule {
     async fn try_acquire(&self, below: &Below, request: &AcquireRequest) -> Result<Attempt> {
-        let call = self.shared.began(below, &request.name);
+        let call = self.shared.began(below, request);
         let attempt = below.backend.try_acquire(request).await;
         if let Ok(Attempt::Granted(grant)) = &attempt {
             call.granted(below, grant);
@@ -172,7 +173,7 @@ impl Layer for EntryRule {
     }
 
     async fn acquire(&self, below: &Below, request: &AcquireRequest) -> Result<Grant> {
-        let call = self.shared.began(below, &request.name);
+        let call = self.shared.began(below, request);
         let granted = below.backend.acquire(request).await;
         if let Ok(grant) = &granted {
             call.granted(below, grant);
@@ -231,6 +232,7 @@ struct Call {
 impl Call {
     fn granted(mut self, below: &Below, grant: &Grant) {
         self.granted = true;
+        self.shared.recorder.on(&self.name, What::EntryGranted { entry: self.entry });
         self.shared.know(&grant.lease, below.env.now());
         let granted = Granted { entry: self.entry, lease: grant.lease.id, releasing_until: None, asking: 0 };
         self.shared.books.lock().grants.insert((grant.name.clone(), grant.counter), granted);

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use leasehold_core::clock::{Clock, Deadline, Moment};
-use leasehold_core::{FencingToken, LockName, LostReason};
+use leasehold_core::{FencingToken, LockName, LostReason, Mode};
 use parking_lot::Mutex;
 
 /// Events in the order of their recording.
@@ -53,7 +53,7 @@ pub struct Entry(u64);
 #[expect(missing_docs, reason = "fields say what they are, or their variant does")]
 pub enum What {
     /// A caller asked for the lock; `waits` unless it only tries.
-    Invoked { attempt: Attempt, waits: bool },
+    Invoked { attempt: Attempt, mode: Mode, waits: bool },
     /// It has the lock, until `deadline` as promised so far.
     Granted { attempt: Attempt, token: FencingToken, deadline: Deadline },
     /// It was told that it does not get the lock.
@@ -91,7 +91,7 @@ pub enum What {
     /// Somebody waits who should not.
     Stuck { waits_for: String },
     /// A request for the lock reached the store; whether it queues there.
-    StoreAsked { entry: Entry, waits: bool },
+    StoreAsked { entry: Entry, mode: Mode, waits: bool },
     /// The store granted the lock; `requeued` if the entry had lost its place and queued again.
     StoreGranted { entry: Entry, counter: u64, requeued: bool },
     /// The request ended without a grant.
@@ -101,7 +101,9 @@ pub enum What {
     /// Something that nobody judges, for whoever reads the history.
     Noted(String),
     /// The core has something in the store, or wants to.
-    EntryBegan { entry: Entry },
+    EntryBegan { entry: Entry, mode: Mode },
+    /// The core has what it asked for.
+    EntryGranted { entry: Entry },
     /// The core may count on its being over.
     EntryEnded { entry: Entry },
 }
@@ -273,8 +275,8 @@ impl fmt::Display for Entry {
 impl fmt::Display for What {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Invoked { attempt, waits: true } => write!(f, "{attempt} acquires"),
-            Self::Invoked { attempt, waits: false } => write!(f, "{attempt} tries"),
+            Self::Invoked { attempt, mode, waits: true } => write!(f, "{attempt} acquires, {mode}"),
+            Self::Invoked { attempt, mode, waits: false } => write!(f, "{attempt} tries, {mode}"),
             Self::Granted { attempt, token, deadline } => {
                 write!(f, "{attempt} holds with token {} until {}", Token(*token), Until(*deadline))
             }
@@ -301,8 +303,10 @@ impl fmt::Display for What {
             Self::Overruled { counter } => write!(f, "grant {counter} overruled"),
             Self::AtRest { left } => write!(f, "at rest; the store knows {left:?}"),
             Self::Stuck { waits_for } => write!(f, "stuck: {waits_for}"),
-            Self::StoreAsked { entry, waits: true } => write!(f, "store: asked to queue, {entry}"),
-            Self::StoreAsked { entry, waits: false } => write!(f, "store: asked, {entry}"),
+            Self::StoreAsked { entry, mode, waits: true } => {
+                write!(f, "store: asked to queue, {entry}, {mode}")
+            }
+            Self::StoreAsked { entry, mode, waits: false } => write!(f, "store: asked, {entry}, {mode}"),
             Self::StoreGranted { entry, counter, requeued } => {
                 let again = if *requeued { ", queued again" } else { "" };
                 write!(f, "store: grant {counter} to {entry}{again}")
@@ -313,7 +317,8 @@ impl fmt::Display for What {
                 write!(f, "store: did not release grant {counter}")
             }
             Self::Noted(what) => f.write_str(what),
-            Self::EntryBegan { entry } => write!(f, "core: {entry} begins"),
+            Self::EntryBegan { entry, mode } => write!(f, "core: {entry} begins, {mode}"),
+            Self::EntryGranted { entry } => write!(f, "core: {entry} is granted"),
             Self::EntryEnded { entry } => write!(f, "core: {entry} over"),
         }
     }

@@ -76,7 +76,7 @@ pub trait Layer: fmt::Debug + Send + Sync + 'static {
         below.backend.list(prefix).await
     }
 
-    async fn revoke(&self, below: &Below, name: &LockName, how: Revoke) -> Result<Option<Holder>> {
+    async fn revoke(&self, below: &Below, name: &LockName, how: Revoke) -> Result<Vec<Holder>> {
         below.backend.revoke(name, how).await
     }
 
@@ -185,7 +185,7 @@ impl LockBackend for Session {
         self.layer.list(&self.below, prefix).await
     }
 
-    async fn revoke(&self, name: &LockName, how: Revoke) -> Result<Option<Holder>> {
+    async fn revoke(&self, name: &LockName, how: Revoke) -> Result<Vec<Holder>> {
         self.layer.revoke(&self.below, name, how).await
     }
 

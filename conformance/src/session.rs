@@ -9,7 +9,7 @@ use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt};
 use leasehold_core::backend::ledger::Ledger;
 use leasehold_core::backend::{
-    AcquireRequest, Attempt, Grant, Lease, LeaseId, LeaseScope, LockBackend, Renewal, StoreEvent,
+    AcquireRequest, Attempt, Grant, Lease, LeaseId, LeaseScope, LockBackend, Mode, Renewal, StoreEvent,
 };
 use leasehold_core::{Env, Guarantees, LockName, OwnerId};
 
@@ -26,16 +26,26 @@ pub struct Session {
     pub backend: Arc<dyn LockBackend>,
     /// Its surroundings.
     pub env: Env,
+    /// How it asks for locks.
+    mode: Mode,
 }
 
 impl Session {
     pub(crate) fn new(world: World, backend: Arc<dyn LockBackend>, env: Env) -> Self {
-        Self { world, backend, env }
+        Self { world, backend, env, mode: Mode::EXCLUSIVE }
+    }
+
+    /// The same session, asking for locks in `mode`.
+    #[must_use]
+    pub fn wants(&self, mode: Mode) -> Self {
+        Self { mode, ..self.clone() }
     }
 
     /// A fresh acquisition of `name`.
     pub fn request(&self, name: &LockName) -> AcquireRequest {
-        AcquireRequest::new(name.clone(), self.env.owner_id(), self.world.ttl())
+        let mut request = AcquireRequest::new(name.clone(), self.env.owner_id(), self.world.ttl());
+        request.mode = self.mode;
+        request
     }
 
     /// Waits for the lock; owned, so that it can be polled and dropped at will. Whose lease has ended
@@ -111,9 +121,14 @@ impl Session {
 /// polled again, or, where a store knows no lease, closed as the kernel closes a dead process's
 /// files: by dropping its session.
 pub async fn dead_holder(world: &World, name: &LockName) -> Outcome<Grant> {
+    dead_holder_in(world, name, Mode::EXCLUSIVE).await
+}
+
+/// The same in any mode.
+pub(crate) async fn dead_holder_in(world: &World, name: &LockName, mode: Mode) -> Outcome<Grant> {
     let (world_there, name_there) = (world.clone(), name.clone());
     let holder = live(world, async move {
-        let session = world_there.session().await?;
+        let session = world_there.session().await?.wants(mode);
         let grant = session.take(&name_there).await?;
         Ok((session, grant))
     });

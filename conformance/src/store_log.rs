@@ -65,7 +65,7 @@ struct Visit {
 impl Visit {
     fn begin(recorder: &Recorder, request: &AcquireRequest, waits: bool) -> Self {
         let entry = recorder.entry();
-        recorder.on(&request.name, What::StoreAsked { entry, waits });
+        recorder.on(&request.name, What::StoreAsked { entry, mode: request.mode, waits });
         Self { recorder: recorder.clone(), name: request.name.clone(), entry, granted: false }
     }
 

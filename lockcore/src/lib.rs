@@ -21,6 +21,7 @@ mod api;
 mod core;
 mod words;
 
+pub use api::all::{All, AllGuard, all};
 pub use api::builder::Builder;
 pub use api::fence::{FenceGate, Fenced};
 pub use api::guard::{Change, Changes, LockGuard, Lost};
@@ -36,6 +37,7 @@ pub use core::meters::describe as describe_metrics;
 pub use words::error::{Effect, Error, ErrorKind, Result};
 pub use words::guarantees::Guarantees;
 pub use words::loss::{GuardState, LostReason};
+pub use words::mode::Mode;
 pub use words::name::LockName;
 pub use words::owner::OwnerId;
 pub use words::revoke::{Revocation, Revoke};

@@ -65,7 +65,7 @@ impl LockBackend for Moving {
         self.session.list(prefix).await
     }
 
-    async fn revoke(&self, name: &LockName, how: Revoke) -> Result<Option<Holder>> {
+    async fn revoke(&self, name: &LockName, how: Revoke) -> Result<Vec<Holder>> {
         self.session.revoke(name, how).await
     }
 

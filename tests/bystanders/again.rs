@@ -326,7 +326,7 @@ async fn who_asks_decides_for_those_who_go_on_with_it() {
     assert!(second.as_mut().now_or_never().is_none());
     drop(first);
     let guard = within(SOON, "the store is asked again", second).await.unwrap();
-    let holder = locks.inspect("a").await.unwrap().holder.expect("it is held");
+    let holder = locks.inspect("a").await.unwrap().holders.pop().expect("it is held");
     assert_eq!((holder.ttl, holder.metadata.as_deref()), (Some(ttl), Some("first")));
     assert_eq!(store.acquires(), 2);
     guard.release().await.unwrap();

@@ -261,7 +261,7 @@ impl Layer for Hand {
         .boxed()
     }
 
-    async fn revoke(&self, below: &Below, name: &LockName, how: Revoke) -> Result<Option<Holder>> {
+    async fn revoke(&self, below: &Below, name: &LockName, how: Revoke) -> Result<Vec<Holder>> {
         self.revokes.play().await?;
         below.backend.revoke(name, how).await
     }

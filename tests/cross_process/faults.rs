@@ -60,7 +60,7 @@ pub(crate) async fn another_process_is_seen_and_revoked(rig: Rig) {
     let mut holder = rig.holder().await;
     let (token, _) = (holder.acquire("a").await, rig.holder().await);
     let admin = connect(rig.url()).await.unwrap();
-    let seen = admin.inspect("a").await.unwrap().holder.expect("it is held");
+    let seen = admin.inspect("a").await.unwrap().holders.pop().expect("it is held");
     assert_eq!(seen.token.map(|token| token.get()), Some(token));
     assert!(seen.label.ends_with(&format!("/{}", holder.process.pid())), "{}", seen.label);
     let names: Vec<_> =
@@ -68,7 +68,7 @@ pub(crate) async fn another_process_is_seen_and_revoked(rig: Rig) {
     assert_eq!(names, ["a"]);
     assert_eq!(admin.revoke("a", Revoke::AT_ONCE).await.unwrap(), Revocation::Released);
     assert_eq!(holder.ask("state").await, "lost Revoked");
-    assert_eq!(admin.inspect("a").await.unwrap().holder, None);
+    assert_eq!(admin.inspect("a").await.unwrap().holders.pop(), None);
     assert_eq!(admin.revoke("a", Revoke::AT_ONCE).await.unwrap(), Revocation::NotHeld);
 }
 

@@ -10,7 +10,7 @@ pub(crate) async fn a_lost_grant_is_held_once<S: Server>(scene: Scene<S>) {
     let (a, b) = (warm(scene.behind(&proxy, LONG).await).await, scene.direct(LONG).await);
     proxy.set(Direction::ServerToClient, Mode::Hold).await;
     let acquiring = hold_aside(&a);
-    let holder = async || b.inspect(NAME).await.unwrap().holder;
+    let holder = async || b.inspect(NAME).await.unwrap().holders.pop();
     eventually("it is carried out", async || holder().await.is_some()).await;
     let granted = holder().await.unwrap().token;
     within(EARLY, "the answer is on its way", proxy.held(Direction::ServerToClient, 1)).await;
@@ -21,7 +21,7 @@ pub(crate) async fn a_lost_grant_is_held_once<S: Server>(scene: Scene<S>) {
     assert_eq!(Some(guard.token()), granted);
     assert!(b.lock(NAME).unwrap().try_acquire().await.unwrap().is_none());
     let state = b.inspect(NAME).await.unwrap();
-    assert_eq!((state.contenders, state.holder.unwrap().token), (0, granted));
+    assert_eq!((state.contenders, state.holder().unwrap().token), (0, granted));
     let token = guard.token();
     guard.release().await.unwrap();
     within(EARLY, "nothing is left", until(async || is_left_alone(&b).await)).await;
@@ -46,7 +46,7 @@ async fn abandoned<S: Server>(scene: Scene<S>, heal: impl AsyncFn(&Proxy)) {
     let bystander = a.lock("another").unwrap().acquire().await.unwrap();
     proxy.set(Direction::ServerToClient, Mode::Hold).await;
     let acquiring = hold_aside(&a);
-    let is_held = async || b.inspect(NAME).await.unwrap().holder.is_some();
+    let is_held = async || b.inspect(NAME).await.unwrap().holder().is_some();
     eventually("it is carried out", is_held).await;
     within(EARLY, "the answer is on its way", proxy.held(Direction::ServerToClient, 1)).await;
     drop(acquiring);
@@ -73,7 +73,7 @@ pub(crate) async fn a_release_that_was_not_confirmed_is_repeated<S: Server>(scen
 
     releasing.end_within(EARLY, "the release ends").await.unwrap();
     next.renew().await.unwrap();
-    assert_eq!(b.inspect(NAME).await.unwrap().holder.unwrap().token, Some(next.token()));
+    assert_eq!(b.inspect(NAME).await.unwrap().holders.pop().unwrap().token, Some(next.token()));
     next.release().await.unwrap();
     within(EARLY, "nothing is left", until(async || is_left_alone(&b).await)).await;
 }

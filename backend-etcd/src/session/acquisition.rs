@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::backend::{AcquireRequest, Attempt, Carried, Holder, Mode, StoreEvent};
+use leasehold_core::backend::{AcquireRequest, Attempt, Carried, Holder, StoreEvent};
 use leasehold_core::clock::Moment;
 use leasehold_core::{Effect, Env, Error, ErrorKind, Result};
 use tokio::sync::watch;
@@ -41,9 +41,6 @@ async fn acquire_until(
     request: AcquireRequest,
     patience: Patience,
 ) -> Result<Attempt> {
-    let Mode::Exclusive = request.mode else {
-        return Err(Error::not_applied(ErrorKind::Unsupported, "this store has exclusive locks only"));
-    };
     loop {
         let session = sessions.session().await?;
         let mut acquisition = Acquisition::new(&session, &request, patience).await;

@@ -6,8 +6,8 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use leasehold_core::backend::{AcquireRequest, Attempt, Grant, Mode, StoreEvent};
-use leasehold_core::{Error, ErrorKind, LostReason, Result};
+use leasehold_core::backend::{AcquireRequest, Attempt, Grant, StoreEvent};
+use leasehold_core::{Error, LostReason, Result};
 
 use super::{HeldFile, Session};
 use crate::directory::{Locked, Opened, too_long};
@@ -62,9 +62,6 @@ impl Session {
     ///
     /// Nothing but the gate of the floor is locked while it waits, for the floor at most.
     pub(super) async fn attempt(&self, request: &AcquireRequest, key: &Key) -> Result<Attempted> {
-        let Mode::Exclusive = request.mode else {
-            return Err(Error::not_applied(ErrorKind::Unsupported, "this store has exclusive locks only"));
-        };
         for _ in 0..TRIES {
             self.open_or_refuse()?;
             let Some(file) = self.directory.open_lock(key)? else {

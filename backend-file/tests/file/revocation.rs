@@ -27,7 +27,7 @@ fn in_secs(secs: u64) -> Revoke {
 impl Manager {
     /// Whom a revocation found.
     async fn revoke(&self, lock: &str, how: Revoke) -> Option<Holder> {
-        self.backend.revoke(&name(lock), how).await.unwrap()
+        self.backend.revoke(&name(lock), how).await.unwrap().pop()
     }
 }
 
@@ -109,7 +109,7 @@ async fn a_holder_that_does_not_listen_keeps_its_lock() {
         let held = a.backend.try_acquire(&request).await.unwrap();
         assert!(matches!(held, Attempt::Granted(_)), "{held:?}");
         assert_eq!(admin.revoke("a", Revoke::AT_ONCE).await.unwrap(), Revocation::Unanswered);
-        assert!(admin.inspect("a").await.unwrap().holder.is_some());
+        assert!(admin.inspect("a").await.unwrap().holder().is_some());
         assert_eq!(rig.traces("revoke"), 1);
         if closes {
             a.backend.close().await.unwrap();

@@ -42,7 +42,7 @@ impl Session {
         let names: Vec<_> = names.into_iter().collect();
         let mut states = self.states(&names).await?;
         // A name that was used lately has a counter, and no more.
-        states.retain(|state| state.holder.is_some() || state.contenders > 0);
+        states.retain(|state| state.holder().is_some() || state.contenders > 0);
         Ok(states)
     }
 

@@ -197,10 +197,10 @@ async fn shows(kind: Kind) {
     // So that the name is one of ours.
     hold(&locks).await.release().await.unwrap();
     assert!(stranger.takes(Some(60_000)).await);
-    let label = locks.inspect(NAME).await.unwrap().holder.unwrap().label;
+    let label = locks.inspect(NAME).await.unwrap().holders.pop().unwrap().label;
     assert_eq!(label, STRANGER);
     let listed = locks.list("").await.unwrap();
-    assert_eq!(listed[0].holder.as_ref().unwrap().label, STRANGER);
+    assert_eq!(listed[0].holder().unwrap().label, STRANGER);
     let (tries, waits) = (request(1), request(2));
     let Attempt::Held { holder } = backend.try_acquire(&tries).await.unwrap() else { panic!("it is held") };
     assert_eq!(holder.unwrap().label, STRANGER);
@@ -220,7 +220,7 @@ async fn shows(kind: Kind) {
     assert!(!shown.contains("0f0e0d0c") && !shown.contains("ours"), "{shown}");
     // It cannot be asked, and nothing of it is noted.
     let revoked = backend.revoke(&NAME.parse().unwrap(), Revoke::Ask { grace: TTL }).await.unwrap();
-    assert_eq!(revoked.unwrap().label, STRANGER);
+    assert_eq!(revoked[0].label, STRANGER);
     assert_eq!(command(&server, &["HGET", "leasehold:{invoice/42}:e", "revoked"]).await, Reply::Nil);
     assert!(stranger.releases().await);
 }

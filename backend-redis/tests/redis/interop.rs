@@ -71,7 +71,7 @@ async fn we_wait_for_redis_py() {
     assert!(a.lock(NAME).unwrap().try_acquire().await.unwrap().is_none());
     let first = Waiter::queued(&a, 0, &b).await;
     let second = Waiter::queued(&b, 1, &b).await;
-    assert!(b.inspect(NAME).await.unwrap().holder.is_some());
+    assert!(b.inspect(NAME).await.unwrap().holder().is_some());
 
     assert_eq!(peer.ask("release").await, "released");
     let guard = first.held().await;

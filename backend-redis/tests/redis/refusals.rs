@@ -290,7 +290,7 @@ async fn a_full_server_still_renews_and_lets_go() {
     let next = waiting.held().await;
     next.renew().await.unwrap();
     next.release().await.unwrap();
-    assert_eq!(observer.inspect(NAME).await.unwrap().holder, None);
+    assert_eq!(observer.inspect(NAME).await.unwrap().holders.pop(), None);
 
     ok(&server, &["CONFIG", "SET", "maxmemory", "0"]).await;
     hold(&leaving).await.release().await.unwrap();

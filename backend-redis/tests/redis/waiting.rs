@@ -292,7 +292,7 @@ async fn what_others_have_written_is_cut() {
     let before = answered().await;
     let waiting = Waiter::queued(&a, 0, &b).await;
     b.lock(NAME).unwrap().try_acquire().await.unwrap();
-    assert!(b.inspect(NAME).await.unwrap().holder.is_some());
+    assert!(b.inspect(NAME).await.unwrap().holder().is_some());
     b.list("").await.unwrap();
     ok(&server, &["SET", KEY, &large]).await;
     b.inspect(NAME).await.unwrap();

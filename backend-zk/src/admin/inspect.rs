@@ -38,7 +38,7 @@ impl Session {
         names.sort_unstable();
         let states = stream::iter(names.into_iter().map(|name| self.inspect(name))).buffered(AT_ONCE);
         let mut states: Vec<_> = states.try_collect().await?;
-        states.retain(|state| state.holder.is_some());
+        states.retain(|state| state.holder().is_some());
         Ok(states)
     }
 

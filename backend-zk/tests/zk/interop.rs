@@ -124,7 +124,7 @@ pub(crate) async fn curators_hold_is_shown(rig: Arc<Rig>) {
     let path = space.directory("a");
     assert_eq!(curator.ask(&format!("acquire {path}")).await, "held");
     let state = locks.inspect("a").await.unwrap();
-    let holder = state.holder.expect("Curator holds");
+    let holder = state.holder().expect("Curator holds");
     println!("Curator's hold is shown as {holder:?}");
     assert_eq!(state.contenders, 0);
     let names: Vec<_> = locks.list("").await.unwrap().iter().map(|state| state.name.to_string()).collect();
@@ -195,14 +195,15 @@ pub(crate) async fn holders_are_shown_since_they_came(rig: Arc<Rig>) {
     let locks = space.manager().await;
     let before = BootClock::new().wall_time();
     let guard = locks.lock("a").unwrap().acquire().await.unwrap();
-    let since = locks.inspect("a").await.unwrap().holder.unwrap().since.expect("the server's time is shown");
+    let since =
+        locks.inspect("a").await.unwrap().holders.pop().unwrap().since.expect("the server's time is shown");
     // ZooKeeper counts milliseconds.
     let (earliest, latest) = (before - Duration::from_millis(1), BootClock::new().wall_time());
     assert!((earliest..=latest).contains(&since), "{earliest:?} {since:?} {latest:?}");
     guard.release().await.unwrap();
     let Some(mut curator) = Peer::curator(&space.hosts(), SESSION).await else { return };
     assert_eq!(curator.ask(&format!("acquire {}", space.directory("a"))).await, "held");
-    let of_curator = locks.inspect("a").await.unwrap().holder.unwrap().since;
+    let of_curator = locks.inspect("a").await.unwrap().holders.pop().unwrap().since;
     assert!(of_curator > Some(since), "{of_curator:?}");
 }
 

@@ -62,10 +62,10 @@ pub(crate) async fn an_ask_is_six_requests_and_heard_by_one(rig: Arc<Rig>) {
     let (seen, read) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
     way.set(Direction::ClientToServer, noting(&seen)).await;
     way_of_holder.set(Direction::ClientToServer, noting(&read)).await;
-    let found = admin.revoke(&name, ask(GRACE)).await.unwrap().expect("it is held");
+    let found = admin.revoke(&name, ask(GRACE)).await.unwrap().pop().expect("it is held");
     assert_eq!(*seen.lock(), [SYNC, Op::List, Op::Get, Op::Get, Op::SetData, Op::SetData]);
     eventually("it is heard", async || !read.lock().is_empty()).await;
-    let shown = admin.inspect(&name).await.unwrap().holder.expect("it is held");
+    let shown = admin.inspect(&name).await.unwrap().holders.pop().expect("it is held");
     assert_eq!((found.token, found.ttl), (shown.token, shown.ttl));
     assert!(shown.ttl.is_some());
     assert_eq!(*read.lock(), [Op::Get]);

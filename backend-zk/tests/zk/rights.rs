@@ -266,7 +266,8 @@ pub(crate) async fn a_password_that_was_changed_is_denied(rig: Arc<Rig>) {
     let locks = open("old").await.unwrap();
     let guard = locks.lock("a").unwrap().acquire().await.unwrap();
     let waiting = denied(&locks);
-    eventually("it waits", async || locks.inspect("a").await.is_ok_and(|state| state.holder.is_some())).await;
+    eventually("it waits", async || locks.inspect("a").await.is_ok_and(|state| state.holder().is_some()))
+        .await;
     let refused = open("new").await.expect_err("all of it is the old one's");
     assert_eq!(*refused.kind(), ErrorKind::Denied, "{refused:?}");
     assert!(!waiting.is_finished());

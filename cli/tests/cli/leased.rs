@@ -26,6 +26,14 @@ macro_rules! trials {
 
         /// See [`crate::leased`].
         #[tokio::test]
+        async fn a_lock_is_held_by_several_or_refused() {
+            let server = <$server as testbed::Server>::start().await.unwrap();
+            crate::leased::readers_hold_together_or_are_refused(&server).await;
+            crate::leased::permits_are_taken_or_refused(&server).await;
+        }
+
+        /// See [`crate::leased`].
+        #[tokio::test]
         async fn a_grace_is_told_whole() {
             let server = <$server as testbed::Server>::start().await.unwrap();
             crate::leased::a_grace_is_told_whole_and_lengthens_nothing(&server).await;
@@ -114,6 +122,76 @@ pub(crate) async fn the_commands_work<S: Server>(server: &S) {
     let diagnosis = rig.done(["doctor", "--json"]).await.json();
     let leased = diagnosis["guarantees"].as_array().unwrap().iter().find(|it| it["name"] == "LEASED");
     assert_eq!(leased.unwrap()["promised"], true);
+}
+
+/// Readers hold together, and one behind a writer that waits does not pass it, where the store promises that;
+/// elsewhere they are refused.
+pub(crate) async fn readers_hold_together_or_are_refused<S: Server>(server: &S) {
+    let rig = asking(server);
+    if !promises(&rig, "SHARED").await {
+        return refuses(&rig, &["--shared"], "SHARED").await;
+    }
+    let reader = async |owner: &str| {
+        let mut reader = rig.start(["hold", "-s", "--owner", owner, "s"]);
+        assert_eq!(value(&mut reader).await["state"], "waiting");
+        assert_eq!(value(&mut reader).await["state"], "held");
+        reader
+    };
+    let (mut first, mut second) = (reader("first").await, reader("second").await);
+    assert_eq!(rig.done(["run", "--try", "s", "--", "true"]).await.code, 75);
+    assert_eq!(rig.done(["run", "--shared", "--try", "s", "--", "true"]).await.code, 0);
+    let mut writer = rig.start(["hold", "--owner", "writer", "s"]);
+    assert_eq!(value(&mut writer).await["state"], "waiting");
+    rig.until_contended("s", 1).await;
+    assert_eq!(rig.done(["run", "--shared", "--try", "s", "--", "true"]).await.code, 75);
+    let seen = rig.inspect("s").await;
+    let holders = seen["holders"].as_array().unwrap().iter();
+    let shown: Vec<_> =
+        holders.map(|it| [&it["label"], &it["mode"]].map(|it| it.as_str().unwrap())).collect();
+    assert_eq!(shown, [["first", "shared"], ["second", "shared"]], "{seen}");
+    assert_eq!(seen["holder"], seen["holders"][0]);
+    assert_eq!(rig.done(["ls", "s"]).await.out.matches(" shared ").count(), 2);
+    for reader in [&mut first, &mut second] {
+        reader.close_stdin();
+        assert_eq!(exit_code(reader).await, 0);
+    }
+    assert_eq!(value(&mut writer).await["state"], "held");
+    assert_eq!(rig.inspect("s").await["holder"]["mode"], "exclusive");
+    writer.close_stdin();
+    assert_eq!(exit_code(&mut writer).await, 0);
+}
+
+/// Permits are taken within the capacity, where the store promises that; elsewhere they are refused.
+pub(crate) async fn permits_are_taken_or_refused<S: Server>(server: &S) {
+    let rig = asking(server);
+    if !promises(&rig, "PERMITS").await {
+        return refuses(&rig, &["--permits", "2/3"], "PERMITS").await;
+    }
+    let mut two = rig.start(["hold", "--permits", "2/3", "p"]);
+    line(&mut two).await;
+    assert_eq!(value(&mut two).await["state"], "held");
+    assert_eq!(rig.inspect("p").await["holders"][0]["mode"], "2/3");
+    for (permits, code) in [("1/3", 0), ("2/3", 75), ("1/2", 75)] {
+        let tried = rig.done(["run", "--try", "--permits", permits, "p", "--", "true"]).await;
+        assert_eq!(tried.code, code, "{permits}: {tried:?}");
+    }
+    two.close_stdin();
+    assert_eq!(exit_code(&mut two).await, 0);
+}
+
+async fn promises(rig: &Rig, promise: &str) -> bool {
+    let diagnosis = rig.done(["doctor", "--json"]).await.json();
+    let promised = diagnosis["guarantees"].as_array().unwrap().iter().find(|it| it["name"] == promise);
+    promised.unwrap_or_else(|| panic!("{diagnosis}"))["promised"] == true
+}
+
+/// A mode that the store does not promise is refused, and the lock is free after that.
+async fn refuses(rig: &Rig, mode: &[&str], promise: &str) {
+    let words = ["run", "--json"].iter().chain(mode).chain(&["s", "--", "true"]);
+    let refused = rig.done(words.copied()).await;
+    assert_eq!((refused.code, &refused.error()["kind"]), (64, &"unsupported".into()), "{refused:?}");
+    assert!(refused.err.contains(promise), "{refused:?}");
+    assert_eq!(rig.inspect("s").await["held"], false);
 }
 
 /// Who holds by lines of text reads how long it may go on, which is not what is left of the lease; and a

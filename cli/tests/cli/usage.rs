@@ -16,7 +16,7 @@ async fn what_cannot_work_is_refused_with_64() {
     let long = "n".repeat(513);
     let rig = Rig::new();
     let file = rig.url();
-    let wrong: [(&[&str], &str); 17] = [
+    let wrong: [(&[&str], &str); 23] = [
         (&[], "Usage"),
         (&["hodl", "a"], "hodl"),
         (&["run", "a"], "CMD"),
@@ -34,6 +34,12 @@ async fn what_cannot_work_is_refused_with_64() {
         (&["--url", file, "inspect", ""], "name"),
         (&["--url", file, "inspect", &long], "name"),
         (&["--url", file, "run", "--ttl", "1ns", "a", "--", "true"], "ttl"),
+        (&["run", "--permits", "8", "a", "--", "true"], "such as 2/8"),
+        (&["run", "--permits", "0/8", "a", "--", "true"], "neither may be zero"),
+        (&["hold", "--permits", "9/8", "a"], "9 of 8 permits: the weight is above the capacity"),
+        (&["run", "--shared", "--permits", "1/8", "a", "--", "true"], "--permits"),
+        (&["--url", file, "run", "--shared", "a", "--", "true"], "SHARED"),
+        (&["--url", file, "hold", "--ignore-stdin", "--permits", "2/8", "a"], "PERMITS"),
     ];
     for (words, hint) in wrong {
         let refused = leasehold(words).await;

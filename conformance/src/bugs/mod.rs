@@ -9,6 +9,7 @@ mod ledger;
 mod names;
 mod queueing;
 mod releasing;
+mod sharing;
 mod silence;
 mod time;
 mod tokens;
@@ -98,6 +99,7 @@ pub fn bugs() -> impl Iterator<Item = &'static Bug> {
         silence::BUGS,
         names::BUGS,
         ledger::BUGS,
+        sharing::BUGS,
     ];
     all.into_iter().flatten()
 }

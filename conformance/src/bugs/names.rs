@@ -71,7 +71,7 @@ impl Layer for Renaming {
         Ok(state)
     }
 
-    async fn revoke(&self, below: &Below, name: &LockName, how: Revoke) -> Result<Option<Holder>> {
+    async fn revoke(&self, below: &Below, name: &LockName, how: Revoke) -> Result<Vec<Holder>> {
         below.backend.revoke(&self.rename(name)?, how).await
     }
 }

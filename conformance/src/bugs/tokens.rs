@@ -62,7 +62,7 @@ impl Layer for Counting {
         Ok(())
     }
 
-    async fn revoke(&self, below: &Below, name: &LockName, how: Revoke) -> Result<Option<Holder>> {
+    async fn revoke(&self, below: &Below, name: &LockName, how: Revoke) -> Result<Vec<Holder>> {
         if how == Revoke::Force && self.flaw == Flaw::DeletedByForce {
             self.granted.lock().remove(name);
         }

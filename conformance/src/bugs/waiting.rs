@@ -142,12 +142,11 @@ impl Layer for LateLease {
         let queued_at = below.env.now();
         match self {
             Self::NeverReturns => {
-                tokio::select! {
-                    biased;
-                    granted = below.backend.acquire(request) => return granted,
-                    () = below.env.sleep(request.ttl) => {}
+                let granted = below.backend.acquire(request).await;
+                if granted.as_ref().is_err_and(|error| error.lost_reason().is_some()) {
+                    std::future::pending().await
                 }
-                std::future::pending().await
+                granted
             }
             Self::LeavesAnEntry => {
                 let granted = below.backend.acquire(request).await;
@@ -167,7 +166,7 @@ impl Layer for LateLease {
             }),
             Self::ReturnsDead => {
                 let mut granted = below.backend.acquire(request).await;
-                if granted.as_ref().is_err_and(|error| error.lost_reason().is_some()) {
+                while granted.as_ref().is_err_and(|error| error.lost_reason().is_some()) {
                     granted = below.backend.acquire(request).await;
                 }
                 granted.map(|mut grant| {

@@ -1,9 +1,10 @@
-//! The cases, a file per guarantee.
+//! The cases, a file per guarantee; those of locks that several hold in `kinds`.
 
 mod ambiguity;
 mod cancellation;
 mod exclusion;
 mod fencing;
+mod kinds;
 mod ledger;
 mod liveness;
 mod names;
@@ -15,7 +16,7 @@ mod trying;
 use crate::case::Case;
 
 /// G1 to G10, and the ledger.
-pub(crate) const ALL: [&[Case]; 11] = [
+pub(crate) const ALL: [&[Case]; 20] = [
     exclusion::CASES,
     told_in_time::CASES,
     fencing::CASES,
@@ -27,4 +28,13 @@ pub(crate) const ALL: [&[Case]; 11] = [
     trying::CASES,
     names::CASES,
     ledger::CASES,
+    kinds::exclusion::CASES,
+    kinds::told_in_time::CASES,
+    kinds::fencing::CASES,
+    kinds::ownership::CASES,
+    kinds::liveness::CASES,
+    kinds::order::CASES,
+    kinds::cancellation::CASES,
+    kinds::trying::CASES,
+    kinds::names::CASES,
 ];

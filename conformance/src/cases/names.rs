@@ -85,13 +85,13 @@ async fn names_of_any_length_are_held(world: World) -> Outcome {
 
 async fn inspect_shows_the_holder(world: World) -> Outcome {
     let name = world.name("a")?;
-    ensure!(world.inspect(&name).await?.holder.is_none(), "a name nobody ever used is held");
+    ensure!(world.inspect(&name).await?.holder().is_none(), "a name nobody ever used is held");
     let holder = world.manager_with(|builder| builder.owner_label("label of the holder")).await?;
     let guard = holder.lock("a")?.metadata("what it is for").acquire().await?;
     let waiting = Task::acquire(world.manager().await?.lock("a")?);
     world.queued(&name, 1).await?;
     for state in [world.inspect(&name).await?, holder.inspect("a").await?] {
-        let Some(shown) = state.holder else {
+        let Some(shown) = state.holders.into_iter().next() else {
             return Err(crate::Failure::new("a held lock is shown without holder"));
         };
         ensure!(shown.label == "label of the holder", "labelled {:?}", shown.label);
@@ -101,7 +101,7 @@ async fn inspect_shows_the_holder(world: World) -> Outcome {
     }
     guard.release().await?;
     world.joined(world.soon(), "the waiter's turn", waiting).await?.release().await?;
-    ensure!(world.inspect(&name).await?.holder.is_none(), "a released lock is shown as held");
+    ensure!(world.inspect(&name).await?.holder().is_none(), "a released lock is shown as held");
     Ok(())
 }
 

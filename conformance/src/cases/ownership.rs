@@ -77,7 +77,7 @@ async fn renewing_a_released_lock_does_not_revive_it(world: World) -> Outcome {
     if grant.lease.scope == LeaseScope::Entry {
         ensure!(matches!(answer, Renewal::Gone(_)), "the lease of a released entry was answered {answer:?}");
     }
-    ensure!(world.inspect(&name).await?.holder.is_none(), "a renewal brought a released lock back");
+    ensure!(world.inspect(&name).await?.holder().is_none(), "a renewal brought a released lock back");
     ensure!(rival.try_acquire(&name).await?.is_some(), "a renewal brought a released lock back");
     Ok(())
 }

@@ -23,7 +23,7 @@ async fn try_takes_a_free_lock(world: World) -> Outcome {
     let session = world.session().await?;
     let grant = session.take(&name).await?;
     ensure!(grant.name == name, "{:?} was granted instead of {name:?}", grant.name);
-    ensure!(world.inspect(&name).await?.holder.is_some(), "granted, and the store knows of no holder");
+    ensure!(world.inspect(&name).await?.holder().is_some(), "granted, and the store knows of no holder");
     session.backend.release(&grant).await?;
     let counts = RequestCounts::default();
     let manager = world.behind(counts.wrap()).manager().await?;

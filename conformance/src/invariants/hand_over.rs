@@ -100,7 +100,7 @@ fn waits(history: &History, calm: Moment, answer: Duration) -> Vec<Step<'_>> {
     };
     for event in history.events() {
         match &event.what {
-            What::Invoked { attempt, waits: true } => {
+            What::Invoked { attempt, waits: true, .. } => {
                 open.insert(*attempt, event);
                 of_actor.entry(&event.actor).or_default().push(*attempt);
                 steps.push(step(event, event.name.as_ref(), 1, *attempt));

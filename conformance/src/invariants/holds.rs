@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use leasehold_core::clock::{Deadline, Moment};
-use leasehold_core::{FencingToken, LockName};
+use leasehold_core::{FencingToken, LockName, Mode};
 
 use crate::history::{Attempt, Event, History, What};
 
@@ -16,6 +16,8 @@ use crate::history::{Attempt, Event, History, What};
 pub(super) struct Hold<'a> {
     pub(super) attempt: Attempt,
     pub(super) token: FencingToken,
+    /// As it was asked for.
+    pub(super) mode: Mode,
     /// Its grant.
     pub(super) granted: &'a Event,
     /// When somebody said that it is over.
@@ -51,14 +53,19 @@ pub(super) fn holds(history: &History) -> Vec<Hold<'_>> {
     let mut holds: Vec<Hold<'_>> = Vec::new();
     let mut places: BTreeMap<Attempt, usize> = BTreeMap::new();
     let mut of_actor: BTreeMap<&Arc<str>, Vec<usize>> = BTreeMap::new();
+    let mut modes: BTreeMap<Attempt, Mode> = BTreeMap::new();
     for event in history.events() {
         match &event.what {
+            What::Invoked { attempt, mode, .. } => {
+                modes.insert(*attempt, *mode);
+            }
             What::Granted { attempt, token, deadline } => {
                 places.insert(*attempt, holds.len());
                 of_actor.entry(&event.actor).or_default().push(holds.len());
                 holds.push(Hold {
                     attempt: *attempt,
                     token: *token,
+                    mode: modes.get(attempt).copied().unwrap_or_default(),
                     granted: event,
                     ended: None,
                     deadline: *deadline,

@@ -2,7 +2,7 @@
 //!
 //! | property | from | file |
 //! |---|---|---|
-//! | at most one guard is held | G1 | [`overlap`] |
+//! | who holds fits together | G1 | [`overlap`] |
 //! | nobody believes to hold what the store granted on | G2 | [`notice`] |
 //! | tokens are unique and grow | G3 | [`tokens`] |
 //! | nobody ends the hold of another | G4 | [`ownership`] |
@@ -10,7 +10,7 @@
 //! | first come, first served; overtaking has a budget | G7 | [`order`] |
 //! | in fair weather nobody loses a place | G7 | [`places`] |
 //! | nothing is left behind | G5, G8 | [`litter`] |
-//! | the core has one entry per name | B1 | [`one_entry`] |
+//! | the core has one acquisition per name, of what fits | B1 | [`one_entry`] |
 //!
 //! Each takes O(n log n) for n events. A history that records only part of what happened is judged
 //! by that part: a property without its events passes.

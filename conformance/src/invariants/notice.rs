@@ -1,4 +1,4 @@
-//! G2, told before it is gone: once the store has granted a name on, or the holder has been told
+//! G2, told before it is gone: once the store has granted a name on to somebody whom a hold excludes, or the holder has been told
 //! of the loss or has let go, `ensure_held` never says yes again for the earlier hold; and by the
 //! time of that grant whoever waits for `lost` has been told.
 //!
@@ -9,12 +9,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use leasehold_core::LockName;
 use leasehold_core::clock::Moment;
+use leasehold_core::{LockName, Mode};
 
 use super::holds::{Hold, holds};
 use super::violation::{Property, Violation};
-use crate::history::{Attempt, Event, History, What};
+use crate::history::{Attempt, Entry, Event, History, What};
 
 /// Holds that were seen as held after their end, and losses that were not told.
 pub fn check(history: &History) -> Vec<Violation> {
@@ -33,6 +33,8 @@ struct Sweep<'a> {
     /// Why a hold is over.
     over: BTreeMap<Attempt, &'static str>,
     names: BTreeMap<Option<&'a LockName>, OfName>,
+    /// As what entries asked the store.
+    modes: BTreeMap<Entry, Mode>,
     stopped: BTreeSet<&'a Arc<str>>,
     resumed: BTreeMap<&'a Arc<str>, Moment>,
     dead: BTreeSet<&'a Arc<str>>,
@@ -43,7 +45,8 @@ struct Sweep<'a> {
 
 #[derive(Default)]
 struct OfName {
-    largest: u64,
+    /// Of the grants in each mode.
+    largest: BTreeMap<Mode, u64>,
     /// Holds whose loss somebody waits for, and that are not over.
     listening: BTreeSet<Attempt>,
 }
@@ -52,11 +55,18 @@ impl<'a> Sweep<'a> {
     fn see(&mut self, event: &'a Event) {
         let name = event.name.as_ref();
         match &event.what {
-            What::StoreGranted { counter, .. } => {
-                self.granted(name, *counter);
-                self.granted_on(event, *counter);
+            What::StoreAsked { entry, mode, .. } => {
+                self.modes.insert(*entry, *mode);
             }
-            What::Granted { token, .. } => self.granted(name, token.counter()),
+            What::StoreGranted { entry, counter, .. } => {
+                let mode = self.modes.get(entry).copied().unwrap_or_default();
+                self.granted(name, mode, *counter);
+                self.granted_on(event, mode, *counter);
+            }
+            What::Granted { attempt, token, .. } => {
+                let mode = self.holds.get(attempt).map_or(Mode::EXCLUSIVE, |hold| hold.mode);
+                self.granted(name, mode, token.counter());
+            }
             What::Listens { attempt } => {
                 self.names.entry(name).or_default().listening.insert(*attempt);
             }
@@ -77,9 +87,9 @@ impl<'a> Sweep<'a> {
         }
     }
 
-    fn granted(&mut self, name: Option<&'a LockName>, counter: u64) {
-        let of_name = self.names.entry(name).or_default();
-        of_name.largest = of_name.largest.max(counter);
+    fn granted(&mut self, name: Option<&'a LockName>, mode: Mode, counter: u64) {
+        let largest = self.names.entry(name).or_default().largest.entry(mode).or_default();
+        *largest = counter.max(*largest);
     }
 
     fn ends(&mut self, event: &'a Event, attempt: Attempt, why: &'static str) {
@@ -95,7 +105,10 @@ impl<'a> Sweep<'a> {
         let Some(hold) = self.holds.get(&attempt) else {
             return;
         };
-        let largest = self.names.get(&event.name.as_ref()).map_or(0, |of_name| of_name.largest);
+        let of_name = self.names.get(&event.name.as_ref());
+        let excluded = of_name.into_iter().flat_map(|of_name| &of_name.largest);
+        let excluded = excluded.filter(|(mode, _)| hold.mode.bars(**mode)).map(|(_, counter)| *counter);
+        let largest = excluded.max().unwrap_or(0);
         let detail = if largest > hold.token.counter() && !hold.overruled {
             format!("{} is seen held after grant {largest}", hold.describe())
         } else if let Some(end) = self.over.get(&attempt) {
@@ -107,7 +120,7 @@ impl<'a> Sweep<'a> {
     }
 
     /// Those who should have been told before the store granted `counter`.
-    fn granted_on(&mut self, event: &'a Event, counter: u64) {
+    fn granted_on(&mut self, event: &'a Event, mode: Mode, counter: u64) {
         let Self { holds, names, stopped, resumed, dead, untold, .. } = self;
         let listening = &mut names.entry(event.name.as_ref()).or_default().listening;
         listening.retain(|attempt| {
@@ -116,8 +129,8 @@ impl<'a> Sweep<'a> {
             };
             let actor = &hold.granted.actor;
             let stands_still = stopped.contains(actor) || resumed.get(actor) == Some(&event.at);
-            let is_late =
-                hold.token.counter() < counter && !hold.overruled && !stands_still && !dead.contains(actor);
+            let is_over = hold.token.counter() < counter && hold.mode.bars(mode);
+            let is_late = is_over && !hold.overruled && !stands_still && !dead.contains(actor);
             if is_late {
                 untold.insert(*attempt, (event, counter));
             }

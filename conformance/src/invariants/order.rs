@@ -1,7 +1,7 @@
 //! G7, order: first come, first served.
 //!
 //! Of the entries that kept their place in the store's queue, an earlier one has the smaller
-//! counter. The callers of one process that wait are served in the order in which they asked. A
+//! counter. The callers of one process that wait, and exclude each other, are served in the order in which they asked. A
 //! lock passes locally only as often and as long as its budget allows.
 //!
 //! Survivors only: an entry that had to queue again has no order, nor has one that was never
@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 
 use leasehold_core::clock::Moment;
-use leasehold_core::{FencingToken, LockName};
+use leasehold_core::{FencingToken, LockName, Mode};
 
 use super::Bounds;
 use super::violation::{Property, Violation};
@@ -55,23 +55,26 @@ fn store_order(history: &History) -> Vec<Violation> {
 }
 
 fn local_order(history: &History) -> Vec<Violation> {
-    let mut asked: BTreeMap<Attempt, usize> = BTreeMap::new();
-    let mut last: BTreeMap<_, (usize, Attempt)> = BTreeMap::new();
+    let mut asked: BTreeMap<Attempt, (usize, Mode)> = BTreeMap::new();
+    let mut last: BTreeMap<_, BTreeMap<Mode, (usize, Attempt)>> = BTreeMap::new();
     let mut found = Vec::new();
     for (place, event) in history.events().iter().enumerate() {
         match event.what {
-            What::Invoked { attempt, waits: true } => {
-                asked.insert(attempt, place);
+            What::Invoked { attempt, mode, waits: true } => {
+                asked.insert(attempt, (place, mode));
             }
             What::Granted { attempt, .. } => {
-                let Some(place) = asked.get(&attempt) else {
+                let Some((place, mode)) = asked.get(&attempt) else {
                     continue;
                 };
-                let latest = last.entry((&event.actor, event.name.as_ref())).or_insert((*place, attempt));
-                if latest.0 > *place {
-                    let detail = format!("{attempt} asked before {}, and is served after it", latest.1);
+                let last = last.entry((&event.actor, event.name.as_ref())).or_default();
+                // Who hold together may be told so in any order.
+                let excluded = last.iter().filter(|(other, _)| other.bars(*mode)).map(|(_, last)| last);
+                if let Some((_, other)) = excluded.max().filter(|(last, _)| last > place) {
+                    let detail = format!("{attempt} asked before {other}, and is served after it");
                     found.push(Violation::of(Property::Order, event, detail));
                 }
+                let latest = last.entry(*mode).or_insert((*place, attempt));
                 *latest = (*latest).max((*place, attempt));
             }
             _ => {}

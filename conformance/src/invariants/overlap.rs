@@ -1,30 +1,38 @@
-//! G1, timed exclusion: the holds of one name are disjoint in time.
+//! G1, timed exclusion: the holds of one name that exist at one time fit together; exclusive ones are disjoint.
 //!
-//! A sweep over the holds by their beginning keeps the latest end. Does not apply to a grant that
+//! A sweep over the holds by their beginning keeps those that have not ended. Does not apply to a grant that
 //! the world overruled: there A2 does not hold, or an administrator used force.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use leasehold_core::Mode;
+use leasehold_core::backend::Load;
 use leasehold_core::clock::Deadline;
 
 use super::holds::{Hold, holds};
 use super::violation::{Property, Violation};
 use crate::history::History;
 
-/// Holds that begin before an earlier one has ended.
+/// Holds that begin beside others which they do not go with.
 pub fn check(history: &History) -> Vec<Violation> {
     let holds = holds(history);
     let mut found = Vec::new();
-    let mut latest: BTreeMap<_, &Hold<'_>> = BTreeMap::new();
-    for hold in holds.iter().filter(|hold| !hold.overruled) {
-        let last = latest.entry(hold.name()).or_insert(hold);
-        if last.attempt != hold.attempt && last.ends() > Deadline::At(hold.begins()) && is_held(hold) {
+    let mut held: BTreeMap<_, Vec<&Hold<'_>>> = BTreeMap::new();
+    for hold in holds.iter().filter(|hold| !hold.overruled && is_held(hold)) {
+        let held = held.entry(hold.name()).or_default();
+        held.retain(|other| other.ends() > Deadline::At(hold.begins()));
+        // Those who share a grant are one to the store.
+        let mut shared = BTreeSet::from([hold.token.counter()]);
+        let load: Load = held
+            .iter()
+            .filter(|other| other.mode != Mode::SHARED || shared.insert(other.token.counter()))
+            .map(|other| other.mode)
+            .collect();
+        if let Some(last) = held.last().filter(|_| !load.admits(hold.mode)) {
             let detail = format!("{} begins while {} is held", hold.describe(), last.describe());
             found.push(Violation::of(Property::Overlap, hold.granted, detail));
         }
-        if hold.ends() > last.ends() {
-            *last = hold;
-        }
+        held.push(hold);
     }
     found
 }

@@ -1,7 +1,7 @@
 //! G4, ownership: a release or renewal of one hold never affects another.
 //!
 //! A store confirms the release of a grant to the process that was granted it, before any later
-//! grant of the name. A hold that nobody let go, overruled or lied about is not found
+//! grant of the name that it excludes. A hold that nobody let go, overruled or lied about is not found
 //! gone before its deadline; where nothing misbehaves, it is not lost at all.
 //!
 //! Does not apply to overruled grants, which the world took away. A release that was carried out
@@ -11,11 +11,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use leasehold_core::clock::Deadline;
-use leasehold_core::{LockName, LostReason};
+use leasehold_core::{LockName, LostReason, Mode};
 
 use super::holds::holds;
 use super::violation::{Property, Violation};
-use crate::history::{Attempt, History, What};
+use crate::history::{Attempt, Entry, History, What};
 
 /// Releases that ended what was not theirs, and holds that vanished.
 pub fn check(history: &History) -> Vec<Violation> {
@@ -26,20 +26,28 @@ pub fn check(history: &History) -> Vec<Violation> {
 
 fn stray_releases(history: &History) -> Vec<Violation> {
     let mut found = Vec::new();
-    let mut grantees: BTreeMap<(Option<&LockName>, u64), &Arc<str>> = BTreeMap::new();
-    let mut largest: BTreeMap<Option<&LockName>, u64> = BTreeMap::new();
+    let mut modes: BTreeMap<Entry, Mode> = BTreeMap::new();
+    let mut grantees: BTreeMap<_, (&Arc<str>, Mode)> = BTreeMap::new();
+    let mut largest: BTreeMap<Option<&LockName>, BTreeMap<Mode, u64>> = BTreeMap::new();
     for event in history.events() {
         let name = event.name.as_ref();
         match event.what {
-            What::StoreGranted { counter, .. } => {
-                grantees.insert((name, counter), &event.actor);
-                let largest = largest.entry(name).or_default();
-                *largest = (*largest).max(counter);
+            What::StoreAsked { entry, mode, .. } => {
+                modes.insert(entry, mode);
+            }
+            What::StoreGranted { entry, counter, .. } => {
+                let mode = modes.get(&entry).copied().unwrap_or_default();
+                grantees.insert((name, counter), (&event.actor, mode));
+                let largest = largest.entry(name).or_default().entry(mode).or_default();
+                *largest = counter.max(*largest);
             }
             What::StoreReleased { counter, done: true } => {
-                let latest = largest.get(&name).copied().unwrap_or_default();
-                let detail = match grantees.get(&(name, counter)) {
-                    Some(grantee) if *grantee != &event.actor => {
+                let granted = grantees.get(&(name, counter));
+                let mode = granted.map_or(Mode::EXCLUSIVE, |(_, mode)| *mode);
+                let excluded = largest.get(&name).into_iter().flatten().filter(|(other, _)| other.bars(mode));
+                let latest = excluded.map(|(_, counter)| *counter).max().unwrap_or_default();
+                let detail = match granted {
+                    Some((grantee, _)) if *grantee != &event.actor => {
                         format!("grant {counter} of {grantee} was released by {}", event.actor)
                     }
                     _ if latest > counter => {

@@ -1,14 +1,14 @@
 //! G7, places: where nothing misbehaves nobody loses a place in the store's queue, however long it
-//! waits; and the place belongs to the process: while one of its callers waits, it is not given up.
+//! waits; and the place belongs to the process: while those of its callers wait who want the same, it is not given up.
 //!
 //! Does not apply to histories in which anything misbehaved: a lease that was not renewed in time
 //! takes the place with it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use leasehold_core::LockName;
 use leasehold_core::clock::Moment;
+use leasehold_core::{LockName, Mode};
 
 use super::violation::{Property, Violation};
 use crate::history::{Attempt, Entry, Event, History, What};
@@ -31,9 +31,9 @@ type Queue<'a> = (&'a Arc<str>, Option<&'a LockName>);
 #[derive(Default)]
 struct Sweep<'a> {
     /// Entries that wait at the store.
-    queued: BTreeSet<Entry>,
+    queued: BTreeMap<Entry, Mode>,
     /// Callers that wait, and since when.
-    callers: BTreeMap<Queue<'a>, BTreeMap<Attempt, Moment>>,
+    callers: BTreeMap<Queue<'a>, BTreeMap<Attempt, (Moment, Mode)>>,
     /// Entries that were given up in this instant.
     given_up: Vec<(Entry, &'a Event)>,
     found: Vec<Violation>,
@@ -46,8 +46,8 @@ impl<'a> Sweep<'a> {
         }
         let key = (&event.actor, event.name.as_ref());
         match &event.what {
-            What::StoreAsked { entry, waits: true } => {
-                self.queued.insert(*entry);
+            What::StoreAsked { entry, mode, waits: true } => {
+                self.queued.insert(*entry, *mode);
             }
             What::StoreGranted { entry, requeued, .. } => {
                 self.queued.remove(entry);
@@ -56,11 +56,15 @@ impl<'a> Sweep<'a> {
                     self.found.push(Violation::of(Property::Places, event, detail));
                 }
             }
-            What::StoreLeft { entry } if self.queued.remove(entry) => {
-                self.given_up.push((*entry, event));
+            What::StoreLeft { entry } => {
+                let mode = self.queued.remove(entry);
+                // Who wants something else may have been the next, and not gone on with it.
+                let mut waiting = self.callers.get(&key).into_iter().flatten();
+                let alike = mode.filter(|mode| waiting.all(|(_, (_, wanted))| wanted == mode));
+                self.given_up.extend(alike.map(|_| (*entry, event)));
             }
-            What::Invoked { attempt, waits: true } => {
-                self.callers.entry(key).or_default().insert(*attempt, event.at);
+            What::Invoked { attempt, mode, waits: true } => {
+                self.callers.entry(key).or_default().insert(*attempt, (event.at, *mode));
             }
             What::Granted { attempt, .. } | What::Refused { attempt, .. } | What::Cancelled { attempt } => {
                 self.callers.entry(key).or_default().remove(attempt);
@@ -73,7 +77,7 @@ impl<'a> Sweep<'a> {
     fn judge(&mut self) {
         for (entry, event) in std::mem::take(&mut self.given_up) {
             let callers = self.callers.get(&(&event.actor, event.name.as_ref()));
-            let waiting = callers.into_iter().flatten().find(|(_, since)| **since < event.at);
+            let waiting = callers.into_iter().flatten().find(|(_, (since, _))| *since < event.at);
             if let Some((attempt, _)) = waiting {
                 let detail = format!("{entry} is given up while {attempt} of its process waits");
                 self.found.push(Violation::of(Property::Places, event, detail));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::clock::{Deadline, Moment};
-use leasehold_core::{FencingToken, LockName, LostReason};
+use leasehold_core::{FencingToken, LockName, LostReason, Mode};
 
 use super::Bounds;
 use crate::history::{Attempt, Entry, Event, History, Outcome, What};
@@ -38,7 +38,11 @@ impl Plot {
     }
 
     pub(super) fn asks(self, millis: u64, actor: &str, attempt: u64) -> Self {
-        self.add(millis, actor, What::Invoked { attempt: Attempt::new(attempt), waits: true })
+        self.wants(millis, actor, attempt, Mode::EXCLUSIVE)
+    }
+
+    pub(super) fn wants(self, millis: u64, actor: &str, attempt: u64, mode: Mode) -> Self {
+        self.add(millis, actor, What::Invoked { attempt: Attempt::new(attempt), mode, waits: true })
     }
 
     pub(super) fn hears_no(self, millis: u64, actor: &str, attempt: u64) -> Self {
@@ -69,7 +73,8 @@ impl Plot {
     }
 
     pub(super) fn asks_store(self, millis: u64, actor: &str, entry: u64) -> Self {
-        self.add(millis, actor, What::StoreAsked { entry: Entry::new(entry), waits: true })
+        let (entry, mode) = (Entry::new(entry), Mode::EXCLUSIVE);
+        self.add(millis, actor, What::StoreAsked { entry, mode, waits: true })
     }
 
     pub(super) fn store_grants(self, millis: u64, actor: &str, entry: u64, counter: u64) -> Self {
@@ -96,11 +101,11 @@ impl Plot {
             let (start, counter) = (round * 10, round + 1);
             let actor = if round % 2 == 0 { "p1" } else { "p2" };
             let (attempt, entry) = (Attempt::new(counter), Entry::new(counter));
-            let deadline = deadline(start + 500);
+            let (deadline, mode) = (deadline(start + 500), Mode::EXCLUSIVE);
             let story = [
-                (0, What::Invoked { attempt, waits: true }),
-                (0, What::EntryBegan { entry }),
-                (1, What::StoreAsked { entry, waits: true }),
+                (0, What::Invoked { attempt, mode, waits: true }),
+                (0, What::EntryBegan { entry, mode }),
+                (1, What::StoreAsked { entry, mode, waits: true }),
                 (1, What::StoreGranted { entry, counter, requeued: false }),
                 (2, What::Granted { attempt, token: token((counter, 0)), deadline }),
                 (3, What::HeldSeen { attempt, deadline }),

@@ -1,6 +1,6 @@
 //! The judges find what was planted, and nothing else.
 
-use leasehold_core::LostReason;
+use leasehold_core::{LostReason, Mode};
 
 use super::plot::{BOUNDS, Plot, token};
 use super::{
@@ -269,10 +269,61 @@ fn litter_is_found() {
 /// B1: an entry that begins while another one of its process and name is alive.
 #[test]
 fn a_second_entry_is_found() {
-    let began = |entry| What::EntryBegan { entry: Entry::new(entry) };
+    let began = |entry| What::EntryBegan { entry: Entry::new(entry), mode: Mode::EXCLUSIVE };
     let ended = |entry| What::EntryEnded { entry: Entry::new(entry) };
     let two = Plot::default().add(0, "p1", began(1)).add(1, "p1", began(2)).add(2, "p1", ended(1));
     assert_eq!(one_entry::check(&two.history()).len(), 1);
     let one_each = Plot::default().add(0, "p1", began(1)).add(0, "p2", began(2)).add(1, "p1", ended(1));
     assert_eq!(one_entry::check(&one_each.add(1, "p1", began(3)).history()), []);
+}
+
+/// G1: who shares does, for as long as nobody comes with whom it does not go; permits by their sum, and by the
+/// smallest of their capacities.
+#[test]
+fn holds_that_do_not_fit_together_are_found() {
+    let some = |weight, capacity| Mode::permits(weight, capacity).unwrap();
+    let beside = |modes: &[Mode]| {
+        let mut plot = Plot::default();
+        for (number, mode) in (1..).zip(modes) {
+            plot = plot.wants(0, "p", number, *mode).holds(number, "p", number, (number, 0), 900);
+        }
+        overlap::check(&plot.history()).len()
+    };
+    assert_eq!(beside(&[Mode::SHARED; 5]), 0);
+    assert_eq!(beside(&[Mode::SHARED, Mode::SHARED, Mode::EXCLUSIVE]), 1);
+    assert_eq!(beside(&[Mode::EXCLUSIVE, Mode::SHARED]), 1);
+    assert_eq!(beside(&[some(1, 3), some(2, 3)]), 0);
+    assert_eq!(beside(&[some(1, 3), some(2, 3), some(1, 3)]), 1);
+    assert_eq!(beside(&[some(1, 2), some(1, 9), some(1, 9)]), 1);
+}
+
+/// G2, G3, G7: of sharers none is late, out of turn or behind another; a writer among them is.
+#[test]
+fn sharers_are_judged_by_whom_they_exclude() {
+    let shares = |second| {
+        Plot::default()
+            .wants(0, "p", 1, Mode::SHARED)
+            .wants(0, "p", 2, second)
+            .holds(1, "p", 2, (2, 0), 900)
+            .holds(1, "p", 1, (1, 1), 900)
+            .sees(2, "p", 1, 900)
+    };
+    assert_eq!(found(shares(Mode::SHARED)), []);
+    let beside_a_writer = found(shares(Mode::EXCLUSIVE));
+    for property in [Property::Overlap, Property::Notice, Property::Tokens, Property::Order] {
+        assert!(beside_a_writer.contains(&property), "{property:?} of {beside_a_writer:?}");
+    }
+}
+
+/// B1: beside a grant of its own a process asks for what fits, one thing at a time.
+#[test]
+fn a_process_asks_for_what_fits_one_at_a_time() {
+    let entry = Entry::new;
+    let begins =
+        |plot: Plot, number, mode| plot.add(number, "p", What::EntryBegan { entry: entry(number), mode });
+    let granted = |plot: Plot, number| plot.add(number, "p", What::EntryGranted { entry: entry(number) });
+    let first = || begins(Plot::default(), 1, Mode::SHARED);
+    assert_eq!(one_entry::check(&begins(first(), 2, Mode::SHARED).history()).len(), 1);
+    assert_eq!(one_entry::check(&begins(granted(first(), 1), 2, Mode::SHARED).history()), []);
+    assert_eq!(one_entry::check(&begins(granted(first(), 1), 2, Mode::EXCLUSIVE).history()).len(), 1);
 }

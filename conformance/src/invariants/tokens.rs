@@ -1,4 +1,4 @@
-//! G3, fencing: tokens of a name are unique, and whoever asked after another had been granted gets
+//! G3, fencing: tokens of a name are unique, and whoever asked after another had been granted which it excludes gets
 //! a larger one; so does every later hold of a process. A resource that refuses smaller tokens never
 //! takes a write of an older hold after one of a newer.
 //!
@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use leasehold_core::{FencingToken, LockName};
+use leasehold_core::{FencingToken, LockName, Mode};
 
 use super::holds::{Overruled, overruled};
 use super::violation::{Property, Violation};
@@ -31,9 +31,9 @@ struct Sweep<'a> {
     overruled: Overruled<'a>,
     names: BTreeMap<Option<&'a LockName>, OfName>,
     /// The largest token that was granted before the request began.
-    floors: BTreeMap<Attempt, Option<FencingToken>>,
+    floors: BTreeMap<Attempt, (Mode, Option<FencingToken>)>,
     store_floors: BTreeMap<Entry, Option<u64>>,
-    of_process: BTreeMap<(&'a Arc<str>, Option<&'a LockName>), FencingToken>,
+    of_process: BTreeMap<(&'a Arc<str>, Option<&'a LockName>), Largest>,
     granted: BTreeMap<Attempt, FencingToken>,
     found: Vec<Violation>,
 }
@@ -41,6 +41,7 @@ struct Sweep<'a> {
 #[derive(Default)]
 struct OfName {
     tokens: BTreeSet<FencingToken>,
+    largest: Largest,
     counters: BTreeSet<u64>,
     written: Option<FencingToken>,
 }
@@ -50,8 +51,8 @@ impl<'a> Sweep<'a> {
         let name = event.name.as_ref();
         let of_name = self.names.entry(name).or_default();
         match &event.what {
-            What::Invoked { attempt, .. } => {
-                self.floors.insert(*attempt, of_name.tokens.last().copied());
+            What::Invoked { attempt, mode, .. } => {
+                self.floors.insert(*attempt, (*mode, of_name.largest.excluded_by(*mode)));
             }
             What::StoreAsked { entry, .. } => {
                 self.store_floors.insert(*entry, of_name.counters.last().copied());
@@ -71,8 +72,11 @@ impl<'a> Sweep<'a> {
                 self.found.push(Violation::of(Property::Tokens, event, detail));
             }
             What::Granted { attempt, token, .. } => {
-                let floor = self.floors.get(attempt).copied().flatten();
-                let last = self.of_process.insert((&event.actor, name), *token);
+                let (mode, floor) = self.floors.get(attempt).copied().unwrap_or_default();
+                let of_process = self.of_process.entry((&event.actor, name)).or_default();
+                let last = of_process.excluded_by(mode);
+                of_process.add(mode, *token);
+                of_name.largest.add(mode, *token);
                 self.granted.insert(*attempt, *token);
                 let detail = if !of_name.tokens.insert(*token) {
                     format!("{attempt} gets token {token}, which another hold has")
@@ -98,5 +102,21 @@ impl<'a> Sweep<'a> {
             }
             _ => {}
         }
+    }
+}
+
+/// The largest token of each mode.
+#[derive(Default)]
+struct Largest(BTreeMap<Mode, FencingToken>);
+
+impl Largest {
+    fn add(&mut self, mode: Mode, token: FencingToken) {
+        let largest = self.0.entry(mode).or_insert(token);
+        *largest = token.max(*largest);
+    }
+
+    /// The largest of those that a hold in `mode` excludes.
+    fn excluded_by(&self, mode: Mode) -> Option<FencingToken> {
+        self.0.iter().filter(|(other, _)| other.bars(mode)).map(|(_, token)| *token).max()
     }
 }

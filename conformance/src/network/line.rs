@@ -132,7 +132,7 @@ impl Layer for Line {
             .await
     }
 
-    async fn revoke(&self, below: &Below, name: &LockName, how: Revoke) -> Result<Option<Holder>> {
+    async fn revoke(&self, below: &Below, name: &LockName, how: Revoke) -> Result<Vec<Holder>> {
         self.link
             .ask(below, Operation::Revoke, (name.clone(), how), |store, (name, how), _| {
                 Box::pin(async move { store.revoke(&name, how).await })

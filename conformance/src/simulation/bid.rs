@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use leasehold_core::clock::{Clock, Deadline};
-use leasehold_core::{Error, LockGuard, LockName, LostReason, Result};
+use leasehold_core::{Error, LockGuard, LockName, LostReason, Mode, Result};
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
@@ -33,9 +33,15 @@ enum Stage {
 pub(super) type Listeners = Arc<Mutex<JoinSet<()>>>;
 
 impl Bid {
-    pub(super) fn ask(recorder: &Recorder, clock: &HostClock, name: &LockName, waits: bool) -> Self {
+    pub(super) fn ask(
+        recorder: &Recorder,
+        clock: &HostClock,
+        name: &LockName,
+        mode: Mode,
+        waits: bool,
+    ) -> Self {
         let attempt = recorder.attempt();
-        recorder.on(name, What::Invoked { attempt, waits });
+        recorder.on(name, What::Invoked { attempt, mode, waits });
         Self {
             recorder: recorder.clone(),
             clock: clock.clone(),

@@ -130,7 +130,9 @@ impl Cluster {
         };
         match self.scenario.dice.below(4) {
             0 => {
-                self.recorder.on(&name, What::Overruled { counter });
+                for counter in self.holders(&name).await {
+                    self.recorder.on(&name, What::Overruled { counter });
+                }
                 let forced = self.admin.revoke(&name, Revoke::Force).await;
                 forced.expect("a store in memory answers");
             }
@@ -145,7 +147,7 @@ impl Cluster {
     /// The store loses everything but its counter, which is what a `token_base` is for.
     async fn wipe(&mut self) {
         for name in self.scenario.names.clone() {
-            if let Some(counter) = self.holder(&name).await {
+            for counter in self.holders(&name).await {
                 self.recorder.on(&name, What::Overruled { counter });
             }
         }
@@ -158,7 +160,11 @@ impl Cluster {
     }
 
     async fn holder(&self, name: &LockName) -> Option<u64> {
+        self.holders(name).await.first().copied()
+    }
+
+    async fn holders(&self, name: &LockName) -> Vec<u64> {
         let state = self.admin.inspect(name).await.expect("a store in memory answers");
-        Some(state.holder?.token?.counter())
+        state.holders.iter().filter_map(|holder| Some(holder.token?.counter())).collect()
     }
 }

@@ -34,7 +34,7 @@ use scenario::Scenario;
 pub use worker::Stage;
 
 /// Bugs that the simulation must find, or its silence means nothing; each by any of these.
-pub const FINDS: [(&str, &[Property]); 8] = [
+pub const FINDS: [(&str, &[Property]); 9] = [
     ("release_by_name", &[Property::Ownership]),
     ("token_per_session", &[Property::Tokens]),
     ("deadline_from_receipt", &[Property::Overlap, Property::Notice]),
@@ -42,6 +42,7 @@ pub const FINDS: [(&str, &[Property]); 8] = [
     ("grants_what_is_held", &[Property::Overlap, Property::Notice]),
     ("no_clean_up", &[Property::Litter, Property::HandOver]),
     ("last_come_first_served", &[Property::Order]),
+    ("readers_pass_writers", &[Property::Overlap, Property::Notice]),
     ("renewal_always_succeeds", &[Property::Overlap, Property::Notice]),
 ];
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::backend::{Revoke, StoreConfig};
-use leasehold_core::{Entropy, LockManager, LockName, Result, Timing};
+use leasehold_core::{Entropy, LockManager, LockName, Mode, Result, Timing};
 use parking_lot::Mutex;
 use tokio::task::{JoinError, JoinSet};
 
@@ -138,7 +138,7 @@ impl Process {
     pub async fn take_everything_once(&self, names: &[LockName], patience: Duration) {
         for name in names {
             let lock = self.manager.lock(name).expect("the name is valid");
-            let mut bid = Bid::ask(&self.recorder, &self.clock, name, true);
+            let mut bid = Bid::ask(&self.recorder, &self.clock, name, Mode::EXCLUSIVE, true);
             match lock.wait(patience).acquire().await {
                 Ok(guard) => {
                     bid.granted(&guard);

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use leasehold_core::{Error, ErrorKind, FenceGate, Lock, LockGuard, LockManager, LockName};
+use leasehold_core::{
+    Error, ErrorKind, FenceGate, Lock, LockGuard, LockManager, LockName, LockOptions, Mode,
+};
 
 use super::bid::{Bid, Listeners};
 use crate::dice::Dice;
@@ -55,6 +57,10 @@ impl Worker {
         let Ok(mut lock) = self.manager.lock(&name) else {
             unreachable!("the name is valid");
         };
+        let mode = self.mode();
+        let mut options = LockOptions::default();
+        options.mode = mode;
+        lock = lock.options(options);
         if self.dice.chance(200) {
             lock = lock.handoff_limit(0);
         }
@@ -67,13 +73,13 @@ impl Worker {
         let style = self.dice.below(100);
         let whole = async {
             match style {
-                0..15 => self.inside_with(&lock).await,
-                15..40 => self.once(&lock).await,
+                0..15 => self.inside_with(&lock, mode).await,
+                15..40 => self.once(&lock, mode).await,
                 40..65 => {
                     let wait = self.dice.span(self.stage.ttl);
-                    self.by_hand(&lock.wait(wait)).await
+                    self.by_hand(&lock.wait(wait), mode).await
                 }
-                _ => self.by_hand(&lock).await,
+                _ => self.by_hand(&lock, mode).await,
             }
         };
         if patience == Duration::MAX {
@@ -86,8 +92,20 @@ impl Worker {
         }
     }
 
-    async fn inside_with(&mut self, lock: &Lock) -> ControlFlow<()> {
-        let mut bid = self.ask(lock, true);
+    /// Half of them are exclusive, where the store promises others.
+    fn mode(&mut self) -> Mode {
+        let capacity = *self.dice.pick(&[2, 3]);
+        let weight = u32::try_from(self.dice.between(1, capacity.into())).expect("it is small");
+        let mode = match self.dice.below(4) {
+            0 => Mode::SHARED,
+            1 => Mode::permits(weight, capacity).expect("it is no more than the capacity"),
+            _ => Mode::EXCLUSIVE,
+        };
+        if self.manager.guarantees().contains(mode.needs()) { mode } else { Mode::EXCLUSIVE }
+    }
+
+    async fn inside_with(&mut self, lock: &Lock, mode: Mode) -> ControlFlow<()> {
+        let mut bid = self.ask(lock, mode, true);
         let work = async |guard: &LockGuard| {
             bid.granted(guard);
             self.hold(guard, &bid).await;
@@ -99,8 +117,8 @@ impl Worker {
         }
     }
 
-    async fn once(&mut self, lock: &Lock) -> ControlFlow<()> {
-        let bid = self.ask(lock, false);
+    async fn once(&mut self, lock: &Lock, mode: Mode) -> ControlFlow<()> {
+        let bid = self.ask(lock, mode, false);
         match lock.try_acquire().await {
             Ok(Some(guard)) => self.use_and_end(bid, guard).await,
             Ok(None) => bid.refused("held".to_owned()),
@@ -109,8 +127,8 @@ impl Worker {
         ControlFlow::Continue(())
     }
 
-    async fn by_hand(&mut self, lock: &Lock) -> ControlFlow<()> {
-        let bid = self.ask(lock, true);
+    async fn by_hand(&mut self, lock: &Lock, mode: Mode) -> ControlFlow<()> {
+        let bid = self.ask(lock, mode, true);
         match lock.acquire().await {
             Ok(guard) => {
                 self.use_and_end(bid, guard).await;
@@ -120,8 +138,8 @@ impl Worker {
         }
     }
 
-    fn ask(&self, lock: &Lock, waits: bool) -> Bid {
-        Bid::ask(&self.recorder, &self.clock, lock.name(), waits)
+    fn ask(&self, lock: &Lock, mode: Mode, waits: bool) -> Bid {
+        Bid::ask(&self.recorder, &self.clock, lock.name(), mode, waits)
     }
 
     async fn use_and_end(&mut self, bid: Bid, guard: LockGuard) {
@@ -171,7 +189,8 @@ impl Worker {
                     // Whether it worked shows in the deadline that is seen next.
                     let _ = guard.renew().await;
                 }
-                1..4 => {
+                // Who does not exclude others writes nothing: its token fences none of them off.
+                1..4 if guard.mode() == Mode::EXCLUSIVE => {
                     let written = self.stage.resources[guard.name()].admit(guard.token());
                     bid.wrote(guard, written.is_ok());
                 }

@@ -60,6 +60,18 @@ impl FenceGate {
         let largest_seen = self.largest.fetch_max(token.get(), Ordering::AcqRel);
         if token.get() < largest_seen { Err(Fenced { token, largest_seen }) } else { Ok(()) }
     }
+
+    /// Admits a reader, of a [shared](crate::Lock::shared) lock, if no writer with a larger token was admitted
+    /// before. The readers of one lock hold together, so they do not fence each other off: nothing is remembered.
+    ///
+    /// # Errors
+    ///
+    /// [`Fenced`] otherwise: what is read is not what this reader's lock protects any more.
+    pub fn admit_read(&self, token: FencingToken) -> Result<(), Fenced> {
+        // ORDERING: pairs with the release of the writer it sees.
+        let largest_seen = self.largest.load(Ordering::Acquire);
+        if token.get() < largest_seen { Err(Fenced { token, largest_seen }) } else { Ok(()) }
+    }
 }
 
 impl std::fmt::Display for Fenced {
@@ -88,5 +100,19 @@ mod tests {
         assert!(gate.admit(token(6)).is_ok());
         assert!(gate.admit(token(6)).is_ok());
         assert!(gate.admit(token(5)).is_err());
+    }
+
+    /// Readers pass in any order, until a later writer has; none keeps another out, nor a writer.
+    #[test]
+    fn a_reader_is_refused_behind_a_later_writer_alone() {
+        let token = |counter, index| FencingToken::new(counter, index).unwrap();
+        let gate = FenceGate::resumed(token(5, 0).get());
+        for reader in [token(6, 1), token(6, 0), token(9, 0), token(5, 1)] {
+            gate.admit_read(reader).unwrap();
+        }
+        gate.admit(token(7, 0)).unwrap();
+        gate.admit_read(token(7, 0)).unwrap();
+        gate.admit_read(token(9, 0)).unwrap();
+        assert_eq!(gate.admit_read(token(6, 1)).unwrap_err().largest_seen, token(7, 0).get());
     }
 }

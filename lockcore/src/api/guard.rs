@@ -18,6 +18,7 @@ use crate::core::held::Held;
 use crate::core::tenure::{Standing, Tenure, ended};
 use crate::words::error::{Error, Result};
 use crate::words::loss::{GuardState, LostReason};
+use crate::words::mode::Mode;
 use crate::words::name::LockName;
 use crate::words::token::FencingToken;
 
@@ -45,7 +46,14 @@ impl LockGuard {
         &self.tenure().grant().name
     }
 
-    /// Larger than every token given out for this name before (G3); give it to the resource.
+    /// How it is held.
+    pub fn mode(&self) -> Mode {
+        self.tenure().mode()
+    }
+
+    /// Larger than every token of this name that was given out before to a guard that this one excludes, and no
+    /// other guard's (G3); give it to the resource. Those of guards that hold together, as permits do, fence none
+    /// of them off.
     pub fn token(&self) -> FencingToken {
         self.held.token()
     }
@@ -78,14 +86,14 @@ impl LockGuard {
     /// time, never after the store can grant the lock to others, as long as timers fire; a host that
     /// was suspended is told by [`ensure_held`](Self::ensure_held) first.
     pub fn lost(&self) -> Lost {
-        Lost { standings: self.tenure().watch(), told: Told::NotAsked }
+        Lost { standings: self.watch(), told: Told::NotAsked }
     }
 
     /// What changes for this guard, how it stands now first. A slow reader misses states in between,
     /// never the last one, nor that it was asked for; the stream ends after the last state, and says so as
     /// often as it is asked.
     pub fn changes(&self) -> Changes {
-        Changes { standings: standings(self.tenure().watch()), told: None, next: None }
+        Changes { standings: standings(self.watch()), told: None, next: None }
     }
 
     /// Until when the lock is to be given up, if an administrator has asked for it: release it before.
@@ -107,7 +115,7 @@ impl LockGuard {
     ///
     /// A future made later tells the same.
     pub fn until_asked(&self) -> impl Future<Output = Option<Deadline>> + Send + 'static + use<> {
-        let mut standings = self.tenure().watch();
+        let mut standings = self.watch();
         async move {
             loop {
                 let Standing { state, asked } = *standings.borrow_and_update();
@@ -124,7 +132,7 @@ impl LockGuard {
     pub(crate) fn hold_at_most(&self, span: Duration) {
         let at = self.core().env().now() + span;
         self.tenure().hold_until(at);
-        self.core().end_at(self.tenure(), at);
+        self.core().end_at(self.tenure(), self.watch(), at);
     }
 
     /// Renews now, besides the watchdog.
@@ -174,6 +182,10 @@ impl LockGuard {
     /// ```
     pub async fn release(self) -> Result<()> {
         self.held.release().await
+    }
+
+    fn watch(&self) -> watch::Receiver<Standing> {
+        self.tenure().watch(self.token().index())
     }
 
     fn tenure(&self) -> &Arc<Tenure> {

@@ -13,9 +13,10 @@ use crate::core::Core;
 use crate::core::acquire::{Acquire, Tried};
 use crate::core::held::Held;
 use crate::core::meters::Acquisition;
-use crate::core::queue::HandoffBudget;
+use crate::core::queue::{HandoffBudget, Wish};
 use crate::words::error::{Error, Result};
 use crate::words::guarantees::Guarantees;
+use crate::words::mode::Mode;
 use crate::words::name::LockName;
 use crate::words::token::FencingToken;
 
@@ -45,6 +46,8 @@ pub struct Lock {
     core: Arc<Core>,
     name: LockName,
     options: LockOptions,
+    /// Why what was asked for cannot be; told when it is acquired, as of all options.
+    refused: Option<Error>,
 }
 
 /// How one lock differs from its manager's defaults; checked when it is acquired.
@@ -63,6 +66,9 @@ pub struct LockOptions {
     pub max_hold: Option<Duration>,
     /// What `inspect` shows of the holder, at most [`LockOptions::MAX_METADATA_BYTES`].
     pub metadata: Option<String>,
+    /// How it is to be held: exclusively, if not said otherwise. Stores promise the other modes by
+    /// [`Guarantees::SHARED`] and [`Guarantees::PERMITS`].
+    pub mode: Mode,
 }
 
 impl LockOptions {
@@ -72,7 +78,7 @@ impl LockOptions {
 
 impl Lock {
     pub(crate) fn new(core: Arc<Core>, name: LockName) -> Self {
-        Self { core, name, options: LockOptions::default() }
+        Self { core, name, options: LockOptions::default(), refused: None }
     }
 
     /// The name of the lock.
@@ -113,9 +119,49 @@ impl Lock {
         self
     }
 
+    /// Shares the lock with all who do, as readers: on stores with [`Guarantees::SHARED`].
+    ///
+    /// First come, first served: who shares waits for an exclusive lock that came before, also while that waits. Not
+    /// re-entrant either: who holds a share and asks for another may wait behind a writer that waits for the first.
+    ///
+    /// Within a process a share is joined without a request, within the budget of hand-offs; one with a
+    /// [`max_hold`](Self::max_hold) is not.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> leasehold_core::Result<()> {
+    /// # use leasehold_core::{LockManager, memory::MemoryConfig};
+    /// # let locks = LockManager::builder(MemoryConfig::private()).build().await?;
+    /// let reader = locks.lock("ledger")?.shared().acquire().await?;
+    /// let another = locks.lock("ledger")?.shared().acquire().await?;
+    /// assert!(locks.lock("ledger")?.try_acquire().await?.is_none());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn shared(mut self) -> Self {
+        (self.options.mode, self.refused) = (Mode::SHARED, None);
+        self
+    }
+
+    /// Takes `weight` of `capacity` permits, on stores with [`Guarantees::PERMITS`]; 1 of 1 is the exclusive lock.
+    ///
+    /// Nothing is stored of the capacity: where those who hold or wait in front disagree, the smallest counts. First
+    /// come, first served, so a request that does not fit yet is not overtaken by one that would.
+    ///
+    /// Checked when it is acquired: the weight is above zero and not above the capacity, and that below [`u32::MAX`].
+    pub fn permits(mut self, weight: u32, capacity: u32) -> Self {
+        match Mode::permits(weight, capacity) {
+            Ok(mode) => (self.options.mode, self.refused) = (mode, None),
+            Err(error) => self.refused = Some(error),
+        }
+        self
+    }
+
     /// Replaces all options.
     pub fn options(mut self, options: LockOptions) -> Self {
-        self.options = options;
+        (self.options, self.refused) = (options, None);
         self
     }
 
@@ -134,7 +180,7 @@ impl Lock {
     /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) with the holder as last heard, and what the store refused last
     /// as its source; [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) when the
     /// store cannot be reached before it has queued the request, which is never how a busy lock looks, and which all hear who wait in this process; [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption)
-    /// and [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) (a ttl of its own) before any request; [`ErrorKind::Closed`](crate::ErrorKind::Closed) after
+    /// and [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) (a ttl of its own, or a mode) before any request; [`ErrorKind::Closed`](crate::ErrorKind::Closed) after
     /// or during a shutdown;
     /// [`ErrorKind::Protocol`](crate::ErrorKind::Protocol) when the store's counter went back; [`ErrorKind::Denied`](crate::ErrorKind::Denied).
     ///
@@ -154,8 +200,8 @@ impl Lock {
         granted.map(|held| self.guard(held))
     }
 
-    /// Takes the lock if that needs no waiting for a holder: `None` when it is held, or when
-    /// somebody is ahead.
+    /// Takes the lock if that needs no waiting for a holder: `None` when it is held by somebody that it does not
+    /// go beside, or when somebody is ahead.
     ///
     /// One round trip when the lock is free, none when this process holds it. A release by this
     /// process that is on its way is waited for.
@@ -213,6 +259,17 @@ impl Lock {
         Ok(done)
     }
 
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+
+    /// The same lock, which waits no longer than `left` either.
+    pub(crate) fn within(&self, left: Option<Duration>) -> Self {
+        let mut lock = self.clone();
+        lock.options.wait = lock.options.wait.into_iter().chain(left).min();
+        lock
+    }
+
     fn guard(&self, held: Held) -> LockGuard {
         let guard = LockGuard::new(held);
         if let Some(span) = self.options.max_hold {
@@ -223,16 +280,18 @@ impl Lock {
 
     fn wanted(&self) -> Result<Acquire> {
         let timing = self.core.env().timing();
-        let LockOptions { wait, ttl, handoff_limit, max_hold, metadata } = &self.options;
+        let LockOptions { wait, ttl, handoff_limit, max_hold, metadata, mode } = &self.options;
+        if let Some(refused) = &self.refused {
+            return Err(refused.clone());
+        }
+        if *mode != Mode::EXCLUSIVE {
+            self.promised(mode.needs(), "mode")?;
+        }
         if max_hold.is_some_and(|span| span.is_zero()) {
             return Err(Error::invalid_option("max_hold is zero: it must be above"));
         }
         if let Some(ttl) = *ttl {
-            self.core
-                .backend()
-                .guarantees()
-                .require(Guarantees::PER_LOCK_TTL)
-                .map_err(|error| error.with_context("option", "ttl"))?;
+            self.promised(Guarantees::PER_LOCK_TTL, "ttl")?;
             timing.validate_ttl(ttl, self.core.min_ttl)?;
         }
         let limit = handoff_limit.unwrap_or(timing.handoff_limit);
@@ -251,11 +310,19 @@ impl Lock {
         }
         Ok(Acquire {
             name: self.name.clone(),
+            wish: Wish { mode: *mode, alone: max_hold.is_some() },
             ttl: ttl.unwrap_or(timing.ttl),
             wait: *wait,
             budget: HandoffBudget { limit, window: timing.handoff_window },
             metadata: metadata.as_deref().map(Arc::from),
         })
+    }
+}
+
+impl Lock {
+    fn promised(&self, needed: Guarantees, option: &'static str) -> Result<()> {
+        let promised = self.core.backend().guarantees().require(needed);
+        promised.map_err(|error| error.with_context("option", option))
     }
 }
 

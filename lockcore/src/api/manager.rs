@@ -11,6 +11,7 @@ use crate::api::lock::Lock;
 use crate::backend::env::Env;
 use crate::backend::{Finding, LockState, Severity, StoreConfig, TokenBase};
 use crate::core::Core;
+use crate::core::queues::Entry;
 use crate::words::error::{Effect, Error, ErrorKind, Result};
 use crate::words::guarantees::Guarantees;
 use crate::words::loss::LostReason;
@@ -76,10 +77,13 @@ impl LockManager {
         let name = LockName::new(name)?;
         let state = self.answered(self.core.backend().inspect(&name)).await;
         let mut state = state.map_err(|error| error.with_context("lock", &name))?;
-        let ours = self.core.with_known(&name, |entry| entry.queue.held().map(|(_, token)| token));
-        if let (Some(holder), Some(token)) = (&mut state.holder, ours.flatten()) {
-            // Somebody else's token is larger than ours if our hold is over and we do not know yet.
-            holder.token = holder.token.max(Some(token));
+        let own = |entry: &mut Entry| entry.queue.held().map(|(_, token)| token).collect::<Vec<_>>();
+        for own in self.core.with_known(&name, own).unwrap_or_default() {
+            // Not there if our hold is over and we do not know yet.
+            let is_ours = |shown: FencingToken| shown.counter() == own.counter();
+            if let Some(holder) = state.holders.iter_mut().find(|holder| holder.token.is_none_or(is_ours)) {
+                holder.token = Some(own);
+            }
         }
         Ok(state)
     }

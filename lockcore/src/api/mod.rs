@@ -1,5 +1,6 @@
 //! What users open and hold.
 
+pub(crate) mod all;
 pub(crate) mod builder;
 pub(crate) mod fence;
 pub(crate) mod guard;

@@ -1,13 +1,15 @@
 //! The contract of a store: what [`LockBackend`] must do, in the words the conformance kit checks.
 //!
 //! Implementers see this module; users see [`LockManager`](crate::LockManager). A store keeps
-//! entries (contenders and the holder) per name and grants the first live one. It has no renewal
-//! timer and no policy: the core decides what to ask and when.
+//! entries (contenders and holders) per name, and grants the oldest live ones for as long as [`Load`] admits
+//! them: of exclusive ones the first. It has no renewal timer and no policy: the core decides what to ask and when.
 //!
 //! # Invariants
-//! - **B1** *One entry per name*: per backend and name the core keeps at most one of {acquisition,
-//!   grant, unconfirmed release} alive at a time. An acquisition whose future was dropped no longer
-//!   counts; cleaning it up is the backend's own business.
+//! - **B1** *One acquisition per name*: per backend and name the core keeps at most one acquisition alive at
+//!   a time, and asks only for what its own grants and unconfirmed releases of the name admit ([`Load`]): with
+//!   exclusive ones, for one entry in all. An acquisition whose future was dropped no longer counts;
+//!   cleaning it up is the backend's own business. What a store does not promise ([`Mode::needs`]) it is
+//!   not asked for.
 //! - **B2** *Who cleans up*: the core never drops `acquire`'s future while somebody still wants the
 //!   lock. Once dropped, the backend removes what is left of it as soon as the store can be reached;
 //!   nothing stays beyond one ttl even if it never can (G5, G8).
@@ -39,8 +41,8 @@ use crate::words::name::LockName;
 use crate::words::owner::OwnerId;
 use crate::words::token::FencingToken;
 
-pub use crate::words::holder::Holder;
-pub use crate::words::mode::Mode;
+pub use crate::words::holder::{Holder, LockState};
+pub use crate::words::mode::{Load, Mode};
 pub use crate::words::revoke::{Revocation, Revoke};
 
 /// A store of locks.
@@ -57,14 +59,15 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
     /// What this store promises; constant. Every flag is checked by the cases that need it.
     fn guarantees(&self) -> Guarantees;
 
-    /// Takes the lock if nobody holds it or, with [`Guarantees::FIFO`], waits for it: one round trip when it is free
-    /// (`g9::try_takes_a_free_lock`), never waits for a holder (`g9::try_does_not_wait`), and
+    /// Takes the lock if the rule of [`Mode`] admits that now, behind all who hold it or, with [`Guarantees::FIFO`],
+    /// wait for it: one round trip when it does
+    /// (`g9::try_takes_a_free_lock`, `g9::try_shared_next_to_readers`), never waits for a holder (`g9::try_does_not_wait`), and
     /// leaves no trace when it is not granted or its future is dropped
     /// (`g9::try_leaves_no_trace`, `g8::cancelled_try_leaves_nothing`).
     async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt>;
 
-    /// Takes the lock, or queues for it in the same request and waits for its turn
-    /// (`g1::one_holder_at_a_time`, `g7::grants_in_order_of_arrival`).
+    /// Takes the lock, or queues for it in the same request and waits until the rule of [`Mode`] admits it
+    /// (`g1::one_holder_at_a_time`, `g1::permits_stay_within_the_capacity`, `g7::grants_in_order_of_arrival`).
     ///
     /// The deadline of the grant is counted from when the granting request was sent
     /// (`g2::deadline_counts_from_sending`). While queued, the entry's lease is announced and kept
@@ -80,7 +83,8 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
     ///
     /// Dropping the future abandons: without being polled again the backend removes the entry,
     /// also one that a delayed request creates later or that was granted meanwhile
-    /// (`g8::cancelled_acquire_leaves_nothing`). Returning an error abandons in the same way, `Lost` too: the
+    /// (`g8::cancelled_acquire_leaves_nothing`); whoever the rule admits then is granted, as after a release
+    /// (`g7::a_leaving_writer_lets_readers_in`). Returning an error abandons in the same way, `Lost` too: the
     /// next acquisition of the name may begin before that is cleaned up. A queued acquisition survives a
     /// reconnect.
     async fn acquire(&self, request: &AcquireRequest) -> Result<Grant>;
@@ -93,10 +97,10 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
     /// (`g4::renewing_a_released_lock_does_not_revive_it`). The deadline is counted from sending.
     async fn renew(&self, leases: &[LeaseId]) -> Vec<Renewal>;
 
-    /// Releases a grant: `Ok` only when the store has let go (`g4::release_frees_the_lock`); the
-    /// next contender is granted (`g7::one_release_wakes_one_contender`).
+    /// Releases a grant: `Ok` only when the store has let go (`g4::release_frees_the_lock`); whoever
+    /// the rule admits then is granted (`g7::one_release_wakes_one_contender`, `g7::one_release_admits_whoever_fits`).
     ///
-    /// Anybody else's grant, a later one of the same process included, stays as it is, and the
+    /// Anybody else's grant, one that shares the lock or a later one of the same process included, stays as it is, and the
     /// answer is `Lost` (`g4::a_stale_release_changes_nothing`). [`LostReason::Gone`] means that the store
     /// has no such entry: after an earlier try without answer it is the confirmation. Any other reason
     /// says nothing of the entry.
@@ -122,25 +126,27 @@ pub trait LockBackend: fmt::Debug + Send + Sync + 'static {
     /// What the store has to tell; taken once, by the core. A second call gives a stream that ends.
     fn events(&self) -> BoxStream<'static, StoreEvent>;
 
-    /// Who holds `name` and how many wait (`g10::inspect_shows_the_holder`). Changes nothing.
+    /// Who holds `name` and how many wait (`g10::inspect_shows_the_holder`, `g10::inspect_shows_every_holder`). Changes
+    /// nothing.
     async fn inspect(&self, name: &LockName) -> Result<LockState>;
 
     /// The names that begin with `prefix` and are held or waited for, in order
     /// (`g10::list_shows_names_in_use`).
     async fn list(&self, prefix: &str) -> Result<Vec<LockState>>;
 
-    /// Passes a request on to the holder of `name`, and says whom it found; `None` is nobody. Does not wait
-    /// for the answer: that is seen by [`inspect`](Self::inspect), whose holder has the same token then, or
-    /// the same label, time and metadata if it has none.
+    /// Passes a request on to every holder of `name`, and says whom it found, in order of arrival
+    /// (`g4::revoke_asks_every_holder`). Does not wait
+    /// for the answer: that is seen by [`inspect`](Self::inspect), whose holders have the same tokens then, or
+    /// the same labels, times and metadata if they have none.
     ///
     /// Asked, the holder's session hears [`StoreEvent::GrantAsked`], within a third of its ttl if the message itself is
     /// lost, and the core loses and releases the grant (`g4::revoke_ends_the_hold`) when the grace is over
     /// (`g4::a_grace_ends_the_hold`). A holder that is dead or deaf hears nothing, and is not harmed.
     ///
-    /// Forced, the entry is deleted at once: until the holder has heard of it, G1 rests on
+    /// Forced, their entries are deleted at once: until the holder has heard of it, G1 rests on
     /// fencing (`g3::force_keeps_tokens_growing`). No other name is touched
     /// (`g10::revoking_one_name_leaves_others_held`).
-    async fn revoke(&self, name: &LockName, how: Revoke) -> Result<Option<Holder>>;
+    async fn revoke(&self, name: &LockName, how: Revoke) -> Result<Vec<Holder>>;
 
     /// What an administrator should know about this store and its settings.
     async fn diagnose(&self) -> Result<Vec<Finding>>;
@@ -216,7 +222,7 @@ impl StoreConfig for Box<dyn StoreConfig> {
 pub struct AcquireRequest {
     /// The lock.
     pub name: LockName,
-    /// How it is to be held.
+    /// How it is to be held; only what the store promises.
     pub mode: Mode,
     /// The identity of this acquisition; another one has another, of the same wait too.
     pub owner: OwnerId,
@@ -231,7 +237,7 @@ pub struct AcquireRequest {
 impl AcquireRequest {
     /// A request for `name` by `owner`, exclusive, without label or metadata.
     pub fn new(name: LockName, owner: OwnerId, ttl: Duration) -> Self {
-        Self { name, mode: Mode::Exclusive, owner, ttl, label: "".into(), metadata: None }
+        Self { name, mode: Mode::EXCLUSIVE, owner, ttl, label: "".into(), metadata: None }
     }
 }
 
@@ -243,7 +249,7 @@ pub enum Attempt {
     Granted(Grant),
     /// Somebody holds it, or is before us.
     Held {
-        /// Whom the store names, if it does.
+        /// One that stands in the way, if the store names one.
         holder: Option<Holder>,
     },
 }
@@ -258,7 +264,8 @@ pub struct Grant {
     pub owner: OwnerId,
     /// What keeps it. Grants with the same lease id live and die together.
     pub lease: Lease,
-    /// The store's own number, larger for every later grant of the name (G3), the namespace's
+    /// The store's own number, larger for every later grant of the name that this one excludes, and no
+    /// other's (G3), the namespace's
     /// `token_base` included, which is read once per session; at most [`FencingToken::MAX_COUNTER`](crate::FencingToken::MAX_COUNTER).
     pub counter: u64,
 }
@@ -372,25 +379,6 @@ pub enum StoreEvent {
     Warning(Cow<'static, str>),
 }
 
-/// What [`LockBackend::inspect`] shows.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct LockState {
-    /// The lock.
-    pub name: LockName,
-    /// Its holder, if it is held.
-    pub holder: Option<Holder>,
-    /// How many wait in the store's queue, the holder not counted.
-    pub contenders: usize,
-}
-
-impl LockState {
-    /// The state of `name`.
-    pub fn new(name: LockName, holder: Option<Holder>, contenders: usize) -> Self {
-        Self { name, holder, contenders }
-    }
-}
-
 /// What a namespace adds to the numbers of its store, which are its counters then: so tokens go on
 /// growing after a store was restored, or after a move from another one (G3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -445,10 +433,11 @@ pub struct Finding {
 impl Finding {
     /// Who holds a name, and how many wait.
     pub fn of_state(state: &LockState) -> Self {
-        let LockState { name, holder, contenders } = state;
-        let holder = match holder {
-            None => "nobody holds it".to_owned(),
-            Some(holder) => format!("held by {:?}", holder.label),
+        let LockState { name, holders, contenders } = state;
+        let holder = match &**holders {
+            [] => "nobody holds it".to_owned(),
+            [holder] => format!("held by {:?}", holder.label),
+            [first, others @ ..] => format!("held by {:?} and {} others", first.label, others.len()),
         };
         Self::new(Severity::Ok, "lock", format!("{name}: {holder}, {contenders} wait"))
     }

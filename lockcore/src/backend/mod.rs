@@ -15,8 +15,8 @@ pub(crate) mod url;
 pub use backoff::Backoff;
 pub use carried::Carried;
 pub use contract::{
-    AcquireRequest, Attempt, Finding, Grant, Holder, Lease, LeaseId, LeaseScope, LockBackend, LockState,
-    Mode, Renewal, Revocation, Revoke, Severity, StoreConfig, StoreEvent, TokenBase,
+    AcquireRequest, Attempt, Finding, Grant, Holder, Lease, LeaseId, LeaseScope, Load, LockBackend,
+    LockState, Mode, Renewal, Revocation, Revoke, Severity, StoreConfig, StoreEvent, TokenBase,
 };
 pub use endpoint::Endpoint;
 pub use events::{Events, Inbox, WeakEvents};

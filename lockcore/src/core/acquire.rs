@@ -3,6 +3,7 @@
 //!
 //! Checked by the conformance cases of `g7` and `g8`, the simulation, and `tests/bystanders`.
 
+use std::iter;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -14,8 +15,9 @@ use crate::clock::Moment;
 use crate::core::Core;
 use crate::core::drive::{Drive, Ride};
 use crate::core::held::Held;
-use crate::core::queue::{HandoffBudget, Reply, WaiterId};
+use crate::core::queue::{Call, HandoffBudget, Reply, WaiterId, Wish};
 use crate::core::queues::{Entry, Queue, Waiter};
+use crate::core::tenure::Tenure;
 use crate::words::error::{Effect, Error, ErrorKind, Result};
 use crate::words::name::LockName;
 
@@ -23,6 +25,7 @@ use crate::words::name::LockName;
 #[derive(Clone, Debug)]
 pub(crate) struct Acquire {
     pub(crate) name: LockName,
+    pub(crate) wish: Wish,
     pub(crate) ttl: Duration,
     pub(crate) wait: Option<Duration>,
     pub(crate) budget: HandoffBudget,
@@ -79,7 +82,7 @@ impl Core {
     }
 
     async fn try_turn(self: &Arc<Self>, wanted: &Acquire) -> Result<Tried> {
-        let claimed = self.claim(wanted, |entry| entry.queue.try_claim())?;
+        let claimed = self.claim(wanted, |entry| entry.queue.try_claim(wanted.wish, self.joins()))?;
         let turn = match claimed {
             Claimed::Turn(turn) => turn,
             Claimed::Busy => return Ok(Tried::Held(self.heard_holder(&wanted.name))),
@@ -94,15 +97,50 @@ impl Core {
         }
     }
 
-    /// The store has no more to do for this name: the next waiter asks it.
-    pub(crate) fn call_next(self: &Arc<Self>, queue: &Arc<Queue>) {
-        if let Some(waiter) = queue.with(Entry::next) {
-            waiter.call(Turn::Drive(Drive::new(self, queue)));
+    /// Changes a queue, and calls whoever's turn it is after that: whatever may make it somebody's goes through
+    /// here (queue-3).
+    pub(crate) fn change<R>(self: &Arc<Self>, queue: &Arc<Queue>, change: impl FnOnce(&mut Entry) -> R) -> R {
+        let mut calls = None;
+        let result = queue.with(|entry| {
+            let result = change(entry);
+            if entry.queue.may_call() {
+                calls = Some(self.calls(entry));
+            }
+            result
+        });
+        if let Some(calls) = calls {
+            self.call(queue, calls);
+        }
+        result
+    }
+
+    #[inline(never)]
+    fn calls(&self, entry: &mut Entry) -> Vec<Call<Arc<Tenure>, Waiter>> {
+        iter::from_fn(|| entry.queue.pump(self.joins())).collect()
+    }
+
+    #[inline(never)]
+    fn call(self: &Arc<Self>, queue: &Arc<Queue>, calls: Vec<Call<Arc<Tenure>, Waiter>>) {
+        for call in calls {
+            match call {
+                Call::Joined(tenure, token, waiter) => {
+                    waiter.call(Turn::Held(Held::new(Arc::clone(self), tenure, token)));
+                }
+                Call::Drive(waiter) => waiter.call(Turn::Drive(Drive::new(self, queue))),
+            }
+        }
+    }
+
+    /// Whether one more guard may have a tenure, which is so until a given moment.
+    fn joins(&self) -> impl Fn(&Arc<Tenure>, Moment) -> bool {
+        |tenure, until| {
+            let now = self.env().now();
+            now < until && tenure.is_healthy(now)
         }
     }
 
     async fn wait_turn(self: &Arc<Self>, wanted: &Acquire) -> Result<Held> {
-        let turn = match self.claim(wanted, |entry| entry.queue.claim())? {
+        let turn = match self.claim(wanted, |entry| entry.queue.claim(wanted.wish, self.joins()))? {
             Claimed::Turn(turn) => turn,
             Claimed::Wait(place) => place.turn().await?,
             Claimed::Busy => unreachable!("only `try_claim` answers busy"),
@@ -115,36 +153,51 @@ impl Core {
         }
     }
 
-    fn claim(self: &Arc<Self>, wanted: &Acquire, claim: impl FnOnce(&mut Entry) -> Reply) -> Result<Claimed> {
+    fn claim(
+        self: &Arc<Self>,
+        wanted: &Acquire,
+        claim: impl FnOnce(&mut Entry) -> Reply<Arc<Tenure>>,
+    ) -> Result<Claimed> {
         let queue = self.queues.of(&wanted.name);
-        let (claimed, ahead) = queue.with(|entry| {
+        let mut waits = None;
+        let reply = queue.with(|entry| {
             // RACE: under the queue's mutex, so that nobody enqueues after `refuse_everybody`.
             if self.is_closed() {
                 return Err(Self::closed_error());
             }
-            let claimed = match claim(entry) {
+            let reply = claim(entry);
+            match &reply {
                 Reply::Drive => {
                     if let Some(news) = entry.told() {
                         (news.heard, news.lost_early, news.asked_early) = (None, None, None);
                     }
-                    Claimed::Turn(Turn::Drive(Drive::new(self, &queue)))
                 }
-                Reply::Busy => Claimed::Busy,
-                Reply::Wait => {
-                    let (sender, called) = oneshot::channel();
-                    let since_round = self.rounds.load(Ordering::Relaxed);
-                    let id = WaiterId(self.waiters.fetch_add(1, Ordering::Relaxed));
-                    entry.queue.enqueue(id, Waiter { turn: sender, since_round });
-                    let place = Waiting { queue: Arc::clone(&queue), id, called, is_over: false };
-                    return Ok((Claimed::Wait(place), entry.under_way()));
-                }
-            };
-            Ok((claimed, None))
+                Reply::Wait => waits = Some((self.place(&queue, entry, wanted.wish), entry.under_way())),
+                Reply::Joined(..) | Reply::Busy => {}
+            }
+            Ok(reply)
         })?;
-        if let Some(ahead) = ahead {
-            ahead.detach();
+        if let Some((place, ahead)) = waits {
+            if let Some(ahead) = ahead {
+                ahead.detach();
+            }
+            return Ok(Claimed::Wait(place));
         }
-        Ok(claimed)
+        Ok(match reply {
+            Reply::Drive => Claimed::Turn(Turn::Drive(Drive::new(self, &queue))),
+            Reply::Joined(tenure, token) => {
+                Claimed::Turn(Turn::Held(Held::new(Arc::clone(self), tenure, token)))
+            }
+            Reply::Wait | Reply::Busy => Claimed::Busy,
+        })
+    }
+
+    fn place(self: &Arc<Self>, queue: &Arc<Queue>, entry: &mut Entry, wish: Wish) -> Waiting {
+        let (sender, called) = oneshot::channel();
+        let since_round = self.rounds.load(Ordering::Relaxed);
+        let id = WaiterId(self.waiters.fetch_add(1, Ordering::Relaxed));
+        entry.queue.enqueue(id, wish, Waiter { turn: sender, since_round });
+        Waiting { core: Arc::clone(self), queue: Arc::clone(queue), id, called, is_over: false }
     }
 
     fn timed_out(&self, wanted: &Acquire, started: Moment, holder: Option<Holder>) -> Error {
@@ -187,6 +240,7 @@ impl Waiter {
 
 /// A place in the queue; leaves it when dropped.
 struct Waiting {
+    core: Arc<Core>,
     queue: Arc<Queue>,
     id: WaiterId,
     called: oneshot::Receiver<Turn>,
@@ -207,7 +261,7 @@ impl Drop for Waiting {
     fn drop(&mut self) {
         if !self.is_over {
             // A turn that was sent already drops with `called`, which passes it on.
-            let left = self.queue.with(|entry| entry.queue.leave(self.id));
+            let left = self.core.change(&self.queue, |entry| entry.queue.leave(self.id));
             drop(left);
         }
     }

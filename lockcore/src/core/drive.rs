@@ -8,10 +8,10 @@
 //! in the same way.
 //!
 //! # Invariants
-//! - **acquire-1** A [`Drive`] either adopts a grant or calls the next waiter, by `Drop` at the latest: no
-//!   wake-up is lost (G8).
-//! - **acquire-2** A request is dropped, which abandons it, before its queue turns idle (B1): the drive is
-//!   part of it, and goes last. In the same way one has ended, and what it was granted too late is
+//! - **acquire-1** A [`Drive`] either adopts a grant or lets the queue call the next waiter, by `Drop` at the
+//!   latest: no wake-up is lost (G8).
+//! - **acquire-2** A request is dropped, which abandons it, before its queue asks for anything else (B1): the
+//!   drive is part of it, and goes last. In the same way one has ended, and what it was granted too late is
 //!   released, before the store is asked again.
 //! - **acquire-3** What an `acquire` hears in the end about the store, and not about its own request, everybody
 //!   hears who is queued behind it then, whether or not its caller looks: a store that is down is not asked
@@ -25,12 +25,13 @@
 use std::sync::Arc;
 
 use crate::backend::env::{Env, Panicked};
-use crate::backend::{AcquireRequest, Attempt, Backoff, Mode};
+use crate::backend::{AcquireRequest, Attempt, Backoff};
 use crate::clock::Moment;
 use crate::core::acquire::{Acquire, Tried, Turn};
 use crate::core::flight::{Flight, Flown};
 use crate::core::held::Held;
-use crate::core::queues::Queue;
+use crate::core::queue::Wish;
+use crate::core::queues::{Entry, Queue};
 use crate::core::{Adopted, Core};
 use crate::words::error::{Error, ErrorKind, Result};
 
@@ -48,11 +49,11 @@ impl Drive {
 
     /// Waits for the lock, whatever becomes of the places that it has in the store's queue.
     pub(crate) async fn run(self, wanted: &Acquire) -> Result<Held> {
-        let (core, queue) = (Arc::clone(&self.core), Arc::clone(&self.queue));
+        let (core, queue, wish) = (Arc::clone(&self.core), Arc::clone(&self.queue), wanted.wish);
         let asked = Box::pin(self.asked_until_final(wanted.clone()));
         match core.fly(&queue, asked, None).await {
             Flown::Landed(answer) => answer,
-            Flown::Aloft(flight) => Ride { core, queue, flight: Some(flight) }.landed().await,
+            Flown::Aloft(flight) => Ride { core, queue, wish, flight: Some(flight) }.landed().await,
         }
     }
 
@@ -111,7 +112,7 @@ impl Drive {
         }
         let request = core.request(&self.queue, wanted);
         let granted = core.env().answer_to(core.backend().acquire(&request));
-        Ok(core.adopt(&self.queue, core.until_closed(granted).await?, wanted.budget))
+        Ok(core.adopt(&self.queue, core.until_closed(granted).await?, wanted.wish, wanted.budget))
     }
 
     /// Notes what the store said; whether there was a place in its queue by now, as it said or has lost it.
@@ -133,10 +134,8 @@ impl Drive {
         if concerns_everybody(&error) {
             self.over = true;
             let waiters: Vec<_> = self.queue.with(|entry| {
-                let waiters = entry.queue.drain().collect();
-                let nobody = entry.next();
-                debug_assert!(nobody.is_none(), "all were taken out");
-                waiters
+                entry.asked_in_vain();
+                entry.queue.drain().collect()
             });
             for waiter in waiters {
                 waiter.call(Turn::Refused(error.clone()));
@@ -148,12 +147,12 @@ impl Drive {
     /// Asks the store once.
     pub(crate) async fn attempt(mut self, wanted: &Acquire) -> Result<Tried> {
         let (core, queue) = (Arc::clone(&self.core), Arc::clone(&self.queue));
-        let (request, budget) = (core.request(&queue, wanted), wanted.budget);
+        let (request, wish, budget) = (core.request(&queue, wanted), wanted.wish, wanted.budget);
         let asked = Box::pin(async move {
             let core = Arc::clone(&self.core);
             let attempt = core.env().bounded(core.backend().try_acquire(&request));
             match core.until_closed(attempt).await {
-                Ok(Attempt::Granted(grant)) => self.took(core.adopt(&self.queue, grant, budget)),
+                Ok(Attempt::Granted(grant)) => self.took(core.adopt(&self.queue, grant, wish, budget)),
                 Ok(Attempt::Held { holder }) => {
                     self.queue.with(|entry| {
                         if let Some(news) = entry.told() {
@@ -232,7 +231,7 @@ fn concerns_everybody(error: &Error) -> bool {
 impl Drop for Drive {
     fn drop(&mut self) {
         if !self.over {
-            self.core.call_next(&self.queue);
+            self.core.change(&self.queue, Entry::asked_in_vain);
         }
     }
 }
@@ -243,12 +242,13 @@ impl std::fmt::Debug for Drive {
     }
 }
 
-/// The wait for a request that is under way. Who leaves it leaves it to the next waiter; without one
-/// the request is given up.
+/// The wait for a request that is under way. Who leaves it leaves it to the next waiter if that wants the same;
+/// otherwise the request is given up.
 #[derive(Debug)]
 pub(crate) struct Ride {
     core: Arc<Core>,
     queue: Arc<Queue>,
+    wish: Wish,
     /// Until it has landed.
     flight: Option<Flight<Result<Held>>>,
 }
@@ -273,13 +273,12 @@ impl Drop for Ride {
             // RACE: one that was answered has left the entry under this mutex; what the queue does now
             // is no business of its.
             let undecided = entry.flight.as_ref().is_some_and(|under_way| flight.is(under_way));
-            let waited_for = entry.queue.waiters().next().is_some();
-            if undecided && waited_for { entry.queue.next() } else { None }
+            if undecided { entry.queue.inherit(self.wish) } else { None }
         });
         match heir {
             Some(heir) => {
-                let (core, queue) = (Arc::clone(&self.core), Arc::clone(&self.queue));
-                heir.call(Turn::Ride(Self { core, queue, flight: Some(flight) }));
+                let (core, queue, wish) = (Arc::clone(&self.core), Arc::clone(&self.queue), self.wish);
+                heir.call(Turn::Ride(Self { core, queue, wish, flight: Some(flight) }));
             }
             None => drop(flight),
         }
@@ -300,7 +299,7 @@ impl Core {
         AcquireRequest {
             // Of many copies of a name one is kept.
             name: queue.name().clone(),
-            mode: Mode::Exclusive,
+            mode: wanted.wish.mode,
             owner: self.env().owner_id(),
             ttl: wanted.ttl,
             label: Arc::clone(&self.label),

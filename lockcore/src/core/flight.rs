@@ -112,11 +112,11 @@ impl Core {
         }
         let flight = Flight::new(self.env(), future, unheard);
         let under_way: Arc<dyn Detach> = Arc::<Cell<T>>::clone(&flight.cell);
-        let waited_for = queue.with(|entry| {
-            entry.flight = Some(Arc::downgrade(&under_way));
-            entry.queue.waiters().next().is_some()
-        });
-        if waited_for || self.is_closed() {
+        let (goes_on, before) = queue.with(|entry| entry.sets_out(&under_way, unheard.is_some()));
+        if let Some(before) = before {
+            before.detach();
+        }
+        if goes_on || self.is_closed() {
             under_way.detach();
         }
         Flown::Aloft(flight)

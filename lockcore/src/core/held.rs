@@ -40,8 +40,8 @@ impl Held {
     pub(crate) async fn release(mut self) -> Result<()> {
         self.ended = true;
         self.hold.end(self.core.env());
-        match self.core.end(&self.tenure) {
-            Ended::HandedOn => Ok(()),
+        match self.core.end(&self.tenure, self.token) {
+            Ended::HandedOn | Ended::Kept => Ok(()),
             Ended::Lost(reason) => Err(Error::lost(reason).with_context("lock", &self.tenure.grant().name)),
             Ended::Store => self.core.carried_release(&self.tenure).await,
         }
@@ -52,7 +52,7 @@ impl Drop for Held {
     fn drop(&mut self) {
         if !self.ended {
             self.hold.end(self.core.env());
-            self.core.drop_guard(&self.tenure);
+            self.core.drop_guard(&self.tenure, self.token);
         }
     }
 }

@@ -7,7 +7,7 @@
 //! # Invariants
 //! - **core-1** A grant is inside a [`Held`] from the instant the core has it, so a receiver who
 //!   has vanished passes it on by `Drop` (G8).
-//! - **core-2** Whoever ends a tenure owes the store its release, and the queue the next call.
+//! - **core-2** Whoever ends a tenure owes the store its release, and the queue word of that.
 //!
 //! Mutexes are taken in the order shard → queue → tenure, table → tenure, never queue and table together, a
 //! flight's alone, and none is held while a guard or a future is dropped or awaited.
@@ -19,7 +19,7 @@ pub(crate) mod held;
 mod lease;
 pub(crate) mod meters;
 pub(crate) mod queue;
-mod queues;
+pub(crate) mod queues;
 mod release;
 mod revocation;
 pub(crate) mod tenure;
@@ -32,6 +32,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::backend::env::Env;
@@ -39,10 +40,10 @@ use crate::backend::{Grant, Holder, LeaseScope, LockBackend, Renewal, StoreEvent
 use crate::clock::Moment;
 use crate::core::held::Held;
 use crate::core::lease::Answer;
-use crate::core::queue::HandoffBudget;
+use crate::core::queue::{HandoffBudget, Wish};
 use crate::core::queues::{Entry, Queue, Queues};
 use crate::core::release::Late;
-use crate::core::tenure::Tenure;
+use crate::core::tenure::{Standing, Tenure};
 use crate::core::watchdog::Watchdog;
 use crate::words::error::{Effect, Error, ErrorKind, Result};
 use crate::words::guarantees::Guarantees;
@@ -131,12 +132,13 @@ impl Core {
         self: &Arc<Self>,
         queue: &Arc<Queue>,
         grant: Grant,
+        wish: Wish,
         budget: HandoffBudget,
     ) -> Adopted {
         let counter = grant.counter;
         let now = self.env.now();
-        let tenure = self.watchdog.register(queue, grant, now);
-        let adopted = queue.with(|entry| {
+        let tenure = self.watchdog.register(queue, grant, wish.mode, now);
+        let adopted = self.change(queue, |entry| {
             let early = entry.told().map(|news| (news.lost_early.take(), news.asked_early.take()));
             let (lost_early, asked_early) = early.unwrap_or_default();
             if let Some((_, reason)) = lost_early.filter(|(lost, _)| *lost == counter) {
@@ -155,21 +157,21 @@ impl Core {
             match tenure.lost(now) {
                 None => {}
                 Some(LostReason::Shutdown | LostReason::RuntimeGone) => {
-                    entry.give_back();
+                    entry.give_back(&tenure);
                     return Err(Some(Self::closed_error()));
                 }
                 Some(_) => return Err(None),
             }
             entry.flight = None;
             entry.forget_news();
-            let adopted = entry.queue.adopt(Arc::clone(&tenure), counter, now, budget);
+            let adopted = entry.queue.adopt(Arc::clone(&tenure), wish, now, budget);
             adopted.map_err(|regressed| Some(went_back(counter, regressed.last)))
         });
         let refused = match adopted {
             Ok(token) => {
                 tracing::debug!(lock = %queue.name(), %token, "held");
                 if let Some(until) = tenure.asked() {
-                    self.end_at(&tenure, until);
+                    self.end_at(&tenure, tenure.watch_all(), until);
                 }
                 return Adopted::Held(Held::new(Arc::clone(self), tenure, token));
             }
@@ -214,7 +216,7 @@ impl Core {
             grant.lease.scope == LeaseScope::Session && reason == LostReason::Expired && !lives;
         if session_over || reason == LostReason::SessionLost {
             // The backend ends a session that is over as a whole (B3).
-            self.call_next(tenure.queue());
+            self.change(tenure.queue(), |entry| entry.released(tenure));
         } else {
             self.release_in_background(tenure);
         }
@@ -263,13 +265,13 @@ impl Core {
 
     /// Whom this process knows as holder of `name`: itself, or whom the store named.
     pub(crate) fn heard_holder(&self, name: &LockName) -> Option<Holder> {
-        self.with_known(name, |entry| match entry.queue.held() {
-            Some((_, token)) => {
-                let mut holder = Holder::new(&*self.label);
-                holder.token = Some(token);
-                Some(holder)
-            }
-            None => entry.told()?.heard.clone(),
+        self.with_known(name, |entry| {
+            let Some((held, token)) = entry.queue.held().next() else {
+                return entry.told()?.heard.clone();
+            };
+            let mut holder = Holder::new(&*self.label);
+            (holder.token, holder.mode) = (Some(token), held.mode());
+            Some(holder)
         })?
     }
 
@@ -285,7 +287,7 @@ impl Core {
         let stuck = self.queues.collect(|name, entry| {
             let began_two_rounds_ago = |since: u32| round.wrapping_sub(since) == 2;
             let waits_long = entry.queue.waiters().any(|waiter| began_two_rounds_ago(waiter.since_round));
-            if entry.queue.held().is_some() && waits_long { vec![name.clone()] } else { Vec::new() }
+            if entry.queue.held().next().is_some() && waits_long { vec![name.clone()] } else { Vec::new() }
         });
         for name in stuck {
             tracing::warn!(
@@ -318,10 +320,15 @@ impl Core {
         self.backend.guarantees().contains(Guarantees::RUNTIME_FREE)
     }
 
-    /// Looks at `at` whether the hold of the present guard ends by tenure-4, unless that guard ends before.
-    pub(crate) fn end_at(self: &Arc<Self>, tenure: &Arc<Tenure>, at: Moment) {
+    /// Looks at `at` whether a hold ends by tenure-4, unless what it is watched for ends before.
+    pub(crate) fn end_at(
+        self: &Arc<Self>,
+        tenure: &Arc<Tenure>,
+        watched: watch::Receiver<Standing>,
+        at: Moment,
+    ) {
         let (core, tenure, env) = (Arc::downgrade(self), Arc::clone(tenure), self.env.clone());
-        let mut ended = Box::pin(tenure::ended(tenure.watch()));
+        let mut ended = Box::pin(tenure::ended(watched));
         self.env.spawn(async move {
             loop {
                 // Timers stand still while a host is suspended: none is so long that this is noticed late.
@@ -359,7 +366,7 @@ impl Core {
         });
         if let Some(tenure) = tenure.flatten().filter(|tenure| tenure.ask(until)) {
             tracing::info!(lock = %name, counter, ?within, "asked for by an administrator");
-            self.end_at(&tenure, until);
+            self.end_at(&tenure, tenure.watch_all(), until);
         }
     }
 
@@ -433,7 +440,7 @@ fn went_back(counter: u64, last: u64) -> Error {
 mod tests {
     use super::*;
     use crate::Timing;
-    use crate::backend::StoreConfig;
+    use crate::backend::{Mode, StoreConfig};
     use crate::clock::TokioClock;
     use crate::core::queue::Reply;
     use crate::memory::MemoryConfig;
@@ -447,10 +454,11 @@ mod tests {
         let core = Core::start(env.clone(), env.sibling(), backend, None, "here".into(), Duration::ZERO);
         let names: Vec<_> = (0..20_000).map(|n| LockName::new(format!("{n}")).unwrap()).collect();
         for name in &names {
-            let claim = core.queues.of(name).with(|entry| entry.queue.claim());
+            let wish = Wish { mode: Mode::EXCLUSIVE, alone: false };
+            let claim = core.queues.of(name).with(|entry| entry.queue.claim(wish, |_, _| false));
             assert!(matches!(claim, Reply::Drive));
         }
-        names.iter().for_each(|name| core.call_next(&core.queues.of(name)));
+        names.iter().for_each(|name| core.queues.of(name).with(Entry::asked_in_vain));
         let known = || core.queues.collect(|_, _| vec![()]).len();
         assert_eq!(known(), names.len());
         tokio::time::sleep(Timing::DEFAULT_TTL + Duration::from_secs(1)).await;

@@ -28,7 +28,7 @@ use crate::backend::Holder;
 use crate::clock::Moment;
 use crate::core::acquire::Turn;
 use crate::core::flight::Detach;
-use crate::core::queue::LocalQueue;
+use crate::core::queue::{Counted, LocalQueue};
 use crate::core::tenure::Tenure;
 use crate::words::error::Error;
 use crate::words::loss::LostReason;
@@ -62,7 +62,7 @@ pub(crate) struct Entry {
     pub(crate) queue: LocalQueue<Arc<Tenure>, Waiter>,
     /// What was told of a request; nothing, as a rule.
     news: Option<Box<News>>,
-    /// The acquisition or release that is on its way to the store, polled by its caller.
+    /// What is on its way to the store, polled by its caller: the acquisition, or else a release.
     pub(crate) flight: Option<Weak<dyn Detach>>,
 }
 
@@ -87,6 +87,12 @@ pub(crate) struct Waiter {
     pub(crate) turn: oneshot::Sender<Turn>,
     /// The round of [`warn_of_self_deadlock`](crate::core::Core::warn_of_self_deadlock) in which the wait began.
     pub(crate) since_round: u32,
+}
+
+impl Counted for Arc<Tenure> {
+    fn counter(&self) -> u64 {
+        self.grant().counter
+    }
 }
 
 impl Queues {
@@ -187,6 +193,7 @@ impl Queue {
     }
 
     /// Calls `act` under the queue's mutex: no waking, no dropping of guards in there.
+    #[inline]
     pub(crate) fn with<R>(&self, act: impl FnOnce(&mut Entry) -> R) -> R {
         act(&mut self.entry.lock())
     }
@@ -235,25 +242,53 @@ impl Entry {
         self.news = None;
     }
 
-    /// Calls for the next waiter: what was under way at the store is over.
-    pub(crate) fn next(&mut self) -> Option<Waiter> {
+    /// The acquisition has ended, and the store keeps nothing of it.
+    pub(crate) fn asked_in_vain(&mut self) {
+        self.landed();
+        self.queue.asked_in_vain();
+    }
+
+    /// What the store has granted nobody will hold, or nobody does any more: it is being released.
+    pub(crate) fn give_back(&mut self, tenure: &Arc<Tenure>) {
+        if !self.queue.is_releasing(|held| Arc::ptr_eq(held, tenure)) {
+            self.landed();
+            self.queue.give_back(Arc::clone(tenure));
+        }
+    }
+
+    /// The store has nothing of it any more.
+    pub(crate) fn released(&mut self, tenure: &Arc<Tenure>) {
+        self.queue.released(|held| Arc::ptr_eq(held, tenure));
+        if !self.queue.waits_for_store() {
+            self.flight = None;
+        }
+    }
+
+    fn landed(&mut self) {
         self.flight = None;
         if let Some(news) = self.told() {
             news.queued = false;
         }
-        self.queue.next()
-    }
-
-    /// What the store has granted nobody will hold: it is being released.
-    pub(crate) fn give_back(&mut self) {
-        self.flight = None;
-        self.queue.give_back();
     }
 
     /// The hold of the grant with this counter.
     pub(crate) fn held_by(&self, counter: u64) -> Option<Arc<Tenure>> {
-        let (tenure, _) = self.queue.held()?;
-        (tenure.grant().counter == counter).then(|| Arc::clone(tenure))
+        let (tenure, _) = self.queue.held().find(|(held, _)| held.counter() == counter)?;
+        Some(Arc::clone(tenure))
+    }
+
+    /// `flight` sets out, and is found by those who will wait for it. What must go on as a task: itself, if
+    /// somebody waits already or an acquisition has the place; and whatever had it before.
+    pub(crate) fn sets_out(
+        &mut self,
+        flight: &Arc<dyn Detach>,
+        is_release: bool,
+    ) -> (bool, Option<Arc<dyn Detach>>) {
+        if is_release && self.queue.is_acquiring() && self.flight.is_some() {
+            return (true, None);
+        }
+        let before = self.flight.replace(Arc::downgrade(flight));
+        (self.queue.is_waited_for(), before.and_then(|before| before.upgrade()))
     }
 
     /// What those who wait here may have to wait for.
@@ -268,7 +303,8 @@ const KEPT_PER_SHARD: usize = 256;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::queue::Reply;
+    use crate::core::queue::{Reply, Wish};
+    use crate::words::mode::Mode;
 
     const MANY: usize = 100_000;
 
@@ -285,12 +321,13 @@ mod tests {
     }
 
     fn claimed(queues: &Queues, n: usize) {
-        let claim = queues.of(&name(n)).with(|entry| entry.queue.claim());
+        let wish = Wish { mode: Mode::EXCLUSIVE, alone: false };
+        let claim = queues.of(&name(n)).with(|entry| entry.queue.claim(wish, |_, _| false));
         assert!(matches!(claim, Reply::Drive));
     }
 
     fn idle(queues: &Queues, n: usize) {
-        queues.of(&name(n)).with(|entry| assert!(entry.queue.next().is_none()));
+        queues.of(&name(n)).with(Entry::asked_in_vain);
     }
 
     /// Queues that come and go leave a bounded number behind, however many there were.

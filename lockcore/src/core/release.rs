@@ -1,10 +1,11 @@
-//! Letting go: to the next waiter of this process, or to the store until it confirms.
+//! Letting go: to the next waiter of this process, to those who share the hold, or to the store until it confirms.
 //!
 //! # Invariants
 //! - **release-1** Renewal stops before a release is sent.
 //! - **release-2** A release, once begun, goes on until the store confirms or the lease has ended, whoever
 //!   stops waiting for it (G5).
-//! - **release-3** The next waiter is called after that, whoever dies on the way (B1): the duty is an [`Owed`].
+//! - **release-3** The queue hears of it after that, whoever dies on the way, and calls who waited for it (B1): the
+//!   duty is an [`Owed`].
 //! - **release-4** Every release ends: confirmed, or with the reason why not, at the latest one ttl and one
 //!   request after it began. A session that is kept alive for others would keep the entry with it, so
 //!   the session is given up then.
@@ -25,15 +26,17 @@ use crate::core::flight::Flown;
 use crate::core::held::Held;
 use crate::core::meters;
 use crate::core::queue::Release;
-use crate::core::queues::Entry;
 use crate::core::tenure::Tenure;
 use crate::words::error::{Effect, Error, ErrorKind, Result};
 use crate::words::loss::LostReason;
+use crate::words::token::FencingToken;
 
 /// What became of a hold whose guard ended.
 #[derive(Debug)]
 pub(crate) enum Ended {
     HandedOn,
+    /// Others of this process share it.
+    Kept,
     Lost(LostReason),
     /// The store must be told.
     Store,
@@ -41,18 +44,25 @@ pub(crate) enum Ended {
 
 impl Core {
     /// The guard lets go.
-    pub(crate) fn end(self: &Arc<Self>, tenure: &Arc<Tenure>) -> Ended {
+    pub(crate) fn end(self: &Arc<Self>, tenure: &Arc<Tenure>, token: FencingToken) -> Ended {
         let now = self.env().now();
-        let (ended, next, watchers) = tenure.queue().with(|entry| {
+        let (mut next, mut watchers, guard) = (None, None, token.index());
+        let ended = self.change(tenure.queue(), |entry| {
             if let Some(reason) = tenure.lost(now) {
-                return (Ended::Lost(reason), None, None);
+                return Ended::Lost(reason);
             }
-            let mut told = None;
-            let passes = || tenure.pass_on_if_healthy(now).map(|passed| told = passed).is_some();
-            match entry.queue.release(now, passes) {
-                Release::HandOn(_, token, waiter) => (Ended::HandedOn, Some((waiter, token)), told),
-                Release::Store => (Ended::Store, None, None),
-                Release::NotHeld => (Ended::Lost(LostReason::Gone), None, None),
+            let passes = || tenure.pass_on_if_healthy(guard, now).map(|passed| watchers = passed).is_some();
+            match entry.queue.release(token.counter(), now, passes) {
+                Release::Kept => {
+                    watchers = tenure.without(guard);
+                    Ended::Kept
+                }
+                Release::HandOn(_, token, waiter) => {
+                    next = Some((waiter, token));
+                    Ended::HandedOn
+                }
+                Release::Store => Ended::Store,
+                Release::NotHeld => Ended::Lost(LostReason::Gone),
             }
         });
         if let Some(watchers) = watchers {
@@ -62,22 +72,23 @@ impl Core {
             tracing::debug!(lock = %tenure.grant().name, %token, "handed on");
             waiter.call(Turn::Held(Held::new(Arc::clone(self), Arc::clone(tenure), token)));
         }
-        if !matches!(ended, Ended::Lost(_)) {
-            meters::handed_on(matches!(ended, Ended::HandedOn));
-        }
         match ended {
             Ended::Lost(reason) => self.lose(tenure, reason),
-            Ended::Store => self.stop_renewing(tenure),
-            Ended::HandedOn => {}
+            Ended::Store => {
+                meters::handed_on(false);
+                self.stop_renewing(tenure);
+            }
+            Ended::HandedOn => meters::handed_on(true),
+            Ended::Kept => {}
         }
         ended
     }
 
     /// A guard is dropped: nothing here blocks, panics, or needs a runtime.
-    pub(crate) fn drop_guard(self: &Arc<Self>, tenure: &Arc<Tenure>) {
+    pub(crate) fn drop_guard(self: &Arc<Self>, tenure: &Arc<Tenure>, token: FencingToken) {
         self.guards_dropped.fetch_add(1, Ordering::Relaxed);
         meters::dropped();
-        if let Ended::Store = self.end(tenure) {
+        if let Ended::Store = self.end(tenure, token) {
             self.release_in_background(tenure);
         }
     }
@@ -191,11 +202,11 @@ fn ends_release(kind: &ErrorKind, in_session: bool) -> bool {
     }
 }
 
-/// A release that is owed to the store, and after it a call to the next waiter (release-3). A shutdown waits
+/// A release that is owed to the store, and after it word of that to the queue (release-3). A shutdown waits
 /// for it as for a task, wherever it is polled.
 ///
 /// Whoever dies with it leaves it to a task. A task that dies has lost its runtime: there is nobody
-/// left to tell the store, and the next waiter is called at once.
+/// left to tell the store, and the queue hears at once.
 struct Owed {
     core: Arc<Core>,
     /// Whose release it is, until that is over.
@@ -214,18 +225,18 @@ impl Owed {
         }
     }
 
-    /// Tells the store and calls the next waiter, however that ended.
+    /// Tells the store, and then the queue, however that ended.
     async fn settled(mut self) -> Result<()> {
         let Some(tenure) = self.tenure.clone() else {
             return Ok(());
         };
         let confirmed = self.core.confirm_release(&tenure).await;
         self.tenure = None;
-        self.core.call_next(tenure.queue());
+        self.core.change(tenure.queue(), |entry| entry.released(&tenure));
         confirmed
     }
 
-    /// Tells the store. The next waiter is called only if this dies on the way.
+    /// Tells the store. The queue hears of it only if this dies on the way.
     async fn confirmed(mut self) {
         let Some(tenure) = self.tenure.clone() else {
             return;
@@ -246,9 +257,9 @@ impl Drop for Owed {
             return;
         };
         if self.is_task {
-            self.core.call_next(tenure.queue());
+            self.core.change(tenure.queue(), |entry| entry.released(&tenure));
         } else {
-            tenure.queue().with(Entry::give_back);
+            self.core.change(tenure.queue(), |entry| entry.give_back(&tenure));
             let mut owed = Self::new(&self.core, &tenure);
             owed.is_task = true;
             self.core.env().spawn(owed.settled_unheard());
@@ -270,7 +281,7 @@ impl Late {
 
     /// In the background; the next waiter is called behind it.
     pub(crate) fn give_back(&self) {
-        self.tenure.queue().with(Entry::give_back);
+        self.core.change(self.tenure.queue(), |entry| entry.give_back(&self.tenure));
         self.core.release_in_background(&self.tenure);
     }
 
@@ -302,10 +313,10 @@ fn unheard(confirmed: Result<()>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::StoreConfig;
     use crate::backend::env::Env;
+    use crate::backend::{Mode, StoreConfig};
     use crate::core::acquire::Acquire;
-    use crate::core::queue::HandoffBudget;
+    use crate::core::queue::{HandoffBudget, Wish};
     use crate::memory::{MemoryConfig, MemoryStore};
     use crate::{LockName, Timing};
     use futures_util::FutureExt;
@@ -321,6 +332,7 @@ mod tests {
         let core = Core::start(env.clone(), env.sibling(), backend, None, "here".into(), Duration::ZERO);
         let wanted = Acquire {
             name: LockName::new("a").unwrap(),
+            wish: Wish { mode: Mode::EXCLUSIVE, alone: false },
             ttl: Timing::DEFAULT_TTL,
             wait: None,
             budget: HandoffBudget { limit: 0, window: Duration::ZERO },
@@ -328,9 +340,10 @@ mod tests {
         };
         let guard = core.acquire(&wanted).await.unwrap();
         let queue = core.queues.of(&wanted.name);
-        let tenure = queue.with(|entry| entry.queue.held().map(|(held, _)| Arc::clone(held)));
-        let tenure = tenure.expect("it was just acquired");
-        assert!(matches!(core.end(&tenure), Ended::Store));
+        let held =
+            queue.with(|entry| entry.queue.held().next().map(|(held, token)| (Arc::clone(held), token)));
+        let (tenure, token) = held.expect("it was just acquired");
+        assert!(matches!(core.end(&tenure, token), Ended::Store));
         drop(guard);
         assert!(!store.is_empty(), "nobody has told the store");
         (core, store, tenure)

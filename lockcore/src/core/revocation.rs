@@ -5,7 +5,7 @@
 //!
 //! Checked by the conformance cases of `g4` and the tests in `tests/revoked.rs`.
 
-use crate::backend::{Backoff, Holder};
+use crate::backend::{Backoff, Holder, LockState};
 use crate::clock::timing::Timing;
 use crate::core::Core;
 use crate::words::error::{Effect, Result};
@@ -17,23 +17,26 @@ impl Core {
     pub(crate) async fn revoke(&self, name: &LockName, how: Revoke) -> Result<Revocation> {
         let how = how.checked()?;
         let env = self.env();
-        let Some(holder) = env.bounded(self.backend().revoke(name, how)).await? else {
+        let asked = env.bounded(self.backend().revoke(name, how)).await?;
+        let ttls = asked.iter().map(|holder| holder.ttl.unwrap_or_else(|| env.timing().ttl));
+        let Some(ttl) = ttls.max() else {
             return Ok(Revocation::NotHeld);
         };
         let Revoke::Ask { grace } = how else {
             return Ok(Revocation::Released);
         };
         // What others write into the store is bounded by what there can be.
-        let ttl = holder.ttl.unwrap_or_else(|| env.timing().ttl).min(Timing::MAX_TTL);
+        let ttl = ttl.min(Timing::MAX_TTL);
+        let hold_on = |now: &LockState| {
+            asked.iter().any(|holder| now.holders.iter().any(|now| holder.is_same_grant(now)))
+        };
         let give_up_at = env.now() + grace + ttl;
         let mut looks = Backoff::new(env.timing().op_timeout / 16, env.timing().ttl / 3);
         loop {
             env.sleep_until((env.now() + looks.next(env)).min(give_up_at)).await;
             let is_last = give_up_at <= env.now();
             match env.bounded(self.backend().inspect(name)).await {
-                Ok(now) if now.holder.as_ref().is_none_or(|now| !holder.is_same_grant(now)) => {
-                    return Ok(Revocation::Released);
-                }
+                Ok(now) if !hold_on(&now) => return Ok(Revocation::Released),
                 Ok(_) if is_last => return Ok(Revocation::Unanswered),
                 Err(error) if is_last => return Err(error.with_effect(Effect::Unknown)),
                 // It was asked all the same; the next look may be answered.

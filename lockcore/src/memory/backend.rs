@@ -7,9 +7,9 @@ use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use tokio::sync::oneshot;
 
-use super::engine::{Answer, Front, Granted, SessionId};
+use super::engine::{Answer, Front, Granted, Now, SessionId};
 use super::ledger::MemoryLedger;
-use super::store::MemoryStore;
+use super::store::{MemoryStore, State};
 use crate::backend::env::Env;
 use crate::backend::ledger::Ledger;
 use crate::backend::stage;
@@ -74,7 +74,7 @@ impl MemoryBackend {
         loop {
             let left = self.store.act(&**self.env.clock(), |state, now, pushes| {
                 state.engine.settle(&request.name, now, pushes);
-                state.engine.holder_expires(&request.name).map(|expires| expires.since(now.store))
+                state.engine.next_expiry(&request.name).map(|expires| expires.since(now.store))
             });
             tokio::select! {
                 biased;
@@ -107,8 +107,13 @@ impl MemoryBackend {
         let mut holder = Holder::new(&*front.label).with_counter(counter);
         holder.since = self.env.wall_time().checked_sub(front.held_for);
         holder.metadata = front.metadata.as_deref().map(str::to_owned);
-        holder.ttl = Some(front.ttl);
+        (holder.mode, holder.ttl) = (front.mode, Some(front.ttl));
         holder
+    }
+
+    fn state(&self, state: &State, name: LockName, now: Now) -> LockState {
+        let (holders, contenders) = state.engine.inspect(&name, now);
+        LockState::new(name, holders.iter().map(|holder| self.holder(holder)), contenders)
     }
 
     /// Ends what `owner` has of `name`; whether there was something.
@@ -135,6 +140,8 @@ impl LockBackend for MemoryBackend {
             | Guarantees::LEASED
             | Guarantees::PER_LOCK_TTL
             | Guarantees::RUNTIME_FREE
+            | Guarantees::SHARED
+            | Guarantees::PERMITS
     }
 
     async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt> {
@@ -185,8 +192,7 @@ impl LockBackend for MemoryBackend {
         self.open_or_refuse()?;
         Ok(self.store.act(&**self.env.clock(), |state, now, pushes| {
             state.engine.settle(name, now, pushes);
-            let (holder, contenders) = state.engine.inspect(name, now);
-            LockState::new(name.clone(), holder.map(|holder| self.holder(&holder)), contenders)
+            self.state(state, name.clone(), now)
         }))
     }
 
@@ -196,32 +202,31 @@ impl LockBackend for MemoryBackend {
             let mut states = Vec::new();
             for name in state.engine.names(prefix) {
                 state.engine.settle(&name, now, pushes);
-                let (holder, contenders) = state.engine.inspect(&name, now);
-                if let Some(holder) = holder {
-                    states.push(LockState::new(name, Some(self.holder(&holder)), contenders));
-                }
+                states.push(self.state(state, name, now));
             }
+            states.retain(|state| state.holder().is_some());
             states
         }))
     }
 
-    async fn revoke(&self, name: &LockName, how: Revoke) -> Result<Option<Holder>> {
+    async fn revoke(&self, name: &LockName, how: Revoke) -> Result<Vec<Holder>> {
         self.open_or_refuse()?;
         Ok(self.store.act(&**self.env.clock(), |state, now, pushes| {
             state.engine.settle(name, now, pushes);
-            let target = state.engine.target(name)?;
-            let (holder, _) = state.engine.inspect(name, now);
-            match how {
-                Revoke::Ask { grace } => {
-                    let (name, counter) = (name.clone(), state.counter_of(target));
-                    state.tell(target.session, StoreEvent::GrantAsked { name, counter, within: grace });
-                }
-                Revoke::Force => {
-                    state.engine.release(now, name, target.owner, pushes);
-                    state.tell_lost(name, target, LostReason::Revoked);
+            let holders = self.state(state, name.clone(), now).holders;
+            for target in state.engine.targets(name) {
+                match how {
+                    Revoke::Ask { grace } => {
+                        let (name, counter) = (name.clone(), state.counter_of(target));
+                        state.tell(target.session, StoreEvent::GrantAsked { name, counter, within: grace });
+                    }
+                    Revoke::Force => {
+                        state.engine.release(now, name, target.owner, pushes);
+                        state.tell_lost(name, target, LostReason::Revoked);
+                    }
                 }
             }
-            holder.map(|holder| self.holder(&holder))
+            holders
         }))
     }
 

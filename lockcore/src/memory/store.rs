@@ -66,11 +66,11 @@ impl MemoryStore {
         self.shared.state.lock().engine.is_empty()
     }
 
-    /// Ends the hold of `name` too early, as a server with a lease bug; the holder is told only if
+    /// Ends the first hold of `name` too early, as a server with a lease bug; the holder is told only if
     /// `told`. Whether there was a holder.
     pub fn evict(&self, name: &LockName, now: &dyn Clock, told: bool) -> bool {
         self.act(now, |state, now, pushes| {
-            let Some(target) = state.engine.target(name) else {
+            let Some(&target) = state.engine.targets(name).first() else {
                 return false;
             };
             state.engine.release(now, name, target.owner, pushes);

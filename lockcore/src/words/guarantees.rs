@@ -30,6 +30,10 @@ bitflags::bitflags! {
         /// `release` completes at its first poll and needs no async runtime, so dropping a guard
         /// releases at once, on any thread.
         const RUNTIME_FREE = 1 << 8;
+        /// Readers hold together: [`Mode::SHARED`](crate::Mode::SHARED).
+        const SHARED = 1 << 9;
+        /// Several hold within a capacity: [`Mode::permits`](crate::Mode::permits).
+        const PERMITS = 1 << 10;
     }
 }
 
@@ -45,6 +49,8 @@ impl Guarantees {
         (Self::SURVIVES_RESTART, "tokens grow across a restart of everything"),
         (Self::PER_LOCK_TTL, "a ttl per lock"),
         (Self::RUNTIME_FREE, "a dropped guard is released at once, without a runtime"),
+        (Self::SHARED, "readers hold together"),
+        (Self::PERMITS, "several hold within a capacity"),
     ];
 
     /// Fails when `needed` holds a promise that `self` lacks.

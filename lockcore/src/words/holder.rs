@@ -1,7 +1,9 @@
-//! Whom a store names as holder.
+//! Whom a store names as holder, and what it shows of a lock.
 
 use std::time::{Duration, SystemTime};
 
+use crate::words::mode::Mode;
+use crate::words::name::LockName;
 use crate::words::token::FencingToken;
 
 /// Who holds a lock, as far as the store tells. Labels only; nothing is decided by it.
@@ -16,14 +18,17 @@ pub struct Holder {
     pub since: Option<SystemTime>,
     /// What the holder attached.
     pub metadata: Option<String>,
+    /// How it holds.
+    pub mode: Mode,
     /// How long its lease lasts without a renewal, or what is left of it where that is all that is known.
     pub ttl: Option<Duration>,
 }
 
 impl Holder {
-    /// A holder of which only the label is known.
+    /// A holder of which only the label is known; exclusive.
     pub fn new(label: impl Into<String>) -> Self {
-        Self { label: label.into(), token: None, since: None, metadata: None, ttl: None }
+        let mode = Mode::EXCLUSIVE;
+        Self { label: label.into(), token: None, since: None, metadata: None, mode, ttl: None }
     }
 
     /// The same holder with its grant's counter as token.
@@ -31,5 +36,29 @@ impl Holder {
     pub fn with_counter(mut self, counter: u64) -> Self {
         self.token = FencingToken::new(counter, 0);
         self
+    }
+}
+
+/// What [`LockBackend::inspect`](crate::backend::LockBackend::inspect) shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LockState {
+    /// The lock.
+    pub name: LockName,
+    /// Who holds it, in order of arrival; nobody, if it is free.
+    pub holders: Vec<Holder>,
+    /// How many wait in the store's queue, holders not counted.
+    pub contenders: usize,
+}
+
+impl LockState {
+    /// The state of `name`.
+    pub fn new(name: LockName, holders: impl IntoIterator<Item = Holder>, contenders: usize) -> Self {
+        Self { name, holders: holders.into_iter().collect(), contenders }
+    }
+
+    /// The holder that came first, if it is held; the only one of an exclusive lock.
+    pub fn holder(&self) -> Option<&Holder> {
+        self.holders.first()
     }
 }

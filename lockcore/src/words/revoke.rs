@@ -44,9 +44,9 @@ impl Revoke {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(clippy::exhaustive_enums, reason = "callers tell the three apart")]
 pub enum Revocation {
-    /// The holder that was asked does not hold it any more, or it was taken away.
+    /// None that was asked holds it any more, or it was taken away.
     Released,
-    /// The holder still had it when its grace and its ttl were over.
+    /// A holder still had it when its grace and its ttl were over.
     Unanswered,
     /// Nobody held the lock.
     NotHeld,

@@ -49,6 +49,11 @@ impl FencingToken {
         self.0.cast_signed()
     }
 
+    /// Which guard it is of those that had the store's grant.
+    pub(crate) const fn index(self) -> u16 {
+        (self.0 & Self::MAX_INDEX as u64) as u16
+    }
+
     /// The counter that the store gave.
     pub const fn counter(self) -> u64 {
         self.0 >> Self::INDEX_BITS
@@ -118,7 +123,7 @@ mod tests {
         let token = |counter, index| FencingToken::new(counter, index).unwrap();
         assert!(token(7, 0) < token(7, 1));
         assert!(token(7, FencingToken::MAX_INDEX) < token(8, 0));
-        assert_eq!(token(7, 3).counter(), 7);
+        assert_eq!((token(7, 3).counter(), token(7, 3).index()), (7, 3));
     }
 
     /// What was stored, shown or sent comes back; what no token can be does not.

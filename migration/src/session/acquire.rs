@@ -15,9 +15,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use leasehold_core::backend::stage::{Phase, Side};
-use leasehold_core::backend::{
-    AcquireRequest, Attempt, Backoff, Grant, Holder, Lease, LeaseId, LeaseScope, Mode,
-};
+use leasehold_core::backend::{AcquireRequest, Attempt, Backoff, Grant, Holder, Lease, LeaseId, LeaseScope};
 use leasehold_core::clock::{Deadline, Moment};
 use leasehold_core::{Error, ErrorKind, LockName, LostReason, Result};
 
@@ -45,10 +43,6 @@ const SHUNNED: Duration = Duration::from_secs(5);
 impl Session {
     /// Takes the lock, or, if that is wanted, waits for it; whoever waits is not told that it is held.
     pub(crate) async fn acquire(self: &Arc<Self>, request: &AcquireRequest, waits: bool) -> Result<Attempt> {
-        if request.mode != Mode::Exclusive {
-            let message = "while the locks of a namespace are moved, they are exclusive";
-            return Err(Error::not_applied(ErrorKind::Unsupported, message));
-        }
         let begun = self.with(|book, now| {
             (!book.closed).then(|| {
                 let (id, wake) = book.begin(request);

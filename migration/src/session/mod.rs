@@ -180,7 +180,8 @@ impl Session {
             | Guarantees::CROSS_PROCESS
             | Guarantees::CROSS_HOST;
         let of = |side: Side| self.stores[side].open.get().map_or(least, |open| open.backend.guarantees());
-        (of(Side::Old) & of(Side::New)).difference(Guarantees::RUNTIME_FREE)
+        (of(Side::Old) & of(Side::New))
+            .difference(Guarantees::RUNTIME_FREE | Guarantees::SHARED | Guarantees::PERMITS)
     }
 
     /// Ends everything that runs for it.

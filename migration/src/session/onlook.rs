@@ -36,7 +36,7 @@ impl Session {
     }
 
     pub(crate) async fn inspect(self: &Arc<Self>, name: &LockName) -> Result<LockState> {
-        let mut whole = LockState::new(name.clone(), None, 0);
+        let mut whole = LockState::new(name.clone(), [], 0);
         for asked in self.asked().await? {
             let state = match self.open(asked.side)?.backend.inspect(name).await {
                 Err(_) if !asked.needed => continue,
@@ -56,7 +56,7 @@ impl Session {
             };
             for state in states {
                 let name = state.name.clone();
-                let whole = all.entry(name.clone()).or_insert_with(|| LockState::new(name, None, 0));
+                let whole = all.entry(name.clone()).or_insert_with(|| LockState::new(name, [], 0));
                 self.add(whole, asked.side, state);
             }
         }
@@ -65,27 +65,31 @@ impl Session {
 
     fn add(self: &Arc<Self>, whole: &mut LockState, side: Side, part: LockState) {
         whole.contenders += part.contenders;
-        if whole.holder.is_none() {
-            whole.holder = part.holder.map(|holder| self.with(|book, _| book.known_to_all(side, holder)));
+        if whole.holders.is_empty() {
+            whole.holders = self.known_to_all(side, part.holders);
         }
     }
 
-    pub(crate) async fn revoke(self: &Arc<Self>, name: &LockName, how: Revoke) -> Result<Option<Holder>> {
-        let mut found = None;
+    pub(crate) async fn revoke(self: &Arc<Self>, name: &LockName, how: Revoke) -> Result<Vec<Holder>> {
+        let mut found = Vec::new();
         for asked in self.asked().await? {
             // Forced, it is taken away wherever it is.
-            if found.is_some() && how != Revoke::Force {
+            if !found.is_empty() && how != Revoke::Force {
                 break;
             }
-            let holder = match self.open(asked.side)?.backend.revoke(name, how).await {
+            let holders = match self.open(asked.side)?.backend.revoke(name, how).await {
                 Err(_) if !asked.needed => continue,
-                holder => holder?,
+                holders => holders?,
             };
-            if found.is_none() {
-                found = holder.map(|holder| self.with(|book, _| book.known_to_all(asked.side, holder)));
+            if found.is_empty() {
+                found = self.known_to_all(asked.side, holders);
             }
         }
         Ok(found)
+    }
+
+    fn known_to_all(self: &Arc<Self>, side: Side, holders: Vec<Holder>) -> Vec<Holder> {
+        self.with(|book, _| holders.into_iter().map(|holder| book.known_to_all(side, holder)).collect())
     }
 
     pub(crate) async fn diagnose(self: &Arc<Self>) -> Result<Vec<Finding>> {

@@ -26,7 +26,7 @@ pub(crate) async fn each_waits_for_the_other_in_turn<S: Store>() {
 
         grows(theirs[0].enters().await.expect("it is free"));
         assert!(is_busy(&ours[0]).await);
-        let shown = ours[0].inspect(NAME).await.unwrap().holder.expect("it is held");
+        let shown = ours[0].inspect(NAME).await.unwrap().holders.pop().expect("it is held");
         assert_eq!((&*shown.label, shown.metadata.as_deref()), (S::LABEL, S::METADATA));
         assert!(S::NOTED.is_none() || shown.ttl == S::NOTED, "{shown:?}");
         let first = queued(&ours[0], 0, &ours[1]).await;

@@ -1,54 +1,79 @@
 //! The queue of one name within this process, as a pure state machine.
 //!
-//! Callers of a manager meet here before the store sees them: at most one of them asks the store,
-//! the others wait their turn, and a lock that is released passes to the next one without a
-//! request, for as long as the hand-off budget lasts.
+//! Callers of a manager meet here before the store sees them: one of them at a time asks the store, the others
+//! wait their turn. A lock that is released passes to the next one without a request, and one that is shared
+//! is joined, for as long as the hand-off budget lasts.
 //!
-//! `T` is what is held, `W` how a waiter is told; neither is looked at.
+//! Whatever changes the queue is followed by [`pump`](LocalQueue::pump), which says who is called: it may be
+//! somebody's turn after any change, also after somebody who waited in front has left.
+//!
+//! `T` is what is held, which has a counter, `W` how a waiter is told; no more is looked at.
 //!
 //! # Invariants
-//! - **queue-1** At most one of {acquisition, hold, unconfirmed release} exists (B1).
-//! - **queue-2** Tokens grow strictly; a counter that does not is refused (G3).
-//! - **queue-3** Waiters leave in the order they came (G7), and never while idle: a queue with waiters
-//!   always has somebody who will call for the next one (G6).
-//! - **queue-4** A lock passes locally at most `limit` times, and not after its window (G7).
+//! - **queue-1** At most one acquisition exists, and it fits what this process has beside it: grants and
+//!   unconfirmed releases (B1).
+//! - **queue-2** Tokens are unique and those of later grants larger; a counter that does not grow is refused (G3).
+//! - **queue-3** Callers are served in the order they came (G7): nobody passes a waiter, nor who asks the store. And
+//!   nobody waits whose turn it may be: a queue with waiters always has somebody who will call for the next one (G6).
+//! - **queue-4** A grant passes on or is joined at most `limit` times, and not after its window (G7).
 //!
-//! Checked by the tests below, which include random schedules.
+//! Checked by the tests below: on all schedules of a few callers, and on random ones.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::clock::Moment;
+use crate::words::mode::{Load, Mode};
 use crate::words::token::FencingToken;
 
 /// The queue of one name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct LocalQueue<T, W> {
-    phase: Phase<T>,
-    waiters: VecDeque<(WaiterId, W)>,
-    last_counter: Option<u64>,
+    /// What the store is asked for.
+    acquiring: Option<Mode>,
+    /// A grant, if there is any; most names never have two at a time.
+    run: Option<Run<T>>,
+    /// Made when somebody first waits or shares, and kept.
+    company: Option<Box<Company<T, W>>>,
+    /// The smallest counter that the next grant may have.
+    next_counter: u64,
 }
 
+/// Who is there besides the one that holds.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Phase<T> {
-    /// Nothing of ours is at the store.
-    Idle,
-    /// Somebody asks the store.
-    Acquiring,
-    /// A hold lives in this process.
-    Held(Run<T>),
-    /// Released here; the store is being told.
-    Releasing,
+struct Company<T, W> {
+    /// Beside `run`, in no order.
+    runs: Vec<Run<T>>,
+    waiters: VecDeque<Place<W>>,
 }
 
-/// One grant of the store and its local hand-offs.
+/// One grant of the store, its local hand-offs, and those who joined it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Run<T> {
     held: T,
-    counter: u64,
+    mode: Mode,
+    until: Moment,
     index: u16,
     limit: u16,
-    until: Moment,
+    /// How many guards it has now; none, once the store is being told of its release.
+    guards: u16,
+    /// Its guard wants no other beside it.
+    alone: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Place<W> {
+    id: WaiterId,
+    wish: Wish,
+    waiter: W,
+}
+
+/// How somebody wants to hold the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Wish {
+    pub(crate) mode: Mode,
+    /// Not on a grant that others of this process hold, too.
+    pub(crate) alone: bool,
 }
 
 /// A waiter: unique within its manager, so that one who leaves late takes nobody else out of a queue
@@ -63,10 +88,18 @@ pub(crate) struct HandoffBudget {
     pub(crate) window: Duration,
 }
 
+/// A grant of the store, as the queue knows it.
+pub(crate) trait Counted: Clone {
+    /// The store's number of it.
+    fn counter(&self) -> u64;
+}
+
 /// The answer to somebody who wants the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reply {
-    /// Ask the store; then call `adopt` or `next`.
+pub(crate) enum Reply<T> {
+    /// It is held, beside others.
+    Joined(T, FencingToken),
+    /// Ask the store; then call `adopt`, `give_back` or `asked_in_vain`.
     Drive,
     /// Wait, by `enqueue`.
     Wait,
@@ -74,12 +107,23 @@ pub(crate) enum Reply {
     Busy,
 }
 
+/// Whose turn it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Call<T, W> {
+    /// This waiter holds it beside others.
+    Joined(T, FencingToken, W),
+    /// This waiter asks the store; see [`Reply::Drive`].
+    Drive(W),
+}
+
 /// What becomes of a released lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Release<T, W> {
+    /// Others have joined it, and hold it on.
+    Kept,
     /// It passes to this waiter.
     HandOn(T, FencingToken, W),
-    /// The store must be told; then call `next`.
+    /// The store must be told; then call `released`.
     Store,
     /// It was not held any more.
     NotHeld,
@@ -91,151 +135,305 @@ pub(crate) struct Regressed {
     pub(crate) last: u64,
 }
 
-impl<T: Clone, W> LocalQueue<T, W> {
+impl<T: Counted, W> LocalQueue<T, W> {
     pub(crate) fn new() -> Self {
-        Self { phase: Phase::Idle, waiters: VecDeque::new(), last_counter: None }
+        Self { acquiring: None, run: None, company: None, next_counter: 0 }
     }
 
-    /// Somebody wants the lock and would wait for it.
-    pub(crate) fn claim(&mut self) -> Reply {
+    /// Somebody wants the lock and would wait for it. `joins` decides whether a grant may be joined, which is
+    /// so until the given moment.
+    pub(crate) fn claim(&mut self, wish: Wish, joins: impl FnMut(&T, Moment) -> bool) -> Reply<T> {
         if self.is_idle() {
-            self.phase = Phase::Acquiring;
-            Reply::Drive
-        } else {
-            Reply::Wait
+            return self.drive(wish);
         }
+        if self.is_waited_for() {
+            return Reply::Wait;
+        }
+        if let Some((held, token)) = self.join(wish, joins) {
+            return Reply::Joined(held, token);
+        }
+        if self.acquiring.is_none() && self.load().admits(wish.mode) { self.drive(wish) } else { Reply::Wait }
     }
 
     /// Somebody wants the lock and would not wait for a holder; `Wait` means for the confirmation
     /// of a release.
-    pub(crate) fn try_claim(&mut self) -> Reply {
-        match self.phase {
-            Phase::Acquiring | Phase::Held(_) => Reply::Busy,
-            Phase::Releasing if !self.waiters.is_empty() => Reply::Busy,
-            Phase::Idle | Phase::Releasing => self.claim(),
+    pub(crate) fn try_claim(&mut self, wish: Wish, joins: impl FnMut(&T, Moment) -> bool) -> Reply<T> {
+        if self.is_idle() {
+            return self.drive(wish);
         }
+        if self.is_waited_for() {
+            return Reply::Busy;
+        }
+        if let Some((held, token)) = self.join(wish, joins) {
+            return Reply::Joined(held, token);
+        }
+        let held = self.runs().filter(|run| run.is_held()).map(|run| run.mode);
+        if self.acquiring.is_some() || !Load::from_iter(held).admits(wish.mode) {
+            return Reply::Busy;
+        }
+        if self.load().admits(wish.mode) { self.drive(wish) } else { Reply::Wait }
     }
 
     /// Puts a waiter at the end.
-    pub(crate) fn enqueue(&mut self, id: WaiterId, waiter: W) {
+    #[inline]
+    pub(crate) fn enqueue(&mut self, id: WaiterId, wish: Wish, waiter: W) {
         debug_assert!(!self.is_idle(), "queue-3: nobody would call this waiter");
-        debug_assert!(self.waiters.back().is_none_or(|(last, _)| *last < id), "ids grow");
-        self.waiters.push_back((id, waiter));
+        let waiters = &mut self.company().waiters;
+        debug_assert!(waiters.back().is_none_or(|last| last.id < id), "ids grow");
+        waiters.push_back(Place { id, wish, waiter });
     }
 
     /// Takes a waiter out; `None` if it was called already.
     pub(crate) fn leave(&mut self, id: WaiterId) -> Option<W> {
-        let place = self.waiters.binary_search_by_key(&id, |(id, _)| *id).ok()?;
-        self.waiters.remove(place).map(|(_, waiter)| waiter)
+        let waiters = &mut self.company.as_mut()?.waiters;
+        let place = waiters.binary_search_by_key(&id, |place| place.id).ok()?;
+        waiters.remove(place).map(|place| place.waiter)
     }
 
-    /// The store granted the lock: its first token.
+    /// Calls the first waiter if it is its turn: to be asked until it is nobody's.
+    pub(crate) fn pump(&mut self, joins: impl FnMut(&T, Moment) -> bool) -> Option<Call<T, W>> {
+        let wish = self.first()?;
+        if let Some((held, token)) = self.join(wish, joins) {
+            return self.pop().map(|waiter| Call::Joined(held, token, waiter));
+        }
+        if self.acquiring.is_some() || !self.load().admits(wish.mode) {
+            return None;
+        }
+        self.acquiring = Some(wish.mode);
+        self.pop().map(Call::Drive)
+    }
+
+    /// Whoever asks the store leaves: the first waiter who wants the same goes on with it.
+    pub(crate) fn inherit(&mut self, wish: Wish) -> Option<W> {
+        debug_assert_eq!(self.acquiring, Some(wish.mode), "queue-1");
+        if self.first()? == wish { self.pop() } else { None }
+    }
+
+    /// The store granted what was asked for: its first token.
     ///
-    /// When the counter is refused, the grant must be released; then call `next`.
+    /// When the counter is refused, the grant must be released; then call `released`.
     pub(crate) fn adopt(
         &mut self,
         held: T,
-        counter: u64,
+        wish: Wish,
         now: Moment,
         budget: HandoffBudget,
     ) -> Result<FencingToken, Regressed> {
-        debug_assert!(matches!(self.phase, Phase::Acquiring), "queue-1");
-        let token = FencingToken::new(counter, 0).filter(|_| self.last_counter < Some(counter));
-        let Some(token) = token else {
-            self.phase = Phase::Releasing;
-            return Err(Regressed { last: self.last_counter.unwrap_or(FencingToken::MAX_COUNTER) });
+        debug_assert_eq!(self.acquiring, Some(wish.mode), "queue-1");
+        self.acquiring = None;
+        let (Wish { mode, alone }, counter, until) = (wish, held.counter(), now + budget.window);
+        let run = Run { held, mode, until, index: 0, limit: budget.limit, guards: 1, alone };
+        match FencingToken::new(counter, 0).filter(|_| self.next_counter <= counter) {
+            Some(token) => {
+                self.next_counter = counter + 1;
+                self.keep(run);
+                Ok(token)
+            }
+            None => {
+                self.keep(Run { guards: 0, ..run });
+                Err(Regressed { last: self.next_counter.checked_sub(1).unwrap_or(FencingToken::MAX_COUNTER) })
+            }
+        }
+    }
+
+    /// The store granted what was asked for, and nobody wants it so: the grant must be released; then call
+    /// `released`.
+    pub(crate) fn give_back(&mut self, held: T) {
+        debug_assert!(self.acquiring.is_some(), "queue-1");
+        let Some(mode) = self.acquiring.take() else {
+            return;
         };
-        self.last_counter = Some(counter);
-        let until = now + budget.window;
-        self.phase = Phase::Held(Run { held, counter, index: 0, limit: budget.limit, until });
-        Ok(token)
+        let until = Moment::from_nanos(0);
+        self.keep(Run { held, mode, until, index: 0, limit: 0, guards: 0, alone: true });
     }
 
-    /// The store granted the lock, which nobody wants so: the grant must be released; then call `next`.
-    pub(crate) fn give_back(&mut self) {
-        debug_assert!(matches!(self.phase, Phase::Acquiring | Phase::Releasing), "queue-1");
-        self.phase = Phase::Releasing;
+    /// The acquisition has ended, and the store keeps nothing of it.
+    pub(crate) fn asked_in_vain(&mut self) {
+        debug_assert!(self.acquiring.is_some(), "queue-1");
+        self.acquiring = None;
     }
 
-    /// The acquisition has ended without a hold, or the store has confirmed a release: the next
-    /// waiter, who is to ask the store.
-    pub(crate) fn next(&mut self) -> Option<W> {
-        debug_assert!(matches!(self.phase, Phase::Acquiring | Phase::Releasing), "queue-1");
-        let next = self.waiters.pop_front();
-        self.phase = if next.is_some() { Phase::Acquiring } else { Phase::Idle };
-        next.map(|(_, waiter)| waiter)
-    }
-
-    /// The holder lets go. If somebody waits and the budget allows, `passes` decides whether the lock passes
-    /// on.
-    pub(crate) fn release(&mut self, now: Moment, passes: impl FnOnce() -> bool) -> Release<T, W> {
-        let Phase::Held(run) = &mut self.phase else {
+    /// A guard of the grant `counter` lets go. If it was the last one, the first waiter wants the same and the
+    /// budget allows, `passes` decides whether the lock passes on.
+    pub(crate) fn release(
+        &mut self,
+        counter: u64,
+        now: Moment,
+        passes: impl FnOnce() -> bool,
+    ) -> Release<T, W> {
+        let is_asked = self.acquiring.is_some();
+        let (mut runs, waiters) = self.parts();
+        let Some(run) = runs.find(|run| run.is_hold_of(counter)) else {
             return Release::NotHeld;
         };
-        let is_wanted = run.may_pass(now) && !self.waiters.is_empty();
-        if is_wanted
-            && passes()
-            && let Some((_, waiter)) = self.waiters.pop_front()
-        {
-            let token = run.pass();
-            return Release::HandOn(run.held.clone(), token, waiter);
+        run.guards -= 1;
+        if run.guards > 0 {
+            return Release::Kept;
         }
-        self.phase = Phase::Releasing;
+        if let Some(waiters) = waiters
+            && waiters.front().is_some_and(|first| first.wish.mode == run.mode)
+            && !is_asked
+            && run.may_pass(now)
+            && passes()
+            && let Some(Place { wish, waiter, .. }) = waiters.pop_front()
+        {
+            run.alone = wish.alone;
+            let (held, token) = run.pass();
+            return Release::HandOn(held, token, waiter);
+        }
         Release::Store
     }
 
-    /// The hold of `counter` is lost: whether it was still ours to clean up. If so, call `next`
-    /// when that is done.
-    pub(crate) fn forfeit(&mut self, counter: u64) -> bool {
-        match &self.phase {
-            Phase::Held(run) if run.counter == counter => {
-                self.phase = Phase::Releasing;
-                true
-            }
-            _ => false,
+    /// The store has confirmed the release of what is `it`.
+    pub(crate) fn released(&mut self, it: impl Fn(&T) -> bool) {
+        let is_over = |run: &Run<T>| run.is_releasing(&it);
+        let more = self.company.as_mut().map(|company| &mut company.runs);
+        if self.run.as_ref().is_some_and(is_over) {
+            self.run = more.and_then(Vec::pop);
+        } else if let Some(more) = more
+            && let Some(at) = more.iter().position(is_over)
+        {
+            more.swap_remove(at);
         }
+    }
+
+    /// Whether the store is being told of the release of what is `it`.
+    pub(crate) fn is_releasing(&self, it: impl Fn(&T) -> bool) -> bool {
+        self.runs().any(|run| run.is_releasing(&it))
+    }
+
+    /// The hold of `counter` is lost, for all its guards: whether it was still ours to clean up. If so, call
+    /// `released` when that is done.
+    pub(crate) fn forfeit(&mut self, counter: u64) -> bool {
+        let held = self.parts().0.find(|run| run.is_hold_of(counter));
+        held.map(|run| run.guards = 0).is_some()
     }
 
     /// Ends the queue for everybody who waits.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = W> {
-        std::mem::take(&mut self.waiters).into_iter().map(|(_, waiter)| waiter)
+        let waiters = self.company.as_mut().map(|company| std::mem::take(&mut company.waiters));
+        waiters.into_iter().flatten().map(|place| place.waiter)
     }
 
-    /// What is held, and the token of the hold.
-    pub(crate) fn held(&self) -> Option<(&T, FencingToken)> {
-        match &self.phase {
-            Phase::Held(run) => Some((&run.held, run.token())),
-            _ => None,
-        }
+    /// Whether the store has something to answer.
+    pub(crate) fn waits_for_store(&self) -> bool {
+        self.acquiring.is_some() || self.runs().any(|run| !run.is_held())
+    }
+
+    /// What is held, in no order, with its latest token.
+    pub(crate) fn held(&self) -> impl Iterator<Item = (&T, FencingToken)> {
+        self.runs().filter(|run| run.is_held()).map(|run| (&run.held, run.token()))
     }
 
     pub(crate) fn is_acquiring(&self) -> bool {
-        matches!(self.phase, Phase::Acquiring)
+        self.acquiring.is_some()
     }
 
     pub(crate) fn is_idle(&self) -> bool {
-        matches!(self.phase, Phase::Idle)
+        self.acquiring.is_none() && self.run.is_none()
+    }
+
+    /// Whether it may be the first waiter's turn: if not, there is nothing to [`pump`](Self::pump).
+    pub(crate) fn may_call(&self) -> bool {
+        let fits = |wish: Wish| wish.mode == Mode::SHARED || self.load().admits(wish.mode);
+        self.acquiring.is_none() && self.first().is_some_and(fits)
+    }
+
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.first().is_some()
     }
 
     pub(crate) fn waiters(&self) -> impl Iterator<Item = &W> {
-        self.waiters.iter().map(|(_, waiter)| waiter)
+        self.company.iter().flat_map(|company| &company.waiters).map(|place| &place.waiter)
+    }
+
+    /// What the first waiter wants.
+    fn first(&self) -> Option<Wish> {
+        self.company.as_ref()?.waiters.front().map(|first| first.wish)
+    }
+
+    fn runs(&self) -> impl Iterator<Item = &Run<T>> {
+        self.run.iter().chain(self.company.iter().flat_map(|company| &company.runs))
+    }
+
+    /// Its grants, and those who wait.
+    fn parts(&mut self) -> (impl Iterator<Item = &mut Run<T>>, Option<&mut VecDeque<Place<W>>>) {
+        let (more, waiters) = match self.company.as_deref_mut() {
+            Some(Company { runs, waiters }) => (runs.as_mut_slice(), Some(waiters)),
+            None => (Default::default(), None),
+        };
+        (self.run.iter_mut().chain(more), waiters)
+    }
+
+    fn company(&mut self) -> &mut Company<T, W> {
+        self.company.get_or_insert_with(|| Box::new(Company { runs: Vec::new(), waiters: VecDeque::new() }))
+    }
+
+    fn keep(&mut self, run: Run<T>) {
+        match &mut self.run {
+            none @ None => *none = Some(run),
+            Some(_) => self.company().runs.push(run),
+        }
+    }
+
+    fn drive(&mut self, wish: Wish) -> Reply<T> {
+        self.acquiring = Some(wish.mode);
+        Reply::Drive
+    }
+
+    /// Of everything that this process has at the store.
+    fn load(&self) -> Load {
+        self.runs().map(|run| run.mode).collect()
+    }
+
+    fn join(&mut self, wish: Wish, mut joins: impl FnMut(&T, Moment) -> bool) -> Option<(T, FencingToken)> {
+        if wish.mode != Mode::SHARED || wish.alone || self.acquiring.is_some() {
+            return None;
+        }
+        let run = self.parts().0.find(|run| run.is_open() && joins(&run.held, run.until))?;
+        Some(run.pass())
+    }
+
+    fn pop(&mut self) -> Option<W> {
+        self.company.as_mut()?.waiters.pop_front().map(|place| place.waiter)
     }
 }
 
-impl<T> Run<T> {
+impl<T: Counted> Run<T> {
+    fn is_held(&self) -> bool {
+        self.guards > 0
+    }
+
+    fn is_hold_of(&self, counter: u64) -> bool {
+        self.is_held() && self.held.counter() == counter
+    }
+
+    fn is_releasing(&self, it: impl Fn(&T) -> bool) -> bool {
+        !self.is_held() && it(&self.held)
+    }
+
+    /// Whether another guard may have it beside those it has.
+    fn is_open(&self) -> bool {
+        self.is_held() && self.mode == Mode::SHARED && !self.alone && self.index < self.limit
+    }
+
     fn may_pass(&self, now: Moment) -> bool {
         self.index < self.limit && now < self.until
     }
 
-    fn pass(&mut self) -> FencingToken {
-        self.index += 1;
-        self.token()
+    /// To one more guard.
+    fn pass(&mut self) -> (T, FencingToken) {
+        (self.index, self.guards) = (self.index + 1, self.guards + 1);
+        (self.held.clone(), self.token())
     }
 
     fn token(&self) -> FencingToken {
-        FencingToken::new(self.counter, self.index).expect("adopt checked the counter, may_pass the index")
+        FencingToken::new(self.held.counter(), self.index)
+            .expect("`adopt` checked the counter, `limit` the index")
     }
 }
 
+#[cfg(test)]
+mod model;
 #[cfg(test)]
 mod tests;

@@ -3,7 +3,15 @@ use proptest::prelude::*;
 
 type Queue = LocalQueue<u64, u32>;
 
+impl Counted for u64 {
+    fn counter(&self) -> u64 {
+        *self
+    }
+}
+
 const BUDGET: HandoffBudget = HandoffBudget { limit: 2, window: Duration::from_nanos(100) };
+const WRITES: Wish = Wish { mode: Mode::EXCLUSIVE, alone: false };
+const READS: Wish = Wish { mode: Mode::SHARED, alone: false };
 
 fn at(nanos: u64) -> Moment {
     Moment::from_nanos(nanos)
@@ -13,74 +21,88 @@ fn token(counter: u64, index: u16) -> FencingToken {
     FencingToken::new(counter, index).unwrap()
 }
 
-fn held(counter: u64) -> Queue {
+/// A grant in good health may be joined until its window is over.
+fn by(now: u64) -> impl Fn(&u64, Moment) -> bool {
+    move |_, until| at(now) < until
+}
+
+fn held(wish: Wish, counter: u64) -> Queue {
     let mut queue = Queue::new();
-    assert_eq!(queue.claim(), Reply::Drive);
-    assert_eq!(queue.adopt(counter, counter, at(0), BUDGET), Ok(token(counter, 0)));
+    assert_eq!(queue.claim(wish, by(0)), Reply::Drive);
+    assert_eq!(queue.adopt(counter, wish, at(0), BUDGET), Ok(token(counter, 0)));
     queue
+}
+
+fn waiting(queue: &mut Queue, wish: Wish, waiter: u32) {
+    assert_eq!(queue.claim(wish, by(0)), Reply::Wait);
+    queue.enqueue(WaiterId(waiter.into()), wish, waiter);
 }
 
 /// The first caller asks the store, those behind it wait, and a `try` does not.
 #[test]
 fn one_caller_drives_and_the_others_wait() {
-    let mut queue = Queue::new();
-    assert_eq!(queue.claim(), Reply::Drive);
-    assert_eq!(queue.claim(), Reply::Wait);
-    assert_eq!(queue.try_claim(), Reply::Busy);
+    for wish in [WRITES, READS] {
+        let mut queue = Queue::new();
+        assert_eq!(queue.claim(wish, by(0)), Reply::Drive);
+        assert_eq!(queue.claim(wish, by(0)), Reply::Wait);
+        assert_eq!(queue.try_claim(wish, by(0)), Reply::Busy);
+    }
 }
 
 /// Within the budget the lock passes on with a larger token; then it goes to the store, and the
 /// next waiter asks for it again.
 #[test]
 fn hand_offs_end_with_the_limit() {
-    let mut queue = held(7);
-    for waiter in 1..=3 {
-        queue.enqueue(WaiterId(waiter.into()), waiter);
-    }
-    assert_eq!(queue.release(at(1), || true), Release::HandOn(7, token(7, 1), 1));
-    assert_eq!(queue.release(at(2), || true), Release::HandOn(7, token(7, 2), 2));
-    assert_eq!(queue.release(at(3), || true), Release::Store);
-    assert_eq!(queue.next(), Some(3));
+    let mut queue = held(WRITES, 7);
+    (1..=3).for_each(|waiter| waiting(&mut queue, WRITES, waiter));
+    assert_eq!(queue.release(7, at(1), || true), Release::HandOn(7, token(7, 1), 1));
+    assert_eq!(queue.release(7, at(2), || true), Release::HandOn(7, token(7, 2), 2));
+    assert_eq!(queue.release(7, at(3), || true), Release::Store);
+    assert_eq!(queue.pump(by(3)), None);
+    queue.released(|held| *held == 7);
+    assert_eq!(queue.pump(by(3)), Some(Call::Drive(3)));
     assert!(queue.is_acquiring());
 }
 
 /// After its tenure a lock goes to the store even if the limit is not reached.
 #[test]
 fn hand_offs_end_with_the_tenure() {
-    let mut queue = held(7);
-    queue.enqueue(WaiterId(1), 1);
-    assert_eq!(queue.release(at(100), || true), Release::Store);
+    let mut queue = held(WRITES, 7);
+    waiting(&mut queue, WRITES, 1);
+    assert_eq!(queue.release(7, at(100), || true), Release::Store);
 }
 
 /// A lease that may not live long enough never passes on.
 #[test]
 fn an_unhealthy_hold_is_never_handed_on() {
-    let mut queue = held(7);
-    queue.enqueue(WaiterId(1), 1);
-    assert_eq!(queue.release(at(1), || false), Release::Store);
+    let mut queue = held(WRITES, 7);
+    waiting(&mut queue, WRITES, 1);
+    assert_eq!(queue.release(7, at(1), || false), Release::Store);
 }
 
 /// A `try` waits for the confirmation of a release, and for nobody who waits.
 #[test]
 fn a_try_waits_for_a_release_alone() {
-    let mut queue = held(7);
-    assert_eq!(queue.try_claim(), Reply::Busy);
-    assert_eq!(queue.release(at(1), || true), Release::Store);
-    assert_eq!(queue.try_claim(), Reply::Wait);
-    queue.enqueue(WaiterId(1), 1);
-    assert_eq!(queue.try_claim(), Reply::Busy);
+    let mut queue = held(WRITES, 7);
+    assert_eq!(queue.try_claim(WRITES, by(0)), Reply::Busy);
+    assert_eq!(queue.release(7, at(1), || true), Release::Store);
+    assert_eq!(queue.try_claim(WRITES, by(1)), Reply::Wait);
+    queue.enqueue(WaiterId(1), WRITES, 1);
+    assert_eq!(queue.try_claim(WRITES, by(1)), Reply::Busy);
 }
 
 /// A counter that does not grow, or does not fit, is refused.
 #[test]
 fn a_counter_that_goes_back_is_refused() {
     for counter in [7, 6, FencingToken::MAX_COUNTER + 1] {
-        let mut queue = held(7);
-        queue.release(at(1), || true);
-        assert_eq!(queue.next(), None);
-        queue.claim();
-        assert_eq!(queue.adopt(1, counter, at(2), BUDGET), Err(Regressed { last: 7 }));
-        assert_eq!(queue.next(), None);
+        let mut queue = held(WRITES, 7);
+        queue.release(7, at(1), || true);
+        queue.released(|held| *held == 7);
+        assert!(queue.is_idle());
+        queue.claim(WRITES, by(1));
+        assert_eq!(queue.adopt(counter, WRITES, at(2), BUDGET), Err(Regressed { last: 7 }));
+        assert_eq!(queue.claim(WRITES, by(2)), Reply::Wait);
+        queue.released(|held| *held == counter);
         assert!(queue.is_idle());
     }
 }
@@ -88,11 +110,62 @@ fn a_counter_that_goes_back_is_refused() {
 /// Only the hold that was lost is given up, and only once.
 #[test]
 fn a_loss_ends_only_its_own_hold() {
-    let mut queue = held(7);
+    let mut queue = held(WRITES, 7);
     assert!(!queue.forfeit(6));
     assert!(queue.forfeit(7));
     assert!(!queue.forfeit(7));
-    assert_eq!(queue.release(at(1), || true), Release::NotHeld);
+    assert_eq!(queue.release(7, at(1), || true), Release::NotHeld);
+}
+
+/// Readers join a grant with tokens of their own, as often and for as long as it may pass on; the last one
+/// to let go tells the store.
+#[test]
+fn readers_join_within_the_budget() {
+    let mut queue = held(READS, 7);
+    assert_eq!(queue.claim(READS, by(100)), Reply::Drive, "its window is over");
+    queue.asked_in_vain();
+    assert_eq!(queue.claim(READS, by(1)), Reply::Joined(7, token(7, 1)));
+    assert_eq!(queue.release(7, at(2), || true), Release::Kept);
+    assert_eq!(queue.try_claim(READS, by(2)), Reply::Joined(7, token(7, 2)));
+    assert_eq!(queue.claim(READS, by(3)), Reply::Drive, "it has passed on twice");
+    assert_eq!(queue.adopt(8, READS, at(3), BUDGET), Ok(token(8, 0)));
+    assert_eq!(queue.held().map(|(counter, _)| *counter).collect::<Vec<_>>(), [7, 8]);
+    assert_eq!(queue.release(7, at(4), || true), Release::Kept);
+    assert_eq!(queue.release(7, at(4), || true), Release::Store);
+    assert_eq!(queue.release(7, at(4), || true), Release::NotHeld);
+}
+
+/// Nobody joins past a waiter, nor beside a guard that wants no other; and a `try` for a part waits for no
+/// holder, but for a release.
+#[test]
+fn who_may_not_join_does_not() {
+    let mut queue = held(READS, 7);
+    waiting(&mut queue, WRITES, 1);
+    assert_eq!(queue.claim(READS, by(1)), Reply::Wait);
+    assert_eq!(queue.try_claim(READS, by(1)), Reply::Busy);
+    let alone = Wish { alone: true, ..READS };
+    assert_eq!(held(alone, 7).claim(READS, by(1)), Reply::Drive);
+    assert_eq!(held(READS, 7).claim(alone, by(1)), Reply::Drive);
+    let some = |weight, capacity| Wish { mode: Mode::permits(weight, capacity).unwrap(), alone: false };
+    let mut queue = held(some(2, 3), 7);
+    assert_eq!(queue.try_claim(some(2, 3), by(1)), Reply::Busy);
+    assert_eq!(queue.try_claim(some(1, 3), by(1)), Reply::Drive);
+    assert_eq!(queue.adopt(8, some(1, 3), at(1), BUDGET), Ok(token(8, 0)));
+    assert_eq!(queue.release(7, at(1), || true), Release::Store);
+    assert_eq!(queue.try_claim(some(2, 3), by(1)), Reply::Wait);
+}
+
+/// What was asked for goes on for the first waiter if it wants the very same, and for nobody else.
+#[test]
+fn a_request_is_inherited_by_its_like() {
+    let mut queue = Queue::new();
+    assert_eq!(queue.claim(READS, by(0)), Reply::Drive);
+    waiting(&mut queue, READS, 1);
+    waiting(&mut queue, WRITES, 2);
+    assert_eq!(queue.inherit(READS), Some(1));
+    assert_eq!(queue.inherit(READS), None);
+    queue.asked_in_vain();
+    assert_eq!(queue.pump(by(0)), Some(Call::Drive(2)));
 }
 
 proptest! {
@@ -112,43 +185,47 @@ proptest! {
         };
         for (step, pause) in steps {
             now += pause;
-            let called = match step {
-                0 | 1 => match queue.claim() {
+            let mut called = Vec::new();
+            match step {
+                0 | 1 => match queue.claim(WRITES, by(now)) {
                     Reply::Wait => {
                         let id = WaiterId(next_waiter.into());
-                        queue.enqueue(id, next_waiter);
+                        queue.enqueue(id, WRITES, next_waiter);
                         waiting.push((id, next_waiter));
                         next_waiter += 1;
-                        None
                     }
-                    Reply::Drive => None,
-                    Reply::Busy => unreachable!("claim waits"),
+                    Reply::Drive => {}
+                    Reply::Busy | Reply::Joined(..) => unreachable!("claim waits, and a writer joins nobody"),
                 },
                 2 if queue.is_acquiring() => {
                     counter += 1;
                     passed = 0;
-                    let token = queue.adopt(counter, counter, at(now), BUDGET).unwrap();
+                    let token = queue.adopt(counter, WRITES, at(now), BUDGET).unwrap();
                     prop_assert!(grew(&mut last_token, token));
-                    None
                 }
-                3 if matches!(queue.phase, Phase::Acquiring | Phase::Releasing) => queue.next(),
-                4 => match queue.release(at(now), || pause % 5 != 0) {
+                3 if queue.is_acquiring() => queue.asked_in_vain(),
+                3 => queue.released(|held| *held == counter),
+                4 => match queue.release(counter, at(now), || pause % 5 != 0) {
                     Release::HandOn(_, token, waiter) => {
                         prop_assert!(grew(&mut last_token, token));
                         passed += 1;
-                        Some(waiter)
+                        called.push(waiter);
                     }
-                    Release::Store | Release::NotHeld => None,
+                    Release::Store | Release::NotHeld => {}
+                    Release::Kept => unreachable!("nobody joins a writer"),
                 },
-                5 if pause % 2 == 0 => { queue.forfeit(counter); None }
+                5 if pause % 2 == 0 => { queue.forfeit(counter); }
                 5 if !waiting.is_empty() => {
                     let (id, waiter) = waiting.remove(pause as usize % waiting.len());
                     prop_assert_eq!(queue.leave(id), Some(waiter));
-                    None
                 }
-                _ => None,
+                _ => {}
             };
-            if let Some(waiter) = called {
+            while let Some(call) = queue.pump(by(now)) {
+                let Call::Drive(waiter) = call else { unreachable!("a writer joins nobody") };
+                called.push(waiter);
+            }
+            for waiter in called {
                 prop_assert_eq!(waiter, waiting.remove(0).1);
             }
             prop_assert!(passed <= BUDGET.limit);

@@ -37,6 +37,7 @@ use crate::core::meters;
 use crate::core::queues::Queue;
 use crate::core::tenure::Tenure;
 use crate::words::loss::LostReason;
+use crate::words::mode::Mode;
 use table::{Outcome, Table};
 
 /// The handle of the task; the table is shared with it.
@@ -75,8 +76,8 @@ impl Watchdog {
     }
 
     /// A grant, which names a lease, becomes a tenure; one that has ended if that lease is lost.
-    pub(crate) fn register(&self, queue: &Arc<Queue>, grant: Grant, now: Moment) -> Arc<Tenure> {
-        let (tenure, lost) = self.change(|table| table.register(queue, grant, now));
+    pub(crate) fn register(&self, queue: &Arc<Queue>, grant: Grant, mode: Mode, now: Moment) -> Arc<Tenure> {
+        let (tenure, lost) = self.change(|table| table.register(queue, grant, mode, now));
         meters::taken();
         if let Some(reason) = lost {
             tenure.end(reason);

@@ -21,6 +21,7 @@ use crate::core::queues::Queue;
 use crate::core::tenure::Tenure;
 use crate::core::term::Term;
 use crate::words::loss::LostReason;
+use crate::words::mode::Mode;
 
 #[derive(Debug)]
 pub(crate) struct Table {
@@ -70,6 +71,7 @@ impl Table {
         &mut self,
         queue: &Arc<Queue>,
         grant: Grant,
+        mode: Mode,
         now: Moment,
     ) -> (Arc<Tenure>, Option<LostReason>) {
         let (lease, queue) = (grant.lease, Arc::clone(queue));
@@ -77,10 +79,10 @@ impl Table {
         if let Some(reason) = entry.state.lost() {
             // The store believes in this deadline; the lease's own is over for us.
             let term = Arc::new(Term::new(lease.deadline));
-            return (Arc::new(Tenure::new(grant, queue, term, 0)), Some(reason));
+            return (Arc::new(Tenure::new(grant, mode, queue, term, 0)), Some(reason));
         }
         let (term, slot) = (Arc::clone(&entry.term), entry.tenures.len());
-        let tenure = Arc::new(Tenure::new(grant, queue, term, slot));
+        let tenure = Arc::new(Tenure::new(grant, mode, queue, term, slot));
         entry.tenures.push(Arc::clone(&tenure));
         self.reschedule(lease.id);
         (tenure, None)
@@ -320,7 +322,7 @@ mod tests {
 
     /// Why a grant is lost from the beginning.
     fn lost(table: &mut Table, lease: Lease, now: u64) -> Option<LostReason> {
-        table.register(&queue(), granted(lease), at(now)).1
+        table.register(&queue(), granted(lease), Mode::EXCLUSIVE, at(now)).1
     }
 
     fn table() -> Table {
@@ -383,7 +385,7 @@ mod tests {
         let mut table = Table::new(Duration::from_secs(1), Duration::from_millis(750));
         let woken = (0..9).filter(|second| {
             let entry = Lease { scope: LeaseScope::Entry, ..session(9 + second) };
-            let (tenure, _) = table.register(&queue(), granted(entry), at(*second));
+            let (tenure, _) = table.register(&queue(), granted(entry), Mode::EXCLUSIVE, at(*second));
             let woken = table.must_wake();
             table.deregister(&tenure);
             table.step(at(*second));
@@ -399,7 +401,7 @@ mod tests {
         let mut table = table();
         table.step(at(3));
         table.step(at(4));
-        let (late, lost) = table.register(&queue(), granted(session(9)), at(5));
+        let (late, lost) = table.register(&queue(), granted(session(9)), Mode::EXCLUSIVE, at(5));
         assert_eq!((lost, late.state(at(5))), (None, GuardState::AtRisk));
     }
 
@@ -407,8 +409,9 @@ mod tests {
     #[test]
     fn a_renewal_costs_the_same_for_any_number_of_holds() {
         let mut table = table();
-        let tenures: Vec<_> =
-            (0..1_000).map(|_| table.register(&queue(), granted(session(9)), at(0)).0).collect();
+        let tenures: Vec<_> = (0..1_000)
+            .map(|_| table.register(&queue(), granted(session(9)), Mode::EXCLUSIVE, at(0)).0)
+            .collect();
         for (now, deadline) in [(3, 12), (6, 15)] {
             let step = table.step(at(now));
             assert_eq!((step.due.len(), touched(&step.outcomes)), (1, 0));
@@ -418,7 +421,7 @@ mod tests {
             assert!(!tenures.iter().any(|tenure| tenure.is_held(at(deadline))));
         }
         // A grant that knows more extends it for all, and touches nobody either.
-        let (newest, _) = table.register(&queue(), granted(session(16)), at(7));
+        let (newest, _) = table.register(&queue(), granted(session(16)), Mode::EXCLUSIVE, at(7));
         assert!(tenures.iter().chain([&newest]).all(|tenure| tenure.is_held(at(15))));
         // What must be told is told once.
         assert_eq!(touched(&table.step(at(9)).outcomes), 0);
@@ -438,7 +441,7 @@ mod tests {
     #[test]
     fn risk_and_safety_may_be_told_in_any_order() {
         let mut table = table();
-        let (tenure, _) = table.register(&queue(), granted(session(9)), at(0));
+        let (tenure, _) = table.register(&queue(), granted(session(9)), Mode::EXCLUSIVE, at(0));
         table.step(at(3));
         let risk = table.step(at(4)).outcomes;
         let renewed = Answer::Until(Deadline::At(at(12)));
@@ -455,7 +458,7 @@ mod tests {
     #[test]
     fn a_lease_that_is_named_again_stays_at_risk() {
         let mut table = table();
-        let (tenure, _) = table.register(&queue(), granted(session(9)), at(0));
+        let (tenure, _) = table.register(&queue(), granted(session(9)), Mode::EXCLUSIVE, at(0));
         table.step(at(3));
         table.step(at(4)).outcomes[0].tenures[0].follow();
         table.opened(session(10), at(4));
@@ -468,8 +471,9 @@ mod tests {
     #[test]
     fn places_of_tenures_that_have_ended_are_given_back() {
         let mut table = table();
-        let mut tenures: Vec<_> =
-            (0..10_000).map(|_| table.register(&queue(), granted(session(9)), at(0)).0).collect();
+        let mut tenures: Vec<_> = (0..10_000)
+            .map(|_| table.register(&queue(), granted(session(9)), Mode::EXCLUSIVE, at(0)).0)
+            .collect();
         let left = tenures.split_off(9_900);
         tenures.iter().for_each(|tenure| table.deregister(tenure));
         let capacity = |table: &Table| table.leases[&LeaseId::new(1)].tenures.capacity();

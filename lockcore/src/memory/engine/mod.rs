@@ -2,10 +2,10 @@
 //! pushes come out.
 //!
 //! # Invariants
-//! - **memory-1** At most one entry of a name is the holder, and its lease has not expired when it is
-//!   granted (G1).
+//! - **memory-1** Those who hold a name fit together ([`Load`]), and no lease has expired when it is granted (G1).
 //! - **memory-2** The counter grows with every grant, whatever was lost or deleted (G3).
-//! - **memory-3** Entries are granted in order of arrival; those whose lease expired are passed over (G7).
+//! - **memory-3** Entries are granted in order of arrival, as soon as they fit; those whose lease expired are
+//!   passed over (G7).
 //! - **memory-4** Release, renewal and abandoning act only on an entry of that owner (G4).
 //! - **memory-5** A name that nobody holds or waits for leaves nothing behind (G5).
 //!
@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::{AcquireRequest, LeaseId};
+use crate::backend::{AcquireRequest, LeaseId, Load, Mode};
 use crate::clock::Moment;
 use crate::words::name::LockName;
 use crate::words::owner::OwnerId;
@@ -46,7 +46,16 @@ pub(super) struct Engine {
 /// The entries of one name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 struct Contest {
+    /// Who came first of those who hold.
     holder: Option<Held>,
+    /// Made when somebody first comes beside it.
+    company: Option<Box<Company>>,
+}
+
+/// Those behind who came first, each kind in order of arrival.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
+struct Company {
+    sharers: Vec<Held>,
     queue: VecDeque<Entry>,
 }
 
@@ -62,6 +71,7 @@ struct Entry {
     owner: OwnerId,
     session: SessionId,
     lease: LeaseId,
+    mode: Mode,
     ttl: Duration,
     expires: Moment,
     /// When its latest answered request was sent, on the asker's clock.
@@ -93,6 +103,7 @@ pub(super) enum Answer {
 pub(super) struct Front {
     pub(super) label: Arc<str>,
     pub(super) metadata: Option<Arc<str>>,
+    pub(super) mode: Mode,
     pub(super) counter: u64,
     pub(super) held_for: Duration,
     pub(super) ttl: Duration,
@@ -101,7 +112,7 @@ pub(super) struct Front {
 /// What a request causes for others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Push {
-    /// A waiting entry is the holder now.
+    /// A waiting entry holds now.
     Granted(Granted),
     /// A waiting entry is gone.
     Dropped(OwnerId),
@@ -126,7 +137,11 @@ impl Engine {
         pushes: &mut Vec<Push>,
     ) -> Answer {
         self.settle(&request.name, now, pushes);
-        let busy_with = self.names.get(&request.name).and_then(|contest| contest.in_front(now));
+        let contest = self.names.get(&request.name);
+        let busy_with = contest.filter(|contest| !contest.admits(request.mode)).and_then(|contest| {
+            // Nobody waits where nobody holds.
+            contest.holder.as_ref().map(|held| held.shown(now))
+        });
         if let Some(holder) = busy_with.as_ref().filter(|_| !queue) {
             return Answer::Busy { holder: holder.clone() };
         }
@@ -135,6 +150,7 @@ impl Engine {
             owner: request.owner,
             session,
             lease,
+            mode: request.mode,
             ttl: request.ttl,
             expires: now.store + request.ttl,
             sent_at: now.asker,
@@ -145,7 +161,7 @@ impl Engine {
         let contest = self.names.entry(request.name.clone()).or_default();
         match busy_with {
             Some(holder) => {
-                contest.queue.push_back(entry);
+                contest.company.get_or_insert_default().queue.push_back(entry);
                 Answer::Queued { lease, holder }
             }
             None => Answer::Granted(contest.grant(entry, now, &mut self.counter)),
@@ -182,12 +198,16 @@ impl Engine {
         let Some(contest) = self.names.get_mut(name) else {
             return false;
         };
-        let leases = contest.remove(|entry| entry.owner == owner);
-        for lease in &leases {
-            self.leases.remove(lease);
-        }
+        let mut was_there = false;
+        contest.remove(
+            |entry| entry.owner == owner,
+            |lease| {
+                was_there = true;
+                self.leases.remove(&lease);
+            },
+        );
         self.settle(name, now, pushes);
-        !leases.is_empty()
+        was_there
     }
 
     /// Ends everything of a session.
@@ -195,47 +215,57 @@ impl Engine {
         let names: Vec<_> = self.names.keys().cloned().collect();
         for name in names {
             if let Some(contest) = self.names.get_mut(&name) {
-                let waiting = contest.queue.iter().filter(|entry| entry.session == session);
+                let waiting = contest.waiting().filter(|entry| entry.session == session);
                 pushes.extend(waiting.map(|entry| Push::Dropped(entry.owner)));
-                for lease in contest.remove(|entry| entry.session == session) {
-                    self.leases.remove(&lease);
-                }
+                let forget = |lease| _ = self.leases.remove(&lease);
+                contest.remove(|entry| entry.session == session, forget);
             }
             self.settle(&name, now, pushes);
         }
     }
 
-    /// Lets time act on one name: drops what has expired and grants the first who lives.
+    /// Lets time act on one name: drops what has expired and grants the first who live while they fit.
     pub(super) fn settle(&mut self, name: &LockName, now: Now, pushes: &mut Vec<Push>) {
         let Some(contest) = self.names.get_mut(name) else {
             return;
         };
-        if contest.holder.as_ref().is_some_and(|held| held.entry.expires > now.store) {
+        while let Some(over) = contest.remove_holder(|entry| entry.expires <= now.store) {
+            self.leases.remove(&over);
+        }
+        if !contest.is_waited_for() {
+            if contest.holder.is_none() {
+                self.names.remove(name);
+            }
             return;
         }
-        if let Some(held) = contest.holder.take() {
-            self.leases.remove(&held.entry.lease);
-        }
-        while let Some(entry) = contest.queue.pop_front() {
+        let mut load = contest.load();
+        let stays = |entry: &Entry, load: Load| entry.expires > now.store && !load.admits(entry.mode);
+        while let Some(entry) = contest.pop_if(|entry| !stays(entry, load)) {
             if entry.expires > now.store {
+                load = load.and(entry.mode);
                 pushes.push(Push::Granted(contest.grant(entry, now, &mut self.counter)));
-                return;
+            } else {
+                self.leases.remove(&entry.lease);
+                pushes.push(Push::Dropped(entry.owner));
             }
-            self.leases.remove(&entry.lease);
-            pushes.push(Push::Dropped(entry.owner));
         }
-        self.names.remove(name);
+        if contest.holder.is_none() {
+            self.names.remove(name);
+        }
     }
 
-    /// When the holder of `name` expires.
-    pub(super) fn holder_expires(&self, name: &LockName) -> Option<Moment> {
-        let held = self.names.get(name)?.holder.as_ref()?;
-        Some(held.entry.expires)
+    /// When somebody expires whom others of `name` wait for: a holder, or who waits in front.
+    pub(super) fn next_expiry(&self, name: &LockName) -> Option<Moment> {
+        let contest = self.names.get(name)?;
+        let in_front = contest.waiting().next().into_iter();
+        contest.holders().map(|held| &held.entry).chain(in_front).map(|entry| entry.expires).min()
     }
 
-    /// The holder and the number of those who wait, as they stand.
-    pub(super) fn inspect(&self, name: &LockName, now: Now) -> (Option<Front>, usize) {
-        self.names.get(name).map_or((None, 0), |contest| (contest.in_front(now), contest.queue.len()))
+    /// The holders and the number of those who wait, as they stand.
+    pub(super) fn inspect(&self, name: &LockName, now: Now) -> (Vec<Front>, usize) {
+        self.names.get(name).map_or_else(Default::default, |contest| {
+            (contest.holders().map(|held| held.shown(now)).collect(), contest.waiting().count())
+        })
     }
 
     /// The names in use that begin with `prefix`.
@@ -243,11 +273,13 @@ impl Engine {
         self.names.keys().filter(|name| name.as_str().starts_with(prefix)).cloned().collect()
     }
 
-    /// Who holds `name`.
-    pub(super) fn target(&self, name: &LockName) -> Option<Target> {
-        let held = self.names.get(name)?.holder.as_ref()?;
-        let Entry { session, owner, .. } = held.entry;
-        Some(Target { session, owner, counter: held.counter })
+    /// Who hold `name`.
+    pub(super) fn targets(&self, name: &LockName) -> Vec<Target> {
+        let target = |held: &Held| {
+            let Entry { session, owner, .. } = held.entry;
+            Target { session, owner, counter: held.counter }
+        };
+        self.names.get(name).map_or_else(Vec::new, |contest| contest.holders().map(target).collect())
     }
 
     /// The id of a lease to come.
@@ -272,7 +304,8 @@ impl Engine {
         let lost = std::mem::take(self);
         // A session's next lease must not look like one that was lost.
         self.leases_opened = leases_opened;
-        let waiting = lost.names.into_values().flat_map(|contest| contest.queue);
+        let waiting =
+            lost.names.into_values().filter_map(|contest| contest.company).flat_map(|company| company.queue);
         pushes.extend(waiting.map(|entry| Push::Dropped(entry.owner)));
     }
 
@@ -291,39 +324,90 @@ impl Contest {
             sent_at: entry.sent_at,
             counter: *counter,
         };
-        self.holder = Some(Held { entry, counter: *counter, since: now.store });
+        let held = Held { entry, counter: *counter, since: now.store };
+        match &mut self.holder {
+            nobody @ None => *nobody = Some(held),
+            Some(_) => self.company.get_or_insert_default().sharers.push(held),
+        }
         granted
     }
 
-    fn in_front(&self, now: Now) -> Option<Front> {
-        let held = self.holder.as_ref()?;
-        Some(Front {
-            label: Arc::clone(&held.entry.label),
-            metadata: held.entry.metadata.clone(),
-            counter: held.counter,
-            held_for: now.store.since(held.since),
-            ttl: held.entry.ttl,
-        })
+    fn holders(&self) -> impl Iterator<Item = &Held> {
+        self.holder.iter().chain(self.company.iter().flat_map(|company| &company.sharers))
+    }
+
+    fn waiting(&self) -> impl Iterator<Item = &Entry> {
+        self.company.iter().flat_map(|company| &company.queue)
+    }
+
+    fn is_waited_for(&self) -> bool {
+        self.company.as_ref().is_some_and(|company| !company.queue.is_empty())
+    }
+
+    /// Takes the first who waits out of the queue, if it is to go.
+    fn pop_if(&mut self, goes: impl FnOnce(&Entry) -> bool) -> Option<Entry> {
+        let queue = &mut self.company.as_mut()?.queue;
+        if goes(queue.front()?) { queue.pop_front() } else { None }
+    }
+
+    /// Of those who hold.
+    fn load(&self) -> Load {
+        self.holders().map(|held| held.entry.mode).collect()
+    }
+
+    /// Whether somebody who comes now holds at once.
+    fn admits(&self, mode: Mode) -> bool {
+        !self.is_waited_for() && self.load().admits(mode)
     }
 
     fn entry_mut(&mut self, lease: LeaseId) -> Option<&mut Entry> {
-        let holder = self.holder.iter_mut().map(|held| &mut held.entry);
-        holder.chain(&mut self.queue).find(|entry| entry.lease == lease)
+        let first = self.holder.as_mut().map(|held| &mut held.entry);
+        let others = self.company.iter_mut().flat_map(|company| {
+            company.sharers.iter_mut().map(|held| &mut held.entry).chain(&mut company.queue)
+        });
+        first.into_iter().chain(others).find(|entry| entry.lease == lease)
     }
 
-    fn remove(&mut self, which: impl Fn(&Entry) -> bool) -> Vec<LeaseId> {
-        let mut removed = Vec::new();
-        if let Some(held) = self.holder.take_if(|held| which(&held.entry)) {
-            removed.push(held.entry.lease);
+    fn remove_holder(&mut self, which: impl Fn(&Entry) -> bool) -> Option<LeaseId> {
+        let goes = self.holder.as_ref().map(|held| &held.entry).filter(|entry| which(entry));
+        if let Some(lease) = goes.map(|entry| entry.lease) {
+            let more = self.company.as_mut().filter(|company| !company.sharers.is_empty());
+            self.holder = more.map(|company| company.sharers.remove(0));
+            return Some(lease);
         }
-        self.queue.retain(|entry| {
+        let sharers = &mut self.company.as_mut()?.sharers;
+        let goes = sharers.iter().position(|held| which(&held.entry))?;
+        Some(sharers.remove(goes).entry.lease)
+    }
+
+    /// Says whose leases went.
+    fn remove(&mut self, which: impl Fn(&Entry) -> bool, mut gone: impl FnMut(LeaseId)) {
+        while let Some(lease) = self.remove_holder(&which) {
+            gone(lease);
+        }
+        let Some(company) = &mut self.company else {
+            return;
+        };
+        company.queue.retain(|entry| {
             let goes = which(entry);
             if goes {
-                removed.push(entry.lease);
+                gone(entry.lease);
             }
             !goes
         });
-        removed
+    }
+}
+
+impl Held {
+    fn shown(&self, now: Now) -> Front {
+        Front {
+            label: Arc::clone(&self.entry.label),
+            metadata: self.entry.metadata.clone(),
+            mode: self.entry.mode,
+            counter: self.counter,
+            held_for: now.store.since(self.since),
+            ttl: self.entry.ttl,
+        }
     }
 }
 

@@ -31,8 +31,18 @@ impl Bench {
     }
 
     fn acquire(&mut self, who: u8, seconds: u64) -> Answer {
-        let session = SessionId(who.into());
-        self.engine.acquire(at(seconds), session, &request(who), true, &mut self.pushes)
+        self.asks(who, Mode::EXCLUSIVE, seconds)
+    }
+
+    fn asks(&mut self, who: u8, mode: Mode, seconds: u64) -> Answer {
+        let (session, request) = (SessionId(who.into()), AcquireRequest { mode, ..request(who) });
+        self.engine.acquire(at(seconds), session, &request, true, &mut self.pushes)
+    }
+
+    /// Of the entry of `who`, which holds.
+    fn lease(&self, who: u8) -> Option<LeaseId> {
+        let mut holders = self.engine.names.get(&name())?.holders();
+        Some(holders.find(|held| held.entry.owner == owner(who))?.entry.lease)
     }
 
     fn release(&mut self, who: u8, seconds: u64) -> bool {
@@ -45,6 +55,15 @@ impl Bench {
             Push::Dropped(_) => None,
         });
         granted.collect()
+    }
+}
+
+impl Push {
+    fn counter(&self) -> Option<u64> {
+        match self {
+            Self::Granted(granted) => Some(granted.counter),
+            Self::Dropped(_) => None,
+        }
     }
 }
 
@@ -85,10 +104,10 @@ fn only_the_owner_acts_on_an_entry() {
     assert!(!bench.release(2, 1));
     let stranger = SessionId(9);
     assert_eq!(bench.engine.renew(at(1), stranger, granted.lease, &mut bench.pushes), None);
-    assert_eq!(bench.engine.holder_expires(&name()), Some(at(10).store));
+    assert_eq!(bench.engine.next_expiry(&name()), Some(at(10).store));
     let session = SessionId(1);
     assert_eq!(bench.engine.renew(at(1), session, granted.lease, &mut bench.pushes), Some(TTL));
-    assert_eq!(bench.engine.holder_expires(&name()), Some(at(11).store));
+    assert_eq!(bench.engine.next_expiry(&name()), Some(at(11).store));
 }
 
 /// A closed session leaves nothing and passes on what it held.
@@ -103,26 +122,66 @@ fn a_closed_session_leaves_nothing() {
     assert!(bench.engine.is_empty());
 }
 
+/// Readers hold together and behind a writer who came before, also while that waits; whoever fits is granted at
+/// once when that goes, dead or alive.
+#[test]
+fn readers_wait_for_a_writer_in_front() {
+    for dies in [false, true] {
+        let mut bench = Bench::new();
+        bench.asks(1, Mode::SHARED, 0);
+        assert!(matches!(bench.asks(2, Mode::EXCLUSIVE, 0), Answer::Queued { .. }));
+        for reader in [3, 4] {
+            assert!(matches!(bench.asks(reader, Mode::SHARED, 5), Answer::Queued { .. }));
+        }
+        let Some(lease) = bench.lease(1) else { panic!("it holds") };
+        assert!(bench.engine.renew(at(5), SessionId(1), lease, &mut bench.pushes).is_some());
+        assert_eq!(bench.engine.next_expiry(&name()), Some(at(10).store), "of who waits in front");
+        if dies {
+            bench.engine.settle(&name(), at(10), &mut bench.pushes);
+        } else {
+            assert!(bench.release(2, 6));
+        }
+        assert_eq!(bench.granted(), [(owner(3), 2), (owner(4), 3)]);
+        assert_eq!(bench.engine.targets(&name()).len(), 3);
+    }
+}
+
+/// What all may take together is the smallest capacity of those who hold, and of who comes.
+#[test]
+fn the_smallest_capacity_counts() {
+    let mut bench = Bench::new();
+    let some = |weight, capacity| Mode::permits(weight, capacity).unwrap();
+    assert!(matches!(bench.asks(1, some(2, 3), 0), Answer::Granted(_)));
+    assert!(matches!(bench.asks(2, some(2, 9), 0), Answer::Queued { .. }));
+    assert!(matches!(bench.asks(3, some(1, 3), 0), Answer::Queued { .. }), "not past the one that waits");
+    assert!(bench.release(1, 1));
+    assert_eq!(bench.granted(), [(owner(2), 2), (owner(3), 3)]);
+}
+
 proptest! {
-    /// Random requests and pauses: counters grow (memory-2), grants follow arrival (memory-3), and when all
-    /// have gone nothing is left (memory-5).
+    /// Random requests in all modes, and pauses: who holds is whom the rule admits of those who are there (memory-1,
+    /// memory-3), counters grow (memory-2), and when all have gone nothing is left (memory-5).
     #[test]
-    fn random_requests_keep_the_invariants(steps in prop::collection::vec((0_u8..3, 0_u8..5, 0_u64..4), 1..120)) {
+    fn random_requests_keep_the_invariants(
+        steps in prop::collection::vec((0_u8..3, 0_u8..5, 0_u64..4, 0_usize..5), 1..120),
+    ) {
+        let some = |weight, capacity| Mode::permits(weight, capacity).unwrap();
+        let modes = [Mode::EXCLUSIVE, Mode::SHARED, some(1, 2), some(2, 3), some(1, 3)];
         let mut bench = Bench::new();
         let (mut now, mut last) = (0, 0);
-        let mut arrived: Vec<OwnerId> = Vec::new();
-        for (kind, who, pause) in steps {
+        let mut arrived: Vec<(OwnerId, Mode)> = Vec::new();
+        for (kind, who, pause, mode) in steps {
             now += pause;
-            let known = arrived.contains(&owner(who));
+            let known = arrived.iter().any(|(other, _)| *other == owner(who));
             match kind {
                 0 if !known => {
-                    if let Answer::Granted(granted) = bench.acquire(who, now) {
-                        prop_assert!(granted.counter > last);
-                        last = granted.counter;
+                    if let Answer::Granted(granted) = bench.asks(who, modes[mode], now) {
+                        prop_assert!(bench.pushes.iter().all(|push| push.counter() < Some(granted.counter)));
+                        bench.pushes.push(Push::Granted(granted));
                     }
-                    arrived.push(owner(who));
+                    arrived.push((owner(who), modes[mode]));
                 }
-                1 => { bench.release(who, now); arrived.retain(|other| *other != owner(who)); }
+                1 => { bench.release(who, now); arrived.retain(|(other, _)| *other != owner(who)); }
                 _ => bench.engine.settle(&name(), at(now), &mut bench.pushes),
             }
             for push in std::mem::take(&mut bench.pushes) {
@@ -131,15 +190,23 @@ proptest! {
                         prop_assert!(granted.counter > last);
                         last = granted.counter;
                     }
-                    Push::Dropped(owner) => arrived.retain(|other| *other != owner),
+                    Push::Dropped(owner) => arrived.retain(|(other, _)| *other != owner),
                 }
             }
             // A holder that expired is told by its own lease, not by a push.
-            let held = bench.engine.target(&name()).map(|target| target.owner);
+            let held: Vec<_> = bench.engine.targets(&name()).iter().map(|target| target.owner).collect();
             let waiting: Vec<_> = bench.engine.names.get(&name())
-                .map(|contest| contest.queue.iter().map(|entry| entry.owner).collect()).unwrap_or_default();
-            arrived.retain(|owner| Some(*owner) == held || waiting.contains(owner));
-            prop_assert_eq!(&arrived, &held.into_iter().chain(waiting).collect::<Vec<_>>());
+                .map(|contest| contest.waiting().map(|entry| entry.owner).collect()).unwrap_or_default();
+            arrived.retain(|(owner, _)| held.contains(owner) || waiting.contains(owner));
+            let all = held.iter().chain(&waiting);
+            prop_assert!(arrived.iter().map(|(owner, _)| owner).eq(all));
+            let mut load = Load::NONE;
+            let admitted = arrived.iter().take_while(|(_, mode)| {
+                let admits = load.admits(*mode);
+                load = load.and(*mode);
+                admits
+            });
+            prop_assert_eq!(admitted.count(), held.len());
         }
         for who in 0..5 {
             bench.release(who, now);

@@ -425,7 +425,7 @@ impl LockBackend for Line {
         self.inner.list(prefix).await
     }
 
-    async fn revoke(&self, name: &LockName, how: Revoke) -> Result<Option<Holder>> {
+    async fn revoke(&self, name: &LockName, how: Revoke) -> Result<Vec<Holder>> {
         self.inner.revoke(name, how).await
     }
 

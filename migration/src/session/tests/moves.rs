@@ -61,7 +61,7 @@ impl Rig {
         let onlooker = self.stores[side].open(env().without_token_base()).await.unwrap();
         let state = onlooker.inspect(&LockName::new("a").unwrap()).await.unwrap();
         onlooker.close().await.unwrap();
-        state.holder.is_some()
+        state.holder().is_some()
     }
 
     async fn members(&self, side: Side) -> Vec<Member> {

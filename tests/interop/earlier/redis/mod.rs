@@ -225,5 +225,5 @@ async fn who_gives_no_grace_is_heard_by_a_renewal() {
     proxy.dropped(Direction::ServerToClient, 2).await;
     asked.end("it has let go").await;
     assert_eq!(within(BOUND, "it is lost", guard.lost()).await, LostReason::Revoked);
-    assert!(a.inspect(NAME).await.unwrap().holder.is_none());
+    assert!(a.inspect(NAME).await.unwrap().holder().is_none());
 }

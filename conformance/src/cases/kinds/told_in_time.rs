@@ -1,0 +1,41 @@
+//! Told before it is gone: also where others hold on.
+
+use leasehold_core::backend::Revoke;
+use leasehold_core::{LostReason, Mode};
+
+use super::{NAME, reader, writer};
+use crate::session::dead_holder_in;
+use crate::{Outcome, World, case, ensure};
+
+case::table! { "g2":
+    a_share_is_lost_before_a_writer_holds [SHARED|LEASED]: "nobody writes before the last deadline of a dead reader",
+    guards_that_joined_are_lost_together [SHARED]: "tasks that share one hold of their process hear of its end, all of them",
+}
+
+async fn a_share_is_lost_before_a_writer_holds(world: World) -> Outcome {
+    let next = writer(&world.manager().await?)?;
+    let grant = dead_holder_in(&world, &world.name(NAME)?, Mode::SHARED).await?;
+    let guard = world.within(world.takeover(), "the writer", next.acquire()).await??;
+    ensure!(
+        grant.lease.deadline.has_passed(world.now()),
+        "held before {:?} has passed",
+        grant.lease.deadline
+    );
+    guard.release().await?;
+    Ok(())
+}
+
+async fn guards_that_joined_are_lost_together(world: World) -> Outcome {
+    let (manager, admin) = (world.manager().await?, world.manager().await?);
+    let lock = reader(&manager)?;
+    let guards = [lock.acquire().await?, lock.acquire().await?, lock.acquire().await?];
+    let [first, others @ ..] = guards;
+    first.release().await?;
+    world.within(world.soon(), "the revocation", admin.revoke(NAME, Revoke::AT_ONCE)).await??;
+    for guard in others {
+        let reason = world.within(world.soon(), "a reader is told", guard.lost()).await?;
+        ensure!(reason == LostReason::Revoked, "a reader was told {reason:?}");
+        ensure!(guard.ensure_held().is_err(), "held after it was revoked");
+    }
+    world.empty(world.soon(), "all were revoked").await
+}

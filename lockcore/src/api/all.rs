@@ -1,0 +1,204 @@
+//! Several locks at once, all of them or none.
+//!
+//! # Invariants
+//! - **all-1** They are taken in the order of their names, each where it stands in its queue, so those who take
+//!   several never wait for each other in a circle.
+//! - **all-2** A guard is in the [`AllGuard`] from the instant it exists: whatever ends the attempt lets go of it.
+//!
+//! Not promised: that who holds a lock already, and takes others, waits in no circle.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::select_all;
+
+use crate::api::guard::LockGuard;
+use crate::api::lock::Lock;
+use crate::backend::env::Env;
+use crate::words::error::{Error, Result};
+use crate::words::loss::LostReason;
+use crate::words::name::LockName;
+use crate::words::token::FencingToken;
+
+/// Several locks of one manager, to be held together; each with its own options and mode.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> leasehold_core::Result<()> {
+/// # use leasehold_core::{LockManager, memory::MemoryConfig};
+/// # let locks = LockManager::builder(MemoryConfig::private()).build().await?;
+/// let from = locks.lock("account/7")?;
+/// let to = locks.lock("account/9")?;
+/// let both = leasehold_core::all([from, to]).acquire().await?;
+/// both.ensure_held()?;
+/// both.release().await
+/// # }
+/// ```
+pub fn all(locks: impl IntoIterator<Item = Lock>) -> All {
+    let mut locks: Vec<_> = locks.into_iter().collect();
+    locks.sort_by(|a, b| a.name().cmp(b.name()));
+    All { locks, wait: None }
+}
+
+/// What [`all`] makes of them.
+#[derive(Clone, Debug)]
+#[must_use = "it takes nothing by itself"]
+pub struct All {
+    /// In order of their names.
+    locks: Vec<Lock>,
+    wait: Option<Duration>,
+}
+
+/// They are held, all of them, until this is released or dropped.
+#[must_use = "dropping the guard releases the locks"]
+pub struct AllGuard {
+    /// In order of their names.
+    guards: Vec<LockGuard>,
+}
+
+impl All {
+    /// Waits at most this long, for all of them together; a lock's own `wait` bounds its part.
+    pub fn wait(mut self, total: Duration) -> Self {
+        self.wait = Some(total);
+        self
+    }
+
+    /// Takes one after the other, in the order of their names, and waits for each in its turn.
+    ///
+    /// # Errors
+    ///
+    /// As [`Lock::acquire`], of the first that is not granted: none is held then.
+    /// [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption), before any request, without a lock, for one that is named
+    /// twice, and for locks of several managers.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Lock::acquire`]: what was taken is released in the background.
+    pub async fn acquire(&self) -> Result<AllGuard> {
+        let env = self.checked()?;
+        let until = self.wait.map(|wait| env.now() + wait);
+        let mut held = self.none_yet();
+        for lock in &self.locks {
+            let left = until.map(|until| until.since(env.now()));
+            held.guards.push(lock.within(left).acquire().await?);
+        }
+        Ok(held)
+    }
+
+    /// Takes them if none is to be waited for: `None` when one is, and none is held then.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire), and [`Lock::try_acquire`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire`](Self::acquire).
+    pub async fn try_acquire(&self) -> Result<Option<AllGuard>> {
+        self.checked()?;
+        let mut held = self.none_yet();
+        for lock in &self.locks {
+            match lock.try_acquire().await? {
+                Some(guard) => held.guards.push(guard),
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(held))
+    }
+
+    fn none_yet(&self) -> AllGuard {
+        AllGuard { guards: Vec::with_capacity(self.locks.len()) }
+    }
+
+    /// What they have in common.
+    fn checked(&self) -> Result<&Env> {
+        let Some(first) = self.locks.first() else {
+            return Err(Error::invalid_option("all of no locks: name one at least"));
+        };
+        if !self.locks.iter().all(|lock| Arc::ptr_eq(lock.core(), first.core())) {
+            return Err(Error::invalid_option("locks of several managers: take one within the other"));
+        }
+        match self.locks.windows(2).find(|pair| pair[0].name() == pair[1].name()) {
+            Some(twice) => {
+                let name = twice[0].name().as_str();
+                Err(Error::invalid_option(format!(
+                    "the lock {name:?} is named twice, and would wait for itself"
+                )))
+            }
+            None => Ok(first.core().env()),
+        }
+    }
+}
+
+impl AllGuard {
+    /// Their guards, in the order of their names.
+    pub fn guards(&self) -> &[LockGuard] {
+        &self.guards
+    }
+
+    /// The token of one of them, for what that protects.
+    pub fn token(&self, name: &str) -> Option<FencingToken> {
+        self.guards.iter().find(|guard| guard.name().as_str() == name).map(LockGuard::token)
+    }
+
+    /// As [`LockGuard::ensure_held`], of all of them.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) when one is lost.
+    pub fn ensure_held(&self) -> Result<()> {
+        self.guards.iter().try_for_each(LockGuard::ensure_held)
+    }
+
+    /// How long all of them are held without a renewal.
+    pub fn remaining(&self) -> Duration {
+        self.guards.iter().map(LockGuard::remaining).min().unwrap_or_default()
+    }
+
+    /// Ends when the first of them is lost or released: which, and why.
+    pub fn lost(&self) -> impl Future<Output = (LockName, LostReason)> + Send + 'static + use<> {
+        let named = |guard: &LockGuard| {
+            let name = guard.name().clone();
+            guard.lost().map(move |reason| (name, reason))
+        };
+        select_all(self.guards.iter().map(named)).map(|(first, ..)| first)
+    }
+
+    /// Releases all of them, the last one first, and says what went wrong first.
+    ///
+    /// # Errors
+    ///
+    /// As [`LockGuard::release`]; the others are released all the same.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`LockGuard::release`]: it goes on in the background.
+    pub async fn release(mut self) -> Result<()> {
+        let mut result = Ok(());
+        while let Some(guard) = self.guards.pop() {
+            let released = guard.release().await;
+            result = result.and(released);
+        }
+        result
+    }
+}
+
+impl Drop for AllGuard {
+    /// The last one first, so that who waits for the first finds the others free.
+    fn drop(&mut self) {
+        while let Some(guard) = self.guards.pop() {
+            drop(guard);
+        }
+    }
+}
+
+impl fmt::Debug for AllGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("AllGuard").field(&self.guards).finish()
+    }
+}

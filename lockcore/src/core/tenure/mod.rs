@@ -1,0 +1,365 @@
+//! The time a process keeps one grant of the store, across its local hand-offs and for all who share it.
+//!
+//! Guards ask it with one atomic load: it keeps a copy of its lease's deadline, and looks at the
+//! [`Term`] itself only once the copy has passed, which is once a renewal. Whoever ends a tenure,
+//! exactly once, owes the store its release.
+//!
+//! # Invariants
+//! - **tenure-1** Once ended, a tenure is never held again, whatever arrives later (G2).
+//! - **tenure-2** Exactly one caller of [`Tenure::end`] succeeds.
+//! - **tenure-3** The copy is never later than the term's deadline, nor than tenure-4's end.
+//! - **tenure-4** Whatever its lease, it is not held beyond what an administrator allows who asked for it, which
+//!   never moves to a later time, and beyond its guard's `max_hold`. (A guard with one shares it with no other.)
+//! - **tenure-5** Nobody is woken with `status` locked: a waker may ask.
+//!
+//! Checked by the tests below and the conformance cases of `g2`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+use tokio::sync::watch;
+
+use crate::backend::Grant;
+use crate::clock::{Deadline, Moment};
+use crate::core::meters;
+use crate::core::queues::Queue;
+use crate::core::term::{ENDLESS, Term};
+use crate::words::loss::{GuardState, LostReason};
+use crate::words::mode::Mode;
+use crate::words::token::FencingToken;
+
+#[derive(Debug)]
+pub(crate) struct Tenure {
+    grant: Grant,
+    mode: Mode,
+    /// That of its name.
+    queue: Arc<Queue>,
+    term: Arc<Term>,
+    /// Certainly held before this moment, in nanoseconds: what the term said last, `ENDED` once the
+    /// tenure is over. Written with `status` locked; read without.
+    held_before: AtomicU64,
+    status: Mutex<Status>,
+    /// Its place among the tenures of its lease; belongs to the watchdog's table.
+    slot: AtomicUsize,
+}
+
+#[derive(Debug)]
+struct Status {
+    state: GuardState,
+    /// When it is to be given up, as somebody wants it.
+    asked: Option<Moment>,
+    /// When its present guard has held it for as long as that may.
+    too_long: Option<Moment>,
+    /// Of each guard, by its index: made when somebody first asks for its changes.
+    watchers: Watchers,
+}
+
+type Watchers = SmallVec<[(u16, watch::Sender<Standing>); 1]>;
+
+/// How a guard stands, as its watchers are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Standing {
+    pub(crate) state: GuardState,
+    pub(crate) asked: Option<Moment>,
+}
+
+const ENDED: u64 = 0;
+
+/// In the place of a guard's index: the tenure, for as long as any guard has it.
+const ALL: u16 = FencingToken::MAX_INDEX + 1;
+
+impl Tenure {
+    pub(crate) fn new(grant: Grant, mode: Mode, queue: Arc<Queue>, term: Arc<Term>, slot: usize) -> Self {
+        let (state, watchers) = (on_lease(&term), Watchers::new());
+        let status = Status { state, asked: None, too_long: None, watchers };
+        let (status, slot) = (Mutex::new(status), AtomicUsize::new(slot));
+        Self { grant, mode, queue, held_before: AtomicU64::new(term.held_before()), status, term, slot }
+    }
+
+    pub(crate) fn grant(&self) -> &Grant {
+        &self.grant
+    }
+
+    pub(crate) fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    pub(crate) fn queue(&self) -> &Arc<Queue> {
+        &self.queue
+    }
+
+    pub(crate) fn is_held(&self, now: Moment) -> bool {
+        // ORDERING: acquire pairs with the release in `end`, so that a reader who sees the end also
+        // sees its reason.
+        now.as_nanos() < self.held_before.load(Ordering::Acquire) || self.is_held_on(now)
+    }
+
+    /// Whether the lease was renewed since the copy was made, or the tenure has ended.
+    #[cold]
+    fn is_held_on(&self, now: Moment) -> bool {
+        // RACE: with `status` locked, as `end` has it: an ended tenure's copy is not made anew (tenure-1).
+        let status = self.status.lock();
+        if status.is_lost() {
+            return false;
+        }
+        let held_before = self.term.held_before().min(status.ends_before());
+        self.held_before.store(held_before, Ordering::Release);
+        now.as_nanos() < held_before
+    }
+
+    pub(crate) fn remaining(&self, now: Moment) -> Duration {
+        let status = self.status.lock();
+        if status.is_lost() {
+            return Duration::ZERO;
+        }
+        let ends_in = Moment::from_nanos(status.ends_before()).since(now);
+        match self.term.deadline().remaining(now) {
+            left if status.ends_before() == ENDLESS => left,
+            left => left.min(ends_in),
+        }
+    }
+
+    /// The deadline of its lease, which may move on for others after this tenure has ended.
+    pub(crate) fn last_deadline(&self) -> Deadline {
+        self.term.deadline()
+    }
+
+    /// Why it is not held at `now`, if it is not.
+    pub(crate) fn lost(&self, now: Moment) -> Option<LostReason> {
+        let (state, passed) = {
+            let status = self.status.lock();
+            (status.state, status.passed(now, &self.term))
+        };
+        match state {
+            GuardState::Lost(reason) => Some(reason),
+            _ if self.is_held(now) => None,
+            GuardState::Held | GuardState::AtRisk => Some(passed.unwrap_or(LostReason::Expired)),
+        }
+    }
+
+    /// Whether one more guard may have it: held, wanted by nobody, not at risk, a sixth of its ttl left.
+    pub(crate) fn is_healthy(&self, now: Moment) -> bool {
+        self.is_well(&self.status.lock(), now)
+    }
+
+    fn is_well(&self, status: &Status, now: Moment) -> bool {
+        let left = self.term.deadline().remaining(now);
+        status.state == GuardState::Held
+            && status.asked.is_none()
+            && left >= self.grant.lease.ttl / 6
+            && now.as_nanos() < self.term.held_before().min(status.ends_before())
+    }
+
+    /// Somebody wants it: it ends at `at`, or when it was to end before. Whether that is news.
+    pub(crate) fn ask(&self, at: Moment) -> bool {
+        let watchers = {
+            let mut status = self.status.lock();
+            if status.is_lost() || status.asked.is_some_and(|earlier| earlier <= at) {
+                return false;
+            }
+            status.asked = Some(at);
+            self.shorten(&status);
+            status.watchers.clone()
+        };
+        self.tell(watchers);
+        true
+    }
+
+    /// When it is to be given up, if somebody wants it.
+    pub(crate) fn asked(&self) -> Option<Moment> {
+        self.status.lock().asked
+    }
+
+    /// Its present guard holds it until `at`, and no longer.
+    pub(crate) fn hold_until(&self, at: Moment) {
+        let mut status = self.status.lock();
+        status.too_long = Some(at);
+        if !status.is_lost() {
+            self.shorten(&status);
+        }
+    }
+
+    /// With `status` locked.
+    fn shorten(&self, status: &Status) {
+        let copy = self.held_before.load(Ordering::Relaxed).min(status.ends_before());
+        self.held_before.store(copy, Ordering::Release);
+    }
+
+    /// The lease has come to be at risk, or out of it: tells the watchers how it stands by now.
+    pub(crate) fn follow(&self) {
+        // ORDERING: each change of the term is followed by whoever made it. The last one here has locked
+        // `status` after all others, so it reads the last change, whichever came first.
+        let watchers = {
+            let mut status = self.status.lock();
+            if status.is_lost() {
+                return;
+            }
+            status.state = on_lease(&self.term);
+            status.watchers.clone()
+        };
+        self.tell(watchers);
+    }
+
+    fn tell(&self, watchers: Watchers) {
+        for (_, watchers) in watchers {
+            // RACE: another change may be told at the same time. Each tells how it stands by then, and nothing
+            // to watchers who were taken away, who are told their last by whoever took them.
+            watchers.send_if_modified(|told| {
+                let status = self.status.lock();
+                let theirs = status.watchers.iter().any(|(_, present)| present.same_channel(&watchers));
+                let standing = status.standing();
+                theirs && std::mem::replace(told, standing) != standing
+            });
+        }
+    }
+
+    /// Ends the tenure; whether this call did (tenure-2).
+    pub(crate) fn end(&self, reason: LostReason) -> bool {
+        self.end_if(|_| Some(reason)).is_some()
+    }
+
+    /// Ends it if tenure-4 does by now, and says why.
+    pub(crate) fn end_in_time(&self, now: Moment) -> Option<LostReason> {
+        self.end_if(|status| status.passed(now, &self.term))
+    }
+
+    fn end_if(&self, why: impl FnOnce(&Status) -> Option<LostReason>) -> Option<LostReason> {
+        let (watchers, last, reason) = {
+            let mut status = self.status.lock();
+            if status.is_lost() {
+                return None;
+            }
+            let reason = why(&status)?;
+            self.held_before.store(ENDED, Ordering::Release);
+            status.state = GuardState::Lost(reason);
+            let is_watched = !status.watchers.is_empty();
+            (is_watched.then(|| std::mem::take(&mut status.watchers)), status.standing(), reason)
+        };
+        meters::let_go();
+        for (_, watchers) in watchers.iter().flatten() {
+            watchers.send_replace(last);
+        }
+        Some(reason)
+    }
+
+    /// The only guard is released while the tenure goes on, if another guard may have it: who watches the
+    /// one released, and is to be told so. Decided in one piece, so that what is asked for from here on is
+    /// asked of that one.
+    pub(crate) fn pass_on_if_healthy(&self, guard: u16, now: Moment) -> Option<Option<Passed>> {
+        let mut status = self.status.lock();
+        self.is_well(&status, now).then(|| {
+            status.too_long = None;
+            status.without(guard)
+        })
+    }
+
+    /// One of several guards is released: who watches it, and is to be told so.
+    pub(crate) fn without(&self, guard: u16) -> Option<Passed> {
+        self.status.lock().without(guard)
+    }
+
+    /// How a guard stands; after the last word the sender is gone.
+    pub(crate) fn watch(&self, guard: u16) -> watch::Receiver<Standing> {
+        let mut status = self.status.lock();
+        let standing = status.standing();
+        if status.is_lost() {
+            return watch::channel(standing).1;
+        }
+        if let Some((_, watchers)) = status.watchers.iter().find(|(watched, _)| *watched == guard) {
+            return watchers.subscribe();
+        }
+        let (sender, watcher) = watch::channel(standing);
+        status.watchers.push((guard, sender));
+        watcher
+    }
+
+    /// How it stands for as long as any guard has it.
+    pub(crate) fn watch_all(&self) -> watch::Receiver<Standing> {
+        self.watch(ALL)
+    }
+
+    pub(crate) fn state(&self, now: Moment) -> GuardState {
+        match self.lost(now) {
+            Some(reason) => GuardState::Lost(reason),
+            None => self.status.lock().state,
+        }
+    }
+
+    pub(crate) fn slot(&self) -> usize {
+        self.slot.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_slot(&self, slot: usize) {
+        self.slot.store(slot, Ordering::Relaxed);
+    }
+}
+
+/// The watchers of a guard that was released.
+pub(crate) struct Passed {
+    watchers: watch::Sender<Standing>,
+    last: Standing,
+}
+
+impl Passed {
+    /// Not under any mutex (tenure-5).
+    pub(crate) fn tell(self) {
+        self.watchers.send_replace(self.last);
+    }
+}
+
+impl Status {
+    fn is_lost(&self) -> bool {
+        matches!(self.state, GuardState::Lost(_))
+    }
+
+    fn standing(&self) -> Standing {
+        Standing { state: self.state, asked: self.asked }
+    }
+
+    /// The first moment at which tenure-4 ends it, in nanoseconds; `ENDLESS` if it does not.
+    fn ends_before(&self) -> u64 {
+        let ends_at = self.asked.into_iter().chain(self.too_long).min();
+        ends_at.map_or(ENDLESS, Moment::as_nanos)
+    }
+
+    fn without(&mut self, guard: u16) -> Option<Passed> {
+        let place = self.watchers.iter().position(|(watched, _)| *watched == guard)?;
+        let (_, watchers) = self.watchers.swap_remove(place);
+        Some(Passed {
+            watchers,
+            last: Standing { state: GuardState::Lost(LostReason::Released), ..self.standing() },
+        })
+    }
+
+    /// Why tenure-4 has ended it at `now`, if it has, and not its lease before that.
+    fn passed(&self, now: Moment, term: &Term) -> Option<LostReason> {
+        let asked = self.asked.map(|at| (at, LostReason::Revoked));
+        let too_long = self.too_long.map(|at| (at, LostReason::TooLong));
+        let (at, reason) = asked.into_iter().chain(too_long).min()?;
+        (at <= now && at.as_nanos() <= term.held_before()).then_some(reason)
+    }
+}
+
+/// Ends with a guard.
+pub(crate) async fn ended(mut standings: watch::Receiver<Standing>) -> LostReason {
+    loop {
+        if let GuardState::Lost(reason) = standings.borrow_and_update().state {
+            return reason;
+        }
+        if standings.changed().await.is_err() {
+            // The sender goes only after its last word, which was read above.
+            return LostReason::Released;
+        }
+    }
+}
+
+/// How a hold stands whose lease is not lost.
+fn on_lease(term: &Term) -> GuardState {
+    if term.is_at_risk() { GuardState::AtRisk } else { GuardState::Held }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,153 @@
+//! Several locks, all of them or none.
+
+#![allow(clippy::unwrap_used, reason = "test binary")]
+
+use std::future::Future;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use leasehold::clock::{Clock, TokioClock};
+use leasehold::memory::{MemoryConfig, MemoryStore};
+use leasehold::{Error, ErrorKind, Lock, LockManager, LostReason, Revoke, all};
+use tokio::task::JoinSet;
+
+const TTL: Duration = Duration::from_secs(6);
+
+async fn manager(store: &MemoryStore) -> LockManager {
+    let builder = LockManager::builder(MemoryConfig::on(store.clone())).ttl(TTL);
+    builder.clock(Arc::new(TokioClock::new())).build().await.unwrap()
+}
+
+fn named(locks: &LockManager, names: &[&str]) -> Vec<Lock> {
+    names.iter().map(|name| locks.lock(*name).unwrap()).collect()
+}
+
+/// They are held together, each with its own mode and token, and let go together.
+#[tokio::test(start_paused = true)]
+async fn all_are_held_and_released() {
+    let store = MemoryStore::new();
+    let (here, there) = (manager(&store).await, manager(&store).await);
+    let both = all([here.lock("b").unwrap().shared(), here.lock("a").unwrap()]).acquire().await.unwrap();
+    both.ensure_held().unwrap();
+    assert!(Duration::ZERO < both.remaining() && both.remaining() <= TTL);
+    let names: Vec<_> = both.guards().iter().map(|guard| guard.name().as_str()).collect();
+    assert_eq!(names, ["a", "b"]);
+    assert_eq!(both.token("b"), Some(both.guards()[1].token()));
+    assert_eq!(both.token("c"), None);
+    assert!(all(named(&there, &["a", "c"])).try_acquire().await.unwrap().is_none());
+    let beside = all([there.lock("b").unwrap().shared(), there.lock("c").unwrap()]);
+    drop(beside.try_acquire().await.unwrap().expect("it shares the one, and the other is free"));
+    both.release().await.unwrap();
+    assert!(store.is_empty());
+}
+
+/// Whoever takes several waits for nobody who waits for it, in whatever order it names them: many processes, with
+/// others who take one, come to their ends.
+#[tokio::test(start_paused = true)]
+async fn takers_of_several_never_wait_in_a_circle() {
+    let store = MemoryStore::new();
+    let mut tasks = JoinSet::new();
+    for names in [["a", "b", "c"], ["c", "a", "b"], ["b", "c", "a"], ["c", "b", "a"]] {
+        let locks = manager(&store).await;
+        tasks.spawn(async move {
+            for _ in 0..50 {
+                let held = all(named(&locks, &names)).acquire().await.unwrap();
+                tokio::task::yield_now().await;
+                held.release().await.unwrap();
+                locks.lock(names[0]).unwrap().acquire().await.unwrap().release().await.unwrap();
+            }
+        });
+    }
+    tokio::time::timeout(TTL, tasks.join_all()).await.expect("they wait for each other");
+    assert!(store.is_empty());
+}
+
+/// When one is not granted in time, is refused, or is not waited for any more, none is held; the budget is one
+/// for all.
+#[tokio::test(start_paused = true)]
+async fn none_is_held_unless_all_are() {
+    let store = MemoryStore::new();
+    let (here, there) = (manager(&store).await, manager(&store).await);
+    let clock = TokioClock::new();
+    let blocks = there.lock("b").unwrap().acquire().await.unwrap();
+    let wanted = all(named(&here, &["c", "b", "a"]));
+    assert!(wanted.try_acquire().await.unwrap().is_none());
+    is_free(&there, &["a", "c"]).await;
+
+    let holds_a = there.lock("a").unwrap().acquire().await.unwrap();
+    let began = clock.now();
+    let in_time = wanted.clone().wait(Duration::from_secs(2));
+    let (refused, ()) = tokio::join!(in_time.acquire(), async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        holds_a.release().await.unwrap();
+    });
+    let refused = refused.unwrap_err();
+    assert!(matches!(refused.kind(), ErrorKind::Timeout { .. }), "{refused}");
+    assert!(refused.to_string().contains("\"b\"") || refused.to_string().contains("lock: b"), "{refused}");
+    assert_eq!(clock.now().since(began).as_secs(), 2, "what was waited for the first is taken off");
+    is_free(&there, &["a", "c"]).await;
+
+    let mut waiting = Box::pin(wanted.acquire());
+    assert!(poll(&mut waiting).is_none());
+    assert!(there.lock("a").unwrap().try_acquire().await.unwrap().is_none(), "it is taken before it waits");
+    drop(waiting);
+    is_free(&there, &["a", "c"]).await;
+
+    let sooner = all([here.lock("a").unwrap(), here.lock("b").unwrap().wait(Duration::from_secs(1))]);
+    let began = clock.now();
+    sooner.wait(Duration::from_secs(9)).acquire().await.unwrap_err();
+    assert_eq!(clock.now().since(began).as_secs(), 1, "a lock's own bound");
+    blocks.release().await.unwrap();
+    assert!(store.is_empty());
+}
+
+/// When one is lost, not all are held: that is said, with its name, and the others are let go with the guard.
+#[tokio::test(start_paused = true)]
+async fn one_that_is_lost_is_named() {
+    let store = MemoryStore::new();
+    let (here, there) = (manager(&store).await, manager(&store).await);
+    let both = all(named(&here, &["a", "b"])).acquire().await.unwrap();
+    let mut lost = Box::pin(both.lost());
+    assert!(poll(&mut lost).is_none());
+    there.revoke("b", Revoke::Force).await.unwrap();
+    let (name, reason) = tokio::time::timeout(TTL, lost).await.expect("it is told");
+    assert_eq!((name.as_str(), reason), ("b", LostReason::Revoked));
+    assert_eq!(both.ensure_held().unwrap_err().lost_reason(), Some(LostReason::Revoked));
+    assert_eq!(both.release().await.unwrap_err().lost_reason(), Some(LostReason::Revoked));
+    assert!(store.is_empty(), "the other is released all the same");
+}
+
+/// What cannot be is refused before any request, with the rule.
+#[tokio::test]
+async fn what_is_no_set_of_locks_is_refused() {
+    let store = MemoryStore::new();
+    let (here, there) = (manager(&store).await, manager(&store).await);
+    let mixed = vec![here.lock("a").unwrap(), there.lock("b").unwrap()];
+    let wrong =
+        [(Vec::new(), "no locks"), (named(&here, &["a", "b", "a"]), "\"a\""), (mixed, "several managers")];
+    for (locks, rule) in wrong {
+        let told = |error: Error| {
+            assert_eq!(*error.kind(), ErrorKind::InvalidOption);
+            assert!(error.to_string().contains(rule), "{error}");
+        };
+        let wanted = all(locks);
+        told(poll(&mut Box::pin(wanted.acquire())).expect("nobody is asked").unwrap_err());
+        told(poll(&mut Box::pin(wanted.try_acquire())).expect("nobody is asked").unwrap_err());
+    }
+    assert!(store.is_empty());
+}
+
+async fn is_free(locks: &LockManager, names: &[&str]) {
+    for name in names {
+        let guard = locks.lock(*name).unwrap().try_acquire().await.unwrap();
+        guard.unwrap_or_else(|| panic!("{name} is held")).release().await.unwrap();
+    }
+}
+
+fn poll<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
+    match std::pin::Pin::new(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => Some(output),
+        Poll::Pending => None,
+    }
+}

@@ -1,0 +1,68 @@
+//! `docs/kinds.md`, held against the rule: the programs of the page run as its documentation tests.
+//!
+//! What it says beside that is held by the kit's cases of locks that several hold, and by the tests of the rule and
+//! of the local queue.
+
+use leasehold::Mode;
+use leasehold::backend::Load;
+
+const PAGE: &str = include_str!("../docs/kinds.md");
+
+/// The queues that the page draws: who holds, and who waits.
+fn drawn() -> Vec<(&'static str, Vec<Mode>, Vec<Mode>)> {
+    let pictures = PAGE.split("```text\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let queue = |line: &'static str| {
+        let (holding, rest) = line.split_once('|').expect("a bar behind those who hold");
+        let holding = holding.split_whitespace().map(|word| mode(word).expect("a mode")).collect();
+        let waiting = rest.split_whitespace().map_while(mode).collect();
+        (line, holding, waiting)
+    };
+    pictures.flat_map(str::lines).map(queue).collect()
+}
+
+/// Nothing for the first word of what is said of a queue.
+fn mode(word: &str) -> Option<Mode> {
+    match word {
+        "W" => Some(Mode::EXCLUSIVE),
+        "R" => Some(Mode::SHARED),
+        _ => {
+            let (weight, capacity) = word.split_once('/')?;
+            Mode::permits(weight.parse().ok()?, capacity.parse().ok()?).ok()
+        }
+    }
+}
+
+/// In every picture those hold, and no others, who do by the rule.
+#[test]
+fn the_pictures_follow_the_rule() {
+    let drawn = drawn();
+    assert_eq!(drawn.len(), 11);
+    for (line, holding, waiting) in drawn {
+        let mut load = Load::NONE;
+        for mode in holding {
+            assert!(load.admits(mode), "{mode} does not hold in {line:?}");
+            load = load.and(mode);
+        }
+        assert!(waiting.first().is_none_or(|first| !load.admits(*first)), "more hold in {line:?}");
+    }
+}
+
+/// The rule stands on both pages in the same words.
+#[test]
+fn the_rule_is_one() {
+    let rule = |page: &str| page.lines().filter(|line| line.starts_with("> ")).collect::<String>();
+    let semantics = include_str!("../docs/semantics.md");
+    assert!(rule(PAGE).starts_with("> An entry holds if and only if"), "{}", rule(PAGE));
+    assert_eq!(rule(PAGE), rule(semantics));
+}
+
+/// The kinds that a store must have are named by the promises that the README's table shows.
+#[test]
+fn the_page_names_the_promises() {
+    for mode in [Mode::SHARED, Mode::permits(1, 2).unwrap()] {
+        let (promise, _) = mode.needs().iter_names().next().expect("it needs a promise");
+        assert!(PAGE.contains(&format!("`{promise}`")), "{promise}");
+        assert!(include_str!("../README.md").contains(&format!("| `{promise}`: ")), "{promise}");
+    }
+    assert!(Mode::permits(1, 1).unwrap().needs().is_empty());
+}
