@@ -72,6 +72,12 @@ pub(crate) enum Command {
         #[arg(default_value = "")]
         prefix: String,
     },
+    /// Tell who holds a lock, and again whenever that has changed, until a signal comes; one JSON line each.
+    #[command(after_help = WATCH_HELP)]
+    Watch {
+        /// The lock.
+        name: String,
+    },
     /// Ask the holder of a lock to give it up, or take it away.
     #[command(after_help = REVOKE_HELP)]
     Revoke(Revoke),
@@ -365,6 +371,13 @@ says lost has a \"reason\".
 
 Exit codes: 0 released, 75 busy or timed out, 76 lost, 69 store unavailable, 64 usage, 77 access
 denied, 128+n ended by signal n while waiting.";
+
+const WATCH_HELP: &str = "\
+The first line is the state by now. A line is what `inspect --json` shows, or {\"name\",\"error\"} when the store cannot be
+reached: then the next line is the state by the time that it can. The store is looked at four times per `op_timeout`;
+whoever holds the lock for less may not be shown.
+
+Exit codes: 0 ended by a signal, 69 store unavailable at the start, 64 usage, 77 access denied.";
 
 const REVOKE_HELP: &str = "\
 Without --force the holder's process is asked. It loses the lock, releases it, and cannot refuse;

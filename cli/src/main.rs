@@ -3,7 +3,7 @@
 //! | part | where |
 //! |---|---|
 //! | what can be said | [`arguments`] |
-//! | the commands, a file each | [`run`], [`hold`], [`inspect`], [`ls`], [`revoke`], [`doctor`], [`token_base`], `migrate`, `redis_scripts`, [`compare`], [`completions`] |
+//! | the commands, a file each | [`run`], [`hold`], [`inspect`], [`ls`], [`watch`], [`revoke`], [`doctor`], [`token_base`], `migrate`, `redis_scripts`, [`compare`], [`completions`] |
 //! | which store, and waiting for a lock | [`store`], [`wait`] |
 //! | what a command under a lock must not ask for | [`held`] |
 //! | what people and programs are told | [`output`], [`failure`] |
@@ -31,6 +31,7 @@ mod signals;
 mod store;
 mod token_base;
 mod wait;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -101,6 +102,7 @@ fn carry_out(cli: Cli) -> Result<Exit, Failure> {
             Command::Hold(arguments) => hold::hold(&store, &arguments).await,
             Command::Inspect { name, exit_code } => inspect::inspect(&store, &name, exit_code, json).await,
             Command::Ls { prefix } => ls::ls(&store, &prefix, json).await,
+            Command::Watch { name } => watch::watch(&store, &name).await,
             Command::Revoke(arguments) => revoke::revoke(&store, &arguments, json).await,
             Command::Doctor { name } => doctor::doctor(&store, name.as_deref(), json).await,
             #[cfg(feature = "redis")]

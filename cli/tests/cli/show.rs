@@ -3,7 +3,9 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 
-use crate::rig::{Rig, line, value};
+use rustix::process::Signal;
+
+use crate::rig::{Rig, exit_code, line, send, value};
 
 /// It would clear a terminal, colour it, and turn the letters around.
 const METADATA: &str = "line\u{1b}[2J\n\u{7f}\u{9b}1m\u{202e}enil";
@@ -41,6 +43,27 @@ async fn a_lock_is_shown() {
         serde_json::json!({ "name": "free", "held": false, "holder": null, "holders": [], "contenders": 0 })
     );
     assert!(rig.done(["inspect", "free"]).await.out.contains("nobody"));
+}
+
+/// A line for the state by now, and for each holder and for the end of a hold; a signal ends it well.
+#[tokio::test]
+async fn a_lock_is_watched() {
+    let rig = Rig::new();
+    let mut watch = rig.start(["watch", "a"]);
+    let free = value(&mut watch).await;
+    assert_eq!((&free["name"], &free["held"]), (&"a".into(), &false.into()));
+    for owner in ["one", "two"] {
+        let mut holder = rig.start(["hold", "a", "--owner", owner]);
+        let waiting = value(&mut holder).await;
+        assert_eq!(waiting["state"], "waiting");
+        let held = value(&mut watch).await;
+        assert_eq!((&held["holder"]["label"], &held["held"]), (&owner.into(), &true.into()));
+        holder.close_stdin();
+        let free = value(&mut watch).await;
+        assert_eq!((&free["holder"], &free["holders"]), (&serde_json::Value::Null, &serde_json::json!([])));
+    }
+    send(&watch, Signal::TERM);
+    assert_eq!(exit_code(&mut watch).await, 0);
 }
 
 /// Every lock in use, in order, or those that begin alike.

@@ -10,6 +10,7 @@ mod names;
 mod queueing;
 mod releasing;
 mod sharing;
+mod showing;
 mod silence;
 mod time;
 mod tokens;
@@ -100,6 +101,7 @@ pub fn bugs() -> impl Iterator<Item = &'static Bug> {
         names::BUGS,
         ledger::BUGS,
         sharing::BUGS,
+        showing::BUGS,
     ];
     all.into_iter().flatten()
 }

@@ -12,11 +12,12 @@ mod order;
 mod ownership;
 mod told_in_time;
 mod trying;
+mod watching;
 
 use crate::case::Case;
 
 /// G1 to G10, and the ledger.
-pub(crate) const ALL: [&[Case]; 20] = [
+pub(crate) const ALL: [&[Case]; 21] = [
     exclusion::CASES,
     told_in_time::CASES,
     fencing::CASES,
@@ -27,6 +28,7 @@ pub(crate) const ALL: [&[Case]; 20] = [
     cancellation::CASES,
     trying::CASES,
     names::CASES,
+    watching::CASES,
     ledger::CASES,
     kinds::exclusion::CASES,
     kinds::told_in_time::CASES,

@@ -40,6 +40,10 @@ impl LockManager {
         Self { core, shutdown: Arc::default() }
     }
 
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+
     /// The lock called `name`. No request is made.
     ///
     /// # Errors

@@ -7,3 +7,4 @@ pub(crate) mod guard;
 pub(crate) mod lock;
 pub(crate) mod manager;
 pub(crate) mod registry;
+pub(crate) mod watch;

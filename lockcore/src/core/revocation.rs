@@ -5,7 +5,7 @@
 //!
 //! Checked by the conformance cases of `g4` and the tests in `tests/revoked.rs`.
 
-use crate::backend::{Backoff, Holder, LockState};
+use crate::backend::{Backoff, LockState};
 use crate::clock::timing::Timing;
 use crate::core::Core;
 use crate::words::error::{Effect, Result};
@@ -44,40 +44,5 @@ impl Core {
                 Ok(_) => {}
             }
         }
-    }
-}
-
-impl Holder {
-    /// Whether both are one grant, as far as the store tells.
-    fn is_same_grant(&self, other: &Self) -> bool {
-        match (self.token, other.token) {
-            (None, None) => {
-                (&self.label, self.since, &self.metadata) == (&other.label, other.since, &other.metadata)
-            }
-            (ours, others) => ours == others,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::time::{Duration, SystemTime};
-
-    /// By token where there is one; the holders of others by all that is told of them, but for what is
-    /// left of a lease.
-    #[test]
-    fn a_grant_is_told_from_the_next() {
-        let ours = Holder::new("a").with_counter(7);
-        let moved =
-            Holder { since: Some(SystemTime::UNIX_EPOCH), ttl: Some(Duration::from_secs(1)), ..ours.clone() };
-        assert!(ours.is_same_grant(&moved));
-        assert!(!ours.is_same_grant(&Holder::new("a").with_counter(8)));
-        assert!(!ours.is_same_grant(&Holder::new("a")));
-        let stranger = Holder::new("a");
-        let later = Holder { since: Some(SystemTime::UNIX_EPOCH), ..stranger.clone() };
-        let renewed = Holder { ttl: Some(Duration::from_secs(1)), ..stranger.clone() };
-        assert!(stranger.is_same_grant(&renewed) && !stranger.is_same_grant(&later));
-        assert!(!stranger.is_same_grant(&Holder::new("b")));
     }
 }

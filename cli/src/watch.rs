@@ -1,0 +1,42 @@
+//! `leasehold watch`: who holds a lock, told line by line whenever that has changed.
+
+use futures_util::StreamExt;
+use leasehold::LockManager;
+use serde::Serialize;
+
+use crate::arguments::Store;
+use crate::failure::{Exit, Failure};
+use crate::output;
+use crate::signals::Signals;
+use crate::store::{self, Place};
+
+/// A line that says why no state can be told.
+#[derive(Debug, Serialize)]
+struct Unseen<'a> {
+    name: &'a str,
+    error: Failure,
+}
+
+pub(crate) async fn watch(store: &Store, name: &str) -> Result<Exit, Failure> {
+    let signals = Signals::of_the_end()?;
+    let locks = Place::of(store)?.open().await?;
+    let told = tell(&locks, name, signals).await;
+    store::close(&locks).await;
+    told
+}
+
+async fn tell(locks: &LockManager, name: &str, mut signals: Signals) -> Result<Exit, Failure> {
+    let mut states = locks.watch(name)?;
+    loop {
+        let state = tokio::select! {
+            biased;
+            _signal = signals.next() => return Ok(Exit::SUCCESS),
+            state = states.next() => state,
+        };
+        match state {
+            Some(Ok(state)) => output::json(&output::State::from(&state))?,
+            Some(Err(error)) => output::json(&Unseen { name, error: error.into() })?,
+            None => return Ok(Exit::SUCCESS),
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Who holds a lock, shown as it was.
+
+use async_trait::async_trait;
+use leasehold_core::backend::LockState;
+use leasehold_core::{LockName, Result};
+use parking_lot::Mutex;
+
+use super::{each_session, table};
+use crate::layer::{Below, Layer};
+
+table! {
+    shows_the_first_for_ever, g10::watch_shows_whoever_holds, each_session(Shown::first),
+        "whoever was seen first is shown from then on; a copy that is never read again";
+    never_shows_the_end, g10::watch_shows_the_end, each_session(Shown::last),
+        "that nobody leads is never told, so the last leader is followed for ever: `Observe` of etcd's election";
+}
+
+/// What this session was shown.
+#[derive(Debug)]
+struct Shown {
+    seen: Mutex<Option<LockState>>,
+    follows: bool,
+}
+
+impl Shown {
+    fn first() -> Self {
+        Self { seen: Mutex::default(), follows: false }
+    }
+
+    fn last() -> Self {
+        Self { seen: Mutex::default(), follows: true }
+    }
+}
+
+#[async_trait]
+impl Layer for Shown {
+    async fn inspect(&self, below: &Below, name: &LockName) -> Result<LockState> {
+        let state = below.backend.inspect(name).await?;
+        let mut seen = self.seen.lock();
+        match &*seen {
+            Some(before) if before.name == *name && (!self.follows || state.holders.is_empty()) => {
+                Ok(before.clone())
+            }
+            _ => {
+                if !state.holders.is_empty() {
+                    *seen = Some(state.clone());
+                }
+                Ok(state)
+            }
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Whoever watches a lock is shown who holds it, and that nobody does.
+
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::BoxStream;
+use leasehold_core::backend::LockState;
+use leasehold_core::{LockManager, Result, Timing};
+
+use crate::{Failure, Outcome, World, case, ensure};
+
+case::table! { "g10":
+    watch_shows_the_state_first: "of a lock that is held, and of one that is free",
+    watch_shows_whoever_holds: "each of those who hold in turn for long enough",
+    watch_shows_the_end: "that nobody holds it any more is a change",
+    watch_never_goes_back: "what was shown is not followed by what was before",
+    watch_shows_the_latest: "whoever is slow to look is shown what is, not what was",
+    watch_goes_on_after_a_cut: "that the store cannot be reached is told once, and the state after that",
+    watch_ends_with_its_manager: "and neither holds nor waits, so that nothing is left",
+}
+
+type Watch = BoxStream<'static, Result<LockState>>;
+
+const NAME: &str = "watched";
+
+/// Within which whoever goes on holding is shown.
+fn bound(world: &World) -> Duration {
+    Timing::for_ttl(world.ttl()).op_timeout + world.soon()
+}
+
+async fn shown(world: &World, watch: &mut Watch, what: &str) -> Outcome<LockState> {
+    let item = world.within(bound(world), what, watch.next()).await?;
+    Ok(item.ok_or_else(|| Failure::new(format!("{what}: the watch has ended")))??)
+}
+
+/// A process with that label.
+async fn labelled(world: &World, label: &str) -> Outcome<LockManager> {
+    world.manager_with(|builder| builder.owner_label(label)).await
+}
+
+/// Those who are shown as holders.
+fn labels(state: &LockState) -> Vec<&str> {
+    state.holders.iter().map(|holder| holder.label.as_str()).collect()
+}
+
+async fn watch_shows_the_state_first(world: World) -> Outcome {
+    let onlooker = world.manager().await?;
+    let state = shown(&world, &mut onlooker.watch(NAME)?, "the state of a free lock").await?;
+    ensure!(state.holders.is_empty() && state.name.as_str() == NAME, "a free lock is shown as {state:?}");
+    let holder = labelled(&world, "the holder").await?;
+    let guard = holder.lock(NAME)?.metadata("here").acquire().await?;
+    let state = shown(&world, &mut onlooker.watch(NAME)?, "the state of a held lock").await?;
+    ensure!(labels(&state) == ["the holder"], "a held lock is shown as {state:?}");
+    let metadata = state.holder().and_then(|holder| holder.metadata.as_deref());
+    ensure!(metadata == Some("here"), "what the holder attached is shown as {metadata:?}");
+    Ok(guard.release().await?)
+}
+
+async fn watch_shows_whoever_holds(world: World) -> Outcome {
+    let mut watch = world.manager().await?.watch(NAME)?;
+    shown(&world, &mut watch, "the state of a free lock").await?;
+    for label in ["first", "second", "third"] {
+        let guard = labelled(&world, label).await?.lock(NAME)?.acquire().await?;
+        let mut state = shown(&world, &mut watch, label).await?;
+        if state.holders.is_empty() {
+            // That the one before had let go.
+            state = shown(&world, &mut watch, label).await?;
+        }
+        ensure!(labels(&state) == [label], "{label} holds, and {:?} are shown", labels(&state));
+        let token = state.holders[0].token;
+        ensure!(token.is_none_or(|token| token == guard.token()), "{token:?} is not {}", guard.token());
+        guard.release().await?;
+    }
+    Ok(())
+}
+
+async fn watch_shows_the_end(world: World) -> Outcome {
+    let guard = world.manager().await?.lock(NAME)?.acquire().await?;
+    let mut watch = world.manager().await?.watch(NAME)?;
+    shown(&world, &mut watch, "the holder").await?;
+    guard.release().await?;
+    let state = shown(&world, &mut watch, "the end of the hold").await?;
+    ensure!(state.holders.is_empty(), "a released lock is shown as held by {:?}", labels(&state));
+    Ok(())
+}
+
+async fn watch_never_goes_back(world: World) -> Outcome {
+    let mut watch = world.manager().await?.watch(NAME)?;
+    shown(&world, &mut watch, "the state of a free lock").await?;
+    let holders = async {
+        for _ in 0..4 {
+            let guard = world.manager().await?.lock(NAME)?.acquire().await?;
+            // Some of them are seen, some are not.
+            world.pass(bound(&world) / 8).await;
+            guard.release().await?;
+        }
+        Outcome::Ok(())
+    };
+    let mut holders = std::pin::pin!(holders);
+    let mut last = None;
+    loop {
+        tokio::select! {
+            biased;
+            item = watch.next() => {
+                let state = item.ok_or_else(|| Failure::new("the watch has ended"))??;
+                let token = state.holder().and_then(|holder| holder.token);
+                ensure!(token.is_none() || last <= token, "{token:?} is shown after {last:?}");
+                last = token.or(last);
+            }
+            done = &mut holders => return done,
+        }
+    }
+}
+
+async fn watch_shows_the_latest(world: World) -> Outcome {
+    let mut watch = world.manager().await?.watch(NAME)?;
+    shown(&world, &mut watch, "the state of a free lock").await?;
+    for label in ["gone by then", "gone as well"] {
+        let guard = labelled(&world, label).await?.lock(NAME)?.acquire().await?;
+        guard.release().await?;
+    }
+    let guard = labelled(&world, "the present one").await?.lock(NAME)?.acquire().await?;
+    world.pass(bound(&world)).await;
+    let state = shown(&world, &mut watch, "the state by now").await?;
+    ensure!(labels(&state) == ["the present one"], "{:?} are shown", labels(&state));
+    Ok(guard.release().await?)
+}
+
+async fn watch_goes_on_after_a_cut(world: World) -> Outcome {
+    let (network, onlooker) = world.far().await?;
+    let mut watch = onlooker.watch(NAME)?;
+    shown(&world, &mut watch, "the state of a free lock").await?;
+    network.cut();
+    let item = world.within(2 * bound(&world), "the cut", watch.next()).await?;
+    ensure!(matches!(item, Some(Err(_))), "a store that cannot be reached is shown as {item:?}");
+    let guard = labelled(&world, "unseen").await?.lock(NAME)?.acquire().await?;
+    let again = world.within(bound(&world), "nothing", watch.next()).await;
+    ensure!(again.is_err(), "during the cut {again:?} is told again");
+    network.heal();
+    let state = world.within(2 * bound(&world), "the state after the cut", watch.next()).await?;
+    let state = state.ok_or_else(|| Failure::new("the watch has ended"))??;
+    ensure!(labels(&state) == ["unseen"], "after the cut {:?} are shown", labels(&state));
+    Ok(guard.release().await?)
+}
+
+async fn watch_ends_with_its_manager(world: World) -> Outcome {
+    let onlooker = world.manager().await?;
+    let mut watch = onlooker.watch(NAME)?;
+    shown(&world, &mut watch, "the state of a free lock").await?;
+    world.empty(world.moment(), "a lock that is only watched").await?;
+    onlooker.shutdown().await?;
+    let item = world.within(bound(&world), "the end of the watch", watch.next()).await?;
+    ensure!(item.is_none(), "after the shutdown {item:?} is shown");
+    Ok(())
+}
