@@ -3,10 +3,12 @@
 -- When an entry that nobody tells anything may have its turn: the lock's lease is over, and so is the
 -- entry before it, at `ends`, which would have asked. In milliseconds from now; negative if the lock
 -- has no end.
-local function due(lock, entries, grants, holder, ends, now)
+local function due(lock, queue, entries, grants, holder, ends, now)
   local left = redis.call('PTTL', lock)
   if strangers then
     left = strangers.due(left, entries, grants, holder, ends == now, now)
+  elseif sharers then
+    left = sharers.due(left, lock, queue, entries, holder, ends == now, now)
   end
   if left == -1 then
     return left
@@ -15,29 +17,6 @@ local function due(lock, entries, grants, holder, ends, now)
     return 0
   end
   return math.max(left, math.ceil((ends - now) / 1000))
-end
-
--- Grants the lock, which nobody has any more, to the first live entry and tells its inbox; whom or, if to nobody, whether there
--- may be one behind more ended ones. The time is asked for if it is needed and not given.
-local function hand_on(lock, queue, entries, grants, channels, now)
-  local owner, more, now, ends, ttl, inbox, info = first_live(queue, entries, now)
-  if not owner then
-    return nil, more
-  end
-  -- What the last holder was asked ends with it.
-  drop_entry(queue, entries, owner, 'revoked', 'revoker')
-  -- Not less than what the entry has: its owner may count on that until its next refresh. It has no more
-  -- than its ttl, whatever a clock that was set back makes of it.
-  local grace = math.min(math.ceil(ttl / 6), GRACE)
-  local lease = math.min(math.max(math.ceil((ends - now) / 1000), grace), tonumber(ttl))
-  give(lock, owner, lease)
-  local counter = count(grants, owner, inbox, info, now)
-  -- Without the right to publish, the next refresh tells.
-  redis.pcall('PUBLISH', channels .. inbox, 'granted ' .. owner .. ' ' .. counter .. ' ' .. lock)
-  if strangers then
-    strangers.pass(entries, now, lease)
-  end
-  return owner
 end
 
 -- What the holder had goes to whom it is handed on, or it is free; whether it is while somebody may wait behind
@@ -68,7 +47,7 @@ local function tell_next(lock, queue, entries, grants, channels, holder, score)
     return
   end
   local now = clock()
-  local asks = due(lock, entries, grants, holder, before(queue, entries, its, now), now)
+  local asks = due(lock, queue, entries, grants, holder, before(queue, entries, its, now), now)
   if asks >= 0 and asks < ((live_until(entries, owner, now) or now) - now) / 1000 - ttl * 2 / 3 then
     redis.pcall('PUBLISH', channels .. inbox, 'due ' .. owner .. ' ' .. number(asks) .. ' ' .. lock)
   end
@@ -76,10 +55,12 @@ end
 
 -- What somebody hears who has to wait: when to ask, the last grant, and who holds, which that may name; `first` if
 -- nobody of ours is before it.
-local function waits(grants, holder, asks, first)
+local function waits(lock, entries, grants, holder, asks, first)
   local answer = { 0, asks, last_record(grants), type(holder) == 'string' and string.sub(holder, 1, LONGEST) }
   if strangers then
     strangers.show(answer, grants, holder, first)
+  elseif sharers then
+    sharers.show(answer, lock, entries, holder)
   end
   return answer
 end

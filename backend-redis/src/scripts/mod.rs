@@ -9,7 +9,7 @@ mod script;
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use leasehold_core::backend::Holder;
+use leasehold_core::backend::{Holder, Mode};
 use leasehold_core::{Error, FencingToken, Result, Revoke};
 use redis::{Cmd, Value};
 
@@ -19,7 +19,7 @@ use crate::protocol::Answer;
 
 pub(crate) use self::message::{Message, News};
 pub(crate) use self::script::{
-    ADMIT, MEMBERS, NameScripts, PAUSING, PLAIN, RAISE, RECORD, REDISSON, STRING, Script,
+    ADMIT, BARE, MEMBERS, NameScripts, OWN, PAUSING, RAISE, RECORD, REDISSON, STRING, Script,
 };
 
 /// How holders are shown.
@@ -60,6 +60,10 @@ struct Record<'v> {
 impl<'v> Record<'v> {
     fn read(value: &'v Value) -> Option<Self> {
         let Value::BulkString(bytes) = value else { return None };
+        Self::of(bytes)
+    }
+
+    fn of(bytes: &'v [u8]) -> Option<Self> {
         let mut words = bytes.splitn(5, |byte| *byte == b' ');
         let number = |word: Option<&[u8]>| std::str::from_utf8(word?).ok()?.parse().ok();
         let (counter, owner, since) = (number(words.next())?, words.next()?, number(words.next())?);
@@ -80,6 +84,31 @@ impl<'v> Record<'v> {
 /// The holder as the server names it, by the record of its grant if it has one of ours.
 fn holder(record: Option<Record<'_>>, naming: Naming) -> Holder {
     record.and_then(|record| record.holder(naming.base)).unwrap_or_else(|| Holder::new(naming.stranger))
+}
+
+/// One who shares the lock, by its record of that: "WEIGHT CAPACITY", and that of its grant.
+fn sharer(value: &Value, naming: Naming) -> Holder {
+    let read = || {
+        let Value::BulkString(bytes) = value else { return None };
+        let mut words = bytes.splitn(3, |byte| *byte == b' ');
+        let mut number = || std::str::from_utf8(words.next()?).ok()?.parse().ok();
+        let mode = match (number()?, number()?) {
+            (1, u32::MAX) => Mode::SHARED,
+            (weight, capacity) => Mode::permits(weight, capacity).ok()?,
+        };
+        Some((mode, Record::of(words.next()?)))
+    };
+    let (mode, record) = read().unwrap_or_default();
+    let mut holder = holder(record, naming);
+    holder.mode = mode;
+    holder
+}
+
+/// Those who share the lock, in order of arrival.
+fn sharers(holders: impl Iterator<Item = Holder>) -> Vec<Holder> {
+    let mut holders: Vec<_> = holders.collect();
+    holders.sort_by_key(|holder| holder.token);
+    holders
 }
 
 /// Label and metadata out of what [`info`] made.
@@ -123,7 +152,10 @@ pub(crate) fn reply(value: &Value, naming: Naming) -> Result<Reply> {
                 |record: &Record<'_>| matches!(holding, [Value::BulkString(id), ..] if id == record.owner);
             let is_nobody = matches!(holding, [_, Value::Int(2)]);
             let stranger = if is_nobody { Naming::NOBODY } else { naming.stranger };
-            let holder = holder(record.filter(is_its), Naming { stranger, ..naming });
+            let holder = match holding {
+                [_, share @ Value::BulkString(_)] => sharer(share, naming),
+                _ => holder(record.filter(is_its), Naming { stranger, ..naming }),
+            };
             let behind_stranger = matches!(holding, [_, Value::Int(1)]);
             let answer = Answer::Waits { seen, ask_in, behind_stranger };
             return Ok(Reply { answer, holder: Some(holder) });
@@ -184,35 +216,48 @@ pub(crate) fn revoke(script: &Script, keys: &NameKeys, channels: &str, how: Revo
 }
 
 /// What `revoke` found.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Revoked {
-    /// With what is left of its lease, if that ends.
-    pub(crate) holder: Holder,
+    /// Each with what is left of its lease, if that ends.
+    pub(crate) holders: Vec<Holder>,
     /// The lock is free, and who waits is behind more ended entries than one call drops.
     pub(crate) unswept: bool,
 }
 
-/// Reads the answer of `revoke`; `None` when nobody held the lock.
+/// Reads the answer of `revoke`.
 ///
 /// # Errors
 ///
 /// As [`reply`].
-pub(crate) fn revoked(value: &Value, naming: Naming) -> Result<Option<Revoked>> {
+pub(crate) fn revoked(value: &Value, naming: Naming) -> Result<Revoked> {
+    let wrong = || error::unexpected("to a revocation");
+    let left = |left: i64| u64::try_from(left).ok().map(Duration::from_millis);
     match parts(value) {
-        [Value::Int(0)] => Ok(None),
-        [Value::Int(1), Value::Int(left), Value::Int(more), record @ ..] => {
+        [Value::Int(0)] => Ok(Revoked::default()),
+        [Value::Int(1), Value::Int(ttl), Value::Int(more), record @ ..] => {
             let mut holder = holder(record.first().and_then(Record::read), naming);
-            holder.ttl = u64::try_from(*left).ok().map(Duration::from_millis);
-            Ok(Some(Revoked { holder, unswept: *more == 1 }))
+            holder.ttl = left(*ttl);
+            Ok(Revoked { holders: vec![holder], unswept: *more == 1 })
         }
-        _ => Err(error::unexpected("to a revocation")),
+        [Value::Int(2), Value::Int(more), shares @ ..] => {
+            let share = |share: &Value| {
+                let [Value::Int(ttl), record] = parts(share) else { return Err(wrong()) };
+                let mut holder = sharer(record, naming);
+                holder.ttl = left(*ttl);
+                Ok(holder)
+            };
+            let holders = shares.iter().map(share).collect::<Result<Vec<_>>>()?;
+            Ok(Revoked { holders: sharers(holders.into_iter()), unswept: *more == 1 })
+        }
+        _ => Err(wrong()),
     }
 }
 
 /// What `inspect` shows of a name.
 #[derive(Debug)]
 pub(crate) struct Shown {
-    pub(crate) holder: Option<Holder>,
+    /// In order of arrival.
+    pub(crate) holders: Vec<Holder>,
     pub(crate) waiting: usize,
 }
 
@@ -224,11 +269,15 @@ pub(crate) struct Shown {
 pub(crate) fn inspected(value: &Value, names: usize, naming: Naming) -> Result<Vec<Shown>> {
     let wrong = || error::unexpected("about a name");
     let one = |answer: &Value| {
-        let [Value::Int(waiting), Value::Int(held @ 0..=1), record @ ..] = parts(answer) else {
+        let [Value::Int(waiting), Value::Int(held @ 0..=2), records @ ..] = parts(answer) else {
             return Err(wrong());
         };
-        let holder = (*held == 1).then(|| holder(record.first().and_then(Record::read), naming));
-        Ok(Shown { holder, waiting: usize::try_from(*waiting).map_err(|_| wrong())? })
+        let holders = match *held {
+            0 => Vec::new(),
+            1 => vec![holder(records.first().and_then(Record::read), naming)],
+            _ => sharers(records.iter().map(|record| sharer(record, naming))),
+        };
+        Ok(Shown { holders, waiting: usize::try_from(*waiting).map_err(|_| wrong())? })
     };
     if parts(value).len() == names { parts(value).iter().map(one).collect() } else { Err(wrong()) }
 }
@@ -367,8 +416,46 @@ mod tests {
         );
         let holds = Answer::Holds { counter: 1_795_219_022_957_972 };
         assert_eq!(reply(&Value::Int(1_795_219_022_957_972), OURS).unwrap().answer, holds);
+        let shared = Value::Array(vec![
+            Value::Int(0),
+            Value::Int(30),
+            bulk(ours),
+            bulk("b"),
+            bulk("2 5 6 b 1 inbox 3 you"),
+        ]);
+        let Reply { answer, holder } = reply(&shared, OURS).unwrap();
+        let holder = holder.unwrap();
+        assert_eq!((answer, holder.label.as_str()), (waiting(ask_in), "you"));
+        assert_eq!((holder.mode, holder.token), (Mode::permits(2, 5).unwrap(), FencingToken::new(6, 0)));
         let renewed = Value::Array(vec![Value::Int(1), bulk("1795219022957972")]);
         assert_eq!(reply(&renewed, OURS).unwrap().answer, holds);
+    }
+
+    /// Who share a lock are shown in order of arrival, each with its mode; of one that says nothing of itself nothing is
+    /// known.
+    #[test]
+    fn sharers_are_read() {
+        let records = ["1 4294967295 8 c 1 inbox 1 c", "2 5 6 b 1 inbox 1 b", "x", "0 0 9 d 1 inbox 1 d"];
+        let shown = |holders: &[Holder]| -> Vec<_> {
+            holders.iter().map(|holder| (holder.label.clone(), holder.mode.to_string())).collect()
+        };
+        let expected = [
+            (Naming::ANOTHER, "exclusive"),
+            (Naming::ANOTHER, "exclusive"),
+            ("b", "2 of 5"),
+            ("c", "shared"),
+        ]
+        .map(|(label, mode)| (label.to_owned(), mode.to_owned()));
+        let head = [Value::Int(3), Value::Int(2)];
+        let answer = Value::Array(head.into_iter().chain(records.map(bulk)).collect());
+        let Shown { holders, waiting } = inspected(&Value::Array(vec![answer]), 1, OURS).unwrap().remove(0);
+        assert_eq!((shown(&holders), waiting), (expected.to_vec(), 3));
+        let head = [Value::Int(2), Value::Int(1)];
+        let shares = records.map(|record| Value::Array(vec![Value::Int(700), bulk(record)]));
+        let answer = Value::Array(head.into_iter().chain(shares).collect());
+        let Revoked { holders, unswept } = revoked(&answer, OURS).unwrap();
+        assert_eq!((shown(&holders), unswept), (expected.to_vec(), true));
+        assert!(holders.iter().all(|holder| holder.ttl == Some(Duration::from_millis(700))));
     }
 
     /// Whether a release was the holder's, and whether it is to be repeated.

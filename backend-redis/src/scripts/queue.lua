@@ -45,7 +45,7 @@ end
 local function drop_entry(queue, entries, owner, ...)
   local was_there = redis.call('ZREM', queue, owner) == 1
   if was_there then
-    redis.call('HDEL', entries, owner, 'u:' .. owner, ...)
+    redis.call('HDEL', entries, owner, 'u:' .. owner, 'm:' .. owner, ...)
   end
   return was_there
 end
@@ -96,5 +96,17 @@ local function before(queue, entries, score, now, owner)
     owner = nil
   end
   return now
+end
+
+-- For how many milliseconds whoever is granted in the queue has the lock. Not less than what its entry has: its owner may
+-- count on that until its next refresh. It has no more than its ttl, whatever a clock that was set back makes of it.
+local function lease_of(ends, ttl, now)
+  local grace = math.min(math.ceil(ttl / 6), GRACE)
+  return math.min(math.max(math.ceil((ends - now) / 1000), grace), tonumber(ttl))
+end
+
+-- Without the right to publish, the next refresh tells.
+local function tell_granted(channels, inbox, owner, counter, lock)
+  redis.pcall('PUBLISH', channels .. inbox, 'granted ' .. owner .. ' ' .. counter .. ' ' .. lock)
 end
 

@@ -5,8 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use leasehold_core::backend::Load;
 use leasehold_core::Mode;
+use leasehold_core::backend::Load;
 
 use super::violation::{Property, Violation};
 use crate::history::{Entry, History, What};

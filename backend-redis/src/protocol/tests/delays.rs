@@ -78,7 +78,7 @@ fn play(ttl: u64, lives: &[Life], enters: u64, store: Store) -> Outcome {
         let since = now - began;
         for id in 0..lives.len() {
             let (owner, moment) = (id as u64 + 1, at(now));
-            let asker = Asker { owner, client: id, ttl };
+            let asker = Asker::new(owner, id, ttl);
             if since < lives[id].enters || lives[id].ends < since {
                 continue;
             }

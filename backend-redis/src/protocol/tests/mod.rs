@@ -9,6 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use leasehold_core::backend::Mode;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestError, TestRunner};
 
@@ -22,6 +23,7 @@ mod remains;
 mod restarts;
 mod rules;
 mod shared;
+mod sharing;
 
 const TTL: u64 = 900;
 const MARGIN: u64 = 10;
@@ -90,13 +92,20 @@ struct World {
     clients: Vec<Client>,
     flying: Vec<Message>,
     owners: Owner,
-    taken: u64,
+    /// The largest counter that was taken, and the largest of an exclusive hold.
+    taken: (u64, u64),
     /// When the earliest grace ends of those who have asked a holder.
     asked: BTreeMap<Owner, u64>,
     network: Network,
     mutant: Mutant,
     /// Until when a stranger holds.
     stranger: Option<u64>,
+    /// How each client wants it.
+    modes: [Mode; CLIENTS],
+    /// In the order in which the server has heard of them.
+    arrived: Vec<(Owner, usize)>,
+    /// Who died, and when.
+    dead: BTreeMap<Owner, u64>,
 }
 
 fn at(millis: u64) -> Moment {
@@ -134,11 +143,14 @@ impl World {
             clients: (1..=CLIENTS as u64).map(client).collect(),
             flying: Vec::new(),
             owners: CLIENTS as u64,
-            taken: 0,
+            taken: (0, 0),
             asked: BTreeMap::new(),
             network,
             mutant,
             stranger: None,
+            modes: [Mode::EXCLUSIVE; CLIENTS],
+            arrived: Vec::new(),
+            dead: BTreeMap::new(),
         }
     }
 
@@ -163,10 +175,7 @@ impl World {
             }
             Step::Wait(_) => {}
             Step::Take { counter, .. } if !self.clients[id].held => {
-                if counter <= self.taken {
-                    return Err(format!("counter {counter} was taken after {}", self.taken));
-                }
-                self.taken = counter;
+                self.take(id, counter)?;
                 self.clients[id].held = true;
             }
             Step::Take { .. } => {}
@@ -220,15 +229,20 @@ impl World {
     fn deliver(&mut self, message: Message) -> Result<(), String> {
         let mut sent = Vec::new();
         let now = self.now;
-        let asker = |client, owner| Asker { owner, client, ttl: TTL };
+        let modes = self.modes;
+        let asker = |client: usize, owner| Asker { mode: modes[client], ..Asker::new(owner, client, TTL) };
         match message {
             Message::Request { client, owner, request, sent_at } => match request {
                 Request::Release => {
                     self.server.release(micros(now), owner, &mut sent);
+                    self.leaves_nobody_out(owner)?;
                     sent.push(Message::Released { client, owner });
                 }
                 Request::Acquire => {
+                    let place = self.server.place(micros(now), owner);
                     let answer = self.server.acquire(micros(now), asker(client, owner), true, &mut sent);
+                    self.arrives(client, owner, place);
+                    self.leaves_nobody_out(owner)?;
                     sent.push(Message::Reply { client, owner, answer, sent_at });
                 }
                 Request::Refresh => {
@@ -240,6 +254,7 @@ impl World {
                     if !had && self.server.has(owner) && self.server.released.contains(&owner) {
                         return Err(format!("a refresh revived {owner}"));
                     }
+                    self.leaves_nobody_out(owner)?;
                     sent.push(Message::Reply { client, owner, answer, sent_at });
                 }
             },
@@ -309,7 +324,7 @@ impl World {
         }
         for client in &mut self.clients {
             let holds = matches!(client.contender.step(at(self.now)), Step::Take { .. }) && client.wants;
-            if holds && !self.server.is_held_by(client.owner) {
+            if holds && !self.server.holds_at(micros(self.now), client.owner) {
                 return Err(format!(
                     "{} holds at {}, says {client:?}; not {:?}",
                     client.owner, self.now, self.server
@@ -325,17 +340,17 @@ impl World {
             self.clients.iter().any(|client| client.owner == *owner || client.leaving.contains(owner))
         };
         match self.server.owners().find(|owner| !is_known(owner) && *owner != STRANGER) {
-            Some(stray) if self.network == Network::Ordered => {
+            Some(stray) if self.network == Network::Ordered && !self.dead.contains_key(&stray) => {
                 Err(format!("nobody releases {stray}: {:?}", self.server))
             }
-            _ => Ok(()),
+            _ => self.check_shares(),
         }
     }
 
     /// An administrator asks whoever holds.
     fn ask(&mut self, grace: u64) {
         self.server.expire(micros(self.now));
-        if let Some((holder, _)) = self.server.lock {
+        for holder in self.server.holders() {
             let ends_at = self.now + grace;
             self.asked.entry(holder).and_modify(|first| *first = ends_at.min(*first)).or_insert(ends_at);
         }
@@ -359,6 +374,7 @@ impl World {
             (4, _) if self.clients[client].held => self.leave(client, true),
             (12, _) if pick.is_multiple_of(4) => self.ask(pick as u64 % (2 * TTL)),
             (13, _) => self.stranger(pick),
+            (14, _) => self.die(client),
             (5, Some(_)) if self.network == Network::Ordered => {
                 self.flying.retain(|message| message.client() != client);
             }
@@ -400,11 +416,16 @@ impl World {
             }
         }
         // The next round of clean-up.
-        let ended = self.now;
+        let died = self.dead.values().max().map_or(0, |died| died + TTL + TTL / 6);
+        let ended = self.now.max(died);
         while self.now <= ended + TTL / 2 {
             self.round()?;
         }
-        let is_empty = |server: &Server| server.lock.is_none() && server.queue.is_empty();
+        let now = self.now;
+        let is_empty = |server: &Server| {
+            server.queue.is_empty()
+                && !server.holders().iter().any(|owner| server.holds_at(micros(now), *owner))
+        };
         self.server.expire(micros(self.now));
         let was_told = self.server.lock.is_some() && self.server.handed_on;
         if was_told || self.network == Network::Ordered && !is_empty(&self.server) {
@@ -434,7 +455,10 @@ impl World {
 
 fn run(events: &[(u8, u16)], network: Network, shared: bool, mutant: Mutant) -> Result<(), String> {
     let shared = shared.then_some(Shared { signals: true, after: 2, ..Shared::STRINGS });
-    let mut world = World::new(network, shared, mutant);
+    play(World::new(network, shared, mutant), events)
+}
+
+fn play(mut world: World, events: &[(u8, u16)]) -> Result<(), String> {
     for (kind, pick) in events {
         world.event(*kind, usize::from(*pick))?;
     }
