@@ -4,8 +4,8 @@ if type(holder) == 'table' then
   holder = holder_of(lock, redis.call)
 end
 local now = clock()
-if sharers then
-  holder = sharers.purge(lock, entries, holder, now)
+if sharers and holder == '*' then
+  holder = sharers().purge(lock, entries, now)
 end
 
 -- The request was repeated, because its answer was lost.
@@ -31,8 +31,8 @@ if not holder then
     -- Who comes next goes on to look for the first one.
     redis.call('DEL', lock)
   end
-elseif sharers then
-  settle(lock, queue, entries, grants, channels, holder, now)
+elseif sharers and holder == '*' then
+  hand_on(lock, queue, entries, grants, channels, now, holder)
 end
 
 local again = not (holder or resting)

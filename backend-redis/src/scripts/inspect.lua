@@ -42,7 +42,7 @@ for i = 1, #KEYS / 4 do
     answer[3] = record
   end
   if sharers and holder == '*' then
-    sharers.list(answer, lock, entries, now)
+    sharers().list(answer, lock, entries, now)
     answer[2] = answer[3] and 2 or 0
   end
   answers[i] = answer

@@ -86,6 +86,11 @@ fn holder(record: Option<Record<'_>>, naming: Naming) -> Holder {
     record.and_then(|record| record.holder(naming.base)).unwrap_or_else(|| Holder::new(naming.stranger))
 }
 
+/// A mode as the server keeps it.
+pub(crate) fn mode(mode: Mode) -> String {
+    format!("{} {}", mode.weight(), mode.capacity())
+}
+
 /// One who shares the lock, by its record of that: "WEIGHT CAPACITY", and that of its grant.
 fn sharer(value: &Value, naming: Naming) -> Holder {
     let read = || {

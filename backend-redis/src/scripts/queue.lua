@@ -1,5 +1,8 @@
 -- What the scripts share that deal with a queue.
 
+-- Who share a lock, which has one holder where this is not replaced.
+local sharers = false
+
 -- So many ended entries a call may still drop before whom it grants, of whatever many names, to block
 -- nobody for long. Who finds more of them goes on: a contender that asks, or who has left the lock free.
 local sweep = 500
@@ -96,17 +99,5 @@ local function before(queue, entries, score, now, owner)
     owner = nil
   end
   return now
-end
-
--- For how many milliseconds whoever is granted in the queue has the lock. Not less than what its entry has: its owner may
--- count on that until its next refresh. It has no more than its ttl, whatever a clock that was set back makes of it.
-local function lease_of(ends, ttl, now)
-  local grace = math.min(math.ceil(ttl / 6), GRACE)
-  return math.min(math.max(math.ceil((ends - now) / 1000), grace), tonumber(ttl))
-end
-
--- Without the right to publish, the next refresh tells.
-local function tell_granted(channels, inbox, owner, counter, lock)
-  redis.pcall('PUBLISH', channels .. inbox, 'granted ' .. owner .. ' ' .. counter .. ' ' .. lock)
 end
 

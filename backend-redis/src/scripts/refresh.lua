@@ -31,7 +31,7 @@ local function refresh(lock, queue, entries, grants, me, ttl, now)
     keep(entries, ttl)
     return { 2, counter, noted_grace(entries) }
   end
-  local shared_as = sharers and sharers.renew(lock, entries, holder, me, ttl, now)
+  local shared_as = sharers and holder == '*' and sharers().renew(lock, entries, me, ttl, now)
   if shared_as then
     outlive(grants, shared_as, ttl, now)
     local grace = redis.call('HGET', entries, 'r:' .. me)

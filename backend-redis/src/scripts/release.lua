@@ -4,7 +4,7 @@
 if held then
   return let_go(lock, queue, entries, grants, channels) and 5 or 1
 end
-if sharers and sharers.leave(lock, entries, holder, me) then
+if sharers and holder == '*' and sharers().leave(lock, entries, me) then
   local _, more = settle(lock, queue, entries, grants, channels, holder)
   return more and 5 or 1
 end

@@ -11,12 +11,12 @@ local channels, grace = ARGV[1], ARGV[2]
 
 write_on_a_full_server(queue)
 local holder = holder_of(lock, redis.call)
-if sharers and holder then
+if sharers and holder == '*' then
   local now = clock()
-  holder = sharers.purge(lock, entries, holder, now)
-  if holder == '*' then
+  holder = sharers().purge(lock, entries, now)
+  if holder then
     local answer = { 2, 0 }
-    sharers.revoke(answer, lock, entries, channels, grace, now)
+    sharers().revoke(answer, lock, entries, channels, grace, now)
     local _, more = settle(lock, queue, entries, grants, channels, holder, now)
     answer[2] = more and 1 or 0
     return answer

@@ -40,7 +40,7 @@ pub(crate) static OWN: LazyLock<NameScripts> = LazyLock::new(|| {
 
 /// On keys that are the bare names.
 pub(crate) static BARE: LazyLock<NameScripts> = LazyLock::new(|| {
-    let queue = [VALUE, PLAIN_KEY, QUEUE, HAND_ON, HANDING].concat();
+    let queue = [VALUE, PLAIN_KEY, QUEUE, HANDING].concat();
     NameScripts::new(
         [GRANT, include_str!("acquire_free.lua"), &queue],
         [include_str!("release_free.lua"), GRANT, &queue],
@@ -50,7 +50,7 @@ pub(crate) static BARE: LazyLock<NameScripts> = LazyLock::new(|| {
 
 /// The same where a server that has restarted grants nothing at first.
 pub(crate) static PAUSING: LazyLock<NameScripts> = LazyLock::new(|| {
-    let queue = [VALUE, PLAIN_KEY, QUEUE, include_str!("pause.lua"), HAND_ON, HANDING].concat();
+    let queue = [VALUE, PLAIN_KEY, QUEUE, include_str!("pause.lua"), HANDING].concat();
     NameScripts::new(
         [GRANT, include_str!("pause_acquire.lua"), &queue],
         [include_str!("release_free.lua"), GRANT, &queue],
@@ -61,7 +61,7 @@ pub(crate) static PAUSING: LazyLock<NameScripts> = LazyLock::new(|| {
 /// On strings of other libraries.
 pub(crate) static STRING: LazyLock<NameScripts> = LazyLock::new(|| {
     let key = [FOREIGN, VALUE, include_str!("string.lua")].concat();
-    let queue = [&key, QUEUE, STRANGERS, HAND_ON, HANDING].concat();
+    let queue = [&key, QUEUE, STRANGERS, HANDING].concat();
     NameScripts::new(
         [GRANT, include_str!("acquire_free.lua"), &queue],
         [include_str!("release_free.lua"), GRANT, &queue],
@@ -72,7 +72,7 @@ pub(crate) static STRING: LazyLock<NameScripts> = LazyLock::new(|| {
 /// On hashes of Redisson.
 pub(crate) static REDISSON: LazyLock<NameScripts> = LazyLock::new(|| {
     let key = [FOREIGN, include_str!("redisson.lua")].concat();
-    let queue = [QUEUE, STRANGERS, HAND_ON, HANDING].concat();
+    let queue = [QUEUE, STRANGERS, HANDING].concat();
     let whole = [&*key, &queue].concat();
     NameScripts::new(
         [&[GRANT, &*key].concat(), include_str!("redisson_acquire.lua"), &queue],
@@ -94,7 +94,7 @@ const GRANT: &str = include_str!("grant.lua");
 const QUEUE: &str = include_str!("queue.lua");
 const STRANGERS: &str = include_str!("strangers.lua");
 const PLAIN_KEY: &str = include_str!("plain.lua");
-const HAND_ON: &str = include_str!("hand_on.lua");
+const LEAVING: &str = include_str!("leaving.lua");
 const ENQUEUE: &str = include_str!("enqueue.lua");
 const HANDING: &str = include_str!("handing.lua");
 const VALUE: &str = include_str!("value.lua");
@@ -106,8 +106,8 @@ impl NameScripts {
         Self {
             acquire: Script::new(&[&acquire.concat(), include_str!("acquire.lua"), ENQUEUE]),
             refresh: Script::new(&[GRANT, queue, include_str!("refresh.lua")]),
-            release: Script::new(&[&release.concat(), include_str!("release.lua")]),
-            revoke: Script::new(&[GRANT, queue, include_str!("revoke.lua")]),
+            release: Script::new(&[&release.concat(), LEAVING, include_str!("release.lua")]),
+            revoke: Script::new(&[GRANT, queue, LEAVING, include_str!("revoke.lua")]),
             inspect: Script::new(&[GRANT, queue, include_str!("inspect.lua")]),
             share: None,
         }

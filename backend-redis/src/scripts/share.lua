@@ -1,7 +1,7 @@
 -- Takes a share of the lock, or joins the queue for it.
 --
 -- KEYS  lock, queue, entries, grants; of none, nothing is done
--- ARGV  channels, owner id, ttl, whether to queue (1 or 0), inbox, info, weight, capacity
+-- ARGV  channels, owner id, ttl, whether to queue (1 or 0), inbox, info, "WEIGHT CAPACITY"
 -- Answer: as that of acquire
 
 if #KEYS == 0 then
@@ -10,12 +10,12 @@ end
 local lock, queue, entries, grants = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local channels, me, ttl = ARGV[1], ARGV[2], ARGV[3]
 local queues, inbox, info = ARGV[4] == '1', ARGV[5], ARGV[6]
-local weight, capacity = tonumber(ARGV[7]), tonumber(ARGV[8])
+local wanted = ARGV[7]
 local now = clock()
 
 local holder, again = settle(lock, queue, entries, grants, channels, redis.call('GET', lock), now)
 -- The request was repeated, because its answer was lost, or its turn has come with it.
-local held_as = sharers.renew(lock, entries, holder, me, ttl, now)
+local held_as = holder == '*' and sharers().renew(lock, entries, me, ttl, now)
 if held_as then
   return held_as
 elseif holder == me then
@@ -23,12 +23,12 @@ elseif holder == me then
   redis.call('PEXPIRE', lock, ttl)
   local _, counter, owner = last_grant(grants)
   return owner == me and counter or count(grants, me, inbox, info, now)
-elseif redis.call('EXISTS', queue) == 0 and fits(lock, entries, holder, weight, capacity) then
+elseif redis.call('EXISTS', queue) == 0 and (not holder or holder == '*' and sharers().fit(lock, entries, wanted)) then
   local counter = count(grants, me, inbox, info, now)
-  join(lock, entries, holder, me, weight, capacity, tonumber(ttl), counter, inbox, info, now)
+  sharers().join(lock, entries, holder, me, wanted, ttl, counter, inbox, info, now)
   return counter
 end
 
 if queues then
-  redis.call('HSET', entries, 'm:' .. me, ARGV[7] .. ' ' .. ARGV[8])
+  redis.call('HSET', entries, 'm:' .. me, wanted)
 end

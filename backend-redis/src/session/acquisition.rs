@@ -173,7 +173,7 @@ impl<'s> Acquisition<'s> {
         call.arg(&session.channels).arg(owner.to_hex()).arg(millis(*ttl)).arg(u8::from(queues));
         call.arg(&session.inbox).arg(&self.info);
         if self.mode != Mode::EXCLUSIVE {
-            call.arg(self.mode.weight()).arg(self.mode.capacity());
+            call.arg(scripts::mode(self.mode));
         }
         let call = session.told(call);
         let connected = session.connected(give_up_at).await?;

@@ -14,8 +14,8 @@ use crate::access::{documented_rights, refusals, user};
 use crate::counts::Requests;
 use crate::diagnosis;
 use crate::rig::{
-    BOUND, Beside, KEY, LONG, NAME, TTL, Waiter, command, direct, eventually, exists, hold, ok, open_for, pass,
-    server, start, trials_on_both, warm,
+    BOUND, Beside, KEY, LONG, NAME, TTL, Waiter, command, direct, eventually, exists, hold, ok, open_for,
+    pass, server, start, trials_on_both, warm,
 };
 
 trials_on_both![
@@ -191,9 +191,10 @@ async fn a_silent_reader_ends_alone() {
 async fn a_full_server_renews_shares_and_lets_them_go() {
     let server = server().await;
     let ttl = 3 * TTL;
-    let managers = try_join_all((0..4).map(async |_| {
-        LockManager::builder(direct(&server)).ttl(ttl).connect_timeout(BOUND).build().await
-    }));
+    let managers =
+        try_join_all((0..4).map(async |_| {
+            LockManager::builder(direct(&server)).ttl(ttl).connect_timeout(BOUND).build().await
+        }));
     let [a, b, c, d] = managers.await.unwrap().try_into().unwrap_or_else(|_| unreachable!());
     let shares = [reader(&a).acquire().await.unwrap(), reader(&b).acquire().await.unwrap()];
     let waiting = Waiter::queued(&c, 0, &a).await;
@@ -201,10 +202,15 @@ async fn a_full_server_renews_shares_and_lets_them_go() {
         let lock = reader(&d);
         Beside::start(async move { lock.acquire().await })
     };
-    eventually("a reader waits behind the writer", async || a.inspect(NAME).await.unwrap().contenders == 2).await;
+    eventually("a reader waits behind the writer", async || a.inspect(NAME).await.unwrap().contenders == 2)
+        .await;
     ok(&server, &["CONFIG", "SET", "maxmemory", "1"]).await;
     let refused = a.lock("another").unwrap().shared().try_acquire().await.unwrap_err();
-    assert_eq!((refused.kind(), refused.effect()), (&ErrorKind::Unavailable, Effect::NotApplied), "{refused}");
+    assert_eq!(
+        (refused.kind(), refused.effect()),
+        (&ErrorKind::Unavailable, Effect::NotApplied),
+        "{refused}"
+    );
     pass(ttl).await;
     for share in shares {
         share.renew().await.unwrap();
@@ -285,7 +291,8 @@ async fn the_documented_rights_are_enough_for_shares() {
     direct(&server).load_scripts().await.unwrap();
     let config = user(&server, &documented_rights()).await;
     let managers = join_all((0..3).map(|_| open_for(config.clone(), LONG))).await;
-    let shares = [reader(&managers[0]).acquire().await.unwrap(), reader(&managers[1]).acquire().await.unwrap()];
+    let shares =
+        [reader(&managers[0]).acquire().await.unwrap(), reader(&managers[1]).acquire().await.unwrap()];
     let waiting = Waiter::queued(&managers[2], 0, &managers[0]).await;
     for share in shares {
         share.renew().await.unwrap();

@@ -4,7 +4,7 @@ use leasehold::{Lock, LockGuard, LockManager};
 use libtest_mimic::Trial;
 use testbed::{Beside, eventually, trial};
 
-use super::{Scripts, KEYS};
+use super::{KEYS, Scripts};
 use crate::ours::{manager, queued};
 use crate::played::{NAME, Process, Store};
 use testbed::BOUND;
@@ -13,7 +13,10 @@ pub(super) fn trials() -> Vec<Trial> {
     vec![
         trial("redis::it_waits_for_whoever_shares", it_waits_for_whoever_shares),
         trial("redis::who_would_share_waits_for_it", who_would_share_waits_for_it),
-        trial("redis::who_would_share_holds_alone_if_it_hands_on", who_would_share_holds_alone_if_it_hands_on),
+        trial(
+            "redis::who_would_share_holds_alone_if_it_hands_on",
+            who_would_share_holds_alone_if_it_hands_on,
+        ),
         trial("redis::its_waiting_keeps_readers_behind_it", its_waiting_keeps_readers_behind_it),
     ]
 }

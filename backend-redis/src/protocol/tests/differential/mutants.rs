@@ -73,7 +73,7 @@ const SWEEPING: [Mutant; 8] = [
     ("sweep = sweep - 1", ""),
     ("redis.call('DEL', lock)\n  end\nelseif", "end\nelseif"),
     ("if sweep == 0 then", "if false then"),
-    ("return nil, more", "return nil"),
+    ("return holder, more", "return holder"),
     ("  return more\nend", "end"),
     ("again and 0 or -1", "-1"),
     ("channels) and 5 or 1", "channels) and 1 or 1"),
@@ -147,7 +147,7 @@ const STRINGS: [Mutant; 2] =
 const HASHES: [Mutant; 9] = [
     ("local held = holder == me", "local held = holder"),
     ("redis.pcall('PUBLISH', channel(lock), '0')", ""),
-    ("give(lock, owner, lease)\n  tell", "free(lock)\n  take(lock, owner, lease)\n  tell"),
+    ("give(lock, owner, lease)\n  end", "free(lock)\n    take(lock, owner, lease)\n  end"),
     ("  redis.call('DEL', lock)\n  take", "  take"),
     ("redis.call('PEXPIRE', lock, lease)", ""),
     ("string.sub(owner, from, to)", "string.sub(string.rep('0', 32), from, to)"),

@@ -133,7 +133,7 @@ impl Real {
         call.arg(CHANNELS).arg(hex(owner)).arg(ttl).arg(u8::from(queues));
         call.arg(client(owner)).arg(info(owner));
         if !exclusive {
-            call.arg(mode.weight()).arg(mode.capacity());
+            call.arg(scripts::mode(mode));
         }
         self.run(script, &call)
     }
