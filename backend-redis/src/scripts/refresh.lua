@@ -8,7 +8,7 @@
 -- A counter that is held for a day is still known after it.
 local function outlive(grants, counter, ttl, now)
   if now / 1000 + 2 * ttl > counter / 1000 + DAY then
-    redis.call('PEXPIRE', grants, DAY)
+    keep(grants, DAY)
   end
 end
 

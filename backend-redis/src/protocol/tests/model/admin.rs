@@ -2,15 +2,18 @@
 
 use super::{ENDLESS, Granted, Message, Server};
 
+/// Of each holder that was found, under which counter it holds, if it is ours, and how long its lease lasts; and whether the
+/// lock is free before more ended entries.
+pub(super) type Found = (Vec<(Option<u64>, Option<u64>)>, bool);
+
 impl Server {
-    /// Asks with a grace, or forces without one. Of each holder that it found, under which counter it holds, if it is ours, and
-    /// how long its lease lasts; and whether the lock is free before more ended entries.
+    /// Asks with a grace, or forces without one.
     pub(in crate::protocol::tests) fn revoke(
         &mut self,
         now: u64,
         mut grace: Option<u64>,
         pushes: &mut Vec<Message>,
-    ) -> (Vec<(Option<u64>, Option<u64>)>, bool) {
+    ) -> Found {
         self.begin(now);
         self.purge(now);
         if self.is_shared() {

@@ -42,4 +42,6 @@ pub(in crate::protocol::tests) enum Fault {
     RenewsAll,
     /// A refresh lets nobody in beside those who share.
     RefreshUnsettled,
+    /// Who is not first is told to ask when a share ends, and not when whoever is first does.
+    OnlySharesEnd,
 }

@@ -409,8 +409,8 @@ impl Server {
         if self.is_held_by(owner) {
             let was_granted = self.was_granted_to(owner);
             let Answer::Holds { counter } = self.holds(now, asker, false) else { unreachable!() };
-            if was_granted && now + 2000 * ttl > counter + 1000 * DAY {
-                self.grant.as_mut().unwrap().until = now / 1000 + DAY;
+            if was_granted {
+                self.outlive(now, counter, ttl);
             }
             if let Some((_, grace)) = self.revoked.filter(|(asked, _)| *asked == owner) {
                 self.entries_until = self.entries_until.max(now / 1000 + ttl);
@@ -419,11 +419,7 @@ impl Server {
             return Answer::Holds { counter };
         }
         if let Some(counter) = self.renew(now, asker) {
-            if let Some(grant) = &mut self.grant
-                && now + 2000 * ttl > counter + 1000 * DAY
-            {
-                grant.until = now / 1000 + DAY;
-            }
+            self.outlive(now, counter, ttl);
             return match self.shares.asked.get(&owner) {
                 Some(grace) => Answer::Revoked { counter, grace: Duration::from_millis(*grace) },
                 None => Answer::Holds { counter },

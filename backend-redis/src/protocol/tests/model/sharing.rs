@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use leasehold_core::backend::{Load, Mode};
 
-use super::{Asker, Fault, Message, Owner, Server};
+use super::admin::Found;
+use super::{Asker, DAY, Fault, Message, Owner, Server};
 use crate::protocol::Answer;
 
 /// Those who share a lock, as one that is said to hold it.
@@ -189,6 +190,13 @@ impl Server {
         Some(share.counter)
     }
 
+    /// A counter that is held for a day is still known after it.
+    pub(super) fn outlive(&mut self, now: u64, counter: u64, ttl: u64) {
+        if let Some(grant) = self.grant.as_mut().filter(|_| now + 2000 * ttl > counter + 1000 * DAY) {
+            grant.until = grant.until.max(now / 1000 + DAY);
+        }
+    }
+
     /// Ends the share of `owner`; whether it had one.
     pub(super) fn leave(&mut self, now: u64, owner: Owner) -> bool {
         let had = self.has_share(now, owner);
@@ -233,16 +241,15 @@ impl Server {
     /// In how many milliseconds a share ends or, for who is not first, whoever is.
     pub(super) fn share_ends_in(&self, now: u64, first: bool) -> u64 {
         let ends = self.shares.holders.values().copied().min().unwrap_or(now);
-        let head = self.queue.first().filter(|_| !first).map(|(head, _)| self.live_until(*head));
+        let head = self
+            .queue
+            .first()
+            .filter(|_| !first && self.fault != Fault::OnlySharesEnd)
+            .map(|(head, _)| self.live_until(*head));
         ends.min(head.unwrap_or(ends)).saturating_sub(now).div_ceil(1000)
     }
 
-    pub(super) fn revoke_shares(
-        &mut self,
-        now: u64,
-        grace: Option<u64>,
-        pushes: &mut Vec<Message>,
-    ) -> (Vec<(Option<u64>, Option<u64>)>, bool) {
+    pub(super) fn revoke_shares(&mut self, now: u64, grace: Option<u64>, pushes: &mut Vec<Message>) -> Found {
         let mut found = Vec::new();
         for owner in self.sharers() {
             let (share, until) = (self.shares.grants.get(&owner).copied(), self.shares.holders[&owner]);
