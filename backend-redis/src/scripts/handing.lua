@@ -19,9 +19,9 @@ local function due(lock, queue, entries, grants, holder, ends, now)
   return math.max(left, math.ceil((ends - now) / 1000))
 end
 
--- Grants the lock, which nobody has any more or, if there is a `holder`, several share, to the first live entry and tells its
--- inbox, and so on while they fit together; who has it then and, if that was to be nobody else, whether there may be one behind
--- more that have ended. The time is asked for if it is needed and not given.
+-- Grants the lock, which nobody has any more or, if there is a `holder`, several share, to the first live entry, and on while
+-- they fit together, and tells their inboxes; who has it then, and whether somebody may be next behind more that have ended than
+-- a call drops. The time is asked for if it is needed and not given.
 local function hand_on(lock, queue, entries, grants, channels, now, holder)
   local owner, more, now, ends, ttl, inbox, info = first_live(queue, entries, now)
   if not owner then

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{join_all, try_join_all};
-use leasehold_core::backend::{AcquireRequest, Grant, LockBackend, Mode, Severity, StoreConfig};
+use leasehold_core::backend::{AcquireRequest, Grant, LockBackend, Mode, Renewal, Severity, StoreConfig};
 use leasehold_core::{Effect, Env, ErrorKind, Lock, LockManager, LostReason, OwnerId, Result, Timing};
 use leasehold_redis::{Format, RedisConfig};
 use testbed::redis::{Reply, Server, Settings};
@@ -23,7 +23,7 @@ trials_on_both![
     a_cycle_of_permits_is_two_requests = || cycles([some(1, 3), some(2, 3)]),
     a_cycle_in_any_mode_is_two_requests =
         || cycles([Mode::EXCLUSIVE, Mode::SHARED, Mode::SHARED, some(1, 2), some(2, 5)]),
-    a_release_is_the_same_beside_2_and_200_sharers,
+    releases_and_renewals_are_the_same_beside_2_and_200_sharers,
     one_release_lets_a_hundred_readers_in,
     a_silent_reader_ends_alone,
     a_full_server_renews_shares_and_lets_them_go,
@@ -104,8 +104,8 @@ async fn cycles<const N: usize>(modes: [Mode; N]) {
     assert_eq!(requests.total(), (2 * CONTENDERS * CYCLES) as u64, "{:?}", requests.0);
 }
 
-/// Whoever waits and whoever goes on sharing: one request, in which the server does the same.
-async fn a_release_is_the_same_beside_2_and_200_sharers() {
+/// Whoever waits and whoever goes on sharing: one request each, in which the server does the same.
+async fn releases_and_renewals_are_the_same_beside_2_and_200_sharers() {
     let server = server().await;
     direct(&server).load_scripts().await.unwrap();
     let (sharers, writer) = (Store::open(&server, LONG).await, open_for(direct(&server), LONG).await);
@@ -119,8 +119,10 @@ async fn a_release_is_the_same_beside_2_and_200_sharers() {
         let last = shares.pop().unwrap();
         Requests::begin(&server).await;
         sharers.backend.release(&last).await.unwrap();
+        let renewed = sharers.backend.renew(&[shares[0].lease.id]).await;
+        assert!(matches!(*renewed, [Renewal::Until(_)]), "{renewed:?}");
         let mut calls = server.calls().await.unwrap();
-        assert_eq!(calls.get("evalsha"), Some(&1), "{calls:?}");
+        assert_eq!(calls.get("evalsha"), Some(&2), "{calls:?}");
         calls.retain(|call, _| !["info", "config|resetstat"].contains(&call.as_str()));
         done.push(calls);
         for share in shares {
