@@ -46,21 +46,8 @@ impl RedisBackend {
 
 #[async_trait]
 impl LockBackend for RedisBackend {
-    /// Not `SURVIVES_FAILOVER`: replication is asynchronous. Tokens survive a restart because they are
-    /// never below the server's clock.
-    ///
-    /// Strangers who share a lock by its format overtake our contenders, and their grants have no tokens.
     fn guarantees(&self) -> Guarantees {
-        let among_us = match self.session.format {
-            None => Guarantees::FENCED | Guarantees::FIFO,
-            Some(_) => Guarantees::empty(),
-        };
-        among_us
-            | Guarantees::LEASED
-            | Guarantees::CROSS_PROCESS
-            | Guarantees::CROSS_HOST
-            | Guarantees::SURVIVES_RESTART
-            | Guarantees::PER_LOCK_TTL
+        self.session.guarantees()
     }
 
     async fn try_acquire(&self, request: &AcquireRequest) -> Result<Attempt> {
@@ -92,7 +79,7 @@ impl LockBackend for RedisBackend {
     }
 
     async fn revoke(&self, name: &LockName, how: Revoke) -> Result<Vec<Holder>> {
-        self.session.revoke(name, how).await.map(Vec::from_iter)
+        self.session.revoke(name, how).await
     }
 
     async fn diagnose(&self) -> Result<Vec<Finding>> {

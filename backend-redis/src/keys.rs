@@ -8,6 +8,7 @@
 //! | `P:{N}`, or a key of other libraries | the lock: the holder's owner id, with the lease as expiry |
 //! | `P:{N}:q` | the queue: owner ids in order of arrival |
 //! | `P:{N}:e` | the queue's entries: who they are, and until when they are live |
+//! | `P:{N}:h` | who shares the lock, where several may; scripts make it of the lock's |
 //! | `P:{N}:n` | the last grant: its counter and whom it went to; gone a day after it, or after its last renewal |
 //!
 //! Checked by the tests below and the cases of `g10`.

@@ -2,7 +2,8 @@
 //!
 //! A lock is a string key with an expiry, a queue beside it in order of arrival. The script that
 //! releases a lock grants it to the next contender and tells that contender's inbox, so nobody
-//! polls and nobody is woken for nothing. Messages only make it fast: the refresh of a waiting
+//! polls and nobody is woken for nothing. Readers and permits wait in the same queue, and hold beside each other while they
+//! fit. Messages only make it fast: the refresh of a waiting
 //! entry finds a grant that went unheard.
 //!
 //! | file | says |

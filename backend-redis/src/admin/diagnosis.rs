@@ -30,6 +30,15 @@ impl Session {
         let (severity, detail) =
             ran.map_or_else(|error| broken(error.to_string()), |_| ok("the server runs our scripts"));
         findings.push(Finding::new(severity, "scripts", detail));
+        if let Some(share) = &self.scripts.share {
+            // Of no name.
+            let ran = connected.run(share, &share.call(&[]), give_up_at).await;
+            let (severity, detail) = ran.map_or_else(
+                |error| warning(format!("locks cannot be shared: {error}")),
+                |_| ok("locks can be shared"),
+            );
+            findings.push(Finding::new(severity, "sharing", detail));
+        }
         findings.extend(self.diagnose_format(&connected, give_up_at).await?);
         // Locks need none of it.
         let (severity, detail) = self.members().await.map_or_else(

@@ -74,8 +74,9 @@ impl Session {
         let call = self.scripts.inspect.call(&keys.iter().flat_map(NameKeys::all).collect::<Vec<_>>());
         let answer = self.run(&self.scripts.inspect, &self.told(call)).await?;
         let shown = scripts::inspected(&answer, names.len(), self.naming())?;
-        let state =
-            |(name, Shown { holder, waiting }): (&LockName, _)| LockState::new(name.clone(), holder, waiting);
+        let state = |(name, Shown { holders, waiting }): (&LockName, _)| {
+            LockState::new(name.clone(), holders, waiting)
+        };
         Ok(names.iter().zip(shown).map(state).collect())
     }
 }

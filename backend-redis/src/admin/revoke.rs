@@ -1,4 +1,4 @@
-//! Asking a holder to let go, or taking the lock from it.
+//! Asking who holds to let go, or taking the lock from them.
 
 use std::sync::Arc;
 
@@ -9,19 +9,17 @@ use crate::scripts::{self, Revoked};
 use crate::session::Session;
 
 impl Session {
-    /// Asks the holder of `name` to let go, or takes the lock from it; whom it found.
-    pub(crate) async fn revoke(self: &Arc<Self>, name: &LockName, how: Revoke) -> Result<Option<Holder>> {
+    /// Asks those who hold `name` to let go, or takes the lock from them; whom it found.
+    pub(crate) async fn revoke(self: &Arc<Self>, name: &LockName, how: Revoke) -> Result<Vec<Holder>> {
         self.open_or_refuse()?;
         let keys = self.keys.of(name)?;
         let revoke = &self.scripts.revoke;
         let call = self.told(scripts::revoke(revoke, &keys, &self.channels, how));
         let answer = self.run(revoke, &call).await?;
-        let Some(Revoked { holder, unswept }) = scripts::revoked(&answer, self.naming())? else {
-            return Ok(None);
-        };
+        let Revoked { holders, unswept } = scripts::revoked(&answer, self.naming())?;
         if unswept {
             self.sweep(keys);
         }
-        Ok(Some(holder))
+        Ok(holders)
     }
 }

@@ -4,7 +4,8 @@
 //! A contender enters the queue, or has the lock at once; it is granted by an answer, or by a message
 //! in the inbox, whichever is heard first. An entry is a lease: its owner's refreshes keep it, and with
 //! the end of one the acquisition is over, however it ended. Whoever still wants the lock asks anew.
-//! `remains` says for how long it is seen to that nothing of it stays.
+//! `remains` says for how long it is seen to that nothing of it stays. Whether it holds alone or beside others is the scripts'
+//! business: a grant is a grant, and a lease its own.
 //!
 //! # Invariants
 //! - **redis.protocol-1** A deadline counts from the sending of a request that was answered, or of the

@@ -4,6 +4,9 @@ if type(holder) == 'table' then
   holder = holder_of(lock, redis.call)
 end
 local now = clock()
+if sharers and holder == '*' then
+  holder = sharers().purge(lock, entries, now)
+end
 
 -- The request was repeated, because its answer was lost.
 if holder == me then
@@ -28,24 +31,8 @@ if not holder then
     -- Who comes next goes on to look for the first one.
     redis.call('DEL', lock)
   end
+elseif sharers and holder == '*' then
+  hand_on(lock, queue, entries, grants, channels, now, holder)
 end
 
-if not queues then
-  return waits(grants, holder, (holder or resting) and -1 or 0, false)
-end
-local last, its = unpack(redis.call('ZREVRANGE', queue, '0', '0', 'WITHSCORES'))
-local alone = not last
-local score = its and (#its > #now or its >= now) and number(its + 1) or now
-if redis.call('ZADD', queue, 'NX', score, me) == 0 then
-  score, last = redis.call('ZSCORE', queue, me), nil
-end
-redis.call('HSET', entries, me, ttl .. ' ' .. inbox .. ' ' .. info, 'u:' .. me, now + ttl * 1000)
-keep(queue, ttl)
-keep(entries, ttl)
-if alone then
-  return waits(grants, holder, due(lock, entries, grants, holder, now, now), true)
-end
-local ends = before(queue, entries, score, now, last)
--- Each comes with two that are dropped, so those that end while the lock stays held do not pile up.
-before(queue, entries, number(now - ttl * 1000), now)
-return waits(grants, holder, due(lock, entries, grants, holder, ends, now), ends == now)
+local again = not (holder or resting)

@@ -3,10 +3,12 @@
 -- When an entry that nobody tells anything may have its turn: the lock's lease is over, and so is the
 -- entry before it, at `ends`, which would have asked. In milliseconds from now; negative if the lock
 -- has no end.
-local function due(lock, entries, grants, holder, ends, now)
+local function due(lock, queue, entries, grants, holder, ends, now)
   local left = redis.call('PTTL', lock)
   if strangers then
     left = strangers.due(left, entries, grants, holder, ends == now, now)
+  elseif sharers and holder == '*' then
+    left = sharers().due(lock, queue, entries, ends == now, now)
   end
   if left == -1 then
     return left
@@ -17,12 +19,17 @@ local function due(lock, entries, grants, holder, ends, now)
   return math.max(left, math.ceil((ends - now) / 1000))
 end
 
--- Grants the lock, which nobody has any more, to the first live entry and tells its inbox; whom or, if to nobody, whether there
--- may be one behind more ended ones. The time is asked for if it is needed and not given.
-local function hand_on(lock, queue, entries, grants, channels, now)
+-- Grants the lock, which nobody has any more or, if there is a `holder`, several share, to the first live entry, and on while
+-- they fit together, and tells their inboxes; who has it then, and whether somebody may be next behind more that have ended than
+-- a call drops. The time is asked for if it is needed and not given.
+local function hand_on(lock, queue, entries, grants, channels, now, holder)
   local owner, more, now, ends, ttl, inbox, info = first_live(queue, entries, now)
   if not owner then
-    return nil, more
+    return holder, more
+  end
+  local wanted = sharers and redis.call('HGET', entries, 'm:' .. owner)
+  if holder and not sharers().fit(lock, entries, wanted) then
+    return holder, sweep == 0
   end
   -- What the last holder was asked ends with it.
   drop_entry(queue, entries, owner, 'revoked', 'revoker')
@@ -30,56 +37,44 @@ local function hand_on(lock, queue, entries, grants, channels, now)
   -- than its ttl, whatever a clock that was set back makes of it.
   local grace = math.min(math.ceil(ttl / 6), GRACE)
   local lease = math.min(math.max(math.ceil((ends - now) / 1000), grace), tonumber(ttl))
-  give(lock, owner, lease)
+  if not wanted then
+    give(lock, owner, lease)
+  end
   local counter = count(grants, owner, inbox, info, now)
+  if wanted then
+    sharers().join(lock, entries, holder, owner, wanted, lease, counter, inbox, info, now)
+  end
   -- Without the right to publish, the next refresh tells.
   redis.pcall('PUBLISH', channels .. inbox, 'granted ' .. owner .. ' ' .. counter .. ' ' .. lock)
   if strangers then
     strangers.pass(entries, now, lease)
   end
+  if wanted then
+    return hand_on(lock, queue, entries, grants, channels, now, '*')
+  end
   return owner
 end
 
--- What the holder had goes to whom it is handed on, or it is free; whether it is while somebody may wait behind
--- more ended entries.
-local function let_go(lock, queue, entries, grants, channels)
-  if strangers and strangers.have_their_turn(lock, queue, entries, channels) then
-    return false
+-- Hands on what `holder` does not have alone, unless nothing is to be granted, once the shares have ended whose leases are
+-- over; as above.
+local function settle(lock, queue, entries, grants, channels, holder, now)
+  if sharers and holder == '*' then
+    now = now or clock()
+    holder = sharers().purge(lock, entries, now)
+  elseif holder or strangers and strangers.rest(entries, now or clock()) then
+    return holder
   end
-  local owner, more = hand_on(lock, queue, entries, grants, channels)
-  if not owner then
-    free(lock)
-    redis.call('HDEL', entries, 'revoked', 'revoker')
-    if strangers then
-      strangers.forget(entries)
-    end
-  end
-  return more
-end
-
--- The entry that came before the next one of `score` has left: that one hears when to ask, if its next
--- refresh comes later.
-local function tell_next(lock, queue, entries, grants, channels, holder, score)
-  local owner, its = unpack(redis.call(
-    'ZRANGE', queue, '(' .. score, '+inf', 'BYSCORE', 'LIMIT', '0', '1', 'WITHSCORES'))
-  local entry = owner and redis.call('HGET', entries, owner) or ''
-  local ttl, inbox = string.match(string.sub(entry, 1, LONGEST), '^(%d+) (%S+) ')
-  if not ttl then
-    return
-  end
-  local now = clock()
-  local asks = due(lock, entries, grants, holder, before(queue, entries, its, now), now)
-  if asks >= 0 and asks < ((live_until(entries, owner, now) or now) - now) / 1000 - ttl * 2 / 3 then
-    redis.pcall('PUBLISH', channels .. inbox, 'due ' .. owner .. ' ' .. number(asks) .. ' ' .. lock)
-  end
+  return hand_on(lock, queue, entries, grants, channels, now, holder)
 end
 
 -- What somebody hears who has to wait: when to ask, the last grant, and who holds, which that may name; `first` if
 -- nobody of ours is before it.
-local function waits(grants, holder, asks, first)
+local function waits(lock, entries, grants, holder, asks, first)
   local answer = { 0, asks, last_record(grants), type(holder) == 'string' and string.sub(holder, 1, LONGEST) }
   if strangers then
     strangers.show(answer, grants, holder, first)
+  elseif sharers and holder == '*' then
+    sharers().show(answer, lock, entries)
   end
   return answer
 end

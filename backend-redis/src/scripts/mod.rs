@@ -4,10 +4,11 @@
 //! it. Names reach a script only as keys, everything else as arguments; the texts are constants. The
 //! bytes of an answer are not trusted: what has not the expected form is an error.
 
+mod holders;
 mod message;
 mod script;
 
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use leasehold_core::backend::Holder;
 use leasehold_core::{Error, FencingToken, Result, Revoke};
@@ -17,77 +18,12 @@ use crate::error;
 use crate::keys::NameKeys;
 use crate::protocol::Answer;
 
+pub(crate) use self::holders::{Naming, info, mode, told_info};
+use self::holders::{Record, holder, sharer, sharers};
 pub(crate) use self::message::{Message, News};
 pub(crate) use self::script::{
-    ADMIT, MEMBERS, NameScripts, PAUSING, PLAIN, RAISE, RECORD, REDISSON, STRING, Script,
+    ADMIT, BARE, MEMBERS, NameScripts, OWN, PAUSING, RAISE, RECORD, REDISSON, STRING, Script,
 };
-
-/// How holders are shown.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Naming {
-    /// What is added to every counter.
-    pub(crate) base: u64,
-    /// Whoever is none of ours.
-    pub(crate) stranger: &'static str,
-}
-
-impl Naming {
-    /// Who holds a lock that other libraries take too. Never by the lock's value, which is all it takes to release it.
-    pub(crate) const NOT_LEASEHOLD: &str = "(not leasehold)";
-    /// Who holds a lock under a key of ours, or under a bare name.
-    pub(crate) const ANOTHER: &str = "another client";
-    /// Who has a lock that nobody is granted for a while.
-    const NOBODY: &str = "(nobody: the server has restarted)";
-}
-
-/// What the server keeps for `inspect` of whoever holds or waits: the label, and metadata if any.
-pub(crate) fn info(label: &str, metadata: Option<&str>) -> String {
-    match metadata {
-        None => format!("{} {label}", label.len()),
-        Some(metadata) => format!("{}+{label}{metadata}", label.len()),
-    }
-}
-
-/// The record of a grant, "COUNTER ID SINCE INBOX INFO".
-#[derive(Debug)]
-struct Record<'v> {
-    counter: u64,
-    owner: &'v [u8],
-    since: u64,
-    info: &'v [u8],
-}
-
-impl<'v> Record<'v> {
-    fn read(value: &'v Value) -> Option<Self> {
-        let Value::BulkString(bytes) = value else { return None };
-        let mut words = bytes.splitn(5, |byte| *byte == b' ');
-        let number = |word: Option<&[u8]>| std::str::from_utf8(word?).ok()?.parse().ok();
-        let (counter, owner, since) = (number(words.next())?, words.next()?, number(words.next())?);
-        Some(Self { counter, owner, since, info: words.nth(1)? })
-    }
-
-    /// Whom it names, with `base` added to the counter.
-    fn holder(&self, base: u64) -> Option<Holder> {
-        let (label, metadata) = told_info(std::str::from_utf8(self.info).ok()?)?;
-        let mut holder = Holder::new(label);
-        holder.token = self.counter.checked_add(base).and_then(|counter| FencingToken::new(counter, 0));
-        holder.since = UNIX_EPOCH.checked_add(Duration::from_micros(self.since));
-        holder.metadata = metadata.map(str::to_owned);
-        Some(holder)
-    }
-}
-
-/// The holder as the server names it, by the record of its grant if it has one of ours.
-fn holder(record: Option<Record<'_>>, naming: Naming) -> Holder {
-    record.and_then(|record| record.holder(naming.base)).unwrap_or_else(|| Holder::new(naming.stranger))
-}
-
-/// Label and metadata out of what [`info`] made.
-pub(crate) fn told_info(info: &str) -> Option<(&str, Option<&str>)> {
-    let (length, rest) = info.split_at(info.find([' ', '+'])?);
-    let (label, metadata) = rest.get(1..)?.split_at_checked(length.parse().ok()?)?;
-    Some((label, rest.starts_with('+').then_some(metadata)))
-}
 
 /// What an entry was answered, and the holder whom it waits for.
 #[derive(Debug)]
@@ -123,7 +59,10 @@ pub(crate) fn reply(value: &Value, naming: Naming) -> Result<Reply> {
                 |record: &Record<'_>| matches!(holding, [Value::BulkString(id), ..] if id == record.owner);
             let is_nobody = matches!(holding, [_, Value::Int(2)]);
             let stranger = if is_nobody { Naming::NOBODY } else { naming.stranger };
-            let holder = holder(record.filter(is_its), Naming { stranger, ..naming });
+            let holder = match holding {
+                [_, share @ Value::BulkString(_)] => sharer(share, naming),
+                _ => holder(record.filter(is_its), Naming { stranger, ..naming }),
+            };
             let behind_stranger = matches!(holding, [_, Value::Int(1)]);
             let answer = Answer::Waits { seen, ask_in, behind_stranger };
             return Ok(Reply { answer, holder: Some(holder) });
@@ -184,35 +123,48 @@ pub(crate) fn revoke(script: &Script, keys: &NameKeys, channels: &str, how: Revo
 }
 
 /// What `revoke` found.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Revoked {
-    /// With what is left of its lease, if that ends.
-    pub(crate) holder: Holder,
+    /// Each with what is left of its lease, if that ends.
+    pub(crate) holders: Vec<Holder>,
     /// The lock is free, and who waits is behind more ended entries than one call drops.
     pub(crate) unswept: bool,
 }
 
-/// Reads the answer of `revoke`; `None` when nobody held the lock.
+/// Reads the answer of `revoke`.
 ///
 /// # Errors
 ///
 /// As [`reply`].
-pub(crate) fn revoked(value: &Value, naming: Naming) -> Result<Option<Revoked>> {
+pub(crate) fn revoked(value: &Value, naming: Naming) -> Result<Revoked> {
+    let wrong = || error::unexpected("to a revocation");
+    let left = |left: i64| u64::try_from(left).ok().map(Duration::from_millis);
     match parts(value) {
-        [Value::Int(0)] => Ok(None),
-        [Value::Int(1), Value::Int(left), Value::Int(more), record @ ..] => {
+        [Value::Int(0)] => Ok(Revoked::default()),
+        [Value::Int(1), Value::Int(ttl), Value::Int(more), record @ ..] => {
             let mut holder = holder(record.first().and_then(Record::read), naming);
-            holder.ttl = u64::try_from(*left).ok().map(Duration::from_millis);
-            Ok(Some(Revoked { holder, unswept: *more == 1 }))
+            holder.ttl = left(*ttl);
+            Ok(Revoked { holders: vec![holder], unswept: *more == 1 })
         }
-        _ => Err(error::unexpected("to a revocation")),
+        [Value::Int(2), Value::Int(more), shares @ ..] => {
+            let share = |share: &Value| {
+                let [Value::Int(ttl), record] = parts(share) else { return Err(wrong()) };
+                let mut holder = sharer(record, naming);
+                holder.ttl = left(*ttl);
+                Ok(holder)
+            };
+            let holders = shares.iter().map(share).collect::<Result<Vec<_>>>()?;
+            Ok(Revoked { holders: sharers(holders.into_iter()), unswept: *more == 1 })
+        }
+        _ => Err(wrong()),
     }
 }
 
 /// What `inspect` shows of a name.
 #[derive(Debug)]
 pub(crate) struct Shown {
-    pub(crate) holder: Option<Holder>,
+    /// In order of arrival.
+    pub(crate) holders: Vec<Holder>,
     pub(crate) waiting: usize,
 }
 
@@ -224,11 +176,15 @@ pub(crate) struct Shown {
 pub(crate) fn inspected(value: &Value, names: usize, naming: Naming) -> Result<Vec<Shown>> {
     let wrong = || error::unexpected("about a name");
     let one = |answer: &Value| {
-        let [Value::Int(waiting), Value::Int(held @ 0..=1), record @ ..] = parts(answer) else {
+        let [Value::Int(waiting), Value::Int(held @ 0..=2), records @ ..] = parts(answer) else {
             return Err(wrong());
         };
-        let holder = (*held == 1).then(|| holder(record.first().and_then(Record::read), naming));
-        Ok(Shown { holder, waiting: usize::try_from(*waiting).map_err(|_| wrong())? })
+        let holders = match *held {
+            0 => Vec::new(),
+            1 => vec![holder(records.first().and_then(Record::read), naming)],
+            _ => sharers(records.iter().map(|record| sharer(record, naming))),
+        };
+        Ok(Shown { holders, waiting: usize::try_from(*waiting).map_err(|_| wrong())? })
     };
     if parts(value).len() == names { parts(value).iter().map(one).collect() } else { Err(wrong()) }
 }
@@ -303,40 +259,13 @@ pub(crate) fn counter(counter: u64, base: u64) -> Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use leasehold_core::backend::Mode;
     use proptest::prelude::*;
 
     const OURS: Naming = Naming { base: 0, stranger: Naming::ANOTHER };
 
     fn bulk(text: &str) -> Value {
         Value::BulkString(text.as_bytes().to_vec())
-    }
-
-    /// Labels and metadata come back as they went, whatever is in them.
-    #[test]
-    fn info_round_trips() {
-        for (label, metadata) in [
-            ("host", None),
-            ("", None),
-            ("", Some("")),
-            ("7 up", Some("5+x\n y")),
-            ("é", Some("{\"build\": 7}")),
-            ("+", None),
-        ] {
-            let record = bulk(&format!("9 id 1000000 inbox {}", info(label, metadata)));
-            let holder = holder(Record::read(&record), OURS);
-            assert_eq!((holder.label.as_str(), holder.metadata.as_deref()), (label, metadata));
-            assert_eq!(holder.token, FencingToken::new(9, 0));
-            assert_eq!(holder.since, UNIX_EPOCH.checked_add(Duration::from_secs(1)));
-        }
-    }
-
-    /// Info that nobody of us wrote is a stranger's.
-    #[test]
-    fn strange_info_is_read_too() {
-        for strange in ["", "5", "5 é", "1 é", "-1 a", "é", "5é", "99999999999999999999 a"] {
-            let record = bulk(&format!("9 id 1 inbox {strange}"));
-            assert_eq!(holder(Record::read(&record), OURS).label, "another client", "{strange:?}");
-        }
     }
 
     /// Each form of answer is read; a lease without end has no end.
@@ -367,8 +296,46 @@ mod tests {
         );
         let holds = Answer::Holds { counter: 1_795_219_022_957_972 };
         assert_eq!(reply(&Value::Int(1_795_219_022_957_972), OURS).unwrap().answer, holds);
+        let shared = Value::Array(vec![
+            Value::Int(0),
+            Value::Int(30),
+            bulk(ours),
+            bulk("b"),
+            bulk("2 5 6 b 1 inbox 3 you"),
+        ]);
+        let Reply { answer, holder } = reply(&shared, OURS).unwrap();
+        let holder = holder.unwrap();
+        assert_eq!((answer, holder.label.as_str()), (waiting(ask_in), "you"));
+        assert_eq!((holder.mode, holder.token), (Mode::permits(2, 5).unwrap(), FencingToken::new(6, 0)));
         let renewed = Value::Array(vec![Value::Int(1), bulk("1795219022957972")]);
         assert_eq!(reply(&renewed, OURS).unwrap().answer, holds);
+    }
+
+    /// Who share a lock are shown in order of arrival, each with its mode; of one that says nothing of itself nothing is
+    /// known.
+    #[test]
+    fn sharers_are_read() {
+        let records = ["1 4294967295 8 c 1 inbox 1 c", "2 5 6 b 1 inbox 1 b", "x", "0 0 9 d 1 inbox 1 d"];
+        let shown = |holders: &[Holder]| -> Vec<_> {
+            holders.iter().map(|holder| (holder.label.clone(), holder.mode.to_string())).collect()
+        };
+        let expected = [
+            (Naming::ANOTHER, "exclusive"),
+            (Naming::ANOTHER, "exclusive"),
+            ("b", "2 of 5"),
+            ("c", "shared"),
+        ]
+        .map(|(label, mode)| (label.to_owned(), mode.to_owned()));
+        let head = [Value::Int(3), Value::Int(2)];
+        let answer = Value::Array(head.into_iter().chain(records.map(bulk)).collect());
+        let Shown { holders, waiting } = inspected(&Value::Array(vec![answer]), 1, OURS).unwrap().remove(0);
+        assert_eq!((shown(&holders), waiting), (expected.to_vec(), 3));
+        let head = [Value::Int(2), Value::Int(1)];
+        let shares = records.map(|record| Value::Array(vec![Value::Int(700), bulk(record)]));
+        let answer = Value::Array(head.into_iter().chain(shares).collect());
+        let Revoked { holders, unswept } = revoked(&answer, OURS).unwrap();
+        assert_eq!((shown(&holders), unswept), (expected.to_vec(), true));
+        assert!(holders.iter().all(|holder| holder.ttl == Some(Duration::from_millis(700))));
     }
 
     /// Whether a release was the holder's, and whether it is to be repeated.

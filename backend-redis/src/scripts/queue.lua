@@ -1,5 +1,8 @@
 -- What the scripts share that deal with a queue.
 
+-- Who share a lock, which has one holder where this is not replaced.
+local sharers = false
+
 -- So many ended entries a call may still drop before whom it grants, of whatever many names, to block
 -- nobody for long. Who finds more of them goes on: a contender that asks, or who has left the lock free.
 local sweep = 500
@@ -45,7 +48,7 @@ end
 local function drop_entry(queue, entries, owner, ...)
   local was_there = redis.call('ZREM', queue, owner) == 1
   if was_there then
-    redis.call('HDEL', entries, owner, 'u:' .. owner, ...)
+    redis.call('HDEL', entries, owner, 'u:' .. owner, 'm:' .. owner, ...)
   end
   return was_there
 end

@@ -5,21 +5,24 @@
 -- Answer, of each: {1, counter} it holds, {0, ask in, record of the last grant[, holder]} it waits,
 -- {2, counter, grace in milliseconds} it holds and was asked to let go, {3} it is gone
 
+-- A counter that is held for a day is still known after it.
+local function outlive(grants, counter, ttl, now)
+  if now / 1000 + 2 * ttl > counter / 1000 + DAY then
+    keep(grants, DAY)
+  end
+end
+
 -- Whether `me` waits, and what became of the lock while it did.
 local function refresh(lock, queue, entries, grants, me, ttl, now)
-  local holder = holder_of(lock, redis.pcall)
-  if not holder and not (strangers and strangers.rest(entries, now)) then
-    holder = hand_on(lock, queue, entries, grants, ARGV[1], now)
-  end
+  local holder = settle(lock, queue, entries, grants, ARGV[1], holder_of(lock, redis.pcall), now)
   if holder == me then
     redis.call('PEXPIRE', lock, ttl)
     local _, counter, owner = last_grant(grants)
     if owner ~= me then
       -- It was lost, and with it who we are.
       counter = count(grants, me, ARGV[2], '0 ', now)
-    elseif now / 1000 + 2 * ttl > counter / 1000 + DAY then
-      -- Held for a day.
-      redis.call('PEXPIRE', grants, DAY)
+    else
+      outlive(grants, counter, ttl, now)
     end
     if redis.call('HGET', entries, 'revoked') ~= me then
       return { 1, counter }
@@ -27,6 +30,12 @@ local function refresh(lock, queue, entries, grants, me, ttl, now)
     -- The message may have been lost. Until the holder has heard, it keeps the lock.
     keep(entries, ttl)
     return { 2, counter, noted_grace(entries) }
+  end
+  local shared_as = sharers and holder == '*' and sharers().renew(lock, entries, me, ttl, now)
+  if shared_as then
+    outlive(grants, shared_as, ttl, now)
+    local grace = redis.call('HGET', entries, 'r:' .. me)
+    return grace and { 2, shared_as, grace } or { 1, shared_as }
   end
   local score = redis.call('ZSCORE', queue, me)
   if not score then
@@ -40,7 +49,7 @@ local function refresh(lock, queue, entries, grants, me, ttl, now)
   keep(queue, ttl)
   keep(entries, ttl)
   local ends = before(queue, entries, score, now)
-  return waits(grants, holder, due(lock, entries, grants, holder, ends, now), ends == now)
+  return waits(lock, entries, grants, holder, due(lock, queue, entries, grants, holder, ends, now), ends == now)
 end
 
 write_on_a_full_server(KEYS[2])

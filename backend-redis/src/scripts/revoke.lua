@@ -3,17 +3,27 @@
 -- KEYS  lock, queue, entries, grants
 -- ARGV  channels, the grace in milliseconds or "force"
 -- Answer: {0} nobody holds it, or {1, lease left, 1 if it is free now and whoever waits is behind more
--- ended entries than one call drops: to be released by anybody[, record of its grant]}
+-- ended entries than one call drops: to be released by anybody[, record of its grant]}; where it is shared {2, the
+-- same of 1, {lease left, weight, capacity and record} of each}
 
 local lock, queue, entries, grants = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local channels, grace = ARGV[1], ARGV[2]
 
 write_on_a_full_server(queue)
 local holder = holder_of(lock, redis.call)
-if not holder then
-  if not (strangers and strangers.rest(entries, clock())) then
-    hand_on(lock, queue, entries, grants, channels)
+if sharers and holder == '*' then
+  local now = clock()
+  holder = sharers().purge(lock, entries, now)
+  if holder then
+    local answer = { 2, 0 }
+    sharers().revoke(answer, lock, entries, channels, grace, now)
+    local _, more = settle(lock, queue, entries, grants, channels, holder, now)
+    answer[2] = more and 1 or 0
+    return answer
   end
+end
+if not holder then
+  settle(lock, queue, entries, grants, channels, holder)
   return { 0 }
 end
 local answer = { 1, redis.call('PTTL', lock), 0 }

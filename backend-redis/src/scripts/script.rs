@@ -22,11 +22,25 @@ pub(crate) struct NameScripts {
     pub(crate) release: Script,
     pub(crate) revoke: Script,
     pub(crate) inspect: Script,
+    /// Takes a lock otherwise than exclusively, where several may hold it together.
+    pub(crate) share: Option<Script>,
 }
 
-/// On keys of ours, and on those that are the bare names.
-pub(crate) static PLAIN: LazyLock<NameScripts> = LazyLock::new(|| {
-    let queue = [VALUE, include_str!("plain.lua"), QUEUE, HANDING].concat();
+/// On keys of ours.
+pub(crate) static OWN: LazyLock<NameScripts> = LazyLock::new(|| {
+    let queue = [VALUE, PLAIN_KEY, QUEUE, include_str!("sharing.lua"), HANDING].concat();
+    let share = Script::new(&[GRANT, &queue, include_str!("share.lua"), ENQUEUE]);
+    let one_holds = NameScripts::new(
+        [GRANT, include_str!("acquire_free.lua"), &queue],
+        [include_str!("release_free.lua"), GRANT, &queue],
+        &queue,
+    );
+    NameScripts { share: Some(share), ..one_holds }
+});
+
+/// On keys that are the bare names.
+pub(crate) static BARE: LazyLock<NameScripts> = LazyLock::new(|| {
+    let queue = [VALUE, PLAIN_KEY, QUEUE, HANDING].concat();
     NameScripts::new(
         [GRANT, include_str!("acquire_free.lua"), &queue],
         [include_str!("release_free.lua"), GRANT, &queue],
@@ -36,7 +50,7 @@ pub(crate) static PLAIN: LazyLock<NameScripts> = LazyLock::new(|| {
 
 /// The same where a server that has restarted grants nothing at first.
 pub(crate) static PAUSING: LazyLock<NameScripts> = LazyLock::new(|| {
-    let queue = [VALUE, include_str!("plain.lua"), QUEUE, include_str!("pause.lua"), HANDING].concat();
+    let queue = [VALUE, PLAIN_KEY, QUEUE, include_str!("pause.lua"), HANDING].concat();
     NameScripts::new(
         [GRANT, include_str!("pause_acquire.lua"), &queue],
         [include_str!("release_free.lua"), GRANT, &queue],
@@ -79,6 +93,9 @@ pub(crate) static ADMIT: LazyLock<Script> =
 const GRANT: &str = include_str!("grant.lua");
 const QUEUE: &str = include_str!("queue.lua");
 const STRANGERS: &str = include_str!("strangers.lua");
+const PLAIN_KEY: &str = include_str!("plain.lua");
+const LEAVING: &str = include_str!("leaving.lua");
+const ENQUEUE: &str = include_str!("enqueue.lua");
 const HANDING: &str = include_str!("handing.lua");
 const VALUE: &str = include_str!("value.lua");
 const FOREIGN: &str = include_str!("foreign.lua");
@@ -87,16 +104,18 @@ impl NameScripts {
     /// Whose `acquire` and `release` begin so, and whose others need `queue`.
     fn new(acquire: [&str; 3], release: [&str; 3], queue: &str) -> Self {
         Self {
-            acquire: Script::new(&[&acquire.concat(), include_str!("acquire.lua")]),
+            acquire: Script::new(&[&acquire.concat(), include_str!("acquire.lua"), ENQUEUE]),
             refresh: Script::new(&[GRANT, queue, include_str!("refresh.lua")]),
-            release: Script::new(&[&release.concat(), include_str!("release.lua")]),
-            revoke: Script::new(&[GRANT, queue, include_str!("revoke.lua")]),
+            release: Script::new(&[&release.concat(), LEAVING, include_str!("release.lua")]),
+            revoke: Script::new(&[GRANT, queue, LEAVING, include_str!("revoke.lua")]),
             inspect: Script::new(&[GRANT, queue, include_str!("inspect.lua")]),
+            share: None,
         }
     }
 
-    pub(crate) fn all(&self) -> [&Script; 5] {
-        [&self.acquire, &self.refresh, &self.release, &self.revoke, &self.inspect]
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Script> {
+        let Self { acquire, refresh, release, revoke, inspect, share } = self;
+        [acquire, refresh, release, revoke, inspect].into_iter().chain(share)
     }
 }
 
@@ -109,7 +128,7 @@ impl Script {
 
     /// Every script, to be loaded ahead of its first use where a user may not bring the text.
     pub(crate) fn all() -> impl Iterator<Item = &'static Self> {
-        let named = [&*PLAIN, &*PAUSING, &*STRING, &*REDISSON].into_iter().flat_map(NameScripts::all);
+        let named = [&*OWN, &*BARE, &*PAUSING, &*STRING, &*REDISSON].into_iter().flat_map(NameScripts::all);
         named.chain([&*RAISE, &*RECORD, &*MEMBERS, &*ADMIT])
     }
 

@@ -8,7 +8,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::backend::{AcquireRequest, Attempt, Backoff, Grant, Holder, StoreEvent};
+use leasehold_core::backend::{AcquireRequest, Attempt, Backoff, Grant, Holder, Mode, StoreEvent};
 use leasehold_core::clock::{Deadline, Moment};
 use leasehold_core::{Effect, Error, ErrorKind, LostReason, Result};
 use parking_lot::Mutex;
@@ -26,6 +26,7 @@ struct Acquisition<'s> {
     session: &'s Arc<Session>,
     entry: Arc<Entry>,
     keys: NameKeys,
+    mode: Mode,
     /// What `inspect` shows of us.
     info: String,
     /// Whether the core knows the lease.
@@ -106,6 +107,7 @@ impl Session {
 impl<'s> Acquisition<'s> {
     fn new(session: &'s Arc<Session>, request: &AcquireRequest) -> Result<Self> {
         outlives(session.pause, request.ttl)?;
+        session.guarantees().require(request.mode.needs())?;
         let (keys, lease) = (session.keys.of(&request.name)?, session.lease_of(request.owner));
         // The server counts whole milliseconds.
         let ttl = Duration::from_millis(millis(request.ttl));
@@ -124,7 +126,7 @@ impl<'s> Acquisition<'s> {
         entries.insert(lease, Arc::clone(&entry));
         drop(entries);
         let info = scripts::info(&request.label, request.metadata.as_deref());
-        Ok(Self { session, entry, keys, info, announced: false, state: State::Clean })
+        Ok(Self { session, entry, keys, mode: request.mode, info, announced: false, state: State::Clean })
     }
 
     fn step(&self) -> Step {
@@ -163,10 +165,16 @@ impl<'s> Acquisition<'s> {
     async fn enter(&mut self, queues: bool, give_up_at: Moment) -> Result<Reply> {
         let session = self.session;
         let Entry { owner, ttl, .. } = &*self.entry;
-        let acquire = &session.scripts.acquire;
+        let acquire = match &session.scripts.share {
+            Some(share) if self.mode != Mode::EXCLUSIVE => share,
+            _ => &session.scripts.acquire,
+        };
         let mut call = acquire.call(&self.keys.all());
         call.arg(&session.channels).arg(owner.to_hex()).arg(millis(*ttl)).arg(u8::from(queues));
         call.arg(&session.inbox).arg(&self.info);
+        if self.mode != Mode::EXCLUSIVE {
+            call.arg(scripts::mode(self.mode));
+        }
         let call = session.told(call);
         let connected = session.connected(give_up_at).await?;
         let sent_at = session.env.now();

@@ -35,7 +35,7 @@ use std::time::Duration;
 use futures_util::future::try_join;
 use leasehold_core::backend::{Events, Lease, LeaseId, LeaseScope, StoreEvent};
 use leasehold_core::clock::{Deadline, Moment};
-use leasehold_core::{Effect, Env, Error, ErrorKind, LockName, LostReason, OwnerId, Result};
+use leasehold_core::{Effect, Env, Error, ErrorKind, Guarantees, LockName, LostReason, OwnerId, Result};
 use parking_lot::Mutex;
 use redis::{Cmd, Value};
 use tokio::sync::Notify;
@@ -48,7 +48,7 @@ use crate::connection::{Confirming, Connected, Inbox, Link, LinkEvent, Pause, ad
 use crate::error;
 use crate::keys::{self, Keys, NameKeys};
 use crate::protocol::{Contender, Unanswered};
-use crate::scripts::{NameScripts, Naming, PAUSING, PLAIN, Script};
+use crate::scripts::{BARE, NameScripts, Naming, OWN, PAUSING, Script};
 
 #[derive(Debug)]
 pub(crate) struct Session {
@@ -164,7 +164,8 @@ impl Session {
             scripts: match (&format, pause) {
                 (Some(format), _) => format.scripts(),
                 (None, Some(_)) => &*PAUSING,
-                (None, None) => &*PLAIN,
+                (None, None) if config.has_exact_keys() => &*BARE,
+                (None, None) => &*OWN,
             },
             format,
             pause,
@@ -199,6 +200,30 @@ impl Session {
             session.events.tell(StoreEvent::Warning(advice.into()));
         }
         Ok(Opened(session))
+    }
+
+    /// What this store promises.
+    ///
+    /// Not `SURVIVES_FAILOVER`: replication is asynchronous. Tokens survive a restart because they are
+    /// never below the server's clock.
+    ///
+    /// Strangers who share a lock by its format overtake our contenders, and their grants have no tokens.
+    pub(crate) fn guarantees(&self) -> Guarantees {
+        let among_us = match self.format {
+            None => Guarantees::FENCED | Guarantees::FIFO,
+            Some(_) => Guarantees::empty(),
+        };
+        let together = match self.scripts.share {
+            Some(_) => Guarantees::SHARED | Guarantees::PERMITS,
+            None => Guarantees::empty(),
+        };
+        among_us
+            | together
+            | Guarantees::LEASED
+            | Guarantees::CROSS_PROCESS
+            | Guarantees::CROSS_HOST
+            | Guarantees::SURVIVES_RESTART
+            | Guarantees::PER_LOCK_TTL
     }
 
     pub(crate) fn is_deaf(&self) -> bool {

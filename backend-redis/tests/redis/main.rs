@@ -26,6 +26,7 @@ mod replies;
 mod restart;
 mod revocation;
 mod rig;
+mod sharing;
 mod strangers;
 mod tokens;
 mod turns;
@@ -66,6 +67,8 @@ fn main() -> ExitCode {
         restart::trials(),
         restart::on_valkey(),
         revocation::trials(),
+        sharing::trials(),
+        sharing::on_valkey(),
         tokens::trials(),
         turns::trials(),
         waiting::trials(),

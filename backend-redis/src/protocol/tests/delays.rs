@@ -14,6 +14,7 @@ struct Life {
     enters: u64,
     ends: u64,
     leaves: bool,
+    mode: Mode,
 }
 
 /// A ttl, and whoever lives before the one that waits longest.
@@ -24,6 +25,7 @@ fn scenes() -> impl Strategy<Value = (u64, Vec<Life>)> {
         enters,
         ends,
         leaves,
+        mode: Mode::EXCLUSIVE,
     });
     (prop::sample::select(vec![300, 9_000, 15_000]), prop::collection::vec(life, 1..5))
 }
@@ -44,10 +46,12 @@ struct Store {
     /// How long answers take, as when replicas are waited for, in thousandths of a third of the ttl;
     /// messages come at once.
     late: u64,
+    /// How the last one wants it.
+    mode: Mode,
 }
 
 impl Store {
-    const SOUND: Self = Self { fault: Fault::None, sweep: 500, late: 0 };
+    const SOUND: Self = Self { fault: Fault::None, sweep: 500, late: 0, mode: Mode::EXCLUSIVE };
 
     fn with(fault: Fault) -> Self {
         Self { fault, ..Self::SOUND }
@@ -57,7 +61,7 @@ impl Store {
 /// The last one enters then.
 fn play(ttl: u64, lives: &[Life], enters: u64, store: Store) -> Outcome {
     let millis = |thousandths: u64| thousandths * ttl / 3_000;
-    let Store { fault, sweep, late } = store;
+    let Store { fault, sweep, late, mode } = store;
     let late = millis(late);
     let mut server = Server { fault, sweep, ..Server::default() };
     let last = lives.len();
@@ -66,7 +70,7 @@ fn play(ttl: u64, lives: &[Life], enters: u64, store: Store) -> Outcome {
         .map(|life| Life { enters: millis(life.enters), ends: millis(life.ends), ..life.clone() })
         .collect();
     lives.sort_by_key(|life| life.enters);
-    lives.push(Life { enters: millis(enters), ends: u64::MAX, leaves: false });
+    lives.push(Life { enters: millis(enters), ends: u64::MAX, leaves: false, mode });
     let new = || Contender::new(Duration::from_millis(ttl), Duration::from_millis(ttl / 100));
     let mut contenders: Vec<_> = lives.iter().map(|_| new()).collect();
     let mut refreshed_at = vec![0; lives.len()];
@@ -78,7 +82,7 @@ fn play(ttl: u64, lives: &[Life], enters: u64, store: Store) -> Outcome {
         let since = now - began;
         for id in 0..lives.len() {
             let (owner, moment) = (id as u64 + 1, at(now));
-            let asker = Asker { owner, client: id, ttl };
+            let asker = Asker { mode: lives[id].mode, ..Asker::new(owner, id, ttl) };
             if since < lives[id].enters || lives[id].ends < since {
                 continue;
             }
@@ -180,11 +184,23 @@ fn delays_by_the_dead_are_found() {
     }
 }
 
+/// A writer dies in the queue beside a reader that goes on, when nobody is about to ask for anything: the reader behind it
+/// shares the lock when the dead entry ends, not when a refresh comes by.
+#[test]
+fn a_dead_writer_delays_readers_no_longer_than_its_lease() {
+    let reads = Life { enters: 0, ends: u64::MAX / 1_000_000, leaves: false, mode: Mode::SHARED };
+    let lives = [reads, Life { enters: 10, ends: 11, leaves: false, mode: Mode::EXCLUSIVE }];
+    let waited =
+        |fault| play(15_000, &lives, 990, Store { fault, mode: Mode::SHARED, ..Store::SOUND }).waited;
+    assert!(waited(Fault::None) <= 15_000 + 10);
+    assert!(waited(Fault::OnlySharesEnd) > 15_000 + 1_000);
+}
+
 /// The first contender leaves when the second has just been told to count on it.
 #[test]
 fn who_leaves_tells_the_next_one_when_to_ask() {
-    let holder = Life { enters: 0, ends: 5_001, leaves: false };
-    let lives = [holder, Life { enters: 100, ends: 7_900, leaves: true }];
+    let holder = Life { enters: 0, ends: 5_001, leaves: false, mode: Mode::EXCLUSIVE };
+    let lives = [holder, Life { enters: 100, ends: 7_900, leaves: true, mode: Mode::EXCLUSIVE }];
     let (ttl, enters) = (15_000, 2_700);
     assert!(play(ttl, &lives, enters, Store::SOUND).waited <= ttl + 10);
     assert!(play(ttl, &lives, enters, Store::with(Fault::LeavesSilently)).waited > ttl + 1_000);
@@ -193,8 +209,8 @@ fn who_leaves_tells_the_next_one_when_to_ask() {
 /// Its message comes before the answer to what that one asked earlier, which does not know of it.
 #[test]
 fn an_older_answer_does_not_undo_a_message() {
-    let holder = Life { enters: 0, ends: 5_001, leaves: false };
-    let lives = [holder, Life { enters: 100, ends: 7_900, leaves: true }];
+    let holder = Life { enters: 0, ends: 5_001, leaves: false, mode: Mode::EXCLUSIVE };
+    let lives = [holder, Life { enters: 100, ends: 7_900, leaves: true, mode: Mode::EXCLUSIVE }];
     let (ttl, late) = (15_000, 300);
     let waited = play(ttl, &lives, 2_700, Store { late, ..Store::SOUND }).waited;
     assert!(waited <= ttl + 10, "{waited}");
@@ -203,7 +219,7 @@ fn an_older_answer_does_not_undo_a_message() {
 /// What was said to be due is so although the answer took long.
 #[test]
 fn a_late_answer_does_not_put_off_what_is_due() {
-    let lives = [Life { enters: 0, ends: 5_001, leaves: false }];
+    let lives = [Life { enters: 0, ends: 5_001, leaves: false, mode: Mode::EXCLUSIVE }];
     let (ttl, late) = (15_000, 250);
     let waited = play(ttl, &lives, 2_700, Store { late, ..Store::SOUND }).waited;
     assert!(waited <= ttl + 10, "{waited}");
@@ -224,9 +240,9 @@ fn a_message_before_the_answer_that_enters_counts() {
 /// More have died than one request drops: whoever lets go goes on until the living one has the lock.
 #[test]
 fn who_lets_go_passes_over_however_many_dead() {
-    let mut lives = vec![Life { enters: 0, ends: 5_500, leaves: true }];
-    lives.extend((10..20).map(|enters| Life { enters, ends: 2_900, leaves: false }));
-    let play = |fault| play(15_000, &lives, 3_000, Store { fault, sweep: 1, late: 0 }).waited;
+    let mut lives = vec![Life { enters: 0, ends: 5_500, leaves: true, mode: Mode::EXCLUSIVE }];
+    lives.extend((10..20).map(|enters| Life { enters, ends: 2_900, leaves: false, mode: Mode::EXCLUSIVE }));
+    let play = |fault| play(15_000, &lives, 3_000, Store { fault, sweep: 1, ..Store::SOUND }).waited;
     assert!(play(Fault::None) <= 10);
     assert!(play(Fault::SweepsOnce) > 1_000);
 }
@@ -234,8 +250,13 @@ fn who_lets_go_passes_over_however_many_dead() {
 /// Twenty contenders wait, and the holder is dead: at the end of its lease one of them asks.
 #[test]
 fn one_asks_when_a_lease_ends() {
-    let mut lives = vec![Life { enters: 0, ends: 500, leaves: false }];
-    lives.extend((1..20).map(|entry| Life { enters: entry, ends: 8_999, leaves: true }));
+    let mut lives = vec![Life { enters: 0, ends: 500, leaves: false, mode: Mode::EXCLUSIVE }];
+    lives.extend((1..20).map(|entry| Life {
+        enters: entry,
+        ends: 8_999,
+        leaves: true,
+        mode: Mode::EXCLUSIVE,
+    }));
     assert_eq!(play(9_000, &lives, 3_000, Store::SOUND).asked, 1);
     assert!(play(9_000, &lives, 3_000, Store::with(Fault::AllAsk)).asked > 10);
 }

@@ -9,19 +9,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use leasehold_core::backend::Mode;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestError, TestRunner};
 
 use super::*;
 use model::{Asker, Fault, Message, Owner, Request, Server, Shared};
+use mutant::{Mutant, Network};
 
 mod delays;
 mod differential;
 mod model;
+mod mutant;
 mod remains;
 mod restarts;
 mod rules;
 mod shared;
+mod sharing;
 
 const TTL: u64 = 900;
 const MARGIN: u64 = 10;
@@ -30,47 +34,6 @@ const CLIENTS: usize = 3;
 const STRANGER: Owner = 99_999_999;
 /// How far apart a client's looks are when nothing goes wrong.
 const ROUND: u64 = TTL / 90;
-
-/// What is done wrong, if anything.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mutant {
-    None,
-    /// A message's grant counts from its arrival.
-    CountsFromArrival,
-    /// An answer counts from its arrival.
-    CountsFromAnswer,
-    /// A refresh counts although it was not answered.
-    CountsUnanswered,
-    /// A message is believed although a later answer knows better.
-    BelievesOldNews,
-    /// An entry that is over queues again by itself.
-    QueuesAgain,
-    /// Whoever has lost its entry asks again, and what is left of it is nobody's business.
-    OwesNothing,
-    /// A hand-on leaves the next holder a sixth of the ttl, whatever its entry has.
-    ShortHandOn,
-    /// A refresh of an entry that is gone enters it again.
-    RefreshEnters,
-    /// What is left behind is released once, whether that arrives or not.
-    ReleasesOnce,
-    /// A grant that nobody wants any more is not given back.
-    KeepsUnwanted,
-    /// What was asked of an owner id is heard by a later one.
-    HearsLateAsks,
-    /// A lock that a stranger holds is handed on.
-    TakesOver,
-    /// Whoever releases deletes what a stranger holds.
-    ReleasesAnybodys,
-}
-
-/// How messages may travel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Network {
-    /// Each connection keeps its order, and loses everything that is in flight when it breaks.
-    Ordered,
-    /// Anything may be late, as between a connection that broke and the next.
-    Any,
-}
 
 #[derive(Debug)]
 struct Client {
@@ -90,13 +53,20 @@ struct World {
     clients: Vec<Client>,
     flying: Vec<Message>,
     owners: Owner,
-    taken: u64,
+    /// The largest counter that was taken, and the largest of an exclusive hold.
+    taken: (u64, u64),
     /// When the earliest grace ends of those who have asked a holder.
     asked: BTreeMap<Owner, u64>,
     network: Network,
     mutant: Mutant,
     /// Until when a stranger holds.
     stranger: Option<u64>,
+    /// How each client wants it.
+    modes: [Mode; CLIENTS],
+    /// In the order in which the server has heard of them.
+    arrived: Vec<(Owner, usize)>,
+    /// Who died, and when.
+    dead: BTreeMap<Owner, u64>,
 }
 
 fn at(millis: u64) -> Moment {
@@ -134,11 +104,14 @@ impl World {
             clients: (1..=CLIENTS as u64).map(client).collect(),
             flying: Vec::new(),
             owners: CLIENTS as u64,
-            taken: 0,
+            taken: (0, 0),
             asked: BTreeMap::new(),
             network,
             mutant,
             stranger: None,
+            modes: [Mode::EXCLUSIVE; CLIENTS],
+            arrived: Vec::new(),
+            dead: BTreeMap::new(),
         }
     }
 
@@ -163,10 +136,7 @@ impl World {
             }
             Step::Wait(_) => {}
             Step::Take { counter, .. } if !self.clients[id].held => {
-                if counter <= self.taken {
-                    return Err(format!("counter {counter} was taken after {}", self.taken));
-                }
-                self.taken = counter;
+                self.take(id, counter)?;
                 self.clients[id].held = true;
             }
             Step::Take { .. } => {}
@@ -220,15 +190,20 @@ impl World {
     fn deliver(&mut self, message: Message) -> Result<(), String> {
         let mut sent = Vec::new();
         let now = self.now;
-        let asker = |client, owner| Asker { owner, client, ttl: TTL };
+        let modes = self.modes;
+        let asker = |client: usize, owner| Asker { mode: modes[client], ..Asker::new(owner, client, TTL) };
         match message {
             Message::Request { client, owner, request, sent_at } => match request {
                 Request::Release => {
                     self.server.release(micros(now), owner, &mut sent);
+                    self.leaves_nobody_out(owner)?;
                     sent.push(Message::Released { client, owner });
                 }
                 Request::Acquire => {
+                    let place = self.server.place(micros(now), owner);
                     let answer = self.server.acquire(micros(now), asker(client, owner), true, &mut sent);
+                    self.arrives(client, owner, place);
+                    self.leaves_nobody_out(owner)?;
                     sent.push(Message::Reply { client, owner, answer, sent_at });
                 }
                 Request::Refresh => {
@@ -240,6 +215,7 @@ impl World {
                     if !had && self.server.has(owner) && self.server.released.contains(&owner) {
                         return Err(format!("a refresh revived {owner}"));
                     }
+                    self.leaves_nobody_out(owner)?;
                     sent.push(Message::Reply { client, owner, answer, sent_at });
                 }
             },
@@ -309,7 +285,7 @@ impl World {
         }
         for client in &mut self.clients {
             let holds = matches!(client.contender.step(at(self.now)), Step::Take { .. }) && client.wants;
-            if holds && !self.server.is_held_by(client.owner) {
+            if holds && !self.server.holds_at(micros(self.now), client.owner) {
                 return Err(format!(
                     "{} holds at {}, says {client:?}; not {:?}",
                     client.owner, self.now, self.server
@@ -325,17 +301,17 @@ impl World {
             self.clients.iter().any(|client| client.owner == *owner || client.leaving.contains(owner))
         };
         match self.server.owners().find(|owner| !is_known(owner) && *owner != STRANGER) {
-            Some(stray) if self.network == Network::Ordered => {
+            Some(stray) if self.network == Network::Ordered && !self.dead.contains_key(&stray) => {
                 Err(format!("nobody releases {stray}: {:?}", self.server))
             }
-            _ => Ok(()),
+            _ => self.check_shares(),
         }
     }
 
     /// An administrator asks whoever holds.
     fn ask(&mut self, grace: u64) {
         self.server.expire(micros(self.now));
-        if let Some((holder, _)) = self.server.lock {
+        for holder in self.server.holders() {
             let ends_at = self.now + grace;
             self.asked.entry(holder).and_modify(|first| *first = ends_at.min(*first)).or_insert(ends_at);
         }
@@ -359,6 +335,7 @@ impl World {
             (4, _) if self.clients[client].held => self.leave(client, true),
             (12, _) if pick.is_multiple_of(4) => self.ask(pick as u64 % (2 * TTL)),
             (13, _) => self.stranger(pick),
+            (14, _) => self.die(client),
             (5, Some(_)) if self.network == Network::Ordered => {
                 self.flying.retain(|message| message.client() != client);
             }
@@ -400,11 +377,16 @@ impl World {
             }
         }
         // The next round of clean-up.
-        let ended = self.now;
+        let died = self.dead.values().max().map_or(0, |died| died + TTL + TTL / 6);
+        let ended = self.now.max(died);
         while self.now <= ended + TTL / 2 {
             self.round()?;
         }
-        let is_empty = |server: &Server| server.lock.is_none() && server.queue.is_empty();
+        let now = self.now;
+        let is_empty = |server: &Server| {
+            server.queue.is_empty()
+                && !server.holders().iter().any(|owner| server.holds_at(micros(now), *owner))
+        };
         self.server.expire(micros(self.now));
         let was_told = self.server.lock.is_some() && self.server.handed_on;
         if was_told || self.network == Network::Ordered && !is_empty(&self.server) {
@@ -434,7 +416,10 @@ impl World {
 
 fn run(events: &[(u8, u16)], network: Network, shared: bool, mutant: Mutant) -> Result<(), String> {
     let shared = shared.then_some(Shared { signals: true, after: 2, ..Shared::STRINGS });
-    let mut world = World::new(network, shared, mutant);
+    play(World::new(network, shared, mutant), events)
+}
+
+fn play(mut world: World, events: &[(u8, u16)]) -> Result<(), String> {
     for (kind, pick) in events {
         world.event(*kind, usize::from(*pick))?;
     }

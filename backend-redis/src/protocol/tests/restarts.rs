@@ -191,7 +191,7 @@ impl World {
                 if self.wrong == Wrong::Forgets(request) {
                     server.paused_until = None;
                 }
-                let asker = Asker { owner, client: id, ttl: TTL };
+                let asker = Asker::new(owner, id, TTL);
                 let answer = match request {
                     Request::Acquire => Some(server.acquire(micros(now), asker, true, &mut sent)),
                     Request::Refresh => Some(server.refresh(micros(now), asker, &mut sent)),

@@ -67,7 +67,7 @@ impl Beside {
                 shares.strangers += 1;
             }
             for (id, (owner, contender, held_since)) in clients.iter_mut().enumerate() {
-                let asker = Asker { owner: *owner, client: id, ttl: TTL };
+                let asker = Asker::new(*owner, id, TTL);
                 let is_due = renewed[id] + TTL / 3 <= now;
                 let answer = match contender.step(at(now)) {
                     Step::Enter => {
@@ -156,7 +156,7 @@ fn the_first_of_ours_follows_a_stranger_within_a_poll() {
         let mut server = Server { fault, shared: shared(), ..Server::default() };
         assert!(server.taken_by(micros(1_000), STRANGER, None));
         let (mut waiter, mut said) = (contender(), Vec::new());
-        let asker = Asker { owner: 1, client: 0, ttl: TTL };
+        let asker = Asker::new(1, 0, TTL);
         waiter.sent(at(1_000));
         let answer = server.acquire(micros(1_000), asker, true, &mut said);
         waiter.answered(at(1_000), at(1_000), answer);

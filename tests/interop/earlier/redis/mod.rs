@@ -1,5 +1,7 @@
 //! Redis: the earlier version's scripts, as they were.
 
+mod sharing;
+
 use std::time::Duration;
 
 use leasehold::LostReason;
@@ -16,6 +18,9 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("redis::each_renews_beside_the_other", each_renews_beside_the_other),
         trial("redis::who_gives_no_grace_is_heard_by_a_renewal", who_gives_no_grace_is_heard_by_a_renewal),
     ]
+    .into_iter()
+    .chain(sharing::trials())
+    .collect()
 }
 
 macro_rules! frozen {

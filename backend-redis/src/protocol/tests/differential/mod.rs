@@ -7,17 +7,19 @@
 mod mutants;
 mod pausing;
 mod real;
+mod sharing;
 mod strangers;
 
 use std::time::Duration;
 
 use leasehold_core::Revoke;
+use leasehold_core::backend::Mode;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestError, TestRng, TestRunner};
 use redis::Value;
 
 use self::real::Real;
-use super::model::{Asker, ENDLESS, Message, Server, Shared};
+use super::model::{Asker, ENDLESS, MANY, Message, Server, Share, Shared, Shares};
 use crate::config::Format;
 use crate::protocol::Answer;
 use crate::scripts::{self, Naming, Revoked, Shown};
@@ -29,6 +31,7 @@ enum Operation {
         owner: u64,
         ttl: u64,
         queues: bool,
+        mode: Mode,
     },
     Refresh {
         owners: Vec<u64>,
@@ -50,18 +53,20 @@ enum Operation {
     ForeignRelease,
     /// Other clients wait for a signal, or none.
     Listen(bool),
-    /// A key is lost: the lock's, the queue's, the entries', or the last grant's.
+    /// A key is lost: the lock's, the queue's, the entries', the last grant's, or that of the shares.
     Lose(usize),
     /// Who comes from now on is told that nothing is granted for so many microseconds.
     Pause(u64),
 }
 
-fn operations(pauses: bool) -> BoxedStrategy<Vec<Operation>> {
+fn operations(pauses: bool, shares: bool) -> BoxedStrategy<Vec<Operation>> {
     let ttl = || prop::sample::select(vec![300, 901, 2_000, 9_000, 43_200_001]);
     let owner = || 1_u64..=OWNERS;
+    let mode = if shares { modes().boxed() } else { Just(Mode::EXCLUSIVE).boxed() };
+    let keys = if shares { 5 } else { 4 };
     let operation = prop_oneof![
-        6 => (owner(), ttl(), prop::bool::weighted(0.8))
-            .prop_map(|(owner, ttl, queues)| Operation::Acquire { owner, ttl, queues }),
+        6 => (owner(), ttl(), prop::bool::weighted(0.8), mode)
+            .prop_map(|(owner, ttl, queues, mode)| Operation::Acquire { owner, ttl, queues, mode }),
         4 => (prop::collection::vec(owner(), 1..4), ttl())
             .prop_map(|(owners, ttl)| Operation::Refresh { owners, ttl }),
         4 => owner().prop_map(|owner| Operation::Release { owner }),
@@ -74,13 +79,19 @@ fn operations(pauses: bool) -> BoxedStrategy<Vec<Operation>> {
         1 => prop::option::of(ttl()).prop_map(Operation::Foreign),
         1 => Just(Operation::ForeignRelease),
         1 => any::<bool>().prop_map(Operation::Listen),
-        1 => (0_usize..4).prop_map(Operation::Lose),
+        1 => (0_usize..keys).prop_map(Operation::Lose),
     ];
     if pauses {
         let pause = (0_u64..3_000_000).prop_map(Operation::Pause);
         return prop::collection::vec(prop_oneof![9 => operation, 1 => pause], 0..50).boxed();
     }
     prop::collection::vec(operation, 0..50).boxed()
+}
+
+fn modes() -> impl Strategy<Value = Mode> {
+    let permits =
+        [(1, 2), (2, 2), (1, 5), (3, 5)].map(|(weight, capacity)| Mode::permits(weight, capacity).unwrap());
+    prop_oneof![2 => Just(Mode::EXCLUSIVE), 3 => Just(Mode::SHARED), 3 => prop::sample::select(permits.to_vec())]
 }
 
 const OWNERS: u64 = 6;
@@ -106,6 +117,7 @@ fn shown(format: Option<&Format>, owner: u64) -> String {
     match format.is_some_and(|format| format.channel("").is_some()) {
         true if owner == STRANGER => "uuid:7 1".to_owned(),
         true => format!("00000000-0000-0000-0000-{owner:012x}:1 1"),
+        false if owner == MANY => "*".to_owned(),
         false => hex(owner),
     }
 }
@@ -150,6 +162,7 @@ impl Server {
         fields.extend(noted.map(|(turns, since)| format!("turns: {turns} {since}")));
         let noted = self.shared.as_ref().and_then(|shared| Some((shared.rests_until?, shared.rest)));
         fields.extend(noted.map(|(until, rest)| format!("rest: {until} {rest}")));
+        fields.extend(sharing::fields(self));
         fields.sort();
         let grant = self.grant.map_or_else(
             || "none".to_owned(),
@@ -165,6 +178,8 @@ impl Server {
             fields,
             vec![left(self.entries_until)],
             vec![grant, left(self.grant.map_or(0, |grant| grant.until))],
+            sharing::holders(self),
+            vec![left(self.shares.holders_until)],
         ]
     }
 }
@@ -195,13 +210,10 @@ fn step(
         Ok(replies.into_iter().map(|reply| reply.answer).collect())
     };
     Ok(match operation {
-        Operation::Acquire { owner, ttl, queues } => {
-            let mut call = real.scripts.acquire.call(&keys.all());
-            call.arg(CHANNELS).arg(hex(*owner)).arg(*ttl).arg(u8::from(*queues));
-            call.arg(client(*owner)).arg(info(*owner));
-            let answer = real.run(&real.scripts.acquire, &call)?;
+        Operation::Acquire { owner, ttl, queues, mode } => {
+            let answer = real.enter(*owner, *ttl, *queues, *mode)?;
             strangers::keeps_silent(real, &answer)?;
-            let asker = Asker { owner: *owner, client: client(*owner), ttl: *ttl };
+            let asker = Asker { mode: *mode, ..Asker::new(*owner, client(*owner), *ttl) };
             let expected = model.acquire(now, asker, *queues, said);
             (format!("{:?}", answers(&Value::Array(vec![answer]), 1)?), format!("{:?}", [expected]))
         }
@@ -213,8 +225,7 @@ fn step(
             }
             let answer = real.run(&real.scripts.refresh, &call)?;
             strangers::keeps_silent(real, &answer)?;
-            let askers: Vec<_> =
-                owners.iter().map(|owner| Asker { owner: *owner, client: 0, ttl: *ttl }).collect();
+            let askers: Vec<_> = owners.iter().map(|owner| Asker::new(*owner, 0, *ttl)).collect();
             let expected = model.refresh_all(now, &askers, said);
             (format!("{:?}", answers(&answer, owners.len())?), format!("{expected:?}"))
         }
@@ -226,15 +237,20 @@ fn step(
                 grace.map_or(Revoke::Force, |grace| Revoke::Ask { grace: Duration::from_millis(grace) });
             let call = scripts::revoke(&real.scripts.revoke, &keys, CHANNELS, how);
             let answer = scripts::revoked(&real.run(&real.scripts.revoke, &call)?, naming());
-            let answer = answer.map_err(|error| error.to_string())?.map(|Revoked { holder, unswept }| {
-                let left = holder.ttl.map(|left| u64::try_from(left.as_millis()).unwrap());
-                (holder.token.map(|token| token.counter()), left, unswept)
-            });
-            (format!("{answer:?}"), format!("{:?}", model.revoke(now, *grace, said)))
+            let Revoked { holders, unswept } = answer.map_err(|error| error.to_string())?;
+            let mut found: Vec<_> = holders
+                .iter()
+                .map(|holder| {
+                    let left = holder.ttl.map(|left| u64::try_from(left.as_millis()).unwrap());
+                    (holder.token.map(|token| token.counter()), left)
+                })
+                .collect();
+            found.sort_unstable();
+            (format!("{:?}", (found, unswept)), format!("{:?}", model.revoke(now, *grace, said)))
         }
         Operation::AskEarlier => {
             model.expire(now);
-            if let Some((holder, _)) = model.lock {
+            if let Some((holder, _)) = model.lock.filter(|(holder, _)| *holder != MANY) {
                 let (owner, ttl) = (hex(holder), 60_000);
                 real.ask(redis::cmd("HSET").arg(keys.all()[2]).arg(&["revoked", &owner, "revoker", EARLIER]));
                 real.ask(redis::cmd("PEXPIRE").arg(keys.all()[2]).arg(ttl));
@@ -245,9 +261,10 @@ fn step(
         Operation::Inspect => {
             let call = real.scripts.inspect.call(&keys.all());
             let shown = scripts::inspected(&real.run(&real.scripts.inspect, &call)?, 1, naming());
-            let Shown { holder, waiting } = shown.map_err(|error| error.to_string())?.remove(0);
-            let counter = holder.as_ref().and_then(|holder| holder.token).map(|token| token.counter());
-            (format!("{:?}", (waiting, holder.is_some(), counter)), format!("{:?}", model.inspect(now)))
+            let Shown { holders, waiting } = shown.map_err(|error| error.to_string())?.remove(0);
+            let counters: Vec<_> =
+                holders.iter().map(|holder| holder.token.map(|token| token.counter())).collect();
+            (format!("{:?}", (waiting, counters)), format!("{:?}", model.inspect(now)))
         }
         Operation::Pass(micros) => {
             real.pass(*micros);
@@ -279,15 +296,13 @@ fn step(
             Default::default()
         }
         Operation::Lose(key) => {
-            real.ask(redis::cmd("DEL").arg(keys.all()[*key]));
+            real.lose(*key);
             match key {
                 0 => model.lock = None,
                 1 => (model.queue, model.queue_until) = Default::default(),
-                2 => {
-                    (model.entries, model.revoked, model.entries_until) = Default::default();
-                    model.forget_strangers();
-                }
-                _ => model.grant = None,
+                2 => model.forget_entries(),
+                3 => model.grant = None,
+                _ => (model.shares.holders, model.shares.holders_until) = Default::default(),
             }
             Default::default()
         }
@@ -334,9 +349,9 @@ fn search(real: &mut Real, cases: u32) -> Result<(), TestError<Vec<Operation>>> 
     } else {
         TestRunner::new(config)
     };
-    let pauses = real.paused_until.is_some();
+    let (pauses, shares) = (real.paused_until.is_some(), real.scripts.share.is_some());
     let real = std::cell::RefCell::new(real);
-    runner.run(&operations(pauses), |operations| {
+    runner.run(&operations(pauses, shares), |operations| {
         compare(&mut real.borrow_mut(), &operations).map_err(TestCaseError::fail)
     })
 }

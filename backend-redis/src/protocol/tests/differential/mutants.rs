@@ -25,7 +25,10 @@ const GRANTING: [Mutant; 17] = [
     ("ends == #now and ends > now) and ends", "ends == #now) and ends"),
     ("math.max(math.ceil((ends - now) / 1000), grace)", "math.ceil(ttl / 6)"),
     ("GRACE = 500", "GRACE = 5000"),
-    ("redis.call('HDEL', entries, owner, 'u:' .. owner, ...)", "redis.call('HDEL', entries, owner, ...)"),
+    (
+        "redis.call('HDEL', entries, owner, 'u:' .. owner, 'm:' .. owner, ...)",
+        "redis.call('HDEL', entries, owner, ...)",
+    ),
     ("drop_entry(queue, entries, owner, 'revoked', 'revoker')", "drop_entry(queue, entries, owner)"),
     ("if redis.call('PTTL', key) < tonumber(ms) then", "do"),
 ];
@@ -38,7 +41,7 @@ const KEEPING: [Mutant; 22] = [
     ("'(' .. score, '-inf'", "score, '-inf'"),
     ("before(queue, entries, number(now - ttl * 1000), now)", ""),
     ("owner = nil", ""),
-    ("tell_next(lock, queue, entries, grants, channels, holder, score)\nelse", "\nelse"),
+    ("  tell_next(lock, queue, entries, grants, channels, has_it, score)\n", ""),
     ("asks < ((live_until(entries, owner, now) or now) - now) / 1000 - ttl * 2 / 3", "true"),
     // refresh
     ("if not live_until(entries, me, now) then\n    drop_entry(queue, entries, me)", "if false then"),
@@ -46,7 +49,7 @@ const KEEPING: [Mutant; 22] = [
         "if holder == me then\n    redis.call('PEXPIRE', lock, ttl)\n    local",
         "if holder == me then\n    local",
     ),
-    ("elseif now / 1000 + 2 * ttl > counter / 1000 + DAY then", "elseif false then"),
+    ("if now / 1000 + 2 * ttl > counter / 1000 + DAY then", "if false then"),
     ("if redis.call('HGET', entries, 'revoked') ~= me then", "if true then"),
     ("'^grace (%d+)$'", "'(%d+)$'"),
     ("'^grace (%d+)$')", "'^grace')"),
@@ -54,7 +57,10 @@ const KEEPING: [Mutant; 22] = [
     ("local held = holder == me", "local held = holder"),
     ("redis.call('HDEL', entries, 'revoked', 'revoker')", ""),
     ("free(lock)\n    redis.call('HDEL'", "redis.call('HDEL'"),
-    ("elseif not holder and not resting then", "elseif false then"),
+    (
+        "local has_it, more = settle(lock, queue, entries, grants, channels, holder)",
+        "local has_it, more = holder",
+    ),
     // revoke
     ("if owner == holder then\n  local inbox", "do\n  local inbox"),
     ("'revoked', holder, 'revoker', 'grace ' .. grace", "'revoked', holder"),
@@ -65,11 +71,11 @@ const KEEPING: [Mutant; 22] = [
 /// The same where a script drops one ended entry.
 const SWEEPING: [Mutant; 8] = [
     ("sweep = sweep - 1", ""),
-    ("redis.call('DEL', lock)\n  end\nend\n", "end\nend\n"),
+    ("redis.call('DEL', lock)\n  end\nelseif", "end\nelseif"),
     ("if sweep == 0 then", "if false then"),
-    ("return nil, more", "return nil"),
+    ("return holder, more", "return holder"),
     ("  return more\nend", "end"),
-    ("(holder or resting) and -1 or 0", "-1"),
+    ("again and 0 or -1", "-1"),
     ("channels) and 5 or 1", "channels) and 1 or 1"),
     ("channels) and 1 or 0", "channels) and 0 or 0"),
 ];
@@ -109,17 +115,16 @@ fn changed_sweeps_are_told_from_the_model() {
 }
 
 /// What could be wrong beside strangers, whatever the format.
-const SHARING: [Mutant; 19] = [
+const SHARING: [Mutant; 18] = [
     // Their turn.
     ("if strangers and strangers.have_their_turn(lock, queue, entries, channels) then", "if false then"),
     ("tonumber(turns) < AFTER and", "true and"),
     ("and now - since < EVERY * 1000", ""),
     ("redis.call('HSET', entries, 'rest', number(now + FOR * 1000) .. ' ' .. FOR)", ""),
     ("'due ' .. owner .. ' ' .. FOR .. ' ' .. lock", "'due ' .. owner .. ' 0 ' .. lock"),
-    ("if not holder and not (strangers and strangers.rest(entries, now)) then", "if not holder then"),
+    ("if holder or strangers and strangers.rest(entries, now or clock()) then", "if holder then"),
     ("if first == me and not resting or", "if first == me or"),
     ("if first and not resting then", "if first then"),
-    ("elseif not holder and not resting then", "elseif not holder then"),
     ("return strangers.rest(entries, now) or left", "return left"),
     ("redis.call('HDEL', entries, 'turns', 'rest')", ""),
     ("keep(entries, lease)\nend", "end"),
@@ -131,7 +136,7 @@ const SHARING: [Mutant; 19] = [
     // What is theirs.
     ("answer[4], answer[5] = false, first", "answer[4], answer[5] = holder, first"),
     ("elseif not (strangers and strangers.hold(holder, grants)) then", "else"),
-    ("if not holder and not (strangers", "if holder ~= me and not (strangers"),
+    ("if holder or strangers and", "if strangers and"),
 ];
 
 /// What could be wrong in a string.
@@ -142,7 +147,7 @@ const STRINGS: [Mutant; 2] =
 const HASHES: [Mutant; 9] = [
     ("local held = holder == me", "local held = holder"),
     ("redis.pcall('PUBLISH', channel(lock), '0')", ""),
-    ("give(lock, owner, lease)\n  local", "free(lock)\n  take(lock, owner, lease)\n  local"),
+    ("give(lock, owner, lease)\n  end", "free(lock)\n    take(lock, owner, lease)\n  end"),
     ("  redis.call('DEL', lock)\n  take", "  take"),
     ("redis.call('PEXPIRE', lock, lease)", ""),
     ("string.sub(owner, from, to)", "string.sub(string.rep('0', 32), from, to)"),

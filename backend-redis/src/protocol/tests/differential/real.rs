@@ -1,12 +1,13 @@
 //! The scripts on a real server.
 
+use leasehold_core::backend::Mode;
 use redis::{Arg, Cmd, Connection, Value};
 use testbed::redis::{Server as RealServer, Settings, WallClock};
 
 use super::{CHANNELS, END, client, hex, info};
 use crate::config::Format;
 use crate::keys::{Keys, NameKeys};
-use crate::scripts::{self, NameScripts, PAUSING, PLAIN, Script};
+use crate::scripts::{self, BARE, NameScripts, OWN, PAUSING, Script};
 
 /// What scripts of a format are told: as [`super::shared`] has it.
 const TOLD: &str = "100 2 1000 150";
@@ -44,6 +45,14 @@ impl Real {
         real
     }
 
+    /// One whose scripts know of shares.
+    pub(super) fn start_sharing() -> Self {
+        let mut real = Self::start(None);
+        real.scripts = &*OWN;
+        real.load(500, None);
+        real
+    }
+
     pub(super) fn start(format: Option<Format>) -> Self {
         let clock = WallClock::new().unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -62,7 +71,7 @@ impl Real {
             ear,
             keys,
             hashes,
-            scripts: format.as_ref().map_or(&*PLAIN, Format::scripts),
+            scripts: format.as_ref().map_or(&*BARE, Format::scripts),
             format,
             listener,
             is_mutant: false,
@@ -79,11 +88,12 @@ impl Real {
     /// instead.
     pub(super) fn load(&mut self, sweep: usize, mutant: Option<(&str, &str)>) {
         (self.sweep, self.is_mutant) = (sweep, mutant.is_some());
-        let texts = texts(self.scripts).map(|text| text.replace("sweep = 500", &format!("sweep = {sweep}")));
+        let texts = texts(self.scripts).into_iter();
+        let texts = texts.map(|text| text.replace("sweep = 500", &format!("sweep = {sweep}")));
         let texts =
             texts.map(|text| mutant.map_or_else(|| text.clone(), |(from, to)| text.replace(from, to)));
         let load = |text| redis::cmd("SCRIPT").arg("LOAD").arg(text).query(&mut self.connection).unwrap();
-        self.hashes = texts.into_iter().map(load).collect();
+        self.hashes = texts.map(load).collect();
     }
 
     pub(super) fn pass(&mut self, micros: u64) {
@@ -97,7 +107,7 @@ impl Real {
 
     /// Runs a script as it was loaded last.
     pub(super) fn run(&mut self, script: &Script, call: &Cmd) -> Result<Value, String> {
-        let at = self.scripts.all().iter().position(|known| std::ptr::eq(*known, script)).unwrap();
+        let at = self.scripts.all().position(|known| std::ptr::eq(known, script)).unwrap();
         let mut loaded = redis::cmd("EVALSHA");
         loaded.arg(&self.hashes[at]);
         for argument in call.args_iter().skip(2) {
@@ -113,10 +123,26 @@ impl Real {
 
     /// Its counter if it holds the lock.
     pub(super) fn acquire(&mut self, owner: u64) -> Option<u64> {
-        let acquire = &self.scripts.acquire;
-        let mut call = acquire.call(&self.keys.all());
-        call.arg(CHANNELS).arg(hex(owner)).arg(2_000).arg(1).arg(client(owner)).arg(info(owner));
-        scripts::number(&self.run(acquire, &call).unwrap())
+        scripts::number(&self.enter(owner, 2_000, true, Mode::EXCLUSIVE).unwrap())
+    }
+
+    pub(super) fn enter(&mut self, owner: u64, ttl: u64, queues: bool, mode: Mode) -> Result<Value, String> {
+        let exclusive = mode == Mode::EXCLUSIVE;
+        let script = self.scripts.share.as_ref().filter(|_| !exclusive).unwrap_or(&self.scripts.acquire);
+        let mut call = script.call(&self.keys.all());
+        call.arg(CHANNELS).arg(hex(owner)).arg(ttl).arg(u8::from(queues));
+        call.arg(client(owner)).arg(info(owner));
+        if !exclusive {
+            call.arg(scripts::mode(mode));
+        }
+        self.run(script, &call)
+    }
+
+    /// Somebody deletes a key.
+    pub(super) fn lose(&mut self, key: usize) {
+        let shares = format!("{}:h", self.keys.all()[0]);
+        let key = self.keys.all().get(key).map_or(shares, |key| (*key).to_owned());
+        self.ask(redis::cmd("DEL").arg(key));
     }
 
     pub(super) fn release(&mut self, owner: u64) -> Result<Option<u64>, String> {
@@ -150,9 +176,10 @@ impl Real {
             return { { lock, tostring(redis.call('PTTL', KEYS[1])) },
                 redis.call('ZRANGE', KEYS[2], 0, -1, 'WITHSCORES'), { tostring(redis.call('PTTL', KEYS[2])) },
                 h, { tostring(redis.call('PTTL', KEYS[3])) },
-                { redis.call('GET', KEYS[4]) or 'none', tostring(redis.call('PTTL', KEYS[4])) } }";
+                { redis.call('GET', KEYS[4]) or 'none', tostring(redis.call('PTTL', KEYS[4])) },
+                redis.call('ZRANGE', KEYS[5], 0, -1, 'WITHSCORES'), { tostring(redis.call('PTTL', KEYS[5])) } }";
         let mut dump = redis::cmd("EVAL");
-        dump.arg(DUMP).arg(4).arg(&self.keys.all());
+        dump.arg(DUMP).arg(5).arg(&self.keys.all()).arg(format!("{}:h", self.keys.all()[0]));
         let mut state: Vec<Vec<String>> = redis::from_redis_value(self.ask(&dump)).unwrap();
         let mut fields: Vec<_> = state[3].chunks(2).map(|pair| pair.join(": ")).collect();
         fields.sort();
@@ -162,10 +189,11 @@ impl Real {
 }
 
 /// The scripts as they are.
-pub(super) fn texts(scripts: &NameScripts) -> [String; 5] {
-    scripts.all().map(|script| {
+pub(super) fn texts(scripts: &NameScripts) -> Vec<String> {
+    let text = |script: &Script| {
         let call = script.with_text(&script.call(&[]));
         let Some(Arg::Simple(text)) = call.args_iter().nth(1) else { unreachable!() };
         String::from_utf8(text.to_vec()).unwrap()
-    })
+    };
+    scripts.all().map(text).collect()
 }

@@ -1,16 +1,23 @@
 //! The scripts and the network, as a model. `differential` holds the scripts against it.
 
+mod admin;
+mod fault;
 mod message;
 mod pause;
+mod sharing;
 mod strangers;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use leasehold_core::backend::Mode;
+
 use crate::protocol::Answer;
 
+pub(super) use self::fault::Fault;
 pub(super) use self::message::{Message, Request};
 pub(super) use self::pause::Origin;
+pub(super) use self::sharing::{MANY, Share, Shares};
 pub(super) use self::strangers::Shared;
 
 pub(super) type Owner = u64;
@@ -22,12 +29,19 @@ pub(super) struct Asker {
     pub(super) client: usize,
     /// In milliseconds.
     pub(super) ttl: u64,
+    pub(super) mode: Mode,
+}
+
+impl Asker {
+    pub(super) fn new(owner: Owner, client: usize, ttl: u64) -> Self {
+        Self { owner, client, ttl, mode: Mode::EXCLUSIVE }
+    }
 }
 
 /// The keys of one name. The clock is in microseconds, the ends of keys in milliseconds.
 #[derive(Clone, Debug)]
 pub(super) struct Server {
-    /// The holder, and until when; without end at [`ENDLESS`].
+    /// The holder, and until when; without end at [`ENDLESS`]. Where several have it together, [`MANY`].
     pub(super) lock: Option<(Owner, u64)>,
     /// Who waits, and with what score.
     pub(super) queue: Vec<(Owner, u64)>,
@@ -45,36 +59,11 @@ pub(super) struct Server {
     /// How many more this one may.
     pub(super) left: usize,
     pub(super) released: BTreeSet<Owner>,
+    pub(super) shares: Shares,
     /// Other libraries take the lock too.
     pub(super) shared: Option<Shared>,
     /// Until when nothing is granted after a restart, in microseconds, if scripts are told.
     pub(super) paused_until: Option<u64>,
-}
-
-/// What the scripts do wrong, if anything.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fault {
-    None,
-    /// Who is granted in the queue has a sixth of its ttl, whatever its entry has.
-    ShortHandOn,
-    /// It has a sixth at least, however long that is.
-    LongHandOn,
-    /// Only the first in the queue is told when to ask.
-    OnlyTheFirstAsks,
-    /// Everybody is told to ask when the lease ends.
-    AllAsk,
-    /// An entry that leaves says nothing to the next one.
-    LeavesSilently,
-    /// Who has left the lock free before more ended entries does not go on.
-    SweepsOnce,
-    /// Who is first behind a stranger is told to ask as anybody is.
-    NoPoll,
-    /// Strangers are handed nothing on, and wait for ever.
-    NoTurns,
-    /// A lock that a stranger holds is handed on.
-    TakesOver,
-    /// What is released is whoever's it is.
-    ReleasesAnybodys,
 }
 
 /// What an entry has.
@@ -123,11 +112,17 @@ impl Server {
             self.queue.clear();
         }
         if self.entries_until < now {
-            self.entries.clear();
-            self.revoked = None;
-            self.forget_strangers();
+            self.forget_entries();
         }
+        self.expire_shares(now);
         self.forget_empty_keys();
+    }
+
+    pub(super) fn forget_entries(&mut self) {
+        self.entries.clear();
+        (self.revoked, self.entries_until) = Default::default();
+        self.forget_strangers();
+        self.forget_shares();
     }
 
     /// A key ends with the last of what it holds.
@@ -135,7 +130,8 @@ impl Server {
         if self.queue.is_empty() {
             self.queue_until = 0;
         }
-        if self.entries.is_empty() && self.revoked.is_none() && !self.notes_strangers() {
+        let is_empty = self.entries.is_empty() && self.revoked.is_none();
+        if is_empty && !self.notes_strangers() && !self.notes_shares() {
             self.entries_until = 0;
         }
     }
@@ -149,12 +145,20 @@ impl Server {
     }
 
     pub(super) fn has(&self, owner: Owner) -> bool {
-        self.is_held_by(owner) || self.score(owner).is_some()
+        self.owners().any(|its| its == owner)
+    }
+
+    /// Whoever holds.
+    pub(super) fn holders(&self) -> Vec<Owner> {
+        match self.lock {
+            Some((MANY, _)) => self.sharers(),
+            lock => lock.iter().map(|(owner, _)| *owner).collect(),
+        }
     }
 
     /// Whoever holds or has an entry.
     pub(super) fn owners(&self) -> impl Iterator<Item = Owner> {
-        self.lock.iter().chain(&self.queue).map(|(owner, _)| *owner)
+        self.holders().into_iter().chain(self.queue.iter().map(|(owner, _)| *owner))
     }
 
     fn was_granted_to(&self, owner: Owner) -> bool {
@@ -184,6 +188,7 @@ impl Server {
         };
         self.queue.remove(at);
         self.entries.remove(&owner);
+        self.shares.wanted.remove(&owner);
         self.forget_empty_keys();
         true
     }
@@ -230,6 +235,7 @@ impl Server {
     /// The same, where the entry before it is live until then.
     fn due_after(&self, now: u64, before: Option<u64>) -> Option<u64> {
         let left = match (self.lock, self.poll()) {
+            (Some((MANY, _)), _) => self.share_ends_in(now, before.is_none()),
             (None, _) => match self.rest(now) {
                 None => return Some(0),
                 Some(rest) => rest,
@@ -264,31 +270,50 @@ impl Server {
         }
     }
 
-    /// Whether somebody may still wait behind more ended entries.
+    /// The lock is free or shared: whoever is first has it while they fit. Whether somebody may still wait behind more
+    /// ended entries.
     fn hand_on(&mut self, now: u64, pushes: &mut Vec<Message>) -> bool {
-        let owner = match self.first_live(now) {
-            First::Is(owner) => owner,
-            First::Nobody => return false,
-            First::Unknown => return true,
-        };
-        let Entry { ttl, client, live_until } = self.entries[&owner];
-        self.revoked = None;
-        self.drop_entry(owner);
-        let (sixth, left) = (ttl.div_ceil(6), (live_until - now).div_ceil(1000));
-        let lease = match self.fault {
-            Fault::ShortHandOn => sixth,
-            Fault::LongHandOn => left.max(sixth),
-            _ => left.max(sixth.min(GRACE)).min(ttl),
-        };
-        (self.lock, self.handed_on) = (Some((owner, now / 1000 + lease)), true);
-        let counter = self.count(now, owner, client, true);
-        pushes.push(Message::Push { client, owner, counter });
-        self.passed(now, lease);
-        false
+        loop {
+            let owner = match self.first_live(now) {
+                First::Is(owner) => owner,
+                First::Nobody => return false,
+                First::Unknown => return true,
+            };
+            let mode = self.shares.wanted.get(&owner).copied();
+            if self.is_shared() && !self.fits(now, mode.unwrap_or_default()) {
+                return self.left == 0;
+            }
+            let Entry { ttl, client, live_until } = self.entries[&owner];
+            self.revoked = None;
+            self.drop_entry(owner);
+            let (sixth, left) = (ttl.div_ceil(6), (live_until - now).div_ceil(1000));
+            let lease = match self.fault {
+                Fault::ShortHandOn => sixth,
+                Fault::LongHandOn => left.max(sixth),
+                _ => left.max(sixth.min(GRACE)).min(ttl),
+            };
+            let counter = self.count(now, owner, client, true);
+            match mode {
+                None => (self.lock, self.handed_on) = (Some((owner, now / 1000 + lease)), true),
+                Some(mode) => self.join(now, Asker { owner, client, ttl: lease, mode }, counter),
+            }
+            pushes.push(Message::Push { client, owner, counter });
+            self.passed(now, lease);
+            if mode.is_none() || self.fault == Fault::OneByOne {
+                return false;
+            }
+        }
+    }
+
+    /// Whatever has changed. As above.
+    fn settle(&mut self, now: u64, pushes: &mut Vec<Message>) -> bool {
+        self.purge(now);
+        let is_free = self.lock.is_none() && self.rest(now).is_none();
+        (is_free || self.is_shared()) && self.hand_on(now, pushes)
     }
 
     /// The lock is extended for its holder.
-    fn holds(&mut self, now: u64, Asker { owner, client, ttl }: Asker, named: bool) -> Answer {
+    fn holds(&mut self, now: u64, Asker { owner, client, ttl, .. }: Asker, named: bool) -> Answer {
         self.lock = Some((owner, now / 1000 + ttl));
         let counter =
             if self.was_granted_to(owner) { self.counter() } else { self.count(now, owner, client, named) };
@@ -311,7 +336,14 @@ impl Server {
         pushes: &mut Vec<Message>,
     ) -> Answer {
         self.begin(now);
-        let Asker { owner, client, ttl } = asker;
+        let Asker { owner, client, ttl, mode } = asker;
+        if mode != Mode::EXCLUSIVE {
+            return self.share(now, asker, queues, pushes);
+        }
+        self.purge(now);
+        if self.is_shared() {
+            self.hand_on(now, pushes);
+        }
         let is_free = self.lock.is_none() && self.pause(now).is_none();
         if self.queue.is_empty() && is_free {
             (self.lock, self.handed_on) = (Some((owner, now / 1000 + ttl)), false);
@@ -337,6 +369,10 @@ impl Server {
             let ask_in = (self.lock.is_none() && !resting).then_some(Duration::ZERO);
             return Answer::Waits { seen: self.counter(), ask_in, behind_stranger: false };
         }
+        self.enqueue(now, asker)
+    }
+
+    fn enqueue(&mut self, now: u64, Asker { owner, client, ttl, .. }: Asker) -> Answer {
         if self.score(owner).is_none() {
             let score = self.queue.last().map_or(now, |(_, last)| now.max(last + 1));
             self.queue.push((owner, score));
@@ -365,21 +401,29 @@ impl Server {
 
     fn refresh_one(&mut self, now: u64, asker: Asker, pushes: &mut Vec<Message>) -> Answer {
         let Asker { owner, ttl, .. } = asker;
-        let is_free = self.lock.is_none() || self.fault == Fault::TakesOver && self.poll().is_some();
-        if is_free && self.rest(now).is_none() {
+        if self.fault == Fault::TakesOver && self.poll().is_some() {
             self.hand_on(now, pushes);
+        } else if self.fault != Fault::RefreshUnsettled || !self.is_shared() {
+            self.settle(now, pushes);
         }
         if self.is_held_by(owner) {
             let was_granted = self.was_granted_to(owner);
             let Answer::Holds { counter } = self.holds(now, asker, false) else { unreachable!() };
-            if was_granted && now + 2000 * ttl > counter + 1000 * DAY {
-                self.grant.as_mut().unwrap().until = now / 1000 + DAY;
+            if was_granted {
+                self.outlive(now, counter, ttl);
             }
             if let Some((_, grace)) = self.revoked.filter(|(asked, _)| *asked == owner) {
                 self.entries_until = self.entries_until.max(now / 1000 + ttl);
                 return Answer::Revoked { counter, grace: Duration::from_millis(grace.unwrap_or(0)) };
             }
             return Answer::Holds { counter };
+        }
+        if let Some(counter) = self.renew(now, asker) {
+            self.outlive(now, counter, ttl);
+            return match self.shares.asked.get(&owner) {
+                Some(grace) => Answer::Revoked { counter, grace: Duration::from_millis(*grace) },
+                None => Answer::Holds { counter },
+            };
         }
         if self.score(owner).is_none() {
             return Answer::Gone;
@@ -406,56 +450,18 @@ impl Server {
             }
             return if self.let_go(now, pushes) { 1 + UNSWEPT } else { 1 };
         }
+        if self.leave(now, owner) {
+            return if self.settle(now, pushes) { 1 + UNSWEPT } else { 1 };
+        }
         let score = self.score(owner);
         self.drop_entry(owner);
-        let had = if score.is_some() { 2 } else { 0 };
         let is_free = self.lock.is_none() && self.rest(now).is_none();
-        match score {
-            _ if is_free => return had + if self.hand_on(now, pushes) { UNSWEPT } else { 0 },
-            Some(score) => self.tell_next(now, score, pushes),
-            None => {}
+        let settles = self.fault != Fault::LeavesUnsettled || !self.is_shared();
+        let more = if settles && self.settle(now, pushes) { UNSWEPT } else { 0 };
+        if let Some(score) = score.filter(|_| !is_free) {
+            self.tell_next(now, score, pushes);
         }
-        had
-    }
-
-    /// Asks with a grace, or forces without one. Under which counter it found a holder, if it is ours; how
-    /// long the lease lasts; and whether the lock is free before more ended entries.
-    pub(super) fn revoke(
-        &mut self,
-        now: u64,
-        mut grace: Option<u64>,
-        pushes: &mut Vec<Message>,
-    ) -> Option<(Option<u64>, Option<u64>, bool)> {
-        self.begin(now);
-        let Some((holder, until)) = self.lock else {
-            if self.rest(now).is_none() {
-                self.hand_on(now, pushes);
-            }
-            return None;
-        };
-        let left = (until != ENDLESS).then(|| until - now / 1000);
-        let granted = self.grant.filter(|grant| grant.owner == holder);
-        let mut unswept = false;
-        if grace.is_none() {
-            unswept = self.let_go(now, pushes);
-        } else if self.poll().is_none() {
-            let noted = self.revoked.filter(|(asked, _)| *asked == holder);
-            grace = grace.min(Some(noted.map_or(u64::MAX, |(_, grace)| grace.unwrap_or(0))));
-            self.revoked = Some((holder, grace));
-            self.entries_until = self.entries_until.max(now / 1000 + left.unwrap_or(1).max(1));
-        }
-        if let Some(Granted { client, .. }) = granted {
-            pushes.push(Message::Revoked { client, owner: holder, grace: grace.unwrap_or(0) });
-        }
-        Some((granted.map(|grant| grant.counter), left, unswept))
-    }
-
-    /// How many wait, and under which counter the lock is held, if it is ours.
-    pub(super) fn inspect(&mut self, now: u64) -> (usize, bool, Option<u64>) {
-        self.expire(now);
-        let live = self.queue.iter().filter(|(owner, _)| self.live_until(*owner) > now).count();
-        let granted = self.grant.filter(|grant| self.is_held_by(grant.owner));
-        (live, self.lock.is_some(), granted.map(|grant| grant.counter))
+        if score.is_some() { 2 + more } else { more }
     }
 }
 
@@ -482,6 +488,7 @@ impl Default for Server {
             sweep: 500,
             left: 500,
             released: BTreeSet::new(),
+            shares: Shares::default(),
             shared: None,
             paused_until: None,
         }

@@ -1,0 +1,147 @@
+//! Who holds, as the server keeps it, and how that is shown.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use leasehold_core::FencingToken;
+use leasehold_core::backend::{Holder, Mode};
+use redis::Value;
+
+/// How holders are shown.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Naming {
+    /// What is added to every counter.
+    pub(crate) base: u64,
+    /// Whoever is none of ours.
+    pub(crate) stranger: &'static str,
+}
+
+impl Naming {
+    /// Who holds a lock that other libraries take too. Never by the lock's value, which is all it takes to release it.
+    pub(crate) const NOT_LEASEHOLD: &str = "(not leasehold)";
+    /// Who holds a lock under a key of ours, or under a bare name.
+    pub(crate) const ANOTHER: &str = "another client";
+    /// Who has a lock that nobody is granted for a while.
+    pub(super) const NOBODY: &str = "(nobody: the server has restarted)";
+}
+
+/// What the server keeps for `inspect` of whoever holds or waits: the label, and metadata if any.
+pub(crate) fn info(label: &str, metadata: Option<&str>) -> String {
+    match metadata {
+        None => format!("{} {label}", label.len()),
+        Some(metadata) => format!("{}+{label}{metadata}", label.len()),
+    }
+}
+
+/// The record of a grant, "COUNTER ID SINCE INBOX INFO".
+#[derive(Debug)]
+pub(super) struct Record<'v> {
+    pub(super) counter: u64,
+    pub(super) owner: &'v [u8],
+    since: u64,
+    info: &'v [u8],
+}
+
+impl<'v> Record<'v> {
+    pub(super) fn read(value: &'v Value) -> Option<Self> {
+        let Value::BulkString(bytes) = value else { return None };
+        Self::of(bytes)
+    }
+
+    fn of(bytes: &'v [u8]) -> Option<Self> {
+        let mut words = bytes.splitn(5, |byte| *byte == b' ');
+        let number = |word: Option<&[u8]>| std::str::from_utf8(word?).ok()?.parse().ok();
+        let (counter, owner, since) = (number(words.next())?, words.next()?, number(words.next())?);
+        Some(Self { counter, owner, since, info: words.nth(1)? })
+    }
+
+    /// Whom it names, with `base` added to the counter.
+    fn holder(&self, base: u64) -> Option<Holder> {
+        let (label, metadata) = told_info(std::str::from_utf8(self.info).ok()?)?;
+        let mut holder = Holder::new(label);
+        holder.token = self.counter.checked_add(base).and_then(|counter| FencingToken::new(counter, 0));
+        holder.since = UNIX_EPOCH.checked_add(Duration::from_micros(self.since));
+        holder.metadata = metadata.map(str::to_owned);
+        Some(holder)
+    }
+}
+
+/// The holder as the server names it, by the record of its grant if it has one of ours.
+pub(super) fn holder(record: Option<Record<'_>>, naming: Naming) -> Holder {
+    record.and_then(|record| record.holder(naming.base)).unwrap_or_else(|| Holder::new(naming.stranger))
+}
+
+/// A mode as the server keeps it.
+pub(crate) fn mode(mode: Mode) -> String {
+    format!("{} {}", mode.weight(), mode.capacity())
+}
+
+/// One who shares the lock, by its record of that: "WEIGHT CAPACITY", and that of its grant.
+pub(super) fn sharer(value: &Value, naming: Naming) -> Holder {
+    let read = || {
+        let Value::BulkString(bytes) = value else { return None };
+        let mut words = bytes.splitn(3, |byte| *byte == b' ');
+        let mut number = || std::str::from_utf8(words.next()?).ok()?.parse().ok();
+        let mode = match (number()?, number()?) {
+            (1, u32::MAX) => Mode::SHARED,
+            (weight, capacity) => Mode::permits(weight, capacity).ok()?,
+        };
+        Some((mode, Record::of(words.next()?)))
+    };
+    let (mode, record) = read().unwrap_or_default();
+    let mut holder = holder(record, naming);
+    holder.mode = mode;
+    holder
+}
+
+/// Those who share the lock, in order of arrival.
+pub(super) fn sharers(holders: impl Iterator<Item = Holder>) -> Vec<Holder> {
+    let mut holders: Vec<_> = holders.collect();
+    holders.sort_by_key(|holder| holder.token);
+    holders
+}
+
+/// Label and metadata out of what [`info`] made.
+pub(crate) fn told_info(info: &str) -> Option<(&str, Option<&str>)> {
+    let (length, rest) = info.split_at(info.find([' ', '+'])?);
+    let (label, metadata) = rest.get(1..)?.split_at_checked(length.parse().ok()?)?;
+    Some((label, rest.starts_with('+').then_some(metadata)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OURS: Naming = Naming { base: 0, stranger: Naming::ANOTHER };
+
+    fn bulk(text: &str) -> Value {
+        Value::BulkString(text.as_bytes().to_vec())
+    }
+
+    /// Labels and metadata come back as they went, whatever is in them.
+    #[test]
+    fn info_round_trips() {
+        for (label, metadata) in [
+            ("host", None),
+            ("", None),
+            ("", Some("")),
+            ("7 up", Some("5+x\n y")),
+            ("é", Some("{\"build\": 7}")),
+            ("+", None),
+        ] {
+            let record = bulk(&format!("9 id 1000000 inbox {}", info(label, metadata)));
+            let holder = holder(Record::read(&record), OURS);
+            assert_eq!((holder.label.as_str(), holder.metadata.as_deref()), (label, metadata));
+            assert_eq!(holder.token, FencingToken::new(9, 0));
+            assert_eq!(holder.since, UNIX_EPOCH.checked_add(Duration::from_secs(1)));
+        }
+    }
+
+    /// Info that nobody of us wrote is a stranger's.
+    #[test]
+    fn strange_info_is_read_too() {
+        for strange in ["", "5", "5 é", "1 é", "-1 a", "é", "5é", "99999999999999999999 a"] {
+            let record = bulk(&format!("9 id 1 inbox {strange}"));
+            assert_eq!(holder(Record::read(&record), OURS).label, "another client", "{strange:?}");
+        }
+    }
+}

@@ -1,0 +1,208 @@
+-- What several hold together: whoever is first in the queue holds, too, while the weights of all who do are at most the
+-- smallest of their capacities. An exclusive lock is 1 of 1, and is kept as if there were no other.
+--
+-- lock     "*" while it is shared, with the last of its leases as expiry; while it is anything else, or gone, nobody shares it,
+--          whatever is left of this:
+-- holders  LOCK:h, owner ids of who share it, scored by the ends of their leases; no script is given it, as most locks have none
+-- entries  "m:ID" -> "WEIGHT CAPACITY" of each of the queue that is not 1 of 1; "h:ID" -> that and the record of the grant,
+--          and "r:ID" -> for how many milliseconds it may go on if it was asked to let go, of each holder;
+--          "load" -> "WEIGHT CAPACITY" of all holders, with "?" behind it if the capacity may have become larger
+
+local function defined()
+  local ENDLESS = 4294967295
+  local shares = {}
+
+  local function holders_of(lock)
+    return lock .. ':h'
+  end
+
+  local function mode(text)
+    local weight, capacity = string.match(text or '', '^([1-9]%d*) ([1-9]%d*)')
+    return tonumber(weight), tonumber(capacity)
+  end
+
+  local function record_of(entries, owner)
+    return string.sub(redis.call('HGET', entries, 'h:' .. owner) or '', 1, LONGEST)
+  end
+
+  -- Nothing if it is not known.
+  local function known_load(entries)
+    local weight, capacity, unsure = string.match(redis.call('HGET', entries, 'load') or '', '^(%d+) (%d+)(%??)$')
+    return tonumber(weight), tonumber(capacity), unsure == '?'
+  end
+
+  local function note_load(entries, weight, capacity, unsure)
+    redis.call('HSET', entries, 'load', number(weight) .. ' ' .. number(capacity) .. (unsure and '?' or ''))
+  end
+
+  -- Asks each holder. Who says nothing of itself holds alone.
+  local function weigh(lock, entries)
+    local weight, capacity = 0, ENDLESS
+    for _, owner in ipairs(redis.call('ZRANGE', holders_of(lock), '0', '-1')) do
+      local its, most = mode(record_of(entries, owner))
+      weight, capacity = weight + (its or 1), math.min(capacity, most or 1)
+    end
+    note_load(entries, weight, capacity)
+    keep(entries, math.max(redis.call('PTTL', lock), 1))
+    return weight, capacity, false
+  end
+
+  local function load_of(lock, entries)
+    local weight, capacity, unsure = known_load(entries)
+    if weight then
+      return weight, capacity, unsure
+    end
+    return weigh(lock, entries)
+  end
+
+  -- Whether one that wants it so holds behind those who share it.
+  function shares.fit(lock, entries, wanted)
+    local weight, capacity = mode(wanted)
+    weight, capacity = weight or 1, capacity or 1
+    local held, most, unsure = load_of(lock, entries)
+    if unsure and held + weight > most and held + weight <= capacity then
+      held, most = weigh(lock, entries)
+    end
+    return held + weight <= math.min(most, capacity)
+  end
+
+  -- Gives `owner` a share, beside the others if there is a `holder`.
+  function shares.join(lock, entries, holder, owner, wanted, lease, counter, inbox, info, now)
+    local holders, weight, capacity = holders_of(lock), mode(wanted)
+    weight, capacity = weight or 1, capacity or 1
+    if holder then
+      local held, most, unsure = load_of(lock, entries)
+      note_load(entries, held + weight, math.min(most, capacity), unsure)
+      keep(lock, lease)
+    else
+      -- Of shares that were lost with their lock.
+      redis.call('DEL', holders)
+      note_load(entries, weight, capacity)
+      redis.call('SET', lock, '*', 'PX', lease)
+    end
+    redis.call('ZADD', holders, number(now + lease * 1000), owner)
+    local its = { number(weight), number(capacity), counter, owner, now, inbox, info }
+    redis.call('HSET', entries, 'h:' .. owner, table.concat(its, ' '))
+    keep(holders, lease)
+    keep(entries, lease)
+  end
+
+  -- The share of `owner` ends, and nobody else's; the first write frees.
+  local function part(lock, entries, owner)
+    redis.call('ZREM', holders_of(lock), owner)
+    local weight, capacity = mode(record_of(entries, owner))
+    local held, most, unsure = known_load(entries)
+    redis.call('HDEL', entries, 'h:' .. owner, 'r:' .. owner)
+    if weight and held and weight < held then
+      note_load(entries, held - weight, most, unsure or capacity <= most)
+    else
+      redis.call('HDEL', entries, 'load')
+    end
+  end
+
+  -- Ends the shares whose leases are over, and the lock with the last of them; who has it then.
+  function shares.purge(lock, entries, now)
+    local holders = holders_of(lock)
+    local ended = redis.call('ZRANGE', holders, '-inf', now, 'BYSCORE', 'LIMIT', '0', number(sweep))
+    for _, owner in ipairs(ended) do
+      part(lock, entries, owner)
+    end
+    sweep = sweep - #ended
+    if redis.call('EXISTS', holders) == 1 then
+      return '*'
+    end
+    redis.call('DEL', lock)
+    redis.call('HDEL', entries, 'load')
+    return false
+  end
+
+  -- Whether `owner` has a share whose lease is not over.
+  local function has_share(lock, owner, now)
+    local ends = redis.call('ZSCORE', holders_of(lock), owner)
+    return ends and tonumber(ends) > tonumber(now)
+  end
+
+  -- Extends the share of `owner`, if it has one; its counter.
+  function shares.renew(lock, entries, owner, ttl, now)
+    local holders = holders_of(lock)
+    local counter = has_share(lock, owner, now) and string.match(record_of(entries, owner), '^%d+ %d+ (%d+) ')
+    if counter then
+      write_on_a_full_server(holders)
+      redis.call('ZADD', holders, 'XX', number(now + ttl * 1000), owner)
+      keep(lock, ttl)
+      keep(holders, ttl)
+      keep(entries, ttl)
+    end
+    return counter
+  end
+
+  -- Ends the share of `owner`, if it has one; whether it had.
+  function shares.leave(lock, entries, owner)
+    local had = has_share(lock, owner, clock())
+    if had then
+      part(lock, entries, owner)
+    end
+    return had
+  end
+
+  -- In how many milliseconds the first of the queue may have its turn: when a share ends. Somebody behind it also when it
+  -- is over itself.
+  function shares.due(lock, queue, entries, first, now)
+    local ends = redis.call('ZRANGE', holders_of(lock), '0', '0', 'WITHSCORES')[2] or now
+    if not first then
+      local head = redis.call('ZRANGE', queue, '0', '0')[1]
+      ends = math.min(ends, head and live_until(entries, head, now) or now)
+    end
+    return math.max(math.ceil((ends - now) / 1000), 0)
+  end
+
+  -- One of those who share it is named.
+  function shares.show(answer, lock, entries)
+    local owner = redis.call('ZRANGE', holders_of(lock), '0', '0')[1] or ''
+    answer[4], answer[5] = string.sub(owner, 1, LONGEST), record_of(entries, owner)
+  end
+
+  -- Adds the records of those whose leases are not over.
+  function shares.list(answer, lock, entries, now)
+    for _, owner in ipairs(redis.call('ZRANGE', holders_of(lock), '(' .. now, '+inf', 'BYSCORE')) do
+      answer[#answer + 1] = record_of(entries, owner)
+    end
+  end
+
+  -- Asks each of those who share it to let go or, forced, ends their shares; adds what is left of each lease, and its record.
+  function shares.revoke(answer, lock, entries, channels, grace, now)
+    local forced = grace == 'force'
+    local owners = redis.call('ZRANGE', holders_of(lock), '0', '-1', 'WITHSCORES')
+    for i = 1, #owners, 2 do
+      local owner, record, its = owners[i], record_of(entries, owners[i]), forced and '0' or grace
+      if forced then
+        part(lock, entries, owner)
+      else
+        -- An earlier ask may be unheard: the shortest grace counts.
+        local noted = string.match(redis.call('HGET', entries, 'r:' .. owner) or '', '^%d+$')
+        if noted and tonumber(noted) < tonumber(grace) then
+          its = noted
+        end
+        redis.call('HSET', entries, 'r:' .. owner, its)
+      end
+      local inbox = string.match(record, '^%d+ %d+ %d+ %S+ %d+ (%S+)')
+      if inbox then
+        redis.pcall('PUBLISH', channels .. inbox, 'revoked ' .. owner .. ' ' .. its .. ' ' .. lock)
+      end
+      answer[#answer + 1] = { math.max(math.ceil((owners[i + 1] - now) / 1000), 0), record }
+    end
+    if not forced then
+      keep(entries, math.max(redis.call('PTTL', lock), 1))
+    end
+  end
+
+  return shares
+end
+
+-- A script defines none of it unless it meets a lock that is shared.
+local made
+local function sharers()
+  made = made or defined()
+  return made
+end
+

@@ -1,0 +1,350 @@
+//! Locks that several hold together: what they cost, where one of the keys is lost, where the server refuses, and beside
+//! those who know of no shares.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::{join_all, try_join_all};
+use leasehold_core::backend::{AcquireRequest, Grant, LockBackend, Mode, Renewal, Severity, StoreConfig};
+use leasehold_core::{Effect, Env, ErrorKind, Lock, LockManager, LostReason, OwnerId, Result, Timing};
+use leasehold_redis::{Format, RedisConfig};
+use testbed::redis::{Reply, Server, Settings};
+
+use crate::access::{documented_rights, refusals, user};
+use crate::counts::Requests;
+use crate::diagnosis;
+use crate::rig::{
+    BOUND, Beside, KEY, LONG, NAME, TTL, Waiter, command, direct, eventually, exists, hold, ok, open_for,
+    pass, server, start, trials_on_both, warm,
+};
+
+trials_on_both![
+    a_cycle_of_readers_is_two_requests = || cycles([Mode::SHARED]),
+    a_cycle_of_permits_is_two_requests = || cycles([some(1, 3), some(2, 3)]),
+    a_cycle_in_any_mode_is_two_requests =
+        || cycles([Mode::EXCLUSIVE, Mode::SHARED, Mode::SHARED, some(1, 2), some(2, 5)]),
+    releases_and_renewals_are_the_same_beside_2_and_200_sharers,
+    one_release_lets_a_hundred_readers_in,
+    a_silent_reader_ends_alone,
+    a_full_server_renews_shares_and_lets_them_go,
+    shares_end_with_the_key_of_the_lock = || shares_end_with(KEY),
+    shares_end_with_the_key_of_their_own = || shares_end_with("leasehold:{invoice/42}:h"),
+    shares_end_with_the_entries = || shares_end_with("leasehold:{invoice/42}:e"),
+    who_sets_the_key_waits_for_all_shares,
+    replicas_confirm_shares,
+    the_documented_rights_are_enough_for_shares,
+    without_its_script_sharing_alone_is_denied,
+    where_one_holds_alone_sharing_is_refused_before_any_request,
+];
+
+fn some(weight: u32, capacity: u32) -> Mode {
+    Mode::permits(weight, capacity).unwrap()
+}
+
+fn in_mode(locks: &LockManager, mode: Mode) -> Lock {
+    let lock = locks.lock(NAME).unwrap().wait(BOUND);
+    match mode {
+        Mode::EXCLUSIVE => lock,
+        Mode::SHARED => lock.shared(),
+        mode => lock.permits(mode.weight(), mode.capacity()),
+    }
+}
+
+fn reader(locks: &LockManager) -> Lock {
+    in_mode(locks, Mode::SHARED)
+}
+
+/// The store itself with leases that nobody renews; whoever asks has an owner id of its own.
+struct Store {
+    backend: Arc<dyn LockBackend>,
+    env: Env,
+    ttl: Duration,
+}
+
+impl Store {
+    async fn open(server: &Server, ttl: Duration) -> Self {
+        let mut timing = Timing::for_ttl(ttl);
+        timing.connect_timeout = BOUND;
+        let env = Env::new(timing).unwrap();
+        Self { backend: direct(server).open(env.clone()).await.unwrap(), env, ttl }
+    }
+
+    fn request(&self, owner: OwnerId, mode: Mode) -> AcquireRequest {
+        let mut request = AcquireRequest::new(NAME.parse().unwrap(), owner, self.ttl);
+        request.mode = mode;
+        request
+    }
+
+    async fn acquire(&self, mode: Mode) -> Result<Grant> {
+        self.backend.acquire(&self.request(self.env.owner_id(), mode)).await
+    }
+}
+
+async fn contenders(store: &Store) -> usize {
+    store.backend.inspect(&NAME.parse().unwrap()).await.unwrap().contenders
+}
+
+/// However many contend, whether they hold together or one after the other.
+async fn cycles<const N: usize>(modes: [Mode; N]) {
+    const CONTENDERS: usize = 16;
+    const CYCLES: usize = 20;
+    let server = server().await;
+    direct(&server).load_scripts().await.unwrap();
+    let managers = join_all((0..CONTENDERS).map(|_| open_for(direct(&server), LONG))).await;
+    Requests::begin(&server).await;
+    let work = managers.iter().zip(modes.iter().cycle()).map(async |(locks, mode)| {
+        for _ in 0..CYCLES {
+            let guard = in_mode(locks, *mode).acquire().await.unwrap();
+            tokio::task::yield_now().await;
+            guard.release().await.unwrap();
+        }
+    });
+    join_all(work).await;
+    let requests = Requests::since(&server).await;
+    assert_eq!(requests.total(), (2 * CONTENDERS * CYCLES) as u64, "{:?}", requests.0);
+}
+
+/// Whoever waits and whoever goes on sharing: one request each, in which the server does the same.
+async fn releases_and_renewals_are_the_same_beside_2_and_200_sharers() {
+    let server = server().await;
+    direct(&server).load_scripts().await.unwrap();
+    let (sharers, writer) = (Store::open(&server, LONG).await, open_for(direct(&server), LONG).await);
+    let mut done = Vec::new();
+    for others in [2, 200] {
+        let mut shares = Vec::new();
+        for _ in 0..=others {
+            shares.push(sharers.acquire(Mode::SHARED).await.unwrap());
+        }
+        let waiting = Waiter::queued(&writer, 0, &writer).await;
+        let last = shares.pop().unwrap();
+        Requests::begin(&server).await;
+        sharers.backend.release(&last).await.unwrap();
+        let renewed = sharers.backend.renew(&[shares[0].lease.id]).await;
+        assert!(matches!(*renewed, [Renewal::Until(_)]), "{renewed:?}");
+        let mut calls = server.calls().await.unwrap();
+        assert_eq!(calls.get("evalsha"), Some(&2), "{calls:?}");
+        calls.retain(|call, _| !["info", "config|resetstat"].contains(&call.as_str()));
+        done.push(calls);
+        for share in shares {
+            sharers.backend.release(&share).await.unwrap();
+        }
+        waiting.held().await.release().await.unwrap();
+    }
+    assert_eq!(done[0], done[1]);
+}
+
+/// None of them asks.
+async fn one_release_lets_a_hundred_readers_in() {
+    let server = server().await;
+    direct(&server).load_scripts().await.unwrap();
+    let locks = warm(open_for(direct(&server), LONG).await).await;
+    let guard = hold(&locks).await;
+    let mut readers = Vec::new();
+    for _ in 0..100 {
+        readers.push(Arc::new(Store::open(&server, LONG).await));
+    }
+    let waiting: Vec<_> = readers
+        .iter()
+        .map(|reader| {
+            let reader = Arc::clone(reader);
+            Beside::start(async move { reader.acquire(Mode::SHARED).await })
+        })
+        .collect();
+    eventually("all wait", async || contenders(&readers[0]).await == 100).await;
+    // Answered behind what has entered them.
+    join_all(readers.iter().map(|reader| contenders(reader))).await;
+    Requests::begin(&server).await;
+    guard.release().await.unwrap();
+    let mut shares = Vec::new();
+    for waiting in waiting {
+        shares.push(waiting.end("a reader holds").await.unwrap());
+    }
+    assert_eq!(Requests::since(&server).await.total(), 1);
+    assert!(locks.lock(NAME).unwrap().try_acquire().await.unwrap().is_none());
+    assert_eq!(locks.inspect(NAME).await.unwrap().holders.len(), 100);
+    for (reader, share) in readers.iter().zip(&shares) {
+        reader.backend.release(share).await.unwrap();
+    }
+    hold(&locks).await.release().await.unwrap();
+}
+
+/// A reader that nobody renews ends with its own lease, and says so; the others hold on, and keep a writer out until they
+/// let go.
+async fn a_silent_reader_ends_alone() {
+    let server = server().await;
+    let (silent, locks) = (Store::open(&server, TTL).await, open_for(direct(&server), 3 * TTL).await);
+    let living = reader(&locks).acquire().await.unwrap();
+    let share = silent.acquire(Mode::SHARED).await.unwrap();
+    let writer = open_for(direct(&server), 3 * TTL).await;
+    let waiting = Waiter::queued(&writer, 0, &writer).await;
+    assert_eq!(locks.inspect(NAME).await.unwrap().holders.len(), 2);
+    pass(TTL).await;
+    eventually("one reader is left", async || locks.inspect(NAME).await.unwrap().holders.len() == 1).await;
+    let lost = silent.backend.release(&share).await.unwrap_err();
+    assert_eq!(lost.lost_reason(), Some(LostReason::Gone), "{lost}");
+    pass(3 * TTL).await;
+    living.ensure_held().unwrap();
+    assert!(waiting.is_waiting());
+    living.release().await.unwrap();
+    waiting.held().await.release().await.unwrap();
+}
+
+/// What is new is refused with nothing changed; what is there goes on, ends, and lets the next in.
+async fn a_full_server_renews_shares_and_lets_them_go() {
+    let server = server().await;
+    let ttl = 3 * TTL;
+    let managers =
+        try_join_all((0..4).map(async |_| {
+            LockManager::builder(direct(&server)).ttl(ttl).connect_timeout(BOUND).build().await
+        }));
+    let [a, b, c, d] = managers.await.unwrap().try_into().unwrap_or_else(|_| unreachable!());
+    let shares = [reader(&a).acquire().await.unwrap(), reader(&b).acquire().await.unwrap()];
+    let waiting = Waiter::queued(&c, 0, &a).await;
+    let behind = {
+        let lock = reader(&d);
+        Beside::start(async move { lock.acquire().await })
+    };
+    eventually("a reader waits behind the writer", async || a.inspect(NAME).await.unwrap().contenders == 2)
+        .await;
+    ok(&server, &["CONFIG", "SET", "maxmemory", "1"]).await;
+    let refused = a.lock("another").unwrap().shared().try_acquire().await.unwrap_err();
+    assert_eq!(
+        (refused.kind(), refused.effect()),
+        (&ErrorKind::Unavailable, Effect::NotApplied),
+        "{refused}"
+    );
+    pass(ttl).await;
+    for share in shares {
+        share.renew().await.unwrap();
+        share.release().await.unwrap();
+    }
+    waiting.held().await.release().await.unwrap();
+    let last = behind.end("the reader holds").await.unwrap();
+    last.renew().await.unwrap();
+    last.release().await.unwrap();
+    assert!(!exists(&server, KEY).await);
+    ok(&server, &["CONFIG", "SET", "maxmemory", "0"]).await;
+    hold(&a).await.release().await.unwrap();
+}
+
+/// As after an eviction, or a `DEL` by hand: who shared it is told with its next renewal, the lock is free at the latest then,
+/// and nothing is left.
+async fn shares_end_with(key: &str) {
+    let server = server().await;
+    let (a, b) = (open_for(direct(&server), LONG).await, open_for(direct(&server), LONG).await);
+    let shares = [reader(&a).acquire().await.unwrap(), reader(&b).acquire().await.unwrap()];
+    assert_eq!(command(&server, &["DEL", key]).await, Reply::Integer(1));
+    for share in &shares {
+        let lost = share.renew().await.unwrap_err();
+        assert_eq!(lost.lost_reason(), Some(LostReason::Gone), "{lost}");
+    }
+    let guard = hold(&a).await;
+    assert!(guard.token() > shares[1].token());
+    guard.release().await.unwrap();
+    let again = reader(&b).acquire().await.unwrap();
+    again.renew().await.unwrap();
+    again.release().await.unwrap();
+    drop(shares);
+    for part in ["", ":q", ":h"] {
+        eventually("nothing is left", async || !exists(&server, &format!("{KEY}{part}")).await).await;
+    }
+}
+
+/// Another library on the key of a lock finds it taken until the last share has ended.
+async fn who_sets_the_key_waits_for_all_shares() {
+    let server = server().await;
+    let (a, b) = (open_for(direct(&server), LONG).await, open_for(direct(&server), LONG).await);
+    let set = ["SET", KEY, "theirs", "NX", "PX", "60000"];
+    let (first, second) = (reader(&a).acquire().await.unwrap(), reader(&b).acquire().await.unwrap());
+    assert_eq!(command(&server, &set).await, Reply::Nil);
+    first.release().await.unwrap();
+    assert_eq!(command(&server, &set).await, Reply::Nil);
+    second.release().await.unwrap();
+    assert_eq!(command(&server, &set).await, Reply::Simple("OK".to_owned()));
+    assert!(reader(&a).try_acquire().await.unwrap().is_none());
+    let lock = reader(&a);
+    let waiting = Beside::start(async move { lock.acquire().await });
+    eventually("it waits", async || b.inspect(NAME).await.unwrap().contenders == 1).await;
+    command(&server, &["DEL", KEY]).await;
+    // Whoever comes next lets it in.
+    reader(&b).acquire().await.unwrap().release().await.unwrap();
+    waiting.end("it holds").await.unwrap().release().await.unwrap();
+}
+
+/// A grant counts when the replica has it.
+async fn replicas_confirm_shares() {
+    let server = server().await;
+    let replica = start(Settings::new().replica_of(server.addr())).await;
+    replica.follows().await.unwrap();
+    let open = || open_for(direct(&server).wait_replicas(1), LONG);
+    let (a, b) = (open().await, open().await);
+    let shares = [reader(&a).acquire().await.unwrap(), reader(&b).acquire().await.unwrap()];
+    let held = replica.command(&["ZCARD", "leasehold:{invoice/42}:h"]).await.unwrap();
+    assert_eq!(held, Reply::Integer(2));
+    for share in shares {
+        share.renew().await.unwrap();
+        share.release().await.unwrap();
+    }
+}
+
+/// No right is needed that exclusive locks do not need.
+async fn the_documented_rights_are_enough_for_shares() {
+    let server = server().await;
+    direct(&server).load_scripts().await.unwrap();
+    let config = user(&server, &documented_rights()).await;
+    let managers = join_all((0..3).map(|_| open_for(config.clone(), LONG))).await;
+    let shares =
+        [reader(&managers[0]).acquire().await.unwrap(), reader(&managers[1]).acquire().await.unwrap()];
+    let waiting = Waiter::queued(&managers[2], 0, &managers[0]).await;
+    for share in shares {
+        share.renew().await.unwrap();
+        share.release().await.unwrap();
+    }
+    waiting.held().await.release().await.unwrap();
+    let permits = in_mode(&managers[0], some(2, 3)).acquire().await.unwrap();
+    assert_eq!(managers[1].inspect(NAME).await.unwrap().holders[0].mode, some(2, 3));
+    permits.release().await.unwrap();
+    assert_eq!(refusals(&server).await, Vec::<String>::new());
+}
+
+/// As where an earlier version's scripts are loaded: exclusive locks go on, and the diagnosis names what is missing.
+async fn without_its_script_sharing_alone_is_denied() {
+    let server = server().await;
+    let config = user(&server, &documented_rights()).await;
+    // The scripts that it uses are kept, and no others.
+    let able = open_for(direct(&server), LONG).await;
+    let guard = hold(&able).await;
+    guard.renew().await.unwrap();
+    assert!(able.inspect(NAME).await.unwrap().holder().is_some());
+    guard.release().await.unwrap();
+
+    let locks = open_for(config, LONG).await;
+    let refused = reader(&locks).try_acquire().await.unwrap_err();
+    assert_eq!((refused.kind(), refused.effect()), (&ErrorKind::Denied, Effect::NotApplied), "{refused}");
+    assert_eq!(diagnosis::of(&locks, "scripts").await.0, Severity::Ok);
+    let (severity, said) = diagnosis::of(&locks, "sharing").await;
+    assert!(severity == Severity::Warning && said.contains("redis-scripts"), "{said}");
+    let guard = hold(&locks).await;
+    guard.renew().await.unwrap();
+    guard.release().await.unwrap();
+}
+
+/// Where another library's locks have one holder, and where a restart pauses grants.
+async fn where_one_holds_alone_sharing_is_refused_before_any_request() {
+    let server = server().await;
+    let kinds: [fn(RedisConfig) -> RedisConfig; 4] = [
+        |config| config.exact_key(true),
+        |config| config.format(Format::string()),
+        |config| config.format(Format::redisson()),
+        |config| config.pause_after_restart(LONG).prefix("pausing"),
+    ];
+    for kind in kinds {
+        let locks = open_for(kind(direct(&server)), LONG).await;
+        Requests::begin(&server).await;
+        for mode in [Mode::SHARED, some(1, 2)] {
+            let refused = in_mode(&locks, mode).try_acquire().await.unwrap_err();
+            assert_eq!(*refused.kind(), ErrorKind::Unsupported, "{refused}");
+        }
+        assert_eq!(Requests::since(&server).await.total(), 0);
+    }
+}
