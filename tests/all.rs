@@ -118,14 +118,36 @@ async fn one_that_is_lost_is_named() {
     assert!(store.is_empty(), "the other is released all the same");
 }
 
+/// Nobody waits on for the others when one is lost: what was taken is let go, and whoever waits behind holds.
+#[tokio::test(start_paused = true)]
+async fn a_loss_ends_the_wait_for_the_others() {
+    let store = MemoryStore::new();
+    let (here, there) = (manager(&store).await, manager(&store).await);
+    let blocks = there.lock("b").unwrap().acquire().await.unwrap();
+    let wanted = all(named(&here, &["a", "b"]));
+    let mut waiting = Box::pin(wanted.acquire());
+    assert!(poll(&mut waiting).is_none());
+    there.revoke("a", Revoke::Force).await.unwrap();
+    let error = tokio::time::timeout(TTL, waiting).await.expect("nobody waits on").unwrap_err();
+    assert_eq!(error.lost_reason(), Some(LostReason::Revoked));
+    assert!(error.to_string().contains("lock: a"), "{error}");
+    blocks.release().await.unwrap();
+    drop(there.lock("b").unwrap().try_acquire().await.unwrap().expect("nobody waits for it"));
+}
+
 /// What cannot be is refused before any request, with the rule.
 #[tokio::test]
 async fn what_is_no_set_of_locks_is_refused() {
     let store = MemoryStore::new();
     let (here, there) = (manager(&store).await, manager(&store).await);
     let mixed = vec![here.lock("a").unwrap(), there.lock("b").unwrap()];
-    let wrong =
-        [(Vec::new(), "no locks"), (named(&here, &["a", "b", "a"]), "\"a\""), (mixed, "several managers")];
+    let too_many = vec![here.lock("a").unwrap(), here.lock("b").unwrap().permits(3, 2)];
+    let wrong = [
+        (Vec::new(), "no locks"),
+        (named(&here, &["a", "b", "a"]), "\"a\""),
+        (mixed, "several managers"),
+        (too_many, "lock: b"),
+    ];
     for (locks, rule) in wrong {
         let told = |error: Error| {
             assert_eq!(*error.kind(), ErrorKind::InvalidOption);

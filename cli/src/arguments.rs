@@ -175,8 +175,12 @@ pub(crate) struct Run {
     /// `leasehold` refuses.
     #[arg(long)]
     pub(crate) hide_url: bool,
-    /// The lock.
-    pub(crate) name: String,
+    /// Hold every lock that is named, or none; taken in the order of their names.
+    #[arg(short, long)]
+    pub(crate) all: bool,
+    /// The lock; with --all, the locks.
+    #[arg(required = true, value_name = "NAME")]
+    pub(crate) names: Vec<String>,
     /// The command, and its arguments.
     #[arg(last = true, required = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
@@ -355,15 +359,16 @@ Exit codes:
 run, 127 if it is not found.";
 
 const RUN_HELP: &str = "\
-CMD finds LEASEHOLD_NAME, LEASEHOLD_TOKEN and LEASEHOLD_HELD in its environment. It runs in a process group of its
-own. When a renewal is overdue, or somebody asks for the lock (`revoke --grace`), the group gets SIGTERM,
+CMD finds LEASEHOLD_NAME, LEASEHOLD_TOKEN and LEASEHOLD_HELD in its environment; with --all instead of the first two
+LEASEHOLD_TOKENS, with a line NAME TOKEN for each lock. It runs in a process group of its own. When a renewal is overdue, or somebody asks for the lock (`revoke --grace`), the group gets SIGTERM,
 and SIGKILL before anybody else can hold the lock; when the lock is lost, SIGKILL at once. The lock is released when the whole group has ended.
 
 Exit codes: CMD's own; 75 busy or timed out, 76 lost, 69 store unavailable, 64 usage, 77 access
 denied, 126 and 127 CMD cannot be run or is not found, 128+n ended by signal n.
 
 Example:
-  leasehold run --wait 30s backup -- pg_dump -f /backup/db.sql mydb";
+  leasehold run --wait 30s backup -- pg_dump -f /backup/db.sql mydb
+  leasehold run --all account/7 account/9 -- ./transfer";
 
 const HOLD_HELP: &str = "\
 A line is {\"state\":\"waiting|held|at_risk|asked|lost|released\",\"name\",\"token\",\"remaining_ms\"}; a line that

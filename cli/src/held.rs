@@ -25,11 +25,12 @@ pub(crate) fn refuse_nested(place: &Place, name: &str) -> Result<(), Failure> {
     )))
 }
 
-/// The variable for a command under one more lock.
-pub(crate) fn with(place: &Place, name: &str) -> String {
-    let around = env::var(VARIABLE).unwrap_or_default();
-    let line = format!("{} {name}", place.fingerprint());
-    if around.is_empty() { line } else { format!("{around}\n{line}") }
+/// The variable for a command under more locks.
+pub(crate) fn with(place: &Place, names: &[&str]) -> String {
+    let around = env::var(VARIABLE).ok().filter(|around| !around.is_empty());
+    let fingerprint = place.fingerprint();
+    let lines = names.iter().map(|name| format!("{fingerprint} {name}"));
+    around.into_iter().chain(lines).collect::<Vec<_>>().join("\n")
 }
 
 fn names_it(held: &str, fingerprint: &str, name: &str) -> bool {

@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal};
 use std::time::Duration;
 
 use leasehold::clock::{BootClock, Clock, Moment};
-use leasehold::{ErrorKind, LockGuard, LockManager, Mode};
+use leasehold::{AllGuard, ErrorKind, Lock, LockGuard, LockManager, Mode, all};
 
 use crate::arguments::Terms;
 use crate::failure::Failure;
@@ -45,6 +45,32 @@ pub(crate) async fn acquire(
     patience: &Patience,
     signals: &mut Signals,
 ) -> Result<LockGuard, Failure> {
+    let lock = lock(locks, name, terms, patience)?;
+    granted(lock.acquire(), locks, &[name.to_owned()], terms, signals).await
+}
+
+/// Takes all of the locks on the terms given, or none.
+///
+/// # Cancel safety
+///
+/// Dropping the future leaves nothing behind at the store.
+pub(crate) async fn acquire_all(
+    locks: &LockManager,
+    names: &[String],
+    terms: &Terms,
+    patience: &Patience,
+    signals: &mut Signals,
+) -> Result<AllGuard, Failure> {
+    let wanted = names.iter().map(|name| lock(locks, name, terms, patience));
+    let mut wanted = all(wanted.collect::<Result<Vec<_>, _>>()?);
+    if let Some(left) = patience.left() {
+        wanted = wanted.wait(left);
+    }
+    granted(wanted.acquire(), locks, names, terms, signals).await
+}
+
+/// One lock on the terms given.
+fn lock(locks: &LockManager, name: &str, terms: &Terms, patience: &Patience) -> Result<Lock, Failure> {
     let mut lock = locks.lock(name)?;
     if let Some(left) = patience.left() {
         lock = lock.wait(left);
@@ -53,11 +79,22 @@ pub(crate) async fn acquire(
         Mode::SHARED => lock.shared(),
         mode => lock.permits(mode.weight(), mode.capacity()),
     };
-    if let Some(metadata) = &terms.metadata {
-        lock = lock.metadata(metadata);
-    }
+    Ok(match &terms.metadata {
+        Some(metadata) => lock.metadata(metadata),
+        None => lock,
+    })
+}
+
+/// What comes of waiting, unless a signal ends that.
+async fn granted<T>(
+    acquire: impl Future<Output = leasehold::Result<T>>,
+    locks: &LockManager,
+    names: &[String],
+    terms: &Terms,
+    signals: &mut Signals,
+) -> Result<T, Failure> {
     let granted = tokio::select! {
-        granted = lock.acquire() => granted,
+        granted = acquire => granted,
         signal = signals.next() => {
             let interrupted = Failure::interrupted(signal.as_raw());
             // A second signal does not wait for the store to hear of it.
@@ -67,10 +104,11 @@ pub(crate) async fn acquire(
             }
             return Err(interrupted);
         }
-        () = hint(locks, name) => unreachable!("the hint is for ever"),
+        () = hint(locks, names) => unreachable!("the hint is for ever"),
     };
     granted.map_err(|error| match error.kind() {
         ErrorKind::Timeout { holder, .. } => {
+            let name = error.context("lock").unwrap_or(&names[0]);
             Failure::busy(name, holder.as_ref(), terms.conflict_exit_code).because_of(&error)
         }
         _ => error.into(),
@@ -78,13 +116,15 @@ pub(crate) async fn acquire(
 }
 
 /// Says why nothing happens: soon to whoever sits at a terminal, later in a log. Does not end.
-async fn hint(locks: &LockManager, name: &str) {
+async fn hint(locks: &LockManager, names: &[String]) {
     let after = if io::stderr().is_terminal() { HINT_AT_TERMINAL } else { HINT_IN_LOG };
     tokio::time::sleep(after).await;
-    // No answer means no hint.
-    if let Ok(state) = locks.inspect(name).await {
-        let who = state.holder().map_or_else(|| "nobody yet".to_owned(), output::who);
-        output::note(&format!("waiting for {name:?}, held by {who}"));
+    for name in names {
+        // No answer means no hint.
+        if let Ok(state) = locks.inspect(name).await {
+            let who = state.holder().map_or_else(|| "nobody yet".to_owned(), output::who);
+            output::note(&format!("waiting for {name:?}, held by {who}"));
+        }
     }
     std::future::pending().await
 }

@@ -14,16 +14,20 @@ use rustix::process::Pid;
 use crate::failure::{Exit, Failure};
 use crate::run::group::Group;
 
-/// Starts `command` in a group of its own, with `environment` added to ours.
+/// Starts `command` in a group of its own, with `environment` added to ours, and without what is `stale` in that.
 pub(crate) fn launch(
     command: &[OsString],
     environment: Vec<(&str, String)>,
+    stale: &[&str],
     json: bool,
 ) -> Result<Group, Failure> {
     system::adopt_orphans();
     let mut launcher = Command::new(system::this_program()?);
     launcher.arg0(LAUNCHER).arg(rustix::process::getpid().to_string()).arg(json.to_string());
     launcher.args(command).envs(environment).process_group(0);
+    for variable in stale {
+        launcher.env_remove(variable);
+    }
     let child = launcher.spawn().map_err(|error| Failure::system("cannot start the command", error))?;
     let leader = Pid::from_raw(child.id().cast_signed()).expect("a child has a number");
     Ok(Group::of(leader))

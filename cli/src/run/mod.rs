@@ -22,7 +22,8 @@ use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use leasehold::{Change, GuardState, LockGuard, LostReason};
+use futures_util::stream::select_all;
+use leasehold::{AllGuard, Change, GuardState, LockGuard, LostReason};
 use rustix::process::Signal;
 
 use crate::arguments::{Run, Store};
@@ -37,10 +38,14 @@ use crate::{held, output};
 pub(crate) async fn run(store: &Store, arguments: &Run, json: bool) -> Result<Exit, Failure> {
     let mut ending = Signals::of_the_end()?;
     let place = Place::of(store)?;
-    held::refuse_nested(&place, &arguments.name)?;
+    let names = &*arguments.names;
+    if names.len() > 1 && !arguments.all {
+        return Err(Failure::usage("several locks are named: say --all to hold all of them, or none"));
+    }
+    names.iter().try_for_each(|name| held::refuse_nested(&place, name))?;
     let patience = Patience::of(&arguments.terms);
     let locks = place.open_for(&arguments.terms, &patience, &mut ending).await?;
-    let guard = match wait::acquire(&locks, &arguments.name, &arguments.terms, &patience, &mut ending).await {
+    let guard = match wait::acquire_all(&locks, names, &arguments.terms, &patience, &mut ending).await {
         Ok(guard) => guard,
         Err(failure) => {
             store::close(&locks).await;
@@ -48,7 +53,10 @@ pub(crate) async fn run(store: &Store, arguments: &Run, json: bool) -> Result<Ex
         }
     };
     let outcome = under(&guard, &place, arguments, ending, json).await;
-    let lost = guard.ensure_held().err().and_then(|error| error.lost_reason());
+    let lost = guard.guards().iter().find_map(|guard| {
+        let reason = guard.ensure_held().err()?.lost_reason()?;
+        Some((guard.name().to_string(), reason))
+    });
     if let Err(error) = guard.release().await
         && error.lost_reason().is_none()
     {
@@ -56,20 +64,19 @@ pub(crate) async fn run(store: &Store, arguments: &Run, json: bool) -> Result<Ex
     }
     store::close(&locks).await;
     let ended = outcome?;
-    let name = &arguments.name;
+    let name = names.join(", ");
     match (ended.why, lost) {
         // It has come to a good end in spite of being asked to stop, and under the lock.
         (Some(Why::AtRisk | Why::Asked), None) if ended.exit == Exit::SUCCESS => Ok(ended.exit),
-        (Some(Why::Lost(reason)), _) | (_, Some(reason)) => {
-            Err(Failure::lost(format!("the lock {name:?} was lost: {reason}")))
-        }
+        (_, Some((name, reason))) => Err(Failure::lost(format!("the lock {name:?} was lost: {reason}"))),
+        (Some(Why::Lost(reason)), None) => Err(Failure::lost(format!("the lock {name:?} was lost: {reason}"))),
         (Some(Why::AtRisk), None) => Err(Failure::lost(format!(
             "the command was stopped: the lock {name:?} was not renewed in time and could have been lost"
         ))),
         (Some(Why::Asked), None) => Err(Failure::lost(format!(
             "the command was stopped: an administrator asked for the lock {name:?}"
         ))),
-        (Some(Why::TooLong(allowed)), None) => Err(Failure::held_too_long(name, allowed)),
+        (Some(Why::TooLong(allowed)), None) => Err(Failure::held_too_long(&name, allowed)),
         (None, None) => Ok(ended.exit),
     }
 }
@@ -92,7 +99,7 @@ enum Why {
 
 /// Runs the command while `guard` is held.
 async fn under(
-    guard: &LockGuard,
+    guard: &AllGuard,
     place: &Place,
     arguments: &Run,
     ending: Signals,
@@ -100,15 +107,23 @@ async fn under(
 ) -> Result<Ended, Failure> {
     let children = Signals::of_children()?;
     let stopping = Signals::of_the_keyboard()?;
-    let mut environment = vec![
-        ("LEASEHOLD_NAME", arguments.name.clone()),
-        ("LEASEHOLD_TOKEN", guard.token().to_string()),
-        (held::VARIABLE, held::with(place, &arguments.name)),
-    ];
+    let tokens = guard.guards().iter().map(|guard| (guard.name().as_str(), guard.token().to_string()));
+    let (names, tokens): (Vec<_>, Vec<_>) = tokens.unzip();
+    let mut environment = vec![(held::VARIABLE, held::with(place, &names))];
+    // What is around us tells of other locks.
+    let stale = if arguments.all {
+        let lines: Vec<_> = names.iter().zip(&tokens).map(|(name, token)| format!("{name} {token}")).collect();
+        environment.push(("LEASEHOLD_TOKENS", lines.join("\n")));
+        &["LEASEHOLD_NAME", "LEASEHOLD_TOKEN"][..]
+    } else {
+        environment.push(("LEASEHOLD_NAME", names.concat()));
+        environment.push(("LEASEHOLD_TOKEN", tokens.concat()));
+        &["LEASEHOLD_TOKENS"]
+    };
     if arguments.hide_url {
         environment.push(("LEASEHOLD_URL", HIDDEN.to_owned()));
     }
-    let group = launch::launch(&arguments.command, environment, json)?;
+    let group = launch::launch(&arguments.command, environment, stale, json)?;
     let watch = Watch {
         guard,
         group,
@@ -125,9 +140,9 @@ async fn under(
     Ok(watch.until_the_end(ending, stopping, children).await)
 }
 
-/// A command that runs, and the lock it runs under.
+/// A command that runs, and the locks it runs under.
 struct Watch<'a> {
-    guard: &'a LockGuard,
+    guard: &'a AllGuard,
     group: Group,
     terminal: Terminal,
     /// The command is stopped because it would use a terminal that it does not have.
@@ -151,7 +166,7 @@ impl Watch<'_> {
         mut stopping: Signals,
         mut children: Signals,
     ) -> Ended {
-        let mut changes = self.guard.changes();
+        let mut changes = select_all(self.guard.guards().iter().map(LockGuard::changes));
         let mut kept = None;
         let mut too_long = pin!(wait::at_most(self.max_hold));
         let mut last_call = pin!(wait::at_most(None));
@@ -230,8 +245,8 @@ impl Watch<'_> {
             }
             _ => {}
         }
-        let ends = self.guard.state() == GuardState::AtRisk || self.guard.asked().is_some();
-        ends.then(|| (self.guard.remaining() / 4).clamp(TICK / 5, TICK * 20))
+        let ends = |guard: &LockGuard| guard.state() == GuardState::AtRisk || guard.asked().is_some();
+        self.guard.guards().iter().any(ends).then(|| (self.guard.remaining() / 4).clamp(TICK / 5, TICK * 20))
     }
 
     /// Asks the command to end, and says so the first time.
@@ -275,7 +290,7 @@ impl Watch<'_> {
 }
 
 /// Ends when the time that is `kept` for killing begins.
-async fn last_moment(guard: &LockGuard, kept: Option<Duration>) {
+async fn last_moment(guard: &AllGuard, kept: Option<Duration>) {
     let Some(kept) = kept else {
         return std::future::pending().await;
     };

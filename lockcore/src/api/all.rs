@@ -4,16 +4,18 @@
 //! - **all-1** They are taken in the order of their names, each where it stands in its queue, so those who take
 //!   several never wait for each other in a circle.
 //! - **all-2** A guard is in the [`AllGuard`] from the instant it exists: whatever ends the attempt lets go of it.
+//! - **all-3** Nobody waits on for some of them when one that was taken before is lost.
 //!
 //! Not promised: that who holds a lock already, and takes others, waits in no circle.
 
 use std::fmt;
 use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::select_all;
+use futures_util::future::{Either, join_all, pending, select, select_all};
 
 use crate::api::guard::LockGuard;
 use crate::api::lock::Lock;
@@ -74,7 +76,8 @@ impl All {
     ///
     /// As [`Lock::acquire`], of the first that is not granted: none is held then.
     /// [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption), before any request, without a lock, for one that is named
-    /// twice, and for locks of several managers.
+    /// twice, for locks of several managers, and for what any of them alone is refused for;
+    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) when one was lost while others were waited for.
     ///
     /// # Cancel safety
     ///
@@ -85,7 +88,17 @@ impl All {
         let mut held = self.none_yet();
         for lock in &self.locks {
             let left = until.map(|until| until.since(env.now()));
-            held.guards.push(lock.within(left).acquire().await?);
+            let lock = lock.within(left);
+            let granted = {
+                let lost = async { if held.guards.is_empty() { pending().await } else { held.lost().await } };
+                let (granted, lost) = (pin!(lock.acquire()), pin!(lost));
+                // INVARIANT(all-3)
+                match select(granted, lost).await {
+                    Either::Left((granted, _)) => granted?,
+                    Either::Right(((name, reason), _)) => return Err(Error::lost(reason).with_context("lock", &name)),
+                }
+            };
+            held.guards.push(granted);
         }
         Ok(held)
     }
@@ -122,6 +135,9 @@ impl All {
         };
         if !self.locks.iter().all(|lock| Arc::ptr_eq(lock.core(), first.core())) {
             return Err(Error::invalid_option("locks of several managers: take one within the other"));
+        }
+        for lock in &self.locks {
+            lock.check()?;
         }
         match self.locks.windows(2).find(|pair| pair[0].name() == pair[1].name()) {
             Some(twice) => {
@@ -169,7 +185,7 @@ impl AllGuard {
         select_all(self.guards.iter().map(named)).map(|(first, ..)| first)
     }
 
-    /// Releases all of them, the last one first, and says what went wrong first.
+    /// Releases all of them at the same time, and says what went wrong first, in the order of their names.
     ///
     /// # Errors
     ///
@@ -179,12 +195,8 @@ impl AllGuard {
     ///
     /// As [`LockGuard::release`]: it goes on in the background.
     pub async fn release(mut self) -> Result<()> {
-        let mut result = Ok(());
-        while let Some(guard) = self.guards.pop() {
-            let released = guard.release().await;
-            result = result.and(released);
-        }
-        result
+        let guards = std::mem::take(&mut self.guards);
+        join_all(guards.into_iter().map(LockGuard::release)).await.into_iter().collect()
     }
 }
 

@@ -263,6 +263,11 @@ impl Lock {
         &self.core
     }
 
+    /// Whether what is asked for can be.
+    pub(crate) fn check(&self) -> Result<()> {
+        self.wanted().map(drop).map_err(|error| error.with_context("lock", &self.name))
+    }
+
     /// The same lock, which waits no longer than `left` either.
     pub(crate) fn within(&self, left: Option<Duration>) -> Self {
         let mut lock = self.clone();

@@ -107,7 +107,7 @@ impl Error {
     /// cause tells under that key already is not told again: whoever was closer knew better.
     #[must_use]
     pub fn with_context(mut self, key: &'static str, value: impl fmt::Display) -> Self {
-        if !self.tells(key) {
+        if self.context(key).is_none() {
             self.0.context.push((key, value.to_string()));
         }
         self
@@ -137,9 +137,13 @@ impl Error {
         self.0.effect
     }
 
-    fn tells(&self, key: &str) -> bool {
-        let cause = self.source().and_then(|cause| cause.downcast_ref::<Self>());
-        self.0.context.iter().any(|(known, _)| *known == key) || cause.is_some_and(|cause| cause.tells(key))
+    /// The detail that is told under `key`, such as which `lock` it is about; of its cause, if it tells none itself.
+    pub fn context(&self, key: &str) -> Option<&str> {
+        let own = self.0.context.iter().find(|(known, _)| *known == key);
+        own.map(|(_, value)| &**value).or_else(|| {
+            let cause = self.source()?.downcast_ref::<Self>()?;
+            cause.context(key)
+        })
     }
 
     /// The message with its details; neither effect nor cause.
