@@ -171,6 +171,22 @@ async fn a_shutdown_does_not_wait_for_parked_callers() {
     assert!(closed(first.await) && closed(second.await));
 }
 
+/// Nor does a parked release hold up who waits behind a share that the store granted meanwhile, at once.
+#[test]
+fn a_parked_release_ends_for_those_behind_another_share() {
+    let (store, home, gate) = (Trickster::default(), Runtime::new().unwrap(), Arc::new(Notify::new()));
+    let lock = home.block_on(opened(&store)).lock("a").unwrap().handoff_limit(0);
+    let reader = home.block_on(lock.clone().shared().acquire()).unwrap();
+    store.next_release(Trick::PassOn(Arc::clone(&gate)));
+    let release = parked(reader.release());
+    let another = heard(lock.clone().shared().acquire()).unwrap();
+    let writer = parked(lock.acquire());
+    heard(another.release()).unwrap();
+    gate.notify_one();
+    assert!(heard(writer).is_ok());
+    heard(release).unwrap();
+}
+
 /// The place in the store's queue is the process's, however long each of its tasks would hold the lock.
 #[tokio::test(start_paused = true)]
 async fn a_caller_that_leaves_keeps_its_place_for_one_that_holds_longer() {
