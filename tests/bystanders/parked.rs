@@ -31,13 +31,17 @@ fn heard<T>(waiting: impl Future<Output = T>) -> T {
     short_lived().block_on(within(SOON, "nobody waits for a future that is parked", waiting))
 }
 
+/// A manager, and a lock of it.
+async fn elsewhere(store: &MemoryConfig) -> (LockManager, Lock) {
+    let locks = LockManager::builder(store.clone()).build().await.expect("memory opens");
+    let lock = locks.lock("a").expect("a valid name");
+    (locks, lock)
+}
+
 /// A manager, a lock of it, and a guard of another process that holds that.
 async fn held_elsewhere(store: &MemoryConfig) -> (LockManager, Lock, LockGuard) {
-    let opened = || LockManager::builder(store.clone()).build();
-    let (locks, others) = (opened().await.expect("memory opens"), opened().await.expect("memory opens"));
-    let named = |locks: &LockManager| locks.lock("a").expect("a valid name");
-    let held = named(&others).acquire().await.expect("memory grants");
-    let lock = named(&locks);
+    let ((locks, lock), (_, other)) = (elsewhere(store).await, elsewhere(store).await);
+    let held = other.acquire().await.expect("memory grants");
     (locks, lock, held)
 }
 
@@ -165,4 +169,39 @@ async fn a_shutdown_does_not_wait_for_parked_callers() {
     release.await.unwrap();
     let closed = |answer: Result<LockGuard>| *answer.unwrap_err().kind() == ErrorKind::Closed;
     assert!(closed(first.await) && closed(second.await));
+}
+
+/// Nor does a parked release hold up who waits behind a share that the store granted meanwhile, at once.
+#[test]
+fn a_parked_release_ends_for_those_behind_another_share() {
+    let (store, home, gate) = (Trickster::default(), Runtime::new().unwrap(), Arc::new(Notify::new()));
+    let lock = home.block_on(opened(&store)).lock("a").unwrap().handoff_limit(0);
+    let reader = home.block_on(lock.clone().shared().acquire()).unwrap();
+    store.next_release(Trick::PassOn(Arc::clone(&gate)));
+    let release = parked(reader.release());
+    let another = heard(lock.clone().shared().acquire()).unwrap();
+    let writer = parked(lock.acquire());
+    heard(another.release()).unwrap();
+    gate.notify_one();
+    assert!(heard(writer).is_ok());
+    heard(release).unwrap();
+}
+
+/// The place in the store's queue is the process's, however long each of its tasks would hold the lock.
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_leaves_keeps_its_place_for_one_that_holds_longer() {
+    let store = MemoryConfig::private();
+    for bounded_first in [true, false] {
+        let (_locks, lock, held) = held_elsewhere(&store).await;
+        let (_others, rival) = elsewhere(&store).await;
+        let bounded = lock.clone().max_hold(SOON);
+        let (first, second) = if bounded_first { (&bounded, &lock) } else { (&lock, &bounded) };
+        let (first, second) = (parked(first.acquire()), parked(second.acquire()));
+        let rival = parked(rival.acquire());
+        drop(first);
+        held.release().await.unwrap();
+        let second = within(SOON, "it has lost its place", second).await.unwrap();
+        second.release().await.unwrap();
+        within(SOON, "the rival is next", rival).await.unwrap().release().await.unwrap();
+    }
 }

@@ -315,7 +315,8 @@ impl Lock {
         }
         Ok(Acquire {
             name: self.name.clone(),
-            wish: Wish { mode: *mode, alone: max_hold.is_some() },
+            // What nobody joins nobody has alone: tasks of other bounds go on with one another's request.
+            wish: Wish { mode: *mode, alone: *mode == Mode::SHARED && max_hold.is_some() },
             ttl: ttl.unwrap_or(timing.ttl),
             wait: *wait,
             budget: HandoffBudget { limit, window: timing.handoff_window },

@@ -159,7 +159,7 @@ impl Core {
         claim: impl FnOnce(&mut Entry) -> Reply<Arc<Tenure>>,
     ) -> Result<Claimed> {
         let queue = self.queues.of(&wanted.name);
-        let mut waits = None;
+        let (mut place, mut ahead) = (None, None);
         let reply = queue.with(|entry| {
             // RACE: under the queue's mutex, so that nobody enqueues after `refuse_everybody`.
             if self.is_closed() {
@@ -171,16 +171,21 @@ impl Core {
                     if let Some(news) = entry.told() {
                         (news.heard, news.lost_early, news.asked_early) = (None, None, None);
                     }
+                    // The release of another share: once the store has answered, nobody would find it any more.
+                    ahead = entry.under_way();
                 }
-                Reply::Wait => waits = Some((self.place(&queue, entry, wanted.wish), entry.under_way())),
+                Reply::Wait => {
+                    place = Some(self.place(&queue, entry, wanted.wish));
+                    ahead = entry.under_way();
+                }
                 Reply::Joined(..) | Reply::Busy => {}
             }
             Ok(reply)
         })?;
-        if let Some((place, ahead)) = waits {
-            if let Some(ahead) = ahead {
-                ahead.detach();
-            }
+        if let Some(ahead) = ahead {
+            ahead.detach();
+        }
+        if let Some(place) = place {
             return Ok(Claimed::Wait(place));
         }
         Ok(match reply {

@@ -278,13 +278,13 @@ impl Entry {
     }
 
     /// `flight` sets out, and is found by those who will wait for it. What must go on as a task: itself, if
-    /// somebody waits already or an acquisition has the place; and whatever had it before.
+    /// somebody waits already or the place is an acquisition's; and whatever had it before.
     pub(crate) fn sets_out(
         &mut self,
         flight: &Arc<dyn Detach>,
         is_release: bool,
     ) -> (bool, Option<Arc<dyn Detach>>) {
-        if is_release && self.queue.is_acquiring() && self.flight.is_some() {
+        if is_release && self.queue.is_acquiring() {
             return (true, None);
         }
         let before = self.flight.replace(Arc::downgrade(flight));
@@ -339,6 +339,23 @@ mod tests {
             idle(&queues, n);
         }
         assert!(known(&queues) <= SHARDS * KEPT_PER_SHARD, "{} names are kept", known(&queues));
+    }
+
+    /// A release that begins while the store is asked goes on by itself, also before that request has set out:
+    /// the place is that one's, and who lands gives it up.
+    #[test]
+    fn a_release_leaves_the_place_to_an_acquisition() {
+        #[derive(Debug)]
+        struct Release;
+        impl Detach for Release {
+            fn detach(self: Arc<Self>) {}
+        }
+        let queues = Queues::new();
+        claimed(&queues, 0);
+        let release: Arc<dyn Detach> = Arc::new(Release);
+        let (goes_on, before) = queues.of(&name(0)).with(|entry| entry.sets_out(&release, true));
+        assert!(goes_on && before.is_none());
+        assert!(queues.of(&name(0)).with(|entry| entry.under_way()).is_none());
     }
 
     /// Queues in use are never forgotten.

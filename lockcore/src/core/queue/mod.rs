@@ -72,7 +72,7 @@ struct Place<W> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Wish {
     pub(crate) mode: Mode,
-    /// Not on a grant that others of this process hold, too.
+    /// A share, but not on a grant that others of this process hold, too.
     pub(crate) alone: bool,
 }
 
