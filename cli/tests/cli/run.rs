@@ -2,7 +2,7 @@
 
 use rustix::process::Signal;
 
-use crate::rig::{Rig, exit_code, is_alive, kill, line, rest, send, until_gone};
+use crate::rig::{LEASEHOLD, Rig, exit_code, is_alive, kill, line, rest, send, until_gone};
 
 /// The command's own exit code is ours; a signal, and a command that cannot be run, are told as
 /// shells do.
@@ -187,4 +187,32 @@ async fn a_command_that_does_not_end_is_killed_if_asked() {
     assert_eq!(line(&mut running).await, "in");
     send(&running, Signal::TERM);
     assert_eq!(exit_code(&mut running).await, 137);
+}
+
+/// All or none: the command finds the token of each, nobody else has any of them meanwhile, and the one that is busy is
+/// named; what is around it tells of other locks.
+#[tokio::test]
+async fn several_locks_are_held_at_once() {
+    let rig = Rig::new();
+    let script = "echo \"$LEASEHOLD_TOKENS\"; echo ${LEASEHOLD_TOKEN-none} ${LEASEHOLD_NAME-none}; \
+                  \"$0\" run --try b -- true; echo $?; read line";
+    let outer = ["run", "around", "--", LEASEHOLD, "run", "--all", "b", "a c", "--", "sh", "-c", script, LEASEHOLD];
+    let mut run = rig.start(outer);
+    for name in ["a c", "b"] {
+        let told = line(&mut run).await;
+        let (named, token) = told.rsplit_once(' ').expect("a name and a token");
+        assert!(named == name && token.parse::<u64>().is_ok(), "{told}");
+    }
+    assert_eq!([line(&mut run).await, line(&mut run).await], ["none none", "64"]);
+    let busy = rig.done(["run", "--try", "--all", "free", "b", "--", "true"]).await;
+    assert!(busy.code == 75 && busy.err.contains("\"b\" is held by"), "{busy:?}");
+    for (names, code, said) in
+        [(&["free"][..], 0, ""), (&["x", "y"], 64, "say --all"), (&["--all", "x", "x"], 64, "\"x\" is named twice")]
+    {
+        let done = rig.done([&["run", "--try"], names, &["--", "true"]].concat()).await;
+        assert!(done.code == code && done.err.contains(said), "{done:?}");
+    }
+    run.close_stdin();
+    assert_eq!(exit_code(&mut run).await, 0);
+    assert_eq!(rig.done(["ls", "--json"]).await.json(), serde_json::json!([]));
 }
