@@ -80,8 +80,8 @@ impl LockBackend for QuorumBackend {
         self.session.list(prefix).await
     }
 
-    async fn revoke(&self, name: &LockName, how: Revoke) -> Result<Option<Holder>> {
-        self.session.revoke(name, how).await
+    async fn revoke(&self, name: &LockName, how: Revoke) -> Result<Vec<Holder>> {
+        self.session.revoke(name, how).await.map(Vec::from_iter)
     }
 
     async fn diagnose(&self) -> Result<Vec<Finding>> {

@@ -134,7 +134,7 @@ async fn who_asks_hears_that_nobody_holds() {
     let attempt = store.try_acquire(&request(1)).await.unwrap();
     let Attempt::Held { holder: Some(holder) } = attempt else { panic!("{attempt:?}") };
     assert_eq!(holder.label, "(nobody: the server has restarted)");
-    assert_eq!(store.inspect(&NAME.parse().unwrap()).await.unwrap().holder, None);
+    assert_eq!(store.inspect(&NAME.parse().unwrap()).await.unwrap().holder(), None);
 }
 
 /// A server that comes up with all it had pauses, too, as nobody knows that: who holds goes on, and what is released is

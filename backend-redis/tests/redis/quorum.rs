@@ -313,7 +313,7 @@ async fn locks_in_one_server_are_others() {
     guard.ensure_held().unwrap();
     assert_eq!(one.list("").await.unwrap().len(), 1);
     other.release().await.unwrap();
-    assert!(several.inspect(NAME).await.unwrap().holder.is_some());
+    assert!(several.inspect(NAME).await.unwrap().holder().is_some());
 }
 
 /// Who cannot be used is named, and what that means for the quorum.

@@ -50,7 +50,7 @@ impl Session {
             let seen = self.seen(names).await?;
             states.extend(names.iter().zip(seen).map(|(name, seen)| seen.state(name.clone())));
         }
-        states.retain(|state| state.holder.is_some() || state.contenders > 0);
+        states.retain(|state| state.holder().is_some() || state.contenders > 0);
         Ok(states)
     }
 
