@@ -53,7 +53,7 @@ async fn nobody_asks_beside_a_release_that_was_left() {
         let mut waiting = Box::pin(rig.take());
         assert!(timeout(POLL, &mut waiting).await.is_err(), "two hold in {phase}");
         let state = rig.stranger(side).await.inspect(&name()).await.unwrap();
-        assert_eq!((state.holder.is_some(), state.contenders), (true, 0), "{phase}");
+        assert_eq!((state.holder().is_some(), state.contenders), (true, 0), "{phase}");
         rig.lines[side].heal();
         let next = timeout(TTL, waiting).await.expect("it is released").unwrap();
         assert!(grant.counter < next.counter);
