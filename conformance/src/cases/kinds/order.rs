@@ -100,7 +100,9 @@ async fn a_leaving_writer_lets_readers_in(world: World) -> Outcome {
     let holder = world.session().await?.wants(Mode::SHARED);
     let grant = holder.take(&world.name(NAME)?).await?;
     let mut line = line(&world, 0, &[Mode::EXCLUSIVE, Mode::SHARED, Mode::SHARED]).await?;
-    drop(line.remove(0));
+    // It leaves, and lives on: where its session ended with it, others would wait for the end of that.
+    let (_writer, waiting) = line.remove(0);
+    drop(waiting);
     world.joined(world.soon(), "a reader behind a writer that left", &mut line[0].1).await?;
     world.joined(world.soon(), "the other one", &mut line[1].1).await?;
     holder.backend.release(&grant).await?;
