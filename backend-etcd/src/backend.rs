@@ -49,7 +49,9 @@ impl EtcdBackend {
             | Guarantees::LEASED
             | Guarantees::CROSS_PROCESS
             | Guarantees::CROSS_HOST
-            | Guarantees::SURVIVES_RESTART;
+            | Guarantees::SURVIVES_RESTART
+            | Guarantees::SHARED
+            | Guarantees::PERMITS;
         // From here on, being dropped ends what was begun.
         let mut backend = Self { sessions: Arc::new(Open(sessions)), guarantees, inbox };
         let sessions = &backend.sessions.0;
@@ -124,7 +126,7 @@ impl LockBackend for EtcdBackend {
     }
 
     async fn revoke(&self, name: &LockName, how: Revoke) -> Result<Vec<Holder>> {
-        self.unless_closed()?.revoke(name, how).await.map(Vec::from_iter)
+        self.unless_closed()?.revoke(name, how).await
     }
 
     async fn diagnose(&self) -> Result<Vec<Finding>> {

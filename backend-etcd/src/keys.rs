@@ -2,7 +2,7 @@
 //!
 //! | key | holds |
 //! |---|---|
-//! | `PREFIX/enc(NAME)/LEASE` | one contender of a lock, in the order of its creation |
+//! | `PREFIX/enc(NAME)/LEASE`, `…/%shared/LEASE` | one contender of a lock, in the order of its creation: [`Slot`] |
 //! | `PREFIX/%session/LEASE` | a session; its revision is the session's epoch |
 //! | `PREFIX/%session/LEASE/REVISION` | that session is asked to give up the entry created at REVISION, after so many milliseconds |
 //! | `PREFIX/%token_base` | what is added to every counter |
@@ -18,9 +18,9 @@
 use std::time::Duration;
 
 use leasehold_core::backend::{AcquireRequest, Holder, Revoke};
-use leasehold_core::{Error, LockName, OwnerId, Result};
+use leasehold_core::{Error, LockName, Mode, OwnerId, Result};
 
-use crate::protocol::{Key, Revision};
+use crate::protocol::{AFTER_SHARED, Key, Revision, SHARED, Slot, mode_of};
 
 /// The keys of one namespace.
 #[derive(Clone, Debug)]
@@ -35,6 +35,22 @@ pub(crate) struct LockKeys {
     pub(crate) queue: Vec<u8>,
     /// The session's own entry.
     pub(crate) own: Vec<u8>,
+    /// How it would hold.
+    pub(crate) mode: Mode,
+}
+
+impl LockKeys {
+    /// Where those are who do not share, as bounds of keys.
+    pub(crate) fn who_do_not_share(&self) -> [(Vec<u8>, Vec<u8>); 2] {
+        let at = |place: &str| [&self.queue, place.as_bytes()].concat();
+        [(self.queue.clone(), at(SHARED)), (at(AFTER_SHARED), end_of(&self.queue))]
+    }
+
+    /// What the keys of those begin with who hold as we would, if they have one of their own.
+    pub(crate) fn who_are_alike(&self) -> &[u8] {
+        let last = self.own.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
+        self.own.get(..last).unwrap_or_default()
+    }
 }
 
 /// What is watched: one key, or those from it to before another.
@@ -92,10 +108,10 @@ impl Keyspace {
         Self { root }
     }
 
-    pub(crate) fn lock(&self, name: &LockName, lease: i64) -> LockKeys {
+    pub(crate) fn lock(&self, name: &LockName, slot: Slot, lease: i64) -> LockKeys {
         let queue = self.queue(name);
-        let own = [queue.as_slice(), format!("{lease:x}").as_bytes()].concat();
-        LockKeys { queue, own }
+        let own = [queue.as_slice(), slot.path(lease).as_bytes()].concat();
+        LockKeys { queue, own, mode: slot.mode }
     }
 
     pub(crate) fn queue(&self, name: &LockName) -> Vec<u8> {
@@ -115,9 +131,24 @@ impl Keyspace {
 
     /// The lock in whose queue a key stands; `None` for a key that is no contender's.
     pub(crate) fn name_of(&self, key: &[u8]) -> Option<LockName> {
-        let rest = std::str::from_utf8(key).ok()?.strip_prefix(&self.root)?;
-        let (name, _contender) = rest.split_once('/')?;
+        let (name, _contender) = self.split(key)?;
         LockName::new(unescape(name)?).ok()
+    }
+
+    /// The lock, and the slot of the session with that lease; `None` for what is no entry of it.
+    pub(crate) fn entry_of(&self, key: &[u8], lease: i64) -> Option<(LockName, Slot)> {
+        let slot = Slot::of(self.split(key)?.1, lease)?;
+        Some((self.name_of(key)?, slot))
+    }
+
+    /// How the bearer of a contender's key holds.
+    pub(crate) fn mode_of(&self, key: &[u8]) -> Mode {
+        self.split(key).map_or(Mode::EXCLUSIVE, |(_name, contender)| mode_of(contender.as_bytes()))
+    }
+
+    /// The name as it is written, and what comes after it.
+    fn split<'a>(&self, key: &'a [u8]) -> Option<(&'a str, &'a str)> {
+        std::str::from_utf8(key).ok()?.strip_prefix(&self.root)?.split_once('/')
     }
 
     pub(crate) fn session(&self, lease: i64) -> Vec<u8> {
@@ -310,9 +341,26 @@ mod tests {
     /// A name without special characters is the lock that `etcdctl lock PREFIX/NAME` takes.
     #[test]
     fn plain_names_are_shared_with_other_clients() {
-        let keys = Keyspace::new("leasehold").lock(&name("nightly"), 0x1a);
+        let keys = Keyspace::new("leasehold").lock(&name("nightly"), Slot::first(Mode::EXCLUSIVE), 0x1a);
         assert_eq!(&*keys.queue, b"leasehold/nightly/");
         assert_eq!(keys.own, b"leasehold/nightly/1a");
+    }
+
+    /// Those who do not share lie on both sides of those who do.
+    #[test]
+    fn ranges_tell_who_shares() {
+        let keys = Keyspace::new("p");
+        let own = |mode, number| keys.lock(&name("n"), Slot { mode, number }, 0x1a);
+        let reader = own(Mode::SHARED, 1);
+        let bounds = reader.who_do_not_share();
+        let lies_there =
+            |key: &[u8]| bounds.iter().any(|(from, to)| from.as_slice() <= key && key < to.as_slice());
+        assert!(!lies_there(&reader.own) && !lies_there(&own(Mode::SHARED, 0).own));
+        for mode in [Mode::EXCLUSIVE, Mode::permits(1, 2).unwrap(), Mode::permits(8, 9).unwrap()] {
+            assert!(lies_there(&own(mode, 0).own), "{mode}");
+        }
+        assert!(lies_there(b"p/n/zz") && !lies_there(b"p/m/1") && !lies_there(b"p/n0"));
+        assert_eq!(own(Mode::permits(1, 20).unwrap(), 3).who_are_alike(), b"p/n/%1of20/");
     }
 
     /// A key that a server says is in a queue, and is not, is in none.
@@ -424,7 +472,12 @@ mod tests {
         fn names_come_back_and_stay_apart(a in "[a/%.0-9F ]{1,12}", b in "[a/%.0-9F ]{1,12}") {
             let keys = Keyspace::new("p");
             let (ka, kb) = (keys.queue(&name(&a)), keys.queue(&name(&b)));
-            prop_assert_eq!(keys.name_of(&keys.lock(&name(&a), 1).own), Some(name(&a)));
+            for mode in [Mode::EXCLUSIVE, Mode::SHARED] {
+                let slot = Slot { mode, number: 0 };
+                let own = keys.lock(&name(&a), slot, 1).own;
+                prop_assert_eq!(keys.entry_of(&own, 1), Some((name(&a), slot)));
+                prop_assert_eq!(keys.mode_of(&own), mode);
+            }
             prop_assert!(a == b || !ka.starts_with(&kb));
             prop_assert_eq!(ka.starts_with(&keys.names(&b)), a.starts_with(&b));
         }

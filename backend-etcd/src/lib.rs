@@ -1,9 +1,10 @@
 //! The etcd store of `leasehold`: locks in an etcd cluster.
 //!
-//! A lock is a queue of keys in the order of their creation; the oldest holds. A session is one lease,
-//! to which every key is attached. A process that waits has watches that stand before it
-//! asks, so a release reaches the next one in the time of a message: two requests per cycle, and three behind
-//! many others. The keys are those of other clients' lock recipe, so a plain name is one lock with theirs.
+//! A lock is a queue of keys in the order of their creation; the oldest holds, and those after it that may hold
+//! beside it. A session is one lease, to which every key is attached. A process that waits has watches that stand
+//! before it asks, so a release reaches the next one in the time of a message: two requests per cycle, and one or
+//! two more behind many others. The keys are those of other clients' lock recipe, so a plain name is one lock with
+//! theirs.
 //!
 //! | file | says |
 //! |---|---|

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use etcd_client::{GetOptions, KeyValue, ResponseHeader};
-use leasehold_core::backend::{Holder, LockState};
-use leasehold_core::{LockName, Result};
+use leasehold_core::backend::{Holder, Load, LockState};
+use leasehold_core::{LockName, Mode, Result};
 
 use crate::error;
 use crate::keys::{end_of, holder};
@@ -12,15 +12,38 @@ use crate::session::{Sessions, oldest};
 
 impl Sessions {
     pub(crate) async fn inspect(&self, name: &LockName) -> Result<LockState> {
-        let (first, entries) = self.first(name).await?;
-        let holder = first.map(|kv| self.holder(&kv));
-        Ok(LockState::new(name.clone(), holder, entries.saturating_sub(1)))
+        let (holders, entries) = self.holders(name).await?;
+        let waiting = entries.saturating_sub(holders.len());
+        Ok(LockState::new(name.clone(), holders.iter().map(|kv| self.holder(kv)), waiting))
     }
 
-    /// The oldest entry of a queue, and how many there are.
-    pub(super) async fn first(&self, name: &LockName) -> Result<(Option<KeyValue>, usize)> {
-        let answer = self.endpoints.get(self.keys.queue(name), oldest()).await?;
-        Ok((answer.kvs().first().cloned(), usize::try_from(answer.count()).unwrap_or(0)))
+    /// Those who hold, in order of arrival, and how many entries there are.
+    pub(super) async fn holders(&self, name: &LockName) -> Result<(Vec<KeyValue>, usize)> {
+        let queue = self.keys.queue(name);
+        let answer = self.endpoints.get(queue.clone(), oldest()).await?;
+        let (first, entries) = (answer.kvs().first(), usize::try_from(answer.count()).unwrap_or(0));
+        let is_alone = |kv: &KeyValue| self.keys.mode_of(kv.key()).bars(Mode::SHARED);
+        if entries <= 1 || first.is_none_or(is_alone) {
+            return Ok((first.cloned().into_iter().collect(), entries));
+        }
+        let end = end_of(&queue);
+        let read = self.read_all(queue, end).await?;
+        Ok((self.who_hold(read.iter().collect()).into_iter().cloned().collect(), read.len()))
+    }
+
+    /// Which of all entries of a queue hold.
+    fn who_hold<'a>(&self, mut entries: Vec<&'a KeyValue>) -> Vec<&'a KeyValue> {
+        entries.sort_unstable_by_key(|kv| kv.create_revision());
+        let mut load = Load::NONE;
+        let holding = entries.iter().take_while(|kv| {
+            let mode = self.keys.mode_of(kv.key());
+            let holds = load.admits(mode);
+            load = load.and(mode);
+            holds
+        });
+        let holding = holding.count();
+        entries.truncate(holding);
+        entries
     }
 
     pub(crate) async fn list(&self, prefix: &str) -> Result<Vec<LockState>> {
@@ -28,18 +51,16 @@ impl Sessions {
         let end = end_of(&begin);
         // An empty key is none to etcd.
         let read = self.read_all(if begin.is_empty() { vec![0] } else { begin }, end).await?;
-        let mut queues = BTreeMap::<LockName, (&KeyValue, usize)>::new();
+        let mut queues = BTreeMap::<LockName, Vec<&KeyValue>>::new();
         for kv in &read {
             if let Some(name) = self.keys.name_of(kv.key()) {
-                let (oldest, entries) = queues.entry(name).or_insert((kv, 0));
-                *entries += 1;
-                if kv.create_revision() < oldest.create_revision() {
-                    *oldest = kv;
-                }
+                queues.entry(name).or_default().push(kv);
             }
         }
-        let state = |(name, (oldest, entries)): (_, (&KeyValue, usize))| {
-            LockState::new(name, Some(self.holder(oldest)), entries - 1)
+        let state = |(name, entries): (_, Vec<&KeyValue>)| {
+            let all = entries.len();
+            let holders = self.who_hold(entries);
+            LockState::new(name, holders.iter().map(|kv| self.holder(kv)), all - holders.len())
         };
         Ok(queues.into_iter().map(state).collect())
     }
@@ -75,7 +96,9 @@ impl Sessions {
     }
 
     pub(crate) fn holder(&self, kv: &KeyValue) -> Holder {
-        holder(kv.key(), kv.value(), self.shown_counter(kv.create_revision()))
+        let mut holder = holder(kv.key(), kv.value(), self.shown_counter(kv.create_revision()));
+        holder.mode = self.keys.mode_of(kv.key());
+        holder
     }
 }
 

@@ -10,20 +10,20 @@ use crate::keys::{Record, grace_of, message};
 use crate::session::{Sessions, gets};
 
 impl Sessions {
-    /// Asks the holder to let go, or deletes its entry; whom it found.
+    /// Asks every holder to let go, or deletes their entries; whom it found.
     ///
     /// # Cancel safety
     ///
     /// What was asked stays asked.
-    pub(crate) async fn revoke(&self, name: &LockName, how: Revoke) -> Result<Option<Holder>> {
-        let (Some(held), _) = self.first(name).await? else {
-            return Ok(None);
-        };
-        match how {
-            Revoke::Ask { grace } => self.ask_to_let_go(&held, grace).await?,
-            Revoke::Force => self.take_away(name, &held).await?,
+    pub(crate) async fn revoke(&self, name: &LockName, how: Revoke) -> Result<Vec<Holder>> {
+        let (held, _) = self.holders(name).await?;
+        for held in &held {
+            match how {
+                Revoke::Ask { grace } => self.ask_to_let_go(held, grace).await?,
+                Revoke::Force => self.take_away(name, held).await?,
+            }
         }
-        Ok(Some(self.holder(&held)))
+        Ok(held.iter().map(|held| self.holder(held)).collect())
     }
 
     /// Deletes the holder's entry, and says so to the holder.

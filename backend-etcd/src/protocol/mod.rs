@@ -2,8 +2,8 @@
 //!
 //! The driver asks [`Contender::next`] what to do, by what the watches have told until then, does it, and says
 //! what came of it. One request is under way at a time. [`place`] holds the rule by which a queued entry becomes a
-//! hold, [`told`] what it is told, [`book`] what a session has of entries and holds, [`revocation`] which of them
-//! it is asked to give up.
+//! hold, [`witness`] who keeps it out, [`told`] what it is told, [`slot`] how keys tell who shares, [`book`] what a
+//! session has of entries and holds, [`revocation`] which of them it is asked to give up.
 //!
 //! A request whose answer never came may still be on its way, and would create an entry that lives as
 //! long as the session. Every acquiring request is bound to the session's *epoch*, the revision of
@@ -17,7 +17,7 @@
 //! another one.
 //!
 //! # Invariants
-//! - **etcd.protocol-1** `Granted` only with nobody older who keeps ours out, ours present when the last of them
+//! - **etcd.protocol-1** `Granted` only where those who are older admit ours, ours present when the last that did not
 //!   went, and the session's deadline ahead (G1).
 //! - **etcd.protocol-2** An entry is adopted only if it carries this acquisition's owner; another one of
 //!   ours is deleted by its create revision first (G4).
@@ -29,17 +29,21 @@
 mod book;
 mod place;
 mod revocation;
+mod slot;
 #[cfg(test)]
 mod tests;
 mod told;
+mod witness;
 
-use leasehold_core::LostReason;
 use leasehold_core::clock::{Deadline, Moment};
+use leasehold_core::{LostReason, Mode};
 
 pub(crate) use book::{Book, Hold};
-pub(crate) use place::{Place, Seen, Target};
+pub(crate) use place::{Beyond, LONG, Place, Seen, Target};
 pub(crate) use revocation::RevokeRequests;
+pub(crate) use slot::{AFTER_SHARED, SHARED, Slot, mode_of};
 pub(crate) use told::{Change, Key, Told, WatchId};
+pub(crate) use witness::Rival;
 
 /// A revision of the store: it counts the transactions that wrote.
 pub(crate) type Revision = i64;
@@ -49,23 +53,24 @@ pub(crate) type Revision = i64;
 pub(crate) enum Patience {
     /// Queue, and wait.
     Waits,
-    /// Only if nobody holds it or waits for it.
+    /// Only if it holds at once.
     Tries,
 }
 
 /// What to do next.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Step {
-    /// Put the entry, or learn what is in its place.
-    Ask,
+    /// Put the entry, or learn what is in its place. If it is not to `enter` whatever is before it, only with nobody
+    /// there, or nobody but those who share it.
+    Ask { enter: bool },
     /// Delete the entry if it was created at that revision.
     Delete(Revision),
     /// Move the session's epoch on.
     Settle,
     /// Read whether there is an entry of ours.
     Find,
-    /// Read the queue up to the entry created at that revision.
-    Look(Revision),
+    /// Read the queue up to the entry created at that revision: all of it, or as much as usually does.
+    Look { create: Revision, all: bool },
     /// Open a watch.
     Open(Target),
     /// Wait for what the watches tell.
@@ -91,10 +96,10 @@ pub(crate) enum End {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Answer {
     /// The entry under our key: where it was created, by this transaction or before, and whether it
-    /// carries this acquisition's owner. There is none if the epoch has moved, or (for a try) somebody
-    /// is before us.
+    /// carries this acquisition's owner. There is none if the epoch has moved, or (for one that does not enter)
+    /// somebody is before us.
     pub(crate) mine: Option<(Revision, bool)>,
-    /// The entries that are older than ours; without one of ours, those there are.
+    /// The entries that are older than ours; without one of ours, some of those that are in the way.
     pub(crate) seen: Seen,
     /// Whether the request's epoch was that of the session.
     pub(crate) in_epoch: bool,
@@ -104,6 +109,9 @@ pub(crate) struct Answer {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Contender {
     patience: Patience,
+    mode: Mode,
+    /// Whether the entry is put whatever is before it.
+    enters: bool,
     /// Our key.
     own: Key,
     entry: Entry,
@@ -145,8 +153,10 @@ enum Entry {
 }
 
 impl Contender {
-    pub(crate) fn new(patience: Patience, own: &[u8]) -> Self {
-        Self { patience, own: own.into(), entry: Entry::Absent, copy: None, leaving: None }
+    pub(crate) fn new(patience: Patience, mode: Mode, own: &[u8]) -> Self {
+        // No request can say of permits how many are left: whether it holds is known once it is there.
+        let enters = patience == Patience::Waits || !matches!(mode, Mode::EXCLUSIVE | Mode::SHARED);
+        Self { patience, mode, enters, own: own.into(), entry: Entry::Absent, copy: None, leaving: None }
     }
 
     /// What to do at `now`, with the session trusted until `deadline`, after what was `told`.
@@ -155,11 +165,15 @@ impl Contender {
             (Entry::Absent, Some(end)) if self.copy.is_none() => Step::End(end),
             _ if deadline.has_passed(now) => Step::End(End::Lost(LostReason::SessionLost)),
             (Entry::Stray(create), _) => Step::Delete(*create),
-            (Entry::Queued(place), _) => place.next(&self.own, told),
+            (Entry::Queued(place), _) => match place.next(&self.own, told) {
+                // It does not wait for a watch to find out.
+                Step::Open(_) | Step::Wait if self.patience == Patience::Tries => place.look(),
+                step => step,
+            },
             // What is there goes first: the epoch may not be to be moved for a while.
             (Entry::Unknown, Some(_)) => Step::Find,
             (Entry::Absent | Entry::Unknown, _) if self.copy.is_some() => Step::Settle,
-            (Entry::Absent | Entry::Unknown, _) => Step::Ask,
+            (Entry::Absent | Entry::Unknown, _) => Step::Ask { enter: self.enters },
         }
     }
 
@@ -176,17 +190,29 @@ impl Contender {
         }
     }
 
-    /// The acquiring transaction was answered.
-    pub(crate) fn asked(&mut self, answer: Answer) {
+    /// The acquiring transaction was answered, after that was `told`.
+    pub(crate) fn asked(&mut self, answer: Answer, told: &Told) {
         let Answer { mine, seen, in_epoch } = answer;
-        let is_behind = !seen.older.is_empty()
-            && (mine.is_some_and(|(_, is_ours)| is_ours) || in_epoch && mine.is_none());
+        let is_refused = mine.is_none() && in_epoch && !self.enters;
+        let is_barred = seen.older.iter().any(|rival| rival.mode.bars(self.mode));
+        let is_unsure = !seen.older.is_empty();
         self.entry = match mine {
-            Some((create, true)) => Entry::Queued(Place::new(create, seen)),
+            Some((create, true)) => Entry::Queued(Place::new(self.mode, create, seen, told)),
             Some((create, false)) => Entry::Stray(create),
             None => Entry::Absent,
         };
-        // A try that finds itself behind somebody does not wait.
+        if is_refused && is_barred {
+            self.leave(End::Refused);
+        } else if is_refused {
+            // Whoever shares a lock among permits may find room there.
+            self.enters = is_unsure;
+        }
+        self.leave_if_behind();
+    }
+
+    /// A try that finds itself behind somebody does not wait.
+    fn leave_if_behind(&mut self) {
+        let is_behind = self.place().and_then(Place::holds_at_once) == Some(false);
         if self.patience == Patience::Tries && is_behind {
             self.leave(End::Refused);
         }
@@ -222,11 +248,12 @@ impl Contender {
         self.entry = create.map_or(Entry::Absent, Entry::Stray);
     }
 
-    /// The queue was read up to our entry; `None` if that was not there.
-    pub(crate) fn looked(&mut self, seen: Option<Seen>) {
+    /// The queue was read up to our entry, after that was `told`; `None` if the entry was not there.
+    pub(crate) fn looked(&mut self, seen: Option<Seen>, told: &Told) {
         if let Entry::Queued(place) = &mut self.entry {
-            place.looked(seen);
+            place.looked(seen, told);
         }
+        self.leave_if_behind();
     }
 
     /// Our entry or its witness is gone, and no watch has told.

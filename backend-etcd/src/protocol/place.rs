@@ -11,25 +11,47 @@
 //! among each other and may tell of our own end last: they never let us hold, but make us look. A key names one
 //! bearer after another; at *h* it was that in *K*, so what is deleted after *h* first is that one.
 //!
-//! The entries of today keep everybody out alone. Modes that share a lock change [`admits`] and [`witness`].
+//! Who is admitted is said by [`Load`]; keys tell the modes. What keeps ours out is told by [`witness`].
 
-use leasehold_core::LostReason;
+use leasehold_core::backend::Load;
+use leasehold_core::{LostReason, Mode};
 
 use super::told::{Key, Told, Watch, WatchId};
+use super::witness::{Rival, admits, fewest, witness};
 use super::{End, Revision, Step};
 
 /// What an answer showed of a queue.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Seen {
     pub(crate) revision: Revision,
-    /// Entries older than ours with the revisions that created them, the youngest first.
-    pub(crate) older: Vec<(Key, Revision)>,
-    /// Those are all.
-    pub(crate) all: bool,
+    /// Entries older than ours, the youngest first.
+    pub(crate) older: Vec<Rival>,
+    pub(crate) beyond: Beyond,
     /// So many are older that the next of them will not be called soon.
     pub(crate) is_far: bool,
     /// The watch on the queue that stood when the answer was asked for.
     pub(crate) watch: Option<WatchId>,
+}
+
+/// Who is older than ours and was not shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Beyond {
+    Nobody,
+    /// So many who hold as we would.
+    Alike(usize),
+    Unknown,
+}
+
+impl Seen {
+    fn admits(&self, mode: Mode) -> bool {
+        let alike = match self.beyond {
+            Beyond::Nobody => 0,
+            Beyond::Alike(others) => others,
+            Beyond::Unknown => return false,
+        };
+        let shown = self.older.iter().map(|rival| rival.mode);
+        shown.chain(std::iter::repeat_n(mode, alike)).collect::<Load>().admits(mode)
+    }
 }
 
 /// What is to be watched.
@@ -44,24 +66,51 @@ pub(crate) enum Target {
 /// An entry of ours in a queue.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Place {
+    mode: Mode,
     create: Revision,
+    /// Of the latest answer, with *K* as those who are older.
     seen: Seen,
+    knows: Knows,
     is_deleted: bool,
     /// What should have been told was not: the queue is read, whatever stands.
     is_in_doubt: bool,
 }
 
+/// What there is to go by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Knows {
+    /// The answer admits us.
+    Turn,
+    /// All that are older.
+    All,
+    /// A witness.
+    Witness,
+    /// Not enough: all are to be read.
+    Little,
+}
+
 impl Place {
-    pub(crate) fn new(create: Revision, seen: Seen) -> Self {
-        Self { create, seen: Self::known(seen), is_deleted: false, is_in_doubt: false }
+    /// An answer showed the entry while, and perhaps since, it was put.
+    pub(crate) fn new(mode: Mode, create: Revision, seen: Seen, told: &Told) -> Self {
+        let knows = Knows::Little;
+        let mut place = Self { mode, create, seen, knows, is_deleted: false, is_in_doubt: false };
+        // Whoever comes behind few opens the watch on all of them, if it does not stand.
+        place.take_in(true, told);
+        place
     }
 
-    /// What is kept of an answer.
-    fn known(mut seen: Seen) -> Seen {
-        if !seen.all {
-            seen.older = witness(seen.older);
+    /// Keeps what there is to go by.
+    fn take_in(&mut self, may_watch_all: bool, told: &Told) {
+        let seen = &mut self.seen;
+        if seen.admits(self.mode) {
+            (self.knows, seen.older) = (Knows::Turn, Vec::new());
+        } else if may_watch_all && seen.beyond == Beyond::Nobody {
+            self.knows = Knows::All;
+        } else {
+            let witness = witness(self.mode, &seen.older, told, seen.revision);
+            self.knows = if witness.is_some() { Knows::Witness } else { Knows::Little };
+            seen.older = witness.unwrap_or_default();
         }
-        seen
     }
 
     pub(crate) fn create(&self) -> Revision {
@@ -73,9 +122,18 @@ impl Place {
         self.seen.revision
     }
 
-    /// Whether all that are older are known.
-    pub(crate) fn knows_all(&self) -> bool {
-        self.seen.all
+    /// Whether what is waited for is told by the watch on all.
+    pub(crate) fn hears_all(&self) -> bool {
+        self.knows != Knows::Witness
+    }
+
+    /// Whether the latest answer lets us hold; `None` if it did not show enough to say so.
+    pub(super) fn holds_at_once(&self) -> Option<bool> {
+        match self.knows {
+            Knows::Turn => Some(true),
+            Knows::Little if self.seen.beyond == Beyond::Unknown => None,
+            _ => Some(false),
+        }
     }
 
     /// What to do, after what was `told`.
@@ -85,53 +143,74 @@ impl Place {
             return Step::End(End::Lost(LostReason::Gone));
         }
         if self.is_in_doubt {
-            return Step::Look(self.create);
+            return self.look();
         }
-        match (admits(&self.left(told)), self.seen.all) {
-            (true, _) => Step::End(End::Granted(self.create)),
-            (false, true) => self.by_the_queue(told),
-            (false, false) => self.by_its_witness(told),
+        match self.knows {
+            Knows::Turn => Step::End(End::Granted(self.create)),
+            Knows::All if admits(self.mode, &self.left(told)) => Step::End(End::Granted(self.create)),
+            Knows::All | Knows::Little => self.by_the_queue(told),
+            Knows::Witness => self.by_its_witness(told),
         }
+    }
+
+    /// Reads the queue: all of it, if some of it does not do.
+    pub(super) fn look(&self) -> Step {
+        let all = self.knows == Knows::Little || self.seen.older.len() > LONG;
+        Step::Look { create: self.create, all }
     }
 
     fn by_the_queue(&self, told: &Told) -> Step {
         match &told.queue {
             None => Step::Open(Target::Queue),
-            Some(watch) if watch.since.is_some() && !self.is_covered(watch) => Step::Look(self.create),
+            Some(watch) if watch.since.is_some() && !self.is_covered(watch) => self.look(),
             Some(_) => Step::Wait,
         }
     }
 
     fn by_its_witness(&self, told: &Told) -> Step {
-        for (key, _) in &self.seen.older {
+        let (mut is_late, mut is_opening) = (false, false);
+        for Rival { key, .. } in &self.seen.older {
             let Some(watch) = told.keys.get(key) else {
                 let from = self.seen.is_far.then_some(self.seen.revision.saturating_add(1));
                 return Step::Open(Target::Key(key.clone(), from));
             };
-            let is_late = watch.since.is_some_and(|since| since > self.seen.revision);
-            if is_late || watch.has_deleted(key, self.seen.revision) {
-                return Step::Look(self.create);
-            }
+            is_late |= watch.since.is_some_and(|since| since > self.seen.revision);
+            is_opening |= watch.since.is_none();
         }
-        Step::Wait
+        // Those that open late are read together.
+        if admits(self.mode, &self.left(told)) || is_late && !is_opening { self.look() } else { Step::Wait }
     }
 
+    /// Whether what that watch tells goes on from the answer that we know all from.
     fn is_covered(&self, watch: &Watch) -> bool {
-        self.seen.watch == Some(watch.id) && watch.since.is_some_and(|since| since <= self.seen.revision)
+        self.knows == Knows::All
+            && self.seen.watch == Some(watch.id)
+            && watch.since.is_some_and(|since| since <= self.seen.revision)
     }
 
-    /// *K* without what the watch on the queue has told of, if that says enough.
-    pub(crate) fn left(&self, told: &Told) -> Vec<(Key, Revision)> {
+    /// *K* without what was told of by the watch on the queue, if that says enough, or by those on its keys.
+    pub(crate) fn left(&self, told: &Told) -> Vec<Rival> {
         let mut left = self.seen.older.clone();
-        if let Some(watch) = told.queue.as_ref().filter(|watch| self.seen.all && self.is_covered(watch)) {
-            left.retain(|(key, _)| !watch.has_deleted(key, self.seen.revision));
+        match (self.knows, &told.queue) {
+            (Knows::Witness, _) => left.retain(|Rival { key, .. }| {
+                told.keys.get(key).is_none_or(|watch| !watch.has_deleted(key, self.seen.revision))
+            }),
+            (_, Some(watch)) if self.is_covered(watch) => {
+                left.retain(|Rival { key, .. }| !watch.has_deleted(key, self.seen.revision));
+            }
+            _ => {}
         }
         left
     }
 
-    /// What keeps ours out, as far as we know.
-    pub(crate) fn witness(&self, told: &Told) -> Vec<(Key, Revision)> {
-        witness(self.left(told))
+    /// Some that keep ours out, as far as we know; none if we know too little.
+    pub(crate) fn witness(&self, told: &Told) -> Vec<Rival> {
+        fewest(self.mode, self.left(told))
+    }
+
+    /// Those that are watched one by one.
+    pub(crate) fn watched(&self) -> &[Rival] {
+        if self.knows == Knows::Witness { &self.seen.older } else { &[] }
     }
 
     /// The watches have not told what they should have.
@@ -140,23 +219,19 @@ impl Place {
     }
 
     /// The queue was read up to our entry; `None` if that was not there.
-    pub(crate) fn looked(&mut self, seen: Option<Seen>) {
+    pub(crate) fn looked(&mut self, seen: Option<Seen>, told: &Told) {
         match seen {
             None => self.is_deleted = true,
             // An answer from before the latest one decides nothing.
             Some(seen) if seen.revision < self.seen.revision => {}
-            Some(seen) => (self.seen, self.is_in_doubt) = (Self::known(seen), false),
+            Some(seen) => {
+                (self.seen, self.is_in_doubt) = (seen, false);
+                // Only what the watch stood for is known from here on.
+                self.take_in(self.seen.watch.is_some(), told);
+            }
         }
     }
 }
 
-/// Whether an entry holds beside these.
-fn admits(older: &[(Key, Revision)]) -> bool {
-    older.is_empty()
-}
-
-/// Of these, youngest first, as many as alone keep an entry out.
-fn witness(mut older: Vec<(Key, Revision)>) -> Vec<(Key, Revision)> {
-    older.truncate(1);
-    older
-}
+/// Of so many older entries at most are all known, if the watch on the queue stands and a witness does.
+pub(crate) const LONG: usize = 32;

@@ -10,7 +10,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use super::Revision;
+use super::{Revision, Rival};
 
 pub(crate) type Key = Box<[u8]>;
 
@@ -53,6 +53,11 @@ pub(crate) struct Watch {
 impl Watch {
     pub(crate) fn has_deleted(&self, key: &[u8], after: Revision) -> bool {
         self.deleted.get(key).is_some_and(|at| *at > after)
+    }
+
+    /// Whether it stood `at` that revision, and has told of no end of its key since.
+    pub(super) fn stands(&self, key: &[u8], at: Revision) -> bool {
+        self.since.is_some_and(|since| since <= at) && !self.has_deleted(key, at)
     }
 }
 
@@ -112,9 +117,9 @@ impl Told {
     }
 
     /// Those keys are in use; which others are to be closed to make room.
-    pub(crate) fn use_keys(&mut self, keys: &[(Key, Revision)]) -> Vec<Key> {
-        self.used.retain(|used| keys.iter().all(|(key, _)| key != used));
-        self.used.extend(keys.iter().map(|(key, _)| key.clone()));
+    pub(crate) fn use_keys(&mut self, keys: &[Rival]) -> Vec<Key> {
+        self.used.retain(|used| keys.iter().all(|rival| rival.key != *used));
+        self.used.extend(keys.iter().map(|rival| rival.key.clone()));
         let surplus = self.used.len().saturating_sub(KEYS_WATCHED.max(keys.len()));
         self.used.drain(..surplus).collect()
     }
@@ -130,9 +135,14 @@ const IDLE_DELETIONS: usize = 32;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use leasehold_core::Mode;
 
     fn key(key: u8) -> Key {
         [key].into()
+    }
+
+    fn rival(of: u8) -> Rival {
+        Rival { key: key(of), create: 1, mode: Mode::EXCLUSIVE }
     }
 
     fn deletion(of: u8, revision: Revision) -> Change {
@@ -145,11 +155,11 @@ mod tests {
         let mut told = Told::default();
         for used in 0..16 {
             told.open(Some(&key(used)), 1);
-            assert!(told.use_keys(&[(key(used), 1)]).is_empty());
+            assert!(told.use_keys(&[rival(used)]).is_empty());
         }
-        assert!(told.use_keys(&[(key(0), 1)]).is_empty(), "it is used again");
-        assert_eq!(told.use_keys(&[(key(16), 1)]), [key(1)]);
-        let many: Vec<_> = (20..40).map(|used| (key(used), 1)).collect();
+        assert!(told.use_keys(&[rival(0)]).is_empty(), "it is used again");
+        assert_eq!(told.use_keys(&[rival(16)]), [key(1)]);
+        let many: Vec<_> = (20..40).map(rival).collect();
         let closed = told.use_keys(&many);
         assert!(closed.len() == 16 && closed.iter().all(|closed| closed[0] < 20), "{closed:?}");
         assert!(told.use_keys(&many).is_empty());

@@ -12,13 +12,12 @@ use leasehold_core::{Effect, Env, Error, ErrorKind, Result};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::requests::SHORT;
 use super::sessions::Sessions;
 use super::{NameLock, Session};
 use crate::connection::backoff;
 use crate::error;
 use crate::keys::{LockKeys, Range, Record};
-use crate::protocol::{Contender, End, Patience, Repeats, Revision, Step, Target, Told, WatchId};
+use crate::protocol::{Contender, End, Patience, Place, Repeats, Revision, Step, Target, Told, WatchId};
 
 /// Takes the lock, or queues for it.
 ///
@@ -85,18 +84,18 @@ struct Acquisition {
     look_by: Moment,
     heard: Option<Revision>,
     holder: Option<Holder>,
-    _name_lock: NameLock,
+    name_lock: NameLock,
 }
 
 impl Acquisition {
     async fn new(session: &Arc<Session>, request: &AcquireRequest, patience: Patience) -> Self {
-        let name_lock = session.lock_name(&request.name).await;
-        let (keys, now) = (session.keys(&request.name), session.env().now());
+        let name_lock = session.lock_name(&request.name, request.mode).await;
+        let (keys, now) = (session.keys(&request.name, name_lock.slot), session.env().now());
         Self {
             request: request.clone(),
             patience,
             value: Record::new(request, session.ttl).to_bytes(),
-            contender: Contender::new(patience, &keys.own),
+            contender: Contender::new(patience, keys.mode, &keys.own),
             // A lock that was waited for lately is watched already; it must be listened to before
             // it is asked for.
             told: session.watches.listen(&keys.queue),
@@ -105,7 +104,7 @@ impl Acquisition {
             look_by: now + next_look(session.env(), session.ttl),
             heard: None,
             holder: None,
-            _name_lock: name_lock,
+            name_lock,
             session: Arc::clone(session),
             keys,
         }
@@ -190,25 +189,25 @@ impl Acquisition {
     async fn send(&mut self, step: Step) -> Result<()> {
         let session = Arc::clone(&self.session);
         match step {
-            Step::Ask => {
+            Step::Ask { enter } => {
                 let epoch = session.book.lock().epoch();
                 let watch = self.standing();
-                let asked = session.ask(self.patience, &self.keys, &self.value, epoch, watch).await;
+                let asked = session.ask(self.patience, enter, &self.keys, &self.value, epoch, watch).await;
                 let (answer, oldest) = asked.inspect_err(|error| {
                     if error.effect() == Effect::Unknown {
                         let was_answered = error::tells(error, error::NO_SPACE);
                         self.contender.failed((!was_answered).then_some(epoch));
                     }
                 })?;
-                if !answer.seen.all && answer.seen.older.len() > SHORT {
-                    // So many are told too much.
-                    session.watches.close(&Range::all(&self.keys.queue));
-                }
-                self.contender.asked(answer);
+                self.hear(|contender, told| contender.asked(answer, told));
                 self.holder = oldest.map(|(_, holder)| holder);
                 if let Some(place) = self.contender.place() {
-                    let (name, owner) = (&self.request.name, self.request.owner);
-                    session.book.lock().enter(name, place.create(), owner, session.env().now());
+                    let (name, owner, slot) = (&self.request.name, self.request.owner, self.name_lock.slot);
+                    session.book.lock().enter(name, slot, place.create(), owner, session.env().now());
+                    if !place.hears_all() {
+                        // So many are told too much.
+                        session.watches.close(&Range::all(&self.keys.queue));
+                    }
                 }
             }
             Step::Delete(create) => {
@@ -223,20 +222,25 @@ impl Acquisition {
                 let found = session.find(&self.keys.own).await?;
                 self.contender.found(found);
             }
-            Step::Look(create) => {
-                let seen = session.look(&self.keys, create, self.standing()).await?;
-                self.contender.looked(seen);
+            Step::Look { create, all } => {
+                let seen = session.look(&self.keys, create, self.standing(), all).await?;
+                self.hear(|contender, told| contender.looked(seen, told));
             }
             Step::Open(target) => self.open(target),
             Step::Wait | Step::End(_) => {}
         }
-        if let (Some(place), Some(told)) = (self.contender.place(), &self.told)
-            && !place.knows_all()
-        {
-            let witness = place.witness(&told.borrow());
-            session.watches.use_keys(&self.keys.queue, &witness);
+        let watched = self.contender.place().map_or(&[][..], Place::watched);
+        if !watched.is_empty() {
+            session.watches.use_keys(&self.keys.queue, watched);
         }
         Ok(())
+    }
+
+    /// Passes an answer on, after what the watches have told.
+    fn hear(&mut self, answer: impl FnOnce(&mut Contender, &Told)) {
+        let none = Told::default();
+        let told = self.told.as_ref().map(watch::Receiver::borrow);
+        answer(&mut self.contender, told.as_deref().unwrap_or(&none));
     }
 
     /// The watch on the queue, if it stands.
@@ -267,7 +271,7 @@ impl Acquisition {
             self.look_at = (session.env().now() + first_look(session.ttl)).min(self.look_by);
         }
         // Behind many nobody asks soon for whom it waits.
-        let look_at = if place.knows_all() { self.look_at } else { self.look_by };
+        let look_at = if place.hears_all() { self.look_at } else { self.look_by };
         tokio::select! {
             biased;
             () = left.cancelled() => {}
@@ -287,19 +291,19 @@ impl Acquisition {
         let (Some(told), Some(place)) = (&self.told, self.contender.place()) else {
             return Ok(());
         };
-        let (create, knows_all) = (place.create(), place.knows_all());
+        let (create, hears_all) = (place.create(), place.hears_all());
         let witness = place.witness(&told.borrow());
-        let mut keys = witness.clone();
-        keys.push((self.keys.own.as_slice().into(), create));
-        let for_whom = knows_all || self.heard.is_none();
-        let (stand, oldest) = session.check(&self.keys.queue, &keys, for_whom).await?;
-        if !stand {
+        let for_whom = hears_all || self.heard.is_none();
+        let own = (&*self.keys.own, create);
+        let (stand, oldest) = session.check(&self.keys.queue, own, &witness, for_whom).await?;
+        if !stand || witness.is_empty() {
             // What should have told is opened anew. The others may be as good as they were.
             let (watches, queue) = (&session.watches, &self.keys.queue);
-            if knows_all {
+            if hears_all {
                 watches.close(&Range::all(queue));
-            } else {
-                witness.into_iter().for_each(|(key, _)| watches.close(&Range::rival(queue, key)));
+            }
+            for rival in place.watched() {
+                watches.close(&Range::rival(queue, rival.key.clone()));
             }
             self.contender.doubt();
         }

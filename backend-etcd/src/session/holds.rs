@@ -12,13 +12,13 @@ use crate::protocol::{Hold, Revision};
 
 impl Session {
     pub(super) fn forget(&self, name: &LockName, create: Revision) {
-        let was_watched = self.book.lock().forget(name, create);
-        if was_watched {
-            self.watches.close(&Range::entry(&self.keys(name).own));
+        let watched = self.book.lock().forget(name, create);
+        if let Some(slot) = watched {
+            self.watches.close(&Range::entry(&self.keys(name, slot).own));
         }
     }
 
-    /// The grant of an entry that came first, unless it, or the session, is over meanwhile.
+    /// The grant of an entry that has its turn, unless it, or the session, is over meanwhile.
     pub(super) fn grant(&self, name: &LockName, create: Revision, owner: OwnerId) -> Result<Grant> {
         let counter = self.counter(create)?;
         let now = self.env().now();
@@ -47,17 +47,20 @@ impl Session {
         let create = grant.counter.checked_sub(self.token_base).and_then(|create| create.try_into().ok());
         let create = create.ok_or_else(|| Error::lost(LostReason::Gone))?;
         let may_be_there = self.book.lock().release(&grant.name, create, grant.owner)?;
-        let deleted = may_be_there && self.delete(&self.keys(&grant.name).own, create).await?;
+        let deleted = match may_be_there {
+            Some(slot) => self.delete(&self.keys(&grant.name, slot).own, create).await?,
+            None => false,
+        };
         self.forget(&grant.name, create);
         if deleted { Ok(()) } else { Err(Error::lost(LostReason::Gone)) }
     }
 
     /// The entry under `key` is gone, if it was created before `revision`.
     pub(super) fn entry_deleted(&self, key: &[u8], revision: Revision) {
-        let Some(name) = self.sessions.keys.name_of(key) else {
+        let Some((name, slot)) = self.sessions.keys.entry_of(key, self.lease) else {
             return;
         };
-        let lost = self.book.lock().deleted(&name, revision);
+        let lost = self.book.lock().deleted(&name, slot, revision);
         if let Some(counter) = lost.and_then(|create| self.counter(create).ok()) {
             self.sessions.events.tell(StoreEvent::GrantLost { name, counter, reason: LostReason::Gone });
         }

@@ -39,29 +39,35 @@ impl Session {
                     Some(message) => self.asked_to_let_go(create, grace_of(message)),
                     None => self.book.lock().asked.forget(create),
                 }
-            } else if change.value.is_none() && change.key.ends_with(&self.suffix) {
+            } else if change.value.is_none() && self.may_have_put(&change.key) {
                 self.entry_deleted(&change.key, change.revision);
             }
         }
     }
 
+    /// Most of what is told is about others.
+    fn may_have_put(&self, key: &[u8]) -> bool {
+        let slash = key.iter().rposition(|byte| *byte == b'/');
+        slash.and_then(|slash| key.get(slash + 1..)).is_some_and(|last| last.starts_with(&self.last))
+    }
+
     /// There was no right to watch a key of ours, or to read it. Without its watch a session cannot tell that
     /// it is over. As for an entry, the right may come back: it is tried again, once in the length of a lease.
     fn may_not_see(self: &Arc<Self>, key: &[u8]) {
-        match self.sessions.keys.name_of(key) {
-            Some(name) => self.book.lock().not_watched(&name, self.env().now() + self.ttl),
+        match self.sessions.keys.entry_of(key, self.lease) {
+            Some((name, slot)) => self.book.lock().not_watched(&name, slot, self.env().now() + self.ttl),
             None => self.deny(&error::not_told()),
         }
     }
 
     /// Gives a watch of its own to every key that has been held for a while: somebody may delete it.
     pub(super) fn watch_what_is_held(&self) {
-        let names = self.book.lock().begin_watches(self.env().now());
-        for name in names {
-            let range = Range::entry(&self.keys(&name).own);
+        let entries = self.book.lock().begin_watches(self.env().now());
+        for (name, slot) in entries {
+            let range = Range::entry(&self.keys(&name, slot).own);
             self.watches.open(range.clone(), None);
             // RACE: it was released before its watch was there to be let go of.
-            if !self.book.lock().is_watched(&name) {
+            if !self.book.lock().is_watched(&name, slot) {
                 self.watches.close(&range);
             }
         }

@@ -35,14 +35,14 @@ use std::time::Duration;
 
 use leasehold_core::backend::{Lease, LeaseId, LeaseScope, StoreEvent};
 use leasehold_core::clock::{Deadline, Moment};
-use leasehold_core::{Env, Error, ErrorKind, LockName, LostReason};
+use leasehold_core::{Env, Error, ErrorKind, LockName, LostReason, Mode};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use crate::connection::backoff;
 use crate::keys::LockKeys;
-use crate::protocol::{Book, Key, Revision};
+use crate::protocol::{Book, Key, Revision, Slot};
 use crate::watch::Watches;
 
 pub(crate) use acquisition::acquire;
@@ -59,8 +59,8 @@ pub(crate) struct Session {
     key: Vec<u8>,
     /// When the key was created.
     created: Revision,
-    /// How the keys of its entries end.
-    suffix: Vec<u8>,
+    /// What the last part of the keys of its entries begins with.
+    last: Vec<u8>,
     token_base: u64,
     book: Mutex<Book>,
     /// A name is not busy any more.
@@ -75,6 +75,8 @@ pub(crate) struct Session {
 struct NameLock {
     session: Arc<Session>,
     name: LockName,
+    /// Where it may put an entry.
+    slot: Slot,
 }
 
 impl Drop for NameLock {
@@ -97,8 +99,8 @@ impl Session {
         Lease::new(self.id(), LeaseScope::Session, self.ttl, self.deadline())
     }
 
-    fn keys(&self, name: &LockName) -> LockKeys {
-        self.sessions.keys.lock(name, self.lease)
+    fn keys(&self, name: &LockName, slot: Slot) -> LockKeys {
+        self.sessions.keys.lock(name, slot, self.lease)
     }
 
     /// Until when the session can be trusted; a session that is over, never.
@@ -157,11 +159,12 @@ impl Session {
     }
 
     /// Waits until nobody else deals with `name`.
-    async fn lock_name(self: &Arc<Self>, name: &LockName) -> NameLock {
+    async fn lock_name(self: &Arc<Self>, name: &LockName, mode: Mode) -> NameLock {
         loop {
             let freed = self.freed.notified();
-            if self.book.lock().take(name, self.env().now()) {
-                return NameLock { session: Arc::clone(self), name: name.clone() };
+            let taken = self.book.lock().take(name, mode, self.env().now());
+            if let Some(slot) = taken {
+                return NameLock { session: Arc::clone(self), name: name.clone(), slot };
             }
             freed.await;
         }

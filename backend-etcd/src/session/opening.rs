@@ -93,7 +93,7 @@ async fn begin(
             cluster,
             key,
             created,
-            suffix: format!("/{lease:x}").into_bytes(),
+            last: format!("{lease:x}").into_bytes(),
             token_base,
             book: Mutex::new(Book::new(deadline(&sessions.env, sent_at, ttl), epoch)),
             freed: Notify::new(),

@@ -1,7 +1,7 @@
 //! The transactions on the wire, each safe to send again.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use etcd_client::{
@@ -10,68 +10,71 @@ use etcd_client::{
 };
 use leasehold_core::backend::Holder;
 use leasehold_core::clock::Moment;
-use leasehold_core::{Error, ErrorKind, LostReason, Result};
+use leasehold_core::{Error, ErrorKind, LostReason, Mode, Result};
 
 use super::Session;
 use crate::connection::Silence;
 use crate::error;
 use crate::keys::{LockKeys, grace_of};
-use crate::protocol::{Answer, Key, Patience, Revision, Seen, WatchId};
+use crate::protocol::{Answer, Beyond, Key, LONG, Patience, Revision, Rival, Seen, WatchId, mode_of};
 
 /// Who is the oldest in a queue: when it came, and what it says of itself.
 pub(super) type Oldest = Option<(Revision, Holder)>;
 
 impl Session {
-    /// Puts the entry unless one is there; with [`Patience::Tries`], unless anybody's is. Shows what is older, while
-    /// the watch of that number stands on the queue.
+    /// Puts the entry unless one is there; if it is not to `enter` behind anybody, unless one is there that it could
+    /// not hold beside. Shows what is older, while the watch of that number stands on the queue.
     pub(super) async fn ask(
         self: &Arc<Self>,
         patience: Patience,
+        enter: bool,
         keys: &LockKeys,
         value: &[u8],
         epoch: Revision,
         watch: Option<WatchId>,
     ) -> Result<(Answer, Oldest)> {
-        let absent = match patience {
-            Patience::Waits => Compare::create_revision(keys.own.clone(), CompareOp::Equal, 0),
-            Patience::Tries => {
-                Compare::create_revision(keys.queue.clone(), CompareOp::Equal, 0).with_prefix()
-            }
-        };
         let in_epoch = Compare::mod_revision(self.key.clone(), CompareOp::Equal, epoch);
         let put = TxnOp::put(keys.own.clone(), value, Some(PutOptions::new().with_lease(self.lease)));
-        let shown = if watch.is_some() { LONG } else { SHORT };
-        // The youngest are ours and those before it.
-        let nearest = TxnOp::get(keys.queue.clone(), Some(nearest(shown + 1)));
+        let shown = match (watch, keys.mode) {
+            (None, _) => Some(SHORT),
+            (Some(_), mode) if is_crowd(mode) => None,
+            (Some(_), _) => Some(LONG),
+        };
         let queue = match patience {
-            Patience::Waits => oldest().with_keys_only().with_limit(shown as i64 + 1),
+            Patience::Waits => oldest().with_keys_only().with_limit(shown.unwrap_or(LONG) as i64 + 1),
             Patience::Tries => oldest(),
         };
         let reads = || {
             let own = TxnOp::get(keys.own.clone(), None);
-            [own, TxnOp::get(keys.queue.clone(), Some(queue.clone())), read_key(&self.key)]
+            let reads = [own, TxnOp::get(keys.queue.clone(), Some(queue.clone())), read_key(&self.key)];
+            let barring = (!enter && keys.mode == Mode::SHARED).then(|| who_do_not_share(keys, None));
+            reads.into_iter().chain(barring.into_iter().flatten()).collect::<Vec<_>>()
         };
-        let txn = Txn::new().when([absent, in_epoch]).and_then([put, nearest]);
-        let mut answer = match patience {
-            Patience::Tries => self.txn(txn.or_else(reads())).await?,
-            Patience::Waits => self.txn(txn).await?,
-        };
+        // Of a request that enters and does not wait, the oldest is who is in its way.
+        let for_whom = patience == Patience::Tries && enter;
+        // The youngest are ours and those before it.
+        let before = [TxnOp::get(keys.queue.clone(), Some(nearest(shown.map(|shown| shown + 1))))];
+        let before = before.into_iter().chain(more_before(keys, None));
+        let before = before.chain(for_whom.then(|| TxnOp::get(keys.queue.clone(), Some(oldest()))));
+        let txn = Txn::new()
+            .when(unless(keys, enter).into_iter().chain([in_epoch]).collect::<Vec<_>>())
+            .and_then([put].into_iter().chain(before).collect::<Vec<_>>());
+        let mut answer = self.txn(if enter { txn } else { txn.or_else(reads()) }).await?;
         let is_put = answer.succeeded();
-        if !is_put && patience == Patience::Waits {
+        if !is_put && enter {
             // Only what an earlier request has left is in the way: it is not worth sending the reads each time.
             answer = self.txn(Txn::new().and_then(reads())).await?;
         }
-        let revision = revision(&answer)?;
-        let seen = |queue: &GetResponse, create: Revision, all: bool| {
-            let older = older(queue, &keys.queue, create)?;
-            Ok::<_, Error>(Seen { revision, older, all, is_far: queue.count() > FAR, watch })
-        };
+        let (revision, mut parts) = (revision(&answer)?, reads_of(&answer)?);
         if is_put {
-            let [queue] = gets(&answer)?;
-            let seen = seen(&queue, revision, !queue.more())?;
-            return Ok((Answer { mine: Some((revision, true)), seen, in_epoch: true }, None));
+            let whom = if for_whom { parts.pop() } else { None };
+            let oldest = whom.and_then(|queue| self.oldest(&queue));
+            let seen = seen(keys, (revision, revision), watch, &parts)?;
+            return Ok((Answer { mine: Some((revision, true)), seen, in_epoch: true }, oldest));
         }
-        let [own, queue, session] = gets(&answer)?;
+        let [own, queue, session, barring @ ..] = &*parts else {
+            return Err(error::malformed("with parts missing"));
+        };
         let Some(session) = session.kvs().first() else {
             self.lose(LostReason::SessionLost);
             return Err(Error::lost(LostReason::SessionLost));
@@ -79,44 +82,72 @@ impl Session {
         self.book.lock().saw_epoch(session.mod_revision());
         let mine = own.kvs().first().map(|kv| (kv.create_revision(), kv.value() == value));
         let create = mine.map_or(Revision::MAX, |(create, _)| create);
-        // The oldest ones: any of them is one to wait for.
-        let all = queue.kvs().iter().any(|kv| kv.create_revision() == create);
         let in_epoch = session.mod_revision() == epoch;
-        Ok((Answer { mine, seen: seen(&queue, create, all)?, in_epoch }, self.oldest(&queue)))
+        // The oldest ones: any of them is one to wait for. Readers do not wait for each other.
+        let all = queue.kvs().iter().any(|kv| kv.create_revision() == create);
+        let older = match barring {
+            [] => older(queue, keys, create)?,
+            barring => nearest_of(barring, keys, create)?.into_iter().collect(),
+        };
+        let beyond = if all { Beyond::Nobody } else { Beyond::Unknown };
+        let seen = Seen { revision, older, beyond, is_far: queue.count() > FAR, watch };
+        Ok((Answer { mine, seen, in_epoch }, self.oldest(queue)))
     }
 
-    /// Reads the queue up to the entry created at `create`: what is older, if that is there. One is enough, unless
-    /// the watch of that number stands on the queue.
+    /// Reads the queue up to the entry created at `create`: what is older, if that is there. Without the watch of that
+    /// number on the queue less is enough, unless `all` is wanted.
     pub(super) async fn look(
         self: &Arc<Self>,
         keys: &LockKeys,
         create: Revision,
         watch: Option<WatchId>,
+        all: bool,
     ) -> Result<Option<Seen>> {
-        let shown = if watch.is_some() { LONG } else { 1 };
-        let before = nearest(shown).with_max_create_revision(create.saturating_sub(1));
-        let reads = [read_key(&keys.own), TxnOp::get(keys.queue.clone(), Some(before))];
-        let answer = self.txn(Txn::new().and_then(reads)).await?;
-        let revision = revision(&answer)?;
-        let [own, queue] = gets(&answer)?;
-        let (older, all) = (older(&queue, &keys.queue, create)?, watch.is_some() && !queue.more());
-        let is_there = created(&own) == Some(create);
-        Ok(is_there.then_some(Seen { revision, older, all, is_far: false, watch }))
+        let shown = match (watch, keys.mode) {
+            _ if all => None,
+            (Some(_), _) => Some(LONG),
+            (None, Mode::EXCLUSIVE) => Some(1),
+            (None, _) => Some(SHORT),
+        };
+        let last = create.saturating_sub(1);
+        let before = TxnOp::get(keys.queue.clone(), Some(nearest(shown).with_max_create_revision(last)));
+        let reads = [read_key(&keys.own), before].into_iter().chain(more_before(keys, Some(last)));
+        let answer = self.txn(Txn::new().and_then(reads.collect::<Vec<_>>())).await?;
+        let (revision, parts) = (revision(&answer)?, reads_of(&answer)?);
+        let [own, before @ ..] = &*parts else {
+            return Err(error::malformed("with parts missing"));
+        };
+        let is_there = created(own) == Some(create);
+        let seen = seen(keys, (revision, create), watch, before)?;
+        Ok(is_there.then_some(Seen { is_far: false, ..seen }))
     }
 
-    /// Whether keys are those created at these revisions still; and, if somebody wants to know, the oldest of the
-    /// queue.
+    /// Whether our entry and some others are those created at these revisions still; and, if somebody wants to know,
+    /// the oldest of the queue.
     pub(super) async fn check(
         self: &Arc<Self>,
         queue: &[u8],
-        keys: &[(Key, Revision)],
+        own: (&[u8], Revision),
+        others: &[Rival],
         for_whom: bool,
     ) -> Result<(bool, Oldest)> {
-        let reads = keys.iter().map(|(key, _)| read_key(key));
-        let reads = reads.chain(for_whom.then(|| TxnOp::get(queue, Some(oldest())))).collect::<Vec<_>>();
+        let oldest = for_whom.then(|| TxnOp::get(queue, Some(oldest())));
+        // A transaction has only so many parts.
+        let is_listed = others.len() > SHORT;
+        let list = is_listed.then(|| TxnOp::get(queue, Some(nearest(None))));
+        let singly = if is_listed { &[] } else { others };
+        let reads = singly.iter().map(|rival| read_key(&rival.key)).chain([read_key(own.0)]);
+        let reads = reads.chain(list).chain(oldest).collect::<Vec<_>>();
         let answers = reads_of(&self.txn(Txn::new().and_then(reads)).await?)?;
-        let stand = keys.iter().zip(&answers).all(|((_, create), read)| created(read) == Some(*create));
-        Ok((stand, answers.get(keys.len()).and_then(|queue| self.oldest(queue))))
+        let expected = singly.iter().map(|rival| rival.create).chain([own.1]);
+        let mut stand = expected.zip(&answers).all(|(create, read)| created(read) == Some(create));
+        let mut rest = answers.iter().skip(singly.len() + 1);
+        if is_listed {
+            let there = rest.next().map_or(&[][..], GetResponse::kvs);
+            let there: HashSet<_> = there.iter().map(|kv| (kv.key(), kv.create_revision())).collect();
+            stand &= others.iter().all(|rival| there.contains(&(&*rival.key, rival.create)));
+        }
+        Ok((stand, rest.next().and_then(|queue| self.oldest(queue))))
     }
 
     fn oldest(&self, queue: &GetResponse) -> Oldest {
@@ -248,9 +279,86 @@ pub(crate) fn oldest() -> GetOptions {
     GetOptions::new().with_prefix().with_sort(SortTarget::Create, SortOrder::Ascend).with_limit(1)
 }
 
-/// The youngest.
-fn nearest(limit: usize) -> GetOptions {
-    oldest().with_sort(SortTarget::Create, SortOrder::Descend).with_keys_only().with_limit(limit as i64)
+/// The youngest: so many, or all.
+fn nearest(limit: Option<usize>) -> GetOptions {
+    let all = oldest().with_sort(SortTarget::Create, SortOrder::Descend).with_keys_only();
+    all.with_limit(limit.map_or(0, |limit| limit as i64))
+}
+
+/// When an entry is not put.
+fn unless(keys: &LockKeys, enter: bool) -> Vec<Compare> {
+    let absent = |key: &[u8]| Compare::create_revision(key, CompareOp::Equal, 0);
+    match keys.mode {
+        _ if enter => vec![absent(&keys.own)],
+        Mode::SHARED => {
+            let nobody = keys.who_do_not_share().map(|(from, to)| absent(&from).with_range(to));
+            [absent(&keys.own)].into_iter().chain(nobody).collect()
+        }
+        _ => vec![absent(&keys.queue).with_prefix()],
+    }
+}
+
+/// What else is read of those before an entry, created at that revision at the latest: where none of them is in its way
+/// it holds behind any number, and that number need not be shown.
+fn more_before(keys: &LockKeys, last: Option<Revision>) -> Vec<TxnOp> {
+    match keys.mode {
+        Mode::SHARED => who_do_not_share(keys, last).into(),
+        // Of fewer permits as many as are shown leave none; and a count goes up to now.
+        mode if mode.capacity() as usize > SHORT && last.is_none() => {
+            let alike = GetOptions::new().with_prefix().with_count_only();
+            vec![TxnOp::get(keys.who_are_alike(), Some(alike))]
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// The nearest who do not share: of two ranges.
+fn who_do_not_share(keys: &LockKeys, last: Option<Revision>) -> [TxnOp; 2] {
+    keys.who_do_not_share().map(|(from, to)| {
+        let nearest = nearest(Some(1)).with_range(to);
+        let nearest = last.into_iter().fold(nearest, GetOptions::with_max_create_revision);
+        TxnOp::get(from, Some(nearest))
+    })
+}
+
+/// What the reads of a queue show to the entry created at `create`.
+fn seen(
+    keys: &LockKeys,
+    (revision, create): (Revision, Revision),
+    watch: Option<WatchId>,
+    parts: &[GetResponse],
+) -> Result<Seen> {
+    let [queue, more @ ..] = parts else {
+        return Err(error::malformed("with parts missing"));
+    };
+    let mut older = older(queue, keys, create)?;
+    let mut beyond = if queue.more() { Beyond::Unknown } else { Beyond::Nobody };
+    match (beyond, keys.mode, more) {
+        (Beyond::Unknown, Mode::SHARED, [low, high, ..]) => {
+            match nearest_of(&[low.clone(), high.clone()], keys, create)? {
+                None => beyond = Beyond::Alike(0),
+                Some(nearest) if !older.contains(&nearest) => older.push(nearest),
+                Some(_) => {}
+            }
+        }
+        (Beyond::Unknown, mode, [alike, ..]) if mode != Mode::EXCLUSIVE && alike.count() == queue.count() => {
+            let others = usize::try_from(queue.count()).unwrap_or(0).saturating_sub(1 + older.len());
+            beyond = if others < MANY { Beyond::Alike(others) } else { Beyond::Unknown };
+        }
+        _ => {}
+    }
+    Ok(Seen { revision, older, beyond, is_far: queue.count() > FAR, watch })
+}
+
+/// The youngest in any of these ranges that is older than an entry.
+fn nearest_of(ranges: &[GetResponse], keys: &LockKeys, create: Revision) -> Result<Option<Rival>> {
+    let ranges: Vec<_> = ranges.iter().map(|range| older(range, keys, create)).collect::<Result<_>>()?;
+    Ok(ranges.into_iter().flatten().max_by_key(|rival| rival.create))
+}
+
+/// Whether so many may hold together that who keeps one out is known only from all.
+fn is_crowd(mode: Mode) -> bool {
+    mode != Mode::SHARED && mode.capacity() as usize > CROWD
 }
 
 fn read_key(key: &[u8]) -> TxnOp {
@@ -263,13 +371,15 @@ fn created(read: &GetResponse) -> Option<Revision> {
 }
 
 /// The entries before one, the youngest first.
-fn older(read: &GetResponse, queue: &[u8], create: Revision) -> Result<Vec<(Key, Revision)>> {
-    if !read.kvs().iter().all(|kv| kv.key().starts_with(queue)) {
-        return Err(error::malformed("with a key of another queue"));
-    }
-    let entries = read.kvs().iter().map(|kv| (kv.key().into(), kv.create_revision()));
-    let mut older: Vec<_> = entries.filter(|(_, created)| *created < create).collect();
-    older.sort_by_key(|(_, created)| Reverse(*created));
+fn older(read: &GetResponse, keys: &LockKeys, create: Revision) -> Result<Vec<Rival>> {
+    let rival = |kv: &KeyValue| {
+        let mode = mode_of(kv.key().strip_prefix(keys.queue.as_slice())?);
+        Some(Rival { key: kv.key().into(), create: kv.create_revision(), mode })
+    };
+    let entries: Option<Vec<_>> = read.kvs().iter().map(rival).collect();
+    let mut older = entries.ok_or_else(|| error::malformed("with a key of another queue"))?;
+    older.retain(|rival| rival.create < create);
+    older.sort_by_key(|rival| Reverse(rival.create));
     Ok(older)
 }
 
@@ -295,9 +405,11 @@ fn reads_of(answer: &TxnResponse) -> Result<Vec<GetResponse>> {
     Ok(parts.into_iter().filter_map(read).collect())
 }
 
-/// With so many older entries a watch on the queue is opened; with that many it is closed. Between the two it is
-/// used if it stands.
-pub(super) const SHORT: usize = 16;
-const LONG: usize = 32;
+/// Behind so many a watch on the queue is opened. Between this and [`LONG`] it is used if it stands.
+const SHORT: usize = 16;
 /// With so many in a queue a turn is further away than the tenth of a second by which a watch on the past is late.
 const FAR: i64 = 64;
+/// Of more permits than these the whole queue is shown to whoever listens to it.
+const CROWD: usize = 8;
+/// So many are not counted: they are read one by one.
+const MANY: usize = 100_000;

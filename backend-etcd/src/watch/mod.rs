@@ -29,7 +29,7 @@ use tokio_util::sync::CancellationToken;
 use crate::connection::Endpoints;
 use crate::error;
 use crate::keys::Range;
-use crate::protocol::{Change, Key, Revision, Told, WatchId};
+use crate::protocol::{Change, Key, Revision, Rival, Told, WatchId};
 
 /// What a session is told of a watch.
 pub(crate) enum WatchEvent<'a> {
@@ -133,7 +133,7 @@ impl Watches {
     }
 
     /// Those contenders are who is waited for: their watches stay, and others go if there are too many.
-    pub(crate) fn use_keys(&self, queue: &[u8], keys: &[(Key, Revision)]) {
+    pub(crate) fn use_keys(&self, queue: &[u8], keys: &[Rival]) {
         let mut table = self.table.lock();
         let surplus = table.tell(&Range::all(queue), |told, _| told.use_keys(keys));
         for key in surplus.into_iter().flatten() {

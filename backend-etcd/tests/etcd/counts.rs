@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
-use leasehold_core::LockManager;
 use leasehold_core::clock::Moment;
+use leasehold_core::{Lock, LockManager, LockOptions, Mode};
 use parking_lot::Mutex;
 use tokio::sync::Barrier;
 
@@ -20,6 +20,10 @@ trials![
     a_name_keeps_its_key,
     eight_contenders_take_two_requests_per_cycle,
     forty_contenders_take_three_requests_per_cycle,
+    eight_who_share_take_two_requests_per_cycle,
+    forty_readers_and_writers_take_four_requests_per_cycle,
+    forty_who_want_a_permit_take_few_requests_per_cycle,
+    forty_who_want_many_permits_take_two_requests_per_cycle,
     ten_thousand_held_locks_are_one_renewal,
 ];
 
@@ -43,23 +47,60 @@ async fn a_name_keeps_its_key() {
 /// Two requests per cycle under contention, and no hand-off waits for the server's 100 ms loop. The
 /// times are shown, not judged.
 async fn eight_contenders_take_two_requests_per_cycle() {
-    contenders_take(8, 150, FIRST_LOOK, 20).await;
+    contenders_take(8, &[Mode::EXCLUSIVE], 150, FIRST_LOOK, 20).await;
 }
 
 /// Behind more than are watched together: one read more, whoever hears of its predecessor's end. In turns that
 /// is whose key is watched already.
 async fn forty_contenders_take_three_requests_per_cycle() {
-    let told = contenders_take(40, 50, TTL / 2, 31).await;
+    let told = contenders_take(40, &[Mode::EXCLUSIVE], 50, TTL / 2, 31).await;
     // Whoever once had that predecessor hears of it, too.
     assert!(told < 10.0, "{told:.1} sessions hear of a release");
 }
 
-/// So many contenders take no more than `tenths` of a request per cycle, once they have gone through some, one more
+/// The same in every mode and mix: whoever has heard that those in its way have gone asks nobody.
+async fn eight_who_share_take_two_requests_per_cycle() {
+    let some = |weight, capacity| Mode::permits(weight, capacity).unwrap();
+    for modes in [
+        &[Mode::SHARED, Mode::EXCLUSIVE][..],
+        &[some(1, 2)],
+        &[some(1, 3), some(2, 3), Mode::SHARED, some(1, 2), Mode::EXCLUSIVE],
+    ] {
+        contenders_take(8, modes, 50, FIRST_LOOK, 20).await;
+    }
+}
+
+/// A reader listens to the nearest writer, and reads once that has gone; a writer behind readers reads some times, as one
+/// after the other goes that it has listened to.
+async fn forty_readers_and_writers_take_four_requests_per_cycle() {
+    contenders_take(40, &[Mode::SHARED, Mode::EXCLUSIVE], 30, TTL / 2, 36).await;
+}
+
+/// No single one keeps a permit out: with each that goes some have to read.
+async fn forty_who_want_a_permit_take_few_requests_per_cycle() {
+    contenders_take(40, &[Mode::permits(1, 2).unwrap()], 30, TTL / 2, 40).await;
+    contenders_take(40, &[Mode::permits(1, 4).unwrap()], 30, TTL / 2, 46).await;
+}
+
+/// Of so many that all of them are listened to.
+async fn forty_who_want_many_permits_take_two_requests_per_cycle() {
+    contenders_take(40, &[Mode::permits(1, 12).unwrap()], 30, FIRST_LOOK, 20).await;
+}
+
+/// So many contenders, in these modes by turns, take no more than `tenths` of a request per cycle, once they have gone through some, one more
 /// for whoever comes behind another than in its turn before, and not counting those who wait for longer than
 /// `patience`. How many are told of each change.
-async fn contenders_take(count: usize, cycles: usize, patience: Duration, tenths: usize) -> f64 {
+async fn contenders_take(
+    count: usize,
+    modes: &[Mode],
+    cycles: usize,
+    patience: Duration,
+    tenths: usize,
+) -> f64 {
     let rig = Rig::start().await;
-    let contenders = managers(&rig, count).await;
+    let managers = managers(&rig, count).await;
+    let contenders: Vec<_> =
+        managers.iter().zip(modes.iter().cycle()).map(|(to, mode)| lock(to, *mode)).collect();
     let warmed_up = contend(&contenders, 10, patience).await;
 
     let told = async || rig.etcd.metrics(0).await.unwrap().sum("etcd_debugging_mvcc_events_total", "");
@@ -71,7 +112,7 @@ async fn contenders_take(count: usize, cycles: usize, patience: Duration, tenths
     let made = rig.etcd.requests().await.unwrap() - &before;
     let cycles = count * cycles;
     // Among few nobody watches a key of its own for whoever is before it.
-    let moves = if tenths > 20 { changes(&warmed_up.turns, &turns) } else { 0 };
+    let moves = if tenths > 20 && modes == [Mode::EXCLUSIVE] { changes(&warmed_up.turns, &turns) } else { 0 };
     let (made, bound) = (without_renewals(&made), (tenths * cycles / 10) as u64 + moves + looks);
     assert!(
         2 * cycles as u64 <= made && made <= bound,
@@ -79,7 +120,7 @@ async fn contenders_take(count: usize, cycles: usize, patience: Duration, tenths
     );
 
     println!(
-        "{count} contenders, {cycles} cycles: {:.0} a second, {:.2} requests, {moves} behind another than before, {told:.1} told of each; hand-off p50 {:.2} ms, p99 {:.2} ms, longest {:.2} ms",
+        "{count} contenders, {modes:?}, {cycles} cycles: {:.0} a second, {:.2} requests, {moves} behind another than before, {told:.1} told of each; hand-off p50 {:.2} ms, p99 {:.2} ms, longest {:.2} ms",
         cycles as f64 / took.as_secs_f64(),
         made as f64 / cycles as f64,
         handoffs.value_at_quantile(0.5) as f64 / 1000.0,
@@ -87,6 +128,12 @@ async fn contenders_take(count: usize, cycles: usize, patience: Duration, tenths
         handoffs.max() as f64 / 1000.0,
     );
     told
+}
+
+fn lock(manager: &LockManager, mode: Mode) -> Lock {
+    let mut options = LockOptions::default();
+    options.mode = mode;
+    manager.lock("n").unwrap().options(options)
 }
 
 /// How often somebody came behind another than in its turn before.
@@ -109,7 +156,7 @@ struct Contest {
 }
 
 /// Every contender goes through so many cycles as fast as it can.
-async fn contend(contenders: &[LockManager], cycles: usize, patience: Duration) -> Contest {
+async fn contend(contenders: &[Lock], cycles: usize, patience: Duration) -> Contest {
     let looks = Arc::new(AtomicU64::new(0));
     let turns: Arc<Mutex<Vec<_>>> = Arc::default();
     let released: Arc<Mutex<Option<Moment>>> = Arc::default();
@@ -118,8 +165,8 @@ async fn contend(contenders: &[LockManager], cycles: usize, patience: Duration) 
     let tasks: Vec<_> = contenders
         .iter()
         .enumerate()
-        .map(|(who, manager)| {
-            let lock = manager.lock("n").unwrap();
+        .map(|(who, lock)| {
+            let lock = lock.clone();
             let turns = Arc::clone(&turns);
             let (released, handoffs) = (Arc::clone(&released), Arc::clone(&handoffs));
             let (looks, start) = (Arc::clone(&looks), Arc::clone(&start));

@@ -17,6 +17,7 @@ mod rig;
 mod rights;
 mod secured;
 mod server;
+mod sharing;
 mod tokens;
 mod words;
 
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
         rights::trials(),
         secured::trials(),
         server::trials(),
+        sharing::trials(),
         tokens::trials(),
         words::trials(),
     ]

@@ -228,8 +228,9 @@ async fn many_lost_answers_cost_a_few_requests_each() {
     }
     let made = (rig.etcd.requests().await.unwrap() - &before).of("Txn");
     println!("{made} transactions for {NAMES} lost answers");
-    // Each is asked for, moves the epoch or sees that it has moved, and is asked for again.
-    assert!(made <= 4 * NAMES as u64, "{made}");
+    // Each is asked for, moves the epoch or sees that it has moved, is asked for again, and read. The watch that was
+    // cut makes the session read its key.
+    assert!(made <= 4 * NAMES as u64 + 1, "{made}");
     for guard in guards {
         guard.release().await.unwrap();
     }

@@ -27,25 +27,10 @@ trials![
 
 /// NOSPACE refuses what needs room. Renewals and deletions do not.
 async fn a_full_server_keeps_and_releases_what_is_held() {
-    let rig = Rig::on(Setup::new().quota(4 << 20)).await;
+    let rig = Rig::start_with_quota().await;
     let (one, other) = (rig.manager().await, rig.manager().await);
     let guard = hold(&one, "n").await;
-    let filled = async {
-        let junk = vec![b'x'; 1 << 20];
-        for index in 0.. {
-            if let Err(refused) =
-                rig.store.client.kv_client().put(format!("junk/{index}"), junk.clone(), None).await
-            {
-                return refused;
-            }
-        }
-        unreachable!("a server without bounds")
-    };
-    let refused = within(BOUND, "the server is full", filled).await;
-    assert!(
-        matches!(&refused, ClientError::GRpcStatus(status) if status.message().contains("space")),
-        "{refused}"
-    );
+    fill(&rig).await;
 
     let refused = within(BOUND, "an answer", other.lock("m").unwrap().acquire()).await.unwrap_err();
     assert_eq!(*refused.kind(), ErrorKind::Unavailable, "{refused}");
@@ -68,6 +53,26 @@ async fn a_full_server_keeps_and_releases_what_is_held() {
         Err(_still_full) => false,
     })
     .await;
+}
+
+/// Puts as much as there is room for.
+pub(crate) async fn fill(rig: &Rig) {
+    let filled = async {
+        let junk = vec![b'x'; 1 << 20];
+        for index in 0.. {
+            if let Err(refused) =
+                rig.store.client.kv_client().put(format!("junk/{index}"), junk.clone(), None).await
+            {
+                return refused;
+            }
+        }
+        unreachable!("a server without bounds")
+    };
+    let refused = within(BOUND, "the server is full", filled).await;
+    assert!(
+        matches!(&refused, ClientError::GRpcStatus(status) if status.message().contains("space")),
+        "{refused}"
+    );
 }
 
 /// A server that is about to be full carries out requests that it answers with NOSPACE. None of them

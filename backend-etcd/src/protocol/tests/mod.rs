@@ -4,21 +4,24 @@
 mod model;
 mod mutant;
 mod process;
+mod sharing;
 mod store;
 
 use leasehold_core::clock::Moment;
 use proptest::prelude::*;
 
 use super::*;
-use model::World;
+use model::{MIXES, World};
 use mutant::Mutant;
 use process::{AHEAD, NOW};
 
 /// Our key.
 const OWN: &[u8] = b"m";
 
+const LOOK: Step = Step::Look { create: 10, all: false };
+
 fn waits() -> Contender {
-    Contender::new(Patience::Waits, OWN)
+    Contender::new(Patience::Waits, Mode::EXCLUSIVE, OWN)
 }
 
 fn step(contender: &Contender) -> Step {
@@ -31,8 +34,12 @@ fn hears(contender: &Contender, told: &Told) -> Step {
 
 /// What an answer at a revision showed, with the watch of a number on the queue.
 fn seen(revision: Revision, older: &[(u8, Revision)], watch: Option<WatchId>) -> Seen {
-    let older = older.iter().map(|(key, create)| ([*key].into(), *create)).collect();
-    Seen { revision, older, all: true, is_far: false, watch }
+    let older = older.iter().map(|(key, create)| rival(*key, *create, Mode::EXCLUSIVE)).collect();
+    Seen { revision, older, beyond: Beyond::Nobody, is_far: false, watch }
+}
+
+fn rival(key: u8, create: Revision, mode: Mode) -> Rival {
+    Rival { key: [key].into(), create, mode }
 }
 
 fn answer(seen: Seen, mine: Option<(Revision, bool)>) -> Answer {
@@ -42,15 +49,23 @@ fn answer(seen: Seen, mine: Option<(Revision, bool)>) -> Answer {
 /// Created at 10.
 fn queued(older: &[(u8, Revision)], watch: Option<WatchId>) -> Contender {
     let mut contender = waits();
-    contender.asked(answer(seen(10, older, watch), Some((10, true))));
+    asked(&mut contender, seen(10, older, watch), Some((10, true)));
     contender
+}
+
+fn asked(contender: &mut Contender, seen: Seen, mine: Option<(Revision, bool)>) {
+    contender.asked(answer(seen, mine), &Told::default());
+}
+
+fn looked(contender: &mut Contender, seen: Option<Seen>) {
+    contender.looked(seen, &Told::default());
 }
 
 /// Behind the nearest of more than are watched together.
 fn far_behind(key: u8, create: Revision) -> Contender {
     let mut contender = waits();
-    let nearest = Seen { all: false, ..seen(10, &[(key, create), (b'a', 1)], None) };
-    contender.asked(answer(nearest, Some((10, true))));
+    let nearest = Seen { beyond: Beyond::Unknown, ..seen(10, &[(key, create), (b'a', 1)], None) };
+    asked(&mut contender, nearest, Some((10, true)));
     contender
 }
 
@@ -68,14 +83,15 @@ fn tell(told: &mut Told, key: u8, at: Revision) {
 }
 
 /// A hold that is given back.
-fn leaving(create: Revision) -> Contender {
-    Contender { entry: Entry::Stray(create), leaving: Some(End::Left), ..waits() }
+fn leaving(create: Revision, mode: Mode) -> Contender {
+    let leaving = Some(End::Left);
+    Contender { entry: Entry::Stray(create), leaving, ..Contender::new(Patience::Waits, mode, OWN) }
 }
 
 /// A free lock is one request.
 #[test]
 fn a_free_lock_is_held_at_once() {
-    assert_eq!(step(&waits()), Step::Ask);
+    assert_eq!(step(&waits()), Step::Ask { enter: true });
     assert_eq!(step(&queued(&[], None)), Step::End(End::Granted(10)));
 }
 
@@ -100,14 +116,14 @@ fn only_an_answer_that_shows_nothing_later_is_asked_for_in_vain() {
         tell(&mut told, key, at);
         told
     };
-    let nearest = |key, revision| Some(Seen { all: false, ..seen(revision, &[(key, 4)], None) });
-    let look = Step::Look(10);
+    let nearest = |key, revision| Some(Seen { beyond: Beyond::Unknown, ..seen(revision, &[(key, 4)], None) });
+    let look = LOOK;
     assert_eq!(hears(&contender, &gone(b'b', 11)), look);
     assert!(!repeats.is_in_vain(&look, &contender));
-    contender.looked(nearest(b'a', 12));
+    looked(&mut contender, nearest(b'a', 12));
     assert_eq!(hears(&contender, &gone(b'a', 13)), look);
     assert!(!repeats.is_in_vain(&look, &contender));
-    contender.looked(nearest(b'a', 11));
+    looked(&mut contender, nearest(b'a', 11));
     assert_eq!(hears(&contender, &gone(b'a', 13)), look);
     assert!(repeats.is_in_vain(&look, &contender));
     repeats.end();
@@ -123,15 +139,15 @@ fn a_late_watch_costs_a_read() {
     opening.open(None, 1);
     assert_eq!(hears(&contender, &opening), Step::Wait);
     for since in [8, 13] {
-        assert_eq!(hears(&contender, &told(None, 1, since)), Step::Look(10), "since {since}");
+        assert_eq!(hears(&contender, &told(None, 1, since)), LOOK, "since {since}");
     }
-    contender.looked(Some(seen(12, &[(b'a', 3)], Some(1))));
-    assert_eq!(hears(&contender, &told(None, 1, 13)), Step::Look(10), "an answer older than the watch");
-    contender.looked(Some(seen(13, &[(b'a', 3)], Some(1))));
+    looked(&mut contender, Some(seen(12, &[(b'a', 3)], Some(1))));
+    assert_eq!(hears(&contender, &told(None, 1, 13)), LOOK, "an answer older than the watch");
+    looked(&mut contender, Some(seen(13, &[(b'a', 3)], Some(1))));
     assert_eq!(hears(&contender, &told(None, 1, 13)), Step::Wait);
-    contender.looked(Some(seen(12, &[], Some(1))));
+    looked(&mut contender, Some(seen(12, &[], Some(1))));
     assert_eq!(hears(&contender, &told(None, 1, 13)), Step::Wait, "an answer older than the latest");
-    contender.looked(Some(seen(14, &[], Some(1))));
+    looked(&mut contender, Some(seen(14, &[], Some(1))));
     assert_eq!(hears(&contender, &told(None, 1, 13)), Step::End(End::Granted(10)));
 }
 
@@ -140,7 +156,7 @@ fn a_late_watch_costs_a_read() {
 fn a_watch_after_another_costs_a_read() {
     let contender = queued(&[(b'a', 3)], Some(1));
     assert_eq!(hears(&contender, &told(None, 1, 9)), Step::Wait);
-    assert_eq!(hears(&contender, &told(None, 2, 9)), Step::Look(10));
+    assert_eq!(hears(&contender, &told(None, 2, 9)), LOOK);
 }
 
 /// What the answer showed already was about an earlier bearer of the key, and later entries are none of our
@@ -173,11 +189,11 @@ fn the_end_of_a_witness_is_a_reason_to_look() {
     tell(&mut stood, b'p', 10);
     assert_eq!(hears(&contender, &stood), Step::Wait, "it was another bearer's");
     tell(&mut stood, b'p', 11);
-    assert_eq!(hears(&contender, &stood), Step::Look(10));
-    assert_eq!(hears(&contender, &told(Some(b'p'), 2, 12)), Step::Look(10), "it began too late");
-    contender.looked(Some(seen(13, &[], None)));
+    assert_eq!(hears(&contender, &stood), LOOK);
+    assert_eq!(hears(&contender, &told(Some(b'p'), 2, 12)), LOOK, "it began too late");
+    looked(&mut contender, Some(seen(13, &[], None)));
     assert_eq!(step(&contender), Step::End(End::Granted(10)));
-    contender.looked(None);
+    looked(&mut contender, None);
     assert_eq!(step(&contender), Step::End(End::Lost(LostReason::Gone)));
 }
 
@@ -185,12 +201,12 @@ fn the_end_of_a_witness_is_a_reason_to_look() {
 #[test]
 fn a_watch_on_the_past_covers_the_answer() {
     let mut contender = waits();
-    let far = Seen { all: false, is_far: true, ..seen(10, &[(b'p', 7)], None) };
-    contender.asked(answer(far, Some((10, true))));
+    let far = Seen { beyond: Beyond::Unknown, is_far: true, ..seen(10, &[(b'p', 7)], None) };
+    asked(&mut contender, far, Some((10, true)));
     assert_eq!(step(&contender), Step::Open(Target::Key([b'p'].into(), Some(11))));
     assert_eq!(hears(&contender, &told(Some(b'p'), 1, 10)), Step::Wait);
     contender.doubt();
-    assert_eq!(step(&contender), Step::Look(10), "our own end may have been missed");
+    assert_eq!(step(&contender), LOOK, "our own end may have been missed");
 }
 
 /// A watch that is opened anew may never stand: what is known to be gone is read without it.
@@ -202,13 +218,13 @@ fn a_doubt_is_read_whatever_stands() {
     for mut contender in [queued(&[(b'p', 7)], Some(1)), far_behind(b'p', 7)] {
         assert_eq!(hears(&contender, &opening), Step::Wait);
         contender.doubt();
-        assert_eq!(hears(&contender, &opening), Step::Look(10));
-        contender.looked(Some(seen(9, &[], None)));
-        assert_eq!(hears(&contender, &opening), Step::Look(10), "an answer older than the latest");
-        contender.looked(Some(seen(13, &[(b'p', 7)], None)));
+        assert_eq!(hears(&contender, &opening), LOOK);
+        looked(&mut contender, Some(seen(9, &[], None)));
+        assert_eq!(hears(&contender, &opening), LOOK, "an answer older than the latest");
+        looked(&mut contender, Some(seen(13, &[(b'p', 7)], None)));
         assert_eq!(hears(&contender, &opening), Step::Wait);
         contender.doubt();
-        contender.looked(Some(seen(14, &[], None)));
+        looked(&mut contender, Some(seen(14, &[], None)));
         assert_eq!(hears(&contender, &opening), Step::End(End::Granted(10)));
     }
 }
@@ -216,9 +232,9 @@ fn a_doubt_is_read_whatever_stands() {
 /// Any number may come from a server.
 #[test]
 fn there_is_nothing_after_the_last_revision() {
-    let far = Seen { all: false, is_far: true, ..seen(Revision::MAX, &[(b'p', 7)], None) };
+    let far = Seen { beyond: Beyond::Unknown, is_far: true, ..seen(Revision::MAX, &[(b'p', 7)], None) };
     let mut contender = waits();
-    contender.asked(answer(far, Some((10, true))));
+    asked(&mut contender, far, Some((10, true)));
     assert_eq!(step(&contender), Step::Open(Target::Key([b'p'].into(), Some(Revision::MAX))));
 }
 
@@ -227,9 +243,9 @@ fn there_is_nothing_after_the_last_revision() {
 fn a_witness_is_one_that_is_left() {
     let (contender, mut told) = (queued(&[(b'b', 5), (b'a', 3)], Some(1)), told(None, 1, 9));
     let witness = |told: &Told| contender.place().unwrap().witness(told);
-    assert_eq!(witness(&told), [([b'b'].into(), 5)]);
+    assert_eq!(witness(&told), [rival(b'b', 5, Mode::EXCLUSIVE)]);
     tell(&mut told, b'b', 11);
-    assert_eq!(witness(&told), [([b'a'].into(), 3)]);
+    assert_eq!(witness(&told), [rival(b'a', 3, Mode::EXCLUSIVE)]);
 }
 
 /// What may still arrive is made harmless before it is asked again.
@@ -241,8 +257,8 @@ fn a_lost_answer_moves_the_epoch() {
     assert_eq!(step(&contender), Step::Settle);
     // Whoever has moved it.
     contender.in_epoch(6);
-    assert_eq!(step(&contender), Step::Ask);
-    contender.asked(answer(seen(12, &[], None), Some((10, true))));
+    assert_eq!(step(&contender), Step::Ask { enter: true });
+    asked(&mut contender, seen(12, &[], None), Some((10, true)));
     assert_eq!(step(&contender), Step::End(End::Granted(10)));
 
     for settled in [false, true] {
@@ -284,7 +300,7 @@ fn what_is_found_before_the_epoch_moved_decides_nothing() {
 fn a_refusal_may_have_been_carried_out() {
     let mut contender = waits();
     contender.failed(None);
-    assert_eq!(step(&contender), Step::Ask, "what is there is ours");
+    assert_eq!(step(&contender), Step::Ask { enter: true }, "what is there is ours");
     contender.abandon();
     assert_eq!(step(&contender), Step::Find);
     contender.found(Some(7));
@@ -334,22 +350,22 @@ fn a_request_that_was_not_applied_leaves_nothing() {
 #[test]
 fn another_acquisitions_entry_is_replaced() {
     let mut contender = waits();
-    contender.asked(answer(seen(12, &[], None), Some((4, false))));
+    asked(&mut contender, seen(12, &[], None), Some((4, false)));
     assert_eq!(step(&contender), Step::Delete(4));
     contender.deleted();
-    assert_eq!(step(&contender), Step::Ask);
+    assert_eq!(step(&contender), Step::Ask { enter: true });
 }
 
 /// A try does not stay in the queue.
 #[test]
 fn a_refused_try_leaves_nothing() {
     let refused = |mine| answer(seen(12, &[(b'a', 3)], None), mine);
-    let mut contender = Contender::new(Patience::Tries, OWN);
-    contender.asked(refused(None));
+    let mut contender = Contender::new(Patience::Tries, Mode::EXCLUSIVE, OWN);
+    contender.asked(refused(None), &Told::default());
     assert_eq!(step(&contender), Step::End(End::Refused));
 
-    let mut contender = Contender::new(Patience::Tries, OWN);
-    contender.asked(refused(Some((10, true))));
+    let mut contender = Contender::new(Patience::Tries, Mode::EXCLUSIVE, OWN);
+    contender.asked(refused(Some((10, true))), &Told::default());
     assert_eq!(step(&contender), Step::Delete(10));
     contender.deleted();
     assert_eq!(step(&contender), Step::End(End::Refused));
@@ -358,7 +374,8 @@ fn a_refused_try_leaves_nothing() {
 /// Past the deadline nothing is held, asked for or cleaned up: the lease ends it.
 #[test]
 fn a_session_that_is_over_ends_everything() {
-    for contender in [waits(), queued(&[], None), queued(&[(b'a', 3)], Some(1)), leaving(3)] {
+    for contender in [waits(), queued(&[], None), queued(&[(b'a', 3)], Some(1)), leaving(3, Mode::EXCLUSIVE)]
+    {
         assert_eq!(
             contender.next(Moment::from_nanos(2), AHEAD, &Told::default()),
             Step::End(End::Lost(LostReason::SessionLost))
@@ -375,8 +392,9 @@ proptest! {
     fn nothing_that_happens_breaks_a_promise(
         choices in prop::collection::vec(any::<u16>(), 0..250),
         is_full_then: bool,
+        mix in 0..MIXES,
     ) {
-        let mut world = World::new(None);
+        let mut world = World::new(None, mix);
         for choice in choices {
             world.act(choice).map_err(TestCaseError::fail)?;
         }
@@ -389,15 +407,27 @@ proptest! {
 /// proves nothing.
 #[test]
 fn planted_faults_are_found() {
-    for mutant in Mutant::ALL {
-        let found = (0..100_000).any(|seed| {
-            let mut dice = Dice(seed * 2 + 1);
-            let mut world = World::new(Some(mutant));
-            (0..250).any(|_| world.act(dice.roll()).is_err())
-                || if seed % 2 == 0 { world.calm_down() } else { world.fill_up() }.is_err()
-        });
-        assert!(found, "{mutant:?} was not found out");
+    for mutant in Mutant::OF_ALL_MODES {
+        finds(mutant, |_seed| 0);
     }
+}
+
+/// So does each that is about locks that several hold.
+#[test]
+fn planted_faults_of_sharing_are_found() {
+    for mutant in Mutant::OF_SHARING {
+        finds(mutant, |seed| seed / 2);
+    }
+}
+
+fn finds(mutant: Mutant, mix: fn(usize) -> usize) {
+    let found = (0..100_000).any(|seed| {
+        let mut dice = Dice(seed * 2 + 1);
+        let mut world = World::new(Some(mutant), mix(seed as usize));
+        (0..250).any(|_| world.act(dice.roll()).is_err())
+            || if seed % 2 == 0 { world.calm_down() } else { world.fill_up() }.is_err()
+    });
+    assert!(found, "{mutant:?} was not found out");
 }
 
 /// A small generator: the runs with planted faults are the same every time.

@@ -50,10 +50,27 @@ pub(super) enum Mutant {
     OwesNothing,
     /// What was found before the epoch moved counts after that.
     LooksOnce,
+    /// A reader waits for another reader.
+    ReaderWatchesPredecessor,
+    /// A permit waits for its predecessor alone.
+    PermitWatchesPredecessor,
+    /// Readers do not count among permits.
+    ReaderIgnoresShared,
+    /// A reader sees no writer behind the readers it is shown.
+    ReaderSeesReadersOnly,
+    /// The smallest capacity does not count, but one's own.
+    OwnCapacity,
+    /// Whoever is not shown is taken for somebody who holds as we would.
+    TakesAllForAlike,
+    /// What is shown is taken for all that is asked for.
+    ListsSome,
+    /// A watch that is waited for is closed to make room for another.
+    EvictsTheWitness,
 }
 
 impl Mutant {
-    pub(super) const ALL: [Self; 23] = [
+    /// They go wrong with exclusive entries, too.
+    pub(super) const OF_ALL_MODES: [Self; 23] = [
         Self::TrustsSilence,
         Self::TrustsARefusal,
         Self::SettlesUnconfirmed,
@@ -77,5 +94,17 @@ impl Mutant {
         Self::WaitsForRoom,
         Self::OwesNothing,
         Self::LooksOnce,
+    ];
+
+    /// They go wrong with entries that share.
+    pub(super) const OF_SHARING: [Self; 8] = [
+        Self::ReaderWatchesPredecessor,
+        Self::PermitWatchesPredecessor,
+        Self::ReaderIgnoresShared,
+        Self::ReaderSeesReadersOnly,
+        Self::OwnCapacity,
+        Self::TakesAllForAlike,
+        Self::ListsSome,
+        Self::EvictsTheWitness,
     ];
 }

@@ -16,6 +16,8 @@ pub(super) struct Process {
     pub(super) epoch: Revision,
     pub(super) has_expired: bool,
     pub(super) acquisition: u32,
+    /// How it holds, or would.
+    pub(super) mode: Mode,
     pub(super) contender: Option<Contender>,
     /// What its last look for an entry of its own showed.
     pub(super) found: Option<Option<Revision>>,
@@ -27,8 +29,8 @@ pub(super) struct Process {
     pub(super) last_watch: WatchId,
     /// An answer that is on its way.
     pub(super) reply: Option<Reply>,
-    /// Its entry that has been the oldest last.
-    pub(super) was_first: Revision,
+    /// Its entry that the rule has admitted last.
+    pub(super) was_admitted: Revision,
     /// What reads of its own entry showed and it has not heard yet: all before that revision is gone.
     pub(super) reads: Vec<Revision>,
     /// It has heard that all its entries from before then are gone.
@@ -55,6 +57,7 @@ impl Process {
             epoch,
             has_expired: false,
             acquisition: 0,
+            mode: Mode::EXCLUSIVE,
             contender: None,
             found: None,
             book: Book::new(AHEAD, epoch),
@@ -63,11 +66,15 @@ impl Process {
             watches: Vec::new(),
             last_watch: 0,
             reply: None,
-            was_first: 0,
+            was_admitted: 0,
             reads: Vec::new(),
             gone_before: 0,
             told_early: 0,
         }
+    }
+
+    pub(super) fn deadline(&self) -> Deadline {
+        Deadline::At(Moment::from_nanos(if self.has_expired { 0 } else { 2 }))
     }
 }
 

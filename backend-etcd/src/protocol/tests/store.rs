@@ -1,5 +1,7 @@
 //! A store in a few lines, and the requests to it.
 
+use leasehold_core::backend::Load;
+
 use super::super::*;
 
 /// A request as it travels; a copy may arrive at any time.
@@ -12,7 +14,8 @@ pub(super) struct Request {
 #[derive(Clone, Debug)]
 pub(super) enum What {
     Ask {
-        patience: Patience,
+        enter: bool,
+        mode: Mode,
         acquisition: u32,
         epoch: Option<Revision>,
     },
@@ -26,9 +29,10 @@ pub(super) enum What {
         epoch: Revision,
     },
     Find,
-    Look(Revision),
-    /// Whether our entry and another are there, created at those revisions.
-    Check(Revision, Option<(Key, Revision)>),
+    /// Of the entry created at that revision; all that is older, or some.
+    Look(Revision, bool),
+    /// Whether our entry and others are there, created at those revisions.
+    Check(Revision, Vec<Rival>),
 }
 
 #[derive(Debug)]
@@ -39,8 +43,8 @@ pub(super) enum Reply {
     Deleted(Revision),
     Moved,
     Found(Option<Revision>),
-    /// `None` if our entry was not there.
-    Looked(Option<Seen>),
+    /// `None` if our entry was not there; whether all was asked for.
+    Looked(Option<Seen>, bool),
     Checked(bool),
     NoSession,
 }
@@ -49,16 +53,23 @@ pub(super) enum Reply {
 pub(super) struct Session {
     pub(super) is_over: bool,
     pub(super) epoch: Revision,
-    /// When the entry was created, and by which acquisition.
-    pub(super) entry: Option<(Revision, u32)>,
+    pub(super) entry: Option<Entry>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) create: Revision,
+    /// Which acquisition created it.
+    by: u32,
+    pub(super) mode: Mode,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Store {
     pub(super) revision: Revision,
     pub(super) sessions: Vec<Session>,
-    /// When, whose key, and when that was created.
-    pub(super) deletions: Vec<(Revision, usize, Revision)>,
+    /// When, and which key.
+    pub(super) deletions: Vec<(Revision, Key)>,
     /// It says that every entry is that of whoever asks.
     pub(super) is_mistaken_for_mine: bool,
 }
@@ -71,10 +82,26 @@ impl Store {
     }
 
     pub(super) fn remove(&mut self, session: usize) {
-        if let Some((created, _)) = self.sessions[session].entry.take() {
+        if let Some(Entry { mode, .. }) = self.sessions[session].entry.take() {
             self.revision += 1;
-            self.deletions.push((self.revision, session, created));
+            self.deletions.push((self.revision, key(session, mode)));
         }
+    }
+
+    /// The entries of the queue, the oldest first.
+    pub(super) fn entries(&self) -> Vec<(usize, Entry)> {
+        let entries = self.sessions.iter().enumerate();
+        let mut entries: Vec<_> = entries.filter_map(|(id, session)| Some((id, session.entry?))).collect();
+        entries.sort_by_key(|(_, entry)| entry.create);
+        entries
+    }
+
+    /// Whether the rule admits an entry of a session: those before it, and it, fit together.
+    pub(super) fn admits(&self, session: usize) -> bool {
+        let entries = self.entries();
+        let mut before = entries.iter().take_while(|(id, _)| *id != session).map(|(_, entry)| entry.mode);
+        let mode = self.sessions[session].entry.map(|entry| entry.mode);
+        mode.is_some_and(|mode| before.by_ref().collect::<Load>().admits(mode))
     }
 
     pub(super) fn apply(&mut self, request: &Request) -> Reply {
@@ -82,31 +109,31 @@ impl Store {
         if self.sessions[id].is_over && !matches!(request.what, What::Delete(_)) {
             return Reply::NoSession;
         }
+        let entry = self.sessions[id].entry;
         match request.what.clone() {
-            What::Ask { patience, acquisition, epoch } => {
-                let entry = self.sessions[id].entry;
+            What::Ask { enter, mode, acquisition, epoch } => {
                 let in_epoch = epoch.is_none_or(|epoch| epoch == self.sessions[id].epoch);
-                let is_free = match patience {
-                    Patience::Waits => entry.is_none(),
-                    Patience::Tries => self.before(Revision::MAX).older.is_empty(),
+                let is_free = match mode {
+                    _ if enter => entry.is_none(),
+                    Mode::SHARED => {
+                        entry.is_none() && self.entries().iter().all(|(_, other)| other.mode == mode)
+                    }
+                    _ => self.entries().is_empty(),
                 };
                 if is_free && in_epoch {
                     self.revision += 1;
-                    self.sessions[id].entry = Some((self.revision, acquisition));
+                    self.sessions[id].entry = Some(Entry { create: self.revision, by: acquisition, mode });
                     let mine = Some((self.revision, true));
                     return Reply::Asked(Answer { mine, seen: self.before(self.revision), in_epoch });
                 }
-                match patience {
-                    Patience::Waits => Reply::Barred(None),
-                    Patience::Tries => Reply::Asked(self.shown(id, acquisition, in_epoch)),
-                }
+                if enter { Reply::Barred(None) } else { Reply::Asked(self.shown(id, acquisition, in_epoch)) }
             }
             What::Show { acquisition, epoch } => {
                 let in_epoch = epoch.is_none_or(|epoch| epoch == self.sessions[id].epoch);
                 Reply::Asked(self.shown(id, acquisition, in_epoch))
             }
             What::Delete(create) => {
-                if self.sessions[id].entry.is_some_and(|(created, _)| created == create) {
+                if entry.is_some_and(|entry| entry.create == create) {
                     self.remove(id);
                 }
                 Reply::Deleted(create)
@@ -118,41 +145,44 @@ impl Store {
                 }
                 Reply::Moved
             }
-            What::Find => Reply::Found(self.sessions[id].entry.map(|(create, _)| create)),
-            What::Look(create) => {
-                let is_there = self.sessions[id].entry.is_some_and(|(created, _)| created == create);
-                Reply::Looked(is_there.then(|| self.before(create)))
+            What::Find => Reply::Found(entry.map(|entry| entry.create)),
+            What::Look(create, all) => {
+                let is_there = entry.is_some_and(|entry| entry.create == create);
+                Reply::Looked(is_there.then(|| self.before(create)), all)
             }
-            What::Check(create, witness) => {
-                let has = |session: &Session, at| session.entry.is_some_and(|(created, _)| created == at);
-                let stands = |(key, at): (Key, Revision)| {
-                    self.sessions
-                        .iter()
-                        .enumerate()
-                        .any(|(id, session)| self::key(id) == key && has(session, at))
+            What::Check(create, others) => {
+                let is_there = |(id, entry): &(usize, Entry), key: &Key, at| {
+                    self::key(*id, entry.mode) == *key && entry.create == at
                 };
-                Reply::Checked(has(&self.sessions[id], create) && witness.is_none_or(stands))
+                let entries = self.entries();
+                let stand = others
+                    .iter()
+                    .all(|other| entries.iter().any(|entry| is_there(entry, &other.key, other.create)));
+                Reply::Checked(entry.is_some_and(|entry| entry.create == create) && stand)
             }
         }
     }
 
     fn shown(&self, id: usize, acquisition: u32, in_epoch: bool) -> Answer {
         let (entry, adopts) = (self.sessions[id].entry, self.is_mistaken_for_mine);
-        let mine = entry.map(|(create, by)| (create, adopts || by == acquisition));
-        Answer { mine, seen: self.before(entry.map_or(Revision::MAX, |(create, _)| create)), in_epoch }
+        let mine = entry.map(|entry| (entry.create, adopts || entry.by == acquisition));
+        Answer { mine, seen: self.before(entry.map_or(Revision::MAX, |entry| entry.create)), in_epoch }
     }
 
     /// All entries that are older than one.
     fn before(&self, create: Revision) -> Seen {
-        let entries = self.sessions.iter().enumerate();
-        let entries = entries.filter_map(|(id, session)| Some((key(id), session.entry?.0)));
-        let mut older: Vec<_> = entries.filter(|(_, created)| *created < create).collect();
-        older.sort_by_key(|(_, created)| std::cmp::Reverse(*created));
-        Seen { revision: self.revision, older, all: true, is_far: false, watch: None }
+        let older = self.entries().into_iter().rev().filter(|(_, entry)| entry.create < create);
+        let rival = |(id, entry): (usize, Entry)| Rival {
+            key: key(id, entry.mode),
+            create: entry.create,
+            mode: entry.mode,
+        };
+        let (revision, older) = (self.revision, older.map(rival).collect());
+        Seen { revision, older, beyond: Beyond::Nobody, is_far: false, watch: None }
     }
 }
 
 /// The key of a session's entry.
-pub(super) fn key(session: usize) -> Key {
-    session.to_be_bytes().into()
+pub(super) fn key(session: usize, mode: Mode) -> Key {
+    format!("{session}/{mode}").into_bytes().into()
 }

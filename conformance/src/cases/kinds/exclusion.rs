@@ -85,14 +85,14 @@ async fn permits_stay_within_the_capacity(world: World) -> Outcome {
 async fn the_smallest_capacity_counts(world: World) -> Outcome {
     let name = world.name(NAME)?;
     let (of_two, of_four) = (some(1, 2)?, some(1, 4)?);
-    let old = world.session().await?.wants(of_two);
-    let (first, second) = (old.take(&name).await?, world.session().await?.wants(of_two).take(&name).await?);
+    let (old, beside) = (world.session().await?.wants(of_two), world.session().await?.wants(of_two));
+    let (first, second) = (old.take(&name).await?, beside.take(&name).await?);
     let new = world.session().await?.wants(of_four);
     ensure!(new.try_acquire(&name).await?.is_none(), "a third while those who hold agreed on two");
     old.backend.release(&first).await?;
     let raised = new.take(&name).await?;
     ensure!(new.try_acquire(&name).await?.is_none(), "a third while one who holds counts two");
-    old.backend.release(&second).await?;
+    beside.backend.release(&second).await?;
     let all = [raised, new.take(&name).await?, new.take(&name).await?];
     ensure!(old.try_acquire(&name).await?.is_none(), "one of two while three are held");
     for grant in &all[..2] {

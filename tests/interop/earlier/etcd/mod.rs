@@ -6,10 +6,10 @@ use etcd_client::{
     Client, Compare, CompareOp, ConnectOptions, GetOptions, PutOptions, SortOrder, SortTarget,
 };
 use etcd_client::{Txn, TxnOp, TxnResponse, WatchOptions, WatchStream};
-use leasehold::{LostReason, Revocation, Revoke};
+use leasehold::{Lock, LostReason, Revocation, Revoke};
 use libtest_mimic::Trial;
 use testbed::etcd::Etcd;
-use testbed::{BOUND, eventually, trial, within};
+use testbed::{BOUND, Beside, eventually, trial, within};
 
 use crate::ours::{LONG, manager, open, options, take};
 use crate::played::{NAME, Process, Store};
@@ -21,6 +21,7 @@ pub(crate) fn trials() -> Vec<Trial> {
             "etcd::a_holder_is_forced_out_by_one_that_knows_no_grace",
             a_holder_is_forced_out_by_one_that_knows_no_grace,
         ),
+        trial("etcd::sharers_and_it_wait_for_each_other", sharers_and_it_wait_for_each_other),
     ]
 }
 
@@ -212,4 +213,42 @@ async fn a_holder_is_forced_out_by_one_that_knows_no_grace() {
     let is_gone =
         async || store.client.kv_client().get(message.as_str(), None).await.unwrap().kvs().is_empty();
     eventually("the message goes", is_gone).await;
+}
+
+/// It takes every key below the name for one to wait for, and is waited for by all: who shares does so before it
+/// and after it.
+async fn sharers_and_it_wait_for_each_other() {
+    let store = Keys::start().await;
+    let managers = [manager(&store).await, manager(&store).await, manager(&store).await];
+    let [one, other, behind] = [0, 1, 2].map(|which| {
+        let lock = managers[which].lock(NAME).unwrap().handoff_limit(0);
+        [lock.clone().shared(), lock.permits(1, 3)]
+    });
+    for mode in [0, 1] {
+        let take = async |lock: &Lock| lock.clone().wait(BOUND).acquire().await.unwrap();
+        let (mut theirs, mut last) = (store.process(LONG).await, store.process(LONG).await);
+        let (first, second) = (take(&one[mode]).await, take(&other[mode]).await);
+        assert_eq!(theirs.enters().await, None, "beside two who share");
+        assert!(theirs.sees_a_holder().await);
+        let lock = behind[mode].clone();
+        let waiting = Beside::start(async move { lock.acquire().await.unwrap() });
+        let contenders = async || managers[0].inspect(NAME).await.unwrap().contenders;
+        eventually("it is in the queue", async || contenders().await == 2).await;
+        assert!(one[mode].try_acquire().await.unwrap().is_none(), "past one that waits");
+
+        second.release().await.unwrap();
+        assert!(!theirs.is_first().await && !waiting.is_finished());
+        let token = first.token().counter();
+        first.release().await.unwrap();
+        let next = theirs.is_next().await;
+        assert!(token < next && !waiting.is_finished());
+        assert_eq!(last.enters().await, None);
+        theirs.leaves().await;
+        let guard = waiting.end("we hold after it").await;
+        assert!(next < guard.token().counter());
+        assert!(!last.is_first().await);
+        guard.release().await.unwrap();
+        last.is_next().await;
+        last.leaves().await;
+    }
 }

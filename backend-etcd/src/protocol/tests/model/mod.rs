@@ -1,13 +1,14 @@
 //! Processes that contend on the store through the engine.
 
+mod quiet;
 mod watching;
 
-use leasehold_core::clock::{Deadline, Moment};
+use leasehold_core::backend::Load;
 
 use super::super::*;
 use super::mutant::Mutant;
 use super::process::{NOW, Process, name, owner};
-use super::store::{Reply, Request, Store, What, key};
+use super::store::{Entry, Reply, Request, Store, What, key};
 
 pub(super) struct World {
     mutant: Option<Mutant>,
@@ -19,17 +20,31 @@ pub(super) struct World {
     forgotten: Vec<Revision>,
     /// Entries that were taken away by force.
     taken: Vec<Revision>,
-    /// The largest create revision that was granted.
-    last_token: Revision,
+    /// How its processes hold.
+    modes: Vec<Mode>,
+    /// What was granted, and how it is held.
+    granted: Vec<(Revision, Mode)>,
     is_calm: bool,
     /// The server has no room: it refuses whatever puts.
     is_full: bool,
 }
 
-const PROCESSES: usize = 3;
+/// Worlds whose processes hold in different ways.
+pub(super) const MIXES: usize = 6;
+
+fn mix(which: usize) -> Vec<Mode> {
+    let some = |weight, capacity| Mode::permits(weight, capacity).expect("permits");
+    match which % MIXES {
+        0 | 1 => vec![Mode::EXCLUSIVE],
+        2 => vec![Mode::SHARED, Mode::EXCLUSIVE, Mode::SHARED],
+        3 => vec![some(1, 2)],
+        4 => vec![some(1, 2), Mode::SHARED, Mode::EXCLUSIVE],
+        _ => vec![some(2, 3), some(1, 3), some(1, 2), Mode::SHARED],
+    }
+}
 
 impl World {
-    pub(super) fn new(mutant: Option<Mutant>) -> Self {
+    pub(super) fn new(mutant: Option<Mutant>, which: usize) -> Self {
         let mut world = Self {
             mutant,
             store: Store {
@@ -42,11 +57,13 @@ impl World {
             acquisitions: 0,
             forgotten: Vec::new(),
             taken: Vec::new(),
-            last_token: 0,
+            modes: mix(which),
+            granted: Vec::new(),
             is_calm: false,
             is_full: false,
         };
-        for _ in 0..PROCESSES {
+        // It takes four to wait for two who share, and behind one who waits.
+        for _ in 0..if which % MIXES < 2 { 3 } else { 4 } {
             let session = world.store.open_session();
             world.processes.push(Process::new(session));
         }
@@ -55,11 +72,17 @@ impl World {
 
     /// Something happens; an error is a broken promise.
     pub(super) fn act(&mut self, choice: u16) -> Result<(), String> {
-        let who = usize::from(choice) % PROCESSES;
+        let processes = self.processes.len();
+        let who = usize::from(choice) % processes;
         let detail = choice / 64;
-        match choice / 3 % 26 {
+        match usize::from(choice) / processes % 26 {
             0..=1 => {
-                self.start(who, if detail.is_multiple_of(3) { Patience::Tries } else { Patience::Waits })
+                let mode = self.modes[usize::from(detail / 3) % self.modes.len()];
+                self.start(
+                    who,
+                    if detail.is_multiple_of(3) { Patience::Tries } else { Patience::Waits },
+                    mode,
+                );
             }
             2..=9 => self.drive(who, detail)?,
             10..=13 => self.tell(who, detail)?,
@@ -83,72 +106,21 @@ impl World {
         self.check()
     }
 
-    /// No more faults: everybody who waits must hold in the end, and nothing must be left.
-    pub(super) fn calm_down(&mut self) -> Result<(), String> {
-        self.is_calm = true;
-        for _ in 0..200 {
-            for who in 0..PROCESSES {
-                for watch in 0..4 {
-                    self.tell(who, watch * 64)?;
-                }
-                // The timer is for watches that have fallen silent, and for nothing else.
-                if self.processes[who].watches.iter().any(|watch| watch.is_stalled) {
-                    self.check_place(who);
-                }
-                self.read_own(who);
-                self.hear_of_reads(who)?;
-                self.drive(who, 0)?;
-                self.check()?;
-                if self.processes[who].held.is_some() {
-                    self.leave(who);
-                }
-            }
-            for request in std::mem::take(&mut self.delayed) {
-                self.store.apply(&request);
-                self.check()?;
-            }
-        }
-        match self.processes.iter().position(|process| process.contender.is_some()) {
-            Some(stuck) => Err(format!("{stuck} waits for ever: {:?}", self.processes[stuck])),
-            None => Ok(()),
-        }
-    }
-
-    /// The server is full, and nobody wants anything: no entry stays in anybody's way.
-    pub(super) fn fill_up(&mut self) -> Result<(), String> {
-        self.is_full = true;
-        for who in 0..PROCESSES {
-            if let Some(reply) = self.processes[who].reply.take() {
-                self.answered(who, reply, 0);
-            }
-            self.leave(who);
-        }
-        for who in (0..PROCESSES).cycle().take(20 * PROCESSES) {
-            self.drive(who, 0)?;
-            self.check()?;
-        }
-        let is_there = |process: &Process| {
-            let entry = self.store.sessions[process.session].entry;
-            entry.is_some_and(|(create, _)| !self.forgotten.contains(&create))
-        };
-        match self.processes.iter().position(is_there) {
-            Some(who) => Err(format!("{who} has left, and its entry stays: {:?}", self.processes[who])),
-            None => Ok(()),
-        }
-    }
-
     fn check(&mut self) -> Result<(), String> {
-        let oldest = self.store.sessions.iter().filter_map(|session| session.entry).min();
         for process in &mut self.processes {
-            let entry = self.store.sessions[process.session].entry.filter(|entry| Some(*entry) == oldest);
-            process.was_first = entry.map_or(process.was_first, |(create, _)| create);
+            let entry = self.store.sessions[process.session].entry;
+            if let Some(Entry { create, .. }) = entry.filter(|_| self.store.admits(process.session)) {
+                process.was_admitted = create;
+            }
         }
-        let holders: Vec<_> = (0..PROCESSES)
-            .filter(|who| self.processes[*who].held.is_some_and(|held| !self.taken.contains(&held)))
-            .filter(|who| !self.processes[*who].has_expired)
-            .collect();
-        if holders.len() > 1 {
-            return Err(format!("{holders:?} hold at once"));
+        let holders = self.processes.iter().filter(|process| {
+            !process.has_expired && process.held.is_some_and(|held| !self.taken.contains(&held))
+        });
+        let modes: Vec<_> = holders.map(|process| process.mode).collect();
+        if let Some((last, others)) = modes.split_last()
+            && !Load::from_iter(others.iter().copied()).admits(*last)
+        {
+            return Err(format!("{modes:?} hold at once"));
         }
         for (who, process) in self.processes.iter().enumerate() {
             let gone_before = process.gone_before.max(process.told_early);
@@ -156,7 +128,7 @@ impl World {
                 return Err(format!("{who} has heard that its hold is gone, and is not told"));
             }
             let idle = process.contender.is_none() && process.held.is_none();
-            let left = self.store.sessions[process.session].entry.map(|(create, _)| create);
+            let left = self.store.sessions[process.session].entry.map(|entry| entry.create);
             if idle && left.is_some_and(|left| !self.forgotten.contains(&left)) {
                 return Err(format!("{who} wants nothing and has an entry"));
             }
@@ -164,7 +136,7 @@ impl World {
         Ok(())
     }
 
-    fn start(&mut self, who: usize, patience: Patience) {
+    fn start(&mut self, who: usize, patience: Patience, mode: Mode) {
         if self.processes[who].contender.is_some() || self.processes[who].held.is_some() {
             return;
         }
@@ -173,9 +145,9 @@ impl World {
         }
         self.acquisitions += 1;
         let process = &mut self.processes[who];
-        process.acquisition = self.acquisitions;
+        (process.acquisition, process.mode) = (self.acquisitions, mode);
         process.found = None;
-        process.contender = Some(Contender::new(patience, &key(process.session)));
+        process.contender = Some(Contender::new(patience, mode, &key(process.session, mode)));
         process.told.listen();
     }
 
@@ -184,13 +156,13 @@ impl World {
         let process = &mut self.processes[who];
         if let Some(create) = process.held.take() {
             let _ = process.book.release(&name(), create, owner(process.acquisition));
-            process.contender = (!process.has_expired).then(|| super::leaving(create));
+            process.contender = (!process.has_expired).then(|| super::leaving(create, process.mode));
         } else if process.reply.is_some() {
             // It is found out when the answer is there.
         } else if let Some(contender) = &mut process.contender {
             // Whoever asks again for what it did not release does ask.
             let entry = self.store.sessions[process.session].entry;
-            let has_forgotten = entry.is_some_and(|(create, _)| self.forgotten.contains(&create));
+            let has_forgotten = entry.is_some_and(|entry| self.forgotten.contains(&entry.create));
             if self.mutant == Some(Mutant::OwesNothing) {
                 process.contender = None;
             } else if !self.is_calm && !has_forgotten {
@@ -203,7 +175,7 @@ impl World {
     fn forget(&mut self, who: usize) {
         if let Some(create) = self.processes[who].held.take() {
             self.forgotten.push(create);
-            self.start(who, Patience::Waits);
+            self.start(who, Patience::Waits, self.processes[who].mode);
         }
     }
 
@@ -232,12 +204,10 @@ impl World {
 
     /// An administrator removes an entry, of a holder or of one who waits.
     fn take_away(&mut self, which: usize) {
-        let entries: Vec<_> = (0..self.store.sessions.len())
-            .filter_map(|session| Some((self.store.sessions[session].entry?.0, session)))
-            .collect();
+        let entries = self.store.entries();
         if !entries.is_empty() {
-            let (create, session) = entries[which % entries.len()];
-            self.taken.push(create);
+            let (session, entry) = entries[which % entries.len()];
+            self.taken.push(entry.create);
             self.store.remove(session);
         }
     }
@@ -251,7 +221,7 @@ impl World {
         }
         let session = &self.store.sessions[process.session];
         if !session.is_over {
-            let gone_before = session.entry.map_or(self.store.revision + 1, |(create, _)| create);
+            let gone_before = session.entry.map_or(self.store.revision + 1, |entry| entry.create);
             process.reads.push(gone_before);
         }
     }
@@ -269,14 +239,14 @@ impl World {
     /// All entries of the process that were created before that revision are gone.
     fn hear_of_deletion(&mut self, who: usize, gone_before: Revision) -> Result<(), String> {
         let process = &mut self.processes[who];
-        let entry = self.store.sessions[process.session].entry.map(|(create, _)| create);
+        let entry = self.store.sessions[process.session].entry.map(|entry| entry.create);
         let told = match self.mutant {
             Some(Mutant::HearsOldDeletions) => Revision::MAX,
             _ => gone_before,
         };
         let heard = if process.reply.is_some() { &mut process.told_early } else { &mut process.gone_before };
         *heard = gone_before.max(*heard);
-        let lost = process.book.deleted(&name(), told);
+        let lost = process.book.deleted(&name(), Slot::first(process.mode), told);
         if lost.is_some() && lost == entry {
             return Err(format!("{who} is told that it lost what is there"));
         }
@@ -294,12 +264,11 @@ impl World {
         let Some(contender) = &process.contender else {
             return Ok(());
         };
-        let deadline = Deadline::At(Moment::from_nanos(if process.has_expired { 0 } else { 2 }));
         let (session, epoch, acquisition) = (process.session, process.epoch, process.acquisition);
-        let what = match contender.next(NOW, deadline, &process.told) {
-            Step::Ask => {
+        let what = match contender.next(NOW, process.deadline(), &process.told) {
+            Step::Ask { enter } => {
                 let epoch = (self.mutant != Some(Mutant::IgnoresTheEpoch)).then_some(epoch);
-                What::Ask { patience: contender.patience, acquisition, epoch }
+                What::Ask { enter, mode: process.mode, acquisition, epoch }
             }
             Step::Delete(create) => What::Delete(create),
             Step::Settle => What::Move { epoch },
@@ -310,7 +279,7 @@ impl World {
                 }
                 None => What::Find,
             },
-            Step::Look(create) => What::Look(create),
+            Step::Look { create, all } => What::Look(create, all),
             Step::Open(target) => {
                 self.open_watch(who, target, luck);
                 return Ok(());
@@ -331,7 +300,7 @@ impl World {
                 let watch = self.covering(who);
                 let mut reply = self.store.apply(&request);
                 match &mut reply {
-                    Reply::Asked(Answer { seen, .. }) | Reply::Looked(Some(seen)) => seen.watch = watch,
+                    Reply::Asked(Answer { seen, .. }) | Reply::Looked(Some(seen), _) => seen.watch = watch,
                     Reply::Barred(stood) => *stood = watch,
                     _ => {}
                 }
@@ -370,18 +339,18 @@ impl World {
                 process.book.forget(&name(), create);
                 return Ok(());
             }
-            let sessions = &self.store.sessions;
-            if sessions[process.session].entry.is_some_and(|(created, _)| created == create) {
-                let others = sessions.iter().filter_map(|other| other.entry);
-                if others.filter(|(other, _)| *other < create).count() > 0 {
-                    return Err(format!("{who} holds before others"));
+            let (entry, mode) = (self.store.sessions[process.session].entry, process.mode);
+            if entry.is_some_and(|entry| entry.create == create) {
+                if !self.store.admits(process.session) {
+                    return Err(format!("{who} holds, and those before it do not admit it"));
                 }
-                if create <= self.last_token {
-                    return Err(format!("{who} holds with token {create} after {}", self.last_token));
+                let is_late = |(later, other): &&(Revision, Mode)| create < *later && mode.bars(*other);
+                if let Some((later, _)) = self.granted.iter().find(is_late) {
+                    return Err(format!("{who} holds with token {create} after {later}"));
                 }
-                self.last_token = create;
-            } else if !self.taken.contains(&create) || process.was_first != create {
-                return Err(format!("{who} holds an entry that is not there, or never was the first"));
+                self.granted.push((create, mode));
+            } else if !self.taken.contains(&create) || process.was_admitted != create {
+                return Err(format!("{who} holds an entry that is not there, or never was admitted"));
             }
             process.held = Some(create);
         } else if let Some(create) = entry {
@@ -389,7 +358,7 @@ impl World {
         }
         if matches!(end, End::Lost(_)) {
             // Whoever wants it asks again.
-            self.start(who, Patience::Waits);
+            self.start(who, Patience::Waits, self.processes[who].mode);
         }
         Ok(())
     }
@@ -403,19 +372,26 @@ impl World {
                 seen.watch = watch;
             }
         }
-        if let Reply::Asked(Answer { seen, .. }) | Reply::Looked(Some(seen)) = &mut reply {
-            *seen = self.shown(who, seen.clone(), choice);
+        let is_refusal = matches!(reply, Reply::Asked(Answer { mine: None, .. }));
+        if let Reply::Asked(Answer { seen, .. }) | Reply::Looked(Some(seen), false) = &mut reply {
+            *seen = self.shown(who, seen.clone(), is_refusal, choice);
+        }
+        if let Reply::Looked(Some(seen), true) = &mut reply
+            && self.mutant == Some(Mutant::ListsSome)
+        {
+            seen.older.truncate(1);
         }
         let epoch = self.store.sessions[self.processes[who].session].epoch;
         let process = &mut self.processes[who];
-        let Some(contender) = &mut process.contender else {
+        let (Some(contender), told) = (&mut process.contender, &process.told) else {
             return;
         };
         match reply {
             Reply::Asked(answer) => {
-                contender.asked(answer);
+                contender.asked(answer, told);
                 if let Some(place) = contender.place() {
-                    process.book.enter(&name(), place.create(), owner(process.acquisition), NOW);
+                    let (slot, by) = (Slot::first(process.mode), owner(process.acquisition));
+                    process.book.enter(&name(), slot, place.create(), by, NOW);
                 }
             }
             Reply::Deleted(create) => {
@@ -427,7 +403,7 @@ impl World {
                 process.found = Some(create);
                 contender.found(create);
             }
-            Reply::Looked(seen) => contender.looked(seen),
+            Reply::Looked(seen, _) => contender.looked(seen, told),
             // The watch on the session's key tells, too.
             Reply::NoSession => process.has_expired = true,
         }

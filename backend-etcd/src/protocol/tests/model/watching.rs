@@ -2,7 +2,7 @@
 
 use super::super::super::*;
 use super::super::mutant::Mutant;
-use super::super::process::Stream;
+use super::super::process::{AHEAD, NOW, Stream};
 use super::super::store::{Reply, Request, What, key};
 use super::World;
 
@@ -18,14 +18,62 @@ impl World {
         }
     }
 
-    /// How much of a queue an answer shows is free.
-    pub(super) fn shown(&self, who: usize, mut seen: Seen, choice: u16) -> Seen {
+    /// How much of a queue an answer shows is free; it says that it shows all only if it does.
+    pub(super) fn shown(&self, who: usize, mut seen: Seen, is_refusal: bool, choice: u16) -> Seen {
+        let mode = self.processes[who].mode;
         let shows = 1 + usize::from(choice / 16 % 3);
-        seen.all = seen.older.len() <= shows && !choice.is_multiple_of(5);
+        let all = std::mem::take(&mut seen.older);
+        seen.older = all.iter().take(shows).cloned().collect();
         seen.is_far = choice.is_multiple_of(7);
-        seen.older.truncate(shows);
-        if self.mutant == Some(Mutant::KeepsTheWitness) && self.processes[who].told.queue.is_some() {
-            seen.all = true;
+        let is_all = all.len() <= shows && !choice.is_multiple_of(5);
+        if !is_all && !all.is_empty() {
+            seen.beyond = Beyond::Unknown;
+            let other = all.iter().find(|rival| rival.mode != mode);
+            match other.filter(|_| self.mutant != Some(Mutant::ReaderSeesReadersOnly)) {
+                // A count, or what lies in other ranges.
+                None if mode != Mode::EXCLUSIVE => seen.beyond = Beyond::Alike(all.len() - seen.older.len()),
+                Some(other) if mode == Mode::SHARED && !seen.older.contains(other) => {
+                    seen.older.push(other.clone());
+                }
+                _ => {}
+            }
+        }
+        if is_refusal && mode == Mode::SHARED {
+            seen.older = all.iter().filter(|rival| rival.mode != mode).take(1).cloned().collect();
+        }
+        self.mistaken(who, seen, &all)
+    }
+
+    /// What a driver makes of that which gets it wrong.
+    fn mistaken(&self, who: usize, mut seen: Seen, all: &[Rival]) -> Seen {
+        let mode = self.processes[who].mode;
+        let is_permit = !matches!(mode, Mode::EXCLUSIVE | Mode::SHARED);
+        match self.mutant {
+            Some(Mutant::KeepsTheWitness) if self.processes[who].told.queue.is_some() => {
+                seen.beyond = Beyond::Nobody;
+            }
+            Some(Mutant::ReaderWatchesPredecessor) if mode == Mode::SHARED => {
+                (seen.older, seen.beyond) = (predecessor(all), Beyond::Unknown);
+            }
+            Some(Mutant::PermitWatchesPredecessor) if is_permit => {
+                (seen.older, seen.beyond) = (predecessor(all), Beyond::Unknown);
+            }
+            Some(Mutant::ReaderIgnoresShared) if mode == Mode::SHARED => {
+                seen.older.retain(|rival| rival.mode != mode);
+            }
+            Some(Mutant::OwnCapacity) if is_permit => {
+                for rival in &mut seen.older {
+                    let weight = rival.mode.weight().min(mode.capacity());
+                    rival.mode = Mode::permits(weight, mode.capacity()).expect("permits");
+                }
+            }
+            Some(Mutant::TakesAllForAlike) if is_permit && seen.beyond == Beyond::Unknown => {
+                seen.beyond = Beyond::Alike(all.len() - seen.older.len());
+            }
+            _ => {}
+        }
+        if seen.older.is_empty() && seen.beyond == Beyond::Unknown {
+            seen.beyond = Beyond::Nobody;
         }
         seen
     }
@@ -44,6 +92,12 @@ impl World {
             (Some(Mutant::BackdatesTheWatch), None) | (Some(Mutant::BackdatesAKeyWatch), Some(_)) => 0,
             _ => from.map_or(now, |from| from - 1),
         };
+        if self.mutant == Some(Mutant::EvictsTheWitness) && key.is_some() {
+            process.watches.retain(|watch| watch.key.is_none());
+            for other in process.told.keys.clone().into_keys() {
+                process.told.close(Some(&other));
+            }
+        }
         process.told.open(key.as_ref(), id);
         process.told.stands(key.as_ref(), since);
         let upto = if since == 0 { now } else { since };
@@ -59,19 +113,17 @@ impl World {
         let (which, again) = (usize::from(luck / 64) % process.watches.len(), !self.is_calm && luck % 5 == 1);
         let watch = &mut process.watches[which];
         let after = if again { watch.upto - 1 } else { watch.upto };
-        let (of, own) = (watch.key.clone(), key(process.session));
-        let is_told = |(at, session, _): &&(Revision, usize, Revision)| {
-            *at > after && of.as_ref().is_none_or(|of| *of == key(*session))
-        };
-        let Some(revision) = self.store.deletions.iter().filter(is_told).map(|(at, ..)| *at).min() else {
+        let (of, own) = (watch.key.clone(), key(process.session, process.mode));
+        let is_told = |(at, key): &&(Revision, Key)| *at > after && of.as_ref().is_none_or(|of| of == key);
+        let Some(revision) = self.store.deletions.iter().filter(is_told).map(|(at, _)| *at).min() else {
             return Ok(());
         };
         if watch.is_stalled {
             return Ok(());
         }
         watch.upto = watch.upto.max(revision);
-        let deleted = self.store.deletions.iter().filter(is_told).filter(|(at, ..)| *at == revision);
-        let keys: Vec<_> = deleted.map(|(_, session, _)| key(*session)).collect();
+        let deleted = self.store.deletions.iter().filter(is_told).filter(|(at, _)| *at == revision);
+        let keys: Vec<_> = deleted.map(|(_, key)| key.clone()).collect();
         let told_at = match self.mutant {
             Some(Mutant::CountsOldDeletions) => revision + 100,
             _ => revision,
@@ -130,16 +182,13 @@ impl World {
     /// A watch is closed: on the queue, as nobody would open one now, or on a key that is not in use.
     pub(super) fn give_up_a_watch(&mut self, who: usize, luck: u16) {
         let process = &mut self.processes[who];
-        let used = match process.contender.as_ref().and_then(Contender::place) {
-            Some(place) => place.witness(&process.told),
-            None => Vec::new(),
-        };
+        let used = process.contender.as_ref().and_then(Contender::place).map_or(&[][..], Place::watched);
         if process.watches.is_empty() {
             return;
         }
         let which = usize::from(luck) % process.watches.len();
         let key = process.watches[which].key.clone();
-        if key.as_ref().is_none_or(|key| used.iter().all(|(used, _)| used != key)) {
+        if key.as_ref().is_none_or(|key| used.iter().all(|used| used.key != *key)) {
             process.watches.remove(which);
             process.told.close(key.as_ref());
             process.told_early = 0;
@@ -152,30 +201,42 @@ impl World {
         let Some(place) = process.contender.as_ref().and_then(Contender::place) else {
             return;
         };
-        if process.reply.is_some() || process.has_expired {
+        let step = process.contender.as_ref().map(|contender| contender.next(NOW, AHEAD, &process.told));
+        if process.reply.is_some() || process.has_expired || step != Some(Step::Wait) {
             return;
         }
-        let (session, create, knows_all) = (process.session, place.create(), place.knows_all());
-        let mut witness = place.witness(&process.told).into_iter().next();
-        let distrusted = witness.as_ref().filter(|_| !knows_all).map(|(key, _)| key.clone());
+        let (session, create, hears_all) = (process.session, place.create(), place.hears_all());
+        let (mut witness, watched) = (place.witness(&process.told), place.watched().to_vec());
+        let knows_little = witness.is_empty();
         match self.mutant {
-            Some(Mutant::ChecksItselfOnly) => witness = None,
+            Some(Mutant::ChecksItselfOnly) => witness.clear(),
             Some(Mutant::ChecksByName) => {
-                if let Some((key, at)) = &mut witness {
-                    let there = self.store.sessions.iter().enumerate().find(|(id, _)| self::key(*id) == *key);
-                    *at = there.and_then(|(_, session)| session.entry).map_or(*at, |(create, _)| create);
+                for rival in &mut witness {
+                    let entries = self.store.entries();
+                    let there = entries.iter().find(|(id, entry)| key(*id, entry.mode) == rival.key);
+                    rival.create = there.map_or(rival.create, |(_, entry)| entry.create);
                 }
             }
             _ => {}
         }
         let reply = self.store.apply(&Request { session, what: What::Check(create, witness) });
-        if matches!(reply, Reply::Checked(false)) {
+        if matches!(reply, Reply::Checked(false)) || knows_little {
             let process = &mut self.processes[who];
-            if knows_all || distrusted.is_some() {
-                process.watches.retain(|watch| watch.key != distrusted);
-                process.told.close(distrusted.as_ref());
+            if hears_all {
+                process.watches.retain(|watch| watch.key.is_some());
+                process.told.close(None);
+            }
+            for rival in watched {
+                process.watches.retain(|watch| watch.key.as_ref() != Some(&rival.key));
+                process.told.close(Some(&rival.key));
             }
             process.contender.as_mut().into_iter().for_each(Contender::doubt);
         }
     }
+}
+
+/// The one before an entry, as if it kept everybody out.
+fn predecessor(all: &[Rival]) -> Vec<Rival> {
+    let first = all.first().cloned();
+    first.map(|first| Rival { mode: Mode::EXCLUSIVE, ..first }).into_iter().collect()
 }

@@ -1,0 +1,277 @@
+//! What a session has in the store, and until when; pure.
+//!
+//! An entry is in the book from the answer that showed it until it is confirmed gone.
+//!
+//! # Invariants
+//! - **etcd.book-1** No deletion of an entry that is told after the answer that created it goes unnoticed (G2);
+//!   one that was made before that entry is about an earlier one under the same key.
+//! - **etcd.book-2** Per name at most one acquisition or clean-up is under way: the others wait for its end. It has a
+//!   slot that no hold has.
+//! - **etcd.book-3** A session that is over stays over; no grant names its lease (B3).
+//!
+//! The property tests of the engine run it, too.
+
+use std::collections::{HashMap, hash_map};
+use std::time::Duration;
+
+use leasehold_core::clock::{Deadline, Moment};
+use leasehold_core::{Error, ErrorKind, LockName, LostReason, Mode, OwnerId, Result};
+use smallvec::SmallVec;
+
+use super::{Revision, RevokeRequests, Slot};
+
+#[derive(Debug)]
+pub(crate) struct Book {
+    deadline: Deadline,
+    epoch: Revision,
+    is_over: bool,
+    /// Why the entries of a session that is over could not be deleted.
+    denied: Option<String>,
+    /// More than one only of those that a session may hold together.
+    entries: HashMap<LockName, SmallVec<[Entry; 1]>>,
+    /// Names that somebody deals with: since when, and in which slot.
+    busy: HashMap<LockName, (Moment, Slot)>,
+    pub(crate) asked: RevokeRequests,
+}
+
+/// An entry of ours in the store.
+#[derive(Debug)]
+struct Entry {
+    slot: Slot,
+    create: Revision,
+    owner: OwnerId,
+    phase: Phase,
+    /// When its key, if it is held still, gets a watch of its own; `None` if it has one.
+    watch_at: Option<Moment>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Queued,
+    Held,
+    Releasing,
+    /// Its end was told before it was held, or while it was.
+    Deleted,
+}
+
+/// A hold that begins.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Hold {
+    pub(crate) deadline: Deadline,
+    /// How long it may go on, if it is wanted already.
+    pub(crate) within: Option<Duration>,
+}
+
+impl Book {
+    pub(crate) fn new(deadline: Deadline, epoch: Revision) -> Self {
+        Self {
+            deadline,
+            epoch,
+            is_over: false,
+            denied: None,
+            entries: HashMap::new(),
+            busy: HashMap::new(),
+            asked: RevokeRequests::default(),
+        }
+    }
+
+    /// Until when the session can be trusted; one that is over, never.
+    pub(crate) fn deadline(&self) -> Deadline {
+        if self.is_over { Deadline::At(Moment::from_nanos(0)) } else { self.deadline }
+    }
+
+    /// A renewal was answered.
+    pub(crate) fn extend(&mut self, until: Deadline, now: Moment) {
+        // One that comes too late revives nothing.
+        if !self.deadline().has_passed(now) {
+            self.deadline = self.deadline.max(until);
+        }
+    }
+
+    pub(crate) fn epoch(&self) -> Revision {
+        self.epoch
+    }
+
+    /// The session's key was seen with this revision.
+    pub(crate) fn saw_epoch(&mut self, revision: Revision) {
+        self.epoch = self.epoch.max(revision);
+    }
+
+    /// The session is over; whether that is news.
+    pub(crate) fn end(&mut self) -> bool {
+        self.entries.clear();
+        !std::mem::replace(&mut self.is_over, true)
+    }
+
+    /// The right to its entries is gone.
+    pub(crate) fn deny(&mut self, why: String) {
+        self.denied.get_or_insert(why);
+    }
+
+    /// Where an entry for the name may be put, if nobody else deals with the name; from now on somebody does.
+    pub(crate) fn take(&mut self, name: &LockName, mode: Mode, now: Moment) -> Option<Slot> {
+        let slot = self.free_slot(name, mode);
+        match self.busy.entry(name.clone()) {
+            hash_map::Entry::Vacant(free) => {
+                free.insert((now, slot));
+                Some(slot)
+            }
+            hash_map::Entry::Occupied(_) => None,
+        }
+    }
+
+    /// The lowest that no entry has. One that nobody may hold together with another has one slot: what is there
+    /// was forgotten, and goes first.
+    fn free_slot(&self, name: &LockName, mode: Mode) -> Slot {
+        let first = Slot::first(mode);
+        if mode.bars(mode) {
+            return first;
+        }
+        let holds = |entry: &&Entry| entry.phase != Phase::Deleted;
+        let taken: Vec<_> = self.of(name).iter().filter(holds).map(|entry| entry.slot).collect();
+        let mut all = (0..=u32::MAX).map(|number| Slot { number, ..first });
+        all.find(|slot| !taken.contains(slot)).unwrap_or(first)
+    }
+
+    pub(crate) fn free(&mut self, name: &LockName) {
+        self.busy.remove(name);
+    }
+
+    /// An answer showed the entry.
+    pub(crate) fn enter(
+        &mut self,
+        name: &LockName,
+        slot: Slot,
+        create: Revision,
+        owner: OwnerId,
+        now: Moment,
+    ) {
+        if self.is_over || self.entry(name, create).is_some() {
+            return;
+        }
+        let entries = self.entries.entry(name.clone()).or_default();
+        let there = entries.iter().position(|entry| entry.slot == slot);
+        let watch_at = there.map_or(Some(now), |there| entries.swap_remove(there).watch_at);
+        entries.push(Entry { slot, create, owner, phase: Phase::Queued, watch_at });
+    }
+
+    /// The entry is confirmed gone; where it was, if its key had a watch.
+    pub(crate) fn forget(&mut self, name: &LockName, create: Revision) -> Option<Slot> {
+        let entries = self.entries.get_mut(name)?;
+        let there = entries.iter().position(|entry| entry.create == create)?;
+        let entry = entries.swap_remove(there);
+        if entries.is_empty() {
+            self.entries.remove(name);
+        }
+        entry.watch_at.is_none().then_some(entry.slot)
+    }
+
+    /// The entry has its turn: its hold begins, unless it, or the session, is over meanwhile.
+    pub(crate) fn grant(
+        &mut self,
+        name: &LockName,
+        create: Revision,
+        now: Moment,
+        watch_at: Moment,
+    ) -> Option<Hold> {
+        let deadline = self.deadline();
+        if deadline.has_passed(now) {
+            return None;
+        }
+        let within = self.asked.within(create, now);
+        let entry = self.entry(name, create).filter(|entry| entry.phase == Phase::Queued)?;
+        entry.phase = Phase::Held;
+        entry.watch_at = entry.watch_at.map(|_| watch_at);
+        Some(Hold { deadline, within })
+    }
+
+    /// A hold is let go of; where its entry is, if it may be there still.
+    pub(crate) fn release(
+        &mut self,
+        name: &LockName,
+        create: Revision,
+        owner: OwnerId,
+    ) -> Result<Option<Slot>> {
+        match &self.denied {
+            Some(why) if self.is_over => return Err(Error::not_applied(ErrorKind::Denied, why.clone())),
+            _ if self.is_over => return Err(Error::lost(LostReason::SessionLost)),
+            _ => {}
+        }
+        let entry = self.entry(name, create).filter(|entry| entry.owner == owner);
+        let entry = entry.ok_or_else(|| Error::lost(LostReason::Gone))?;
+        if entry.phase == Phase::Held {
+            entry.phase = Phase::Releasing;
+        }
+        Ok((entry.phase == Phase::Releasing).then_some(entry.slot))
+    }
+
+    /// The entry in that slot is gone, if it was created before `revision`; the hold that is lost by it.
+    pub(crate) fn deleted(&mut self, name: &LockName, slot: Slot, revision: Revision) -> Option<Revision> {
+        let entry = self.at(name, slot).filter(|entry| revision > entry.create)?;
+        let was = entry.phase;
+        entry.phase = if was == Phase::Releasing { was } else { Phase::Deleted };
+        (was == Phase::Held).then_some(entry.create)
+    }
+
+    /// The keys that, held for a while, get a watch of their own now: somebody may delete them.
+    pub(crate) fn begin_watches(&mut self, now: Moment) -> Vec<(LockName, Slot)> {
+        let is_due = |entry: &Entry| entry.phase == Phase::Held && entry.watch_at.is_some_and(|at| at <= now);
+        let all = self
+            .entries
+            .iter_mut()
+            .flat_map(|(name, entries)| entries.iter_mut().map(move |entry| (name, entry)));
+        let due = all.filter(|(_, entry)| is_due(entry));
+        due.map(|(name, entry)| {
+            entry.watch_at = None;
+            (name.clone(), entry.slot)
+        })
+        .collect()
+    }
+
+    /// It could not be watched; tried again then.
+    pub(crate) fn not_watched(&mut self, name: &LockName, slot: Slot, again_at: Moment) {
+        if let Some(entry) = self.at(name, slot) {
+            entry.watch_at = Some(again_at);
+        }
+    }
+
+    pub(crate) fn is_watched(&self, name: &LockName, slot: Slot) -> bool {
+        self.of(name).iter().any(|entry| entry.slot == slot && entry.watch_at.is_none())
+    }
+
+    /// Somebody wants the lock that the entry created at `create` holds, or is about to: which hold is to be
+    /// told.
+    pub(crate) fn wanted(&mut self, create: Revision, grace: Duration, now: Moment) -> Option<LockName> {
+        if !self.asked.heard(create, grace, now) {
+            return None;
+        }
+        let is_it = |entry: &Entry| entry.phase == Phase::Held && entry.create == create;
+        let mut all = self.entries.iter();
+        all.find(|(_, entries)| entries.iter().any(is_it)).map(|(name, _)| name.clone())
+    }
+
+    /// Entries that are gone and that we are asked for all the same.
+    pub(crate) fn wanted_in_vain(&self) -> Vec<Revision> {
+        let is_live = |name, slot: Slot| {
+            self.of(name).iter().any(|entry| entry.slot == slot && entry.phase != Phase::Deleted)
+        };
+        let unknown = self.busy.iter().filter(|(name, (_, slot))| !is_live(name, *slot));
+        let is_known = |create| self.entries.values().flatten().any(|entry| entry.create == create);
+        self.asked.gone(is_known, unknown.map(|(_, (since, _))| *since).min())
+    }
+
+    fn of(&self, name: &LockName) -> &[Entry] {
+        self.entries.get(name).map_or(&[], SmallVec::as_slice)
+    }
+
+    fn entry(&mut self, name: &LockName, create: Revision) -> Option<&mut Entry> {
+        self.entries.get_mut(name)?.iter_mut().find(|entry| entry.create == create)
+    }
+
+    fn at(&mut self, name: &LockName, slot: Slot) -> Option<&mut Entry> {
+        self.entries.get_mut(name)?.iter_mut().find(|entry| entry.slot == slot)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,135 @@
+//! The engine of entries that several may hold together, answer by answer.
+
+use super::*;
+
+fn some(weight: u32, capacity: u32) -> Mode {
+    Mode::permits(weight, capacity).unwrap()
+}
+
+/// Created at 100, behind some of one mode, youngest first, and perhaps others.
+fn behind(patience: Patience, mode: Mode, older: &[(u8, Mode)], beyond: Beyond) -> Contender {
+    let older = older.iter().enumerate();
+    let older = older.map(|(place, (key, mode))| rival(*key, 99 - place as Revision, *mode)).collect();
+    let mut contender = Contender::new(patience, mode, OWN);
+    asked(
+        &mut contender,
+        Seen { revision: 100, older, beyond, is_far: false, watch: None },
+        Some((100, true)),
+    );
+    contender
+}
+
+/// What is watched one by one.
+fn watched(contender: &Contender) -> Vec<u8> {
+    contender.place().unwrap().watched().iter().map(|rival| rival.key[0]).collect()
+}
+
+/// Whoever shares waits for nobody who does, and one who keeps everybody out is enough to be listened to.
+#[test]
+fn a_reader_waits_for_the_nearest_writer() {
+    let (held, waits) = (Step::End(End::Granted(100)), Patience::Waits);
+    let (read, write) = (Mode::SHARED, Mode::EXCLUSIVE);
+    for beyond in [Beyond::Nobody, Beyond::Alike(50)] {
+        assert_eq!(step(&behind(waits, read, &[(b'b', read), (b'a', read)], beyond)), held);
+    }
+    let reader = behind(waits, read, &[(b'c', read), (b'b', write), (b'a', write)], Beyond::Unknown);
+    assert_eq!(watched(&reader), b"b");
+    let permits = [(b'c', read), (b'b', some(1, 2)), (b'a', write)];
+    assert_eq!(watched(&behind(waits, read, &permits, Beyond::Unknown)), b"a");
+    assert_eq!(watched(&behind(waits, read, &permits[..2], Beyond::Unknown)), b"cb");
+}
+
+/// Of permits as many are watched as keep us out though all but one of the others end; those first whose watches stand.
+#[test]
+fn a_permit_waits_for_more_than_it_takes() {
+    let older: Vec<_> = (b'a'..=b'p').map(|key| (key, some(1, 4))).collect();
+    let waits = |older: &[_]| behind(Patience::Waits, some(1, 4), older, Beyond::Unknown);
+    let permit = waits(&older);
+    assert_eq!(watched(&permit), b"abcdefg");
+    let mut told = Told::default();
+    for key in b"cfghijkl" {
+        told.open(Some(&[*key].into()), 1);
+        told.stands(Some(&[*key].into()), 90);
+    }
+    let mut again = waits(&older);
+    let all = permit.place().unwrap().watched().to_vec();
+    let more = b"hijklmnop".iter().map(|key| rival(*key, 9, some(1, 4)));
+    let seen = Seen {
+        revision: 101,
+        older: all.into_iter().chain(more).collect(),
+        beyond: Beyond::Unknown,
+        is_far: false,
+        watch: None,
+    };
+    again.looked(Some(seen), &told);
+    assert_eq!(watched(&again), b"cfghijk");
+    for (at, key) in (102..).zip(b"cfg") {
+        assert_eq!(hears(&again, &told), Step::Wait);
+        told.tell(Some(&[*key].into()), &[Change { revision: at, key: [*key].into(), value: None }], true);
+    }
+    assert_eq!(hears(&again, &told), Step::Wait, "four are left");
+    told.tell(Some(&[b'k'].into()), &[Change { revision: 109, key: [b'k'].into(), value: None }], true);
+    assert_eq!(hears(&again, &told), Step::Look { create: 100, all: false });
+}
+
+/// Where too many together are in the way, all of them are read, and listened to at any length.
+#[test]
+fn a_crowd_is_read_as_a_whole() {
+    let crowd: Vec<_> = (0..60).map(|key| (key, some(1, 50))).collect();
+    let mut permit = behind(Patience::Waits, some(1, 50), &crowd[..16], Beyond::Unknown);
+    assert_eq!(step(&permit), Step::Open(Target::Queue));
+    let mut told = told(None, 1, 100);
+    let all = Step::Look { create: 100, all: true };
+    assert_eq!(hears(&permit, &told), all);
+    let older = crowd.iter().map(|(key, mode)| rival(*key, 9, *mode)).collect();
+    let seen = Seen { revision: 101, older, beyond: Beyond::Nobody, is_far: false, watch: Some(1) };
+    permit.looked(Some(seen), &told);
+    for (at, key) in (102..).zip(0..11) {
+        assert_eq!(hears(&permit, &told), Step::Wait);
+        tell(&mut told, key, at);
+    }
+    assert_eq!(hears(&permit, &told), Step::End(End::Granted(100)));
+    let mut cut = Told::default();
+    cut.open(None, 2);
+    cut.stands(None, 120);
+    assert_eq!(hears(&permit, &cut), all);
+}
+
+/// What a try cannot tell from its answer it reads, once; and it never waits, nor leaves anything.
+#[test]
+fn a_try_for_permits_ends() {
+    let crowd: Vec<_> = (0..16).map(|key| (key, some(1, 50))).collect();
+    let tries = |beyond| behind(Patience::Tries, some(1, 50), &crowd, beyond);
+    assert_eq!(step(&tries(Beyond::Alike(33))), Step::End(End::Granted(100)));
+    assert_eq!(step(&tries(Beyond::Alike(34))), Step::Delete(100));
+    for (weight, then) in [(34, Step::End(End::Granted(100))), (35, Step::Delete(100))] {
+        let mut unsure = tries(Beyond::Unknown);
+        assert_eq!(step(&unsure), Step::Look { create: 100, all: true });
+        let mut older: Vec<_> = crowd.iter().map(|(key, mode)| rival(*key, 9, *mode)).collect();
+        older[15].mode = some(weight, 51);
+        let seen = Seen { revision: 101, older, beyond: Beyond::Nobody, is_far: false, watch: None };
+        looked(&mut unsure, Some(seen));
+        assert_eq!(step(&unsure), then);
+    }
+    let mut gone = tries(Beyond::Unknown);
+    looked(&mut gone, None);
+    assert_eq!(step(&gone), Step::End(End::Lost(LostReason::Gone)));
+}
+
+/// One request says whether a reader is alone with readers. Beside permits it enters, as those do.
+#[test]
+fn a_reader_that_tries_enters_among_permits() {
+    let barred = |mode| answer(Seen { older: vec![rival(b'a', 3, mode)], ..seen(12, &[], None) }, None);
+    for (mode, then) in [
+        (Mode::EXCLUSIVE, Step::End(End::Refused)),
+        (some(2, 2), Step::End(End::Refused)),
+        (some(1, 2), Step::Ask { enter: true }),
+    ] {
+        let mut reader = Contender::new(Patience::Tries, Mode::SHARED, OWN);
+        assert_eq!(step(&reader), Step::Ask { enter: false });
+        reader.asked(barred(mode), &Told::default());
+        assert_eq!(step(&reader), then, "{mode}");
+    }
+    let permit = Contender::new(Patience::Tries, some(1, 2), OWN);
+    assert_eq!(step(&permit), Step::Ask { enter: true });
+}

@@ -1,0 +1,69 @@
+//! Who keeps an entry out; pure.
+//!
+//! A *witness* is a set of older entries that alone keep ours out: while all of it lives, nothing else needs to be
+//! heard of. One entry may be enough: the predecessor of an exclusive one, the nearest writer before a reader.
+//! Of permits it takes several, and it is worth to watch up to twice as many: then one that ends does not make
+//! us look.
+
+use leasehold_core::Mode;
+use leasehold_core::backend::Load;
+
+use super::Revision;
+use super::told::{Key, Told};
+
+/// An entry older than ours.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Rival {
+    pub(crate) key: Key,
+    /// The revision that created it.
+    pub(crate) create: Revision,
+    pub(crate) mode: Mode,
+}
+
+/// Whether an entry holds beside these.
+pub(super) fn admits(mode: Mode, older: &[Rival]) -> bool {
+    older.iter().map(|rival| rival.mode).collect::<Load>().admits(mode)
+}
+
+/// Some of these, youngest first, that keep an entry out together, to be watched one by one: whose watches stood `at` that
+/// revision, if they do, and else the nearest. `None` if that takes too many, or they do not.
+pub(super) fn witness(mode: Mode, older: &[Rival], told: &Told, at: Revision) -> Option<Vec<Rival>> {
+    if let Some(rival) = barrier(mode, older) {
+        return Some(vec![rival.clone()]);
+    }
+    let wide = 2 * least(mode, older).filter(|least| *least <= MOST)? - 1;
+    let stands = |Rival { key, .. }: &&Rival| told.keys.get(key).is_some_and(|watch| watch.stands(key, at));
+    let standing: Vec<_> = older.iter().filter(stands).take(wide).cloned().collect();
+    match admits(mode, &standing) {
+        true => Some(older.iter().take(wide).cloned().collect()),
+        false => Some(standing),
+    }
+}
+
+/// As few of these as keep an entry out together; all of them, if they do not.
+pub(super) fn fewest(mode: Mode, mut older: Vec<Rival>) -> Vec<Rival> {
+    if let Some(rival) = barrier(mode, &older) {
+        return vec![rival.clone()];
+    }
+    older.truncate(least(mode, &older).unwrap_or(older.len()));
+    older
+}
+
+/// The nearest that keeps an entry out alone. Nobody between the two holds before that one has gone.
+fn barrier(mode: Mode, older: &[Rival]) -> Option<&Rival> {
+    older.iter().find(|rival| rival.mode.bars(mode))
+}
+
+/// How many of the nearest keep an entry out together.
+fn least(mode: Mode, older: &[Rival]) -> Option<usize> {
+    let mut load = Load::NONE;
+    let refused = older.iter().position(|rival| {
+        load = load.and(rival.mode);
+        !load.admits(mode)
+    });
+    refused.map(|last| last + 1)
+}
+
+/// So many at most are waited for one by one. Behind more the whole queue is listened to: a session would hear of
+/// most releases anyway.
+const MOST: usize = 8;

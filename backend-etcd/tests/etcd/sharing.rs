@@ -1,0 +1,381 @@
+//! Locks that several hold: how they lie in the store, who else waits for them, and what may befall them.
+
+use std::time::Duration;
+
+use etcd_client::CompactionOptions;
+use leasehold_core::{
+    ErrorKind, Lock, LockGuard, LockManager, LockOptions, LostReason, Mode as Kind, Revoke,
+};
+use leasehold_etcd::EtcdConfig;
+use testbed::{Mode, Process};
+
+use crate::rig::{
+    BOUND, Beside, PREFIX, Rig, TTL, behind, eventually, hold, now, open, open_with_ttl, trials, within,
+    without_renewals,
+};
+use crate::server::fill;
+
+trials![
+    keys_say_how_their_bearers_hold,
+    etcdctl_and_sharers_wait_for_each_other,
+    a_cut_and_a_compaction_cost_nobody_who_shares_their_turn,
+    a_full_server_lets_go_of_what_is_shared,
+    whoever_may_write_exclusive_keys_only_may_not_share,
+    a_reader_that_is_cut_off_is_lost_before_a_writer_holds,
+    one_release_admits_a_hundred_readers,
+    readers_are_admitted_beside_any_number,
+    many_permits_are_counted_or_read,
+    a_reader_finds_room_among_permits,
+    a_share_that_is_deleted_is_lost_alone,
+    all_who_hold_are_forced_out,
+];
+
+/// The kinds of locks that are tried together.
+fn kinds() -> [Kind; 3] {
+    [Kind::SHARED, some(1, 2), Kind::EXCLUSIVE]
+}
+
+fn some(weight: u32, capacity: u32) -> Kind {
+    Kind::permits(weight, capacity).unwrap()
+}
+
+/// A lock that is held in some way, by a grant of its own each time.
+fn lock(manager: &LockManager, mode: Kind) -> Lock {
+    let mut options = LockOptions::default();
+    options.mode = mode;
+    manager.lock("n").unwrap().options(options).handoff_limit(0)
+}
+
+async fn take(manager: &LockManager, mode: Kind) -> LockGuard {
+    within(BOUND, "there is room", lock(manager, mode).acquire()).await.unwrap()
+}
+
+fn aside(manager: &LockManager, mode: Kind) -> Beside<LockGuard> {
+    let lock = lock(manager, mode);
+    Beside::start(async move { lock.acquire().await.unwrap() })
+}
+
+async fn tries(manager: &LockManager, mode: Kind) -> Option<LockGuard> {
+    within(BOUND, "an answer", lock(manager, mode).try_acquire()).await.unwrap()
+}
+
+/// The names of the keys are the format that other versions read. A session's further entries lie beside the first,
+/// and their keys are used again.
+async fn keys_say_how_their_bearers_hold() {
+    let rig = Rig::start().await;
+    let manager = rig.manager().await;
+    let below = async || {
+        let keys = rig.store.queue("n").await;
+        let lease = keys.first().map_or(String::new(), |key| format!("{:x}", key.lease));
+        let name = |key: &str| key.strip_prefix(&format!("{PREFIX}/n/")).unwrap().replace(&lease, "LEASE");
+        keys.iter().map(|key| name(&key.key)).collect::<Vec<_>>()
+    };
+    for (mode, names) in [
+        (Kind::SHARED, ["%shared/LEASE", "%shared/LEASE.1", "%shared/LEASE.2"]),
+        (some(2, 8), ["%2of8/LEASE", "%2of8/LEASE.1", "%2of8/LEASE.2"]),
+    ] {
+        let [first, second, third] =
+            [take(&manager, mode).await, take(&manager, mode).await, take(&manager, mode).await];
+        assert_eq!(below().await, names);
+        second.release().await.unwrap();
+        first.release().await.unwrap();
+        assert_eq!(below().await, names[2..]);
+        let again = take(&manager, mode).await;
+        assert_eq!(below().await, [names[2], names[0]]);
+        assert!(again.token() > third.token());
+        again.release().await.unwrap();
+        third.release().await.unwrap();
+    }
+    let writer = take(&manager, some(1, 1)).await;
+    assert_eq!(below().await, ["LEASE"]);
+    writer.release().await.unwrap();
+}
+
+/// Another client's lock waits for every older key below the name, and is waited for as a writer.
+async fn etcdctl_and_sharers_wait_for_each_other() {
+    let rig = Rig::start().await;
+    let [one, other, last] = [rig.manager().await, rig.manager().await, rig.manager().await];
+    for mode in [Kind::SHARED, some(1, 3)] {
+        let (first, second) = (take(&one, mode).await, take(&other, mode).await);
+        let mut theirs = rig.etcd.ctl_in_background(["lock", &format!("{PREFIX}/n")]).unwrap();
+        rig.store.queued("n", 3).await;
+        assert!(tries(&last, mode).await.is_none(), "{mode} beside one that waits");
+        let behind = aside(&last, mode);
+        rig.store.queued("n", 4).await;
+        first.release().await.unwrap();
+        assert!(is_silent(&mut theirs).await, "etcdctl holds beside {mode}");
+        second.release().await.unwrap();
+        theirs.next_line(BOUND).await.unwrap();
+        assert!(!behind.is_finished(), "{mode} beside etcdctl");
+        theirs.terminate(BOUND).await.unwrap();
+        behind.end("it holds after etcdctl").await.release().await.unwrap();
+    }
+}
+
+async fn is_silent(process: &mut Process) -> bool {
+    process.next_line(Duration::from_millis(300)).await.is_err()
+}
+
+/// Whoever waits behind a writer, in every way of holding, is cut off when that lets go, and what it would have
+/// been told of is compacted away.
+async fn a_cut_and_a_compaction_cost_nobody_who_shares_their_turn() {
+    for mode in kinds() {
+        let rig = Rig::start().await;
+        let proxy = rig.proxy(0);
+        let (holder, waiter) = (rig.manager().await, rig.manager_behind(&proxy).await);
+        let second = rig.manager_behind(&proxy).await;
+        for is_cut in [false, true] {
+            let guard = take(&holder, Kind::EXCLUSIVE).await;
+            let waiting = aside(&waiter, mode);
+            rig.store.queued("n", 2).await;
+            let beside = (mode != Kind::EXCLUSIVE).then(|| aside(&second, mode));
+            rig.store.queued("n", if beside.is_some() { 3 } else { 2 }).await;
+            if is_cut {
+                proxy.refuse_new().await.unwrap();
+                proxy.reset().await;
+            }
+            guard.release().await.unwrap();
+            let mut client = rig.store.client.kv_client();
+            let revision = client.put("history", "", None).await.unwrap().header().unwrap().revision();
+            client.compact(revision, Some(CompactionOptions::new().with_physical())).await.unwrap();
+            if is_cut {
+                proxy.accept_new().await.unwrap();
+            }
+            let guard = waiting.end("it holds").await;
+            if let Some(beside) = beside {
+                beside.end("so does the other").await.release().await.unwrap();
+            }
+            guard.release().await.unwrap();
+        }
+    }
+}
+
+/// Nobody is let in beside those who share, and those can go.
+async fn a_full_server_lets_go_of_what_is_shared() {
+    let rig = Rig::start_with_quota().await;
+    let (one, other) = (rig.manager().await, rig.manager().await);
+    let (reader, permit) = (take(&one, Kind::SHARED).await, take(&other, some(1, 3)).await);
+    fill(&rig).await;
+    for mode in [Kind::SHARED, some(1, 3)] {
+        for refused in [
+            within(BOUND, "an answer", lock(&one, mode).try_acquire()).await.map(drop),
+            within(BOUND, "an answer", lock(&one, mode).acquire()).await.map(drop),
+        ] {
+            let refused = refused.unwrap_err();
+            assert_eq!(*refused.kind(), ErrorKind::Unavailable, "{refused}");
+            assert!(refused.to_string().contains("space"), "{refused}");
+        }
+    }
+    reader.release().await.unwrap();
+    permit.release().await.unwrap();
+    eventually("nothing is left", async || rig.store.queue("n").await.is_empty()).await;
+}
+
+/// With the right to the prefix there is nothing new to ask for. Whoever has it for exclusive keys only, as one might
+/// who knew the names of keys, is denied the others, and keeps what it has.
+async fn whoever_may_write_exclusive_keys_only_may_not_share() {
+    let mut rig = Rig::start().await;
+    rig.etcd.enable_auth("alice", "secret", "locks/").await.unwrap();
+    for command in [
+        "role add exclusive",
+        "role grant-permission exclusive --prefix=true read locks/",
+        "role grant-permission exclusive --prefix=true readwrite locks/%session/",
+        "role grant-permission exclusive readwrite locks/m/0 locks/m/g",
+        "role grant-permission exclusive readwrite locks/n/0 locks/n/g",
+        "user add bob:secret",
+        "user grant-role bob exclusive",
+    ] {
+        rig.etcd.ctl(command.split(' ')).await.unwrap();
+    }
+    let user = |name: &str| EtcdConfig::new(rig.etcd.endpoints()).prefix(PREFIX).credentials(name, "secret");
+    let (alice, bob) = (open(user("alice")).await, open(user("bob")).await);
+    for mode in kinds() {
+        take(&alice, mode).await.release().await.unwrap();
+    }
+    let (other, mine) = (hold(&bob, "m").await, take(&bob, Kind::EXCLUSIVE).await);
+    mine.release().await.unwrap();
+    for mode in [Kind::SHARED, some(1, 2)] {
+        for refused in [
+            within(BOUND, "an answer", lock(&bob, mode).try_acquire()).await.map(drop),
+            within(BOUND, "an answer", lock(&bob, mode).acquire()).await.map(drop),
+        ] {
+            let refused = refused.unwrap_err();
+            assert_eq!(*refused.kind(), ErrorKind::Denied, "{mode}: {refused}");
+        }
+        take(&alice, mode).await.release().await.unwrap();
+    }
+    other.renew().await.unwrap();
+    other.release().await.unwrap();
+}
+
+/// It renews nothing any more, while another one does: its guard ends first, then its key, then a writer holds.
+async fn a_reader_that_is_cut_off_is_lost_before_a_writer_holds() {
+    let rig = Rig::start().await;
+    let proxy = rig.proxy(0);
+    let late = take(&open(behind(&proxy)).await, Kind::SHARED).await;
+    let (living, writer) = (rig.manager().await, rig.manager().await);
+    let beside = take(&living, Kind::SHARED).await;
+    let key = rig.store.queue("n").await.remove(0).key;
+    let diary = rig.store.diary(&format!("{PREFIX}/n/")).await;
+    let writing = aside(&writer, Kind::EXCLUSIVE);
+    rig.store.queued("n", 3).await;
+    proxy.set_both(Mode::Blackhole).await;
+
+    let reason = within(BOUND, "it is lost", late.lost()).await;
+    let lost = now();
+    assert_eq!(reason, LostReason::Expired);
+    let deletion = diary.deletion(&key).await;
+    assert!(lost <= deletion.at, "lost {:?} after its key", lost.since(deletion.at));
+    beside.ensure_held().unwrap();
+    assert!(!writing.is_finished(), "a writer beside a reader");
+    beside.release().await.unwrap();
+    let written = writing.end("the writer holds").await;
+    assert!(written.token() > late.token());
+}
+
+/// Each of them hears that the writer has gone and reads once; the writer's release is one request.
+async fn one_release_admits_a_hundred_readers() {
+    const READERS: usize = 100;
+    let rig = Rig::start().await;
+    let patient = async || open_with_ttl(rig.config(), 10 * TTL).await.unwrap();
+    let writer = patient().await;
+    let guard = take(&writer, Kind::EXCLUSIVE).await;
+    let mut readers = Vec::new();
+    for _ in 0..READERS / 10 {
+        let opening = (0..10).map(async |_| patient().await);
+        for manager in futures_util::future::join_all(opening).await {
+            readers.push((aside(&manager, Kind::SHARED), manager));
+        }
+    }
+    rig.store.queued("n", READERS + 1).await;
+    rig.quiet().await;
+    assert!(readers.iter().all(|(reading, _)| !reading.is_finished()), "a reader holds beside a writer");
+
+    let before = rig.etcd.requests().await.unwrap();
+    guard.release().await.unwrap();
+    let mut guards = Vec::new();
+    let mut managers = Vec::new();
+    for (reading, manager) in readers {
+        guards.push(reading.end("a reader holds").await);
+        managers.push(manager);
+    }
+    let made = without_renewals(&(rig.etcd.requests().await.unwrap() - &before));
+    assert!(made <= 1 + READERS as u64, "{made} requests let {READERS} readers in");
+    assert!(guards.iter().all(|guard| guard.ensure_held().is_ok()));
+    assert_eq!(writer.inspect("n").await.unwrap().holders.len(), READERS);
+}
+
+/// Of any number of readers none is in a reader's way: one request says so, and another waits for all of them.
+async fn readers_are_admitted_beside_any_number() {
+    let rig = Rig::start().await;
+    let (many, one, writer) = (rig.manager().await, rig.manager().await, rig.manager().await);
+    let mut guards = Vec::new();
+    for _ in 0..40 {
+        guards.push(take(&many, Kind::SHARED).await);
+    }
+    for is_tried in [true, false] {
+        let before = rig.etcd.requests().await.unwrap();
+        let guard = match is_tried {
+            true => tries(&one, Kind::SHARED).await.expect("readers share"),
+            false => take(&one, Kind::SHARED).await,
+        };
+        assert_eq!((rig.etcd.requests().await.unwrap() - &before).of("Txn"), 1);
+        guard.release().await.unwrap();
+    }
+    let writing = aside(&writer, Kind::EXCLUSIVE);
+    rig.store.queued("n", 41).await;
+    let last = guards.pop().unwrap();
+    for guard in guards {
+        guard.release().await.unwrap();
+    }
+    let reading = aside(&one, Kind::SHARED);
+    rig.store.queued("n", 3).await;
+    assert!(!writing.is_finished() && !reading.is_finished());
+    last.release().await.unwrap();
+    writing.end("the writer holds").await.release().await.unwrap();
+    reading.end("the reader holds").await.release().await.unwrap();
+}
+
+/// Among many permits: those of one kind are counted, by the request that asks; where there are others, too, and where
+/// all are taken, they are read.
+async fn many_permits_are_counted_or_read() {
+    const CAPACITY: u32 = 40;
+    let rig = Rig::start().await;
+    let (many, one, other) = (rig.manager().await, rig.manager().await, rig.manager().await);
+    let mut guards = Vec::new();
+    for _ in 0..CAPACITY - 5 {
+        guards.push(take(&many, some(1, CAPACITY)).await);
+    }
+    let mut asks = async |manager: &LockManager, weight, capacity, requests, is_granted| {
+        let before = rig.etcd.requests().await.unwrap();
+        let guard = tries(manager, some(weight, capacity)).await;
+        let made = (rig.etcd.requests().await.unwrap() - &before).of("Txn");
+        assert_eq!((made, guard.is_some()), (requests, is_granted), "{weight} of {capacity}");
+        guards.extend(guard);
+    };
+    asks(&one, 1, CAPACITY, 1, true).await;
+    asks(&one, 1, CAPACITY + 1, 2, true).await;
+    asks(&other, 2, CAPACITY, 2, true).await;
+    // Put, read, and deleted.
+    asks(&one, 2, CAPACITY, 3, false).await;
+    asks(&one, 1, 8, 2, false).await;
+
+    let waiting = aside(&one, some(3, CAPACITY));
+    rig.store.queued("n", guards.len() + 1).await;
+    for _ in 0..2 {
+        assert!(!waiting.is_finished());
+        guards.remove(0).release().await.unwrap();
+    }
+    let last = waiting.end("there is room").await;
+    last.release().await.unwrap();
+    for guard in guards {
+        guard.release().await.unwrap();
+    }
+    assert_eq!(rig.store.queue("n").await, []);
+}
+
+/// One that tries, too: it is let in if there is a permit left, and leaves nothing if not.
+async fn a_reader_finds_room_among_permits() {
+    let rig = Rig::start().await;
+    let [one, other] = [rig.manager().await, rig.manager().await];
+    let permit = take(&one, some(1, 2)).await;
+    let reader = tries(&other, Kind::SHARED).await.expect("one of two is left");
+    assert!(tries(&one, some(1, 2)).await.is_none(), "a reader counts as one");
+    permit.release().await.unwrap();
+    let writer = tries(&one, Kind::EXCLUSIVE).await;
+    assert!(writer.is_none(), "a writer beside a reader");
+    reader.release().await.unwrap();
+}
+
+/// An administrator deletes the key of one who shares: that guard is lost, and no other.
+async fn a_share_that_is_deleted_is_lost_alone() {
+    let rig = Rig::start().await;
+    let (one, other) = (rig.manager().await, rig.manager().await);
+    let guards = [take(&one, Kind::SHARED).await, take(&one, Kind::SHARED).await];
+    let beside = take(&other, Kind::SHARED).await;
+    let keys = rig.store.queue("n").await;
+    rig.store.delete(&keys[1].key).await;
+    assert_eq!(within(BOUND, "it is lost", guards[1].lost()).await, LostReason::Gone);
+    guards[0].ensure_held().unwrap();
+    beside.ensure_held().unwrap();
+    assert_eq!(rig.store.queue("n").await, [keys[0].clone(), keys[2].clone()]);
+}
+
+/// One answer to `--force`: nobody who held does, others who share among them; whoever waited has it.
+async fn all_who_hold_are_forced_out() {
+    let rig = Rig::start().await;
+    let [one, other, last] = [rig.manager().await, rig.manager().await, rig.manager().await];
+    let guards = [take(&one, Kind::SHARED).await, take(&other, some(1, 4)).await];
+    let state = one.inspect("n").await.unwrap();
+    let modes: Vec<_> = state.holders.iter().map(|holder| holder.mode).collect();
+    assert_eq!(modes, [Kind::SHARED, some(1, 4)]);
+    let waiting = aside(&last, Kind::EXCLUSIVE);
+    rig.store.queued("n", 3).await;
+    let listed = one.list("").await.unwrap();
+    assert_eq!((listed.len(), listed[0].holders.len(), listed[0].contenders), (1, 2, 1));
+    last.revoke("n", Revoke::Force).await.unwrap();
+    waiting.end("it holds").await.release().await.unwrap();
+    for guard in &guards {
+        within(BOUND, "it is lost", guard.lost()).await;
+    }
+}
