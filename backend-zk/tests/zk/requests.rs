@@ -15,8 +15,8 @@ use crate::rig::{
     Beside, Outside, Rig, Space, TTL, eventually, hold_aside, noting, now, proxy, requests_of, server,
 };
 
-/// Create and list leave together, the delete follows. While no reply gets through, what has been sent is
-/// one flight.
+/// Create and list leave together, the delete follows; when the lock was ours alone twice in a row, with a watch on its directory.
+/// While no reply gets through, what has been sent is one flight.
 pub(crate) async fn an_uncontended_cycle_is_two_flights(rig: Arc<Rig>) {
     let server = rig.server().await;
     let space = rig.space().await;
@@ -33,8 +33,12 @@ pub(crate) async fn an_uncontended_cycle_is_two_flights(rig: Arc<Rig>) {
     proxy.set(Direction::ServerToClient, Mode::Pass).await;
     let guard = taking.end("it holds").await.unwrap();
     seen.lock().clear();
-    guard.release().await.unwrap();
-    assert_eq!(*seen.lock(), [Op::Delete]);
+    proxy.set(Direction::ServerToClient, Mode::Hold).await;
+    let releasing = Beside::start(async move { guard.release().await });
+    proxy.held(Direction::ServerToClient, 2).await;
+    assert_eq!(*seen.lock(), [Op::Get, Op::Delete]);
+    proxy.set(Direction::ServerToClient, Mode::Pass).await;
+    releasing.end("it is released").await.unwrap();
 }
 
 /// Eight processes in turn: create, list, the watch on the one ahead, and the release that passes on. A few
