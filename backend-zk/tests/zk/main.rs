@@ -160,6 +160,9 @@ fn main() -> ExitCode {
             whoever_shares_a_lock_looks_in_the_same_flight
             who_came_in_between_is_seen
             a_directory_that_counts_anew_is_looked_at
+            every_server_tells_of_a_directory_that_counts_anew
+            whoever_comes_several_times_in_a_row_is_alone
+            curator_in_between_is_waited_for
             a_reconnect_is_followed_by_a_look
             a_node_that_others_removed_is_followed_by_a_look
             a_directory_that_is_not_as_we_make_them_is_looked_at;

@@ -1,6 +1,8 @@
 //! Whoever lets go of a lock and takes it again, with nobody in between, does not look who is there.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use leasehold_core::{LockGuard, LockManager};
 use parking_lot::Mutex;
@@ -8,8 +10,9 @@ use testbed::zookeeper::{Op, Server, Setup};
 use testbed::{Direction, Mode, Proxy};
 use zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
 
+use crate::peer::Peer;
 use crate::rig::{
-    Beside, Outside, Rig, Space, TTL, eventually, hold_aside, noting, proxy, requests_of, server,
+    BOUND, Beside, Outside, Rig, Space, TTL, eventually, hold_aside, noting, proxy, requests_of, server,
 };
 
 /// Of a lock that nobody else wants, the second time and all later ones together cost two requests each, the directory's watch, and one
@@ -80,11 +83,22 @@ pub(crate) async fn who_came_in_between_is_seen(rig: Arc<Rig>) {
 /// The server removes a directory, and others number themselves in the next one, up to just below what would have been our
 /// next number: they are waited for, whether we hear of it before we ask, or with the answer.
 pub(crate) async fn a_directory_that_counts_anew_is_looked_at(_rig: Arc<Rig>) {
-    let setup = Setup::new().property("znode.container.checkIntervalMs", 100);
-    let server = server(setup.property("znode.container.maxPerMinute", 1_000_000)).await;
+    let server = server(reaping(100)).await;
     let space = Space::whole(&server);
-    let outside = space.outside().await;
-    let way = proxy(&server);
+    counts_anew(&space, &server).await;
+}
+
+/// So it is by way of each of three servers, while others come by way of the leader.
+pub(crate) async fn every_server_tells_of_a_directory_that_counts_anew(rig: Arc<Rig>) {
+    let ensemble = reaping(100).start_ensemble(3).await.unwrap();
+    let leader = ensemble.leader().await.unwrap();
+    for server in 0..ensemble.size() {
+        counts_anew(&rig.space_on([ensemble[leader].addr()]), &ensemble[server]).await;
+    }
+}
+
+async fn counts_anew(space: &Space, ours: &Server) {
+    let (outside, way) = (space.outside().await, proxy(ours));
     for (name, is_told_late) in [("a", false), ("b", true)] {
         let directory = space.directory(name);
         let locks = long_session(&space.by(way.addr())).await;
@@ -104,12 +118,59 @@ pub(crate) async fn a_directory_that_counts_anew_is_looked_at(_rig: Arc<Rig>) {
             way.held(Direction::ServerToClient, 2).await;
             way.set(Direction::ServerToClient, Mode::Pass).await;
         }
-        watches(&server, others.last().unwrap(), &waiting).await;
+        waits_behind(ours, others.last().unwrap(), &waiting).await;
         for other in others {
             outside.client.delete(&other, None).await.unwrap();
         }
         waiting.end("it holds").await.release().await.unwrap();
         locks.shutdown().await.unwrap();
+    }
+}
+
+/// Directories go between any two steps of those who come several times in a row: one holds at a time.
+pub(crate) async fn whoever_comes_several_times_in_a_row_is_alone(_rig: Arc<Rig>) {
+    const TURNS: u32 = 100;
+    let server = server(reaping(1)).await;
+    let space = Space::whole(&server);
+    let mut workers = tokio::task::JoinSet::new();
+    let held = Arc::new(AtomicBool::new(false));
+    for worker in 0..3 {
+        let (locks, held) = (long_session(&space).await, Arc::clone(&held));
+        workers.spawn(async move {
+            for turn in 0..TURNS {
+                for _ in 0..2 + (turn + worker) % 3 {
+                    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+                    assert!(!held.swap(true, Ordering::SeqCst), "two hold at once");
+                    tokio::time::sleep(Duration::from_millis(1)).await; // time for another one to come in
+                    assert!(held.swap(false, Ordering::SeqCst));
+                    guard.release().await.unwrap();
+                }
+                let pause = Duration::from_millis(u64::from((turn * 7 + worker * 5) % 23));
+                tokio::time::sleep(pause).await; // time for others to come, and for the directory to go
+            }
+        });
+    }
+    workers.join_all().await;
+}
+
+/// Curator comes in between: it is waited for, and waits for us.
+pub(crate) async fn curator_in_between_is_waited_for(rig: Arc<Rig>) {
+    let space = rig.space().await;
+    let Some(mut curator) = Peer::curator(&space.hosts(), BOUND).await else { return };
+    let (directory, outside, locks) =
+        (space.directory("a"), space.outside().await, long_session(&space).await);
+    for _ in 0..2 {
+        for _ in 0..4 {
+            cycle(&locks).await;
+        }
+        assert_eq!(curator.ask(&format!("acquire {directory}")).await, "held");
+        let waiting = hold_aside(&locks, "a");
+        let ahead = outside.has(&directory, 2).await.remove(0);
+        waits_behind(rig.server().await, &ahead, &waiting).await;
+        assert_eq!(curator.ask("release").await, "released");
+        let guard = waiting.end("it holds").await;
+        assert_eq!(curator.ask(&format!("try {directory} 100")).await, "busy");
+        guard.release().await.unwrap();
     }
 }
 
@@ -218,7 +279,7 @@ async fn strangers(outside: &Outside, directory: &str, count: usize) -> Vec<Stri
 }
 
 /// Waits until whoever asks for a lock waits behind `ahead`, and has not got it.
-async fn watches(server: &Server, ahead: &str, waiting: &Beside<LockGuard>) {
+async fn waits_behind(server: &Server, ahead: &str, waiting: &Beside<LockGuard>) {
     eventually("it waits", async || {
         assert!(!waiting.is_finished(), "two hold at once");
         server.ask("wchp").await.unwrap().contains(ahead)
@@ -233,6 +294,13 @@ async fn comes_back(way: &Proxy, seen: &Arc<Mutex<Vec<Op>>>) {
     let ours = |op: &&Op| !matches!(op, Op::Other(_));
     eventually("it is back", async || seen.lock().iter().filter(ours).count() == 4).await;
     seen.lock().clear();
+}
+
+/// Servers that look for empty containers all `milliseconds`.
+fn reaping(milliseconds: u32) -> Setup {
+    Setup::new()
+        .property("znode.container.checkIntervalMs", milliseconds)
+        .property("znode.container.maxPerMinute", 1_000_000)
 }
 
 const REMOVE_WATCHES: Op = Op::Other(18);
