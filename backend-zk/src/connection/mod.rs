@@ -252,8 +252,8 @@ impl Connection {
         read.map(|(data, stat, watcher)| ((data, stat), Watch { watcher, runtime: self.runtime.clone() }))
     }
 
-    /// Watches a directory, if it is as we make them: then nobody may change its rights. From 3.8.4 and 3.9.2 on, servers do not
-    /// tell those of a node's end who may not read it any more.
+    /// Watches a directory, if it is as we make them: then nobody may change its rights. From 3.8.4 and 3.9.2
+    /// on, servers do not tell those of a node's end who may not read it any more.
     pub(crate) async fn watch_directory(&self, path: &str) -> Answered<Option<Silence>> {
         let ((data, stat), watch) = self.watch(path).await?;
         let is_as_made = data == OURS && (stat.version, stat.aversion) == (0, 0);

@@ -55,8 +55,8 @@ impl Session {
         format!("{}/{}", self.site.namespace.directory(&hold.name), hold.mine.node.name())
     }
 
-    /// Deletes a node that holds its lock. Its directory is watched before, in the same flight, if nobody else seems to
-    /// want the lock: as long as our node is in it, it is the one that we have held in.
+    /// Deletes a node that holds its lock. If nobody else seems to want that, its directory is watched before, in
+    /// the same flight: as long as our node is in it, it is the one that we have held in.
     async fn let_go(&self, hold: &Hold) -> Answered<()> {
         let (path, name, number) = (self.path(hold), &hold.name, hold.mine.node.sequence());
         let connection = self.changes();

@@ -15,8 +15,8 @@ use crate::rig::{
     Beside, Outside, Rig, Space, TTL, eventually, hold_aside, noting, now, proxy, requests_of, server,
 };
 
-/// Create and list leave together, the delete follows; when the lock was ours alone twice in a row, with a watch on its directory.
-/// While no reply gets through, what has been sent is one flight.
+/// Create and list leave together, the delete follows; when the lock was ours alone twice in a row, with a
+/// watch on its directory. While no reply gets through, what has been sent is one flight.
 pub(crate) async fn an_uncontended_cycle_is_two_flights(rig: Arc<Rig>) {
     let server = rig.server().await;
     let space = rig.space().await;

@@ -15,8 +15,8 @@ use crate::rig::{
     BOUND, Beside, Outside, Rig, Space, TTL, eventually, hold_aside, noting, proxy, requests_of, server,
 };
 
-/// Of a lock that nobody else wants, the second time and all later ones together cost two requests each, the directory's watch, and one
-/// listing.
+/// A lock that nobody else wants costs two requests from the third time on, and the second time a listing and the
+/// watch on its directory besides.
 pub(crate) async fn whoever_is_alone_needs_two_requests(rig: Arc<Rig>) {
     const CYCLES: usize = 20;
     let server = rig.server().await;
@@ -80,8 +80,8 @@ pub(crate) async fn who_came_in_between_is_seen(rig: Arc<Rig>) {
     }
 }
 
-/// The server removes a directory, and others number themselves in the next one, up to just below what would have been our
-/// next number: they are waited for, whether we hear of it before we ask, or with the answer.
+/// The server removes a directory, and others number themselves in the next one, up to just below what would have
+/// been our next number: they are waited for, whether we hear of it before we ask, or with the answer.
 pub(crate) async fn a_directory_that_counts_anew_is_looked_at(_rig: Arc<Rig>) {
     let server = server(reaping(100)).await;
     let space = Space::whole(&server);

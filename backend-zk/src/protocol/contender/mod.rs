@@ -215,7 +215,7 @@ impl Contender {
     }
 
     fn is_alone(&self, mine: &Mine) -> bool {
-        self.wanted && !self.reconnected && self.next == Some(mine.node.sequence())
+        self.wanted && self.next == Some(mine.node.sequence())
     }
 
     fn decide(&mut self, mine: Mine, listing: Listing) -> Step {
