@@ -194,7 +194,7 @@ impl Store for testbed::zookeeper::Server {
         }
     }
 
-    const CYCLE: u64 = 3;
+    const CYCLE: u64 = 2;
     const TRIES: [u64; 2] = [2, 4];
     const HAND_OFF: u64 = 2;
 

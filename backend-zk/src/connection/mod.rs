@@ -12,9 +12,11 @@
 //! - **zk.connection-3** No answer makes a task of ours panic.
 
 mod rights;
+mod silence;
 pub(crate) mod status;
 
 pub(crate) use rights::Identity;
+pub(crate) use silence::Silence;
 
 use std::future::{Future, pending, poll_fn, ready};
 use std::panic::AssertUnwindSafe;
@@ -107,19 +109,30 @@ impl Connection {
     }
 
     async fn enter_existing(&self, directory: &str, owner: OwnerId, data: &[u8]) -> Answered<Entered> {
+        // Polled in this order, so sent in this order.
+        let (made, listed) = join(self.make_contender(directory, owner, data), self.list(directory)).await;
+        let (node, stat) = made?;
+        Ok((node, stat, listed.ok()))
+    }
+
+    /// Makes a contender in a directory that is there.
+    pub(crate) async fn make_contender(
+        &self,
+        directory: &str,
+        owner: OwnerId,
+        data: &[u8],
+    ) -> Answered<(Node, Stat)> {
         let (stem, data) = (format!("{directory}/{}", keys::stem(owner)), data.to_owned());
         let rights = Arc::clone(&self.contender_rights);
         let made = self.ask_by_handle(async move |client| {
             let options = CreateMode::EphemeralSequential.with_acls(Acls::new(&rights));
             client.create(&stem, &data, &options).await
         });
-        // Polled in this order, so sent in this order.
-        let (made, listed) = join(made, self.list(directory)).await;
-        let (stat, sequence) = made?;
+        let (stat, sequence) = made.await?;
         let number = i32::try_from(sequence.into_i64()).map_err(|_| {
             Unanswered::Refused(ZkError::UnexpectedError("a sequence beyond 32 bits".to_owned()))
         })?;
-        Ok((Node::new(owner, number), stat, listed.ok()))
+        Ok((Node::new(owner, number), stat))
     }
 
     /// Makes a directory and whatever is missing above it, as nodes that the server removes again.
@@ -239,6 +252,14 @@ impl Connection {
         read.map(|(data, stat, watcher)| ((data, stat), Watch { watcher, runtime: self.runtime.clone() }))
     }
 
+    /// Watches a directory, if it is as we make them: then nobody may change its rights. From 3.8.4 and 3.9.2
+    /// on, servers do not tell those of a node's end who may not read it any more.
+    pub(crate) async fn watch_directory(&self, path: &str) -> Answered<Option<Silence>> {
+        let ((data, stat), watch) = self.watch(path).await?;
+        let is_as_made = data == OURS && (stat.version, stat.aversion) == (0, 0);
+        Ok(is_as_made.then(|| watch.silence()))
+    }
+
     /// Lets the server we talk to catch up with what the leader knows, for reads that nothing is
     /// decided by.
     pub(crate) async fn catch_up(&self, path: &str) -> Answered<()> {
@@ -334,6 +355,12 @@ impl Watch {
             if is_ending(&runtime) { Poll::Pending } else { fired.as_mut().poll(cx) }
         };
         poll_fn(unless_ending).boxed()
+    }
+
+    /// Lets nobody wait for the change.
+    fn silence(self) -> Silence {
+        let ends = is_ending(&self.runtime);
+        Silence::new(self.watcher.changed().map(drop), ends)
     }
 }
 

@@ -144,6 +144,12 @@ impl Sequence {
         number.map(Self)
     }
 
+    /// The one that is given out next, if whoever gets it need look for nothing.
+    pub(crate) fn next(self) -> Option<Self> {
+        let next = Self(self.0.saturating_add(1));
+        (!next.calls_for_renewal() && !next.is_near_the_end()).then_some(next)
+    }
+
     /// Whether the directory that gave it out is to be made anew, if that can be done now.
     ///
     /// Not for all numbers from the half on: whoever keeps the directory from being empty is not

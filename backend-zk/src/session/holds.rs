@@ -5,14 +5,15 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, join};
 use futures_util::stream::{self, StreamExt};
 use leasehold_core::backend::{AcquireRequest, Grant, StoreEvent};
-use leasehold_core::{Error, LostReason, OwnerId, Result};
+use leasehold_core::{Error, LockName, LostReason, OwnerId, Result};
 
 use super::Session;
+use crate::connection::Silence;
 use crate::error::{Answered, Explain, Unanswered};
-use crate::keys;
+use crate::keys::{self, Sequence};
 use crate::protocol::{Failure, Happening, Hold, Mine};
 
 impl Session {
@@ -45,15 +46,46 @@ impl Session {
         }
         let hold = self.holds.lock().ending(grant.owner, &grant.name).cloned();
         let hold = hold.ok_or_else(|| Error::lost(LostReason::Gone))?;
-        let path = self.path(&hold);
-        let deleted = if hold.passes { self.pass(&path).await } else { self.remove(&path).await };
-        let deleted = deleted.if_there().or_not("delete the lock's node")?;
+        let deleted = self.let_go(&hold).await.if_there().or_not("delete the lock's node")?;
         self.holds.lock().ended(grant.owner);
         deleted.ok_or_else(|| Error::lost(LostReason::Gone))
     }
 
     fn path(&self, hold: &Hold) -> String {
         format!("{}/{}", self.site.namespace.directory(&hold.name), hold.mine.node.name())
+    }
+
+    /// Deletes a node that holds its lock. If nobody else seems to want that, its directory is watched before, in
+    /// the same flight: as long as our node is in it, it is the one that we have held in.
+    async fn let_go(&self, hold: &Hold) -> Answered<()> {
+        let (path, name, number) = (self.path(hold), &hold.name, hold.mine.node.sequence());
+        let connection = self.changes();
+        let watches = self.untouched.lock().leave(name, number, connection, |watch| watch.is_broken());
+        let watched = async { if watches { self.watch_directory(name).await } else { None } };
+        let deleted = async { if hold.passes { self.pass(&path).await } else { self.remove(&path).await } };
+        // Polled in this order, so sent in this order.
+        let (watch, deleted) = join(watched, deleted).await;
+        if deleted.is_ok() {
+            self.untouched.lock().left(name, number, watches.then_some((connection, watch)));
+        }
+        deleted
+    }
+
+    async fn watch_directory(&self, name: &LockName) -> Option<Silence> {
+        let watched = self.connection.watch_directory(&self.site.namespace.directory(name)).await;
+        watched.ok().flatten()
+    }
+
+    /// The number that makes us the holder of a lock, if we have let go of it and nobody else has come since.
+    pub(super) fn next_number(&self, name: &LockName) -> Option<Sequence> {
+        let connection = self.changes();
+        self.untouched.lock().enter(name, connection, |watch| watch.is_broken())
+    }
+
+    /// Whether a node that was just made for a lock is in the directory that we have let go of it in.
+    pub(super) fn is_back(&self, name: &LockName) -> bool {
+        let connection = self.changes();
+        self.untouched.lock().is_the_same(name, connection, |watch| watch.is_broken())
     }
 
     /// Deletes a node that holds its lock, and says so to who waits; a right that is missing for that is no

@@ -30,9 +30,9 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc, watch};
 use zookeeper_client::StateWatcher;
 
-use crate::connection::Connection;
+use crate::connection::{Connection, Silence};
 use crate::error;
-use crate::protocol::{Holds, Liveness, Purpose, Writers};
+use crate::protocol::{Holds, Liveness, Purpose, Untouched, Writers};
 
 use holds::HoldWatch;
 pub(crate) use opening::stored_base;
@@ -61,6 +61,8 @@ pub(crate) struct Session {
     watches: mpsc::UnboundedSender<HoldWatch>,
     /// The locks for which contenders of another kind were told of.
     strangers: Mutex<HashSet<LockName>>,
+    /// The locks that nobody else has asked for since.
+    untouched: Mutex<Untouched<Silence>>,
 }
 
 /// Which changes of the connection were looked into.

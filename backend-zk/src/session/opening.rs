@@ -136,6 +136,7 @@ impl Session {
             holds: Mutex::default(),
             watches,
             strangers: Mutex::default(),
+            untouched: Mutex::default(),
         });
         if timeout != ttl {
             let late =

@@ -13,6 +13,7 @@
 //! | one lock with Curator, and with kazoo | `interop` |
 //! | directories that have counted far | `numbers` |
 //! | how a lock is passed on, and who is believed to | `passing` |
+//! | who takes a lock again that nobody else wants | `returns` |
 //! | holders who are asked to let go | `revocation` |
 //! | what is added to tokens | `tokens` |
 //! | what errors say | `words` |
@@ -29,6 +30,7 @@ mod passing;
 mod peer;
 mod quorum;
 mod requests;
+mod returns;
 mod revocation;
 mod rig;
 mod rights;
@@ -153,6 +155,17 @@ fn main() -> ExitCode {
             a_node_that_is_written_is_watched_again_at_once
             nobody_ahead_is_no_grant_of_a_node_that_may_be_gone
             servers_without_digest_are_served;
+        returns:
+            whoever_is_alone_needs_two_requests
+            whoever_shares_a_lock_looks_in_the_same_flight
+            who_came_in_between_is_seen
+            a_directory_that_counts_anew_is_looked_at
+            every_server_tells_of_a_directory_that_counts_anew
+            whoever_comes_several_times_in_a_row_is_alone
+            curator_in_between_is_waited_for
+            a_reconnect_is_followed_by_a_look
+            a_node_that_others_removed_is_followed_by_a_look
+            a_directory_that_is_not_as_we_make_them_is_looked_at;
         words:
             an_opening_that_fails_says_why
             a_silent_server_is_named;

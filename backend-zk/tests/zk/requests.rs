@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use leasehold_core::{LockGuard, LockManager};
 use parking_lot::Mutex;
-use testbed::zookeeper::{Op, Server, Setup};
+use testbed::zookeeper::{Head, Op, Server, Setup};
 use testbed::{Direction, Mode};
 use tokio::task::JoinSet;
 use zookeeper_client::{Acls, CreateMode};
@@ -15,8 +15,8 @@ use crate::rig::{
     Beside, Outside, Rig, Space, TTL, eventually, hold_aside, noting, now, proxy, requests_of, server,
 };
 
-/// Create and list leave together, the delete follows. While no reply gets through, what has been sent is
-/// one flight.
+/// Create and list leave together, the delete follows; when the lock was ours alone twice in a row, with a
+/// watch on its directory. While no reply gets through, what has been sent is one flight.
 pub(crate) async fn an_uncontended_cycle_is_two_flights(rig: Arc<Rig>) {
     let server = rig.server().await;
     let space = rig.space().await;
@@ -33,8 +33,12 @@ pub(crate) async fn an_uncontended_cycle_is_two_flights(rig: Arc<Rig>) {
     proxy.set(Direction::ServerToClient, Mode::Pass).await;
     let guard = taking.end("it holds").await.unwrap();
     seen.lock().clear();
-    guard.release().await.unwrap();
-    assert_eq!(*seen.lock(), [Op::Delete]);
+    proxy.set(Direction::ServerToClient, Mode::Hold).await;
+    let releasing = Beside::start(async move { guard.release().await });
+    proxy.held(Direction::ServerToClient, 2).await;
+    assert_eq!(*seen.lock(), [Op::Get, Op::Delete]);
+    proxy.set(Direction::ServerToClient, Mode::Pass).await;
+    releasing.end("it is released").await.unwrap();
 }
 
 /// Eight processes in turn: create, list, the watch on the one ahead, and the release that passes on. A few
@@ -112,16 +116,31 @@ pub(crate) async fn a_waiter_asks_the_leader_once_in_a_session(rig: Arc<Rig>) {
     let guard = holder.lock("a").unwrap().acquire().await.unwrap();
     let waiting = hold_aside(&waiter, "a");
     space.outside().await.has(&space.directory("a"), 2).await;
-    let seen = Arc::new(Mutex::new(Vec::new()));
+    let (seen, answered) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(0)));
     let began = now();
-    proxy.set(Direction::ClientToServer, noting(&seen)).await;
-    let checks = |seen: &[Op]| seen.iter().filter(|op| **op == CHECKED).count();
-    eventually("it has asked twice", async || checks(&seen.lock()) == 2).await;
+    let noted = Arc::clone(&seen);
+    let noting = Mode::drop_frames(move |frame| {
+        noted
+            .lock()
+            .extend(Head::of(frame).filter(|head| head.op != Op::Ping).map(|head| (head.number, head.op)));
+        false
+    });
+    proxy.set(Direction::ClientToServer, noting).await;
+    let (asked, counted) = (Arc::clone(&seen), Arc::clone(&answered));
+    let counting = Mode::drop_frames(move |frame| {
+        let number = frame.get(4..8).map(|number| i32::from_be_bytes(number.try_into().unwrap()));
+        *counted.lock() +=
+            usize::from(number.is_some_and(|number| asked.lock().contains(&(number, CHECKED))));
+        false
+    });
+    proxy.set(Direction::ServerToClient, counting).await;
+    // A question that a release overtakes finds nobody, and is followed by a listing.
+    eventually("it has asked twice, and was answered", async || *answered.lock() == 2).await;
     assert!(now().since(began) > TTL, "more often than once in a session");
     assert!(!waiting.is_finished());
     guard.release().await.unwrap();
     let guard = waiting.end("it holds").await;
-    let mut seen = seen.lock().clone();
+    let mut seen: Vec<_> = seen.lock().iter().map(|(_, op)| *op).collect();
     // Beside what keeps the session, and what the first watch may have been.
     seen.retain(|op| *op != Op::SetData);
     let from = seen.iter().position(|op| *op == CHECKED).unwrap();

@@ -210,8 +210,8 @@ const GOALS: [Goals; 6] = [
         alike: &["zookeeper-client", "kazoo", "curator"],
         margin: Some((1.6, "curator")),
         queue: None,
-        beyond_the_floor: "; beyond the floor, which creates a node and deletes it: a third request, as a created node does not tell \
-                           whether it is the first",
+        beyond_the_floor: "; beyond the floor, which creates a node and deletes it: the node is in a queue, says who holds, and may be \
+                           written by its session alone",
         grace: 1.1,
     },
 ];

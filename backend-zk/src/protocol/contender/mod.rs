@@ -7,7 +7,8 @@
 //! # Invariants
 //! - **zk.contender-1** Held is decided by a listing that has our node, and nobody older; or by the end of
 //!   our predecessor, if such a listing had nobody older beside it; or by our predecessor's passing the lock
-//!   on. Such a listing is from after our node was made, so whoever is older and alive is in it.
+//!   on. Such a listing is from after our node was made, so whoever is older and alive is in it. Or our number
+//!   is the next one after that of our last hold in the same directory (zk.untouched-1 and -2).
 //! - **zk.contender-2** Nothing is made twice blindly. After an answer that never came we write, then list,
 //!   and look for our own node; once more after the bound of a request, because the first request may still
 //!   be on its way. A node counts as ours only if this session owns it.
@@ -43,7 +44,7 @@
 
 mod words;
 
-use crate::keys::{Barrier, Listing, Place};
+use crate::keys::{Barrier, Listing, Place, Sequence};
 
 pub(crate) use words::{Answer, Ask, End, Failure, Happening, Mine, Pause, Said, Step};
 
@@ -52,6 +53,8 @@ pub(crate) use words::{Answer, Ask, End, Failure, Happening, Mine, Pause, Said, 
 pub(crate) struct Contender {
     patience: Patience,
     wanted: bool,
+    /// Whoever gets this number, in the directory that it is of, has nobody ahead.
+    next: Option<Sequence>,
     /// How often there was no directory to enter.
     missed: u8,
     /// How often the removal of the directory may still be tried.
@@ -98,16 +101,24 @@ enum Then {
 
 impl Contender {
     pub(crate) fn new(patience: Patience) -> (Self, Step) {
+        Self::again(patience, None)
+    }
+
+    /// Whoever gets the `next` number, in the directory that it is of, has nobody ahead.
+    pub(crate) fn again(patience: Patience, next: Option<Sequence>) -> (Self, Step) {
+        // A try has one flight, whoever else has come.
+        let next = next.filter(|_| patience == Patience::Waits);
         let contender = Self {
             patience,
             wanted: true,
+            next,
             missed: 0,
             removals: if patience == Patience::Waits { MANY } else { 1 },
             gone: Vec::new(),
             reconnected: false,
             state: State::Entering,
         };
-        (contender, Step::Ask(Ask::Enter))
+        (contender, Step::Ask(if next.is_some() { Ask::Return } else { Ask::Enter }))
     }
 
     /// The end of a hold that nobody wants.
@@ -151,7 +162,8 @@ impl Contender {
             (_, Err(Failure::SessionOver)) => self.end(End::SessionOver),
             (_, Ok(Said::Removed)) => self.none_of_ours(),
             (_, Ok(Said::Made(mine, Some(listing)))) => self.decide(mine, listing),
-            (_, Ok(Said::Made(mine, None))) => self.list(mine),
+            (_, Ok(Said::Back(mine))) if self.is_alone(&mine) => self.end(End::Held(mine)),
+            (_, Ok(Said::Made(mine, None) | Said::Back(mine))) => self.list(mine),
             (Entering, Err(Failure::Unknown)) => self.ask(Searching { last: false }, Ask::Search),
             (Entering | Renewing, _) if !self.wanted => self.end(End::Left),
             (Entering, Err(Failure::Absent)) => self.missed(),
@@ -200,6 +212,10 @@ impl Contender {
             }
             (state, answer) => unreachable!("{answer:?} is no answer in {state:?}"),
         }
+    }
+
+    fn is_alone(&self, mine: &Mine) -> bool {
+        self.wanted && self.next == Some(mine.node.sequence())
     }
 
     fn decide(&mut self, mine: Mine, listing: Listing) -> Step {

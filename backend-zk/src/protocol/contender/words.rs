@@ -16,6 +16,8 @@ pub(crate) struct Mine {
 pub(crate) enum Ask {
     /// Make our node and list the directory, in one flight; that too, if it is missing. Asked once.
     Enter,
+    /// Make our node, and no more: nobody else may have been here since we were. Asked once.
+    Return,
     /// Is there a node of ours, made by this session? A write, which is answered after whatever was sent before
     /// it; then a listing, and a look at the node.
     Search,
@@ -34,7 +36,10 @@ pub(crate) enum Ask {
 impl Ask {
     /// Whether it is for the contender to say what follows where nobody knows what came of it.
     pub(crate) fn is_asked_once(&self) -> bool {
-        matches!(self, Self::Enter | Self::WatchOwn(_) | Self::Confirm(_) | Self::RemoveDirectory)
+        matches!(
+            self,
+            Self::Enter | Self::Return | Self::WatchOwn(_) | Self::Confirm(_) | Self::RemoveDirectory
+        )
     }
 }
 
@@ -55,6 +60,8 @@ pub(crate) type Answer = Result<Said, Failure>;
 pub(crate) enum Said {
     /// Our node is made, or found; with the listing, if that was answered, too.
     Made(Mine, Option<Listing>),
+    /// Our node is made, in the directory that we were in last: nobody has removed that in between.
+    Back(Mine),
     Listed(Listing),
     /// The contender is there, and a change of it is its passing on, if it `passes`.
     Watched {

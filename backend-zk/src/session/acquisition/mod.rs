@@ -31,7 +31,7 @@ impl Session {
         patience: Patience,
         left: &CancellationToken,
     ) -> Result<Attempt> {
-        let (contender, first) = Contender::new(patience);
+        let (contender, first) = Contender::again(patience, self.next_number(&request.name));
         let mut acquisition = Acquisition::new(self, request);
         let mine = match acquisition.run(contender, first, left).await {
             End::Held(mine) => mine,
@@ -227,6 +227,7 @@ impl<'a> Acquisition<'a> {
         let done = |()| Said::Done;
         match ask {
             Ask::Enter => ("create the lock's node", self.entered().await),
+            Ask::Return => ("create the lock's node", self.returned().await),
             Ask::Search => ("look for the lock's node", self.searched().await),
             Ask::List => {
                 let listed = connection.list(&self.directory).await;
@@ -247,16 +248,35 @@ impl<'a> Acquisition<'a> {
     }
 
     async fn entered(&mut self) -> Answered<Said> {
+        let note = self.begun();
+        let entered = self.session.connection.enter(&self.directory, self.request.owner, &note).await;
+        let (node, stat, listed) = entered?;
+        let mine = self.mine(node, &stat)?;
+        Ok(Said::Made(mine, listed.map(|listing| self.listed(listing))))
+    }
+
+    async fn returned(&mut self) -> Answered<Said> {
+        let note = self.begun();
+        let (session, Self { request, directory, .. }) = (self.session, &*self);
+        let (node, stat) = session.connection.make_contender(directory, request.owner, &note).await?;
+        let mine = self.mine(node, &stat)?;
+        let is_back = session.is_back(&request.name);
+        Ok(if is_back { Said::Back(mine) } else { Said::Made(mine, None) })
+    }
+
+    /// Begins with another node; what is in it.
+    fn begun(&mut self) -> Vec<u8> {
+        let session = self.session;
         // What was watched, and asked for, is an earlier node of ours.
         (self.watches, self.is_asked) = (Watches::default(), false);
-        self.stands = self.session.site.env.now() + self.session.timeout() / 10;
-        self.changes = self.session.changes();
-        let (ttl, label) = (self.session.timeout(), &self.request.label);
-        let (connection, owner) = (&self.session.connection, self.request.owner);
-        let passes = connection.is_private().then_some(owner);
-        let note = Note::encoded(ttl, label, self.request.metadata.as_deref(), passes);
-        let entered = connection.enter(&self.directory, owner, &note).await;
-        let (node, stat, listed) = entered?;
+        self.stands = session.site.env.now() + session.timeout() / 10;
+        self.changes = session.changes();
+        let passes = session.connection.is_private().then_some(self.request.owner);
+        Note::encoded(session.timeout(), &self.request.label, self.request.metadata.as_deref(), passes)
+    }
+
+    /// Our node, as it was made.
+    fn mine(&self, node: Node, stat: &Stat) -> Answered<Mine> {
         if stat.is_invalid() {
             // Some servers leave it out; the node is looked for then.
             return Err(Unanswered::Refused(ZkError::UnexpectedError("a node without its stat".to_owned())));
@@ -266,7 +286,7 @@ impl<'a> Acquisition<'a> {
             self.session.end(LostReason::SessionLost);
             return Err(Unanswered::SessionOver);
         }
-        Ok(Said::Made(Mine { node, czxid: stat.czxid }, listed.map(|listing| self.listed(listing))))
+        Ok(Mine { node, czxid: stat.czxid })
     }
 
     async fn searched(&mut self) -> Answered<Said> {

@@ -3,6 +3,7 @@
 //! that end, numbers that do.
 
 mod model;
+mod returns;
 
 use std::collections::BTreeMap;
 

@@ -15,7 +15,8 @@ impl Client {
 
 impl World {
     pub(super) fn comes(&mut self, owner: OwnerId, session: i64) {
-        let (contender, step) = Contender::new(Patience::Waits);
+        let next = self.next_number(session);
+        let (contender, step) = Contender::again(Patience::Waits, next);
         self.clients.push(Client {
             owner,
             session,
@@ -73,8 +74,12 @@ impl World {
         if over && self.clients[at].alive {
             self.expire(at);
         }
+        let before = self.clients[at].session;
         let session = if over { i64::try_from(next).unwrap() + 1 } else { self.clients[at].session };
         let seen = self.clients[at].seen;
+        if session != before {
+            self.goes_on_as(before, session);
+        }
         self.comes(owner, session);
         self.clients[next].seen = seen;
     }

@@ -36,6 +36,8 @@ pub(in super::super) struct Directory {
     pub(in super::super) history: Vec<Vec<Child>>,
     /// Which of those changes were a pass.
     pub(super) passes: BTreeSet<usize>,
+    /// And which the directory's end.
+    removals: BTreeSet<usize>,
     pub(in super::super) next: i32,
     pub(super) exists: bool,
     czxid: i64,
@@ -45,8 +47,8 @@ pub(in super::super) struct Directory {
 
 impl Directory {
     pub(super) fn new(start: i32, shift: i32) -> Self {
-        let passes = BTreeSet::new();
-        Self { history: vec![Vec::new()], passes, next: start, exists: true, czxid: 100, shift }
+        let (passes, removals) = (BTreeSet::new(), BTreeSet::new());
+        Self { history: vec![Vec::new()], passes, removals, next: start, exists: true, czxid: 100, shift }
     }
 
     pub(super) fn children(&self) -> &[Child] {
@@ -65,6 +67,11 @@ impl Directory {
     /// How often the child called `name` was written, as one moment has it; `None` where it is not there.
     pub(super) fn version(&self, at: usize, name: &str) -> Option<u32> {
         self.history[at].iter().find(|child| self.name(child) == name).map(|child| child.version)
+    }
+
+    /// Whether the directory went after one moment, and not after another.
+    pub(super) fn went_between(&self, from: usize, to: usize) -> bool {
+        self.removals.iter().any(|removal| (from + 1..=to).contains(removal))
     }
 
     pub(super) fn has(&self, name: &str) -> bool {
@@ -113,6 +120,8 @@ impl Directory {
             }
             Write::RemoveDirectory if self.exists && self.children().is_empty() => {
                 (self.exists, self.next) = (false, 0);
+                self.removals.insert(self.history.len());
+                self.history.push(Vec::new());
                 Ok(None)
             }
             // It is in use.

@@ -2,7 +2,10 @@
 
 mod again;
 mod directory;
+mod returns;
 mod told;
+
+use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
@@ -11,6 +14,7 @@ use leasehold_core::OwnerId;
 use super::super::*;
 use crate::keys::{Node, Sequence};
 use directory::{Directory, Write};
+use returns::Seat;
 use told::passes;
 
 /// Ways to be wrong; each must be caught by a property below.
@@ -56,6 +60,18 @@ pub(super) enum Mutant {
     IgnoresVersion,
     /// Nobody watches its own node.
     OwnNeverWatched,
+    /// Whoever comes again hears nothing of a directory that went.
+    DirectoryNeverWatched,
+    /// The number after the next one does, too.
+    TakesTheOneAfter,
+    /// The number of a node that never held counts.
+    CountsWhoeverLeft,
+    /// So does that of one that somebody else deleted.
+    CountsWhatIsGone,
+    /// A watch on a directory is believed after a reconnect.
+    WatchOutlivesConnection,
+    /// And in another session.
+    WatchOutlivesSession,
 }
 
 /// One client with one contender.
@@ -89,6 +105,8 @@ pub(super) struct Client {
 pub(super) struct World {
     pub(super) directory: Directory,
     pub(super) clients: Vec<Client>,
+    /// What sessions know.
+    seats: BTreeMap<i64, Seat>,
     /// Writes of clients that stopped waiting for them.
     pub(super) stray: Vec<(usize, Write)>,
     pub(super) mutant: Option<Mutant>,
@@ -109,6 +127,7 @@ impl World {
         let mut world = Self {
             directory: Directory::new(start, shift),
             clients: Vec::new(),
+            seats: BTreeMap::new(),
             stray: Vec::new(),
             mutant,
             held: Vec::new(),
@@ -227,6 +246,7 @@ impl World {
                 let listed = (!lost).then(|| self.view(at, lag));
                 made.map(|mine| Said::Made(mine, listed))
             }
+            Ask::Return => self.returned(at, fate),
             Ask::RemoveDirectory if self.mutant == Some(Mutant::NoRenewal) => Err(Failure::Refused),
             Ask::RemoveDirectory => self.fated(at, fate, Write::RemoveDirectory).map(|_| Said::Done),
             Ask::Confirm(_) | Ask::WatchOwn(_) if lost => Err(Failure::Unknown),
@@ -269,6 +289,9 @@ impl World {
                 let name = node.name();
                 let delete = if passes { Write::Pass(name) } else { Write::Delete(name) };
                 let deleted = self.fated(at, fate, delete).map(|_| Said::Done);
+                if deleted.is_ok() && self.mutant == Some(Mutant::CountsWhoeverLeft) {
+                    self.has_left(at, node.sequence(), true);
+                }
                 if deleted == Err(Failure::Unknown) && self.mutant != Some(Mutant::DeleteOnce) {
                     self.clients[at].asked = Some(Ask::Delete(node));
                     return;
@@ -362,20 +385,6 @@ impl World {
         if !self.clients[at].left {
             self.clients[at].left = true;
             self.happens(at, Happening::Abandoned);
-        }
-    }
-
-    pub(super) fn release(&mut self, at: usize) {
-        match self.clients[at].end.clone() {
-            Some(End::Held(mine)) if !self.clients[at].released => {
-                self.clients[at].released = true;
-                let (name, owner) = (mine.node.name(), self.clients[at].owner);
-                // Whoever may pass need not.
-                let passes = passes(owner) && !self.directory.history.len().is_multiple_of(4);
-                let end = if passes { Write::Pass(name) } else { Write::Delete(name) };
-                let _deleted = self.directory.carry_out(&end);
-            }
-            _ => {}
         }
     }
 

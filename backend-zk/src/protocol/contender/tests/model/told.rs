@@ -110,6 +110,7 @@ impl World {
             let client = &mut self.clients[at];
             (client.watched, client.watches_own, client.stood) = (None, false, false);
         }
+        self.connects_again(self.clients[at].session, watch_is_lost);
         if self.mutant != Some(Mutant::NoListingAfterReconnect) {
             self.happens(at, Happening::Reconnected);
         }

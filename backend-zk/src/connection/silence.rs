@@ -1,0 +1,85 @@
+//! A watch that nobody waits for: it is only asked whether it has been silent.
+//!
+//! # Invariants
+//! - **zk.silence-1** Whoever has the answer to a request has what the server told before it, too: the client
+//!   library hands over events and answers in the order of coming, and what is handed over is noted there and
+//!   then, by whoever does it.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Wake, Waker};
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+
+/// A watch, until something is told of.
+pub(crate) struct Silence {
+    told: Arc<Told>,
+    /// Whoever drops it is not told any more.
+    _watch: BoxFuture<'static, ()>,
+}
+
+/// Whether a watch has told of something; or can do so no more.
+#[derive(Default)]
+struct Told(AtomicBool);
+
+impl Silence {
+    /// Of a watch that ends when it tells of something, unless that `is_over` already.
+    pub(super) fn new(watch: impl Future<Output = ()> + Send + 'static, is_over: bool) -> Self {
+        let (told, mut watch) = (Arc::new(Told::default()), watch.boxed());
+        let waker = Waker::from(Arc::clone(&told));
+        // Looked at once: from then on whoever tells, or goes without telling, wakes.
+        if is_over || watch.poll_unpin(&mut Context::from_waker(&waker)).is_ready() {
+            told.wake_by_ref();
+        }
+        Self { told, _watch: watch }
+    }
+
+    pub(crate) fn is_broken(&self) -> bool {
+        self.told.0.load(Ordering::Acquire)
+    }
+}
+
+impl Wake for Told {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+impl fmt::Debug for Silence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Silence").field("is_broken", &self.is_broken()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::future::{pending, ready};
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    /// What is told is known at once, without anybody who waits for it; and so is that nothing can be told.
+    #[test]
+    fn what_is_told_breaks_the_silence_at_once() {
+        for tells in [true, false] {
+            let (teller, hears) = oneshot::channel();
+            let silence = Silence::new(hears.map(drop), false);
+            assert!(!silence.is_broken());
+            if tells {
+                teller.send(()).unwrap()
+            } else {
+                drop(teller)
+            }
+            assert!(silence.is_broken());
+        }
+        assert!(Silence::new(ready(()), false).is_broken());
+        assert!(Silence::new(pending(), true).is_broken());
+    }
+}

@@ -1,0 +1,229 @@
+//! Whoever lets go of a lock and takes it again, while others come and go, and so does the directory.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+
+#[derive(Clone, Debug)]
+enum Event {
+    /// A client goes on until it waits, or has let go so many times.
+    Cycles(usize),
+    /// So often it gives up what it waits for, and comes again.
+    GivesUp(usize),
+    /// The directory goes, and so many others come to the next one.
+    Anew(usize),
+    /// So it does under the feet of somebody, who lets go afterwards.
+    LosesItsPlace(usize),
+    Answer(Fate, usize),
+    Advance,
+    Release(Fate, usize),
+    ComesBack,
+    Reap,
+    StrangersCome(usize),
+    StrangerGoes,
+    Reconnect(bool),
+    Abandon,
+    Expire,
+    DeleteByHand,
+    StraysArrive,
+    AskAgain,
+    ComesTooLate,
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let fate = prop_oneof![
+        6 => Just(Fate::Done),
+        1 => Just(Fate::Unheard),
+        1 => Just(Fate::Late),
+        1 => Just(Fate::Lost),
+    ];
+    prop_oneof![
+        6 => (1_usize..4).prop_map(Event::Cycles),
+        2 => (1_usize..4).prop_map(Event::GivesUp),
+        3 => (1_usize..4).prop_map(Event::Anew),
+        2 => (1_usize..4).prop_map(Event::LosesItsPlace),
+        5 => (fate, 0_usize..4).prop_map(|(fate, lag)| Event::Answer(fate, lag)),
+        2 => Just(Event::Advance),
+        3 => (prop_oneof![3 => Just(Fate::Done), 1 => Just(Fate::Unheard)], 0_usize..4)
+            .prop_map(|(fate, lag)| Event::Release(fate, lag)),
+        3 => Just(Event::ComesBack),
+        3 => Just(Event::Reap),
+        3 => (1_usize..4).prop_map(Event::StrangersCome),
+        2 => Just(Event::StrangerGoes),
+        2 => any::<bool>().prop_map(Event::Reconnect),
+        1 => Just(Event::Abandon),
+        2 => Just(Event::Expire),
+        2 => Just(Event::DeleteByHand),
+        1 => Just(Event::StraysArrive),
+        2 => Just(Event::AskAgain),
+        1 => Just(Event::ComesTooLate),
+    ]
+}
+
+type Script = (usize, Vec<(usize, Event)>);
+
+fn script() -> impl Strategy<Value = Script> {
+    (1_usize..3, prop::collection::vec((0..3_usize, event()), 0..40))
+}
+
+fn play((clients, events): &Script, mutant: Option<Mutant>) -> Result<World, TestCaseError> {
+    let mut world = World::new(*clients, 0, mutant);
+    for (back, event) in events {
+        // Mostly whoever came last: the others have come again as somebody else.
+        let at = world.clients.len().saturating_sub(1 + back);
+        match event {
+            Event::Cycles(times) => world.cycles(at, *times)?,
+            Event::GivesUp(times) => world.gives_up(at, *times)?,
+            Event::Anew(strangers) => world.begins_anew(*strangers),
+            Event::LosesItsPlace(strangers) => {
+                let at = world.arrives(at)?;
+                world.delete_by_hand(at);
+                world.begins_anew(*strangers);
+                world.release(at);
+            }
+            Event::Answer(fate, lag) => world.answer(at, *fate, *lag),
+            Event::Advance => world.advance(at),
+            Event::Release(fate, lag) => world.releases(at, *fate, *lag),
+            Event::ComesBack => world.comes_back(at),
+            Event::Reap => world.reap(),
+            Event::StrangersCome(count) => (0..*count).for_each(|_| world.stranger_comes()),
+            Event::StrangerGoes => world.stranger_goes(),
+            Event::Reconnect(lost) => world.reconnect(at, *lost),
+            Event::Abandon => world.abandon(at),
+            Event::Expire => world.expire(at),
+            Event::DeleteByHand => world.delete_by_hand(at),
+            Event::StraysArrive => world.strays_arrive(at),
+            Event::AskAgain => world.ask_again(at),
+            Event::ComesTooLate => world.comes_too_late(at),
+        }
+        world.check()?;
+    }
+    world.calm_down()?;
+    Ok(world)
+}
+
+impl World {
+    /// Takes the lock and lets go of it, until somebody else holds it.
+    fn cycles(&mut self, mut at: usize, times: usize) -> Result<(), TestCaseError> {
+        for _ in 0..times {
+            at = self.arrives(at)?;
+            self.release(at);
+        }
+        Ok(())
+    }
+
+    /// Queues behind others, and gives that up.
+    fn gives_up(&mut self, mut at: usize, times: usize) -> Result<(), TestCaseError> {
+        for _ in 0..times {
+            at = self.arrives(at)?;
+            self.abandon(at);
+            self.answers(at)?;
+        }
+        Ok(())
+    }
+
+    /// Comes again, if whoever it is may, and goes on until it holds or waits; as whom.
+    fn arrives(&mut self, at: usize) -> Result<usize, TestCaseError> {
+        let before = self.clients.len();
+        self.ask_again(at);
+        self.comes_back(at);
+        let at = if self.clients.len() > before { before } else { at };
+        self.answers(at)?;
+        Ok(at)
+    }
+
+    fn answers(&mut self, at: usize) -> Result<(), TestCaseError> {
+        while self.clients[at].asked.is_some() {
+            self.answer(at, Fate::Done, 0);
+            self.check()?;
+        }
+        Ok(())
+    }
+
+    fn begins_anew(&mut self, strangers: usize) {
+        self.reap();
+        (0..strangers).for_each(|_| self.stranger_comes());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    /// zk.untouched-1 to zk.untouched-3, and zk.contender-1 with them: one holder, nothing left behind, nobody waits
+    /// for ever.
+    #[test]
+    fn who_comes_back_excludes_and_leaves_nothing(script in script()) {
+        play(&script, None)?;
+    }
+}
+
+/// Alone, two requests are enough from the third time on: the node is made, and deleted.
+#[test]
+fn whoever_is_alone_looks_twice() {
+    let mut world = World::new(1, 0, None);
+    let mut asked = Vec::new();
+    for at in 0..6 {
+        asked.push(world.clients[at].asked.clone().unwrap());
+        world.answer(at, Fate::Done, 0);
+        assert!(matches!(world.clients[at].end, Some(End::Held(_))), "{at}");
+        world.release(at);
+        world.comes_back(at);
+    }
+    assert_eq!(asked, [Ask::Enter, Ask::Enter, Ask::Return, Ask::Return, Ask::Return, Ask::Return]);
+}
+
+/// Somebody was there in between, or the directory was not: who is there is looked for.
+#[test]
+fn whatever_has_happened_is_looked_at() {
+    let changes: [fn(&mut World); 4] = [
+        World::stranger_comes,
+        |world| {
+            world.stranger_comes();
+            world.stranger_goes();
+        },
+        |world| {
+            world.reap();
+            (0..2).for_each(|_| world.stranger_comes());
+        },
+        |world| world.reconnect(2, false),
+    ];
+    for change in changes {
+        let mut world = World::new(1, 0, None);
+        world.cycles(0, 2).unwrap();
+        world.comes_back(1);
+        assert_eq!(world.clients[2].asked, Some(Ask::Return));
+        change(&mut world);
+        world.answer(2, Fate::Done, 0);
+        assert_eq!(world.clients[2].asked, Some(Ask::List));
+        world.calm_down().unwrap();
+    }
+}
+
+/// Every way to be wrong is caught within two thousand random schedules.
+#[test]
+fn mutants_are_caught() {
+    use proptest::strategy::ValueTree;
+    use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+    let mutants = [
+        Mutant::DirectoryNeverWatched,
+        Mutant::TakesTheOneAfter,
+        Mutant::CountsWhoeverLeft,
+        Mutant::CountsWhatIsGone,
+        Mutant::WatchOutlivesConnection,
+        Mutant::WatchOutlivesSession,
+    ];
+    let mut caught = BTreeMap::new();
+    for mutant in mutants {
+        let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[7; 32]);
+        let mut runner = TestRunner::new_with_rng(Config::default(), rng);
+        let scripts = script();
+        let at = (0..2_000).find(|_| {
+            let script = scripts.new_tree(&mut runner).unwrap().current();
+            play(&script, Some(mutant)).is_err()
+        });
+        caught.insert(format!("{mutant:?}"), at);
+    }
+    assert!(caught.values().all(Option::is_some), "{caught:?}");
+}

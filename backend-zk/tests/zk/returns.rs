@@ -1,0 +1,315 @@
+//! Whoever lets go of a lock and takes it again, with nobody in between, does not look who is there.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use leasehold_core::{LockGuard, LockManager};
+use parking_lot::Mutex;
+use testbed::zookeeper::{Op, Server, Setup};
+use testbed::{Direction, Mode, Proxy};
+use zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
+
+use crate::peer::Peer;
+use crate::rig::{
+    BOUND, Beside, Outside, Rig, Space, TTL, eventually, hold_aside, noting, proxy, requests_of, server,
+};
+
+/// A lock that nobody else wants costs two requests from the third time on, and the second time a listing and the
+/// watch on its directory besides.
+pub(crate) async fn whoever_is_alone_needs_two_requests(rig: Arc<Rig>) {
+    const CYCLES: usize = 20;
+    let server = rig.server().await;
+    let space = rig.space().await;
+    let way = proxy(server);
+    let locks = long_session(&space.by(way.addr())).await;
+    cycle(&locks).await;
+    let session = space.session(server).await;
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    way.set(Direction::ClientToServer, noting(&seen)).await;
+    cycle(&locks).await;
+    assert_eq!(std::mem::take(&mut *seen.lock()), [Op::Create, Op::List, Op::Get, Op::Delete]);
+    let before = requests_of(server, session).await;
+    for _ in 0..CYCLES {
+        cycle(&locks).await;
+    }
+    let requests = requests_of(server, session).await - before;
+    assert_eq!(*seen.lock(), [Op::Create, Op::Delete].repeat(CYCLES));
+    assert_eq!(requests, 2 * CYCLES as u64);
+}
+
+/// A lock that is wanted by turns of one after the other is looked at first; nobody's directory is watched.
+pub(crate) async fn whoever_shares_a_lock_looks_in_the_same_flight(rig: Arc<Rig>) {
+    let space = rig.space().await;
+    let way = proxy(rig.server().await);
+    let (one, other) = (long_session(&space.by(way.addr())).await, long_session(&space).await);
+    cycle(&one).await;
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    way.set(Direction::ClientToServer, noting(&seen)).await;
+    for _ in 0..4 {
+        cycle(&other).await;
+        cycle(&one).await;
+    }
+    assert_eq!(*seen.lock(), [Op::Create, Op::List, Op::Delete].repeat(4));
+}
+
+/// Who came in between is waited for; a try, which has one flight, looks in the same.
+pub(crate) async fn who_came_in_between_is_seen(rig: Arc<Rig>) {
+    let space = rig.space().await;
+    let way = proxy(rig.server().await);
+    let (one, other) = (long_session(&space.by(way.addr())).await, long_session(&space).await);
+    for tries in [false, true] {
+        for _ in 0..3 {
+            cycle(&one).await;
+        }
+        let guard = other.lock("a").unwrap().acquire().await.unwrap();
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        way.set(Direction::ClientToServer, noting(&seen)).await;
+        if tries {
+            assert!(one.lock("a").unwrap().try_acquire().await.unwrap().is_none(), "two hold at once");
+            assert_eq!(seen.lock()[..2], [Op::Create, Op::List]);
+            guard.release().await.unwrap();
+        } else {
+            let waiting = hold_aside(&one, "a");
+            eventually("it watches", async || seen.lock().contains(&Op::Get)).await;
+            assert_eq!(*seen.lock(), [Op::Create, Op::List, Op::Get]);
+            assert!(!waiting.is_finished(), "two hold at once");
+            guard.release().await.unwrap();
+            waiting.end("it holds").await.release().await.unwrap();
+        }
+    }
+}
+
+/// The server removes a directory, and others number themselves in the next one, up to just below what would have
+/// been our next number: they are waited for, whether we hear of it before we ask, or with the answer.
+pub(crate) async fn a_directory_that_counts_anew_is_looked_at(_rig: Arc<Rig>) {
+    let server = server(reaping(100)).await;
+    let space = Space::whole(&server);
+    counts_anew(&space, &server).await;
+}
+
+/// So it is by way of each of three servers, while others come by way of the leader.
+pub(crate) async fn every_server_tells_of_a_directory_that_counts_anew(rig: Arc<Rig>) {
+    let ensemble = reaping(100).start_ensemble(3).await.unwrap();
+    let leader = ensemble.leader().await.unwrap();
+    for server in 0..ensemble.size() {
+        counts_anew(&rig.space_on([ensemble[leader].addr()]), &ensemble[server]).await;
+    }
+}
+
+async fn counts_anew(space: &Space, ours: &Server) {
+    let (outside, way) = (space.outside().await, proxy(ours));
+    for (name, is_told_late) in [("a", false), ("b", true)] {
+        let directory = space.directory(name);
+        let locks = long_session(&space.by(way.addr())).await;
+        let numbers = two_in_a_row(&locks, &outside, &directory, name).await;
+        if is_told_late {
+            way.set(Direction::ServerToClient, Mode::Hold).await;
+        }
+        eventually("the directory is gone", async || {
+            outside.client.check_stat(&directory).await.unwrap().is_none()
+        })
+        .await;
+        let others = strangers(&outside, &directory, numbers).await;
+        let waiting = hold_aside(&locks, name);
+        outside.has(&directory, numbers + 1).await;
+        if is_told_late {
+            // The directory's end, and the answer.
+            way.held(Direction::ServerToClient, 2).await;
+            way.set(Direction::ServerToClient, Mode::Pass).await;
+        }
+        waits_behind(ours, others.last().unwrap(), &waiting).await;
+        for other in others {
+            outside.client.delete(&other, None).await.unwrap();
+        }
+        waiting.end("it holds").await.release().await.unwrap();
+        locks.shutdown().await.unwrap();
+    }
+}
+
+/// Directories go between any two steps of those who come several times in a row: one holds at a time.
+pub(crate) async fn whoever_comes_several_times_in_a_row_is_alone(_rig: Arc<Rig>) {
+    const TURNS: u32 = 100;
+    let server = server(reaping(1)).await;
+    let space = Space::whole(&server);
+    let mut workers = tokio::task::JoinSet::new();
+    let held = Arc::new(AtomicBool::new(false));
+    for worker in 0..3 {
+        let (locks, held) = (long_session(&space).await, Arc::clone(&held));
+        workers.spawn(async move {
+            for turn in 0..TURNS {
+                for _ in 0..2 + (turn + worker) % 3 {
+                    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+                    assert!(!held.swap(true, Ordering::SeqCst), "two hold at once");
+                    tokio::time::sleep(Duration::from_millis(1)).await; // time for another one to come in
+                    assert!(held.swap(false, Ordering::SeqCst));
+                    guard.release().await.unwrap();
+                }
+                let pause = Duration::from_millis(u64::from((turn * 7 + worker * 5) % 23));
+                tokio::time::sleep(pause).await; // time for others to come, and for the directory to go
+            }
+        });
+    }
+    workers.join_all().await;
+}
+
+/// Curator comes in between: it is waited for, and waits for us.
+pub(crate) async fn curator_in_between_is_waited_for(rig: Arc<Rig>) {
+    let space = rig.space().await;
+    let Some(mut curator) = Peer::curator(&space.hosts(), BOUND).await else { return };
+    let (directory, outside, locks) =
+        (space.directory("a"), space.outside().await, long_session(&space).await);
+    for _ in 0..2 {
+        for _ in 0..4 {
+            cycle(&locks).await;
+        }
+        assert_eq!(curator.ask(&format!("acquire {directory}")).await, "held");
+        let waiting = hold_aside(&locks, "a");
+        let ahead = outside.has(&directory, 2).await.remove(0);
+        waits_behind(rig.server().await, &ahead, &waiting).await;
+        assert_eq!(curator.ask("release").await, "released");
+        let guard = waiting.end("it holds").await;
+        assert_eq!(curator.ask(&format!("try {directory} 100")).await, "busy");
+        guard.release().await.unwrap();
+    }
+}
+
+/// After a reconnect nothing is known of the directory; from the next release on it is again.
+pub(crate) async fn a_reconnect_is_followed_by_a_look(rig: Arc<Rig>) {
+    let space = rig.space().await;
+    let way = proxy(rig.server().await);
+    let locks = long_session(&space.by(way.addr())).await;
+    for _ in 0..3 {
+        cycle(&locks).await;
+    }
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    way.set(Direction::ClientToServer, noting(&seen)).await;
+    comes_back(&way, &seen).await;
+    for _ in 0..2 {
+        cycle(&locks).await;
+    }
+    assert_eq!(
+        *seen.lock(),
+        // The watch of the earlier connection is no use any more.
+        [REMOVE_WATCHES, Op::Create, Op::List, Op::Get, Op::Delete, Op::Create, Op::Delete],
+    );
+}
+
+/// Whoever's node somebody else has removed has not seen what became of the directory, and looks.
+pub(crate) async fn a_node_that_others_removed_is_followed_by_a_look(rig: Arc<Rig>) {
+    let space = rig.space().await;
+    let way = proxy(rig.server().await);
+    let (outside, directory) = (space.outside().await, space.directory("a"));
+    let locks = long_session(&space.by(way.addr())).await;
+    for _ in 0..3 {
+        cycle(&locks).await;
+    }
+    let guard = locks.lock("a").unwrap().acquire().await.unwrap();
+    let node = outside.has(&directory, 1).await.remove(0);
+    outside.client.delete(&format!("{directory}/{node}"), None).await.unwrap();
+    guard.release().await.expect_err("it was not ours any more");
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    way.set(Direction::ClientToServer, noting(&seen)).await;
+    cycle(&locks).await;
+    assert_eq!(seen.lock()[..2], [Op::Create, Op::List]);
+}
+
+/// The end of a directory whose rights may be changed may not be told: such a one is looked at each time. That it is one
+/// is looked at once.
+pub(crate) async fn a_directory_that_is_not_as_we_make_them_is_looked_at(rig: Arc<Rig>) {
+    let space = rig.space().await;
+    let way = proxy(rig.server().await);
+    let outside = space.outside().await;
+    let locks = long_session(&space.by(way.addr())).await;
+    locks.lock("warm").unwrap().acquire().await.unwrap().release().await.unwrap();
+    for (name, data) in [("other", "other"), ("written", "leasehold"), ("closed", "leasehold")] {
+        let directory = space.directory(name);
+        let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
+        outside.client.create(&directory, data.as_bytes(), &options).await.unwrap();
+        if name == "written" {
+            outside.client.set_data(&directory, data.as_bytes(), None).await.unwrap();
+        }
+        if name == "closed" {
+            let anybody = [Acl::new(Permission::ALL, AuthId::anyone())];
+            outside.client.set_acl(&directory, &anybody, None).await.unwrap();
+        }
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        way.set(Direction::ClientToServer, noting(&seen)).await;
+        for _ in 0..6 {
+            locks.lock(name).unwrap().acquire().await.unwrap().release().await.unwrap();
+        }
+        let count = |op| seen.lock().iter().filter(|seen| **seen == op).count();
+        assert_eq!(
+            (count(Op::Create), count(Op::List), count(Op::Get), count(Op::Delete)),
+            (6, 6, 1, 6),
+            "{name}"
+        );
+    }
+}
+
+/// Takes a lock and lets it go until its directory is known; what would be the next number there.
+async fn two_in_a_row(locks: &LockManager, outside: &Outside, directory: &str, name: &str) -> usize {
+    // The directory may go in between.
+    loop {
+        let mut numbers = Vec::new();
+        for _ in 0..2 {
+            let guard = locks.lock(name).unwrap().acquire().await.unwrap();
+            let node = outside.has(directory, 1).await.remove(0);
+            numbers.push(node.rsplit('-').next().unwrap().parse::<usize>().unwrap());
+            guard.release().await.unwrap();
+        }
+        if numbers[0] + 1 == numbers[1] {
+            return numbers[1] + 1;
+        }
+    }
+}
+
+/// So many contenders of somebody else's, in a directory of their own making.
+async fn strangers(outside: &Outside, directory: &str, count: usize) -> Vec<String> {
+    let rights = Acls::anyone_all();
+    outside.client.create(directory, b"leasehold", &CreateMode::Persistent.with_acls(rights)).await.unwrap();
+    let mut nodes = Vec::new();
+    for _ in 0..count {
+        let path = format!("{directory}/lock-");
+        let options = CreateMode::EphemeralSequential.with_acls(rights);
+        let (_, sequence) = outside.client.create(&path, b"", &options).await.unwrap();
+        nodes.push(format!("{path}{sequence}"));
+    }
+    nodes
+}
+
+/// Waits until whoever asks for a lock waits behind `ahead`, and has not got it.
+async fn waits_behind(server: &Server, ahead: &str, waiting: &Beside<LockGuard>) {
+    eventually("it waits", async || {
+        assert!(!waiting.is_finished(), "two hold at once");
+        server.ask("wchp").await.unwrap().contains(ahead)
+    })
+    .await;
+}
+
+/// Cuts the connection, and waits until the next one was looked into.
+async fn comes_back(way: &Proxy, seen: &Arc<Mutex<Vec<Op>>>) {
+    way.reset().await;
+    // A node of its own is made, looked at and deleted, and its inbox is read.
+    let ours = |op: &&Op| !matches!(op, Op::Other(_));
+    eventually("it is back", async || seen.lock().iter().filter(ours).count() == 4).await;
+    seen.lock().clear();
+}
+
+/// Servers that look for empty containers all `milliseconds`.
+fn reaping(milliseconds: u32) -> Setup {
+    Setup::new()
+        .property("znode.container.checkIntervalMs", milliseconds)
+        .property("znode.container.maxPerMinute", 1_000_000)
+}
+
+const REMOVE_WATCHES: Op = Op::Other(18);
+
+async fn long_session(space: &Space) -> LockManager {
+    // So long that no renewal falls into what is counted.
+    space.manager_with(|builder| builder.ttl(20 * TTL)).await
+}
+
+async fn cycle(locks: &LockManager) {
+    locks.lock("a").unwrap().acquire().await.unwrap().release().await.unwrap();
+}
