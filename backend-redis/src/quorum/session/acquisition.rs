@@ -4,15 +4,17 @@
 //! - **redis.quorum.acquisition-1** One that ends without its grant, dropped, failed or lost, releases its owner id at every
 //!   server in the background (G8); one whose grant was taken does not.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::backend::{AcquireRequest, Attempt, Grant, Holder, StoreEvent};
-use leasehold_core::clock::{Deadline, Moment};
+use leasehold_core::clock::Deadline;
 use leasehold_core::{Effect, Error, FencingToken, LostReason, Result};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+use super::errand::Errands;
 use super::{Entry, Seat, Session};
 use crate::error;
 use crate::quorum::protocol::{Contender, Step, Ticket};
@@ -51,8 +53,9 @@ impl Session {
 
     async fn contend(self: &Arc<Self>, request: &AcquireRequest, waits: bool) -> Result<Came> {
         self.agreed.admits(request.ttl)?;
-        let acquisition = Acquisition::new(self, request, waits)?;
-        let contended = self.closing.run_until_cancelled(acquisition.run()).await;
+        // Large ones are not moved.
+        let contending = pin!(Acquisition::new(self, request, waits)?.run());
+        let contended = self.closing.run_until_cancelled(contending).await;
         contended.unwrap_or_else(|| Err(error::closed()))
     }
 }
@@ -67,7 +70,6 @@ impl<'s> Acquisition<'s> {
         let ticket = Ticket { time, owner };
         let entry = Arc::new(Entry {
             name: request.name.clone(),
-            keys: session.keys.of(&request.name),
             ticket,
             lease,
             ttl,
@@ -87,9 +89,11 @@ impl<'s> Acquisition<'s> {
 
     async fn run(mut self) -> Result<Came> {
         let (session, entry) = (self.session, Arc::clone(&self.entry));
+        let mut errands = Errands::of(session, &entry);
         let (mut give_up_at, mut is_queued) = (session.give_up_at(), false);
+        let mut timer = None;
         loop {
-            session.pump(&entry);
+            errands.begin();
             let now = session.env.now();
             let (step, is_heard) = {
                 let mut contender = entry.contender.lock();
@@ -112,16 +116,18 @@ impl<'s> Acquisition<'s> {
                 is_queued = true;
                 session.events.tell(StoreEvent::Queued { name: entry.name.clone(), holder });
             }
-            self.hear(until.min(give_up_at)).await;
-        }
-    }
-
-    /// Something new about the entry, or that moment.
-    async fn hear(&self, until: Moment) {
-        tokio::select! {
-            biased;
-            () = self.entry.heard.notified() => {}
-            () = self.session.env.sleep_until(until) => {}
+            let until = until.min(give_up_at);
+            // Mostly it is the one that was set before the first answer.
+            let (_, timer) = match timer.take_if(|(at, _)| *at == until) {
+                Some(set) => timer.insert(set),
+                None => timer.insert((until, session.env.sleep_until(until))),
+            };
+            tokio::select! {
+                biased;
+                () = errands.one() => {}
+                () = entry.heard.notified() => {}
+                () = timer => {}
+            }
         }
     }
 
@@ -148,7 +154,7 @@ impl<'s> Acquisition<'s> {
 impl Entry {
     /// Whom the servers have voted for.
     fn holder(&self) -> Option<Holder> {
-        let holders = self.seats.iter().filter_map(|seat| seat.holder.lock().clone());
+        let holders = self.seats.iter().filter_map(|seat| seat.holder.lock().as_deref().cloned());
         holders.max_by_key(|holder| holder.token)
     }
 }

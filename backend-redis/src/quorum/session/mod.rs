@@ -1,7 +1,7 @@
 //! One manager's session with several servers: a connection to each, and its entries.
 //!
-//! Carries out what the contenders of `protocol` ask for. Each request to a server is a task of its own, so nobody waits for a
-//! straggler, and what it answers late is heard all the same.
+//! Carries out what the contenders of `protocol` ask for. Requests are sent to all servers at once, and driven by whoever waits
+//! for them, until a quorum has answered; what a straggler answers after that is heard in the background.
 //!
 //! | file | says |
 //! |---|---|
@@ -29,7 +29,7 @@ use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use leasehold_core::backend::{Events, Lease, LeaseId, LeaseScope, StoreEvent};
+use leasehold_core::backend::{Events, Holder, Lease, LeaseId, LeaseScope, StoreEvent};
 use leasehold_core::clock::{Deadline, Moment};
 use leasehold_core::{Effect, Env, Error, ErrorKind, LockName, LostReason, OwnerId, Result};
 use parking_lot::Mutex;
@@ -40,7 +40,7 @@ use tokio_util::task::TaskTracker;
 use self::member::{Ear, Runs};
 use super::agreed::Agreed;
 use super::config::QuorumConfig;
-use super::keys::{BallotKeys, QuorumKeys};
+use super::keys::QuorumKeys;
 use super::protocol::{Contender, Horizon, Size, Terms, Ticket};
 use super::scripts::Message;
 use crate::connection::LinkEvent;
@@ -95,7 +95,6 @@ impl Drop for Opened {
 #[derive(Debug)]
 struct Entry {
     name: LockName,
-    keys: BallotKeys,
     ticket: Ticket,
     lease: LeaseId,
     ttl: Duration,
@@ -117,7 +116,7 @@ struct Seat {
     unanswered: Mutex<Unanswered>,
     failed: Mutex<Option<Error>>,
     /// Whom it has voted for instead.
-    holder: Mutex<Option<leasehold_core::backend::Holder>>,
+    holder: Mutex<Option<Box<Holder>>>,
 }
 
 impl Session {
@@ -216,11 +215,9 @@ impl Session {
         Terms { size: self.size, ttl, margin, poll }
     }
 
-    /// A server has told its time, in answer to what was sent then, and how far it has counted.
-    fn heard_of(&self, sent_at: Moment, micros: u64, n: u64) {
-        let mut horizon = self.horizon.lock();
-        horizon.heard_time(self.env.now(), sent_at, micros);
-        horizon.heard_number(n);
+    /// A server has told its time, in answer to what was sent then.
+    fn heard_time(&self, sent_at: Moment, micros: u64) {
+        self.horizon.lock().heard_time(self.env.now(), sent_at, micros);
     }
 
     fn lease_of(&self, owner: OwnerId) -> LeaseId {
