@@ -16,10 +16,10 @@ use leasehold_core::{Effect, Error, ErrorKind, Result};
 use redis::{Cmd, Value};
 
 use super::member::Admitted;
-use super::{Entry, Session};
+use super::{Entry, Seat, Session};
 use crate::quorum::protocol::{Answer, Confirming, Errand};
 use crate::quorum::scripts::{self, Asker, Ballot, Voted};
-use crate::scripts::{Script, millis};
+use crate::scripts::{Script, info, millis};
 
 /// Requests, one to each of a few servers, that are driven together: whoever polls them sends all of them before it waits, and
 /// none is a task of its own.
@@ -75,7 +75,7 @@ impl Drop for Errands {
     /// redis.quorum.errand-1
     fn drop(&mut self) {
         if self.under_way.is_empty() {
-            return;
+            return self.entry.rest();
         }
         let (session, entry) = (Arc::clone(&self.session), Arc::clone(&self.entry));
         let mut under_way = std::mem::take(&mut self.under_way);
@@ -87,6 +87,7 @@ impl Drop for Errands {
                 }
             };
             session.closed.run_until_cancelled(running).await;
+            entry.rest();
         });
     }
 }
@@ -98,25 +99,26 @@ impl Session {
         let mut call = None;
         for (server, errand) in errands {
             let (session, entry) = (Arc::clone(self), Arc::clone(entry));
+            let asking = entry.asking(self.size.servers);
             match errand {
                 Errand::Vote { round } => {
                     let call =
                         Arc::clone(call.get_or_insert_with(|| self.call_for_votes(&entry, round, now)));
                     under_way.begin(async move {
                         // redis.quorum.session-1
-                        let turn = entry.seats[server].turn.lock().await;
-                        session.ask_for_vote(&entry, server, round, &call).await;
+                        let turn = asking.seats[server].turn.lock().await;
+                        session.ask_for_vote(&entry, (server, &asking.seats[server]), round, &call).await;
                         drop(turn);
                     });
                 }
                 Errand::Confirm(confirming) => under_way.begin(async move {
-                    let turn = entry.seats[server].turn.lock().await;
+                    let turn = asking.seats[server].turn.lock().await;
                     session.confirm(&entry, server, confirming).await;
                     drop(turn);
                 }),
                 Errand::GiveBack { round } => under_way.begin(async move {
-                    let turn = entry.seats[server].turn.lock().await;
-                    session.give_back(&entry, server, round).await;
+                    let turn = asking.seats[server].turn.lock().await;
+                    session.give_back(&entry, (server, &asking.seats[server]), round).await;
                     drop(turn);
                 }),
             }
@@ -130,17 +132,16 @@ impl Session {
             ttl: millis(entry.ttl),
             proposal: self.horizon.lock().proposal(now, LEAD),
             inbox: &self.inbox,
-            info: &entry.info,
+            info: &info(&entry.label, entry.metadata.as_deref()),
             terms: &self.terms,
         };
         Arc::new(scripts::vote(&self.keys.of(&entry.name), &self.space, asker))
     }
 
-    async fn ask_for_vote(&self, entry: &Entry, server: usize, round: u64, call: &Cmd) {
-        let asked = self.vote(entry, server, round, call).await;
+    async fn ask_for_vote(&self, entry: &Entry, (server, seat): (usize, &Seat), round: u64, call: &Cmd) {
+        let asked = self.vote(entry, (server, seat), round, call).await;
         let now = self.env.now();
         let mut contender = entry.contender.lock();
-        let seat = &entry.seats[server];
         match asked {
             Ok(Some((sent_at, answer, holder))) => {
                 *seat.holder.lock() = holder.map(Box::new);
@@ -163,7 +164,7 @@ impl Session {
     async fn vote(
         &self,
         entry: &Entry,
-        server: usize,
+        (server, seat): (usize, &Seat),
         round: u64,
         call: &Cmd,
     ) -> Result<Option<(Moment, Answer, Option<Holder>)>> {
@@ -177,7 +178,7 @@ impl Session {
             contender.is_waiting()
         };
         let call = scripts::vote_at(call, waits, &admitted.run);
-        let answer = self.run_noted(entry, server, &admitted, (&scripts::VOTE, &call)).await?;
+        let answer = self.run_noted(seat, &admitted, (&scripts::VOTE, &call)).await?;
         let Voted { now, answer, holder } = scripts::voted(&answer)?;
         if let Some(now) = now {
             self.heard_time(sent_at, now);
@@ -187,7 +188,7 @@ impl Session {
         }
         let answer = match answer {
             Some(answer) => {
-                *entry.seats[server].failed.lock() = None;
+                *seat.failed.lock() = None;
                 answer
             }
             None => {
@@ -196,7 +197,7 @@ impl Session {
                     format!("it came up and may have forgotten votes: it gives none for {pause_left:?}");
                 let error = Error::not_applied(ErrorKind::Unavailable, message);
                 let error = error.with_context("server", &self.members[server].address);
-                *entry.seats[server].failed.lock() = Some(error);
+                *seat.failed.lock() = Some(error);
                 self.blank.notify_one();
                 Answer::Abstains { ask_in: self.patience().max(pause_left) }
             }
@@ -207,12 +208,11 @@ impl Session {
     /// What a script has answered that leaves something there, also when it arrives late.
     async fn run_noted(
         &self,
-        entry: &Entry,
-        server: usize,
+        seat: &Seat,
         admitted: &Admitted,
         (script, call): (&Script, &Cmd),
     ) -> Result<Value> {
-        let unanswered = &entry.seats[server].unanswered;
+        let unanswered = &seat.unanswered;
         unanswered.lock().sent(admitted.connected.id());
         let answer = admitted.connected.run(script, call, self.give_up_at()).await;
         if answer.as_ref().map_or_else(|error| error.effect() == Effect::NotApplied, |_| true) {
@@ -232,7 +232,7 @@ impl Session {
         entry.contender.lock().confirmed(self.env.now(), server, (confirming, sent_at), kept);
     }
 
-    async fn give_back(&self, entry: &Entry, server: usize, round: u64) {
+    async fn give_back(&self, entry: &Entry, (server, seat): (usize, &Seat), round: u64) {
         let ballot = Ballot { ticket: entry.ticket, round };
         // Whoever has left since is not to have a place.
         let waits_on = entry.waits && entry.contender.lock().over(self.env.now()).is_none();
@@ -241,7 +241,7 @@ impl Session {
         let call = scripts::release(&keys, &self.channels, ballot, &self.inbox, waits_on);
         let given = async {
             let admitted = self.members[server].ready(self, server).await?;
-            self.run_noted(entry, server, &admitted, (&scripts::RELEASE, &call)).await
+            self.run_noted(seat, &admitted, (&scripts::RELEASE, &call)).await
         };
         if let Err(error) = given.await {
             tracing::debug!(error = %format_args!("{error:#}"), "a vote was not given back; its lease ends it");

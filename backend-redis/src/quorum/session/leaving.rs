@@ -13,7 +13,7 @@ use redis::Cmd;
 use tokio::sync::MutexGuard;
 
 use super::errand::UnderWay;
-use super::{Entry, Session};
+use super::{Asking, Entry, Session};
 use crate::error;
 use crate::protocol::{Next, Remains, Unanswered, Up};
 use crate::quorum::protocol::{Outcome, Releasing, Ticket};
@@ -21,7 +21,8 @@ use crate::quorum::scripts::{self, Ballot};
 
 /// What is let go.
 struct Left {
-    entry: Option<Arc<Entry>>,
+    /// What is under way, if anything is.
+    asking: Option<Arc<Asking>>,
     ttl: Duration,
     /// The same for all servers.
     call: Cmd,
@@ -59,7 +60,8 @@ impl Session {
             Some(entry) => self.call_to_let_go(entry),
             None => self.call_to_let_go_of(grant),
         };
-        let left = Arc::new(Left { entry, ttl: grant.lease.ttl, call, releasing });
+        let asking = entry.and_then(|entry| entry.asking.lock().clone());
+        let left = Arc::new(Left { asking, ttl: grant.lease.ttl, call, releasing });
         let mut letting_go = self.let_go(&left, servers);
         // One that goes on asking has told what it was answered first.
         let decided = poll_fn(|cx| {
@@ -91,7 +93,7 @@ impl Session {
         }
         let (ttl, call) = (entry.ttl, self.call_to_let_go(entry));
         let releasing = Mutex::new(Releasing::new(self.size, None));
-        let left = Arc::new(Left { entry: Some(Arc::clone(entry)), ttl, call, releasing });
+        let left = Arc::new(Left { asking: entry.asking.lock().clone(), ttl, call, releasing });
         drop(self.let_go(&left, servers));
     }
 
@@ -120,7 +122,7 @@ impl Session {
     /// Releases at one server until nothing may arrive any more.
     async fn settle(&self, server: usize, left: &Left) {
         let turn = self.turn_at(server, left).await;
-        let unanswered = left.entry.as_ref().map(|entry| entry.seats[server].unanswered.lock().clone());
+        let unanswered = left.asking.as_ref().map(|asking| asking.seats[server].unanswered.lock().clone());
         let unanswered: Unanswered = unanswered.unwrap_or_default();
         let mut remains = Remains::new(self.env.now(), left.ttl, unanswered);
         let mut pauses = Backoff::of_requests(&self.env);
@@ -153,7 +155,7 @@ impl Session {
 
     /// redis.quorum.session-1. Whoever closes does not wait for a caller whom nobody polls: what it has sent may still arrive.
     async fn turn_at<'l>(&self, server: usize, left: &'l Left) -> Option<MutexGuard<'l, ()>> {
-        let turn = &left.entry.as_ref()?.seats[server].turn;
+        let turn = &left.asking.as_ref()?.seats[server].turn;
         match turn.try_lock() {
             Ok(turn) => Some(turn),
             Err(_) => self.closing.run_until_cancelled(turn.lock()).await,

@@ -100,11 +100,19 @@ struct Entry {
     ttl: Duration,
     waits: bool,
     /// What `inspect` shows of us.
-    info: String,
+    label: Arc<str>,
+    metadata: Option<Arc<str>>,
     contender: Mutex<Contender>,
+    /// Nothing, of most that are held.
+    asking: Mutex<Option<Arc<Asking>>>,
+}
+
+/// What is under way between one owner and the servers.
+#[derive(Debug)]
+struct Asking {
     /// Something was heard about it.
     heard: Notify,
-    seats: Vec<Seat>,
+    seats: Box<[Seat]>,
 }
 
 /// What is under way between one owner and one server.
@@ -235,7 +243,7 @@ impl Session {
                 Some(Message::Freed { owner }) => {
                     if let Some(entry) = self.entry_of(owner) {
                         entry.contender.lock().freed(self.env.now(), server);
-                        entry.heard.notify_one();
+                        entry.wake();
                     }
                 }
                 Some(Message::Revoked { owner, grace }) => {
@@ -279,7 +287,7 @@ impl Session {
         let entries = std::mem::take(&mut *self.entries.lock());
         for entry in entries.into_values() {
             entry.contender.lock().end(LostReason::Shutdown);
-            entry.heard.notify_one();
+            entry.wake();
             self.leave(&entry);
         }
         self.leaving.close();
@@ -303,6 +311,31 @@ impl Session {
 }
 
 impl Entry {
+    /// What is under way, from now on at the latest.
+    fn asking(&self, servers: usize) -> Arc<Asking> {
+        let new = || {
+            let seats = (0..servers).map(|_| Seat::default()).collect();
+            Arc::new(Asking { heard: Notify::new(), seats })
+        };
+        Arc::clone(self.asking.lock().get_or_insert_with(new))
+    }
+
+    /// Keeps nothing of what is over.
+    fn rest(&self) {
+        let is_over = |asking: &mut Arc<Asking>| {
+            let may_arrive = |seat: &Seat| !seat.unanswered.lock().is_empty();
+            Arc::strong_count(asking) == 1 && !asking.seats.iter().any(may_arrive)
+        };
+        drop(self.asking.lock().take_if(is_over));
+    }
+
+    /// Whoever waits for it is to look.
+    fn wake(&self) {
+        if let Some(asking) = &*self.asking.lock() {
+            asking.heard.notify_one();
+        }
+    }
+
     fn lease(&self, deadline: Deadline) -> Lease {
         Lease::new(self.lease, LeaseScope::Entry, self.ttl, deadline)
     }
