@@ -43,7 +43,7 @@ impl QuorumKeys {
 
     pub(crate) fn of(&self, name: &LockName) -> BallotKeys {
         let name = keys::escaped(name.as_str());
-        let key = |part| format!("{}:{{{name}}}:{part}", self.prefix);
+        let key = |part| [&self.prefix, ":{", &*name, "}:", part].concat();
         BallotKeys { vote: key(VOTE), count: key("count"), waits: key(WAITS), asked: key("asked") }
     }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use leasehold_core::backend::Holder;
 use leasehold_core::{Error, FencingToken, OwnerId, Result, Revoke};
-use redis::{Cmd, Value};
+use redis::{Cmd, RedisWrite, Value};
 
 use super::keys::BallotKeys;
 use super::protocol::{Answer, Ticket};
@@ -71,8 +71,10 @@ pub(crate) struct Asker<'a> {
 pub(crate) fn vote(keys: &BallotKeys, space: &str, asker: Asker<'_>) -> Cmd {
     let Asker { ballot, ttl, proposal, inbox, info, terms } = asker;
     let mut call = VOTE.call(&[&keys.vote, &keys.count, &keys.waits, space]);
-    call.arg(ballot.to_string()).arg(ttl).arg(proposal);
-    call.arg(format!("{inbox} {info}")).arg(terms);
+    call.write_arg_fmt(ballot);
+    call.arg(ttl).arg(proposal);
+    call.write_arg_fmt(format_args!("{inbox} {info}"));
+    call.arg(terms);
     call
 }
 
@@ -213,7 +215,8 @@ pub(crate) fn release(
     waits_on: Option<u64>,
 ) -> Cmd {
     let mut call = RELEASE.call(&[&keys.vote, &keys.waits, &keys.asked]);
-    call.arg(ballot.to_string()).arg(channels).arg(inbox).arg(waits_on);
+    call.write_arg_fmt(ballot);
+    call.arg(channels).arg(inbox).arg(waits_on);
     call
 }
 

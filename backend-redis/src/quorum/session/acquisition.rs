@@ -91,10 +91,9 @@ impl<'s> Acquisition<'s> {
         let mut errands = Errands::of(session, &entry);
         let asking = entry.asking(session.size.servers);
         let (mut give_up_at, mut is_queued) = (session.give_up_at(), false);
-        let mut timer = None;
         loop {
-            errands.begin();
             let now = session.env.now();
+            errands.begin(now);
             let (step, is_heard) = {
                 let mut contender = entry.contender.lock();
                 (contender.step(now), contender.has_heard_a_quorum())
@@ -117,16 +116,12 @@ impl<'s> Acquisition<'s> {
                 session.events.tell(StoreEvent::Queued { name: entry.name.clone(), holder });
             }
             let until = until.min(give_up_at);
-            // Mostly it is the one that was set before the first answer.
-            let (_, timer) = match timer.take_if(|(at, _)| *at == until) {
-                Some(set) => timer.insert(set),
-                None => timer.insert((until, session.env.sleep_until(until))),
-            };
             tokio::select! {
                 biased;
                 () = errands.one() => {}
                 () = asking.heard.notified() => {}
-                () = timer => {}
+                () = session.alarm.reached(until), if !errands.is_over() => {}
+                () = session.env.sleep_until(until), if errands.is_over() => {}
             }
         }
     }

@@ -61,8 +61,13 @@ impl Errands {
     }
 
     /// Begins what the contender wants now; it is sent when [`Self::one`] is polled.
-    pub(super) fn begin(&mut self) {
-        self.session.begin_errands(&self.entry, &mut self.under_way);
+    pub(super) fn begin(&mut self, now: Moment) {
+        self.session.begin_errands(&self.entry, now, &mut self.under_way);
+    }
+
+    /// Whether nothing is under way.
+    pub(super) fn is_over(&self) -> bool {
+        self.under_way.is_empty()
     }
 
     /// Until one of them has ended, or never.
@@ -83,7 +88,7 @@ impl Drop for Errands {
             let running = async {
                 while !under_way.is_empty() {
                     (&mut under_way).await;
-                    session.begin_errands(&entry, &mut under_way);
+                    session.begin_errands(&entry, session.env.now(), &mut under_way);
                 }
             };
             session.closed.run_until_cancelled(running).await;
@@ -93,8 +98,7 @@ impl Drop for Errands {
 }
 
 impl Session {
-    fn begin_errands(self: &Arc<Self>, entry: &Arc<Entry>, under_way: &mut UnderWay) {
-        let now = self.env.now();
+    fn begin_errands(self: &Arc<Self>, entry: &Arc<Entry>, now: Moment, under_way: &mut UnderWay) {
         let errands = entry.contender.lock().errands(now);
         let mut call = None;
         for (server, errand) in errands {

@@ -24,7 +24,7 @@ impl Session {
         };
         let (began, give_up_at) = (self.env.now(), self.give_up_at());
         // Servers that have not voted yet are asked to.
-        known.iter().flatten().for_each(|entry| Errands::of(self, entry).begin());
+        known.iter().flatten().for_each(|entry| Errands::of(self, entry).begin(began));
         let (tell, mut told) = mpsc::unbounded_channel();
         for server in 0..self.size.servers {
             let vote = |entry: &Arc<Entry>| {

@@ -72,7 +72,7 @@ impl Session {
         let outcome = tokio::select! {
             biased;
             outcome = decided => outcome,
-            () = self.env.sleep_until(self.give_up_at()) => left.releasing.lock().given_up(),
+            () = self.alarm.reached(self.give_up_at()) => left.releasing.lock().given_up(),
         };
         match outcome {
             Outcome::Released => Ok(()),

@@ -43,7 +43,7 @@ use super::config::QuorumConfig;
 use super::keys::QuorumKeys;
 use super::protocol::{Contender, Horizon, Size, Terms, Ticket};
 use super::scripts::Message;
-use crate::connection::LinkEvent;
+use crate::connection::{Alarm, LinkEvent};
 use crate::error;
 use crate::protocol::Unanswered;
 
@@ -66,6 +66,8 @@ pub(crate) struct Session {
     lease_ids: RandomState,
     horizon: Mutex<Horizon>,
     events: Events,
+    /// For those who wait for answers.
+    alarm: Alarm,
     /// A server may not know what it has forgotten.
     blank: Notify,
     closing: CancellationToken,
@@ -156,6 +158,7 @@ impl Session {
             members,
             agreed,
             terms: agreed.to_string(),
+            alarm: Alarm::new(env.clone()),
             env,
             entries: Mutex::default(),
             lease_ids: RandomState::new(),
@@ -168,6 +171,15 @@ impl Session {
         });
         // It is new.
         let _ = heard.set(Arc::downgrade(&session));
+        let watching = Arc::clone(&session);
+        session.env.spawn(async move {
+            let watch = async {
+                loop {
+                    watching.alarm.watch().await;
+                }
+            };
+            watching.closed.run_until_cancelled(watch).await;
+        });
         session.meet().await?;
         // What they said before there was a session went unheard.
         for (server, member) in session.members.iter().enumerate() {
