@@ -4,7 +4,6 @@
 //! - **redis.quorum.acquisition-1** One that ends without its grant, dropped, failed or lost, releases its owner id at every
 //!   server in the background (G8); one whose grant was taken does not.
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -52,10 +51,7 @@ impl Session {
 
     async fn contend(self: &Arc<Self>, request: &AcquireRequest, waits: bool) -> Result<Came> {
         self.agreed.admits(request.ttl)?;
-        // Large ones are not moved.
-        let contending = pin!(Acquisition::new(self, request, waits)?.run());
-        let contended = self.closing.run_until_cancelled(contending).await;
-        contended.unwrap_or_else(|| Err(error::closed()))
+        Acquisition::new(self, request, waits)?.run().await
     }
 }
 
@@ -106,6 +102,8 @@ impl<'s> Acquisition<'s> {
             let until = match step {
                 Step::Take { token, deadline } => return self.take(token, deadline).map(Came::Granted),
                 Step::Busy => return Ok(Came::Busy(asking.holder())),
+                // Whoever closes ends all entries first.
+                Step::Over(LostReason::Shutdown) => return Err(error::closed()),
                 Step::Over(reason) => return Err(Error::lost(reason)),
                 Step::Unreachable | Step::Wait(_) if is_late => return Err(self.too_few(&asking)),
                 Step::Unreachable => now + session.patience(),

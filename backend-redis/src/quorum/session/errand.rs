@@ -182,7 +182,7 @@ impl Session {
             contender.is_waiting()
         };
         let call = scripts::vote_at(call, waits, &admitted.run);
-        let answer = self.run_noted(seat, &admitted, (&scripts::VOTE, &call)).await?;
+        let answer = self.run_noted(seat, &admitted, sent_at, (&scripts::VOTE, &call)).await?;
         let Voted { now, answer, holder } = scripts::voted(&answer)?;
         if let Some(now) = now {
             self.heard_time(sent_at, now);
@@ -214,11 +214,12 @@ impl Session {
         &self,
         seat: &Seat,
         admitted: &Admitted,
+        sent_at: Moment,
         (script, call): (&Script, &Cmd),
     ) -> Result<Value> {
         let unanswered = &seat.unanswered;
         unanswered.lock().sent(admitted.connected.id());
-        let answer = admitted.connected.run(script, call, self.give_up_at()).await;
+        let answer = admitted.connected.run(script, call, self.give_up_after(sent_at)).await;
         if answer.as_ref().map_or_else(|error| error.effect() == Effect::NotApplied, |_| true) {
             unanswered.lock().answered();
         }
@@ -245,7 +246,7 @@ impl Session {
         let call = scripts::release(&keys, &self.channels, ballot, &self.inbox, waits_on);
         let given = async {
             let admitted = self.members[server].ready(self, server).await?;
-            self.run_noted(seat, &admitted, (&scripts::RELEASE, &call)).await
+            self.run_noted(seat, &admitted, self.env.now(), (&scripts::RELEASE, &call)).await
         };
         if let Err(error) = given.await {
             tracing::debug!(error = %format_args!("{error:#}"), "a vote was not given back; its lease ends it");

@@ -7,6 +7,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use leasehold_core::backend::{Backoff, Grant};
+use leasehold_core::clock::Moment;
 use leasehold_core::{Effect, Error, ErrorKind, LostReason, Result};
 use parking_lot::Mutex;
 use redis::Cmd;
@@ -124,11 +125,12 @@ impl Session {
         let turn = self.turn_at(server, left).await;
         let unanswered = left.asking.as_ref().map(|asking| asking.seats[server].unanswered.lock().clone());
         let unanswered: Unanswered = unanswered.unwrap_or_default();
-        let mut remains = Remains::new(self.env.now(), left.ttl, unanswered);
+        let mut now = self.env.now();
+        let mut remains = Remains::new(now, left.ttl, unanswered);
         let mut pauses = Backoff::of_requests(&self.env);
         let mut is_told = false;
         loop {
-            let released = self.release_at(server, left).await;
+            let released = self.release_at(server, left, now).await;
             if !std::mem::replace(&mut is_told, true) {
                 let mut releasing = left.releasing.lock();
                 match &released {
@@ -136,8 +138,8 @@ impl Session {
                     Err(_) => releasing.failed(),
                 };
             }
-            let link = &self.members[server].link;
-            let (now, up) = (self.env.now(), link.up().map(|up| Up { id: up.id(), at: up.up_at() }));
+            now = self.env.now();
+            let up = self.members[server].link.up().map(|up| Up { id: up.id(), at: up.up_at() });
             let next = match &released {
                 Ok((_, connection)) => remains.answered(now, up, *connection, false),
                 Err(_) => remains.unanswered(now, up),
@@ -149,6 +151,7 @@ impl Session {
                     if self.closing.run_until_cancelled(pauses.pause(&self.env)).await.is_some() => {}
                 Next::Retry | Next::Look | Next::Stop => break,
             }
+            now = self.env.now();
         }
         drop(turn);
     }
@@ -163,9 +166,9 @@ impl Session {
     }
 
     /// Ends what an owner has at a server: whether it had the vote, and the connection that has brought the answer.
-    async fn release_at(&self, server: usize, left: &Left) -> Result<(bool, u64)> {
+    async fn release_at(&self, server: usize, left: &Left, now: Moment) -> Result<(bool, u64)> {
         let admitted = self.members[server].ready(self, server).await?;
-        let value = admitted.connected.run(&scripts::RELEASE, &left.call, self.give_up_at()).await?;
+        let value = admitted.connected.run(&scripts::RELEASE, &left.call, self.give_up_after(now)).await?;
         Ok((scripts::was_there(&value)?, admitted.connected.id()))
     }
 }

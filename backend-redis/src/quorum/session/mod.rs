@@ -221,7 +221,12 @@ impl Session {
 
     /// When a request that begins now is given up: before the core drops it.
     pub(crate) fn give_up_at(&self) -> Moment {
-        self.env.now() + self.env.timing().op_timeout * 9 / 10
+        self.give_up_after(self.env.now())
+    }
+
+    /// The same of one that began then.
+    fn give_up_after(&self, began: Moment) -> Moment {
+        began + self.env.timing().op_timeout * 9 / 10
     }
 
     /// How long a server that is silent is waited for where the others are enough.
