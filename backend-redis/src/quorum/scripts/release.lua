@@ -9,7 +9,8 @@ if had then
   redis.call('DEL', vote, asked)
 end
 redis.call('ZREM', waits, member)
-if had then
+-- Whoever was told that the vote is free may be the one who leaves.
+if had or not (voted or ttl) then
   wake(waits, ARGV[2], vote)
 end
 if ttl then

@@ -378,6 +378,8 @@ fn changed_scripts_are_told_from_their_model() {
         ("voted == ballot and not ttl", "voted == ballot"),
         ("voted == ballot and not ttl", "not ttl"),
         ("type(voted) ~= 'string'", "false"),
+        ("had or not (voted or ttl)", "had"),
+        ("had or not (voted or ttl)", "had or not voted"),
         ("whole = whole and ARGV[2] == '1'", "whole = true"),
         ("knows(space, known[5], n)", ""),
         ("redis.call('ZREM', waits, first)", ""),
@@ -430,6 +432,24 @@ fn an_ask_ends_with_the_vote() {
     let had = real.run(&scripts::RELEASE, &scripts::release(&keys, CHANNELS, ballot, "0", None));
     assert!(scripts::was_there(&had).unwrap());
     assert_eq!(real.ask(&exist), Value::Int(0));
+}
+
+/// Whoever was told that the lock is free, and leaves instead of asking, leaves that to the next of those who wait.
+#[test]
+fn who_leaves_passes_on_what_it_was_told() {
+    let mut real = Real::start();
+    let mut model = Server::new(1, Fault::None);
+    let vote = |owner| Operation::Vote { owner, round: 1, ttl: 9_000, proposal: BEGIN + 77, waits: true };
+    let leave = |owner| Operation::Release { owner, round: 1, ttl: 9_000, waits: false };
+    let begin = [Operation::Admit { trusted: false }, Operation::Install { floor: 0 }];
+    // The fourth comes before the first.
+    for operation in begin.into_iter().chain([vote(3), vote(4), vote(1)]) {
+        step(&mut real, &mut model, &operation);
+    }
+    for (leaves, told) in [(3, 4), (4, 1)] {
+        let (answered, _) = step(&mut real, &mut model, &leave(leaves));
+        assert!(answered.contains(&ticket(told).owner.to_hex()), "{leaves} has left: {answered}");
+    }
 }
 
 /// Whoever trusts its disk against what was agreed on is refused, and has not made it vote by asking.

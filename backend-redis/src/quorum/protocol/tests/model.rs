@@ -203,12 +203,12 @@ impl Server {
             by.ticket.owner == ballot.ticket.owner && (later || by.round <= ballot.round)
         });
         self.leave(ballot.ticket);
-        let told = if had {
+        if had {
             self.vote = None;
-            self.wake(hears)
-        } else {
-            None
-        };
+        }
+        // Whoever was told so may be the one who leaves.
+        let is_free = had || !waits && self.vote.is_none();
+        let told = if is_free { self.wake(hears) } else { None };
         if waits {
             self.wait(now, ballot.ticket, ttl, now / 1000);
         }
