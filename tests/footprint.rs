@@ -95,6 +95,22 @@ fn on_redis_a_held_lock_takes_at_most_a_kibibyte() {
     on_a_server::<testbed::redis::Server>(MOST);
 }
 
+/// On three Redis servers, each with a vote of every one of them.
+#[cfg(feature = "redis")]
+#[test]
+fn on_a_quorum_a_held_lock_takes_at_most_a_kibibyte_and_its_seats() {
+    use testbed::Server as _;
+    let runtime = runtime();
+    let start = || runtime.block_on(testbed::redis::Server::start()).expect("a server starts");
+    let servers = [(); 3].map(|()| start());
+    let places = servers.each_ref().map(|server| server.addr().to_string()).join(",");
+    let url =
+        format!("redis+quorum://{places}?prefix=footprint&pause_after_restart=0s&ttl={}s", TTL.as_secs());
+    let locks = runtime.block_on(open(&url));
+    let bytes = bytes_per_lock(&runtime, &locks);
+    assert!(bytes <= MOST + 3 * SEAT, "{bytes} bytes");
+}
+
 /// On etcd, each with a watch on its key.
 #[cfg(feature = "etcd")]
 #[test]
@@ -110,6 +126,10 @@ fn on_zookeeper_a_held_lock_takes_at_most_a_kibibyte_and_its_watch() {
 }
 
 const MOST: usize = 1024;
+
+/// When a server was asked, what it said, and when that ends.
+#[cfg(feature = "redis")]
+const SEAT: usize = 80;
 
 /// Its path, its place in two maps, room for five who watch it, and a channel.
 #[cfg(feature = "zk")]

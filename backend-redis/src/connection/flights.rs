@@ -1,49 +1,37 @@
 //! Requests of one connection that wait for their answers: one timer for all of them, and one end.
 //!
 //! # Invariants
-//! - **redis.flights-1** Who waits looks again when its bound is reached, or when the connection is given up: it
-//!   listens before it looks whether either is so, and the timer never fires later than the earliest bound of
-//!   all who have looked since it fired last.
+//! - **redis.flights-1** Who waits looks again when its bound is reached (redis.alarm-1), or when the connection is given
+//!   up: it listens before it looks whether either is so.
 //!
 //! Checked by the tests below.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use super::alarm::Alarm;
 use leasehold_core::clock::Moment;
 use leasehold_core::{Effect, Env, Error, ErrorKind, Result};
-use tokio::sync::Notify;
 
 /// What waits on one connection.
 #[derive(Debug)]
 pub(super) struct Flights {
-    env: Env,
     given_up: AtomicBool,
-    /// When the timer fires, on `Env`'s clock.
-    fires_at: AtomicU64,
-    /// It is to fire earlier, or never again.
-    earlier: Notify,
-    /// It has fired, or the connection is given up.
-    fired: Notify,
+    /// A bound is reached, or the connection is given up.
+    alarm: Alarm,
     /// How many answers were read.
     answers: AtomicU64,
 }
 
-/// Without a timer.
-const NEVER: u64 = u64::MAX;
-
 impl Flights {
     pub(super) fn new(env: Env) -> Self {
-        let (fires_at, answers) = (AtomicU64::new(NEVER), AtomicU64::new(0));
-        let (earlier, fired) = (Notify::new(), Notify::new());
-        Self { env, given_up: AtomicBool::new(false), fires_at, earlier, fired, answers }
+        Self { given_up: AtomicBool::new(false), alarm: Alarm::new(env), answers: AtomicU64::new(0) }
     }
 
     /// The connection is not used any more, and brings no answers.
     pub(super) fn give_up(&self) {
         self.given_up.store(true, Ordering::SeqCst);
-        self.earlier.notify_one();
-        self.fired.notify_waiters();
+        self.alarm.all_look();
     }
 
     pub(super) fn is_given_up(&self) -> bool {
@@ -53,14 +41,7 @@ impl Flights {
     /// Wakes those whose bounds are reached, until the connection is given up.
     pub(super) async fn watch(&self) {
         while !self.is_given_up() {
-            let fires_at = self.fires_at.load(Ordering::SeqCst);
-            tokio::select! {
-                () = self.earlier.notified() => {}
-                () = self.env.sleep_until(Moment::from_nanos(fires_at)), if fires_at != NEVER => {
-                    self.fires_at.store(NEVER, Ordering::SeqCst);
-                    self.fired.notify_waiters();
-                }
-            }
+            self.alarm.watch().await;
         }
     }
 
@@ -73,11 +54,11 @@ impl Flights {
     ) -> Result<T> {
         let answered = self.answers.load(Ordering::Relaxed);
         loop {
-            let fired = self.fired.notified();
+            let fired = self.alarm.fired();
             if self.is_given_up() {
                 return Err(unanswered("the connection was lost before the answer"));
             }
-            self.look_again_at(give_up_at);
+            self.alarm.look_again_at(give_up_at);
             tokio::select! {
                 biased;
                 answer = &mut answer => {
@@ -86,19 +67,12 @@ impl Flights {
                 }
                 () = fired => {}
             }
-            if give_up_at <= self.env.now() && !self.is_given_up() {
+            if give_up_at <= self.alarm.env.now() && !self.is_given_up() {
                 if self.answers.load(Ordering::Relaxed) == answered {
                     self.give_up();
                 }
                 return Err(unanswered("the server did not answer in time"));
             }
-        }
-    }
-
-    fn look_again_at(&self, at: Moment) {
-        let at = at.as_nanos();
-        if at < self.fires_at.load(Ordering::SeqCst) && at < self.fires_at.fetch_min(at, Ordering::SeqCst) {
-            self.earlier.notify_one();
         }
     }
 }
@@ -127,12 +101,12 @@ mod tests {
         let env = Env::new(Timing::for_ttl(Timing::DEFAULT_TTL)).unwrap().with_clock(Arc::new(clock.clone()));
         let flights = Arc::new(Flights::new(env));
         let watching = Arc::clone(&flights);
-        flights.env.spawn(async move { watching.watch().await });
+        flights.alarm.env.spawn(async move { watching.watch().await });
         (flights, clock)
     }
 
     fn begin(flights: &Arc<Flights>, seconds: u64) -> tokio::task::JoinHandle<String> {
-        let (flights, at) = (Arc::clone(flights), flights.env.now() + Duration::from_secs(seconds));
+        let (flights, at) = (Arc::clone(flights), flights.alarm.env.now() + Duration::from_secs(seconds));
         #[expect(clippy::disallowed_methods, reason = "a test's own")]
         tokio::spawn(async move { flights.bounded::<()>(at, pin!(pending())).await.unwrap_err().to_string() })
     }
@@ -187,6 +161,6 @@ mod tests {
     }
 
     fn clock_in(flights: &Flights, seconds: u64) -> Moment {
-        flights.env.now() + Duration::from_secs(seconds)
+        flights.alarm.env.now() + Duration::from_secs(seconds)
     }
 }

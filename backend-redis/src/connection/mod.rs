@@ -10,6 +10,7 @@
 //! can belong to other requests. Its task that reads and writes is: callers who do that themselves spare a wake-up,
 //! and pay as much for passing the duty on.
 
+mod alarm;
 mod confirming;
 mod flights;
 mod namespace;
@@ -38,6 +39,7 @@ use crate::error;
 use crate::keys::Keys;
 use crate::scripts::Script;
 
+pub(crate) use self::alarm::Alarm;
 pub(crate) use self::confirming::{Confirming, too_few_replicas};
 pub(crate) use self::namespace::{admit, as_token_base, record, token_base};
 pub(crate) use self::pause::Pause;
@@ -323,7 +325,8 @@ impl Connected {
         let call = self.told(call);
         match self.ask_raw(&call, give_up_at).await? {
             Err(error) if error::wants_the_text(&error) => {
-                self.ask(&script.with_text(&call), give_up_at).await
+                // Rare, and large.
+                Box::pin(async { self.ask(&script.with_text(&call), give_up_at).await }).await
             }
             answer => answer.map_err(error::of),
         }

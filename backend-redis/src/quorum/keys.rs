@@ -42,7 +42,8 @@ impl QuorumKeys {
     }
 
     pub(crate) fn of(&self, name: &LockName) -> BallotKeys {
-        let key = |part| format!("{}:{{{}}}:{part}", self.prefix, keys::escaped(name.as_str()));
+        let name = keys::escaped(name.as_str());
+        let key = |part| [&self.prefix, ":{", &*name, "}:", part].concat();
         BallotKeys { vote: key(VOTE), count: key("count"), waits: key(WAITS), asked: key("asked") }
     }
 

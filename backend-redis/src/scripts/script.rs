@@ -143,6 +143,12 @@ impl Script {
         self.hash == hash
     }
 
+    /// Whether `part` is in its text.
+    #[cfg(test)]
+    pub(crate) fn has(&self, part: &str) -> bool {
+        self.text.contains(part)
+    }
+
     /// The script on `keys`, by its hash.
     pub(crate) fn call(&self, keys: &[&str]) -> Cmd {
         let room = keys.iter().map(|key| key.len()).sum::<usize>() + ARGUMENTS;

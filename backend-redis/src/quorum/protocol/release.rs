@@ -53,7 +53,8 @@ impl Releasing {
         self.outcome()
     }
 
-    fn outcome(&self) -> Outcome {
+    /// What the answers so far mean.
+    pub(crate) fn outcome(&self) -> Outcome {
         let answered = self.had.iter().flatten().count();
         let had = self.had.iter().flatten().filter(|had| **had).count();
         let ours = self.was_ours.iter().filter(|ours| **ours).count();

@@ -21,15 +21,19 @@ local function clock()
   return time[1] * 1000000 + time[2]
 end
 
--- The key lives until a day after the number's own value, when the clock has passed it.
-local function write(count, n, rest)
-  redis.call('SET', count, text(n) .. ' ' .. rest, 'PXAT', text(math.ceil(n / 1000) + DAY))
+-- The key lives until a day after the number's own value, when the clock has passed it, and for a minute more where that
+-- value is near.
+local function write(count, n, rest, is_near)
+  local unit, ends = 'PXAT', text(math.ceil(n / 1000) + DAY)
+  if is_near then
+    unit, ends = 'EX', '86460'
+  end
+  redis.call('SET', count, text(n) .. ' ' .. rest, unit, ends)
 end
 
 -- What a blank server is told of.
-local function knows(space, n)
-  local known = redis.call('HMGET', space, 'run', 'max')
-  if known[1] and (tonumber(known[2]) or 0) < n then
+local function knows(space, max, n)
+  if (tonumber(max) or 0) < n then
     redis.call('HSET', space, 'max', text(n))
   end
 end

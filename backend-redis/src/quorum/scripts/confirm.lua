@@ -12,5 +12,8 @@ if redis.call('GET', vote) ~= ARGV[1] or counted ~= ARGV[1] or n < tonumber(ARGV
 end
 redis.call('PEXPIRE', vote, ARGV[2])
 write(count, ARGV[4], counted .. ' ' .. rest)
-knows(space, tonumber(ARGV[4]))
+local known = redis.call('HMGET', space, 'run', 'max')
+if known[1] then
+  knows(space, known[2], tonumber(ARGV[4]))
+end
 return 1

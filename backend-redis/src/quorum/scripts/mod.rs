@@ -6,20 +6,22 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use leasehold_core::backend::Holder;
 use leasehold_core::{Error, FencingToken, OwnerId, Result, Revoke};
-use redis::{Cmd, Value};
+use redis::{Cmd, RedisWrite, Value};
 
 use super::keys::BallotKeys;
 use super::protocol::{Answer, Ticket};
 use crate::error;
 use crate::scripts::{Script, number, parts, text, told_info};
 
-pub(crate) static VOTE: LazyLock<Script> = LazyLock::new(|| Script::new(&[BALLOT, include_str!("vote.lua")]));
+/// A free lock is voted for, and let go, before any of the rest is defined.
+pub(crate) static VOTE: LazyLock<Script> =
+    LazyLock::new(|| Script::new(&[include_str!("vote_free.lua"), BALLOT, include_str!("vote.lua")]));
 pub(crate) static CONFIRM: LazyLock<Script> =
     LazyLock::new(|| Script::new(&[BALLOT, include_str!("confirm.lua")]));
 pub(crate) static RENEW: LazyLock<Script> =
     LazyLock::new(|| Script::new(&[BALLOT, include_str!("renew.lua")]));
 pub(crate) static RELEASE: LazyLock<Script> =
-    LazyLock::new(|| Script::new(&[BALLOT, include_str!("release.lua")]));
+    LazyLock::new(|| Script::new(&[include_str!("release_free.lua"), BALLOT, include_str!("release.lua")]));
 pub(crate) static ADMIT: LazyLock<Script> =
     LazyLock::new(|| Script::new(&[BALLOT, include_str!("admit.lua")]));
 pub(crate) static INSTALL: LazyLock<Script> =
@@ -56,30 +58,38 @@ impl Ballot {
 /// Who asks for a vote.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asker<'a> {
-    pub(crate) run: &'a str,
     pub(crate) ballot: Ballot,
     pub(crate) ttl: u64,
     pub(crate) proposal: u64,
-    pub(crate) waits: bool,
     pub(crate) inbox: &'a str,
     pub(crate) info: &'a str,
     /// What was agreed on.
     pub(crate) terms: &'a str,
 }
 
+/// What is the same for all servers of a request for their votes.
 pub(crate) fn vote(keys: &BallotKeys, space: &str, asker: Asker<'_>) -> Cmd {
-    let Asker { run, ballot: Ballot { ticket, round }, ttl, proposal, waits, inbox, info, terms } = asker;
+    let Asker { ballot, ttl, proposal, inbox, info, terms } = asker;
     let mut call = VOTE.call(&[&keys.vote, &keys.count, &keys.waits, space]);
-    call.arg(run).arg(ticket.owner.to_hex()).arg(ticket.time).arg(round).arg(ttl);
-    call.arg(proposal).arg(u8::from(waits)).arg(inbox).arg(info).arg(terms);
+    call.write_arg_fmt(ballot);
+    call.arg(ttl).arg(proposal);
+    call.write_arg_fmt(format_args!("{inbox} {info}"));
+    call.arg(terms);
+    call
+}
+
+/// That request as one server gets it, of which that `run` is known; and whether the contender `waits`.
+pub(crate) fn vote_at(call: &Cmd, waits: bool, run: &str) -> Cmd {
+    let mut call = call.clone();
+    call.arg(u8::from(waits)).arg(run);
     call
 }
 
 /// What a request for a vote was answered.
 #[derive(Debug)]
 pub(crate) struct Voted {
-    /// The server's time, in microseconds.
-    pub(crate) now: u64,
+    /// The server's time, in microseconds, unless it has counted the proposal, which is ahead of it.
+    pub(crate) now: Option<u64>,
     /// `None` if the server may have forgotten votes, and nobody has said which.
     pub(crate) answer: Option<Answer>,
     /// Whom it has voted for, if that is another.
@@ -95,6 +105,10 @@ pub(crate) struct Voted {
 /// was agreed on.
 pub(crate) fn voted(value: &Value) -> Result<Voted> {
     let wrong = || error::unexpected("to a request for a vote");
+    if let Value::Int(_) = value {
+        let n = counted(value).ok_or_else(wrong)?;
+        return Ok(Voted { now: None, answer: Some(Answer::Voted { n }), holder: None });
+    }
     let words = parts(value);
     let at = |at: usize| words.get(at).and_then(counted).ok_or_else(wrong);
     let millis = |word: &Value| match word {
@@ -116,7 +130,7 @@ pub(crate) fn voted(value: &Value) -> Result<Voted> {
         (4, terms) => return Err(disagrees(terms.and_then(text))),
         _ => return Err(wrong()),
     };
-    Ok(Voted { now, answer, holder })
+    Ok(Voted { now: Some(now), answer, holder })
 }
 
 /// Everybody who locks with a server needs the same options.
@@ -192,18 +206,17 @@ pub(crate) fn renewed(value: &Value, votes: usize) -> Result<Vec<Renewed>> {
     if parts(value).len() == votes { parts(value).iter().map(one).collect() } else { Err(wrong()) }
 }
 
+/// Ends what the owner of `ballot` has, up to its round; with a ttl it waits on for so long.
 pub(crate) fn release(
     keys: &BallotKeys,
     channels: &str,
     ballot: Ballot,
-    ttl: u64,
-    waits: bool,
     inbox: &str,
+    waits_on: Option<u64>,
 ) -> Cmd {
     let mut call = RELEASE.call(&[&keys.vote, &keys.waits, &keys.asked]);
-    let Ballot { ticket, round } = ballot;
-    call.arg(channels).arg(ticket.owner.to_hex()).arg(ticket.time).arg(round).arg(ttl);
-    call.arg(u8::from(waits)).arg(inbox);
+    call.write_arg_fmt(ballot);
+    call.arg(channels).arg(inbox).arg(waits_on);
     call
 }
 
@@ -376,6 +389,7 @@ mod tests {
         let (now, most) = (Value::Int(7), Value::Int(FencingToken::MAX_COUNTER as i64));
         let beyond = Value::Int(FencingToken::MAX_COUNTER as i64 + 1);
         let vote = |now: &Value, n: &Value| voted(&Value::Array(vec![Value::Int(1), now.clone(), n.clone()]));
+        assert!(voted(&most).is_ok() && voted(&beyond).is_err());
         let space = |now: &Value, max: &Value| {
             known(&Value::Array(vec![now.clone(), Value::Int(1), max.clone(), Value::Nil]))
         };

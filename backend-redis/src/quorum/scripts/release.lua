@@ -1,23 +1,20 @@
--- Ends what an owner has, up to a round.
---
--- KEYS  vote, waits, asked
--- ARGV  channels, owner, ticket, round, ttl, whether it waits on (1 or 0), inbox
--- Answer: 1 if it had the vote, or 0
+-- Goes on after release_free: somebody waits, or has asked the holder to let go, or that very ballot has not the vote.
 
-local vote, waits, asked = KEYS[1], KEYS[2], KEYS[3]
-local owner, member = ARGV[2], ARGV[2] .. ' ' .. ARGV[7]
-local by, latest = string.match(redis.call('GET', vote) or '', '^(%x+):%d+:(%d+)$')
-local had = by == owner and tonumber(latest) <= tonumber(ARGV[4])
+local owner, ticket, round = string.match(ballot, '^(%x+):(%d+):(%d+)$')
+local by, latest = string.match(voted or '', '^(%x+):%d+:(%d+)$')
+local member = owner .. ' ' .. ARGV[3]
+local had = by == owner and tonumber(latest) <= tonumber(round)
 -- First, as a full server takes it.
 if had then
   redis.call('DEL', vote, asked)
 end
 redis.call('ZREM', waits, member)
-if had then
-  wake(waits, ARGV[1], vote)
+-- Whoever was told that the vote is free may be the one who leaves.
+if had or not (voted or ttl) then
+  wake(waits, ARGV[2], vote)
 end
-if ARGV[6] == '1' then
+if ttl then
   local millis = math.floor(clock() / 1000)
-  wait(waits, ARGV[3], member, millis, millis + ARGV[5])
+  wait(waits, ticket, member, millis, millis + ttl)
 end
 return had and 1 or 0

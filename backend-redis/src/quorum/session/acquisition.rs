@@ -8,15 +8,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::backend::{AcquireRequest, Attempt, Grant, Holder, StoreEvent};
-use leasehold_core::clock::{Deadline, Moment};
+use leasehold_core::clock::Deadline;
 use leasehold_core::{Effect, Error, FencingToken, LostReason, Result};
 use parking_lot::Mutex;
-use tokio::sync::Notify;
 
-use super::{Entry, Seat, Session};
+use super::errand::Errands;
+use super::{Asking, Entry, Session};
 use crate::error;
 use crate::quorum::protocol::{Contender, Step, Ticket};
-use crate::scripts::{info, millis};
+use crate::scripts::millis;
 
 /// An entry of ours, until its grant is taken.
 struct Acquisition<'s> {
@@ -51,9 +51,7 @@ impl Session {
 
     async fn contend(self: &Arc<Self>, request: &AcquireRequest, waits: bool) -> Result<Came> {
         self.agreed.admits(request.ttl)?;
-        let acquisition = Acquisition::new(self, request, waits)?;
-        let contended = self.closing.run_until_cancelled(acquisition.run()).await;
-        contended.unwrap_or_else(|| Err(error::closed()))
+        Acquisition::new(self, request, waits)?.run().await
     }
 }
 
@@ -67,15 +65,14 @@ impl<'s> Acquisition<'s> {
         let ticket = Ticket { time, owner };
         let entry = Arc::new(Entry {
             name: request.name.clone(),
-            keys: session.keys.of(&request.name),
             ticket,
             lease,
             ttl,
             waits,
-            info: info(&request.label, request.metadata.as_deref()),
+            label: Arc::clone(&request.label),
+            metadata: request.metadata.clone(),
             contender: Mutex::new(Contender::new(session.terms(ttl), ticket, waits)),
-            heard: Notify::new(),
-            seats: session.members.iter().map(|_| Seat::default()).collect(),
+            asking: Mutex::default(),
         });
         let mut entries = session.entries.lock();
         // Whoever closes finds the entry here, or has closed before.
@@ -87,10 +84,12 @@ impl<'s> Acquisition<'s> {
 
     async fn run(mut self) -> Result<Came> {
         let (session, entry) = (self.session, Arc::clone(&self.entry));
+        let mut errands = Errands::of(session, &entry);
+        let asking = entry.asking(session.size.servers);
         let (mut give_up_at, mut is_queued) = (session.give_up_at(), false);
         loop {
-            session.pump(&entry);
             let now = session.env.now();
+            errands.begin(now);
             let (step, is_heard) = {
                 let mut contender = entry.contender.lock();
                 (contender.step(now), contender.has_heard_a_quorum())
@@ -102,26 +101,26 @@ impl<'s> Acquisition<'s> {
             let is_late = give_up_at <= now;
             let until = match step {
                 Step::Take { token, deadline } => return self.take(token, deadline).map(Came::Granted),
-                Step::Busy => return Ok(Came::Busy(entry.holder())),
+                Step::Busy => return Ok(Came::Busy(asking.holder())),
+                // Whoever closes ends all entries first.
+                Step::Over(LostReason::Shutdown) => return Err(error::closed()),
                 Step::Over(reason) => return Err(Error::lost(reason)),
-                Step::Unreachable | Step::Wait(_) if is_late => return Err(self.too_few()),
+                Step::Unreachable | Step::Wait(_) if is_late => return Err(self.too_few(&asking)),
                 Step::Unreachable => now + session.patience(),
                 Step::Wait(until) => until,
             };
-            if let (true, false, Some(holder)) = (entry.waits && is_heard, is_queued, entry.holder()) {
+            if let (true, false, Some(holder)) = (entry.waits && is_heard, is_queued, asking.holder()) {
                 is_queued = true;
                 session.events.tell(StoreEvent::Queued { name: entry.name.clone(), holder });
             }
-            self.hear(until.min(give_up_at)).await;
-        }
-    }
-
-    /// Something new about the entry, or that moment.
-    async fn hear(&self, until: Moment) {
-        tokio::select! {
-            biased;
-            () = self.entry.heard.notified() => {}
-            () = self.session.env.sleep_until(until) => {}
+            let until = until.min(give_up_at);
+            tokio::select! {
+                biased;
+                () = errands.one() => {}
+                () = asking.heard.notified() => {}
+                () = session.alarm.reached(until), if !errands.is_over() => {}
+                () = session.env.sleep_until(until), if errands.is_over() => {}
+            }
         }
     }
 
@@ -136,8 +135,8 @@ impl<'s> Acquisition<'s> {
         Ok(Grant::new(name.clone(), ticket.owner, self.entry.lease(deadline), token))
     }
 
-    fn too_few(&self) -> Error {
-        let failed: Vec<_> = self.entry.seats.iter().map(|seat| seat.failed.lock().clone()).collect();
+    fn too_few(&self, asking: &Asking) -> Error {
+        let failed: Vec<_> = asking.seats.iter().map(|seat| seat.failed.lock().clone()).collect();
         let error = self.session.too_few(&failed);
         let contender = self.entry.contender.lock();
         let may_be = (0..self.session.size.servers).any(|server| contender.may_be_at(server));
@@ -145,10 +144,10 @@ impl<'s> Acquisition<'s> {
     }
 }
 
-impl Entry {
+impl Asking {
     /// Whom the servers have voted for.
     fn holder(&self) -> Option<Holder> {
-        let holders = self.seats.iter().filter_map(|seat| seat.holder.lock().clone());
+        let holders = self.seats.iter().filter_map(|seat| seat.holder.lock().as_deref().cloned());
         holders.max_by_key(|holder| holder.token)
     }
 }

@@ -1,57 +1,154 @@
-//! Sends what a contender wants, each to one server in a task of its own, and hears the answers.
+//! Sends what a contender wants, and hears the answers.
+//!
+//! # Invariants
+//! - **redis.quorum.errand-1** What was sent is heard to its end: by whoever waits for the owner, and in the background once
+//!   nobody does.
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use leasehold_core::backend::Holder;
 use leasehold_core::clock::Moment;
 use leasehold_core::{Effect, Error, ErrorKind, Result};
 use redis::{Cmd, Value};
 
 use super::member::Admitted;
-use super::{Entry, Session};
+use super::{Entry, Seat, Session};
 use crate::quorum::protocol::{Answer, Confirming, Errand};
 use crate::quorum::scripts::{self, Asker, Ballot, Voted};
-use crate::scripts::{Script, millis};
+use crate::scripts::{Script, info, millis};
+
+/// Requests, one to each of a few servers, that are driven together: whoever polls them sends all of them before it waits, and
+/// none is a task of its own.
+#[derive(Default)]
+pub(super) struct UnderWay(Vec<BoxFuture<'static, ()>>);
+
+impl UnderWay {
+    pub(super) fn begin(&mut self, request: impl Future<Output = ()> + Send + 'static) {
+        self.0.push(Box::pin(request));
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// One of them has ended, or several; never, where there is none.
+impl Future for UnderWay {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let before = self.0.len();
+        self.0.retain_mut(|request| request.as_mut().poll(cx).is_pending());
+        if self.0.len() < before { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+/// What the contender of one entry has under way.
+pub(super) struct Errands {
+    session: Arc<Session>,
+    entry: Arc<Entry>,
+    under_way: UnderWay,
+}
+
+impl Errands {
+    pub(super) fn of(session: &Arc<Session>, entry: &Arc<Entry>) -> Self {
+        let under_way = UnderWay::default();
+        Self { session: Arc::clone(session), entry: Arc::clone(entry), under_way }
+    }
+
+    /// Begins what the contender wants now; it is sent when [`Self::one`] is polled.
+    pub(super) fn begin(&mut self, now: Moment) {
+        self.session.begin_errands(&self.entry, now, &mut self.under_way);
+    }
+
+    /// Whether nothing is under way.
+    pub(super) fn is_over(&self) -> bool {
+        self.under_way.is_empty()
+    }
+
+    /// Until one of them has ended, or never.
+    pub(super) async fn one(&mut self) {
+        (&mut self.under_way).await;
+    }
+}
+
+impl Drop for Errands {
+    /// redis.quorum.errand-1
+    fn drop(&mut self) {
+        if self.under_way.is_empty() {
+            return self.entry.rest();
+        }
+        let (session, entry) = (Arc::clone(&self.session), Arc::clone(&self.entry));
+        let mut under_way = std::mem::take(&mut self.under_way);
+        self.session.env.spawn(async move {
+            let running = async {
+                while !under_way.is_empty() {
+                    (&mut under_way).await;
+                    session.begin_errands(&entry, session.env.now(), &mut under_way);
+                }
+            };
+            session.closed.run_until_cancelled(running).await;
+            entry.rest();
+        });
+    }
+}
 
 impl Session {
-    /// Sends what the contender of `entry` wants now.
-    pub(super) fn pump(self: &Arc<Self>, entry: &Arc<Entry>) {
-        let now = self.env.now();
+    fn begin_errands(self: &Arc<Self>, entry: &Arc<Entry>, now: Moment, under_way: &mut UnderWay) {
         let errands = entry.contender.lock().errands(now);
-        // The same for all, so that they agree.
-        let proposal = self.horizon.lock().proposal(now, LEAD);
+        let mut call = None;
         for (server, errand) in errands {
             let (session, entry) = (Arc::clone(self), Arc::clone(entry));
-            self.env.spawn(async move {
-                let running = session.run_errand(&entry, server, errand, proposal);
-                if session.closed.run_until_cancelled(running).await.is_some() {
-                    entry.heard.notify_one();
-                    session.pump(&entry);
+            let asking = entry.asking(self.size.servers);
+            match errand {
+                Errand::Vote { round } => {
+                    let call =
+                        Arc::clone(call.get_or_insert_with(|| self.call_for_votes(&entry, round, now)));
+                    under_way.begin(async move {
+                        // redis.quorum.session-1
+                        let turn = asking.seats[server].turn.lock().await;
+                        session.ask_for_vote(&entry, (server, &asking.seats[server]), round, &call).await;
+                        drop(turn);
+                    });
                 }
-            });
+                Errand::Confirm(confirming) => under_way.begin(async move {
+                    let turn = asking.seats[server].turn.lock().await;
+                    session.confirm(&entry, server, confirming).await;
+                    drop(turn);
+                }),
+                Errand::GiveBack { round } => under_way.begin(async move {
+                    let turn = asking.seats[server].turn.lock().await;
+                    session.give_back(&entry, (server, &asking.seats[server]), round).await;
+                    drop(turn);
+                }),
+            }
         }
     }
 
-    async fn run_errand(&self, entry: &Entry, server: usize, errand: Errand, proposal: u64) {
-        // redis.quorum.session-1
-        let turn = entry.seats[server].turn.lock().await;
-        match errand {
-            Errand::Vote { round } => self.ask_for_vote(entry, server, (round, proposal)).await,
-            Errand::Confirm(confirming) => self.confirm(entry, server, confirming).await,
-            Errand::GiveBack { round } => self.give_back(entry, server, round).await,
-        }
-        drop(turn);
+    /// The same for all servers, so that they agree.
+    fn call_for_votes(&self, entry: &Entry, round: u64, now: Moment) -> Arc<Cmd> {
+        let asker = Asker {
+            ballot: Ballot { ticket: entry.ticket, round },
+            ttl: millis(entry.ttl),
+            proposal: self.horizon.lock().proposal(now, LEAD),
+            inbox: &self.inbox,
+            info: &info(&entry.label, entry.metadata.as_deref()),
+            terms: &self.terms,
+        };
+        Arc::new(scripts::vote(&self.keys.of(&entry.name), &self.space, asker))
     }
 
-    async fn ask_for_vote(&self, entry: &Entry, server: usize, (round, proposal): (u64, u64)) {
-        let asked = self.vote(entry, server, (round, proposal)).await;
+    async fn ask_for_vote(&self, entry: &Entry, (server, seat): (usize, &Seat), round: u64, call: &Cmd) {
+        let asked = self.vote(entry, (server, seat), round, call).await;
         let now = self.env.now();
         let mut contender = entry.contender.lock();
-        let seat = &entry.seats[server];
         match asked {
             Ok(Some((sent_at, answer, holder))) => {
-                *seat.holder.lock() = holder;
+                *seat.holder.lock() = holder.map(Box::new);
                 contender.answered(now, server, (round, sent_at), answer);
             }
             // Nobody wants it any more.
@@ -71,8 +168,9 @@ impl Session {
     async fn vote(
         &self,
         entry: &Entry,
-        server: usize,
-        (round, proposal): (u64, u64),
+        (server, seat): (usize, &Seat),
+        round: u64,
+        call: &Cmd,
     ) -> Result<Option<(Moment, Answer, Option<Holder>)>> {
         let admitted = self.members[server].ready(self, server).await?;
         let sent_at = self.env.now();
@@ -83,49 +181,45 @@ impl Session {
             }
             contender.is_waiting()
         };
-        let asker = Asker {
-            run: &admitted.run,
-            ballot: Ballot { ticket: entry.ticket, round },
-            ttl: millis(entry.ttl),
-            proposal,
-            waits,
-            inbox: &self.inbox,
-            info: &entry.info,
-            terms: &self.terms,
-        };
-        let call = scripts::vote(&entry.keys, &self.space, asker);
-        let answer = self.run_noted(entry, server, &admitted, (&scripts::VOTE, &call)).await?;
+        let call = scripts::vote_at(call, waits, &admitted.run);
+        let answer = self.run_noted(seat, &admitted, sent_at, (&scripts::VOTE, &call)).await?;
         let Voted { now, answer, holder } = scripts::voted(&answer)?;
-        let n = match answer {
-            Some(Answer::Voted { n }) => n,
-            _ => 0,
+        if let Some(now) = now {
+            self.heard_time(sent_at, now);
+        }
+        if let Some(Answer::Voted { n }) = answer {
+            self.horizon.lock().heard_number(n);
+        }
+        let answer = match answer {
+            Some(answer) => {
+                *seat.failed.lock() = None;
+                answer
+            }
+            None => {
+                let pause_left = admitted.pause_left(self, self.env.now());
+                let message =
+                    format!("it came up and may have forgotten votes: it gives none for {pause_left:?}");
+                let error = Error::not_applied(ErrorKind::Unavailable, message);
+                let error = error.with_context("server", &self.members[server].address);
+                *seat.failed.lock() = Some(error);
+                self.blank.notify_one();
+                Answer::Abstains { ask_in: self.patience().max(pause_left) }
+            }
         };
-        self.heard_of(sent_at, now, n);
-        let pause_left = admitted.pause_left(self, self.env.now());
-        *entry.seats[server].failed.lock() = answer.is_none().then(|| {
-            let message =
-                format!("it came up and may have forgotten votes: it gives none for {pause_left:?}");
-            let error = Error::not_applied(ErrorKind::Unavailable, message);
-            error.with_context("server", &self.members[server].address)
-        });
-        let answer = answer.unwrap_or_else(|| {
-            self.blank.notify_one();
-            Answer::Abstains { ask_in: self.patience().max(pause_left) }
-        });
         Ok(Some((sent_at, answer, holder)))
     }
 
     /// What a script has answered that leaves something there, also when it arrives late.
     async fn run_noted(
         &self,
-        entry: &Entry,
-        server: usize,
+        seat: &Seat,
         admitted: &Admitted,
+        sent_at: Moment,
         (script, call): (&Script, &Cmd),
     ) -> Result<Value> {
-        let unanswered = &entry.seats[server].unanswered;
+        let unanswered = &seat.unanswered;
         unanswered.lock().sent(admitted.connected.id());
-        let answer = admitted.connected.run(script, call, self.give_up_at()).await;
+        let answer = admitted.connected.run(script, call, self.give_up_after(sent_at)).await;
         if answer.as_ref().map_or_else(|error| error.effect() == Effect::NotApplied, |_| true) {
             unanswered.lock().answered();
         }
@@ -135,22 +229,24 @@ impl Session {
     async fn confirm(&self, entry: &Entry, server: usize, confirming: Confirming) {
         let Confirming { round, n, token } = confirming;
         let ballot = Ballot { ticket: entry.ticket, round };
-        let call = scripts::confirm(&entry.keys, &self.space, ballot, millis(entry.ttl), n, token);
+        let keys = self.keys.of(&entry.name);
+        let call = scripts::confirm(&keys, &self.space, ballot, millis(entry.ttl), n, token);
         let sent_at = self.env.now();
         let answer = self.run_at(server, &scripts::CONFIRM, &call).await;
         let kept = answer.and_then(|value| scripts::was_there(&value)).ok();
         entry.contender.lock().confirmed(self.env.now(), server, (confirming, sent_at), kept);
     }
 
-    async fn give_back(&self, entry: &Entry, server: usize, round: u64) {
+    async fn give_back(&self, entry: &Entry, (server, seat): (usize, &Seat), round: u64) {
         let ballot = Ballot { ticket: entry.ticket, round };
-        let (ttl, waits) = (millis(entry.ttl), entry.waits);
         // Whoever has left since is not to have a place.
-        let waits = waits && entry.contender.lock().over(self.env.now()).is_none();
-        let call = scripts::release(&entry.keys, &self.channels, ballot, ttl, waits, &self.inbox);
+        let waits_on = entry.waits && entry.contender.lock().over(self.env.now()).is_none();
+        let waits_on = waits_on.then(|| millis(entry.ttl));
+        let keys = self.keys.of(&entry.name);
+        let call = scripts::release(&keys, &self.channels, ballot, &self.inbox, waits_on);
         let given = async {
             let admitted = self.members[server].ready(self, server).await?;
-            self.run_noted(entry, server, &admitted, (&scripts::RELEASE, &call)).await
+            self.run_noted(seat, &admitted, self.env.now(), (&scripts::RELEASE, &call)).await
         };
         if let Err(error) = given.await {
             tracing::debug!(error = %format_args!("{error:#}"), "a vote was not given back; its lease ends it");

@@ -7,6 +7,7 @@ use leasehold_core::clock::Moment;
 use leasehold_core::{ErrorKind, LostReason, Result};
 use tokio::sync::mpsc;
 
+use super::errand::Errands;
 use super::{Entry, Session};
 use crate::quorum::scripts::{self, Ballot, Kept, Renewed};
 use crate::scripts::millis;
@@ -23,7 +24,7 @@ impl Session {
         };
         let (began, give_up_at) = (self.env.now(), self.give_up_at());
         // Servers that have not voted yet are asked to.
-        known.iter().flatten().for_each(|entry| self.pump(entry));
+        known.iter().flatten().for_each(|entry| Errands::of(self, entry).begin(began));
         let (tell, mut told) = mpsc::unbounded_channel();
         for server in 0..self.size.servers {
             let vote = |entry: &Arc<Entry>| {
@@ -86,12 +87,9 @@ impl Session {
             (ballot, *n, millis(entry.ttl))
         };
         let kept: Vec<_> = votes.iter().map(kept).collect();
-        let kept = kept.iter().zip(votes).map(|((ballot, n, ttl), (entry, _))| Kept {
-            keys: &entry.keys,
-            ballot: *ballot,
-            n: *n,
-            ttl: *ttl,
-        });
+        let keys: Vec<_> = votes.iter().map(|(entry, _)| self.keys.of(&entry.name)).collect();
+        let kept = kept.iter().zip(&keys);
+        let kept = kept.map(|((ballot, n, ttl), keys)| Kept { keys, ballot: *ballot, n: *n, ttl: *ttl });
         let call = scripts::renew(&kept.collect::<Vec<_>>());
         let admitted = self.members[server].ready(self, server).await?;
         let sent_at = self.env.now();

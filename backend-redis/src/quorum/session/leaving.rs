@@ -1,25 +1,39 @@
 //! Giving back what a session has at its servers: holds, and what acquisitions leave behind.
 
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
 
 use leasehold_core::backend::{Backoff, Grant};
+use leasehold_core::clock::Moment;
 use leasehold_core::{Effect, Error, ErrorKind, LostReason, Result};
-use tokio::sync::mpsc::{self, UnboundedSender};
+use parking_lot::Mutex;
+use redis::Cmd;
+use tokio::sync::MutexGuard;
 
-use super::{Entry, Session};
+use super::errand::UnderWay;
+use super::{Asking, Entry, Session};
 use crate::error;
 use crate::protocol::{Next, Remains, Unanswered, Up};
-use crate::quorum::keys::BallotKeys;
 use crate::quorum::protocol::{Outcome, Releasing, Ticket};
 use crate::quorum::scripts::{self, Ballot};
-use crate::scripts::millis;
 
-/// What is let go at one server.
+/// What is let go.
 struct Left {
-    entry: Option<Arc<Entry>>,
-    keys: BallotKeys,
-    ticket: Ticket,
-    ttl: std::time::Duration,
+    /// What is under way, if anything is.
+    asking: Option<Arc<Asking>>,
+    ttl: Duration,
+    /// The same for all servers.
+    call: Cmd,
+    releasing: Mutex<Releasing>,
+}
+
+/// What is being let go, at one server each: by whoever waits for it, and in the background once nobody does.
+struct LettingGo {
+    session: Arc<Session>,
+    under_way: UnderWay,
 }
 
 impl Session {
@@ -42,88 +56,90 @@ impl Session {
             contender.end(LostReason::Released);
             (!is_over).then_some(was_ours)
         });
-        let mut releasing = Releasing::new(self.size, was_ours);
-        let (tell, mut told) = mpsc::unbounded_channel();
-        for server in servers {
-            let ticket = Ticket { time: 0, owner: grant.owner };
-            let left = Left {
-                keys: self.keys.of(&grant.name),
-                ticket: entry.as_ref().map_or(ticket, |entry| entry.ticket),
-                ttl: grant.lease.ttl,
-                entry: entry.clone(),
-            };
-            self.let_go(server, left, Some(tell.clone()));
-        }
-        drop(tell);
-        let give_up_at = self.give_up_at();
-        loop {
-            let outcome = tokio::select! {
-                biased;
-                answered = told.recv() => match answered {
-                    Some((server, Some(had))) => releasing.answered(server, had),
-                    Some((_, None)) => releasing.failed(),
-                    None => Outcome::Unconfirmed,
-                },
-                () = self.env.sleep_until(give_up_at) => releasing.given_up(),
-            };
-            match outcome {
-                Outcome::Open => {}
-                Outcome::Released => return Ok(()),
-                Outcome::Lost => return Err(Error::lost(LostReason::Gone)),
-                Outcome::Unconfirmed => {
-                    let message = "too few servers have confirmed the release";
-                    return Err(Error::new(ErrorKind::Unavailable, Effect::Unknown, message));
-                }
+        let releasing = Mutex::new(Releasing::new(self.size, was_ours));
+        let call = match &entry {
+            Some(entry) => self.call_to_let_go(entry),
+            None => self.call_to_let_go_of(grant),
+        };
+        let asking = entry.and_then(|entry| entry.asking.lock().clone());
+        let left = Arc::new(Left { asking, ttl: grant.lease.ttl, call, releasing });
+        let mut letting_go = self.let_go(&left, servers);
+        // One that goes on asking has told what it was answered first.
+        let decided = poll_fn(|cx| {
+            _ = Pin::new(&mut letting_go.under_way).poll(cx);
+            let outcome = left.releasing.lock().outcome();
+            if outcome == Outcome::Open { Poll::Pending } else { Poll::Ready(outcome) }
+        });
+        let outcome = tokio::select! {
+            biased;
+            outcome = decided => outcome,
+            () = self.alarm.reached(self.give_up_at()) => left.releasing.lock().given_up(),
+        };
+        match outcome {
+            Outcome::Released => Ok(()),
+            Outcome::Lost => Err(Error::lost(LostReason::Gone)),
+            Outcome::Unconfirmed | Outcome::Open => {
+                let message = "too few servers have confirmed the release";
+                Err(Error::new(ErrorKind::Unavailable, Effect::Unknown, message))
             }
         }
     }
 
     /// Releases in the background what `entry` leaves.
     pub(super) fn leave(self: &Arc<Self>, entry: &Arc<Entry>) {
-        for server in 0..self.size.servers {
-            if entry.contender.lock().may_be_at(server) {
-                let (keys, ticket, ttl) = (entry.keys.clone(), entry.ticket, entry.ttl);
-                self.let_go(server, Left { entry: Some(Arc::clone(entry)), keys, ticket, ttl }, None);
-            }
+        let may_be_at = |server: &usize| entry.contender.lock().may_be_at(*server);
+        let servers: Vec<_> = (0..self.size.servers).filter(may_be_at).collect();
+        if servers.is_empty() {
+            return;
         }
+        let (ttl, call) = (entry.ttl, self.call_to_let_go(entry));
+        let releasing = Mutex::new(Releasing::new(self.size, None));
+        let left = Arc::new(Left { asking: entry.asking.lock().clone(), ttl, call, releasing });
+        drop(self.let_go(&left, servers));
     }
 
-    /// Releases at one server until nothing may arrive any more; the first answer is told.
-    fn let_go(
-        self: &Arc<Self>,
-        server: usize,
-        left: Left,
-        tell: Option<UnboundedSender<(usize, Option<bool>)>>,
-    ) {
-        let session = Arc::clone(self);
-        self.env.spawn(self.leaving.track_future(async move {
-            session.closed.run_until_cancelled(session.settle(server, &left, tell)).await;
-        }));
+    /// All that the owner of an entry has, which has ended: no later round begins.
+    fn call_to_let_go(&self, entry: &Entry) -> Cmd {
+        let round = entry.contender.lock().round();
+        let keys = self.keys.of(&entry.name);
+        scripts::release(&keys, &self.channels, Ballot { ticket: entry.ticket, round }, &self.inbox, None)
     }
 
-    async fn settle(
-        &self,
-        server: usize,
-        left: &Left,
-        mut tell: Option<UnboundedSender<(usize, Option<bool>)>>,
-    ) {
-        let mut pauses = Backoff::of_requests(&self.env);
-        // redis.quorum.session-1
-        let turn = match &left.entry {
-            Some(entry) => Some(entry.seats[server].turn.lock().await),
-            None => None,
-        };
-        let unanswered = left.entry.as_ref().map(|entry| entry.seats[server].unanswered.lock().clone());
+    /// The same of one that is not known any more.
+    fn call_to_let_go_of(&self, grant: &Grant) -> Cmd {
+        let ballot = Ballot { ticket: Ticket { time: 0, owner: grant.owner }, round: LAST_ROUND };
+        scripts::release(&self.keys.of(&grant.name), &self.channels, ballot, &self.inbox, None)
+    }
+
+    fn let_go(self: &Arc<Self>, left: &Arc<Left>, servers: impl IntoIterator<Item = usize>) -> LettingGo {
+        let mut under_way = UnderWay::default();
+        for server in servers {
+            let (session, left) = (Arc::clone(self), Arc::clone(left));
+            under_way.begin(async move { session.settle(server, &left).await });
+        }
+        LettingGo { session: Arc::clone(self), under_way }
+    }
+
+    /// Releases at one server until nothing may arrive any more.
+    async fn settle(&self, server: usize, left: &Left) {
+        let turn = self.turn_at(server, left).await;
+        let unanswered = left.asking.as_ref().map(|asking| asking.seats[server].unanswered.lock().clone());
         let unanswered: Unanswered = unanswered.unwrap_or_default();
-        let mut remains = Remains::new(self.env.now(), left.ttl, unanswered);
+        let mut now = self.env.now();
+        let mut remains = Remains::new(now, left.ttl, unanswered);
+        let mut pauses = Backoff::of_requests(&self.env);
+        let mut is_told = false;
         loop {
-            let released = self.release_at(server, left).await;
-            if let Some(tell) = tell.take() {
-                // Nobody hears it who has gone.
-                let _ = tell.send((server, released.as_ref().ok().map(|(had, _)| *had)));
+            let released = self.release_at(server, left, now).await;
+            if !std::mem::replace(&mut is_told, true) {
+                let mut releasing = left.releasing.lock();
+                match &released {
+                    Ok((had, _)) => releasing.answered(server, *had),
+                    Err(_) => releasing.failed(),
+                };
             }
-            let link = &self.members[server].link;
-            let (now, up) = (self.env.now(), link.up().map(|up| Up { id: up.id(), at: up.up_at() }));
+            now = self.env.now();
+            let up = self.members[server].link.up().map(|up| Up { id: up.id(), at: up.up_at() });
             let next = match &released {
                 Ok((_, connection)) => remains.answered(now, up, *connection, false),
                 Err(_) => remains.unanswered(now, up),
@@ -135,17 +151,42 @@ impl Session {
                     if self.closing.run_until_cancelled(pauses.pause(&self.env)).await.is_some() => {}
                 Next::Retry | Next::Look | Next::Stop => break,
             }
+            now = self.env.now();
         }
         drop(turn);
     }
 
+    /// redis.quorum.session-1. Whoever closes does not wait for a caller whom nobody polls: what it has sent may still arrive.
+    async fn turn_at<'l>(&self, server: usize, left: &'l Left) -> Option<MutexGuard<'l, ()>> {
+        let turn = &left.asking.as_ref()?.seats[server].turn;
+        match turn.try_lock() {
+            Ok(turn) => Some(turn),
+            Err(_) => self.closing.run_until_cancelled(turn.lock()).await,
+        }
+    }
+
     /// Ends what an owner has at a server: whether it had the vote, and the connection that has brought the answer.
-    async fn release_at(&self, server: usize, left: &Left) -> Result<(bool, u64)> {
-        let ballot = Ballot { ticket: left.ticket, round: LAST_ROUND };
-        let call = scripts::release(&left.keys, &self.channels, ballot, millis(left.ttl), false, &self.inbox);
+    async fn release_at(&self, server: usize, left: &Left, now: Moment) -> Result<(bool, u64)> {
         let admitted = self.members[server].ready(self, server).await?;
-        let value = admitted.connected.run(&scripts::RELEASE, &call, self.give_up_at()).await?;
+        let value = admitted.connected.run(&scripts::RELEASE, &left.call, self.give_up_after(now)).await?;
         Ok((scripts::was_there(&value)?, admitted.connected.id()))
+    }
+}
+
+impl Drop for LettingGo {
+    fn drop(&mut self) {
+        if self.under_way.is_empty() {
+            return;
+        }
+        let (session, mut under_way) = (Arc::clone(&self.session), std::mem::take(&mut self.under_way));
+        self.session.env.spawn(self.session.leaving.track_future(async move {
+            let settling = async {
+                while !under_way.is_empty() {
+                    (&mut under_way).await;
+                }
+            };
+            session.closed.run_until_cancelled(settling).await;
+        }));
     }
 }
 

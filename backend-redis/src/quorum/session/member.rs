@@ -139,10 +139,15 @@ impl Member {
             });
         };
         let serves = |admitted: &Admitted| admitted.connected.id() == up.id();
+        if let Some(admitted) = self.admitted.last().filter(serves) {
+            return Ok(admitted);
+        }
         let (env, runs, connected) = (session.env.clone(), Arc::clone(&session.runs), up.clone());
         let address = self.address.clone();
         let open = move || async move { admit(&env, connected, &runs, server, &address).await };
-        self.admitted.get(serves, open).await.map_err(|error| error.with_context("server", &self.address))
+        // Rare, and large.
+        let admitted = Box::pin(self.admitted.get(serves, open)).await;
+        admitted.map_err(|error| error.with_context("server", &self.address))
     }
 
     /// What it knows of the namespace.
@@ -156,7 +161,8 @@ impl Member {
         let sent_at = session.env.now();
         let value = admitted.connected.run(&scripts::ADMIT, &call, session.give_up_at()).await?;
         let Known { now, whole, max, terms } = scripts::known(&value)?;
-        session.heard_of(sent_at, now, max);
+        session.heard_time(sent_at, now);
+        session.horizon.lock().heard_number(max);
         match terms {
             // A blank one has nobody's, at first.
             None if !whole => {}

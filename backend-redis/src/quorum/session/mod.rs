@@ -1,7 +1,7 @@
 //! One manager's session with several servers: a connection to each, and its entries.
 //!
-//! Carries out what the contenders of `protocol` ask for. Each request to a server is a task of its own, so nobody waits for a
-//! straggler, and what it answers late is heard all the same.
+//! Carries out what the contenders of `protocol` ask for. Requests are sent to all servers at once, and driven by whoever waits
+//! for them, until a quorum has answered; what a straggler answers after that is heard in the background.
 //!
 //! | file | says |
 //! |---|---|
@@ -29,7 +29,7 @@ use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use leasehold_core::backend::{Events, Lease, LeaseId, LeaseScope, StoreEvent};
+use leasehold_core::backend::{Events, Holder, Lease, LeaseId, LeaseScope, StoreEvent};
 use leasehold_core::clock::{Deadline, Moment};
 use leasehold_core::{Effect, Env, Error, ErrorKind, LockName, LostReason, OwnerId, Result};
 use parking_lot::Mutex;
@@ -40,10 +40,10 @@ use tokio_util::task::TaskTracker;
 use self::member::{Ear, Runs};
 use super::agreed::Agreed;
 use super::config::QuorumConfig;
-use super::keys::{BallotKeys, QuorumKeys};
+use super::keys::QuorumKeys;
 use super::protocol::{Contender, Horizon, Size, Terms, Ticket};
 use super::scripts::Message;
-use crate::connection::LinkEvent;
+use crate::connection::{Alarm, LinkEvent};
 use crate::error;
 use crate::protocol::Unanswered;
 
@@ -66,6 +66,8 @@ pub(crate) struct Session {
     lease_ids: RandomState,
     horizon: Mutex<Horizon>,
     events: Events,
+    /// For those who wait for answers.
+    alarm: Alarm,
     /// A server may not know what it has forgotten.
     blank: Notify,
     closing: CancellationToken,
@@ -95,17 +97,24 @@ impl Drop for Opened {
 #[derive(Debug)]
 struct Entry {
     name: LockName,
-    keys: BallotKeys,
     ticket: Ticket,
     lease: LeaseId,
     ttl: Duration,
     waits: bool,
     /// What `inspect` shows of us.
-    info: String,
+    label: Arc<str>,
+    metadata: Option<Arc<str>>,
     contender: Mutex<Contender>,
+    /// Nothing, of most that are held.
+    asking: Mutex<Option<Arc<Asking>>>,
+}
+
+/// What is under way between one owner and the servers.
+#[derive(Debug)]
+struct Asking {
     /// Something was heard about it.
     heard: Notify,
-    seats: Vec<Seat>,
+    seats: Box<[Seat]>,
 }
 
 /// What is under way between one owner and one server.
@@ -117,7 +126,7 @@ struct Seat {
     unanswered: Mutex<Unanswered>,
     failed: Mutex<Option<Error>>,
     /// Whom it has voted for instead.
-    holder: Mutex<Option<leasehold_core::backend::Holder>>,
+    holder: Mutex<Option<Box<Holder>>>,
 }
 
 impl Session {
@@ -149,6 +158,7 @@ impl Session {
             members,
             agreed,
             terms: agreed.to_string(),
+            alarm: Alarm::new(env.clone()),
             env,
             entries: Mutex::default(),
             lease_ids: RandomState::new(),
@@ -161,6 +171,15 @@ impl Session {
         });
         // It is new.
         let _ = heard.set(Arc::downgrade(&session));
+        let watching = Arc::clone(&session);
+        session.env.spawn(async move {
+            let watch = async {
+                loop {
+                    watching.alarm.watch().await;
+                }
+            };
+            watching.closed.run_until_cancelled(watch).await;
+        });
         session.meet().await?;
         // What they said before there was a session went unheard.
         for (server, member) in session.members.iter().enumerate() {
@@ -202,7 +221,12 @@ impl Session {
 
     /// When a request that begins now is given up: before the core drops it.
     pub(crate) fn give_up_at(&self) -> Moment {
-        self.env.now() + self.env.timing().op_timeout * 9 / 10
+        self.give_up_after(self.env.now())
+    }
+
+    /// The same of one that began then.
+    fn give_up_after(&self, began: Moment) -> Moment {
+        began + self.env.timing().op_timeout * 9 / 10
     }
 
     /// How long a server that is silent is waited for where the others are enough.
@@ -216,11 +240,9 @@ impl Session {
         Terms { size: self.size, ttl, margin, poll }
     }
 
-    /// A server has told its time, in answer to what was sent then, and how far it has counted.
-    fn heard_of(&self, sent_at: Moment, micros: u64, n: u64) {
-        let mut horizon = self.horizon.lock();
-        horizon.heard_time(self.env.now(), sent_at, micros);
-        horizon.heard_number(n);
+    /// A server has told its time, in answer to what was sent then.
+    fn heard_time(&self, sent_at: Moment, micros: u64) {
+        self.horizon.lock().heard_time(self.env.now(), sent_at, micros);
     }
 
     fn lease_of(&self, owner: OwnerId) -> LeaseId {
@@ -238,7 +260,7 @@ impl Session {
                 Some(Message::Freed { owner }) => {
                     if let Some(entry) = self.entry_of(owner) {
                         entry.contender.lock().freed(self.env.now(), server);
-                        entry.heard.notify_one();
+                        entry.wake();
                     }
                 }
                 Some(Message::Revoked { owner, grace }) => {
@@ -282,7 +304,7 @@ impl Session {
         let entries = std::mem::take(&mut *self.entries.lock());
         for entry in entries.into_values() {
             entry.contender.lock().end(LostReason::Shutdown);
-            entry.heard.notify_one();
+            entry.wake();
             self.leave(&entry);
         }
         self.leaving.close();
@@ -306,6 +328,31 @@ impl Session {
 }
 
 impl Entry {
+    /// What is under way, from now on at the latest.
+    fn asking(&self, servers: usize) -> Arc<Asking> {
+        let new = || {
+            let seats = (0..servers).map(|_| Seat::default()).collect();
+            Arc::new(Asking { heard: Notify::new(), seats })
+        };
+        Arc::clone(self.asking.lock().get_or_insert_with(new))
+    }
+
+    /// Keeps nothing of what is over.
+    fn rest(&self) {
+        let is_over = |asking: &mut Arc<Asking>| {
+            let may_arrive = |seat: &Seat| !seat.unanswered.lock().is_empty();
+            Arc::strong_count(asking) == 1 && !asking.seats.iter().any(may_arrive)
+        };
+        drop(self.asking.lock().take_if(is_over));
+    }
+
+    /// Whoever waits for it is to look.
+    fn wake(&self) {
+        if let Some(asking) = &*self.asking.lock() {
+            asking.heard.notify_one();
+        }
+    }
+
     fn lease(&self, deadline: Deadline) -> Lease {
         Lease::new(self.lease, LeaseScope::Entry, self.ttl, deadline)
     }

@@ -66,7 +66,8 @@ enum Operation {
 fn operations() -> impl Strategy<Value = Vec<Operation>> {
     let ttl = || prop::sample::select(vec![300, 901, 9_000, 43_200_001]);
     let (owner, round) = (|| 1_u64..5, || 1_u64..4);
-    let number = || prop::sample::select(vec![0, BEGIN - 1, BEGIN + 77, BEGIN + 5_000_000]);
+    let number =
+        || prop::sample::select(vec![0, BEGIN - 1, BEGIN + 77, BEGIN + 5_000_000, BEGIN + 90_000_000]);
     let off = || prop::sample::select(vec![1, 1, 0, 2]);
     let token = || prop::sample::select(vec![0, BEGIN + 5_000_000, BEGIN + 90_000_000, BEGIN + 90_000_000]);
     let operation = prop_oneof![
@@ -118,8 +119,8 @@ struct Real {
     ear: Connection,
     keys: BallotKeys,
     space: String,
-    /// A part of a script, and what stands there instead.
-    mutant: Option<(&'static str, &'static str)>,
+    /// Parts of scripts, and what stands there instead.
+    changes: Vec<(&'static str, &'static str)>,
     _server: RealServer,
 }
 
@@ -135,7 +136,8 @@ impl Real {
         answers.for_each(drop);
         let keys = QuorumKeys::new("p").unwrap();
         let (space, keys) = (keys.space(), keys.of(&"a b".parse().unwrap()));
-        let mut real = Self { clock, now: 0, connection, ear, keys, space, mutant: None, _server: server };
+        let mut real =
+            Self { clock, now: 0, connection, ear, keys, space, changes: Vec::new(), _server: server };
         real.pass(BEGIN);
         real
     }
@@ -154,8 +156,11 @@ impl Real {
         let mut eval = redis::cmd("EVAL");
         for (at, argument) in with_text.args_iter().skip(1).enumerate() {
             let Arg::Simple(bytes) = argument else { unreachable!("no script takes a cursor") };
-            match (at, self.mutant) {
-                (0, Some((from, to))) => eval.arg(String::from_utf8_lossy(bytes).replace(from, to)),
+            let text = String::from_utf8_lossy(bytes).into_owned();
+            let changed =
+                |text: String| self.changes.iter().fold(text, |text, (from, to)| text.replace(from, to));
+            match at {
+                0 => eval.arg(changed(text)),
                 _ => eval.arg(bytes),
             };
         }
@@ -228,11 +233,11 @@ fn step(real: &mut Real, model: &mut Server, operation: &Operation) -> (String, 
         Operation::Vote { owner, round, ttl, proposal, waits } => {
             let (run, inbox) = (model.run.to_string(), inbox(owner));
             let ballot = ballot(owner, round);
-            let asker =
-                Asker { run: &run, ballot, ttl, proposal, waits, inbox: &inbox, info: "1 x", terms: TERMS };
-            let value = real.run(&scripts::VOTE, &scripts::vote(&keys, &space, asker));
+            let asker = Asker { ballot, ttl, proposal, inbox: &inbox, info: "1 x", terms: TERMS };
+            let call = scripts::vote_at(&scripts::vote(&keys, &space, asker), waits, &run);
+            let value = real.run(&scripts::VOTE, &call);
             let voted = scripts::voted(&value).unwrap();
-            assert_eq!(voted.now, now);
+            assert!(voted.now.is_none_or(|then| then == now) && (voted.now.is_some() || now <= proposal));
             let expected = model.vote(now, ballot, ttl, proposal, waits);
             (format!("{:?}", voted.answer), format!("{expected:?}"))
         }
@@ -251,7 +256,7 @@ fn step(real: &mut Real, model: &mut Server, operation: &Operation) -> (String, 
         }
         Operation::Release { owner, round, ttl, waits } => {
             let ballot = ballot(owner, round);
-            let call = scripts::release(&keys, CHANNELS, ballot, ttl, waits, &inbox(owner));
+            let call = scripts::release(&keys, CHANNELS, ballot, &inbox(owner), waits.then_some(ttl));
             let had = scripts::was_there(&real.run(&scripts::RELEASE, &call)).unwrap();
             let (expected, told) = model.release(now, ballot, ttl, waits, hears);
             let told = told.map(|told| format!("freed {} {}", told.owner.to_hex(), keys.vote));
@@ -334,6 +339,20 @@ fn scripts_are_as_their_model() {
     differ(&mut real, 300).unwrap_or_else(|why| panic!("{why}"));
 }
 
+/// The short path of a free lock has the effects that the rest has, which goes on where it ends.
+#[test]
+fn a_free_lock_is_no_special_case() {
+    let mut real = Real::start();
+    for left_out in [FREE_VOTE, FREE_RELEASE] {
+        assert!([&scripts::VOTE, &scripts::RELEASE].iter().any(|script| script.has(left_out)));
+        real.changes.push((left_out, "if false"));
+    }
+    differ(&mut real, 300).unwrap_or_else(|why| panic!("{why}"));
+}
+
+const FREE_VOTE: &str = "if is_near and known[1] == run and known[2] == '1' and known[3] == terms and proposed > tonumber(known[4])";
+const FREE_RELEASE: &str = "if voted == ballot and not ttl and redis.call('EXISTS', waits, asked) == 0";
+
 /// Scripts that are changed in one place are found out.
 #[test]
 fn changed_scripts_are_told_from_their_model() {
@@ -342,15 +361,33 @@ fn changed_scripts_are_told_from_their_model() {
         ("or n < tonumber(ARGV[3])", ""),
         ("or n > tonumber(ARGV[4])", ""),
         ("or counted ~= n", ""),
-        ("tonumber(latest) <= tonumber(ARGV[4])", "true"),
+        ("tonumber(latest) <= tonumber(round)", "true"),
         ("tonumber(latest) > tonumber(round)", "false"),
         ("now, known[4] + 1)", "now)"),
         ("known[1] ~= run or known[2] ~= '1'", "known[2] ~= '1'"),
+        ("is_near and known[1] == run", "is_near"),
+        ("and known[2] == '1' and", "and"),
+        ("and proposed > tonumber(known[4])", ""),
+        ("now <= proposed and", ""),
+        ("proposed <= now + 60000000", "true"),
+        ("ballot, 'NX', 'PX', ttl, 'GET'", "ballot, 'PX', ttl, 'GET'"),
+        ("tonumber(string.match(last, '^%d+'))", "-1"),
+        ("n > (tonumber(known[5]) or 0)", "false"),
+        ("redis.call('EXISTS', waits) == 1", "false"),
+        ("redis.call('EXISTS', waits, asked) == 0", "true"),
+        ("voted == ballot and not ttl", "voted == ballot"),
+        ("voted == ballot and not ttl", "not ttl"),
+        ("type(voted) ~= 'string'", "false"),
+        ("had or not (voted or ttl)", "had"),
+        ("had or not (voted or ttl)", "had or not voted"),
         ("whole = whole and ARGV[2] == '1'", "whole = true"),
-        ("knows(space, n)", ""),
+        ("knows(space, known[5], n)", ""),
         ("redis.call('ZREM', waits, first)", ""),
     ] {
-        real.mutant = Some(mutant);
+        let (from, _) = mutant;
+        let all = [&scripts::VOTE, &scripts::CONFIRM, &scripts::RENEW, &scripts::RELEASE, &scripts::ADMIT];
+        assert!(all.iter().any(|script| script.has(from)), "{from} is in no script");
+        real.changes = vec![mutant];
         assert!(differ(&mut real, 400).is_err(), "{mutant:?} was not told apart");
     }
 }
@@ -363,17 +400,56 @@ fn a_server_votes_on_its_terms() {
     real.run(&scripts::ADMIT, &scripts::admit(&space, "1", false, TERMS));
     real.run(&scripts::INSTALL, &scripts::install(&space, "1", 0, "others"));
     let ballot = Ballot { ticket: ticket(1), round: 1 };
-    let asker =
-        Asker { run: "1", ballot, ttl: 900, proposal: 0, waits: true, inbox: "0", info: "1 x", terms: TERMS };
-    let value = real.run(&scripts::VOTE, &scripts::vote(&keys, &space, asker));
-    let refused = scripts::voted(&value).unwrap_err();
-    assert_eq!(*refused.kind(), leasehold_core::ErrorKind::InvalidOption);
-    assert!(refused.to_string().contains("used with others"), "{refused}");
+    let asker = Asker { ballot, ttl: 900, proposal: 0, inbox: "0", info: "1 x", terms: TERMS };
+    let asked = |asker| scripts::vote_at(&scripts::vote(&keys, &space, asker), true, "1");
+    for proposal in [0, BEGIN + 77] {
+        let value = real.run(&scripts::VOTE, &asked(Asker { proposal, ..asker }));
+        let refused = scripts::voted(&value).unwrap_err();
+        assert_eq!(*refused.kind(), leasehold_core::ErrorKind::InvalidOption);
+        assert!(refused.to_string().contains("used with others"), "{refused}");
+    }
     let value = real.run(&scripts::ADMIT, &scripts::admit(&space, "1", false, TERMS));
     assert_eq!(scripts::known(&value).unwrap().terms.as_deref(), Some("others"));
     let asker = Asker { terms: "others", ..asker };
-    let value = real.run(&scripts::VOTE, &scripts::vote(&keys, &space, asker));
+    let value = real.run(&scripts::VOTE, &asked(asker));
     assert!(matches!(scripts::voted(&value).unwrap().answer, Some(Answer::Voted { .. })));
+}
+
+/// What was asked of a holder is gone when it has let go.
+#[test]
+fn an_ask_ends_with_the_vote() {
+    let mut real = Real::start();
+    let (space, keys) = (real.space.clone(), real.keys.clone());
+    real.run(&scripts::ADMIT, &scripts::admit(&space, "1", false, TERMS));
+    real.run(&scripts::INSTALL, &scripts::install(&space, "1", 0, TERMS));
+    let ballot = Ballot { ticket: ticket(1), round: 1 };
+    let asker = Asker { ballot, ttl: 900, proposal: BEGIN + 77, inbox: "0", info: "1 x", terms: TERMS };
+    real.run(&scripts::VOTE, &scripts::vote_at(&scripts::vote(&keys, &space, asker), false, "1"));
+    let how = leasehold_core::Revoke::AT_ONCE;
+    real.run(&scripts::REVOKE, &scripts::revoke(&keys, CHANNELS, ballot.ticket.owner, how));
+    let exist = redis::cmd("EXISTS").arg(&keys.vote).arg(&keys.asked).to_owned();
+    assert_eq!(real.ask(&exist), Value::Int(2));
+    let had = real.run(&scripts::RELEASE, &scripts::release(&keys, CHANNELS, ballot, "0", None));
+    assert!(scripts::was_there(&had).unwrap());
+    assert_eq!(real.ask(&exist), Value::Int(0));
+}
+
+/// Whoever was told that the lock is free, and leaves instead of asking, leaves that to the next of those who wait.
+#[test]
+fn who_leaves_passes_on_what_it_was_told() {
+    let mut real = Real::start();
+    let mut model = Server::new(1, Fault::None);
+    let vote = |owner| Operation::Vote { owner, round: 1, ttl: 9_000, proposal: BEGIN + 77, waits: true };
+    let leave = |owner| Operation::Release { owner, round: 1, ttl: 9_000, waits: false };
+    let begin = [Operation::Admit { trusted: false }, Operation::Install { floor: 0 }];
+    // The fourth comes before the first.
+    for operation in begin.into_iter().chain([vote(3), vote(4), vote(1)]) {
+        step(&mut real, &mut model, &operation);
+    }
+    for (leaves, told) in [(3, 4), (4, 1)] {
+        let (answered, _) = step(&mut real, &mut model, &leave(leaves));
+        assert!(answered.contains(&ticket(told).owner.to_hex()), "{leaves} has left: {answered}");
+    }
 }
 
 /// Whoever trusts its disk against what was agreed on is refused, and has not made it vote by asking.

@@ -1,0 +1,75 @@
+//! One timer for many who wait, none of whom waits for long.
+//!
+//! # Invariants
+//! - **redis.alarm-1** Who waits looks again when its moment is reached: it listens before it says when that is, and the
+//!   timer never fires later than the earliest of what all have said since it fired last.
+//!
+//! Checked by the tests of `flights`, and those of its users on real servers.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use leasehold_core::Env;
+use leasehold_core::clock::Moment;
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
+
+#[derive(Debug)]
+pub(crate) struct Alarm {
+    pub(super) env: Env,
+    /// When the timer fires, on `Env`'s clock.
+    fires_at: AtomicU64,
+    /// It is to fire earlier, or somebody has ended what it is for.
+    earlier: Notify,
+    fired: Notify,
+}
+
+/// Without a timer.
+const NEVER: u64 = u64::MAX;
+
+impl Alarm {
+    pub(crate) fn new(env: Env) -> Self {
+        Self { env, fires_at: AtomicU64::new(NEVER), earlier: Notify::new(), fired: Notify::new() }
+    }
+
+    /// Fires, or hears that it has to be earlier; somebody has to call it again and again.
+    pub(crate) async fn watch(&self) {
+        let fires_at = self.fires_at.load(Ordering::SeqCst);
+        tokio::select! {
+            () = self.earlier.notified() => {}
+            () = self.env.sleep_until(Moment::from_nanos(fires_at)), if fires_at != NEVER => {
+                self.fires_at.store(NEVER, Ordering::SeqCst);
+                self.fired.notify_waiters();
+            }
+        }
+    }
+
+    /// That moment has come.
+    pub(crate) async fn reached(&self, at: Moment) {
+        loop {
+            let fired = self.fired();
+            self.look_again_at(at);
+            fired.await;
+            if at <= self.env.now() {
+                return;
+            }
+        }
+    }
+
+    /// It fires, from now on.
+    pub(super) fn fired(&self) -> Notified<'_> {
+        self.fired.notified()
+    }
+
+    pub(super) fn look_again_at(&self, at: Moment) {
+        let at = at.as_nanos();
+        if at < self.fires_at.load(Ordering::SeqCst) && at < self.fires_at.fetch_min(at, Ordering::SeqCst) {
+            self.earlier.notify_one();
+        }
+    }
+
+    /// Everybody looks now, whoever watches included.
+    pub(super) fn all_look(&self) {
+        self.earlier.notify_one();
+        self.fired.notify_waiters();
+    }
+}
