@@ -10,7 +10,8 @@
 //! - **zk.untouched-2** It counts in the same directory only: a watch on that was set while a node that held
 //!   was in it, on the connection of now, and has told of nothing by the time that the next node is made. Of
 //!   one connection a server tells events and answers in the order of what it has done.
-//! - **zk.untouched-3** Whatever is in doubt is forgotten, and so is what was looked at: it counts once.
+//! - **zk.untouched-3** Whatever is in doubt is forgotten, and so is what was looked at: it counts once, for whoever
+//!   looked, and until we let go again.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -32,6 +33,8 @@ struct Directory<W> {
     last: Sequence,
     /// That node is deleted, and counts.
     counts: bool,
+    /// What somebody of ours has been told to come with.
+    promised: Option<Sequence>,
     /// It came right after the one before, so the next one may as well.
     in_a_row: bool,
     /// The watch on the directory, and the connection that it was set on.
@@ -58,17 +61,23 @@ impl<W> Untouched<W> {
         let directory = self.directories.get_mut(name)?;
         let counts = std::mem::take(&mut directory.counts) && directory.in_a_row;
         let stands = directory.is_watched(connection, told);
-        (counts && stands).then(|| directory.last.next()).flatten()
+        let next = (counts && stands).then(|| directory.last.next()).flatten();
+        directory.promised = next.or(directory.promised);
+        next
     }
 
-    /// Our node is made: whether that was in the directory that we let go of the lock in.
+    /// Our node is made: whether it has the number that somebody of ours was told, in the directory that we let go of the
+    /// lock in.
     pub(crate) fn is_the_same(
         &mut self,
         name: &LockName,
+        number: Sequence,
         connection: u64,
         told: impl FnOnce(&mut W) -> bool,
     ) -> bool {
-        self.directories.get_mut(name).is_some_and(|directory| directory.is_watched(connection, told))
+        // RACE: others of ours may have let go since, in another directory, which is watched by now.
+        let promised = self.directories.get_mut(name).filter(|directory| directory.promised == Some(number));
+        promised.is_some_and(|directory| directory.is_watched(connection, told))
     }
 
     /// We let go of a hold; whether its directory is to be watched before its node is deleted.
@@ -86,7 +95,7 @@ impl<W> Untouched<W> {
         directory.in_a_row = directory.last.next() == Some(number);
         // It counts anew, so it is another one.
         directory.is_foreign &= directory.last < number;
-        (directory.last, directory.counts) = (number, false);
+        (directory.last, directory.counts, directory.promised) = (number, false, None);
         let is_watched = directory.is_watched(connection, told);
         directory.in_a_row && !directory.is_foreign && !is_watched
     }
@@ -111,7 +120,8 @@ impl<W> Untouched<W> {
             self.directories.remove(&oldest);
         }
         self.names.push_back(name.clone());
-        let directory = Directory { last, counts: false, in_a_row: false, watch: None, is_foreign: false };
+        let (counts, promised, in_a_row, watch, is_foreign) = (false, None, false, None, false);
+        let directory = Directory { last, counts, promised, in_a_row, watch, is_foreign };
         self.directories.insert(name.clone(), directory);
     }
 }
@@ -168,6 +178,10 @@ mod tests {
         untouched.enter(&name(), 0, |told| *told)
     }
 
+    fn is_back(untouched: &mut Untouched<Told>, made: i32) -> bool {
+        untouched.is_the_same(&name(), number(made), 0, |told| *told)
+    }
+
     /// The number after two in a row is ours alone, once for each time that we let go, and one watch does for all
     /// (zk.untouched-3).
     #[test]
@@ -176,7 +190,7 @@ mod tests {
         for held in 8..20 {
             assert_eq!(entered(&mut untouched), Some(number(held)));
             assert_eq!(entered(&mut untouched), None);
-            assert!(untouched.is_the_same(&name(), 0, |told| *told));
+            assert!(is_back(&mut untouched, held));
             assert!(!released(&mut untouched, held, None), "it is watched");
         }
         assert_eq!(untouched.enter(&LockName::new("b").unwrap(), 0, |told| *told), None);
@@ -201,14 +215,16 @@ mod tests {
         let told = true;
         let mut untouched = in_a_row(Some(told));
         assert_eq!(entered(&mut untouched), None);
-        assert!(!untouched.is_the_same(&name(), 0, |told| *told));
         let mut untouched = in_a_row(Some(false));
-        assert_eq!(untouched.enter(&name(), 1, |told| *told), None);
-        // Neither comes back.
-        assert!(!untouched.is_the_same(&name(), 0, |told| *told));
+        assert_eq!(entered(&mut untouched), Some(number(8)));
+        assert!(!untouched.is_the_same(&name(), number(8), 0, |_| true));
+        let mut untouched = in_a_row(Some(false));
+        assert_eq!(entered(&mut untouched), Some(number(8)));
+        assert!(!untouched.is_the_same(&name(), number(8), 1, |told| *told));
+        // It does not come back.
+        assert!(!is_back(&mut untouched, 8));
         assert!(released(&mut untouched, 8, Some(false)));
         assert_eq!(entered(&mut untouched), Some(number(9)));
-        assert!(!untouched.is_the_same(&name(), 1, |told| *told));
     }
 
     /// Who shares a lock looks first, and watches nothing.
@@ -220,6 +236,22 @@ mod tests {
         assert_eq!(entered(&mut untouched), None);
         assert!(!released(&mut untouched, 10, None));
         assert_eq!(entered(&mut untouched), Some(number(11)));
+    }
+
+    /// Whoever asked in one directory gets nothing for it in another, whatever is known of that by then (zk.untouched-3).
+    #[test]
+    fn a_number_of_an_earlier_directory_counts_for_nothing() {
+        let mut untouched = in_a_row(Some(false));
+        assert_eq!(entered(&mut untouched), Some(number(8)));
+        // Before the node is made, others of ours let go in the next directory, which is watched by then.
+        assert!(!untouched.leave(&name(), number(0), 0, |_| true));
+        untouched.left(&name(), number(0), None);
+        assert_eq!(entered(&mut untouched), None);
+        assert!(released(&mut untouched, 1, Some(false)));
+        assert!(!is_back(&mut untouched, 8));
+        assert_eq!(entered(&mut untouched), Some(number(2)));
+        assert!(!is_back(&mut untouched, 8));
+        assert!(is_back(&mut untouched, 2));
     }
 
     /// What cannot be watched is asked for once, until the directory counts anew.

@@ -82,10 +82,11 @@ impl Session {
         self.untouched.lock().enter(name, connection, |watch| watch.is_broken())
     }
 
-    /// Whether a node that was just made for a lock is in the directory that we have let go of it in.
-    pub(super) fn is_back(&self, name: &LockName) -> bool {
+    /// Whether a node that was just made for a lock is in the directory that we have let go of it in, and nobody has come
+    /// since.
+    pub(super) fn is_back(&self, name: &LockName, number: Sequence) -> bool {
         let connection = self.changes();
-        self.untouched.lock().is_the_same(name, connection, |watch| watch.is_broken())
+        self.untouched.lock().is_the_same(name, number, connection, |watch| watch.is_broken())
     }
 
     /// Deletes a node that holds its lock, and says so to who waits; a right that is missing for that is no

@@ -260,7 +260,7 @@ impl<'a> Acquisition<'a> {
         let (session, Self { request, directory, .. }) = (self.session, &*self);
         let (node, stat) = session.connection.make_contender(directory, request.owner, &note).await?;
         let mine = self.mine(node, &stat)?;
-        let is_back = session.is_back(&request.name);
+        let is_back = session.is_back(&request.name, mine.node.sequence());
         Ok(if is_back { Said::Back(mine) } else { Said::Made(mine, None) })
     }
 

@@ -30,6 +30,10 @@ enum Event {
     StraysArrive,
     AskAgain,
     ComesTooLate,
+    /// Another one asks in the same session.
+    ComesBeside,
+    /// That one lets go so many times, in a directory that others come to, before the first one's node is made.
+    Overtakes(usize, usize),
 }
 
 fn event() -> impl Strategy<Value = Event> {
@@ -59,6 +63,8 @@ fn event() -> impl Strategy<Value = Event> {
         1 => Just(Event::StraysArrive),
         2 => Just(Event::AskAgain),
         1 => Just(Event::ComesTooLate),
+        1 => Just(Event::ComesBeside),
+        2 => (1_usize..4, 1_usize..4).prop_map(|(times, strangers)| Event::Overtakes(times, strangers)),
     ]
 }
 
@@ -97,6 +103,8 @@ fn play((clients, events): &Script, mutant: Option<Mutant>) -> Result<World, Tes
             Event::StraysArrive => world.strays_arrive(at),
             Event::AskAgain => world.ask_again(at),
             Event::ComesTooLate => world.comes_too_late(at),
+            Event::ComesBeside => drop(world.comes_beside(at)),
+            Event::Overtakes(times, strangers) => world.overtakes(at, *times, *strangers)?,
         }
         world.check()?;
     }
@@ -140,6 +148,18 @@ impl World {
             self.check()?;
         }
         Ok(())
+    }
+
+    /// Comes again, and another one of its session takes the lock before.
+    fn overtakes(&mut self, at: usize, times: usize, strangers: usize) -> Result<(), TestCaseError> {
+        let before = self.clients.len();
+        self.comes_back(at);
+        let first = if self.clients.len() > before { before } else { at };
+        self.reap();
+        let beside = self.comes_beside(first);
+        self.cycles(beside, times)?;
+        (0..strangers).for_each(|_| self.stranger_comes());
+        self.answers(first)
     }
 
     fn begins_anew(&mut self, strangers: usize) {
@@ -201,6 +221,24 @@ fn whatever_has_happened_is_looked_at() {
     }
 }
 
+/// Who asked before another one of its session goes by what was known when it asked: by its turn the directory is
+/// another one, and known again.
+#[test]
+fn who_is_overtaken_looks() {
+    let mut world = World::new(1, 0, None);
+    world.cycles(0, 3).unwrap();
+    world.comes_back(2);
+    assert_eq!(world.clients[3].asked, Some(Ask::Return));
+    world.reap();
+    let beside = world.comes_beside(3);
+    world.cycles(beside, 2).unwrap();
+    world.stranger_comes();
+    world.answer(3, Fate::Done, 0);
+    world.check().unwrap();
+    assert_eq!(world.clients[3].asked, Some(Ask::List));
+    world.calm_down().unwrap();
+}
+
 /// Every way to be wrong is caught within two thousand random schedules.
 #[test]
 fn mutants_are_caught() {
@@ -208,6 +246,7 @@ fn mutants_are_caught() {
     use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
     let mutants = [
         Mutant::DirectoryNeverWatched,
+        Mutant::DirectorySeenBefore,
         Mutant::TakesTheOneAfter,
         Mutant::CountsWhoeverLeft,
         Mutant::CountsWhatIsGone,

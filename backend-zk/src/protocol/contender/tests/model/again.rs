@@ -38,6 +38,17 @@ impl World {
         self.step(self.clients.len() - 1, step);
     }
 
+    /// Another one asks in the session of a client that has not got the lock yet; as whom.
+    pub(in super::super) fn comes_beside(&mut self, at: usize) -> usize {
+        if self.clients[at].end.is_some() {
+            return at;
+        }
+        let (next, session, seen) = (self.clients.len(), self.clients[at].session, self.clients[at].seen);
+        self.comes(owner(next), session);
+        self.clients[next].seen = seen;
+        next
+    }
+
     /// Whoever has lost its place asks again, as somebody else; in another session, if that is over.
     pub(in super::super) fn ask_again(&mut self, at: usize) {
         if self.clients[at].asks_again() {

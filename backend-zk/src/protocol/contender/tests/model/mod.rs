@@ -62,6 +62,8 @@ pub(super) enum Mutant {
     OwnNeverWatched,
     /// Whoever comes again hears nothing of a directory that went.
     DirectoryNeverWatched,
+    /// It asks before it comes only, and not when its node is made.
+    DirectorySeenBefore,
     /// The number after the next one does, too.
     TakesTheOneAfter,
     /// The number of a node that never held counts.

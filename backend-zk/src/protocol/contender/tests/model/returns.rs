@@ -48,6 +48,10 @@ impl World {
         let (owner, session) = (self.clients[at].owner, self.clients[at].session);
         let made = self.fated(at, fate, Write::Create(owner, session))?;
         let mine = made.expect("it is made");
+        let number = match self.mutant {
+            Some(Mutant::TakesTheOneAfter) => Sequence::new(self.directory.next - 2),
+            _ => mine.node.sequence(),
+        };
         let (shown, deaf) = (self.directory.history.len() - 1, self.is_deaf());
         self.clients[at].seen = shown;
         let seat = self.seats.entry(session).or_default();
@@ -55,7 +59,8 @@ impl World {
         let went = |watch: &mut DirectoryWatch| {
             !deaf && watch.losses == losses && self.directory.went_between(watch.shown, shown)
         };
-        let back = untouched.is_the_same(&name(), seat.connection, went);
+        let back = untouched.is_the_same(&name(), number, seat.connection, went)
+            || self.mutant == Some(Mutant::DirectorySeenBefore);
         Ok(if back { Said::Back(mine) } else { Said::Made(mine, None) })
     }
 
