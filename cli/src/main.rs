@@ -73,7 +73,11 @@ fn refused(said: &clap::Error) -> Exit {
     let words: Vec<_> = std::env::args_os().skip(1).take_while(|word| word != "--").collect();
     let has_dashes = words.len() + 1 < std::env::args_os().len();
     let tip = match said.kind() {
-        ErrorKind::UnknownArgument if !has_dashes && words.iter().any(|word| word == "run") => DASHES,
+        ErrorKind::UnknownArgument | ErrorKind::MissingRequiredArgument
+            if !has_dashes && words.iter().any(|word| word == "run") =>
+        {
+            DASHES
+        }
         _ => "",
     };
     if !is_answer && words.iter().any(|word| word == "--json") {

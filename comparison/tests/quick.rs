@@ -56,7 +56,11 @@ fn stores_without_servers_are_compared() {
         }
     }
     let waiting = results.iter().filter(|row| row["scenario"] == "tasks" && row["contenders"] == 10_000);
-    assert_eq!(waiting.filter(|row| row["remark"].is_null()).count(), 2, "ten thousand have their turns: {said}");
+    assert_eq!(
+        waiting.filter(|row| row["remark"].is_null()).count(),
+        2,
+        "ten thousand have their turns: {said}"
+    );
     let floor =
         results.iter().find(|row| row["implementation"] == "floor").expect("the file store has a floor");
     assert_eq!(floor["floor_ratio"], 1.0);

@@ -69,7 +69,9 @@ pub(crate) async fn run(store: &Store, arguments: &Run, json: bool) -> Result<Ex
         // It has come to a good end in spite of being asked to stop, and under the lock.
         (Some(Why::AtRisk | Why::Asked), None) if ended.exit == Exit::SUCCESS => Ok(ended.exit),
         (_, Some((name, reason))) => Err(Failure::lost(format!("the lock {name:?} was lost: {reason}"))),
-        (Some(Why::Lost(reason)), None) => Err(Failure::lost(format!("the lock {name:?} was lost: {reason}"))),
+        (Some(Why::Lost(reason)), None) => {
+            Err(Failure::lost(format!("the lock {name:?} was lost: {reason}")))
+        }
         (Some(Why::AtRisk), None) => Err(Failure::lost(format!(
             "the command was stopped: the lock {name:?} was not renewed in time and could have been lost"
         ))),
@@ -112,7 +114,8 @@ async fn under(
     let mut environment = vec![(held::VARIABLE, held::with(place, &names))];
     // What is around us tells of other locks.
     let stale = if arguments.all {
-        let lines: Vec<_> = names.iter().zip(&tokens).map(|(name, token)| format!("{name} {token}")).collect();
+        let lines: Vec<_> =
+            names.iter().zip(&tokens).map(|(name, token)| format!("{name} {token}")).collect();
         environment.push(("LEASEHOLD_TOKENS", lines.join("\n")));
         &["LEASEHOLD_NAME", "LEASEHOLD_TOKEN"][..]
     } else {

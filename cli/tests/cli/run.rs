@@ -129,7 +129,7 @@ async fn signals_are_forwarded() {
 async fn ignored_signals_are_not_forwarded() {
     let rig = Rig::new();
     let script = "trap 'echo TERM; exit 7' TERM; echo ready; while :; do sleep 0.05; done";
-    let outer = format!("trap '' HUP; exec {} run a -- sh -c \"{script}\"", crate::rig::LEASEHOLD);
+    let outer = format!("trap '' HUP; exec {} run a -- sh -c \"{script}\"", LEASEHOLD);
     let mut running = rig.start_program("sh", ["-c", &outer]);
     assert_eq!(line(&mut running).await, "ready");
     // Of two pending signals, that with the smaller number is delivered first.
@@ -195,8 +195,9 @@ async fn a_command_that_does_not_end_is_killed_if_asked() {
 async fn several_locks_are_held_at_once() {
     let rig = Rig::new();
     let script = "echo \"$LEASEHOLD_TOKENS\"; echo ${LEASEHOLD_TOKEN-none} ${LEASEHOLD_NAME-none}; \
-                  \"$0\" run --try b -- true; echo $?; read line";
-    let outer = ["run", "around", "--", LEASEHOLD, "run", "--all", "b", "a c", "--", "sh", "-c", script, LEASEHOLD];
+                  \"$0\" run --try b -- true; echo $?; read line; true";
+    let outer =
+        ["run", "around", "--", LEASEHOLD, "run", "--all", "b", "a c", "--", "sh", "-c", script, LEASEHOLD];
     let mut run = rig.start(outer);
     for name in ["a c", "b"] {
         let told = line(&mut run).await;
@@ -206,9 +207,11 @@ async fn several_locks_are_held_at_once() {
     assert_eq!([line(&mut run).await, line(&mut run).await], ["none none", "64"]);
     let busy = rig.done(["run", "--try", "--all", "free", "b", "--", "true"]).await;
     assert!(busy.code == 75 && busy.err.contains("\"b\" is held by"), "{busy:?}");
-    for (names, code, said) in
-        [(&["free"][..], 0, ""), (&["x", "y"], 64, "say --all"), (&["--all", "x", "x"], 64, "\"x\" is named twice")]
-    {
+    for (names, code, said) in [
+        (&["free"][..], 0, ""),
+        (&["x", "y"], 64, "say --all"),
+        (&["--all", "x", "x"], 64, "\"x\" is named twice"),
+    ] {
         let done = rig.done([&["run", "--try"], names, &["--", "true"]].concat()).await;
         assert!(done.code == code && done.err.contains(said), "{done:?}");
     }

@@ -95,7 +95,9 @@ impl All {
                 // INVARIANT(all-3)
                 match select(granted, lost).await {
                     Either::Left((granted, _)) => granted?,
-                    Either::Right(((name, reason), _)) => return Err(Error::lost(reason).with_context("lock", &name)),
+                    Either::Right(((name, reason), _)) => {
+                        return Err(Error::lost(reason).with_context("lock", &name));
+                    }
                 }
             };
             held.guards.push(granted);
