@@ -47,7 +47,6 @@ pub(crate) struct Leak {
     pub(crate) after_two_releases: Option<u64>,
     /// What was answered to the second release.
     pub(crate) second_release: String,
-    pub(crate) remark: Option<String>,
 }
 
 /// As the report calls our exclusive lock where others share.
@@ -104,12 +103,11 @@ pub(crate) fn leak_cells(leak: &Leak) -> [String; 5] {
     let free = |count: Option<u64>| {
         count.map_or_else(|| "–".to_owned(), |count| format!("{count} of {}", leak.permits))
     };
-    let told = leak.remark.as_ref().unwrap_or(&leak.second_release);
     [
         leak.store.clone(),
         leak.implementation.clone(),
         free(leak.after_a_kill),
-        told.clone(),
+        leak.second_release.clone(),
         free(leak.after_two_releases),
     ]
 }

@@ -74,7 +74,6 @@ pub(super) async fn end(comparison: &mut Comparison, target: &Target, dying: Vec
                     after_a_kill,
                     after_two_releases: Some(after_two_releases),
                     second_release,
-                    remark: None,
                 });
             }
             Err(error) => leave_out(comparison, target, &who, error.to_string()),
