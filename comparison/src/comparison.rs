@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::implementation::Implementation;
 use crate::options::{Options, Scenario, Store};
 use crate::progress::Progress;
-use crate::report::{Drawings, Report, Row};
+use crate::report::{Drawings, Kind, Report, Row};
 use crate::scale::Scale;
 use crate::servers::{Target, measured};
 
@@ -103,6 +103,20 @@ impl Comparison {
             ));
         }
         self.report.results.push(row);
+    }
+
+    pub(crate) fn add_kind(&mut self, kind: Kind) {
+        let Kind { load, store, implementation, .. } = &kind;
+        if let Some(violations) = kind.violations.filter(|violations| *violations > 0) {
+            let told = format!(
+                "VIOLATION: {implementation} on {store} let too many hold {violations} times ({load})"
+            );
+            self.progress.say(&told);
+        }
+        if let Some(why) = kind.remark.clone() {
+            self.leave_out(format!("{implementation} on {store} with {load}"), why);
+        }
+        self.report.kinds.push(kind);
     }
 
     /// Says that something does not take part, and keeps it for the report.

@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use crate::report::table::{STRETCHES, grouped, range, stretch_cells};
-use crate::report::{Move, Report, Row, distinct};
+use crate::report::{Kind, Leak, Move, Report, Row, distinct, gain};
 
 /// What stands in for a value that is not known.
 const UNKNOWN: &str = "–";
@@ -77,7 +77,7 @@ fn everybody(report: &Report, store: &str) -> String {
         let who = free.implementation.as_str();
         let crowd = report.row("processes", store, who, 8).cloned().unwrap_or_default();
         let cells = [
-            if who == "leasehold" { format!("**{who}**") } else { who.to_owned() },
+            emphasised(who),
             known(free.cycles_per_s.map(number)),
             known(crowd.cycles_per_s.map(number)),
             known(time(crowd.handoff_us.p50)),
@@ -105,13 +105,77 @@ fn crowd(report: &Report) -> String {
                 let spread = range(&row.rates, number).map(|range| format!(" ({range})"));
                 Some(number(row.cycles_per_s?) + &spread.unwrap_or_default())
             };
-            let who = if who == "leasehold" { format!("**{who}**") } else { who.to_owned() };
+            let who = emphasised(who);
             table +=
                 &format!("| {name} | {who} | {} |\n", COUNTS.map(|count| known(rate(count))).join(" | "));
         }
     }
     table
 }
+
+/// Locks that several hold, load by load.
+fn kinds(report: &Report) -> String {
+    if report.kinds.is_empty() {
+        return NOT_MEASURED.to_owned();
+    }
+    let mut table = String::from(
+        "| load | | | cycles/s | × our exclusive lock | holders at a time | requests per cycle | overtakes | a writer's longest wait, of the run | too many at once |\n\
+         |---|---|---|---|---|---|---|---|---|---|\n",
+    );
+    for kind in &report.kinds {
+        let Kind { load, store, implementation, .. } = kind;
+        let cells = [
+            kind.cycles_per_s.map(number),
+            gain(report, kind).map(number),
+            kind.holders.map(number),
+            kind.requests_per_cycle.map(number),
+            kind.overtakes.map(share),
+            kind.starved.map(share),
+            kind.violations.map(|violations| violations.to_string()),
+        ];
+        table += &format!(
+            "| {load} | {} | {} | {} |\n",
+            called(store),
+            emphasised(implementation),
+            cells.map(known).join(" | ")
+        );
+    }
+    table
+}
+
+/// What becomes of permits.
+fn leaks(report: &Report) -> String {
+    if report.leaks.is_empty() {
+        return NOT_MEASURED.to_owned();
+    }
+    let mut table = String::from(
+        "| | | a holder was killed, and twice its lease is over | a second release of one was | after it |\n|---|---|---|---|---|\n",
+    );
+    for Leak { store, implementation, permits, after_a_kill, after_two_releases, second_release, .. } in
+        &report.leaks
+    {
+        let free = |count: &Option<u64>| known(count.map(|count| format!("{count} of {permits}")));
+        table += &format!(
+            "| {} | {} | {} | {second_release} | {} |\n",
+            called(store),
+            emphasised(implementation),
+            free(after_a_kill),
+            free(after_two_releases),
+        );
+    }
+    table
+}
+
+fn called(store: &str) -> &str {
+    STORES.iter().find(|(name, _)| *name == store).map_or(store, |(_, called)| called)
+}
+
+fn emphasised(who: &str) -> String {
+    if who == "leasehold" { format!("**{who}**") } else { who.to_owned() }
+}
+
+/// Of a report that was kept before the question was asked.
+const NOT_MEASURED: &str = "Not measured in the report that is kept.\n";
 
 /// Moves from one store to another, phase by phase.
 fn moves(report: &Report) -> String {
@@ -190,6 +254,8 @@ fn documents_show_the_report_that_is_kept() {
         stands("docs/choosing.md", store, &everybody(&report, store));
     }
     stands("docs/choosing.md", "crowd", &crowd(&report));
+    stands("docs/choosing.md", "kinds", &kinds(&report));
+    stands("docs/choosing.md", "leaks", &leaks(&report));
     stands("docs/choosing.md", "moves", &moves(&report));
     stands("docs/choosing.md", "claims", &claims(&report, false));
     stands("docs/choosing.md", "budgets", &claims(&report, true));

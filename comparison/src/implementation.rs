@@ -3,10 +3,11 @@
 use std::env;
 use std::path::Path;
 
+use leasehold::Guarantees;
 use testbed::Launch;
 
 use crate::error::{Error, Result};
-use crate::options::Store;
+use crate::options::{Scenario, Store};
 use crate::peers::{PEERS, Peer};
 use crate::servers::places;
 use crate::worker;
@@ -33,6 +34,10 @@ pub(crate) enum Broken {
     Null,
     /// Two may hold at once.
     Twice,
+    /// Readers hold beside a writer.
+    Beside,
+    /// Permits are a number that goes down and up, whoever they were given to.
+    Leaky,
 }
 
 impl Implementation {
@@ -59,6 +64,8 @@ impl Implementation {
             Self::Fronted(peer) => peer.fronted.unwrap_or(peer.name),
             Self::Broken(Broken::Null) => "null",
             Self::Broken(Broken::Twice) => "twice",
+            Self::Broken(Broken::Beside) => BESIDE,
+            Self::Broken(Broken::Leaky) => LEAKY,
         }
     }
 
@@ -68,6 +75,21 @@ impl Implementation {
 
     pub(crate) fn is_floor(&self) -> bool {
         matches!(self, Self::Floor | Self::QueueFloor)
+    }
+
+    /// Which locks it has that several hold; `ours` is what our store promises.
+    pub(crate) fn kinds(&self, ours: Guarantees) -> Guarantees {
+        let known = match self {
+            Self::Ours => ours,
+            Self::Peer(peer) => peer.kinds,
+            Self::Floor | Self::QueueFloor | Self::Fronted(_) | Self::Broken(_) => Guarantees::empty(),
+        };
+        known & (Guarantees::SHARED | Guarantees::PERMITS)
+    }
+
+    /// Whether it is asked at all there: some have no lock that one holds alone.
+    pub(crate) fn takes_part_in(&self, scenario: Scenario) -> bool {
+        scenario == Scenario::Kinds || !matches!(self, Self::Peer(peer) if !peer.excludes)
     }
 
     /// Whether it cannot wait, so that it takes part alone.
@@ -118,6 +140,12 @@ impl Implementation {
         Ok(launch.piped_lines())
     }
 }
+
+/// As its process is told.
+pub(crate) const BESIDE: &str = "beside";
+
+/// As its process is told.
+pub(crate) const LEAKY: &str = "leaky";
 
 /// As the report calls it.
 pub(crate) const QUEUE_FLOOR: &str = "floor+queue";

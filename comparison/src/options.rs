@@ -29,7 +29,7 @@ pub(crate) struct Options {
         value_enum,
         value_delimiter = ',',
         value_name = "LIST",
-        default_value = "uncontended,hand-off,tasks,processes,crowd,fairness,crash,counter,churn,held,move,claims"
+        default_value = "uncontended,hand-off,tasks,processes,crowd,fairness,crash,counter,kinds,churn,held,move,claims"
     )]
     pub(crate) scenario: Vec<Scenario>,
 
@@ -110,6 +110,8 @@ pub(crate) enum Scenario {
     Crash,
     /// Clients that increment a number which only the lock protects.
     Counter,
+    /// Locks that several hold: readers, permits, and what becomes of those.
+    Kinds,
     /// Names that are wanted once each, ten thousand a second; in the full mode.
     Churn,
     /// What it costs to hold ten thousand locks. The servers are busy with their end for a while.

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use leasehold::Guarantees;
+
 use crate::options::Store;
 
 /// A library of others. Its program is `comparison/peers/<folder>/run NAME URL…`.
@@ -17,10 +19,15 @@ pub(crate) struct Peer {
     pub(crate) contenders: u64,
     /// As the report calls it with a mutex of the process in front, if its program has one.
     pub(crate) fronted: Option<&'static str>,
+    /// Which locks it has that several hold.
+    pub(crate) kinds: Guarantees,
+    /// Whether it has one that is held alone.
+    pub(crate) excludes: bool,
 }
 
 const fn peer(name: &'static str, stores: &'static [Store], folder: &'static str) -> Peer {
-    Peer { name, stores, folder, is_heavy: false, contenders: 1_000, fronted: None }
+    let kinds = Guarantees::empty();
+    Peer { name, stores, folder, is_heavy: false, contenders: 1_000, fronted: None, kinds, excludes: true }
 }
 
 /// As [`peer`], and with a mutex in front as well.
@@ -38,15 +45,27 @@ const fn heavy(name: &'static str, stores: &'static [Store], folder: &'static st
     Peer { is_heavy: true, contenders: 200, ..peer(name, stores, folder) }
 }
 
+/// As [`heavy`], with locks for readers and with permits.
+const fn of_all_kinds(name: &'static str, stores: &'static [Store], folder: &'static str) -> Peer {
+    let kinds = Guarantees::SHARED.union(Guarantees::PERMITS);
+    Peer { kinds, ..heavy(name, stores, folder) }
+}
+
+/// As [`heavy`], with permits and nothing else.
+const fn of_permits(name: &'static str, stores: &'static [Store], folder: &'static str) -> Peer {
+    Peer { kinds: Guarantees::PERMITS, excludes: false, ..heavy(name, stores, folder) }
+}
+
 /// One server, or a majority of several: Redlock. The one of `distributed-lock` is left out, see `comparison/peers/README.md`.
 const REDLOCK: &[Store] = &[Store::Redis, Store::RedisQuorum];
 
 /// Everyone.
-pub(crate) const PEERS: [Peer; 14] = [
+pub(crate) const PEERS: [Peer; 15] = [
     fronted("rslock", REDLOCK, "rust", "rslock+mutex"),
     fronted("distributed-lock", &[Store::Redis], "rust", "distributed-lock+mutex"),
     heavy("redis-py", &[Store::Redis], "python"),
-    heavy("redisson", &[Store::Redis], "java"),
+    of_all_kinds("redisson", &[Store::Redis], "java"),
+    of_permits("redisson-semaphore", &[Store::Redis], "java"),
     heavy("redisson-fair", &[Store::Redis], "java"),
     heavy("redisson-redlock", &[Store::RedisQuorum], "java"),
     fronted("redsync", REDLOCK, "go", "redsync+mutex"),
@@ -56,7 +75,7 @@ pub(crate) const PEERS: [Peer; 14] = [
     heavy("jetcd", &[Store::Etcd], "java"),
     fronted("zookeeper-client", &[Store::Zk], "rust", "zookeeper-client+mutex"),
     heavy("kazoo", &[Store::Zk], "python"),
-    heavy("curator", &[Store::Zk], "java"),
+    of_all_kinds("curator", &[Store::Zk], "java"),
 ];
 
 impl Peer {

@@ -79,7 +79,12 @@ fn what_is_no_lock_is_found_out() {
     assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
     let report = report(out.path());
     let checks = report["checks"].as_array().expect("a list");
-    for what in ["no lock at all", "a lock that two hold at once"] {
+    for what in [
+        "no lock at all",
+        "a lock that two hold at once",
+        "a lock that readers hold beside a writer",
+        "a semaphore with a permit too many",
+    ] {
         for contenders in ["8 processes", "8 sessions of one process"] {
             let check =
                 checks.iter().find(|check| check["what"] == what && check["contenders"] == contenders);
@@ -88,6 +93,55 @@ fn what_is_no_lock_is_found_out() {
             assert!(found.expect("a number") * 8 >= cycles.expect("a number"), "{check}");
         }
     }
+    let leaks = "a semaphore that loses a permit, and makes one up";
+    let leaks = checks.iter().find(|check| check["what"] == leaks).expect("leaks are put to the test, too");
+    assert_eq!(leaks["found"], 2, "{leaks}");
+}
+
+/// Locks that several hold are compared on every store that has them, beside the exclusive one: nobody holds who does
+/// not fit, all read at the same time, a writer does not starve, and no permit is lost or made up.
+#[test]
+fn locks_that_several_hold_are_compared() {
+    let out = tempfile::tempdir().expect("there is room for a report");
+    let ran = compare_on("memory,file,redis", out.path(), &["--scenario", "kinds,claims"]);
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    let report = report(out.path());
+    let kinds = report["kinds"].as_array().expect("a list");
+    let left_out = report["environment"]["left_out"].as_array().expect("a list");
+    assert!(left_out.iter().any(|missing| missing["what"] == "file in kinds"), "{left_out:?}");
+    for store in ["memory", "redis"] {
+        for load in ["8 readers", "90 % reads", "1 writer, 7 readers", "3 permits for 8"] {
+            let [ours, alone] = ["leasehold", "leasehold, exclusive"].map(|who| {
+                let is = |row: &&Value| {
+                    row["store"] == store && row["load"] == load && row["implementation"] == who
+                };
+                kinds
+                    .iter()
+                    .find(is)
+                    .unwrap_or_else(|| panic!("{load}: {who} on {store} is missing: {report}"))
+            });
+            for row in [ours, alone] {
+                assert_eq!((&row["violations"], &row["remark"]), (&0.into(), &Value::Null), "{row}");
+                assert_eq!(row["rates"].as_array().map(Vec::len), Some(3), "{row}");
+                assert!(row["overtakes"].as_f64() < Some(0.2), "first come, first served: {row}");
+                assert_eq!(row["requests_per_cycle"].is_null(), store == "memory", "{row}");
+            }
+            assert!(ours["holders"].as_f64() > Some(1.0), "several hold at a time: {ours}");
+            assert!(alone["holders"].as_f64() <= Some(1.0), "one holds at a time: {alone}");
+            let reads = load == "8 readers" || load == "3 permits for 8";
+            assert_eq!(ours["starved"].is_null(), reads, "there is a writer to wait: {ours}");
+        }
+        let leak = report["leaks"].as_array().expect("a list").iter().find(|leak| leak["store"] == store);
+        let leak = leak.unwrap_or_else(|| panic!("permits on {store} are missing: {report}"));
+        let free = if store == "memory" { Value::Null } else { 3.into() };
+        assert_eq!((&leak["after_a_kill"], &leak["after_two_releases"]), (&free, &3.into()), "{leak}");
+        let told = format!("Readers that come and go starve a writer: leasehold on {store}");
+        let claims = report["claims"].as_array().expect("a list");
+        let claim = claims.iter().find(|claim| claim["claim"] == told.as_str()).expect("it is asked");
+        assert_ne!(claim["holds"], true, "{claim}");
+    }
+    let page = std::fs::read_to_string(out.path().join("report.html")).expect("there is a page");
+    assert!(page.contains("<h2 id=\"kinds\">"));
 }
 
 /// `--json` prints what `report.json` holds, and a store that cannot be had is left out with the reason.

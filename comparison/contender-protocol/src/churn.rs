@@ -11,6 +11,7 @@ use tokio::task::JoinSet;
 use crate::clock::now;
 use crate::contest::nanos;
 use crate::journal::Cycle;
+use crate::mode::Mode;
 use crate::order::Churn;
 use crate::session::{Failure, Session};
 
@@ -55,7 +56,8 @@ async fn once<S: Session>(session: &S, name: &str, due: u64) -> Result<Cycle, Fa
     let held = session.acquire(&lock).await?;
     let (granted, token) = (now(), S::token(&held));
     session.release(held).await?;
-    Ok(Cycle { contender: 0, requested: due, granted, releasing: granted, released: Some(now()), token })
+    let (releasing, released, mode) = (granted, Some(now()), Mode::EXCLUSIVE);
+    Ok(Cycle { contender: 0, requested: due, granted, releasing, released, token, mode })
 }
 
 /// After so many that are late, those under way have a turn.

@@ -4,6 +4,8 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::{fs, io};
 
+use crate::mode::Mode;
+
 /// One time through the lock, in nanoseconds of [`now`](crate::now).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_structs, reason = "a line of the journal has these columns")]
@@ -20,6 +22,8 @@ pub struct Cycle {
     pub released: Option<u64>,
     /// The fencing token, if there was one.
     pub token: Option<u64>,
+    /// How it was held.
+    pub mode: Mode,
 }
 
 impl Cycle {
@@ -33,6 +37,7 @@ impl Cycle {
             releasing: words.next()?.parse().ok()?,
             released: known(words.next()?)?,
             token: known(words.next()?)?,
+            mode: words.next().map_or(Some(Mode::EXCLUSIVE), Mode::parse)?,
         };
         words.next().is_none().then_some(cycle)
     }
@@ -45,10 +50,12 @@ fn known(word: &str) -> Option<Option<u64>> {
 
 pub(crate) fn write(path: &Path, cycles: &[Cycle]) -> io::Result<()> {
     let mut text = String::with_capacity(cycles.len() * 80);
-    for Cycle { contender, requested, granted, releasing, released, token } in cycles {
+    for Cycle { contender, requested, granted, releasing, released, token, mode } in cycles {
         let word = |known: &Option<u64>| known.map_or_else(|| "-".to_owned(), |known| known.to_string());
         let (released, token) = (word(released), word(token));
-        let _infallible = writeln!(text, "{contender} {requested} {granted} {releasing} {released} {token}");
+        let mode = if *mode == Mode::EXCLUSIVE { String::new() } else { format!(" {mode}") };
+        let _infallible =
+            writeln!(text, "{contender} {requested} {granted} {releasing} {released} {token}{mode}");
     }
     fs::write(path, text)
 }
@@ -57,18 +64,23 @@ pub(crate) fn write(path: &Path, cycles: &[Cycle]) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// What is written is what is read, with and without a token or a release.
+    /// What is written is what is read, with and without a token or a release, and however it was held.
     #[test]
     fn a_journal_reads_back() {
-        let cycle = |released, token| Cycle {
+        let cycle = |released, token, mode| Cycle {
             contender: 3,
             requested: 10,
             granted: 20,
             releasing: 30,
             released,
             token,
+            mode,
         };
-        let cycles = [cycle(Some(40), None), cycle(Some(40), Some(7)), cycle(None, Some(8))];
+        let cycles = [
+            cycle(Some(40), None, Mode::EXCLUSIVE),
+            cycle(Some(40), Some(7), Mode::SHARED),
+            cycle(None, Some(8), Mode { weight: 2, capacity: 3 }),
+        ];
         let path = std::env::temp_dir().join(format!("contender-journal-{}", std::process::id()));
         write(&path, &cycles).unwrap();
         let text = fs::read_to_string(&path).unwrap();
@@ -79,7 +91,9 @@ mod tests {
     /// A line that is cut off or has too much is none.
     #[test]
     fn a_garbled_line_is_no_cycle() {
-        for line in ["", "1 2 3", "1 2 3 4 5", "1 2 3 4 5 x", "1 2 3 4 5 6 7", "a 2 3 4 5 -"] {
+        for line in
+            ["", "1 2 3", "1 2 3 4 5", "1 2 3 4 5 x", "1 2 3 4 5 6 7", "1 2 3 4 5 6 1/3 8", "a 2 3 4 5 -"]
+        {
             assert_eq!(Cycle::parse(line), None, "{line:?}");
         }
     }

@@ -10,6 +10,7 @@
 //! | what a library provides | [`Session`] |
 //! | the lines | `order` |
 //! | cycles under contention | `contest`, `journal` |
+//! | who wants a lock alone, and who among others | [`Mode`], [`Draw`] |
 //! | names that come and go | `churn` |
 //! | the clock that all processes share | [`now`] |
 //!
@@ -19,11 +20,13 @@ mod churn;
 mod clock;
 mod contest;
 mod journal;
+mod mode;
 mod order;
 mod program;
 mod session;
 
 pub use clock::now;
 pub use journal::Cycle;
+pub use mode::{Draw, Mode};
 pub use program::run;
 pub use session::{Failure, Session};

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::mode::{Draw, Mode};
+
 /// One line of orders.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
@@ -13,6 +15,7 @@ pub(crate) enum Order {
     Run(Run),
     Acquire {
         name: String,
+        mode: Mode,
     },
     /// As `Acquire`, without waiting.
     Try {
@@ -21,6 +24,15 @@ pub(crate) enum Order {
     /// Gives the lease of what is held its whole length again.
     Extend,
     Release,
+    /// What was released last, once more.
+    Again,
+    /// How many can be taken at the same time without waiting.
+    Count {
+        name: String,
+        /// No more are tried.
+        most: usize,
+        mode: Mode,
+    },
     Hold {
         name: String,
         count: usize,
@@ -47,6 +59,8 @@ pub(crate) struct Run {
     pub(crate) counter: Option<PathBuf>,
     /// Whether contenders of a session queue for a mutex of their own first.
     pub(crate) front: bool,
+    /// What they want of it; alone, if it is not said.
+    pub(crate) draw: Option<Draw>,
 }
 
 /// Names that are wanted once each, one after the other, at a rate that does not wait for them.
@@ -68,8 +82,12 @@ impl Order {
                 Self::Open { sessions: sessions.parse().ok()?, ttl: Duration::from_millis(ttl.parse().ok()?) }
             }
             ["run", name, contenders, cycles, millis, hold, start, journal, counter, ref front @ ..]
-                if matches!(front, [] | ["mutex"]) =>
+                if front.len() <= 1 =>
             {
+                let front = front.first().copied();
+                let draw = front
+                    .filter(|word| *word != "mutex")
+                    .map_or(Some(None), |word| Draw::parse(word).map(Some))?;
                 Self::Run(Run {
                     name: name.to_owned(),
                     contenders: contenders.parse().ok()?,
@@ -79,7 +97,8 @@ impl Order {
                     start: start.parse().ok()?,
                     journal: path(journal),
                     counter: path(counter),
-                    front: !front.is_empty(),
+                    front: front == Some("mutex"),
+                    draw,
                 })
             }
             ["churn", name, rate, millis, journal] => Self::Churn(Churn {
@@ -88,10 +107,17 @@ impl Order {
                 span: Duration::from_millis(millis.parse().ok()?),
                 journal: PathBuf::from(journal),
             }),
-            ["acquire", name] => Self::Acquire { name: name.to_owned() },
+            ["acquire", name, ref mode @ ..] if mode.len() <= 1 => {
+                let mode = mode.first().map_or(Some(Mode::EXCLUSIVE), |word| Mode::parse(word))?;
+                Self::Acquire { name: name.to_owned(), mode }
+            }
             ["try", name] => Self::Try { name: name.to_owned() },
             ["extend"] => Self::Extend,
             ["release"] => Self::Release,
+            ["again"] => Self::Again,
+            ["count", name, most, mode] => {
+                Self::Count { name: name.to_owned(), most: most.parse().ok()?, mode: Mode::parse(mode)? }
+            }
             ["hold", name, count] => Self::Hold { name: name.to_owned(), count: count.parse().ok()? },
             ["quit"] => Self::Quit,
             _ => return None,
@@ -123,7 +149,17 @@ mod tests {
         let churn = Order::parse("churn n 10000 500 /tmp/journal");
         let Some(Order::Churn(churn)) = churn else { panic!("{churn:?}") };
         assert_eq!((churn.rate, churn.span), (10_000, Duration::from_millis(500)));
-        assert_eq!(Order::parse("acquire n"), Some(Order::Acquire { name: "n".to_owned() }));
+        let run = Order::parse("run n 8 1000 0 100 7 - - reads=90");
+        assert!(
+            matches!(run, Some(Order::Run(Run { front: false, draw: Some(Draw::Reads(90)), .. }))),
+            "{run:?}"
+        );
+        let name = || "n".to_owned();
+        let third = Mode { weight: 1, capacity: 3 };
+        assert_eq!(Order::parse("acquire n"), Some(Order::Acquire { name: name(), mode: Mode::EXCLUSIVE }));
+        assert_eq!(Order::parse("acquire n 1/3"), Some(Order::Acquire { name: name(), mode: third }));
+        assert_eq!(Order::parse("count n 5 1/3"), Some(Order::Count { name: name(), most: 5, mode: third }));
+        assert_eq!(Order::parse("again"), Some(Order::Again));
         assert_eq!(Order::parse("try n"), Some(Order::Try { name: "n".to_owned() }));
         assert_eq!(Order::parse("extend"), Some(Order::Extend));
         assert_eq!(Order::parse("quit"), Some(Order::Quit));
@@ -137,6 +173,9 @@ mod tests {
             "try",
             "jump",
             "run n 8 1 0 1 7 - - spin",
+            "run n 8 1 0 1 7 - - mutex reads=9",
+            "acquire n reads=9",
+            "count n 5",
             "churn n 0 1 j",
         ] {
             assert_eq!(Order::parse(wrong), None, "{wrong:?}");

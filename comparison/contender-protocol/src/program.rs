@@ -12,6 +12,7 @@ use crate::churn::churn;
 use crate::clock::now;
 use crate::contest::{Entrance, contest, entrances};
 use crate::journal;
+use crate::mode::Draw;
 use crate::order::Order;
 use crate::session::{Failure, Session};
 
@@ -54,10 +55,13 @@ struct Program<'a, S: Session> {
     urls: &'a [String],
     sessions: Vec<Arc<S>>,
     /// For the contest of that name, which mostly is the next one as well.
-    prepared: Option<(String, Vec<Arc<Entrance<S>>>)>,
+    prepared: Option<Prepared<S>>,
     held: Option<S::Held>,
     kept: Vec<S::Held>,
 }
+
+/// A name, what contenders want of it, and where they enter.
+type Prepared<S> = (String, Draw, Vec<Arc<Entrance<S>>>);
 
 impl<S: Session> Program<'_, S> {
     async fn carry_out(&mut self, order: Order) -> Result<String, Failure> {
@@ -65,7 +69,11 @@ impl<S: Session> Program<'_, S> {
             Order::Open { sessions, ttl } => self.open(sessions, ttl).await,
             Order::Run(run) => {
                 let path = run.journal.clone();
-                let outcome = contest(self.prepared(&run.name, run.contenders).await?, run).await;
+                let outcome = contest(
+                    self.prepared(&run.name, run.contenders, run.draw.unwrap_or_default()).await?,
+                    run,
+                )
+                .await;
                 if let Some(path) = path {
                     journal::write(&path, &outcome.cycles)?;
                 }
@@ -73,9 +81,9 @@ impl<S: Session> Program<'_, S> {
                 let said = format!("done {} {} {first}", outcome.cycles.len(), outcome.failures.len());
                 Ok(said.trim_end().to_owned())
             }
-            Order::Acquire { name } => {
+            Order::Acquire { name, mode } => {
                 let session = self.first()?;
-                let lock = session.lock(&name).await?;
+                let lock = session.lock_as(&name, mode).await?;
                 let held = session.acquire(&lock).await?;
                 Ok(self.keep(held))
             }
@@ -97,6 +105,25 @@ impl<S: Session> Program<'_, S> {
                 self.first()?.release(held).await?;
                 Ok(format!("released {before} {}", now()))
             }
+            Order::Again => {
+                let before = now();
+                self.first()?.release_again().await?;
+                Ok(format!("released {before} {}", now()))
+            }
+            Order::Count { name, most, mode } => {
+                let session = self.first()?;
+                let mut taken = Vec::new();
+                while taken.len() < most {
+                    let lock = session.lock_as(&name, mode).await?;
+                    let Some(held) = session.try_acquire(&lock).await? else { break };
+                    taken.push(held);
+                }
+                let count = taken.len();
+                for held in taken {
+                    session.release(held).await?;
+                }
+                Ok(format!("counted {count}"))
+            }
             Order::Hold { name, count } => self.hold(&name, count).await,
             Order::Churn(order) => {
                 let (cycles, failed) = churn(self.first()?, &order).await;
@@ -116,16 +143,23 @@ impl<S: Session> Program<'_, S> {
     }
 
     /// The entrances of so many to the lock of that name.
-    async fn prepared(&mut self, name: &str, contenders: u32) -> Result<&[Arc<Entrance<S>>], Failure> {
+    async fn prepared(
+        &mut self,
+        name: &str,
+        contenders: u32,
+        draw: Draw,
+    ) -> Result<&[Arc<Entrance<S>>], Failure> {
         self.first()?;
-        let fits = |(of, entrances): &(String, Vec<_>)| of == name && entrances.len() == contenders as usize;
+        let fits = |(of, drawn, entrances): &Prepared<S>| {
+            of == name && *drawn == draw && entrances.len() == contenders as usize
+        };
         if !self.prepared.as_ref().is_some_and(fits) {
             // What others have prepared may be theirs alone.
             self.prepared = None;
-            let entrances = entrances(&self.sessions, name, contenders).await?;
-            self.prepared = Some((name.to_owned(), entrances));
+            let entrances = entrances(&self.sessions, name, contenders, draw).await?;
+            self.prepared = Some((name.to_owned(), draw, entrances));
         }
-        Ok(self.prepared.as_ref().map_or(&[], |(_, entrances)| entrances))
+        Ok(self.prepared.as_ref().map_or(&[], |(.., entrances)| entrances))
     }
 
     /// Opens as many as are missing.

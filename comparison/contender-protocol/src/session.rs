@@ -4,6 +4,8 @@ use std::fmt::{self, Debug, Display};
 use std::future::Future;
 use std::time::Duration;
 
+use crate::mode::Mode;
+
 /// A library, as one participant of its store: a connection, a client, a manager. Any number of tasks
 /// may share it.
 pub trait Session: Sized + Send + Sync + 'static {
@@ -20,6 +22,16 @@ pub trait Session: Sized + Send + Sync + 'static {
 
     /// Prepares the lock called `name`; not part of what is timed.
     fn lock(&self, name: &str) -> impl Future<Output = Result<Self::Lock, Failure>> + Send;
+
+    /// The same of a lock that is held in `mode`, of a library that has such.
+    fn lock_as(&self, name: &str, mode: Mode) -> impl Future<Output = Result<Self::Lock, Failure>> + Send {
+        async move {
+            match mode {
+                Mode::EXCLUSIVE => self.lock(name).await,
+                mode => Err(Failure::new(format!("it has no lock that is {mode}"))),
+            }
+        }
+    }
 
     /// Waits for the lock and takes it.
     fn acquire(&self, lock: &Self::Lock) -> impl Future<Output = Result<Self::Held, Failure>> + Send;
@@ -44,6 +56,11 @@ pub trait Session: Sized + Send + Sync + 'static {
 
     /// Lets the lock go, and returns when the store has confirmed it.
     fn release(&self, held: Self::Held) -> impl Future<Output = Result<(), Failure>> + Send;
+
+    /// Lets go once more what [`release`](Self::release) has let go last, where that can be said.
+    fn release_again(&self) -> impl Future<Output = Result<(), Failure>> + Send {
+        async { Err(Failure::new("a release takes what was held, so a second one cannot be written")) }
+    }
 }
 
 /// What went wrong, as the library says it.

@@ -7,6 +7,7 @@ mod budgets;
 #[cfg(feature = "etcd")]
 mod etcd;
 mod finding;
+mod kinds;
 mod published;
 mod quorum;
 mod redis;
@@ -38,6 +39,7 @@ fn claim(claim: impl Into<String>, source: &str, finding: Option<Finding>) -> Cl
 pub(crate) async fn run(comparison: &mut Comparison) {
     comparison.progress.begin("claims");
     let mut claims = published::claims(&comparison.report);
+    claims.extend(kinds::claims(&comparison.report));
     // They mostly wait, each on servers of its own.
     let outcomes = stream::iter(experiments(comparison));
     let outcomes = outcomes.map(|(what, source, outcome)| outcome.map(move |came| (what, source, came)));

@@ -84,7 +84,9 @@ impl Team {
         let share = effort.cycles.div_ceil(self.shape.processes as u64);
         let effort = Effort { cycles: share, ..effort.clone() };
         let start = contender_protocol::now() + ON_YOUR_MARKS;
-        for worker in &mut self.workers {
+        for (index, worker) in (0_u32..).zip(&mut self.workers) {
+            let draw = effort.draw.map(|draw| draw.of_process(index, self.shape.contenders));
+            let effort = Effort { draw, ..effort.clone() };
             worker.begin(name, self.shape.contenders, start, &effort).await?;
         }
         let mut all = Ended { cycles: 0, gave_up: None };

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use contender_protocol::Cycle;
+use contender_protocol::{Cycle, Draw, Mode};
 use testbed::{Process, ProcessErrorKind};
 
 use crate::error::{Error, Result};
@@ -52,6 +52,8 @@ pub(crate) struct Effort {
     pub(crate) journal: bool,
     /// Whether contenders of a session queue for a mutex of their own before they ask the library.
     pub(crate) front: bool,
+    /// What contenders want of the lock; alone, if it is not said.
+    pub(crate) draw: Option<Draw>,
 }
 
 /// How a contest ended in one process.
@@ -65,7 +67,7 @@ pub(crate) struct Ended {
 impl Effort {
     pub(crate) fn cycles(cycles: u64) -> Self {
         let (span, hold) = (Duration::ZERO, Duration::ZERO);
-        Self { cycles, span, hold, counter: None, journal: true, front: false }
+        Self { cycles, span, hold, counter: None, journal: true, front: false, draw: None }
     }
 
     /// In which two holders at once are sure to be seen: without a hold, somebody has the lock for a part in
@@ -116,15 +118,19 @@ impl Worker {
         start: u64,
         effort: &Effort,
     ) -> Result<()> {
-        let Effort { cycles, span, hold, counter, journal, front } = effort;
+        let Effort { cycles, span, hold, counter, journal, front, draw } = effort;
         let word =
             |path: Option<&PathBuf>| path.map_or_else(|| "-".to_owned(), |path| path.display().to_string());
         let (millis, micros) = (span.as_millis(), hold.as_micros());
         let (journal, counter) = (word(journal.then_some(&self.journal)), word(counter.as_ref()));
-        // Programs that have no mutex need not know of one.
-        let front = if *front { " mutex" } else { "" };
+        // Programs that have no mutex need not know of one, nor those that know no modes of them.
+        let last = match draw {
+            _ if *front => " mutex".to_owned(),
+            None => String::new(),
+            Some(draw) => format!(" {draw}"),
+        };
         let run =
-            format!("run {name} {contenders} {cycles} {millis} {micros} {start} {journal} {counter}{front}");
+            format!("run {name} {contenders} {cycles} {millis} {micros} {start} {journal} {counter}{last}");
         self.send(&run).await
     }
 
@@ -160,6 +166,25 @@ impl Worker {
     /// Asks for a lock; [`held`](Self::held) waits for it.
     pub(crate) async fn ask_for(&mut self, name: &str) -> Result<()> {
         self.send(&format!("acquire {name}")).await
+    }
+
+    /// Takes a lock that others may hold as well.
+    pub(crate) async fn acquire_as(&mut self, name: &str, mode: Mode, bound: Duration) -> Result<Grant> {
+        self.send(&format!("acquire {name} {mode}")).await?;
+        self.held(bound).await
+    }
+
+    /// Lets go once more what it has let go last.
+    pub(crate) async fn release_again(&mut self) -> Result<()> {
+        self.order("again", BOUND, "released ").await
+    }
+
+    /// How many of `most` it can take at the same time without waiting. It lets them go.
+    pub(crate) async fn count(&mut self, name: &str, most: u64, mode: Mode) -> Result<u64> {
+        self.send(&format!("count {name} {most} {mode}")).await?;
+        let answer = self.answer(BOUND).await?;
+        let counted = answer.strip_prefix("counted ").ok_or_else(|| unexpected(&answer))?;
+        counted.parse().map_err(Error::during("reading how many it took"))
     }
 
     /// Waits until the lock that was asked for is held.

@@ -6,8 +6,8 @@
 //!
 //! | figure | is |
 //! |---|---|
-//! | violation | a hold that begins before an earlier one is over, or a token that is not above the last |
-//! | overtake | a grant although somebody asked a millisecond earlier, or more, and still waits |
+//! | violation | a hold that does not fit beside those that are not over: together they weigh more than the smallest of their capacities. Of locks that one holds alone: two at once. Or a token that is not above the last one of a hold that excludes it |
+//! | overtake | a grant although somebody asked a millisecond earlier, or more, and still waits, and does not fit beside those who hold then |
 //! | hand-off | from the release of a holder to the grant of the next, if that one waited already |
 
 #[cfg(test)]
@@ -15,7 +15,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use contender_protocol::Cycle;
+use contender_protocol::{Cycle, Mode};
 
 use crate::figures::Times;
 
@@ -43,27 +43,37 @@ impl History {
         self.cycles.len()
     }
 
-    /// Two holders at once, and tokens that did not grow.
+    /// Holders that do not fit together, and tokens that did not grow.
     pub(crate) fn violations(&self) -> u64 {
         self.overlaps() + self.tokens_back()
     }
 
-    /// Two holders at once.
+    /// Holders that do not fit together, each counted when it came.
     pub(crate) fn overlaps(&self) -> u64 {
-        let (mut found, mut held_until) = (0, 0);
-        for (_, cycle) in &self.cycles {
-            found += u64::from(cycle.granted < held_until);
-            held_until = held_until.max(cycle.releasing);
-        }
-        found
+        self.loads().into_iter().map(|load| u64::from(!load.fits())).sum()
+    }
+
+    /// What those who hold weigh together at each grant, with the one that is granted.
+    fn loads(&self) -> Vec<Load> {
+        let mut holding: Vec<(u64, Mode)> = Vec::new();
+        let load = |(_, cycle): &(Who, Cycle)| {
+            holding.retain(|(until, _)| *until > cycle.granted);
+            holding.push((cycle.releasing, cycle.mode));
+            holding.iter().fold(Load::NONE, |load, (_, mode)| load.and(*mode))
+        };
+        self.cycles.iter().map(load).collect()
     }
 
     /// Tokens that did not grow.
     pub(crate) fn tokens_back(&self) -> u64 {
-        let (mut found, mut last_token) = (0, None);
+        let (mut found, mut last_tokens) = (0, BTreeMap::<Mode, Option<u64>>::new());
         for (_, cycle) in &self.cycles {
+            let excludes = |mode: Mode| !Load::NONE.and(mode).and(cycle.mode).fits();
+            let excluded = last_tokens.iter().filter(|(mode, _)| excludes(**mode));
+            let last_token = excluded.filter_map(|(_, token)| *token).max();
             found += u64::from(cycle.token.is_some() && cycle.token <= last_token);
-            last_token = last_token.max(cycle.token);
+            let last_token = last_tokens.entry(cycle.mode).or_default();
+            *last_token = (*last_token).max(cycle.token);
         }
         found
     }
@@ -104,10 +114,14 @@ impl History {
         if self.cycles.iter().all(|(who, _)| who == first) {
             return None;
         }
-        let (mut overtakes, mut earliest_that_waits) = (0_u32, u64::MAX);
-        for (_, cycle) in self.cycles.iter().rev() {
-            overtakes += u32::from(earliest_that_waits.saturating_add(SIMULTANEOUS) <= cycle.requested);
-            earliest_that_waits = earliest_that_waits.min(cycle.requested);
+        let (mut overtakes, mut earliest_that_waits) = (0_u32, BTreeMap::<Mode, u64>::new());
+        for ((_, cycle), load) in self.cycles.iter().zip(self.loads()).rev() {
+            let is_passed = |(mode, requested): (&Mode, &u64)| {
+                requested.saturating_add(SIMULTANEOUS) <= cycle.requested && !load.and(*mode).fits()
+            };
+            overtakes += u32::from(earliest_that_waits.iter().any(is_passed));
+            let earliest = earliest_that_waits.entry(cycle.mode).or_insert(u64::MAX);
+            *earliest = cycle.requested.min(*earliest);
         }
         Some(f64::from(overtakes) / self.cycles.len() as f64)
     }
@@ -148,8 +162,20 @@ impl History {
 
     /// The share of the time that somebody held: the smaller it is, the less a check of exclusion can see.
     pub(crate) fn held_share(&self) -> Option<f64> {
+        Some(self.holders()?.min(1.0))
+    }
+
+    /// How many held at a time, on average.
+    pub(crate) fn holders(&self) -> Option<f64> {
         let held = self.cycles.iter().map(|(_, cycle)| cycle.releasing - cycle.granted).sum::<u64>();
-        Some((held as f64 / self.span()? as f64).min(1.0))
+        Some(held as f64 / self.span()? as f64)
+    }
+
+    /// The longest that somebody waited who wants it alone, as a share of the run; nothing if nobody did.
+    pub(crate) fn starved(&self) -> Option<f64> {
+        let writers = self.cycles.iter().filter(|(_, cycle)| cycle.mode == Mode::EXCLUSIVE);
+        let longest = writers.map(|(_, cycle)| cycle.granted - cycle.requested).max()?;
+        Some(longest as f64 / self.span()? as f64)
     }
 
     fn span(&self) -> Option<u64> {
@@ -193,6 +219,25 @@ impl History {
             waited_ms: (cycle.granted - cycle.requested) as f64 / 1e6,
         };
         shown.iter().map(hold).collect()
+    }
+}
+
+/// What several hold together, and the smallest of their capacities.
+#[derive(Clone, Copy, Debug)]
+struct Load {
+    weight: u64,
+    capacity: u32,
+}
+
+impl Load {
+    const NONE: Self = Self { weight: 0, capacity: u32::MAX };
+
+    fn and(self, Mode { weight, capacity }: Mode) -> Self {
+        Self { weight: self.weight + u64::from(weight), capacity: self.capacity.min(capacity) }
+    }
+
+    fn fits(self) -> bool {
+        self.weight <= u64::from(self.capacity)
     }
 }
 

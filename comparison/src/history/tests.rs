@@ -1,7 +1,8 @@
 use super::*;
 
 fn cycle(requested: u64, granted: u64, releasing: u64) -> Cycle {
-    Cycle { contender: 0, requested, granted, releasing, released: Some(releasing + 1), token: None }
+    let (released, token, mode) = (Some(releasing + 1), None, Mode::EXCLUSIVE);
+    Cycle { contender: 0, requested, granted, releasing, released, token, mode }
 }
 
 fn with_tokens(tokens: [u64; 3]) -> History {
@@ -81,6 +82,81 @@ fn starvation_is_seen() {
     assert_eq!(history.service(2), Some(Service { served: 2, least: 0.2, most: 1.8 }));
     assert_eq!(history.service(4), Some(Service { served: 2, least: 0.0, most: 3.6 }));
     assert_eq!(history.service(1), None);
+}
+
+const THIRD: Mode = Mode { weight: 1, capacity: 3 };
+
+fn held(mode: Mode, requested: u64, granted: u64, releasing: u64) -> Vec<Cycle> {
+    vec![Cycle { mode, ..cycle(requested, granted, releasing) }]
+}
+
+/// Readers hold together, and a writer beside one of them is flagged, whichever came first.
+#[test]
+fn a_writer_beside_a_reader_is_flagged() {
+    let reader = |granted, releasing| held(Mode::SHARED, 0, granted, releasing);
+    let writer = |granted, releasing| held(Mode::EXCLUSIVE, 0, granted, releasing);
+    assert_eq!(History::new([reader(1, 10), reader(2, 12), reader(3, 4)]).violations(), 0);
+    assert_eq!(History::new([reader(1, 10), reader(2, 12), writer(12, 20), reader(20, 30)]).violations(), 0);
+    assert_eq!(History::new([reader(1, 10), reader(2, 12), writer(11, 20)]).violations(), 1);
+    // Both readers came while the writer held.
+    assert_eq!(History::new([writer(1, 10), reader(2, 12), reader(9, 12)]).violations(), 2);
+}
+
+/// A permit more than there are is flagged, and of capacities that differ the smallest counts.
+#[test]
+fn a_permit_more_than_there_are_is_flagged() {
+    let permit = |granted| held(THIRD, 0, granted, 10);
+    assert_eq!(History::new([permit(1), permit(2), permit(3)]).violations(), 0);
+    assert_eq!(History::new([permit(1), permit(2), permit(3), permit(4)]).violations(), 1);
+    let heavy = |granted| held(Mode { weight: 2, capacity: 3 }, 0, granted, 10);
+    assert_eq!(History::new([permit(1), heavy(2)]).violations(), 0);
+    assert_eq!(History::new([heavy(1), heavy(2)]).violations(), 1);
+    let half = held(Mode { weight: 1, capacity: 2 }, 0, 3, 10);
+    assert_eq!(History::new([permit(1), permit(2), half]).violations(), 1);
+}
+
+/// Who holds beside others may have any token that is above those that it excludes.
+#[test]
+fn tokens_grow_between_those_who_exclude_each_other() {
+    let of = |mode, granted, token| {
+        let with = |cycle| Cycle { token: Some(token), ..cycle };
+        held(mode, 0, granted, granted + 1).into_iter().map(with).collect::<Vec<_>>()
+    };
+    let readers = || [of(Mode::EXCLUSIVE, 1, 5), of(Mode::SHARED, 3, 8), of(Mode::SHARED, 5, 7)];
+    assert_eq!(History::new(readers()).violations(), 0);
+    assert_eq!(History::new(readers().into_iter().chain([of(Mode::EXCLUSIVE, 7, 9)])).violations(), 0);
+    assert_eq!(History::new(readers().into_iter().chain([of(Mode::EXCLUSIVE, 7, 8)])).violations(), 1);
+    assert_eq!(History::new(readers().into_iter().chain([of(Mode::SHARED, 7, 5)])).violations(), 1);
+}
+
+/// A reader beside readers passes nobody who reads; one that passes a writer which waits does, and so does a permit
+/// that takes the last place.
+#[test]
+fn an_overtake_takes_the_place_of_who_waits() {
+    const MS: u64 = 1_000_000;
+    let ms = |mode, requested: u64, granted: u64, releasing: u64| {
+        held(mode, requested * MS, granted * MS, releasing * MS)
+    };
+    let noticed_late = [ms(Mode::SHARED, 0, 9, 20), ms(Mode::SHARED, 5, 6, 20)];
+    assert_eq!(History::new(noticed_late).overtakes(), Some(0.0));
+    let passed = [ms(Mode::SHARED, 0, 1, 20), ms(Mode::EXCLUSIVE, 2, 20, 30), ms(Mode::SHARED, 5, 6, 15)];
+    assert_eq!(History::new(passed).overtakes(), Some(1.0 / 3.0));
+    let behind = [ms(Mode::SHARED, 0, 1, 20), ms(Mode::EXCLUSIVE, 2, 20, 30), ms(Mode::SHARED, 5, 30, 35)];
+    assert_eq!(History::new(behind).overtakes(), Some(0.0));
+    let room = [ms(THIRD, 0, 1, 20), ms(THIRD, 0, 9, 20), ms(THIRD, 5, 6, 20)];
+    assert_eq!(History::new(room).overtakes(), Some(0.0), "there is room for who waits, too");
+    let last = [ms(THIRD, 0, 1, 20), ms(THIRD, 0, 1, 20), ms(THIRD, 2, 20, 30), ms(THIRD, 5, 6, 20)];
+    assert_eq!(History::new(last).overtakes(), Some(0.25));
+}
+
+/// How long a writer waited is a share of the run; readers do not count, and how many held is told.
+#[test]
+fn the_longest_wait_of_a_writer_is_a_share_of_the_run() {
+    let readers = [held(Mode::SHARED, 0, 1, 99), held(Mode::SHARED, 0, 50, 99)];
+    assert_eq!(History::new(readers.clone()).starved(), None);
+    let history = History::new(readers.into_iter().chain([held(Mode::EXCLUSIVE, 25, 100, 199)]));
+    assert_eq!(history.starved(), Some(0.375));
+    assert_eq!(history.holders(), Some((98.0 + 49.0 + 99.0) / 200.0));
 }
 
 /// A gap counts where it ends: in the phase whose beginning it was.

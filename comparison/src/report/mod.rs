@@ -1,6 +1,7 @@
 //! What came out: the rows of `report.json`, and what is drawn beside them.
 
 mod html;
+mod kinds;
 pub(crate) mod table;
 
 use std::collections::BTreeMap;
@@ -17,6 +18,9 @@ use crate::options::Scenario;
 use crate::servers::Target;
 
 pub(crate) use html::page;
+#[cfg(test)]
+pub(crate) use kinds::gain;
+pub(crate) use kinds::{ALONE, Kind, Leak};
 pub(crate) use table::print;
 
 /// `report.json`. What is not known is null.
@@ -30,6 +34,12 @@ pub(crate) struct Report {
     /// What is no lock, and how often it was found out.
     #[serde(default)]
     pub(crate) checks: Vec<Check>,
+    /// Locks that several hold.
+    #[serde(default)]
+    pub(crate) kinds: Vec<Kind>,
+    /// What became of permits.
+    #[serde(default)]
+    pub(crate) leaks: Vec<Leak>,
     /// From one store to another, under load.
     #[serde(default)]
     pub(crate) moves: Vec<Move>,
@@ -246,6 +256,12 @@ impl Report {
     /// The stores, in the order of the results.
     pub(crate) fn stores(&self) -> Vec<&str> {
         distinct(self.results.iter().map(|row| row.store.as_str()))
+    }
+
+    /// How often too many held, everywhere.
+    pub(crate) fn violations(&self) -> u64 {
+        let alone = self.results.iter().filter_map(|row| row.violations);
+        alone.chain(self.kinds.iter().filter_map(|kind| kind.violations)).sum()
     }
 
     pub(crate) fn json(&self) -> Result<String> {

@@ -3,6 +3,7 @@
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{Cell, CellAlignment, Color, ContentArrangement, Table};
 
+use super::kinds::{KINDS, LEAKS, kind_cells, leak_cells};
 use super::{Free, Move, Report, Row, Stretch};
 use crate::figures::Spread;
 
@@ -10,6 +11,12 @@ use crate::figures::Spread;
 pub(crate) fn print(report: &Report) {
     for scenario in report.scenarios() {
         println!("\n{scenario}\n{}", results(report.rows(scenario)));
+    }
+    if !report.kinds.is_empty() {
+        println!("\nlocks that several hold\n{}", kinds(report));
+    }
+    if !report.leaks.is_empty() {
+        println!("\npermits\n{}", leaks(report));
     }
     if !report.claims.is_empty() {
         println!("\nclaims\n{}", claims(report));
@@ -34,8 +41,7 @@ pub(crate) fn print(report: &Report) {
             check.what, check.contenders, check.found, check.cycles
         );
     }
-    let violations = report.results.iter().filter_map(|row| row.violations).sum::<u64>();
-    println!("\nviolations of mutual exclusion: {violations}");
+    println!("\nviolations of mutual exclusion: {}", report.violations());
 }
 
 fn results<'a>(rows: impl Iterator<Item = &'a Row> + Clone) -> Table {
@@ -82,6 +88,27 @@ fn free(report: &Report) -> Table {
     let mut table = table(FREE.into_iter());
     for free in &report.free {
         table.add_row(free_cells(free).map(|cell| Cell::new(cell).set_alignment(CellAlignment::Right)));
+    }
+    table
+}
+
+/// With how often too many held, and why it has no more figures.
+fn kinds(report: &Report) -> Table {
+    let mut table = table(KINDS.into_iter().chain([VIOLATIONS, "remark"]));
+    for kind in &report.kinds {
+        let violations = kind.violations.unwrap_or_default();
+        let found = Cell::new(violations);
+        let found = if violations > 0 { found.fg(Color::Red) } else { found };
+        let remark = Cell::new(kind.remark.as_deref().unwrap_or("–"));
+        table.add_row(kind_cells(report, kind).map(Cell::new).into_iter().chain([found, remark]));
+    }
+    table
+}
+
+fn leaks(report: &Report) -> Table {
+    let mut table = table(LEAKS.into_iter());
+    for leak in &report.leaks {
+        table.add_row(leak_cells(leak).map(Cell::new));
     }
     table
 }

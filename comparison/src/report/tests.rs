@@ -23,7 +23,10 @@ fn keys(value: &Value) -> Vec<&str> {
 #[test]
 fn the_report_has_the_agreed_form() {
     let json: Value = serde_json::from_str(&report().json().unwrap()).unwrap();
-    assert_eq!(keys(&json), ["checks", "claims", "environment", "free", "moves", "profiles", "results"]);
+    assert_eq!(
+        keys(&json),
+        ["checks", "claims", "environment", "free", "kinds", "leaks", "moves", "profiles", "results"]
+    );
     let row = &json["results"][0];
     let columns = [
         "acquire_us",

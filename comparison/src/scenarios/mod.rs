@@ -10,6 +10,7 @@ mod contest;
 mod counter;
 mod crash;
 mod held;
+pub(crate) mod kinds;
 #[cfg(all(feature = "redis", feature = "etcd"))]
 pub(crate) mod moving;
 
@@ -29,7 +30,8 @@ pub(crate) async fn run(comparison: &mut Comparison, scenario: Scenario) {
     let stores = Arc::clone(&comparison.stores);
     for (target, everybody) in stores.iter() {
         comparison.progress.begin(&format!("{}: {scenario}", target.label));
-        on_store(comparison, scenario, target, everybody).await;
+        let everybody: Vec<_> = everybody.iter().filter(|who| who.takes_part_in(scenario)).copied().collect();
+        on_store(comparison, scenario, target, &everybody).await;
         comparison.progress.step();
     }
 }
@@ -78,6 +80,7 @@ async fn on_store(
         Scenario::Crash => return crash::run(comparison, target, everybody).await,
         Scenario::Churn => return churn::run(comparison, target, everybody).await,
         Scenario::Held => return held::run(comparison, target, everybody).await,
+        Scenario::Kinds => return kinds::run(comparison, target, everybody).await,
         Scenario::Counter => return counter::run(comparison, target, everybody).await,
         Scenario::Move | Scenario::Claims => {}
     }

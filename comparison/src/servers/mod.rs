@@ -10,6 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 use std::{fs, io};
 
+use leasehold::Guarantees;
 use tempfile::TempDir;
 use testbed::{Proxy, etcd, redis, zookeeper};
 
@@ -122,6 +123,12 @@ impl Target {
     /// The same for a second set of servers, which keep their data in memory.
     pub(crate) async fn start_in_memory(store: Store) -> Result<Self> {
         Self::start(store, Path::new("/dev/shm"), false).await
+    }
+
+    /// What our store there promises.
+    pub(crate) async fn guarantees(&self) -> Result<Guarantees> {
+        let locks = leasehold::connect(&self.url).await;
+        Ok(locks.map_err(Error::during("asking the store what it promises"))?.guarantees())
     }
 
     /// Begins to count what clients ask of it; `None` where nobody counts.

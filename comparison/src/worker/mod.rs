@@ -11,7 +11,7 @@ mod ours;
 use std::env;
 use std::io;
 
-use crate::implementation::QUEUE_FLOOR;
+use crate::implementation::{BESIDE, LEAKY, QUEUE_FLOOR};
 
 /// What the environment tells: who, and the URLs.
 pub(crate) const ROLE: &str = "LEASEHOLD_COMPARE_AS";
@@ -30,6 +30,8 @@ async fn contend(role: &str) -> io::Result<()> {
         "leasehold" => contender_protocol::run::<ours::Ours>(&urls).await,
         "null" => contender_protocol::run::<broken::Null>(&urls).await,
         "twice" => contender_protocol::run::<broken::Twice>(&urls).await,
+        BESIDE => contender_protocol::run::<broken::Beside>(&urls).await,
+        LEAKY => contender_protocol::run::<broken::Leaky>(&urls).await,
         QUEUE_FLOOR => floor::contend_in_a_queue(&urls).await,
         _floor => floor::contend(&urls).await,
     }

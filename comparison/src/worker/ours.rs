@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use contender_protocol::{Failure, Session};
+use contender_protocol::{Failure, Mode, Session};
 use leasehold::{Lock, LockGuard, LockManager};
 
 pub(super) struct Ours(LockManager);
@@ -21,6 +21,15 @@ impl Session for Ours {
 
     async fn lock(&self, name: &str) -> Result<Lock, Failure> {
         Ok(self.0.lock(name)?)
+    }
+
+    async fn lock_as(&self, name: &str, mode: Mode) -> Result<Lock, Failure> {
+        let lock = self.0.lock(name)?;
+        Ok(match mode {
+            Mode::EXCLUSIVE => lock,
+            Mode::SHARED => lock.shared(),
+            Mode { weight, capacity } => lock.permits(weight, capacity),
+        })
     }
 
     async fn acquire(&self, lock: &Lock) -> Result<LockGuard, Failure> {

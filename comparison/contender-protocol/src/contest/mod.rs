@@ -22,6 +22,7 @@ use tokio::time::timeout;
 
 use crate::clock::now;
 use crate::journal::Cycle;
+use crate::mode::{Draw, Mode};
 use crate::order::Run;
 use crate::session::{Failure, Session};
 
@@ -36,7 +37,8 @@ pub(crate) struct Outcome {
 /// What is between a contender and the lock.
 pub(crate) struct Entrance<S: Session> {
     session: Arc<S>,
-    lock: S::Lock,
+    /// One of each mode that may be drawn.
+    locks: Vec<(Mode, S::Lock)>,
     /// Of all contenders of the session.
     mutex: Arc<Mutex<()>>,
 }
@@ -46,14 +48,18 @@ pub(crate) async fn entrances<S: Session>(
     sessions: &[Arc<S>],
     name: &str,
     contenders: u32,
+    draw: Draw,
 ) -> Result<Vec<Arc<Entrance<S>>>, Failure> {
     let mutexes: Vec<_> = sessions.iter().map(|_| Arc::default()).collect();
     let mut prepared = Vec::new();
     for index in 0..contenders as usize {
         let (session, mutex) = (&sessions[index % sessions.len()], &mutexes[index % sessions.len()]);
-        let lock = session.lock(name).await?;
+        let mut locks = Vec::new();
+        for mode in draw.modes() {
+            locks.push((mode, session.lock_as(name, mode).await?));
+        }
         let (session, mutex) = (Arc::clone(session), Arc::clone(mutex));
-        prepared.push(Arc::new(Entrance { session, lock, mutex }));
+        prepared.push(Arc::new(Entrance { session, locks, mutex }));
     }
     Ok(prepared)
 }
@@ -93,11 +99,12 @@ type Cycles = Arc<std::sync::Mutex<Vec<Cycle>>>;
 
 async fn go_through<S: Session>(
     contender: u32,
-    Entrance { session, lock, mutex }: &Entrance<S>,
+    Entrance { session, locks, mutex }: &Entrance<S>,
     run: &Run,
     left: &AtomicU64,
     cycles: &Cycles,
 ) -> Result<(), Failure> {
+    let draw = run.draw.unwrap_or_default();
     let counter = run.counter.as_deref().map(Number::open).transpose()?;
     let bound = if run.bound.is_zero() { u64::MAX } else { nanos(run.bound) };
     tokio::time::sleep(Duration::from_nanos(run.start.saturating_sub(now()))).await;
@@ -108,6 +115,7 @@ async fn go_through<S: Session>(
             return Ok(());
         }
         let _first = if run.front { Some(mutex.lock().await) } else { None };
+        let (mode, lock) = &locks[draw.drawn(contender, requested)];
         let held = session.acquire(lock).await?;
         let granted = now();
         let worked = work(run, counter.as_ref()).await;
@@ -121,7 +129,7 @@ async fn go_through<S: Session>(
             Ok(released) => (Some(released), Ok(())),
             Err(failure) => (None, Err(failure)),
         };
-        let cycle = Cycle { contender, requested, granted, releasing, released, token };
+        let cycle = Cycle { contender, requested, granted, releasing, released, token, mode: *mode };
         cycles.lock().unwrap_or_else(PoisonError::into_inner).push(cycle);
         failed?;
     }
@@ -132,13 +140,22 @@ async fn work(run: &Run, counter: Option<&Number>) -> Result<(), Failure> {
     if let Some(number) = counter {
         number.add_one()?;
     }
-    if !run.hold.is_zero() {
+    if !run.hold.is_zero() && run.draw.is_some() {
+        exactly(run.hold).await?;
+    } else if !run.hold.is_zero() {
         tokio::time::sleep(run.hold).await;
     } else if run.contenders > 1 {
         // INVARIANT(contest-3)
         tokio::task::yield_now().await;
     }
     Ok(())
+}
+
+/// Where several hold, the rate is that of the holds: tokio's timer adds up to a millisecond, and those of other
+/// languages do not.
+#[expect(clippy::disallowed_methods, reason = "a hold is a time, and nothing is waited for")]
+async fn exactly(span: Duration) -> Result<(), Failure> {
+    Ok(tokio::task::spawn_blocking(move || std::thread::sleep(span)).await?)
 }
 
 fn take_one(left: &AtomicU64) -> bool {

@@ -29,6 +29,10 @@ impl Session for Toy {
         Ok(())
     }
 
+    async fn lock_as(&self, name: &str, _mode: Mode) -> Result<(), Failure> {
+        self.lock(name).await
+    }
+
     async fn acquire(&self, (): &()) -> Result<Self::Held, Failure> {
         if self.never_grants.load(Ordering::Relaxed) {
             std::future::pending::<()>().await;
@@ -59,6 +63,7 @@ fn run(contenders: u32, cycles: u64) -> Run {
         journal: None,
         counter: None,
         front: false,
+        draw: None,
     }
 }
 
@@ -67,7 +72,7 @@ async fn toy() -> [Arc<Toy>; 1] {
 }
 
 async fn entered(sessions: &[Arc<Toy>], contenders: u32) -> Vec<Arc<Entrance<Toy>>> {
-    entrances(sessions, "toy", contenders).await.expect("all are prepared")
+    entrances(sessions, "toy", contenders, Draw::default()).await.expect("all are prepared")
 }
 
 /// A hold that ended with a failure is one nonetheless: it is what another hold may overlap with.
@@ -102,6 +107,52 @@ async fn a_mutex_in_front_lets_one_ask_at_a_time() {
         let found = sessions[0].most.load(Ordering::Relaxed);
         assert!(most.contains(&found), "{front}: {found}");
     }
+}
+
+/// Each goes for the lock that was drawn, and the journal says which; each holds for as long as was asked for.
+#[tokio::test]
+async fn contenders_go_for_the_lock_that_was_drawn() {
+    let sessions = toy().await;
+    let draw = Draw::Writers(1);
+    let entrances = entrances(&sessions, "toy", 3, draw).await.expect("all are prepared");
+    assert_eq!(sessions[0].prepared.load(Ordering::Relaxed), 6, "each may draw two");
+    let hold = Duration::from_micros(300);
+    let outcome = contest(&entrances, Run { hold, draw: Some(draw), ..run(3, 30) }).await;
+    assert!(outcome.failures.is_empty(), "{:?}", outcome.failures);
+    for cycle in &outcome.cycles {
+        let mode = if cycle.contender == 0 { Mode::EXCLUSIVE } else { Mode::SHARED };
+        assert_eq!(cycle.mode, mode, "{cycle:?}");
+        assert!(cycle.releasing - cycle.granted >= 300_000, "{cycle:?}");
+    }
+    let modes: std::collections::BTreeSet<_> = outcome.cycles.iter().map(|cycle| cycle.mode).collect();
+    assert_eq!(modes.len(), 2, "both were drawn");
+}
+
+/// What knows no modes says so, and goes on with the lock that it has.
+#[tokio::test]
+async fn a_lock_that_nobody_has_is_refused() {
+    struct Plain;
+    impl Session for Plain {
+        type Lock = ();
+        type Held = ();
+        const VERSION: &'static str = "plain";
+        async fn open(_urls: &[String], _ttl: Duration) -> Result<Self, Failure> {
+            Ok(Self)
+        }
+        async fn lock(&self, _name: &str) -> Result<(), Failure> {
+            Ok(())
+        }
+        async fn acquire(&self, (): &()) -> Result<(), Failure> {
+            Ok(())
+        }
+        async fn release(&self, (): ()) -> Result<(), Failure> {
+            Ok(())
+        }
+    }
+    let sessions = [Arc::new(Plain)];
+    let refused = entrances(&sessions, "plain", 1, Draw::Reads(90)).await.map(drop);
+    assert!(refused.is_err_and(|refused| refused.to_string().contains("shared")));
+    assert!(entrances(&sessions, "plain", 1, Draw::default()).await.is_ok());
 }
 
 /// Who is never served does not keep the contest.

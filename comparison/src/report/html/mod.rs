@@ -79,15 +79,25 @@ pub(crate) fn page(report: &Report, drawings: &Drawings) -> String {
     ];
     let sections = sections.iter().filter(|(.., cards)| !cards.is_empty());
     let moves = (!report.moves.is_empty()).then_some("move");
-    let ids = sections.clone().map(|(id, ..)| *id).chain(moves).chain(["claims", "results", "environment"]);
+    let kinds = (!report.kinds.is_empty()).then_some("kinds");
+    let ids = sections.clone().map(|(id, ..)| *id).chain(kinds).chain(moves).chain([
+        "claims",
+        "results",
+        "environment",
+    ]);
     let mut body = page.head(ids);
     for (id, title, text, cards) in sections {
         body += &format!(
             "<h2 id=\"{id}\">{title}</h2><p class=\"soft\">{text}</p><div class=\"grid\">{cards}</div>"
         );
     }
-    let tables =
-        [rows::moves(report), rows::claims(report), rows::results(report), rows::environment(report)];
+    let tables = [
+        rows::kinds(report),
+        rows::moves(report),
+        rows::claims(report),
+        rows::results(report),
+        rows::environment(report),
+    ];
     body += &tables.concat();
     format!(
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
@@ -325,6 +335,10 @@ fn verdict(report: &Report) -> String {
     let mut broken: BTreeMap<(&str, &str), u64> = BTreeMap::new();
     for row in report.results.iter().filter(|row| row.violations.is_some_and(|violations| violations > 0)) {
         *broken.entry((&row.implementation, &row.store)).or_default() += row.violations.unwrap_or_default();
+    }
+    for kind in report.kinds.iter().filter(|kind| kind.violations.is_some_and(|violations| violations > 0)) {
+        *broken.entry((&kind.implementation, &kind.store)).or_default() +=
+            kind.violations.unwrap_or_default();
     }
     if broken.is_empty() {
         let seen = report.checks.iter().map(|check| check.found).sum::<u64>();

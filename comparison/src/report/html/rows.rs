@@ -3,10 +3,11 @@
 use std::fmt::Write as _;
 
 use super::svg::safe;
+use crate::report::kinds::{KINDS, LEAKS, kind_cells, leak_cells};
 use crate::report::table::{
     Column, FREE, STRETCHES, cell, columns, free_cells, number, spread, stretch_cells, time,
 };
-use crate::report::{Check, Claim, Report, Row};
+use crate::report::{Check, Claim, Kind, Report, Row};
 
 /// What others have said and what we have promised, measured.
 pub(super) fn claims(report: &Report) -> String {
@@ -38,6 +39,46 @@ pub(super) fn claims(report: &Report) -> String {
          than three runs, it is undecided.</p><div class=\"scroll card\"><table><tr><th class=\"text\">claim</th>\
          <th class=\"text\">source</th><th class=\"text\">bound</th><th class=\"text\">measured</th>\
          <th class=\"text\">spread</th><th>holds</th></tr>{rows}</table></div>"
+    )
+}
+
+/// Locks that several hold, load by load.
+pub(super) fn kinds(report: &Report) -> String {
+    if report.kinds.is_empty() {
+        return String::new();
+    }
+    let head = |names: &[&str]| {
+        names.iter().map(|name| format!("<th class=\"text\">{name}</th>")).collect::<String>()
+    };
+    let cells = |cells: &[String]| {
+        cells.iter().map(|cell| format!("<td class=\"text\">{}</td>", safe(cell))).collect::<String>()
+    };
+    let row = |kind: &Kind| {
+        let Kind { violations, remark, implementation, .. } = kind;
+        let class = if violations.is_some_and(|violations| violations > 0) { "no" } else { "soft" };
+        let ours = if implementation == "leasehold" { " class=\"ours\"" } else { "" };
+        let violations = violations.map_or_else(|| "–".to_owned(), |violations| violations.to_string());
+        let remark = safe(remark.as_deref().unwrap_or("–"));
+        let cells = cells(&kind_cells(report, kind));
+        format!(
+            "<tr{ours}>{cells}<td class=\"{class}\">{violations}</td><td class=\"long\">{remark}</td></tr>"
+        )
+    };
+    let rows: String = report.kinds.iter().map(row).collect();
+    let leaks: String =
+        report.leaks.iter().map(|leak| format!("<tr>{}</tr>", cells(&leak_cells(leak)))).collect();
+    format!(
+        "<h2 id=\"kinds\">Locks that several hold</h2><p class=\"soft\">Eight contenders of one lock, each holding for a \
+         millisecond: all of them read; each time nine in ten read and one writes; one only writes and seven only read; \
+         each wants one of three permits. Beside them our exclusive lock under the same load, which shows what sharing \
+         gains. A violation is a hold that does not fit beside those that are not over. An overtake takes the place of \
+         somebody who came a millisecond earlier, or more, and waits. Where all want the lock alone, everybody is a \
+         writer.</p><div class=\"scroll card\"><table><tr>{}<th>violations</th><th class=\"text\">remark</th></tr>{rows}\
+         </table></div><p class=\"soft\">One who holds one of three permits is killed: how many can be taken when twice its \
+         lease is over. And one permit is released twice: how many can be taken then.</p>\
+         <div class=\"scroll card\"><table><tr>{}</tr>{leaks}</table></div>",
+        head(&KINDS),
+        head(&LEAKS),
     )
 }
 

@@ -1,7 +1,7 @@
 use super::*;
 use crate::figures::Times;
 use crate::history::Hold;
-use crate::report::{Free, Move, Stretch};
+use crate::report::{ALONE, Free, Kind, Leak, Move, Stretch};
 
 /// The report that is kept, with a peer that is called something evil.
 fn report() -> Report {
@@ -73,6 +73,30 @@ fn a_move_is_told_phase_by_phase() {
     for told in told.into_iter().chain(["href=\"#move\""]) {
         assert!(page.contains(told), "{told}");
     }
+}
+
+/// Locks that several hold stand in a section of their own, with what sharing gains and what became of permits.
+#[test]
+fn locks_that_several_hold_are_told() {
+    let kind = |who: &str, rate, violations| Kind {
+        load: "8 readers".into(),
+        store: "redis".into(),
+        implementation: who.into(),
+        cycles_per_s: Some(rate),
+        violations: Some(violations),
+        ..Kind::default()
+    };
+    let kinds = vec![kind("leasehold", 600.0, 0), kind(ALONE, 100.0, 0), kind("<peer>", 50.0, 4)];
+    let leak = Leak { permits: 3, after_a_kill: Some(2), ..Leak::default() };
+    let report = Report { kinds, leaks: vec![leak], ..Report::default() };
+    let page = page(&report, &Drawings::default());
+    let broken = "&lt;peer&gt; on redis broke mutual exclusion 4 times";
+    for told in
+        ["href=\"#kinds\"", "<td class=\"text\">6.00</td>", "2 of 3", "<td class=\"no\">4</td>", broken]
+    {
+        assert!(page.contains(told), "{told}");
+    }
+    assert!(!page.contains("<peer>"));
 }
 
 /// Who is fastest of the others is a library, and not what no library can be.

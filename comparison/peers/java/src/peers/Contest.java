@@ -26,6 +26,7 @@ final class Contest {
     private final long start;
     private final String journal;
     private final String counter;
+    private final Draw draw;
     private final AtomicLong begun = new AtomicLong();
 
     Contest(String[] words) {
@@ -37,13 +38,14 @@ final class Contest {
         start = Long.parseLong(words[6]);
         journal = words[7];
         counter = words[8];
+        draw = words.length == 9 ? Draw.ALONE : Draw.of(words[9]);
     }
 
     String carryOut(List<Library.Session> sessions) throws Exception {
         List<Contender> running = new ArrayList<>();
         for (int index = 0; index < contenders; index++) {
             Library.Session session = sessions.get(index % sessions.size());
-            running.add(new Contender(session.lock(name, index / sessions.size())));
+            running.add(new Contender(index, draw.locks(session, name, index / sessions.size())));
         }
         for (Contender contender : running) {
             contender.start();
@@ -74,22 +76,26 @@ final class Contest {
         for (int index = 0; index < finished.size(); index++) {
             for (Cycle cycle : finished.get(index).cycles) {
                 text.append(index).append(' ').append(cycle.requested).append(' ').append(cycle.granted);
-                text.append(' ').append(cycle.releasing).append(' ').append(cycle.released).append(" -\n");
+                text.append(' ').append(cycle.releasing).append(' ').append(cycle.released).append(" -");
+                text.append(cycle.mode).append('\n');
             }
         }
         Files.writeString(Path.of(journal), text);
     }
 
-    private record Cycle(long requested, long granted, long releasing, String released) {}
+    private record Cycle(long requested, long granted, long releasing, String released, String mode) {}
 
     /** Goes through the lock again and again, and remembers the times until the contest is over. */
     private final class Contender extends Thread {
-        private final Library.Lock lock;
+        private final int index;
+        /** One for each that may be drawn. */
+        private final List<Library.Lock> locks;
         private final List<Cycle> cycles = new ArrayList<>();
         private Throwable failure;
 
-        Contender(Library.Lock lock) {
-            this.lock = lock;
+        Contender(int index, List<Library.Lock> locks) {
+            this.index = index;
+            this.locks = locks;
             setDaemon(true);
         }
 
@@ -110,6 +116,8 @@ final class Contest {
                 if (bound != 0 && requested - began >= bound || !takeOne()) {
                     return;
                 }
+                int drawn = draw.drawn(index, requested);
+                Library.Lock lock = locks.get(drawn);
                 lock.acquire();
                 long granted = System.nanoTime();
                 if (number != null) {
@@ -127,7 +135,7 @@ final class Contest {
                     released = Long.toString(System.nanoTime());
                 } finally {
                     // A hold whose release failed is one nonetheless.
-                    cycles.add(new Cycle(requested, granted, releasing, released));
+                    cycles.add(new Cycle(requested, granted, releasing, released, draw.mode(drawn)));
                 }
             }
         }

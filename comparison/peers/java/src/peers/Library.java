@@ -17,6 +17,21 @@ interface Library {
          * session, for libraries in which a lease can own a lock only once.
          */
         Lock lock(String name, int slot) throws Exception;
+
+        /** Prepares it for one who reads beside others. */
+        default Lock read(String name) throws Exception {
+            throw new UnsupportedOperationException("it has no lock for readers");
+        }
+
+        /** Prepares it for one who excludes readers. */
+        default Lock write(String name) throws Exception {
+            throw new UnsupportedOperationException("it has no lock for readers");
+        }
+
+        /** Prepares one of so many permits. */
+        default Lock permit(String name, int permits) throws Exception {
+            throw new UnsupportedOperationException("it has no permits");
+        }
     }
 
     /** Used by one contender, in the same thread from acquisition to release. */
@@ -29,7 +44,7 @@ interface Library {
             throw new UnsupportedOperationException("it cannot try");
         }
 
-        /** Returns when the store has confirmed it. */
+        /** Returns when the store has confirmed it. May be called again, which is a mistake. */
         void release() throws Exception;
     }
 

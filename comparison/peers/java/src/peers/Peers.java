@@ -22,6 +22,7 @@ public final class Peers {
                 switch (name) {
                     case "redisson", "redisson-3.21" -> new RedissonLocks(urls, false);
                     case "redisson-fair" -> new RedissonLocks(urls, true);
+                    case "redisson-semaphore" -> new RedissonSemaphores(urls);
                     case "redisson-redlock" -> new RedissonRedLocks(urls);
                     case "curator" -> new CuratorLocks(urls);
                     case "jetcd" -> new JetcdLocks(urls);

@@ -19,6 +19,7 @@ final class Program {
     private final List<Library.Session> sessions = new ArrayList<>();
     private final List<Library.Lock> kept = new ArrayList<>();
     private Library.Lock held;
+    private Library.Lock released;
 
     Program(Library library) {
         this.library = library;
@@ -48,10 +49,13 @@ final class Program {
         try {
             return switch (words[0] + ' ' + (words.length - 1)) {
                 case "open 2" -> open(Integer.parseInt(words[1]), Long.parseLong(words[2]));
-                case "run 8" -> run(words);
-                case "acquire 1" -> acquire(words[1]);
+                case "run 8", "run 9" -> run(words);
+                case "acquire 1" -> acquire(words[1], Draw.ALONE);
+                case "acquire 2" -> acquire(words[1], Draw.of(words[2]));
                 case "try 1" -> tryOnce(words[1]);
                 case "release 0" -> release();
+                case "again 0" -> again();
+                case "count 3" -> count(words[1], Integer.parseInt(words[2]), Draw.of(words[3]));
                 case "hold 2" -> hold(words[1], Integer.parseInt(words[2]));
                 default -> throw new IllegalArgumentException("no order: \"" + line + '"');
             };
@@ -79,8 +83,8 @@ final class Program {
         return new Contest(words).carryOut(sessions);
     }
 
-    private String acquire(String name) throws Exception {
-        Library.Lock lock = first().lock(name, 0);
+    private String acquire(String name, Draw draw) throws Exception {
+        Library.Lock lock = draw.locks(first(), name, 0).get(0);
         lock.acquire();
         long at = System.nanoTime();
         held = lock;
@@ -103,9 +107,34 @@ final class Program {
         }
         Library.Lock releasing = held;
         held = null;
+        released = releasing;
+        return again();
+    }
+
+    /** Releases what was released last. */
+    private String again() throws Exception {
+        if (released == null) {
+            throw new IllegalStateException("nothing was held");
+        }
         long before = System.nanoTime();
-        releasing.release();
+        released.release();
         return "released " + before + ' ' + System.nanoTime();
+    }
+
+    /** How many can be taken at the same time without waiting. */
+    private String count(String name, int most, Draw draw) throws Exception {
+        List<Library.Lock> taken = new ArrayList<>();
+        while (taken.size() < most) {
+            Library.Lock lock = draw.locks(first(), name, 0).get(0);
+            if (!lock.tryAcquire()) {
+                break;
+            }
+            taken.add(lock);
+        }
+        for (Library.Lock lock : taken) {
+            lock.release();
+        }
+        return "counted " + taken.size();
     }
 
     private String hold(String name, int count) throws Exception {

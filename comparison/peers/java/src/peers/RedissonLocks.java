@@ -15,7 +15,8 @@ import org.redisson.config.Config;
  *
  * <p>A lock belongs to a client and a thread. It is taken without a lease time, so that Redisson renews it:
  * the ttl is the watchdog's timeout, 30 s by default. The waiting has no bound; who waits for a fair lock
- * and is not heard of for 5 minutes loses the place in the queue.
+ * and is not heard of for 5 minutes loses the place in the queue. Readers and writers have an RReadWriteLock, permits an
+ * RPermitExpirableSemaphore, see {@link RedissonSemaphores}.
  *
  * <p>Compiled against the newest version, and run with each: only what all of them have is used.
  */
@@ -40,12 +41,36 @@ final class RedissonLocks implements Library {
 
     @Override
     public Session open(long ttlMillis) {
+        RedissonClient client = client(ttlMillis);
+        return new Session() {
+            @Override
+            public Lock lock(String name, int slot) {
+                return new Held(fair ? client.getFairLock(name) : client.getLock(name));
+            }
+
+            @Override
+            public Lock read(String name) {
+                return new Held(client.getReadWriteLock(name).readLock());
+            }
+
+            @Override
+            public Lock write(String name) {
+                return new Held(client.getReadWriteLock(name).writeLock());
+            }
+
+            @Override
+            public Lock permit(String name, int permits) {
+                return RedissonSemaphores.expirable(client, name, permits, ttlMillis);
+            }
+        };
+    }
+
+    RedissonClient client(long ttlMillis) {
         Config config = new Config();
         config.setLockWatchdogTimeout(ttlMillis).setEventLoopGroup(network).setExecutor(threads);
         // Of 24 connections by default; there are more, up to 64, when several threads need them.
         config.useSingleServer().setAddress(url).setConnectionMinimumIdleSize(1);
-        RedissonClient client = Redisson.create(config);
-        return (name, slot) -> new Held(fair ? client.getFairLock(name) : client.getLock(name));
+        return Redisson.create(config);
     }
 
     private record Held(RLock lock) implements Lock {
