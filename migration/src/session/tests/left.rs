@@ -251,3 +251,18 @@ async fn the_next_of_a_name_hears_of_another_phase() {
     rig.session.release(&grant).await.unwrap();
     assert!(rig.stores.new.store().is_empty());
 }
+
+/// After a pause of the process beyond its leases, who asks in `drain` goes on without a store that cannot be reached, although
+/// the process does not know by then that the move drains.
+#[tokio::test(start_paused = true)]
+async fn in_drain_a_pause_ends_no_wait_for_a_store_that_is_silent() {
+    let rig = Rig::in_phase(Phase::Drain).await;
+    rig.lines.old.always(Operation::Acquire, Fault::LoseRequest);
+    let mut waiting = Box::pin(rig.take());
+    assert!(timeout(POLL / 10, &mut waiting).await.is_err(), "it is not answered");
+    rig.lines.new.always(Operation::Sign, Fault::DelayRequest(POLL / 10));
+    tokio::time::advance(2 * TTL).await;
+    let grant = timeout(TTL, waiting).await.expect("the other store is enough").unwrap();
+    rig.session.release(&grant).await.unwrap();
+    assert!(SIDES.iter().all(|side| rig.stores[*side].store().is_empty()));
+}
