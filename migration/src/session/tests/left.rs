@@ -266,3 +266,17 @@ async fn in_drain_a_pause_ends_no_wait_for_a_store_that_is_silent() {
     rig.session.release(&grant).await.unwrap();
     assert!(SIDES.iter().all(|side| rig.stores[*side].store().is_empty()));
 }
+
+/// Who is dropped while the other store is waited for leaves nothing in the one that has granted; and no lease is kept of a hold
+/// that is released (attempt-1).
+#[tokio::test(start_paused = true)]
+async fn who_leaves_leaves_no_part_and_no_lease() {
+    let rig = Rig::in_phase(Phase::Both).await;
+    let grant = rig.take().await.unwrap();
+    rig.session.release(&grant).await.unwrap();
+    assert!(rig.session.with(|book, _| book.leases.composites.is_empty()));
+    rig.stranger(Side::New).await.acquire(&request()).await.unwrap();
+    assert!(timeout(POLL / 10, rig.take()).await.is_err(), "somebody else has it");
+    sleep(POLL / 10).await;
+    assert!(rig.stores.old.store().is_empty());
+}
