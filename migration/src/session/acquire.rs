@@ -362,7 +362,7 @@ impl Book {
         now: Moment,
         asks: &mut Pair<Option<bool>>,
     ) -> Result<Option<Then>> {
-        let (name, shuns_old) = (&request.name, self.shuns_old(now));
+        let (view, name, shuns_old) = (self.view(), &request.name, self.shuns_old(now));
         let slot = self.slots.get_mut(name).filter(|slot| slot.claimed_as() == Some(id));
         let slot = slot.ok_or_else(|| Error::lost(LostReason::Gone))?;
         let Some(Claim { stage: Stage::Asking { contender, lapsed, lost }, parts, .. }) = &mut slot.claim
@@ -390,6 +390,8 @@ impl Book {
                 }
             }
         }
+        // Not before: what has failed meanwhile was asked in the view that it knew, and may be done without in that.
+        contender.viewed(view);
         loop {
             return Ok(Some(match contender.step() {
                 Step::Do(Act::Ask(side)) => {
@@ -406,7 +408,7 @@ impl Book {
                 Step::Read => Then::Read,
                 Step::Take { counter } => return Ok(self.take(request, counter).map(Then::Granted)),
                 Step::Over(end) => Then::Over(end),
-                Step::Wait if self.view().is_none() => Then::Blind,
+                Step::Wait if view.is_none() => Then::Blind,
                 Step::Wait => Then::Wait(until),
             }));
         }

@@ -211,14 +211,10 @@ impl Book {
         for name in self.names() {
             let trusted = self.trusted(&name);
             let Some(claim) = self.claim(&name) else { continue };
-            let (hold, told) = match &mut claim.stage {
-                Stage::Holding { hold, told, .. } => (hold, told),
-                Stage::Asking { contender, .. } => {
-                    contender.viewed(view);
-                    let wake = Arc::clone(&claim.wake);
-                    self.todo.push(Todo::Wake(wake));
-                    continue;
-                }
+            let Stage::Holding { hold, told, .. } = &mut claim.stage else {
+                let wake = Arc::clone(&claim.wake);
+                self.todo.push(Todo::Wake(wake));
+                continue;
             };
             let mut after = *hold;
             after.viewed(view);

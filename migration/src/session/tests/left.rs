@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::FutureExt;
 use leasehold_conformance::layer::{Below, Layer, shared};
 use leasehold_conformance::network::{Fault, Operation};
 use leasehold_core::backend::stage::{Phase, Side};
@@ -176,4 +177,106 @@ async fn a_part_that_waits_for_the_other_is_announced() {
             .any(|passed| passed == (Side::Old, part))
     });
     assert!(announced);
+}
+
+/// What is granted in the store moved to, and not needed by the time of the take, is given back with that: not when the process
+/// signs again, or the hold is renewed.
+#[tokio::test(start_paused = true)]
+async fn what_is_not_needed_any_more_is_given_back_with_the_take() {
+    let rig = Rig::in_phase(Phase::Both).await;
+    rig.lines.old.next(Operation::ReadRecord, Fault::DelayRequest(POLL / 10));
+    let mut waiting = Box::pin(rig.take());
+    assert!(timeout(POLL / 20, &mut waiting).await.is_err(), "the record is not read yet");
+    assert!(SIDES.iter().all(|side| !rig.stores[*side].store().is_empty()), "both have granted");
+    for side in SIDES {
+        rig.lines[side].always(Operation::Sign, Fault::LoseRequest);
+    }
+    write(&rig.stores.old, Side::Old, stands(Phase::Shadow).0);
+    let grant = timeout(POLL / 10, waiting).await.expect("the old store's lock is enough").unwrap();
+    sleep(POLL / 10).await;
+    assert!(rig.stores.new.store().is_empty(), "nothing needs it");
+    assert!(!rig.stores.old.store().is_empty());
+    rig.session.release(&grant).await.unwrap();
+    assert!(rig.stores.old.store().is_empty());
+}
+
+/// In every phase a release that is dropped, wherever it waits, goes on in every store that it has to do with (B2).
+#[tokio::test(start_paused = true)]
+async fn a_release_that_is_dropped_at_any_await_goes_on() {
+    let moment = Duration::from_millis(1);
+    for phase in [Phase::Old, Phase::Shadow, Phase::Both, Phase::Drain, Phase::New] {
+        for polls in 1.. {
+            let rig = Rig::in_phase(phase).await;
+            let grant = rig.take().await.unwrap();
+            rig.lines.old.always(Operation::Release, Fault::DelayReply(moment));
+            rig.lines.new.always(Operation::Release, Fault::DelayReply(2 * moment));
+            let mut release = Box::pin(rig.session.release(&grant));
+            let mut ended = false;
+            for _ in 0..polls {
+                ended = (&mut release).now_or_never().is_some();
+                if ended {
+                    break;
+                }
+                sleep(moment / 2).await;
+            }
+            drop(release);
+            let next = timeout(POLL / 2, rig.take()).await;
+            let next = next.unwrap_or_else(|_| panic!("{phase}, {polls}: it is not let go")).unwrap();
+            assert!(grant.counter < next.counter, "{phase}, {polls}");
+            rig.session.release(&next).await.unwrap();
+            sleep(POLL / 2).await;
+            assert!(SIDES.iter().all(|side| rig.stores[*side].store().is_empty()), "{phase}, {polls}");
+            assert!(rig.session.with(|book, _| book.slots.values().all(|slot| slot.is_empty())));
+            if ended {
+                assert!(polls > 1, "{phase}: it has waited");
+                break;
+            }
+        }
+    }
+}
+
+/// Who asks for a name after somebody has left it is told what changes, as the first one was.
+#[tokio::test(start_paused = true)]
+async fn the_next_of_a_name_hears_of_another_phase() {
+    let rig = Rig::in_phase(Phase::Drain).await;
+    let stranger = rig.stranger(Side::Old).await;
+    stranger.acquire(&request()).await.unwrap();
+    for _ in 0..2 {
+        assert!(timeout(POLL / 10, rig.take()).await.is_err(), "the store that is left is waited for");
+    }
+    let mut waiting = Box::pin(rig.take());
+    assert!(timeout(POLL / 10, &mut waiting).await.is_err());
+    write(&rig.stores.new, Side::New, stands(Phase::New).1);
+    let grant = timeout(2 * POLL, waiting).await.expect("it is not waited for any more").unwrap();
+    rig.session.release(&grant).await.unwrap();
+    assert!(rig.stores.new.store().is_empty());
+}
+
+/// After a pause of the process beyond its leases, who asks in `drain` goes on without a store that cannot be reached, although
+/// the process does not know by then that the move drains.
+#[tokio::test(start_paused = true)]
+async fn in_drain_a_pause_ends_no_wait_for_a_store_that_is_silent() {
+    let rig = Rig::in_phase(Phase::Drain).await;
+    rig.lines.old.always(Operation::Acquire, Fault::LoseRequest);
+    let mut waiting = Box::pin(rig.take());
+    assert!(timeout(POLL / 10, &mut waiting).await.is_err(), "it is not answered");
+    rig.lines.new.always(Operation::Sign, Fault::DelayRequest(POLL / 10));
+    tokio::time::advance(2 * TTL).await;
+    let grant = timeout(TTL, waiting).await.expect("the other store is enough").unwrap();
+    rig.session.release(&grant).await.unwrap();
+    assert!(SIDES.iter().all(|side| rig.stores[*side].store().is_empty()));
+}
+
+/// Who is dropped while the other store is waited for leaves nothing in the one that has granted; and no lease is kept of a hold
+/// that is released (attempt-1).
+#[tokio::test(start_paused = true)]
+async fn who_leaves_leaves_no_part_and_no_lease() {
+    let rig = Rig::in_phase(Phase::Both).await;
+    let grant = rig.take().await.unwrap();
+    rig.session.release(&grant).await.unwrap();
+    assert!(rig.session.with(|book, _| book.leases.composites.is_empty()));
+    rig.stranger(Side::New).await.acquire(&request()).await.unwrap();
+    assert!(timeout(POLL / 10, rig.take()).await.is_err(), "somebody else has it");
+    sleep(POLL / 10).await;
+    assert!(rig.stores.old.store().is_empty());
 }
