@@ -136,11 +136,17 @@ local function defined()
     return counter
   end
 
-  -- Ends the share of `owner`, if it has one; whether it had.
+  -- Ends the share of `owner`, if it has one; whether it had. Whoever goes by the lock's key alone waits for those who are
+  -- left, and no longer.
   function shares.leave(lock, entries, owner)
-    local had = has_share(lock, owner, clock())
+    local now = clock()
+    local had = has_share(lock, owner, now)
     if had then
       part(lock, entries, owner)
+      local last = redis.call('ZRANGE', holders_of(lock), '0', '0', 'REV', 'WITHSCORES')[2]
+      if last then
+        redis.call('PEXPIRE', lock, math.max(math.ceil((last - now) / 1000), 1))
+      end
     end
     return had
   end

@@ -47,7 +47,7 @@ fn a_purge_that_is_cut_short_is_gone_on_with() {
 }
 
 /// What could be wrong in dealing with shares.
-const SHARES: [Mutant; 35] = [
+const SHARES: [Mutant; 37] = [
     // Who fits.
     (
         "(not holder or holder == '*' and sharers().fit(lock, entries, wanted))",
@@ -84,6 +84,8 @@ const SHARES: [Mutant; 35] = [
     ),
     ("for _, owner in ipairs(ended) do", "for _, owner in ipairs({}) do"),
     ("if redis.call('EXISTS', holders) == 1 then\n", "do\n"),
+    ("      if last then\n", "      if false then\n"),
+    ("'0', '0', 'REV', 'WITHSCORES'", "'0', '0', 'WITHSCORES'"),
     // It is renewed, alone, and only while it lasts.
     ("redis.call('ZADD', holders, 'XX', number(now + ttl * 1000), owner)", ""),
     ("      keep(lock, ttl)\n", ""),

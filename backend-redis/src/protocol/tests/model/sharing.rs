@@ -204,6 +204,9 @@ impl Server {
             self.sharers().into_iter().for_each(|owner| self.part(owner));
         } else if had {
             self.part(owner);
+            if let Some(last) = self.shares.holders.values().max() {
+                self.lock = Some((MANY, now / 1000 + last.saturating_sub(now).div_ceil(1000).max(1)));
+            }
         }
         had
     }
