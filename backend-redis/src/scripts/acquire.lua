@@ -17,6 +17,9 @@ end
 
 local resting = not holder and strangers and strangers.rest(entries, now)
 if not holder then
+  if sharers and redis.call('HGET', entries, 'load') then
+    sharers().forget(lock, entries)
+  end
   local first, more = first_live(queue, entries, now)
   if first == me and not resting or not (first or more) then
     take(lock, me, ttl)

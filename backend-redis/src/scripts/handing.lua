@@ -63,6 +63,8 @@ local function settle(lock, queue, entries, grants, channels, holder, now)
     holder = sharers().purge(lock, entries, now)
   elseif holder or strangers and strangers.rest(entries, now or clock()) then
     return holder
+  elseif sharers and redis.call('HGET', entries, 'load') then
+    sharers().forget(lock, entries)
   end
   return hand_on(lock, queue, entries, grants, channels, now, holder)
 end

@@ -3,7 +3,8 @@
 --
 -- lock     "*" while it is shared, with the last of its leases as expiry; while it is anything else, or gone, nobody shares it,
 --          whatever is left of this:
--- holders  LOCK:h, owner ids of who share it, scored by the ends of their leases; no script is given it, as most locks have none
+-- holders  LOCK:h, owner ids of who share it, scored by the ends of their leases; no script is given it, as most locks have none;
+--          it outlives the lock by a lease, so that what the last have left is found by who comes after them
 -- entries  "m:ID" -> "WEIGHT CAPACITY" of each of the queue that is not 1 of 1; "h:ID" -> that and the record of the grant,
 --          and "r:ID" -> for how many milliseconds it may go on if it was asked to let go, of each holder;
 --          "load" -> "WEIGHT CAPACITY" of all holders, with "?" behind it if the capacity may have become larger
@@ -55,6 +56,11 @@ local function defined()
     return weigh(lock, entries)
   end
 
+  -- Until the next script has seen their leases end.
+  local function keep_holders(lock, lease)
+    keep(holders_of(lock), 2 * lease)
+  end
+
   -- Whether one that wants it so holds behind those who share it.
   function shares.fit(lock, entries, wanted)
     local weight, capacity = mode(wanted)
@@ -64,27 +70,6 @@ local function defined()
       held, most = weigh(lock, entries)
     end
     return held + weight <= math.min(most, capacity)
-  end
-
-  -- Gives `owner` a share, beside the others if there is a `holder`.
-  function shares.join(lock, entries, holder, owner, wanted, lease, counter, inbox, info, now)
-    local holders, weight, capacity = holders_of(lock), mode(wanted)
-    weight, capacity = weight or 1, capacity or 1
-    if holder then
-      local held, most, unsure = load_of(lock, entries)
-      note_load(entries, held + weight, math.min(most, capacity), unsure)
-      keep(lock, lease)
-    else
-      -- Of shares that were lost with their lock.
-      redis.call('DEL', holders)
-      note_load(entries, weight, capacity)
-      redis.call('SET', lock, '*', 'PX', lease)
-    end
-    redis.call('ZADD', holders, number(now + lease * 1000), owner)
-    local its = { number(weight), number(capacity), counter, owner, now, inbox, info }
-    redis.call('HSET', entries, 'h:' .. owner, table.concat(its, ' '))
-    keep(holders, lease)
-    keep(entries, lease)
   end
 
   -- The share of `owner` ends, and nobody else's; the first write frees.
@@ -98,6 +83,35 @@ local function defined()
     else
       redis.call('HDEL', entries, 'load')
     end
+  end
+
+  -- Ends shares that were lost with their lock.
+  function shares.forget(lock, entries)
+    local holders = holders_of(lock)
+    for _, owner in ipairs(redis.call('ZRANGE', holders, '0', '-1')) do
+      part(lock, entries, owner)
+    end
+    redis.call('HDEL', entries, 'load')
+  end
+
+  -- Gives `owner` a share, beside the others if there is a `holder`.
+  function shares.join(lock, entries, holder, owner, wanted, lease, counter, inbox, info, now)
+    local holders, weight, capacity = holders_of(lock), mode(wanted)
+    weight, capacity = weight or 1, capacity or 1
+    if holder then
+      local held, most, unsure = load_of(lock, entries)
+      note_load(entries, held + weight, math.min(most, capacity), unsure)
+      keep(lock, lease)
+    else
+      shares.forget(lock, entries)
+      note_load(entries, weight, capacity)
+      redis.call('SET', lock, '*', 'PX', lease)
+    end
+    redis.call('ZADD', holders, number(now + lease * 1000), owner)
+    local its = { number(weight), number(capacity), counter, owner, now, inbox, info }
+    redis.call('HSET', entries, 'h:' .. owner, table.concat(its, ' '))
+    keep_holders(lock, lease)
+    keep(entries, lease)
   end
 
   -- Ends the shares whose leases are over, and the lock with the last of them; who has it then.
@@ -130,17 +144,23 @@ local function defined()
       write_on_a_full_server(holders)
       redis.call('ZADD', holders, 'XX', number(now + ttl * 1000), owner)
       keep(lock, ttl)
-      keep(holders, ttl)
+      keep_holders(lock, ttl)
       keep(entries, ttl)
     end
     return counter
   end
 
-  -- Ends the share of `owner`, if it has one; whether it had.
+  -- Ends the share of `owner`, if it has one; whether it had. Whoever goes by the lock's key alone waits for those who are
+  -- left, and no longer.
   function shares.leave(lock, entries, owner)
-    local had = has_share(lock, owner, clock())
+    local now = clock()
+    local had = has_share(lock, owner, now)
     if had then
       part(lock, entries, owner)
+      local last = redis.call('ZRANGE', holders_of(lock), '0', '0', 'REV', 'WITHSCORES')[2]
+      if last then
+        redis.call('PEXPIRE', lock, math.max(math.ceil((last - now) / 1000), 1))
+      end
     end
     return had
   end

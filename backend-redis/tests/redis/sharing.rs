@@ -31,6 +31,8 @@ trials_on_both![
     shares_end_with_the_key_of_their_own = || shares_end_with("leasehold:{invoice/42}:h"),
     shares_end_with_the_entries = || shares_end_with("leasehold:{invoice/42}:e"),
     who_sets_the_key_waits_for_all_shares,
+    the_key_ends_with_the_last_of_the_leases_that_are_left,
+    nothing_stays_of_a_reader_that_died_while_others_contend,
     replicas_confirm_shares,
     the_documented_rights_are_enough_for_shares,
     without_its_script_sharing_alone_is_denied,
@@ -269,6 +271,35 @@ async fn who_sets_the_key_waits_for_all_shares() {
     // Whoever comes next lets it in.
     reader(&b).acquire().await.unwrap().release().await.unwrap();
     waiting.end("it holds").await.unwrap().release().await.unwrap();
+}
+
+/// Whoever goes by the key alone, as other libraries and earlier versions do, does not wait for who has let go.
+async fn the_key_ends_with_the_last_of_the_leases_that_are_left() {
+    let server = server().await;
+    let (long, short) = (Store::open(&server, LONG).await, Store::open(&server, TTL).await);
+    let gone = long.acquire(Mode::SHARED).await.unwrap();
+    short.acquire(Mode::SHARED).await.unwrap();
+    long.backend.release(&gone).await.unwrap();
+    let Reply::Integer(left) = command(&server, &["PTTL", KEY]).await else { panic!("no number") };
+    assert!(u128::try_from(left).is_ok_and(|left| left <= TTL.as_millis()), "{left} ms");
+    pass(TTL).await;
+    eventually("the key is gone", async || !exists(&server, KEY).await).await;
+}
+
+/// Although the lock's key has ended with its lease before anybody asked, and the entries of who waits go on.
+async fn nothing_stays_of_a_reader_that_died_while_others_contend() {
+    let server = server().await;
+    let dead = Store::open(&server, TTL).await;
+    let (a, b) = (open_for(direct(&server), 3 * TTL).await, open_for(direct(&server), 3 * TTL).await);
+    dead.acquire(Mode::SHARED).await.unwrap();
+    let first = Waiter::queued(&a, 0, &b).await.held().await;
+    let second = Waiter::queued(&b, 0, &a).await;
+    first.release().await.unwrap();
+    let second = second.held().await;
+    for part in [":q", ":e", ":h"] {
+        assert!(!exists(&server, &format!("{KEY}{part}")).await, "{part}");
+    }
+    second.release().await.unwrap();
 }
 
 /// A grant counts when the replica has it.

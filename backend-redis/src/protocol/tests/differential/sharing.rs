@@ -47,7 +47,7 @@ fn a_purge_that_is_cut_short_is_gone_on_with() {
 }
 
 /// What could be wrong in dealing with shares.
-const SHARES: [Mutant; 35] = [
+const SHARES: [Mutant; 40] = [
     // Who fits.
     (
         "(not holder or holder == '*' and sharers().fit(lock, entries, wanted))",
@@ -71,9 +71,13 @@ const SHARES: [Mutant; 35] = [
     // A share begins.
     ("math.min(most, capacity), unsure)", "capacity, unsure)"),
     ("      keep(lock, lease)\n    else", "    else"),
-    ("redis.call('DEL', holders)\n", "\n"),
-    ("    keep(holders, lease)\n", ""),
-    ("    keep(holders, lease)\n    keep(entries, lease)", "    keep(holders, lease)"),
+    ("      shares.forget(lock, entries)\n", "\n"),
+    ("    keep_holders(lock, lease)\n", ""),
+    ("    keep_holders(lock, lease)\n    keep(entries, lease)", "    keep_holders(lock, lease)"),
+    ("2 * lease", "lease"),
+    // Those go who were lost with the lock.
+    ("  if sharers and redis.call('HGET', entries, 'load') then", "  if false then"),
+    ("elseif sharers and redis.call('HGET', entries, 'load') then", "elseif false then"),
     ("  redis.call('HSET', entries, 'm:' .. me, wanted)\n", ""),
     // It ends, alone.
     ("note_load(entries, held - weight,", "note_load(entries, held,"),
@@ -84,11 +88,13 @@ const SHARES: [Mutant; 35] = [
     ),
     ("for _, owner in ipairs(ended) do", "for _, owner in ipairs({}) do"),
     ("if redis.call('EXISTS', holders) == 1 then\n", "do\n"),
+    ("      if last then\n", "      if false then\n"),
+    ("'0', '0', 'REV', 'WITHSCORES'", "'0', '0', 'WITHSCORES'"),
     // It is renewed, alone, and only while it lasts.
     ("redis.call('ZADD', holders, 'XX', number(now + ttl * 1000), owner)", ""),
     ("      keep(lock, ttl)\n", ""),
-    ("      keep(holders, ttl)\n", ""),
-    ("      keep(holders, ttl)\n      keep(entries, ttl)", "      keep(holders, ttl)"),
+    ("      keep_holders(lock, ttl)\n", ""),
+    ("      keep_holders(lock, ttl)\n      keep(entries, ttl)", "      keep_holders(lock, ttl)"),
     ("return ends and tonumber(ends) > tonumber(now)", "return ends"),
     // Others have their turn.
     ("return hand_on(lock, queue, entries, grants, channels, now, '*')", "return '*'"),

@@ -20,9 +20,7 @@ impl Server {
             return self.revoke_shares(now, grace, pushes);
         }
         let Some((holder, until)) = self.lock else {
-            if self.rest(now).is_none() {
-                self.hand_on(now, pushes);
-            }
+            self.settle(now, pushes);
             return Default::default();
         };
         let left = (until != ENDLESS).then(|| until - now / 1000);

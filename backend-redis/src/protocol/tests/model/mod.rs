@@ -309,6 +309,9 @@ impl Server {
     fn settle(&mut self, now: u64, pushes: &mut Vec<Message>) -> bool {
         self.purge(now);
         let is_free = self.lock.is_none() && self.rest(now).is_none();
+        if is_free {
+            self.forget_lost();
+        }
         (is_free || self.is_shared()) && self.hand_on(now, pushes)
     }
 
@@ -351,6 +354,7 @@ impl Server {
         }
         let resting = self.lock.is_none() && self.rest(now).is_some();
         if is_free {
+            self.forget_lost();
             match self.first_live(now) {
                 First::Unknown => {}
                 First::Is(_) if resting => {}

@@ -79,7 +79,7 @@ impl Server {
 
     fn lasts(&mut self, now: u64, millis: u64) {
         let until = now / 1000 + millis;
-        self.shares.holders_until = self.shares.holders_until.max(until);
+        self.shares.holders_until = self.shares.holders_until.max(until + millis);
         self.entries_until = self.entries_until.max(until);
     }
 
@@ -126,7 +126,7 @@ impl Server {
             }
             self.shares.load = Some((held + weighs, most.min(mode.capacity()), unsure));
         } else {
-            (self.shares.holders, self.shares.holders_until) = Default::default();
+            self.forget();
             self.shares.load = Some((weighs, mode.capacity(), false));
             self.lock = Some((MANY, 0));
         }
@@ -154,6 +154,20 @@ impl Server {
             self.shares.holders_until = 0;
         }
         self.forget_empty_keys();
+    }
+
+    /// Those end who were lost with the lock.
+    fn forget(&mut self) {
+        self.sharers().into_iter().for_each(|owner| self.part(owner));
+        self.shares.load = None;
+        self.end_empty();
+    }
+
+    /// The same, before a lock that nobody has goes to whoever is first.
+    pub(super) fn forget_lost(&mut self) {
+        if self.lock.is_none() && self.shares.load.is_some() {
+            self.forget();
+        }
     }
 
     /// Those end whose leases are over.
@@ -204,6 +218,9 @@ impl Server {
             self.sharers().into_iter().for_each(|owner| self.part(owner));
         } else if had {
             self.part(owner);
+            if let Some(last) = self.shares.holders.values().max() {
+                self.lock = Some((MANY, now / 1000 + last.saturating_sub(now).div_ceil(1000).max(1)));
+            }
         }
         had
     }
