@@ -110,7 +110,7 @@ impl Acquisition {
         }
     }
 
-    /// Goes on until the end. An error is one of a request for an entry that does not wait yet; the
+    /// Goes on until the end. An error is one of a request for an entry that does not wait, or not yet; the
     /// clean-up is then due.
     async fn drive(&mut self, left: &CancellationToken) -> Result<End> {
         let session = Arc::clone(&self.session);
@@ -165,7 +165,8 @@ impl Acquisition {
             if left.is_cancelled() && *error.kind() == ErrorKind::Denied {
                 session.deny(&error);
             }
-            let is_too_late = self.contender.place().is_none() && give_up_at <= env.now();
+            let waits = self.patience == Patience::Waits && self.contender.place().is_some();
+            let is_too_late = !waits && give_up_at <= env.now();
             if (is_too_late || !error::may_pass(&error)) && !left.is_cancelled() {
                 return Err(error);
             }

@@ -341,6 +341,8 @@ fn seen(
                 Some(_) => {}
             }
         }
+        // Somebody between may have left out those that are in the way.
+        (Beyond::Unknown, Mode::SHARED, _) => return Err(error::malformed("with parts missing")),
         (Beyond::Unknown, mode, [alike, ..]) if mode != Mode::EXCLUSIVE && alike.count() == queue.count() => {
             let others = usize::try_from(queue.count()).unwrap_or(0).saturating_sub(1 + older.len());
             beyond = if others < MANY { Beyond::Alike(others) } else { Beyond::Unknown };

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use leasehold_core::backend::{AcquireRequest, Attempt, Grant, LockBackend, StoreConfig};
-use leasehold_core::{Env, LockName, LostReason, Timing};
+use leasehold_core::{Env, ErrorKind, LockName, LostReason, Mode as Kind, Timing};
 use leasehold_etcd::EtcdConfig;
 use testbed::{Direction, Mode, Proxy};
 
@@ -16,6 +16,7 @@ use crate::rig::{
 
 trials![
     an_attempt_whose_reply_was_lost_leaves_nothing,
+    a_try_that_cannot_read_who_is_before_it_ends,
     a_repeated_release_spares_a_newer_lock,
     a_delayed_release_spares_a_newer_lock,
     a_delayed_acquisition_creates_nothing,
@@ -63,6 +64,43 @@ impl Session {
             Attempt::Held { holder } => panic!("held by {holder:?}"),
         }
     }
+}
+
+/// One that has put its entry among permits of another capacity reads whether it holds. Where that is never answered it
+/// ends like any request, and its entry goes.
+async fn a_try_that_cannot_read_who_is_before_it_ends() {
+    const MANY: usize = 20;
+    let rig = Rig::start().await;
+    let proxy = Proxy::start_framed(rig.etcd.addr(0), h2_frame).unwrap();
+    let (many, one) = (rig.manager().await, Session::open(behind(&proxy)).await);
+    let mut guards = Vec::new();
+    for _ in 0..MANY {
+        guards.push(many.lock("n").unwrap().permits(1, 40).acquire().await.unwrap());
+    }
+    let mut request = AcquireRequest::new(name("n"), one.env.owner_id(), one.env.timing().ttl);
+    request.mode = Kind::permits(1, 41).unwrap();
+    let has = |frame: &[u8], part: &str| frame.windows(part.len()).any(|bytes| bytes == part.as_bytes());
+    let queue = format!("{PREFIX}/n/");
+    // What puts goes on, and so do renewals.
+    let reads = Mode::drop_frames(move |frame| has(frame, &queue) && !has(frame, "leasehold 1"));
+    proxy.set(Direction::ClientToServer, reads).await;
+    let refused = within(BOUND, "an answer", one.backend.try_acquire(&request)).await.unwrap_err();
+    assert_eq!(*refused.kind(), ErrorKind::Unavailable, "{refused}");
+    assert!(proxy.traffic(Direction::ClientToServer).dropped > 0, "it was read");
+
+    proxy.set(Direction::ClientToServer, Mode::Pass).await;
+    eventually("its entry goes", async || rig.store.queue("n").await.len() == MANY).await;
+}
+
+/// The length of a frame of HTTP/2, and of what a client says before the first.
+fn h2_frame(bytes: &[u8]) -> Option<usize> {
+    let head = bytes.get(..9)?;
+    let length = if head.starts_with(b"PRI") {
+        24
+    } else {
+        9 + usize::from(head[0]) * 65_536 + usize::from(head[1]) * 256 + usize::from(head[2])
+    };
+    (length <= bytes.len()).then_some(length)
 }
 
 /// A release is sent again because its answer was lost; meanwhile the same session holds the name

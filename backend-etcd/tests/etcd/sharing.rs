@@ -339,7 +339,13 @@ async fn a_reader_finds_room_among_permits() {
     let rig = Rig::start().await;
     let [one, other] = [rig.manager().await, rig.manager().await];
     let permit = take(&one, some(1, 2)).await;
+    let asked = async || rig.etcd.requests().await.unwrap().of("Txn");
+    let before = asked().await;
     let reader = tries(&other, Kind::SHARED).await.expect("one of two is left");
+    assert_eq!(asked().await - before, 2, "those who share are asked for alone, first");
+    let before = asked().await;
+    assert!(tries(&other, Kind::SHARED).await.is_none(), "none of two is left");
+    assert_eq!(asked().await - before, 3, "put after that, and deleted");
     assert!(tries(&one, some(1, 2)).await.is_none(), "a reader counts as one");
     permit.release().await.unwrap();
     let writer = tries(&one, Kind::EXCLUSIVE).await;
